@@ -1,0 +1,318 @@
+// Package driver is the contract between the leasehold library and a store.
+//
+// A store keeps rooms. A room has a key; parties enter it exclusively or
+// shared, for a time, and whoever cannot enter may queue. Every kind of lock
+// is a request to the same room: a mutex enters exclusively, a reader enters
+// shared, a semaphore's permit enters shared with a limit and a weight.
+//
+// A [Driver] has three verbs that never wait. Each is one atomic step in the
+// store and idempotent for its lease id. What a store can do beyond them it
+// says by implementing [Watcher], [Inspector] or [Breaker].
+//
+// An error from a driver means "the store did not answer, or its answer is no
+// use": the outcome is unknown. It never means "no". A driver returns the raw
+// error of its client, wrapped with one of the sentinels of this package where
+// one fits; the library adds what was attempted and on which key.
+//
+// Implementations are safe for concurrent use. Package
+// [github.com/leasehold-go/leasehold/driver/drivertest] holds the conformance
+// suite that every implementation passes.
+package driver
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Mode says how a party enters the room.
+type Mode uint8
+
+const (
+	// Exclusive parties are alone in the room, but for parties of the same
+	// re-entrant owner.
+	Exclusive Mode = iota
+	// Shared parties stand beside other shared parties, up to a limit.
+	Shared
+)
+
+// Policy says whom a request must let pass among those who wait.
+type Policy uint8
+
+const (
+	// FIFO lets everybody pass who came earlier.
+	FIFO Policy = iota
+	// Barging lets nobody pass who waits: it takes a free room ahead of the
+	// queue. When it has to wait it waits in arrival order, and is woken
+	// rather than handed the room, so that another barging request may take
+	// it first.
+	Barging
+	// WritersFirst lets exclusive waiters pass before shared ones.
+	WritersFirst
+	// ReadersFirst lets shared waiters pass before exclusive ones.
+	ReadersFirst
+)
+
+// Request asks to enter a room.
+type Request struct {
+	// Key names the room: 1 to 512 bytes of UTF-8 without control characters.
+	Key string
+	// ID is the lease id, chosen by the caller and unique per acquisition:
+	// 1 to 64 bytes of [A-Za-z0-9_.-], the first a letter or digit. Asking
+	// again with the same id has the effect and the answer of asking once.
+	ID string
+	// Owner says who asks, for people to read. At most 256 bytes, without
+	// control characters.
+	Owner string
+	// Reenter makes Owner an identity: the request enters a room that
+	// parties of the same re-entrant owner occupy exclusively, and shares
+	// their token.
+	Reenter bool
+	// Labels are shown by inspection.
+	Labels map[string]string
+	// Since is the caller's wall clock, shown by inspection and used for
+	// nothing else.
+	Since time.Time
+
+	Mode   Mode
+	Policy Policy
+	// Limit bounds the sum of the weights of shared parties; 0 is no limit.
+	// All that are in the room or wait for it state the same limit.
+	Limit int
+	// Weight is what a shared party takes of the limit; 0 counts as 1.
+	Weight int
+
+	// TTL is the life of the lease, counted by the store from the grant.
+	TTL time.Duration
+	// Wait is the life of the ticket with which a request queues when it
+	// cannot enter; asking again or renewing keeps it alive. 0 asks once and
+	// never queues.
+	Wait time.Duration
+	// Confirm is the window in which a handed-over grant must be confirmed
+	// by a renewal, or by asking again, before it passes on.
+	Confirm time.Duration
+	// Notify is the address at which the caller hears hints, from
+	// [Subscription.Address]. A ticket without one is never handed the room:
+	// it takes it by asking, and it is up to the caller to ask often enough
+	// to keep the ticket alive.
+	Notify string
+	// Delay keeps the room closed for so long after the lease expired or was
+	// broken. A clean release is not followed by it.
+	Delay time.Duration
+	// MinToken makes the token of the grant greater than this. A value more
+	// than 24 h ahead of the store's clock in µs is refused with ErrInvalid.
+	MinToken int64
+}
+
+// Ref names a lease or a ticket.
+type Ref struct {
+	Key string
+	ID  string
+	// TTL is the new life of the lease (Renew), counted from the renewal.
+	TTL time.Duration
+	// Wait and Notify are the new life and address of a ticket (Renew).
+	Wait   time.Duration
+	Notify string
+	// Keep closes the room for so long after the release (Release).
+	Keep time.Duration
+	// Forbid makes the store refuse the id for so long after the release, so
+	// that an Acquire still on its way cannot take effect (Release). It is set
+	// when an Acquire of this id went unanswered.
+	Forbid time.Duration
+}
+
+// State is the answer of the store.
+type State uint8
+
+const (
+	// Gone: no lease and no ticket of this id is known (Renew, Release), or
+	// the id may not enter any more (Acquire, after a Release with Forbid).
+	Gone State = iota
+	// Busy: not admitted, and not queued.
+	Busy
+	// Queued: not admitted, a ticket is kept.
+	Queued
+	// Granted: inside, with a full lease of the TTL asked for, which the
+	// store counts from a moment after the request was sent.
+	Granted
+	// Released: the lease existed and has ended by this call.
+	Released
+	// Left: the ticket existed and has ended by this call.
+	Left
+)
+
+// Reply is what a store answers to one request.
+type Reply struct {
+	State State
+	// Token is the fencing token of a grant: greater than every token given
+	// before for the key, below 2^53; 0 if the store mints none.
+	Token int64
+	// Holds is the number of leases that the same owner has in the room,
+	// this one included, after a grant.
+	Holds int
+	// Position is the place in the queue, 1 for the head.
+	Position int
+	// Next is the time after which asking again is useful because the
+	// obstacle may have ended by itself: for Busy and for the head of the
+	// queue. 0 is unknown: a waiter then asks when its ticket needs it.
+	Next time.Duration
+	// Holders is a glimpse of who is inside, at most 8, longest-lived first.
+	Holders []Holder
+	// Clock is the store's clock when it answered, since an origin of its
+	// own. It is compared only with other readings of the same store; 0 if
+	// the store gave none.
+	Clock time.Duration
+	// Reason tells, with Gone, that the lease was broken, and why.
+	Reason string
+	// Broken is set with Gone when the lease was broken by force.
+	Broken bool
+}
+
+// Holder describes a party inside a room.
+type Holder struct {
+	ID        string
+	Owner     string
+	Mode      Mode
+	Weight    int
+	Token     int64
+	Since     time.Time
+	Remaining time.Duration
+	Labels    map[string]string
+	// Confirmed is false while a handed-over grant awaits its first renewal.
+	Confirmed bool
+	// Foreign marks a holder that is not ours: another library's lock.
+	Foreign bool
+}
+
+// Driver is what every store implements.
+type Driver interface {
+	// Acquire asks to enter and answers Granted, Busy, Queued or Gone.
+	Acquire(ctx context.Context, req Request) (Reply, error)
+
+	// Renew renews leases, confirms handed-over grants, and keeps tickets
+	// alive; a ticket whose turn has come is granted by it. It never creates
+	// a lease. each is called once for every ref, by its index, as the answer
+	// for it becomes known, never concurrently; a store made of several nodes
+	// reports those of a fast node without waiting for a slow one. Renew
+	// returns after the last call of each.
+	Renew(ctx context.Context, refs []Ref, each func(i int, reply Reply, err error))
+
+	// Release ends a lease, or leaves the queue, and answers Released, Left
+	// or Gone. It hands the room on in the same step.
+	Release(ctx context.Context, ref Ref) (Reply, error)
+
+	// Close ends what the driver itself started. Calls under way end soon.
+	Close() error
+}
+
+// HintKind tells what a hint is about.
+type HintKind uint8
+
+const (
+	// HintAsk: asking again is useful, after Hint.Next.
+	HintAsk HintKind = iota
+	// HintGranted: the room was handed to this ticket and awaits
+	// confirmation.
+	HintGranted
+	// HintBroken: the lease was broken by force.
+	HintBroken
+	// HintResync: hints may have been lost; everybody at this address asks.
+	HintResync
+)
+
+// Hint wakes a waiter. Hints may be lost, late or doubled; nothing depends on
+// them but speed.
+type Hint struct {
+	Kind HintKind
+	// ID is the ticket or lease that is meant; empty with HintResync.
+	ID string
+	// Token, Clock and Confirm describe a grant: its fencing token, the
+	// store's clock at the grant, and the window in which it is to be
+	// confirmed, counted from Clock.
+	Token   int64
+	Clock   time.Duration
+	Confirm time.Duration
+	// Next is the delay of an ask.
+	Next time.Duration
+	// Reason is why the lease was broken.
+	Reason string
+}
+
+// Subscription is a live delivery of hints.
+type Subscription interface {
+	// Address is what requests carry as Notify. It is empty while the store
+	// cannot deliver.
+	Address() string
+	// Close ends the delivery and waits for a call of the function under way.
+	Close() error
+}
+
+// Watcher is implemented by stores that can wake waiters.
+type Watcher interface {
+	// Watch calls f for every hint sent to the subscription's address, one
+	// at a time. f must not block.
+	Watch(f func(Hint)) (Subscription, error)
+}
+
+// Waiter describes a ticket in the queue.
+type Waiter struct {
+	ID       string
+	Owner    string
+	Mode     Mode
+	Weight   int
+	Position int
+	Since    time.Time
+	// Remaining is the time until the ticket expires unless it is kept alive.
+	Remaining time.Duration
+	Labels    map[string]string
+}
+
+// Snapshot is one consistent picture of a room.
+type Snapshot struct {
+	Key     string
+	Holders []Holder
+	// Waiters stand in the order in which they will be served.
+	Waiters []Waiter
+	// Token is the last token minted, 0 if unknown.
+	Token int64
+	// Limit is the limit in force, 0 for none.
+	Limit int
+	// Closed is how much longer the room stays closed although nobody is
+	// inside.
+	Closed time.Duration
+}
+
+// Inspector is implemented by stores that can be looked into.
+type Inspector interface {
+	// Inspect returns the room's picture; a room that is empty is no error.
+	Inspect(ctx context.Context, key string) (Snapshot, error)
+	// List returns the keys, with the given prefix, of rooms that are
+	// occupied or waited for, in no particular order, and the cursor of the
+	// next page, empty after the last. A page may be empty. A key that lives
+	// through the whole listing is returned at least once.
+	List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error)
+}
+
+// Breaker is implemented by stores in which a lease can be ended by force.
+type Breaker interface {
+	// Break ends the lease or ticket id, keeps the room closed for the delay
+	// its request stated, and tells the holder the reason as soon as it asks.
+	// It answers Released, Left, or Gone when id is not there: somebody else's
+	// lease is never broken.
+	Break(ctx context.Context, key, id, reason string) (Reply, error)
+}
+
+// Errors that a driver wraps where they fit.
+var (
+	// ErrInvalid: the request can never succeed as it stands.
+	ErrInvalid = errors.New("invalid")
+	// ErrMismatch: the room is in use in a way that contradicts the request
+	// (another limit), or the key holds data that is not a lock. Nothing was
+	// changed.
+	ErrMismatch = errors.New("mismatch")
+	// ErrUnavailable: the request certainly had no effect; the store could
+	// not be reached, refused to serve, or did not let us in.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrClosed: the driver has been closed.
+	ErrClosed = errors.New("driver closed")
+)
