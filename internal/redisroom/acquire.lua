@@ -1,0 +1,64 @@
+-- acquire.lua, continued: the general path, room.Acquire.
+local id, meta = match(ARGV[1], '^(%S+) (.*) $')
+local ttl = tonumber(ARGV[2])
+local mode, policy, weight, limit, wait, window, delay, min, notify, who =
+  match(ARGV[3], '^(%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+)$')
+weight, limit, wait, window = tonumber(weight), tonumber(limit), tonumber(wait), tonumber(window)
+delay, min = tonumber(delay), tonumber(min)
+
+-- known answers for an id that has been here before.
+local function known()
+  if simple then
+    if simple.id == id then return confirm(simple, ttl) end
+    return
+  end
+  if not isrec then return end
+  if marked('+' .. id) then return reply(GONE) end
+  local out, why = broken(id)
+  if why then return out end
+  local p = party(id)
+  if not p then return end
+  if p.state ~= 'w' then return confirm(p, ttl) end
+  refresh(p, math.max(wait, p.window), notify)
+  out = ask_(p, ttl) or reply(GONE)
+  return out[1] == QUEUED and glimpse(out) or out
+end
+
+local function check()
+  if min > now + AHEAD then
+    return redis.error_reply(fmt('LHINVALID minimum token %d is more than 24 h ahead of the server clock (%d)', min, now))
+  end
+  if mode == 's' and shares > 0 and lim ~= limit then
+    return redis.error_reply(fmt('LHMISMATCH limit %d, but the limit in force is %d', limit, lim))
+  end
+  if limit > 0 and weight > limit then
+    return redis.error_reply(fmt('LHINVALID weight %d is above the limit %d', weight, limit))
+  end
+end
+
+local function newcomer()
+  hand_over()
+  local p = { id = id, state = '-', mode = mode, policy = policy, weight = weight, ttl = ttl, window = window,
+    delay = delay, min = min, rank = 0, token = 0, notify = notify, ident = who, meta = meta }
+  p.rank = rank(p)
+  if mode == 's' then lim = limit end
+  if admits(p) then
+    enter(p, ms + ttl, 'c')
+    return granted(p)
+  end
+  if wait == 0 then return busy() end
+  queue(p, ms + wait)
+  if notify ~= '-' then call('ZREM', Z, '!' .. notify) end
+  hint_head(first())
+  return glimpse(queued(id, p.rank))
+end
+
+local err = open(KEYS[1], KEYS[2], KEYS[3], id)
+if err then return err end
+local out = known()
+if not out then
+  err = check()
+  out = err or newcomer()
+end
+save()
+return out

@@ -1,0 +1,212 @@
+package room
+
+import (
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// scene is one call on a record: the record, the time, who calls, and the
+// hints that it gives rise to.
+type scene struct {
+	*Record
+	now    int64 // µs
+	ms     int64
+	caller string // the id that asks; it is answered, not hinted
+	wakes  []Wake
+}
+
+func open(r *Record, now int64, caller string) *scene {
+	s := &scene{Record: r, now: now, ms: now / 1000, caller: caller}
+	s.purge()
+	return s
+}
+
+// purge removes what has expired. A hand-over that nobody confirmed makes the
+// process it went to suspect.
+func (s *scene) purge() {
+	s.Inside = slices.DeleteFunc(s.Inside, func(p Party) bool {
+		if p.Expiry > s.ms {
+			return false
+		}
+		if p.Delay > 0 {
+			s.Closed = max(s.Closed, p.Expiry+p.Delay)
+		}
+		if !p.Confirmed {
+			s.mark("!"+p.Notify, s.ms+suspicion, "")
+		}
+		return true
+	})
+	s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return p.Expiry <= s.ms })
+	for name, m := range s.Marks {
+		if m.Until <= s.ms {
+			delete(s.Marks, name)
+		}
+	}
+}
+
+// reenters reports whether p's owner already has the room for itself.
+func (s *scene) reenters(p *Party) bool {
+	if !p.Reenter || p.Mode != driver.Exclusive || len(s.Inside) == 0 {
+		return false
+	}
+	in := &s.Inside[0]
+	return in.Mode == driver.Exclusive && in.Reenter && in.Owner == p.Owner
+}
+
+// taken reports whether somebody is inside with whom nobody can be.
+func (s *scene) taken() bool {
+	return len(s.Inside) > 0 && s.Inside[0].Mode == driver.Exclusive && !s.Inside[0].Reenter
+}
+
+// fits reports whether there is room for p beside those inside.
+func (s *scene) fits(p *Party) bool {
+	if s.reenters(p) {
+		return true
+	}
+	if s.ms < s.Closed {
+		return false
+	}
+	if p.Mode == driver.Exclusive {
+		return len(s.Inside) == 0
+	}
+	used := 0
+	for _, in := range s.Inside {
+		if in.Mode == driver.Exclusive {
+			return false
+		}
+		used += in.Weight
+	}
+	return s.Limit == 0 || used+p.Weight <= s.Limit
+}
+
+// mustPass reports whether p has to let somebody pass who waits.
+func (s *scene) mustPass(p *Party) bool {
+	if p.Policy == driver.Barging || s.reenters(p) {
+		return false
+	}
+	return len(s.Queue) > 0 && s.Queue[0].Rank < p.Rank
+}
+
+func (s *scene) admits(p *Party) bool { return s.fits(p) && !s.mustPass(p) }
+
+// rank is the place of the next arrival.
+func (s *scene) rank(p *Party) int64 {
+	rank := s.Seq + 1
+	switch {
+	case p.Policy == driver.WritersFirst && p.Mode == driver.Shared,
+		p.Policy == driver.ReadersFirst && p.Mode == driver.Exclusive,
+		p.Policy == driver.FIFO, p.Policy == driver.Barging:
+		rank += behind
+	}
+	return rank
+}
+
+// mint returns the token of p's entry.
+func (s *scene) mint(p *Party) int64 {
+	if s.reenters(p) {
+		return s.Inside[0].Token
+	}
+	next := s.Token + 1
+	if s.Token == 0 {
+		next = s.now
+	}
+	s.Token = max(next, p.MinToken+1)
+	return s.Token
+}
+
+// enter lets p in until expiry.
+func (s *scene) enter(p Party, expiry int64, confirmed bool) *Party {
+	p.Token = s.mint(&p)
+	p.Expiry, p.Confirmed = expiry, confirmed
+	s.Queue = remove(s.Queue, p.ID)
+	s.Inside = append(s.Inside, p)
+	return &s.Inside[len(s.Inside)-1]
+}
+
+// queue keeps a ticket for p until expiry.
+func (s *scene) queue(p Party, expiry int64) {
+	s.Seq++
+	p.Expiry = expiry
+	at, _ := slices.BinarySearchFunc(s.Queue, p.Rank, func(q Party, rank int64) int { return int(q.Rank - rank) })
+	s.Queue = slices.Insert(s.Queue, at, p)
+}
+
+// refresh keeps p's ticket alive. Being heard of clears its process.
+func (s *scene) refresh(p *Party, wait time.Duration, notify string) {
+	p.Expiry = s.ms + wait.Milliseconds()
+	p.Notify = notify
+	delete(s.Marks, "!"+notify)
+}
+
+// handOver lets in, from the head of the queue, everyone for whom there is
+// room and who can be told, and tells the new head when to ask.
+func (s *scene) handOver() {
+	for range batch {
+		if len(s.Queue) == 0 {
+			break
+		}
+		if s.taken() {
+			break
+		}
+		head := s.Queue[0]
+		if head.Notify != "" && s.marked("!"+head.Notify) {
+			s.Queue = remove(s.Queue, head.ID)
+			continue
+		}
+		if !s.fits(&head) || head.Notify == "" {
+			break
+		}
+		if head.Policy == driver.Barging {
+			// Called, not handed the room: it has its window to come.
+			s.Queue[0].Expiry = min(head.Expiry, s.ms+head.Window)
+			break
+		}
+		s.enter(head, s.ms+head.Window, false)
+		s.wake(head, driver.Hint{
+			Kind: driver.HintGranted, ID: head.ID, Token: s.Inside[len(s.Inside)-1].Token,
+			Clock: micros(s.now), Confirm: millis(head.Window),
+		})
+	}
+	s.hintHead()
+}
+
+// hintHead tells the head of the queue when asking is useful, if it does not
+// know: it has just become the head, or the time has come nearer.
+func (s *scene) hintHead() {
+	if len(s.Queue) == 0 {
+		s.Head, s.When = "", 0
+		return
+	}
+	head := s.Queue[0]
+	next := s.next()
+	if head.ID == s.Head && s.ms+next >= s.When {
+		return
+	}
+	s.Head, s.When = head.ID, s.ms+next
+	s.wake(head, driver.Hint{Kind: driver.HintAsk, ID: head.ID, Next: millis(next)})
+}
+
+// next is the time until the obstacle before the head may end by itself.
+func (s *scene) next() int64 {
+	if s.ms < s.Closed {
+		return s.Closed - s.ms
+	}
+	next := int64(0)
+	for _, p := range s.Inside {
+		if left := p.Expiry - s.ms; next == 0 || left < next {
+			next = left
+		}
+	}
+	return next
+}
+
+func (s *scene) wake(p Party, h driver.Hint) {
+	if p.Notify != "" && p.ID != s.caller {
+		s.wakes = append(s.wakes, Wake{Address: p.Notify, Hint: h})
+	}
+}
+
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

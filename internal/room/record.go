@@ -1,0 +1,157 @@
+// Package room is the admission rule of every lock, as pure functions over a
+// record: what is asked, the record and the time go in, the reply and whom to
+// wake come out. There is no I/O, no clock and no goroutine in it.
+//
+// The memory store and the directory store are this package under a mutex and
+// under a file lock. The Redis scripts (internal/redisroom) are the same rule
+// over other data structures, with the same function names in the same order,
+// and are tested against this package with random histories.
+//
+// The rule in one sentence: a party enters if there is room for it after
+// everyone it must let pass.
+package room
+
+import (
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Record is all a store keeps of one room. The zero value is an empty room
+// that has never minted a token. Times are milliseconds of the store's clock.
+type Record struct {
+	// Token is the last fencing token minted, 0 before the first.
+	Token int64 `json:"token,omitempty"`
+	// Seq numbers the arrivals in the queue.
+	Seq int64 `json:"seq,omitempty"`
+	// Limit is what the shared parties agreed upon, in force while there are
+	// any, inside or waiting.
+	Limit int `json:"limit,omitempty"`
+	// Closed is the time before which nobody enters.
+	Closed int64 `json:"closed,omitempty"`
+	// Head and When remember which waiter was last told to ask, and at what
+	// time, so that nobody is told twice.
+	Head string `json:"head,omitempty"`
+	When int64  `json:"when,omitempty"`
+	// Inside holds who is in the room, in the order of entry.
+	Inside []Party `json:"inside,omitempty"`
+	// Queue holds who waits, by rank.
+	Queue []Party `json:"queue,omitempty"`
+	// Marks holds short memories: "+id" an id that may not enter any more,
+	// "!address" a process that let a hand-over lapse, "~id" a broken lease.
+	Marks map[string]Mark `json:"marks,omitempty"`
+}
+
+// Party is somebody inside the room or in its queue.
+type Party struct {
+	ID        string            `json:"id"`
+	Owner     string            `json:"owner,omitempty"`
+	Reenter   bool              `json:"reenter,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Since     int64             `json:"since,omitempty"`
+	Mode      driver.Mode       `json:"mode,omitempty"`
+	Policy    driver.Policy     `json:"policy,omitempty"`
+	Weight    int               `json:"weight,omitempty"`
+	TTL       int64             `json:"ttl"`
+	Window    int64             `json:"window,omitempty"`
+	Delay     int64             `json:"delay,omitempty"`
+	MinToken  int64             `json:"minToken,omitempty"`
+	Notify    string            `json:"notify,omitempty"`
+	Rank      int64             `json:"rank,omitempty"`
+	Expiry    int64             `json:"expiry"`
+	Token     int64             `json:"token,omitempty"`
+	Confirmed bool              `json:"confirmed,omitempty"`
+}
+
+// Mark is a memory that ends at Until.
+type Mark struct {
+	Until  int64  `json:"until"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Wake is a hint to be sent to an address.
+type Wake struct {
+	Address string
+	Hint    driver.Hint
+}
+
+// Bounds that the scripts share.
+const (
+	// behind is added to the rank of those whom others of their policy pass.
+	behind = 1 << 46
+	// suspicion is how long a process that let a hand-over lapse is not
+	// handed anything, unless it is heard of: longer than its tickets live.
+	suspicion = 60_000
+	// batch bounds the hand-overs of one call.
+	batch = 64
+	// ahead is how far, in µs, a minimum token may lie ahead of the clock.
+	ahead = int64(24 * time.Hour / time.Microsecond)
+)
+
+// Idle reports whether nothing but the token needs to be remembered.
+func (r *Record) Idle(now int64) bool {
+	ms := now / 1000
+	return len(r.Inside) == 0 && len(r.Queue) == 0 && len(r.Marks) == 0 && r.Closed <= ms
+}
+
+// Until returns the time after which the record means nothing any more, its
+// token aside.
+func (r *Record) Until() int64 {
+	until := r.Closed
+	for _, p := range r.Inside {
+		until = max(until, p.Expiry+p.Delay)
+	}
+	for _, p := range r.Queue {
+		until = max(until, p.Expiry)
+	}
+	for _, m := range r.Marks {
+		until = max(until, m.Until)
+	}
+	return until
+}
+
+// newParty is the party of a request that has neither rank nor token yet.
+func newParty(req driver.Request) Party {
+	return Party{
+		ID: req.ID, Owner: req.Owner, Reenter: req.Reenter, Labels: req.Labels,
+		Since: req.Since.UnixMilli(), Mode: req.Mode, Policy: req.Policy,
+		Weight: max(req.Weight, 1), TTL: req.TTL.Milliseconds(),
+		Window: req.Confirm.Milliseconds(), Delay: req.Delay.Milliseconds(),
+		MinToken: req.MinToken, Notify: req.Notify,
+	}
+}
+
+func (r *Record) inside(id string) *Party { return find(r.Inside, id) }
+func (r *Record) ticket(id string) *Party { return find(r.Queue, id) }
+
+func find(parties []Party, id string) *Party {
+	for i := range parties {
+		if parties[i].ID == id {
+			return &parties[i]
+		}
+	}
+	return nil
+}
+
+func remove(parties []Party, id string) []Party {
+	return slices.DeleteFunc(parties, func(p Party) bool { return p.ID == id })
+}
+
+func (r *Record) mark(name string, until int64, reason string) {
+	if r.Marks == nil {
+		r.Marks = make(map[string]Mark)
+	}
+	r.Marks[name] = Mark{Until: until, Reason: reason}
+}
+
+func (r *Record) marked(name string) bool {
+	_, ok := r.Marks[name]
+	return ok
+}
+
+// sharers reports whether anybody uses the room shared or waits to.
+func (r *Record) sharers() bool {
+	shared := func(p Party) bool { return p.Mode == driver.Shared }
+	return slices.ContainsFunc(r.Inside, shared) || slices.ContainsFunc(r.Queue, shared)
+}

@@ -1,0 +1,80 @@
+package room
+
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func (s *scene) reply(state driver.State) driver.Reply {
+	return driver.Reply{State: state, Clock: micros(s.now)}
+}
+
+func (s *scene) broken(m Mark) driver.Reply {
+	reply := s.reply(driver.Gone)
+	reply.Broken, reply.Reason = true, m.Reason
+	return reply
+}
+
+func (s *scene) granted(p *Party) driver.Reply {
+	reply := s.reply(driver.Granted)
+	reply.Token, reply.Holds = p.Token, 1
+	if p.Mode == driver.Exclusive {
+		reply.Holds = len(s.Inside)
+	}
+	return reply
+}
+
+func (s *scene) busy() driver.Reply {
+	reply := s.reply(driver.Busy)
+	reply.Next = millis(s.next())
+	reply.Holders = s.glimpse()
+	return reply
+}
+
+// queued tells the head when to ask, which then need not be hinted.
+func (s *scene) queued(id string, glimpse bool) driver.Reply {
+	reply := s.reply(driver.Queued)
+	for i, p := range s.Queue {
+		if p.ID == id {
+			reply.Position = i + 1
+		}
+	}
+	if reply.Position == 1 {
+		next := s.next()
+		reply.Next = millis(next)
+		s.Head, s.When = id, s.ms+next
+	}
+	if glimpse {
+		reply.Holders = s.glimpse()
+	}
+	return reply
+}
+
+// glimpse shows the party that stays longest.
+func (s *scene) glimpse() []driver.Holder {
+	var last *Party
+	for i := range s.Inside {
+		if last == nil || s.Inside[i].Expiry >= last.Expiry {
+			last = &s.Inside[i]
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return []driver.Holder{last.holder(s.ms)}
+}
+
+func (p *Party) holder(ms int64) driver.Holder {
+	return driver.Holder{
+		ID: p.ID, Owner: p.Owner, Mode: p.Mode, Weight: p.Weight, Token: p.Token,
+		Since: time.UnixMilli(p.Since), Remaining: millis(p.Expiry - ms), Labels: p.Labels, Confirmed: p.Confirmed,
+	}
+}
+
+func (p *Party) waiter(position int, ms int64) driver.Waiter {
+	return driver.Waiter{
+		ID: p.ID, Owner: p.Owner, Mode: p.Mode, Weight: p.Weight, Position: position,
+		Since: time.UnixMilli(p.Since), Remaining: millis(p.Expiry - ms), Labels: p.Labels,
+	}
+}

@@ -1,0 +1,177 @@
+package room
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Acquire asks to enter. now is the store's clock in µs since the Unix epoch.
+// An error leaves the record as it was, but for what had expired.
+func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, error) {
+	s := open(r, now, req.ID)
+	if s.marked("+" + req.ID) {
+		return s.reply(driver.Gone), nil, nil
+	}
+	if m, ok := s.Marks["~"+req.ID]; ok {
+		return s.broken(m), nil, nil
+	}
+	if p := s.inside(req.ID); p != nil {
+		return s.confirm(p, req.TTL), nil, nil
+	}
+	if err := s.check(req); err != nil {
+		return driver.Reply{}, nil, err
+	}
+	if t := s.ticket(req.ID); t != nil {
+		s.refresh(t, max(req.Wait, millis(t.Window)), req.Notify)
+		return s.ask(req.ID, req.TTL, true), s.wakes, nil
+	}
+	s.handOver()
+	p := newParty(req)
+	p.Rank = s.rank(&p)
+	s.agree(req)
+	switch {
+	case s.admits(&p):
+		return s.granted(s.enter(p, s.ms+p.TTL, true)), s.wakes, nil
+	case req.Wait <= 0:
+		return s.busy(), s.wakes, nil
+	}
+	s.queue(p, s.ms+req.Wait.Milliseconds())
+	delete(s.Marks, "!"+req.Notify)
+	s.hintHead()
+	return s.queued(req.ID, true), s.wakes, nil
+}
+
+// Renew prolongs a lease, confirms a grant, or keeps a ticket alive.
+func Renew(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
+	s := open(r, now, ref.ID)
+	if p := s.inside(ref.ID); p != nil {
+		return s.confirm(p, ref.TTL), nil
+	}
+	if t := s.ticket(ref.ID); t != nil {
+		s.refresh(t, ref.Wait, ref.Notify)
+		return s.ask(ref.ID, ref.TTL, false), s.wakes
+	}
+	if m, ok := s.Marks["~"+ref.ID]; ok {
+		return s.broken(m), nil
+	}
+	s.handOver()
+	return s.reply(driver.Gone), s.wakes
+}
+
+// Release ends a lease or a ticket.
+func Release(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
+	s := open(r, now, ref.ID)
+	reply := s.leave(ref.ID)
+	if reply.State == driver.Released && ref.Keep > 0 {
+		s.Closed = max(s.Closed, s.ms+ref.Keep.Milliseconds())
+	}
+	if ref.Forbid > 0 {
+		s.mark("+"+ref.ID, s.ms+ref.Forbid.Milliseconds(), "")
+	}
+	s.handOver()
+	return reply, s.wakes
+}
+
+// Break ends the lease or ticket id by force.
+func Break(r *Record, id, reason string, now int64) (driver.Reply, []Wake) {
+	s := open(r, now, "")
+	gone := find(append(s.Inside[:len(s.Inside):len(s.Inside)], s.Queue...), id)
+	if gone == nil {
+		return s.reply(driver.Gone), nil
+	}
+	p := *gone
+	reply := s.leave(id)
+	if reply.State == driver.Released && p.Delay > 0 {
+		s.Closed = max(s.Closed, s.ms+p.Delay)
+	}
+	s.mark("~"+id, s.ms+max(p.TTL, suspicion), reason)
+	s.wake(p, driver.Hint{Kind: driver.HintBroken, ID: id, Reason: reason})
+	s.handOver()
+	return reply, s.wakes
+}
+
+// Look returns the picture of the room without changing the record.
+func Look(r *Record, key string, now int64) driver.Snapshot {
+	ms := now / 1000
+	snap := driver.Snapshot{Key: key, Token: r.Token, Limit: r.Limit}
+	closed := r.Closed
+	for _, p := range r.Inside {
+		if p.Expiry > ms {
+			snap.Holders = append(snap.Holders, p.holder(ms))
+		} else if p.Delay > 0 {
+			closed = max(closed, p.Expiry+p.Delay)
+		}
+	}
+	for _, p := range r.Queue {
+		if p.Expiry > ms {
+			snap.Waiters = append(snap.Waiters, p.waiter(len(snap.Waiters)+1, ms))
+		}
+	}
+	if closed > ms && len(snap.Holders) == 0 {
+		snap.Closed = millis(closed - ms)
+	}
+	return snap
+}
+
+// ask is a live ticket that wants in: whoever stands before it and can be
+// handed the room gets it first.
+func (s *scene) ask(id string, ttl time.Duration, glimpse bool) driver.Reply {
+	s.handOver()
+	if p := s.inside(id); p != nil {
+		return s.confirm(p, ttl)
+	}
+	t := s.ticket(id)
+	if t == nil {
+		return s.reply(driver.Gone)
+	}
+	if s.admits(t) {
+		p := s.enter(*t, s.ms+ttl.Milliseconds(), true)
+		reply := s.granted(p)
+		s.handOver()
+		return reply
+	}
+	return s.queued(id, glimpse)
+}
+
+// check refuses what contradicts those who use the room.
+func (s *scene) check(req driver.Request) error {
+	if req.MinToken > s.now+ahead {
+		return fmt.Errorf("minimum token %d is more than 24 h ahead of the store's clock (%d): %w", req.MinToken, s.now, driver.ErrInvalid)
+	}
+	if req.Mode == driver.Shared && s.sharers() && s.Limit != req.Limit {
+		return fmt.Errorf("limit %d, but the limit in force is %d: %w", req.Limit, s.Limit, driver.ErrMismatch)
+	}
+	if req.Limit > 0 && req.Weight > req.Limit {
+		return fmt.Errorf("weight %d is above the limit %d: %w", req.Weight, req.Limit, driver.ErrInvalid)
+	}
+	return nil
+}
+
+// agree puts the limit of the first sharer in force.
+func (s *scene) agree(req driver.Request) {
+	if req.Mode == driver.Shared {
+		s.Limit = req.Limit
+	}
+}
+
+func (s *scene) leave(id string) driver.Reply {
+	if s.inside(id) != nil {
+		s.Inside = remove(s.Inside, id)
+		return s.reply(driver.Released)
+	}
+	if s.ticket(id) != nil {
+		s.Queue = remove(s.Queue, id)
+		return s.reply(driver.Left)
+	}
+	if m, ok := s.Marks["~"+id]; ok {
+		return s.broken(m)
+	}
+	return s.reply(driver.Gone)
+}
+
+func (s *scene) confirm(p *Party, ttl time.Duration) driver.Reply {
+	p.Expiry, p.Confirmed = s.ms+ttl.Milliseconds(), true
+	return s.granted(p)
+}

@@ -1,0 +1,179 @@
+// Package memdriver keeps locks in the memory of one process. It is the
+// executable specification of a store, and what tests use: the rule of package
+// internal/room under a mutex, with hints delivered by function calls.
+//
+// Expiry follows the process's clock, so that a lease in a testing/synctest
+// bubble ends in virtual time.
+package memdriver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// Store is a set of rooms. Clients that share a Store exclude each other.
+type Store struct {
+	epoch time.Time // the store's clock is monotonic from here
+
+	mu     sync.Mutex
+	rooms  map[string]*room.Record
+	subs   map[string]*subscription
+	nsub   int
+	nsweep int
+	closed bool
+}
+
+var (
+	_ driver.Driver    = (*Store)(nil)
+	_ driver.Watcher   = (*Store)(nil)
+	_ driver.Inspector = (*Store)(nil)
+	_ driver.Breaker   = (*Store)(nil)
+)
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{
+		epoch: time.Now(),
+		rooms: make(map[string]*room.Record),
+		subs:  make(map[string]*subscription),
+	}
+}
+
+// now is the wall clock at the store's birth plus monotonic time since: it
+// never steps.
+func (s *Store) now() int64 { return s.epoch.UnixMicro() + time.Since(s.epoch).Microseconds() }
+
+// Acquire implements [driver.Driver].
+func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
+	e := s.do(ctx, req.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
+		reply, wakes, err = room.Acquire(r, req, now)
+		return wakes
+	})
+	if e != nil {
+		return driver.Reply{}, e
+	}
+	return reply, err
+}
+
+// Renew implements [driver.Driver].
+func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	for i, ref := range refs {
+		var reply driver.Reply
+		err := s.do(ctx, ref.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
+			reply, wakes = room.Renew(r, ref, now)
+			return wakes
+		})
+		each(i, reply, err)
+	}
+}
+
+// Release implements [driver.Driver].
+func (s *Store) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
+	err = s.do(ctx, ref.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
+		reply, wakes = room.Release(r, ref, now)
+		return wakes
+	})
+	return reply, err
+}
+
+// Break implements [driver.Breaker].
+func (s *Store) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
+	err = s.do(ctx, key, func(r *room.Record, now int64) (wakes []room.Wake) {
+		reply, wakes = room.Break(r, id, reason, now)
+		return wakes
+	})
+	return reply, err
+}
+
+// Inspect implements [driver.Inspector].
+func (s *Store) Inspect(ctx context.Context, key string) (snap driver.Snapshot, err error) {
+	err = s.do(ctx, key, func(r *room.Record, now int64) []room.Wake {
+		snap = room.Look(r, key, now)
+		return nil
+	})
+	return snap, err
+}
+
+// page is how many keys List returns at a time.
+const page = 256
+
+// List implements [driver.Inspector]; keys come in lexical order.
+func (s *Store) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep(s.now())
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(s.rooms)) {
+		if key <= cursor || !strings.HasPrefix(key, prefix) || s.rooms[key].Until() <= s.now()/1000 {
+			continue
+		}
+		if len(keys) == page {
+			return keys, keys[page-1], nil
+		}
+		keys = append(keys, key)
+	}
+	return keys, "", nil
+}
+
+// Close makes every later call fail with [driver.ErrClosed].
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+// do runs step on the room of key and delivers the hints after the step.
+func (s *Store) do(ctx context.Context, key string, step func(*room.Record, int64) []room.Wake) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return driver.ErrClosed
+	}
+	now := s.now()
+	r := s.rooms[key]
+	if r == nil {
+		r = new(room.Record)
+		s.rooms[key] = r
+	}
+	wakes := step(r, now)
+	if r.Token == 0 && r.Idle(now) {
+		delete(s.rooms, key)
+	}
+	s.deliver(wakes)
+	if s.nsweep++; s.nsweep > 2*len(s.rooms)+1000 {
+		s.sweep(now)
+	}
+	return nil
+}
+
+// memory is how long the token of an idle room is remembered. A forgotten
+// token is followed by a greater one, since the clock never steps.
+const memory = time.Minute
+
+// sweep forgets the rooms that have been idle for long; its cost is spread
+// over as many calls as there are rooms.
+func (s *Store) sweep(now int64) {
+	s.nsweep = 0
+	for key, r := range s.rooms {
+		// The token was a reading of the clock when it was minted, so its
+		// value tells how long ago that was at most.
+		if ms := now / 1000; r.Until() <= ms && r.Token < now-memory.Microseconds() {
+			delete(s.rooms, key)
+		}
+	}
+}
