@@ -191,7 +191,8 @@ type Driver interface {
 
 	// Renew renews leases, confirms handed-over grants, and keeps tickets
 	// alive; a ticket whose turn has come is granted by it. It never creates
-	// a lease. each is called once for every ref, by its index, as the answer
+	// a lease, and never shortens one: a renewal delayed on its way must not
+	// undo a longer one that overtook it. each is called once for every ref, by its index, as the answer
 	// for it becomes known, never concurrently; a store made of several nodes
 	// reports those of a fast node without waiting for a slow one. Renew
 	// returns after the last call of each.

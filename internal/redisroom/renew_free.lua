@@ -11,7 +11,7 @@ for i = 1, #KEYS / 3 do
   local h, a = KEYS[3 * i - 2], 4 * i - 3
   local v = redis.pcall('GET', h)
   if type(v) == 'string' and string.find(v, ARGV[a], 1, true) == 1 then
-    redis.call('PEXPIRE', h, ARGV[a + 1])
+    redis.call('PEXPIRE', h, ARGV[a + 1], 'GT')
     out[i] = 1
   else
     rest[#rest + 1] = i

@@ -395,10 +395,10 @@ end
 
 local function confirm(p, ttl)
   if simple then
-    call('PEXPIRE', H, ttl)
-    simple.exp = ms + ttl
+    call('PEXPIRE', H, ttl, 'GT')
+    simple.exp = math.max(simple.exp, ms + ttl)
   else
-    call('ZADD', Z, ms + ttl - BAND, 'i' .. p.id)
+    call('ZADD', Z, 'GT', ms + ttl - BAND, 'i' .. p.id)
     if p.state == 'u' then
       p.state = 'c'
       store(p)

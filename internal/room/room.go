@@ -172,6 +172,8 @@ func (s *scene) leave(id string) driver.Reply {
 }
 
 func (s *scene) confirm(p *Party, ttl time.Duration) driver.Reply {
-	p.Expiry, p.Confirmed = s.ms+ttl.Milliseconds(), true
+	// Never shorter: a renewal that was delayed on its way must not undo a
+	// longer one that overtook it.
+	p.Expiry, p.Confirmed = max(p.Expiry, s.ms+ttl.Milliseconds()), true
 	return s.granted(p)
 }
