@@ -1,0 +1,144 @@
+package redistest
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// slots is the number of hash slots of a cluster.
+const slots = 16384
+
+// Cluster is a Redis Cluster of primaries, and of the replicas added to it.
+type Cluster struct {
+	// Nodes are the primaries, in the order of their slots, and then the
+	// replicas, in the order in which they were added.
+	Nodes []*Server
+
+	tb     testing.TB
+	client *redis.ClusterClient
+}
+
+// StartCluster starts n primaries that share the slots evenly and waits until
+// each of them sees a healthy cluster. A node is taken for dead after a
+// second without an answer, and the others go on serving their slots.
+func StartCluster(tb testing.TB, n int) *Cluster {
+	tb.Helper()
+	c := &Cluster{tb: tb}
+	for i := range n {
+		node := startNode(tb)
+		c.Nodes = append(c.Nodes, node)
+		c.must("set-config-epoch", node.admin("CLUSTER", "SET-CONFIG-EPOCH", i+1))
+		c.must("addslots", node.admin(addSlots(i*slots/n, (i+1)*slots/n)...))
+		c.introduce(node)
+	}
+	c.await()
+
+	c.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	tb.Cleanup(func() { _ = c.client.Close() })
+	return c
+}
+
+func startNode(tb testing.TB) *Server {
+	tb.Helper()
+	return Start(tb,
+		"--cluster-enabled", "yes",
+		"--cluster-node-timeout", "1000",
+		"--cluster-require-full-coverage", "no",
+	)
+}
+
+// addSlots returns the command that assigns the slots from first up to end.
+func addSlots(first, end int) []any {
+	args := []any{"CLUSTER", "ADDSLOTS"}
+	for slot := first; slot < end; slot++ {
+		args = append(args, slot)
+	}
+	return args
+}
+
+// AddReplica adds a replica of a primary and waits until it is in step.
+func (c *Cluster) AddReplica(primary *Server) *Server {
+	c.tb.Helper()
+	replica := startNode(c.tb)
+	c.Nodes = append(c.Nodes, replica)
+	c.introduce(replica)
+	c.await()
+
+	id, err := primary.Client().ClusterMyID(context.Background()).Result()
+	c.must("id of the primary", err)
+	c.must("replicate", replica.admin("CLUSTER", "REPLICATE", id))
+	awaitReplica(c.tb, replica)
+	return replica
+}
+
+// introduce makes the first node and another one know each other; the others
+// hear of it by gossip.
+func (c *Cluster) introduce(node *Server) {
+	c.tb.Helper()
+	if first := c.Nodes[0]; first != node {
+		host, port, _ := net.SplitHostPort(node.Addr())
+		c.must("meet", first.admin("CLUSTER", "MEET", host, port))
+	}
+}
+
+// await waits until every node knows all others and finds the cluster healthy.
+func (c *Cluster) await() {
+	c.tb.Helper()
+	for _, node := range c.Nodes {
+		healthy := func() bool {
+			text, err := node.Client().ClusterInfo(context.Background()).Result()
+			info := parseInfo(text)
+			return err == nil && info["cluster_state"] == "ok" &&
+				info["cluster_slots_ok"] == strconv.Itoa(slots) &&
+				info["cluster_known_nodes"] == strconv.Itoa(len(c.Nodes))
+		}
+		if !eventually(patience, healthy) {
+			c.tb.Fatalf("redistest: cluster not healthy after %v", patience)
+		}
+	}
+}
+
+// Addrs returns the addresses of the nodes.
+func (c *Cluster) Addrs() []string {
+	addrs := make([]string, len(c.Nodes))
+	for i, node := range c.Nodes {
+		addrs[i] = node.Addr()
+	}
+	return addrs
+}
+
+// Client returns a client of the whole cluster for looking at it and for
+// administering it.
+func (c *Cluster) Client() *redis.ClusterClient { return c.client }
+
+// Owner returns the primary that serves the key's slot.
+func (c *Cluster) Owner(key string) *Server {
+	c.tb.Helper()
+	primary, err := c.client.MasterForKey(context.Background(), key)
+	c.must("find the owner of "+key, err)
+	addr := primary.Options().Addr
+	i := slices.IndexFunc(c.Nodes, func(s *Server) bool { return s.Addr() == addr })
+	if i < 0 {
+		c.tb.Fatalf("redistest: %s, which owns %q, is not a node of this cluster", addr, key)
+	}
+	return c.Nodes[i]
+}
+
+func (c *Cluster) must(what string, err error) {
+	c.tb.Helper()
+	if err != nil {
+		c.tb.Fatalf("redistest: cluster: %s: %v", what, err)
+	}
+}
+
+// admin runs a command of which only the error is of interest.
+func (s *Server) admin(args ...any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return s.Client().Do(ctx, args...).Err()
+}

@@ -1,0 +1,110 @@
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pollInterval is the pause between two looks at something that sends no
+// event of its own.
+const pollInterval = 10 * time.Millisecond
+
+// Stat says how often a command ran and how much of the server's time it took.
+type Stat struct {
+	Calls int64
+	Usec  float64
+}
+
+// CommandStats returns what each command cost since [Server.ResetStats], by
+// its lower-case name, as in "evalsha" or "client|setname". Commands called by
+// a script count too, and so do the few of this package itself: info,
+// config|resetstat and those that set up its connection.
+func (s *Server) CommandStats(tb testing.TB) map[string]Stat {
+	tb.Helper()
+	stats := make(map[string]Stat)
+	for name, fields := range s.Info(tb, "commandstats") {
+		var stat Stat
+		if _, err := fmt.Sscanf(fields, "calls=%d,usec=%f", &stat.Calls, &stat.Usec); err != nil {
+			tb.Fatalf("redistest: commandstats of %s: %q: %v", name, fields, err)
+		}
+		stats[strings.TrimPrefix(name, "cmdstat_")] = stat
+	}
+	return stats
+}
+
+// ResetStats starts the counting of [Server.CommandStats] anew.
+func (s *Server) ResetStats(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Client().ConfigResetStat(ctx).Err(); err != nil {
+		tb.Fatalf("redistest: reset statistics: %v", err)
+	}
+}
+
+// Info returns the fields of one section of INFO.
+func (s *Server) Info(tb testing.TB, section string) map[string]string {
+	tb.Helper()
+	// Not the test's context: it has ended when cleanups ask.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	text, err := s.Client().Info(ctx, section).Result()
+	if err != nil {
+		tb.Fatalf("redistest: info %s: %v", section, err)
+	}
+	return parseInfo(text)
+}
+
+// parseInfo reads "field:value" lines and skips headings and empty lines.
+func parseInfo(text string) map[string]string {
+	fields := make(map[string]string)
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && !strings.HasPrefix(name, "#") {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// Keys returns the keys of database 0, sorted. Keys that have expired are not
+// among them, whether or not the server has removed them yet.
+func (s *Server) Keys(tb testing.TB) []string {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	keys, err := s.Client().Keys(ctx, "*").Result()
+	if err != nil {
+		tb.Fatalf("redistest: keys: %v", err)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// EventuallyEmpty waits until the server has no key left. After the given
+// time it fails the test and names the keys with their time to live.
+func (s *Server) EventuallyEmpty(tb testing.TB, within time.Duration) {
+	tb.Helper()
+	if eventually(within, func() bool { return len(s.Keys(tb)) == 0 }) {
+		return
+	}
+	left := s.Keys(tb)
+	for i, key := range left {
+		left[i] = fmt.Sprintf("%q, time to live %v", key, s.Client().PTTL(context.Background(), key).Val())
+	}
+	tb.Fatalf("after %v the server still has %d keys:\n%s", within, len(left), strings.Join(left, "\n"))
+}
+
+// eventually looks until ok, and a last time when the time is up.
+func eventually(within time.Duration, ok func() bool) bool {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(pollInterval) {
+		if ok() {
+			return true
+		}
+	}
+	return ok()
+}

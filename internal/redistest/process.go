@@ -1,0 +1,123 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// patience bounds every wait for a server. It is long because the machine may
+// be busy, and is used up only when something is broken.
+const patience = 20 * time.Second
+
+// process is a server that runs, or has run.
+type process struct {
+	cmd  *exec.Cmd
+	log  *log
+	done chan struct{} // closed when the process is gone and reaped
+}
+
+// spawn starts a server and returns when its log says that it is ready. The
+// log is the process's own: an answer on the port might come from another
+// server that was faster to bind it.
+func spawn(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, log: newLog(), done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	// A child that saves in the background inherits the log; do not wait for it.
+	cmd.WaitDelay = time.Second
+	dieWithParent(cmd)
+
+	started := make(chan error)
+	go p.run(started)
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, p.awaitReady()
+}
+
+// run starts the process and reaps it. It keeps its thread to itself all the
+// while, because Linux sends the death signal when the thread that forked ends.
+func (p *process) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	_ = p.cmd.Wait() // it is killed, so the error says nothing
+	close(p.done)
+}
+
+func (p *process) awaitReady() error {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-p.log.ready:
+		return nil
+	case <-p.done:
+		return fmt.Errorf("it ended at once:\n%s", p.log.tail())
+	case <-timeout.C:
+		return errors.Join(fmt.Errorf("not ready after %v:\n%s", patience, p.log.tail()), p.kill())
+	}
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// kill ends the process, stopped or not, and waits until it is reaped.
+func (p *process) kill() error {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-timeout.C:
+		return fmt.Errorf("still there %v after SIGKILL", patience)
+	}
+}
+
+// readyMarks are what a server and a sentinel log when they are up.
+var readyMarks = []string{"Ready to accept connections", "Sentinel ID is"}
+
+// log takes a server's output, keeps it, and tells when the server is ready.
+type log struct {
+	ready chan struct{}
+
+	mu    sync.Mutex
+	text  strings.Builder
+	found bool
+}
+
+func newLog() *log { return &log{ready: make(chan struct{})} }
+
+// Write implements [io.Writer].
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(b)
+	for _, mark := range readyMarks {
+		// The whole text is searched: a line may come in two pieces.
+		if !l.found && strings.Contains(l.text.String(), mark) {
+			l.found = true
+			close(l.ready)
+		}
+	}
+	return len(b), nil
+}
+
+// tail returns the last lines.
+func (l *log) tail() string {
+	const lines = 20
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := strings.Split(strings.TrimSpace(l.text.String()), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

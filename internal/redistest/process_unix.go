@@ -1,0 +1,15 @@
+//go:build unix && !linux
+
+package redistest
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithParent does nothing: only Linux offers it.
+func dieWithParent(*exec.Cmd) {}
+
+func (p *process) stop() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+func (p *process) cont() error { return p.cmd.Process.Signal(syscall.SIGCONT) }

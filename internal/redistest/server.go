@@ -1,0 +1,225 @@
+// Package redistest gives a test Redis servers of its own.
+//
+// Every server is a real redis-server process on a free loopback port, with a
+// temporary directory and no persistence. It ends with the test, and also if
+// the test binary dies. Nothing is shared between tests: starting one takes
+// some 50 ms.
+//
+// A test that looks for leaked goroutines with goleak does so in TestMain, or
+// in a cleanup registered before [Start]: a running server has goroutines.
+package redistest
+
+import (
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// attempts bounds how often another port is tried when the one that was free
+// a moment ago is taken.
+const attempts = 10
+
+// Server is one redis-server process. Its methods may be called from any
+// goroutine, also while the server is stopped or dead, except for those that
+// take a [testing.TB]: they ask the server, fail the test if it does not
+// answer, and belong on the test's goroutine.
+type Server struct {
+	tb   testing.TB
+	port int
+	dir  string
+	args []string
+
+	mu     sync.Mutex
+	proc   *process
+	client *redis.Client
+}
+
+// Start starts a server and waits until it accepts commands. The arguments
+// follow the helper's own on the command line, as in
+//
+//	redistest.Start(t, "--appendonly", "yes", "--requirepass", "secret")
+//
+// and must leave the port, the address and the log level as they are.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	return start(tb, "", append([]string{
+		"--save", "",
+		"--appendonly", "no",
+		"--protected-mode", "no",
+		"--repl-diskless-sync-delay", "0", // a replica is not kept waiting for others
+	}, args...))
+}
+
+// start starts a server from a configuration file in its directory, if one is
+// given, and from arguments.
+func start(tb testing.TB, config string, args []string) *Server {
+	tb.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		tb.Fatalf("redistest: %v: the tests need a real Redis server; `make test` installs it", err)
+	}
+	s := &Server{tb: tb, dir: tb.TempDir(), args: args}
+	if config != "" {
+		s.args = slices.Insert(s.args, 0, s.write("redis.conf", config))
+	}
+	s.launchAnywhere()
+	tb.Cleanup(s.close)
+	return s
+}
+
+// launchAnywhere picks ports until the server could bind one.
+func (s *Server) launchAnywhere() {
+	s.tb.Helper()
+	var err error
+	for range attempts {
+		if s.port, err = freePort(); err != nil {
+			continue
+		}
+		if err = s.launch(); err == nil {
+			return
+		}
+	}
+	s.tb.Fatalf("redistest: start redis-server: %v", err)
+}
+
+// launch starts the process on the server's port.
+func (s *Server) launch() error {
+	args := append(slices.Clone(s.args),
+		"--port", strconv.Itoa(s.port),
+		"--bind", "127.0.0.1",
+		"--dir", s.dir,
+		"--daemonize", "no",
+		"--logfile", "",
+	)
+	proc, err := spawn(exec.Command("redis-server", args...))
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc = proc
+	return nil
+}
+
+// close ends the server for good. The client goes first, so that it does not
+// reconnect to whoever gets the port next.
+func (s *Server) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client != nil {
+		_ = s.client.Close()
+	}
+	if err := s.proc.kill(); err != nil {
+		s.tb.Errorf("redistest: end redis-server: %v", err)
+	}
+	if s.tb.Failed() {
+		s.tb.Logf("redis-server on port %d, end of its log:\n%s", s.port, s.proc.log.tail())
+	}
+}
+
+// Addr returns the server's address as host:port. It stays the same over
+// [Server.Restart].
+func (s *Server) Addr() string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+}
+
+// Port returns the server's TCP port.
+func (s *Server) Port() int { return s.port }
+
+// Dir returns the server's working directory.
+func (s *Server) Dir() string { return s.dir }
+
+// URL returns the server's address as a redis:// URL, with the password if the
+// arguments have --requirepass.
+func (s *Server) URL() string {
+	u := url.URL{Scheme: "redis", Host: s.Addr(), Path: "/0"}
+	if password := s.password(); password != "" {
+		u.User = url.UserPassword("", password)
+	}
+	return u.String()
+}
+
+// Pid returns the id of the process, which [Server.Restart] changes.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc.pid()
+}
+
+// Client returns a client for looking at the server and for administering it.
+// It is the same at every call and is closed with the server.
+func (s *Server) Client() *redis.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == nil {
+		s.client = redis.NewClient(&redis.Options{
+			Addr:            s.Addr(),
+			Password:        s.password(),
+			ClientName:      "redistest",
+			DisableIdentity: true,
+			MaintNotificationsConfig: &maintnotifications.Config{
+				Mode: maintnotifications.ModeDisabled,
+			},
+		})
+	}
+	return s.client
+}
+
+// password returns what the arguments say after --requirepass.
+func (s *Server) password() string {
+	i := slices.Index(s.args, "--requirepass")
+	if i < 0 || i+1 == len(s.args) {
+		return ""
+	}
+	return s.args[i+1]
+}
+
+// Stop freezes the process with SIGSTOP: connections stay open and new ones
+// are accepted by the kernel, but nothing is answered. On return the process
+// stands still.
+func (s *Server) Stop() { s.signal("stop", (*process).stop) }
+
+// Cont wakes a process that [Server.Stop] froze.
+func (s *Server) Cont() { s.signal("continue", (*process).cont) }
+
+// Kill ends the process with SIGKILL and waits until it is gone. What was not
+// persisted is lost.
+func (s *Server) Kill() { s.signal("kill", (*process).kill) }
+
+func (s *Server) signal(verb string, send func(*process) error) {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := send(s.proc); err != nil {
+		s.tb.Errorf("redistest: %s redis-server on port %d: %v", verb, s.port, err)
+	}
+}
+
+// Restart starts the server again on the same port, in the same directory and
+// with the same arguments, after killing it if it still runs. It returns when
+// the server accepts commands.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Kill()
+	if err := s.launch(); err != nil {
+		s.tb.Errorf("redistest: restart redis-server on port %d: %v", s.port, err)
+	}
+}
+
+// write puts a file into the server's directory and returns its path.
+func (s *Server) write(name, text string) string {
+	s.tb.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.tb.Fatalf("redistest: %v", err)
+	}
+	return path
+}
