@@ -1,0 +1,38 @@
+// Package clock tells elapsed time to leases.
+//
+// Go's monotonic clock stands still on some systems while the machine is
+// suspended, but a lease on a server does not. Now therefore adds the time
+// that the machine has been suspended since the process started.
+package clock
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// jitter is what readings of two clocks may differ by without any suspension.
+const jitter = 10 * time.Millisecond
+
+var (
+	start   = time.Now()
+	atStart = suspended()
+
+	asleep atomic.Int64 // ns suspended since start, as last looked up
+	gap    atomic.Int64 // ns between wall and monotonic progress at that time
+)
+
+// Now returns the current time with a monotonic reading that includes
+// suspension. Compare and subtract its results only with one another.
+func Now() time.Time {
+	now := time.Now()
+	// A suspension shows as wall time that the monotonic clock did not see.
+	// So does a step of the wall clock: the system is asked which it was.
+	apart := now.UnixNano() - start.UnixNano() - int64(now.Sub(start))
+	if moved := apart - gap.Load(); moved > int64(jitter) || moved < -int64(jitter) {
+		if d := suspended() - atStart; d > jitter {
+			asleep.Store(int64(d))
+		}
+		gap.Store(apart)
+	}
+	return now.Add(time.Duration(asleep.Load()))
+}
