@@ -1,0 +1,210 @@
+package respproxy
+
+import (
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// conn is one connection through the proxy. One goroutine forwards requests,
+// another one replies.
+type conn struct {
+	proxy          *Proxy
+	number         int
+	client, server net.Conn
+	name           atomic.Pointer[string]
+	pending        *pending
+	// hole is set when a reply is missing, so that no later one may follow. It
+	// belongs to the goroutine that forwards replies.
+	hole bool
+
+	once sync.Once
+	done chan struct{} // closed when the connection is cut
+}
+
+func newConn(p *Proxy, client, server net.Conn) *conn {
+	c := &conn{
+		proxy:   p,
+		client:  client,
+		server:  server,
+		pending: newPending(),
+		done:    make(chan struct{}),
+	}
+	c.name.Store(new(string))
+	return c
+}
+
+// forward returns when the connection has ended on both sides.
+func (c *conn) forward() {
+	var replies sync.WaitGroup
+	replies.Go(c.forwardReplies)
+	c.forwardRequests()
+	replies.Wait()
+}
+
+// cut closes both sides at once.
+func (c *conn) cut() {
+	c.once.Do(func() {
+		close(c.done)
+		_ = c.client.Close()
+		_ = c.server.Close()
+	})
+}
+
+// forwardRequests passes on what the client sends. The client's end is passed
+// on behind its last request and closes one direction only: a request that was
+// held is executed although nobody waits for the reply.
+func (c *conn) forwardRequests() {
+	requests := newFrameReader(c.client)
+	for {
+		f, err := requests.nextRequest()
+		if err != nil || !c.request(f) {
+			break
+		}
+	}
+	if c.passable() {
+		_ = c.server.(*net.TCPConn).CloseWrite()
+	}
+}
+
+// request deals with one request and reports whether the next one may follow.
+func (c *conn) request(f frame) bool {
+	if len(f.elems) > 0 { // otherwise it is an empty line, which has no reply
+		c.learnName(f.elems)
+		rule := c.proxy.rule(c.call(f.elems))
+		if rule != nil && !c.apply(rule) {
+			return false
+		}
+		c.pending.push(f.elems, rule)
+	}
+	if !c.passable() {
+		return false
+	}
+	_, err := c.server.Write(f.raw)
+	return err == nil
+}
+
+// apply does what a rule does before its request is forwarded, and reports
+// whether it is to be forwarded.
+func (c *conn) apply(rule *Rule) bool {
+	switch rule.action.verb {
+	case hold:
+		rule.fire()
+		return happens(c, rule.open)
+	case delay:
+		rule.fire()
+		return happens(c, time.After(rule.action.delay))
+	case dropRequest:
+		rule.fire()
+		_, _ = io.Copy(io.Discard, c.client)
+		return false
+	case cut:
+		c.cut()
+		rule.fire()
+		return false
+	default:
+		return true
+	}
+}
+
+// learnName listens to what the client calls itself.
+func (c *conn) learnName(args [][]byte) {
+	if call := (Call{Args: args}); !Command("CLIENT", "SETNAME")(call) && !Command("HELLO")(call) {
+		return
+	}
+	i := slices.IndexFunc(args, func(arg []byte) bool { return strings.EqualFold(string(arg), "SETNAME") })
+	if i >= 0 && i+1 < len(args) {
+		name := string(args[i+1])
+		c.name.Store(&name)
+	}
+}
+
+// call describes the connection, and a request on it, to a match.
+func (c *conn) call(args [][]byte) Call {
+	return Call{Conn: c.number, Name: *c.name.Load(), Args: args}
+}
+
+// forwardReplies passes on what the server sends, and ends the connection when
+// the server does.
+func (c *conn) forwardReplies() {
+	defer c.cut()
+	replies := newFrameReader(c.server)
+	for {
+		f, err := replies.next()
+		if err != nil {
+			c.passable()
+			return
+		}
+		if !c.reply(f) {
+			return
+		}
+	}
+}
+
+// reply deals with one frame from the server and reports whether the
+// connection goes on.
+func (c *conn) reply(f frame) bool {
+	a := c.pending.settle(f)
+	if a.message && c.proxy.swallowsMessage() {
+		return true
+	}
+	rule := a.rule()
+	if rule.does(cutAfterForward) {
+		c.cut()
+		rule.fire()
+		return false
+	}
+	c.hole = c.hole || rule.does(dropReply)
+	if !c.pass(f) {
+		return false
+	}
+	if a.last && (rule.does(pass) || rule.does(dropReply)) {
+		rule.fire()
+	}
+	return true
+}
+
+// pass hands a frame to the client, unless something before it is missing,
+// and reports whether the connection goes on. When the client has gone, the
+// replies to its last requests are still read: were the connection closed on
+// the server, it might not execute them.
+func (c *conn) pass(f frame) bool {
+	if c.hole {
+		return true
+	}
+	if !c.passable() {
+		return false
+	}
+	_, err := c.client.Write(f.raw)
+	c.hole = err != nil
+	return true
+}
+
+// passable waits while the connection is muted, and reports false if it was
+// cut meanwhile.
+func (c *conn) passable() bool {
+	for {
+		muted, changed := c.proxy.mutes(c.call(nil))
+		if !muted {
+			return true
+		}
+		if !happens(c, changed) {
+			return false
+		}
+	}
+}
+
+// happens waits for an event and reports whether it came before the
+// connection was cut.
+func happens[T any](c *conn, event <-chan T) bool {
+	select {
+	case <-event:
+		return true
+	case <-c.done:
+		return false
+	}
+}

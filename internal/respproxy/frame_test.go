@@ -1,0 +1,72 @@
+package respproxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestFrameReader_CutsTheStreamWhereValuesEnd(t *testing.T) {
+	frames := []string{
+		"+OK\r\n",
+		"-ERR no\r\n",
+		":1\r\n",
+		"$3\r\na\r\n\r\n", // a text may look like a line end
+		"$-1\r\n",
+		"*-1\r\n",
+		"*0\r\n",
+		"*2\r\n$1\r\na\r\n*2\r\n:1\r\n$-1\r\n",
+		"%1\r\n$1\r\na\r\n%1\r\n:1\r\n:2\r\n",
+		"~2\r\n:1\r\n:2\r\n",
+		">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n",
+		"_\r\n",
+		"#t\r\n",
+		",1.5\r\n",
+		"(123456789012345678901234567890\r\n",
+		"=5\r\ntxt:x\r\n",
+		"!5\r\nERR x\r\n",
+		"$9000\r\n" + strings.Repeat("x", 9000) + "\r\n",
+		"+" + strings.Repeat("x", 9000) + "\r\n",
+	}
+	r := newFrameReader(iotest.OneByteReader(strings.NewReader(strings.Join(frames, ""))))
+	for _, want := range frames {
+		f, err := r.next()
+		if err != nil {
+			t.Fatalf("at %.40q: %v", want, err)
+		}
+		if string(f.raw) != want || f.kind != want[0] {
+			t.Fatalf("got %.40q, want %.40q", f.raw, want)
+		}
+	}
+	if _, err := r.next(); err != io.EOF {
+		t.Fatalf("at the end: %v, want EOF", err)
+	}
+}
+
+func TestFrameReader_RequestsHaveWords(t *testing.T) {
+	r := newFrameReader(strings.NewReader("*2\r\n$3\r\nGET\r\n$1\r\nk\r\nGET  k\r\n\r\n"))
+	for _, want := range []string{"GET|k", "GET|k", ""} {
+		f, err := r.nextRequest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(bytes.Join(f.elems, []byte("|"))); got != want {
+			t.Errorf("words %q, want %q", got, want)
+		}
+	}
+}
+
+func TestFrameReader_TellsTornFrames(t *testing.T) {
+	for _, torn := range []string{"*2\r\n:1\r\n", "$5\r\nab", "+O", "*1\r\n"} {
+		_, err := newFrameReader(strings.NewReader(torn)).next()
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("after %q: %v, want unexpected EOF", torn, err)
+		}
+	}
+	if _, err := newFrameReader(strings.NewReader("$x\r\n")).next(); err == nil {
+		t.Error("a length that is no number was accepted")
+	}
+}

@@ -1,0 +1,212 @@
+package respproxy
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience bounds [Rule.WaitFired]. It is long because the machine may be
+// busy, and is used up only when something is broken.
+const patience = 20 * time.Second
+
+// Call is a request, or with no Args a connection, as a [Match] sees it.
+type Call struct {
+	// Conn numbers the connections of the proxy in the order of their
+	// arrival, from 1.
+	Conn int
+	// Name is what the client called itself with CLIENT SETNAME or HELLO;
+	// empty before.
+	Name string
+	// Args are the command and its arguments. They must not be changed.
+	Args [][]byte
+}
+
+// Match says whether a request, or a connection, is meant. It is called for
+// one request at a time and must not call the proxy.
+type Match func(Call) bool
+
+// Command matches requests by the command and by the arguments that follow it
+// at once: Command("CLIENT", "SETNAME"). Case does not matter.
+func Command(words ...string) Match {
+	return func(c Call) bool {
+		if len(c.Args) < len(words) {
+			return false
+		}
+		for i, word := range words {
+			if !strings.EqualFold(word, string(c.Args[i])) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// Mentions matches requests that have the text inside some argument.
+func Mentions(text string) Match {
+	return func(c Call) bool {
+		for _, arg := range c.Args {
+			if bytes.Contains(arg, []byte(text)) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Name matches what comes from clients of that name.
+func Name(name string) Match {
+	return func(c Call) bool { return c.Name == name }
+}
+
+// Conn matches what comes over one connection.
+func Conn(number int) Match {
+	return func(c Call) bool { return c.Conn == number }
+}
+
+// all reports whether every one of the matches holds.
+func all(matches []Match, c Call) bool {
+	for _, match := range matches {
+		if !match(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// Action is what is done to a request that a rule matches.
+//
+// A stream of bytes cannot have a hole in its middle: a client would take the
+// next reply for the one that is missing. After [DropReply] nothing reaches
+// the client any more over this connection, and after [DropRequest] nothing
+// reaches the server, until the client gives up and closes it.
+type Action struct {
+	verb  verb
+	delay time.Duration
+}
+
+type verb uint8
+
+const (
+	pass verb = iota
+	dropReply
+	dropRequest
+	hold
+	delay
+	cut
+	cutAfterForward
+)
+
+var (
+	// Pass does nothing but count: the rule fires when the reply has come.
+	Pass = Action{verb: pass}
+	// DropReply lets the request reach the server and swallows the reply. The
+	// rule fires when the reply has come, so the request has taken effect.
+	DropReply = Action{verb: dropReply}
+	// DropRequest swallows the request. The rule fires when that is done.
+	DropRequest = Action{verb: dropRequest}
+	// Hold keeps the request, and all behind it on this connection, until
+	// [Rule.Release]. It then reaches the server even if the client has gone.
+	// The rule fires when the request is held.
+	Hold = Action{verb: hold}
+	// Cut closes the connection instead of forwarding the request, and then
+	// fires.
+	Cut = Action{verb: cut}
+	// CutAfterForward closes the connection when the reply has come, without
+	// passing it on, and then fires.
+	CutAfterForward = Action{verb: cutAfterForward}
+)
+
+// Delay keeps the request, and all behind it on this connection, for so long.
+// The rule fires when the time begins.
+func Delay(d time.Duration) Action { return Action{verb: delay, delay: d} }
+
+// Rule is a fault in force.
+type Rule struct {
+	proxy   *Proxy
+	action  Action
+	matches []Match
+	limit   int           // of matches; 0 is none
+	fired   chan struct{} // closed when the rule fires first
+	open    chan struct{} // closed by Release
+
+	// Guarded by proxy.mu.
+	matched, count int
+	released       bool
+}
+
+// Fired returns a channel that is closed when the rule fires for the first
+// time. The action says when that is.
+func (r *Rule) Fired() <-chan struct{} { return r.fired }
+
+// Count returns how often the rule has fired.
+func (r *Rule) Count() int {
+	r.proxy.mu.Lock()
+	defer r.proxy.mu.Unlock()
+	return r.count
+}
+
+// WaitFired waits until the rule has fired n times, and fails the test if it
+// does not.
+func (r *Rule) WaitFired(tb testing.TB, n int) {
+	tb.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		r.proxy.mu.Lock()
+		count, changed := r.count, r.proxy.changed
+		r.proxy.mu.Unlock()
+		if count >= n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			tb.Fatalf("respproxy: rule fired %d times in %v, want %d", count, patience, n)
+		}
+	}
+}
+
+// Release removes the rule and lets go what it holds.
+func (r *Rule) Release() {
+	r.Remove()
+	r.proxy.mu.Lock()
+	defer r.proxy.mu.Unlock()
+	if !r.released {
+		r.released = true
+		close(r.open)
+	}
+}
+
+// Remove ends the rule for requests to come. What it has already caught runs
+// its course; in particular a held request stays held until [Rule.Release].
+func (r *Rule) Remove() {
+	r.proxy.mu.Lock()
+	defer r.proxy.mu.Unlock()
+	r.limit = -1
+}
+
+// takes reports whether the rule wants the request, and counts it. The proxy's
+// mutex is held.
+func (r *Rule) takes(c Call) bool {
+	exhausted := r.limit < 0 || r.limit > 0 && r.matched == r.limit
+	if exhausted || !all(r.matches, c) {
+		return false
+	}
+	r.matched++
+	return true
+}
+
+// does reports whether there is a rule and that is what it does.
+func (r *Rule) does(v verb) bool { return r != nil && r.action.verb == v }
+
+// fire counts an effect and tells who waits for it.
+func (r *Rule) fire() {
+	r.proxy.mu.Lock()
+	defer r.proxy.mu.Unlock()
+	if r.count++; r.count == 1 {
+		close(r.fired)
+	}
+	r.proxy.tell()
+}
