@@ -1,0 +1,179 @@
+package leasehold_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/leasehold-go/leasehold"
+	core   = module + "/driver"
+	inner  = module + "/internal/..."
+)
+
+// stores are the packages that implement a driver. They are adapters around
+// the library and know neither it nor one another.
+var stores = []string{
+	module + "/filedriver",
+	module + "/httpdriver",
+	module + "/memdriver",
+	module + "/quorumdriver",
+	module + "/redisdriver",
+	module + "/rueidisdriver",
+}
+
+// direction is what a package may reach.
+type direction struct {
+	pkg string
+	// imports are the packages outside the standard library that it may name
+	// itself. Nil allows all that reaches does.
+	imports []string
+	// reaches are the packages outside the standard library on which it may
+	// depend in the end. Nil allows all but the library and the stores.
+	reaches []string
+	why     string
+}
+
+func directions() []direction {
+	all := []direction{
+		{
+			pkg:     module,
+			imports: []string{core, inner},
+			reaches: []string{core, inner, "golang.org/x/sys/..."},
+			why:     "users of the library get no store, and no dependency, that they did not ask for",
+		},
+		{
+			pkg:     core,
+			reaches: []string{},
+			why:     "the contract is for everybody to implement",
+		},
+		{
+			pkg:     module + "/internal/room",
+			reaches: []string{core},
+			why:     "the rule is pure, so that every store and the reference model can share it",
+		},
+		{
+			pkg: module + "/driver/drivertest",
+			why: "the conformance suite belongs to implementors and favours no store",
+		},
+	}
+	for _, store := range stores {
+		all = append(all, direction{pkg: store, why: "a store is an adapter around the library"})
+	}
+	return all
+}
+
+// TestImports_PointOneWay holds the arrows of docs/design.md on every system
+// for which the library is built. A package that does not exist breaks no rule.
+func TestImports_PointOneWay(t *testing.T) {
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		t.Run(system, func(t *testing.T) {
+			for _, d := range directions() {
+				if pkg, ok := load(t, system, d.pkg); ok {
+					d.check(t, pkg)
+				}
+			}
+		})
+	}
+}
+
+// listing is what `go list` says about a package, its tests excepted.
+type listing struct {
+	ImportPath    string
+	Imports, Deps []string
+}
+
+func (d direction) check(t *testing.T, pkg listing) {
+	t.Helper()
+	for _, path := range pkg.Imports {
+		if !standard(path) && d.imports != nil && !within(d.imports, path) {
+			t.Errorf("%s imports %s: %s", d.pkg, path, d.why)
+		}
+	}
+	for _, path := range pkg.Deps {
+		if !d.mayReach(path) {
+			t.Errorf("%s depends on %s: %s", d.pkg, path, d.why)
+		}
+	}
+}
+
+func (d direction) mayReach(path string) bool {
+	switch {
+	case standard(path):
+		return true
+	case d.reaches != nil:
+		return within(d.reaches, path)
+	case path == module:
+		return false
+	default:
+		owner := slices.IndexFunc(stores, func(store string) bool { return within([]string{store + "/..."}, path) })
+		return owner < 0 || stores[owner] == d.pkg
+	}
+}
+
+// standard reports whether the path is the standard library's: no domain.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+// within reports whether the path is one of the patterns, or below one that
+// ends in "/...".
+func within(patterns []string, path string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		tree, ok := strings.CutSuffix(pattern, "/...")
+		return path == tree || ok && strings.HasPrefix(path, tree+"/")
+	})
+}
+
+// load lists one package as it is built for a system. It reports false if the
+// package does not exist there, and fails the test if it cannot be read.
+func load(t *testing.T, system, path string) (listing, bool) {
+	t.Helper()
+	dir := "./" + strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+	if !hasSource(t, dir) {
+		return listing{}, false
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", dir)
+	cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+	var problem bytes.Buffer
+	cmd.Stderr = &problem
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %s for %s: %v\n%s", dir, system, err, &problem)
+	}
+	var pkg listing
+	if err := json.Unmarshal(out, &pkg); err != nil {
+		t.Fatalf("go list %s for %s: %v", dir, system, err)
+	}
+	return pkg, true
+}
+
+// hasSource reports whether the directory has Go files that are not tests.
+func hasSource(t *testing.T, dir string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool { return !strings.HasSuffix(file, "_test.go") })
+}
+
+func TestImports_TheRulesCanBeBroken(t *testing.T) {
+	for _, d := range directions() {
+		if d.mayReach(module) || d.imports != nil && within(d.imports, stores[0]) {
+			t.Errorf("%s may import the library or a store", d.pkg)
+		}
+		for _, store := range stores {
+			if below := store + "/internal/x"; d.mayReach(below) != (store == d.pkg) {
+				t.Errorf("%s reaching %s: %t", d.pkg, below, d.mayReach(below))
+			}
+		}
+	}
+}
