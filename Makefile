@@ -1,0 +1,93 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO        ?= go
+TIMEOUT   ?= 15m
+FUZZTIME  ?= 30s
+COUNT     ?= 10
+# More flags for `go test`, as in `make test TESTFLAGS='-v -run Mutex'`.
+TESTFLAGS ?=
+
+# Modules of their own, so that what they need never reaches the library's
+# users. The tools are not tested and not linted.
+NESTED := $(shell find . -mindepth 2 -name go.mod -not -path './internal/tools/*' -exec dirname {} \; | sort)
+
+# The linter is built from source at the version in internal/tools/go.mod.
+TOOL := $(GO) tool -modfile=$(CURDIR)/internal/tools/go.mod
+
+# What is built for systems that have no process groups: all but the command.
+PORTABLE := grep -v -E '/(cmd|internal/cli|internal/proc|examples)(/|$$)'
+
+# The race detector is linked with cgo, whatever the environment says.
+RACE := CGO_ENABLED=1 $(GO) test -race
+
+.PHONY: help
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build everything, the command into bin/
+	$(GO) build ./...
+	@if [ -d cmd ]; then mkdir -p bin && $(GO) build -o bin/ ./cmd/...; fi
+
+.PHONY: deps
+deps: ## Install redis-server and a C compiler if they are missing (Debian)
+	@.ci/deps
+
+.PHONY: test
+test: deps ## Run all tests with the race detector, then build for other systems
+	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+	@for dir in $(NESTED); do \
+		echo "cd $$dir && go test ./..."; \
+		(cd $$dir && $(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...); \
+	done
+	@$(MAKE) --no-print-directory cross
+
+.PHONY: race
+race: deps ## Run all tests COUNT times, in changing order
+	$(RACE) -count=$(COUNT) -shuffle=on -timeout 60m $(TESTFLAGS) ./...
+
+.PHONY: soak
+soak: deps ## Run the long tests, which look for rare failures
+	$(GO) test -tags soak -run Soak -timeout 60m $(TESTFLAGS) ./...
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME
+	@.ci/fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: deps ## Compare with other libraries
+	@if [ -d bench ]; then cd bench && $(GO) run .; else echo "There is no bench module."; fi
+
+.PHONY: cover
+cover: deps ## Measure how much of the code the tests reach
+	$(GO) test -coverpkg=./... -coverprofile=coverage.out -timeout $(TIMEOUT) ./...
+	$(GO) tool cover -func=coverage.out | tail -1
+
+.PHONY: cross
+cross: ## Build for Linux, macOS and Windows, and for 32 bits
+	@export CGO_ENABLED=0; \
+	for target in linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64; do \
+		echo "build for $$target"; \
+		export GOOS=$${target%/*} GOARCH=$${target#*/}; \
+		$(GO) build -o /dev/null $$($(GO) list ./... | $(PORTABLE)); \
+		if [ -d cmd ] && [ $$GOOS != windows ]; then $(GO) build -o /dev/null ./cmd/...; fi; \
+	done
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./...
+
+.PHONY: lint
+lint: ## Check format, vet, linters and go.mod
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
+	@for dir in . $(NESTED); do \
+		cd $(CURDIR)/$$dir; \
+		echo "lint $$dir"; \
+		$(GO) vet ./...; \
+		$(TOOL) golangci-lint run ./...; \
+		$(GO) mod tidy -diff; \
+	done
+
+.PHONY: install-tools
+install-tools: ## Build the linter, which takes some minutes the first time
+	$(TOOL) golangci-lint version
