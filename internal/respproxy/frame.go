@@ -3,6 +3,7 @@ package respproxy
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -126,7 +127,7 @@ func (r *frameReader) line() (span, error) {
 		part, err := r.src.ReadSlice('\n')
 		r.raw = append(r.raw, part...)
 		switch {
-		case err == bufio.ErrBufferFull:
+		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err != nil && len(r.raw) > from:
 			return span{}, unexpected(err)
@@ -139,7 +140,7 @@ func (r *frameReader) line() (span, error) {
 
 // unexpected marks the end of a stream inside a frame.
 func unexpected(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

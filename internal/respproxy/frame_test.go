@@ -41,7 +41,7 @@ func TestFrameReader_CutsTheStreamWhereValuesEnd(t *testing.T) {
 			t.Fatalf("got %.40q, want %.40q", f.raw, want)
 		}
 	}
-	if _, err := r.next(); err != io.EOF {
+	if _, err := r.next(); !errors.Is(err, io.EOF) {
 		t.Fatalf("at the end: %v, want EOF", err)
 	}
 }
