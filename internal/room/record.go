@@ -113,6 +113,9 @@ func (r *Record) Until() int64 {
 
 // newParty is the party of a request that has neither rank nor token yet.
 func newParty(req driver.Request) Party {
+	if req.Mode == driver.Exclusive {
+		req.Weight = 1 // it takes the whole room
+	}
 	return Party{
 		ID: req.ID, Owner: req.Owner, Reenter: req.Reenter, Labels: req.Labels,
 		Since: req.Since.UnixMilli(), Mode: req.Mode, Policy: req.Policy,

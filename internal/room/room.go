@@ -2,6 +2,7 @@ package room
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -20,12 +21,12 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	if p := s.inside(req.ID); p != nil {
 		return s.confirm(p, req.TTL), nil, nil
 	}
-	if err := s.check(req); err != nil {
-		return driver.Reply{}, nil, err
-	}
 	if t := s.ticket(req.ID); t != nil {
 		s.refresh(t, max(req.Wait, millis(t.Window)), req.Notify)
 		return s.ask(req.ID, req.TTL, true), s.wakes, nil
+	}
+	if err := s.check(req); err != nil {
+		return driver.Reply{}, nil, err
 	}
 	s.handOver()
 	p := newParty(req)
@@ -86,7 +87,7 @@ func Break(r *Record, id, reason string, now int64) (driver.Reply, []Wake) {
 	if reply.State == driver.Released && p.Delay > 0 {
 		s.Closed = max(s.Closed, s.ms+p.Delay)
 	}
-	s.mark("~"+id, s.ms+max(p.TTL, suspicion), reason)
+	s.mark("~"+id, max(p.Expiry, s.ms+suspicion), reason)
 	s.wake(p, driver.Hint{Kind: driver.HintBroken, ID: id, Reason: reason})
 	s.handOver()
 	return reply, s.wakes
@@ -95,7 +96,11 @@ func Break(r *Record, id, reason string, now int64) (driver.Reply, []Wake) {
 // Look returns the picture of the room without changing the record.
 func Look(r *Record, key string, now int64) driver.Snapshot {
 	ms := now / 1000
-	snap := driver.Snapshot{Key: key, Token: r.Token, Limit: r.Limit}
+	snap := driver.Snapshot{Key: key, Token: r.Token}
+	sharer := func(p Party) bool { return p.Mode == driver.Shared && p.Expiry > ms }
+	if slices.ContainsFunc(r.Inside, sharer) || slices.ContainsFunc(r.Queue, sharer) {
+		snap.Limit = r.Limit
+	}
 	closed := r.Closed
 	for _, p := range r.Inside {
 		if p.Expiry > ms {
@@ -143,7 +148,7 @@ func (s *scene) check(req driver.Request) error {
 	if req.Mode == driver.Shared && s.sharers() && s.Limit != req.Limit {
 		return fmt.Errorf("limit %d, but the limit in force is %d: %w", req.Limit, s.Limit, driver.ErrMismatch)
 	}
-	if req.Limit > 0 && req.Weight > req.Limit {
+	if req.Mode == driver.Shared && req.Limit > 0 && req.Weight > req.Limit {
 		return fmt.Errorf("weight %d is above the limit %d: %w", req.Weight, req.Limit, driver.ErrInvalid)
 	}
 	return nil

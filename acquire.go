@@ -1,0 +1,238 @@
+package leasehold
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// askBudget bounds for how long a store that does not answer is asked, when
+// nothing has been granted or queued yet.
+const askBudget = 10 * time.Second
+
+// unavailableTries is how often a store that certainly did nothing is asked.
+const unavailableTries = 3
+
+// request is what a kind of lock asks for; the rest is the same for all.
+type request struct {
+	c      *Client
+	cfg    *config
+	key    string
+	mode   driver.Mode
+	policy driver.Policy
+	limit  int
+	weight int
+}
+
+// acquire is the one way into a room: it asks, waits if it may, and returns a
+// lease whose context derives from ctx.
+func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
+	if outer, ok := ctx.Value(heldKey{r.c, r.key}).(*Lease); ok && outer.State() != Released {
+		return r.reenter(ctx, outer)
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, lockError(r.key, err)
+	}
+	switch {
+	case !wait || r.cfg.maxWait == 0:
+		return r.try(ctx)
+	case r.cfg.maxWait > 0:
+		bound, cancel := context.WithTimeoutCause(ctx, r.cfg.maxWait, errMaxWait)
+		defer cancel()
+		return r.lock(ctx, bound)
+	}
+	return r.lock(ctx, ctx)
+}
+
+// reenter shares the lease that ctx runs under. If that was lost, what runs
+// under it must not begin afresh.
+func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
+	l := newLease(ctx, outer.hold)
+	if l.ctx.Err() == nil {
+		return l, nil
+	}
+	cause := context.Cause(l.ctx.Context)
+	_ = l.Release() // what it says is the cause once more
+	return nil, lockError(r.key, fmt.Errorf("re-entry: %w", cause))
+}
+
+// try asks once.
+func (r *request) try(ctx context.Context) (*Lease, error) {
+	if err := r.c.begin(nil); err != nil {
+		return nil, lockError(r.key, err)
+	}
+	defer r.c.finish(nil)
+	req := r.request()
+	return r.once(ctx, &req)
+}
+
+// once asks with req, which does not queue.
+func (r *request) once(ctx context.Context, req *driver.Request) (*Lease, error) {
+	a, err := r.c.ask(ctx, r.cfg, req)
+	switch {
+	case err != nil:
+		return nil, lockError(r.key, err)
+	case a.State == driver.Granted:
+		return r.lease(ctx, req, a.grant(r.cfg))
+	case a.State == driver.Busy:
+		r.c.counts.refused.Add(1)
+		return nil, a.held(r.key)
+	}
+	return nil, lockError(r.key, fmt.Errorf("%w: the store refuses the lease id", ErrUnknown))
+}
+
+// lock waits until bound ends; ctx is the parent of the lease.
+func (r *request) lock(ctx, bound context.Context) (*Lease, error) {
+	if r.cfg.retry != nil {
+		return r.again(ctx, bound)
+	}
+	req := r.request()
+	w := newWaiter(r.c, r.cfg, req)
+	w.req.Notify = r.c.address()
+	w.req.Wait = life(w.req.Notify)
+	started := r.c.now()
+	if err := r.c.begin(w); err != nil {
+		return nil, lockError(r.key, err)
+	}
+	defer r.c.finish(w)
+
+	a, err := r.c.ask(bound, r.cfg, &w.req)
+	if err != nil {
+		return nil, lockError(r.key, err)
+	}
+	g := a.grant(r.cfg)
+	if a.State != driver.Granted {
+		g, err = w.wait(bound, started, a)
+	}
+	if err != nil {
+		// Whatever the ticket has become, it is given back.
+		r.c.abandon(r.cfg, &w.req, a.unanswered)
+		r.c.counts.refused.Add(1)
+		return nil, r.path(err)
+	}
+	return r.lease(ctx, &w.req, g)
+}
+
+// again asks without a queue, as WithRetry says.
+func (r *request) again(ctx, bound context.Context) (*Lease, error) {
+	if err := r.c.begin(nil); err != nil {
+		return nil, lockError(r.key, err)
+	}
+	defer r.c.finish(nil)
+	started := r.c.now()
+	for attempt := 1; ; attempt++ {
+		req := r.request()
+		l, err := r.once(ctx, &req)
+		busy, ok := err.(*HeldError)
+		if !ok {
+			return l, err
+		}
+		busy.Waited = r.c.now().Sub(started)
+		if n := r.cfg.retry.Attempts; n > 0 && attempt >= n {
+			busy.Cause = fmt.Errorf("%d attempts", n)
+			return nil, busy
+		}
+		pause := time.NewTimer(r.cfg.retry.spread(attempt))
+		select {
+		case <-pause.C:
+			continue
+		case <-bound.Done():
+			busy.Cause = causeOf(bound)
+		case <-r.c.closing:
+			busy.Cause = ErrClosed
+		}
+		pause.Stop()
+		return nil, busy
+	}
+}
+
+// path prefixes err unless it is a HeldError, which tells its path itself.
+func (r *request) path(err error) error {
+	if held, ok := err.(*HeldError); ok {
+		return held
+	}
+	return lockError(r.key, err)
+}
+
+func (r *request) lease(ctx context.Context, req *driver.Request, g grant) (*Lease, error) {
+	h, err := r.c.hold(r.cfg, req, g)
+	if err != nil {
+		return nil, lockError(r.key, err)
+	}
+	return newLease(ctx, h), nil
+}
+
+func (r *request) request() driver.Request {
+	return driver.Request{
+		Key: r.key, ID: rand.Text(), Owner: r.cfg.owner, Reenter: r.cfg.reenter,
+		Labels: r.cfg.labels, Since: time.Now(), Mode: r.mode, Policy: r.policy,
+		Limit: r.limit, Weight: r.weight, TTL: r.cfg.ttl, Confirm: window(r.cfg.ttl),
+		Delay: r.cfg.lockDelay, MinToken: r.cfg.minToken,
+	}
+}
+
+// answer is what the store said to a request.
+type answer struct {
+	driver.Reply
+	sent time.Time // when the try that was answered was sent
+	// unanswered tells of earlier tries that may still be on their way.
+	unanswered bool
+}
+
+func (a *answer) grant(cfg *config) grant {
+	return grant{token: a.Token, deadline: cfg.deadline(a.sent, cfg.ttl), confirmed: true, unanswered: a.unanswered}
+}
+
+func (a *answer) held(key string) *HeldError {
+	e := &HeldError{Key: key, Remaining: a.Next}
+	if len(a.Holders) > 0 {
+		e.Owner, e.Remaining = a.Holders[0].Owner, a.Holders[0].Remaining
+	}
+	return e
+}
+
+// ask sends req until it is answered. It is repeated with the same id, so that
+// an answer that was lost is given again. What a try that was not answered may
+// still do is undone in the background, unless the request was granted or
+// queued: then its end undoes it.
+func (c *Client) ask(ctx context.Context, cfg *config, req *driver.Request) (a answer, err error) {
+	started := c.now()
+	for attempt := 1; ; attempt++ {
+		a.sent = c.now()
+		a.Reply, err = c.drv.Acquire(ctx, *req)
+		if err == nil || final(err) {
+			break
+		}
+		a.unanswered = a.unanswered || !definite(err)
+		tired := !a.unanswered && attempt >= unavailableTries || c.now().Sub(started) > askBudget
+		if tired || !sleep(ctx, backoff(attempt)) {
+			break
+		}
+	}
+	if a.unanswered && a.State != driver.Granted && a.State != driver.Queued {
+		c.abandon(cfg, req, true)
+	}
+	if err == nil {
+		return a, nil
+	}
+	if a.unanswered {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if cause := causeOf(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return a, err
+}
+
+// causeOf is why ctx ended: an error that matches both its Err and its cause.
+func causeOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return errors.Join(err, cause)
+}

@@ -1,0 +1,252 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/keeper"
+)
+
+// Client takes locks in one store. It is safe for concurrent use; a program
+// needs one per store.
+type Client struct {
+	drv     driver.Driver
+	watcher driver.Watcher // nil if the store has none
+	cfg     config
+	keeper  *keeper.Keeper
+
+	closing chan struct{} // closed by Close
+
+	mu      sync.Mutex
+	idle    *sync.Cond // signalled when busy falls to 0
+	busy    int        // calls and background work under way
+	closed  bool
+	waiters map[string]*waiter
+	holds   map[string]*hold
+	sub     driver.Subscription
+	opening bool // a subscription is being opened
+
+	counts counters
+}
+
+// New returns a client of a store. It takes charge of the driver: Close closes
+// it. The options are the defaults of the client's locks.
+func New(d driver.Driver, opts ...Option) (*Client, error) {
+	if v := reflect.ValueOf(d); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("leasehold: nil driver: %w", ErrInvalid)
+	}
+	cfg, err := defaults().with(opts)
+	if err != nil {
+		return nil, fmt.Errorf("leasehold: %w", err)
+	}
+	c := &Client{
+		drv: d, cfg: cfg, keeper: keeper.New(d.Renew, clock.Now),
+		closing: make(chan struct{}),
+		waiters: make(map[string]*waiter), holds: make(map[string]*hold),
+	}
+	c.idle = sync.NewCond(&c.mu)
+	c.watcher, _ = d.(driver.Watcher)
+	return c, nil
+}
+
+func (c *Client) now() time.Time { return clock.Now() }
+
+// Close ends the client: waiters get ErrClosed, leases that are held are
+// released, at most for their release timeout, and their contexts end with
+// ErrClosed. When it returns nothing of the client runs any more, and the
+// driver is closed. Further calls do nothing.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	close(c.closing)
+	holds := make([]*hold, 0, len(c.holds))
+	for _, h := range c.holds {
+		holds = append(holds, h)
+	}
+	c.mu.Unlock()
+
+	c.stopAll(holds)
+	c.mu.Lock()
+	for c.busy > 0 {
+		c.idle.Wait()
+	}
+	sub := c.sub
+	c.mu.Unlock()
+	c.keeper.Close()
+	if sub != nil {
+		_ = sub.Close() // its connection is of no more use
+	}
+	return c.drv.Close()
+}
+
+// stopAll gives everything back, some at a time: a store that does not answer
+// costs one release timeout, not one per lease.
+func (c *Client) stopAll(holds []*hold) {
+	var wg sync.WaitGroup
+	for _, h := range holds {
+		h.mu.Lock()
+		if h.ended != nil {
+			h.mu.Unlock()
+			continue
+		}
+		h.end(ErrClosed)
+		wg.Go(func() {
+			if err := h.giveBack(nil); err != nil {
+				h.cfg.log.Warn("leasehold: lease not given back", "key", h.key, "lease", h.id, "cause", ErrClosed, "error", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// background runs f in a goroutine that Close waits for.
+func (c *Client) background(f func()) {
+	c.enter()
+	go func() {
+		defer c.leave()
+		f()
+	}()
+}
+
+// enter counts a call that Close waits for.
+func (c *Client) enter() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy++
+}
+
+func (c *Client) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left()
+}
+
+// left ends what busy counts. The caller holds mu.
+func (c *Client) left() {
+	if c.busy--; c.busy == 0 {
+		c.idle.Broadcast()
+	}
+}
+
+// begin starts a call that Close waits for, and registers a waiter, if any, so
+// that hints find it.
+func (c *Client) begin(w *waiter) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.busy++
+	if w != nil {
+		c.waiters[w.req.ID] = w
+	}
+	return nil
+}
+
+// finish ends what begin started.
+func (c *Client) finish(w *waiter) {
+	if w != nil {
+		c.keeper.Remove(&w.task)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w != nil {
+		delete(c.waiters, w.req.ID)
+	}
+	c.left()
+}
+
+// hold takes charge of a grant, or gives it back if the client was closed in
+// the meantime.
+func (c *Client) hold(cfg *config, req *driver.Request, g grant) (*hold, error) {
+	h := newHold(c, cfg, req, g)
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.holds[h.id] = h
+	}
+	c.mu.Unlock()
+	if closed {
+		c.abandon(cfg, req, g.unanswered)
+		return nil, ErrClosed
+	}
+	c.counts.granted.Add(1)
+	h.start(g.confirmed)
+	return h, nil
+}
+
+// forget drops a hold that has ended.
+func (c *Client) forget(h *hold, cause error) {
+	c.keeper.Remove(&h.task)
+	c.mu.Lock()
+	delete(c.holds, h.id)
+	c.mu.Unlock()
+	c.counts.end(cause)
+	if errors.Is(cause, ErrLost) {
+		h.cfg.log.Error("leasehold: lease lost", "key", h.key, "lease", h.id, "token", h.token, "cause", cause)
+	}
+}
+
+// release releases ref until it is answered or ctx ends. repeated tells that a
+// try before the last was not answered, so that it may have had its effect.
+func (c *Client) release(ctx context.Context, ref driver.Ref) (reply driver.Reply, repeated bool, err error) {
+	deadline, _ := ctx.Deadline()
+	for attempt := 1; ; attempt++ {
+		left := time.Until(deadline)
+		try, cancel := context.WithTimeout(ctx, max(left/3, min(left, 100*time.Millisecond)))
+		reply, err = c.drv.Release(try, ref)
+		cancel()
+		if err == nil || final(err) {
+			return reply, repeated, err
+		}
+		if !definite(err) {
+			repeated = true
+		}
+		if !sleep(ctx, backoff(attempt)) {
+			return reply, repeated, err
+		}
+	}
+}
+
+// abandon undoes in the background what a request may have left behind.
+// Whoever asked has gone, so it has a time limit of its own.
+func (c *Client) abandon(cfg *config, req *driver.Request, unanswered bool) {
+	ref := driver.Ref{Key: req.Key, ID: req.ID}
+	if unanswered {
+		ref.Forbid = forbid(req.TTL)
+	}
+	c.background(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cfg.releaseTimeout)
+		defer cancel()
+		if _, _, err := c.release(ctx, ref); err != nil {
+			cfg.log.Warn("leasehold: abandoned request not undone", "key", req.Key, "lease", req.ID, "error", err)
+		}
+	})
+}
+
+// backoff is the pause before the next try of something that was not answered.
+func backoff(attempt int) time.Duration {
+	return min(10*time.Millisecond<<min(attempt, 6), 500*time.Millisecond)
+}
+
+// sleep reports whether it slept for d; false means that ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,134 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Errors that callers ask for with errors.Is.
+var (
+	// ErrHeld: the lock was held by others for as long as was waited. The
+	// error is a [*HeldError].
+	ErrHeld = errors.New("held by others")
+	// ErrLost: the lease ended before it was released; the work was
+	// unprotected from then on.
+	ErrLost = errors.New("lease lost")
+	// ErrReleased: the lease ended because it was released.
+	ErrReleased = errors.New("lease released")
+	// ErrNotHeld: the lease has already ended, so that it cannot be extended.
+	ErrNotHeld = errors.New("lease not held")
+	// ErrUnknown: the store did not answer, and what was asked of it may or
+	// may not have happened. What it may have left behind is cleaned up in
+	// the background, and by the end of the lease's time at the latest.
+	ErrUnknown = errors.New("outcome unknown")
+	// ErrNoQuorum: a majority of the stores did not answer.
+	ErrNoQuorum = errors.New("no quorum")
+	// ErrNotReplicated: the replicas that were asked for did not acknowledge.
+	ErrNotReplicated = errors.New("not replicated")
+	// ErrMaxHold: the lease ended because it reached WithMaxHold.
+	ErrMaxHold = errors.New("maximum hold time reached")
+	// ErrForced: the lease was broken by force.
+	ErrForced = errors.New("lease broken by force")
+	// ErrClosed: the client has been closed.
+	ErrClosed = errors.New("client closed")
+
+	// ErrInvalid: an argument is out of its bounds; nothing was asked of the
+	// store.
+	ErrInvalid = driver.ErrInvalid
+	// ErrMismatch: the lock is in use in a way that contradicts the request,
+	// or its key holds data that is not a lock. Nothing was changed.
+	ErrMismatch = driver.ErrMismatch
+	// ErrUnavailable: the store could not be reached or refused to serve, and
+	// nothing was done.
+	ErrUnavailable = driver.ErrUnavailable
+	// ErrUnsupported: the store cannot serve this kind of lock.
+	ErrUnsupported = errors.ErrUnsupported
+)
+
+// HeldError says who holds a lock that was not granted. It matches ErrHeld and,
+// if a context ended the wait, the context's error.
+type HeldError struct {
+	Key string
+	// Owner of the lease that stays longest, empty if the store did not say.
+	Owner string
+	// Remaining is how long that lease lasts unless it is renewed.
+	Remaining time.Duration
+	// Position is the place in the queue that was reached, 0 without one.
+	Position int
+	// Waited is how long the call has waited.
+	Waited time.Duration
+	// Cause ended the wait; nil if the call did not wait.
+	Cause error
+}
+
+func (e *HeldError) Error() string {
+	var b strings.Builder
+	owner := e.Owner
+	if owner == "" {
+		owner = "others"
+	}
+	fmt.Fprintf(&b, "leasehold: lock %q: held by %s", e.Key, owner)
+	if e.Remaining > 0 {
+		fmt.Fprintf(&b, " for another %s", round(e.Remaining))
+	}
+	if e.Cause != nil {
+		fmt.Fprintf(&b, ": gave up after %s", round(e.Waited))
+		if e.Position > 0 {
+			fmt.Fprintf(&b, " at place %d", e.Position)
+		}
+		fmt.Fprintf(&b, ": %v", e.Cause)
+	}
+	return b.String()
+}
+
+// Unwrap makes the error match ErrHeld and its cause.
+func (e *HeldError) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{ErrHeld}
+	}
+	return []error{ErrHeld, e.Cause}
+}
+
+// errMaxWait ends a wait bounded by WithMaxWait; it is a deadline.
+var errMaxWait = fmt.Errorf("maximum wait reached: %w", context.DeadlineExceeded)
+
+// lockError is the path that every error of a lock starts with.
+func lockError(key string, err error) error {
+	return fmt.Errorf("leasehold: lock %q: %w", key, err)
+}
+
+// unknown marks err as an outcome that cannot be known, unless the store says
+// that nothing was done.
+func unknown(err error) error {
+	if definite(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// definite reports whether err excludes that the store did what was asked.
+func definite(err error) bool {
+	return errors.Is(err, ErrUnavailable) || final(err)
+}
+
+// final reports whether asking again cannot help.
+func final(err error) bool {
+	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrUnsupported) || errors.Is(err, driver.ErrClosed)
+}
+
+// round makes a duration readable: three digits or so.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(time.Second)
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond)
+	default:
+		return d.Round(time.Millisecond)
+	}
+}

@@ -1,0 +1,345 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/keeper"
+)
+
+// hold is one lease in the store, as this process knows it. Re-entry under the
+// lease's context makes several Leases of one hold.
+//
+// Two things act on its clock: the keeper decides when to renew, through Ask
+// and Answer; live decides when it is over, by comparing the clock.
+type hold struct {
+	c       *Client
+	cfg     *config
+	key, id string
+	token   int64
+	granted time.Time
+	// unanswered is set when a request of this id got no answer and may still
+	// be on its way.
+	unanswered bool
+	task       keeper.Task
+
+	mu       sync.Mutex
+	ttl      time.Duration
+	asked    time.Duration // the TTL of the renewal under way
+	deadline time.Time
+	timer    *time.Timer
+	cutoff   *time.Timer // WithMaxHold
+	failed   error       // of the last renewal, until one succeeds
+	attempts int         // failed in a row
+	ended    error       // why it is over
+	leases   []*Lease
+	one      [1]*Lease // backs leases while there is one
+	extends  []chan error
+	flying   []chan error // of extends that the renewal under way answers
+}
+
+// grant is what the store gave.
+type grant struct {
+	token      int64
+	deadline   time.Time
+	confirmed  bool // the store counts the full TTL already
+	unanswered bool
+}
+
+// deadline is when a lease is over that was asked for at sent. It is counted
+// from before the request left: the store's clock may have started at any
+// moment since. Stores count whole milliseconds, hence the 2 ms.
+func (c *config) deadline(sent time.Time, ttl time.Duration) time.Time {
+	drift := time.Duration(float64(ttl)*c.drift) + 2*time.Millisecond
+	return sent.Add(ttl - drift)
+}
+
+func newHold(c *Client, cfg *config, req *driver.Request, g grant) *hold {
+	h := &hold{
+		c: c, cfg: cfg, key: req.Key, id: req.ID, token: g.token, granted: c.now(),
+		unanswered: g.unanswered, ttl: cfg.ttl, deadline: g.deadline,
+	}
+	h.task = keeper.Task{Sink: h, Slack: min(cfg.ttl/30, time.Second)}
+	h.leases = h.one[:0]
+	return h
+}
+
+// start sets the clocks going. A grant that the store handed over is confirmed
+// by its first renewal, which leaves at once.
+func (h *hold) start(confirmed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended != nil {
+		return
+	}
+	h.timer = time.AfterFunc(max(h.deadline.Sub(h.granted), 0), h.alarm)
+	if h.cfg.maxHold > 0 {
+		h.cutoff = time.AfterFunc(h.cfg.maxHold, h.cutOff)
+	}
+	switch {
+	case !confirmed:
+		h.c.keeper.Add(&h.task, h.granted)
+	case !h.cfg.noRenewal:
+		h.c.keeper.Add(&h.task, h.granted.Add(h.period()))
+	}
+}
+
+// period is the time between renewals.
+func (h *hold) period() time.Duration {
+	return time.Duration(float64(h.ttl) * h.cfg.renewFraction)
+}
+
+// live reports whether the lease is valid, and ends it if its time is up.
+func (h *hold) live() bool {
+	h.mu.Lock()
+	if h.ended != nil {
+		h.mu.Unlock()
+		return false
+	}
+	if h.c.now().Before(h.deadline) {
+		h.mu.Unlock()
+		return true
+	}
+	cause := fmt.Errorf("%w: not renewed before its deadline", ErrLost)
+	if h.failed != nil {
+		cause = fmt.Errorf("%w: %w", cause, h.failed)
+	}
+	h.end(cause)
+	return false
+}
+
+// end makes the lease over. The caller holds mu, which end releases.
+func (h *hold) end(cause error) {
+	h.ended = cause
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	if h.cutoff != nil {
+		h.cutoff.Stop()
+	}
+	leases := slices.Clone(h.leases)
+	waiting := append(h.extends, h.flying...)
+	h.extends, h.flying = nil, nil
+	h.mu.Unlock()
+
+	h.c.forget(h, cause)
+	for _, l := range leases {
+		l.cancel(cause)
+	}
+	for _, done := range waiting {
+		done <- fmt.Errorf("%w: %w", ErrNotHeld, cause)
+	}
+}
+
+// alarm runs at the deadline, or at an earlier one that has moved since.
+func (h *hold) alarm() {
+	if !h.live() {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended == nil {
+		h.timer.Reset(max(h.deadline.Sub(h.c.now()), 0))
+	}
+}
+
+// cutOff ends the lease at WithMaxHold.
+func (h *hold) cutOff() { h.stop(ErrMaxHold) }
+
+// stop ends a live lease and gives it back in the background.
+func (h *hold) stop(cause error) {
+	h.mu.Lock()
+	if h.ended != nil {
+		h.mu.Unlock()
+		return
+	}
+	h.end(cause)
+	h.c.background(func() {
+		if err := h.giveBack(nil); err != nil {
+			h.cfg.log.Warn("leasehold: lease not given back", "key", h.key, "lease", h.id, "cause", cause, "error", err)
+		}
+	})
+}
+
+// forced ends the lease that the store says was broken.
+func (h *hold) forced(reason string) {
+	h.mu.Lock()
+	if h.ended != nil {
+		h.mu.Unlock()
+		return
+	}
+	h.end(forcedError(reason))
+}
+
+// forcedError matches ErrForced and ErrLost.
+func forcedError(reason string) error {
+	if reason == "" {
+		return fmt.Errorf("%w: %w", ErrLost, ErrForced)
+	}
+	return fmt.Errorf("%w: %w: %s", ErrLost, ErrForced, reason)
+}
+
+func (h *hold) add(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leases = append(h.leases, l)
+	if h.ended != nil {
+		l.cancel(h.ended)
+	}
+}
+
+// remove takes a lease off. It returns the loss that came before, if any, and
+// whether it was the last, which then has to be given back.
+func (h *hold) remove(l *Lease, cause error) (lost error, last bool) {
+	h.live()
+	h.mu.Lock()
+	if i := slices.Index(h.leases, l); i >= 0 {
+		h.leases = slices.Delete(h.leases, i, i+1)
+	}
+	last = len(h.leases) == 0
+	if errors.Is(h.ended, ErrLost) {
+		lost = h.ended
+	}
+	if h.ended == nil && last {
+		h.end(cause)
+		return nil, true
+	}
+	h.mu.Unlock()
+	return lost, last
+}
+
+func (h *hold) state() State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failed != nil {
+		return Unconfirmed
+	}
+	return Held
+}
+
+// extend asks for a renewal now and returns where its outcome is told.
+func (h *hold) extend(ttl time.Duration) (<-chan error, error) {
+	if !h.live() {
+		return nil, h.notHeld()
+	}
+	done := make(chan error, 1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotHeld, h.ended)
+	}
+	h.ttl = max(h.ttl, ttl)
+	h.extends = append(h.extends, done)
+	h.c.keeper.Add(&h.task, h.c.now())
+	return done, nil
+}
+
+func (h *hold) notHeld() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return fmt.Errorf("%w: %w", ErrNotHeld, h.ended)
+}
+
+// Ask implements [keeper.Sink]. A try gets half of what is left, so that
+// another one fits in before the deadline.
+func (h *hold) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	left := h.deadline.Sub(now)
+	if h.ended != nil || left <= 0 {
+		return driver.Ref{}, 0, false // live tells
+	}
+	h.asked = h.ttl
+	h.flying = append(h.flying, h.extends...)
+	h.extends = nil
+	return driver.Ref{Key: h.key, ID: h.id, TTL: h.ttl}, max(left/2, time.Millisecond), true
+}
+
+// Answer implements [keeper.Sink].
+func (h *hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
+	h.c.counts.renewal(err)
+	if !h.live() {
+		return time.Time{} // a late answer changes nothing
+	}
+	h.mu.Lock()
+	switch {
+	case h.ended != nil:
+		h.mu.Unlock()
+		return time.Time{}
+	case err == nil && reply.State == driver.Granted:
+		defer h.mu.Unlock()
+		return h.renewed(sent)
+	case err == nil && reply.Broken:
+		h.end(forcedError(reply.Reason))
+		return time.Time{}
+	case err == nil:
+		h.end(fmt.Errorf("%w: the store no longer has it", ErrLost))
+		return time.Time{}
+	}
+	h.failed = err
+	h.attempts++
+	if final(err) || h.cfg.maxAttempts > 0 && h.attempts >= h.cfg.maxAttempts {
+		h.end(fmt.Errorf("%w: %d renewals failed: %w", ErrLost, h.attempts, err))
+		return time.Time{}
+	}
+	defer h.mu.Unlock()
+	h.extends, h.flying = append(h.flying, h.extends...), nil
+	now := h.c.now()
+	pause := min(h.ttl/12, h.deadline.Sub(now)/4)
+	return now.Add(max(pause, time.Millisecond))
+}
+
+// renewed moves the deadline; it never moves back. The caller holds mu.
+func (h *hold) renewed(sent time.Time) time.Time {
+	if d := h.cfg.deadline(sent, h.asked); d.After(h.deadline) {
+		h.deadline = d
+	}
+	h.failed, h.attempts = nil, 0
+	for _, done := range h.flying {
+		done <- nil
+	}
+	h.flying = nil
+	if len(h.extends) > 0 {
+		return h.c.now()
+	}
+	if h.cfg.noRenewal {
+		return time.Time{}
+	}
+	return sent.Add(h.period())
+}
+
+// giveBack releases the lease in the store and judges the answer. lost is the
+// loss that came before, if any.
+func (h *hold) giveBack(lost error) error {
+	ref := driver.Ref{Key: h.key, ID: h.id}
+	if lost == nil && h.cfg.minHold > 0 {
+		ref.Keep = max(h.cfg.minHold-h.c.now().Sub(h.granted), 0)
+	}
+	if h.unanswered {
+		ref.Forbid = forbid(h.cfg.ttl)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.cfg.releaseTimeout)
+	defer cancel()
+	reply, repeated, err := h.c.release(ctx, ref)
+	switch {
+	case lost != nil:
+		return lockError(h.key, lost)
+	case err != nil:
+		return lockError(h.key, fmt.Errorf("release: %w", unknown(err)))
+	case reply.Broken:
+		return lockError(h.key, forcedError(reply.Reason))
+	case reply.State == driver.Gone && !repeated:
+		return lockError(h.key, fmt.Errorf("%w: the store no longer had it at its release", ErrLost))
+	}
+	// Gone after a try that was not answered: that try released it.
+	return nil
+}
+
+// forbid is how long a store refuses the id of a request that may still be on
+// its way.
+func forbid(ttl time.Duration) time.Duration { return max(ttl, time.Minute) }

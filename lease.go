@@ -1,0 +1,197 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// State is what a holder can know about its lease.
+type State uint8
+
+const (
+	// Held: the lease is valid and the last renewal succeeded.
+	Held State = iota
+	// Unconfirmed: the lease is valid, but the last renewal failed. It heals
+	// when a renewal succeeds before the deadline.
+	Unconfirmed
+	// Lost: the lease ended although it was not released.
+	Lost
+	// Released: the lease was given back.
+	Released
+)
+
+func (s State) String() string {
+	return [...]string{"held", "unconfirmed", "lost", "released"}[min(s, Released)]
+}
+
+// Lease is the right to work that a lock grants for a time. Its methods are
+// safe for concurrent use.
+//
+// A lease is over at the latest when its deadline passes on the local clock,
+// even if the store hangs or this process was stopped: every method and the
+// context's Err compare the clock themselves. Once lost, a lease never comes
+// back. It cannot stop a holder that does not look: only a resource that checks
+// [Lease.Token] can refuse a stale write.
+type Lease struct {
+	hold   *hold
+	ctx    leaseContext
+	cancel context.CancelCauseFunc
+	detach func() bool // from the parent context; nil if it cannot end
+
+	once sync.Once
+	err  error // of Release
+}
+
+// newLease makes a lease of h whose context derives from parent.
+func newLease(parent context.Context, h *hold) *Lease {
+	l := &Lease{hold: h}
+	inner, cancel := context.WithCancelCause(parent)
+	l.ctx, l.cancel = leaseContext{inner, l}, cancel
+	h.add(l)
+	if parent.Done() != nil {
+		l.detach = context.AfterFunc(inner, l.parentEnded)
+	}
+	return l
+}
+
+// parentEnded gives the lease back when the parent context ended first.
+func (l *Lease) parentEnded() {
+	if !l.hold.live() {
+		return
+	}
+	l.once.Do(func() { l.err = l.release(context.Cause(l.ctx.Context)) })
+}
+
+// Context is derived from the context that Lock was given and ends when the
+// lease ends. Its [context.Cause] then is, or wraps, ErrReleased, ErrLost,
+// ErrMaxHold, ErrForced, ErrClosed, or the parent's own cause.
+//
+// A Lock of the same key by the same client under this context re-enters: it
+// is granted at once, shares the token, and the lock is freed by the last
+// release.
+func (l *Lease) Context() context.Context { return &l.ctx }
+
+// Key returns the key of the lock.
+func (l *Lease) Key() string { return l.hold.key }
+
+// ID returns the lease's id in the store.
+func (l *Lease) ID() string { return l.hold.id }
+
+// Token returns the fencing token: greater than every token given before for
+// the key, equal at every depth of re-entry, below 2^53. It is 0 if the store
+// mints none. It stays readable after the lease has ended, for a resource to
+// refuse it.
+func (l *Lease) Token() int64 {
+	l.hold.live()
+	return l.hold.token
+}
+
+// State tells whether the lease is valid.
+func (l *Lease) State() State {
+	if l.ctx.Err() == nil {
+		return l.hold.state()
+	}
+	if cause := context.Cause(l.ctx.Context); errors.Is(cause, ErrLost) {
+		return Lost
+	}
+	return Released
+}
+
+// Deadline returns the local time at which the lease is over unless it is
+// renewed before.
+func (l *Lease) Deadline() time.Time {
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	return l.hold.deadline
+}
+
+// Remaining returns the time until the deadline, 0 once the lease has ended.
+func (l *Lease) Remaining() time.Duration {
+	if l.ctx.Err() != nil {
+		return 0
+	}
+	return max(l.Deadline().Sub(l.hold.c.now()), 0)
+}
+
+// Extend renews the lease now and makes it last at least ttl from this moment.
+// From then on it is renewed for ttl, if that is longer than before: a lease is
+// never shortened. It returns when the store has confirmed or ctx is done; then
+// the error matches ErrUnknown. An error that matches ErrNotHeld means that the
+// lease has ended. ttl is bounded like that of WithTTL.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return lockError(l.Key(), fmt.Errorf("TTL %v is not between %v and %v: %w", ttl, MinTTL, MaxTTL, ErrInvalid))
+	}
+	done, err := l.hold.extend(ttl)
+	if err != nil {
+		return lockError(l.Key(), err)
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			return lockError(l.Key(), err)
+		}
+		return nil
+	case <-ctx.Done():
+		return lockError(l.Key(), fmt.Errorf("extend: %w: %w", ErrUnknown, context.Cause(ctx)))
+	}
+}
+
+// Release gives the lease back and hands the lock on. It needs no context, is
+// bounded by WithReleaseTimeout, waits for the store's answer, and may be
+// called any number of times: all calls return the result of the first.
+//
+// The error matches ErrLost if the lease had ended before, so that the work was
+// not protected to its end, and ErrUnknown if the store did not confirm the
+// release in time; the lease then ends by its TTL at the latest.
+func (l *Lease) Release() error {
+	l.once.Do(func() { l.err = l.release(ErrReleased) })
+	return l.err
+}
+
+func (l *Lease) release(cause error) error {
+	l.hold.c.enter()
+	defer l.hold.c.leave()
+	if l.detach != nil {
+		l.detach()
+	}
+	lost, last := l.hold.remove(l, cause)
+	l.cancel(cause)
+	switch {
+	case last:
+		return l.hold.giveBack(lost)
+	case lost != nil:
+		return lockError(l.Key(), lost)
+	}
+	return nil
+}
+
+// leaseContext ends with the lease, also when nobody had the time to end it:
+// Err compares the clock.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+// Err is checked against the clock, so that a process that was stopped sees the
+// loss at its first look, before any timer has run.
+func (c *leaseContext) Err() error {
+	c.lease.hold.live()
+	return c.Context.Err()
+}
+
+// heldKey asks a context for the innermost lease of one lock.
+type heldKey struct {
+	client *Client
+	key    string
+}
+
+func (c *leaseContext) Value(key any) any {
+	if k, ok := key.(heldKey); ok && k.client == c.lease.hold.c && k.key == c.lease.hold.key {
+		return c.lease
+	}
+	return c.Context.Value(key)
+}

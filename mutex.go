@@ -1,0 +1,65 @@
+package leasehold
+
+import (
+	"context"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Mutex is an exclusive lock: one lease at a time. It holds no state of its
+// own, so that any number of Mutex values of one key are the same lock, and is
+// safe for concurrent use.
+//
+// Waiting is in the order of arrival at the store. A Lock of the same key under
+// a lease's context, or by the same [WithOwner], re-enters.
+type Mutex struct {
+	request
+	err error // what was wrong with its making
+}
+
+// Mutex returns the exclusive lock of a key: 1 to 512 bytes of UTF-8 without
+// control characters. What is wrong with the key or an option is said by the
+// first use of the lock, before anything is asked of the store.
+func (c *Client) Mutex(key string, opts ...Option) *Mutex {
+	cfg, err := c.configure(key, opts)
+	if err != nil {
+		return &Mutex{err: lockError(key, err)}
+	}
+	return &Mutex{request: request{c: c, cfg: cfg, key: key, mode: driver.Exclusive, policy: cfg.policy}}
+}
+
+// configure checks what all kinds of locks have in common. Locks without
+// options of their own share the client's.
+func (c *Client) configure(key string, opts []Option) (*config, error) {
+	if err := check("key", key, MaxKey); err != nil {
+		return nil, err
+	}
+	if len(opts) == 0 {
+		return &c.cfg, nil
+	}
+	cfg, err := c.cfg.with(opts)
+	return &cfg, err
+}
+
+// Lock waits until the mutex is free or ctx is done, and returns a lease whose
+// context derives from ctx.
+//
+// If the wait ends first the error is a [*HeldError]: it matches ErrHeld and
+// the context's error. An error that matches ErrUnknown says that the store did
+// not answer; ErrUnavailable that it certainly did nothing. Nothing is left
+// behind in any case: what may have been begun is undone in the background.
+func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.acquire(ctx, true)
+}
+
+// TryLock asks once and does not wait. If the mutex is held, or somebody waits
+// for it, the error is a [*HeldError].
+func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.acquire(ctx, false)
+}

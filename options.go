@@ -1,0 +1,274 @@
+package leasehold
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Bounds of what a lock accepts.
+const (
+	// MaxKey is the length of the longest key, in bytes.
+	MaxKey = 512
+	// MaxOwner is the length of the longest owner, in bytes.
+	MaxOwner = 256
+	// MaxLabels is the size of all labels together, in bytes of JSON.
+	MaxLabels = 1024
+	// MinTTL and MaxTTL bound the time to live of a lease.
+	MinTTL = 10 * time.Millisecond
+	MaxTTL = 24 * time.Hour
+)
+
+// Option sets what a client's locks, or one lock, do. Options given to
+// [New] are the defaults of those given to a lock.
+type Option func(*config) error
+
+// config is what a lock does. It is not changed after it is built.
+type config struct {
+	ttl            time.Duration
+	renewFraction  float64
+	maxAttempts    int
+	drift          float64
+	releaseTimeout time.Duration
+	maxWait        time.Duration // noLimit: none
+	retry          *Backoff
+	maxHold        time.Duration
+	minHold        time.Duration
+	lockDelay      time.Duration
+	noRenewal      bool
+	owner          string
+	reenter        bool
+	labels         map[string]string
+	minToken       int64
+	policy         driver.Policy
+	log            *slog.Logger
+}
+
+// noLimit is a maximum wait without a bound: 0 means to try once.
+const noLimit = -1
+
+func defaults() config {
+	return config{
+		ttl:            30 * time.Second,
+		renewFraction:  1.0 / 3,
+		drift:          0.01,
+		releaseTimeout: 5 * time.Second,
+		maxWait:        noLimit,
+		owner:          hostOwner(),
+		log:            slog.New(slog.DiscardHandler),
+	}
+}
+
+// hostOwner names the process for people who look at a lock.
+func hostOwner() string {
+	host, err := os.Hostname()
+	if err != nil || check("hostname", host, 200) != nil {
+		host = "localhost"
+	}
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}
+
+// with applies opts to a copy of c.
+func (c config) with(opts []Option) (config, error) {
+	var errs []error
+	for _, o := range opts {
+		if o == nil {
+			errs = append(errs, fmt.Errorf("nil option: %w", ErrInvalid))
+			continue
+		}
+		errs = append(errs, o(&c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return c, err
+	}
+	if c.maxHold > 0 && c.minHold > c.maxHold {
+		return c, fmt.Errorf("minimum hold %v is longer than the maximum hold %v: %w", c.minHold, c.maxHold, ErrInvalid)
+	}
+	return c, nil
+}
+
+// WithTTL sets the time to live of a lease: how long a crashed holder blocks
+// the others, and how long the store may be away without a loss. Default 30 s;
+// 10 ms to 24 h.
+func WithTTL(d time.Duration) Option {
+	return bounded("TTL", d, MinTTL, MaxTTL, func(c *config) { c.ttl = d })
+}
+
+// WithRenewFraction sets after which part of the TTL a lease is renewed.
+// Default 1/3; above 0 and below 1.
+func WithRenewFraction(f float64) Option {
+	return func(c *config) error {
+		if !(f > 0 && f < 1) {
+			return fmt.Errorf("renew fraction %v is not between 0 and 1: %w", f, ErrInvalid)
+		}
+		c.renewFraction = f
+		return nil
+	}
+}
+
+// WithMaxRenewAttempts gives a lease up as lost after n failed tries of one
+// renewal. Default 0: it is tried until the lease's deadline. 0 to 1000.
+func WithMaxRenewAttempts(n int) Option {
+	return func(c *config) error {
+		if n < 0 || n > 1000 {
+			return fmt.Errorf("renew attempts %d are not between 0 and 1000: %w", n, ErrInvalid)
+		}
+		c.maxAttempts = n
+		return nil
+	}
+}
+
+// WithDriftFactor sets by which part the rate of the store's clock may differ
+// from that of the local one. Default 0.01; from 0 to below 1.
+func WithDriftFactor(f float64) Option {
+	return func(c *config) error {
+		if !(f >= 0 && f < 1) {
+			return fmt.Errorf("drift factor %v is not at least 0 and below 1: %w", f, ErrInvalid)
+		}
+		c.drift = f
+		return nil
+	}
+}
+
+// WithReleaseTimeout bounds how long Release waits for the store. Default 5 s;
+// 1 ms to 24 h.
+func WithReleaseTimeout(d time.Duration) Option {
+	return bounded("release timeout", d, time.Millisecond, MaxTTL, func(c *config) { c.releaseTimeout = d })
+}
+
+// WithMaxWait bounds how long Lock waits; 0 asks once. Default: as long as the
+// context lives. At most 24 h.
+func WithMaxWait(d time.Duration) Option {
+	if d == 0 {
+		return func(c *config) error { c.maxWait = 0; return nil }
+	}
+	return bounded("maximum wait", d, time.Millisecond, MaxTTL, func(c *config) { c.maxWait = d })
+}
+
+// WithRetry makes Lock ask again after the delays of b instead of waiting in
+// the queue. Whoever waits in the queue is served first.
+func WithRetry(b Backoff) Option {
+	return func(c *config) error {
+		if err := b.check(); err != nil {
+			return err
+		}
+		c.retry = &b
+		return nil
+	}
+}
+
+// WithMaxHold ends a lease with ErrMaxHold after d, however well it is renewed.
+// Default: never. 10 ms to 24 h.
+func WithMaxHold(d time.Duration) Option {
+	return bounded("maximum hold", d, MinTTL, MaxTTL, func(c *config) { c.maxHold = d })
+}
+
+// WithMinHold keeps the lock closed, after a clean release, until d has passed
+// since it was granted: for jobs that are shorter than the clocks of their
+// hosts differ. Default 0. At most 24 h.
+func WithMinHold(d time.Duration) Option {
+	return bounded("minimum hold", d, time.Millisecond, MaxTTL, func(c *config) { c.minHold = d })
+}
+
+// WithLockDelay keeps the lock closed for d after a lease expired or was
+// broken, not after a release. Default 0. At most 24 h.
+func WithLockDelay(d time.Duration) Option {
+	return bounded("lock delay", d, time.Millisecond, MaxTTL, func(c *config) { c.lockDelay = d })
+}
+
+// WithoutRenewal makes leases end after their TTL unless they are extended.
+func WithoutRenewal() Option {
+	return func(c *config) error { c.noRenewal = true; return nil }
+}
+
+// WithOwner names the holder, for people who look at the lock and for
+// re-entry: the same owner may take the lock again while it holds it, from
+// anywhere. Default: host and process id, without re-entry. 1 to 256 bytes of
+// UTF-8 without control characters.
+func WithOwner(owner string) Option {
+	return func(c *config) error {
+		if err := check("owner", owner, MaxOwner); err != nil {
+			return err
+		}
+		c.owner, c.reenter = owner, true
+		return nil
+	}
+}
+
+// WithLabels attaches labels that are shown by inspection. At most 1 KiB as
+// JSON.
+func WithLabels(labels map[string]string) Option {
+	return func(c *config) error {
+		if size, err := json.Marshal(labels); err != nil || len(size) > MaxLabels {
+			return fmt.Errorf("labels are %d bytes of JSON, more than %d: %w", len(size), MaxLabels, ErrInvalid)
+		}
+		c.labels = labels
+		return nil
+	}
+}
+
+// WithMinToken makes every token greater than n, for a resource that has seen
+// n already. Default 0; below 2^53, and at most 24 h ahead of the store's clock
+// in microseconds.
+func WithMinToken(n int64) Option {
+	return func(c *config) error {
+		if n < 0 || n >= 1<<53 {
+			return fmt.Errorf("minimum token %d is not between 0 and 2^53: %w", n, ErrInvalid)
+		}
+		c.minToken = n
+		return nil
+	}
+}
+
+// WithBarging lets a newcomer take a free lock ahead of those who wait, and
+// wakes waiters instead of handing them the lock: more throughput, no promise
+// of order. Default: first come, first served.
+func WithBarging() Option {
+	return func(c *config) error { c.policy = driver.Barging; return nil }
+}
+
+// WithLogger sets the logger of events that an operator must see: losses, and
+// what could not be cleaned up. Default: none.
+func WithLogger(log *slog.Logger) Option {
+	return func(c *config) error {
+		if log == nil {
+			return fmt.Errorf("nil logger: %w", ErrInvalid)
+		}
+		c.log = log
+		return nil
+	}
+}
+
+func bounded(name string, d, low, high time.Duration, set func(*config)) Option {
+	return func(c *config) error {
+		if d < low || d > high {
+			return fmt.Errorf("%s %v is not between %v and %v: %w", name, d, low, high, ErrInvalid)
+		}
+		set(c)
+		return nil
+	}
+}
+
+// check refuses text that is empty, longer than size bytes, not UTF-8 or has
+// control characters.
+func check(name, text string, size int) error {
+	switch {
+	case text == "":
+		return fmt.Errorf("%s is empty: %w", name, ErrInvalid)
+	case len(text) > size:
+		return fmt.Errorf("%s of %d bytes is longer than %d: %w", name, len(text), size, ErrInvalid)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%s %q is not valid UTF-8: %w", name, text, ErrInvalid)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return fmt.Errorf("%s %q has control characters: %w", name, text, ErrInvalid)
+	}
+	return nil
+}

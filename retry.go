@@ -1,0 +1,80 @@
+package leasehold
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is a strategy for asking again without a queue. It is a value, and
+// its delays are a pure function of the attempt's number: one Backoff may be
+// shared by any number of locks and goroutines, and every wait starts afresh.
+type Backoff struct {
+	// Base is the delay after the first attempt. 1 ms to 1 h.
+	Base time.Duration
+	// Step is added per attempt. Default 0.
+	Step time.Duration
+	// Factor multiplies the delay per attempt. 0 counts as 1; at most 10.
+	Factor float64
+	// Cap bounds the delay; 0 is one hour.
+	Cap time.Duration
+	// Jitter spreads each delay evenly over this part of it, upwards and
+	// downwards, so that contenders do not ask in step. From 0 to 1.
+	Jitter float64
+	// Attempts bounds how often is asked; 0 is without bound.
+	Attempts int
+}
+
+// Constant asks every d, spread by a tenth.
+func Constant(d time.Duration) Backoff { return Backoff{Base: d, Jitter: 0.1} }
+
+// Linear asks after d, 2d, 3d, … up to limit, spread by a tenth.
+func Linear(d, limit time.Duration) Backoff {
+	return Backoff{Base: d, Step: d, Cap: limit, Jitter: 0.1}
+}
+
+// Exponential asks after d, 2d, 4d, … up to limit, spread by half.
+func Exponential(d, limit time.Duration) Backoff {
+	return Backoff{Base: d, Factor: 2, Cap: limit, Jitter: 0.5}
+}
+
+// Delay returns the delay after the given attempt, counted from 1, before
+// jitter.
+func (b Backoff) Delay(attempt int) time.Duration {
+	n := float64(max(attempt, 1) - 1)
+	d := (float64(b.Base) + n*float64(b.Step)) * math.Pow(max(b.Factor, 1), n)
+	limit := b.Cap
+	if limit == 0 {
+		limit = time.Hour
+	}
+	if d >= float64(limit) { // also where d overflowed to infinity
+		return limit
+	}
+	return time.Duration(d)
+}
+
+// spread returns the delay with jitter, at least 1 ms.
+func (b Backoff) spread(attempt int) time.Duration {
+	d := float64(b.Delay(attempt))
+	d *= 1 + b.Jitter*(2*rand.Float64()-1)
+	return max(time.Duration(d), time.Millisecond)
+}
+
+func (b Backoff) check() error {
+	switch {
+	case b.Base < time.Millisecond || b.Base > time.Hour:
+		return fmt.Errorf("retry delay %v is not between 1ms and 1h: %w", b.Base, ErrInvalid)
+	case b.Step < 0 || b.Step > time.Hour:
+		return fmt.Errorf("retry step %v is not between 0 and 1h: %w", b.Step, ErrInvalid)
+	case !(b.Factor >= 0 && b.Factor <= 10):
+		return fmt.Errorf("retry factor %v is not between 0 and 10: %w", b.Factor, ErrInvalid)
+	case b.Cap < 0 || b.Cap > time.Hour:
+		return fmt.Errorf("retry cap %v is not between 0 and 1h: %w", b.Cap, ErrInvalid)
+	case !(b.Jitter >= 0 && b.Jitter <= 1):
+		return fmt.Errorf("retry jitter %v is not between 0 and 1: %w", b.Jitter, ErrInvalid)
+	case b.Attempts < 0:
+		return fmt.Errorf("retry attempts %d are negative: %w", b.Attempts, ErrInvalid)
+	}
+	return nil
+}

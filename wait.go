@@ -1,0 +1,316 @@
+package leasehold
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/keeper"
+)
+
+// How a waiter keeps its place.
+const (
+	// ticketLife is how long the ticket of a waiter that hears hints lives
+	// without being kept alive, every heartbeat.
+	ticketLife = 15 * time.Second
+	heartbeat  = 5 * time.Second
+	// pollLife and pollEvery are the same for a waiter that hears no hints
+	// and gets the lock by asking.
+	pollLife  = 3 * time.Second
+	pollEvery = 500 * time.Millisecond
+	// confirmWindow is how long a lock that was handed to a waiter waits to
+	// be confirmed, and so what a dead waiter costs the others.
+	confirmWindow = time.Second
+)
+
+// window is the confirmation window of leases of this TTL.
+func window(ttl time.Duration) time.Duration {
+	return min(confirmWindow, max(ttl, 100*time.Millisecond))
+}
+
+// waiter is one call that waits in a queue. Its ticket is kept by the keeper;
+// the caller's goroutine sleeps on woken.
+type waiter struct {
+	c     *Client
+	cfg   *config
+	req   driver.Request
+	task  keeper.Task
+	woken chan struct{} // holds one token
+
+	mu       sync.Mutex
+	answered time.Time     // when the question behind clock was sent
+	clock    time.Duration // the store's clock in that answer
+	position int
+	holder   driver.Holder
+	poll     bool   // hints do not reach us
+	grant    *grant // the outcome: one of these three
+	gone     bool   // the ticket is not there any more
+	err      error
+}
+
+func newWaiter(c *Client, cfg *config, req driver.Request) *waiter {
+	w := &waiter{c: c, cfg: cfg, req: req, woken: make(chan struct{}, 1)}
+	w.task = keeper.Task{Sink: w, Slack: 250 * time.Millisecond}
+	return w
+}
+
+// address is where hints for this waiter go; empty if it polls.
+func (w *waiter) address() string {
+	if w.poll {
+		return ""
+	}
+	return w.c.address()
+}
+
+// life is that of a ticket with the given address.
+func life(address string) time.Duration {
+	if address == "" {
+		return pollLife
+	}
+	return ticketLife
+}
+
+// Ask implements [keeper.Sink].
+func (w *waiter) Ask(time.Time) (driver.Ref, time.Duration, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	address := w.address()
+	alive := life(address)
+	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, Wait: alive, Notify: address}, alive / 3, !w.settled()
+}
+
+// Answer implements [keeper.Sink].
+func (w *waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.settled() {
+		return time.Time{}
+	}
+	switch {
+	case err != nil && !final(err):
+		// The place is kept for the life of the ticket: go on asking.
+		return w.c.now().Add(spread(pollEvery))
+	case err != nil:
+		w.err = err
+	case reply.State == driver.Queued:
+		return w.queued(sent, reply)
+	case reply.State == driver.Granted:
+		w.grant = &grant{token: reply.Token, deadline: w.cfg.deadline(sent, w.req.TTL), confirmed: true}
+	case reply.Broken:
+		w.err = forcedError(reply.Reason)
+	default:
+		w.gone = true
+	}
+	w.wake()
+	return time.Time{}
+}
+
+// queued takes note of an answer and returns when to ask again. The caller
+// holds mu.
+func (w *waiter) queued(sent time.Time, reply driver.Reply) time.Time {
+	w.answered, w.clock, w.position = sent, reply.Clock, reply.Position
+	if len(reply.Holders) > 0 {
+		w.holder = reply.Holders[0]
+	}
+	wait := spread(heartbeat)
+	if w.address() == "" {
+		wait = spread(pollEvery)
+	}
+	if reply.Next > 0 {
+		wait = min(wait, reply.Next+time.Millisecond)
+	}
+	return w.c.now().Add(wait)
+}
+
+// hint is a wake-up by the store. Nothing depends on it but speed.
+func (w *waiter) hint(h driver.Hint) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.settled() {
+		return
+	}
+	now := w.c.now()
+	if h.Kind == driver.HintGranted {
+		if deadline, ok := w.since(h, now); ok {
+			w.grant = &grant{token: h.Token, deadline: deadline}
+			w.wake()
+			return
+		}
+	}
+	if h.Kind == driver.HintAsk && h.Next > 0 {
+		now = now.Add(h.Next + time.Millisecond)
+	}
+	w.c.keeper.Hurry(&w.task, now)
+}
+
+// since returns the deadline of a lease that was handed over, without a round
+// trip: the store's clock was at w.clock at w.answered or later, so it was at
+// h.Clock at that much after w.answered or later. The lease is counted from
+// there, and never from later than now. Without a usable bound it is safer to
+// ask.
+func (w *waiter) since(h driver.Hint, now time.Time) (time.Time, bool) {
+	passed := h.Clock - w.clock
+	if w.clock == 0 || passed < 0 {
+		return time.Time{}, false
+	}
+	at := w.answered.Add(passed)
+	if at.After(now) {
+		at = now
+	}
+	deadline := w.cfg.deadline(at, h.Confirm)
+	return deadline, now.Before(deadline)
+}
+
+func (w *waiter) settled() bool { return w.grant != nil || w.gone || w.err != nil }
+
+func (w *waiter) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// wait sleeps until the ticket is granted. Tickets that the store has dropped
+// are asked for anew.
+func (w *waiter) wait(ctx context.Context, started time.Time, a answer) (grant, error) {
+	w.c.subscribe()
+	w.keep(a)
+	for {
+		select {
+		case <-ctx.Done():
+			return grant{}, w.giveUp(causeOf(ctx), started)
+		case <-w.c.closing:
+			return grant{}, w.giveUp(ErrClosed, started)
+		case <-w.woken:
+		}
+		if g, err := w.outcome(); g != nil || err != nil {
+			return deref(g), err
+		}
+		a, err := w.askAgain(ctx)
+		switch {
+		case ctx.Err() != nil:
+			continue // the select tells; what was asked is given back
+		case err != nil:
+			return grant{}, err
+		case a.State == driver.Granted:
+			return a.grant(w.cfg), nil
+		}
+		w.keep(a)
+	}
+}
+
+func deref(g *grant) grant {
+	if g == nil {
+		return grant{}
+	}
+	return *g
+}
+
+func (w *waiter) outcome() (*grant, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.grant, w.err
+}
+
+// keep has the ticket kept alive that a tells of.
+func (w *waiter) keep(a answer) {
+	w.mu.Lock()
+	due := w.queued(a.sent, a.Reply)
+	w.mu.Unlock()
+	w.c.keeper.Add(&w.task, due)
+}
+
+// askAgain queues once more, after the store dropped the ticket: it lost its
+// data, or handed us the lock and we did not hear of it. From now on this
+// waiter therefore asks instead of listening.
+func (w *waiter) askAgain(ctx context.Context) (answer, error) {
+	w.mu.Lock()
+	w.poll, w.gone = true, false
+	w.mu.Unlock()
+	w.req.Notify, w.req.Wait = "", pollLife
+	return w.c.ask(ctx, w.cfg, &w.req)
+}
+
+// giveUp describes a wait that ended unserved.
+func (w *waiter) giveUp(cause error, started time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return &HeldError{
+		Key: w.req.Key, Owner: w.holder.Owner, Remaining: w.holder.Remaining,
+		Position: w.position, Waited: w.c.now().Sub(started), Cause: cause,
+	}
+}
+
+// spread varies d by a tenth downwards, so that waiters do not ask in step.
+func spread(d time.Duration) time.Duration {
+	return d - time.Duration(rand.Int64N(int64(d)/10))
+}
+
+// subscribe starts to listen for hints when first somebody waits.
+func (c *Client) subscribe() {
+	if c.watcher == nil {
+		return
+	}
+	c.mu.Lock()
+	start := c.sub == nil && !c.opening && !c.closed
+	c.opening = c.opening || start
+	c.mu.Unlock()
+	if !start {
+		return
+	}
+	c.background(func() {
+		sub, err := c.watcher.Watch(c.hint)
+		if err != nil {
+			c.cfg.log.Warn("leasehold: no wake-ups, waiting by asking", "error", err)
+		}
+		c.mu.Lock()
+		c.opening = false
+		if err == nil {
+			c.sub = sub
+		}
+		c.mu.Unlock()
+		c.hint(driver.Hint{Kind: driver.HintResync})
+	})
+}
+
+// address is where this client hears hints; empty while it does not.
+func (c *Client) address() string {
+	c.mu.Lock()
+	sub := c.sub
+	c.mu.Unlock()
+	if sub == nil {
+		return ""
+	}
+	return sub.Address()
+}
+
+// hint passes a wake-up on to whom it concerns.
+func (c *Client) hint(h driver.Hint) {
+	if h.Kind == driver.HintResync {
+		for _, w := range c.allWaiters() {
+			w.hint(h)
+		}
+		return
+	}
+	c.mu.Lock()
+	w, held := c.waiters[h.ID], c.holds[h.ID]
+	c.mu.Unlock()
+	switch {
+	case h.Kind == driver.HintBroken && held != nil:
+		held.forced(h.Reason)
+	case w != nil:
+		w.hint(h)
+	}
+}
+
+func (c *Client) allWaiters() []*waiter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*waiter, 0, len(c.waiters))
+	for _, w := range c.waiters {
+		all = append(all, w)
+	}
+	return all
+}
