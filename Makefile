@@ -16,8 +16,10 @@ NESTED := $(shell find . -mindepth 2 -name go.mod -not -path './internal/tools/*
 # The linter is built from source at the version in internal/tools/go.mod.
 TOOL := $(GO) tool -modfile=$(CURDIR)/internal/tools/go.mod
 
-# What is built for systems that have no process groups: all but the command.
-PORTABLE := grep -v -E '/(cmd|internal/cli|internal/proc|examples)(/|$$)'
+# What is built for every system: all but the command and what only it needs,
+# which wants process groups.
+PORTABLE := $(GO) list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... \
+	| grep -v -E '/(cmd|internal/cli|internal/proc|examples)(/|$$)'
 
 # The race detector is linked with cgo, whatever the environment says.
 RACE := CGO_ENABLED=1 $(GO) test -race
@@ -71,7 +73,7 @@ cross: ## Build for Linux, macOS and Windows, and for 32 bits
 	for target in linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64; do \
 		echo "build for $$target"; \
 		export GOOS=$${target%/*} GOARCH=$${target#*/}; \
-		$(GO) build -o /dev/null $$($(GO) list ./... | $(PORTABLE)); \
+		$(GO) build -o /dev/null $$($(PORTABLE)); \
 		if [ -d cmd ] && [ $$GOOS != windows ]; then $(GO) build -o /dev/null ./cmd/...; fi; \
 	done
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./...
