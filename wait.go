@@ -38,6 +38,7 @@ type waiter struct {
 	req   driver.Request
 	task  keeper.Task
 	woken chan struct{} // holds one token
+	news  chan struct{} // holds one token; nil if nobody observes the wait
 
 	mu       sync.Mutex
 	answered time.Time     // when the question behind clock was sent
@@ -114,6 +115,10 @@ func (w *waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 	if len(reply.Holders) > 0 {
 		w.holder = reply.Holders[0]
 	}
+	select {
+	case w.news <- struct{}{}:
+	default:
+	}
 	wait := spread(heartbeat)
 	if w.address() == "" {
 		wait = spread(pollEvery)
@@ -176,9 +181,16 @@ func (w *waiter) wake() {
 // are asked for anew.
 func (w *waiter) wait(ctx context.Context, started time.Time, a answer) (grant, error) {
 	w.c.subscribe()
+	observe := observer(ctx)
+	if observe != nil {
+		w.news = make(chan struct{}, 1)
+	}
 	w.keep(a)
 	for {
 		select {
+		case <-w.news:
+			observe(w.event(started))
+			continue
 		case <-ctx.Done():
 			return grant{}, w.giveUp(causeOf(ctx), started)
 		case <-w.c.closing:
