@@ -1,0 +1,86 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// batchRows: many leases in one renewal.
+var batchRows = []row{
+	{
+		name: "batch/each index is answered once",
+		why:  "the keeper of leases waits for every answer: one that is missing loses a lease, one that is doubled answers for another",
+		run: func(l *lab) {
+			p := l.process()
+			want := make([]driver.State, 0, 64)
+			refs := make([]driver.Ref, 0, 64)
+			for i := range 20 {
+				name := fmt.Sprintf("a%d", i)
+				key := fmt.Sprintf("%s/%d", l.key, i)
+				p.acquire(name, driver.Granted, in(key))
+				held, unknown := l.ref(name), l.ref("nobody")
+				held.Key, unknown.Key = key, key
+				refs = append(refs, held, unknown)
+				want = append(want, driver.Granted, driver.Gone)
+			}
+			refs = append(refs, refs[0])
+			want = append(want, driver.Granted)
+
+			got, calls := p.renewAll(refs)
+			for i := range refs {
+				if calls[i] != 1 {
+					l.Fatalf("%d answers for index %d of %d", calls[i], i, len(refs))
+				}
+				l.expect(fmt.Sprintf("renew index %d", i), got[i], want[i])
+			}
+		},
+	},
+	{
+		name: "batch/one lost lease concerns no other",
+		why:  "leases that share a batch share nothing else",
+		run: func(l *lab) {
+			p := l.process()
+			p.acquire("a", driver.Granted, in(l.key+"/1"), ttl(brief))
+			p.acquire("b", driver.Granted, in(l.key+"/2"))
+			l.pass(brief)
+			lost, kept := l.ref("a"), l.ref("b")
+			lost.Key, kept.Key = l.key+"/1", l.key+"/2"
+			got, _ := p.renewAll([]driver.Ref{lost, kept})
+			l.expect("renew a", got[0], driver.Gone)
+			l.expect("renew b", got[1], driver.Granted)
+		},
+	},
+	{
+		name: "batch/empty",
+		why:  "a batch of which everything was released meanwhile is no reason to fail",
+		run: func(l *lab) {
+			if _, calls := l.process().renewAll(nil); len(calls) != 0 {
+				l.Fatalf("%d answers to nothing", len(calls))
+			}
+		},
+	},
+}
+
+// renewAll renews refs in one batch, and returns the answer and the number of
+// answers by index. The unguarded slices let the race detector see concurrent
+// calls, and calls after the return.
+func (p *process) renewAll(refs []driver.Ref) ([]driver.Reply, []int) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	got, calls, total := make([]driver.Reply, len(refs)), make([]int, len(refs)), 0
+	p.d.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
+		if err != nil {
+			p.Errorf("renew index %d: %v", i, err)
+		}
+		got[i] = reply
+		calls[i]++
+		total++
+	})
+	if total != len(refs) {
+		p.Fatalf("%d answers to %d refs", total, len(refs))
+	}
+	return got, calls
+}

@@ -1,0 +1,156 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// watchRows: subscriptions.
+var watchRows = []row{
+	{
+		name:  "watch/close ends the delivery",
+		needs: Watch | Queue,
+		why:   "after Close the surroundings of the function are gone; a late call runs into them",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process().listen()
+			q.acquire("holder", driver.Granted)
+			p.acquire("a", driver.Queued, waits(long))
+			q.acquire("b", driver.Queued, waits(long))
+			if err := p.sub.Close(); err != nil {
+				l.Fatalf("close: %v", err)
+			}
+			p.sub = nil
+			before := len(p.hints)
+			q.release("holder", driver.Released) // hands the room to a's address
+			q.hear(driver.HintAsk, "b")
+			if after := len(p.hints); after != before {
+				l.Fatalf("%d hints after the close", after-before)
+			}
+		},
+	},
+	{
+		name:  "watch/each process hears its own",
+		needs: Watch | Queue,
+		why:   "a release wakes one waiter, not every process there is",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process().listen()
+			if p.address() == q.address() {
+				l.Fatalf("two processes share the address %q", p.address())
+			}
+			q.acquire("holder", driver.Granted)
+			p.acquire("a", driver.Queued, waits(long))
+			q.release("holder", driver.Released)
+			p.hear(driver.HintGranted, "a")
+			for len(q.hints) > 0 {
+				if h := <-q.hints; h.ID == l.id("a") {
+					l.Fatalf("another process heard %+v", h)
+				}
+			}
+		},
+	},
+}
+
+// crowdRows: many at once. What they guard is a plain variable, so that the
+// race detector sees two inside even if they do not collide.
+var crowdRows = []row{
+	{
+		name: "crowd/trying",
+		why:  "exclusion has to hold while many try at the same moment",
+		run: func(l *lab) {
+			guarded := 0
+			l.crowd(4, 12, nil, func(int64) { guarded++ })
+			if guarded != 3*4*12 {
+				l.Fatalf("%d entries, want %d: some overlapped", guarded, 3*4*12)
+			}
+		},
+	},
+	{
+		name:  "crowd/waiting",
+		needs: Queue,
+		why:   "everybody who waits is served, one at a time, with rising tokens",
+		run: func(l *lab) {
+			guarded, last := 0, int64(0)
+			l.crowd(4, 12, []option{waits(long)}, func(token int64) {
+				if guarded++; token <= last && l.cfg.Without&Tokens == 0 {
+					l.Errorf("token %d after %d", token, last)
+				}
+				last = token
+			})
+			if guarded != 3*4*12 {
+				l.Fatalf("%d entries, want %d: some overlapped", guarded, 3*4*12)
+			}
+		},
+	},
+	{
+		name:  "crowd/places",
+		needs: Limits,
+		why:   "never more than fit, however many come at once",
+		run: func(l *lab) {
+			var inside, most atomic.Int64
+			l.crowd(4, 8, []option{places(2, 1)}, func(int64) {
+				if n := inside.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				time.Sleep(time.Millisecond)
+				inside.Add(-1)
+			})
+			if most.Load() > 2 {
+				l.Fatalf("%d in a room for 2", most.Load())
+			}
+		},
+	},
+}
+
+// crowd lets goroutines of three processes enter the room, each so many times,
+// and run work inside.
+func (l *lab) crowd(goroutines, times int, opts []option, work func(token int64)) {
+	l.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 3 {
+		p := l.process()
+		for j := range goroutines {
+			wg.Go(func() {
+				for k := range times {
+					name := fmt.Sprintf("m%d.%d.%d", i, j, k)
+					if err := p.visit(ctx, p.request(name, opts), work); err != nil {
+						l.Errorf("%s: %v", name, err)
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// visit asks until it is let in, works, and leaves.
+func (p *process) visit(ctx context.Context, req driver.Request, work func(token int64)) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 16*time.Millisecond) {
+		reply, err := p.d.Acquire(ctx, req)
+		if err != nil {
+			return err
+		}
+		if reply.State == driver.Granted {
+			work(reply.Token)
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	reply, err := p.d.Release(ctx, driver.Ref{Key: req.Key, ID: req.ID})
+	if err == nil && reply.State != driver.Released {
+		err = errors.New("release: " + states[reply.State])
+	}
+	return err
+}

@@ -1,0 +1,159 @@
+// Package drivertest is the conformance suite of lock stores.
+//
+// [Run] plays every law of package driver against a store, as several
+// processes on it would. A wrapper of drivers is a driver and passes the same
+// suite. A test of a store is this:
+//
+//	func TestConformance(t *testing.T) {
+//		server := startServer(t)
+//		drivertest.Run(t, drivertest.Config{
+//			Open: func(t testing.TB) driver.Driver { return mystore.New(server.Addr()) },
+//		})
+//	}
+//
+// Each row of the suite is a subtest. When one fails it prints why the law it
+// stands for matters to those who hold locks.
+package drivertest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Config describes the store under test.
+type Config struct {
+	// Open returns a driver on the store. Every call returns another driver
+	// on the same store, the way another process would have its own. Run
+	// closes what it opened.
+	Open func(t testing.TB) driver.Driver
+
+	// Advance lets time pass in the store. The default is [time.Sleep], which
+	// is right for real stores, and in a testing/synctest bubble. A store
+	// with a clock of its own moves that clock; the rows then run one after
+	// another, because they share it.
+	Advance func(d time.Duration)
+
+	// Without names what the store cannot do and does not claim to do. The
+	// rows that need it are skipped, and the store is asked to refuse it.
+	Without Feature
+
+	// Wrap runs a row in surroundings of its own, such as
+	// [testing/synctest.Test]; the rows then run one after another. The
+	// default just calls row.
+	Wrap func(t *testing.T, row func(t *testing.T))
+}
+
+// Feature is a set of things that a store may legitimately lack.
+type Feature uint
+
+// What every store does is: enter exclusively if the room is free, renew,
+// release, expire. The rest can be lacking.
+const (
+	// Queue: tickets, kept in arrival order.
+	Queue Feature = 1 << iota
+	// Policies: all that differs from FIFO.
+	Policies
+	// Watch: [driver.Watcher], and hand-over by hints.
+	Watch
+	// Shared: [driver.Shared].
+	Shared
+	// Limits: Request.Limit and Weight.
+	Limits
+	// Reentry: Request.Reenter.
+	Reentry
+	// Tokens: Reply.Token. Without it tokens are 0.
+	Tokens
+	// MinToken: Request.MinToken.
+	MinToken
+	// Delay: Request.Delay.
+	Delay
+	// Keep: Ref.Keep.
+	Keep
+	// Forbid: Ref.Forbid. Without it an Acquire that arrives after the
+	// release of its lease creates it anew.
+	Forbid
+	// Inspect: [driver.Inspector].
+	Inspect
+	// Break: [driver.Breaker].
+	Break
+
+	features = iota
+)
+
+var featureNames = [features]string{
+	"Queue", "Policies", "Watch", "Shared", "Limits", "Reentry", "Tokens", "MinToken", "Delay", "Keep", "Forbid",
+	"Inspect", "Break",
+}
+
+// String lists the features of the set.
+func (f Feature) String() string {
+	var names []string
+	for i, name := range featureNames {
+		if f&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, "|")
+}
+
+// row is one law.
+type row struct {
+	name  string
+	needs Feature // skipped if the store is without any of these
+	lacks Feature // played only if the store is without these
+	why   string  // explains a failure to whoever writes the store
+	run   func(l *lab)
+}
+
+// Run plays all rows against the store, each as a subtest of t.
+func Run(t *testing.T, cfg Config) {
+	if cfg.Open == nil {
+		t.Fatal("drivertest: Config.Open is nil")
+	}
+	alone := cfg.Advance != nil || cfg.Wrap != nil
+	if cfg.Advance == nil {
+		cfg.Advance = time.Sleep
+	}
+	if cfg.Wrap == nil {
+		cfg.Wrap = func(t *testing.T, row func(t *testing.T)) { row(t) }
+	}
+	for _, r := range rows() {
+		t.Run(r.name, func(t *testing.T) {
+			if missing := r.needs & cfg.Without; missing != 0 {
+				t.Skipf("the store does without %v", missing)
+			}
+			if present := r.lacks &^ cfg.Without; present != 0 {
+				t.Skipf("the store has %v", present)
+			}
+			if !alone {
+				t.Parallel()
+			}
+			cfg.Wrap(t, func(t *testing.T) { play(t, cfg, r) })
+		})
+	}
+}
+
+func play(t *testing.T, cfg Config, r row) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("why: %s", r.why)
+		}
+	})
+	r.run(newLab(t, cfg, r.name))
+}
+
+// rows returns the whole table.
+func rows() []row {
+	var all []row
+	for _, group := range [][]row{
+		leaseRows, releaseRows, errorRows, batchRows, tokenRows, keyRows, reentryRows,
+		queueRows, orderRows, handOverRows, deadRows, sharedRows, limitRows,
+		inspectRows, breakRows, watchRows, crowdRows, refusalRows,
+	} {
+		all = append(all, group...)
+	}
+	return all
+}

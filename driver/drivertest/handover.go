@@ -1,0 +1,266 @@
+package drivertest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// window is a window of confirmation that is to lapse.
+const window = 150 * time.Millisecond
+
+// handOverRows: tickets whose process can be told.
+var handOverRows = []row{
+	{
+		name:  "handover/by hint",
+		needs: Queue | Watch,
+		why:   "the waiter sleeps, and is woken with the room in its hand: a release costs it one message, not a round of polling",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			first := p.acquire("holder", driver.Granted)
+			queued := q.acquire("a", driver.Queued, waits(long), confirm(10*window))
+			p.release("holder", driver.Released)
+			hint := q.hear(driver.HintGranted, "a")
+			l.greater(hint.Token, first.Token)
+			if hint.Confirm != 10*window {
+				l.Fatalf("the hint gives %v to confirm, but %v was asked for", hint.Confirm, 10*window)
+			}
+			if queued.Clock != 0 && hint.Clock < queued.Clock {
+				l.Fatalf("the hint is dated %v, before the ticket at %v", hint.Clock, queued.Clock)
+			}
+			if got := q.renew("a", driver.Granted); got.Token != hint.Token {
+				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)
+			}
+		},
+	},
+	{
+		name:  "handover/confirmed by renewal it lasts",
+		needs: Queue | Watch,
+		why:   "the confirmation starts the full lease, whatever was left of the window",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("holder", driver.Granted)
+			q.acquire("a", driver.Queued, waits(long), confirm(3*window))
+			start := time.Now()
+			p.release("holder", driver.Released)
+			q.hear(driver.HintGranted, "a")
+			got := q.confirmBy(start, 3*window, "a")
+			l.pass(3 * window)
+			p.acquire("try", driver.Busy)
+			if again := q.renew("a", driver.Granted); again.Token != got.Token {
+				l.Fatalf("token %d after %d", again.Token, got.Token)
+			}
+		},
+	},
+	{
+		name:  "handover/confirmed by asking it lasts",
+		needs: Queue | Watch,
+		why:   "a waiter whose hint was lost asks, and asking is as good as confirming",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("holder", driver.Granted)
+			q.acquire("a", driver.Queued, waits(long), confirm(3*window))
+			start := time.Now()
+			p.release("holder", driver.Released)
+			hint := q.hear(driver.HintGranted, "a")
+			got, err := q.try(q.request("a", []option{waits(long), confirm(3 * window)}))
+			l.intime(start, 3*window-rounding)
+			if err != nil {
+				l.Fatal(err)
+			}
+			l.expect("acquire a", got, driver.Granted)
+			if got.Token != hint.Token {
+				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)
+			}
+			l.pass(3 * window)
+			p.acquire("try", driver.Busy)
+			q.renew("a", driver.Granted)
+		},
+	},
+	{
+		name:  "handover/closes the room",
+		needs: Queue | Watch,
+		why:   "the room belongs to the waiter from the hand-over on; were it open until the confirmation, two would be told that they have it",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("holder", driver.Granted)
+			q.acquire("a", driver.Queued, waits(long))
+			p.release("holder", driver.Released)
+			p.acquire("try", driver.Busy)
+			p.acquire("b", driver.Queued, waits(long))
+			if l.cfg.Without&Policies == 0 {
+				p.acquire("barger", driver.Busy, policy(driver.Barging))
+			}
+			q.hear(driver.HintGranted, "a")
+			q.renew("a", driver.Granted)
+		},
+	},
+	{
+		name:  "handover/a chain",
+		needs: Queue | Watch,
+		why:   "each release wakes exactly the next in order, in whatever process it waits",
+		run: func(l *lab) {
+			procs := []*process{l.process().listen(), l.process().listen(), l.process().listen()}
+			last := procs[0].acquire("w0", driver.Granted).Token
+			const n = 12
+			for i := 1; i < n; i++ {
+				procs[i%3].acquire(fmt.Sprintf("w%d", i), driver.Queued, waits(long))
+			}
+			for i := range n {
+				name := fmt.Sprintf("w%d", i)
+				if i > 0 {
+					hint := procs[i%3].hear(driver.HintGranted, name)
+					l.greater(hint.Token, last)
+					last = hint.Token
+					procs[i%3].renew(name, driver.Granted)
+				}
+				procs[i%3].release(name, driver.Released)
+			}
+		},
+	},
+	{
+		name:  "handover/an unheard ticket is not handed the room",
+		needs: Queue | Watch,
+		why:   "a waiter that cannot be told would let the window lapse every time; it enters by asking, and until then nobody passes it",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("holder", driver.Granted)
+			p.acquire("mute", driver.Queued, waits(long), confirm(window))
+			q.acquire("a", driver.Queued, waits(long))
+			p.release("holder", driver.Released)
+			l.pass(window)
+			q.renew("a", driver.Queued)
+			p.acquire("mute", driver.Granted, waits(long))
+			p.release("mute", driver.Released)
+			q.hear(driver.HintGranted, "a")
+			q.renew("a", driver.Granted)
+		},
+	},
+	{
+		name:  "handover/the new head is told",
+		needs: Queue | Watch,
+		why:   "only the head of the queue asks at the holder's expiry; whoever becomes the head has to learn it",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("holder", driver.Granted, ttl(long/2))
+			p.acquire("head", driver.Queued, waits(long))
+			q.acquire("a", driver.Queued, waits(long))
+			p.release("head", driver.Left)
+			if hint := q.hear(driver.HintAsk, "a"); hint.Next <= 0 || hint.Next > long/2+rounding {
+				l.Fatalf("the new head is told to ask in %v; the holder lives for %v", hint.Next, long/2)
+			}
+			q.renew("a", driver.Queued)
+		},
+	},
+	{
+		name:  "handover/one who leaves passes it on",
+		needs: Queue | Watch,
+		why:   "the waiter's time was up in the moment it was handed the room; the next is not to wait for a window",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process().listen()
+			q.acquire("holder", driver.Granted)
+			p.acquire("gone", driver.Queued, waits(long))
+			q.acquire("a", driver.Queued, waits(long))
+			q.release("holder", driver.Released)
+			p.hear(driver.HintGranted, "gone")
+			p.release("gone", driver.Released)
+			q.hear(driver.HintGranted, "a")
+			q.renew("a", driver.Granted)
+		},
+	},
+	{
+		name:  "handover/a barging waiter is woken",
+		needs: Queue | Watch | Policies,
+		why:   "a barging waiter is told that the room is free and comes for it; it is not handed the room, or nobody could barge",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			by := policy(driver.Barging)
+			p.acquire("holder", driver.Granted, by)
+			q.acquire("a", driver.Queued, waits(long), by)
+			p.release("holder", driver.Released)
+			for { // it may have been told about the holder's expiry before
+				if hint := q.hear(driver.HintAsk, "a"); hint.Next < time.Second {
+					break
+				}
+			}
+			p.acquire("b", driver.Granted, by)
+			q.renew("a", driver.Queued)
+			p.release("b", driver.Released)
+			q.renew("a", driver.Granted)
+		},
+	},
+}
+
+// deadRows: waiters that died.
+var deadRows = []row{
+	{
+		name:  "dead/an unconfirmed grant passes on",
+		needs: Queue | Watch,
+		why:   "a dead waiter costs the others its window, never its TTL",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process().listen()
+			q.acquire("holder", driver.Granted)
+			p.acquire("dead", driver.Queued, waits(long), confirm(window))
+			q.acquire("a", driver.Queued, waits(long))
+			q.release("holder", driver.Released)
+			lost := p.hear(driver.HintGranted, "dead")
+			if hint := q.hear(driver.HintAsk, "a"); hint.Next > window+rounding {
+				l.Fatalf("the next in the queue is told to ask in %v; the window is %v", hint.Next, window)
+			}
+			l.pass(window)
+			got := q.renew("a", driver.Granted)
+			l.greater(got.Token, lost.Token)
+			p.renew("dead", driver.Gone)
+			q.renew("a", driver.Granted)
+		},
+	},
+	{
+		name:  "dead/one window for all tickets of a process",
+		needs: Queue | Watch,
+		why:   "a process that dies with many waiters must not cost one window for each of them",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process().listen()
+			q.acquire("holder", driver.Granted)
+			for i := range 80 {
+				p.acquire(fmt.Sprintf("dead%d", i), driver.Queued, waits(long), confirm(window))
+			}
+			q.acquire("a", driver.Queued, waits(long))
+			q.release("holder", driver.Released)
+			p.hear(driver.HintGranted, "dead0")
+			l.pass(window)
+			q.renew("a", driver.Granted)
+			p.renew("dead1", driver.Gone)
+		},
+	},
+	{
+		name:  "dead/a process that is heard of again is trusted",
+		needs: Queue | Watch,
+		why:   "a pause, or one lost message, must not shut a living process out for good",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process()
+			q.acquire("holder", driver.Granted)
+			p.acquire("slow", driver.Queued, waits(long), confirm(window))
+			q.release("holder", driver.Released)
+			p.hear(driver.HintGranted, "slow")
+			l.pass(window)
+			p.renew("slow", driver.Gone)
+			q.acquire("holder2", driver.Granted)
+			p.acquire("again", driver.Queued, waits(long))
+			q.release("holder2", driver.Released)
+			p.hear(driver.HintGranted, "again")
+			p.renew("again", driver.Granted)
+		},
+	},
+}
+
+// confirmBy renews name, which is certain to be granted only within d of start.
+func (p *process) confirmBy(start time.Time, d time.Duration, name string) driver.Reply {
+	p.Helper()
+	ref := p.ref(name)
+	ref.Notify = p.address()
+	got, _ := p.renewAll([]driver.Ref{ref})
+	p.intime(start, d-rounding)
+	p.expect("renew "+name, got[0], driver.Granted)
+	return got[0]
+}

@@ -1,0 +1,270 @@
+package drivertest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// inspectRows: what can be seen.
+var inspectRows = []row{
+	{
+		name:  "inspect/a free room",
+		needs: Inspect,
+		why:   "looking at a lock that nobody holds is an everyday question, not an error, and must not create anything",
+		run: func(l *lab) {
+			p := l.process()
+			for range 2 {
+				if got := p.inspect(l.key); len(got.Holders)+len(got.Waiters) != 0 || got.Closed != 0 || got.Key != l.key {
+					l.Fatalf("%+v", got)
+				}
+			}
+			p.acquire("a", driver.Granted)
+		},
+	},
+	{
+		name:  "inspect/the holder",
+		needs: Inspect,
+		why:   "at night somebody has to know whom to call, and whether the lock will free itself",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			since := time.Now()
+			want := map[string]string{"host": "db 1", "quote": `"'\`, "日本": "🔒"}
+			reply := p.acquire("a", driver.Granted, owner(`worker "7" é`), labels(want))
+			l.cfg.Advance(slack)
+			for _, by := range []*process{p, q} {
+				got := by.inspect(l.key)
+				if len(got.Holders) != 1 {
+					l.Fatalf("%d holders, want 1", len(got.Holders))
+				}
+				h := got.Holders[0]
+				if h.ID != l.id("a") || h.Owner != `worker "7" é` || h.Mode != driver.Exclusive || h.Foreign || !h.Confirmed {
+					l.Fatalf("holder %+v", h)
+				}
+				if !maps.Equal(h.Labels, want) {
+					l.Fatalf("labels %v, want %v", h.Labels, want)
+				}
+				if h.Token != reply.Token || l.cfg.Without&Tokens == 0 && got.Token != reply.Token {
+					l.Fatalf("tokens %d and %d, want %d", h.Token, got.Token, reply.Token)
+				}
+				if h.Remaining <= 0 || h.Remaining > long-slack+rounding {
+					l.Fatalf("remaining %v of %v after %v", h.Remaining, long, slack)
+				}
+				if d := h.Since.Sub(since).Abs(); d > time.Second {
+					l.Fatalf("since %v, want about %v", h.Since, since)
+				}
+			}
+			p.renew("a", driver.Granted)
+			p.release("a", driver.Released)
+			if got := q.inspect(l.key); len(got.Holders) != 0 {
+				l.Fatalf("holders %+v after the release", got.Holders)
+			}
+		},
+	},
+	{
+		name:  "inspect/an expired holder",
+		needs: Inspect,
+		why:   "nobody should break a lease that is over",
+		run: func(l *lab) {
+			p := l.process()
+			p.acquire("a", driver.Granted, ttl(brief))
+			l.pass(brief)
+			if got := p.inspect(l.key); len(got.Holders) != 0 {
+				l.Fatalf("holders %+v after the expiry", got.Holders)
+			}
+		},
+	},
+	{
+		name:  "inspect/waiters in order",
+		needs: Inspect | Queue,
+		why:   "a waiter wants to see its place, and who stands before it",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			names := []string{"c", "a", "b"}
+			for _, name := range names {
+				p.acquire(name, driver.Queued, waits(long), labels(map[string]string{"n": name}))
+			}
+			got := q.inspect(l.key)
+			if len(got.Holders) != 1 || len(got.Waiters) != len(names) {
+				l.Fatalf("%d holders and %d waiters, want 1 and %d", len(got.Holders), len(got.Waiters), len(names))
+			}
+			for i, w := range got.Waiters {
+				if w.ID != l.id(names[i]) || w.Position != i+1 || w.Owner != "owner of "+names[i] || w.Labels["n"] != names[i] {
+					l.Fatalf("waiter %d: %+v", i+1, w)
+				}
+				if w.Remaining <= 0 || w.Remaining > long+rounding {
+					l.Fatalf("waiter %d: %v left of %v", i+1, w.Remaining, long)
+				}
+			}
+		},
+	},
+	{
+		name:  "inspect/places",
+		needs: Inspect | Limits,
+		why:   "a semaphore shows who takes how much of what",
+		run: func(l *lab) {
+			p := l.process()
+			p.acquire("a", driver.Granted, places(5, 2))
+			p.acquire("b", driver.Granted, places(5, 3))
+			got := p.inspect(l.key)
+			if got.Limit != 5 || len(got.Holders) != 2 {
+				l.Fatalf("limit %d with %d holders, want 5 with 2", got.Limit, len(got.Holders))
+			}
+			weights := map[string]int{}
+			for _, h := range got.Holders {
+				if h.Mode != driver.Shared {
+					l.Fatalf("holder %+v is not shared", h)
+				}
+				weights[h.ID] = h.Weight
+			}
+			if weights[l.id("a")] != 2 || weights[l.id("b")] != 3 {
+				l.Fatalf("weights %v", weights)
+			}
+			p.release("a", driver.Released)
+			p.release("b", driver.Released)
+			if got := p.inspect(l.key); got.Limit != 0 {
+				l.Fatalf("limit %d in force in an empty room", got.Limit)
+			}
+		},
+	},
+	{
+		name:  "inspect/a hand-over",
+		needs: Inspect | Queue | Watch,
+		why:   "a room that awaits its confirmation is neither free nor held by somebody who works",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("holder", driver.Granted)
+			q.acquire("a", driver.Queued, waits(long))
+			p.release("holder", driver.Released)
+			if got := p.inspect(l.key); len(got.Holders) != 1 || got.Holders[0].ID != l.id("a") || got.Holders[0].Confirmed || len(got.Waiters) != 0 {
+				l.Fatalf("%+v", got)
+			}
+			q.renew("a", driver.Granted)
+			if got := p.inspect(l.key); len(got.Holders) != 1 || !got.Holders[0].Confirmed {
+				l.Fatalf("%+v", got)
+			}
+		},
+	},
+	{
+		name:  "inspect/a closed room",
+		needs: Inspect | Keep,
+		why:   "a room that refuses everybody although nobody is inside has to say why",
+		run: func(l *lab) {
+			p := l.process()
+			p.acquire("a", driver.Granted, ttl(brief))
+			ref := l.ref("a")
+			ref.Keep = long
+			p.releaseRef(ref, driver.Released)
+			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+rounding {
+				l.Fatalf("closed for %v, want at most %v", got.Closed, long)
+			}
+		},
+	},
+	{
+		name:  "list/finds what is in use",
+		needs: Inspect,
+		why:   "an operator looks for locks by the beginning of their names; a prefix is plain text, whatever it looks like",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			prefix := l.tag + `/a*[b]\`
+			want := map[string]bool{}
+			for i := range 40 {
+				key := fmt.Sprintf("%s%d", prefix, i)
+				p.acquire(fmt.Sprintf("held%d", i), driver.Granted, in(key))
+				want[key] = true
+			}
+			p.acquire("other", driver.Granted, in(l.tag+"/aXb0"))
+			p.acquire("free", driver.Granted, in(prefix+"free"))
+			ref := l.ref("free")
+			ref.Key = prefix + "free"
+			p.releaseRef(ref, driver.Released)
+			if l.cfg.Without&Queue == 0 {
+				key := prefix + "waited for"
+				p.acquire("before", driver.Granted, in(key))
+				p.acquire("waiter", driver.Queued, in(key), waits(long))
+				ref := l.ref("before")
+				ref.Key = key
+				p.releaseRef(ref, driver.Released)
+				want[key] = true
+			}
+			for _, by := range []*process{p, q} {
+				if got := by.list(prefix); !maps.Equal(got, want) {
+					l.Fatalf("listed %d keys, want %d\ngot  %q\nwant %q", len(got), len(want), slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+				}
+			}
+		},
+	},
+	{
+		name:  "list/nothing is left",
+		needs: Inspect,
+		why:   "names are used once and forgotten; whatever is kept for each of them fills the store",
+		run: func(l *lab) {
+			p := l.process()
+			for i := range 10 {
+				key := fmt.Sprintf("%s/%d", l.key, i)
+				name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
+				ref := l.ref(name("released"))
+				ref.Key = key
+				p.acquire(name("released"), driver.Granted, in(key))
+				p.releaseRef(ref, driver.Released)
+				p.acquire(name("expires"), driver.Granted, in(key), ttl(5*brief))
+				p.acquire(name("try"), driver.Busy, in(key))
+				if l.cfg.Without&Queue == 0 {
+					ref.ID = l.id(name("cancelled"))
+					p.acquire(name("cancelled"), driver.Queued, in(key), waits(long))
+					p.releaseRef(ref, driver.Left)
+					p.acquire(name("dead"), driver.Queued, in(key), waits(brief))
+				}
+			}
+			l.pass(5 * brief)
+			if got := p.list(l.key); len(got) != 0 {
+				l.Fatalf("still listed: %q", slices.Sorted(maps.Keys(got)))
+			}
+		},
+	},
+}
+
+func (p *process) inspect(key string) driver.Snapshot {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	snap, err := p.inspector().Inspect(ctx, key)
+	if err != nil {
+		p.Fatalf("inspect %q: %v", key, err)
+	}
+	return snap
+}
+
+// list pages through the keys with prefix.
+func (p *process) list(prefix string) map[string]bool {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	found := map[string]bool{}
+	for cursor := ""; ; {
+		keys, next, err := p.inspector().List(ctx, prefix, cursor)
+		if err != nil {
+			p.Fatalf("list %q: %v", prefix, err)
+		}
+		for _, key := range keys {
+			found[key] = true
+		}
+		if cursor = next; cursor == "" {
+			return found
+		}
+	}
+}
+
+func (p *process) inspector() driver.Inspector {
+	p.Helper()
+	in, ok := p.d.(driver.Inspector)
+	if !ok {
+		p.Fatal("the driver is no driver.Inspector; say Without: drivertest.Inspect if it need not be")
+	}
+	return in
+}

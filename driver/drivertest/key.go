@@ -1,0 +1,85 @@
+package drivertest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// tricky returns keys that careless stores confuse with one another, or with
+// their own syntax.
+func (l *lab) tricky() []string {
+	long := l.tag + strings.Repeat("x", 512-len(l.tag)-1)
+	keys := []string{".", "..", "*", "?", long + "1", long + "2", long, strings.Repeat("日", 170)}
+	for _, s := range []string{
+		"", "a", "A", "a:", "a:b", "a:b:c", "a{b}", "{a}b", "{a", "a}", "{}", "{}a", "a{b}{c}", "{a}{b}",
+		" ", "a ", " a", "a  b", "a b", "/", "a/", "a/b", "a//b", "a/../b", "a\\b", "a%2Fb", "a%b", "a+b", "a&b=c", "a?b", "a#b",
+		"é", "e\u0301", "É", "日本", "🔒", "\u00a0", "*", "[a]", "[^b]", "~a", "a~", "#", "'", `"`, "$a", "a.lock", "a.json", "a.tmp",
+		"-", "--", "nul", "true", "0", "00",
+	} {
+		keys = append(keys, l.tag+s, s+l.tag)
+	}
+	return keys
+}
+
+// keyRows: names.
+var keyRows = []row{
+	{
+		name: "key/any name is a room of its own",
+		why:  "two names that meet in one room block each other without a reason anybody can see, or worse, one name splits in two",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			held := map[string]string{}
+			for i, key := range l.tricky() {
+				if _, twice := held[key]; twice {
+					continue
+				}
+				held[key] = fmt.Sprintf("a%d", i)
+				p.acquire(held[key], driver.Granted, in(key), ttl(long/2))
+			}
+			for key := range held {
+				q.acquire("not-"+held[key], driver.Busy, in(key))
+			}
+			for key, name := range held {
+				ref := l.ref(name)
+				ref.Key = key
+				q.renewRef(ref, driver.Granted)
+				q.releaseRef(ref, driver.Released)
+			}
+		},
+	},
+	{
+		name: "key/an id is known in its own room only",
+		why:  "a release with the wrong key must not end a lease elsewhere",
+		run: func(l *lab) {
+			p := l.process()
+			p.acquire("a", driver.Granted)
+			p.acquire("b", driver.Granted, in(l.key+"/2"))
+			elsewhere := l.ref("a")
+			elsewhere.Key = l.key + "/2"
+			p.renewRef(elsewhere, driver.Gone)
+			p.releaseRef(elsewhere, driver.Gone)
+			p.renew("a", driver.Granted)
+		},
+	},
+	{
+		name: "key/odd owners and labels",
+		why:  "what people write about a lock must never change what it does",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			for i, text := range []string{
+				"", " ", "a b", `"`, `\`, "{}", "'; DROP", "日本 🔒", "%s%d", "-", "*", "0", strings.Repeat("o", 256),
+			} {
+				key := fmt.Sprintf("%s/%d", l.key, i)
+				name := fmt.Sprintf("a%d", i)
+				p.acquire(name, driver.Granted, in(key), owner(text), labels(map[string]string{"k": text, text: "v"}))
+				q.acquire("not-"+name, driver.Busy, in(key), owner(text))
+				ref := l.ref(name)
+				ref.Key = key
+				q.renewRef(ref, driver.Granted)
+				q.releaseRef(ref, driver.Released)
+			}
+		},
+	},
+}

@@ -1,0 +1,210 @@
+package drivertest
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// The times of the suite. A lease that is to expire lives for brief; real
+// stores on busy machines need the rest of the room.
+const (
+	brief    = 200 * time.Millisecond
+	slack    = 60 * time.Millisecond // beyond an expiry, to be sure of it
+	rounding = 3 * time.Millisecond  // of stores that count milliseconds
+	long     = 30 * time.Second      // never passes in a row
+	patience = 10 * time.Second      // bounds a call, and the wait for a hint
+)
+
+// lab is where one row is played: a room of its own, and processes around it.
+type lab struct {
+	testing.TB
+	cfg Config
+	tag string // makes the row's names unique in the store
+	key string
+}
+
+func newLab(t testing.TB, cfg Config, name string) *lab {
+	tag := strings.ToLower(rand.Text()[:10])
+	return &lab{TB: t, cfg: cfg, tag: tag, key: name + "/" + tag}
+}
+
+// id is the lease id that the row calls name.
+func (l *lab) id(name string) string { return name + "-" + l.tag }
+
+// ref is the row's lease or ticket called name, kept long.
+func (l *lab) ref(name string) driver.Ref {
+	return driver.Ref{Key: l.key, ID: l.id(name), TTL: long, Wait: long}
+}
+
+// pass lets d pass in the store, and a little more.
+func (l *lab) pass(d time.Duration) { l.cfg.Advance(d + slack) }
+
+// intime gives up on a row when the machine was too slow to play it: what
+// should have been done within d of start has not been.
+func (l *lab) intime(start time.Time, d time.Duration) {
+	l.Helper()
+	if took := time.Since(start); took >= d {
+		l.Skipf("the machine is too slow for this row: took %v of %v", took, d)
+	}
+}
+
+// process is one of several that share the store: a driver, and what was done
+// through it.
+type process struct {
+	*lab
+	d       driver.Driver
+	sub     driver.Subscription
+	hints   chan driver.Hint
+	backlog []driver.Hint // heard, and not yet asked for
+	asked   []driver.Ref
+}
+
+func (l *lab) process() *process {
+	l.Helper()
+	p := &process{lab: l, d: l.cfg.Open(l)}
+	l.Cleanup(p.close)
+	return p
+}
+
+// close leaves nothing behind in a store that outlives the suite.
+func (p *process) close() {
+	for _, ref := range p.asked {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		_, _ = p.d.Release(ctx, ref)
+		cancel()
+	}
+	if p.sub != nil {
+		_ = p.sub.Close()
+	}
+	_ = p.d.Close()
+}
+
+// An option shapes a request. The bare one asks once for a mutex.
+type option func(*driver.Request)
+
+func ttl(d time.Duration) option        { return func(r *driver.Request) { r.TTL = d } }
+func waits(d time.Duration) option      { return func(r *driver.Request) { r.Wait = d } }
+func confirm(d time.Duration) option    { return func(r *driver.Request) { r.Confirm = d } }
+func delay(d time.Duration) option      { return func(r *driver.Request) { r.Delay = d } }
+func policy(p driver.Policy) option     { return func(r *driver.Request) { r.Policy = p } }
+func minToken(n int64) option           { return func(r *driver.Request) { r.MinToken = n } }
+func owner(name string) option          { return func(r *driver.Request) { r.Owner = name } }
+func reenter(name string) option        { return func(r *driver.Request) { r.Owner, r.Reenter = name, true } }
+func labels(m map[string]string) option { return func(r *driver.Request) { r.Labels = m } }
+func in(key string) option              { return func(r *driver.Request) { r.Key = key } }
+func shared(r *driver.Request)          { r.Mode = driver.Shared }
+func mute(r *driver.Request)            { r.Notify = "" }
+func places(limit, weight int) option {
+	return func(r *driver.Request) { r.Mode, r.Limit, r.Weight = driver.Shared, limit, weight }
+}
+
+func (p *process) request(name string, opts []option) driver.Request {
+	req := driver.Request{
+		Key: p.key, ID: p.id(name), Owner: "owner of " + name, Since: time.Now(), TTL: long, Confirm: long,
+		Notify: p.address(),
+	}
+	for _, opt := range opts {
+		opt(&req)
+	}
+	return req
+}
+
+// acquire asks, and fails the row if the answer is not want.
+func (p *process) acquire(name string, want driver.State, opts ...option) driver.Reply {
+	p.Helper()
+	req := p.request(name, opts)
+	reply, err := p.try(req)
+	if err != nil {
+		p.Fatalf("acquire %s: %v", name, err)
+	}
+	p.expect("acquire "+name, reply, want)
+	return reply
+}
+
+// acquireBy is acquire, for an answer that is certain only within d of start.
+func (p *process) acquireBy(start time.Time, d time.Duration, name string, want driver.State, opts ...option) {
+	p.Helper()
+	reply, err := p.try(p.request(name, opts))
+	p.intime(start, d-rounding)
+	if err != nil {
+		p.Fatalf("acquire %s: %v", name, err)
+	}
+	p.expect("acquire "+name, reply, want)
+}
+
+// try asks and returns the answer as it is.
+func (p *process) try(req driver.Request) (driver.Reply, error) {
+	p.asked = append(p.asked, driver.Ref{Key: req.Key, ID: req.ID})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return p.d.Acquire(ctx, req)
+}
+
+// renew keeps the lease or ticket called name.
+func (p *process) renew(name string, want driver.State) driver.Reply {
+	p.Helper()
+	ref := p.ref(name)
+	ref.Notify = p.address()
+	return p.renewRef(ref, want)
+}
+
+func (p *process) renewRef(ref driver.Ref, want driver.State) driver.Reply {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var reply driver.Reply
+	var err error
+	calls := 0
+	p.d.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err, calls = r, e, calls+1 })
+	if calls != 1 || err != nil {
+		p.Fatalf("renew %s: %d answers, %v", ref.ID, calls, err)
+	}
+	p.expect("renew "+ref.ID, reply, want)
+	return reply
+}
+
+// release ends the lease or ticket called name.
+func (p *process) release(name string, want driver.State) driver.Reply {
+	p.Helper()
+	return p.releaseRef(p.ref(name), want)
+}
+
+func (p *process) releaseRef(ref driver.Ref, want driver.State) driver.Reply {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	reply, err := p.d.Release(ctx, ref)
+	if err != nil {
+		p.Fatalf("release %s: %v", ref.ID, err)
+	}
+	p.expect("release "+ref.ID, reply, want)
+	return reply
+}
+
+var states = map[driver.State]string{
+	driver.Gone: "Gone", driver.Busy: "Busy", driver.Queued: "Queued", driver.Granted: "Granted",
+	driver.Released: "Released", driver.Left: "Left",
+}
+
+func (l *lab) expect(what string, reply driver.Reply, want driver.State) {
+	l.Helper()
+	if reply.State != want {
+		l.Fatalf("%s: %s, want %s (%+v)", what, states[reply.State], states[want], reply)
+	}
+}
+
+// greater fails the row unless token b is a legal successor of a.
+func (l *lab) greater(b, a int64) {
+	l.Helper()
+	if l.cfg.Without&Tokens != 0 {
+		return
+	}
+	if b <= a || b >= 1<<53 {
+		l.Fatalf("token %d follows %d: it must be greater, and below 2^53", b, a)
+	}
+}

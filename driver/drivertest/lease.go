@@ -1,0 +1,214 @@
+package drivertest
+
+import (
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// leaseRows: one holder, its time, and its renewals.
+var leaseRows = []row{
+	{
+		name: "lease/a free room is entered",
+		why:  "a lock that nobody holds is given to whoever asks, whether or not it would have waited",
+		run: func(l *lab) {
+			p := l.process()
+			got := p.acquire("a", driver.Granted)
+			l.greater(got.Token, 0)
+			if got.Holds != 1 {
+				l.Fatalf("holds %d, want 1", got.Holds)
+			}
+			p.acquire("b", driver.Granted, in(l.key+"/2"), waits(long))
+		},
+	},
+	{
+		name: "lease/strangers exclude each other",
+		why:  "two holders at once is the one thing a lock must not allow; the refusal says who is in the way, and never the asker",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			for _, asks := range []*process{p, q} {
+				got := asks.acquire("b", driver.Busy)
+				if got.Next < 0 || got.Next > long+rounding {
+					l.Fatalf("next ask in %v, but the lease lives for %v", got.Next, long)
+				}
+				if len(got.Holders) > 8 {
+					l.Fatalf("%d holders in a reply; a glimpse is at most 8", len(got.Holders))
+				}
+				for _, h := range got.Holders {
+					if h.ID != l.id("a") {
+						l.Fatalf("the holder is said to be %q, but it is %q", h.ID, l.id("a"))
+					}
+					if h.Remaining <= 0 || h.Remaining > long+rounding {
+						l.Fatalf("the holder is said to stay %v of %v", h.Remaining, long)
+					}
+				}
+			}
+		},
+	},
+	{
+		name: "lease/asking twice enters once",
+		why:  "a caller that got no reply asks again with the same id: it must learn that it holds the lock, with the same token, and one release must free it",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("a", driver.Granted)
+			for _, again := range []*process{p, q} {
+				got := again.acquire("a", driver.Granted)
+				if got.Token != first.Token || got.Holds != 1 {
+					l.Fatalf("token %d, holds %d; the first answer was %d and 1", got.Token, got.Holds, first.Token)
+				}
+			}
+			p.release("a", driver.Released)
+			q.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name: "lease/asking twice at once enters once",
+		why:  "a retry may overtake the request it repeats; together they still are one acquisition",
+		run: func(l *lab) {
+			p := l.process()
+			replies := make([]driver.Reply, 8)
+			var wg sync.WaitGroup
+			for i := range replies {
+				q := l.process()
+				wg.Go(func() { replies[i], _ = q.try(q.request("a", nil)) })
+			}
+			wg.Wait()
+			for _, got := range replies {
+				l.expect("acquire a", got, driver.Granted)
+				if got.Token != replies[0].Token {
+					l.Fatalf("tokens %d and %d for one lease", got.Token, replies[0].Token)
+				}
+			}
+			p.release("a", driver.Released)
+			p.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name: "lease/expires",
+		why:  "a holder that died must not keep the lock for ever",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("a", driver.Granted, ttl(brief))
+			l.pass(brief)
+			l.greater(q.acquire("b", driver.Granted).Token, first.Token)
+			p.renew("a", driver.Gone)
+			q.renew("b", driver.Granted)
+		},
+	},
+	{
+		name: "lease/does not expire early",
+		why:  "the holder counts its deadline from before the request; a store that counts less lets a second holder in while the first still works",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			start := time.Now()
+			p.acquire("a", driver.Granted, ttl(brief))
+			l.cfg.Advance(brief / 2)
+			q.acquireBy(start, brief, "b", driver.Busy)
+		},
+	},
+	{
+		name: "lease/an expired lease is over",
+		why:  "its holder has been told that it lost the lock; if a late renewal revived the lease, somebody else's work in between would go unnoticed",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, ttl(brief))
+			l.pass(brief)
+			p.renew("a", driver.Gone)
+			q.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name: "lease/renewal never creates",
+		why:  "a renewal may arrive after the release; it must not take the lock again for nobody",
+		run: func(l *lab) {
+			p := l.process()
+			p.renew("a", driver.Gone)
+			p.acquire("a", driver.Granted)
+			p.release("a", driver.Released)
+			p.renew("a", driver.Gone)
+			p.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name: "lease/renewal prolongs",
+		why:  "work takes longer than a TTL; each renewal starts the full TTL anew",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			start := time.Now()
+			first := p.acquire("a", driver.Granted, ttl(2*brief))
+			l.cfg.Advance(brief)
+			l.intime(start, 2*brief-rounding)
+			if got := p.renew("a", driver.Granted); got.Token != first.Token {
+				l.Fatalf("token %d after the renewal, %d before: a token belongs to its lease", got.Token, first.Token)
+			}
+			l.pass(2 * brief)
+			q.acquire("b", driver.Busy)
+			p.renew("a", driver.Granted)
+		},
+	},
+	{
+		name: "lease/asking again prolongs",
+		why:  "the answer to a repeated request says granted, which promises a full TTL from that request on",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			start := time.Now()
+			p.acquire("a", driver.Granted, ttl(2*brief))
+			l.cfg.Advance(brief)
+			l.intime(start, 2*brief-rounding)
+			p.acquire("a", driver.Granted)
+			l.pass(2 * brief)
+			q.acquire("b", driver.Busy)
+		},
+	},
+	{
+		name: "lease/renewal never shortens",
+		why:  "a renewal that was delayed on its way must not cut short a longer one that overtook it: the holder counts on the longer",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			ref := l.ref("a")
+			ref.TTL = brief
+			p.renewRef(ref, driver.Granted)
+			p.acquire("a", driver.Granted, ttl(brief))
+			l.pass(brief)
+			q.acquire("b", driver.Busy)
+		},
+	},
+	{
+		name: "lease/the next ask is in time",
+		why:  "a refused caller that asks again after Next finds the lock free, unless it was renewed; asking much later would leave a free lock unused",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, ttl(brief))
+			next := q.acquire("b", driver.Busy).Next
+			if next > brief+rounding {
+				l.Fatalf("next ask in %v, but the lease lives for %v", next, brief)
+			}
+			if next > 0 {
+				l.pass(next)
+				q.acquire("b", driver.Granted)
+			}
+		},
+	},
+	{
+		name: "lease/the clock rises",
+		why:  "the clock in replies dates hints; one that stands or falls back makes a handed-over lease look longer than it is",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("a", driver.Granted)
+			if first.Clock == 0 {
+				l.Skip("the store gives no clock")
+			}
+			l.cfg.Advance(brief)
+			second := q.acquire("b", driver.Busy)
+			if d := second.Clock - first.Clock; d < brief-rounding {
+				l.Fatalf("the clock went on by %v while %v passed", d, brief)
+			}
+			if third := p.renew("a", driver.Granted); third.Clock < second.Clock {
+				l.Fatalf("the clock fell from %v to %v", second.Clock, third.Clock)
+			}
+		},
+	},
+}

@@ -1,0 +1,72 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// listen subscribes the process; its requests carry the address from now on.
+func (p *process) listen() *process {
+	p.Helper()
+	w, ok := p.d.(driver.Watcher)
+	if !ok {
+		p.Fatal("the driver is no driver.Watcher; say Without: drivertest.Watch if it need not be")
+	}
+	p.hints = make(chan driver.Hint, 4096)
+	sub, err := w.Watch(func(h driver.Hint) {
+		select {
+		case p.hints <- h:
+		default: // nobody depends on a hint
+		}
+	})
+	if err != nil {
+		p.Fatalf("watch: %v", err)
+	}
+	p.sub = sub
+	// A subscription may take its time to stand.
+	for end := time.Now().Add(patience); sub.Address() == ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			p.Fatal("watch: still no address")
+		}
+	}
+	return p
+}
+
+func (p *process) address() string {
+	if p.sub == nil {
+		return ""
+	}
+	return p.sub.Address()
+}
+
+// hear waits for the hint of that kind about the row's lease or ticket called
+// name. Others are kept for later: their order among ids is not promised.
+func (p *process) hear(kind driver.HintKind, name string) driver.Hint {
+	p.Helper()
+	return p.hearAny(func(h driver.Hint) bool { return h.Kind == kind && h.ID == p.id(name) }, name)
+}
+
+// hearAny waits for a hint that is wanted.
+func (p *process) hearAny(wanted func(driver.Hint) bool, what string) driver.Hint {
+	p.Helper()
+	for i, h := range p.backlog {
+		if wanted(h) {
+			p.backlog = append(p.backlog[:i], p.backlog[i+1:]...)
+			return h
+		}
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		select {
+		case h := <-p.hints:
+			if wanted(h) {
+				return h
+			}
+			p.backlog = append(p.backlog, h)
+		case <-timeout.C:
+			p.Fatalf("no hint for %s within %v; heard %+v", what, patience, p.backlog)
+		}
+	}
+}

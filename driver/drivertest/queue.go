@@ -1,0 +1,308 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// queueRows: tickets without an address, whose holders ask for themselves.
+var queueRows = []row{
+	{
+		name:  "queue/keeps the order of arrival",
+		needs: Queue,
+		why:   "first come, first served: the room is given to whoever waits longest, whoever asks first after a release",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			for i, name := range []string{"a", "b", "c"} {
+				by := []*process{p, q}[i%2]
+				if got := by.acquire(name, driver.Queued, waits(long)); got.Position != i+1 {
+					l.Fatalf("%s has place %d, want %d", name, got.Position, i+1)
+				}
+			}
+			p.release("holder", driver.Released)
+			last := int64(0)
+			for _, names := range [][]string{{"c", "b", "a"}, {"c", "b"}, {"c"}} {
+				turn := len(names) - 1
+				for _, name := range names[:turn] {
+					q.acquire(name, driver.Queued, waits(long))
+				}
+				got := p.acquire(names[turn], driver.Granted, waits(long))
+				l.greater(got.Token, last)
+				last = got.Token
+				p.release(names[turn], driver.Released)
+			}
+		},
+	},
+	{
+		name:  "queue/asking once leaves no ticket",
+		needs: Queue,
+		why:   "a try that was refused has gone away; a ticket in its name would hold up the others",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			if got := q.acquire("try", driver.Busy); got.Position != 0 {
+				l.Fatalf("place %d for one who does not wait", got.Position)
+			}
+			q.release("try", driver.Gone)
+			p.release("holder", driver.Released)
+			p.acquire("a", driver.Granted)
+		},
+	},
+	{
+		name:  "queue/a try does not overtake",
+		needs: Queue,
+		why:   "a stream of tries would otherwise starve those who wait, in the moment between a release and their next ask",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			p.acquire("a", driver.Queued, waits(long))
+			p.release("holder", driver.Released)
+			q.acquire("try", driver.Busy)
+			q.acquire("late", driver.Queued, waits(long))
+			p.acquire("a", driver.Granted, waits(long))
+		},
+	},
+	{
+		name:  "queue/barging overtakes",
+		needs: Queue | Policies,
+		why:   "who asks for barging wants a free lock now, and puts up with waiting longer at other times",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			p.acquire("a", driver.Queued, waits(long))
+			q.acquire("b", driver.Busy, policy(driver.Barging))
+			p.release("holder", driver.Released)
+			q.acquire("b", driver.Granted, policy(driver.Barging))
+			p.acquire("a", driver.Queued, waits(long))
+			q.release("b", driver.Released)
+			p.acquire("a", driver.Granted, waits(long))
+		},
+	},
+	{
+		name:  "queue/asking again keeps the place",
+		needs: Queue,
+		why:   "a waiter asks many times; each ask finds it where it stood",
+		run: func(l *lab) {
+			p := l.process()
+			p.acquire("holder", driver.Granted)
+			names := []string{"a", "b", "c"}
+			for _, name := range names {
+				p.acquire(name, driver.Queued, waits(long))
+			}
+			for _, again := range [][]string{{"a", "b", "c"}, {"c", "a", "b"}} {
+				for _, name := range again {
+					p.acquire(name, driver.Queued, waits(long))
+					p.renew(name, driver.Queued)
+				}
+			}
+			for i, name := range names {
+				asked, renewed := p.acquire(name, driver.Queued, waits(long)), p.renew(name, driver.Queued)
+				if asked.Position != i+1 || renewed.Position != i+1 {
+					l.Fatalf("%s has place %d by asking and %d by renewal, want %d", name, asked.Position, renewed.Position, i+1)
+				}
+			}
+		},
+	},
+	{
+		name:  "queue/renewal enters when the turn has come",
+		needs: Queue,
+		why:   "a waiter that heard no hint finds out by keeping its ticket alive",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("holder", driver.Granted)
+			q.acquire("a", driver.Queued, waits(long))
+			p.release("holder", driver.Released)
+			got := q.renew("a", driver.Granted)
+			l.greater(got.Token, first.Token)
+			if again := q.acquire("a", driver.Granted, waits(long)); again.Token != got.Token {
+				l.Fatalf("token %d, then %d, for one lease", got.Token, again.Token)
+			}
+			p.acquire("b", driver.Busy)
+		},
+	},
+	{
+		name:  "queue/a dead ticket ends",
+		needs: Queue,
+		why:   "a waiter that died without leaving must not hold up the others beyond the life of its ticket",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			p.acquire("dead", driver.Queued, waits(brief))
+			q.acquire("a", driver.Queued, waits(long))
+			l.pass(brief)
+			p.release("holder", driver.Released)
+			p.renew("dead", driver.Gone)
+			q.acquire("a", driver.Granted, waits(long))
+		},
+	},
+	{
+		name:  "queue/a renewed ticket lives",
+		needs: Queue,
+		why:   "waiting may take longer than the life of a ticket",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			start := time.Now()
+			q.acquire("a", driver.Queued, waits(2*brief))
+			q.acquire("b", driver.Queued, waits(2*brief))
+			q.acquire("c", driver.Queued, waits(long))
+			l.cfg.Advance(brief)
+			l.intime(start, 2*brief-rounding)
+			q.renew("a", driver.Queued)
+			q.acquire("b", driver.Queued, waits(long))
+			l.pass(2 * brief)
+			p.release("holder", driver.Released)
+			q.acquire("c", driver.Queued, waits(long))
+			q.acquire("b", driver.Queued, waits(long))
+			q.renew("a", driver.Granted)
+		},
+	},
+	{
+		name:  "queue/enters when the holder expires",
+		needs: Queue,
+		why:   "the holder died: nobody releases, and the head finds the room free at the time it was told",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted, ttl(brief))
+			got := q.acquire("a", driver.Queued, waits(long))
+			if got.Next <= 0 || got.Next > brief+rounding {
+				l.Fatalf("the head is told to ask in %v; the holder lives for %v", got.Next, brief)
+			}
+			l.pass(got.Next)
+			q.acquire("a", driver.Granted, waits(long))
+		},
+	},
+}
+
+// orderRows: what must not change the order.
+var orderRows = []row{
+	{
+		name:  "order/leaving keeps it",
+		needs: Queue,
+		why:   "waiters are cancelled anywhere in the queue; those who stay keep their order",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			for _, name := range []string{"head", "a", "middle", "b", "tail"} {
+				p.acquire(name, driver.Queued, waits(long))
+			}
+			for _, name := range []string{"middle", "head", "tail"} {
+				p.release(name, driver.Left)
+				p.release(name, driver.Gone)
+				p.renew(name, driver.Gone)
+			}
+			q.acquire("c", driver.Queued, waits(long))
+			p.release("holder", driver.Released)
+			for _, name := range []string{"a", "b", "c"} {
+				q.acquire("try", driver.Busy)
+				p.acquire(name, driver.Granted, waits(long))
+				p.release(name, driver.Released)
+			}
+			q.acquire("try", driver.Granted)
+		},
+	},
+	{
+		name:  "order/leaving frees at once",
+		needs: Queue,
+		why:   "whoever stood behind the one who left does not wait for anybody any more",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			p.acquire("a", driver.Queued, waits(long))
+			p.release("holder", driver.Released)
+			q.acquire("try", driver.Busy)
+			p.release("a", driver.Left)
+			q.acquire("try", driver.Granted)
+		},
+	},
+	{
+		name:  "order/a ticket forbidden on leaving does not come back",
+		needs: Queue | Forbid,
+		why:   "the ask of a waiter that gave up may be on its way still; a ticket, or a grant, in its name would hold up everybody",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("holder", driver.Granted)
+			p.acquire("a", driver.Queued, waits(long))
+			ref := l.ref("a")
+			ref.Forbid = long
+			p.releaseRef(ref, driver.Left)
+			p.acquire("a", driver.Gone, waits(long))
+			p.release("holder", driver.Released)
+			p.acquire("a", driver.Gone, waits(long))
+			q.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name:  "order/a long hold does not change it",
+		needs: Queue,
+		why:   "the holder renews for many times the life of a ticket; the waiters keep theirs alive, and nobody's place depends on time",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			const step = 50 * time.Millisecond
+			p.acquire("holder", driver.Granted)
+			names := []string{"a", "b", "c", "d", "e"}
+			refs := []driver.Ref{l.ref("holder")}
+			for _, name := range names {
+				q.acquire(name, driver.Queued, waits(4*step))
+				ref := l.ref(name)
+				ref.Wait = 4 * step
+				refs = append(refs, ref)
+			}
+			for range 60 { // 15 times the life of a ticket
+				start := time.Now()
+				l.cfg.Advance(step)
+				got, _ := q.renewAll(refs)
+				l.intime(start, 3*step)
+				for i, reply := range got[1:] {
+					l.expect("renew "+names[i], reply, driver.Queued)
+				}
+			}
+			for i, name := range names {
+				if got := q.acquire(name, driver.Queued, waits(long)); got.Position != i+1 {
+					l.Fatalf("%s has place %d, want %d", name, got.Position, i+1)
+				}
+			}
+		},
+	},
+	{
+		name:  "order/writers first",
+		needs: Queue | Policies | Shared,
+		why:   "with this policy a waiting writer stops new readers and passes those who wait; writers keep their order",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			by := policy(driver.WritersFirst)
+			p.acquire("r0", driver.Granted, shared, by)
+			p.acquire("w1", driver.Queued, by, waits(long))
+			q.acquire("r1", driver.Queued, shared, by, waits(long))
+			q.acquire("w2", driver.Queued, by, waits(long))
+			q.acquire("r2", driver.Busy, shared, by)
+			p.release("r0", driver.Released)
+			for _, name := range []string{"w1", "w2"} {
+				q.acquire("r1", driver.Queued, shared, by, waits(long))
+				p.acquire(name, driver.Granted, by, waits(long))
+				p.release(name, driver.Released)
+			}
+			q.acquire("r1", driver.Granted, shared, by, waits(long))
+		},
+	},
+	{
+		name:  "order/readers first",
+		needs: Queue | Policies | Shared,
+		why:   "with this policy readers enter beside readers although a writer waits",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			by := policy(driver.ReadersFirst)
+			p.acquire("r1", driver.Granted, shared, by)
+			p.acquire("w", driver.Queued, by, waits(long))
+			q.acquire("r2", driver.Granted, shared, by)
+			p.release("r1", driver.Released)
+			p.acquire("w", driver.Queued, by, waits(long))
+			q.acquire("r3", driver.Granted, shared, by, waits(long))
+			q.release("r2", driver.Released)
+			q.release("r3", driver.Released)
+			p.acquire("w", driver.Granted, by, waits(long))
+		},
+	},
+}

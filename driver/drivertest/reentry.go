@@ -1,0 +1,119 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// reentryRows: one owner, several times in the same room.
+var reentryRows = []row{
+	{
+		name:  "reentry/the same owner enters again",
+		needs: Reentry,
+		why:   "code that holds a lock calls code that takes it: holds are counted, the token stays, the last release frees",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			me := reenter("user-1")
+			first := p.acquire("a1", driver.Granted, me)
+			for i, name := range []string{"a2", "a3", "a4", "a5"} {
+				got := p.acquire(name, driver.Granted, me)
+				if got.Token != first.Token || got.Holds != i+2 {
+					l.Fatalf("token %d, holds %d; want %d and %d", got.Token, got.Holds, first.Token, i+2)
+				}
+			}
+			for _, name := range []string{"a1", "a4", "a2", "a5"} {
+				p.release(name, driver.Released)
+				p.release(name, driver.Gone)
+				q.acquire("b", driver.Busy, reenter("user-2"))
+			}
+			if got := p.renew("a3", driver.Granted); got.Token != first.Token {
+				l.Fatalf("token %d, want %d", got.Token, first.Token)
+			}
+			p.release("a3", driver.Released)
+			l.greater(q.acquire("b", driver.Granted, reenter("user-2")).Token, first.Token)
+		},
+	},
+	{
+		name:  "reentry/asking twice enters once",
+		needs: Reentry,
+		why:   "a repeated request must not count as a deeper one, or the lock outlives its releases",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			me := reenter("user-1")
+			p.acquire("a1", driver.Granted, me)
+			for range 2 {
+				if got := p.acquire("a2", driver.Granted, me); got.Holds != 2 {
+					l.Fatalf("holds %d, want 2", got.Holds)
+				}
+			}
+			p.release("a2", driver.Released)
+			p.release("a1", driver.Released)
+			q.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name:  "reentry/other owners are strangers",
+		needs: Reentry,
+		why:   "owners are compared whole, and an owner is an identity only for those who say so: a label in common is no right to enter",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, reenter("user-1"))
+			q.acquire("b", driver.Busy, reenter("user-10"))
+			q.acquire("b", driver.Busy, reenter("user-"))
+			q.acquire("b", driver.Busy, reenter("User-1"))
+			q.acquire("b", driver.Busy, reenter("user-1 "))
+			q.acquire("b", driver.Busy, owner("user-1"))
+			p.release("a", driver.Released)
+			p.acquire("c", driver.Granted, owner("user-1"))
+			q.acquire("b", driver.Busy, reenter("user-1"))
+			q.acquire("b", driver.Busy, owner("user-1"))
+		},
+	},
+	{
+		name:  "reentry/each hold has its own life",
+		needs: Reentry,
+		why:   "an inner hold neither prolongs nor shortens the outer one",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			me := reenter("user-1")
+			p.acquire("outer", driver.Granted, me)
+			p.acquire("inner", driver.Granted, me, ttl(brief))
+			l.pass(brief)
+			p.renew("inner", driver.Gone)
+			p.renew("outer", driver.Granted)
+			p.release("outer", driver.Released)
+			q.acquire("b", driver.Granted)
+			q.release("b", driver.Released)
+
+			start := time.Now()
+			first := p.acquire("outer2", driver.Granted, me, ttl(2*brief))
+			p.acquire("inner2", driver.Granted, me)
+			l.intime(start, 2*brief-rounding)
+			l.pass(2 * brief)
+			p.renew("outer2", driver.Gone)
+			q.acquire("c", driver.Busy)
+			if got := p.renew("inner2", driver.Granted); got.Token != first.Token || got.Holds != 1 {
+				l.Fatalf("token %d, holds %d; want %d and 1", got.Token, got.Holds, first.Token)
+			}
+		},
+	},
+	{
+		name:  "reentry/passes the queue",
+		needs: Reentry | Queue,
+		why:   "whoever waits in the queue waits for this very owner: letting them pass first would be a deadlock",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			me := reenter("user-1")
+			p.acquire("a1", driver.Granted, me)
+			q.acquire("b", driver.Queued, waits(long))
+			p.acquire("a2", driver.Granted, me)
+			p.acquire("a3", driver.Granted, me, waits(long))
+			for _, name := range []string{"a1", "a2", "a3"} {
+				q.acquire("b", driver.Queued, waits(long))
+				p.release(name, driver.Released)
+			}
+			q.acquire("b", driver.Granted, waits(long))
+		},
+	},
+}

@@ -1,0 +1,58 @@
+package drivertest
+
+import (
+	"errors"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// refusalRows: what a store lacks it says, and does not pretend.
+var refusalRows = []row{
+	refuses(Shared, "a reader let in as a writer, or a writer beside readers, is worse than an error", shared),
+	refuses(Limits, "a limit that is not kept is no limit", places(3, 1)),
+	refuses(Reentry, "an owner that cannot enter again would wait for itself", reenter("user-1")),
+	refuses(Delay, "a caller that asked for the delay relies on it", delay(long)),
+	refuses(MinToken, "a token below what the caller has seen is refused where it is used", minToken(1)),
+	refuses(Policies, "a policy that is not kept starves those it was meant for", policy(driver.WritersFirst)),
+	{
+		name:  "refusal/Queue",
+		lacks: Queue,
+		why:   "a waiter that is not queued polls; it must not believe that it has a place",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, waits(long))
+			q.acquire("b", driver.Busy, waits(long))
+			p.release("a", driver.Released)
+			q.acquire("b", driver.Granted, waits(long))
+		},
+	},
+	{
+		name:  "refusal/Tokens",
+		lacks: Tokens,
+		why:   "a token that does not rise is worse than none: 0 says that there is none",
+		run: func(l *lab) {
+			if got := l.process().acquire("a", driver.Granted); got.Token != 0 {
+				l.Fatalf("token %d", got.Token)
+			}
+		},
+	},
+}
+
+// refuses is the row of a request that a store without f turns down, before it
+// is sent and when it is.
+func refuses(f Feature, why string, shape option) row {
+	return row{
+		name: "refusal/" + f.String(), lacks: f, why: why,
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			req := p.request("a", []option{shape})
+			if err := driver.Supports(p.d, req); !errors.Is(err, errors.ErrUnsupported) {
+				l.Errorf("driver.Supports: %v, want errors.ErrUnsupported", err)
+			}
+			if _, err := p.try(req); !errors.Is(err, errors.ErrUnsupported) {
+				l.Errorf("acquire: %v, want errors.ErrUnsupported", err)
+			}
+			q.acquire("b", driver.Granted)
+		},
+	}
+}

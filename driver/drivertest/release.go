@@ -1,0 +1,154 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// releaseRows: how a lease ends, and what may come after.
+var releaseRows = []row{
+	{
+		name: "release/frees",
+		why:  "the next one enters at once, not when the lease would have expired",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			p.release("a", driver.Released)
+			q.acquire("b", driver.Granted)
+			p.renew("a", driver.Gone)
+		},
+	},
+	{
+		name: "release/twice",
+		why:  "a release whose reply was lost is repeated; the next holder must survive the repetition",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			p.release("a", driver.Released)
+			p.release("a", driver.Gone)
+			q.acquire("b", driver.Granted)
+			p.release("a", driver.Gone)
+			q.renew("b", driver.Granted)
+		},
+	},
+	{
+		name: "release/by a stranger",
+		why:  "only the lease's own id ends it",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			q.release("b", driver.Gone)
+			q.acquire("b", driver.Busy)
+			p.renew("a", driver.Granted)
+		},
+	},
+	{
+		name: "release/of an expired lease",
+		why:  "the holder learns that its work was not protected to the end, and whoever holds the lock now is left alone",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, ttl(brief))
+			l.pass(brief)
+			q.acquire("b", driver.Granted)
+			p.release("a", driver.Gone)
+			q.renew("b", driver.Granted)
+		},
+	},
+	{
+		name: "release/ids that begin alike",
+		why:  "ids are compared whole: a lease must not be ended or renewed under a part of its name",
+		run: func(l *lab) {
+			p := l.process()
+			p.acquire("a", driver.Granted)
+			whole := l.ref("a")
+			for _, id := range []string{whole.ID[:len(whole.ID)-1], whole.ID + "x", whole.ID + ".x"} {
+				ref := whole
+				ref.ID = id
+				p.renewRef(ref, driver.Gone)
+				p.releaseRef(ref, driver.Gone)
+			}
+			p.renew("a", driver.Granted)
+		},
+	},
+	{
+		name:  "release/forbids a late acquire",
+		needs: Forbid,
+		why:   "an acquire that went unanswered may still be on its way; after its release it must not take the lock for a caller that has gone",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			ref := l.ref("a")
+			ref.Forbid = long
+			p.releaseRef(ref, driver.Released)
+			p.acquire("a", driver.Gone)
+			p.acquire("a", driver.Gone, waits(long))
+			p.renew("a", driver.Gone)
+			q.acquire("b", driver.Granted)
+			p.acquire("a", driver.Gone)
+			q.renew("b", driver.Granted)
+		},
+	},
+	{
+		name:  "release/forbids an acquire that has not come",
+		needs: Forbid,
+		why:   "the release of an unanswered acquire may overtake it",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			ref := l.ref("a")
+			ref.Forbid = long
+			p.releaseRef(ref, driver.Gone)
+			p.acquire("a", driver.Gone)
+			q.acquire("b", driver.Granted)
+			q.release("b", driver.Released)
+			p.acquire("a", driver.Gone, waits(long))
+			q.acquire("c", driver.Granted)
+		},
+	},
+	{
+		name:  "release/keeps the room closed",
+		needs: Keep,
+		why:   "a cron job that is shorter than the difference of its hosts' clocks keeps the lock until all have tried",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, ttl(brief))
+			ref := l.ref("a")
+			ref.Keep = 4 * brief
+			start := time.Now()
+			p.releaseRef(ref, driver.Released)
+			q.acquireBy(start, ref.Keep, "b", driver.Busy)
+			l.pass(brief)
+			q.acquireBy(start, ref.Keep, "b", driver.Busy)
+			l.pass(3 * brief)
+			q.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name:  "release/is not followed by the delay",
+		needs: Delay,
+		why:   "a holder that released in order has nothing on its way any more",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, delay(long))
+			p.release("a", driver.Released)
+			q.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name:  "release/expiry is followed by the delay",
+		needs: Delay,
+		why:   "a holder that lost its lease may have writes on their way; the room stays closed until they have landed",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			start := time.Now()
+			p.acquire("a", driver.Granted, ttl(brief), delay(3*brief))
+			l.pass(brief)
+			p.renew("a", driver.Gone)
+			q.acquireBy(start, 4*brief, "b", driver.Busy)
+			l.pass(brief)
+			q.acquireBy(start, 4*brief, "b", driver.Busy)
+			l.pass(2 * brief)
+			q.acquire("b", driver.Granted)
+		},
+	},
+}
