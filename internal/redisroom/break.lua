@@ -10,11 +10,12 @@ if simple and simple.id == id then general() end
 local p = isrec and party(id)
 local out = reply(GONE)
 if p then
+  local exp = expiry(p)
   drop(p)
   if p.state ~= 'w' and p.delay > 0 and ms + p.delay > closed then closed = ms + p.delay end
   out = reply(p.state == 'w' and LEFT or RELEASED)
   call('HSET', R, '~' .. id, ARGV[2])
-  mark('~' .. id, ms + math.max(p.ttl, SUSPICION))
+  mark('~' .. id, math.max(exp, ms + SUSPICION))
   wake(p, 'b ' .. id .. ' ' .. ARGV[2])
   hand_over()
 end

@@ -14,10 +14,11 @@
 --      lease was broken. The free path's GET fails on the hash, which is how
 --      it learns of a queue without a command of its own.
 --   Z  one sorted set in three bands: insiders by expiry - BAND (below 0),
---      tickets and marks by expiry, the queue by rank + QUEUE.
+--      tickets and marks by expiry, the queue by rank + QUEUE. Its member '#'
+--      keeps it from vanishing, and losing its expiry, while R is a hash.
 local call, pcall_ = redis.call, redis.pcall
 local fmt, match, sub = string.format, string.match, string.sub
-local BAND, QUEUE = 2 ^ 45, 2 ^ 50
+local BAND, ANCHOR, QUEUE = 2 ^ 45, 2 ^ 49, 2 ^ 50
 local BEHIND, SUSPICION, BATCH, PURGE = 2 ^ 46, 60000, 64, 256
 local AHEAD, LIFE = 86400000000, 3600000
 
@@ -71,6 +72,11 @@ local function mark(name, untl)
   outlive(untl)
 end
 
+local function expiry(p)
+  if p.state == 'w' then return tonumber(call('ZSCORE', Z, 't' .. p.id)) end
+  return tonumber(call('ZSCORE', Z, 'i' .. p.id)) + BAND
+end
+
 local function marked(name) return call('ZSCORE', Z, name) end
 
 -- occupy keeps H, and so a foreign SET NX, out until exp.
@@ -106,8 +112,9 @@ local function general()
   dirty = true
   if isrec then return end
   isrec = true
-  call('DEL', R)
+  call('DEL', R, Z)
   call('HSET', R, '#', '')
+  call('ZADD', Z, ANCHOR, '#')
   if simple then
     local p = simple
     store(p)
@@ -125,7 +132,7 @@ local function purge()
     local p = party(sub(m, 2))
     if p.delay > 0 then
       -- Its expiry is worth a command only in this case.
-      local exp = tonumber(call('ZSCORE', Z, m)) + BAND
+      local exp = expiry(p)
       if exp + p.delay > closed then closed = exp + p.delay end
     end
     drop(p)
@@ -191,14 +198,24 @@ local function open(h, r, z, id)
   local s = pcall_('HGET', R, '#')
   if type(s) == 'string' then
     load_record(s)
+    -- One of the two keys was evicted or deleted: begin again, but for the token.
+    if call('EXISTS', Z) == 0 then
+      call('DEL', R)
+      isrec, n, nx, used, shares, closed, head, hexp, rexp = false, 0, 0, 0, 0, 0, '-', 0, 0
+      if hv == '*' then
+        call('DEL', H)
+        hv = false
+      end
+    end
   elseif type(s) == 'table' then
     tok = tonumber(pcall_('GET', R))
     if not tok then return redis.error_reply('LHFOREIGN the key of the token holds a ' .. call('TYPE', R).ok) end
   elseif call('EXISTS', R) == 1 then
     return redis.error_reply('LHFOREIGN the key of the token holds a ' .. call('TYPE', R).ok)
   end
-  purge()
-  return glance()
+  local err = glance()
+  if not err then purge() end
+  return err
 end
 
 local function reenters(p)
@@ -282,7 +299,8 @@ local function refresh(p, wait, notify)
 end
 
 local function wake(p, text)
-  if p.notify ~= '-' and p.id ~= caller then call('PUBLISH', p.notify, text) end
+  -- Without the right to publish the waiters poll.
+  if p.notify ~= '-' and p.id ~= caller then pcall_('PUBLISH', p.notify, text) end
 end
 
 -- Somebody else's lock may end earlier than its expiry, and nobody tells.
@@ -306,24 +324,23 @@ local function hint_head(id)
 end
 
 local function hand_over()
-  local id
+  local id = first()
   for _ = 1, BATCH do
-    id = first()
-    if not id then break end
-    if taken() then break end
+    if not id or taken() then break end
     local p = party(id)
     if p.notify ~= '-' and marked('!' .. p.notify) then
       drop(p)
     elseif not fits(p) or p.notify == '-' then
       break
     elseif p.policy == '1' then
-      local exp = tonumber(call('ZSCORE', Z, 't' .. id))
+      local exp = expiry(p)
       if ms + p.window < exp then call('ZADD', Z, ms + p.window, 't' .. id) end
       break
     else
       enter(p, ms + p.window, 'u')
       wake(p, fmt('g %s %d %d %d', id, p.token, now, p.window))
     end
+    id = first()
   end
   hint_head(id)
 end
@@ -331,16 +348,17 @@ end
 -- save writes the scalars, or folds an empty room back into its token.
 local function save()
   if not dirty or not isrec then return end
-  if n == 0 and not foreign and hexp ~= closed then
-    hexp = 0
-    if closed > ms then
+  if n == 0 and not foreign then
+    if closed > ms and hexp ~= closed then
+      hexp = 0
       occupy(closed)
-    elseif hv == '*' then
+    elseif closed <= ms and hv == '*' then
+      hexp = 0
       call('DEL', H)
     end
   end
-  if n == 0 and closed <= ms and call('EXISTS', Z) == 0 then
-    call('DEL', R)
+  if n == 0 and closed <= ms and call('ZCARD', Z) == 1 then
+    call('DEL', R, Z)
     if tok > 0 then call('SET', R, fmt('%d', tok), 'PX', LIFE + math.max(0, math.floor(tok / 1000) - ms)) end
     return
   end

@@ -1,0 +1,43 @@
+package redisroom
+
+import "context"
+
+// Client is the seam between the scripts and a Redis client library: all that
+// this package needs of one. A command is a slice of words whose fourth is the
+// first key, as of EVALSHA; a cluster is routed by it.
+//
+// A reply is nil, an int64, a string, a []any of replies, or, inside a slice,
+// a [ReplyError]. A server's error reply comes back as a [ReplyError] error.
+// Every other error is the library's own; it wraps [driver.ErrUnavailable] if
+// the command certainly was not sent, and [driver.ErrClosed] after Close.
+//
+// Implementations retry nothing, but for redirections of a cluster. They
+// return when ctx ends, also on a silent connection, and do so within the
+// timeout they were configured with if ctx has no earlier deadline. They are
+// safe for concurrent use.
+type Client interface {
+	// Do runs one command.
+	Do(ctx context.Context, cmd []string) (any, error)
+	// Run runs many commands in pipelines, one per node, and calls each for
+	// every one of them, one at a time, as the replies of a node come in. It
+	// returns after the last call.
+	Run(ctx context.Context, cmds [][]string, each func(i int, reply any, err error))
+	// Listen subscribes to a channel on a connection of its own, calls up
+	// when the server has confirmed it, and message for every message. It
+	// returns when the connection is lost or ctx is done, and finds out by
+	// itself about a connection that has gone silent.
+	Listen(ctx context.Context, channel string, up func(), message func(string)) error
+	// Nodes names the primaries, in an order that does not change.
+	Nodes(ctx context.Context) ([]string, error)
+	// Scan runs one step of SCAN on a primary.
+	Scan(ctx context.Context, node string, cursor uint64, match string, count int) (keys []string, next uint64, err error)
+	// Cluster reports whether commands are routed by key.
+	Cluster() bool
+	// Close closes all connections and waits for what the client started.
+	Close() error
+}
+
+// ReplyError is an error that the server answered.
+type ReplyError string
+
+func (e ReplyError) Error() string { return string(e) }

@@ -1,0 +1,80 @@
+package redisroom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// refusals tells what a server's error reply means and what to do about it.
+// All of them say that nothing was changed.
+var refusals = []struct {
+	code string // how the reply begins
+	kind error
+	hint string
+}{
+	{"LHINVALID", driver.ErrInvalid, ""},
+	{"LHMISMATCH", driver.ErrMismatch, ""},
+	{"LHFOREIGN", driver.ErrMismatch, "use another key or prefix"},
+	{"NOAUTH", driver.ErrUnavailable, "the server wants a password; give one with the client's options or in the URL"},
+	{"WRONGPASS", driver.ErrUnavailable, "check user name and password"},
+	{"NOPERM", driver.ErrUnavailable, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection and, to be woken, +@pubsub"},
+	{"LOADING", driver.ErrUnavailable, "the server is loading its data; it will serve in a while"},
+	{"MASTERDOWN", driver.ErrUnavailable, "this is a replica that has lost its primary; connect to the primary"},
+	{"READONLY", driver.ErrUnavailable, "this is a replica; connect to the primary, or use a sentinel or cluster URL"},
+	{"CLUSTERDOWN", driver.ErrUnavailable, "the cluster does not serve this slot; see CLUSTER INFO"},
+	{"TRYAGAIN", driver.ErrUnavailable, "the slot is being migrated; ask again"},
+	{"MOVED", driver.ErrUnavailable, "this is a node of a cluster; use a cluster client or URL"},
+	{"ASK", driver.ErrUnavailable, "the slot is being migrated; ask again"},
+	{"CROSSSLOT", driver.ErrUnavailable, "the proxy in between cuts hash slots in a way of its own"},
+	{"BUSY", driver.ErrUnavailable, "another script blocks the server; see SCRIPT KILL"},
+	{"OOM", driver.ErrUnavailable, "the server is out of memory; raise maxmemory"},
+	{"MISCONF", driver.ErrUnavailable, "the server cannot save its data and refuses writes; see its log"},
+	{"NOREPLICAS", driver.ErrUnavailable, "the server has too few replicas to accept writes; see min-replicas-to-write"},
+	{"max number of clients reached", driver.ErrUnavailable, "raise maxclients of the server"},
+	{"invalid password", driver.ErrUnavailable, "check user name and password"},
+	{"DB index is out of range", driver.ErrUnavailable, "the server has fewer databases"},
+	{"unknown command", driver.ErrUnavailable, "the server does not offer this command to this user"},
+}
+
+// refusal gives a server's error reply its class. One that is not known stays
+// as it is: the script may have come part of the way.
+func refusal(err ReplyError) error {
+	text := strings.TrimPrefix(string(err), "ERR ")
+	for _, r := range refusals {
+		if !strings.HasPrefix(text, r.code) {
+			continue
+		}
+		if r.kind != driver.ErrUnavailable {
+			text = strings.TrimSpace(strings.TrimPrefix(text, r.code))
+		}
+		if r.hint != "" {
+			text += " (" + r.hint + ")"
+		}
+		return fmt.Errorf("%s: %w", text, r.kind)
+	}
+	switch {
+	case strings.Contains(text, "OOM command not allowed"):
+		return fmt.Errorf("%s (the server is out of memory; raise maxmemory): %w", text, driver.ErrUnavailable)
+	case strings.Contains(text, "can't run this command"), strings.Contains(text, "can't access at least one of the keys"):
+		return fmt.Errorf("%s (the user lacks a right to a command or key): %w", text, driver.ErrUnavailable)
+	}
+	return err
+}
+
+// classify gives an error of a call its class.
+func classify(err error) error {
+	var reply ReplyError
+	if errors.As(err, &reply) {
+		return refusal(reply)
+	}
+	return err
+}
+
+// notSent is the error of a call that was not made because ctx had ended.
+func notSent(ctx context.Context) error {
+	return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))
+}

@@ -1,0 +1,231 @@
+package redisroom
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Inspect implements [driver.Inspector].
+func (s *Store) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	if err := checkKey(key); err != nil {
+		return driver.Snapshot{}, err
+	}
+	f := s.form(inspectScript)
+	reply, err := s.run(ctx, inspectScript, roomCommand(f, s.prefix, key))
+	if err != nil {
+		return driver.Snapshot{}, err
+	}
+	snap, err := parseSnapshot(reply)
+	snap.Key = key
+	return snap, err
+}
+
+// parseSnapshot reads what inspect.lua returns.
+func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
+	const scalars, perParty = 6, 3
+	f, ok := reply.([]any)
+	if !ok || len(f) < scalars || (len(f)-scalars)%perParty != 0 {
+		return snap, fmt.Errorf("%w: %v", errReply, reply)
+	}
+	var n [scalars]int64
+	for _, i := range []int{0, 1, 2, 3, 5} {
+		if n[i], ok = f[i].(int64); !ok {
+			return snap, fmt.Errorf("%w: %v", errReply, reply)
+		}
+	}
+	value, ok := f[4].(string)
+	if !ok {
+		return snap, fmt.Errorf("%w: %v", errReply, reply)
+	}
+	snap.Token, snap.Closed = n[0], millis(n[2])
+	if value != "" && value != "*" {
+		snap.Holders = append(snap.Holders, parseHolderKey(value, n[5]))
+	}
+	shared := false
+	for f = f[scalars:]; len(f) > 0; f = f[perParty:] {
+		id, ok1 := f[0].(string)
+		left, ok2 := f[1].(int64)
+		words, ok3 := f[2].(string)
+		p, err := parseParty(words)
+		if !ok1 || !ok2 || !ok3 || err != nil {
+			return snap, fmt.Errorf("%w: party %v", errReply, f[:perParty])
+		}
+		shared = shared || p.mode == driver.Shared
+		if p.state == 'w' {
+			snap.Waiters = append(snap.Waiters, p.waiter(id, left, len(snap.Waiters)+1))
+		} else {
+			snap.Holders = append(snap.Holders, p.holder(id, left))
+		}
+	}
+	if shared {
+		snap.Limit = int(n[1])
+	}
+	return snap, nil
+}
+
+// parseHolderKey reads the first form of a holder key, "<id> <meta> <n>", or
+// shows what it holds as somebody else's lock.
+func parseHolderKey(value string, left int64) driver.Holder {
+	h := driver.Holder{Mode: driver.Exclusive, Weight: 1, Remaining: millis(left), Confirmed: true}
+	id, rest, _ := strings.Cut(value, " ")
+	end := strings.LastIndexByte(rest, ' ')
+	last, err := strconv.ParseInt(rest[end+1:], 10, 64)
+	if end < 1 || err != nil || checkID(id) != nil || rest[0] != '{' || rest[end-1] != '}' {
+		h.ID, h.Foreign = foreignID(value), true
+		return h
+	}
+	m := parseMeta(rest[:end])
+	h.ID, h.Token = id, last+1
+	h.Owner, h.Since, h.Labels = m.Owner, time.UnixMilli(m.Since), m.Labels
+	return h
+}
+
+// party is what room.lua stores of a party, as far as inspection shows it.
+type party struct {
+	state  byte
+	mode   driver.Mode
+	weight int
+	token  int64
+	meta   meta
+}
+
+// parseParty reads the words of room.lua's PARTY.
+func parseParty(words string) (p party, err error) {
+	const fields = 13
+	w := strings.SplitN(words, " ", fields)
+	if len(w) != fields || len(w[0]) != 1 {
+		return p, errReply
+	}
+	p.state, p.mode = w[0][0], parseMode(w[1])
+	if p.weight, err = strconv.Atoi(w[3]); err != nil {
+		return p, err
+	}
+	if p.token, err = strconv.ParseInt(w[9], 10, 64); err != nil {
+		return p, err
+	}
+	p.meta = parseMeta(w[12])
+	return p, nil
+}
+
+func (p *party) holder(id string, left int64) driver.Holder {
+	return driver.Holder{
+		ID: id, Owner: p.meta.Owner, Mode: p.mode, Weight: p.weight, Token: p.token,
+		Since: time.UnixMilli(p.meta.Since), Remaining: millis(left), Labels: p.meta.Labels, Confirmed: p.state == 'c',
+	}
+}
+
+func (p *party) waiter(id string, left int64, position int) driver.Waiter {
+	return driver.Waiter{
+		ID: id, Owner: p.meta.Owner, Mode: p.mode, Weight: p.weight, Position: position,
+		Since: time.UnixMilli(p.meta.Since), Remaining: millis(left), Labels: p.meta.Labels,
+	}
+}
+
+// scanCount is how many keys one step of a listing looks at.
+const scanCount = 512
+
+// List implements [driver.Inspector]. Keys come as the server's SCAN finds
+// them, node after node; the cursor is "<node> <scan cursor>". Somebody else's
+// locks are listed too, but not under an empty prefix, where every key of the
+// server with an expiry would look like one.
+func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
+	if ctx.Err() != nil {
+		return nil, "", notSent(ctx)
+	}
+	nodes, err := s.main.Nodes(ctx)
+	if err != nil {
+		return nil, "", classify(err)
+	}
+	node, at, err := parseCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	i := 0
+	if cursor != "" {
+		// A node that has gone meanwhile is followed by the next one.
+		var found bool
+		if i, found = slices.BinarySearch(nodes, node); !found {
+			at = 0
+		}
+	}
+	if i == len(nodes) {
+		return nil, "", nil
+	}
+	names, at, err := s.main.Scan(ctx, nodes[i], at, escapeGlob(s.prefix+prefix)+"*", scanCount)
+	if err != nil {
+		return nil, "", classify(err)
+	}
+	keys, err = s.occupied(ctx, s.candidates(names))
+	switch {
+	case at != 0:
+		next = nodes[i] + " " + strconv.FormatUint(at, 10)
+	case i+1 < len(nodes):
+		next = nodes[i+1] + " 0"
+	}
+	return keys, next, err
+}
+
+func parseCursor(cursor string) (node string, at uint64, err error) {
+	if cursor == "" {
+		return "", 0, nil
+	}
+	node, number, _ := strings.Cut(cursor, " ")
+	if at, err = strconv.ParseUint(number, 10, 64); err != nil {
+		return "", 0, fmt.Errorf("cursor %q is not one of this store: %w", cursor, driver.ErrInvalid)
+	}
+	return node, at, nil
+}
+
+// candidates returns the keys of the locks to which names belong.
+func (s *Store) candidates(names []string) (keys []string) {
+	seen := make(map[string]bool)
+	for _, name := range names {
+		h, _, _ := strings.Cut(name, separator)
+		key := strings.TrimPrefix(h, s.prefix)
+		if !seen[key] && checkKey(key) == nil {
+			seen[key] = true
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// occupied returns those of the keys whose rooms are occupied or waited for.
+func (s *Store) occupied(ctx context.Context, keys []string) (in []string, err error) {
+	foreign := "1"
+	if s.prefix == "" {
+		foreign = "0"
+	}
+	f := s.form(listScript)
+	cmds := make([][]string, len(keys))
+	for i, key := range keys {
+		cmds[i] = roomCommand(f, s.prefix, key, foreign)
+	}
+	for len(cmds) > 0 {
+		var again [][]string
+		var againKeys []string
+		s.main.Run(ctx, cmds, func(i int, reply any, e error) {
+			switch {
+			case e != nil && s.repeat(listScript, cmds[i], e):
+				again, againKeys = append(again, cmds[i]), append(againKeys, keys[i])
+			case e != nil:
+				err = classify(e)
+			case reply == int64(1):
+				in = append(in, keys[i])
+			}
+		})
+		cmds, keys = again, againKeys
+	}
+	return in, err
+}
+
+// escapeGlob makes a pattern of SCAN that matches s itself.
+func escapeGlob(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(s)
+}

@@ -1,0 +1,101 @@
+package redisroom
+
+import (
+	"strings"
+	"sync"
+)
+
+// The keys of a room are
+//
+//	H = prefix + key          the holder key, a name that others may know
+//	R = H + "\x1fr" + filler  the record, or the token
+//	Z = H + "\x1fz" + filler  the sorted set
+//
+// No key of a lock contains a control character, so a side key belongs to one
+// H only, is no H itself, and is covered by whatever pattern covers H.
+//
+// All three lie in one cluster slot. If H has a hash tag, it still has it with
+// a suffix. If it has none, a suffix without braces gives it none, and the
+// filler is chosen so that the checksum of the whole comes out as that of H.
+const (
+	separator  = "\x1f"
+	recordKey  = separator + "r"
+	sortedKey  = separator + "z"
+	fillerSize = 3
+	maxSuffix  = len(recordKey) + fillerSize
+)
+
+// slots is the number of hash slots of a cluster.
+const slots = 16384
+
+// appendSide appends to b the side key of h with the given suffix.
+func appendSide(b []byte, h, suffix string) []byte {
+	b = append(b, h...)
+	b = append(b, suffix...)
+	if tag := hashTag(h); tag != h {
+		return b
+	}
+	crc := checksum(0, h)
+	// The checksum is linear: that of a filler after something is that of
+	// zeros after it, combined with that of the filler alone.
+	rest := checksum(checksum(crc, suffix), "\x00\x00\x00")
+	filler := fillers()[(rest^crc)%slots]
+	return append(b, filler[:]...)
+}
+
+// hashTag returns the part of a key that decides its slot: what stands between
+// the first brace and the first closing one after it, or else the whole.
+func hashTag(key string) string {
+	open := strings.IndexByte(key, '{')
+	if open < 0 {
+		return key
+	}
+	length := strings.IndexByte(key[open+1:], '}')
+	if length <= 0 {
+		return key
+	}
+	return key[open+1 : open+1+length]
+}
+
+// slot returns the cluster slot of a key.
+func slot(key string) int { return int(checksum(0, hashTag(key)) % slots) }
+
+// checksum continues a CRC-16/XMODEM, the one that Redis Cluster uses, over s.
+func checksum(crc uint16, s string) uint16 {
+	for i := range len(s) {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^s[i]]
+	}
+	return crc
+}
+
+var crcTable = func() (table [256]uint16) {
+	const polynomial = 0x1021
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			carry := crc&0x8000 != 0
+			crc <<= 1
+			if carry {
+				crc ^= polynomial
+			}
+		}
+		table[i] = crc
+	}
+	return table
+}()
+
+// fillers returns, for every slot, three characters whose checksum falls into
+// it. All slots are reached: a test holds that.
+var fillers = sync.OnceValue(func() *[slots][fillerSize]byte {
+	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+	table := new([slots][fillerSize]byte)
+	for _, a := range []byte(letters) {
+		for _, b := range []byte(letters) {
+			for _, c := range []byte(letters) {
+				filler := [fillerSize]byte{a, b, c}
+				table[checksum(0, string(filler[:]))%slots] = filler
+			}
+		}
+	}
+	return table
+})

@@ -1,0 +1,187 @@
+// Package redisroom is the store on Redis and Valkey: the scripts, which are
+// the admission rule of package internal/room over Redis data structures, and
+// the Go that calls them through one of two client libraries.
+//
+// Redis 7.0 or Valkey 7.2 and later are needed.
+package redisroom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Defaults and bounds of a store's options.
+const (
+	DefaultPrefix  = "leasehold:"
+	DefaultTimeout = 2 * time.Second
+
+	MaxPrefix  = 256
+	MinTimeout = 10 * time.Millisecond
+	MaxTimeout = time.Minute
+)
+
+// Config is what a store is made of.
+type Config struct {
+	// Main runs everything but renewals, which run on Renew, so that they
+	// never queue behind anything else. The store closes both.
+	Main, Renew Client
+	// Prefix stands before every key.
+	Prefix string
+}
+
+// CheckPrefix refuses a prefix that could not stand before a key.
+func CheckPrefix(prefix string) error {
+	if len(prefix) > MaxPrefix || !printable(prefix) {
+		return fmt.Errorf("prefix %q: want at most %d bytes of UTF-8 without control characters: %w", prefix, MaxPrefix, driver.ErrInvalid)
+	}
+	return nil
+}
+
+// CheckTimeout refuses a timeout out of bounds.
+func CheckTimeout(d time.Duration) error {
+	if d < MinTimeout || d > MaxTimeout {
+		return fmt.Errorf("timeout %v: want %v to %v: %w", d, MinTimeout, MaxTimeout, driver.ErrInvalid)
+	}
+	return nil
+}
+
+// Store keeps locks on a server, behind sentinels, or on a cluster. It
+// implements [driver.Driver], [driver.Watcher], [driver.Inspector] and
+// [driver.Breaker], and is safe for concurrent use.
+type Store struct {
+	main, renew Client
+	prefix      string
+	// plain is set once the server has not understood a script's header.
+	plain atomic.Bool
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	subs   map[*subscription]struct{}
+	closed bool
+}
+
+var (
+	_ driver.Driver    = (*Store)(nil)
+	_ driver.Watcher   = (*Store)(nil)
+	_ driver.Inspector = (*Store)(nil)
+	_ driver.Breaker   = (*Store)(nil)
+)
+
+// New returns a store. The configuration has been checked by the caller.
+func New(c Config) *Store {
+	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, subs: make(map[*subscription]struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Acquire implements [driver.Driver].
+func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if err := checkRequest(&req); err != nil {
+		return driver.Reply{}, err
+	}
+	f := s.form(acquireScript)
+	reply, err := s.run(ctx, acquireScript, acquireCommand(f, s.prefix, &req))
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return parseAcquire(reply)
+}
+
+// Release implements [driver.Driver].
+func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	if err := checkRef(&ref); err != nil {
+		return driver.Reply{}, err
+	}
+	f := s.form(releaseScript)
+	reply, err := s.run(ctx, releaseScript, releaseCommand(f, s.prefix, &ref))
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return parseRelease(reply)
+}
+
+// Break implements [driver.Breaker].
+func (s *Store) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	if err := checkRef(&driver.Ref{Key: key, ID: id}); err != nil {
+		return driver.Reply{}, err
+	}
+	f := s.form(breakScript)
+	reply, err := s.run(ctx, breakScript, roomCommand(f, s.prefix, key, id, reason))
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return parseReply(reply)
+}
+
+// Close ends the subscriptions and closes the store's connections, but not a
+// client that the caller owns.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	subs := s.subs
+	s.subs = nil
+	s.mu.Unlock()
+
+	s.cancel()
+	for sub := range subs {
+		<-sub.done
+	}
+	return errors.Join(s.main.Close(), s.renew.Close())
+}
+
+// form returns the form of a script that the server understands.
+func (s *Store) form(sc *script) *form {
+	if s.plain.Load() {
+		return sc.plain
+	}
+	return sc.main
+}
+
+// run runs a script's command, again with the script's text if the server has
+// forgotten it.
+func (s *Store) run(ctx context.Context, sc *script, cmd []string) (any, error) {
+	if ctx.Err() != nil {
+		return nil, notSent(ctx)
+	}
+	reply, err := s.main.Do(ctx, cmd)
+	if err != nil && s.repeat(sc, cmd, err) {
+		reply, err = s.main.Do(ctx, cmd)
+		if err != nil && s.repeat(sc, cmd, err) {
+			reply, err = s.main.Do(ctx, cmd)
+		}
+	}
+	if err != nil {
+		return nil, classify(err)
+	}
+	return reply, nil
+}
+
+// repeat reports whether cmd had no effect because the server does not know
+// the script, or its header, and makes it one that may succeed.
+func (s *Store) repeat(sc *script, cmd []string, err error) bool {
+	reply, ok := err.(ReplyError)
+	switch {
+	case !ok:
+		return false
+	case isNoScript(reply) && cmd[0] == evalsha:
+		cmd[0], cmd[1] = eval, sc.text(cmd[1])
+		return true
+	case isUncompiled(reply) && cmd[0] == eval && cmd[1] != sc.plain.text:
+		s.plain.Store(true)
+		cmd[1] = sc.plain.text
+		return true
+	}
+	return false
+}

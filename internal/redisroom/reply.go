@@ -1,0 +1,207 @@
+package redisroom
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// errReply is the cause when a server answers what no script of ours returns.
+var errReply = errors.New("unexpected reply")
+
+// What acquire.lua returns: the scalars, then perhaps the glimpse of a holder
+// or, with GONE, the reason of a break.
+const (
+	replyScalars = 6
+	replyGlimpse = 13
+)
+
+// parseReply reads a reply as of acquire.lua.
+func parseReply(reply any) (driver.Reply, error) {
+	fields, ok := reply.([]any)
+	if !ok || len(fields) < replyScalars {
+		return driver.Reply{}, fmt.Errorf("%w: %v", errReply, reply)
+	}
+	var n [replyScalars]int64
+	for i := range n {
+		if n[i], ok = fields[i].(int64); !ok {
+			return driver.Reply{}, fmt.Errorf("%w: %v", errReply, reply)
+		}
+	}
+	if n[0] < 0 || n[0] > int64(driver.Left) {
+		return driver.Reply{}, fmt.Errorf("%w: state %d", errReply, n[0])
+	}
+	r := driver.Reply{
+		State: driver.State(n[0]), Token: n[1], Holds: int(n[2]), Position: int(n[3]),
+		Next: millis(n[4]), Clock: micros(n[5]),
+	}
+	switch {
+	case len(fields) == replyScalars:
+	case len(fields) == replyScalars+1 && r.State == driver.Gone:
+		r.Broken = true
+		r.Reason, ok = fields[replyScalars].(string)
+	case len(fields) == replyGlimpse:
+		var holder driver.Holder
+		holder, ok = parseGlimpse(fields[replyScalars:])
+		r.Holders = []driver.Holder{holder}
+	default:
+		ok = false
+	}
+	if !ok {
+		return driver.Reply{}, fmt.Errorf("%w: %v", errReply, reply)
+	}
+	return r, nil
+}
+
+// parseGlimpse reads a holder: id, remaining ms, mode, weight, token, state
+// and meta.
+func parseGlimpse(f []any) (h driver.Holder, ok bool) {
+	if h.ID, ok = f[0].(string); !ok {
+		return h, false
+	}
+	left, ok1 := f[1].(int64)
+	mode, ok2 := f[2].(string)
+	weight, ok3 := f[3].(int64)
+	token, ok4 := f[4].(int64)
+	state, ok5 := f[5].(string)
+	meta, ok6 := f[6].(string)
+	if !(ok1 && ok2 && ok3 && ok4 && ok5 && ok6) {
+		return h, false
+	}
+	h.Mode, h.Weight, h.Token, h.Remaining = parseMode(mode), int(weight), token, millis(left)
+	h.Confirmed, h.Foreign = state != "u", state == "f"
+	if !h.Foreign {
+		m := parseMeta(meta)
+		h.Owner, h.Since, h.Labels = m.Owner, time.UnixMilli(m.Since), m.Labels
+	} else {
+		h.ID = foreignID(h.ID)
+	}
+	return h, true
+}
+
+func parseMode(s string) driver.Mode {
+	if s == "s" {
+		return driver.Shared
+	}
+	return driver.Exclusive
+}
+
+// foreignID shows the value of somebody else's lock, shortened and without
+// what a terminal or a log would stumble over.
+func foreignID(value string) string {
+	const most = 64
+	value = strings.ToValidUTF8(value[:min(len(value), most)], "?")
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, value)
+}
+
+// meta is what a party's value carries for people to read.
+type meta struct {
+	Owner  string            `json:"o"`
+	Since  int64             `json:"s"`
+	Labels map[string]string `json:"l"`
+}
+
+// parseMeta reads what appendMeta wrote. What it cannot read it shows empty.
+func parseMeta(s string) (m meta) {
+	_ = json.Unmarshal([]byte(s), &m)
+	return m
+}
+
+// parseAcquire reads the answer of acquire.lua. A bare number is the token of
+// a lease on a free room.
+func parseAcquire(reply any) (driver.Reply, error) {
+	if token, ok := reply.(int64); ok {
+		return driver.Reply{State: driver.Granted, Token: token, Holds: 1}, nil
+	}
+	return parseReply(reply)
+}
+
+// parseRelease reads the answer of release.lua. A bare number is the end of a
+// lone holder's lease.
+func parseRelease(reply any) (driver.Reply, error) {
+	if n, ok := reply.(int64); ok && n == 1 {
+		return driver.Reply{State: driver.Released}, nil
+	}
+	return parseReply(reply)
+}
+
+// parseRenewal reads one answer of renew.lua. A string ends in the token, less
+// one, of a lone holder.
+func parseRenewal(reply any) (driver.Reply, error) {
+	switch reply := reply.(type) {
+	case ReplyError:
+		return driver.Reply{}, refusal(reply)
+	case string:
+		last, err := strconv.ParseInt(reply[strings.LastIndexByte(reply, ' ')+1:], 10, 64)
+		if err != nil {
+			return driver.Reply{}, fmt.Errorf("%w: %q", errReply, reply)
+		}
+		return driver.Reply{State: driver.Granted, Token: last + 1, Holds: 1}, nil
+	}
+	return parseReply(reply)
+}
+
+// parseHint reads a message to a subscription: "g id token clock window" of a
+// hand-over, "a id next" to ask, "b id reason" of a break.
+func parseHint(text string) (h driver.Hint, ok bool) {
+	kind, rest, _ := strings.Cut(text, " ")
+	id, rest, found := strings.Cut(rest, " ")
+	if !found || checkID(id) != nil {
+		return h, false
+	}
+	h.ID = id
+	switch kind {
+	case "g":
+		var n [3]int64
+		ok = parseInts(rest, n[:])
+		h.Kind, h.Token, h.Clock, h.Confirm = driver.HintGranted, n[0], micros(n[1]), millis(n[2])
+	case "a":
+		var n [1]int64
+		ok = parseInts(rest, n[:])
+		h.Kind, h.Next = driver.HintAsk, millis(n[0])
+	case "b":
+		h.Kind, h.Reason, ok = driver.HintBroken, rest, true
+	}
+	if !ok {
+		return driver.Hint{}, false
+	}
+	return h, true
+}
+
+// parseInts reads len(n) numbers, none negative, separated by single spaces.
+func parseInts(s string, n []int64) bool {
+	for i := range n {
+		word, rest, more := strings.Cut(s, " ")
+		if more == (i == len(n)-1) {
+			return false
+		}
+		v, err := strconv.ParseInt(word, 10, 64)
+		if err != nil || v < 0 {
+			return false
+		}
+		n[i], s = v, rest
+	}
+	return true
+}
+
+// millis and micros stay within what a Duration can hold.
+func millis(ms int64) time.Duration { return scale(ms, time.Millisecond) }
+func micros(us int64) time.Duration { return scale(us, time.Microsecond) }
+
+func scale(n int64, unit time.Duration) time.Duration {
+	const most = 1<<63 - 1
+	if n > most/int64(unit) {
+		return most
+	}
+	return time.Duration(max(n, 0)) * unit
+}

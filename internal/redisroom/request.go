@@ -1,0 +1,272 @@
+package redisroom
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const (
+	maxKey   = 512
+	maxID    = 64
+	maxOwner = 256
+)
+
+// none stands for an empty word in what a script takes apart by spaces.
+const none = "-"
+
+// check refuses what the scripts could not take apart again. The library has
+// checked the same before; the driver's keys and ids may come from elsewhere.
+func checkKey(key string) error {
+	if len(key) == 0 || len(key) > maxKey {
+		return fmt.Errorf("key of %d bytes, want 1 to %d: %w", len(key), maxKey, driver.ErrInvalid)
+	}
+	if !printable(key) {
+		return fmt.Errorf("key %q: not UTF-8 without control characters: %w", key, driver.ErrInvalid)
+	}
+	return nil
+}
+
+func checkID(id string) error {
+	valid := len(id) > 0 && len(id) <= maxID && !strings.ContainsRune("_.-", rune(id[0]))
+	for i := 0; valid && i < len(id); i++ {
+		c := id[i]
+		valid = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
+	}
+	if !valid {
+		return fmt.Errorf("lease id %q: want 1 to %d of [A-Za-z0-9_.-], the first a letter or digit: %w", id, maxID, driver.ErrInvalid)
+	}
+	return nil
+}
+
+func checkNotify(address string) error {
+	if address == none || strings.ContainsRune(address, ' ') || !printable(address) {
+		return fmt.Errorf("notify address %q is not one of this store: %w", address, driver.ErrInvalid)
+	}
+	return nil
+}
+
+func checkRequest(req *driver.Request) error {
+	if err := checkKey(req.Key); err != nil {
+		return err
+	}
+	if err := checkID(req.ID); err != nil {
+		return err
+	}
+	if err := checkNotify(req.Notify); err != nil {
+		return err
+	}
+	switch {
+	case len(req.Owner) > maxOwner || !printable(req.Owner):
+		return fmt.Errorf("owner %q: want at most %d bytes of UTF-8 without control characters: %w", req.Owner, maxOwner, driver.ErrInvalid)
+	case req.TTL.Milliseconds() < 1:
+		return fmt.Errorf("time to live %v is below 1ms: %w", req.TTL, driver.ErrInvalid)
+	case req.Mode > driver.Shared, req.Policy > driver.ReadersFirst:
+		return fmt.Errorf("unknown mode %d or policy %d: %w", req.Mode, req.Policy, driver.ErrInvalid)
+	case req.Limit < 0, req.Weight < 0, req.Wait < 0, req.Confirm < 0, req.Delay < 0, req.MinToken < 0:
+		return fmt.Errorf("negative number in the request: %w", driver.ErrInvalid)
+	}
+	return nil
+}
+
+func checkRef(ref *driver.Ref) error {
+	if err := checkKey(ref.Key); err != nil {
+		return err
+	}
+	if err := checkID(ref.ID); err != nil {
+		return err
+	}
+	return checkNotify(ref.Notify)
+}
+
+// printable reports whether s is UTF-8 without control characters.
+func printable(s string) bool {
+	for _, r := range s {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return false
+		}
+	}
+	return utf8.ValidString(s)
+}
+
+// command builds an EVALSHA. All its words are pieces of one string.
+type command struct {
+	text []byte
+	ends []int // of the words in text
+}
+
+func (c *command) end() { c.ends = append(c.ends, len(c.text)) }
+
+func (c *command) room(prefix, key string) {
+	start := len(c.text)
+	c.text = append(append(c.text, prefix...), key...)
+	h := string(c.text[start:])
+	c.end()
+	c.text = appendSide(c.text, h, recordKey)
+	c.end()
+	c.text = appendSide(c.text, h, sortedKey)
+	c.end()
+}
+
+func (c *command) word(s string) {
+	c.text = append(c.text, s...)
+	c.end()
+}
+
+func (c *command) int(n int64) {
+	c.text = strconv.AppendInt(c.text, n, 10)
+	c.end()
+}
+
+// build returns the words of EVALSHA for a script over the given rooms.
+func (c *command) build(f *form, rooms int) []string {
+	words := make([]string, 3, 3+len(c.ends))
+	words[0], words[1], words[2] = evalsha, f.sha, numkeys(rooms)
+	text, start := string(c.text), 0
+	for _, end := range c.ends {
+		words = append(words, text[start:end])
+		start = end
+	}
+	return words
+}
+
+func numkeys(rooms int) string {
+	if rooms == 1 {
+		return "3"
+	}
+	return strconv.Itoa(3 * rooms)
+}
+
+// acquireCommand encodes a request as acquire.lua takes it.
+func acquireCommand(f *form, prefix string, req *driver.Request) []string {
+	var buf [1024]byte
+	var ends [8]int
+	c := command{buf[:0], ends[:0]}
+	c.room(prefix, req.Key)
+
+	c.text = append(append(c.text, req.ID...), ' ')
+	c.text = append(appendMeta(c.text, req), ' ')
+	c.end()
+	c.int(req.TTL.Milliseconds())
+	c.text = appendTerms(c.text, req)
+	c.end()
+	if !simple(req) {
+		c.word("1")
+	}
+	return c.build(f, 1)
+}
+
+// simple reports whether the first form of a holder key can hold the request.
+func simple(req *driver.Request) bool {
+	return req.Mode == driver.Exclusive && req.Delay == 0 && req.MinToken == 0
+}
+
+// appendTerms appends what a request asks beside its id, meta and TTL.
+func appendTerms(b []byte, req *driver.Request) []byte {
+	mode, weight, limit := "x ", 1, 0
+	if req.Mode == driver.Shared {
+		mode, weight, limit = "s ", max(req.Weight, 1), req.Limit
+	}
+	b = append(b, mode...)
+	for _, n := range [...]int64{
+		int64(req.Policy), int64(weight), int64(limit), req.Wait.Milliseconds(),
+		req.Confirm.Milliseconds(), req.Delay.Milliseconds(), req.MinToken,
+	} {
+		b = append(strconv.AppendInt(b, n, 10), ' ')
+	}
+	b = append(append(b, orNone(req.Notify)...), ' ')
+	return appendIdentity(b, req)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+// appendIdentity appends the identity of a re-entrant owner as one word
+// without quotes, or none.
+func appendIdentity(b []byte, req *driver.Request) []byte {
+	if !req.Reenter {
+		return append(b, none...)
+	}
+	return append(append(b, '='), url.QueryEscape(req.Owner)...)
+}
+
+// appendMeta appends what inspection shows of a party, as JSON. The identity
+// stands first, where glance in room.lua looks for it.
+func appendMeta(b []byte, req *driver.Request) []byte {
+	b = append(b, '{')
+	if req.Reenter {
+		b = append(appendIdentity(append(b, `"i":"`...), req), `",`...)
+	}
+	b = appendString(append(b, `"o":`...), req.Owner)
+	b = strconv.AppendInt(append(b, `,"s":`...), req.Since.UnixMilli(), 10)
+	if len(req.Labels) > 0 {
+		labels, _ := json.Marshal(req.Labels) // strings always encode
+		b = append(append(b, `,"l":`...), labels...)
+	}
+	return append(b, '}')
+}
+
+// appendString appends s as JSON.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(s)
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// releaseCommand encodes a release as release.lua takes it.
+func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
+	var buf [1024]byte
+	var ends [8]int
+	c := command{buf[:0], ends[:0]}
+	c.room(prefix, ref.Key)
+	c.text = append(append(c.text, ref.ID...), ' ')
+	c.end()
+	keep, forbid := ref.Keep.Milliseconds(), ref.Forbid.Milliseconds()
+	if keep > 0 || forbid > 0 {
+		c.text = append(strconv.AppendInt(c.text, max(keep, 0), 10), ' ')
+		c.int(max(forbid, 0))
+	}
+	return c.build(f, 1)
+}
+
+// renewCommand encodes the renewal of refs as renew.lua takes it.
+func renewCommand(f *form, prefix string, refs []driver.Ref, which []int) []string {
+	c := command{make([]byte, 0, 160*len(which)), make([]int, 0, 7*len(which))}
+	for _, i := range which {
+		c.room(prefix, refs[i].Key)
+	}
+	for _, i := range which {
+		ref := &refs[i]
+		c.text = append(append(c.text, ref.ID...), ' ')
+		c.end()
+		c.int(ref.TTL.Milliseconds())
+		c.int(max(ref.Wait.Milliseconds(), 0))
+		c.word(orNone(ref.Notify))
+	}
+	return c.build(f, len(which))
+}
+
+// roomCommand encodes a call on one room with plain arguments.
+func roomCommand(f *form, prefix, key string, args ...string) []string {
+	var buf [1024]byte
+	var ends [8]int
+	c := command{buf[:0], ends[:0]}
+	c.room(prefix, key)
+	for _, arg := range args {
+		c.word(arg)
+	}
+	return c.build(f, 1)
+}

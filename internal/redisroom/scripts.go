@@ -1,0 +1,96 @@
+package redisroom
+
+import (
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"strings"
+)
+
+//go:embed room.lua
+var roomLua string
+
+//go:embed acquire_free.lua
+var acquireFreeLua string
+
+//go:embed acquire.lua
+var acquireLua string
+
+//go:embed renew_free.lua
+var renewFreeLua string
+
+//go:embed renew.lua
+var renewLua string
+
+//go:embed release_free.lua
+var releaseFreeLua string
+
+//go:embed release.lua
+var releaseLua string
+
+//go:embed break.lua
+var breakLua string
+
+//go:embed inspect.lua
+var inspectLua string
+
+//go:embed list.lua
+var listLua string
+
+// A script's free path stands first: a call that it settles does not even
+// define the functions of room.lua.
+var (
+	acquireScript = newScript(acquireFreeLua, roomLua, acquireLua)
+	renewScript   = newFreeingScript(renewFreeLua, roomLua, renewLua)
+	releaseScript = newFreeingScript(releaseFreeLua, roomLua, releaseLua)
+	breakScript   = newFreeingScript(roomLua, breakLua)
+	inspectScript = newScript(inspectLua)
+	listScript    = newScript(listLua)
+)
+
+// script is a Lua script: the form that is sent, and the one for a server that
+// does not understand the first one's header. They are often the same.
+type script struct{ main, plain *form }
+
+// form is one text of a script.
+type form struct{ text, sha string }
+
+func newForm(text string) *form {
+	sum := sha1.Sum([]byte(text))
+	return &form{text: text, sha: hex.EncodeToString(sum[:])}
+}
+
+func newScript(parts ...string) *script {
+	f := newForm(strings.Join(parts, "\n"))
+	return &script{main: f, plain: f}
+}
+
+// newFreeingScript makes a script that also runs when the server is out of
+// memory: it frees more than it takes, and without it nothing would be freed.
+// The header that says so is known to Redis 7 and later; others refuse to
+// compile it.
+func newFreeingScript(parts ...string) *script {
+	text := strings.Join(parts, "\n")
+	return &script{main: newForm("#!lua flags=allow-oom\n" + text), plain: newForm(text)}
+}
+
+const (
+	evalsha = "EVALSHA"
+	eval    = "EVAL"
+)
+
+// text returns the form with the given digest.
+func (s *script) text(sha string) string {
+	if sha == s.main.sha {
+		return s.main.text
+	}
+	return s.plain.text
+}
+
+// isNoScript reports whether the server has no script of the digest sent.
+func isNoScript(err ReplyError) bool { return strings.HasPrefix(string(err), "NOSCRIPT") }
+
+// isUncompiled reports whether the server did not understand a script.
+func isUncompiled(err ReplyError) bool {
+	return strings.Contains(string(err), "ompiling script") || strings.Contains(string(err), "shebang")
+}

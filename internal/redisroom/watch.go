@@ -1,0 +1,91 @@
+package redisroom
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Bounds of the pause before a lost subscription is tried again. While there
+// is none, waiting goes on by asking.
+const (
+	minResubscribe = 50 * time.Millisecond
+	maxResubscribe = 5 * time.Second
+)
+
+type subscription struct {
+	channel string
+	up      atomic.Bool
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when nothing is delivered any more
+	remove  func()
+}
+
+// Watch implements [driver.Watcher]. It does not wait for the subscription:
+// the address is empty until the server has confirmed it.
+func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, driver.ErrClosed
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	// The address is a word in what scripts take apart by spaces.
+	sub := &subscription{
+		channel: strings.ReplaceAll(s.prefix, " ", "_") + "wake:" + rand.Text(),
+		cancel:  cancel,
+		done:    make(chan struct{}),
+	}
+	sub.remove = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subs, sub)
+	}
+	s.subs[sub] = struct{}{}
+	go sub.run(ctx, s.main, f)
+	return sub, nil
+}
+
+// Address implements [driver.Subscription].
+func (s *subscription) Address() string {
+	if s.up.Load() {
+		return s.channel
+	}
+	return ""
+}
+
+// Close implements [driver.Subscription].
+func (s *subscription) Close() error {
+	s.cancel()
+	<-s.done
+	s.remove()
+	return nil
+}
+
+// run keeps the subscription up until ctx ends.
+func (s *subscription) run(ctx context.Context, client Client, f func(driver.Hint)) {
+	defer close(s.done)
+	defer s.cancel()
+	pause := minResubscribe
+	for ctx.Err() == nil {
+		_ = client.Listen(ctx, s.channel, func() {
+			pause = minResubscribe
+			s.up.Store(true)
+			f(driver.Hint{Kind: driver.HintResync})
+		}, func(text string) {
+			if hint, ok := parseHint(text); ok {
+				f(hint)
+			}
+		})
+		s.up.Store(false)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			pause = min(2*pause, maxResubscribe)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package redisdriver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// The cluster client of go-redis finds the nodes; commands go to the nodes'
+// own clients. It would follow redirections by itself, but also repeat a
+// command whose answer was lost: then a release would be answered "gone".
+
+const (
+	// firstKey is the index of the first key in a command.
+	firstKey = 3
+	// maxHops bounds the redirections that one command follows.
+	maxHops = 3
+)
+
+// doCluster runs one command on the node that serves its key.
+func (c *seam) doCluster(ctx *call, words []string) (any, error) {
+	cmd := redis.NewCmd(ctx, arguments(words)...)
+	node, err := c.cluster.MasterForKey(ctx, words[firstKey])
+	if err == nil {
+		err = node.Process(ctx, cmd)
+	}
+	return c.follow(ctx, cmd, err)
+}
+
+// follow goes where a command was redirected to, and returns its result.
+func (c *seam) follow(ctx *call, cmd *redis.Cmd, err error) (any, error) {
+	for range maxHops {
+		if addr, moved := redis.IsMovedError(err); moved {
+			cmd, err = c.resend(ctx, addr, cmd)
+		} else if addr, ask := redis.IsAskError(err); ask {
+			cmd, err = c.resend(ctx, addr, cmd, redis.NewCmd(ctx, "ASKING"))
+		} else {
+			break
+		}
+	}
+	if err != nil {
+		c.cluster.ReloadState(ctx) // in the background, and not too often
+	}
+	return c.result(ctx, cmd, err)
+}
+
+// resend sends a command to the primary at addr, after the given ones.
+func (c *seam) resend(ctx *call, addr string, cmd *redis.Cmd, before ...*redis.Cmd) (*redis.Cmd, error) {
+	again := redis.NewCmd(ctx, cmd.Args()...)
+	node, err := c.primary(ctx, addr)
+	if err != nil {
+		return again, err
+	}
+	pipe := node.Pipeline()
+	for _, b := range before {
+		_ = pipe.Process(ctx, b)
+	}
+	_ = pipe.Process(ctx, again)
+	_, _ = pipe.Exec(ctx)
+	return again, again.Err()
+}
+
+// eachPrimary calls f for the client of every primary, one at a time, after
+// asking the cluster anew which they are.
+func (c *seam) eachPrimary(ctx context.Context, f func(*redis.Client)) error {
+	var mu sync.Mutex
+	return c.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		f(node)
+		return nil
+	})
+}
+
+// primaries returns the addresses of the primaries, sorted.
+func (c *seam) primaries(ctx *call) ([]string, error) {
+	var addrs []string
+	err := c.eachPrimary(ctx, func(node *redis.Client) { addrs = append(addrs, node.Options().Addr) })
+	slices.Sort(addrs)
+	return addrs, c.failure(ctx.Context, err)
+}
+
+// primary returns the client of the primary at addr.
+func (c *seam) primary(ctx *call, addr string) (found *redis.Client, err error) {
+	err = c.eachPrimary(ctx, func(node *redis.Client) {
+		if addr == node.Options().Addr || addr == node.NodeAddress() {
+			found = node
+		}
+	})
+	if found == nil && err == nil {
+		err = fmt.Errorf("%w: %s is not a primary of the cluster, as far as its nodes tell", driver.ErrUnavailable, addr)
+	}
+	return found, err
+}
+
+// answer is the outcome of one of many commands.
+type answer struct {
+	i     int
+	reply any
+	err   error
+}
+
+// runCluster runs the commands on all nodes at once, and reports those of one
+// node without waiting for another.
+func (c *seam) runCluster(ctx context.Context, cmds [][]string, each func(int, any, error)) {
+	answers := make(chan answer, len(cmds))
+	for node, which := range c.byNode(ctx, cmds, answers) {
+		go func() {
+			try := c.begin(ctx)
+			defer try.end()
+			for k, cmd := range c.pipeline(try, node, cmds, which) {
+				reply, err := c.follow(try, cmd, cmd.Err())
+				answers <- answer{which[k], reply, err}
+			}
+		}()
+	}
+	for range cmds {
+		a := <-answers
+		each(a.i, a.reply, a.err)
+	}
+}
+
+// byNode sorts the commands by the nodes that serve them; those for which
+// there is none it answers.
+func (c *seam) byNode(ctx context.Context, cmds [][]string, answers chan<- answer) map[*redis.Client][]int {
+	try := c.begin(ctx)
+	defer try.end()
+	nodes := make(map[*redis.Client][]int)
+	for i, cmd := range cmds {
+		node, err := c.cluster.MasterForKey(try, cmd[firstKey])
+		if err != nil {
+			answers <- answer{i, nil, c.failure(ctx, err)}
+			continue
+		}
+		nodes[node] = append(nodes[node], i)
+	}
+	return nodes
+}

@@ -1,0 +1,137 @@
+// Package redisdriver keeps locks on Redis and Valkey through go-redis.
+//
+// A driver is made from a client that the application has already, by [New],
+// or from a URL, by [Open]. It works with a single server, behind sentinels,
+// and on a cluster, and needs Redis 7.0 or Valkey 7.2.
+//
+// It uses connections of its own, so that a renewal never waits for the
+// application: two pools, one for renewals and one for everything else, and
+// one connection to be woken on.
+//
+// The user that the server knows needs the rights
+//
+//	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub
+//
+// and, on a cluster, +cluster|slots. Without the right to publish or to
+// subscribe, waiting goes on by asking.
+package redisdriver
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
+
+// Driver is a store on Redis or Valkey. It implements [driver.Driver],
+// [driver.Watcher], [driver.Inspector] and [driver.Breaker].
+type Driver struct{ *redisroom.Store }
+
+// Option changes a default of a driver.
+type Option func(*options)
+
+type options struct {
+	prefix  string
+	timeout time.Duration
+}
+
+// WithPrefix sets what stands before every key, "leasehold:" by default. With
+// an empty prefix a mutex is a string under exactly its key, which excludes
+// other libraries that use SET with NX. At most 256 bytes.
+func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithTimeout bounds how long one request may take, connecting included: 10 ms
+// to a minute, 2 s by default. After it the outcome is unknown.
+func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+func newOptions(opts []Option) (options, error) {
+	o := options{prefix: redisroom.DefaultPrefix, timeout: redisroom.DefaultTimeout}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := redisroom.CheckPrefix(o.prefix); err != nil {
+		return o, err
+	}
+	return o, redisroom.CheckTimeout(o.timeout)
+}
+
+// New returns a driver that connects as client does: to the same servers, with
+// the same credentials, TLS configuration and buffers. It takes over neither
+// the client's retries, nor its timeouts, limiter, caching and hooks, nor the
+// client itself, which it neither uses nor closes; only one that came from
+// [redis.NewFailoverClient] must stay open, for it is what knows the sentinels.
+//
+// The client is a [*redis.Client] or a [*redis.ClusterClient]; others are
+// refused with an error that matches [driver.ErrInvalid]. Nothing is sent.
+func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, fmt.Errorf("redisdriver: %w", err)
+	}
+	var connect func() *seam
+	switch c := client.(type) {
+	case *redis.Client:
+		if c != nil {
+			connect = func() *seam { return newSingle(*c.Options(), o.timeout) }
+		}
+	case *redis.ClusterClient:
+		if c != nil {
+			connect = func() *seam { return newCluster(*c.Options(), o.timeout) }
+		}
+	case nil:
+	default:
+		return nil, fmt.Errorf("redisdriver: a %T cannot keep locks, want a *redis.Client or *redis.ClusterClient: %w", client, driver.ErrInvalid)
+	}
+	if connect == nil {
+		return nil, fmt.Errorf("redisdriver: client is nil: %w", driver.ErrInvalid)
+	}
+	return &Driver{redisroom.New(redisroom.Config{Main: connect(), Renew: connect(), Prefix: o.prefix})}, nil
+}
+
+// newSingle derives a client of ours from the options of another.
+func newSingle(opt redis.Options, timeout time.Duration) *seam {
+	c := &seam{timeout: timeout, conns: new(conns)}
+	if opt.Dialer == nil {
+		opt.Dialer = redis.NewDialer(&opt)
+	}
+	opt.Dialer = c.conns.dialer(opt.Dialer)
+	opt.MaxRetries, opt.DialerRetries = -1, 1
+	opt.ContextTimeoutEnabled = true
+	// The deadline of the call comes first.
+	opt.ReadTimeout, opt.WriteTimeout = slack(timeout), slack(timeout)
+	opt.DialTimeout, opt.PoolTimeout = timeout/2, timeout/2
+	opt.MinIdleConns, opt.MaxActiveConns = 0, 0
+	opt.Limiter, opt.ClientSideCache, opt.ClientSideCacheConfig = nil, nil, nil
+	opt.PushNotificationProcessor = nil
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	c.single = redis.NewClient(&opt)
+	return c
+}
+
+// newCluster is newSingle for a cluster.
+func newCluster(opt redis.ClusterOptions, timeout time.Duration) *seam {
+	c := &seam{timeout: timeout, conns: new(conns)}
+	dial := opt.Dialer
+	if dial == nil {
+		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: opt.TLSConfig})
+	}
+	opt.Dialer = c.conns.dialer(dial)
+	opt.MaxRetries, opt.DialerRetries, opt.MaxRedirects = -1, 1, -1
+	opt.ReadOnly, opt.RouteByLatency, opt.RouteRandomly = false, false, false
+	opt.ContextTimeoutEnabled = true
+	opt.ReadTimeout, opt.WriteTimeout = slack(timeout), slack(timeout)
+	opt.DialTimeout, opt.PoolTimeout = timeout/2, timeout/2
+	opt.MinIdleConns, opt.MaxActiveConns = 0, 0
+	opt.PushNotificationProcessor, opt.NewClient = nil, nil
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	c.cluster = redis.NewClusterClient(&opt)
+	return c
+}
+
+// slack is long enough to never come before a call's own deadline, though
+// go-redis reads its clock only now and then.
+func slack(timeout time.Duration) time.Duration { return timeout + time.Second }

@@ -1,0 +1,167 @@
+package redisdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
+
+// seam is the seam of internal/redisroom on go-redis.
+type seam struct {
+	single  *redis.Client        // nil for a cluster
+	cluster *redis.ClusterClient // nil for a single server
+	conns   *conns
+	timeout time.Duration
+}
+
+var _ redisroom.Client = (*seam)(nil)
+
+// Cluster implements [redisroom.Client].
+func (c *seam) Cluster() bool { return c.cluster != nil }
+
+// Do implements [redisroom.Client].
+func (c *seam) Do(ctx context.Context, words []string) (any, error) {
+	try := c.begin(ctx)
+	defer try.end()
+	if c.cluster != nil {
+		return c.doCluster(try, words)
+	}
+	cmd := redis.NewCmd(try, arguments(words)...)
+	return c.result(try, cmd, c.single.Process(try, cmd))
+}
+
+// begin returns the context for a call: it ends with ctx, and after the
+// timeout at the latest.
+func (c *seam) begin(ctx context.Context) *call {
+	deadline := time.Now().Add(c.timeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	try := &call{Context: ctx, conns: c.conns, deadline: c.conns.deadline(deadline)}
+	if ctx.Done() != nil {
+		try.stop = context.AfterFunc(ctx, try.interrupt)
+	}
+	return try
+}
+
+// arguments converts a command without copying its words.
+func arguments(words []string) []any {
+	args := make([]any, len(words))
+	for i := range words {
+		args[i] = &words[i]
+	}
+	return args
+}
+
+// result gives the outcome of a command the form that the seam asks for.
+func (c *seam) result(ctx *call, cmd *redis.Cmd, err error) (any, error) {
+	if err = c.failure(ctx.Context, err); err != nil {
+		return nil, err
+	}
+	return value(cmd.Val()), nil
+}
+
+// value replaces the errors inside a reply.
+func value(v any) any {
+	if list, ok := v.([]any); ok {
+		for i := range list {
+			list[i] = value(list[i])
+		}
+	}
+	var reply redis.Error
+	if err, ok := v.(error); ok && errors.As(err, &reply) {
+		return redisroom.ReplyError(reply.Error())
+	}
+	return v
+}
+
+// failure gives an error of go-redis the form that the seam asks for.
+func (c *seam) failure(ctx context.Context, err error) error {
+	var reply redis.Error
+	var op *net.OpError
+	switch {
+	case err == nil, errors.Is(err, redis.Nil):
+		return nil
+	case errors.As(err, &reply):
+		return redisroom.ReplyError(reply.Error())
+	case errors.Is(err, redis.ErrClosed):
+		return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable)
+	case errors.As(err, &op) && op.Op == "dial":
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		return fmt.Errorf("%w: no free connection: %w", driver.ErrUnavailable, err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return err
+}
+
+// Run implements [redisroom.Client].
+func (c *seam) Run(ctx context.Context, cmds [][]string, each func(int, any, error)) {
+	if c.cluster != nil {
+		c.runCluster(ctx, cmds, each)
+		return
+	}
+	all := make([]int, len(cmds))
+	for i := range all {
+		all[i] = i
+	}
+	try := c.begin(ctx)
+	defer try.end()
+	for k, cmd := range c.pipeline(try, c.single, cmds, all) {
+		reply, err := c.result(try, cmd, cmd.Err())
+		each(k, reply, err)
+	}
+}
+
+// pipeline runs those of the commands that which names on one node.
+func (c *seam) pipeline(ctx *call, node *redis.Client, cmds [][]string, which []int) []*redis.Cmd {
+	sent := make([]*redis.Cmd, len(which))
+	pipe := node.Pipeline()
+	for k, i := range which {
+		sent[k] = redis.NewCmd(ctx, arguments(cmds[i])...)
+		_ = pipe.Process(ctx, sent[k])
+	}
+	_, _ = pipe.Exec(ctx) // every command has its own error
+	return sent
+}
+
+// Nodes implements [redisroom.Client].
+func (c *seam) Nodes(ctx context.Context) ([]string, error) {
+	if c.cluster == nil {
+		return []string{"server"}, nil
+	}
+	try := c.begin(ctx)
+	defer try.end()
+	return c.primaries(try)
+}
+
+// Scan implements [redisroom.Client].
+func (c *seam) Scan(ctx context.Context, name string, cursor uint64, match string, count int) ([]string, uint64, error) {
+	try := c.begin(ctx)
+	defer try.end()
+	node := c.single
+	if c.cluster != nil {
+		var err error
+		if node, err = c.primary(try, name); err != nil {
+			return nil, 0, c.failure(ctx, err)
+		}
+	}
+	keys, next, err := node.Scan(try, cursor, match, int64(count)).Result()
+	return keys, next, c.failure(ctx, err)
+}
+
+// Close implements [redisroom.Client].
+func (c *seam) Close() error {
+	if c.cluster != nil {
+		return c.cluster.Close()
+	}
+	return c.single.Close()
+}
