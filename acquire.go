@@ -32,7 +32,12 @@ type request struct {
 // lease whose context derives from ctx.
 func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	if outer, ok := ctx.Value(heldKey{r.c, r.key}).(*Lease); ok && outer.State() != Released {
-		return r.reenter(ctx, outer)
+		switch {
+		case outer.hold.mode == driver.Exclusive || r.mode == driver.Shared && r.limit == 0:
+			return r.reenter(ctx, outer)
+		case r.mode == driver.Exclusive:
+			return nil, lockError(r.key, errUpgrade)
+		}
 	}
 	if err := context.Cause(ctx); err != nil {
 		return nil, lockError(r.key, err)
@@ -94,6 +99,7 @@ func (r *request) lock(ctx, bound context.Context) (*Lease, error) {
 	w := newWaiter(r.c, r.cfg, req)
 	w.req.Notify = r.c.address()
 	w.req.Wait = life(w.req.Notify)
+	w.told = w.req.Notify
 	started := r.c.now()
 	if err := r.c.begin(w); err != nil {
 		return nil, lockError(r.key, err)

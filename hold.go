@@ -21,6 +21,7 @@ type hold struct {
 	c       *Client
 	cfg     *config
 	key, id string
+	mode    driver.Mode
 	token   int64
 	granted time.Time
 	// unanswered is set when a request of this id got no answer and may still
@@ -61,7 +62,7 @@ func (c *config) deadline(sent time.Time, ttl time.Duration) time.Time {
 
 func newHold(c *Client, cfg *config, req *driver.Request, g grant) *hold {
 	h := &hold{
-		c: c, cfg: cfg, key: req.Key, id: req.ID, token: g.token, granted: c.now(),
+		c: c, cfg: cfg, key: req.Key, id: req.ID, mode: req.Mode, token: g.token, granted: c.now(),
 		unanswered: g.unanswered, ttl: cfg.ttl, deadline: g.deadline,
 	}
 	h.task = keeper.Task{Sink: h, Slack: min(cfg.ttl/30, time.Second)}
@@ -220,6 +221,12 @@ func (h *hold) state() State {
 		return Unconfirmed
 	}
 	return Held
+}
+
+func (h *hold) until() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.deadline
 }
 
 // extend asks for a renewal now and returns where its outcome is told.

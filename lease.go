@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -40,6 +41,8 @@ type Lease struct {
 	ctx    leaseContext
 	cancel context.CancelCauseFunc
 	detach func() bool // from the parent context; nil if it cannot end
+
+	parts []*Lease // of a lease of several locks, in the order they were taken
 
 	once sync.Once
 	err  error // of Release
@@ -83,16 +86,41 @@ func (l *Lease) ID() string { return l.hold.id }
 // Token returns the fencing token: greater than every token given before for
 // the key, equal at every depth of re-entry, below 2^53. It is 0 if the store
 // mints none. It stays readable after the lease has ended, for a resource to
-// refuse it.
+// refuse it. A lease of [All] has one for each of its [Lease.Parts], and itself
+// none.
 func (l *Lease) Token() int64 {
-	l.hold.live()
+	if l.live(); l.parts != nil {
+		return 0
+	}
 	return l.hold.token
+}
+
+// Parts returns the leases of the single locks that a lease of [All] is made
+// of, in the order of their keys; of any other lease, the lease itself.
+func (l *Lease) Parts() []*Lease {
+	if l.parts == nil {
+		return []*Lease{l}
+	}
+	return slices.Clone(l.parts)
+}
+
+// live compares the clock, and ends what has run out.
+func (l *Lease) live() bool {
+	live := l.hold.live()
+	for _, p := range l.parts {
+		live = p.hold.live() && live
+	}
+	return live
 }
 
 // State tells whether the lease is valid.
 func (l *Lease) State() State {
 	if l.ctx.Err() == nil {
-		return l.hold.state()
+		state := l.hold.state()
+		for _, p := range l.parts {
+			state = max(state, p.hold.state())
+		}
+		return state
 	}
 	if cause := context.Cause(l.ctx.Context); errors.Is(cause, ErrLost) {
 		return Lost
@@ -103,9 +131,13 @@ func (l *Lease) State() State {
 // Deadline returns the local time at which the lease is over unless it is
 // renewed before.
 func (l *Lease) Deadline() time.Time {
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
-	return l.hold.deadline
+	deadline := l.hold.until()
+	for _, p := range l.parts {
+		if d := p.hold.until(); d.Before(deadline) {
+			deadline = d
+		}
+	}
+	return deadline
 }
 
 // Remaining returns the time until the deadline, 0 once the lease has ended.
@@ -124,6 +156,9 @@ func (l *Lease) Remaining() time.Duration {
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return lockError(l.Key(), fmt.Errorf("TTL %v is not between %v and %v: %w", ttl, MinTTL, MaxTTL, ErrInvalid))
+	}
+	if l.parts != nil {
+		return l.each(func(p *Lease) error { return p.Extend(ctx, ttl) })
 	}
 	done, err := l.hold.extend(ttl)
 	if err != nil {
@@ -158,6 +193,9 @@ func (l *Lease) release(cause error) error {
 	if l.detach != nil {
 		l.detach()
 	}
+	if l.parts != nil {
+		return releaseAll(l.parts)
+	}
 	lost, last := l.hold.remove(l, cause)
 	l.cancel(cause)
 	switch {
@@ -179,7 +217,7 @@ type leaseContext struct {
 // Err is checked against the clock, so that a process that was stopped sees the
 // loss at its first look, before any timer has run.
 func (c *leaseContext) Err() error {
-	c.lease.hold.live()
+	c.lease.live()
 	return c.Context.Err()
 }
 

@@ -235,6 +235,18 @@ func WithBarging() Option {
 	return func(c *config) error { c.policy = driver.Barging; return nil }
 }
 
+// WithWritersFirst lets whoever asks for exclusive use pass before readers: a
+// waiting writer stops new readers. Writers are served in the order of arrival.
+func WithWritersFirst() Option {
+	return func(c *config) error { c.policy = driver.WritersFirst; return nil }
+}
+
+// WithReadersFirst lets readers pass before whoever asks for exclusive use:
+// writers wait as long as readers come.
+func WithReadersFirst() Option {
+	return func(c *config) error { c.policy = driver.ReadersFirst; return nil }
+}
+
 // WithLogger sets the logger of events that an operator must see: losses, and
 // what could not be cleaned up. Default: none.
 func WithLogger(log *slog.Logger) Option {

@@ -1,12 +1,8 @@
 package leasehold
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
-
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Stats is what a health check or a metric needs. Counts are since the client
@@ -55,21 +51,4 @@ func (n *counters) renewal(err error) {
 	} else {
 		n.renewed.Add(1)
 	}
-}
-
-// Inspect returns a picture of one lock: who holds it, who waits. The error
-// matches ErrUnsupported if the store cannot tell.
-func (c *Client) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	if err := check("key", key, MaxKey); err != nil {
-		return driver.Snapshot{}, lockError(key, err)
-	}
-	store, ok := c.drv.(driver.Inspector)
-	if !ok {
-		return driver.Snapshot{}, lockError(key, fmt.Errorf("inspect: %w by this store", ErrUnsupported))
-	}
-	snap, err := store.Inspect(ctx, key)
-	if err != nil {
-		return driver.Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", err))
-	}
-	return snap, nil
 }

@@ -45,6 +45,7 @@ type waiter struct {
 	clock    time.Duration // the store's clock in that answer
 	position int
 	holder   driver.Holder
+	told     string // the address that the ticket carries
 	poll     bool   // hints do not reach us
 	grant    *grant // the outcome: one of these three
 	gone     bool   // the ticket is not there any more
@@ -78,6 +79,7 @@ func (w *waiter) Ask(time.Time) (driver.Ref, time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	address := w.address()
+	w.told = address
 	alive := life(address)
 	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, Wait: alive, Notify: address}, alive / 3, !w.settled()
 }
@@ -120,8 +122,11 @@ func (w *waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 	default:
 	}
 	wait := spread(heartbeat)
-	if w.address() == "" {
+	if w.told == "" {
 		wait = spread(pollEvery)
+	}
+	if w.told != w.address() {
+		wait = 0 // the store does not know yet where we listen
 	}
 	if reply.Next > 0 {
 		wait = min(wait, reply.Next+time.Millisecond)
@@ -239,7 +244,7 @@ func (w *waiter) keep(a answer) {
 // waiter therefore asks instead of listening.
 func (w *waiter) askAgain(ctx context.Context) (answer, error) {
 	w.mu.Lock()
-	w.poll, w.gone = true, false
+	w.poll, w.gone, w.told = true, false, ""
 	w.mu.Unlock()
 	w.req.Notify, w.req.Wait = "", pollLife
 	return w.c.ask(ctx, w.cfg, &w.req)

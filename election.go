@@ -1,0 +1,164 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// MaxValue is the length of the longest value that a leader can publish, in
+// bytes.
+const MaxValue = 4096
+
+// valueLabel carries what a candidate publishes.
+const valueLabel = "leasehold.value"
+
+// ErrResigned ends a term of office that was resigned.
+var ErrResigned = fmt.Errorf("resigned: %w", ErrReleased)
+
+// Election chooses one leader among the candidates of a key. Leadership is a
+// [Mutex] held for long, so that candidates are elected in the order of
+// arrival, and a leader that dies is followed within one TTL.
+type Election struct {
+	c     *Client
+	mutex *Mutex
+	err   error
+
+	mu   sync.Mutex
+	term context.CancelCauseFunc // ends the present term; nil without one
+}
+
+// Leader describes who leads.
+type Leader struct {
+	// Owner of the leader's lease, and its id.
+	Owner, ID string
+	// Value is what the leader published.
+	Value string
+	// Token is greater for every later leader; 0 if the store mints none.
+	Token int64
+	// Since is the leader's own clock at its election.
+	Since time.Time
+}
+
+// Election returns the election of a key, in which this candidate publishes
+// value: at most 4 KiB of text that tells the others how to reach it, for
+// instance. See [Client.Mutex].
+func (c *Client) Election(key, value string, opts ...Option) *Election {
+	if len(value) > MaxValue {
+		return &Election{err: lockError(key, fmt.Errorf("value of %d bytes is longer than %d: %w", len(value), MaxValue, ErrInvalid))}
+	}
+	publish := func(cfg *config) error {
+		cfg.labels = maps.Clone(cfg.labels)
+		if cfg.labels == nil {
+			cfg.labels = make(map[string]string)
+		}
+		cfg.labels[valueLabel] = value
+		return nil
+	}
+	m := c.Mutex(key, append(opts[:len(opts):len(opts)], publish)...)
+	return &Election{c: c, mutex: m, err: m.err}
+}
+
+// Lead campaigns, runs fn with a context that lives as long as the leadership,
+// and campaigns again whenever the leadership was lost. fn must return when its
+// context ends: nobody else leads before that, or before the lease is over.
+//
+// Lead returns what fn returned, once fn returns while it still leads or after
+// [Election.Resign]; and the error of the campaign if ctx ends or the store
+// cannot serve it. One Election runs one Lead at a time.
+func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	if e.err != nil {
+		return e.err
+	}
+	for {
+		lease, err := e.mutex.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		err = e.serve(lease, fn)
+		released := lease.Release()
+		if errors.Is(released, ErrLost) && ctx.Err() == nil {
+			continue
+		}
+		return errors.Join(err, released)
+	}
+}
+
+// serve runs one term of office.
+func (e *Election) serve(lease *Lease, fn func(context.Context, *Lease) error) error {
+	term, end := context.WithCancelCause(lease.Context())
+	defer end(ErrReleased)
+	e.mu.Lock()
+	e.term = end
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.term = nil
+	}()
+	return fn(term, lease)
+}
+
+// Resign ends the present term, if there is one: the context of Lead's fn ends
+// with ErrResigned, and when fn has returned the next candidate leads.
+func (e *Election) Resign() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.term != nil {
+		e.term(ErrResigned)
+	}
+}
+
+// Leader returns who leads. The error matches ErrNotHeld if nobody does, and
+// ErrUnsupported if the store cannot tell.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	if e.err != nil {
+		return Leader{}, e.err
+	}
+	snap, err := e.c.Inspect(ctx, e.mutex.key)
+	if err != nil {
+		return Leader{}, err
+	}
+	for _, h := range snap.Holders {
+		if h.Mode == driver.Exclusive {
+			return Leader{Owner: h.Owner, ID: h.ID, Value: h.Labels[valueLabel], Token: h.Token, Since: h.Since}, nil
+		}
+	}
+	return Leader{}, lockError(e.mutex.key, fmt.Errorf("no leader: %w", ErrNotHeld))
+}
+
+// observeEvery is how often Observe looks.
+const observeEvery = time.Second
+
+// Observe yields the leader, and again whenever it has changed, until ctx ends
+// or the loop is left: the zero Leader while nobody leads, and errors of the
+// store, after which it goes on. It looks every second.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
+	return func(yield func(Leader, error) bool) {
+		var last Leader
+		for first := true; ; first = false {
+			now, err := e.Leader(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case errors.Is(err, ErrNotHeld):
+				now, err = Leader{}, nil
+			}
+			if (first || err != nil || now.ID != last.ID) && !yield(now, err) {
+				return
+			}
+			if err == nil {
+				last = now
+			}
+			if !sleep(ctx, observeEvery) {
+				return
+			}
+		}
+	}
+}

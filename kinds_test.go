@@ -1,0 +1,257 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// bubble runs f in virtual time with two clients of one store.
+func bubble(t *testing.T, f func(t *testing.T, a, b *leasehold.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		f(t, open(t, store), open(t, store))
+	})
+}
+
+func open(t *testing.T, store *memdriver.Store, opts ...leasehold.Option) *leasehold.Client {
+	t.Helper()
+	c, err := leasehold.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// must returns a lease or fails the test.
+func must(t *testing.T) func(*leasehold.Lease, error) *leasehold.Lease {
+	return func(l *leasehold.Lease, err error) *leasehold.Lease {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+}
+
+func release(t *testing.T, leases ...*leasehold.Lease) {
+	t.Helper()
+	for _, l := range leases {
+		if err := l.Release(); err != nil {
+			t.Errorf("release of %s: %v", l.Key(), err)
+		}
+	}
+}
+
+func refused(t *testing.T, l *leasehold.Lease, err error, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got %v, %v, want an error that matches %v", l, err, want)
+	}
+}
+
+func TestRWMutex_ReadersShareAndWriterIsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		r1 := must(t)(a.RWMutex("k").RLock(ctx))
+		r2 := must(t)(b.RWMutex("k").RLock(ctx))
+		l, err := b.RWMutex("k").TryLock(ctx)
+		refused(t, l, err, leasehold.ErrHeld)
+		l, err = b.Mutex("k").TryLock(ctx) // K13
+		refused(t, l, err, leasehold.ErrHeld)
+		release(t, r1, r2)
+		w := must(t)(a.Mutex("k").Lock(ctx))
+		l, err = b.RWMutex("k").TryRLock(ctx)
+		refused(t, l, err, leasehold.ErrHeld)
+		release(t, w)
+	})
+}
+
+func TestRWMutex_UpgradeIsRefusedNotWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, a, _ *leasehold.Client) {
+		r := must(t)(a.RWMutex("k").RLock(t.Context()))
+		l, err := a.RWMutex("k").Lock(r.Context())
+		refused(t, l, err, leasehold.ErrMismatch)
+		again := must(t)(a.RWMutex("k").RLock(r.Context()))
+		release(t, r, again)
+	})
+}
+
+func TestSemaphore_LimitIsAgreedAndKept(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		l1 := must(t)(a.Semaphore("k", 3).LockN(ctx, 2))
+		l, err := b.Semaphore("k", 3).TryLockN(ctx, 2)
+		refused(t, l, err, leasehold.ErrHeld)
+		l, err = b.Semaphore("k", 4).TryLock(ctx) // K9
+		refused(t, l, err, leasehold.ErrMismatch)
+		for _, n := range []int{0, -1, 4} {
+			l, err = b.Semaphore("k", 3).LockN(ctx, n)
+			refused(t, l, err, leasehold.ErrInvalid)
+		}
+		l, err = b.Semaphore("k", 0).Lock(ctx)
+		refused(t, l, err, leasehold.ErrInvalid)
+		l2 := must(t)(b.Semaphore("k", 3).TryLock(ctx))
+		release(t, l1, l2)
+	})
+}
+
+func TestSemaphore_LargeRequestIsServedInItsTurn(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		one := must(t)(a.Semaphore("k", 3).Lock(ctx))
+		order := make(chan int, 2)
+		for _, n := range []int{3, 1} {
+			go func() {
+				l, err := b.Semaphore("k", 3).LockN(ctx, n)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order <- n
+				release(t, l)
+			}()
+			synctest.Wait()
+		}
+		release(t, one)
+		if got := []int{<-order, <-order}; !slices.Equal(got, []int{3, 1}) {
+			t.Errorf("served in the order %v", got)
+		}
+		synctest.Wait()
+	})
+}
+
+func TestAll_IsTakenWholeOrNotAtAll(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		held := must(t)(b.Mutex("b").Lock(ctx))
+		all := leasehold.All(a.Mutex("c"), a.RWMutex("a").Reader(), a.Mutex("b"), a.Mutex("c"))
+		l, err := all.TryLock(ctx)
+		refused(t, l, err, leasehold.ErrHeld)
+		free := must(t)(b.Mutex("a").TryLock(ctx)) // nothing is left of the attempt
+		release(t, held, free)
+
+		whole := must(t)(all.Lock(ctx))
+		if n := len(whole.Parts()); n != 3 {
+			t.Errorf("%d parts, want 3", n)
+		}
+		release(t, whole)
+		release(t, must(t)(b.Mutex("c").TryLock(ctx)))
+
+		if _, err := leasehold.All().Lock(ctx); !errors.Is(err, leasehold.ErrInvalid) {
+			t.Errorf("no locks: %v", err)
+		}
+	})
+}
+
+func TestAll_K12_LossOfOneIsLossOfAll(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		whole := must(t)(leasehold.All(a.Mutex("a"), a.Mutex("b"), a.Mutex("c")).Lock(ctx))
+		if err := b.Break(ctx, "b", whole.Parts()[1].ID(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		<-whole.Context().Done()
+		synctest.Wait()
+		if cause := context.Cause(whole.Context()); !errors.Is(cause, leasehold.ErrForced) {
+			t.Errorf("cause %v", cause)
+		}
+		if whole.State() != leasehold.Lost {
+			t.Errorf("state %v", whole.State())
+		}
+		release(t, must(t)(b.Mutex("a").TryLock(ctx)), must(t)(b.Mutex("c").TryLock(ctx)))
+		if err := whole.Release(); !errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+	})
+}
+
+func TestElection_LeadsResignsAndIsObserved(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		e, f := a.Election("k", "first:80"), b.Election("k", "second:80")
+		lead := func(e *leasehold.Election) chan error {
+			done := make(chan error, 1)
+			go func() {
+				done <- e.Lead(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				})
+			}()
+			synctest.Wait()
+			return done
+		}
+		first := lead(e)
+		lead(f)
+		var values []string
+		for l, err := range f.Observe(ctx) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = append(values, l.Value)
+			if len(values) == 2 {
+				break
+			}
+			e.Resign()
+			if err := <-first; !errors.Is(err, leasehold.ErrResigned) {
+				t.Errorf("resigned leader: %v", err)
+			}
+		}
+		if !slices.Equal(values, []string{"first:80", "second:80"}) {
+			t.Errorf("observed %q", values)
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+func TestElection_LeadsAgainAfterALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		terms := 0
+		err := a.Election("k", "").Lead(ctx, func(ctx context.Context, l *leasehold.Lease) error {
+			if terms++; terms == 2 {
+				return nil
+			}
+			if err := b.Break(ctx, "k", l.ID(), "test"); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if err != nil || terms != 2 {
+			t.Errorf("%d terms, %v", terms, err)
+		}
+	})
+}
+
+func TestBreak_HolderLearnsTheReason(t *testing.T) {
+	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		l := must(t)(a.Mutex("k", leasehold.WithLockDelay(time.Minute)).Lock(ctx))
+		if err := b.Break(ctx, "k", "other", "x"); !errors.Is(err, leasehold.ErrNotHeld) {
+			t.Errorf("break of another id: %v", err)
+		}
+		if err := b.Break(ctx, "k", l.ID(), "host is gone"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Mutex("k").TryLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
+			t.Errorf("no lock delay after a break: %v", err)
+		}
+		<-l.Context().Done()
+		err := l.Release()
+		if !errors.Is(err, leasehold.ErrForced) || !errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+		t.Log(err)
+	})
+}

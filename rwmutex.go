@@ -1,0 +1,64 @@
+package leasehold
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// RWMutex is a shared and exclusive lock: any number of readers, or one writer.
+// Its write side and a [Mutex] of the same key are the same lock. Every reader
+// has a lease, a token and an expiry of its own.
+//
+// Who is let pass is said by an option: in the order of arrival by default,
+// where readers that are neighbours in the queue enter together; see
+// [WithWritersFirst] and [WithReadersFirst].
+type RWMutex struct {
+	write, read request
+	err         error
+}
+
+// RWMutex returns the read-write lock of a key; see [Client.Mutex].
+func (c *Client) RWMutex(key string, opts ...Option) *RWMutex {
+	cfg, err := c.configure(key, opts)
+	if err != nil {
+		return &RWMutex{err: lockError(key, err)}
+	}
+	write := request{c: c, cfg: cfg, key: key, mode: driver.Exclusive, policy: cfg.policy}
+	read := write
+	read.mode = driver.Shared
+	return &RWMutex{write: write, read: read}
+}
+
+// Lock waits until nobody reads or writes, like [Mutex.Lock]. Under the context
+// of a read lease of the same key it fails with ErrMismatch instead of waiting
+// for itself: a read lease cannot be upgraded.
+func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.write, true) }
+
+// TryLock asks once for the write side and does not wait.
+func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.write, false) }
+
+// RLock waits until nobody writes, and, by the lock's policy, whoever is to be
+// let pass has been served. Errors are those of [Mutex.Lock].
+func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.read, true) }
+
+// TryRLock asks once for the read side and does not wait.
+func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.read, false) }
+
+func (m *RWMutex) take(ctx context.Context, side *request, wait bool) (*Lease, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	return side.acquire(ctx, wait)
+}
+
+// Reader returns the read side as a [Locker], for [Do] and [All].
+func (m *RWMutex) Reader() Locker { return (*reader)(m) }
+
+type reader RWMutex
+
+func (r *reader) Lock(ctx context.Context) (*Lease, error) { return (*RWMutex)(r).RLock(ctx) }
+
+// errUpgrade is told to who asks for the write side under a read lease.
+var errUpgrade = fmt.Errorf("a read lease cannot be upgraded; release it first: %w", ErrMismatch)

@@ -1,0 +1,60 @@
+package leasehold
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Semaphore is a lock with a number of places. Places are leased: a holder that
+// dies returns them. Waiters are served in the order of arrival, so that a
+// request for many places is not starved by requests for few.
+//
+// All who use a key at a time state the same limit; another limit is refused
+// with ErrMismatch. A [Mutex] of the same key excludes all places, and the other
+// way round.
+type Semaphore struct {
+	request
+	err error
+}
+
+// Semaphore returns the semaphore of a key with limit places, 1 to 2^31 - 1; see
+// [Client.Mutex].
+func (c *Client) Semaphore(key string, limit int, opts ...Option) *Semaphore {
+	cfg, err := c.configure(key, opts)
+	if err == nil && (limit < 1 || limit > math.MaxInt32) {
+		err = fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid)
+	}
+	if err != nil {
+		return &Semaphore{err: lockError(key, err)}
+	}
+	return &Semaphore{request: request{c: c, cfg: cfg, key: key, mode: driver.Shared, policy: cfg.policy, limit: limit, weight: 1}}
+}
+
+// Lock waits for one place; see [Mutex.Lock].
+func (s *Semaphore) Lock(ctx context.Context) (*Lease, error) { return s.take(ctx, 1, true) }
+
+// TryLock asks once for one place and does not wait.
+func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.take(ctx, 1, false) }
+
+// LockN waits for n places at once, 1 to the limit, which one lease holds.
+func (s *Semaphore) LockN(ctx context.Context, n int) (*Lease, error) { return s.take(ctx, n, true) }
+
+// TryLockN asks once for n places and does not wait.
+func (s *Semaphore) TryLockN(ctx context.Context, n int) (*Lease, error) {
+	return s.take(ctx, n, false)
+}
+
+func (s *Semaphore) take(ctx context.Context, n int, wait bool) (*Lease, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if n < 1 || n > s.limit {
+		return nil, lockError(s.key, fmt.Errorf("%d places are not between 1 and the limit %d: %w", n, s.limit, ErrInvalid))
+	}
+	r := s.request
+	r.weight = n
+	return r.acquire(ctx, wait)
+}
