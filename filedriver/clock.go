@@ -1,0 +1,203 @@
+package filedriver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// machine is what the store knows of the machine it runs on.
+type machine struct {
+	// boot names the present run of the operating system.
+	boot string
+	// elapsed is the time since an instant of this boot, the same for all
+	// processes. It counts suspension and is not set by anybody.
+	elapsed func() time.Duration
+	// wall is the wall clock.
+	wall func() time.Time
+}
+
+// clock is the store's clock: µs since the Unix epoch, as the wall clock had it
+// when the first process of this boot opened the directory, and counted on
+// from there by the machine's time since boot. It never steps within a boot.
+//
+// Over boots it never goes back behind a token: the epoch file holds a bound,
+// renewed ahead of time, that no token reaches, and the next boot's clock starts
+// there if the wall clock is behind it.
+type clock struct {
+	machine  machine
+	path     string
+	mode     fs.FileMode
+	lock     *fileLock
+	patience time.Duration
+	origin   atomic.Int64 // µs; the reading when elapsed was 0
+	reserved atomic.Int64 // µs; the bound as this process knows it
+}
+
+// epoch is the content of the epoch file.
+type epoch struct {
+	Version  int    `json:"leasehold"`
+	Boot     string `json:"boot"`
+	Origin   int64  `json:"originUs"`
+	Reserved int64  `json:"reservedUs"`
+}
+
+const (
+	// margin is how far ahead tokens are reserved: one synced write of the
+	// epoch file per margin, and at most so much lead over the wall clock
+	// gained by a reboot.
+	margin = int64(10 * time.Minute / time.Microsecond)
+	// maxToken is what a token stays below, so that a float64 holds it.
+	maxToken = int64(1) << 53
+)
+
+func (c *clock) elapsed() int64 { return c.machine.elapsed().Microseconds() }
+
+// read returns the clock's reading. Use it where no token is minted.
+func (c *clock) read() int64 { return c.origin.Load() + c.elapsed() }
+
+// now returns the clock's reading, after making sure that a token of that
+// value is reserved.
+func (c *clock) now(ctx context.Context) (int64, error) {
+	now := c.read()
+	if now < c.reserved.Load() {
+		return now, nil
+	}
+	if err := c.extend(ctx, now); err != nil {
+		return 0, err
+	}
+	return c.read(), nil
+}
+
+// cover makes sure that token is reserved, which a token is that the clock
+// seeded, but not one that a caller raised.
+func (c *clock) cover(ctx context.Context, token int64) error {
+	if token < c.reserved.Load() {
+		return nil
+	}
+	before := c.origin.Load()
+	if err := c.extend(ctx, token); err != nil {
+		return err
+	}
+	if c.origin.Load() != before {
+		return fmt.Errorf("%s was replaced while in use: %w", c.path, driver.ErrUnavailable)
+	}
+	return nil
+}
+
+// extend reserves the tokens up to atLeast and some more.
+func (c *clock) extend(ctx context.Context, atLeast int64) error {
+	return c.update(ctx, func(e *epoch) (bool, error) {
+		if *e == (epoch{}) { // removed; we still know it
+			*e = epoch{Version: version, Boot: c.machine.boot, Origin: c.origin.Load(), Reserved: c.reserved.Load()}
+		}
+		if e.Boot != c.machine.boot {
+			return false, fmt.Errorf("%s is of another boot: another machine uses the directory: %w", c.path, driver.ErrUnavailable)
+		}
+		need := max(atLeast, e.Origin+c.elapsed())
+		if e.Reserved > need {
+			return false, nil // another process was here first
+		}
+		e.Reserved = need + margin
+		return true, nil
+	})
+}
+
+// begin joins the clock of this boot, or starts it. alone tells whether no
+// process uses the directory.
+func (c *clock) begin(ctx context.Context, alone func() error) error {
+	return c.update(ctx, func(e *epoch) (bool, error) {
+		if e.Boot == c.machine.boot {
+			return false, nil
+		}
+		if err := alone(); err != nil {
+			return false, err
+		}
+		now := max(c.machine.wall().UnixMicro(), e.Reserved, 1)
+		if now >= maxToken-margin {
+			return false, fmt.Errorf("the machine's clock says %v, which is too far in the future to start from: set it: %w",
+				c.machine.wall().Format(time.RFC3339), driver.ErrUnavailable)
+		}
+		*e = epoch{Version: version, Boot: c.machine.boot, Origin: now - c.elapsed(), Reserved: now + margin}
+		return true, nil
+	})
+}
+
+// update changes the epoch file under its lock, and takes over what it says.
+func (c *clock) update(ctx context.Context, change func(*epoch) (bool, error)) error {
+	if err := c.lock.lock(ctx, c.patience); err != nil {
+		return err
+	}
+	defer c.lock.unlock()
+	e, err := c.load()
+	if err != nil {
+		return err
+	}
+	changed, err := change(&e)
+	if err != nil {
+		return err
+	}
+	if changed {
+		if err := c.save(e); err != nil {
+			return unavailable("write epoch", err)
+		}
+	}
+	c.origin.Store(e.Origin)
+	c.reserved.Store(e.Reserved)
+	return nil
+}
+
+func (c *clock) load() (epoch, error) {
+	var e epoch
+	raw, err := os.ReadFile(c.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return e, nil
+	}
+	if err != nil {
+		return e, unavailable("read epoch", err)
+	}
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return e, damaged(c.path, err.Error())
+	}
+	if e.Version != version {
+		return e, damaged(c.path, fmt.Sprintf("format %d, where %d is known", e.Version, version))
+	}
+	return e, nil
+}
+
+// save syncs: the file must outlive a power failure.
+func (c *clock) save(e epoch) error {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	next := c.path + ".draft"
+	if err := writeFile(next, raw, c.mode, true); err != nil {
+		return err
+	}
+	if err := os.Rename(next, c.path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(c.path))
+}
+
+// syncDir makes a rename durable. Windows knows no such thing.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,21 @@
+package filedriver
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/drivertest"
+)
+
+func TestConformance(t *testing.T) {
+	dir := t.TempDir()
+	drivertest.Run(t, drivertest.Config{
+		Open: func(t testing.TB) driver.Driver {
+			s, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+	})
+}

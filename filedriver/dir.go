@@ -1,0 +1,128 @@
+package filedriver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/gofrs/flock"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// The directory:
+//
+//	epoch                   the clock of this boot
+//	alive                   held shared by every process that uses the directory
+//	locks/00 … 3f           a lock file per shard; never removed
+//	locks/epoch, wake       lock files of the epoch and of the mailboxes' making
+//	rooms/<boot>/00 … 3f/   the records, a file per room that is in use
+//	wake/<id>, <id>.lock    the mailbox of a process and the sign that it lives
+//
+// Files of other names are left alone.
+
+func (s *Store) path(elements ...string) string {
+	return filepath.Join(append([]string{s.dir}, elements...)...)
+}
+
+// prepare makes the directory, tests it and joins its clock.
+func (s *Store) prepare() error {
+	if err := makeDir(s.dir, s.config.mode); err != nil {
+		return unusable(s.dir, err)
+	}
+	if err := checkLocal(s.dir); err != nil {
+		return err
+	}
+	for _, dir := range []string{"locks", "rooms", "wake"} {
+		if err := makeDir(s.path(dir), s.config.mode); err != nil {
+			return unusable(s.dir, err)
+		}
+	}
+	if err := s.checkWritable(); err != nil {
+		return err
+	}
+	if err := s.checkLocks(); err != nil {
+		return err
+	}
+	ctx, cancel := s.bounded()
+	defer cancel()
+	s.alive = flock.New(s.path("alive"), flock.SetPermissions(s.config.mode&0o666))
+	s.clock = &clock{
+		machine: s.machine, path: s.path("epoch"), mode: s.config.mode,
+		lock: s.newLock("epoch"), patience: s.config.timeout,
+	}
+	if err := s.clock.begin(ctx, s.checkAlone); err != nil {
+		return err
+	}
+	if ok, err := s.alive.TryRLock(); err != nil || !ok {
+		return unusable(s.dir, fmt.Errorf("%s cannot be locked: %w", s.alive.Path(), errors.Join(err, s.alive.Close())))
+	}
+	s.mailing = s.newLock("wake")
+	for i := range s.shards {
+		name := fmt.Sprintf("%02x", i)
+		s.shards[i] = &shard{dir: s.path("rooms", s.bootDir(), name), mode: s.config.mode, lock: s.newLock(name)}
+	}
+	return nil
+}
+
+// bootDir is the name of the directory of this boot's records. Each boot has
+// its own: what a power failure left half-written is never read.
+func (s *Store) bootDir() string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' {
+			return r
+		}
+		return '_'
+	}, s.machine.boot)
+}
+
+func (s *Store) checkWritable() error {
+	f, err := os.CreateTemp(s.dir, "probe-*")
+	if err != nil {
+		return unusable(s.dir, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// checkLocks tells whether a file lock excludes.
+func (s *Store) checkLocks() error {
+	path := s.path("locks", "probe")
+	first, second := flock.New(path, flock.SetPermissions(s.config.mode&0o666)), flock.New(path)
+	ok, err := first.TryLock()
+	if err != nil {
+		return unusable(s.dir, fmt.Errorf("file locks fail: %w", err))
+	}
+	if !ok {
+		return nil // another process tries the same: locks work
+	}
+	defer first.Close()
+	defer second.Close()
+	if ok, err := second.TryLock(); err != nil || ok {
+		return unusable(s.dir, fmt.Errorf("file locks have no effect there: %w", errors.Join(err, errors.ErrUnsupported)))
+	}
+	return nil
+}
+
+// checkAlone is asked when the directory was last used by another boot. Nobody
+// of that boot can be alive, unless it was no boot of this machine.
+func (s *Store) checkAlone() error {
+	ok, err := s.alive.TryLock()
+	if err != nil {
+		return unusable(s.dir, err)
+	}
+	if !ok {
+		return fmt.Errorf("%s is in use by another machine: take a directory of this machine's own, or a Redis store: %w", s.dir, driver.ErrUnavailable)
+	}
+	return s.alive.Unlock()
+}
+
+func unusable(dir string, err error) error {
+	advice := "give a directory that this user can write to"
+	if errors.Is(err, syscall.ENOTDIR) {
+		advice = "give a directory, not a file"
+	}
+	return fmt.Errorf("directory %s cannot keep locks: %w: %w; %s", dir, driver.ErrUnavailable, err, advice)
+}

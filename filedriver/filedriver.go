@@ -1,0 +1,234 @@
+// Package filedriver keeps locks in a directory of one machine. Any number of
+// processes share it: it needs no server, and is the embedded default of the
+// command.
+//
+// A room is one small file, replaced as a whole under a file lock; the rule is
+// package internal/room. A process that dies at any instant leaves a readable
+// record, and its leases end in time. The clock is the machine's time since
+// boot, which all processes share and nobody can set, so that steps of the wall
+// clock change nothing; leases of an earlier boot are over. Waiters are woken
+// by file notifications, and by polling where there are none.
+//
+// The directory must lie on a file system of the machine itself. Boots, clocks
+// and locks of several machines have nothing in common: network file systems
+// are refused as well as they can be told.
+package filedriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gofrs/flock"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// Store is a directory of rooms. It is safe for concurrent use, and any number
+// of Stores, in one process or in many, may share a directory.
+type Store struct {
+	dir     string
+	config  config
+	machine machine
+	clock   *clock
+	alive   *flock.Flock // held shared for the life of the Store
+	shards  [shards]*shard
+	mailing *fileLock
+
+	calls   atomic.Int64 // since the last sweep
+	pace    atomic.Int64 // calls between sweeps
+	sweeps  atomic.Bool  // a sweep is under way
+	settled atomic.Bool  // nothing of earlier boots is left
+
+	closed chan struct{}
+	work   sync.WaitGroup
+
+	making sync.Mutex // held while the mailbox is made
+
+	mu   sync.Mutex
+	done bool
+	mail *mailbox // nil before the first Watch
+	subs map[string]*subscription
+	nsub int
+}
+
+var (
+	_ driver.Driver    = (*Store)(nil)
+	_ driver.Watcher   = (*Store)(nil)
+	_ driver.Inspector = (*Store)(nil)
+	_ driver.Breaker   = (*Store)(nil)
+)
+
+// Open opens the store in dir, which is created if need be. It fails with
+// [driver.ErrInvalid] when an option is out of bounds or the file system is
+// known not to do, and with [driver.ErrUnavailable] when the directory cannot
+// be used as it is: not writable, locks without effect, or in use by another
+// machine.
+func Open(dir string, options ...Option) (*Store, error) {
+	c, err := newConfig(options)
+	if err != nil {
+		return nil, err
+	}
+	if dir == "" {
+		return nil, fmt.Errorf("no directory given: %w", driver.ErrInvalid)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
+	s := &Store{
+		dir: dir, config: c, machine: c.machine,
+		closed: make(chan struct{}), subs: make(map[string]*subscription),
+	}
+	s.pace.Store(1)
+	if err := s.prepare(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Acquire implements [driver.Driver]. An error always means that the request
+// had no effect.
+func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
+	e := s.do(ctx, req.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
+		reply, wakes, err = room.Acquire(r, req, now)
+		return wakes
+	})
+	if e != nil {
+		return driver.Reply{}, e
+	}
+	return reply, err
+}
+
+// Release implements [driver.Driver].
+func (s *Store) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
+	err = s.do(ctx, ref.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
+		reply, wakes = room.Release(r, ref, now)
+		return wakes
+	})
+	return answer(reply, err)
+}
+
+// Break implements [driver.Breaker].
+func (s *Store) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
+	err = s.do(ctx, key, func(r *room.Record, now int64) (wakes []room.Wake) {
+		reply, wakes = room.Break(r, id, reason, now)
+		return wakes
+	})
+	return answer(reply, err)
+}
+
+// Inspect implements [driver.Inspector].
+func (s *Store) Inspect(ctx context.Context, key string) (snap driver.Snapshot, err error) {
+	err = s.do(ctx, key, func(r *room.Record, now int64) []room.Wake {
+		snap = room.Look(r, key, now)
+		return nil
+	})
+	if err != nil {
+		return driver.Snapshot{}, err
+	}
+	return snap, nil
+}
+
+// Close ends the store: later calls fail with [driver.ErrClosed], waits for a
+// file lock end at once, hints end. It waits for what the store started.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.done {
+		s.mu.Unlock()
+		return nil
+	}
+	s.done = true
+	close(s.closed)
+	for _, sub := range slices.Collect(maps.Values(s.subs)) {
+		sub.end()
+	}
+	mail := s.mail
+	s.mu.Unlock()
+	s.work.Wait()
+	var err error
+	if mail != nil {
+		err = mail.close()
+	}
+	return errors.Join(err, s.alive.Unlock())
+}
+
+// start runs f in a goroutine that Close waits for.
+func (s *Store) start(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return false
+	}
+	s.work.Go(f)
+	return true
+}
+
+// answer is reply if err is nil: a step that could not be saved was not taken.
+func answer(reply driver.Reply, err error) (driver.Reply, error) {
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return reply, nil
+}
+
+// step is one call of package room.
+type step func(r *room.Record, now int64) []room.Wake
+
+// do runs step on the room of key under its lock, and delivers the hints
+// afterwards.
+func (s *Store) do(ctx context.Context, key string, step step) error {
+	defer s.tick(1)
+	key = s.config.prefix + key
+	name := fileName(key)
+	sh := s.shardOf(name)
+	if err := sh.lock.lock(ctx, s.config.timeout); err != nil {
+		return err
+	}
+	wakes, err := s.take(ctx, sh, name, key, step)
+	sh.lock.unlock()
+	s.deliver(wakes)
+	return err
+}
+
+// take takes one step on a record while its shard is locked. The record on
+// disk is the old one or the new one, whatever happens.
+func (s *Store) take(ctx context.Context, sh *shard, name, key string, step step) ([]room.Wake, error) {
+	if !utf8.ValidString(key) {
+		return nil, fmt.Errorf("key %q is not UTF-8: %w", key, driver.ErrInvalid)
+	}
+	before, err := sh.load(name, key)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.clock.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	after := before.room
+	wakes := step(&after, now)
+	if err := s.clock.cover(ctx, after.Token); err != nil {
+		return nil, err
+	}
+	if err := sh.save(name, key, &after, before.raw, now); err != nil {
+		return nil, err
+	}
+	return wakes, nil
+}
+
+// unavailable is the error of a call that had no effect.
+func unavailable(what string, err error) error {
+	return fmt.Errorf("%s: %w: %w", what, driver.ErrUnavailable, err)
+}
+
+// bounded limits how long opening and watching wait for a file lock.
+func (s *Store) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), s.config.timeout+time.Second)
+}

@@ -1,0 +1,87 @@
+package filedriver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// page is how many keys List returns at a time, or a few more.
+const page = 256
+
+// List implements [driver.Inspector]. Keys come in no particular order. A key
+// whose record is damaged is listed if its name tells it, since it is not free.
+// A cursor that is none of List's is refused with [driver.ErrInvalid].
+func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
+	n, after, err := parseCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	defer s.tick(1)
+	prefix = s.config.prefix + prefix
+	for ; n < shards; n, after = n+1, "" {
+		if err := s.ready(ctx); err != nil {
+			return nil, "", err
+		}
+		names := s.shards[n].names()
+		at, _ := slices.BinarySearch(names, after+"\x00")
+		names = slices.DeleteFunc(names[at:], func(name string) bool {
+			key, ok := spelled(name)
+			return ok && !strings.HasPrefix(key, prefix)
+		})
+		for chunk := range slices.Chunk(names, sweepLock) {
+			_, err := s.visit(ctx, s.shards[n], chunk, func(name string, rec *record) {
+				if key, ok := s.listed(name, rec); ok && strings.HasPrefix(key, prefix) {
+					keys = append(keys, strings.TrimPrefix(key, s.config.prefix))
+				}
+			})
+			if err != nil {
+				return nil, "", err
+			}
+			if len(keys) >= page {
+				return keys, formatCursor(n, chunk[len(chunk)-1]), nil
+			}
+		}
+	}
+	return keys, "", nil
+}
+
+// ready reports why a call cannot even begin.
+func (s *Store) ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return unavailable(s.dir, err)
+	}
+	select {
+	case <-s.closed:
+		return driver.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// listed returns the key of a record that is in use, or cannot be read.
+func (s *Store) listed(name string, rec *record) (key string, ok bool) {
+	if rec == nil {
+		return spelled(name)
+	}
+	return rec.Key, rec.Room.Until() > s.clock.read()/1000
+}
+
+// A cursor is the shard and the last file name that was looked at.
+func formatCursor(shard int, name string) string { return strconv.Itoa(shard) + "/" + name }
+
+func parseCursor(cursor string) (shard int, after string, err error) {
+	if cursor == "" {
+		return 0, "", nil
+	}
+	number, after, ok := strings.Cut(cursor, "/")
+	shard, err = strconv.Atoi(number)
+	if !ok || err != nil || shard < 0 || shard >= shards {
+		return 0, "", fmt.Errorf("cursor %.80q: %w", cursor, driver.ErrInvalid)
+	}
+	return shard, after, nil
+}

@@ -1,0 +1,72 @@
+package filedriver
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// thisMachine counts by CLOCK_BOOTTIME, which runs on while the machine is
+// suspended. In a time namespace it is shifted, and is shifted back, so that
+// containers of one kernel agree.
+func thisMachine() (machine, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return machine{}, unavailable("cannot tell this boot from an earlier one; use another store", err)
+	}
+	shift := timeNamespace()
+	return machine{
+		boot: strings.TrimSpace(string(boot)),
+		elapsed: func() time.Duration {
+			var ts unix.Timespec
+			// It cannot fail: the clock exists since Linux 2.6.39.
+			_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+			return time.Duration(ts.Nano()) - shift
+		},
+		wall: time.Now,
+	}, nil
+}
+
+// timeNamespace returns by how much CLOCK_BOOTTIME is shifted for us.
+func timeNamespace() time.Duration {
+	raw, err := os.ReadFile("/proc/self/timens_offsets")
+	if err != nil {
+		return 0
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); {
+		var name string
+		var sec, nsec int64
+		if n, _ := fmt.Sscan(lines.Text(), &name, &sec, &nsec); n == 3 && name == "boottime" {
+			return time.Duration(sec)*time.Second + time.Duration(nsec)
+		}
+	}
+	return 0
+}
+
+// remote holds the magic numbers of file systems that several machines mount.
+var remote = map[int64]string{
+	unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", unix.SMB2_SUPER_MAGIC: "SMB",
+	unix.CIFS_SUPER_MAGIC: "CIFS", unix.AFS_SUPER_MAGIC: "AFS", unix.AFS_FS_MAGIC: "AFS",
+	unix.CODA_SUPER_MAGIC: "Coda", unix.CEPH_SUPER_MAGIC: "Ceph", unix.NCP_SUPER_MAGIC: "NCP",
+	unix.OCFS2_SUPER_MAGIC: "OCFS2", 0x0bd00bd0: "Lustre", 0x01161970: "GFS2",
+}
+
+// checkLocal refuses what is known to be a network file system.
+func checkLocal(dir string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return unavailable(dir, err)
+	}
+	// The field is signed and of different width on different processors.
+	if name, ok := remote[int64(uint32(fs.Type))]; ok { //nolint:gosec // the magic has 32 bits
+		return fmt.Errorf("%s is on a network file system (%s), whose machines share no clock: take a local directory, or a Redis store: %w", dir, name, driver.ErrInvalid)
+	}
+	return nil
+}

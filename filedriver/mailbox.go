@@ -1,0 +1,220 @@
+package filedriver
+
+import (
+	"bytes"
+	"context"
+	crand "crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/gofrs/flock"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// mailbox is the file to which other processes append hints for this one. Beside
+// it lies a file that is locked as long as the process lives, so that
+// the mailbox of a killed process can be told and removed.
+type mailbox struct {
+	store   *Store
+	id      string
+	alive   *flock.Flock
+	file    *os.File
+	watcher *fsnotify.Watcher
+	read    int64       // offset behind the last hint delivered
+	broken  atomic.Bool // the file is gone
+}
+
+// letter is a line of a mailbox. The hint has the field names of package
+// driver: what a reader of another version does not know it ignores, and asks
+// no later than its poll.
+type letter struct {
+	To   string      `json:"to"`
+	Hint driver.Hint `json:"hint"`
+}
+
+// signSuffix ends the name of a mailbox's sign of life.
+const signSuffix = ".lock"
+
+const (
+	// mailRead is the length at which the owner empties its mailbox.
+	mailRead = 256 << 10
+	// mailFull is the length at which others stop appending: the owner is
+	// stopped, or dead.
+	mailFull = 1 << 20
+)
+
+// newMailbox makes a mailbox and watches it.
+func (s *Store) newMailbox() (*mailbox, error) {
+	var id [8]byte
+	_, _ = crand.Read(id[:])
+	m := &mailbox{store: s, id: hex.EncodeToString(id[:])}
+	if err := errors.Join(m.create(), m.watch()); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+func mailboxID(id string) bool {
+	raw, err := hex.DecodeString(id)
+	return err == nil && len(raw) == 8 && strings.ToLower(id) == id
+}
+
+func (m *mailbox) path() string { return m.store.path("wake", m.id) }
+
+// create makes the files while no sweep looks at them half made.
+func (m *mailbox) create() error {
+	ctx, cancel := m.store.bounded()
+	defer cancel()
+	if err := m.store.mailing.lock(ctx, m.store.config.timeout); err != nil {
+		return err
+	}
+	defer m.store.mailing.unlock()
+	mode := m.store.config.mode & 0o666
+	m.alive = flock.New(m.path()+signSuffix, flock.SetPermissions(mode))
+	if ok, err := m.alive.TryLock(); err != nil || !ok {
+		return fmt.Errorf("lock %s: %w", m.alive.Path(), errors.Join(err, driver.ErrUnavailable))
+	}
+	var err error
+	if m.file, err = os.OpenFile(m.path(), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode); err != nil {
+		return err
+	}
+	return os.Chmod(m.path(), mode)
+}
+
+func (m *mailbox) watch() error {
+	if m.file == nil {
+		return nil
+	}
+	var err error
+	if m.watcher, err = fsnotify.NewWatcher(); err != nil {
+		return err
+	}
+	return m.watcher.Add(m.path())
+}
+
+// run delivers what arrives until the store is closed.
+func (m *mailbox) run() {
+	for {
+		select {
+		case <-m.store.closed:
+			return
+		case event := <-m.watcher.Events:
+			if !event.Has(fsnotify.Write) {
+				_, err := os.Lstat(m.path())
+				m.broken.Store(err != nil)
+			}
+			m.drain()
+		case <-m.watcher.Errors: // events were lost, not hints
+			m.drain()
+		}
+	}
+}
+
+// drain delivers the hints that have arrived, and empties the file when it has
+// grown long.
+//
+// A hint that is appended between the last reading and the truncation is lost;
+// nobody needs to exclude it: after the truncation every waiter is told to ask,
+// and what a lost hint told was in the record before the hint was sent.
+func (m *mailbox) drain() {
+	raw, _ := io.ReadAll(io.NewSectionReader(m.file, m.read, mailFull+mailRead))
+	whole := raw[:bytes.LastIndexByte(raw, '\n')+1]
+	m.read += int64(len(whole))
+	for line := range bytes.Lines(whole) {
+		var l letter
+		if json.Unmarshal(line, &l) == nil {
+			m.store.receive(l)
+		}
+	}
+	if m.read < mailRead {
+		return
+	}
+	if err := m.file.Truncate(0); err == nil {
+		m.read = 0
+	}
+	m.store.resync()
+}
+
+// close removes the mailbox.
+func (m *mailbox) close() error {
+	var errs []error
+	if m.watcher != nil {
+		errs = append(errs, m.watcher.Close())
+	}
+	if m.file != nil {
+		errs = append(errs, m.file.Close(), os.Remove(m.path()))
+	}
+	if m.alive != nil {
+		errs = append(errs, m.alive.Close(), os.Remove(m.alive.Path()))
+	}
+	for i, err := range errs {
+		if errors.Is(err, fs.ErrNotExist) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// post appends hints to the mailbox of another process. What cannot be
+// delivered is dropped: the owner polls.
+func (s *Store) post(id string, letters []letter) {
+	f, err := os.OpenFile(s.path("wake", id), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() >= mailFull {
+		return
+	}
+	var lines []byte
+	for _, l := range letters {
+		line, err := json.Marshal(l)
+		if err != nil {
+			continue
+		}
+		lines = append(append(lines, line...), '\n')
+	}
+	_, _ = f.Write(lines) // one write, so that lines of several writers do not mix
+}
+
+// sweepMail removes mailboxes of dead processes: those whose sign of life can
+// be locked.
+func (s *Store) sweepMail() (removed int) {
+	if err := s.mailing.lock(context.Background(), hurry); err != nil {
+		return 0
+	}
+	defer s.mailing.unlock()
+	entries, _ := os.ReadDir(s.path("wake"))
+	if len(entries) > sweepFiles {
+		from := rand.IntN(len(entries) - sweepFiles)
+		entries = entries[from : from+sweepFiles]
+	}
+	for _, entry := range entries {
+		id, ok := strings.CutSuffix(entry.Name(), signSuffix)
+		if ok && mailboxID(id) && s.removeDead(id) {
+			removed++
+		}
+	}
+	return removed
+}
+
+func (s *Store) removeDead(id string) bool {
+	path := s.path("wake", id)
+	alive := flock.New(path + signSuffix)
+	if ok, err := alive.TryLock(); err != nil || !ok {
+		return false
+	}
+	_ = os.Remove(path)
+	_ = alive.Close()
+	return os.Remove(path+signSuffix) == nil
+}

@@ -1,0 +1,95 @@
+package filedriver
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash/fnv"
+	"strings"
+)
+
+// longest is the length up to which a key is spelled out in its file's name.
+// File systems allow 255 bytes, some encryption layers 143.
+const longest = 120
+
+const suffix = ".json"
+
+// fileName returns the name of the file of a key. Different keys have different
+// names, also where case or Unicode normal forms are folded: all but lower-case
+// ASCII letters, digits, '-', '_' and '.' is escaped. The first letter keeps
+// clear of names that are special on Windows. A long key is named by its hash.
+func fileName(key string) string {
+	var b strings.Builder
+	b.Grow(len(key) + 16)
+	b.WriteString("k-")
+	for i := range len(key) {
+		if c := key[i]; plain(c) {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
+		}
+	}
+	if b.Len() > longest {
+		sum := sha256.Sum256([]byte(key))
+		return "h-" + hex.EncodeToString(sum[:]) + suffix
+	}
+	b.WriteString(suffix)
+	return b.String()
+}
+
+const digits = "0123456789abcdef"
+
+func plain(c byte) bool {
+	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.'
+}
+
+// spelled returns the key that a file name spells out; ok is false for the name
+// of a hash and for names that are not ours.
+func spelled(name string) (key string, ok bool) {
+	rest, ok := strings.CutPrefix(name, "k-")
+	if !ok {
+		return "", false
+	}
+	if rest, ok = strings.CutSuffix(rest, suffix); !ok {
+		return "", false
+	}
+	var b strings.Builder
+	for len(rest) > 0 {
+		if rest[0] != '%' {
+			b.WriteByte(rest[0])
+			rest = rest[1:]
+			continue
+		}
+		if len(rest) < 3 {
+			return "", false
+		}
+		c, err := hex.DecodeString(rest[1:3])
+		if err != nil {
+			return "", false
+		}
+		b.Write(c)
+		rest = rest[3:]
+	}
+	return b.String(), fileName(b.String()) == name
+}
+
+// ours reports whether a file of this name holds a record.
+func ours(name string) bool {
+	if hash, ok := strings.CutPrefix(name, "h-"); ok {
+		hash, ok = strings.CutSuffix(hash, suffix)
+		_, err := hex.DecodeString(hash)
+		return ok && err == nil && len(hash) == 2*sha256.Size
+	}
+	_, ok := spelled(name)
+	return ok
+}
+
+// shards is the number of lock files, and of directories of records.
+const shards = 64
+
+func (s *Store) shardOf(name string) *shard {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return s.shards[h.Sum32()%shards]
+}

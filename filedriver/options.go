@@ -1,0 +1,137 @@
+package filedriver
+
+import (
+	"fmt"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Option configures [Open].
+type Option func(*config)
+
+type config struct {
+	mode    fs.FileMode
+	timeout time.Duration
+	prefix  string
+	machine machine
+}
+
+// WithMode sets the permissions of directories that Open creates; files get
+// the same without the execute bits. Default 0700: locks of one user. Give
+// 0770 to share the directory with a group. The owner must have all rights.
+func WithMode(mode fs.FileMode) Option { return func(c *config) { c.mode = mode } }
+
+// WithTimeout bounds how long a call waits for the file lock of a room, beside
+// its context. Default 2 s, from 10 ms to 1 min. The lock is held for
+// microseconds; only a process that was stopped meanwhile holds it for longer.
+func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
+
+// WithPrefix puts prefix before every key: stores of one directory with
+// different prefixes do not meet. Default none, at most 512 bytes of UTF-8.
+func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
+
+func newConfig(options []Option) (config, error) {
+	c := config{mode: 0o700, timeout: 2 * time.Second}
+	for _, option := range options {
+		option(&c)
+	}
+	switch {
+	case c.mode&^0o777 != 0 || c.mode&0o700 != 0o700:
+		return c, fmt.Errorf("mode %#o is not of the form 07xx: %w", uint32(c.mode), driver.ErrInvalid)
+	case c.timeout < 10*time.Millisecond || c.timeout > time.Minute:
+		return c, fmt.Errorf("timeout %v is not between 10ms and 1m: %w", c.timeout, driver.ErrInvalid)
+	case len(c.prefix) > 512 || !utf8.ValidString(c.prefix):
+		return c, fmt.Errorf("prefix %.40q is not at most 512 bytes of UTF-8: %w", c.prefix, driver.ErrInvalid)
+	case c.machine.elapsed != nil:
+		return c, nil
+	}
+	var err error
+	c.machine, err = thisMachine()
+	return c, err
+}
+
+// OpenURL opens the store that a URL names: file:///var/lib/leasehold, or
+// file:locks for a path relative to the working directory. Parameters: prefix,
+// timeout (as 2s), mode (octal, as 0770). Anything else is refused with
+// [driver.ErrInvalid].
+func OpenURL(rawURL string) (*Store, error) {
+	dir, options, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	return Open(dir, options...)
+}
+
+func parseURL(rawURL string) (dir string, options []Option, err error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
+	switch {
+	case u.Scheme != "file":
+		return "", nil, fmt.Errorf("%s is not a file URL: %w", rawURL, driver.ErrInvalid)
+	case u.Host != "" && u.Host != "localhost", u.User != nil, u.Fragment != "":
+		return "", nil, fmt.Errorf("%s names more than a path; a path takes three slashes, as in file:///var/lib/leasehold: %w", rawURL, driver.ErrInvalid)
+	}
+	if dir, err = urlPath(u); err != nil {
+		return "", nil, err
+	}
+	values, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return "", nil, fmt.Errorf("%s: %w: %w", rawURL, driver.ErrInvalid, err)
+	}
+	for name, value := range values {
+		option, err := urlOption(name, value[len(value)-1])
+		if err != nil {
+			return "", nil, fmt.Errorf("%s: %w", rawURL, err)
+		}
+		options = append(options, option)
+	}
+	return dir, options, nil
+}
+
+func urlPath(u *url.URL) (string, error) {
+	path := u.Path
+	if u.Opaque != "" {
+		unescaped, err := url.PathUnescape(u.Opaque)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w: %w", u, driver.ErrInvalid, err)
+		}
+		path = unescaped
+	}
+	if path == "" {
+		return "", fmt.Errorf("%s names no directory: %w", u, driver.ErrInvalid)
+	}
+	if runtime.GOOS == "windows" && len(path) > 2 && path[0] == '/' && path[2] == ':' {
+		path = strings.TrimPrefix(path, "/")
+	}
+	return filepath.FromSlash(path), nil
+}
+
+func urlOption(name, value string) (Option, error) {
+	switch name {
+	case "prefix":
+		return WithPrefix(value), nil
+	case "timeout":
+		d, err := time.ParseDuration(value)
+		if err != nil {
+			return nil, fmt.Errorf("timeout %q is not a duration such as 2s: %w", value, driver.ErrInvalid)
+		}
+		return WithTimeout(d), nil
+	case "mode":
+		mode, err := strconv.ParseUint(value, 8, 32)
+		if err != nil {
+			return nil, fmt.Errorf("mode %q is not octal: %w", value, driver.ErrInvalid)
+		}
+		return WithMode(fs.FileMode(mode)), nil
+	}
+	return nil, fmt.Errorf("unknown parameter %q; known are prefix, timeout and mode: %w", name, driver.ErrInvalid)
+}
