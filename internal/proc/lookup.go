@@ -1,0 +1,107 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lookup finds the program as execvp would: what has a slash is taken as it is,
+// the rest is searched in the PATH of env. What is relative, is so to dir.
+func lookup(name, dir string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, usable(at(dir, name))
+	}
+	if name == "" {
+		return "", exec.ErrNotFound
+	}
+	err := error(exec.ErrNotFound)
+	for _, d := range filepath.SplitList(searchPath(env)) {
+		path := "./" + name
+		if d != "" {
+			path = strings.TrimSuffix(d, "/") + "/" + name
+		}
+		switch e := usable(at(dir, path)); e {
+		case nil:
+			return path, nil
+		case syscall.EACCES:
+			err = e // a later directory may have one that can be executed
+		}
+	}
+	return "", err
+}
+
+func usable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return errnoOf(err)
+	case info.IsDir():
+		return syscall.EISDIR
+	case unix.Access(path, unix.X_OK) != nil:
+		return syscall.EACCES
+	}
+	return nil
+}
+
+func at(dir, path string) string {
+	if dir == "" || strings.HasPrefix(path, "/") {
+		return path
+	}
+	return dir + "/" + path
+}
+
+func searchPath(env []string) string {
+	for _, kv := range env {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			return path
+		}
+	}
+	return "/usr/local/bin:/usr/bin:/bin"
+}
+
+// lastOfEach drops the settings that a later one of the same name replaces: C
+// programs look at the first.
+func lastOfEach(env []string) []string {
+	last := make(map[string]int, len(env))
+	for i, kv := range env {
+		name, _, _ := strings.Cut(kv, "=")
+		last[name] = i
+	}
+	kept := make([]string, 0, len(last))
+	for i, kv := range env {
+		if name, _, _ := strings.Cut(kv, "="); last[name] == i {
+			kept = append(kept, kv)
+		}
+	}
+	return kept
+}
+
+// script reports whether the file reads as text up to its first line's end, the
+// sign by which shells tell a script without "#!" from a foreign binary.
+func script(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, 128)
+	n, _ := f.Read(head)
+	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
+	return bytes.IndexByte(line, 0) < 0
+}
+
+func errnoOf(err error) error {
+	if e, ok := err.(*fs.PathError); ok {
+		return e.Err
+	}
+	return err
+}

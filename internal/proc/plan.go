@@ -1,0 +1,89 @@
+//go:build linux || darwin
+
+package proc
+
+import "time"
+
+// linger is what a command's descendants have to end by themselves once it ended.
+const linger = 200 * time.Millisecond
+
+// plan is the guard's timetable: when to send TERM and when to begin to kill. All
+// times are readings of clock; 0 is never. It does nothing itself.
+type plan struct {
+	grace    int64
+	deadline int64 // pushed forward by the wrapper
+	late     bool  // the deadline's TERM or KILL is out: it cannot be pushed any more
+	term     int64 // asked for by Stop, or by the end of the child
+	kill     int64
+	termed   bool
+	killing  bool
+}
+
+type step int
+
+const (
+	stepNone step = iota
+	stepTerm
+	stepKill
+)
+
+func (p *plan) setDeadline(at int64) {
+	if !p.late {
+		p.deadline = at
+	}
+}
+
+// end asks for TERM and KILL at the given times, or as much earlier as was
+// already asked.
+func (p *plan) end(term, kill int64) {
+	p.term = sooner(p.term, term)
+	p.kill = sooner(p.kill, kill)
+}
+
+// next is when step has something to do, 0 for never.
+func (p *plan) next() int64 {
+	if p.killing {
+		return 0
+	}
+	at := sooner(p.deadline, p.kill)
+	if p.termed {
+		return at
+	}
+	return sooner(at, sooner(p.deadlineTerm(), p.term))
+}
+
+// step says what is to be done now, each thing once.
+func (p *plan) step(now int64) step {
+	if p.killing {
+		return stepNone
+	}
+	// Once TERM was sent for another reason the deadline may still be pushed: it
+	// is only latched where it is what ends the command.
+	p.late = p.late || due(p.deadline, now) || !p.termed && due(p.deadlineTerm(), now)
+	switch {
+	case due(p.deadline, now), due(p.kill, now):
+		p.killing = true
+		return stepKill
+	case !p.termed && (p.late || due(p.term, now)):
+		p.termed = true
+		return stepTerm
+	}
+	return stepNone
+}
+
+func (p *plan) deadlineTerm() int64 {
+	if p.deadline == 0 {
+		return 0
+	}
+	return max(p.deadline-p.grace, 1)
+}
+
+func due(at, now int64) bool { return at != 0 && at <= now }
+
+// sooner is the earlier of two times, of which each may be 0 for never.
+func sooner(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

@@ -1,0 +1,141 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// supervise lives as long as the guard: it forwards signals, follows the child's
+// stops, and settles the result.
+func (p *Process) supervise() {
+	reports := p.receive()
+	var last report
+	for reports != nil {
+		select {
+		case sig := <-p.signals:
+			p.forward(sig.(syscall.Signal))
+		case r, ok := <-reports:
+			switch {
+			case !ok:
+				reports = nil
+			case r.Kind == reportStopped:
+				p.follow(r.Signal)
+			default:
+				last = r
+			}
+		}
+	}
+	p.settle(last)
+	p.release()
+	close(p.done)
+}
+
+// receive delivers the guard's reports, and closes when the guard is gone.
+func (p *Process) receive() <-chan report {
+	c := make(chan report)
+	go func() {
+		defer close(c)
+		for {
+			r, err := p.link.receive()
+			if err != nil {
+				return
+			}
+			c <- r
+		}
+	}()
+	return c
+}
+
+func (p *Process) forward(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGINT, syscall.SIGQUIT:
+		p.typed = false
+	case syscall.SIGCONT:
+		p.tty.resumed()
+	}
+	p.Signal(sig)
+}
+
+// follow does with the wrapper what happened to the child: it was stopped.
+func (p *Process) follow(sig syscall.Signal) {
+	if p.tty == nil {
+		return // whoever stopped it will continue it
+	}
+	wants := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
+	switch {
+	case wants && (p.tty.theirs() || p.tty.give()):
+	case sig == syscall.SIGSTOP && !p.tty.given:
+		return
+	default:
+		p.tty.take()
+		if p.tty.suspend() {
+			return // the SIGCONT that ended it is forwarded like any other
+		}
+		p.tty.resumed()
+	}
+	p.Signal(syscall.SIGCONT)
+}
+
+// settle finds out how it ended, and makes sure that it did.
+func (p *Process) settle(last report) {
+	p.guard.Wait()
+	house.forget(p.guard.Pid)
+	if last.Kind != reportEnded {
+		last = p.obituary(p.avenge())
+		p.err = ErrGuardLost
+	}
+	p.tty.take()
+	p.result = Result{Stopped: last.Stopped, DeadlineHit: last.Late}
+	if !last.Status.Signaled() {
+		p.result.Code = last.Status.ExitStatus()
+		return
+	}
+	sig := last.Status.Signal()
+	p.result.Signal, p.result.Code = sig, 128+int(sig)
+	p.result.Interrupted = p.typed && p.tty.interrupted(sig)
+	p.tty.tidy()
+}
+
+// obituary is the report that the guard can no longer write.
+func (p *Process) obituary(status syscall.WaitStatus) report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return report{Status: status, Stopped: p.stopAt != 0, Late: due(p.deadline, clock())}
+}
+
+// avenge kills what a dead guard left behind until nothing is left, and returns
+// how the child ended.
+func (p *Process) avenge() syscall.WaitStatus {
+	status := syscall.WaitStatus(syscall.SIGKILL)
+	tick := time.NewTicker(firstLook)
+	defer tick.Stop()
+	// One empty look may have missed a process that lost its parent meanwhile.
+	for empty := 0; empty < 2; <-tick.C {
+		child, left, err := house.killOrphans(p.pid)
+		if child != nil {
+			status = *child
+		}
+		if empty++; left > 0 || err != nil {
+			empty = 0
+		}
+	}
+	return status
+}
+
+// release gives back everything but the result.
+func (p *Process) release() {
+	signal.Stop(p.signals)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if p.link != nil {
+		p.link.file.Close()
+	}
+	p.tty.close()
+}

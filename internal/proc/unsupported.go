@@ -1,0 +1,40 @@
+//go:build !linux && !darwin
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+)
+
+// GuardMain does nothing on this system.
+func GuardMain() {}
+
+// Process is a running command. There is none on this system.
+type Process struct{}
+
+// Start returns an error that matches [errors.ErrUnsupported].
+func Start(Command) (*Process, error) {
+	return nil, fmt.Errorf("proc: running commands on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}
+
+// Pid is 0.
+func (*Process) Pid() int { return 0 }
+
+// Signal does nothing.
+func (*Process) Signal(os.Signal) error { return errors.ErrUnsupported }
+
+// SetDeadline does nothing.
+func (*Process) SetDeadline(time.Time) {}
+
+// Stop does nothing.
+func (*Process) Stop(time.Duration) {}
+
+// Done returns nil.
+func (*Process) Done() <-chan struct{} { return nil }
+
+// Wait returns an error that matches [errors.ErrUnsupported].
+func (*Process) Wait() (Result, error) { return Result{}, errors.ErrUnsupported }
