@@ -1,0 +1,209 @@
+package proc
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestTerminal_CtrlCIsDeliveredOnceToAChildInTheForeground(t *testing.T) {
+	pty, tty := openPTY(t)
+	w := startWrapper(t, wrapperScript{Role: "echo"}, func(cmd *exec.Cmd) {
+		cmd.Stdin = tty
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	})
+	w.out.want("up")
+	if group := foreground(t, pty); group != w.child {
+		t.Errorf("group %d is in the foreground, want the child's, %d", group, w.child)
+	}
+	pty.WriteString("\x03")
+	w.out.want("SIGINT")
+	w.signal(syscall.SIGUSR1)
+	w.out.want("SIGUSR1") // and no second SIGINT before it
+}
+
+func TestTerminal_CtrlCIsDeliveredOnceToAChildWithoutTheTerminal(t *testing.T) {
+	pty, tty := openPTY(t)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	w := startWrapper(t, wrapperScript{Role: "echo"}, func(cmd *exec.Cmd) {
+		cmd.Stdin, cmd.Stdout = null, tty
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
+	})
+	w.out.want("up")
+	if group := foreground(t, pty); group != w.cmd.Process.Pid {
+		t.Errorf("group %d is in the foreground, want the wrapper's, %d", group, w.cmd.Process.Pid)
+	}
+	pty.WriteString("\x03")
+	w.out.want("SIGINT")
+	w.signal(syscall.SIGUSR1)
+	w.out.want("SIGUSR1")
+}
+
+func TestTerminal_AnInterruptedChildIsReportedAsSuch(t *testing.T) {
+	pty, tty := openPTY(t)
+	w := startWrapper(t, wrapperScript{Role: "leaf"}, func(cmd *exec.Cmd) {
+		cmd.Stdin = tty
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	})
+	w.out.want("up")
+	pty.WriteString("\x03")
+	want := Result{Code: 130, Signal: syscall.SIGINT, Interrupted: true}
+	if r := w.report(); *r.Result != want {
+		t.Errorf("%+v, want %+v", *r.Result, want)
+	}
+}
+
+func TestTerminal_CtrlZWithoutAShellAboveIsUndone(t *testing.T) {
+	pty, tty := openPTY(t)
+	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "echo up; read x; echo $x"}}, func(cmd *exec.Cmd) {
+		cmd.Stdin = tty
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	})
+	w.out.want("up")
+	pty.WriteString("\x1a")
+	pty.WriteString("hello\n")
+	w.out.want("hello")
+}
+
+func TestTerminal_AJobControlShellSuspendsAndResumesTheChild(t *testing.T) {
+	pty := startShell(t)
+	pty.say(run("echo child-is-up; read x; echo child-got-$x"))
+	pty.want("\nchild-is-up")
+	pty.WriteString("\x1a")
+	pty.want("Stopped")
+	pty.say("fg; echo fg-is-over")
+	pty.say("hello")
+	pty.want("\nchild-got-hello")
+	pty.want("\nfg-is-over")
+}
+
+func TestTerminal_AChildStartedInTheBackgroundGetsTheTerminalWithFg(t *testing.T) {
+	pty := startShell(t)
+	pty.say(run("read x; echo child-got-$x") + " &")
+	pty.say("until jobs | grep Stopped; do sleep 0.05; done; fg")
+	pty.want("\n[1]+  Stopped")
+	pty.say("hello")
+	pty.want("\nchild-got-hello")
+}
+
+func TestTerminal_AChildKilledInRawModeLeavesTheTerminalSane(t *testing.T) {
+	pty := startShell(t)
+	pty.say(run("stty raw -echo; echo child-is-raw; kill -KILL $$"))
+	pty.want("\nchild-is-raw")
+	pty.want("\nouter-prompt:")
+	pty.say("stty -a")
+	pty.want(" icanon")
+}
+
+func TestTerminal_AnInteractiveShellWorksAsChild(t *testing.T) {
+	pty := startShell(t)
+	pty.say(run("PS1=inner-prompt: exec bash --norc -i 2>&0"))
+	pty.want("\ninner-prompt:")
+	pty.say("sh -c 'echo up-$((40+2)); exec sleep 60'")
+	pty.want("\nup-42")
+	pty.WriteString("\x03")
+	pty.want("\ninner-prompt:")
+	pty.say("exit")
+	pty.want("\nouter-prompt:")
+	pty.say("echo outer-$((40+2))")
+	pty.want("\nouter-42")
+}
+
+// run is a shell command for a wrapper around sh.
+func run(script string) string {
+	text, _ := json.Marshal(wrapperScript{Args: []string{"sh", "-c", script}})
+	return fmt.Sprintf("PROC_ROLE=wrapper PROC_SCRIPT='%s' %s 3>&1 4>/dev/null 5</dev/null", text, os.Args[0])
+}
+
+// terminalEnd is the end of a terminal at which a user would sit.
+type terminalEnd struct {
+	*os.File
+	t *testing.T
+	r *bufio.Reader
+}
+
+// startShell starts an interactive bash on a terminal of its own.
+func startShell(t *testing.T) *terminalEnd {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	pty, tty := openPTY(t)
+	cmd := exec.Command(bash, "--norc", "--noprofile", "-i")
+	cmd.Env = append(os.Environ(), "PS1=outer-prompt:", "HISTFILE=", "LC_ALL=C", "TERM=dumb")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { bury(cmd) })
+	e := &terminalEnd{File: pty, t: t, r: bufio.NewReader(pty)}
+	e.want("outer-prompt:")
+	return e
+}
+
+func (e *terminalEnd) say(line string) { e.WriteString(line + "\n") }
+
+// want reads until the text has come.
+func (e *terminalEnd) want(text string) {
+	e.t.Helper()
+	e.SetReadDeadline(time.Now().Add(bound))
+	var got strings.Builder
+	for !strings.Contains(got.String(), text) {
+		b, err := e.r.ReadByte()
+		if err != nil {
+			e.t.Fatalf("read %q, %v; want %q", got.String(), err, text)
+		}
+		got.WriteByte(b)
+	}
+}
+
+func openPTY(t *testing.T) (pty, tty *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Skipf("no terminals here: %v", err)
+	}
+	pty = os.NewFile(uintptr(fd), "ptmx")
+	t.Cleanup(func() { pty.Close() })
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Skipf("no terminals here: %v", err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Skipf("no terminals here: %v", err)
+	}
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminals here: %v", err)
+	}
+	t.Cleanup(func() { tty.Close() })
+	return pty, tty
+}
+
+// foreground is the foreground process group of the terminal.
+func foreground(t *testing.T, pty *os.File) (group int) {
+	t.Helper()
+	conn, err := pty.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Control(func(fd uintptr) { group, err = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return group
+}
