@@ -28,6 +28,30 @@ type request struct {
 	weight int
 }
 
+// lockRequest is what the constructors of all kinds have in common: it refuses
+// what can never be served. Locks without options of their own share the
+// client's.
+func (c *Client) lockRequest(key string, opts []Option, mode driver.Mode, limit int) (request, error) {
+	r := request{c: c, cfg: &c.cfg, key: key, mode: mode, limit: limit, weight: 1}
+	if err := check("key", key, MaxKey); err != nil {
+		return r, lockError(key, err)
+	}
+	if len(opts) > 0 {
+		cfg, err := c.cfg.with(opts)
+		if err != nil {
+			return r, lockError(key, err)
+		}
+		r.cfg = &cfg
+	}
+	r.policy = r.cfg.policy
+	if _, ok := c.drv.(driver.Selective); ok { // most are not, and a request has its price
+		if err := driver.Supports(c.drv, r.request()); err != nil {
+			return r, lockError(key, err)
+		}
+	}
+	return r, nil
+}
+
 // acquire is the one way into a room: it asks, waits if it may, and returns a
 // lease whose context derives from ctx.
 func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {

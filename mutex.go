@@ -21,24 +21,8 @@ type Mutex struct {
 // control characters. What is wrong with the key or an option is said by the
 // first use of the lock, before anything is asked of the store.
 func (c *Client) Mutex(key string, opts ...Option) *Mutex {
-	cfg, err := c.configure(key, opts)
-	if err != nil {
-		return &Mutex{err: lockError(key, err)}
-	}
-	return &Mutex{request: request{c: c, cfg: cfg, key: key, mode: driver.Exclusive, policy: cfg.policy}}
-}
-
-// configure checks what all kinds of locks have in common. Locks without
-// options of their own share the client's.
-func (c *Client) configure(key string, opts []Option) (*config, error) {
-	if err := check("key", key, MaxKey); err != nil {
-		return nil, err
-	}
-	if len(opts) == 0 {
-		return &c.cfg, nil
-	}
-	cfg, err := c.cfg.with(opts)
-	return &cfg, err
+	r, err := c.lockRequest(key, opts, driver.Exclusive, 0)
+	return &Mutex{request: r, err: err}
 }
 
 // Lock waits until the mutex is free or ctx is done, and returns a lease whose

@@ -21,14 +21,12 @@ type RWMutex struct {
 
 // RWMutex returns the read-write lock of a key; see [Client.Mutex].
 func (c *Client) RWMutex(key string, opts ...Option) *RWMutex {
-	cfg, err := c.configure(key, opts)
+	write, err := c.lockRequest(key, opts, driver.Exclusive, 0)
 	if err != nil {
-		return &RWMutex{err: lockError(key, err)}
+		return &RWMutex{err: err}
 	}
-	write := request{c: c, cfg: cfg, key: key, mode: driver.Exclusive, policy: cfg.policy}
-	read := write
-	read.mode = driver.Shared
-	return &RWMutex{write: write, read: read}
+	read, err := c.lockRequest(key, opts, driver.Shared, 0)
+	return &RWMutex{write: write, read: read, err: err}
 }
 
 // Lock waits until nobody reads or writes, like [Mutex.Lock]. Under the context

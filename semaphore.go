@@ -23,14 +23,11 @@ type Semaphore struct {
 // Semaphore returns the semaphore of a key with limit places, 1 to 2^31 - 1; see
 // [Client.Mutex].
 func (c *Client) Semaphore(key string, limit int, opts ...Option) *Semaphore {
-	cfg, err := c.configure(key, opts)
-	if err == nil && (limit < 1 || limit > math.MaxInt32) {
-		err = fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid)
+	if limit < 1 || limit > math.MaxInt32 {
+		return &Semaphore{err: lockError(key, fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid))}
 	}
-	if err != nil {
-		return &Semaphore{err: lockError(key, err)}
-	}
-	return &Semaphore{request: request{c: c, cfg: cfg, key: key, mode: driver.Shared, policy: cfg.policy, limit: limit, weight: 1}}
+	r, err := c.lockRequest(key, opts, driver.Shared, limit)
+	return &Semaphore{request: r, err: err}
 }
 
 // Lock waits for one place; see [Mutex.Lock].
