@@ -44,8 +44,12 @@ func checkID(id string) error {
 	return nil
 }
 
+// unaddressable are characters that an address cannot have: it is a word, and
+// a JSON string as it stands.
+const unaddressable = ` "\`
+
 func checkNotify(address string) error {
-	if address == none || strings.ContainsRune(address, ' ') || !printable(address) {
+	if address == none || strings.ContainsAny(address, unaddressable) || !printable(address) {
 		return fmt.Errorf("notify address %q is not one of this store: %w", address, driver.ErrInvalid)
 	}
 	return nil
@@ -200,11 +204,14 @@ func appendIdentity(b []byte, req *driver.Request) []byte {
 }
 
 // appendMeta appends what inspection shows of a party, as JSON. The identity
-// stands first, where glance in room.lua looks for it.
+// and the address stand first, where glance in room.lua looks for them.
 func appendMeta(b []byte, req *driver.Request) []byte {
 	b = append(b, '{')
 	if req.Reenter {
 		b = append(appendIdentity(append(b, `"i":"`...), req), `",`...)
+	}
+	if req.Notify != "" {
+		b = append(append(append(b, `"n":"`...), req.Notify...), `",`...)
 	}
 	b = appendString(append(b, `"o":`...), req.Owner)
 	b = strconv.AppendInt(append(b, `,"s":`...), req.Since.UnixMilli(), 10)

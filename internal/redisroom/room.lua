@@ -19,7 +19,7 @@
 local call, pcall_ = redis.call, redis.pcall
 local fmt, match, sub = string.format, string.match, string.sub
 local BAND, ANCHOR, QUEUE = 2 ^ 45, 2 ^ 49, 2 ^ 50
-local BEHIND, SUSPICION, BATCH, PURGE = 2 ^ 46, 60000, 64, 256
+local BEHIND, SUSPICION, BATCH, DROPS, PURGE = 2 ^ 46, 60000, 64, 1024, 256
 local AHEAD, LIFE = 86400000000, 3600000
 
 local H, R, Z            -- keys of the room at hand
@@ -174,9 +174,12 @@ local function glance()
   if left < 0 then return redis.error_reply('LHFOREIGN the key holds a string without expiry') end
   local id, meta, prev = match(hv, '^([%w_.-]+) ({.*}) (%d+)$')
   if id and not isrec then
-    -- The identity of a re-entrant owner stands at the head of meta.
+    -- At the head of meta stand the identity of a re-entrant owner and the
+    -- notify address.
+    local who, rest = match(meta, '^{"i":"([^"]+)",(.*)$')
     simple = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, ttl = 0, window = 0, delay = 0, min = 0,
-      rank = 0, token = tonumber(prev) + 1, notify = '-', ident = match(meta, '^{"i":"([^"]+)"') or '-', meta = meta, exp = ms + left }
+      rank = 0, token = tonumber(prev) + 1, notify = match(rest or sub(meta, 2), '^"n":"([^"]+)"') or '-',
+      ident = who or '-', meta = meta, exp = ms + left }
     n, nx, ident, xtok = 1, 1, simple.ident, simple.token
   else
     foreign = left
@@ -317,19 +320,22 @@ local function hint_head(id)
     if head ~= '-' then head, when, dirty = '-', 0, true end
     return
   end
-  local next_ = next_ask()
+  local p = not taken() and party(id)
+  local next_ = p and fits(p) and 0 or next_ask()
   if id == head and ms + next_ >= when then return end
   head, when, dirty = id, ms + next_, true
-  if id ~= caller then wake(party(id), fmt('a %s %d', id, next_)) end
+  if id ~= caller then wake(p or party(id), fmt('a %s %d', id, next_)) end
 end
 
 local function hand_over()
   local id = first()
-  for _ = 1, BATCH do
+  local entered, dropped = 0, 0
+  while entered < BATCH and dropped < DROPS do
     if not id or taken() then break end
     local p = party(id)
     if p.notify ~= '-' and marked('!' .. p.notify) then
       drop(p)
+      dropped = dropped + 1
     elseif not fits(p) or p.notify == '-' then
       break
     elseif p.policy == '1' then
@@ -338,6 +344,7 @@ local function hand_over()
       break
     else
       enter(p, ms + p.window, 'u')
+      entered = entered + 1
       wake(p, fmt('g %s %d %d %d', id, p.token, now, p.window))
     end
     id = first()

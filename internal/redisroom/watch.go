@@ -34,9 +34,8 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 		return nil, driver.ErrClosed
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	// The address is a word in what scripts take apart by spaces.
 	sub := &subscription{
-		channel: strings.ReplaceAll(s.prefix, " ", "_") + "wake:" + rand.Text(),
+		channel: newChannel(s.prefix),
 		cancel:  cancel,
 		done:    make(chan struct{}),
 	}
@@ -48,6 +47,18 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	s.subs[sub] = struct{}{}
 	go sub.run(ctx, s.main, f)
 	return sub, nil
+}
+
+// newChannel returns a name that nobody else has, and that what allows the
+// prefix allows too.
+func newChannel(prefix string) string {
+	address := func(r rune) rune {
+		if strings.ContainsRune(unaddressable, r) {
+			return '_'
+		}
+		return r
+	}
+	return strings.Map(address, prefix) + "wake:" + rand.Text()
 }
 
 // Address implements [driver.Subscription].

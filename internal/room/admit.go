@@ -141,18 +141,17 @@ func (s *scene) refresh(p *Party, wait time.Duration, notify string) {
 }
 
 // handOver lets in, from the head of the queue, everyone for whom there is
-// room and who can be told, and tells the new head when to ask.
+// room and who can be told, and tells the new head when to ask. Its work is
+// bounded: where it stops, the head is told to ask at once.
 func (s *scene) handOver() {
-	for range batch {
-		if len(s.Queue) == 0 {
-			break
-		}
-		if s.taken() {
+	for entered, dropped := 0, 0; entered < batch && dropped < drops; {
+		if len(s.Queue) == 0 || s.taken() {
 			break
 		}
 		head := s.Queue[0]
 		if head.Notify != "" && s.marked("!"+head.Notify) {
 			s.Queue = remove(s.Queue, head.ID)
+			dropped++
 			continue
 		}
 		if !s.fits(&head) || head.Notify == "" {
@@ -164,6 +163,7 @@ func (s *scene) handOver() {
 			break
 		}
 		s.enter(head, s.ms+head.Window, false)
+		entered++
 		s.wake(head, driver.Hint{
 			Kind: driver.HintGranted, ID: head.ID, Token: s.Inside[len(s.Inside)-1].Token,
 			Clock: micros(s.now), Confirm: millis(head.Window),
@@ -180,7 +180,10 @@ func (s *scene) hintHead() {
 		return
 	}
 	head := s.Queue[0]
-	next := s.next()
+	next := int64(0)
+	if !s.fits(&head) {
+		next = s.next()
+	}
 	if head.ID == s.Head && s.ms+next >= s.When {
 		return
 	}

@@ -85,6 +85,8 @@ const (
 	suspicion = 60_000
 	// batch bounds the hand-overs of one call.
 	batch = 64
+	// drops bounds the tickets of suspects that one call removes.
+	drops = 1024
 	// ahead is how far, in µs, a minimum token may lie ahead of the clock.
 	ahead = int64(24 * time.Hour / time.Microsecond)
 )

@@ -1,0 +1,16 @@
+package redisdriver_test
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/drivertest"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+func TestConformance(t *testing.T) {
+	s := redistest.Start(t)
+	drivertest.Run(t, drivertest.Config{
+		Open: func(t testing.TB) driver.Driver { return driverOn(t, s) },
+	})
+}
