@@ -36,19 +36,24 @@ func (s *subscription) Address() string { return s.address }
 func (s *subscription) Close() error {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	delete(s.store.subs, s.address)
-	s.queue = nil
+	s.end()
 	for s.active {
 		s.idle.Wait()
 	}
 	return nil
 }
 
+// end drops what has not been delivered. The caller holds the store's mu.
+func (s *subscription) end() {
+	delete(s.store.subs, s.address)
+	s.queue = nil
+}
+
 // deliver hands the hints over in order without running f under the store's
 // lock: f may call the store.
-func (s *Store) deliver(wakes []room.Wake) {
+func (h *house) deliver(wakes []room.Wake) {
 	for _, w := range wakes {
-		sub := s.subs[w.Address]
+		sub := h.subs[w.Address]
 		if sub == nil {
 			continue
 		}

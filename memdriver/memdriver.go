@@ -19,16 +19,22 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// Store is a set of rooms. Clients that share a Store exclude each other.
+// Store is a set of rooms, as one process sees it. Clients that share a Store
+// exclude each other, and so do those whose Stores are joined.
 type Store struct {
+	*house
+	closed bool // guarded by house.mu
+}
+
+// house is what joined stores have in common.
+type house struct {
 	epoch time.Time // the store's clock is monotonic from here
 
-	mu     sync.Mutex
-	rooms  map[string]*room.Record
-	subs   map[string]*subscription
-	nsub   int
-	nsweep int
-	closed bool
+	mu       sync.Mutex
+	rooms    map[string]*room.Record
+	subs     map[string]*subscription
+	nsub     int
+	sweeping bool // a timer will call sweep
 }
 
 var (
@@ -40,16 +46,20 @@ var (
 
 // New returns an empty store.
 func New() *Store {
-	return &Store{
+	return &Store{house: &house{
 		epoch: time.Now(),
 		rooms: make(map[string]*room.Record),
 		subs:  make(map[string]*subscription),
-	}
+	}}
 }
+
+// Join returns another driver on the same rooms, the way another process would
+// have one. Each is closed by itself.
+func (s *Store) Join() *Store { return &Store{house: s.house} }
 
 // now is the wall clock at the store's birth plus monotonic time since: it
 // never steps.
-func (s *Store) now() int64 { return s.epoch.UnixMicro() + time.Since(s.epoch).Microseconds() }
+func (h *house) now() int64 { return h.epoch.UnixMicro() + time.Since(h.epoch).Microseconds() }
 
 // Acquire implements [driver.Driver].
 func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
@@ -105,17 +115,18 @@ func (s *Store) Inspect(ctx context.Context, key string) (snap driver.Snapshot, 
 // page is how many keys List returns at a time.
 const page = 256
 
-// List implements [driver.Inspector]; keys come in lexical order.
+// List implements [driver.Inspector]; keys come in lexical order, with those
+// of rooms that are empty but kept closed.
 func (s *Store) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, "", err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sweep(s.now())
+	if err := s.usable(ctx); err != nil {
+		return nil, "", err
+	}
+	now := s.now()
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(s.rooms)) {
-		if key <= cursor || !strings.HasPrefix(key, prefix) || s.rooms[key].Until() <= s.now()/1000 {
+		if key <= cursor || !strings.HasPrefix(key, prefix) || !inUse(s.rooms[key], now) {
 			continue
 		}
 		if len(keys) == page {
@@ -126,23 +137,42 @@ func (s *Store) List(ctx context.Context, prefix, cursor string) ([]string, stri
 	return keys, "", nil
 }
 
-// Close makes every later call fail with [driver.ErrClosed].
+func inUse(r *room.Record, now int64) bool {
+	snap := room.Look(r, "", now)
+	return len(snap.Holders) > 0 || len(snap.Waiters) > 0 || snap.Closed > 0
+}
+
+// Close ends the store's subscriptions and makes every later call fail with
+// [driver.ErrClosed]. Stores that were joined, and all leases, live on.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	for _, sub := range s.subs {
+		if sub.store == s {
+			sub.end()
+		}
+	}
+	return nil
+}
+
+// usable is what every call asks first. The caller holds mu.
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed {
+		return driver.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
 	return nil
 }
 
 // do runs step on the room of key and delivers the hints after the step.
 func (s *Store) do(ctx context.Context, key string, step func(*room.Record, int64) []room.Wake) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return driver.ErrClosed
+	if err := s.usable(ctx); err != nil {
+		return err
 	}
 	now := s.now()
 	r := s.rooms[key]
@@ -155,9 +185,7 @@ func (s *Store) do(ctx context.Context, key string, step func(*room.Record, int6
 		delete(s.rooms, key)
 	}
 	s.deliver(wakes)
-	if s.nsweep++; s.nsweep > 2*len(s.rooms)+1000 {
-		s.sweep(now)
-	}
+	s.sweepLater()
 	return nil
 }
 
@@ -165,15 +193,32 @@ func (s *Store) do(ctx context.Context, key string, step func(*room.Record, int6
 // token is followed by a greater one, since the clock never steps.
 const memory = time.Minute
 
-// sweep forgets the rooms that have been idle for long; its cost is spread
-// over as many calls as there are rooms.
-func (s *Store) sweep(now int64) {
-	s.nsweep = 0
-	for key, r := range s.rooms {
+// sweepLater sees to it that rooms are forgotten although nobody calls. The
+// caller holds mu.
+func (h *house) sweepLater() {
+	if h.sweeping || len(h.rooms) == 0 {
+		return
+	}
+	h.sweeping = true
+	time.AfterFunc(memory, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.sweeping = false
+		h.sweep(h.now())
+		h.sweepLater()
+	})
+}
+
+// sweep forgets the rooms that have been idle for long.
+func (h *house) sweep(now int64) {
+	for key, r := range h.rooms {
 		// The token was a reading of the clock when it was minted, so its
 		// value tells how long ago that was at most.
 		if ms := now / 1000; r.Until() <= ms && r.Token < now-memory.Microseconds() {
-			delete(s.rooms, key)
+			delete(h.rooms, key)
 		}
+	}
+	if len(h.rooms) == 0 {
+		h.rooms = make(map[string]*room.Record) // a map does not shrink
 	}
 }
