@@ -197,24 +197,25 @@ func (c *Client) forget(h *hold, cause error) {
 	}
 }
 
-// release releases ref until it is answered or ctx ends. repeated tells that a
+// release releases ref until it is answered or limit has passed. It is not
+// bound to the caller's context, which usually has ended. repeated tells that a
 // try before the last was not answered, so that it may have had its effect.
-func (c *Client) release(ctx context.Context, ref driver.Ref) (reply driver.Reply, repeated bool, err error) {
-	deadline, _ := ctx.Deadline()
+func (c *Client) release(ref driver.Ref, limit time.Duration) (reply driver.Reply, repeated bool, err error) {
+	end := c.now().Add(limit)
 	for attempt := 1; ; attempt++ {
-		left := time.Until(deadline)
-		try, cancel := context.WithTimeout(ctx, max(left/3, min(left, 100*time.Millisecond)))
-		reply, err = c.drv.Release(try, ref)
+		left := max(end.Sub(c.now()), 0)
+		ctx, cancel := context.WithTimeout(context.Background(), max(left/3, min(left, 100*time.Millisecond)))
+		reply, err = c.drv.Release(ctx, ref)
 		cancel()
 		if err == nil || final(err) {
 			return reply, repeated, err
 		}
-		if !definite(err) {
-			repeated = true
-		}
-		if !sleep(ctx, backoff(attempt)) {
+		repeated = repeated || !definite(err)
+		pause := backoff(attempt)
+		if c.now().Add(pause).After(end) {
 			return reply, repeated, err
 		}
+		time.Sleep(pause)
 	}
 }
 
@@ -226,9 +227,7 @@ func (c *Client) abandon(cfg *config, req *driver.Request, unanswered bool) {
 		ref.Forbid = forbid(req.TTL)
 	}
 	c.background(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), cfg.releaseTimeout)
-		defer cancel()
-		if _, _, err := c.release(ctx, ref); err != nil {
+		if _, _, err := c.release(ref, cfg.releaseTimeout); err != nil {
 			cfg.log.Warn("leasehold: abandoned request not undone", "key", req.Key, "lease", req.ID, "error", err)
 		}
 	})

@@ -1,7 +1,6 @@
 package leasehold
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -330,9 +329,7 @@ func (h *hold) giveBack(lost error) error {
 	if h.unanswered {
 		ref.Forbid = forbid(h.cfg.ttl)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), h.cfg.releaseTimeout)
-	defer cancel()
-	reply, repeated, err := h.c.release(ctx, ref)
+	reply, repeated, err := h.c.release(ref, h.cfg.releaseTimeout)
 	switch {
 	case lost != nil:
 		return lockError(h.key, lost)
