@@ -52,6 +52,8 @@ type epoch struct {
 }
 
 const (
+	// version is the format of the directory.
+	version = 1
 	// margin is how far ahead tokens are reserved: one synced write of the
 	// epoch file per margin, and at most so much lead over the wall clock
 	// gained by a reboot.

@@ -51,6 +51,8 @@ type Store struct {
 	closed chan struct{}
 	work   sync.WaitGroup
 
+	leavings leavings
+
 	making sync.Mutex // held while the mailbox is made
 
 	mu   sync.Mutex
@@ -146,6 +148,9 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.done = true
+	s.mu.Unlock()
+	s.endLingering() // while locks can still be had
+	s.mu.Lock()
 	close(s.closed)
 	for _, sub := range slices.Collect(maps.Values(s.subs)) {
 		sub.end()
@@ -208,6 +213,7 @@ func (s *Store) take(ctx context.Context, sh *shard, name, key string, step step
 	if err != nil {
 		return nil, err
 	}
+	defer before.slots.close()
 	now, err := s.clock.now(ctx)
 	if err != nil {
 		return nil, err
@@ -217,7 +223,7 @@ func (s *Store) take(ctx context.Context, sh *shard, name, key string, step step
 	if err := s.clock.cover(ctx, after.Token); err != nil {
 		return nil, err
 	}
-	if err := sh.save(name, key, &after, before.raw, now); err != nil {
+	if err := sh.save(name, key, &after, &before.slots, now, s.leave); err != nil {
 		return nil, err
 	}
 	return wakes, nil

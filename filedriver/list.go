@@ -34,7 +34,7 @@ func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string,
 			return ok && !strings.HasPrefix(key, prefix)
 		})
 		for chunk := range slices.Chunk(names, sweepLock) {
-			_, err := s.visit(ctx, s.shards[n], chunk, func(name string, rec *record) {
+			_, err := s.visit(ctx, s.shards[n], chunk, s.config.timeout, func(name string, rec *record) {
 				if key, ok := s.listed(name, rec); ok && strings.HasPrefix(key, prefix) {
 					keys = append(keys, strings.TrimPrefix(key, s.config.prefix))
 				}

@@ -13,20 +13,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// version is the format of everything in the directory.
-const version = 1
-
-// record is the content of a room's file.
+// record is what the file of a room holds.
 type record struct {
-	Version int         `json:"leasehold"`
-	Key     string      `json:"key"`
-	Room    room.Record `json:"room"`
+	Key  string      `json:"key"`
+	Room room.Record `json:"room"`
 }
 
-// loaded is a room as it was found: raw is nil if there was no file.
+// loaded is a room as it was found, with its file open unless it was empty.
 type loaded struct {
-	room room.Record
-	raw  []byte
+	room  room.Record
+	slots slots
 }
 
 // shard is a directory of records under one lock.
@@ -36,80 +32,99 @@ type shard struct {
 	lock *fileLock
 }
 
-// draft is where a shard's records are written before they are put in place. There is
-// one per shard since there is one writer: what a crash leaves behind, the next
-// writer overwrites.
+// draft is where a shard's new files are written before they are put in place.
+// There is one per shard since there is one writer: what a crash leaves behind,
+// the next writer overwrites.
 const draft = "draft"
 
 // load reads a record; no file is an empty room. What is not a record of this
-// key is an error that matches ErrMismatch.
+// key is an error that matches ErrMismatch. The caller closes what was loaded.
 func (sh *shard) load(name, key string) (loaded, error) {
 	path := filepath.Join(sh.dir, name)
-	raw, err := os.ReadFile(path)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return loaded{}, nil
 	}
 	if err != nil {
 		if info, e := os.Lstat(path); e == nil && !info.Mode().IsRegular() {
-			return loaded{}, damaged(path, "not a regular file")
+			return loaded{}, damaged(path, "it is not a regular file")
 		}
 		return loaded{}, unavailable("read record", err)
 	}
-	rec, err := decode(raw)
-	if err != nil {
+	l, rec, err := read(f)
+	if err == nil && rec.Key != key {
+		err = content(fmt.Sprintf("it holds the key %q", rec.Key))
+	}
+	if err == nil {
+		return l, nil
+	}
+	_ = f.Close()
+	if reason := content(""); errors.As(err, &reason) {
 		return loaded{}, damaged(path, err.Error())
 	}
-	if rec.Key != key {
-		return loaded{}, damaged(path, fmt.Sprintf("it holds the key %q", rec.Key))
-	}
-	return loaded{room: rec.Room, raw: raw}, nil
+	return loaded{}, unavailable("read record", err)
 }
 
-func decode(raw []byte) (record, error) {
+// read reads the record in an open file.
+func read(f *os.File) (loaded, record, error) {
+	slots, err := readSlots(f)
+	if err != nil {
+		return loaded{}, record{}, err
+	}
 	var rec record
-	if err := json.Unmarshal(raw, &rec); err != nil {
-		return rec, err
+	if err := json.Unmarshal(slots.raw, &rec); err != nil {
+		return loaded{}, rec, content(err.Error())
 	}
-	if rec.Version != version {
-		return rec, fmt.Errorf("format %d, where %d is known", rec.Version, version)
-	}
-	return rec, nil
+	return loaded{room: rec.Room, slots: slots}, rec, nil
 }
 
 func damaged(path, why string) error {
 	return fmt.Errorf("%s is not a lock of ours (%s): inspect it, and remove it if no holder is alive: %w", path, why, driver.ErrMismatch)
 }
 
-// save puts the record in place of before, the content of its file.
+// save puts the record in place of the one that was loaded.
 //
-// An idle room leaves no file: its token is followed by the clock, which is
+// An idle room needs no file: its token is followed by the clock, which is
 // greater. A token that a caller raised above the clock is remembered until the
-// clock has passed it.
+// clock has passed it. lingers asks whether an idle room's file may stay for now.
 //
 // Nothing is synced. A crash of the process loses nothing that was written, and
 // the leases of a machine that crashed are over: its next boot never reads these
 // files, and its clock starts beyond their tokens.
-func (sh *shard) save(name, key string, r *room.Record, before []byte, now int64) error {
-	if r.Idle(now) && r.Token < now {
-		if before == nil {
-			return nil
-		}
+func (sh *shard) save(name, key string, r *room.Record, before *slots, now int64, lingers func(name string) bool) error {
+	if idle := r.Idle(now) && r.Token < now; idle && before.file == nil {
+		return nil
+	} else if idle && !lingers(name) {
+		before.close()
 		return sh.remove(name)
 	}
-	raw, err := json.Marshal(record{Version: version, Key: key, Room: *r})
+	raw, err := json.Marshal(record{Key: key, Room: *r})
 	if err != nil {
 		return unavailable("encode record", err)
 	}
-	if bytes.Equal(raw, before) {
+	if bytes.Equal(raw, before.raw) {
 		return nil
 	}
-	err = sh.replace(name, raw)
-	if err != nil {
-		// The shard's first record; or another user's draft is in the way.
-		_ = makeDir(sh.dir, sh.mode)
-		_ = os.Remove(filepath.Join(sh.dir, draft))
-		err = sh.replace(name, raw)
+	if before.file != nil {
+		if ok, err := before.write(raw); ok {
+			return written(err)
+		}
+		before.close()
 	}
+	file := newSlots(raw)
+	if len(file) > 2*maxSlot {
+		return fmt.Errorf("the record of a room cannot grow beyond %d bytes: %w", maxSlot, driver.ErrUnavailable)
+	}
+	if sh.replace(name, file) == nil {
+		return nil
+	}
+	// The shard's first record; or another user's draft is in the way.
+	_ = makeDir(sh.dir, sh.mode)
+	_ = os.Remove(filepath.Join(sh.dir, draft))
+	return written(sh.replace(name, file))
+}
+
+func written(err error) error {
 	if err != nil {
 		return unavailable("write record", err)
 	}

@@ -8,10 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
-// Rooms that are released leave no file. What is left to sweep is what died:
-// records of holders that never released, mailboxes of killed processes, and
+// What is released is cleared away by who released it. What is left to sweep is
+// what died: records of holders that never released, mailboxes of killed processes, and
 // everything of earlier boots. A bounded part is swept beside ordinary calls,
 // the more often the more there is to find.
 const (
@@ -56,7 +57,7 @@ func (s *Store) sweep() (removed int) {
 			names = append(names[from:], names[:from]...)[:budget]
 		}
 		budget -= len(names)
-		n, err := s.visit(context.Background(), sh, names, nil)
+		n, err := s.visit(context.Background(), sh, names, s.config.timeout, nil)
 		removed += n
 		if err != nil || budget == 0 {
 			break
@@ -81,9 +82,9 @@ func (sh *shard) names() []string {
 // visit removes, of the files named, those that mean nothing any more, and
 // shows the others to f, if it is not nil. A record that cannot be read is
 // shown as nil.
-func (s *Store) visit(ctx context.Context, sh *shard, names []string, f func(name string, rec *record)) (removed int, err error) {
+func (s *Store) visit(ctx context.Context, sh *shard, names []string, patience time.Duration, f func(name string, rec *record)) (removed int, err error) {
 	for chunk := range slices.Chunk(names, sweepLock) {
-		if err := sh.lock.lock(ctx, s.config.timeout); err != nil {
+		if err := sh.lock.lock(ctx, patience); err != nil {
 			return removed, err
 		}
 		now := s.clock.read()
@@ -106,18 +107,19 @@ func (sh *shard) look(name string, now int64) (rec *record, over bool) {
 	if name == draft {
 		return nil, true // a writer died: the lock is ours, so nobody writes
 	}
-	raw, err := os.ReadFile(filepath.Join(sh.dir, name))
+	f, err := os.Open(filepath.Join(sh.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, true
 	}
 	if err != nil {
 		return nil, false
 	}
-	read, err := decode(raw)
-	if err != nil || fileName(read.Key) != name {
+	defer f.Close()
+	_, found, err := read(f)
+	if err != nil || fileName(found.Key) != name {
 		return nil, false
 	}
-	return &read, read.Room.Until() <= now/1000 && read.Room.Token < now
+	return &found, found.Room.Until() <= now/1000 && found.Room.Token < now
 }
 
 // sweepBoots removes records of earlier boots.

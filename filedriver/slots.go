@@ -1,0 +1,155 @@
+package filedriver
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+)
+
+// A record's file has two slots of equal size. One holds the record, the other
+// the one before it; the next is written over the older. So a record is
+// replaced without a new file, which costs ten times as much, and a writer that
+// is killed half-way leaves the older one whole.
+//
+// A slot is a line of text and the record:
+//
+//	leasehold1 <number> <length> <checksum>\n{…}\n
+//
+// in hexadecimal digits. The record with the greatest number is the record.
+const (
+	magic      = "leasehold1 "
+	headerSize = len(magic) + 16 + 1 + 8 + 1 + 8 + 1
+	minSlot    = 2 << 10
+	maxSlot    = 32 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// slots is what is known of a record's open file.
+type slots struct {
+	file   *os.File
+	size   int    // of one slot
+	next   int    // the slot to write
+	number uint64 // of the record
+	raw    []byte // the record
+}
+
+// readSlots finds the record in an open file. Its error says what is wrong with
+// the content.
+func readSlots(f *os.File) (slots, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return slots{}, err
+	}
+	size := info.Size() / 2
+	if !info.Mode().IsRegular() || size < minSlot || size > maxSlot || info.Size()%2 != 0 {
+		return slots{}, content("it has not the form of a record")
+	}
+	all := make([]byte, 2*size)
+	if _, err := f.ReadAt(all, 0); err != nil && !errors.Is(err, io.EOF) {
+		return slots{}, err
+	}
+	first, second := parseSlot(all[:size]), parseSlot(all[size:])
+	s := slots{file: f, size: int(size)}
+	current, other := first, second
+	if s.next = 1; !first.whole || second.whole && second.number > first.number {
+		current, other, s.next = second, first, 0
+	}
+	if !current.whole || !other.whole && !other.unfinished(current.number) {
+		return slots{}, content("its checksum is wrong")
+	}
+	s.number, s.raw = current.number, current.raw
+	return s, nil
+}
+
+// close closes the file; what was written is in the system's hands.
+func (s *slots) close() {
+	if s.file != nil {
+		_ = s.file.Close()
+		s.file = nil
+	}
+}
+
+// content is an error about what a file holds.
+type content string
+
+func (c content) Error() string { return string(c) }
+
+// slot is one slot as it was found.
+type slot struct {
+	whole  bool // it holds a record
+	blank  bool // it was never written
+	number uint64
+	raw    []byte
+}
+
+// unfinished reports whether the slot is one that nobody wrote yet, or whose
+// writer was killed: the process that wrote the record after number.
+func (s slot) unfinished(number uint64) bool { return s.blank || s.number == number+1 }
+
+func parseSlot(b []byte) slot {
+	if b[0] == 0 {
+		return slot{blank: len(bytes.TrimLeft(b, "\x00")) == 0}
+	}
+	var fields [16]byte
+	h := b[len(magic):headerSize]
+	if string(b[:len(magic)]) != magic || h[16] != ' ' || h[25] != ' ' || h[34] != '\n' {
+		return slot{}
+	}
+	for _, part := range [][2]int{{0, 0}, {17, 8}, {26, 12}} {
+		width := 8
+		if part[0] == 0 {
+			width = 16
+		}
+		if _, err := hex.Decode(fields[part[1]:], h[part[0]:part[0]+width]); err != nil {
+			return slot{}
+		}
+	}
+	s := slot{number: binary.BigEndian.Uint64(fields[:])}
+	length := int(binary.BigEndian.Uint32(fields[8:]))
+	if length > len(b)-headerSize {
+		return s
+	}
+	s.raw = b[headerSize : headerSize+length]
+	s.whole = checksum(s.number, s.raw) == binary.BigEndian.Uint32(fields[12:])
+	return s
+}
+
+func checksum(number uint64, raw []byte) uint32 {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], number)
+	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, raw)
+}
+
+// formatSlot returns the bytes of a slot, without what fills it up.
+func formatSlot(number uint64, raw []byte) []byte {
+	b := make([]byte, 0, headerSize+len(raw)+1)
+	b = fmt.Appendf(b, "%s%016x %08x %08x\n", magic, number, len(raw), checksum(number, raw))
+	return append(append(b, raw...), '\n')
+}
+
+// write puts raw in place of the record. ok is false if it does not fit.
+func (s *slots) write(raw []byte) (ok bool, err error) {
+	b := formatSlot(s.number+1, raw)
+	if len(b) > s.size {
+		return false, nil
+	}
+	_, err = s.file.WriteAt(b, int64(s.next*s.size))
+	return true, err
+}
+
+// newSlots returns the content of a new file for the record, with room to grow.
+func newSlots(raw []byte) []byte {
+	size := minSlot
+	for size < headerSize+len(raw)+len(raw)/2 {
+		size *= 2
+	}
+	b := make([]byte, 2*size)
+	copy(b, formatSlot(1, raw))
+	return b
+}
