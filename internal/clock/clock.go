@@ -21,6 +21,15 @@ var (
 	gap    atomic.Int64 // ns between wall and monotonic progress at that time
 )
 
+// system asks the system for the time spent suspended. Tests replace it.
+var system = suspended
+
+// Skip makes the clock jump ahead without any timer running, as it does for a
+// machine that was suspended and a process that was stopped. It is for tests.
+func Skip(d time.Duration) { skipped.Add(int64(d)) }
+
+var skipped atomic.Int64
+
 // Now returns the current time with a monotonic reading that includes
 // suspension. Compare and subtract its results only with one another.
 func Now() time.Time {
@@ -29,10 +38,20 @@ func Now() time.Time {
 	// So does a step of the wall clock: the system is asked which it was.
 	apart := now.UnixNano() - start.UnixNano() - int64(now.Sub(start))
 	if moved := apart - gap.Load(); moved > int64(jitter) || moved < -int64(jitter) {
-		if d := suspended() - atStart; d > jitter {
-			asleep.Store(int64(d))
+		if d := system() - atStart; d > jitter {
+			raise(&asleep, int64(d))
 		}
 		gap.Store(apart)
 	}
-	return now.Add(time.Duration(asleep.Load()))
+	return now.Add(time.Duration(asleep.Load() + skipped.Load()))
+}
+
+// raise makes v at least n: two readings of the system's clocks a moment apart
+// differ a little, and time must not go back by that.
+func raise(v *atomic.Int64, n int64) {
+	for old := v.Load(); n > old; old = v.Load() {
+		if v.CompareAndSwap(old, n) {
+			return
+		}
+	}
 }
