@@ -113,6 +113,16 @@ func (h *hold) live() bool {
 	return false
 }
 
+// over returns why the lease is not valid, nil while it is.
+func (h *hold) over() error {
+	if h.live() {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ended
+}
+
 // end makes the lease over. The caller holds mu, which end releases.
 func (h *hold) end(cause error) {
 	h.ended = cause
@@ -254,11 +264,12 @@ func (h *hold) notHeld() error {
 // Ask implements [keeper.Sink]. A try gets half of what is left, so that
 // another one fits in before the deadline.
 func (h *hold) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
+	h.live() // after a suspension the timer of the deadline is late
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	left := h.deadline.Sub(now)
 	if h.ended != nil || left <= 0 {
-		return driver.Ref{}, 0, false // live tells
+		return driver.Ref{}, 0, false
 	}
 	h.asked = h.ttl
 	h.flying = append(h.flying, h.extends...)

@@ -104,11 +104,19 @@ func (l *Lease) Parts() []*Lease {
 	return slices.Clone(l.parts)
 }
 
-// live compares the clock, and ends what has run out.
+// live compares the clock, and ends what has run out. When it returns false
+// the context has ended, also if somebody else is about to end it.
 func (l *Lease) live() bool {
-	live := l.hold.live()
+	if l.parts == nil {
+		cause := l.hold.over()
+		if cause != nil {
+			l.cancel(cause)
+		}
+		return cause == nil
+	}
+	live := true
 	for _, p := range l.parts {
-		live = p.hold.live() && live
+		live = p.live() && live
 	}
 	return live
 }

@@ -1,0 +1,300 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// verb is what is asked of a driver.
+type verb string
+
+const (
+	acquire verb = "acquire"
+	renew   verb = "renew"
+	release verb = "release"
+)
+
+// fault is what happens to one request.
+type fault struct {
+	skip  bool          // the store does not do it
+	delay time.Duration // before the store does it
+	late  time.Duration // before the answer arrives
+	hang  bool          // no answer until the caller's context ends
+	err   error         // the answer, whatever the store did
+	gate  chan struct{} // the answer waits for it
+	// stray is how much later the store does it after the caller gave up.
+	stray time.Duration
+}
+
+var errReplyLost = errors.New("connection reset")
+
+var (
+	hangs   = fault{skip: true, hang: true}             // the store stands still
+	silent  = fault{hang: true}                         // done, and never answered
+	loses   = fault{err: errReplyLost}                  // done, and the reply is lost
+	fails   = fault{skip: true, err: errReplyLost}      // not done, but who can know
+	refuses = fault{skip: true, err: errStoreIsLoading} // certainly not done
+)
+
+var errStoreIsLoading = fmt.Errorf("%w: loading", driver.ErrUnavailable)
+
+// call is a request that was seen.
+type call struct {
+	verb   verb
+	key    string
+	at     time.Time
+	budget time.Duration // until the context's deadline; 0 is none
+	ref    driver.Ref
+	req    driver.Request
+}
+
+// script is a fault in force for some requests.
+type script struct {
+	verb  verb
+	key   string // empty is any
+	left  int    // -1 is without end
+	fault fault
+}
+
+// faultDriver does to the requests of one client what networks and stores do.
+// Several may stand before one store, which outlives them.
+type faultDriver struct {
+	store *memdriver.Store
+
+	mu      sync.Mutex
+	scripts []*script
+	calls   []call
+	closed  bool
+	hints   func(driver.Hint, func(driver.Hint)) // delivers a hint; nil is as it is
+	reply   func(verb, driver.Reply) driver.Reply
+}
+
+func newFault(store *memdriver.Store) *faultDriver { return &faultDriver{store: store} }
+
+// on puts a fault in force for the next n requests; 0 is for all to come.
+func (d *faultDriver) on(v verb, n int, f fault) *script { return d.onKey(v, "", n, f) }
+
+func (d *faultDriver) onKey(v verb, key string, n int, f fault) *script {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := &script{verb: v, key: key, left: n, fault: f}
+	if n == 0 {
+		s.left = -1
+	}
+	d.scripts = append(d.scripts, s)
+	return s
+}
+
+// heal ends all faults.
+func (d *faultDriver) heal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.scripts = nil
+}
+
+// seen returns the requests of one verb, in order.
+func (d *faultDriver) seen(v verb) []call {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var seen []call
+	for _, c := range d.calls {
+		if c.verb == v {
+			seen = append(seen, c)
+		}
+	}
+	return seen
+}
+
+func (d *faultDriver) count(v verb) int { return len(d.seen(v)) }
+
+// take notes a request and returns what happens to it.
+func (d *faultDriver) take(ctx context.Context, c call) fault {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.at = time.Now()
+	if deadline, ok := ctx.Deadline(); ok {
+		c.budget = deadline.Sub(c.at)
+	}
+	d.calls = append(d.calls, c)
+	if d.closed {
+		return fault{skip: true, err: driver.ErrClosed}
+	}
+	for _, s := range d.scripts {
+		if s.verb == c.verb && s.left != 0 && (s.key == "" || s.key == c.key) {
+			s.left--
+			return s.fault
+		}
+	}
+	return fault{}
+}
+
+// suffer runs do under the fault.
+func (d *faultDriver) suffer(ctx context.Context, v verb, f fault, do func(context.Context) (driver.Reply, error)) (driver.Reply, error) {
+	var reply driver.Reply
+	var err error
+	switch {
+	case f.stray > 0:
+		time.AfterFunc(f.stray, func() { _, _ = do(context.Background()) })
+		f.hang = f.err == nil
+	case !f.skip:
+		if !pause(ctx, f.delay) {
+			return driver.Reply{}, ctx.Err()
+		}
+		reply, err = do(ctx)
+	}
+	if f.hang {
+		<-ctx.Done()
+		return driver.Reply{}, ctx.Err()
+	}
+	if f.gate != nil {
+		select {
+		case <-f.gate:
+		case <-ctx.Done():
+			return driver.Reply{}, ctx.Err()
+		}
+	}
+	if !pause(ctx, f.late) {
+		return driver.Reply{}, ctx.Err()
+	}
+	if f.err != nil {
+		return driver.Reply{}, f.err
+	}
+	if d.reply != nil && err == nil {
+		reply = d.reply(v, reply)
+	}
+	return reply, err
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (d *faultDriver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	f := d.take(ctx, call{verb: acquire, key: req.Key, req: req})
+	return d.suffer(ctx, acquire, f, func(ctx context.Context) (driver.Reply, error) { return d.store.Acquire(ctx, req) })
+}
+
+func (d *faultDriver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	f := d.take(ctx, call{verb: release, key: ref.Key, ref: ref})
+	return d.suffer(ctx, release, f, func(ctx context.Context) (driver.Reply, error) { return d.store.Release(ctx, ref) })
+}
+
+// Renew treats each ref by itself: one that hangs delays no other.
+func (d *faultDriver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	var tell sync.Mutex
+	var slow sync.WaitGroup
+	for i, ref := range refs {
+		one := func(ctx context.Context) (reply driver.Reply, err error) {
+			d.store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
+			return reply, err
+		}
+		f := d.take(ctx, call{verb: renew, key: ref.Key, ref: ref})
+		slow.Go(func() {
+			reply, err := d.suffer(ctx, renew, f, one)
+			tell.Lock()
+			defer tell.Unlock()
+			each(i, reply, err)
+		})
+	}
+	slow.Wait()
+}
+
+func (d *faultDriver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+	return d.store.Watch(func(h driver.Hint) {
+		d.mu.Lock()
+		deliver := d.hints
+		d.mu.Unlock()
+		if deliver == nil {
+			f(h)
+			return
+		}
+		deliver(h, f)
+	})
+}
+
+func (d *faultDriver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return d.store.Inspect(ctx, key)
+}
+
+func (d *faultDriver) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	return d.store.List(ctx, prefix, cursor)
+}
+
+// Close leaves the store to others.
+func (d *faultDriver) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	return nil
+}
+
+// bubble runs a test in virtual time. The test ends when every goroutine in it
+// has, and fails if one cannot.
+func bubble(t *testing.T, f func(t *testing.T, store *memdriver.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, memdriver.New()) })
+}
+
+// open returns a client of the store that ends with the test, and its driver.
+func open(t *testing.T, store *memdriver.Store, opts ...leasehold.Option) (*leasehold.Client, *faultDriver) {
+	t.Helper()
+	d := newFault(store)
+	c, err := leasehold.New(d, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.heal()
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c, d
+}
+
+// lock takes the lock, which has to be free.
+func lock(t *testing.T, c *leasehold.Client, key string, opts ...leasehold.Option) *leasehold.Lease {
+	t.Helper()
+	l, err := c.Mutex(key, opts...).TryLock(context.Background())
+	if err != nil {
+		t.Fatalf("lock %q: %v", key, err)
+	}
+	return l
+}
+
+func wantErr(t *testing.T, err error, wants ...error) {
+	t.Helper()
+	for _, want := range wants {
+		if !errors.Is(err, want) {
+			t.Errorf("error %q does not match %q", err, want)
+		}
+	}
+}
+
+// wantFree checks that nobody is inside or waits.
+func wantFree(t *testing.T, store *memdriver.Store, key string) {
+	t.Helper()
+	snap, err := store.Inspect(context.Background(), key)
+	if err != nil || len(snap.Holders) > 0 || len(snap.Waiters) > 0 {
+		t.Errorf("%q is not free: %+v, %v", key, snap, err)
+	}
+}
