@@ -7,7 +7,9 @@
 //
 // A [Driver] has three verbs that never wait. Each is one atomic step in the
 // store and idempotent for its lease id. What a store can do beyond them it
-// says by implementing [Watcher], [Inspector] or [Breaker].
+// says by implementing [Watcher], [Inspector] or [Breaker]; what it cannot do
+// it says by being [Selective]. One that only knows three verbs of its own
+// becomes a driver by [FromBasic].
 //
 // An error from a driver means "the store did not answer, or its answer is no
 // use": the outcome is unknown. It never means "no". A driver returns the raw
@@ -86,10 +88,11 @@ type Request struct {
 	TTL time.Duration
 	// Wait is the life of the ticket with which a request queues when it
 	// cannot enter; asking again or renewing keeps it alive. 0 asks once and
-	// never queues.
+	// never queues. A store that keeps no queue answers Busy either way.
 	Wait time.Duration
 	// Confirm is the window in which a handed-over grant must be confirmed
-	// by a renewal, or by asking again, before it passes on.
+	// by a renewal, or by asking again, before it passes on. It is above 0
+	// where Wait and Notify are given.
 	Confirm time.Duration
 	// Notify is the address at which the caller hears hints, from
 	// [Subscription.Address]. A ticket without one is never handed the room:
@@ -97,10 +100,12 @@ type Request struct {
 	// to keep the ticket alive.
 	Notify string
 	// Delay keeps the room closed for so long after the lease expired or was
-	// broken. A clean release is not followed by it.
+	// broken, and after a hand-over that was not confirmed, since the waiter
+	// may have begun to work. A clean release is not followed by it.
 	Delay time.Duration
-	// MinToken makes the token of the grant greater than this. A value more
-	// than 24 h ahead of the store's clock in µs is refused with ErrInvalid.
+	// MinToken makes the token of the grant greater than this, but for a
+	// re-entry, which has the token of those inside. A value more than 24 h
+	// ahead of the store's clock in µs is refused with ErrInvalid.
 	MinToken int64
 }
 
@@ -192,8 +197,10 @@ type Driver interface {
 	// Renew renews leases, confirms handed-over grants, and keeps tickets
 	// alive; a ticket whose turn has come is granted by it. It never creates
 	// a lease, and never shortens one: a renewal delayed on its way must not
-	// undo a longer one that overtook it. each is called once for every ref, by its index, as the answer
-	// for it becomes known, never concurrently; a store made of several nodes
+	// undo a longer one that overtook it.
+	//
+	// each is called once for every ref, by its index, as the answer for it
+	// becomes known, never concurrently; a store made of several nodes
 	// reports those of a fast node without waiting for a slow one. Renew
 	// returns after the last call of each.
 	Renew(ctx context.Context, refs []Ref, each func(i int, reply Reply, err error))
@@ -251,7 +258,7 @@ type Subscription interface {
 // Watcher is implemented by stores that can wake waiters.
 type Watcher interface {
 	// Watch calls f for every hint sent to the subscription's address, one
-	// at a time. f must not block.
+	// at a time. f must not block, and must not close the subscription.
 	Watch(f func(Hint)) (Subscription, error)
 }
 

@@ -1,0 +1,41 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A store that can set a key if it is absent, renew it if it is ours and delete
+// it if it is ours serves mutexes. The table here lives in memory; one in a
+// database has the same three methods.
+func ExampleFromBasic() {
+	ctx := context.Background()
+	d := driver.FromBasic(new(table))
+	defer func() { _ = d.Close() }()
+
+	request := driver.Request{Key: "orders/42", ID: "lease-1", TTL: 30 * time.Second}
+	first, _ := d.Acquire(ctx, request)
+	again, _ := d.Acquire(ctx, request) // as after a lost reply
+	request.ID = "lease-2"
+	other, _ := d.Acquire(ctx, request)
+	fmt.Println(first.State == driver.Granted, again.State == driver.Granted, other.State == driver.Busy)
+
+	_, _ = d.Release(ctx, driver.Ref{Key: "orders/42", ID: "lease-1"})
+	other, _ = d.Acquire(ctx, request)
+	fmt.Println(other.State == driver.Granted)
+	// Output:
+	// true true true
+	// true
+}
+
+// What a store cannot do it says before it is asked.
+func ExampleSupports() {
+	d := driver.FromBasic(new(table))
+	err := driver.Supports(d, driver.Request{Mode: driver.Shared, Limit: 4})
+	fmt.Println(err, errors.Is(err, errors.ErrUnsupported))
+	// Output: the store has no shared locks: unsupported operation true
+}
