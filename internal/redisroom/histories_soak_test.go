@@ -1,0 +1,6 @@
+//go:build soak
+
+package redisroom_test
+
+// histories is how many random histories are played, under the tag soak: a million steps.
+const histories = 4000

@@ -1,0 +1,6 @@
+//go:build !soak
+
+package redisroom_test
+
+// histories is how many random histories are played: 50 000 steps.
+const histories = 200

@@ -1,0 +1,509 @@
+package redisroom_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/room"
+	"github.com/leasehold-go/leasehold/redisdriver"
+)
+
+var historySeed = flag.Uint64("history.seed", 0, "play only the history of this seed")
+
+// TestHistories plays random histories on a server and on internal/room, and
+// compares every answer, every hint and, now and then, the whole picture.
+func TestHistories(t *testing.T) {
+	server := redistest.Start(t)
+	seeds := []uint64{*historySeed}
+	if seeds[0] == 0 {
+		seeds = seeds[:0]
+		for range histories {
+			seeds = append(seeds, rand.Uint64())
+		}
+	}
+	var ambiguous atomic.Int64
+	var wg sync.WaitGroup
+	todo := make(chan uint64)
+	for range 4 {
+		wg.Go(func() {
+			for seed := range todo {
+				h := newHistory(t, server, seed)
+				h.play()
+				switch {
+				case h.ambiguous:
+					ambiguous.Add(1)
+				case h.wrong != "":
+					t.Errorf("%s\nthe last steps:\n%s\nreplay with -history.seed=%d", h.wrong, strings.Join(h.log[max(0, len(h.log)-40):], "\n"), seed)
+				}
+			}
+		})
+	}
+	for _, seed := range seeds {
+		if t.Failed() {
+			break
+		}
+		todo <- seed
+	}
+	close(todo)
+	wg.Wait()
+	t.Logf("%d of %d histories could not be judged to their end", ambiguous.Load(), len(seeds))
+	if n := ambiguous.Load(); n > int64(len(seeds)/2) {
+		t.Errorf("%d of %d histories could not be judged to their end", n, len(seeds))
+	}
+}
+
+const stepsPerHistory = 250
+
+// history is one random history.
+type history struct {
+	t      *testing.T
+	seed   uint64
+	rnd    *rand.Rand
+	client *redis.Client
+	store  *redisdriver.Driver
+	prefix string
+
+	rooms map[string]*room.Record
+	ids   map[string][]string // ids that have been used, by key
+	kinds map[string]int      // the limit that is mostly asked for, by key
+	nid   int
+
+	address []string // of the processes
+	mu      sync.Mutex
+	heard   []heard
+	wanted  []heard
+	log     []string
+	wrong   string
+
+	// slack is how long the last step took.
+	slack time.Duration
+	// ambiguous is set when something expired during a step, so that nobody
+	// can tell what came first.
+	ambiguous bool
+}
+
+// heard is a hint at an address.
+type heard struct {
+	address string
+	hint    driver.Hint
+}
+
+func newHistory(t *testing.T, s *redistest.Server, seed uint64) *history {
+	h := &history{
+		t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0)), client: s.Client(),
+		prefix: fmt.Sprintf("h%d:", seed), rooms: make(map[string]*room.Record),
+		ids: make(map[string][]string), kinds: make(map[string]int),
+	}
+	h.store = newStore(t, s, redisdriver.WithPrefix(h.prefix))
+	return h
+}
+
+func (h *history) play() {
+	defer h.store.Close()
+	for range 3 {
+		h.listen()
+	}
+	for step := 0; step < stepsPerHistory && h.wrong == ""; step++ {
+		if h.step(); h.ambiguous {
+			return
+		}
+		if step%16 == 0 {
+			h.compareHints()
+		}
+	}
+	h.compareHints()
+	h.everythingExpires()
+}
+
+// listen opens a subscription, as a process of its own would.
+func (h *history) listen() {
+	up := make(chan struct{})
+	var sub driver.Subscription
+	sub, err := h.store.Watch(func(hint driver.Hint) {
+		if hint.Kind == driver.HintResync {
+			close(up)
+			return
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.heard = append(h.heard, heard{sub.Address(), hint})
+	})
+	if err != nil {
+		h.errorf("watch: %v", err)
+		return
+	}
+	<-up
+	h.address = append(h.address, sub.Address())
+}
+
+// step does one random thing.
+func (h *history) step() {
+	key := fmt.Sprintf("k%d", h.rnd.IntN(3))
+	if h.rooms[key] == nil {
+		h.rooms[key] = new(room.Record)
+		h.kinds[key] = h.rnd.IntN(4)
+	}
+	switch n := h.rnd.IntN(100); {
+	case n < 42:
+		h.acquire(key)
+	case n < 60:
+		h.renew(key)
+	case n < 82:
+		h.release(key)
+	case n < 86:
+		h.breakUp(key)
+	case n < 97:
+		h.inspect(key)
+	case n < 99:
+		h.pass(time.Duration(h.rnd.IntN(4)) * time.Millisecond)
+	default:
+		h.pass(time.Duration(h.rnd.IntN(25)) * time.Millisecond)
+	}
+}
+
+// errorf notes the first thing that is wrong.
+func (h *history) errorf(format string, args ...any) {
+	if h.wrong == "" {
+		h.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+func (h *history) logf(format string, args ...any) {
+	h.log = append(h.log, fmt.Sprintf(format, args...))
+}
+
+// ttl is short for those who will die, and long for the others.
+func (h *history) ttl() time.Duration {
+	if h.rnd.IntN(8) > 0 {
+		return time.Minute
+	}
+	return time.Duration(3+h.rnd.IntN(30)) * time.Millisecond
+}
+
+func (h *history) request(key string) driver.Request {
+	r := h.rnd
+	req := driver.Request{
+		Key: key, ID: h.id(key), Owner: fmt.Sprintf("o %d", r.IntN(3)), Since: time.UnixMilli(1_700_000_000_000),
+		Policy: driver.Policy(r.IntN(4)), TTL: h.ttl(), Confirm: h.ttl(),
+	}
+	if r.IntN(2) == 0 {
+		req.Policy = driver.FIFO
+	}
+	if r.IntN(3) == 0 {
+		req.Reenter = true
+	}
+	if r.IntN(4) == 0 {
+		req.Labels = map[string]string{"a b": "{\"n\":\"x\"}", "ü": "}"}
+	}
+	if r.IntN(2) == 0 {
+		req.Mode = driver.Shared
+		if req.Limit = h.kinds[key]; r.IntN(20) == 0 {
+			req.Limit = r.IntN(4)
+		}
+		req.Weight = r.IntN(3)
+	}
+	if r.IntN(3) > 0 {
+		req.Wait = h.ttl()
+	}
+	if r.IntN(6) > 0 {
+		req.Notify = h.address[r.IntN(len(h.address))]
+	}
+	if r.IntN(8) == 0 {
+		req.Delay = time.Duration(r.IntN(20)) * time.Millisecond
+	}
+	switch r.IntN(30) {
+	case 0:
+		req.MinToken = h.rooms[key].Token + r.Int64N(1000)
+	case 1:
+		req.MinToken = time.Now().Add(25 * time.Hour).UnixMicro()
+	}
+	return req
+}
+
+// id returns a new id, or one that was used before.
+func (h *history) id(key string) string {
+	if used := h.ids[key]; len(used) > 0 && h.rnd.IntN(5) == 0 {
+		return used[h.rnd.IntN(len(used))]
+	}
+	h.nid++
+	id := fmt.Sprintf("i-%d", h.nid)
+	h.ids[key] = append(h.ids[key], id)
+	return id
+}
+
+// used returns an id of the key: mostly one of those in the room.
+func (h *history) used(key string) string {
+	r := h.rooms[key]
+	var there []string
+	for _, p := range slices.Concat(r.Inside, r.Queue) {
+		there = append(there, p.ID)
+	}
+	if len(there) > 0 && h.rnd.IntN(6) > 0 {
+		return there[h.rnd.IntN(len(there))]
+	}
+	return h.id(key)
+}
+
+func (h *history) acquire(key string) {
+	req := h.request(key)
+	var got driver.Reply
+	var gotErr error
+	now := h.call(key, func(ctx context.Context) driver.Reply { got, gotErr = h.store.Acquire(ctx, req); return got })
+	want, wakes, wantErr := room.Acquire(h.rooms[key], req, now)
+	h.logf("%d acquire %+v: %+v %v", now, req, want, wantErr)
+	h.want(wakes)
+	h.compare("acquire", got, want, gotErr, wantErr)
+	h.adopt(key, req.ID, got)
+}
+
+func (h *history) renew(key string) {
+	ref := driver.Ref{Key: key, ID: h.used(key), TTL: h.ttl(), Wait: h.ttl()}
+	if h.rnd.IntN(6) > 0 {
+		ref.Notify = h.address[h.rnd.IntN(len(h.address))]
+	}
+	var got driver.Reply
+	var gotErr error
+	now := h.call(key, func(ctx context.Context) driver.Reply {
+		h.store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, err error) { got, gotErr = r, err })
+		return got
+	})
+	want, wakes := room.Renew(h.rooms[key], ref, now)
+	h.logf("%d renew %+v: %+v", now, ref, want)
+	h.want(wakes)
+	h.compare("renew", got, want, gotErr, nil)
+	h.adopt(key, ref.ID, got)
+}
+
+func (h *history) release(key string) {
+	ref := driver.Ref{Key: key, ID: h.used(key)}
+	if h.rnd.IntN(8) == 0 {
+		ref.Keep = time.Duration(h.rnd.IntN(20)) * time.Millisecond
+	}
+	if h.rnd.IntN(8) == 0 {
+		ref.Forbid = h.ttl()
+	}
+	var got driver.Reply
+	var gotErr error
+	now := h.call(key, func(ctx context.Context) driver.Reply { got, gotErr = h.store.Release(ctx, ref); return got })
+	want, wakes := room.Release(h.rooms[key], ref, now)
+	h.logf("%d release %+v: %+v", now, ref, want)
+	h.want(wakes)
+	h.compare("release", got, want, gotErr, nil)
+}
+
+func (h *history) breakUp(key string) {
+	id := h.used(key)
+	var got driver.Reply
+	var gotErr error
+	now := h.call(key, func(ctx context.Context) driver.Reply {
+		got, gotErr = h.store.Break(ctx, key, id, "for a reason")
+		return got
+	})
+	want, wakes := room.Break(h.rooms[key], id, "for a reason", now)
+	h.logf("%d break %s %s: %+v", now, key, id, want)
+	h.want(wakes)
+	h.compare("break", got, want, gotErr, nil)
+}
+
+func (h *history) inspect(key string) {
+	var got driver.Snapshot
+	var err error
+	now := h.call(key, func(ctx context.Context) driver.Reply { got, err = h.store.Inspect(ctx, key); return driver.Reply{} })
+	if err != nil {
+		h.errorf("inspect %s: %v", key, err)
+		return
+	}
+	want := room.Look(h.rooms[key], key, now)
+	h.logf("%d inspect %s", now, key)
+	if !h.samePicture(got, want) {
+		h.errorf("inspect %s:\n got %+v\nwant %+v", key, got, want)
+	}
+}
+
+// pass lets time pass.
+func (h *history) pass(d time.Duration) {
+	time.Sleep(d)
+	h.logf("%v pass", d)
+}
+
+// call runs f at a moment at which nothing is about to expire, and returns the
+// server's time at which it ran: exactly if the reply tells, else nearly. The
+// server's clock is ours.
+func (h *history) call(key string, f func(context.Context) driver.Reply) int64 {
+	h.t.Helper()
+	for h.expiryBetween(key, time.Now().UnixMicro()-margin, time.Now().UnixMicro()+3*margin/2) {
+		time.Sleep(margin * time.Microsecond / 2)
+	}
+	before := time.Now().UnixMicro()
+	reply := f(context.Background())
+	after := time.Now().UnixMicro()
+	h.slack = time.Duration(after-before) * time.Microsecond
+	now := (before + after) / 2
+	switch r := h.rooms[key]; {
+	case reply.Clock > 0:
+		now = reply.Clock.Microseconds()
+		before, after = now, now
+	case r.Token == 0 && reply.Token > 0:
+		now = reply.Token // a first token is the clock
+		before, after = now, now
+	}
+	h.ambiguous = h.expiryBetween(key, before-margin, after+margin)
+	return now
+}
+
+// margin is how far from an expiry, in us, a step is taken.
+const margin = 2000
+
+// expiryBetween reports whether anything about the room changes by itself
+// between two times in us.
+func (h *history) expiryBetween(key string, from, to int64) bool {
+	in := func(ms int64) bool { return ms*1000 > from && ms*1000 < to }
+	r := h.rooms[key]
+	for _, p := range slices.Concat(r.Inside, r.Queue) {
+		if in(p.Expiry) || in(p.Expiry+p.Delay) {
+			return true
+		}
+	}
+	for m := range maps.Values(r.Marks) {
+		if in(m.Until) {
+			return true
+		}
+	}
+	return in(r.Closed)
+}
+
+// adopt takes over the expiry that the server gave a lone holder, whose answer
+// does not tell the time.
+func (h *history) adopt(key, id string, got driver.Reply) {
+	if got.State != driver.Granted || got.Clock != 0 || h.wrong != "" {
+		return
+	}
+	at, err := h.client.PExpireTime(context.Background(), h.prefix+key).Result()
+	if err != nil || at < 0 {
+		h.errorf("expiry of %s: %v, %v", key, at, err)
+	}
+	in := h.rooms[key].Inside
+	i := slices.IndexFunc(in, func(p room.Party) bool { return p.ID == id })
+	if off := in[i].Expiry - at.Milliseconds(); off < -5-h.slack.Milliseconds() || off > 5+h.slack.Milliseconds() {
+		h.errorf("expiry of %s is off by %d ms", key, off)
+	}
+	in[i].Expiry = at.Milliseconds()
+}
+
+func (h *history) want(wakes []room.Wake) {
+	for _, w := range wakes {
+		h.wanted = append(h.wanted, heard{w.Address, w.Hint})
+	}
+}
+
+// compareHints waits until as many hints were heard as were sent, and compares
+// them address by address.
+func (h *history) compareHints() {
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		h.mu.Lock()
+		got := slices.Clone(h.heard)
+		h.mu.Unlock()
+		if len(got) >= len(h.wanted) || time.Now().After(deadline) {
+			h.matchHints(got)
+			return
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+func (h *history) matchHints(got []heard) {
+	byAddress := func(a, b heard) int { return strings.Compare(a.address, b.address) }
+	slices.SortStableFunc(got, byAddress)
+	slices.SortStableFunc(h.wanted, byAddress)
+	same := slices.EqualFunc(got, h.wanted, func(a, b heard) bool {
+		return a.address == b.address && a.hint.Kind == b.hint.Kind && a.hint.ID == b.hint.ID && a.hint.Token == b.hint.Token &&
+			a.hint.Clock == b.hint.Clock && a.hint.Confirm == b.hint.Confirm && h.near(a.hint.Next, b.hint.Next) && a.hint.Reason == b.hint.Reason
+	})
+	if !same {
+		h.errorf("hints:\n got %+v\nwant %+v", got, h.wanted)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heard, h.wanted = h.heard[len(got):], nil
+}
+
+func (h *history) compare(what string, got, want driver.Reply, gotErr, wantErr error) {
+	h.t.Helper()
+	for _, kind := range []error{driver.ErrInvalid, driver.ErrMismatch} {
+		if errors.Is(gotErr, kind) != errors.Is(wantErr, kind) {
+			h.errorf("%s: error %v, want %v", what, gotErr, wantErr)
+			return
+		}
+	}
+	if wantErr != nil {
+		return
+	}
+	if gotErr != nil {
+		h.errorf("%s: %v", what, gotErr)
+		return
+	}
+	if !h.sameReply(got, want) {
+		h.errorf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// sameReply compares all but the clock, which the first form's answers lack.
+func (h *history) sameReply(a, b driver.Reply) bool {
+	if a.State == driver.Released {
+		a.Token, b.Token = 0, 0
+	}
+	same := a.State == b.State && a.Token == b.Token && a.Holds == b.Holds && a.Position == b.Position &&
+		h.near(a.Next, b.Next) && a.Broken == b.Broken && a.Reason == b.Reason && len(a.Holders) == len(b.Holders)
+	if !same || len(a.Holders) == 0 {
+		return same
+	}
+	// Of several that stay equally long either may be shown.
+	return a.Holders[0].ID != b.Holders[0].ID && h.near(a.Holders[0].Remaining, b.Holders[0].Remaining) ||
+		h.sameHolder(a.Holders[0], b.Holders[0])
+}
+
+func (h *history) samePicture(a, b driver.Snapshot) bool {
+	byID := func(a, b driver.Holder) int { return strings.Compare(a.ID, b.ID) }
+	slices.SortFunc(a.Holders, byID)
+	slices.SortFunc(b.Holders, byID)
+	return a.Key == b.Key && a.Token == b.Token && a.Limit == b.Limit && h.near(a.Closed, b.Closed) &&
+		slices.EqualFunc(a.Holders, b.Holders, h.sameHolder) && slices.EqualFunc(a.Waiters, b.Waiters, h.sameWaiter)
+}
+
+func (h *history) sameHolder(a, b driver.Holder) bool {
+	return a.ID == b.ID && a.Owner == b.Owner && a.Mode == b.Mode && a.Weight == b.Weight && a.Token == b.Token &&
+		a.Since.Equal(b.Since) && h.near(a.Remaining, b.Remaining) && maps.Equal(a.Labels, b.Labels) && a.Confirmed == b.Confirmed && !a.Foreign
+}
+
+func (h *history) sameWaiter(a, b driver.Waiter) bool {
+	return a.ID == b.ID && a.Owner == b.Owner && a.Mode == b.Mode && a.Weight == b.Weight && a.Position == b.Position &&
+		a.Since.Equal(b.Since) && h.near(a.Remaining, b.Remaining) && maps.Equal(a.Labels, b.Labels)
+}
+
+// near allows for what passes between the two readings of a clock.
+func (h *history) near(a, b time.Duration) bool { return (a - b).Abs() <= h.slack+5*time.Millisecond }
+
+// everythingExpires asserts that no key of the history lives for ever.
+func (h *history) everythingExpires() {
+	ctx := context.Background()
+	for keys := h.client.Scan(ctx, 0, h.prefix+"*", 1000).Iterator(); keys.Next(ctx); {
+		if ttl := h.client.PTTL(ctx, keys.Val()).Val(); ttl == -1 || ttl > 26*time.Hour {
+			h.errorf("key %q lives for %v", keys.Val(), ttl)
+		}
+	}
+}
