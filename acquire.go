@@ -14,6 +14,9 @@ import (
 // nothing has been granted or queued yet.
 const askBudget = 10 * time.Second
 
+// askTry bounds one try, for stores that do not bound it themselves.
+const askTry = 5 * time.Second
+
 // unavailableTries is how often a store that certainly did nothing is asked.
 const unavailableTries = 3
 
@@ -52,9 +55,18 @@ func (c *Client) lockRequest(key string, opts []Option, mode driver.Mode, limit 
 	return r, nil
 }
 
-// acquire is the one way into a room: it asks, waits if it may, and returns a
-// lease whose context derives from ctx.
+// acquire is the one way into a room.
 func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
+	l, err := r.enter(ctx, wait)
+	if err != nil {
+		r.c.counts.refused.Add(1)
+	}
+	return l, err
+}
+
+// enter asks, waits if it may, and returns a lease whose context derives from
+// ctx.
+func (r *request) enter(ctx context.Context, wait bool) (*Lease, error) {
 	if outer, ok := ctx.Value(heldKey{r.c, r.key}).(*Lease); ok && outer.State() != Released {
 		switch {
 		case outer.hold.mode == driver.Exclusive || r.mode == driver.Shared && r.limit == 0:
@@ -63,7 +75,7 @@ func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
 			return nil, lockError(r.key, errUpgrade)
 		}
 	}
-	if err := context.Cause(ctx); err != nil {
+	if err := causeOf(ctx); err != nil {
 		return nil, lockError(r.key, err)
 	}
 	switch {
@@ -95,20 +107,22 @@ func (r *request) try(ctx context.Context) (*Lease, error) {
 		return nil, lockError(r.key, err)
 	}
 	defer r.c.finish(nil)
-	req := r.request()
-	return r.once(ctx, &req)
+	return r.once(ctx, ctx)
 }
 
-// once asks with req, which does not queue.
-func (r *request) once(ctx context.Context, req *driver.Request) (*Lease, error) {
-	a, err := r.c.ask(ctx, r.cfg, req)
+// once asks without queueing, until bound ends; ctx is the parent of the lease.
+func (r *request) once(ctx, bound context.Context) (*Lease, error) {
+	req := r.request()
+	a, err := r.c.ask(bound, r.cfg, &req)
+	if a.unanswered && a.State != driver.Granted {
+		r.c.abandon(r.cfg, &req, true)
+	}
 	switch {
 	case err != nil:
 		return nil, lockError(r.key, err)
 	case a.State == driver.Granted:
-		return r.lease(ctx, req, a.grant(r.cfg))
+		return r.lease(ctx, &req, a.grant(r.cfg))
 	case a.State == driver.Busy:
-		r.c.counts.refused.Add(1)
 		return nil, a.held(r.key)
 	}
 	return nil, lockError(r.key, fmt.Errorf("%w: the store refuses the lease id", ErrUnknown))
@@ -130,20 +144,20 @@ func (r *request) lock(ctx, bound context.Context) (*Lease, error) {
 	}
 	defer r.c.finish(w)
 
-	a, err := r.c.ask(bound, r.cfg, &w.req)
-	if err != nil {
+	a, err := w.ask(bound)
+	if err != nil && !w.unanswered {
 		return nil, lockError(r.key, err)
 	}
 	g := a.grant(r.cfg)
-	if a.State != driver.Granted {
+	if err == nil && a.State != driver.Granted {
 		g, err = w.wait(bound, started, a)
 	}
 	if err != nil {
 		// Whatever the ticket has become, it is given back.
-		r.c.abandon(r.cfg, &w.req, a.unanswered)
-		r.c.counts.refused.Add(1)
+		r.c.abandon(r.cfg, &w.req, w.unanswered)
 		return nil, r.path(err)
 	}
+	g.unanswered = w.unanswered
 	return r.lease(ctx, &w.req, g)
 }
 
@@ -155,8 +169,7 @@ func (r *request) again(ctx, bound context.Context) (*Lease, error) {
 	defer r.c.finish(nil)
 	started := r.c.now()
 	for attempt := 1; ; attempt++ {
-		req := r.request()
-		l, err := r.once(ctx, &req)
+		l, err := r.once(ctx, bound)
 		busy, ok := err.(*HeldError)
 		if !ok {
 			return l, err
@@ -209,7 +222,7 @@ func (r *request) request() driver.Request {
 type answer struct {
 	driver.Reply
 	sent time.Time // when the try that was answered was sent
-	// unanswered tells of earlier tries that may still be on their way.
+	// unanswered tells of tries that may still be on their way.
 	unanswered bool
 }
 
@@ -227,35 +240,48 @@ func (a *answer) held(key string) *HeldError {
 
 // ask sends req until it is answered. It is repeated with the same id, so that
 // an answer that was lost is given again. What a try that was not answered may
-// still do is undone in the background, unless the request was granted or
-// queued: then its end undoes it.
+// still do is for the caller to undo.
 func (c *Client) ask(ctx context.Context, cfg *config, req *driver.Request) (a answer, err error) {
 	started := c.now()
 	for attempt := 1; ; attempt++ {
 		a.sent = c.now()
-		a.Reply, err = c.drv.Acquire(ctx, *req)
-		if err == nil || final(err) {
+		try, cancel := context.WithTimeout(ctx, askTry)
+		a.Reply, err = c.drv.Acquire(try, *req)
+		cancel()
+		if err == nil && a.State == driver.Granted && !c.now().Before(cfg.deadline(a.sent, cfg.ttl)) {
+			err = errLate // asked again, the store counts the lease afresh
+		}
+		if err == nil {
+			return a, nil
+		}
+		if a.Reply = (driver.Reply{}); final(err) {
 			break
 		}
 		a.unanswered = a.unanswered || !definite(err)
 		tired := !a.unanswered && attempt >= unavailableTries || c.now().Sub(started) > askBudget
-		if tired || !sleep(ctx, backoff(attempt)) {
+		if tired || !c.sleep(ctx, backoff(attempt)) {
 			break
 		}
-	}
-	if a.unanswered && a.State != driver.Granted && a.State != driver.Queued {
-		c.abandon(cfg, req, true)
-	}
-	if err == nil {
-		return a, nil
 	}
 	if a.unanswered {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	if cause := causeOf(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", cause, err)
+	return a, c.because(ctx, err)
+}
+
+// errLate is a grant that cannot be used.
+var errLate = errors.New("the answer took longer than the lease lasts")
+
+// because puts before err why ctx or the client ended, if they have.
+func (c *Client) because(ctx context.Context, err error) error {
+	cause := causeOf(ctx)
+	if cause == nil && c.isClosing() {
+		cause = ErrClosed
 	}
-	return a, err
+	if cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // causeOf is why ctx ended: an error that matches both its Err and its cause.

@@ -238,6 +238,28 @@ func backoff(attempt int) time.Duration {
 	return min(10*time.Millisecond<<min(attempt, 6), 500*time.Millisecond)
 }
 
+// sleep is [sleep] that ends, too, when the client is closed.
+func (c *Client) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-c.closing:
+	}
+	return false
+}
+
+func (c *Client) isClosing() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
 // sleep reports whether it slept for d; false means that ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

@@ -105,7 +105,7 @@ func lockError(key string, err error) error {
 // unknown marks err as an outcome that cannot be known, unless the store says
 // that nothing was done.
 func unknown(err error) error {
-	if definite(err) {
+	if definite(err) || errors.Is(err, ErrUnknown) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnknown, err)

@@ -276,8 +276,10 @@ func TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer(t *testing.T) {
 		"State":     func(l *leasehold.Lease) bool { return l.State() == leasehold.Lost },
 		"Remaining": func(l *leasehold.Lease) bool { return l.Remaining() == 0 },
 		"Token":     func(l *leasehold.Lease) bool { l.Token(); <-l.Context().Done(); return true },
-		"Extend":    func(l *leasehold.Lease) bool { return errors.Is(l.Extend(context.Background(), ttl), leasehold.ErrLost) },
-		"Release":   func(l *leasehold.Lease) bool { return errors.Is(l.Release(), leasehold.ErrLost) },
+		"Extend": func(l *leasehold.Lease) bool {
+			return errors.Is(l.Extend(context.Background(), ttl), leasehold.ErrLost)
+		},
+		"Release": func(l *leasehold.Lease) bool { return errors.Is(l.Release(), leasehold.ErrLost) },
 	}
 	for name, lost := range looks {
 		t.Run(name, func(t *testing.T) {

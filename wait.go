@@ -2,6 +2,7 @@ package leasehold
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -39,16 +40,21 @@ type waiter struct {
 	task  keeper.Task
 	woken chan struct{} // holds one token
 	news  chan struct{} // holds one token; nil if nobody observes the wait
+	// unanswered tells of requests that may still be on their way. It belongs
+	// to the caller's goroutine.
+	unanswered bool
 
 	mu       sync.Mutex
 	answered time.Time     // when the question behind clock was sent
 	clock    time.Duration // the store's clock in that answer
 	position int
 	holder   driver.Holder
-	told     string // the address that the ticket carries
-	poll     bool   // hints do not reach us
-	grant    *grant // the outcome: one of these three
-	gone     bool   // the ticket is not there any more
+	told     string       // the address that the ticket carries
+	poll     bool         // hints do not reach us
+	failed   error        // of the last question, until one is answered
+	early    *driver.Hint // came before the answer that it belongs to
+	grant    *grant       // the outcome: one of these three
+	gone     bool         // the ticket is not there any more
 	err      error
 }
 
@@ -94,13 +100,19 @@ func (w *waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 	switch {
 	case err != nil && !final(err):
 		// The place is kept for the life of the ticket: go on asking.
+		w.failed = err
 		return w.c.now().Add(spread(pollEvery))
 	case err != nil:
 		w.err = err
 	case reply.State == driver.Queued:
 		return w.queued(sent, reply)
 	case reply.State == driver.Granted:
-		w.grant = &grant{token: reply.Token, deadline: w.cfg.deadline(sent, w.req.TTL), confirmed: true}
+		deadline := w.cfg.deadline(sent, w.req.TTL)
+		if now := w.c.now(); !now.Before(deadline) {
+			w.failed = errLate
+			return now // asked again, the store counts the lease afresh
+		}
+		w.grant = &grant{token: reply.Token, deadline: deadline, confirmed: true}
 	case reply.Broken:
 		w.err = forcedError(reply.Reason)
 	default:
@@ -114,6 +126,7 @@ func (w *waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 // holds mu.
 func (w *waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 	w.answered, w.clock, w.position = sent, reply.Clock, reply.Position
+	w.failed = nil
 	if len(reply.Holders) > 0 {
 		w.holder = reply.Holders[0]
 	}
@@ -141,6 +154,15 @@ func (w *waiter) hint(h driver.Hint) {
 	if w.settled() {
 		return
 	}
+	if w.answered.IsZero() {
+		w.early = &h // it overtook the answer that we are queued
+		return
+	}
+	w.act(h)
+}
+
+// act does what a hint says. The caller holds mu.
+func (w *waiter) act(h driver.Hint) {
 	now := w.c.now()
 	if h.Kind == driver.HintGranted {
 		if deadline, ok := w.since(h, now); ok {
@@ -157,15 +179,15 @@ func (w *waiter) hint(h driver.Hint) {
 
 // since returns the deadline of a lease that was handed over, without a round
 // trip: the store's clock was at w.clock at w.answered or later, so it was at
-// h.Clock at that much after w.answered or later. The lease is counted from
-// there, and never from later than now. Without a usable bound it is safer to
-// ask.
+// h.Clock at that much after w.answered or later, or a little earlier if its
+// clock is the faster one. The lease is counted from there, and never from
+// later than now. Without a usable bound it is safer to ask.
 func (w *waiter) since(h driver.Hint, now time.Time) (time.Time, bool) {
 	passed := h.Clock - w.clock
 	if w.clock == 0 || passed < 0 {
 		return time.Time{}, false
 	}
-	at := w.answered.Add(passed)
+	at := w.answered.Add(passed - time.Duration(float64(passed)*w.cfg.drift))
 	if at.After(now) {
 		at = now
 	}
@@ -209,6 +231,9 @@ func (w *waiter) wait(ctx context.Context, started time.Time, a answer) (grant, 
 		switch {
 		case ctx.Err() != nil:
 			continue // the select tells; what was asked is given back
+		case err != nil && !final(err):
+			w.retry(ctx, err)
+			continue
 		case err != nil:
 			return grant{}, err
 		case a.State == driver.Granted:
@@ -234,9 +259,30 @@ func (w *waiter) outcome() (*grant, error) {
 // keep has the ticket kept alive that a tells of.
 func (w *waiter) keep(a answer) {
 	w.mu.Lock()
-	due := w.queued(a.sent, a.Reply)
+	defer w.mu.Unlock()
+	w.c.keeper.Add(&w.task, w.queued(a.sent, a.Reply))
+	if h := w.early; h != nil {
+		w.early = nil
+		w.act(*h)
+	}
+}
+
+// retry pauses after a question that was not answered. A store that is away for
+// a while does not end a wait.
+func (w *waiter) retry(ctx context.Context, err error) {
+	w.mu.Lock()
+	w.failed = err
 	w.mu.Unlock()
-	w.c.keeper.Add(&w.task, due)
+	if w.c.sleep(ctx, spread(pollEvery)) {
+		w.wake()
+	}
+}
+
+// ask asks for the lock, and for a place in the queue.
+func (w *waiter) ask(ctx context.Context) (answer, error) {
+	a, err := w.c.ask(ctx, w.cfg, &w.req)
+	w.unanswered = w.unanswered || a.unanswered
+	return a, err
 }
 
 // askAgain queues once more, after the store dropped the ticket: it lost its
@@ -247,16 +293,21 @@ func (w *waiter) askAgain(ctx context.Context) (answer, error) {
 	w.poll, w.gone, w.told = true, false, ""
 	w.mu.Unlock()
 	w.req.Notify, w.req.Wait = "", pollLife
-	return w.c.ask(ctx, w.cfg, &w.req)
+	return w.ask(ctx)
 }
 
-// giveUp describes a wait that ended unserved.
+// giveUp describes a wait that ended unserved. If the store did not answer last
+// it is not known that the lock is held.
 func (w *waiter) giveUp(cause error, started time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	waited := w.c.now().Sub(started)
+	if w.failed != nil {
+		return fmt.Errorf("gave up after %s: %w: %w", round(waited), cause, unknown(w.failed))
+	}
 	return &HeldError{
 		Key: w.req.Key, Owner: w.holder.Owner, Remaining: w.holder.Remaining,
-		Position: w.position, Waited: w.c.now().Sub(started), Cause: cause,
+		Position: w.position, Waited: waited, Cause: cause,
 	}
 }
 
