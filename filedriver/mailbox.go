@@ -108,14 +108,20 @@ func (m *mailbox) run() {
 		select {
 		case <-m.store.closed:
 			return
-		case event := <-m.watcher.Events:
+		case event, ok := <-m.watcher.Events:
+			if !ok {
+				return
+			}
 			if !event.Has(fsnotify.Write) {
 				_, err := os.Lstat(m.path())
 				m.broken.Store(err != nil)
 			}
 			m.drain()
-		case <-m.watcher.Errors: // events were lost, not hints
-			m.drain()
+		case _, ok := <-m.watcher.Errors:
+			if !ok {
+				return
+			}
+			m.drain() // events were lost, but not hints
 		}
 	}
 }

@@ -1,0 +1,160 @@
+package filedriver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func TestClock_StepsOfTheWallClockChangeNothing(t *testing.T) { // L15
+	dir, f := t.TempDir(), newFake()
+	s := open(t, dir, f.option())
+	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Minute})
+	for _, step := range []time.Duration{10 * time.Minute, -20 * time.Minute} {
+		f.wall.Add(step.Microseconds())
+		f.advance(time.Second)
+		other := open(t, dir, f.option()) // a process that starts after the step
+		for _, s := range []*Store{s, other} {
+			reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "two", TTL: time.Minute})
+			if err != nil || reply.State != driver.Busy {
+				t.Errorf("after a step of %v: state %d, %v; want busy", step, reply.State, err)
+			}
+		}
+	}
+	f.advance(time.Minute)
+	grant(t, s, driver.Request{Key: "k", ID: "two"})
+}
+
+func TestClock_LeasesOfAnEarlierBootAreOverAndTokensRise(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	last := int64(0)
+	for boot, wall := range []time.Duration{0, time.Hour, -50 * 365 * 24 * time.Hour, 0} { // the third lost its clock
+		f.boot = "boot-" + string(rune('a'+boot))
+		f.elapsed.Store(int64(time.Second))
+		f.wall.Add(wall.Microseconds())
+		s := open(t, dir, f.option())
+		for _, key := range []string{"stays", "goes"} {
+			reply := grant(t, s, driver.Request{Key: key, ID: "id", TTL: 24 * time.Hour})
+			if reply.Token <= last {
+				t.Errorf("boot %d: token %d after %d", boot, reply.Token, last)
+			}
+			last = max(last, reply.Token)
+			f.advance(time.Millisecond)
+		}
+		release(t, s, "goes", "id")
+		closeStore(t, s)
+	}
+}
+
+func TestClock_TokensThatACallerRaisedAreFollowedByGreaterOnesOverABoot(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	s := open(t, dir, f.option())
+	ahead := f.wall.Load() + (20 * time.Hour).Microseconds()
+	first := grant(t, s, driver.Request{Key: "k", ID: "one", MinToken: ahead}).Token
+	release(t, s, "k", "one")
+	second := grant(t, s, driver.Request{Key: "k", ID: "two"}).Token
+	release(t, s, "k", "two")
+	closeStore(t, s)
+	if left := files(t, s.path("rooms")); len(left) != 1 {
+		t.Errorf("left %v; want the token remembered while it is ahead", left)
+	}
+	f.boot = "boot-2"
+	s = open(t, dir, f.option())
+	third := grant(t, s, driver.Request{Key: "k", ID: "three"}).Token
+	if first <= ahead || second <= first || third <= second {
+		t.Errorf("minimum %d, then tokens %d, %d, %d: they must rise", ahead, first, second, third)
+	}
+}
+
+func TestClock_RunsPastWhatWasReserved(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	s, other := open(t, dir, f.option()), open(t, dir, f.option())
+	last := int64(0)
+	for range 100 {
+		f.advance(7 * time.Minute)
+		for _, s := range []*Store{s, other} {
+			reply := grant(t, s, driver.Request{Key: "k", ID: "id"})
+			release(t, s, "k", "id")
+			f.advance(time.Microsecond)
+			if reply.Token <= last {
+				t.Fatalf("token %d after %d", reply.Token, last)
+			}
+			last = reply.Token
+		}
+	}
+	e, err := s.clock.load()
+	if err != nil || e.Reserved <= last {
+		t.Errorf("reserved up to %d, %v; tokens reached %d", e.Reserved, err, last)
+	}
+}
+
+func TestClock_AnotherMachineInTheDirectoryIsRefused(t *testing.T) {
+	dir, here, there := t.TempDir(), newFake(), newFake()
+	s := open(t, dir, here.option())
+	there.boot = "elsewhere"
+	if _, err := Open(dir, there.option()); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "another machine") {
+		t.Errorf("open: %v; want it refused", err)
+	}
+	grant(t, s, driver.Request{Key: "k", ID: "id"})
+}
+
+func TestClock_DamagedEpochIsReported(t *testing.T) {
+	dir := t.TempDir()
+	closeStore(t, open(t, dir))
+	for _, text := range []string{"", "{", `{"leasehold":2}`} {
+		if err := os.WriteFile(dir+"/epoch", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir); !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%q: %v; want a mismatch that names the file", text, err)
+		}
+	}
+}
+
+func TestClock_RemovedEpochIsWrittenAgain(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	s := open(t, dir, f.option())
+	if err := os.Remove(dir + "/epoch"); err != nil {
+		t.Fatal(err)
+	}
+	f.advance(time.Hour)
+	grant(t, s, driver.Request{Key: "k", ID: "id"})
+	other := open(t, dir, f.option())
+	if s.clock.read() != other.clock.read() {
+		t.Errorf("two clocks: %d and %d", s.clock.read(), other.clock.read())
+	}
+}
+
+func TestClock_TooFarInTheFutureIsRefused(t *testing.T) {
+	f := newFake()
+	f.wall.Store(maxToken)
+	if _, err := Open(t.TempDir(), f.option()); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("open: %v; want it refused", err)
+	}
+}
+
+func TestThisMachine_CountsAndIsOneForAllProcesses(t *testing.T) {
+	one, err := thisMachine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := thisMachine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one.boot == "" || one.boot != two.boot {
+		t.Errorf("boots %q and %q", one.boot, two.boot)
+	}
+	before := one.elapsed()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	<-ctx.Done()
+	if passed := two.elapsed() - before; passed < 19*time.Millisecond || passed > 10*time.Second {
+		t.Errorf("20ms took %v", passed)
+	}
+}

@@ -1,0 +1,142 @@
+package filedriver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// recordPath returns the path of a key's record.
+func recordPath(s *Store, key string) string {
+	name := fileName(key)
+	return filepath.Join(s.shardOf(name).dir, name)
+}
+
+func TestRecord_HalfWrittenByAKilledWriterIsTheOneBefore(t *testing.T) {
+	s := open(t, t.TempDir())
+	grant(t, s, driver.Request{Key: "k", ID: "holder"})
+	whole, err := os.ReadFile(recordPath(s, "k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A queue of waiters is being written over the second slot.
+	next := formatSlot(2, []byte(`{"key":"k","room":{"token":1}}`))
+	for n := range len(next) - 1 {
+		torn := bytes.Clone(whole)
+		copy(torn[len(torn)/2:], next[:n])
+		if err := os.WriteFile(recordPath(s, "k"), torn, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		snap, err := s.Inspect(t.Context(), "k")
+		if n > 0 && n < headerSize {
+			// No kernel cuts a write there: it is damage.
+			if !errors.Is(err, driver.ErrMismatch) {
+				t.Fatalf("cut after %d bytes: %v, want a mismatch", n, err)
+			}
+			continue
+		}
+		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].ID != "holder" {
+			t.Fatalf("cut after %d bytes: holders %+v, %v", n, snap.Holders, err)
+		}
+	}
+}
+
+func TestRecord_GrowsAndShrinksInPlace(t *testing.T) {
+	s := open(t, t.TempDir())
+	grant(t, s, driver.Request{Key: "k", ID: "holder"})
+	label := map[string]string{"x": strings.Repeat("y", 1000)}
+	for i := range 100 {
+		id := "w" + strings.Repeat("x", i%50)
+		if i%50 != i {
+			id += "y"
+		}
+		if _, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: id, TTL: time.Minute, Wait: time.Minute, Labels: label}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snap, err := s.Inspect(t.Context(), "k")
+	if err != nil || len(snap.Waiters) != 100 {
+		t.Fatalf("%d waiters, %v; want 100", len(snap.Waiters), err)
+	}
+	for _, w := range snap.Waiters {
+		if _, err := s.Release(t.Context(), driver.Ref{Key: "k", ID: w.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release(t, s, "k", "holder")
+}
+
+func TestRecord_DamagedIsReportedAndLeftUntouched(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"empty":     func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"text":      func(path string) error { return os.WriteFile(path, []byte("hello\n"), 0o600) },
+		"zeros":     func(path string) error { return os.WriteFile(path, make([]byte, 4096), 0o600) },
+		"no json":   func(path string) error { return os.WriteFile(path, newSlots([]byte("hello")), 0o600) },
+		"other key": func(path string) error { return os.WriteFile(path, newSlots([]byte(`{"key":"z","room":{}}`)), 0o600) },
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"edited": func(path string) error {
+			return os.WriteFile(path, bytes.Replace(newSlots([]byte(`{"key":"k","room":{"token":7}}`)), []byte("7"), []byte("8"), 1), 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, t.TempDir())
+			path := recordPath(s, "k")
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := spoil(path); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := os.ReadFile(path)
+			_, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "id", TTL: time.Minute})
+			if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), path) {
+				t.Errorf("acquire: %v; want a mismatch that names %s", err, path)
+			}
+			s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "id"}, {Key: "other", ID: "id"}}, func(i int, reply driver.Reply, err error) {
+				if i == 0 && !errors.Is(err, driver.ErrMismatch) || i == 1 && err != nil {
+					t.Errorf("renew %d: %+v, %v", i, reply, err)
+				}
+			})
+			s.sweep()
+			keys, _, err := s.List(t.Context(), "", "")
+			if err != nil || len(keys) != 1 || keys[0] != "k" {
+				t.Errorf("list: %q, %v; want the damaged key", keys, err)
+			}
+			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
+				t.Error("the file was changed")
+			}
+		})
+	}
+}
+
+func FuzzSlots(f *testing.F) {
+	good := newSlots([]byte(`{"key":"k","room":{}}`))
+	f.Add(good)
+	f.Add(good[:len(good)-1])
+	f.Add([]byte(magic))
+	dir := f.TempDir()
+	s, err := Open(dir)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = s.Close() })
+	path := recordPath(s, "k")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if err := os.WriteFile(path, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Inspect(context.Background(), "k"); err != nil && !errors.Is(err, driver.ErrMismatch) {
+			t.Error(err)
+		}
+	})
+}

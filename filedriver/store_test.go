@@ -1,0 +1,104 @@
+package filedriver
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// fake is a machine whose clocks stand still unless told otherwise.
+type fake struct {
+	boot    string
+	elapsed atomic.Int64 // ns
+	wall    atomic.Int64 // µs
+}
+
+func newFake() *fake {
+	f := &fake{boot: "boot-1"}
+	f.elapsed.Store(int64(time.Hour))
+	f.wall.Store(time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC).UnixMicro())
+	return f
+}
+
+func (f *fake) advance(d time.Duration) { f.elapsed.Add(int64(d)) }
+
+func (f *fake) option() Option {
+	return func(c *config) {
+		c.machine = machine{
+			boot:    f.boot,
+			elapsed: func() time.Duration { return time.Duration(f.elapsed.Load()) },
+			wall:    func() time.Time { return time.UnixMicro(f.wall.Load()) },
+		}
+	}
+}
+
+// open opens a store that the test's end closes.
+func open(t *testing.T, dir string, options ...Option) *Store {
+	t.Helper()
+	s, err := Open(dir, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeStore(t, s) })
+	return s
+}
+
+func closeStore(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error("close:", err)
+	}
+}
+
+// grant acquires and fails the test if that is refused.
+func grant(t *testing.T, s *Store, req driver.Request) driver.Reply {
+	t.Helper()
+	if req.TTL == 0 {
+		req.TTL = time.Minute
+	}
+	reply, err := s.Acquire(context.Background(), req)
+	if err != nil || reply.State != driver.Granted {
+		t.Fatalf("acquire %q as %q: state %d, %v; want a grant", req.Key, req.ID, reply.State, err)
+	}
+	return reply
+}
+
+func release(t *testing.T, s *Store, key, id string) {
+	t.Helper()
+	reply, err := s.Release(context.Background(), driver.Ref{Key: key, ID: id})
+	if err != nil || reply.State != driver.Released {
+		t.Fatalf("release %q as %q: state %d, %v; want it released", key, id, reply.State, err)
+	}
+}
+
+// files lists what lies below a directory of the store, by path from it.
+func files(t *testing.T, root string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			found = append(found, strings.TrimPrefix(path, root+string(filepath.Separator)))
+		}
+		return err
+	})
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// eventually waits for what another goroutine or process brings about.
+func eventually(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !happened(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20s", what)
+		}
+	}
+}
