@@ -19,6 +19,8 @@ type seam struct {
 	cluster *redis.ClusterClient // nil for a single server
 	conns   *conns
 	timeout time.Duration
+	// closeToo closes what single was derived from, if that is ours too.
+	closeToo func() error
 }
 
 var _ redisroom.Client = (*seam)(nil)
@@ -163,5 +165,9 @@ func (c *seam) Close() error {
 	if c.cluster != nil {
 		return c.cluster.Close()
 	}
-	return c.single.Close()
+	err := c.single.Close()
+	if c.closeToo != nil {
+		err = errors.Join(err, c.closeToo())
+	}
+	return err
 }

@@ -6,24 +6,6 @@ local mode, policy, weight, limit, wait, window, delay, min, notify, who =
 weight, limit, wait, window = tonumber(weight), tonumber(limit), tonumber(wait), tonumber(window)
 delay, min = tonumber(delay), tonumber(min)
 
--- known answers for an id that has been here before.
-local function known()
-  if simple then
-    if simple.id == id then return confirm(simple, ttl) end
-    return
-  end
-  if not isrec then return end
-  if marked('+' .. id) then return reply(GONE) end
-  local out, why = broken(id)
-  if why then return out end
-  local p = party(id)
-  if not p then return end
-  if p.state ~= 'w' then return confirm(p, ttl) end
-  refresh(p, math.max(wait, p.window), notify)
-  out = ask_(p, ttl) or reply(GONE)
-  return out[1] == QUEUED and glimpse(out) or out
-end
-
 local function check()
   if min > now + AHEAD then
     return redis.error_reply(fmt('LHINVALID minimum token %d is more than 24 h ahead of the server clock (%d)', min, now))
@@ -34,6 +16,47 @@ local function check()
   if limit > 0 and weight > limit then
     return redis.error_reply(fmt('LHINVALID weight %d is above the limit %d', weight, limit))
   end
+end
+
+local function downgrade(p)
+  if n > 1 then return redis.error_reply(fmt('LHMISMATCH held %d times by its owner, it cannot become shared', n)) end
+  local err = check()
+  if err then return err end
+  general()
+  p.mode, p.weight, p.state, p.ident = 's', weight, 'c', '-'
+  nx, used, shares, lim, ident = 0, weight, shares + 1, limit, '-'
+  store(p)
+  local out = confirm(p, ttl)
+  hand_over()
+  return out
+end
+
+local function resize()
+  if shares == 0 then return reply(GONE) end
+  if lim == 0 or limit == 0 then
+    return redis.error_reply(fmt('LHMISMATCH limit %d, but the limit in force is %d (0 is none)', limit, lim))
+  end
+  dirty, lim = true, limit
+  hand_over()
+  return reply(RESIZED)
+end
+
+-- known answers for an id that has been here before.
+local function known()
+  if simple then
+    if simple.id ~= id then return end
+    return mode == 's' and downgrade(simple) or confirm(simple, ttl)
+  end
+  if not isrec then return end
+  if marked('+' .. id) then return reply(GONE) end
+  local out, why = broken(id)
+  if why then return out end
+  local p = party(id)
+  if not p then return end
+  if p.state ~= 'w' then return p.mode == 'x' and mode == 's' and downgrade(p) or confirm(p, ttl) end
+  refresh(p, math.max(wait, p.window), notify)
+  out = ask_(p, ttl) or reply(GONE)
+  return out[1] == QUEUED and glimpse(out) or out
 end
 
 local function newcomer()
@@ -55,7 +78,12 @@ end
 
 local err = open(KEYS[1], KEYS[2], KEYS[3], id)
 if err then return err end
-local out = known()
+local out
+if ARGV[4] == 'resize' then
+  out = resize()
+else
+  out = known()
+end
 if not out then
   err = check()
   out = err or newcomer()

@@ -6,7 +6,8 @@
 --       3 the rest of the request, one word each: mode x|s, policy 0-3,
 --         weight, limit, wait ms, window ms, delay ms, minimum token, notify
 --         address or -, identity of a re-entrant owner or -
---       4 present if the request is one that the first form cannot hold
+--       4 present if the request is one that the first form cannot hold;
+--         "resize" if it only changes the limit
 -- Returns the token, as an integer, for a free room; otherwise
 --       {state, token, holds, position, next ms, clock µs [, holder: id,
 --       remaining ms, mode, weight, token, state, meta]}.

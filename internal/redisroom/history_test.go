@@ -215,6 +215,10 @@ func (h *history) request(key string) driver.Request {
 			req.Limit = r.IntN(4)
 		}
 		req.Weight = r.IntN(3)
+		if req.Limit > 0 && r.IntN(15) == 0 {
+			req.Resize, req.Limit = true, 1+r.IntN(4)
+			h.kinds[key] = req.Limit
+		}
 	}
 	if r.IntN(3) > 0 {
 		req.Wait = h.ttl()

@@ -57,8 +57,8 @@ func hashTag(key string) string {
 	return key[open+1 : open+1+length]
 }
 
-// slot returns the cluster slot of a key.
-func slot(key string) int { return int(checksum(0, hashTag(key)) % slots) }
+// Slot returns the cluster slot of a key.
+func Slot(key string) int { return int(checksum(0, hashTag(key)) % slots) }
 
 // checksum continues a CRC-16/XMODEM, the one that Redis Cluster uses, over s.
 func checksum(crc uint16, s string) uint16 {

@@ -53,7 +53,7 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 	}
 	bySlot := make(map[int]*renewal)
 	for _, i := range which {
-		at := slot(s.prefix + refs[i].Key)
+		at := Slot(s.prefix + refs[i].Key)
 		g := bySlot[at]
 		if g == nil || len(g.which) == batch {
 			g = new(renewal)

@@ -33,7 +33,7 @@ func parseReply(reply any) (driver.Reply, error) {
 			return driver.Reply{}, fmt.Errorf("%w: %v", errReply, reply)
 		}
 	}
-	if n[0] < 0 || n[0] > int64(driver.Left) {
+	if n[0] < 0 || n[0] > int64(driver.Resized) {
 		return driver.Reply{}, fmt.Errorf("%w: state %d", errReply, n[0])
 	}
 	r := driver.Reply{

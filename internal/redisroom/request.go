@@ -159,7 +159,10 @@ func acquireCommand(f *form, prefix string, req *driver.Request) []string {
 	c.int(req.TTL.Milliseconds())
 	c.text = appendTerms(c.text, req)
 	c.end()
-	if !simple(req) {
+	switch {
+	case req.Resize:
+		c.word("resize")
+	case !simple(req):
 		c.word("1")
 	}
 	return c.build(f, 1)

@@ -172,6 +172,12 @@ local function glance()
   if not hv or (isrec and hv == '*') then return end
   local left = call('PTTL', H)
   if left < 0 then return redis.error_reply('LHFOREIGN the key holds a string without expiry') end
+  if hv == '*' then
+    -- The record of those inside is gone, and they may not know yet: the room
+    -- stays closed until the last of their leases is over.
+    if ms + left > closed then closed = ms + left end
+    return
+  end
   local id, meta, prev = match(hv, '^([%w_.-]+) ({.*}) (%d+)$')
   if id and not isrec then
     -- At the head of meta stand the identity of a re-entrant owner and the
@@ -203,12 +209,7 @@ local function open(h, r, z, id)
     load_record(s)
     -- One of the two keys was evicted or deleted: begin again, but for the token.
     if call('EXISTS', Z) == 0 then
-      call('DEL', R)
       isrec, n, nx, used, shares, closed, head, hexp, rexp = false, 0, 0, 0, 0, 0, '-', 0, 0
-      if hv == '*' then
-        call('DEL', H)
-        hv = false
-      end
     end
   elseif type(s) == 'table' then
     tok = tonumber(pcall_('GET', R))
@@ -333,7 +334,7 @@ local function hand_over()
   while entered < BATCH and dropped < DROPS do
     if not id or taken() then break end
     local p = party(id)
-    if p.notify ~= '-' and marked('!' .. p.notify) then
+    if p.notify ~= '-' and marked('!' .. p.notify) or p.mode == 's' and lim > 0 and p.weight > lim then
       drop(p)
       dropped = dropped + 1
     elseif not fits(p) or p.notify == '-' then
@@ -395,7 +396,7 @@ local function glimpse(out)
   return out
 end
 
-local GONE, BUSY, QUEUED, GRANTED, RELEASED, LEFT = 0, 1, 2, 3, 4, 5
+local GONE, BUSY, QUEUED, GRANTED, RELEASED, LEFT, RESIZED = 0, 1, 2, 3, 4, 5, 6
 
 local function granted(p) return reply(GRANTED, p.token, p.mode == 'x' and n or 1) end
 

@@ -1,0 +1,345 @@
+// Package redisurl reads the URLs of Redis and Valkey stores, for both of the
+// drivers that speak to them.
+//
+//	redis://user:password@host:6379/0      a single server; rediss:// with TLS
+//	unix://user:password@/run/redis.sock   its socket; the database as ?db=1
+//	redis+sentinel://s1:26379,s2,s3/0?master=mymaster
+//	redis+cluster://n1:6379,n2,n3          or redis://n1,n2,n3?cluster=true
+//
+// rediss+sentinel and rediss+cluster use TLS. The query carries options:
+//
+//	prefix      what stands before every key, "leasehold:" by default
+//	timeout     bound of one request, such as 500ms; 2s by default
+//	db          the number of the database
+//	master      the name of the primary, for sentinels
+//	sentinel_username, sentinel_password
+//	            credentials of the sentinels, none by default
+//	cluster     true: the server is a node of a cluster
+//	client_name what CLIENT LIST shows
+//	ca          a file of certificates that are trusted beside the system's
+//	cert, key   files of the client's own certificate and key
+//	server_name the name to expect in the server's certificate
+//	skip_verify true: accept any certificate
+package redisurl
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
+
+// Kind says what the addresses of a URL are.
+type Kind uint8
+
+// The kinds.
+const (
+	Single Kind = iota
+	Sentinel
+	Cluster
+)
+
+// Config is what a URL says.
+type Config struct {
+	Kind    Kind
+	Network string   // tcp or unix
+	Addrs   []string // host:port, or the path of a socket
+	Master  string   // with Sentinel
+
+	Username, Password                 string
+	SentinelUsername, SentinelPassword string
+	DB                                 int
+	ClientName                         string
+	TLS                                *tls.Config // nil without
+
+	Prefix  string
+	Timeout time.Duration
+}
+
+// schemes are the forms of a URL.
+var schemes = map[string]struct {
+	kind Kind
+	tls  bool
+}{
+	"redis":           {Single, false},
+	"rediss":          {Single, true},
+	"unix":            {Single, false},
+	"redis+sentinel":  {Sentinel, false},
+	"rediss+sentinel": {Sentinel, true},
+	"redis+cluster":   {Cluster, false},
+	"rediss+cluster":  {Cluster, true},
+}
+
+// Schemes returns the schemes of the URLs that Parse reads, sorted.
+func Schemes() []string {
+	var names []string
+	for name := range schemes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Parse reads a URL. Its errors match [driver.ErrInvalid] and never show a
+// password.
+func Parse(text string) (Config, error) {
+	c, err := parse(text)
+	if err != nil {
+		return Config{}, fmt.Errorf("store URL %q: %w: %w", redact(text), err, driver.ErrInvalid)
+	}
+	return c, nil
+}
+
+// redact hides the user and the query, where secrets may be.
+func redact(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return "(no scheme)"
+	}
+	rest, _, query := strings.Cut(rest, "?")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = "***" + rest[at:]
+	}
+	if query {
+		rest += "?..."
+	}
+	return scheme + "://" + rest
+}
+
+// parse takes the URL apart by hand where several hosts stand in it, which
+// net/url does not know.
+func parse(text string) (Config, error) {
+	scheme, rest, _ := strings.Cut(text, "://")
+	form, ok := schemes[scheme]
+	if !ok {
+		return Config{}, fmt.Errorf("unknown scheme %q, want one of %s", scheme, strings.Join(Schemes(), ", "))
+	}
+	hosts, tail := authority(rest)
+	u, err := url.Parse(scheme + "://" + tail)
+	if err != nil {
+		return Config{}, errors.New("not a URL; percent-encode what is special in user name and password")
+	}
+	c := Config{Kind: form.kind, Network: "tcp", Prefix: redisroom.DefaultPrefix, Timeout: redisroom.DefaultTimeout}
+	c.Username = u.User.Username()
+	c.Password, _ = u.User.Password()
+	if form.tls {
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	q := query{values: u.Query()}
+	if scheme == "unix" {
+		err = c.socket(hosts, u.Path)
+	} else {
+		err = c.servers(hosts, u.Path)
+	}
+	if err == nil {
+		err = c.options(&q)
+	}
+	return c, err
+}
+
+// authority splits what follows the scheme into the hosts and the URL without
+// them.
+func authority(rest string) (hosts, tail string) {
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	start := strings.LastIndexByte(rest[:end], '@') + 1
+	return rest[start:end], rest[:start] + "host" + rest[end:]
+}
+
+func (c *Config) socket(host, path string) error {
+	if host != "" || path == "" || path == "/" {
+		return errors.New("want unix:///path/of/the/socket")
+	}
+	c.Network, c.Addrs = "unix", []string{path}
+	return nil
+}
+
+func (c *Config) servers(hosts, path string) error {
+	port := "6379"
+	if c.Kind == Sentinel {
+		port = "26379"
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		addr, err := address(host, port)
+		if err != nil {
+			return err
+		}
+		c.Addrs = append(c.Addrs, addr)
+	}
+	db := strings.Trim(path, "/")
+	if db == "" {
+		return nil
+	}
+	var err error
+	c.DB, err = database(db)
+	return err
+}
+
+// address completes host, which may be host:port, [v6]:port or empty.
+func address(host, port string) (string, error) {
+	if host == "" {
+		host = "localhost"
+	}
+	if h, p, err := net.SplitHostPort(host); err == nil {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return "", fmt.Errorf("port %q: want 1 to 65535", p)
+		}
+		if h == "" {
+			h = "localhost"
+		}
+		return net.JoinHostPort(h, p), nil
+	}
+	h := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.ContainsAny(h, "[]@ ") || h == host && strings.Contains(h, ":") {
+		return "", fmt.Errorf("host %q: want host, host:port or [v6 address]:port", host)
+	}
+	return net.JoinHostPort(h, port), nil
+}
+
+func database(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("database %q: want a number from 0", s)
+	}
+	return n, nil
+}
+
+// options reads the query, all of which must be understood.
+func (c *Config) options(q *query) error {
+	c.Prefix = q.text("prefix", c.Prefix)
+	c.Timeout = q.duration("timeout", c.Timeout)
+	c.ClientName = q.text("client_name", "")
+	c.Master = q.text("master", "")
+	c.SentinelUsername, c.SentinelPassword = q.text("sentinel_username", ""), q.text("sentinel_password", "")
+	if db := q.text("db", ""); db != "" {
+		var err error
+		if c.DB, err = database(db); err != nil {
+			return err
+		}
+	}
+	if q.bool("cluster") {
+		if c.Kind == Sentinel || c.Network == "unix" {
+			return errors.New("cluster=true goes with redis:// and rediss://")
+		}
+		c.Kind = Cluster
+	}
+	if err := c.tlsOptions(q); err != nil {
+		return err
+	}
+	if err := q.rest(); err != nil {
+		return err
+	}
+	return c.check()
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Kind == Sentinel && c.Master == "":
+		return errors.New("sentinels need the name of the primary, as in ?master=mymaster")
+	case c.Kind != Sentinel && (c.Master != "" || c.SentinelUsername != "" || c.SentinelPassword != ""):
+		return errors.New("master and sentinel credentials go with redis+sentinel://")
+	case c.Kind == Single && len(c.Addrs) > 1:
+		return errors.New("several servers: say redis+cluster://, redis+sentinel:// or quorum+redis://")
+	case c.Kind == Cluster && c.DB != 0:
+		return errors.New("a cluster has database 0 only")
+	}
+	if err := redisroom.CheckPrefix(c.Prefix); err != nil {
+		return err
+	}
+	return redisroom.CheckTimeout(c.Timeout)
+}
+
+func (c *Config) tlsOptions(q *query) error {
+	ca, cert, key := q.text("ca", ""), q.text("cert", ""), q.text("key", "")
+	name, skip := q.text("server_name", ""), q.bool("skip_verify")
+	if c.TLS == nil {
+		if ca+cert+key+name != "" || skip {
+			return errors.New("ca, cert, key, server_name and skip_verify go with rediss://")
+		}
+		return nil
+	}
+	c.TLS.ServerName, c.TLS.InsecureSkipVerify = name, skip //nolint:gosec // asked for by name
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return err
+		}
+		if c.TLS.RootCAs, err = x509.SystemCertPool(); err != nil {
+			c.TLS.RootCAs = x509.NewCertPool()
+		}
+		if !c.TLS.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("%s holds no certificate", ca)
+		}
+	}
+	if cert == "" && key == "" {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("certificate %q and key %q: %w", cert, key, err)
+	}
+	c.TLS.Certificates = []tls.Certificate{pair}
+	return nil
+}
+
+// query reads parameters, each once, and remembers the first that is wrong.
+type query struct {
+	values url.Values
+	err    error
+}
+
+func (q *query) text(name, otherwise string) string {
+	values, ok := q.values[name]
+	if !ok {
+		return otherwise
+	}
+	delete(q.values, name)
+	if len(values) > 1 {
+		q.fail(fmt.Errorf("%s is given twice", name))
+	}
+	return values[0]
+}
+
+func (q *query) bool(name string) bool {
+	text := q.text(name, "false")
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		q.fail(fmt.Errorf("%s=%q: want true or false", name, text))
+	}
+	return v
+}
+
+func (q *query) duration(name string, otherwise time.Duration) time.Duration {
+	text := q.text(name, otherwise.String())
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		q.fail(fmt.Errorf("%s=%q: want a duration such as 500ms", name, text))
+	}
+	return d
+}
+
+func (q *query) fail(err error) {
+	if q.err == nil {
+		q.err = err
+	}
+}
+
+// rest returns the first error, or one that names what nobody has read.
+func (q *query) rest() error {
+	for name := range q.values {
+		q.fail(fmt.Errorf("unknown parameter %q", name))
+	}
+	return q.err
+}

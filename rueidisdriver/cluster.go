@@ -1,0 +1,151 @@
+package rueidisdriver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
+
+// rueidis sends every command to the node that serves it and follows
+// redirections, but returns the replies of many only when the last node has
+// answered. To hear the fast ones earlier, the commands are sorted by node
+// here first; a stale picture of the cluster costs time, never a wrong answer.
+
+// topologyAge is how old the picture may be before it is renewed.
+const topologyAge = 10 * time.Second
+
+// slotRange is a run of slots that one primary serves.
+type slotRange struct {
+	first, last int
+	primary     string
+}
+
+// topology is what is known about who serves which slot.
+type topology struct {
+	mu     sync.Mutex
+	ranges []slotRange
+	asked  time.Time
+}
+
+// refresh asks the cluster.
+func (t *topology) refresh(ctx context.Context, client rueidis.Client) ([]slotRange, error) {
+	reply, err := client.Do(ctx, client.B().ClusterSlots().Build()).ToArray()
+	if err != nil {
+		return nil, err
+	}
+	var ranges []slotRange
+	for _, entry := range reply {
+		r, err := parseRange(entry)
+		if err != nil {
+			return nil, err
+		}
+		ranges = append(ranges, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ranges = ranges
+	return ranges, nil
+}
+
+// parseRange reads an entry of CLUSTER SLOTS: first, last, primary, replicas.
+func parseRange(entry rueidis.RedisMessage) (r slotRange, err error) {
+	fields, err := entry.ToArray()
+	if err != nil || len(fields) < 3 {
+		return r, fmt.Errorf("CLUSTER SLOTS: %v", entry)
+	}
+	first, err1 := fields[0].AsInt64()
+	last, err2 := fields[1].AsInt64()
+	node, err3 := fields[2].ToArray()
+	if err1 != nil || err2 != nil || err3 != nil || len(node) < 2 {
+		return r, fmt.Errorf("CLUSTER SLOTS: %v", entry)
+	}
+	host, _ := node[0].ToString()
+	port, _ := node[1].AsInt64()
+	return slotRange{int(first), int(last), net.JoinHostPort(host, strconv.FormatInt(port, 10))}, nil
+}
+
+// primary returns the address of the node that serves a slot, or nothing.
+func primary(ranges []slotRange, slot int) string {
+	for _, r := range ranges {
+		if slot >= r.first && slot <= r.last {
+			return r.primary
+		}
+	}
+	return ""
+}
+
+// known returns the last picture, and has it renewed in the background when it
+// is old: the node that is asked might be the one that hangs.
+func (s *seam) known(ctx context.Context, client rueidis.Client) []slotRange {
+	t := &s.topology
+	t.mu.Lock()
+	ranges, old := t.ranges, time.Since(t.asked) > topologyAge
+	if old {
+		t.asked = time.Now()
+	}
+	t.mu.Unlock()
+	if !old {
+		return ranges
+	}
+	fresh := s.refresh(client)
+	if ranges != nil {
+		return ranges
+	}
+	select {
+	case ranges = <-fresh:
+	case <-ctx.Done():
+	}
+	return ranges
+}
+
+// refresh asks the cluster in the background.
+func (s *seam) refresh(client rueidis.Client) <-chan []slotRange {
+	done := make(chan []slotRange, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		done <- nil
+		return done
+	}
+	s.work.Go(func() {
+		ctx, cancel := s.begin(context.Background())
+		defer cancel()
+		ranges, _ := s.topology.refresh(ctx, client)
+		done <- ranges
+	})
+	return done
+}
+
+// answer is the outcome of one of many commands.
+type answer struct {
+	i     int
+	reply any
+	err   error
+}
+
+// runCluster runs the commands on all nodes at once, and reports those of one
+// node without waiting for another.
+func (s *seam) runCluster(ctx context.Context, client rueidis.Client, cmds [][]string, each func(int, any, error)) {
+	const firstKey = 3
+	ranges := s.known(ctx, client)
+	nodes := make(map[string][]int)
+	for i, cmd := range cmds {
+		node := primary(ranges, redisroom.Slot(cmd[firstKey]))
+		nodes[node] = append(nodes[node], i)
+	}
+	answers := make(chan answer, len(cmds))
+	for _, which := range nodes {
+		go s.pipeline(ctx, client, cmds, which, func(i int, reply any, err error) { answers <- answer{i, reply, err} })
+	}
+	for range cmds {
+		a := <-answers
+		each(a.i, a.reply, a.err)
+	}
+}

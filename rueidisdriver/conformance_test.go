@@ -1,0 +1,27 @@
+package rueidisdriver_test
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/drivertest"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
+)
+
+func TestConformance(t *testing.T) {
+	s := redistest.Start(t)
+	drivertest.Run(t, drivertest.Config{
+		Open: func(t testing.TB) driver.Driver { return open(t, s.URL()) },
+	})
+}
+
+func open(t testing.TB, url string) *rueidisdriver.Driver {
+	t.Helper()
+	d, err := rueidisdriver.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
