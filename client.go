@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type Client struct {
 	busy    int        // calls and background work under way
 	closed  bool
 	waiters map[string]*waiter
+	lines   map[string]*list.List // of waiters, by key
 	holds   map[string]*hold
 	sub     driver.Subscription
 	opening bool // a subscription is being opened
@@ -48,7 +50,7 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	c := &Client{
 		drv: d, cfg: cfg, keeper: keeper.New(d.Renew, clock.Now),
 		closing: make(chan struct{}),
-		waiters: make(map[string]*waiter), holds: make(map[string]*hold),
+		waiters: make(map[string]*waiter), lines: make(map[string]*list.List), holds: make(map[string]*hold),
 	}
 	c.idle = sync.NewCond(&c.mu)
 	c.watcher, _ = d.(driver.Watcher)

@@ -31,9 +31,10 @@
 //
 // Waiting (P5, P6): waiters are served in the order of their arrival at the
 // store, and woken by it. If every wake-up is lost a waiter asks by itself: the
-// head of the queue when the holder's lease ends, everyone at least every 5
-// seconds, and every half second from the first wake-up that was missed. A
-// waiter that has died costs the others at most one second.
+// head of the queue when the holder's lease ends, the first of each client every
+// second, everyone at least every 5 seconds, and every half second from the
+// first wake-up that was missed. A waiter that has died costs the others at most
+// one second, and another one if its successor has died too.
 //
 // Exactly once (P7): every acquisition has an id. A request whose answer was
 // lost is repeated with it, and has the effect and the answer of one.

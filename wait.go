@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,9 @@ const (
 	// and gets the lock by asking.
 	pollLife  = 3 * time.Second
 	pollEvery = 500 * time.Millisecond
+	// watchEvery is how often the first of a client's waiters for a lock asks:
+	// if all who stand before it have died, nobody else tells it.
+	watchEvery = time.Second
 	// confirmWindow is how long a lock that was handed to a waiter waits to
 	// be confirmed, and so what a dead waiter costs the others.
 	confirmWindow = time.Second
@@ -43,6 +47,7 @@ type waiter struct {
 	// unanswered tells of requests that may still be on their way. It belongs
 	// to the caller's goroutine.
 	unanswered bool
+	place      *list.Element // in the client's line; guarded by the client's mu
 
 	mu       sync.Mutex
 	answered time.Time     // when the question behind clock was sent
@@ -141,6 +146,9 @@ func (w *waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 	if w.told != w.address() {
 		wait = 0 // the store does not know yet where we listen
 	}
+	if w.c.leads(w) {
+		wait = min(wait, spread(watchEvery))
+	}
 	if reply.Next > 0 {
 		wait = min(wait, reply.Next+time.Millisecond)
 	}
@@ -208,6 +216,8 @@ func (w *waiter) wake() {
 // are asked for anew.
 func (w *waiter) wait(ctx context.Context, started time.Time, a answer) (grant, error) {
 	w.c.subscribe()
+	w.c.line(w)
+	defer w.c.step(w)
 	observe := observer(ctx)
 	if observe != nil {
 		w.news = make(chan struct{}, 1)
@@ -314,6 +324,42 @@ func (w *waiter) giveUp(cause error, started time.Time) error {
 // spread varies d by a tenth downwards, so that waiters do not ask in step.
 func spread(d time.Duration) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d)/10))
+}
+
+// line puts w at the end of the client's waiters for its lock. Only those who
+// have to wait stand in it.
+func (c *Client) line(w *waiter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.lines[w.req.Key]
+	if l == nil {
+		l = list.New()
+		c.lines[w.req.Key] = l
+	}
+	w.place = l.PushBack(w)
+}
+
+// step takes w out of its line, and has the next ask soon if w was the first.
+func (c *Client) step(w *waiter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.lines[w.req.Key]
+	first := l.Front() == w.place
+	l.Remove(w.place)
+	switch next := l.Front(); {
+	case next == nil:
+		delete(c.lines, w.req.Key)
+	case first:
+		c.keeper.Hurry(&next.Value.(*waiter).task, c.now().Add(watchEvery))
+	}
+}
+
+// leads reports whether w is the first of its line.
+func (c *Client) leads(w *waiter) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.lines[w.req.Key]
+	return l != nil && l.Front() == w.place
 }
 
 // subscribe starts to listen for hints when first somebody waits.
