@@ -81,6 +81,10 @@ type Request struct {
 	// Limit bounds the sum of the weights of shared parties; 0 is no limit.
 	// All that are in the room or wait for it state the same limit.
 	Limit int
+	// Resize puts Limit in force instead of entering: nobody inside is
+	// touched, and nobody enters before there is room by the new limit. The
+	// answer is Resized, or Gone if nobody uses the room shared.
+	Resize bool
 	// Weight is what a shared party takes of the limit; 0 counts as 1.
 	Weight int
 
@@ -144,6 +148,8 @@ const (
 	Released
 	// Left: the ticket existed and has ended by this call.
 	Left
+	// Resized: the limit in force was changed (Acquire with Resize).
+	Resized
 )
 
 // Reply is what a store answers to one request.
@@ -191,7 +197,11 @@ type Holder struct {
 
 // Driver is what every store implements.
 type Driver interface {
-	// Acquire asks to enter and answers Granted, Busy, Queued or Gone.
+	// Acquire asks to enter and answers Granted, Busy, Queued or Gone. A
+	// holder that is inside exclusively and asks again in Shared mode with the
+	// same id becomes a sharer in the same step (a downgrade); if its owner is
+	// inside more than once that is refused with ErrMismatch. The other
+	// direction changes nothing.
 	Acquire(ctx context.Context, req Request) (Reply, error)
 
 	// Renew renews leases, confirms handed-over grants, and keeps tickets

@@ -397,8 +397,13 @@ func (h *history) adopt(key, id string, got driver.Reply) {
 		return
 	}
 	at, err := h.client.PExpireTime(context.Background(), h.prefix+key).Result()
+	if err == nil && at == -2 { // over before it could be asked for
+		h.ambiguous = true
+		return
+	}
 	if err != nil || at < 0 {
 		h.errorf("expiry of %s: %v, %v", key, at, err)
+		return
 	}
 	in := h.rooms[key].Inside
 	i := slices.IndexFunc(in, func(p room.Party) bool { return p.ID == id })

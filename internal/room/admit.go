@@ -81,6 +81,11 @@ func (s *scene) fits(p *Party) bool {
 	return s.Limit == 0 || used+p.Weight <= s.Limit
 }
 
+// oversized reports whether p can never fit, after the limit was lowered.
+func (s *scene) oversized(p *Party) bool {
+	return p.Mode == driver.Shared && s.Limit > 0 && p.Weight > s.Limit
+}
+
 // mustPass reports whether p has to let somebody pass who waits.
 func (s *scene) mustPass(p *Party) bool {
 	if p.Policy == driver.Barging || s.reenters(p) {
@@ -149,7 +154,7 @@ func (s *scene) handOver() {
 			break
 		}
 		head := s.Queue[0]
-		if head.Notify != "" && s.marked("!"+head.Notify) {
+		if head.Notify != "" && s.marked("!"+head.Notify) || s.oversized(&head) {
 			s.Queue = remove(s.Queue, head.ID)
 			dropped++
 			continue

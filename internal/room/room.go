@@ -12,13 +12,18 @@ import (
 // An error leaves the record as it was, but for what had expired.
 func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, error) {
 	s := open(r, now, req.ID)
+	if req.Resize {
+		return s.resize(req)
+	}
 	if s.marked("+" + req.ID) {
 		return s.reply(driver.Gone), nil, nil
 	}
 	if m, ok := s.Marks["~"+req.ID]; ok {
 		return s.broken(m), nil, nil
 	}
-	if p := s.inside(req.ID); p != nil {
+	if p := s.inside(req.ID); p != nil && p.Mode == driver.Exclusive && req.Mode == driver.Shared {
+		return s.downgrade(p, req)
+	} else if p != nil {
 		return s.confirm(p, req.TTL), nil, nil
 	}
 	if t := s.ticket(req.ID); t != nil {
@@ -152,6 +157,35 @@ func (s *scene) check(req driver.Request) error {
 		return fmt.Errorf("weight %d is above the limit %d: %w", req.Weight, req.Limit, driver.ErrInvalid)
 	}
 	return nil
+}
+
+// downgrade makes the exclusive p a sharer, beside whom others may now enter.
+func (s *scene) downgrade(p *Party, req driver.Request) (driver.Reply, []Wake, error) {
+	if n := len(s.Inside); n > 1 {
+		return driver.Reply{}, nil, fmt.Errorf("held %d times by its owner, it cannot become shared: %w", n, driver.ErrMismatch)
+	}
+	if err := s.check(req); err != nil {
+		return driver.Reply{}, nil, err
+	}
+	p.Mode, p.Weight, p.Reenter = driver.Shared, max(req.Weight, 1), false
+	s.agree(req)
+	reply := s.confirm(p, req.TTL)
+	s.handOver()
+	return reply, s.wakes, nil
+}
+
+// resize changes the limit in force. Those who wait for more than it allows
+// are dropped when their turn comes.
+func (s *scene) resize(req driver.Request) (driver.Reply, []Wake, error) {
+	if !s.sharers() {
+		return s.reply(driver.Gone), nil, nil
+	}
+	if s.Limit == 0 || req.Limit == 0 {
+		return driver.Reply{}, nil, fmt.Errorf("limit %d, but the limit in force is %d (0 is none): %w", req.Limit, s.Limit, driver.ErrMismatch)
+	}
+	s.Limit = req.Limit
+	s.handOver()
+	return s.reply(driver.Resized), s.wakes, nil
 }
 
 // agree puts the limit of the first sharer in force.

@@ -1,0 +1,156 @@
+package redisroom_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
+)
+
+func TestMain(m *testing.M) {
+	// go-redis keeps a coarse clock for as long as the process lives.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/internal/pool.startGlobalTimeCache.func1"))
+}
+
+// store is what both drivers are.
+type store interface {
+	driver.Driver
+	driver.Watcher
+	driver.Inspector
+	driver.Breaker
+}
+
+// clients are the two ways to the scripts.
+var clients = map[string]func(url string) (store, error){
+	"go-redis": func(url string) (store, error) { return redisdriver.Open(url) },
+	"rueidis":  func(url string) (store, error) { return rueidisdriver.Open(url) },
+}
+
+// eachClient runs a test once over every client library.
+func eachClient(t *testing.T, test func(t *testing.T, open func(url string) store)) {
+	for name, open := range clients {
+		t.Run(name, func(t *testing.T) {
+			test(t, func(url string) store {
+				t.Helper()
+				d, err := open(url)
+				if err != nil {
+					t.Fatalf("open %s: %v", url, err)
+				}
+				t.Cleanup(func() { _ = d.Close() })
+				return d
+			})
+		})
+	}
+}
+
+// newStore returns a store on a server, over go-redis.
+func newStore(t testing.TB, s *redistest.Server, opts ...redisdriver.Option) *redisdriver.Driver {
+	t.Helper()
+	d, err := redisdriver.New(s.Client(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+func request(key, id string) driver.Request {
+	return driver.Request{Key: key, ID: id, Owner: "tester", TTL: 10 * time.Second, Confirm: time.Second, Since: time.Now()}
+}
+
+func waiting(key, id, notify string) driver.Request {
+	req := request(key, id)
+	req.Wait, req.Notify = 10*time.Second, notify
+	return req
+}
+
+func acquire(t testing.TB, d driver.Driver, req driver.Request, want driver.State) driver.Reply {
+	t.Helper()
+	reply, err := d.Acquire(context.Background(), req)
+	if err != nil || reply.State != want {
+		t.Fatalf("acquire %s by %s: %+v, %v; want state %d", req.Key, req.ID, reply, err, want)
+	}
+	return reply
+}
+
+func release(t testing.TB, d driver.Driver, key, id string, want driver.State) driver.Reply {
+	t.Helper()
+	reply, err := d.Release(context.Background(), driver.Ref{Key: key, ID: id})
+	if err != nil || reply.State != want {
+		t.Fatalf("release %s of %s: %+v, %v; want state %d", key, id, reply, err, want)
+	}
+	return reply
+}
+
+func renew(t testing.TB, d driver.Driver, ref driver.Ref, want driver.State) driver.Reply {
+	t.Helper()
+	replies, errs := renewAll(d, []driver.Ref{ref})
+	if errs[0] != nil || replies[0].State != want {
+		t.Fatalf("renew %s of %s: %+v, %v; want state %d", ref.Key, ref.ID, replies[0], errs[0], want)
+	}
+	return replies[0]
+}
+
+func renewAll(d driver.Driver, refs []driver.Ref) ([]driver.Reply, []error) {
+	replies, errs := make([]driver.Reply, len(refs)), make([]error, len(refs))
+	for i := range errs {
+		errs[i] = errors.New("no answer")
+	}
+	d.Renew(context.Background(), refs, func(i int, r driver.Reply, err error) { replies[i], errs[i] = r, err })
+	return replies, errs
+}
+
+func lease(key, id string) driver.Ref {
+	return driver.Ref{Key: key, ID: id, TTL: 10 * time.Second, Wait: 10 * time.Second}
+}
+
+// ears is a subscription and what was heard.
+type ears struct {
+	driver.Subscription
+	hints chan driver.Hint
+}
+
+// listen subscribes and waits until the subscription is up.
+func listen(t testing.TB, d driver.Watcher) *ears {
+	t.Helper()
+	e := &ears{hints: make(chan driver.Hint, 1000)}
+	var err error
+	if e.Subscription, err = d.Watch(func(h driver.Hint) { e.hints <- h }); err != nil {
+		t.Fatal(err)
+	}
+	e.hear(t, driver.HintResync, "")
+	return e
+}
+
+// hear waits for a hint and passes over others.
+func (e *ears) hear(t testing.TB, kind driver.HintKind, id string) driver.Hint {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case h := <-e.hints:
+			if h.Kind == kind && h.ID == id {
+				return h
+			}
+		case <-timeout:
+			t.Fatalf("no hint of kind %d for %q", kind, id)
+		}
+	}
+}
+
+// eventually looks until ok, for 20 s at most.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}

@@ -1,0 +1,441 @@
+package redisroom_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+var background = context.Background()
+
+// R1
+func TestScriptFlush_NobodyNotices(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL() + "?prefix=" + t.Name() + ":")
+		flush := func() {
+			if err := s.Client().ScriptFlush(background).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const n = 350
+		refs := make([]driver.Ref, n)
+		for i := range n {
+			key := fmt.Sprint("k", i)
+			acquire(t, d, request(key, "a"), driver.Granted)
+			refs[i] = lease(key, "a")
+		}
+		for range 3 {
+			flush()
+			replies, errs := renewAll(d, refs)
+			for i := range refs {
+				if errs[i] != nil || replies[i].State != driver.Granted {
+					t.Fatalf("renewal %d of a pipeline: %+v, %v", i, replies[i], errs[i])
+				}
+			}
+		}
+		flush()
+		first := acquire(t, d, request("k0", "a"), driver.Granted)
+		flush()
+		if again := acquire(t, d, request("k0", "a"), driver.Granted); again.Token != first.Token {
+			t.Errorf("token %d, then %d", first.Token, again.Token)
+		}
+		flush()
+		release(t, d, "k0", "a", driver.Released)
+		flush()
+		if _, err := d.Inspect(background, "k1"); err != nil {
+			t.Error(err)
+		}
+		flush()
+		if _, _, err := d.List(background, "", ""); err != nil {
+			t.Error(err)
+		}
+		flush()
+		if r, err := d.Break(background, "k1", "a", "why"); err != nil || r.State != driver.Released {
+			t.Errorf("break: %+v, %v", r, err)
+		}
+	})
+}
+
+// R5
+func TestForeignData_IsReportedAndLeftAlone(t *testing.T) {
+	s := redistest.Start(t)
+	c := s.Client()
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL() + "?prefix=")
+		keys := map[string]func(key string) error{
+			"hash":   func(key string) error { return c.HSet(background, key, "f", "v").Err() },
+			"list":   func(key string) error { return c.RPush(background, key, "v").Err() },
+			"string": func(key string) error { return c.Set(background, key, "v", 0).Err() },
+		}
+		for kind, make := range keys {
+			key := t.Name() + kind
+			if err := make(key); err != nil {
+				t.Fatal(err)
+			}
+			before := c.Dump(background, key).Val()
+			if _, err := d.Acquire(background, request(key, "a")); !errors.Is(err, driver.ErrMismatch) {
+				t.Errorf("acquire on a %s: %v, want ErrMismatch", kind, err)
+			}
+			if _, err := d.Acquire(background, waiting(key, "b", "")); !errors.Is(err, driver.ErrMismatch) {
+				t.Errorf("acquire on a %s: %v, want ErrMismatch", kind, err)
+			}
+			if _, errs := renewAll(d, []driver.Ref{lease(key, "a")}); !errors.Is(errs[0], driver.ErrMismatch) {
+				t.Errorf("renew on a %s: %v, want ErrMismatch", kind, errs[0])
+			}
+			if _, err := d.Release(background, lease(key, "a")); !errors.Is(err, driver.ErrMismatch) {
+				t.Errorf("release on a %s: %v, want ErrMismatch", kind, err)
+			}
+			if after := c.Dump(background, key).Val(); after != before {
+				t.Errorf("the %s was changed", kind)
+			}
+			if left := c.Keys(background, key+"?*").Val(); len(left) != 0 {
+				t.Errorf("beside the %s there is %q", kind, left)
+			}
+		}
+	})
+}
+
+func TestForeignLock_ExcludesBothWays(t *testing.T) {
+	s := redistest.Start(t)
+	c := s.Client()
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL() + "?prefix=")
+		key := t.Name()
+		setNX := func() bool { return c.SetNX(background, key, "theirs", 5*time.Second).Val() }
+		shared := request(key, "r")
+		shared.Mode = driver.Shared
+
+		if !setNX() {
+			t.Fatal("a free key")
+		}
+		busy := acquire(t, d, request(key, "a"), driver.Busy)
+		if len(busy.Holders) != 1 || !busy.Holders[0].Foreign || busy.Holders[0].ID != "theirs" {
+			t.Errorf("holders %+v, want theirs", busy.Holders)
+		}
+		if busy.Next <= 0 || busy.Next > time.Second {
+			t.Errorf("ask again after %v: their release is not announced", busy.Next)
+		}
+		acquire(t, d, shared, driver.Busy)
+		queued := acquire(t, d, waiting(key, "w", ""), driver.Queued)
+		if len(queued.Holders) != 1 || !queued.Holders[0].Foreign {
+			t.Errorf("holders %+v, want theirs", queued.Holders)
+		}
+		if snap, err := d.Inspect(background, key); err != nil || len(snap.Holders) != 1 || !snap.Holders[0].Foreign || len(snap.Waiters) != 1 {
+			t.Errorf("inspect: %+v, %v", snap, err)
+		}
+		release(t, d, key, "w", driver.Left)
+		c.Del(background, key)
+
+		acquire(t, d, request(key, "a"), driver.Granted)
+		if setNX() {
+			t.Error("taken beside an exclusive holder")
+		}
+		release(t, d, key, "a", driver.Released)
+		acquire(t, d, shared, driver.Granted)
+		if setNX() {
+			t.Error("taken beside a shared holder")
+		}
+		release(t, d, key, "r", driver.Released)
+		if !setNX() {
+			t.Error("not free after the last release")
+		}
+		c.Del(background, key)
+	})
+}
+
+// R7
+func TestServerDown_IsUnavailableAtOnce(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL() + "?prefix=" + t.Name() + ":")
+		acquire(t, d, request("k", "a"), driver.Granted)
+		s.Kill()
+		// The first request may find out that its connection is gone.
+		_, _ = d.Acquire(background, request("k", "b"))
+		_, _ = renewAll(d, []driver.Ref{lease("k", "a")})
+		start := time.Now()
+		if _, err := d.Acquire(background, request("k", "b")); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("acquire: %v, want ErrUnavailable", err)
+		}
+		if _, errs := renewAll(d, []driver.Ref{lease("k", "a")}); !errors.Is(errs[0], driver.ErrUnavailable) {
+			t.Errorf("renew: %v, want ErrUnavailable", errs[0])
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the refusals took %v", took)
+		}
+		s.Restart()
+		eventually(t, "served again", func() bool {
+			r, err := d.Acquire(background, request("k", "b"))
+			return err == nil && r.State == driver.Granted
+		})
+	})
+}
+
+func TestServerDownAtStart_FailsTheRequestOnly(t *testing.T) {
+	s := redistest.Start(t)
+	s.Kill()
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		if _, err := d.Acquire(background, request("k", "a")); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("acquire: %v, want ErrUnavailable", err)
+		}
+		if _, errs := renewAll(d, []driver.Ref{lease("k", "a")}); !errors.Is(errs[0], driver.ErrUnavailable) {
+			t.Errorf("renew: %v, want ErrUnavailable", errs[0])
+		}
+	})
+}
+
+func TestWrongPassword_SaysSo(t *testing.T) {
+	s := redistest.Start(t, "--requirepass", "secret")
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		for _, user := range []string{"", ":wrong@"} {
+			d := open("redis://" + user + s.Addr())
+			_, err := d.Acquire(background, request("k", "a"))
+			if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "password") {
+				t.Errorf("acquire as %q: %v, want ErrUnavailable that speaks of the password", user, err)
+			}
+		}
+	})
+}
+
+func TestNoRightToPublishOrSubscribe_WaitsByAsking(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		acl := func(user string, rules ...any) {
+			args := append([]any{"ACL", "SETUSER", user, "on", ">pw"}, rules...)
+			if err := s.Client().Do(background, args...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		acl("deaf", "~leasehold:*", "resetchannels", "+@all")
+		acl("mute", "~leasehold:*", "&*", "+@all", "-publish")
+		deaf, mute := open("redis://deaf:pw@"+s.Addr()), open("redis://mute:pw@"+s.Addr())
+		key := t.Name()
+
+		sub, err := deaf.Watch(func(driver.Hint) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, mute, request(key, "a"), driver.Granted)
+		if a := sub.Address(); a != "" {
+			t.Errorf("address %q of a subscription that is not permitted", a)
+		}
+		acquire(t, deaf, waiting(key, "b", ""), driver.Queued)
+		acquire(t, mute, waiting(key, "c", "leasehold:wake:somebody"), driver.Queued)
+		release(t, mute, key, "a", driver.Released)
+		renew(t, deaf, lease(key, "b"), driver.Granted)
+		release(t, deaf, key, "b", driver.Released)
+		release(t, mute, key, "c", driver.Released)
+	})
+}
+
+func TestNoRightToTheKeys_SaysSo(t *testing.T) {
+	s := redistest.Start(t)
+	if err := s.Client().Do(background, "ACL", "SETUSER", "other", "on", ">pw", "~other:*", "&*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open("redis://other:pw@" + s.Addr())
+		if _, err := d.Acquire(background, request("k", "a")); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("acquire: %v, want ErrUnavailable", err)
+		}
+		acquire(t, open("redis://other:pw@"+s.Addr()+"?prefix=other:"), request("k", "a"), driver.Granted)
+	})
+}
+
+func TestOutOfMemory_RefusesAcquireButFreesAndRenews(t *testing.T) {
+	s := redistest.Start(t)
+	limit := func(n string) {
+		if err := s.Client().ConfigSet(background, "maxmemory", n).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL() + "?prefix=" + t.Name() + ":")
+		e := listen(t, d)
+		acquire(t, d, request("lone", "a"), driver.Granted)
+		acquire(t, d, request("queued", "a"), driver.Granted)
+		acquire(t, d, waiting("queued", "b", e.Address()), driver.Queued)
+		limit("1")
+		defer limit("0")
+
+		if _, err := d.Acquire(background, request("new", "a")); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "memory") {
+			t.Errorf("acquire: %v, want ErrUnavailable that speaks of memory", err)
+		}
+		if _, err := d.Acquire(background, waiting("lone", "b", "")); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("acquire: %v, want ErrUnavailable", err)
+		}
+		renew(t, d, lease("lone", "a"), driver.Granted)
+		release(t, d, "lone", "a", driver.Released)
+		renew(t, d, lease("queued", "a"), driver.Granted)
+		release(t, d, "queued", "a", driver.Released)
+		e.hear(t, driver.HintGranted, "b")
+		renew(t, d, lease("queued", "b"), driver.Granted)
+		release(t, d, "queued", "b", driver.Released)
+		for _, key := range s.Keys(t) {
+			if strings.HasSuffix(key, "lone") || strings.HasSuffix(key, "queued") {
+				t.Errorf("the lock %q is left", key)
+			}
+		}
+	})
+}
+
+func TestBusyScript_IsUnavailable(t *testing.T) {
+	s := redistest.Start(t, "--busy-reply-threshold", "50")
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		acquire(t, d, request(t.Name(), "a"), driver.Granted)
+		c := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: -1, MaxRetries: -1})
+		defer c.Close()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = c.Eval(background, "while true do end", nil).Err()
+		}()
+		eventually(t, "refused because of the script", func() bool {
+			ctx, cancel := context.WithTimeout(background, time.Second)
+			defer cancel()
+			_, err := d.Acquire(ctx, request(t.Name(), "b"))
+			return errors.Is(err, driver.ErrUnavailable) && strings.Contains(err.Error(), "BUSY")
+		})
+		if err := s.Client().ScriptKill(background).Err(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+		eventually(t, "served again", func() bool {
+			r, err := d.Acquire(background, request(t.Name(), "b"))
+			return err == nil && r.State == driver.Busy
+		})
+	})
+}
+
+func TestReplica_IsUnavailable(t *testing.T) {
+	primary := redistest.Start(t)
+	replica := redistest.StartReplica(t, primary)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		acquire(t, open(primary.URL()), request(t.Name(), "a"), driver.Granted)
+		d := open(replica.URL())
+		eventually(t, "refused by the replica", func() bool {
+			_, err := d.Acquire(background, request(t.Name(), "b"))
+			if !errors.Is(err, driver.ErrUnavailable) {
+				// Until the lock has arrived there it may look free.
+				t.Logf("acquire on a replica: %v", err)
+			}
+			return errors.Is(err, driver.ErrUnavailable) && strings.Contains(err.Error(), "replica")
+		})
+		if _, err := d.Release(background, lease(t.Name(), "a")); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("release: %v, want ErrUnavailable", err)
+		}
+	})
+}
+
+func TestSilentServer_CancelAndTimeoutReturn(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL() + "?timeout=300ms&prefix=" + t.Name() + ":")
+		acquire(t, d, request("k", "a"), driver.Granted)
+		renew(t, d, lease("k", "a"), driver.Granted)
+		s.Stop()
+		defer s.Cont()
+
+		calls := map[string]func(context.Context) error{
+			"acquire": func(ctx context.Context) error {
+				_, err := d.Acquire(ctx, request("k", "b"))
+				return err
+			},
+			"release": func(ctx context.Context) error {
+				_, err := d.Release(ctx, lease("k", "a"))
+				return err
+			},
+			"renew": func(ctx context.Context) (err error) {
+				d.Renew(ctx, []driver.Ref{lease("k", "a")}, func(_ int, _ driver.Reply, e error) { err = e })
+				return err
+			},
+		}
+		for name, call := range calls {
+			ctx, cancel := context.WithCancel(background)
+			time.AfterFunc(20*time.Millisecond, cancel)
+			start := time.Now()
+			err := call(ctx)
+			if took := time.Since(start); took > 150*time.Millisecond {
+				t.Errorf("%s: returned %v after the cancellation", name, took-20*time.Millisecond)
+			}
+			if err == nil || errors.Is(err, driver.ErrUnavailable) && name != "renew" && !strings.Contains(err.Error(), "connect") {
+				t.Errorf("%s, cancelled: %v, want an error that leaves the outcome unknown", name, err)
+			}
+
+			start = time.Now()
+			err = call(background)
+			if took := time.Since(start); took > 800*time.Millisecond {
+				t.Errorf("%s: returned after %v, the timeout is 300ms", name, took)
+			}
+			if err == nil {
+				t.Errorf("%s: answered by a server that stands still", name)
+			}
+		}
+	})
+}
+
+// W3
+func TestSubscription_ComesBackAfterKillAndSilence(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL() + "?timeout=200ms&prefix=" + t.Name() + ":")
+		e := listen(t, d)
+		if err := s.Client().ClientKillByFilter(background, "TYPE", "pubsub").Err(); err != nil {
+			t.Fatal(err)
+		}
+		e.hear(t, driver.HintResync, "")
+
+		s.Stop()
+		eventually(t, "noticed that the server is silent", func() bool { return e.Address() == "" })
+		s.Cont()
+		e.hear(t, driver.HintResync, "")
+
+		s.Kill()
+		eventually(t, "noticed that the server is gone", func() bool { return e.Address() == "" })
+		s.Restart()
+		e.hear(t, driver.HintResync, "")
+
+		acquire(t, d, request("k", "a"), driver.Granted)
+		acquire(t, d, waiting("k", "b", e.Address()), driver.Queued)
+		release(t, d, "k", "a", driver.Released)
+		e.hear(t, driver.HintGranted, "b")
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestClose_EndsCallsAndSubscriptions(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		e := listen(t, d)
+		acquire(t, d, request(t.Name(), "a"), driver.Granted)
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.Acquire(background, request(t.Name(), "a")); !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("acquire: %v, want ErrClosed", err)
+		}
+		if _, err := d.Watch(func(driver.Hint) {}); !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("watch: %v, want ErrClosed", err)
+		}
+	})
+}
