@@ -90,6 +90,21 @@ func TestDeadline_BeginsWithTermWhileTheWrapperIsStopped(t *testing.T) {
 	}
 }
 
+func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
+	if !orphansCome {
+		t.Skip("needs a subreaper")
+	}
+	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
+	w.out.wantUp(treeSize)
+	w.setDeadline(500 * time.Millisecond)
+	syscall.Kill(w.guard, syscall.SIGSTOP)
+	w.setDeadline(time.Hour)
+	w.out.wantEnd(bound)
+	if r := w.report(); r.Err != ErrGuardLost.Error() {
+		t.Errorf("%+v, %v; want %v", r.Result, r.Err, ErrGuardLost)
+	}
+}
+
 func TestDeadline_IsKeptByTheWrapperWhileTheGuardIsStopped(t *testing.T) {
 	if !orphansCome {
 		t.Skip("needs a subreaper")

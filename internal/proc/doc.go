@@ -27,8 +27,10 @@
 //     was told to leave must not find its lease alive again.
 //   - The guard is killed: the kernel kills the child (PDEATHSIG), the others fall
 //     to the wrapper, a subreaper too, and it kills them.
-//   - The guard hangs or is stopped: the wrapper keeps the same deadlines, 250 ms
-//     later, and kills the guard. The rest is as above.
+//   - The guard hangs or is stopped: the wrapper keeps the same times, 250 ms later,
+//     and kills the guard; the rest is as above. A deadline counts as pushed forward
+//     once the guard has confirmed it, so it is found out also while the caller
+//     keeps renewing.
 //   - The child ends and leaves others behind: they get 200 ms to end by
 //     themselves (a "tee" that writes the last lines), then TERM, then KILL after
 //     the grace. [Process.Wait] returns when the last one is gone.
@@ -51,7 +53,8 @@
 // both. A stopped wrapper renews nothing, so a suspended child lives at most until
 // its deadline. If there is no shell that could continue the job, the stop is
 // undone, as the kernel does it. A child stopped because it wanted a terminal that
-// the wrapper has is given it.
+// the wrapper has is given it; one that wants what nobody can ever give it is ended
+// as by [Process.Stop].
 //
 // # Systems
 //

@@ -140,9 +140,18 @@ func (g *guard) obey(o order) {
 		g.toGroup(o.Signal)
 	case orderDeadline:
 		g.setDeadline(o.At)
+		g.tell(report{Kind: reportDeadline, At: g.deadline})
 	case orderStop:
 		g.stopped = g.stopped || !g.ended
 		g.end(clock(), o.At)
+	}
+}
+
+// tell reports, but not to a wrapper that does not read because it is stopped.
+func (g *guard) tell(r report) {
+	select {
+	case g.reports <- r:
+	default:
 	}
 }
 
@@ -175,14 +184,11 @@ func (g *guard) reap() bool {
 			return false
 		case pid != g.pid:
 		case ws.Stopped():
-			select {
-			case g.reports <- report{Kind: reportStopped, Signal: ws.StopSignal()}:
-			default: // a stopped wrapper does not read
-			}
+			g.tell(report{Kind: reportStopped, Signal: ws.StopSignal()})
 		default:
 			g.ended, g.status = true, ws
 			rest := clock() + int64(linger)
-			g.end(rest, rest+g.grace)
+			g.end(rest, later(rest, g.grace))
 		}
 	}
 }

@@ -2,7 +2,10 @@
 
 package proc
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // linger is what a command's descendants have to end by themselves once it ended.
 const linger = 200 * time.Millisecond
@@ -79,6 +82,9 @@ func (p *plan) deadlineTerm() int64 {
 }
 
 func due(at, now int64) bool { return at != 0 && at <= now }
+
+// later is d after at, or so far away that it does not matter.
+func later(at, d int64) int64 { return at + min(d, math.MaxInt64/2-at) }
 
 // sooner is the earlier of two times, of which each may be 0 for never.
 func sooner(a, b int64) int64 {

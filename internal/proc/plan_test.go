@@ -2,7 +2,10 @@
 
 package proc
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestPlan_TellsEachStepOnceAndInTime(t *testing.T) {
 	for _, c := range []struct {
@@ -21,6 +24,7 @@ func TestPlan_TellsEachStepOnceAndInTime(t *testing.T) {
 		{"stop twice, the second longer", func(p *plan) { p.end(20, 60); p.end(30, 90) }, 20, 60, false},
 		{"stop twice, the second shorter", func(p *plan) { p.end(20, 60); p.end(30, 40) }, 20, 40, false},
 		{"stop without grace", func(p *plan) { p.end(20, 20) }, 0, 20, false},
+		{"stop with a grace without end", func(p *plan) { p.end(20, later(20, math.MaxInt64)) }, 20, math.MaxInt64 / 2, false},
 		{"deadline within the grace of a stop", func(p *plan) { p.end(20, 60); p.setDeadline(40) }, 20, 40, true},
 		{"stop after the deadline", func(p *plan) { p.end(120, 160); p.setDeadline(100) }, 90, 100, true},
 	} {

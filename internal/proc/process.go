@@ -29,6 +29,7 @@ const backstop = 250 * time.Millisecond
 // Process is a running command. Its methods may be called by several goroutines.
 type Process struct {
 	pid     int
+	grace   time.Duration
 	guard   *os.Process
 	link    *link
 	tty     *terminal
@@ -41,7 +42,8 @@ type Process struct {
 
 	mu       sync.Mutex
 	over     bool
-	deadline int64 // by clock, 0 for none
+	asked    int64 // the last deadline sent, by clock, 0 for none
+	deadline int64 // the earliest by which the guard may be going
 	stopAt   int64
 	timer    *time.Timer // kills a guard that let a time pass
 }
@@ -54,7 +56,7 @@ func Start(cmd Command) (*Process, error) {
 		return nil, err
 	}
 	house.open()
-	p := &Process{signals: make(chan os.Signal, 64), done: make(chan struct{}), typed: true}
+	p := &Process{grace: cmd.Grace, signals: make(chan os.Signal, 64), done: make(chan struct{}), typed: true}
 	if !cmd.Background {
 		p.tty = openTerminal()
 		s.Foreground = p.tty.lends(int(descriptor(cmd.Stdin, 0)))
@@ -119,7 +121,8 @@ func (p *Process) start(cmd Command, s spec) error {
 	first, err := p.introduce(s)
 	if err == nil && first.Kind == reportStarted {
 		p.pid = first.Pid
-		p.SetDeadline(cmd.Deadline) // once more, for the timer on this side
+		p.asked = s.Deadline
+		p.confirmed(s.Deadline)
 		p.tty.started(first.Pid, s.Foreground)
 		return nil
 	}
@@ -202,13 +205,14 @@ func (p *Process) Signal(sig os.Signal) error {
 // SetDeadline sets the time by which nothing of the command may be left; the zero
 // time lifts it. The guard enforces it even if the caller has been stopped or
 // hangs: TERM is sent one Grace before, KILL at the deadline. It must therefore be
-// pushed forward more than a Grace ahead; once TERM was sent it is final. KILL
-// takes the kernel some milliseconds, which the caller should allow for.
+// pushed forward more than a Grace ahead; once TERM was sent it is final. The
+// caller should allow for the milliseconds that a KILL takes, and for 250 more
+// should the guard hang and the caller's process have to step in.
 func (p *Process) SetDeadline(at time.Time) {
 	d := reading(at)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.deadline = d
+	p.asked, p.deadline = d, sooner(p.deadline, d)
 	p.send(order{Kind: orderDeadline, At: d})
 	p.arm()
 }
@@ -217,7 +221,7 @@ func (p *Process) SetDeadline(at time.Time) {
 // of them after the grace. It does not wait for that; Wait does. Stopping again can
 // only bring the KILL forward. The deadline stays in force.
 func (p *Process) Stop(grace time.Duration) {
-	at := clock() + int64(max(grace, 0))
+	at := later(clock(), int64(max(grace, 0)))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopAt = sooner(p.stopAt, at)
@@ -242,6 +246,16 @@ func (p *Process) send(o order) {
 	}
 }
 
+// confirmed notes the deadline by which the guard said it goes. Until it does, the
+// earlier ones count: a guard that hangs is found out at the last deadline that it
+// knew of, also while the caller keeps renewing.
+func (p *Process) confirmed(at int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deadline = sooner(at, p.asked)
+	p.arm()
+}
+
 // arm is called with mu held, and sets the timer for the time that comes first.
 func (p *Process) arm() {
 	if p.timer == nil {
@@ -262,7 +276,7 @@ func reading(at time.Time) int64 {
 		return 0
 	}
 	now := clock()
-	return max(now+int64(time.Until(at)), 1)
+	return max(later(now, int64(time.Until(at))), 1)
 }
 
 func orNotDir(err error) error {

@@ -5,12 +5,14 @@ package proc
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -181,6 +183,49 @@ func TestRun_ABackgroundCommandGetsNoSignals(t *testing.T) {
 	syscall.Kill(os.Getpid(), syscall.SIGWINCH)
 	p.Signal(syscall.SIGUSR1)
 	out.want("SIGUSR1")
+}
+
+func TestRun_TheExitCodeSurvivesASignalAtTheLastMoment(t *testing.T) {
+	for range 20 {
+		p, err := Start(sh("exit 7"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for running := true; running; {
+			syscall.Kill(os.Getpid(), syscall.SIGWINCH)
+			p.Signal(syscall.SIGCONT)
+			select {
+			case <-p.Done():
+				running = false
+			default:
+			}
+		}
+		if r := wait(t, p); r != (Result{Code: 7}) {
+			t.Fatalf("%+v, want code 7", r)
+		}
+	}
+}
+
+func TestRun_ManyCommandsAtOnceDoNotMeddleWithOneAnother(t *testing.T) {
+	var all sync.WaitGroup
+	for code := range 16 {
+		all.Go(func() {
+			cmd := sh(fmt.Sprintf("sleep 0.0%d; exit %d", code, code))
+			cmd.Background, cmd.Deadline = true, time.Now().Add(time.Hour)
+			p, err := Start(cmd)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			p.SetDeadline(time.Now().Add(time.Minute))
+			p.Signal(syscall.SIGCONT)
+			if r, err := p.Wait(); err != nil || r != (Result{Code: code}) {
+				t.Errorf("%+v, %v; want code %d", r, err, code)
+			}
+		})
+	}
+	all.Wait()
+	noChildren(t)
 }
 
 func TestRun_WhatTheChildLeavesBehindEndsBeforeWaitReturns(t *testing.T) {

@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"math"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -110,6 +111,18 @@ func TestDeadline_PushedForwardIsNotHit(t *testing.T) {
 	inW.Close()
 	if r := wait(t, p); r != (Result{Code: 4}) {
 		t.Errorf("%+v, want code 4", r)
+	}
+}
+
+func TestDeadline_FarAwayIsNoDeadline(t *testing.T) {
+	cmd := roleCommand("echo", nil)
+	cmd.Deadline, cmd.Grace = time.Now().AddDate(3000, 0, 0), time.Second
+	p, out := start(t, cmd)
+	out.want("up")
+	p.SetDeadline(cmd.Deadline)
+	p.Stop(math.MaxInt64)
+	if r := wait(t, p); r != (Result{Code: 7, Stopped: true}) {
+		t.Errorf("%+v, want the child's own code 7", r)
 	}
 }
 

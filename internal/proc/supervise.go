@@ -23,6 +23,8 @@ func (p *Process) supervise() {
 				reports = nil
 			case r.Kind == reportStopped:
 				p.follow(r.Signal)
+			case r.Kind == reportDeadline:
+				p.confirmed(r.At)
 			default:
 				last = r
 			}
@@ -75,6 +77,9 @@ func (p *Process) follow(sig syscall.Signal) {
 			return // the SIGCONT that ended it is forwarded like any other
 		}
 		p.tty.resumed()
+		if wants && !p.tty.theirs() {
+			p.Stop(p.grace) // it would wait for ever for what nobody can give it
+		}
 	}
 	p.Signal(syscall.SIGCONT)
 }

@@ -98,6 +98,15 @@ func TestTerminal_AChildStartedInTheBackgroundGetsTheTerminalWithFg(t *testing.T
 	pty.want("\nchild-got-hello")
 }
 
+func TestTerminal_AChildThatCanNeverHaveTheTerminalIsEnded(t *testing.T) {
+	pty := startShell(t)
+	text := strings.ReplaceAll(run("read x </dev/tty"), "'", `'"'"'`)
+	pty.say("(sh -c '" + text + "; echo over-$?' &)") // no shell knows of this job
+	pty.want("over-137")                              // the wrapper here has no grace
+	sh := find(func(e entry) bool { return e.ppid == os.Getpid() && e.pid != pty.shell })
+	syscall.Wait4(sh, nil, 0, nil) // this process was its heir
+}
+
 func TestTerminal_AChildKilledInRawModeLeavesTheTerminalSane(t *testing.T) {
 	pty := startShell(t)
 	pty.say(run("stty raw -echo; echo child-is-raw; kill -KILL $$"))
@@ -130,8 +139,9 @@ func run(script string) string {
 // terminalEnd is the end of a terminal at which a user would sit.
 type terminalEnd struct {
 	*os.File
-	t *testing.T
-	r *bufio.Reader
+	t     *testing.T
+	r     *bufio.Reader
+	shell int
 }
 
 // startShell starts an interactive bash on a terminal of its own.
@@ -150,7 +160,7 @@ func startShell(t *testing.T) *terminalEnd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { bury(cmd) })
-	e := &terminalEnd{File: pty, t: t, r: bufio.NewReader(pty)}
+	e := &terminalEnd{File: pty, t: t, r: bufio.NewReader(pty), shell: cmd.Process.Pid}
 	e.want("outer-prompt:")
 	return e
 }

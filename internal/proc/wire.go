@@ -41,10 +41,11 @@ type order struct {
 type reportKind int
 
 const (
-	reportStarted reportKind = iota + 1 // as process Pid
-	reportFailed                        // could not be executed, because of Errno
-	reportStopped                       // the child was stopped by Signal
-	reportEnded                         // the whole tree is gone
+	reportStarted  reportKind = iota + 1 // as process Pid
+	reportFailed                         // could not be executed, because of Errno
+	reportStopped                        // the child was stopped by Signal
+	reportDeadline                       // the deadline is At, as ordered or because it is final
+	reportEnded                          // the whole tree is gone
 )
 
 // report is what the guard sends.
@@ -54,6 +55,7 @@ type report struct {
 	Errno   syscall.Errno
 	Signal  syscall.Signal
 	Status  syscall.WaitStatus
+	At      int64
 	Stopped bool
 	Late    bool
 }
