@@ -68,8 +68,8 @@ func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
 // ctx.
 func (r *request) enter(ctx context.Context, wait bool) (*Lease, error) {
 	if outer, ok := ctx.Value(heldKey{r.c, r.key}).(*Lease); ok && outer.State() != Released {
-		switch {
-		case outer.hold.mode == driver.Exclusive || r.mode == driver.Shared && r.limit == 0:
+		switch mode := outer.hold.side(); {
+		case mode == driver.Exclusive || r.mode == driver.Shared && r.limit == 0:
 			return r.reenter(ctx, outer)
 		case r.mode == driver.Exclusive:
 			return nil, lockError(r.key, errUpgrade)

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -91,20 +93,25 @@ func (c *Client) Close() error {
 	return c.drv.Close()
 }
 
-// stopAll gives everything back, some at a time: a store that does not answer
-// costs one release timeout, not one per lease.
+// stoppers is how many leases are given back at a time when a client closes.
+const stoppers = 64
+
+// stopAll ends all leases at once and gives them back, some at a time: a store
+// that does not answer costs one release timeout, not one per lease.
 func (c *Client) stopAll(holds []*hold) {
+	var limit time.Duration
+	holds = slices.DeleteFunc(holds, func(h *hold) bool {
+		limit = max(limit, h.cfg.releaseTimeout)
+		return !h.quit(ErrClosed)
+	})
+	end := c.now().Add(limit)
+	var next atomic.Int64
 	var wg sync.WaitGroup
-	for _, h := range holds {
-		h.mu.Lock()
-		if h.ended != nil {
-			h.mu.Unlock()
-			continue
-		}
-		h.end(ErrClosed)
+	for range min(len(holds), stoppers) {
 		wg.Go(func() {
-			if err := h.giveBack(nil); err != nil {
-				h.cfg.log.Warn("leasehold: lease not given back", "key", h.key, "lease", h.id, "cause", ErrClosed, "error", err)
+			for i := next.Add(1); i <= int64(len(holds)); i = next.Add(1) {
+				h := holds[i-1]
+				h.giveUp(ErrClosed, min(h.cfg.releaseTimeout, end.Sub(c.now())))
 			}
 		})
 	}
@@ -203,7 +210,7 @@ func (c *Client) forget(h *hold, cause error) {
 // bound to the caller's context, which usually has ended. repeated tells that a
 // try before the last was not answered, so that it may have had its effect.
 func (c *Client) release(ref driver.Ref, limit time.Duration) (reply driver.Reply, repeated bool, err error) {
-	end := c.now().Add(limit)
+	end := c.now().Add(max(limit, 0))
 	for attempt := 1; ; attempt++ {
 		left := max(end.Sub(c.now()), 0)
 		ctx, cancel := context.WithTimeout(context.Background(), max(left/3, min(left, 100*time.Millisecond)))

@@ -20,7 +20,6 @@ type hold struct {
 	c       *Client
 	cfg     *config
 	key, id string
-	mode    driver.Mode
 	token   int64
 	granted time.Time
 	// unanswered is set when a request of this id got no answer and may still
@@ -29,6 +28,7 @@ type hold struct {
 	task       keeper.Task
 
 	mu       sync.Mutex
+	mode     driver.Mode
 	ttl      time.Duration
 	asked    time.Duration // the TTL of the renewal under way
 	deadline time.Time
@@ -37,6 +37,7 @@ type hold struct {
 	failed   error       // of the last renewal, until one succeeds
 	attempts int         // failed in a row
 	ended    error       // why it is over
+	given    bool        // back, by whoever was first to do it
 	leases   []*Lease
 	one      [1]*Lease // backs leases while there is one
 	extends  []chan error
@@ -163,17 +164,34 @@ func (h *hold) cutOff() { h.stop(ErrMaxHold) }
 
 // stop ends a live lease and gives it back in the background.
 func (h *hold) stop(cause error) {
+	h.c.enter() // before it ends: Close waits for what comes after
+	if !h.quit(cause) {
+		h.c.leave()
+		return
+	}
+	go func() {
+		defer h.c.leave()
+		h.giveUp(cause, h.cfg.releaseTimeout)
+	}()
+}
+
+// quit ends a live lease that the caller then gives back with giveUp.
+func (h *hold) quit(cause error) bool {
 	h.mu.Lock()
 	if h.ended != nil {
 		h.mu.Unlock()
-		return
+		return false
 	}
+	h.given = true
 	h.end(cause)
-	h.c.background(func() {
-		if err := h.giveBack(nil); err != nil {
-			h.cfg.log.Warn("leasehold: lease not given back", "key", h.key, "lease", h.id, "cause", cause, "error", err)
-		}
-	})
+	return true
+}
+
+// giveUp gives back a lease that nobody waits for to be released.
+func (h *hold) giveUp(cause error, limit time.Duration) {
+	if err := h.giveBack(nil, limit); err != nil {
+		h.cfg.log.Warn("leasehold: lease not given back", "key", h.key, "lease", h.id, "cause", cause, "error", err)
+	}
 }
 
 // forced ends the lease that the store says was broken.
@@ -203,24 +221,27 @@ func (h *hold) add(l *Lease) {
 	}
 }
 
-// remove takes a lease off. It returns the loss that came before, if any, and
-// whether it was the last, which then has to be given back.
-func (h *hold) remove(l *Lease, cause error) (lost error, last bool) {
+// remove takes a lease off. It returns why the work was unprotected at its end,
+// if it was, and whether the caller has to give the hold back: the last does,
+// unless that has been done.
+func (h *hold) remove(l *Lease, cause error) (lost error, back bool) {
 	h.live()
 	h.mu.Lock()
 	if i := slices.Index(h.leases, l); i >= 0 {
 		h.leases = slices.Delete(h.leases, i, i+1)
 	}
-	last = len(h.leases) == 0
-	if errors.Is(h.ended, ErrLost) {
-		lost = h.ended
+	if lost = h.ended; lost != nil && !errors.Is(lost, ErrLost) {
+		lost = fmt.Errorf("%w: %w", ErrLost, lost) // at its maximum, or by Close
 	}
-	if h.ended == nil && last {
-		h.end(cause)
-		return nil, true
+	if back = len(h.leases) == 0 && !h.given; back {
+		h.given = true
+		if h.ended == nil {
+			h.end(cause)
+			return nil, true
+		}
 	}
 	h.mu.Unlock()
-	return lost, last
+	return lost, back
 }
 
 func (h *hold) state() State {
@@ -230,6 +251,12 @@ func (h *hold) state() State {
 		return Unconfirmed
 	}
 	return Held
+}
+
+func (h *hold) side() driver.Mode {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mode
 }
 
 func (h *hold) until() time.Time {
@@ -330,9 +357,9 @@ func (h *hold) renewed(sent time.Time) time.Time {
 	return sent.Add(h.period())
 }
 
-// giveBack releases the lease in the store and judges the answer. lost is the
-// loss that came before, if any.
-func (h *hold) giveBack(lost error) error {
+// giveBack releases the lease in the store, for at most limit, and judges the
+// answer. lost is the loss that came before, if any.
+func (h *hold) giveBack(lost error, limit time.Duration) error {
 	ref := driver.Ref{Key: h.key, ID: h.id}
 	if lost == nil && h.cfg.minHold > 0 {
 		ref.Keep = max(h.cfg.minHold-h.c.now().Sub(h.granted), 0)
@@ -340,7 +367,7 @@ func (h *hold) giveBack(lost error) error {
 	if h.unanswered {
 		ref.Forbid = forbid(h.cfg.ttl)
 	}
-	reply, repeated, err := h.c.release(ref, h.cfg.releaseTimeout)
+	reply, repeated, err := h.c.release(ref, limit)
 	switch {
 	case lost != nil:
 		return lockError(h.key, lost)

@@ -12,16 +12,16 @@ import (
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
-// bubble runs f in virtual time with two clients of one store.
-func bubble(t *testing.T, f func(t *testing.T, a, b *leasehold.Client)) {
+// kindsBubble runs f in virtual time with two clients of one store.
+func kindsBubble(t *testing.T, f func(t *testing.T, a, b *leasehold.Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		f(t, open(t, store), open(t, store))
+		f(t, kindsClient(t, store), kindsClient(t, store))
 	})
 }
 
-func open(t *testing.T, store *memdriver.Store, opts ...leasehold.Option) *leasehold.Client {
+func kindsClient(t *testing.T, store *memdriver.Store, opts ...leasehold.Option) *leasehold.Client {
 	t.Helper()
 	c, err := leasehold.New(store, opts...)
 	if err != nil {
@@ -42,7 +42,7 @@ func must(t *testing.T) func(*leasehold.Lease, error) *leasehold.Lease {
 	}
 }
 
-func release(t *testing.T, leases ...*leasehold.Lease) {
+func giveBack(t *testing.T, leases ...*leasehold.Lease) {
 	t.Helper()
 	for _, l := range leases {
 		if err := l.Release(); err != nil {
@@ -59,7 +59,7 @@ func refused(t *testing.T, l *leasehold.Lease, err error, want error) {
 }
 
 func TestRWMutex_ReadersShareAndWriterIsAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
 		r1 := must(t)(a.RWMutex("k").RLock(ctx))
 		r2 := must(t)(b.RWMutex("k").RLock(ctx))
@@ -67,26 +67,26 @@ func TestRWMutex_ReadersShareAndWriterIsAlone(t *testing.T) {
 		refused(t, l, err, leasehold.ErrHeld)
 		l, err = b.Mutex("k").TryLock(ctx) // K13
 		refused(t, l, err, leasehold.ErrHeld)
-		release(t, r1, r2)
+		giveBack(t, r1, r2)
 		w := must(t)(a.Mutex("k").Lock(ctx))
 		l, err = b.RWMutex("k").TryRLock(ctx)
 		refused(t, l, err, leasehold.ErrHeld)
-		release(t, w)
+		giveBack(t, w)
 	})
 }
 
 func TestRWMutex_UpgradeIsRefusedNotWaitedFor(t *testing.T) {
-	bubble(t, func(t *testing.T, a, _ *leasehold.Client) {
+	kindsBubble(t, func(t *testing.T, a, _ *leasehold.Client) {
 		r := must(t)(a.RWMutex("k").RLock(t.Context()))
 		l, err := a.RWMutex("k").Lock(r.Context())
 		refused(t, l, err, leasehold.ErrMismatch)
 		again := must(t)(a.RWMutex("k").RLock(r.Context()))
-		release(t, r, again)
+		giveBack(t, r, again)
 	})
 }
 
 func TestSemaphore_LimitIsAgreedAndKept(t *testing.T) {
-	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
 		l1 := must(t)(a.Semaphore("k", 3).LockN(ctx, 2))
 		l, err := b.Semaphore("k", 3).TryLockN(ctx, 2)
@@ -100,12 +100,12 @@ func TestSemaphore_LimitIsAgreedAndKept(t *testing.T) {
 		l, err = b.Semaphore("k", 0).Lock(ctx)
 		refused(t, l, err, leasehold.ErrInvalid)
 		l2 := must(t)(b.Semaphore("k", 3).TryLock(ctx))
-		release(t, l1, l2)
+		giveBack(t, l1, l2)
 	})
 }
 
 func TestSemaphore_LargeRequestIsServedInItsTurn(t *testing.T) {
-	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
 		one := must(t)(a.Semaphore("k", 3).Lock(ctx))
 		order := make(chan int, 2)
@@ -117,11 +117,11 @@ func TestSemaphore_LargeRequestIsServedInItsTurn(t *testing.T) {
 					return
 				}
 				order <- n
-				release(t, l)
+				giveBack(t, l)
 			}()
 			synctest.Wait()
 		}
-		release(t, one)
+		giveBack(t, one)
 		if got := []int{<-order, <-order}; !slices.Equal(got, []int{3, 1}) {
 			t.Errorf("served in the order %v", got)
 		}
@@ -130,21 +130,21 @@ func TestSemaphore_LargeRequestIsServedInItsTurn(t *testing.T) {
 }
 
 func TestAll_IsTakenWholeOrNotAtAll(t *testing.T) {
-	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
 		held := must(t)(b.Mutex("b").Lock(ctx))
 		all := leasehold.All(a.Mutex("c"), a.RWMutex("a").Reader(), a.Mutex("b"), a.Mutex("c"))
 		l, err := all.TryLock(ctx)
 		refused(t, l, err, leasehold.ErrHeld)
 		free := must(t)(b.Mutex("a").TryLock(ctx)) // nothing is left of the attempt
-		release(t, held, free)
+		giveBack(t, held, free)
 
 		whole := must(t)(all.Lock(ctx))
 		if n := len(whole.Parts()); n != 3 {
 			t.Errorf("%d parts, want 3", n)
 		}
-		release(t, whole)
-		release(t, must(t)(b.Mutex("c").TryLock(ctx)))
+		giveBack(t, whole)
+		giveBack(t, must(t)(b.Mutex("c").TryLock(ctx)))
 
 		if _, err := leasehold.All().Lock(ctx); !errors.Is(err, leasehold.ErrInvalid) {
 			t.Errorf("no locks: %v", err)
@@ -153,7 +153,7 @@ func TestAll_IsTakenWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestAll_K12_LossOfOneIsLossOfAll(t *testing.T) {
-	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
 		whole := must(t)(leasehold.All(a.Mutex("a"), a.Mutex("b"), a.Mutex("c")).Lock(ctx))
 		if err := b.Break(ctx, "b", whole.Parts()[1].ID(), "test"); err != nil {
@@ -167,7 +167,7 @@ func TestAll_K12_LossOfOneIsLossOfAll(t *testing.T) {
 		if whole.State() != leasehold.Lost {
 			t.Errorf("state %v", whole.State())
 		}
-		release(t, must(t)(b.Mutex("a").TryLock(ctx)), must(t)(b.Mutex("c").TryLock(ctx)))
+		giveBack(t, must(t)(b.Mutex("a").TryLock(ctx)), must(t)(b.Mutex("c").TryLock(ctx)))
 		if err := whole.Release(); !errors.Is(err, leasehold.ErrLost) {
 			t.Errorf("release: %v", err)
 		}
@@ -175,7 +175,7 @@ func TestAll_K12_LossOfOneIsLossOfAll(t *testing.T) {
 }
 
 func TestElection_LeadsResignsAndIsObserved(t *testing.T) {
-	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		e, f := a.Election("k", "first:80"), b.Election("k", "second:80")
@@ -215,7 +215,7 @@ func TestElection_LeadsResignsAndIsObserved(t *testing.T) {
 }
 
 func TestElection_LeadsAgainAfterALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
 		terms := 0
 		err := a.Election("k", "").Lead(ctx, func(ctx context.Context, l *leasehold.Lease) error {
@@ -235,7 +235,7 @@ func TestElection_LeadsAgainAfterALoss(t *testing.T) {
 }
 
 func TestBreak_HolderLearnsTheReason(t *testing.T) {
-	bubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
 		l := must(t)(a.Mutex("k", leasehold.WithLockDelay(time.Minute)).Lock(ctx))
 		if err := b.Break(ctx, "k", "other", "x"); !errors.Is(err, leasehold.ErrNotHeld) {
@@ -253,5 +253,74 @@ func TestBreak_HolderLearnsTheReason(t *testing.T) {
 			t.Errorf("release: %v", err)
 		}
 		t.Log(err)
+	})
+}
+
+func TestLease_K7_DowngradeLetsReadersInAndNoWriter(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		w := must(t)(a.RWMutex("k").Lock(ctx))
+		entered := make(chan string, 2)
+		for _, who := range []string{"reader", "writer"} {
+			go func() {
+				m := b.RWMutex("k")
+				take := map[string]func(context.Context) (*leasehold.Lease, error){"reader": m.RLock, "writer": m.Lock}[who]
+				l, err := take(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				entered <- who
+				giveBack(t, l)
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Second) // both listen by now
+		start := time.Now()
+		if err := w.Downgrade(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if who := <-entered; who != "reader" || time.Since(start) > 0 {
+			t.Errorf("%s entered after %v", who, time.Since(start))
+		}
+		if l, err := b.Mutex("k").TryLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
+			t.Errorf("a writer slipped in: %v, %v", l, err)
+		}
+		if err := w.Downgrade(ctx); !errors.Is(err, leasehold.ErrMismatch) {
+			t.Errorf("downgrade of a reader: %v", err)
+		}
+		giveBack(t, w)
+		if who := <-entered; who != "writer" {
+			t.Errorf("%s entered last", who)
+		}
+		synctest.Wait()
+	})
+}
+
+func TestSemaphore_K10_ResizeRevokesNothing(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		var held []*leasehold.Lease
+		for range 5 {
+			held = append(held, must(t)(a.Semaphore("k", 5).Lock(ctx)))
+		}
+		if err := b.Semaphore("k", 5).Resize(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range held {
+			if l.State() != leasehold.Held {
+				t.Errorf("place %d: %v", i, l.State())
+			}
+		}
+		for i := range 4 { // 5, 4, 3, 2 are held
+			if l, err := b.Semaphore("k", 2).TryLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
+				t.Errorf("with %d held: %v, %v", 5-i, l, err)
+			}
+			if l, err := b.Semaphore("k", 5).TryLock(ctx); !errors.Is(err, leasehold.ErrMismatch) {
+				t.Errorf("by the old limit: %v, %v", l, err)
+			}
+			giveBack(t, held[i])
+		}
+		giveBack(t, held[4], must(t)(b.Semaphore("k", 2).TryLock(ctx)))
 	})
 }

@@ -188,7 +188,8 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // called any number of times: all calls return the result of the first.
 //
 // The error matches ErrLost if the lease had ended before, so that the work was
-// not protected to its end, and ErrUnknown if the store did not confirm the
+// not protected to its end (together with ErrMaxHold, ErrForced or ErrClosed if
+// that is why), and ErrUnknown if the store did not confirm the
 // release in time; the lease then ends by its TTL at the latest.
 func (l *Lease) Release() error {
 	l.once.Do(func() { l.err = l.release(ErrReleased) })
@@ -204,11 +205,11 @@ func (l *Lease) release(cause error) error {
 	if l.parts != nil {
 		return releaseAll(l.parts)
 	}
-	lost, last := l.hold.remove(l, cause)
+	lost, back := l.hold.remove(l, cause)
 	l.cancel(cause)
 	switch {
-	case last:
-		return l.hold.giveBack(lost)
+	case back:
+		return l.hold.giveBack(lost, l.hold.cfg.releaseTimeout)
 	case lost != nil:
 		return lockError(l.Key(), lost)
 	}

@@ -58,5 +58,63 @@ type reader RWMutex
 
 func (r *reader) Lock(ctx context.Context) (*Lease, error) { return (*RWMutex)(r).RLock(ctx) }
 
+// Downgrade turns the lease of a writer into that of a reader in one step, so
+// that no other writer slips in; readers that wait may enter at once. Token,
+// context and deadline stay, and the lease is renewed by the way.
+//
+// The error matches ErrMismatch if the lease is a reader's, or is shared by
+// re-entry; ErrNotHeld if it has ended; and ErrUnknown if the store did not
+// answer, whereupon the lease is valid as one or the other. It may be repeated.
+func (l *Lease) Downgrade(ctx context.Context) error {
+	if l.parts != nil {
+		return lockError(l.Key(), fmt.Errorf("downgrade of several locks at once: %w", ErrMismatch))
+	}
+	if err := l.hold.downgrade(ctx); err != nil {
+		return lockError(l.hold.key, fmt.Errorf("downgrade: %w", err))
+	}
+	return nil
+}
+
+func (h *hold) downgrade(ctx context.Context) error {
+	if !h.live() {
+		return h.notHeld()
+	}
+	h.mu.Lock()
+	mode, leases, ttl := h.mode, len(h.leases), h.ttl
+	h.mu.Unlock()
+	if mode == driver.Shared {
+		return fmt.Errorf("a reader's lease: %w", ErrMismatch)
+	}
+	if leases > 1 {
+		return fmt.Errorf("held %d times: %w", leases, ErrMismatch)
+	}
+	r := request{c: h.c, cfg: h.cfg, key: h.key, mode: driver.Shared, policy: h.cfg.policy}
+	req := r.request()
+	req.ID, req.TTL = h.id, ttl
+	sent := h.c.now()
+	reply, err := h.c.drv.Acquire(ctx, req)
+	switch {
+	case err != nil:
+		return unknown(err)
+	case reply.State != driver.Granted || reply.Token != h.token:
+		// Not ours any more. What was granted afresh is not this lease.
+		h.c.abandon(h.cfg, &req, false)
+		h.mu.Lock()
+		if h.ended == nil {
+			h.end(fmt.Errorf("%w: the store no longer has it", ErrLost))
+		} else {
+			h.mu.Unlock()
+		}
+		return h.notHeld()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mode = driver.Shared
+	if d := h.cfg.deadline(sent, ttl); d.After(h.deadline) && h.ended == nil {
+		h.deadline = d
+	}
+	return nil
+}
+
 // errUpgrade is told to who asks for the write side under a read lease.
 var errUpgrade = fmt.Errorf("a read lease cannot be upgraded; release it first: %w", ErrMismatch)

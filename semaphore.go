@@ -55,3 +55,30 @@ func (s *Semaphore) take(ctx context.Context, n int, wait bool) (*Lease, error) 
 	r.weight = n
 	return r.acquire(ctx, wait)
 }
+
+// Resize puts another limit in force while the semaphore is in use: 1 to
+// 2^31 - 1. Nobody loses a place; nobody gets one before there is room by the
+// new limit. From then on who uses the key states the new limit, with a
+// Semaphore made for it; those who state the old one, waiters for more places
+// than there are now among them, get ErrMismatch. A semaphore that nobody uses
+// has no limit to change, and Resize does nothing.
+func (s *Semaphore) Resize(ctx context.Context, limit int) error {
+	if s.err != nil {
+		return s.err
+	}
+	if limit < 1 || limit > math.MaxInt32 {
+		return lockError(s.key, fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid))
+	}
+	if err := s.c.begin(nil); err != nil {
+		return lockError(s.key, err)
+	}
+	defer s.c.finish(nil)
+	r := s.request
+	r.limit = limit
+	req := r.request()
+	req.Resize = true
+	if _, err := s.c.ask(ctx, s.cfg, &req); err != nil {
+		return lockError(s.key, fmt.Errorf("resize: %w", err))
+	}
+	return nil
+}
