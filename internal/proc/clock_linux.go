@@ -52,5 +52,8 @@ func (a *alarm) wait() {
 
 // set makes C ring at the given time, soon if it is past, never if it is 0.
 func (a *alarm) set(at int64) {
-	unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(at)}, nil)
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(at)}
+	if err := unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
+		panic("proc: timerfd: " + err.Error()) // a guard without a clock had better die
+	}
 }

@@ -20,7 +20,7 @@ func TestRun_C4_KillingTheWrapperKillsEveryDescendant(t *testing.T) {
 func TestRun_C4_KillingTheWrappersGroupKillsEveryDescendant(t *testing.T) {
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
-	syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL)
+	kill(t, -w.cmd.Process.Pid, syscall.SIGKILL)
 	w.out.wantEnd(time.Second)
 }
 
@@ -40,7 +40,7 @@ func TestRun_C4_KillingTheGuardKillsEveryDescendant(t *testing.T) {
 	}
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
-	syscall.Kill(w.guard, syscall.SIGKILL)
+	kill(t, w.guard, syscall.SIGKILL)
 	w.out.wantEnd(2 * time.Second)
 	if r := w.report(); r.Err != ErrGuardLost.Error() || r.Result.Code != 137 {
 		t.Errorf("%+v, %v; want 137, %v", r.Result, r.Err, ErrGuardLost)
@@ -52,7 +52,7 @@ func TestRun_C4_TheGuardSurvivesWhatIsMeantForOthers(t *testing.T) {
 	w.out.want("up")
 	guard := w.guard
 	for _, sig := range forwarded {
-		syscall.Kill(guard, sig.(syscall.Signal))
+		kill(t, guard, sig.(syscall.Signal))
 	}
 	w.signal(syscall.SIGUSR1)
 	w.out.want("SIGUSR1") // by way of the guard
@@ -97,7 +97,7 @@ func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	w.setDeadline(500 * time.Millisecond)
-	syscall.Kill(w.guard, syscall.SIGSTOP)
+	kill(t, w.guard, syscall.SIGSTOP)
 	w.setDeadline(time.Hour)
 	w.out.wantEnd(bound)
 	if r := w.report(); r.Err != ErrGuardLost.Error() {
@@ -111,7 +111,7 @@ func TestDeadline_IsKeptByTheWrapperWhileTheGuardIsStopped(t *testing.T) {
 	}
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
-	syscall.Kill(w.guard, syscall.SIGSTOP)
+	kill(t, w.guard, syscall.SIGSTOP)
 	w.setDeadline(300 * time.Millisecond)
 	w.out.wantEnd(bound)
 	if r := w.report(); r.Err != ErrGuardLost.Error() || !r.Result.DeadlineHit {

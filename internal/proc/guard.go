@@ -30,9 +30,9 @@ func GuardMain() {
 	runtime.LockOSThread()
 	fd, err := strconv.Atoi(os.Args[1])
 	if err != nil || !runGuard(fd) {
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this process was made to be a guard
 	}
-	os.Exit(0)
+	os.Exit(0) //nolint:forbidigo // its main goes no further
 }
 
 // guard is the parent of the child. One goroutine owns it.
@@ -107,8 +107,8 @@ func (g *guard) start() error {
 	}
 	g.pid = pid
 	if null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
-		unix.Dup2(null, 0)
-		unix.Dup2(null, 1)
+		_ = unix.Dup2(null, 0) // or a pipe stays open for a little longer
+		_ = unix.Dup2(null, 1)
 		unix.Close(null)
 	}
 	return nil
@@ -214,7 +214,7 @@ func (g *guard) nextLook(now int64) int64 {
 // toGroup signals the child's group.
 func (g *guard) toGroup(sig syscall.Signal) {
 	if !g.ended {
-		unix.Kill(-g.pid, sig)
+		_ = unix.Kill(-g.pid, sig)
 		return
 	}
 	tree, _ := g.tree()
@@ -230,7 +230,7 @@ func (g *guard) toGroup(sig syscall.Signal) {
 func (g *guard) toTree(sig syscall.Signal) {
 	grouped := !g.ended
 	if grouped {
-		unix.Kill(-g.pid, sig)
+		_ = unix.Kill(-g.pid, sig)
 	}
 	tree, _ := g.tree() // after an error the next look may have more luck
 	for _, e := range tree {
@@ -288,7 +288,7 @@ func (g *guard) report(socket *os.File) <-chan struct{} {
 		defer close(flushed)
 		out := gob.NewEncoder(socket)
 		for r := range g.reports {
-			out.Encode(r) // a wrapper that is gone needs no report
+			_ = out.Encode(r) // a wrapper that is gone needs no report
 		}
 	}()
 	return flushed

@@ -4,7 +4,7 @@ package proc
 
 import (
 	"bytes"
-	"io/fs"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,16 +23,16 @@ func lookup(name, dir string, env []string) (string, error) {
 	if name == "" {
 		return "", exec.ErrNotFound
 	}
-	err := error(exec.ErrNotFound)
+	err := exec.ErrNotFound
 	for _, d := range filepath.SplitList(searchPath(env)) {
 		path := "./" + name
 		if d != "" {
 			path = strings.TrimSuffix(d, "/") + "/" + name
 		}
-		switch e := usable(at(dir, path)); e {
-		case nil:
+		switch e := usable(at(dir, path)); {
+		case e == nil:
 			return path, nil
-		case syscall.EACCES:
+		case errors.Is(e, syscall.EACCES):
 			err = e // a later directory may have one that can be executed
 		}
 	}
@@ -43,7 +43,9 @@ func usable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return errnoOf(err)
+		var reason syscall.Errno
+		errors.As(err, &reason) // without the path, which StartError says
+		return reason
 	case info.IsDir():
 		return syscall.EISDIR
 	case unix.Access(path, unix.X_OK) != nil:
@@ -97,11 +99,4 @@ func script(path string) bool {
 	n, _ := f.Read(head)
 	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
 	return bytes.IndexByte(line, 0) < 0
-}
-
-func errnoOf(err error) error {
-	if e, ok := err.(*fs.PathError); ok {
-		return e.Err
-	}
-	return err
 }

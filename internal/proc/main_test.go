@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		signal.Ignore(syscall.SIGTERM)
 		play("leaf", false)
 		play("leaf", true)
-		play("daemon", true).Wait()
+		must(play("daemon", true).Wait())
 		playLeaf()
 	case "daemon":
 		play("leaf", true)
@@ -58,9 +58,7 @@ func play(role string, session bool) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "PROC_ROLE="+role)
 	cmd.Stdout = os.Stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
-	if err := cmd.Start(); err != nil {
-		panic(err)
-	}
+	must(cmd.Start())
 	return cmd
 }
 
@@ -101,19 +99,17 @@ func playWrapper() {
 		unix.CloseOnExec(fd)
 	}
 	var s wrapperScript
-	if err := json.Unmarshal([]byte(os.Getenv("PROC_SCRIPT")), &s); err != nil {
-		panic(err)
-	}
+	must(json.Unmarshal([]byte(os.Getenv("PROC_SCRIPT")), &s))
 	out, reports := os.NewFile(3, "out"), json.NewEncoder(os.NewFile(4, "reports"))
 	cmd := roleCommand(s.Role, s.Args)
 	cmd.Stdout, cmd.Grace = out, s.Grace
 	p, err := Start(cmd)
 	if err != nil {
-		reports.Encode(wrapperReport{Err: err.Error()})
+		must(reports.Encode(wrapperReport{Err: err.Error()}))
 		os.Exit(1)
 	}
 	out.Close()
-	reports.Encode(wrapperReport{Pid: p.Pid()})
+	must(reports.Encode(wrapperReport{Pid: p.Pid()}))
 	go func() {
 		for lines := bufio.NewScanner(os.NewFile(5, "orders")); lines.Scan(); {
 			verb, text, _ := strings.Cut(lines.Text(), " ")
@@ -123,7 +119,7 @@ func playWrapper() {
 				continue
 			}
 			p.SetDeadline(time.Now().Add(d))
-			reports.Encode(wrapperReport{Pid: p.Pid()})
+			must(reports.Encode(wrapperReport{Pid: p.Pid()}))
 		}
 	}()
 	r, err := p.Wait()
@@ -131,7 +127,7 @@ func playWrapper() {
 	if err != nil {
 		done.Err = err.Error()
 	}
-	reports.Encode(done)
+	must(reports.Encode(done))
 	os.Exit(r.Code)
 }
 
@@ -175,7 +171,7 @@ func startWrapper(t *testing.T, s wrapperScript, adjust func(*exec.Cmd)) *wrappe
 	}
 	w := &wrapper{t: t, cmd: cmd, out: readLines(t, outR), reports: json.NewDecoder(repR), orders: ordW}
 	t.Cleanup(func() { bury(cmd, w.guard) })
-	repR.SetReadDeadline(time.Now().Add(bound))
+	must(repR.SetReadDeadline(time.Now().Add(bound)))
 	w.child = w.report().Pid
 	w.guard = find(func(e entry) bool { return e.ppid == cmd.Process.Pid })
 	return w
@@ -190,10 +186,10 @@ func bury(cmd *exec.Cmd, orphans ...int) {
 		e.signal(syscall.SIGKILL)
 		orphans = append(orphans, e.pid)
 	}
-	cmd.Wait()
+	_ = cmd.Wait()
 	for _, pid := range orphans {
 		if pid != 0 {
-			syscall.Wait4(pid, nil, 0, nil)
+			_, _ = syscall.Wait4(pid, nil, 0, nil)
 		}
 	}
 }
@@ -245,7 +241,7 @@ func readLines(t *testing.T, f *os.File) *lines {
 
 func (l *lines) want(text string) {
 	l.t.Helper()
-	l.f.SetReadDeadline(time.Now().Add(bound))
+	must(l.f.SetReadDeadline(time.Now().Add(bound)))
 	got, err := l.r.ReadString('\n')
 	if err != nil || strings.TrimSpace(got) != text {
 		l.t.Fatalf("read %q, %v; want %q", got, err, text)
@@ -261,7 +257,7 @@ func (l *lines) wantUp(n int) {
 
 func (l *lines) wantEnd(within time.Duration) {
 	l.t.Helper()
-	l.f.SetReadDeadline(time.Now().Add(within))
+	must(l.f.SetReadDeadline(time.Now().Add(within)))
 	if rest, err := io.ReadAll(l.r); errors.Is(err, os.ErrDeadlineExceeded) {
 		l.t.Fatalf("somebody still lives after %v; read %q", within, rest)
 	}
@@ -309,6 +305,27 @@ func wait(t *testing.T, p *Process) Result {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func kill(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func send(t *testing.T, p *Process, sig syscall.Signal) {
+	t.Helper()
+	if err := p.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must is for what cannot fail, and for the parts that have no test to fail.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 func sh(script string) Command { return Command{Args: []string{"sh", "-c", script}} }

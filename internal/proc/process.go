@@ -83,8 +83,8 @@ func (cmd *Command) spec() (spec, error) {
 		return spec{}, fmt.Errorf("proc: negative grace %v", cmd.Grace)
 	}
 	if cmd.Dir != "" {
-		if err := usable(cmd.Dir); err != syscall.EISDIR {
-			return spec{}, &StartError{Name: cmd.Dir, Err: orNotDir(err)}
+		if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
+			return spec{}, &StartError{Name: cmd.Dir, Err: syscall.ENOTDIR}
 		}
 	}
 	env := cmd.Env
@@ -126,9 +126,8 @@ func (p *Process) start(cmd Command, s spec) error {
 		p.tty.started(first.Pid, s.Foreground)
 		return nil
 	}
-	p.guard.Kill()
-	p.guard.Wait()
-	house.forget(pid)
+	_ = p.guard.Kill()
+	p.bury()
 	if err != nil {
 		p.avenge() // it may have come to fork the child
 		return fmt.Errorf("proc: start the guard: %w", err)
@@ -242,7 +241,7 @@ func (p *Process) Wait() (Result, error) {
 // send is called with mu held. A guard that takes no orders is no guard.
 func (p *Process) send(o order) {
 	if !p.over && p.link.order(o) != nil {
-		p.guard.Kill()
+		_ = p.guard.Kill()
 	}
 }
 
@@ -259,7 +258,7 @@ func (p *Process) confirmed(at int64) {
 // arm is called with mu held, and sets the timer for the time that comes first.
 func (p *Process) arm() {
 	if p.timer == nil {
-		p.timer = time.AfterFunc(time.Hour, func() { p.guard.Kill() })
+		p.timer = time.AfterFunc(time.Hour, func() { _ = p.guard.Kill() })
 	}
 	at := sooner(p.deadline, p.stopAt)
 	if at == 0 || p.over {
@@ -277,11 +276,4 @@ func reading(at time.Time) int64 {
 	}
 	now := clock()
 	return max(later(now, int64(time.Until(at))), 1)
-}
-
-func orNotDir(err error) error {
-	if err == nil || err == syscall.EACCES {
-		return syscall.ENOTDIR
-	}
-	return err
 }

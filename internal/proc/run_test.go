@@ -105,7 +105,7 @@ func TestRun_C6_ArgumentsReachTheCommandAsTheyAre(t *testing.T) {
 
 func TestRun_C7_BinaryDataPassesUntouched(t *testing.T) {
 	data := make([]byte, 4<<20)
-	rand.NewChaCha8([32]byte{}).Read(data)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(data)
 	inR, inW := pipe(t)
 	outR, outW := pipe(t)
 	p, err := Start(Command{Args: []string{"cat"}, Stdin: inR, Stdout: outW})
@@ -115,7 +115,7 @@ func TestRun_C7_BinaryDataPassesUntouched(t *testing.T) {
 	inR.Close()
 	outW.Close()
 	go func() {
-		inW.Write(data)
+		_, _ = inW.Write(data) // what is missing will be missed
 		inW.Close()
 	}()
 	got, err := io.ReadAll(outR)
@@ -141,7 +141,7 @@ func TestRun_C7_InheritedDescriptorsKeepTheirNumbers(t *testing.T) {
 	w := startWrapper(t, inner, func(cmd *exec.Cmd) {
 		for _, text := range []string{"six\n", "seven\n"} {
 			r, in := pipe(t)
-			io.WriteString(in, text)
+			fmt.Fprint(in, text)
 			in.Close()
 			cmd.ExtraFiles = append(cmd.ExtraFiles, r)
 		}
@@ -180,8 +180,8 @@ func TestRun_ABackgroundCommandGetsNoSignals(t *testing.T) {
 	cmd.Background = true
 	p, out := start(t, cmd)
 	out.want("up")
-	syscall.Kill(os.Getpid(), syscall.SIGWINCH)
-	p.Signal(syscall.SIGUSR1)
+	kill(t, os.Getpid(), syscall.SIGWINCH)
+	send(t, p, syscall.SIGUSR1)
 	out.want("SIGUSR1")
 }
 
@@ -192,8 +192,8 @@ func TestRun_TheExitCodeSurvivesASignalAtTheLastMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 		for running := true; running; {
-			syscall.Kill(os.Getpid(), syscall.SIGWINCH)
-			p.Signal(syscall.SIGCONT)
+			kill(t, os.Getpid(), syscall.SIGWINCH)
+			_ = p.Signal(syscall.SIGCONT) // too late at last
 			select {
 			case <-p.Done():
 				running = false
@@ -218,7 +218,7 @@ func TestRun_ManyCommandsAtOnceDoNotMeddleWithOneAnother(t *testing.T) {
 				return
 			}
 			p.SetDeadline(time.Now().Add(time.Minute))
-			p.Signal(syscall.SIGCONT)
+			_ = p.Signal(syscall.SIGCONT)
 			if r, err := p.Wait(); err != nil || r != (Result{Code: code}) {
 				t.Errorf("%+v, %v; want code %d", r, err, code)
 			}

@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"fmt"
 	"math"
 	"os/exec"
 	"syscall"
@@ -43,7 +44,7 @@ func TestStop_AStoppedChildIsToldToo(t *testing.T) {
 	cmd.Background = true
 	p, out := start(t, cmd)
 	out.want("up")
-	p.Signal(syscall.SIGSTOP)
+	send(t, p, syscall.SIGSTOP)
 	p.Stop(time.Hour)
 	if r := wait(t, p); r.Code != 7 {
 		t.Errorf("%+v, want the child's own code 7", r)
@@ -69,8 +70,8 @@ func TestStop_IsObeyedByTheWrapperWhenTheGuardHangs(t *testing.T) {
 	}
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
-	syscall.Kill(w.guard, syscall.SIGSTOP)
-	w.orders.WriteString("stop 200ms\n")
+	kill(t, w.guard, syscall.SIGSTOP)
+	fmt.Fprintln(w.orders, "stop 200ms")
 	w.out.wantEnd(bound)
 	r := w.report()
 	if r.Err != ErrGuardLost.Error() || r.Result.Code != 137 || !r.Result.Stopped {

@@ -58,7 +58,7 @@ func (p *Process) forward(sig syscall.Signal) {
 	case syscall.SIGCONT:
 		p.tty.resumed()
 	}
-	p.Signal(sig)
+	_ = p.Signal(sig) // without effect once it has ended
 }
 
 // follow does with the wrapper what happened to the child: it was stopped.
@@ -81,13 +81,12 @@ func (p *Process) follow(sig syscall.Signal) {
 			p.Stop(p.grace) // it would wait for ever for what nobody can give it
 		}
 	}
-	p.Signal(syscall.SIGCONT)
+	_ = p.Signal(syscall.SIGCONT)
 }
 
 // settle finds out how it ended, and makes sure that it did.
 func (p *Process) settle(last report) {
-	p.guard.Wait()
-	house.forget(p.guard.Pid)
+	p.bury()
 	if last.Kind != reportEnded {
 		last = p.obituary(p.avenge())
 		p.err = ErrGuardLost
@@ -102,6 +101,12 @@ func (p *Process) settle(last report) {
 	p.result.Signal, p.result.Code = sig, 128+int(sig)
 	p.result.Interrupted = p.typed && p.tty.interrupted(sig)
 	p.tty.tidy()
+}
+
+// bury waits for the guard.
+func (p *Process) bury() {
+	_, _ = p.guard.Wait() // how it ended does not matter, only what it reported
+	house.forget(p.guard.Pid)
 }
 
 // obituary is the report that the guard can no longer write.

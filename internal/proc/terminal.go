@@ -106,14 +106,14 @@ func (t *terminal) take() {
 	}
 	// A shell as child has groups of its own there, which died with it.
 	if group == t.child || unix.Kill(-group, 0) == unix.ESRCH {
-		t.foreground(t.group)
+		_ = t.foreground(t.group) // fails if it is gone
 	}
 }
 
 // tidy undoes what a child that was killed left of its terminal modes.
 func (t *terminal) tidy() {
 	if t != nil && t.wanted && t.modes != nil && t.mine() {
-		term.Restore(t.fd, t.modes)
+		_ = term.Restore(t.fd, t.modes)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestTerminal_CtrlCIsDeliveredOnceToAChildInTheForeground(t *testing.T) {
 	if group := foreground(t, pty); group != w.child {
 		t.Errorf("group %d is in the foreground, want the child's, %d", group, w.child)
 	}
-	pty.WriteString("\x03")
+	fmt.Fprint(pty, "\x03")
 	w.out.want("SIGINT")
 	w.signal(syscall.SIGUSR1)
 	w.out.want("SIGUSR1") // and no second SIGINT before it
@@ -45,7 +45,7 @@ func TestTerminal_CtrlCIsDeliveredOnceToAChildWithoutTheTerminal(t *testing.T) {
 	if group := foreground(t, pty); group != w.cmd.Process.Pid {
 		t.Errorf("group %d is in the foreground, want the wrapper's, %d", group, w.cmd.Process.Pid)
 	}
-	pty.WriteString("\x03")
+	fmt.Fprint(pty, "\x03")
 	w.out.want("SIGINT")
 	w.signal(syscall.SIGUSR1)
 	w.out.want("SIGUSR1")
@@ -58,7 +58,7 @@ func TestTerminal_AnInterruptedChildIsReportedAsSuch(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	})
 	w.out.want("up")
-	pty.WriteString("\x03")
+	fmt.Fprint(pty, "\x03")
 	want := Result{Code: 130, Signal: syscall.SIGINT, Interrupted: true}
 	if r := w.report(); *r.Result != want {
 		t.Errorf("%+v, want %+v", *r.Result, want)
@@ -72,8 +72,8 @@ func TestTerminal_CtrlZWithoutAShellAboveIsUndone(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	})
 	w.out.want("up")
-	pty.WriteString("\x1a")
-	pty.WriteString("hello\n")
+	fmt.Fprint(pty, "\x1a")
+	fmt.Fprint(pty, "hello\n")
 	w.out.want("hello")
 }
 
@@ -81,7 +81,7 @@ func TestTerminal_AJobControlShellSuspendsAndResumesTheChild(t *testing.T) {
 	pty := startShell(t)
 	pty.say(run("echo child-is-up; read x; echo child-got-$x"))
 	pty.want("\nchild-is-up")
-	pty.WriteString("\x1a")
+	fmt.Fprint(pty, "\x1a")
 	pty.want("Stopped")
 	pty.say("fg; echo fg-is-over")
 	pty.say("hello")
@@ -104,7 +104,7 @@ func TestTerminal_AChildThatCanNeverHaveTheTerminalIsEnded(t *testing.T) {
 	pty.say("(sh -c '" + text + "; echo over-$?' &)") // no shell knows of this job
 	pty.want("over-137")                              // the wrapper here has no grace
 	sh := find(func(e entry) bool { return e.ppid == os.Getpid() && e.pid != pty.shell })
-	syscall.Wait4(sh, nil, 0, nil) // this process was its heir
+	_, _ = syscall.Wait4(sh, nil, 0, nil) // this process was its heir
 }
 
 func TestTerminal_AChildKilledInRawModeLeavesTheTerminalSane(t *testing.T) {
@@ -122,7 +122,7 @@ func TestTerminal_AnInteractiveShellWorksAsChild(t *testing.T) {
 	pty.want("\ninner-prompt:")
 	pty.say("sh -c 'echo up-$((40+2)); exec sleep 60'")
 	pty.want("\nup-42")
-	pty.WriteString("\x03")
+	fmt.Fprint(pty, "\x03")
 	pty.want("\ninner-prompt:")
 	pty.say("exit")
 	pty.want("\nouter-prompt:")
@@ -165,12 +165,12 @@ func startShell(t *testing.T) *terminalEnd {
 	return e
 }
 
-func (e *terminalEnd) say(line string) { e.WriteString(line + "\n") }
+func (e *terminalEnd) say(line string) { fmt.Fprintln(e, line) }
 
 // want reads until the text has come.
 func (e *terminalEnd) want(text string) {
 	e.t.Helper()
-	e.SetReadDeadline(time.Now().Add(bound))
+	must(e.SetReadDeadline(time.Now().Add(bound)))
 	var got strings.Builder
 	for !strings.Contains(got.String(), text) {
 		b, err := e.r.ReadByte()
@@ -211,7 +211,7 @@ func foreground(t *testing.T, pty *os.File) (group int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn.Control(func(fd uintptr) { group, err = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) })
+	must(conn.Control(func(fd uintptr) { group, err = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ var house = household{guards: make(map[int]bool)}
 // open makes the process the heir of its orphans. Once is enough.
 func (h *household) open() {
 	h.once.Do(func() {
-		adoptOrphans()
+		_ = adoptOrphans() // the guard asks again, and insists
 		h.before = make(map[int]int64)
 		all, _ := processes()
 		for _, e := range all {
@@ -111,5 +111,6 @@ func (h *household) orphan(e entry, child int) bool {
 		return child != 0 && (e.pid == child || e.pgid == child)
 	}
 	start, known := h.before[e.pid]
-	return e.ppid == os.Getpid() && !h.guards[e.pid] && !(known && start == e.start)
+	mine := h.guards[e.pid] || known && start == e.start
+	return e.ppid == os.Getpid() && !mine
 }

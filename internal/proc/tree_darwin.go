@@ -49,7 +49,7 @@ func processes() ([]entry, error) {
 	return all, nil
 }
 
-func (e entry) signal(sig syscall.Signal) error { return unix.Kill(e.pid, sig) }
+func (e entry) signal(sig syscall.Signal) { _ = unix.Kill(e.pid, sig) }
 
 func stopSelf() error { return unix.Kill(unix.Getpid(), unix.SIGSTOP) }
 

@@ -30,7 +30,7 @@ func childAttr() *syscall.SysProcAttr {
 // setName renames the process, so that a "killall leasehold" meant for the wrapper
 // spares the guard.
 func setName(name string) {
-	os.WriteFile("/proc/self/comm", []byte(name), 0) // a name is no reason to fail
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // a name is no reason to fail
 }
 
 func socketpair() ([2]int, error) {
@@ -101,20 +101,21 @@ func readSmall(name string) ([]byte, error) {
 }
 
 // signal sends sig to this very process, never to a later one with its pid. Where
-// the kernel or a sandbox has no pidfd, the pid must do.
-func (e entry) signal(sig syscall.Signal) error {
+// the kernel or a sandbox has no pidfd, the pid must do. What is gone already, or
+// may not be signalled, shows at the next look.
+func (e entry) signal(sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(e.pid, 0)
 	if err == unix.ESRCH {
-		return err
+		return
 	}
 	if err != nil {
-		return unix.Kill(e.pid, sig)
+		_ = unix.Kill(e.pid, sig)
+		return
 	}
 	defer unix.Close(fd)
-	if now, err := readEntry(e.pid); err != nil || now.start != e.start {
-		return unix.ESRCH
+	if now, err := readEntry(e.pid); err == nil && now.start == e.start {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 	}
-	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
 // stopSelf stops the calling process and returns when it was continued. To one's
@@ -136,6 +137,6 @@ func ignoringTTOU(f func() error) error {
 	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old); err != nil {
 		return err
 	}
-	defer unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
-	return f()
+	err := f()
+	return errors.Join(err, unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil))
 }
