@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// duration is a flag that takes what flock(1) takes, seconds, and what Go does.
+type duration time.Duration
+
+// Set implements [pflag.Value].
+func (d *duration) Set(text string) error {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		if !(math.Abs(seconds) <= math.MaxInt64/1e9/2) {
+			return fmt.Errorf("%s seconds are out of bounds", text)
+		}
+		*d = duration(seconds * float64(time.Second))
+		return nil
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration such as 30s, 1h30m, or plain seconds", text)
+	}
+	*d = duration(parsed)
+	return nil
+}
+
+// String implements [pflag.Value].
+func (d *duration) String() string {
+	if *d <= 0 {
+		return "" // not shown as a default
+	}
+	return time.Duration(*d).String()
+}
+
+// Type implements [pflag.Value].
+func (d *duration) Type() string { return "duration" }
+
+// span makes a time readable for people.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	d = d.Round(time.Second)
+	h, m, s := d/time.Hour, d/time.Minute%60, d/time.Second%60
+	switch {
+	case h >= 48:
+		return fmt.Sprintf("%dd%dh", h/24, h%24)
+	case h > 0:
+		return fmt.Sprintf("%dh%02dm", h, m)
+	case m > 0:
+		return fmt.Sprintf("%dm%02ds", m, s)
+	}
+	return fmt.Sprintf("%ds", s)
+}

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func newInspect(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "inspect NAME",
+		Short: "Show who holds a lock, since when, and who waits",
+		Long: `Show one consistent picture of a lock: its holders with lease, token and labels,
+and those who wait, in the order in which they will be served.
+
+A lease that is renewed ends later than shown. Ages are by the holder's clock.`,
+		Example: `  leasehold inspect nightly-backup
+  leasehold inspect nightly-backup --json | jq .holders[0].owner`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("inspect takes the name of one lock")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return classify(g.inspect(cmd, args[0]))
+		},
+	}
+}
+
+func (g *global) inspect(cmd *cobra.Command, name string) error {
+	rawURL, err := g.storeURL()
+	if err != nil {
+		return err
+	}
+	client, err := open(rawURL)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	s, err := client.Inspect(cmd.Context(), name)
+	if err != nil {
+		return err
+	}
+	s.Key = name
+	if g.json {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		return enc.Encode(viewOf(s))
+	}
+	show(cmd.OutOrStdout(), s)
+	return nil
+}
+
+// show prints a lock for people.
+func show(w io.Writer, s driver.Snapshot) {
+	fmt.Fprintf(w, "%s: %s\n", s.Key, headline(s))
+	for _, h := range s.Holders {
+		fmt.Fprintf(w, "  held by %s for %s, lease ends in %s unless renewed\n", ownerName(h.Owner, h.Foreign), span(age(h.Since)), span(h.Remaining))
+		fmt.Fprintf(w, "    lease %s, token %d%s\n", h.ID, h.Token, note(h))
+		if len(h.Labels) > 0 {
+			fmt.Fprintf(w, "    labels %s\n", labelText(h.Labels))
+		}
+	}
+	for _, q := range s.Waiters {
+		fmt.Fprintf(w, "  %d. waits: %s for %s\n", q.Position, ownerName(q.Owner, false), span(age(q.Since)))
+		if len(q.Labels) > 0 {
+			fmt.Fprintf(w, "    labels %s\n", labelText(q.Labels))
+		}
+	}
+}
+
+func headline(s driver.Snapshot) string {
+	text := "free"
+	switch {
+	case len(s.Holders) > 0:
+		text = "held"
+	case s.Closed > 0:
+		text = "closed for another " + span(s.Closed)
+	}
+	if s.Limit > 0 {
+		text += fmt.Sprintf(", limit %d", s.Limit)
+	}
+	if len(s.Holders) == 0 && s.Token > 0 {
+		text += fmt.Sprintf(", last token %d", s.Token)
+	}
+	return text
+}
+
+// note says what is unusual about a holder.
+func note(h driver.Holder) string {
+	text := ""
+	if h.Mode == driver.Shared {
+		text += ", shared"
+	}
+	if h.Weight > 1 {
+		text += fmt.Sprintf(", weight %d", h.Weight)
+	}
+	if !h.Confirmed && !h.Foreign {
+		text += ", not yet confirmed"
+	}
+	if h.Foreign {
+		text += ", taken by another program's lock"
+	}
+	return text
+}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// queueView shows a wait: on a terminal as a line that follows what happens, in
+// JSON as an event per change, else as one line when the wait begins.
+type queueView struct {
+	say    *teller
+	client *leasehold.Client
+	tty    *os.File // nil if there is no terminal to write to
+	shown  bool
+	looked time.Time
+	place  int
+
+	mu     sync.Mutex
+	last   leasehold.WaitEvent // what the line shows
+	at     time.Time           // when it was true
+	stop   chan struct{}       // nil while no line is drawn
+	ticker sync.WaitGroup
+}
+
+func newQueueView(say *teller, client *leasehold.Client, stderr any) *queueView {
+	v := &queueView{say: say, client: client}
+	f, ok := stderr.(*os.File)
+	if ok && !say.json && say.level >= normal && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+		v.tty = f
+	}
+	return v
+}
+
+// lookEvery is how often the holder is looked up while somebody may read it.
+const lookEvery = 5 * time.Second
+
+// event is called by the waiting goroutine, as [leasehold.ObserveWait] says.
+func (v *queueView) event(ctx context.Context, e leasehold.WaitEvent) {
+	moved := v.shown && e.Position != v.place
+	if v.shown && !moved && (v.tty == nil || time.Since(v.looked) < lookEvery) {
+		return
+	}
+	if v.shown {
+		e.Holder = v.holder(ctx, e)
+	}
+	v.looked, v.place = time.Now(), e.Position
+	switch {
+	case v.tty != nil:
+		v.draw(e)
+	case !v.shown || v.say.json || v.say.level >= chatty:
+		v.line(e)
+	}
+	v.shown = true
+}
+
+// holder asks who holds the lock now: the place has changed, so somebody else
+// does. If the store cannot tell, nothing is said.
+func (v *queueView) holder(ctx context.Context, e leasehold.WaitEvent) driver.Holder {
+	ctx, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
+	defer cancel()
+	s, err := v.client.Inspect(ctx, e.Key)
+	if err != nil || len(s.Holders) == 0 {
+		return driver.Holder{}
+	}
+	return s.Holders[0]
+}
+
+func (v *queueView) line(e leasehold.WaitEvent) {
+	ev := event{Event: "waiting", Key: e.Key, Position: e.Position, Waited: ms(e.Waited)}
+	if e.Holder.ID != "" || e.Holder.Foreign {
+		h := viewHolder(e.Holder)
+		ev.Holder = &h
+	}
+	v.say.tell(normal, ev, "waiting for %q: %s", e.Key, situation(e, 0))
+}
+
+// situation tells who is in the way and how far the queue has come, after
+// `passed` since e.
+func situation(e leasehold.WaitEvent, passed time.Duration) string {
+	text := "queued"
+	if h := e.Holder; h.ID != "" || h.Foreign {
+		text = "held by " + ownerName(h.Owner, h.Foreign)
+		if !h.Since.IsZero() {
+			text += " for " + span(age(h.Since))
+		}
+		text += fmt.Sprintf(" (lease %s, ends in %s unless renewed)", h.ID, span(h.Remaining-passed))
+	}
+	if e.Position > 0 {
+		text += fmt.Sprintf(", place %d", e.Position)
+	}
+	return text
+}
+
+// draw shows e in a line of the terminal that is redrawn every second.
+func (v *queueView) draw(e leasehold.WaitEvent) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.last, v.at = e, time.Now()
+	v.redraw()
+	if v.stop != nil {
+		return
+	}
+	v.stop = make(chan struct{})
+	v.ticker.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				v.mu.Lock()
+				v.redraw()
+				v.mu.Unlock()
+			case <-v.stop:
+				return
+			}
+		}
+	})
+}
+
+// redraw is called with mu held.
+func (v *queueView) redraw() {
+	passed := time.Since(v.at)
+	e := v.last
+	text := fmt.Sprintf("waiting %s for %q: %s", span((e.Waited + passed).Truncate(time.Second)), e.Key, situation(e, passed))
+	if width, _, err := term.GetSize(int(v.tty.Fd())); err == nil && width > 1 && len([]rune(text)) >= width {
+		text = string([]rune(text)[:width-2]) + "…"
+	}
+	fmt.Fprintf(v.tty, "\r\x1b[K%s", text)
+}
+
+// end wipes the line: what follows belongs to the command.
+func (v *queueView) end() {
+	if v.stop == nil {
+		return
+	}
+	close(v.stop)
+	v.ticker.Wait()
+	v.stop = nil
+	fmt.Fprint(v.tty, "\r\x1b[K")
+}

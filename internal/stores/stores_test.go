@@ -1,0 +1,103 @@
+package stores_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/stores"
+)
+
+func TestOpen_FileAndMemory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, rawURL := range []string{"file:locks", "file://" + t.TempDir() + "?prefix=a", "memory:"} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		if _, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "x", TTL: 1e9}); err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+		}
+		d.Close()
+	}
+	if _, err := os.Stat("locks"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpen_SaysWhatIsWrong(t *testing.T) {
+	for rawURL, hint := range map[string]string{
+		"":                               "file:///var/lib/leasehold",
+		"/var/lib/leasehold":             "file:/var/lib/leasehold",
+		"mongodb://u:secret@h/":          "file:///var/lib/leasehold",
+		"redis://u:secret@h:x:y/":        "***@h:x:y",
+		"redis+sentinel://u:secret@a,b/": "master",
+		"file:":                          "names no directory",
+		"file://host/dir":                "three slashes",
+		"file:///tmp/x?colour=1":         "unknown parameter",
+		"memory:x":                       "no name",
+	} {
+		_, err := stores.Open(rawURL)
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v; want %q", rawURL, err, hint)
+		}
+	}
+}
+
+func TestOpen_EveryFormOfRedis(t *testing.T) {
+	for _, rawURL := range []string{
+		"redis://u:p@h:6379/1?prefix=x:", "rediss://h", "unix:///run/redis.sock",
+		"redis+sentinel://a:1,b,c/?master=m", "rediss+sentinel://a,b,c/?master=m",
+		"redis+cluster://a:1,b,c", "rediss+cluster://a,b,c",
+	} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		d.Close()
+	}
+}
+
+func TestRedact_HidesUserAndOptions(t *testing.T) {
+	for rawURL, want := range map[string]string{
+		"redis://u:p@h:1/0?sentinel_password=p": "redis://***@h:1/0",
+		"redis+cluster://a:1,b":                 "redis+cluster://a:1,b",
+		"file:locks":                            "file:locks",
+	} {
+		if got := stores.Redact(rawURL); got != want {
+			t.Errorf("%s: %s, want %s", rawURL, got, want)
+		}
+	}
+}
+
+func TestAbsolute_MeansTheSameEverywhere(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	here, _ := os.Getwd()
+	for rawURL, want := range map[string]string{
+		"file:locks?prefix=a": "file://" + filepath.ToSlash(here) + "/locks?prefix=a",
+		"file:///var/locks":   "file:///var/locks",
+		"redis://h:1/0":       "redis://h:1/0",
+	} {
+		if got, err := stores.Absolute(rawURL); got != want || err != nil {
+			t.Errorf("%s: %s, %v; want %s", rawURL, got, err, want)
+		}
+	}
+}
+
+func TestDefault_LiesInTheStateDirectory(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "/state")
+	if got, err := stores.Default(); got != "file:///state/leasehold" || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+	t.Setenv("XDG_STATE_HOME", "not/absolute")
+	t.Setenv("HOME", "/home/me")
+	if got, err := stores.Default(); !strings.HasPrefix(got, "file:///home/me/") || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+}
