@@ -1,0 +1,86 @@
+// Election has two candidates for running a scheduler. The first one leads,
+// and resigns, to be upgraded, say; the second one takes over. Everybody can
+// see who leads, and how to reach it.
+//
+// Output:
+//
+//	the leader is alpha:8080
+//	alpha resigns
+//	the leader is beta:8080
+//	alpha's term ended: resigned
+//	beta's term ended: shut down
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/examples/internal/example"
+)
+
+const key = "election/scheduler"
+
+var errShutDown = errors.New("shut down")
+
+func main() { example.Main(run) }
+
+func run(ctx context.Context, store example.Store) error {
+	first, err := store.Client()
+	if err != nil {
+		return err
+	}
+	defer first.Close()
+	second, err := store.Client()
+	if err != nil {
+		return err
+	}
+	defer second.Close()
+	ctx, shutDown := context.WithCancelCause(ctx)
+	defer shutDown(nil)
+
+	alpha := first.Election(key, "alpha:8080")
+	elected := make(chan struct{})
+	alphaEnded := make(chan error, 1)
+	go func() {
+		alphaEnded <- alpha.Lead(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			close(elected)
+			return schedule(ctx, lease)
+		})
+	}()
+	<-elected
+	beta := second.Election(key, "beta:8080")
+	betaEnded := example.Queue(ctx, func(ctx context.Context) error { return beta.Lead(ctx, schedule) })
+
+	// Observe yields a leader whenever it is another one than before.
+	for leader, err := range beta.Observe(ctx) {
+		if err != nil {
+			return err
+		}
+		fmt.Println("the leader is", leader.Value)
+		if leader.Value == "beta:8080" {
+			break
+		}
+		fmt.Println("alpha resigns")
+		alpha.Resign()
+	}
+	shutDown(errShutDown)
+
+	if err := <-alphaEnded; !errors.Is(err, leasehold.ErrResigned) {
+		return fmt.Errorf("alpha: %w", err)
+	}
+	fmt.Println("alpha's term ended: resigned")
+	if err := betaEnded(); !errors.Is(err, errShutDown) {
+		return fmt.Errorf("beta: %w", err)
+	}
+	fmt.Println("beta's term ended: shut down")
+	return nil
+}
+
+// schedule is what the leader does until its term ends, and not a moment
+// longer: whatever it writes carries lease.Token().
+func schedule(ctx context.Context, _ *leasehold.Lease) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}

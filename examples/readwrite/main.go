@@ -1,0 +1,75 @@
+// Readwrite shares a catalogue: many read it at a time, whoever writes is alone.
+// One sees that a writer who waits is not passed by later readers, so that it
+// comes to its turn.
+//
+// Output:
+//
+//	3 readers at once
+//	the writer waits
+//	a reader who comes later does not pass it
+//	the readers leave
+//	the writer is alone: version 2
+//	a reader sees version 2
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/examples/internal/example"
+)
+
+func main() { example.Main(run) }
+
+func run(ctx context.Context, store example.Store) error {
+	client, err := store.Client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	// By default all are served in the order of arrival. WithWritersFirst and
+	// WithReadersFirst are the other policies.
+	catalog := client.RWMutex("readwrite/catalog")
+	var version atomic.Int64
+	version.Store(1)
+
+	var readers []*leasehold.Lease
+	for range 3 {
+		lease, err := catalog.RLock(ctx)
+		if err != nil {
+			return err
+		}
+		readers = append(readers, lease)
+	}
+	fmt.Println(len(readers), "readers at once")
+
+	written := example.Queue(ctx, func(ctx context.Context) error {
+		return leasehold.Do(ctx, catalog, func(context.Context) error {
+			fmt.Println("the writer is alone: version", version.Add(1))
+			return nil
+		})
+	})
+	fmt.Println("the writer waits")
+
+	if _, err := catalog.TryRLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
+		return fmt.Errorf("a reader passed the writer: %w", err)
+	}
+	fmt.Println("a reader who comes later does not pass it")
+
+	fmt.Println("the readers leave")
+	for _, lease := range readers {
+		if err := lease.Release(); err != nil {
+			return err
+		}
+	}
+	if err := written(); err != nil {
+		return err
+	}
+	return leasehold.Do(ctx, catalog.Reader(), func(context.Context) error {
+		fmt.Println("a reader sees version", version.Load())
+		return nil
+	})
+}
