@@ -79,7 +79,7 @@ func run(ctx context.Context, store example.Store) error {
 }
 
 // schedule is what the leader does until its term ends, and not a moment
-// longer: whatever it writes carries lease.Token().
+// longer: whatever it writes carries lease.Token(), see the fencing example.
 func schedule(ctx context.Context, _ *leasehold.Lease) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
