@@ -1,0 +1,149 @@
+package room
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func TestHandOver_AReleaseWakesTheNextAndTellsTheNewHead(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted)
+	s.acquire("b", driver.Queued, waits("p"))
+	s.acquire("c", driver.Queued, waits("p"))
+	s.acquire("d", driver.Queued, waits("p"))
+	s.heard() // the head was told by its own answer
+	s.release("a", driver.Released)
+	s.heard("granted b", "ask c 1s")
+	s.renew("b", driver.Granted, "p")
+	s.pass(time.Second)
+	if got := s.renew("c", driver.Queued, "p"); got.Position != 1 || got.Next != 29*time.Second {
+		t.Fatalf("%+v", got)
+	}
+	s.release("b", driver.Released)
+	s.heard("granted c", "ask d 1s")
+}
+
+func TestHandOver_NobodyIsToldTwice(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted)
+	s.acquire("b", driver.Queued, waits("p"))
+	s.release("nobody", driver.Gone)
+	s.heard()
+	s.renew("a", driver.Granted, "")
+	s.acquire("try", driver.Busy)
+	s.heard()
+}
+
+func TestHandOver_TheHeadIsToldWhenTheTimeComesNearer(t *testing.T) {
+	s := tell(t)
+	s.acquire("r1", driver.Granted, reader, ttl(20*time.Second))
+	s.acquire("w", driver.Queued, waits("p"))
+	s.acquire("r2", driver.Granted, reader, policy(driver.Barging), ttl(5*time.Second))
+	s.release("nobody", driver.Gone)
+	s.heard("ask w 5s")
+}
+
+func TestHandOver_ALapseMakesTheProcessSuspect(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted)
+	s.acquire("dead1", driver.Queued, waits("dead"))
+	s.acquire("dead2", driver.Queued, waits("dead"))
+	s.acquire("b", driver.Queued, waits("alive"))
+	s.acquire("dead3", driver.Queued, waits("dead"))
+	s.release("a", driver.Released)
+	s.heard("granted dead1", "ask dead2 1s")
+	s.pass(time.Second)
+	s.release("nobody", driver.Gone) // whoever comes by
+	s.heard("granted b", "ask dead3 1s")
+	s.renew("dead2", driver.Gone, "dead")
+}
+
+func TestHandOver_ASuspectThatIsHeardOfIsTrusted(t *testing.T) {
+	for name, hear := range map[string]func(s *story){
+		"renews": func(s *story) { s.renew("b2", driver.Granted, "p") },
+		"asks":   func(s *story) { s.acquire("b2", driver.Granted, waits("p")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tell(t)
+			s.acquire("a", driver.Granted)
+			s.acquire("b1", driver.Queued, waits("p"))
+			s.acquire("b2", driver.Queued, waits("p"))
+			s.release("a", driver.Released)
+			s.pass(time.Second)
+			hear(s)
+		})
+	}
+	t.Run("queues anew", func(t *testing.T) {
+		s := tell(t)
+		s.acquire("a", driver.Granted)
+		s.acquire("b1", driver.Queued, waits("p"))
+		s.release("a", driver.Released)
+		s.pass(time.Second)
+		s.acquire("c", driver.Granted)
+		s.acquire("b2", driver.Queued, waits("p"))
+		s.release("c", driver.Released)
+		s.heard("granted b2")
+	})
+}
+
+func TestHandOver_SuspicionOutlastsTheTicketsThereWere(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted)
+	s.acquire("dead1", driver.Queued, waits("dead"))
+	s.acquire("dead2", driver.Queued, waits("dead"))
+	s.release("a", driver.Released)
+	s.pass(2 * time.Second)
+	s.acquire("try", driver.Granted) // dead2 was dropped
+	if got := Look(&s.r, "k", s.now); len(got.Waiters) != 0 {
+		t.Fatalf("waiters %+v", got.Waiters)
+	}
+	if s.r.Idle(s.now) || s.r.Until() != s.now/1000+60_000 {
+		t.Fatalf("the suspicion ends at %d, it is %d", s.r.Until(), s.now/1000)
+	}
+}
+
+func TestHandOver_WhoeverIsBeyondTheBatchIsToldToAskAtOnce(t *testing.T) {
+	s := tell(t)
+	s.acquire("w", driver.Granted)
+	for i := range 3 * batch {
+		s.acquire(fmt.Sprint("r", i), driver.Queued, reader, waits("p"))
+	}
+	s.release("w", driver.Released)
+	if len(s.out) != batch+1 || s.out[batch] != fmt.Sprintf("ask r%d 0s", batch) {
+		t.Fatalf("%d hints, the last %q", len(s.out), s.out[len(s.out)-1])
+	}
+	s.renew(fmt.Sprint("r", batch), driver.Granted, "p")
+	s.renew(fmt.Sprint("r", 2*batch), driver.Granted, "p")
+	if len(s.r.Queue) != 0 {
+		t.Fatalf("%d still wait", len(s.r.Queue))
+	}
+}
+
+func TestHandOver_ABargingHeadIsCalledAndHasItsWindow(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted)
+	s.acquire("b", driver.Queued, waits("p"), policy(driver.Barging))
+	s.acquire("c", driver.Queued, waits("q"), policy(driver.Barging))
+	s.release("a", driver.Released)
+	s.heard("ask b 0s")
+	s.pass(900 * time.Millisecond)
+	s.release("nobody", driver.Gone) // does not give it another window
+	s.pass(100 * time.Millisecond)
+	s.release("nobody", driver.Gone)
+	s.heard("ask c 0s")
+	s.renew("b", driver.Gone, "p")
+	s.renew("c", driver.Granted, "q")
+}
+
+func TestHandOver_ReentrantsOfOneOwnerEnterTogether(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted)
+	s.acquire("b1", driver.Queued, waits("p"), owner("me"))
+	s.acquire("b2", driver.Queued, waits("p"), owner("me"))
+	s.acquire("c", driver.Queued, waits("p"), owner("you"))
+	s.release("a", driver.Released)
+	s.heard("granted b1", "granted b2", "ask c 1s")
+}
