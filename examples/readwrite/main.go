@@ -1,6 +1,7 @@
 // Readwrite shares a catalogue: many read it at a time, whoever writes is alone.
 // One sees that a writer who waits is not passed by later readers, so that it
-// comes to its turn.
+// comes to its turn, and that it can go on as a reader, with no other writer in
+// between.
 //
 // Output:
 //
@@ -9,7 +10,7 @@
 //	a reader who comes later does not pass it
 //	the readers leave
 //	the writer is alone: version 2
-//	a reader sees version 2
+//	it goes on as a reader, beside another one: both see version 2
 package main
 
 import (
@@ -46,12 +47,7 @@ func run(ctx context.Context, store example.Store) error {
 	}
 	fmt.Println(len(readers), "readers at once")
 
-	written := example.Queue(ctx, func(ctx context.Context) error {
-		return leasehold.Do(ctx, catalog, func(context.Context) error {
-			fmt.Println("the writer is alone: version", version.Add(1))
-			return nil
-		})
-	})
+	written := example.Queue(ctx, func(ctx context.Context) error { return write(ctx, catalog, &version) })
 	fmt.Println("the writer waits")
 
 	if _, err := catalog.TryRLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
@@ -65,11 +61,26 @@ func run(ctx context.Context, store example.Store) error {
 			return err
 		}
 	}
-	if err := written(); err != nil {
+	return written()
+}
+
+func write(ctx context.Context, catalog *leasehold.RWMutex, version *atomic.Int64) (err error) {
+	lease, err := catalog.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lease.Release()) }()
+	fmt.Println("the writer is alone: version", version.Add(1))
+
+	mine := version.Load()
+	if err := lease.Downgrade(ctx); err != nil {
 		return err
 	}
 	return leasehold.Do(ctx, catalog.Reader(), func(context.Context) error {
-		fmt.Println("a reader sees version", version.Load())
+		if version.Load() != mine {
+			return errors.New("another writer slipped in")
+		}
+		fmt.Println("it goes on as a reader, beside another one: both see version", mine)
 		return nil
 	})
 }
