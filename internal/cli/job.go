@@ -148,7 +148,7 @@ func (j *job) work(ctx context.Context, lease *leasehold.Lease, sentry *sentry) 
 	w.follow(p)
 	result, err := p.Wait()
 	j.say.ended(lease, result.Code)
-	return w.verdict(result, err, lease.Release())
+	return w.verdict(result, err, w.release())
 }
 
 // notStarted gives the lock back, whose command could not be executed.

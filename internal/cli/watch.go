@@ -65,7 +65,9 @@ func (w *watch) follow(p *proc.Process) {
 			p.Stop(w.job.grace)
 		case <-over:
 			over = nil
-			w.end(p)
+			if w.ended == nil {
+				w.end(p, context.Cause(w.lease.Context()))
+			}
 		}
 	}
 }
@@ -80,6 +82,9 @@ func (w *watch) look(p *proc.Process) {
 		p.SetDeadline(limit)
 	}
 	switch doubt := w.lease.State() == leasehold.Unconfirmed; {
+	case w.ended != nil:
+	case !w.deadline.IsZero() && time.Until(w.deadline) <= w.job.grace:
+		w.end(p, errLate) // the guard does the same at this moment
 	case doubt && !w.doubt:
 		w.doubt = true
 		w.job.say.unconfirmed(w.lease, time.Until(w.deadline.Add(-w.job.grace)))
@@ -89,16 +94,28 @@ func (w *watch) look(p *proc.Process) {
 	}
 }
 
-// end ends the command whose lease was lost or broken. If the lease ran out,
-// the guard has done it already.
-func (w *watch) end(p *proc.Process) {
-	w.ended = context.Cause(w.lease.Context())
+// errLate is why a command is ended whose lease is not over yet.
+var errLate = fmt.Errorf("%w: the store has not confirmed it in time", leasehold.ErrLost)
+
+// end ends the command because its lease was lost, or is about to be.
+func (w *watch) end(p *proc.Process, cause error) {
+	w.ended = cause
 	if w.deadline.IsZero() {
-		w.job.say.lost(w.lease, w.ended, "the command runs on unprotected, as --on-lost=ignore says")
+		w.job.say.lost(w.lease, cause, "the command runs on unprotected, as --on-lost=ignore says")
 		return
 	}
-	w.job.say.lost(w.lease, w.ended, fmt.Sprintf("the command gets TERM now and KILL after %s", span(w.job.grace)))
+	w.job.say.lost(w.lease, cause, fmt.Sprintf("the command gets TERM now and KILL after %s", span(w.job.grace)))
 	p.Stop(w.job.grace)
+}
+
+// release gives the lease back. One that was lost has nothing to give, and one
+// that is about to be is over sooner than a silent store would be given up.
+func (w *watch) release() error {
+	if w.ended != nil && w.lease.Remaining() < time.Second {
+		<-w.lease.Context().Done()
+		return w.ended
+	}
+	return w.lease.Release()
 }
 
 // verdict is how the whole ends. A loss outweighs everything, for the work was
@@ -118,7 +135,7 @@ func (w *watch) verdict(r proc.Result, guard, release error) error {
 	case w.overdue:
 		return &exitError{code: codeOverdue, err: release}
 	case r.DeadlineHit:
-		return &exitError{code: codeLost, err: fmt.Errorf("lock %q: the lease was not confirmed in time, so the command was ended", w.job.name)}
+		return &exitError{code: codeLost, err: fmt.Errorf("lock %q: %w; the command was ended", w.job.name, errLate)}
 	case guard != nil:
 		return &exitError{code: r.Code, err: errors.Join(guard, release)}
 	case r.Code == 0 && release != nil:
