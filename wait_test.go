@@ -139,6 +139,8 @@ func TestLock_W4_HeadEntersAtTheEndOfADeadHoldersLease(t *testing.T) {
 		if n := d.count(renew); n > 200 {
 			t.Errorf("50 waiters asked %d times in %v, want once per heartbeat", n, ttl)
 		}
+		cancel()
+		time.Sleep(time.Second)
 	})
 }
 
@@ -217,7 +219,7 @@ func TestTryLock_W8_NeverOvertakesALiveWaiter(t *testing.T) {
 		wantErr(t, err, leasehold.ErrHeld)
 		close(gate)
 		q.want(t, "b")
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 	})
 }
 
@@ -239,7 +241,7 @@ func TestLock_W10_GrantToAWaiterThatHasJustGivenUpPassesOn(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		q.want(t, "b gave up", "c")
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 	})
 }
 
@@ -293,7 +295,7 @@ func TestLock_HintThatOvertakesTheAnswerIsHeard(t *testing.T) {
 		}
 		time.Sleep(101 * time.Millisecond)
 		q.want(t, "subscribes", "b")
-		time.Sleep(10 * time.Second)
+		time.Sleep(11 * time.Second)
 	})
 }
 
