@@ -56,7 +56,7 @@ func (b *basic) Supports(req Request) error {
 	switch {
 	case req.Mode != Exclusive:
 		lacking = "shared locks"
-	case req.Limit > 0:
+	case req.Limit > 0, req.Resize:
 		lacking = "limits"
 	case req.Policy == WritersFirst, req.Policy == ReadersFirst:
 		lacking = "a queue to order"

@@ -98,7 +98,7 @@ func (t *table) Close() error {
 
 // lacking is what no three verbs can do.
 const lacking = drivertest.Queue | drivertest.Policies | drivertest.Watch | drivertest.Shared | drivertest.Limits |
-	drivertest.Reentry | drivertest.Tokens | drivertest.MinToken | drivertest.Delay | drivertest.Forbid |
+	drivertest.Downgrade | drivertest.Resize | drivertest.Reentry | drivertest.Tokens | drivertest.MinToken | drivertest.Delay | drivertest.Forbid |
 	drivertest.Inspect | drivertest.Break
 
 func TestFromBasic_Conformance(t *testing.T) {
@@ -182,6 +182,7 @@ func TestSupports_AsksTheDriver(t *testing.T) {
 	for name, req := range map[string]driver.Request{
 		"shared":    {Mode: driver.Shared},
 		"limit":     {Mode: driver.Shared, Limit: 3},
+		"resize":    {Resize: true},
 		"policy":    {Policy: driver.WritersFirst},
 		"reentry":   {Owner: "me", Reenter: true},
 		"delay":     {Delay: time.Second},

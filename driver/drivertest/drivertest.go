@@ -62,6 +62,10 @@ const (
 	Shared
 	// Limits: Request.Limit and Weight.
 	Limits
+	// Downgrade: an exclusive lease that becomes shared.
+	Downgrade
+	// Resize: Request.Resize.
+	Resize
 	// Reentry: Request.Reenter.
 	Reentry
 	// Tokens: Reply.Token. Without it tokens are 0.
@@ -84,7 +88,7 @@ const (
 )
 
 var featureNames = [features]string{
-	"Queue", "Policies", "Watch", "Shared", "Limits", "Reentry", "Tokens", "MinToken", "Delay", "Keep", "Forbid",
+	"Queue", "Policies", "Watch", "Shared", "Limits", "Downgrade", "Resize", "Reentry", "Tokens", "MinToken", "Delay", "Keep", "Forbid",
 	"Inspect", "Break",
 }
 
@@ -150,7 +154,7 @@ func rows() []row {
 	var all []row
 	for _, group := range [][]row{
 		leaseRows, releaseRows, errorRows, batchRows, tokenRows, keyRows, reentryRows,
-		queueRows, orderRows, handOverRows, deadRows, sharedRows, limitRows,
+		queueRows, orderRows, handOverRows, deadRows, sharedRows, downgradeRows, limitRows, resizeRows,
 		inspectRows, breakRows, watchRows, crowdRows, refusalRows,
 	} {
 		all = append(all, group...)

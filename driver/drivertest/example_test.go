@@ -47,7 +47,7 @@ func ExampleConfig_without() {
 		drivertest.Run(t, drivertest.Config{
 			Open: func(testing.TB) driver.Driver { return driver.FromBasic(table) },
 			Without: drivertest.Queue | drivertest.Policies | drivertest.Watch | drivertest.Shared |
-				drivertest.Limits | drivertest.Reentry | drivertest.Tokens | drivertest.MinToken |
+				drivertest.Limits | drivertest.Downgrade | drivertest.Resize | drivertest.Reentry | drivertest.Tokens | drivertest.MinToken |
 				drivertest.Delay | drivertest.Forbid | drivertest.Inspect | drivertest.Break,
 		})
 	}

@@ -97,6 +97,7 @@ func owner(name string) option          { return func(r *driver.Request) { r.Own
 func reenter(name string) option        { return func(r *driver.Request) { r.Owner, r.Reenter = name, true } }
 func labels(m map[string]string) option { return func(r *driver.Request) { r.Labels = m } }
 func in(key string) option              { return func(r *driver.Request) { r.Key = key } }
+func resize(r *driver.Request)          { r.Resize = true }
 func shared(r *driver.Request)          { r.Mode = driver.Shared }
 func mute(r *driver.Request)            { r.Notify = "" }
 func places(limit, weight int) option {
@@ -188,7 +189,7 @@ func (p *process) releaseRef(ref driver.Ref, want driver.State) driver.Reply {
 
 var states = map[driver.State]string{
 	driver.Gone: "Gone", driver.Busy: "Busy", driver.Queued: "Queued", driver.Granted: "Granted",
-	driver.Released: "Released", driver.Left: "Left",
+	driver.Released: "Released", driver.Left: "Left", driver.Resized: "Resized",
 }
 
 func (l *lab) expect(what string, reply driver.Reply, want driver.State) {

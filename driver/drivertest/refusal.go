@@ -10,6 +10,7 @@ import (
 var refusalRows = []row{
 	refuses(Shared, "a reader let in as a writer, or a writer beside readers, is worse than an error", shared),
 	refuses(Limits, "a limit that is not kept is no limit", places(3, 1)),
+	refuses(Resize, "a limit that was not changed is still the old one", places(3, 1), resize),
 	refuses(Reentry, "an owner that cannot enter again would wait for itself", reenter("user-1")),
 	refuses(Delay, "a caller that asked for the delay relies on it", delay(long)),
 	refuses(MinToken, "a token below what the caller has seen is refused where it is used", minToken(1)),
@@ -40,12 +41,12 @@ var refusalRows = []row{
 
 // refuses is the row of a request that a store without f turns down, before it
 // is sent and when it is.
-func refuses(f Feature, why string, shape option) row {
+func refuses(f Feature, why string, shape ...option) row {
 	return row{
 		name: "refusal/" + f.String(), lacks: f, why: why,
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			req := p.request("a", []option{shape})
+			req := p.request("a", shape)
 			if err := driver.Supports(p.d, req); !errors.Is(err, errors.ErrUnsupported) {
 				l.Errorf("driver.Supports: %v, want errors.ErrUnsupported", err)
 			}

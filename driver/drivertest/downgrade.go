@@ -1,0 +1,96 @@
+package drivertest
+
+import (
+	"errors"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// downgradeRows: a writer that becomes a reader.
+var downgradeRows = []row{
+	{
+		name:  "downgrade/in one step",
+		needs: Shared | Downgrade,
+		why:   "what was written is read on without a moment in which another writer could come in between; it is the same lease, with the same token",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("a", driver.Granted)
+			q.acquire("r", driver.Busy, shared)
+			for range 2 { // a repetition changes nothing
+				if got := p.acquire("a", driver.Granted, shared); got.Token != first.Token {
+					l.Fatalf("token %d, then %d, for one lease", first.Token, got.Token)
+				}
+			}
+			q.acquire("r", driver.Granted, shared)
+			q.acquire("w", driver.Busy)
+			p.renew("a", driver.Granted)
+			p.release("a", driver.Released)
+			q.acquire("w", driver.Busy)
+			q.release("r", driver.Released)
+			q.acquire("w", driver.Granted)
+		},
+	},
+	{
+		name:  "downgrade/wakes the readers that are next",
+		needs: Shared | Downgrade | Queue | Watch,
+		why:   "readers wait for nothing any more, and a writer behind them for all of them",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("a", driver.Granted)
+			q.acquire("r1", driver.Queued, shared, waits(long))
+			q.acquire("r2", driver.Queued, shared, waits(long))
+			q.acquire("w", driver.Queued, waits(long))
+			q.acquire("r3", driver.Queued, shared, waits(long))
+			p.acquire("a", driver.Granted, shared)
+			for _, name := range []string{"r1", "r2"} {
+				q.hear(driver.HintGranted, name)
+				q.renew(name, driver.Granted)
+			}
+			q.renew("w", driver.Queued)
+			q.renew("r3", driver.Queued)
+		},
+	},
+	{
+		name:  "downgrade/no writer slips in",
+		needs: Shared | Downgrade | Queue,
+		why:   "a writer that was next in the queue stays next, and stays outside",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			q.acquire("w", driver.Queued, waits(long))
+			p.acquire("a", driver.Granted, shared)
+			q.acquire("w", driver.Queued, waits(long))
+			q.acquire("r", driver.Busy, shared)
+			p.release("a", driver.Released)
+			q.acquire("w", driver.Granted, waits(long))
+		},
+	},
+	{
+		name:  "downgrade/not while held more than once",
+		needs: Shared | Downgrade | Reentry,
+		why:   "the owner's other hold relies on being alone",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			me := reenter("user-1")
+			p.acquire("outer", driver.Granted, me)
+			p.acquire("inner", driver.Granted, me)
+			if _, err := p.try(p.request("inner", []option{me, shared})); !errors.Is(err, driver.ErrMismatch) {
+				l.Fatalf("%v, want driver.ErrMismatch", err)
+			}
+			q.acquire("r", driver.Busy, shared)
+			p.renew("inner", driver.Granted)
+			p.renew("outer", driver.Granted)
+		},
+	},
+	{
+		name:  "downgrade/there is no upgrade",
+		needs: Shared | Downgrade,
+		why:   "two readers that both wait to become the writer would wait for ever; a reader that asks as a writer stays what it is",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, shared)
+			p.acquire("a", driver.Granted)
+			q.acquire("r", driver.Granted, shared)
+		},
+	},
+}

@@ -1,0 +1,199 @@
+package drivertest
+
+import (
+	"errors"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// limitRows: places, and weights.
+var limitRows = []row{
+	{
+		name:  "limit/is kept",
+		needs: Limits,
+		why:   "a semaphore of three admits three",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			for _, name := range []string{"a", "b", "c"} {
+				p.acquire(name, driver.Granted, places(3, 1))
+			}
+			q.acquire("d", driver.Busy, places(3, 1))
+			q.acquire("w", driver.Busy)
+			p.acquire("a", driver.Granted, places(3, 1))
+			p.release("b", driver.Released)
+			p.release("b", driver.Gone)
+			q.acquire("d", driver.Granted, places(3, 1))
+			q.acquire("e", driver.Busy, places(3, 1))
+		},
+	},
+	{
+		name:  "limit/counts weights",
+		needs: Limits,
+		why:   "a request for two places takes two, and a weight not given is one",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, places(4, 2))
+			q.acquire("b", driver.Busy, places(4, 3))
+			q.acquire("c", driver.Granted, places(4, 0))
+			q.acquire("d", driver.Busy, places(4, 2))
+			q.acquire("e", driver.Granted, places(4, 1))
+			q.acquire("f", driver.Busy, places(4, 1))
+			p.release("a", driver.Released)
+			q.acquire("d", driver.Granted, places(4, 2))
+		},
+	},
+	{
+		name:  "limit/an expired place returns",
+		needs: Limits,
+		why:   "a holder that died gives its places back once, and its late release gives nothing",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("dead", driver.Granted, places(3, 2), ttl(brief))
+			q.acquire("a", driver.Granted, places(3, 1))
+			l.pass(brief)
+			q.acquire("b", driver.Granted, places(3, 2))
+			p.release("dead", driver.Gone)
+			p.renew("dead", driver.Gone)
+			q.acquire("c", driver.Busy, places(3, 1))
+		},
+	},
+	{
+		name:  "limit/disagreement is an error",
+		needs: Limits,
+		why:   "two programs that state different limits are misconfigured; neither may be guessed right, and nobody inside may suffer",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, places(2, 1))
+			for _, limit := range []int{1, 3, 0} {
+				_, err := q.try(q.request("b", []option{places(limit, 1)}))
+				if !errors.Is(err, driver.ErrMismatch) {
+					l.Fatalf("limit %d where 2 is in force: %v, want driver.ErrMismatch", limit, err)
+				}
+			}
+			p.renew("a", driver.Granted)
+			q.acquire("c", driver.Granted, places(2, 1))
+			q.acquire("d", driver.Busy, places(2, 1))
+			p.release("a", driver.Released)
+			q.release("c", driver.Released)
+			q.acquire("e", driver.Granted, places(3, 3))
+		},
+	},
+	{
+		name:  "limit/a weight above it is an error",
+		needs: Limits,
+		why:   "a request that can never be served must not wait for ever",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			_, err := p.try(p.request("a", []option{places(2, 3), waits(long)}))
+			if !errors.Is(err, driver.ErrInvalid) {
+				l.Fatalf("weight 3 of 2: %v, want driver.ErrInvalid", err)
+			}
+			q.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name:  "limit/a heavy request is not starved",
+		needs: Limits | Queue,
+		why:   "places that become free one by one would always be taken by small requests",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, places(3, 1))
+			p.acquire("b", driver.Granted, places(3, 1))
+			q.acquire("heavy", driver.Queued, places(3, 3), waits(long))
+			p.acquire("small", driver.Busy, places(3, 1))
+			p.acquire("small", driver.Queued, places(3, 1), waits(long))
+			p.release("a", driver.Released)
+			p.acquire("small", driver.Queued, places(3, 1), waits(long))
+			p.release("b", driver.Released)
+			p.acquire("small", driver.Queued, places(3, 1), waits(long))
+			q.acquire("heavy", driver.Granted, places(3, 3), waits(long))
+			q.release("heavy", driver.Released)
+			p.acquire("small", driver.Granted, places(3, 1), waits(long))
+		},
+	},
+	{
+		name:  "limit/places are handed over",
+		needs: Limits | Queue | Watch,
+		why:   "whoever fits is woken in order, and no more than fit",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("a", driver.Granted, places(3, 3))
+			for _, name := range []string{"b", "c", "d", "e"} {
+				q.acquire(name, driver.Queued, places(3, 1), waits(long))
+			}
+			p.release("a", driver.Released)
+			for _, name := range []string{"b", "c", "d"} {
+				q.hear(driver.HintGranted, name)
+				q.renew(name, driver.Granted)
+			}
+			q.renew("e", driver.Queued)
+			q.release("c", driver.Released)
+			q.hear(driver.HintGranted, "e")
+			q.renew("e", driver.Granted)
+		},
+	},
+}
+
+// resizeRows: a limit that changes.
+var resizeRows = []row{
+	{
+		name:  "resize/takes nothing away",
+		needs: Limits | Resize,
+		why:   "those inside keep their places when there are fewer; nobody enters before there is room by the new limit",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			for _, name := range []string{"a", "b", "c"} {
+				p.acquire(name, driver.Granted, places(3, 1))
+			}
+			q.acquire("to-1", driver.Resized, places(1, 1), resize)
+			for _, name := range []string{"a", "b", "c"} {
+				p.renew(name, driver.Granted)
+				q.acquire("d", driver.Busy, places(1, 1))
+				p.release(name, driver.Released)
+			}
+			q.acquire("d", driver.Granted, places(1, 1))
+		},
+	},
+	{
+		name:  "resize/is in force at once",
+		needs: Limits | Resize,
+		why:   "whoever still states the old limit is told, and the new places can be taken",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, places(1, 1))
+			q.acquire("b", driver.Busy, places(1, 1))
+			q.acquire("to-2", driver.Resized, places(2, 1), resize)
+			if _, err := q.try(q.request("b", []option{places(1, 1)})); !errors.Is(err, driver.ErrMismatch) {
+				l.Fatalf("the old limit: %v, want driver.ErrMismatch", err)
+			}
+			q.acquire("b", driver.Granted, places(2, 1))
+			p.acquire("c", driver.Busy, places(2, 1))
+			p.renew("a", driver.Granted)
+		},
+	},
+	{
+		name:  "resize/wakes those who fit now",
+		needs: Limits | Resize | Queue | Watch,
+		why:   "a place that was added is not left empty while somebody waits",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("a", driver.Granted, places(1, 1))
+			q.acquire("b", driver.Queued, places(1, 1), waits(long))
+			q.acquire("c", driver.Queued, places(1, 1), waits(long))
+			p.acquire("to-2", driver.Resized, places(2, 1), resize)
+			q.hear(driver.HintGranted, "b")
+			q.renew("b", driver.Granted)
+			q.renew("c", driver.Queued)
+		},
+	},
+	{
+		name:  "resize/of a room that nobody shares",
+		needs: Limits | Resize,
+		why:   "there is no limit to change: the first to enter states it",
+		run: func(l *lab) {
+			p := l.process()
+			p.acquire("to-2", driver.Gone, places(2, 1), resize)
+			p.acquire("a", driver.Granted, places(3, 1))
+		},
+	},
+}
