@@ -170,8 +170,8 @@ func (r *request) again(ctx, bound context.Context) (*Lease, error) {
 	started := r.c.now()
 	for attempt := 1; ; attempt++ {
 		l, err := r.once(ctx, bound)
-		busy, ok := err.(*HeldError)
-		if !ok {
+		var busy *HeldError
+		if !errors.As(err, &busy) {
 			return l, err
 		}
 		busy.Waited = r.c.now().Sub(started)
@@ -195,7 +195,7 @@ func (r *request) again(ctx, bound context.Context) (*Lease, error) {
 
 // path prefixes err unless it is a HeldError, which tells its path itself.
 func (r *request) path(err error) error {
-	if held, ok := err.(*HeldError); ok {
+	if held := (*HeldError)(nil); errors.As(err, &held) {
 		return held
 	}
 	return lockError(r.key, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,7 +62,7 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 		cfg.labels[valueLabel] = value
 		return nil
 	}
-	m := c.Mutex(key, append(opts[:len(opts):len(opts)], publish)...)
+	m := c.Mutex(key, append(slices.Clip(opts), publish)...)
 	return &Election{c: c, mutex: m, err: m.err}
 }
 

@@ -83,7 +83,7 @@ func Release(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 // Break ends the lease or ticket id by force.
 func Break(r *Record, id, reason string, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, "")
-	gone := find(append(s.Inside[:len(s.Inside):len(s.Inside)], s.Queue...), id)
+	gone := find(append(slices.Clip(s.Inside), s.Queue...), id)
 	if gone == nil {
 		return s.reply(driver.Gone), nil
 	}
