@@ -1,0 +1,253 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+func TestClose_L16_ReleasesHoldsAndAnswersWaiters(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, d := open(t, store)
+		other, _ := open(t, store)
+		var held []*leasehold.Lease
+		for i := range 100 {
+			held = append(held, lock(t, c, fmt.Sprint(i)))
+		}
+		lock(t, other, "busy")
+		errs := make(chan error)
+		for range 10 {
+			go func() {
+				_, err := c.Mutex("busy").Lock(context.Background())
+				errs <- err
+			}()
+			go func() {
+				_, err := c.Mutex("busy", leasehold.WithRetry(leasehold.Constant(time.Minute))).Lock(context.Background())
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		start := time.Now()
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		for range 20 {
+			wantErr(t, <-errs, leasehold.ErrClosed)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		if got := time.Since(start); got != 0 {
+			t.Errorf("took %v with a store that answers at once", got)
+		}
+		for _, l := range held {
+			wantErr(t, context.Cause(l.Context()), leasehold.ErrClosed)
+			wantErr(t, l.Release(), leasehold.ErrClosed)
+			wantFree(t, store, l.Key())
+		}
+		if n := d.count(release); n != 100+10 {
+			t.Errorf("%d releases, want one for each lease and each ticket", n)
+		}
+		if snap, _ := store.Inspect(t.Context(), "busy"); len(snap.Waiters) > 0 || len(snap.Holders) != 1 {
+			t.Errorf("left behind: %+v", snap)
+		}
+		_, err := c.Mutex("k").Lock(t.Context())
+		wantErr(t, err, leasehold.ErrClosed)
+		_, err = c.Mutex("k").TryLock(t.Context())
+		wantErr(t, err, leasehold.ErrClosed)
+		if err := c.Close(); err != nil {
+			t.Errorf("the second close: %v", err)
+		}
+	})
+}
+
+func TestClose_L16_IsBoundedWhateverHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, d := open(t, store, leasehold.WithReleaseTimeout(3*time.Second))
+		for i := range 1000 {
+			lock(t, c, fmt.Sprint(i))
+		}
+		other, _ := open(t, store)
+		lock(t, other, "busy")
+		errs := make(chan error, 3)
+		go func() { _, err := c.Mutex("busy").Lock(context.Background()); errs <- err }()
+		synctest.Wait()
+		d.on(acquire, 0, hangs)
+		d.on(renew, 0, hangs)
+		d.on(release, 0, hangs)
+		go func() { _, err := c.Mutex("x").Lock(context.Background()); errs <- err }()
+		go func() { _, err := c.Mutex("y").TryLock(context.Background()); errs <- err }()
+		time.Sleep(11 * time.Second) // with renewals in flight
+		start := time.Now()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := time.Since(start); got > 12*time.Second {
+			t.Errorf("took %v", got)
+		}
+		for range 3 {
+			err := <-errs
+			if !errors.Is(err, leasehold.ErrClosed) && !errors.Is(err, leasehold.ErrUnknown) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestClose_L16_LeavesNoGoroutine(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	store := memdriver.New()
+	for range 20 {
+		a, err := leasehold.New(newFault(store))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := leasehold.New(newFault(store))
+		ctx, cancel := context.WithCancel(t.Context())
+		l, err := a.Mutex("k").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		go func() { _, err := b.Mutex("k").Lock(context.Background()); got <- err }()
+		for b.Stats().Waiting == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, <-got, leasehold.ErrClosed)
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-l.Context().Done()
+	}
+}
+
+func TestClose_WhileAGrantIsOnItsWayGivesItBack(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, d := open(t, store)
+		gate := make(chan struct{})
+		d.on(acquire, 1, fault{gate: gate})
+		got := make(chan error, 1)
+		go func() { _, err := c.Mutex("k").Lock(context.Background()); got <- err }()
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		synctest.Wait()
+		close(gate)
+		wantErr(t, <-got, leasehold.ErrClosed)
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		wantFree(t, store, "k")
+	})
+}
+
+func TestNew_RefusesNoDriver(t *testing.T) {
+	var typed *memdriver.Store
+	for _, d := range []driver.Driver{nil, typed} {
+		_, err := leasehold.New(d)
+		wantErr(t, err, leasehold.ErrInvalid)
+	}
+}
+
+// TestMaxHold_EndsTheLeaseHoweverWellItIsRenewed also checks that it is given
+// back once.
+func TestMaxHold_EndsTheLeaseHoweverWellItIsRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(time.Minute))
+		start := time.Now()
+		l := lock(t, c, "k")
+		<-l.Context().Done()
+		wantErr(t, context.Cause(l.Context()), leasehold.ErrMaxHold)
+		if got := time.Since(start); got != time.Minute {
+			t.Errorf("ended after %v", got)
+		}
+		synctest.Wait()
+		wantFree(t, store, "k")
+		wantErr(t, l.Release(), leasehold.ErrMaxHold, leasehold.ErrLost)
+		if n := d.count(release); n != 1 {
+			t.Errorf("%d releases", n)
+		}
+		err := leasehold.Do(t.Context(), c.Mutex("k"), func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		})
+		wantErr(t, err, leasehold.ErrMaxHold)
+	})
+}
+
+func TestMinHold_KeepsTheLockClosedAfterACleanRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, _ := open(t, store)
+		l := lock(t, c, "k", leasehold.WithMinHold(time.Minute))
+		time.Sleep(20 * time.Second)
+		if err := l.Release(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Mutex("k").TryLock(t.Context())
+		wantErr(t, err, leasehold.ErrHeld)
+		start := time.Now()
+		l, err = c.Mutex("k").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Since(start); got < 40*time.Second || got > 40*time.Second+10*time.Millisecond {
+			t.Errorf("closed for %v more, want 40s", got)
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+		lock(t, c, "k")
+	})
+}
+
+func TestLockDelay_FollowsALossAndNotARelease(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		a, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLockDelay(time.Minute))
+		b, _ := open(t, store)
+		if err := lock(t, a, "k").Release(); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		lock(t, a, "k")
+		d.on(renew, 0, fails)
+		if _, err := b.Mutex("k").Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Since(start); got < ttl+time.Minute || got > ttl+time.Minute+10*time.Millisecond {
+			t.Errorf("free after %v, want %v", got, ttl+time.Minute)
+		}
+	})
+}
+
+func TestMinToken_RaisesTheTokenAndThoseAfterIt(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, _ := open(t, store)
+		first := lock(t, c, "k")
+		if err := first.Release(); err != nil {
+			t.Fatal(err)
+		}
+		least := first.Token() + 1_000_000
+		second := lock(t, c, "k", leasehold.WithMinToken(least))
+		if err := second.Release(); err != nil {
+			t.Fatal(err)
+		}
+		third := lock(t, c, "k")
+		if second.Token() <= least || third.Token() <= second.Token() {
+			t.Errorf("tokens %d, %d, %d with a minimum of %d", first.Token(), second.Token(), third.Token(), least)
+		}
+		_, err := c.Mutex("far", leasehold.WithMinToken(1<<53-1)).TryLock(t.Context())
+		wantErr(t, err, leasehold.ErrInvalid)
+	})
+}
