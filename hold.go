@@ -55,9 +55,11 @@ type grant struct {
 // deadline is when a lease is over that was asked for at sent. It is counted
 // from before the request left: the store's clock may have started at any
 // moment since. Stores count whole milliseconds, hence the 2 ms.
-func (c *config) deadline(sent time.Time, ttl time.Duration) time.Time {
-	drift := time.Duration(float64(ttl)*c.drift) + 2*time.Millisecond
-	return sent.Add(ttl - drift)
+func (c *config) deadline(sent time.Time, ttl time.Duration) time.Time { return sent.Add(c.life(ttl)) }
+
+// life is how long a lease lasts on the local clock.
+func (c *config) life(ttl time.Duration) time.Duration {
+	return ttl - time.Duration(float64(ttl)*c.drift) - 2*time.Millisecond
 }
 
 func newHold(c *Client, cfg *config, req *driver.Request, g grant) *hold {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -92,7 +93,19 @@ func (c config) with(opts []Option) (config, error) {
 	if c.maxHold > 0 && c.minHold > c.maxHold {
 		return c, fmt.Errorf("minimum hold %v is longer than the maximum hold %v: %w", c.minHold, c.maxHold, ErrInvalid)
 	}
-	return c, nil
+	return c, c.checkLife()
+}
+
+// checkLife refuses leases that are over before they are renewed.
+func (c *config) checkLife() error {
+	life := c.life(c.ttl)
+	if life <= 0 {
+		return fmt.Errorf("TTL %v with drift factor %v leaves no time: %w", c.ttl, c.drift, ErrInvalid)
+	}
+	if !c.noRenewal && float64(c.ttl)*c.renewFraction >= float64(life) {
+		return fmt.Errorf("renewal after the fraction %v of TTL %v is not before the lease's end at %v: %w", c.renewFraction, c.ttl, life, ErrInvalid)
+	}
+	return nil
 }
 
 // WithTTL sets the time to live of a lease: how long a crashed holder blocks
@@ -103,7 +116,7 @@ func WithTTL(d time.Duration) Option {
 }
 
 // WithRenewFraction sets after which part of the TTL a lease is renewed.
-// Default 1/3; above 0 and below 1.
+// Default 1/3; above 0 and below 1, and before the lease's end.
 func WithRenewFraction(f float64) Option {
 	return func(c *config) error {
 		if !(f > 0 && f < 1) {
@@ -210,7 +223,7 @@ func WithLabels(labels map[string]string) Option {
 		if size, err := json.Marshal(labels); err != nil || len(size) > MaxLabels {
 			return fmt.Errorf("labels are %d bytes of JSON, more than %d: %w", len(size), MaxLabels, ErrInvalid)
 		}
-		c.labels = labels
+		c.labels = maps.Clone(labels) // the caller may change its own
 		return nil
 	}
 }

@@ -1,0 +1,255 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// refusal is an argument out of its bounds and what its error has to name.
+type refusal struct {
+	name  string
+	opts  []leasehold.Option
+	words []string // the value and the bound
+}
+
+func one(o leasehold.Option) []leasehold.Option { return []leasehold.Option{o} }
+
+func refusals() []refusal {
+	day := 24 * time.Hour
+	century := time.Duration(math.MaxInt64)
+	all := []refusal{
+		{"nil option", one(nil), []string{"nil option"}},
+		{"nil logger", one(leasehold.WithLogger(nil)), []string{"nil logger"}},
+		{"max wait -1ns", one(leasehold.WithMaxWait(-1)), []string{"-1ns", "24h"}},
+		{"release timeout 0", one(leasehold.WithReleaseTimeout(0)), []string{"0s", "1ms", "24h"}},
+		{"owner empty", one(leasehold.WithOwner("")), []string{"owner is empty"}},
+		{"owner long", one(leasehold.WithOwner(strings.Repeat("x", 257))), []string{"257", "256"}},
+		{"owner control", one(leasehold.WithOwner("a\nb")), []string{"control"}},
+		{"owner bytes", one(leasehold.WithOwner("\xff")), []string{"UTF-8"}},
+		{"labels", one(leasehold.WithLabels(map[string]string{"a": strings.Repeat("x", 1020)})), []string{"1024"}},
+		{"min token -1", one(leasehold.WithMinToken(-1)), []string{"-1", "2^53"}},
+		{"min token 2^53", one(leasehold.WithMinToken(1 << 53)), []string{"9007199254740992", "2^53"}},
+		{"attempts -1", one(leasehold.WithMaxRenewAttempts(-1)), []string{"-1", "1000"}},
+		{"attempts 1001", one(leasehold.WithMaxRenewAttempts(1001)), []string{"1001", "1000"}},
+		{"hold contradiction", []leasehold.Option{leasehold.WithMinHold(2 * time.Minute), leasehold.WithMaxHold(time.Minute)}, []string{"2m0s", "1m0s"}},
+		{"renewal after the end", one(leasehold.WithRenewFraction(0.995)), []string{"0.995", "30s", "29.698s"}},
+		{"drift that leaves nothing", one(leasehold.WithDriftFactor(0.9)), []string{"30s", "2.998s"}},
+		{"nothing left at all", []leasehold.Option{leasehold.WithTTL(10 * time.Millisecond), leasehold.WithDriftFactor(0.99), leasehold.WithoutRenewal()}, []string{"10ms", "0.99"}},
+	}
+	for _, f := range []float64{0, 1, -0.1, 1.5, math.NaN(), math.Inf(1), math.Inf(-1)} {
+		all = append(all, refusal{fmt.Sprint("fraction ", f), one(leasehold.WithRenewFraction(f)), []string{fmt.Sprint(f), "0 and 1"}})
+		if f != 0 {
+			all = append(all, refusal{fmt.Sprint("drift ", f), one(leasehold.WithDriftFactor(f)), []string{fmt.Sprint(f), "below 1"}})
+		}
+	}
+	// L17: TTL 0, −1, 1 ns, 300 years, and the like for all durations.
+	for name, set := range map[string]func(time.Duration) leasehold.Option{
+		"TTL": leasehold.WithTTL, "maximum hold": leasehold.WithMaxHold, "minimum hold": leasehold.WithMinHold,
+		"lock delay": leasehold.WithLockDelay, "release timeout": leasehold.WithReleaseTimeout, "maximum wait": leasehold.WithMaxWait,
+	} {
+		for _, d := range []time.Duration{-1, 1, time.Millisecond - 1, day + 1, century, math.MinInt64} {
+			all = append(all, refusal{fmt.Sprint(name, " ", d), one(set(d)), []string{name, d.String(), "24h"}})
+		}
+	}
+	for _, b := range []struct {
+		b    leasehold.Backoff
+		word string
+	}{
+		{leasehold.Backoff{}, "1h"},
+		{leasehold.Constant(-time.Second), "-1s"},
+		{leasehold.Constant(time.Microsecond), "1µs"},
+		{leasehold.Constant(2 * time.Hour), "2h"},
+		{leasehold.Linear(time.Second, -1), "-1ns"},
+		{leasehold.Exponential(time.Second, century), century.String()},
+		{leasehold.Backoff{Base: time.Second, Step: -1}, "-1ns"},
+		{leasehold.Backoff{Base: time.Second, Factor: 11}, "11"},
+		{leasehold.Backoff{Base: time.Second, Factor: math.NaN()}, "NaN"},
+		{leasehold.Backoff{Base: time.Second, Jitter: 1.1}, "1.1"},
+		{leasehold.Backoff{Base: time.Second, Jitter: math.NaN()}, "NaN"},
+		{leasehold.Backoff{Base: time.Second, Attempts: -1}, "-1"},
+	} {
+		all = append(all, refusal{fmt.Sprintf("retry %+v", b.b), one(leasehold.WithRetry(b.b)), []string{"retry", b.word}})
+	}
+	return all
+}
+
+func TestOptions_L17_RefusedBeforeAnyRequestNamingValueAndBound(t *testing.T) {
+	d := newFault(memdriver.New())
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, r := range refusals() {
+		t.Run(r.name, func(t *testing.T) {
+			_, atNew := leasehold.New(d, r.opts...)
+			_, atLock := c.Mutex("orders/42", r.opts...).Lock(context.Background())
+			_, atTry := c.Mutex("orders/42", r.opts...).TryLock(context.Background())
+			for _, err := range []error{atNew, atLock, atTry} {
+				wantErr(t, err, leasehold.ErrInvalid)
+				for _, word := range append(r.words, "leasehold: ") {
+					if err != nil && !strings.Contains(err.Error(), word) {
+						t.Errorf("%q does not name %q", err, word)
+					}
+				}
+			}
+		})
+	}
+	if n := len(d.calls); n > 0 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestOptions_BoundsThemselvesAreAccepted(t *testing.T) {
+	day := 24 * time.Hour
+	for _, opts := range [][]leasehold.Option{
+		{leasehold.WithTTL(leasehold.MinTTL)}, {leasehold.WithTTL(leasehold.MaxTTL)},
+		{leasehold.WithRenewFraction(0.001)}, {leasehold.WithRenewFraction(0.9)},
+		{leasehold.WithDriftFactor(0)}, {leasehold.WithDriftFactor(0.99), leasehold.WithRenewFraction(0.001)},
+		{leasehold.WithMaxRenewAttempts(0)}, {leasehold.WithMaxRenewAttempts(1000)},
+		{leasehold.WithMaxWait(0)}, {leasehold.WithMaxWait(time.Millisecond)}, {leasehold.WithMaxWait(day)},
+		{leasehold.WithMaxHold(10 * time.Millisecond)}, {leasehold.WithMinHold(time.Millisecond)}, {leasehold.WithLockDelay(day)},
+		{leasehold.WithOwner(strings.Repeat("x", 256))}, {leasehold.WithOwner("{a}:b c ü")},
+		{leasehold.WithMinToken(0)}, {leasehold.WithLogger(slog.Default())}, {leasehold.WithLabels(nil)},
+		{leasehold.WithRetry(leasehold.Backoff{Base: time.Millisecond, Step: time.Hour, Factor: 10, Cap: time.Hour, Jitter: 1})},
+	} {
+		c, err := leasehold.New(memdriver.New(), opts...)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if l, err := c.Mutex("k").TryLock(t.Context()); err != nil {
+			t.Error(err)
+		} else if l.State() != leasehold.Held {
+			t.Error(l.State())
+		}
+		_ = c.Close()
+	}
+}
+
+func TestKeys_RefusedBeforeAnyRequest(t *testing.T) {
+	d := newFault(memdriver.New())
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, key := range []string{"", strings.Repeat("k", 513), "a\x00b", "a\nb", "a\x7fb", "a\u0085b", "\xff", "a\xc3"} {
+		_, err := c.Mutex(key).Lock(t.Context())
+		wantErr(t, err, leasehold.ErrInvalid)
+		_, err = c.Inspect(t.Context(), key)
+		wantErr(t, err, leasehold.ErrInvalid)
+	}
+	if n := len(d.calls); n > 0 {
+		t.Errorf("%d requests", n)
+	}
+	for _, key := range []string{"k", strings.Repeat("k", 512), "{a}b", "a:b", " ", "a b", "日本語", "{}", "}{"} {
+		l, err := c.Mutex(key).TryLock(t.Context())
+		if err != nil {
+			t.Error(err)
+		} else if l.Key() != key {
+			t.Errorf("key %q", l.Key())
+		}
+	}
+}
+
+func TestExtend_RefusesTTLOutOfBounds(t *testing.T) {
+	d := newFault(memdriver.New())
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l := lock(t, c, "k")
+	for _, ttl := range []time.Duration{0, -1, 1, leasehold.MinTTL - 1, leasehold.MaxTTL + 1, math.MaxInt64} {
+		err := l.Extend(t.Context(), ttl)
+		wantErr(t, err, leasehold.ErrInvalid)
+		if !strings.Contains(err.Error(), ttl.String()) || !strings.Contains(err.Error(), "24h") {
+			t.Errorf("%q does not name %v and its bound", err, ttl)
+		}
+	}
+	if d.count(renew) > 0 {
+		t.Error("it was asked for")
+	}
+}
+
+func TestAcquire_L17_RefusesTTLOutOfBounds(t *testing.T) {
+	c, err := leasehold.New(memdriver.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, ttl := range []time.Duration{-1, 1, math.MaxInt64} {
+		_, _, err := c.Acquire(t.Context(), "k", ttl)
+		wantErr(t, err, leasehold.ErrInvalid)
+	}
+}
+
+func TestLabels_AreNotTheCallersMap(t *testing.T) {
+	store := memdriver.New()
+	c, err := leasehold.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	labels := map[string]string{"job": "nightly"}
+	m := c.Mutex("k", leasehold.WithLabels(labels))
+	labels["job"] = "changed"
+	l, err := m.TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, err := c.Inspect(t.Context(), "k")
+	if err != nil || snap.Holders[0].Labels["job"] != "nightly" || snap.Holders[0].ID != l.ID() {
+		t.Errorf("%+v, %v", snap, err)
+	}
+}
+
+func TestBackoff_DelaysArePureAndBounded(t *testing.T) {
+	for _, row := range []struct {
+		b    leasehold.Backoff
+		want []time.Duration
+	}{
+		{leasehold.Constant(time.Second), []time.Duration{time.Second, time.Second, time.Second}},
+		{leasehold.Linear(time.Second, 2500*time.Millisecond), []time.Duration{time.Second, 2 * time.Second, 2500 * time.Millisecond}},
+		{leasehold.Exponential(time.Second, 5*time.Second), []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second}},
+	} {
+		for range 2 {
+			for i, want := range row.want {
+				if got := row.b.Delay(i + 1); got != want {
+					t.Errorf("%+v: delay %d is %v, want %v", row.b, i+1, got, want)
+				}
+			}
+		}
+		for _, n := range []int{0, -1, math.MinInt, 1 << 40, math.MaxInt} {
+			if d := row.b.Delay(n); d < time.Second || d > time.Hour {
+				t.Errorf("%+v: delay %d is %v", row.b, n, d)
+			}
+		}
+	}
+}
+
+func TestHeldError_TellsWhoForHowLongAndAfterWhat(t *testing.T) {
+	err := error(&leasehold.HeldError{Key: "orders/42", Owner: "worker-7", Remaining: 12 * time.Second})
+	if got, want := err.Error(), `leasehold: lock "orders/42": held by worker-7 for another 12s`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	wantErr(t, err, leasehold.ErrHeld)
+	err = &leasehold.HeldError{Key: "k", Position: 3, Waited: 1500 * time.Millisecond, Cause: context.DeadlineExceeded}
+	if got, want := err.Error(), `leasehold: lock "k": held by others: gave up after 1.5s at place 3: context deadline exceeded`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded)
+	if errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrUnknown) {
+		t.Error("matches too much")
+	}
+}
