@@ -82,7 +82,8 @@ type Request struct {
 	// All that are in the room or wait for it state the same limit.
 	Limit int
 	// Resize puts Limit in force instead of entering: nobody inside is
-	// touched, and nobody enters before there is room by the new limit. The
+	// touched, and nobody enters before there is room by the new limit. Whoever
+	// waits for more than it allows loses the place when its turn comes. The
 	// answer is Resized, or Gone if nobody uses the room shared.
 	Resize bool
 	// Weight is what a shared party takes of the limit; 0 counts as 1.

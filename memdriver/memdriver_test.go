@@ -49,7 +49,7 @@ func (a asker) acquire(req driver.Request) driver.Reply {
 func (a asker) renew(id, address string) (reply driver.Reply) {
 	a.Helper()
 	refs := []driver.Ref{{Key: "k", ID: id, TTL: time.Minute, Wait: time.Minute, Notify: address}}
-	a.Store.Renew(a.Context(), refs, func(_ int, r driver.Reply, err error) {
+	a.Renew(a.Context(), refs, func(_ int, r driver.Reply, err error) {
 		if err != nil {
 			a.Fatal(err)
 		}

@@ -83,6 +83,18 @@ var downgradeRows = []row{
 		},
 	},
 	{
+		name:  "downgrade/takes its places",
+		needs: Shared | Downgrade | Limits,
+		why:   "the new sharer counts for the weight that it states",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			p.acquire("a", driver.Granted, places(3, 2))
+			q.acquire("b", driver.Granted, places(3, 1))
+			q.acquire("c", driver.Busy, places(3, 1))
+		},
+	},
+	{
 		name:  "downgrade/there is no upgrade",
 		needs: Shared | Downgrade,
 		why:   "two readers that both wait to become the writer would wait for ever; a reader that asks as a writer stays what it is",

@@ -234,6 +234,21 @@ var deadRows = []row{
 		},
 	},
 	{
+		name:  "dead/who asks in time keeps its other tickets",
+		needs: Queue | Watch,
+		why:   "one hint was lost, but the process is alive: its next ask says so before anybody else finds it suspect",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process()
+			q.acquire("holder", driver.Granted)
+			p.acquire("slow", driver.Queued, waits(long), confirm(window))
+			p.acquire("other", driver.Queued, waits(long))
+			q.release("holder", driver.Released)
+			p.hear(driver.HintGranted, "slow")
+			l.pass(window)
+			p.renew("other", driver.Granted)
+		},
+	},
+	{
 		name:  "dead/a process that is heard of again is trusted",
 		needs: Queue | Watch,
 		why:   "a pause, or one lost message, must not shut a living process out for good",

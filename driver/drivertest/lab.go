@@ -99,7 +99,6 @@ func labels(m map[string]string) option { return func(r *driver.Request) { r.Lab
 func in(key string) option              { return func(r *driver.Request) { r.Key = key } }
 func resize(r *driver.Request)          { r.Resize = true }
 func shared(r *driver.Request)          { r.Mode = driver.Shared }
-func mute(r *driver.Request)            { r.Notify = "" }
 func places(limit, weight int) option {
 	return func(r *driver.Request) { r.Mode, r.Limit, r.Weight = driver.Shared, limit, weight }
 }

@@ -187,6 +187,19 @@ var resizeRows = []row{
 		},
 	},
 	{
+		name:  "resize/who can never enter holds up nobody",
+		needs: Limits | Resize | Queue,
+		why:   "a waiter for more places than there are now would stand before all others for ever",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, places(3, 1))
+			q.acquire("heavy", driver.Queued, places(3, 3), waits(long))
+			q.acquire("light", driver.Queued, places(3, 1), waits(long))
+			p.acquire("to-2", driver.Resized, places(2, 1), resize)
+			q.acquire("light", driver.Granted, places(2, 1), waits(long))
+		},
+	},
+	{
 		name:  "resize/of a room that nobody shares",
 		needs: Limits | Resize,
 		why:   "there is no limit to change: the first to enter states it",
