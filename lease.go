@@ -179,7 +179,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 		}
 		return nil
 	case <-ctx.Done():
-		return lockError(l.Key(), fmt.Errorf("extend: %w: %w", ErrUnknown, context.Cause(ctx)))
+		return lockError(l.Key(), fmt.Errorf("extend: %w: %w", ErrUnknown, causeOf(ctx)))
 	}
 }
 
