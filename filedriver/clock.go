@@ -96,11 +96,14 @@ func (c *clock) cover(ctx context.Context, token int64) error {
 	return nil
 }
 
+// forget makes the next call look at the epoch file.
+func (c *clock) forget() { c.reserved.Store(0) }
+
 // extend reserves the tokens up to atLeast and some more.
 func (c *clock) extend(ctx context.Context, atLeast int64) error {
 	return c.update(ctx, func(e *epoch) (bool, error) {
-		if *e == (epoch{}) { // removed; we still know it
-			*e = epoch{Version: version, Boot: c.machine.boot, Origin: c.origin.Load(), Reserved: c.reserved.Load()}
+		if *e == (epoch{}) { // removed; we still know its origin
+			*e = epoch{Version: version, Boot: c.machine.boot, Origin: c.origin.Load()}
 		}
 		if e.Boot != c.machine.boot {
 			return false, fmt.Errorf("%s is of another boot: another machine uses the directory: %w", c.path, driver.ErrUnavailable)

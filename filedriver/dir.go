@@ -36,10 +36,8 @@ func (s *Store) prepare() error {
 	if err := checkLocal(s.dir); err != nil {
 		return err
 	}
-	for _, dir := range []string{"locks", "rooms", "wake"} {
-		if err := makeDir(s.path(dir), s.config.mode); err != nil {
-			return unusable(s.dir, err)
-		}
+	if err := s.makeDirs(); err != nil {
+		return unusable(s.dir, err)
 	}
 	if err := s.checkWritable(); err != nil {
 		return err
@@ -66,6 +64,23 @@ func (s *Store) prepare() error {
 		s.shards[i] = &shard{dir: s.path("rooms", s.bootDir(), name), mode: s.config.mode, lock: s.newLock(name)}
 	}
 	return nil
+}
+
+func (s *Store) makeDirs() error {
+	for _, dir := range []string{"", "locks", "rooms", "wake"} {
+		if err := makeDir(s.path(dir), s.config.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore makes the directory again that somebody removed while it was in use,
+// and with it all locks. The clock goes on as it was.
+func (s *Store) restore() {
+	if s.makeDirs() == nil {
+		s.clock.forget()
+	}
 }
 
 // bootDir is the name of the directory of this boot's records. Each boot has

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
 )
 
 // page is how many keys List returns at a time, or a few more.
@@ -68,7 +69,8 @@ func (s *Store) listed(name string, rec *record) (key string, ok bool) {
 	if rec == nil {
 		return spelled(name)
 	}
-	return rec.Key, rec.Room.Until() > s.clock.read()/1000
+	snap := room.Look(&rec.room, rec.key, s.clock.read())
+	return rec.key, len(snap.Holders)+len(snap.Waiters) > 0 || snap.Closed > 0
 }
 
 // A cursor is the shard and the last file name that was looked at.

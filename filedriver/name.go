@@ -11,7 +11,7 @@ import (
 // File systems allow 255 bytes, some encryption layers 143.
 const longest = 120
 
-const suffix = ".json"
+const suffix = ".room"
 
 // fileName returns the name of the file of a key. Different keys have different
 // names, also where case or Unicode normal forms are folded: all but lower-case

@@ -2,7 +2,6 @@ package filedriver
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,10 +12,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// record is what the file of a room holds.
+// record is what the file of a room holds. The key tells whose it is: names of
+// long keys are hashes.
 type record struct {
-	Key  string      `json:"key"`
-	Room room.Record `json:"room"`
+	key  string
+	room room.Record
 }
 
 // loaded is a room as it was found, with its file open unless it was empty.
@@ -52,8 +52,8 @@ func (sh *shard) load(name, key string) (loaded, error) {
 		return loaded{}, unavailable("read record", err)
 	}
 	l, rec, err := read(f)
-	if err == nil && rec.Key != key {
-		err = content(fmt.Sprintf("it holds the key %q", rec.Key))
+	if err == nil && rec.key != key {
+		err = content(fmt.Sprintf("it holds the key %q", rec.key))
 	}
 	if err == nil {
 		return l, nil
@@ -71,11 +71,11 @@ func read(f *os.File) (loaded, record, error) {
 	if err != nil {
 		return loaded{}, record{}, err
 	}
-	var rec record
-	if err := json.Unmarshal(slots.raw, &rec); err != nil {
-		return loaded{}, rec, content(err.Error())
+	key, room, ok := decode(slots.raw)
+	if !ok {
+		return loaded{}, record{}, content("its fields are not those of a room")
 	}
-	return loaded{room: rec.Room, slots: slots}, rec, nil
+	return loaded{room: room, slots: slots}, record{key: key, room: room}, nil
 }
 
 func damaged(path, why string) error {
@@ -98,10 +98,7 @@ func (sh *shard) save(name, key string, r *room.Record, before *slots, now int64
 		before.close()
 		return sh.remove(name)
 	}
-	raw, err := json.Marshal(record{Key: key, Room: *r})
-	if err != nil {
-		return unavailable("encode record", err)
-	}
+	raw := encode(key, r)
 	if bytes.Equal(raw, before.raw) {
 		return nil
 	}

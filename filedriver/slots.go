@@ -16,11 +16,11 @@ import (
 // replaced without a new file, which costs ten times as much, and a writer that
 // is killed half-way leaves the older one whole.
 //
-// A slot is a line of text and the record:
+// A slot is a line of text and the record, whose encoding is told in codec.go:
 //
-//	leasehold1 <number> <length> <checksum>\n{…}\n
+//	leasehold1 <number> <length> <checksum>\n…\n
 //
-// in hexadecimal digits. The record with the greatest number is the record.
+// with hexadecimal digits. The record with the greatest number is the record.
 const (
 	magic      = "leasehold1 "
 	headerSize = len(magic) + 16 + 1 + 8 + 1 + 8 + 1

@@ -44,7 +44,7 @@ func (s *Store) tick(n int) {
 }
 
 // sweep looks at up to sweepFiles records, from a random place on, and returns
-// how many files it removed.
+// how many files it removed whose owners died.
 func (s *Store) sweep() (removed int) {
 	removed = s.sweepBoots() + s.sweepMail()
 	budget := sweepFiles
@@ -81,7 +81,8 @@ func (sh *shard) names() []string {
 
 // visit removes, of the files named, those that mean nothing any more, and
 // shows the others to f, if it is not nil. A record that cannot be read is
-// shown as nil.
+// shown as nil. It returns how many it removed that nobody else would have:
+// whose parties died.
 func (s *Store) visit(ctx context.Context, sh *shard, names []string, patience time.Duration, f func(name string, rec *record)) (removed int, err error) {
 	for chunk := range slices.Chunk(names, sweepLock) {
 		if err := sh.lock.lock(ctx, patience); err != nil {
@@ -90,10 +91,11 @@ func (s *Store) visit(ctx context.Context, sh *shard, names []string, patience t
 		now := s.clock.read()
 		for _, name := range chunk {
 			rec, over := sh.look(name, now)
-			if over && sh.remove(name) == nil {
-				removed++
-			} else if !over && f != nil {
+			switch {
+			case !over && f != nil:
 				f(name, rec)
+			case over && sh.remove(name) == nil && rec != nil && rec.room.Until() > 0:
+				removed++
 			}
 		}
 		sh.lock.unlock()
@@ -116,10 +118,10 @@ func (sh *shard) look(name string, now int64) (rec *record, over bool) {
 	}
 	defer f.Close()
 	_, found, err := read(f)
-	if err != nil || fileName(found.Key) != name {
+	if err != nil || fileName(found.key) != name {
 		return nil, false
 	}
-	return &found, found.Room.Until() <= now/1000 && found.Room.Token < now
+	return &found, found.room.Until() <= now/1000 && found.room.Token < now
 }
 
 // sweepBoots removes records of earlier boots.
