@@ -1,0 +1,149 @@
+package filedriver
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// heard collects hints.
+type heard struct {
+	mu    sync.Mutex
+	hints []driver.Hint
+}
+
+func (h *heard) add(hint driver.Hint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hints = append(h.hints, hint)
+}
+
+func (h *heard) count(match func(driver.Hint) bool) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, hint := range h.hints {
+		if match(hint) {
+			n++
+		}
+	}
+	return n
+}
+
+func watch(t *testing.T, s *Store) (*heard, driver.Subscription) {
+	t.Helper()
+	var h heard
+	sub, err := s.Watch(h.add)
+	if err != nil || sub.Address() == "" {
+		t.Fatalf("watch: address %q, %v", sub.Address(), err)
+	}
+	return &h, sub
+}
+
+func wake(address, id string) room.Wake {
+	return room.Wake{Address: address, Hint: driver.Hint{Kind: driver.HintAsk, ID: id}}
+}
+
+func TestMailbox_DeliversInOrderAndStaysShort(t *testing.T) {
+	dir := t.TempDir()
+	s, other := open(t, dir), open(t, dir)
+	h, sub := watch(t, s)
+	const hints = 6000 // more than the mailbox may keep
+	for i := range hints {
+		other.deliver([]room.Wake{wake(sub.Address(), strconv.Itoa(i))})
+		if i%100 == 99 { // a reader that keeps up
+			eventually(t, "the hint arrives, or a resync", func() bool {
+				return h.count(func(hint driver.Hint) bool { return hint.ID == strconv.Itoa(i) || hint.Kind == driver.HintResync }) > 0
+			})
+		}
+	}
+	info, err := os.Stat(s.mail.path())
+	if err != nil || info.Size() > mailFull {
+		t.Errorf("the mailbox has %d bytes, %v", info.Size(), err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := -1
+	for _, hint := range h.hints {
+		if n, err := strconv.Atoi(hint.ID); err == nil && n <= last {
+			t.Fatalf("hint %d after %d", n, last)
+		} else if err == nil {
+			last = n
+		}
+	}
+	if !slices.ContainsFunc(h.hints, func(hint driver.Hint) bool { return hint.Kind == driver.HintResync }) {
+		t.Error("the mailbox was emptied without a resync")
+	}
+}
+
+func TestMailbox_OfAStoppedReaderStopsGrowing(t *testing.T) {
+	dir := t.TempDir()
+	s, other := open(t, dir), open(t, dir)
+	m, err := s.newMailbox() // nobody reads it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.close() })
+	long := strings.Repeat("x", 10_000)
+	for range 200 {
+		other.deliver([]room.Wake{wake(m.id+".1", long)})
+	}
+	if info, err := os.Stat(m.path()); err != nil || info.Size() > mailFull+20_000 {
+		t.Errorf("the mailbox has %d bytes, %v", info.Size(), err)
+	}
+}
+
+func TestMailbox_IgnoresAddressesThatAreNone(t *testing.T) {
+	s := open(t, t.TempDir())
+	h, sub := watch(t, s)
+	id, _, _ := strings.Cut(sub.Address(), ".")
+	for _, address := range []string{"", ".", "../../epoch", "../epoch.1", id, id + ".", id + ".99", "0123456789abcdef.1", "0123456789ABCDEF.1"} {
+		s.deliver([]room.Wake{wake(address, "x")})
+	}
+	if err := os.WriteFile(s.path("wake", id), []byte("nonsense\n{}\n{\"to\":\"99\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.deliver([]room.Wake{wake(sub.Address(), "real")})
+	eventually(t, "the real hint arrives", func() bool { return h.count(func(hint driver.Hint) bool { return hint.ID == "real" }) == 1 })
+	if n := h.count(func(hint driver.Hint) bool { return hint.ID == "x" }); n > 0 {
+		t.Errorf("%d hints to addresses that are none", n)
+	}
+}
+
+func TestMailbox_RemovedByOthersLeavesPolling(t *testing.T) {
+	s := open(t, t.TempDir())
+	_, sub := watch(t, s)
+	if err := os.Remove(s.mail.path()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the address is withdrawn", func() bool { return sub.Address() == "" })
+}
+
+func TestSubscription_CloseWaitsForACallUnderWay(t *testing.T) {
+	dir := t.TempDir()
+	s, other := open(t, dir), open(t, dir)
+	entered, leave := make(chan bool), make(chan bool)
+	sub, err := s.Watch(func(driver.Hint) { entered <- true; <-leave })
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.deliver([]room.Wake{wake(sub.Address(), "1")})
+	<-entered
+	closed := make(chan bool)
+	go func() {
+		_ = sub.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+		t.Error("closed while f runs")
+	default:
+	}
+	leave <- true
+	<-closed
+}

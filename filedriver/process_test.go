@@ -1,0 +1,209 @@
+//go:build unix
+
+package filedriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func init() {
+	helpers["stop"] = stopInside
+	helpers["churn"] = churn
+	helpers["wait"] = waitForGrant
+	helpers["hold"] = hold
+}
+
+// stopInside stops itself in the critical section of a key.
+func stopInside(args []string) {
+	s := must(Open(args[0]))
+	sh := s.shardOf(fileName(args[1]))
+	if err := sh.lock.lock(context.Background(), time.Second); err != nil {
+		must(0, err)
+	}
+	fmt.Println("inside")
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	sh.lock.unlock()
+	fmt.Println("outside")
+	awaitEOF()
+}
+
+func TestStoppedProcess_InTheCriticalSectionHoldsUpNobodyForEver(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, WithTimeout(50*time.Millisecond))
+	stuck, free := twoShards(s)
+	grant(t, s, driver.Request{Key: free, ID: "id"})
+	grant(t, s, driver.Request{Key: stuck, ID: "id"})
+	p := startHelper(t, "stop", dir, stuck)
+	p.expect(t, "inside")
+
+	_, err := s.Acquire(t.Context(), driver.Request{Key: stuck, ID: "other", TTL: time.Minute})
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "stopped process") {
+		t.Errorf("acquire: %v; want it unavailable, with the likely cause", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := s.Inspect(ctx, stuck); !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("inspect: %v; want it to end with its context", err)
+	}
+	answered := map[int]error{}
+	s.Renew(t.Context(), []driver.Ref{{Key: stuck, ID: "id", TTL: time.Minute}, {Key: free, ID: "id", TTL: time.Minute}},
+		func(i int, reply driver.Reply, err error) { answered[i] = err })
+	if len(answered) != 2 || !errors.Is(answered[0], driver.ErrUnavailable) || answered[1] != nil {
+		t.Errorf("renewals: %v; want only the stuck one to fail", answered)
+	}
+
+	if err := p.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	p.expect(t, "outside")
+	release(t, s, stuck, "id")
+}
+
+// twoShards returns keys of different shards.
+func twoShards(s *Store) (one, two string) {
+	one = "key-0"
+	for i := 1; ; i++ {
+		two = fmt.Sprint("key-", i)
+		if s.shardOf(fileName(two)) != s.shardOf(fileName(one)) {
+			return one, two
+		}
+	}
+}
+
+// churn makes calls as fast as it can, with records of changing size.
+func churn(args []string) {
+	s := must(Open(args[0]))
+	fmt.Println("churning")
+	for i := 0; ; i++ {
+		key := fmt.Sprint("churn/", i%5)
+		id := fmt.Sprint("id-", os.Getpid(), "-", i)
+		labels := map[string]string{"x": strings.Repeat("y", rand.IntN(5000))}
+		req := driver.Request{Key: key, ID: id, TTL: 50 * time.Millisecond, Labels: labels}
+		if i%3 > 0 {
+			req.Wait, req.Notify = 50*time.Millisecond, "nobody"
+		}
+		must(s.Acquire(context.Background(), req))
+		s.Renew(context.Background(), []driver.Ref{{Key: key, ID: id, TTL: 60 * time.Millisecond}}, func(_ int, _ driver.Reply, err error) { must(0, err) })
+		if i%2 == 0 {
+			must(s.Release(context.Background(), driver.Ref{Key: key, ID: id}))
+		}
+	}
+}
+
+func TestKilledProcess_LeavesReadableRecords(t *testing.T) {
+	kills := 40
+	if testing.Short() {
+		kills = 8
+	}
+	dir := t.TempDir()
+	s := open(t, dir)
+	for range kills {
+		p, other := startHelper(t, "churn", dir), startHelper(t, "churn", dir)
+		p.expect(t, "churning")
+		time.Sleep(rand.N(10 * time.Millisecond)) // the instant of the crash is the test's input
+		p.kill()
+		other.kill()
+		for i := range 5 {
+			if _, err := s.Inspect(t.Context(), fmt.Sprint("churn/", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, "the directory empties", func() bool {
+		s.sweep()
+		return len(files(t, s.path("rooms"))) == 0
+	})
+}
+
+// waitForGrant queues for a key and says when it is handed over.
+func waitForGrant(args []string) {
+	s := must(Open(args[0]))
+	hints := make(chan driver.Hint, 16)
+	sub := must(s.Watch(func(h driver.Hint) { hints <- h }))
+	reply := must(s.Acquire(context.Background(), driver.Request{
+		Key: "k", ID: "waiter", TTL: time.Minute, Wait: time.Minute, Confirm: 10 * time.Second, Notify: sub.Address(),
+	}))
+	fmt.Println("queued", reply.State, sub.Address())
+	for hint := range hints {
+		if hint.Kind == driver.HintGranted && hint.ID == "waiter" {
+			fmt.Println("granted", hint.Token)
+			break
+		}
+	}
+	awaitEOF()
+	must(0, sub.Close())
+	must(0, s.Close())
+	fmt.Println("closed")
+}
+
+func TestWakeUp_ReachesAnotherProcess(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	grant(t, s, driver.Request{Key: "k", ID: "holder"})
+	p := startHelper(t, "wait", dir)
+	p.expect(t, fmt.Sprint("queued ", driver.Queued))
+	release(t, s, "k", "holder")
+	p.expect(t, "granted ")
+	if left := files(t, s.path("wake")); len(left) != 2 {
+		t.Errorf("mailboxes: %v; want one and its sign of life", left)
+	}
+	if err := p.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.expect(t, "closed")
+	if left := files(t, s.path("wake")); len(left) > 0 {
+		t.Errorf("after close: %v", left)
+	}
+}
+
+func TestKilledProcess_LeavesNoMailbox(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	grant(t, s, driver.Request{Key: "k", ID: "holder"})
+	live, dead := startHelper(t, "wait", dir), startHelper(t, "wait", dir)
+	live.expect(t, "queued")
+	dead.expect(t, "queued")
+	dead.kill()
+	s.sweep()
+	if left := files(t, s.path("wake")); len(left) != 2 {
+		t.Errorf("mailboxes: %v; want that of the living process", left)
+	}
+	release(t, s, "k", "holder")
+}
+
+// hold takes a key and says so; it dies with it.
+func hold(args []string) {
+	s := must(Open(args[0]))
+	reply := must(s.Acquire(context.Background(), driver.Request{Key: "k", ID: "killed", TTL: 300 * time.Millisecond}))
+	fmt.Println("held", reply.State)
+	awaitEOF()
+}
+
+func TestKilledHolder_LockIsFreeAtTheEndOfTheLease(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	p := startHelper(t, "hold", dir)
+	p.expect(t, fmt.Sprint("held ", driver.Granted))
+	p.kill()
+	reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "next", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply.State == driver.Busy {
+		time.Sleep(reply.Next)
+		reply, err = s.Acquire(t.Context(), driver.Request{Key: "k", ID: "next", TTL: time.Minute})
+	}
+	if err != nil || reply.State != driver.Granted {
+		t.Errorf("after the lease: state %d, %v; want a grant", reply.State, err)
+	}
+}
