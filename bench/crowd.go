@@ -1,0 +1,125 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// processes is over how many clients waiters are spread.
+const processes = 4
+
+// holding is for how long a waiter that got the lock keeps it.
+const holding = time.Millisecond
+
+// apart is by how much a waiter must have come earlier to count as overtaken:
+// calls that are closer may reach the server in either order.
+const apart = 5 * time.Millisecond
+
+// turn is one wait for a lock and what came of it, in time since the start.
+type turn struct {
+	waiter              int
+	called, got, leaves time.Duration
+	served              bool // false if the end came first, at got
+}
+
+// crowd are waiters for one key.
+type crowd struct {
+	who   contender
+	key   string
+	procs []process
+	start time.Time
+
+	mu    sync.Mutex
+	turns []turn
+	err   error
+}
+
+// gather opens the processes of a crowd.
+func gather(c contender, addr, key string) (*crowd, error) {
+	g := &crowd{who: c, key: key, start: time.Now()}
+	for range processes {
+		p, err := c.open(addr, settings{ttl: 30 * time.Second})
+		if err != nil {
+			closeAll(g.procs)
+			return nil, err
+		}
+		g.procs = append(g.procs, p)
+	}
+	return g, nil
+}
+
+// wait is one turn of a waiter. It reports whether the lock was got.
+func (g *crowd) wait(ctx context.Context, waiter int) bool {
+	t := turn{waiter: waiter, called: time.Since(g.start)}
+	h, err := g.procs[waiter%processes].Lock(ctx, g.key)
+	t.got = time.Since(g.start)
+	if err == nil {
+		t.served = true
+		time.Sleep(holding)
+		t.leaves = time.Since(g.start)
+		err = h.Release()
+	}
+	if ctx.Err() != nil { // some leases end with the context of their wait
+		err = nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.turns = append(g.turns, t)
+	if g.err == nil {
+		g.err = err
+	}
+	return t.served
+}
+
+// served returns the turns that got the lock from a moment on and left it until
+// another, in the order in which they did. Two that held it at once are a
+// failure of the contender: ours may not have one.
+func (g *crowd) served(from, to time.Duration) ([]turn, error) {
+	if g.err != nil {
+		return nil, g.err
+	}
+	var out []turn
+	for _, t := range g.turns {
+		if t.served && t.got >= from && t.leaves <= to {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b turn) int { return cmp.Compare(a.got, b.got) })
+	for i := 1; i < len(out); i++ {
+		if out[i].got >= out[i-1].leaves {
+			continue
+		}
+		if g.who.kind == ours {
+			return nil, fmt.Errorf("waiters %d and %d held the lock at once", out[i-1].waiter, out[i].waiter)
+		}
+		fmt.Fprintf(os.Stderr, "bench: %s: two waiters held the lock at once\n", g.who.name)
+	}
+	return out, nil
+}
+
+// gaps are the times from a release to the next holder, in ms. They contain
+// the whole call of the release that comes before the hand-over.
+func gaps(served []turn) []float64 {
+	var out []float64
+	for i := 1; i < len(served); i++ {
+		out = append(out, millis(served[i].got-served[i-1].leaves))
+	}
+	return out
+}
+
+// overtakers returns which part of the acquisitions passed somebody who had
+// waited longer.
+func overtakers(served, all []turn) float64 {
+	n := 0
+	for _, t := range served {
+		if slices.ContainsFunc(all, func(o turn) bool { return o.called < t.called-apart && o.got > t.got }) {
+			n++
+		}
+	}
+	return float64(n) / float64(len(served))
+}

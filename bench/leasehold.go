@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
+)
+
+// leaseholdGoRedis is this library on go-redis.
+func leaseholdGoRedis() contender {
+	return leaseholdOn("Leasehold, go-redis", goRedisClient, func(addr string) (driver.Driver, error) {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		defer client.Close() // the driver takes over how it connects, not the client
+		return redisdriver.New(client)
+	})
+}
+
+// leaseholdRueidis is this library on rueidis.
+func leaseholdRueidis() contender {
+	return leaseholdOn("Leasehold, rueidis", rueidisClient, func(addr string) (driver.Driver, error) {
+		return rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{addr}})
+	})
+}
+
+func leaseholdOn(name, client string, open func(addr string) (driver.Driver, error)) contender {
+	return contender{name: name, client: client, kind: ours, wire: []string{"evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
+		d, err := open(addr)
+		if err != nil {
+			return nil, err
+		}
+		c, err := leasehold.New(d, leasehold.WithTTL(s.ttl))
+		if err != nil {
+			return nil, err
+		}
+		return &leaseholdProcess{c, d}, nil
+	}}
+}
+
+type leaseholdProcess struct {
+	client *leasehold.Client
+	store  driver.Driver
+}
+
+func (p *leaseholdProcess) Lock(ctx context.Context, key string) (held, error) {
+	lease, err := p.client.Mutex(key).Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+// Crash takes the lock below the library, where nobody renews it.
+func (p *leaseholdProcess) Crash(ctx context.Context, key string, ttl time.Duration) error {
+	_, err := p.store.Acquire(ctx, driver.Request{Key: key, ID: rand.Text(), Owner: "crashed", Since: time.Now(), TTL: ttl})
+	return err
+}
+
+func (p *leaseholdProcess) Close() error { return p.client.Close() }

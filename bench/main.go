@@ -1,0 +1,208 @@
+// Command bench compares Leasehold with other lock libraries on one Redis
+// server that it starts itself. It prints Markdown; docs/performance.md says
+// how to read it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"time"
+)
+
+// experiment is one table.
+type experiment struct {
+	name string
+	run  func(context.Context, *bench) (*table, error)
+}
+
+func experiments() []experiment {
+	return []experiment{
+		{"free", free},
+		{"free-shared", freeShared},
+		{"throughput-16", throughput(16)},
+		{"throughput-256", throughput(256)},
+		{"server", serverTime},
+		{"requeue", requeue},
+		{"drain", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, b.waiters, b.drains) }},
+		{"drain-4", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, 4, 2*b.drains) }},
+		{"renewal", renewal},
+		{"crash", crash},
+	}
+}
+
+// effort is how long things are measured.
+type effort struct {
+	rounds  int           // of short experiments
+	slice   time.Duration // of one contender in one round
+	waiters int
+	crowds  int           // rounds with waiters that queue again
+	crowd   time.Duration // length of one
+	drains  int
+	leases  int
+	watch   time.Duration // renewals are watched for so long
+	ttl     time.Duration // of leases that are renewed
+	crashes int
+
+	warmUp   time.Duration // of waiters, before anything is counted
+	settle   time.Duration // waiters are left alone for so long before a drain
+	patience time.Duration // how long waiters may take that are served once
+	crashTTL time.Duration // of a lock whose holder is gone
+}
+
+var (
+	full = effort{
+		rounds: 9, slice: 150 * time.Millisecond, waiters: 100, crowds: 3, crowd: 2 * time.Second, drains: 5,
+		leases: 10_000, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20,
+		warmUp: 300 * time.Millisecond, settle: 100 * time.Millisecond, patience: 5 * time.Second, crashTTL: 700 * time.Millisecond,
+	}
+	quick = effort{
+		rounds: 2, slice: 40 * time.Millisecond, waiters: 100, crowds: 1, crowd: 400 * time.Millisecond, drains: 1,
+		leases: 1_000, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5,
+		warmUp: 200 * time.Millisecond, settle: 60 * time.Millisecond, patience: 2 * time.Second, crashTTL: 400 * time.Millisecond,
+	}
+)
+
+// bench is what an experiment needs.
+type bench struct {
+	effort
+	srv *server
+	who *regexp.Regexp // contenders that take part
+}
+
+// freeContenders take part where nobody waits.
+func (b *bench) freeContenders() []contender { return b.pick(freeContenders()) }
+
+// waitingContenders take part where many wait.
+func (b *bench) waitingContenders() []contender { return b.pick(waitingContenders()) }
+
+func (b *bench) pick(all []contender) []contender {
+	return slices.DeleteFunc(all, func(c contender) bool { return !b.who.MatchString(c.name) })
+}
+
+// limited returns a context that ends, without a deadline that shows, when what
+// takes d has not ended some time after: a peer hangs.
+func (b *bench) limited(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := time.AfterFunc(d+b.patience, cancel)
+	return ctx, func() {
+		stop.Stop()
+		cancel()
+	}
+}
+
+// excuse reports the failure of a peer, whose figure is then missing. One of
+// ours ends the run.
+func excuse(c contender, err error) error {
+	if c.kind != peer {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	fmt.Fprintf(os.Stderr, "bench: %s failed: %v\n", c.name, err)
+	return nil
+}
+
+// choice is what the flags say.
+type choice struct {
+	only, who     string
+	quick         bool
+	json, profile string
+}
+
+func main() {
+	var c choice
+	flag.StringVar(&c.only, "only", "", "run the experiments whose names match this regular expression")
+	flag.StringVar(&c.who, "who", "", "let the contenders take part whose names match this regular expression")
+	flag.BoolVar(&c.quick, "quick", false, "measure briefly")
+	flag.StringVar(&c.json, "json", "", "write the figures to this file, as JSON")
+	flag.StringVar(&c.profile, "cpuprofile", "", "write a CPU profile of the clients to this file")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, c); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, c choice) error {
+	only, err := regexp.Compile(c.only)
+	if err != nil {
+		return err
+	}
+	who, err := regexp.Compile(c.who)
+	if err != nil {
+		return err
+	}
+	srv, err := startServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer srv.close()
+	stop, err := startProfile(c.profile)
+	if err != nil {
+		return err
+	}
+	defer stop()
+
+	b := &bench{effort: full, srv: srv, who: who}
+	if c.quick {
+		b.effort = quick
+	}
+	r := &report{Go: runtime.Version(), Redis: srv.version(ctx), CPUs: runtime.NumCPU(), Quick: c.quick}
+	fmt.Printf("%s, Redis %s, %d CPUs\n\n", r.Go, r.Redis, r.CPUs)
+	started := time.Now()
+	for _, e := range experiments() {
+		if !only.MatchString(e.name) {
+			continue
+		}
+		t, err := b.measure(ctx, e)
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.name, err)
+		}
+		r.Tables = append(r.Tables, t)
+		fmt.Println(t.markdown())
+	}
+	r.Seconds = time.Since(started).Seconds()
+	fmt.Printf("%.0f s\n", r.Seconds)
+	if c.json == "" {
+		return nil
+	}
+	return r.write(c.json)
+}
+
+// measure runs one experiment on a server that is empty.
+func (b *bench) measure(ctx context.Context, e experiment) (*table, error) {
+	if err := b.srv.clear(ctx); err != nil {
+		return nil, err
+	}
+	t, err := e.run(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	t.Name = e.name
+	return t, nil
+}
+
+func startProfile(path string) (stop func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}, nil
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// renewal measures what it takes to keep many leases alive.
+func renewal(ctx context.Context, b *bench) (*table, error) {
+	t := newTable(fmt.Sprintf("Renewal: %d leases, TTL %v", b.leases, b.ttl),
+		column{Name: "goroutines per lease", Digits: 1, None: true}, column{Name: "heap bytes per lease", Digits: 0, AtMost: 500},
+		column{Name: "stack bytes per lease", Digits: 0}, column{Name: "commands/s", Digits: 0},
+		column{Name: "client CPU, %", Digits: 1, AtMost: 1.5}, column{Name: "server CPU, %", Digits: 1, AtMost: 2},
+		column{Name: "locks lost", Digits: 0, None: true})
+	for i, c := range b.freeContenders() {
+		r, err := renewOnce(ctx, b, c, fmt.Sprintf("renewal:%d", i))
+		if err != nil {
+			if err := excuse(c, err); err != nil {
+				return nil, err
+			}
+			t.add(c, nil, nil, nil, nil, nil, nil, nil)
+			continue
+		}
+		t.add(c, []float64{r.goroutines}, []float64{r.heap}, []float64{r.stack}, []float64{r.commands},
+			[]float64{r.client}, []float64{r.server}, []float64{r.lost})
+	}
+	return t, nil
+}
+
+type renewals struct{ goroutines, heap, stack, commands, client, server, lost float64 }
+
+func renewOnce(ctx context.Context, b *bench, c contender, name string) (*renewals, error) {
+	p, err := c.open(b.srv.addr, settings{ttl: b.ttl, renew: true})
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	ctx, cancel := b.limited(ctx, b.ttl+b.watch+20*time.Second)
+	defer cancel()
+	keys, leases := make([]string, b.leases), make([]held, b.leases)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%s:%d", name, i)
+	}
+	each := func(f func(i int) error) error { return spread(len(keys), f) }
+	for range 2 { // connections and pools are not what a lease costs
+		if err := each(func(i int) (err error) { leases[i], err = p.Lock(ctx, keys[i]); return err }); err != nil {
+			return nil, err
+		}
+		if err := each(func(i int) error { return leases[i].Release() }); err != nil {
+			return nil, err
+		}
+	}
+	clear(leases)
+
+	before := memory()
+	if err := each(func(i int) (err error) { leases[i], err = p.Lock(ctx, keys[i]); return err }); err != nil {
+		return nil, err
+	}
+	after := memory()
+	r := &renewals{}
+	n := float64(b.leases)
+	r.goroutines = (after.goroutines - before.goroutines) / n
+	r.heap, r.stack = (after.heap-before.heap)/n, (after.stack-before.stack)/n
+
+	time.Sleep(b.ttl / 3) // until renewals are under way
+	if err := r.watch(ctx, b, c); err != nil {
+		return nil, err
+	}
+	var lost sync.Map
+	_ = each(func(i int) error {
+		if leases[i].Release() != nil {
+			lost.Store(i, true)
+		}
+		return nil
+	})
+	lost.Range(func(any, any) bool { r.lost++; return true })
+	return r, nil
+}
+
+func (r *renewals) watch(ctx context.Context, b *bench, c contender) error {
+	before, err := b.srv.load(ctx)
+	if err != nil {
+		return err
+	}
+	cpu, start := processCPU(), time.Now()
+	time.Sleep(b.watch)
+	took := time.Since(start).Seconds()
+	r.client = 100 * (processCPU() - cpu).Seconds() / took
+	after, err := b.srv.load(ctx)
+	if err != nil {
+		return err
+	}
+	calls, _ := after.since(before, c.wire)
+	r.commands = calls / took
+	r.server = 100 * (after.cpu - before.cpu).Seconds() / took
+	return nil
+}
+
+// spread runs f for 0 to n-1 in some goroutines.
+func spread(n int, f func(i int) error) error {
+	const workers = 32
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		first error
+	)
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				if err := f(i); err != nil {
+					mu.Lock()
+					first = err
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+type footprint struct{ goroutines, heap, stack float64 }
+
+func memory() footprint {
+	runtime.GC()
+	runtime.GC() // pools keep what they hold for one cycle
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return footprint{float64(runtime.NumGoroutine()), float64(m.HeapAlloc), float64(m.StackInuse)}
+}
+
+// processCPU is the time that this process has computed.
+func processCPU() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+)
+
+// table is the outcome of one experiment: a row per contender.
+type table struct {
+	Name    string   `json:"name"`
+	Title   string   `json:"title"`
+	Columns []column `json:"columns"`
+	Rows    []*row   `json:"rows"`
+}
+
+// column is one figure. Its target is a bound that ours should keep; 0 is none.
+type column struct {
+	Name   string  `json:"name"`
+	Digits int     `json:"-"`
+	AtMost float64 `json:"atMost,omitempty"`
+	// AtLeast is the bound of what should be great.
+	AtLeast float64 `json:"atLeast,omitempty"`
+	// None says that the target is 0.
+	None bool `json:"none,omitempty"`
+}
+
+type row struct {
+	Contender string `json:"contender"`
+	Ours      bool   `json:"ours,omitempty"`
+	Cells     []cell `json:"cells"`
+}
+
+// cell is a figure over all rounds.
+type cell struct {
+	Median float64   `json:"median"`
+	Rounds []float64 `json:"rounds"`
+}
+
+func newTable(title string, columns ...column) *table {
+	return &table{Title: title, Columns: columns}
+}
+
+// add appends a contender's figures, one list of rounds per column. Values that
+// could not be measured are left out.
+func (t *table) add(c contender, figures ...[]float64) {
+	r := &row{Contender: c.name, Ours: c.kind == ours}
+	for _, rounds := range figures {
+		known := make([]float64, 0, len(rounds)) // JSON has no NaN
+		for _, v := range rounds {
+			if !math.IsNaN(v) && !math.IsInf(v, 0) {
+				known = append(known, v)
+			}
+		}
+		m := median(known)
+		if len(known) == 0 {
+			m = 0
+		}
+		r.Cells = append(r.Cells, cell{m, known})
+	}
+	t.Rows = append(t.Rows, r)
+}
+
+// markdown renders the table: medians with the lowest and the highest round,
+// the target below, what misses it in bold.
+func (t *table) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s\n\n|  |", t.Title)
+	for _, c := range t.Columns {
+		fmt.Fprintf(&b, " %s |", c.Name)
+	}
+	b.WriteString("\n|---" + strings.Repeat("|--:", len(t.Columns)) + "|\n")
+	for _, r := range t.Rows {
+		fmt.Fprintf(&b, "| %s |", r.Contender)
+		for i, c := range t.Columns {
+			fmt.Fprintf(&b, " %s |", r.Cells[i].text(c, r.Ours))
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("| *target* |")
+	for _, c := range t.Columns {
+		fmt.Fprintf(&b, " %s |", c.target())
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
+func (c cell) text(col column, ours bool) string {
+	if len(c.Rounds) == 0 {
+		return "–"
+	}
+	text := col.format(c.Median)
+	if ours && !col.met(c.Median) {
+		text = "**" + text + "**"
+	}
+	low, high := col.format(quantile(c.Rounds, 0)), col.format(quantile(c.Rounds, 1))
+	if low != high {
+		text += fmt.Sprintf(" <sub>%s–%s</sub>", low, high)
+	}
+	return text
+}
+
+func (c column) format(v float64) string { return fmt.Sprintf("%.*f", c.Digits, v) }
+
+// met judges what a reader sees: the rounded value.
+func (c column) met(v float64) bool {
+	scale := math.Pow10(c.Digits)
+	v = math.Round(v*scale) / scale
+	switch {
+	case c.None:
+		return v == 0
+	case c.AtMost > 0:
+		return v <= c.AtMost
+	case c.AtLeast > 0:
+		return v >= c.AtLeast
+	}
+	return true
+}
+
+func (c column) target() string {
+	switch {
+	case c.None:
+		return "0"
+	case c.AtMost > 0:
+		return fmt.Sprintf("≤ %g", c.AtMost)
+	case c.AtLeast > 0:
+		return fmt.Sprintf("≥ %g", c.AtLeast)
+	}
+	return ""
+}
+
+// report is what is written as JSON.
+type report struct {
+	Go      string   `json:"go"`
+	Redis   string   `json:"redis"`
+	CPUs    int      `json:"cpus"`
+	Quick   bool     `json:"quick"`
+	Seconds float64  `json:"seconds"`
+	Tables  []*table `json:"tables"`
+}
+
+func (r *report) write(path string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tiny is just enough for every line to run.
+var tiny = effort{
+	rounds: 1, slice: 5 * time.Millisecond, waiters: 8, crowds: 1, crowd: 50 * time.Millisecond,
+	drains: 1, leases: 20, watch: 100 * time.Millisecond, ttl: 300 * time.Millisecond, crashes: 1,
+	warmUp: 20 * time.Millisecond, settle: 20 * time.Millisecond, patience: 2 * time.Second, crashTTL: 50 * time.Millisecond,
+}
+
+func TestExperiments_AllOfThemRun(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	srv, err := startServer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.close)
+	everybody := regexp.MustCompile("")
+	for _, e := range experiments() {
+		t.Run(e.name, func(t *testing.T) {
+			table, err := (&bench{effort: tiny, srv: srv, who: everybody}).measure(ctx, e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, row := range table.Rows {
+				if len(row.Cells) != len(table.Columns) {
+					t.Errorf("%s has %d figures for %d columns", row.Contender, len(row.Cells), len(table.Columns))
+				}
+			}
+			if text := table.markdown(); !strings.Contains(text, "Leasehold") {
+				t.Errorf("Leasehold does not take part:\n%s", text)
+			}
+		})
+	}
+}
+
+func TestOvertakers_CountsWhoPassesALongerWait(t *testing.T) {
+	ms := time.Millisecond
+	first := turn{waiter: 1, called: 0, got: 30 * ms, served: true}
+	second := turn{waiter: 2, called: 10 * ms, got: 20 * ms, served: true}
+	third := turn{waiter: 3, called: 11 * ms, got: 40 * ms, served: true}
+	all := []turn{second, first, third}
+	if got, want := overtakers(all, all), 1.0/3; got != want {
+		t.Errorf("one of three overtook: got %v, want %v", got, want)
+	}
+}
+
+func TestJain_IsOneOverNIfOneGetsAll(t *testing.T) {
+	if got := jain([]float64{7, 0, 0, 0}); got != 0.25 {
+		t.Errorf("got %v, want 0.25", got)
+	}
+	if got := jain([]float64{3, 3, 3}); got != 1 {
+		t.Errorf("all alike: got %v, want 1", got)
+	}
+}
