@@ -64,22 +64,23 @@ func arguments(words []string) []any {
 
 // result gives the outcome of a command the form that the seam asks for.
 func (c *seam) result(ctx *call, cmd *redis.Cmd, err error) (any, error) {
-	if err = c.failure(ctx.Context, err); err != nil {
-		return nil, err
+	if err != nil {
+		if err = c.failure(ctx.Context, err); err != nil {
+			return nil, err
+		}
 	}
 	return value(cmd.Val()), nil
 }
 
 // value replaces the errors inside a reply.
 func value(v any) any {
-	if list, ok := v.([]any); ok {
-		for i := range list {
-			list[i] = value(list[i])
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = value(v[i])
 		}
-	}
-	var reply redis.Error
-	if err, ok := v.(error); ok && errors.As(err, &reply) {
-		return redisroom.ReplyError(reply.Error())
+	case redis.Error:
+		return redisroom.ReplyError(v.Error())
 	}
 	return v
 }

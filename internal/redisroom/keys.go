@@ -1,7 +1,7 @@
 package redisroom
 
 import (
-	"strings"
+	"bytes"
 	"sync"
 )
 
@@ -22,17 +22,16 @@ const (
 	recordKey  = separator + "r"
 	sortedKey  = separator + "z"
 	fillerSize = 3
-	maxSuffix  = len(recordKey) + fillerSize
 )
 
 // slots is the number of hash slots of a cluster.
 const slots = 16384
 
 // appendSide appends to b the side key of h with the given suffix.
-func appendSide(b []byte, h, suffix string) []byte {
+func appendSide(b, h []byte, suffix string) []byte {
 	b = append(b, h...)
 	b = append(b, suffix...)
-	if tag := hashTag(h); tag != h {
+	if len(hashTag(h)) != len(h) {
 		return b
 	}
 	crc := checksum(0, h)
@@ -45,12 +44,12 @@ func appendSide(b []byte, h, suffix string) []byte {
 
 // hashTag returns the part of a key that decides its slot: what stands between
 // the first brace and the first closing one after it, or else the whole.
-func hashTag(key string) string {
-	open := strings.IndexByte(key, '{')
+func hashTag(key []byte) []byte {
+	open := bytes.IndexByte(key, '{')
 	if open < 0 {
 		return key
 	}
-	length := strings.IndexByte(key[open+1:], '}')
+	length := bytes.IndexByte(key[open+1:], '}')
 	if length <= 0 {
 		return key
 	}
@@ -58,10 +57,10 @@ func hashTag(key string) string {
 }
 
 // Slot returns the cluster slot of a key.
-func Slot(key string) int { return int(checksum(0, hashTag(key)) % slots) }
+func Slot(key string) int { return int(checksum(0, hashTag([]byte(key))) % slots) }
 
 // checksum continues a CRC-16/XMODEM, the one that Redis Cluster uses, over s.
-func checksum(crc uint16, s string) uint16 {
+func checksum[S string | []byte](crc uint16, s S) uint16 {
 	for i := range len(s) {
 		crc = crc<<8 ^ crcTable[byte(crc>>8)^s[i]]
 	}
@@ -93,7 +92,7 @@ var fillers = sync.OnceValue(func() *[slots][fillerSize]byte {
 		for _, b := range []byte(letters) {
 			for _, c := range []byte(letters) {
 				filler := [fillerSize]byte{a, b, c}
-				table[checksum(0, string(filler[:]))%slots] = filler
+				table[checksum(0, filler[:])%slots] = filler
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -104,16 +105,25 @@ type command struct {
 	ends []int // of the words in text
 }
 
+// commands keeps the memory of commands that have been built.
+var commands = sync.Pool{New: func() any { return new(command) }}
+
+func newCommand() *command {
+	c := commands.Get().(*command)
+	c.text, c.ends = c.text[:0], c.ends[:0]
+	return c
+}
+
 func (c *command) end() { c.ends = append(c.ends, len(c.text)) }
 
 func (c *command) room(prefix, key string) {
 	start := len(c.text)
 	c.text = append(append(c.text, prefix...), key...)
-	h := string(c.text[start:])
+	end := len(c.text)
 	c.end()
-	c.text = appendSide(c.text, h, recordKey)
+	c.text = appendSide(c.text, c.text[start:end], recordKey)
 	c.end()
-	c.text = appendSide(c.text, h, sortedKey)
+	c.text = appendSide(c.text, c.text[start:end], sortedKey)
 	c.end()
 }
 
@@ -127,7 +137,8 @@ func (c *command) int(n int64) {
 	c.end()
 }
 
-// build returns the words of EVALSHA for a script over the given rooms.
+// build returns the words of EVALSHA for a script over the given rooms. The
+// command is not used after it.
 func (c *command) build(f *form, rooms int) []string {
 	words := make([]string, 3, 3+len(c.ends))
 	words[0], words[1], words[2] = evalsha, f.sha, numkeys(rooms)
@@ -136,6 +147,7 @@ func (c *command) build(f *form, rooms int) []string {
 		words = append(words, text[start:end])
 		start = end
 	}
+	commands.Put(c)
 	return words
 }
 
@@ -148,9 +160,7 @@ func numkeys(rooms int) string {
 
 // acquireCommand encodes a request as acquire.lua takes it.
 func acquireCommand(f *form, prefix string, req *driver.Request) []string {
-	var buf [1024]byte
-	var ends [8]int
-	c := command{buf[:0], ends[:0]}
+	c := newCommand()
 	c.room(prefix, req.Key)
 
 	c.text = append(append(c.text, req.ID...), ' ')
@@ -238,9 +248,7 @@ func appendString(b []byte, s string) []byte {
 
 // releaseCommand encodes a release as release.lua takes it.
 func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
-	var buf [1024]byte
-	var ends [8]int
-	c := command{buf[:0], ends[:0]}
+	c := newCommand()
 	c.room(prefix, ref.Key)
 	c.text = append(append(c.text, ref.ID...), ' ')
 	c.end()
@@ -254,7 +262,7 @@ func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
 
 // renewCommand encodes the renewal of refs as renew.lua takes it.
 func renewCommand(f *form, prefix string, refs []driver.Ref, which []int) []string {
-	c := command{make([]byte, 0, 160*len(which)), make([]int, 0, 7*len(which))}
+	c := newCommand()
 	for _, i := range which {
 		c.room(prefix, refs[i].Key)
 	}
@@ -271,9 +279,7 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int) []stri
 
 // roomCommand encodes a call on one room with plain arguments.
 func roomCommand(f *form, prefix, key string, args ...string) []string {
-	var buf [1024]byte
-	var ends [8]int
-	c := command{buf[:0], ends[:0]}
+	c := newCommand()
 	c.room(prefix, key)
 	for _, arg := range args {
 		c.word(arg)

@@ -1,0 +1,192 @@
+package redisroom_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// calls runs f and returns how often each command ran on the server, but for
+// those that set up connections.
+func calls(t *testing.T, s *redistest.Server, f func()) map[string]int64 {
+	t.Helper()
+	s.ResetStats(t)
+	f()
+	n := make(map[string]int64)
+	for name, stat := range s.CommandStats(t) {
+		switch name {
+		case "info", "config|resetstat", "hello", "client|setinfo", "client|setname", "ping":
+		default:
+			n[name] = stat.Calls
+		}
+	}
+	return n
+}
+
+func TestCost_FreeLockIsOneCallOfThreeCommands(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		key := t.Name()
+		acquire(t, d, request(key, "first"), driver.Granted)
+		release(t, d, key, "first", driver.Released)
+
+		got := calls(t, s, func() { acquire(t, d, request(key, "a"), driver.Granted) })
+		if want := (map[string]int64{"evalsha": 1, "get": 1, "set": 1, "incr": 1}); !maps.Equal(got, want) {
+			t.Errorf("a free lock costs %v, want %v", got, want)
+		}
+		got = calls(t, s, func() { release(t, d, key, "a", driver.Released) })
+		if want := (map[string]int64{"evalsha": 1, "get": 1, "del": 1}); !maps.Equal(got, want) {
+			t.Errorf("an unlock costs %v, want %v", got, want)
+		}
+	})
+}
+
+func TestCost_RenewalOfAThousandLeasesIsTenCalls(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		refs := make([]driver.Ref, 1000)
+		for i := range refs {
+			refs[i] = lease(fmt.Sprint(t.Name(), i), "a")
+			acquire(t, d, request(refs[i].Key, "a"), driver.Granted)
+		}
+		renew(t, d, refs[0], driver.Granted) // connects, and loads the script
+		got := calls(t, s, func() {
+			_, errs := renewAll(d, refs)
+			if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+				t.Fatal(errs[i])
+			}
+		})
+		if want := (map[string]int64{"evalsha": 10, "get": 1000, "pexpire": 1000}); !maps.Equal(got, want) {
+			t.Errorf("a thousand renewals cost %v, want %v", got, want)
+		}
+	})
+}
+
+func TestCost_HandOverIsTwoCalls(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		e := listen(t, d)
+		key := t.Name()
+		const n = 20
+		acquire(t, d, request(key, "w0"), driver.Granted)
+		for i := 1; i <= n; i++ {
+			acquire(t, d, waiting(key, fmt.Sprint("w", i), e.Address()), driver.Queued)
+		}
+		renew(t, d, lease(key, "w0"), driver.Granted)
+		got := calls(t, s, func() {
+			for i := range n {
+				release(t, d, key, fmt.Sprint("w", i), driver.Released)
+				next := fmt.Sprint("w", i+1)
+				e.hear(t, driver.HintGranted, next)
+				renew(t, d, lease(key, next), driver.Granted)
+			}
+		})
+		// The release that wakes the next holder, and its confirmation while it
+		// works already. Every other command runs inside these.
+		if got["evalsha"] != 2*n {
+			t.Errorf("%d hand-overs cost %d calls, want %d", n, got["evalsha"], 2*n)
+		}
+		// The grant, and the place that the one behind has moved up to.
+		if got["publish"] > 2*n {
+			t.Errorf("%d hand-overs cost %d messages, want %d at most", n, got["publish"], 2*n)
+		}
+		t.Logf("commands inside: %v", got)
+	})
+}
+
+// TestCost_ScriptsAgainstBareCommands compares the server's time for a free
+// lock and its release with that of SET NX PX and compare-and-delete.
+func TestCost_ScriptsAgainstBareCommands(t *testing.T) {
+	s := redistest.Start(t)
+	d := newStore(t, s)
+	compareAndDelete := redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
+	bare := func() {
+		s.Client().SetNX(background, "bare", "0123456789012345678901", 10*time.Second)
+		compareAndDelete.Run(background, s.Client(), []string{"bare"}, "0123456789012345678901")
+	}
+	ours := func() {
+		acquire(t, d, request("ours", "0123456789012345678901"), driver.Granted)
+		release(t, d, "ours", "0123456789012345678901", driver.Released)
+	}
+	// Other work on the machine disturbs both, but not always equally.
+	for range 4 {
+		ratio := medianRatio(t, s, ours, bare)
+		t.Logf("a fenced pair costs %.2f times the server time of a bare one", ratio)
+		if ratio <= 2.5 {
+			return
+		}
+	}
+	t.Error("a fenced pair costs more than 2.5 times the server time of a bare one")
+}
+
+func medianRatio(t *testing.T, s *redistest.Server, ours, bare func()) float64 {
+	t.Helper()
+	const rounds, pairs = 15, 300
+	var ratios []float64
+	for range rounds {
+		ratios = append(ratios, serverTime(t, s, pairs, ours)/serverTime(t, s, pairs, bare))
+	}
+	slices.Sort(ratios)
+	return ratios[rounds/2]
+}
+
+// serverTime returns the µs that the server spends on n runs of f. A command
+// called by a script counts in the script.
+func serverTime(t *testing.T, s *redistest.Server, n int, f func()) float64 {
+	t.Helper()
+	s.ResetStats(t)
+	for range n {
+		f()
+	}
+	stats := s.CommandStats(t)
+	if stats["evalsha"].Calls > int64(n) { // ours: SET runs inside
+		return stats["evalsha"].Usec
+	}
+	return stats["evalsha"].Usec + stats["set"].Usec
+}
+
+func TestCost_PairAllocatesLittle(t *testing.T) {
+	s := redistest.Start(t)
+	d := newStore(t, s)
+	req := request("k", "a")
+	pair := func() {
+		_, _ = d.Acquire(background, req)
+		_, _ = d.Release(background, driver.Ref{Key: "k", ID: "a"})
+	}
+	pair()
+	if n := testing.AllocsPerRun(200, pair); n > 20 && !raceEnabled {
+		t.Errorf("a pair allocates %v times, want 20 at most", n)
+	}
+}
+
+func BenchmarkPair(b *testing.B) {
+	for name, open := range clients {
+		b.Run(name, func(b *testing.B) {
+			s := redistest.Start(b)
+			d, err := open(s.URL())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer d.Close()
+			pair := func() {
+				acquire(b, d, request("k", "a"), driver.Granted)
+				release(b, d, "k", "a", driver.Released)
+			}
+			pair()
+			b.ReportAllocs()
+			for b.Loop() {
+				pair()
+			}
+		})
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package redisroom_test
+
+const raceEnabled = false
