@@ -80,3 +80,49 @@ func BenchmarkRenew_BesideWaiters(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkHandOver_ToAnotherStore measures from the release to the hint at a
+// waiter that has a mailbox of its own, as another process would.
+func BenchmarkHandOver_ToAnotherStore(b *testing.B) {
+	dir := b.TempDir()
+	var stores [2]*Store
+	var addresses [2]string
+	hints := make(chan driver.Hint, 16)
+	for i := range stores {
+		s, err := Open(dir)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer s.Close()
+		sub, err := s.Watch(func(h driver.Hint) { hints <- h })
+		if err != nil {
+			b.Fatal(err)
+		}
+		stores[i], addresses[i] = s, sub.Address()
+	}
+	acquire := func(i int) string {
+		s, id := stores[i%2], "id"+strconv.Itoa(i)
+		_, err := s.Acquire(b.Context(), driver.Request{
+			Key: "k", ID: id, TTL: time.Minute, Wait: time.Minute, Confirm: time.Minute, Notify: addresses[i%2],
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return id
+	}
+	holder := acquire(0)
+	for i := 1; b.Loop(); i++ {
+		b.StopTimer()
+		waiter := acquire(i)
+		b.StartTimer()
+		if _, err := stores[(i+1)%2].Release(b.Context(), driver.Ref{Key: "k", ID: holder}); err != nil {
+			b.Fatal(err)
+		}
+		for h := range hints {
+			if h.Kind == driver.HintGranted && h.ID == waiter {
+				break
+			}
+		}
+		holder = waiter
+	}
+}

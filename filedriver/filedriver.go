@@ -140,7 +140,8 @@ func (s *Store) Inspect(ctx context.Context, key string) (snap driver.Snapshot, 
 }
 
 // Close ends the store: later calls fail with [driver.ErrClosed], waits for a
-// file lock end at once, hints end. It waits for what the store started.
+// file lock end at once, hints end. It waits for what the store started, except
+// for a lock that a stopped process holds: that wait ends with the process's.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.done {
