@@ -14,6 +14,14 @@ var errSilent = errors.New("the subscription has gone silent")
 
 // Listen implements [redisroom.Client].
 func (c *seam) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
+	err := c.listen(ctx, channel, up, message)
+	if c.cluster != nil {
+		c.cluster.ReloadState(ctx) // the node may be gone for good
+	}
+	return err
+}
+
+func (c *seam) listen(ctx context.Context, channel string, up func(), message func(string)) error {
 	sub := c.subscribe(ctx)
 	defer sub.Close()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })

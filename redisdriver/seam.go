@@ -89,6 +89,7 @@ func value(v any) any {
 func (c *seam) failure(ctx context.Context, err error) error {
 	var reply redis.Error
 	var op *net.OpError
+	var dial *dialError
 	switch {
 	case err == nil, errors.Is(err, redis.Nil):
 		return nil
@@ -96,7 +97,7 @@ func (c *seam) failure(ctx context.Context, err error) error {
 		return redisroom.ReplyError(reply.Error())
 	case errors.Is(err, redis.ErrClosed):
 		return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable)
-	case errors.As(err, &op) && op.Op == "dial":
+	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &dial):
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return fmt.Errorf("%w: no free connection: %w", driver.ErrUnavailable, err)

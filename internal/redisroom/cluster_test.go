@@ -1,0 +1,228 @@
+package redisroom_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+func clusterURL(c *redistest.Cluster, query string) string {
+	return "redis+cluster://" + strings.Join(c.Addrs(), ",") + "?" + query
+}
+
+func TestCluster_ServesAllSlots(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(clusterURL(c, "prefix="+t.Name()+":"))
+		e := listen(t, d)
+		const n = 200
+		var refs []driver.Ref
+		for i := range n {
+			key := fmt.Sprintf("k%d{x}", i) // together in one slot
+			if i%2 == 0 {
+				key = fmt.Sprint("k", i)
+			}
+			first := acquire(t, d, request(key, "a"), driver.Granted)
+			if again := acquire(t, d, request(key, "a"), driver.Granted); again.Token != first.Token {
+				t.Fatalf("%s: token %d, then %d", key, first.Token, again.Token)
+			}
+			acquire(t, d, waiting(key, "b", e.Address()), driver.Queued)
+			refs = append(refs, lease(key, "a"))
+		}
+		for _, node := range c.Nodes[:3] {
+			if err := node.Client().ScriptFlush(background).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		replies, errs := renewAll(d, refs)
+		for i := range refs {
+			if errs[i] != nil || replies[i].State != driver.Granted {
+				t.Fatalf("renew %s: %+v, %v", refs[i].Key, replies[i], errs[i])
+			}
+		}
+		var listed []string
+		for cursor, first := "", true; first || cursor != ""; first = false {
+			keys, next, err := d.List(background, "k", cursor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed, cursor = append(listed, keys...), next
+		}
+		slices.Sort(listed)
+		if listed = slices.Compact(listed); len(listed) != n {
+			t.Errorf("%d keys listed, want %d", len(listed), n)
+		}
+		for _, ref := range refs {
+			release(t, d, ref.Key, "a", driver.Released)
+			e.hear(t, driver.HintGranted, "b")
+			renew(t, d, lease(ref.Key, "b"), driver.Granted)
+			release(t, d, ref.Key, "b", driver.Released)
+		}
+	})
+}
+
+// L11, as far as the driver goes.
+func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		prefix := t.Name() + ":"
+		d := open(clusterURL(c, "timeout=600ms&prefix="+prefix))
+		var refs []driver.Ref
+		for i := range 300 {
+			key := fmt.Sprint("k", i)
+			acquire(t, d, request(key, "a"), driver.Granted)
+			refs = append(refs, lease(key, "a"))
+		}
+		if _, errs := renewAll(d, refs); errors.Join(errs...) != nil {
+			t.Fatal(errors.Join(errs...))
+		}
+		hung := c.Nodes[1]
+		hung.Stop()
+		defer hung.Cont()
+		start := time.Now()
+		fast, slow := 0, 0
+		d.Renew(background, refs, func(i int, _ driver.Reply, err error) {
+			slot := redisroom.Slot(prefix + refs[i].Key)
+			if onHung := slot >= 16384/3 && slot < 2*16384/3; onHung {
+				slow++
+				if err == nil {
+					t.Errorf("%s was renewed on a node that stands still", refs[i].Key)
+				}
+				return
+			}
+			fast++
+			if took := time.Since(start); err != nil || took > 400*time.Millisecond {
+				t.Errorf("%s, on another node, was renewed after %v: %v", refs[i].Key, took, err)
+			}
+		})
+		if fast == 0 || slow == 0 {
+			t.Errorf("%d leases on the nodes that serve and %d on the one that hangs", fast, slow)
+		}
+		hung.Cont()
+		eventually(t, "served again", func() bool {
+			_, errs := renewAll(d, refs)
+			return errors.Join(errs...) == nil
+		})
+	})
+}
+
+// R6
+func TestCluster_FailsOverWhileHeldAndAwaited(t *testing.T) {
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		c := redistest.StartCluster(t, 3)
+		d := open(clusterURL(c, "timeout=1s&prefix="))
+		e := listen(t, d)
+		key := "failover"
+		owner := c.Owner(key)
+		c.AddReplica(owner)
+		acquire(t, d, longRequest(key, "a"), driver.Granted)
+		acquire(t, d, longWaiting(key, "b", e.Address()), driver.Queued)
+		if n := owner.Client().Wait(background, 1, 5*time.Second).Val(); n != 1 {
+			t.Fatal("not replicated")
+		}
+		owner.Kill()
+		eventually(t, "renewed on the promoted replica", func() bool {
+			replies, errs := renewAll(d, []driver.Ref{{Key: key, ID: "a", TTL: time.Minute}})
+			return errs[0] == nil && replies[0].State == driver.Granted
+		})
+		eventually(t, "subscribed again", func() bool { return e.Address() != "" })
+		eventually(t, "released on the promoted replica", func() bool {
+			r, err := d.Release(background, lease(key, "a"))
+			return err == nil && r.State == driver.Released
+		})
+		renew(t, d, driver.Ref{Key: key, ID: "b", TTL: time.Minute, Wait: time.Minute}, driver.Granted)
+		release(t, d, key, "b", driver.Released)
+	})
+}
+
+// R6
+func TestCluster_FollowsASlotThatMoves(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(clusterURL(c, "prefix="))
+		key := strings.ToLower(t.Name())
+		held := acquire(t, d, request(key, "a"), driver.Granted)
+		from := c.Owner(key)
+		to := c.Nodes[0]
+		if to == from {
+			to = c.Nodes[1]
+		}
+		slot := redisroom.Slot(key)
+		do := func(s *redistest.Server, args ...any) {
+			t.Helper()
+			if err := s.Client().Do(background, args...).Err(); err != nil {
+				t.Fatal(args, err)
+			}
+		}
+		id := func(s *redistest.Server) string { return s.Client().ClusterMyID(background).Val() }
+		do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
+		do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
+		// Half moved: some keys of the room are here and some are there.
+		keys := from.Client().ClusterGetKeysInSlot(background, slot, 10).Val()
+		if len(keys) != 2 {
+			t.Fatalf("keys in the slot: %q, want lock and token", keys)
+		}
+		do(from, "MIGRATE", "127.0.0.1", to.Port(), keys[0], 0, 5000)
+		if _, errs := renewAll(d, []driver.Ref{lease(key, "a")}); errs[0] != nil && !errors.Is(errs[0], driver.ErrUnavailable) {
+			t.Errorf("renew in a slot that is half moved: %v, want ErrUnavailable", errs[0])
+		}
+		do(from, "MIGRATE", "127.0.0.1", to.Port(), keys[1], 0, 5000)
+		// All moved, but not announced. A script of several keys is not served
+		// for as long as one of them does not exist.
+		if _, errs := renewAll(d, []driver.Ref{lease(key, "a")}); errs[0] != nil && !errors.Is(errs[0], driver.ErrUnavailable) {
+			t.Errorf("renew in a slot that is being moved: %v, want ErrUnavailable", errs[0])
+		}
+		for _, node := range []*redistest.Server{to, from} {
+			do(node, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
+		}
+		if again := acquire(t, d, request(key, "a"), driver.Granted); again.Token != held.Token {
+			t.Errorf("token %d, then %d", held.Token, again.Token)
+		}
+		renew(t, d, lease(key, "a"), driver.Granted)
+		release(t, d, key, "a", driver.Released)
+	})
+}
+
+// R6
+func TestSentinel_FailsOverWhileHeldAndAwaited(t *testing.T) {
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		s := redistest.StartSentinel(t)
+		d := open("redis+sentinel://" + s.Sentinel.Addr() + "?timeout=1s&master=" + redistest.PrimaryName)
+		e := listen(t, d)
+		acquire(t, d, longRequest("k", "a"), driver.Granted)
+		acquire(t, d, longWaiting("k", "b", e.Address()), driver.Queued)
+		if n := s.Primary.Client().Wait(background, 1, 5*time.Second).Val(); n != 1 {
+			t.Fatal("not replicated")
+		}
+		s.Primary.Kill()
+		eventually(t, "renewed on the promoted replica", func() bool {
+			replies, errs := renewAll(d, []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}})
+			return errs[0] == nil && replies[0].State == driver.Granted
+		})
+		eventually(t, "subscribed again", func() bool { return e.Address() != "" })
+		eventually(t, "released on the promoted replica", func() bool {
+			r, err := d.Release(background, lease("k", "a"))
+			return err == nil && r.State == driver.Released
+		})
+		renew(t, d, driver.Ref{Key: "k", ID: "b", TTL: time.Minute, Wait: time.Minute}, driver.Granted)
+	})
+}
+
+func longRequest(key, id string) driver.Request {
+	req := request(key, id)
+	req.TTL, req.Confirm = time.Minute, time.Minute
+	return req
+}
+
+func longWaiting(key, id, notify string) driver.Request {
+	req := longRequest(key, id)
+	req.Wait, req.Notify = time.Minute, notify
+	return req
+}
