@@ -1,0 +1,172 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var leaseRows = []row{
+	{"L1_ReleaseOfAnExpiredLeaseLeavesTheNewHolderAlone", func(l *lab) {
+		a, _ := l.client(leasehold.WithTTL(life), leasehold.WithoutRenewal())
+		b, _ := l.client()
+		old := l.lock(a)
+		next := l.lock(b)
+		l.wantErr(old.Release(), leasehold.ErrLost)
+		l.wantErr(old.Extend(context.Background(), life), leasehold.ErrNotHeld)
+		if next.Token() <= old.Token() {
+			l.Errorf("token %d after %d", next.Token(), old.Token())
+		}
+		_, err := a.Mutex(l.key).TryLock(context.Background())
+		l.wantErr(err, leasehold.ErrHeld)
+		l.release(next)
+	}},
+	{"L2_LostAcquireReplyGivesOneHold", func(l *lab) {
+		c, m := l.client()
+		m.acquires = []fault{lost, lost}
+		lease := l.lock(c)
+		snap, err := c.Inspect(context.Background(), l.key)
+		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].ID != lease.ID() || snap.Token != lease.Token() {
+			l.Errorf("token %d; store: %+v, %v", lease.Token(), snap, err)
+		}
+		l.release(lease)
+		l.wantFree(0)
+	}},
+	{"L3_LostReleaseReplyIsRepeatedAndTheNextHolderSurvives", func(l *lab) {
+		a, m := l.client()
+		b, _ := l.client()
+		first := l.lock(a)
+		got := make(chan outcome, 1)
+		l.await(context.Background(), b, "b", got)
+		m.releases = []fault{lost, lost}
+		l.release(first)
+		next := l.receive(got, 2*time.Second)
+		time.Sleep(life)
+		l.release(next.lease)
+	}},
+	{"L4_CancelledAcquireIsUndone", func(l *lab) {
+		c, m := l.client()
+		m.acquires = []fault{silent}
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := c.Mutex(l.key).Lock(ctx)
+		l.wantErr(err, leasehold.ErrUnknown, context.DeadlineExceeded)
+		if got := time.Since(start); got > time.Second {
+			l.Errorf("returned %v after the start", got)
+		}
+		l.wantFree(time.Second)
+	}},
+	{"L8_DeletedKeyIsNoticedAndNeverRetaken", func(l *lab) {
+		a, m := l.client(leasehold.WithTTL(life))
+		b, _ := l.client()
+		lease := l.lock(a)
+		if _, err := m.Driver.Release(context.Background(), driver.Ref{Key: l.key, ID: lease.ID()}); err != nil {
+			l.Fatal(err)
+		}
+		next := l.lock(b)
+		l.ended(lease, life)
+		l.wantErr(context.Cause(lease.Context()), leasehold.ErrLost)
+		time.Sleep(life)
+		l.release(next)
+		l.wantFree(0)
+	}},
+	{"L9_ReleaseRacesWithRenewal", func(l *lab) {
+		c, _ := l.client()
+		for range 200 {
+			lease := l.lock(c)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if err := lease.Extend(context.Background(), time.Minute); err != nil && !errors.Is(err, leasehold.ErrReleased) {
+					l.Errorf("extend: %v", err)
+				}
+			})
+			l.release(lease)
+			wg.Wait()
+		}
+		l.wantFree(0)
+		if s := c.Stats(); s.Lost > 0 || s.Held > 0 {
+			l.Errorf("%+v", s)
+		}
+	}},
+	{"L12_LeaseAfterTheLastOneIsRenewed", func(l *lab) {
+		c, _ := l.client(leasehold.WithTTL(life))
+		l.release(l.lock(c))
+		lease := l.lock(c)
+		time.Sleep(3 * life)
+		l.release(lease)
+	}},
+	{"L13_ParentsEndReleases", func(l *lab) {
+		c, _ := l.client()
+		reason := errors.New("reason")
+		ctx, cancel := context.WithCancelCause(context.Background())
+		lease, err := c.Mutex(l.key).Lock(ctx)
+		if err != nil {
+			l.Fatal(err)
+		}
+		cancel(reason)
+		l.ended(lease, time.Second)
+		l.wantErr(context.Cause(lease.Context()), reason)
+		l.wantFree(time.Second)
+	}},
+	{"L16_CloseReleasesAndAnswersWaiters", func(l *lab) {
+		a, _ := l.client()
+		b, _ := l.client()
+		lease := l.lock(a)
+		got := make(chan outcome, 1)
+		l.await(context.Background(), b, "b", got)
+		start := time.Now()
+		if err := b.Close(); err != nil {
+			l.Error(err)
+		}
+		l.wantErr(l.receive(got, time.Second).err, leasehold.ErrClosed)
+		if err := a.Close(); err != nil {
+			l.Error(err)
+		}
+		if got := time.Since(start); got > 2*time.Second {
+			l.Errorf("took %v", got)
+		}
+		l.wantErr(context.Cause(lease.Context()), leasehold.ErrClosed)
+		l.wantFree(0)
+	}},
+	{"P2_DeadStoreLosesTheLeaseByTheLocalDeadline", func(l *lab) {
+		a, m := l.client(leasehold.WithTTL(life))
+		lease := l.lock(a)
+		m.die()
+		l.ended(lease, life+500*time.Millisecond)
+		if late := time.Since(lease.Deadline()); late > 250*time.Millisecond {
+			l.Errorf("noticed %v after the deadline", late)
+		}
+		b, _ := l.client()
+		next := l.lock(b)
+		if lease.Context().Err() == nil {
+			l.Error("two holders")
+		}
+		l.release(next)
+	}},
+}
+
+// forgotten is played alone: the store forgets everything.
+func forgotten(l *lab) {
+	a, _ := l.client(leasehold.WithTTL(life))
+	b, _ := l.client()
+	var tokens []int64
+	for range 3 {
+		lease := l.lock(a)
+		l.config.Flush(l.T)
+		l.ended(lease, life)
+		l.wantErr(context.Cause(lease.Context()), leasehold.ErrLost)
+		next := l.lock(b)
+		tokens = append(tokens, lease.Token(), next.Token())
+		l.release(next)
+	}
+	for i := range tokens[1:] {
+		if tokens[i+1] <= tokens[i] {
+			l.Errorf("tokens do not rise: %v", tokens)
+		}
+	}
+}

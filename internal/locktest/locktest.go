@@ -1,0 +1,213 @@
+// Package locktest tries what lock libraries get wrong with the library over a
+// real store, in real time. It is to the library what drivertest is to a store.
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Config is what [Run] needs to know of a store.
+type Config struct {
+	// Open returns another driver of the same store, the way another process
+	// would have one.
+	Open func(tb testing.TB) driver.Driver
+	// Flush makes the store forget everything; nil if it never does.
+	Flush func(tb testing.TB)
+	// Ends checks that whatever is still in the store ends by itself, beside
+	// that listing finds nothing; it may be nil.
+	Ends func(tb testing.TB)
+}
+
+// row is one case. Rows run side by side, each with keys of its own.
+type row struct {
+	name string
+	run  func(l *lab)
+}
+
+// Run plays every case on the store.
+func Run(t *testing.T, c Config) {
+	t.Helper()
+	t.Run("cases", func(t *testing.T) {
+		for _, r := range rows() {
+			t.Run(r.name, func(t *testing.T) {
+				t.Parallel()
+				l := &lab{T: t, config: c, key: r.name}
+				r.run(l)
+			})
+		}
+	})
+	t.Run("P9_NothingIsLeft", func(t *testing.T) { nothingLeft(t, c) })
+	// By itself, since it empties the store.
+	if c.Flush != nil {
+		t.Run("R2_HoldersOfAStoreThatForgetsLoseInTime", func(t *testing.T) {
+			forgotten(&lab{T: t, config: c, key: "forgotten"})
+		})
+	}
+}
+
+func rows() []row {
+	var all []row
+	for _, some := range [][]row{leaseRows, waitRows, reentryRows} {
+		all = append(all, some...)
+	}
+	return append(all, row{"W1_NeverTwoHoldersAndTokensRise", crowd})
+}
+
+// nothingLeft waits for whatever expires and looks what stays.
+func nothingLeft(t *testing.T, c Config) {
+	d := c.Open(t)
+	defer d.Close()
+	store, ok := d.(driver.Inspector)
+	if !ok {
+		t.Skip("the store cannot be listed")
+	}
+	var keys []string
+	eventually(t, 20*time.Second, func() bool {
+		var err error
+		keys, _, err = store.List(context.Background(), "", "")
+		return err == nil && len(keys) == 0
+	}, func() string { return fmt.Sprintf("keys left: %q", keys) })
+	if c.Ends != nil {
+		c.Ends(t)
+	}
+}
+
+// lab is where one case is played.
+type lab struct {
+	*testing.T
+	config Config
+	key    string
+}
+
+// life is the time to live of leases that a case lets expire.
+const life = time.Second
+
+// client returns a client of the store as another process, which ends with the
+// test, and the driver in between.
+func (l *lab) client(opts ...leasehold.Option) (*leasehold.Client, *mortal) {
+	l.Helper()
+	m := &mortal{Driver: l.config.Open(l.T)}
+	c, err := leasehold.New(m.as(), opts...)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			l.Errorf("close: %v", err)
+		}
+	})
+	return c, m
+}
+
+// lock takes the lock, which has to be free or become so.
+func (l *lab) lock(c *leasehold.Client, opts ...leasehold.Option) *leasehold.Lease {
+	l.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	// The lease outlives the bound of the wait.
+	lease, err := c.Mutex(l.key, append(opts, leasehold.WithMaxWait(20*time.Second))...).Lock(context.WithoutCancel(ctx))
+	if err != nil {
+		l.Fatalf("lock: %v", err)
+	}
+	return lease
+}
+
+func (l *lab) release(leases ...*leasehold.Lease) {
+	l.Helper()
+	for _, lease := range leases {
+		if err := lease.Release(); err != nil {
+			l.Errorf("release: %v", err)
+		}
+	}
+}
+
+// outcome is what a call to Lock returned, and when.
+type outcome struct {
+	name  string
+	lease *leasehold.Lease
+	err   error
+	at    time.Time
+}
+
+// await starts a waiter and returns when the store has queued it.
+func (l *lab) await(ctx context.Context, c *leasehold.Client, name string, to chan<- outcome) {
+	l.Helper()
+	before := l.queued(c)
+	go func() {
+		lease, err := c.Mutex(l.key).Lock(ctx)
+		to <- outcome{name, lease, err, time.Now()}
+	}()
+	eventually(l.T, 10*time.Second, func() bool { return l.queued(c) > before },
+		func() string { return fmt.Sprintf("%s is not queued", name) })
+}
+
+// queued returns how many wait.
+func (l *lab) queued(c *leasehold.Client) int {
+	l.Helper()
+	snap, err := c.Inspect(context.Background(), l.key)
+	if err != nil {
+		l.Fatalf("inspect: %v", err)
+	}
+	return len(snap.Waiters)
+}
+
+// wantFree checks that nobody is inside or waits, soon.
+func (l *lab) wantFree(within time.Duration) {
+	l.Helper()
+	c, _ := l.client()
+	var snap driver.Snapshot
+	eventually(l.T, within, func() bool {
+		var err error
+		snap, err = c.Inspect(context.Background(), l.key)
+		return err == nil && len(snap.Holders) == 0 && len(snap.Waiters) == 0
+	}, func() string { return fmt.Sprintf("left behind: %+v", snap) })
+}
+
+// receive returns the next outcome.
+func (l *lab) receive(from <-chan outcome, within time.Duration) outcome {
+	l.Helper()
+	select {
+	case o := <-from:
+		return o
+	case <-time.After(within):
+		l.Fatalf("nobody got the lock in %v", within)
+		return outcome{}
+	}
+}
+
+func (l *lab) wantErr(err error, wants ...error) {
+	l.Helper()
+	for _, want := range wants {
+		if !errors.Is(err, want) {
+			l.Errorf("error %q does not match %q", err, want)
+		}
+	}
+}
+
+// ended waits for the end of a lease, with a bound.
+func (l *lab) ended(lease *leasehold.Lease, within time.Duration) {
+	l.Helper()
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(within):
+		l.Fatalf("the lease is still %v after %v", lease.State(), within)
+	}
+}
+
+// eventually looks until ok, which is told by the store and sends no event.
+func eventually(tb testing.TB, within time.Duration, ok func() bool, what func() string) {
+	tb.Helper()
+	for end := time.Now().Add(within); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("after %v: %s", within, strings.TrimSpace(what()))
+		}
+	}
+}

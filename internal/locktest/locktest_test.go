@@ -1,0 +1,109 @@
+package locktest_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/filedriver"
+	"github.com/leasehold-go/leasehold/internal/locktest"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
+)
+
+func TestMain(m *testing.M) {
+	if run := os.Getenv(helperEnv); run != "" {
+		os.Exit(helper(run))
+	}
+	flag.Parse()
+	// The cases wait most of the time, so more of them than cores may run.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	store := memdriver.New()
+	locktest.Run(t, locktest.Config{Open: func(testing.TB) driver.Driver { return store.Join() }})
+}
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	locktest.Run(t, locktest.Config{Open: func(tb testing.TB) driver.Driver { return onDirectory(tb, dir) }})
+}
+
+func TestGoRedis(t *testing.T) {
+	t.Parallel()
+	onServer(t, redistest.Start(t), onGoRedis)
+}
+
+func TestRueidis(t *testing.T) {
+	t.Parallel()
+	onServer(t, redistest.Start(t), onRueidis)
+}
+
+func onServer(t *testing.T, server *redistest.Server, open func(testing.TB, string) driver.Driver) {
+	locktest.Run(t, locktest.Config{
+		Open: func(tb testing.TB) driver.Driver { return open(tb, server.Addr()) },
+		Flush: func(tb testing.TB) {
+			if err := server.Client().FlushAll(context.Background()).Err(); err != nil {
+				tb.Fatal(err)
+			}
+		},
+		Ends: func(tb testing.TB) { endsByItself(tb, server) },
+	})
+}
+
+func onDirectory(tb testing.TB, dir string) driver.Driver {
+	tb.Helper()
+	d, err := filedriver.Open(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+// onGoRedis returns a driver on a client of its own.
+func onGoRedis(tb testing.TB, addr string) driver.Driver {
+	tb.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	tb.Cleanup(func() { _ = client.Close() })
+	d, err := redisdriver.New(client)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+func onRueidis(tb testing.TB, addr string) driver.Driver {
+	tb.Helper()
+	d, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{addr}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+// endsByItself checks that no lock is left, and that the fencing counters and
+// records end by themselves: an hour after the last thing that they remember.
+func endsByItself(tb testing.TB, server *redistest.Server) {
+	tb.Helper()
+	for _, key := range server.Keys(tb) {
+		ttl := server.Client().PTTL(context.Background(), key).Val()
+		if !strings.Contains(key, "\x1f") || ttl <= 0 || ttl > time.Hour+2*time.Minute {
+			tb.Errorf("left: %q, time to live %v", key, ttl)
+		}
+	}
+}
