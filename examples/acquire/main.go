@@ -50,7 +50,7 @@ func run(ctx context.Context, store example.Store) error {
 
 // cutOff works for a caller who has little time.
 func cutOff(ctx context.Context, client *leasehold.Client) error {
-	bound, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	bound, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	leaseCtx, release, err := client.Acquire(bound, key, ttl)
 	if err != nil {

@@ -5,7 +5,7 @@
 //
 // Output:
 //
-//	2.5 times the TTL later: still held
+//	1.5 times the TTL later: still held
 //	beta is refused
 //	an operator breaks the lease
 //	the work stops: lease lost: lease broken by force: alpha is being replaced
@@ -24,7 +24,7 @@ import (
 
 const (
 	key = "watchdog/report"
-	ttl = time.Second
+	ttl = 1500 * time.Millisecond
 )
 
 func main() { example.Main(run) }
@@ -42,10 +42,10 @@ func run(ctx context.Context, store example.Store) error {
 	defer beta.Close()
 
 	err = leasehold.Do(ctx, alpha.Mutex(key), func(ctx context.Context) error {
-		if err := work(ctx, ttl*5/2); err != nil {
+		if err := work(ctx, ttl*3/2); err != nil {
 			return err
 		}
-		fmt.Println("2.5 times the TTL later: still held")
+		fmt.Println("1.5 times the TTL later: still held")
 		if _, err := beta.Mutex(key).TryLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
 			return fmt.Errorf("two holders: %w", err)
 		}
