@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/proc"
@@ -122,9 +125,14 @@ func (j *job) refused(ctx context.Context, err error) error {
 	return err
 }
 
-// interrupted is the end of a wait by a signal.
+// interrupted is the end of a wait by a signal. Somebody who pressed Ctrl-C
+// means the shell script around us too, which goes on unless we die of it.
 func interrupted(sig syscall.Signal, err error) error {
-	return &exitError{code: 128 + int(sig), err: err}
+	exit := &exitError{code: 128 + int(sig), err: err}
+	if (sig == syscall.SIGINT || sig == syscall.SIGQUIT) && term.IsTerminal(int(os.Stdin.Fd())) {
+		exit.die = sig
+	}
+	return exit
 }
 
 // work runs the command while the lease lasts, and gives the lease back when

@@ -238,12 +238,8 @@ func startRun(t *testing.T, url string, args ...string) *running {
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	r.cmd = &exec.Cmd{
-		Path: exe, Args: append([]string{"leasehold", "run", "--store", url}, args...),
+		Path: command(t), Args: append([]string{"leasehold", "run", "--store", url}, args...),
 		Env: append(os.Environ(), "PIPE="+name), Stdin: inR, Stderr: r.said,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 		// The guard and what it guards hold standard error too.

@@ -23,12 +23,27 @@ import (
 // bound is how long anything here may take that has no time of its own.
 const bound = 30 * time.Second
 
+// raceOptions spare every process the second that one with the race detector
+// sleeps before it exits.
+const raceOptions = "atexit_sleep_ms=0"
+
 // The test binary is also the command, and the guard that the command starts.
 func TestMain(m *testing.M) {
 	proc.GuardMain()
+	os.Setenv("GORACE", raceOptions)
 	testscript.Main(m, map[string]func(){
 		"leasehold": func() { os.Exit(cli.ExitCode(cli.Run(os.Args[1:]))) },
 	})
+}
+
+// command returns the path of the command.
+func command(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("leasehold") // testscript has put it there
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // TestStories runs every story on a directory and on a Redis server: the
@@ -49,9 +64,10 @@ func TestStories(t *testing.T) {
 						env.Setenv("LEASEHOLD_STORE", "file://"+env.WorkDir+"/.locks")
 					}
 					env.Setenv("HOME", env.WorkDir)
-					command := filepath.Join(env.WorkDir, "command")
-					if _, err := os.Stat(command); err == nil {
-						return os.Chmod(command, 0o755)
+					env.Setenv("GORACE", raceOptions)
+					script := filepath.Join(env.WorkDir, "command")
+					if _, err := os.Stat(script); err == nil {
+						return os.Chmod(script, 0o755)
 					}
 					return nil
 				},

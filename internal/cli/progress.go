@@ -79,24 +79,24 @@ func (v *queueView) line(e leasehold.WaitEvent) {
 		h := viewHolder(e.Holder)
 		ev.Holder = &h
 	}
-	v.say.tell(normal, ev, "waiting for %q: %s", e.Key, situation(e, 0))
+	v.say.tell(normal, ev, "waiting for %q: %s", e.Key, situation(e))
 }
 
-// situation tells who is in the way and how far the queue has come, after
-// `passed` since e.
-func situation(e leasehold.WaitEvent, passed time.Duration) string {
+// situation tells who is in the way, and how far the queue has come.
+func situation(e leasehold.WaitEvent) string {
 	text := "queued"
 	if h := e.Holder; h.ID != "" || h.Foreign {
-		text = "held by " + ownerName(h.Owner, h.Foreign)
-		if !h.Since.IsZero() {
-			text += " for " + span(age(h.Since))
-		}
-		text += fmt.Sprintf(" (lease %s, ends in %s unless renewed)", h.ID, span(h.Remaining-passed))
+		text = fmt.Sprintf("%s (lease %s, ends in %s unless renewed)", heldBy(h), h.ID, span(h.Remaining))
 	}
-	if e.Position > 0 {
-		text += fmt.Sprintf(", place %d", e.Position)
+	return text + fmt.Sprintf(", place %d", e.Position)
+}
+
+func heldBy(h driver.Holder) string {
+	text := "held by " + ownerName(h.Owner, h.Foreign)
+	if h.Since.IsZero() {
+		return text
 	}
-	return text
+	return text + " for " + span(age(h.Since))
 }
 
 // draw shows e in a line of the terminal that is redrawn every second.
@@ -127,9 +127,12 @@ func (v *queueView) draw(e leasehold.WaitEvent) {
 
 // redraw is called with mu held.
 func (v *queueView) redraw() {
-	passed := time.Since(v.at)
 	e := v.last
-	text := fmt.Sprintf("waiting %s for %q: %s", span((e.Waited + passed).Truncate(time.Second)), e.Key, situation(e, passed))
+	waited := (e.Waited + time.Since(v.at)).Truncate(time.Second)
+	text := fmt.Sprintf("waiting %s for %q at place %d", span(waited), e.Key, e.Position)
+	if h := e.Holder; h.ID != "" || h.Foreign {
+		text += ": " + heldBy(h)
+	}
 	if width, _, err := term.GetSize(int(v.tty.Fd())); err == nil && width > 1 && len([]rune(text)) >= width {
 		text = string([]rune(text)[:width-2]) + "…"
 	}

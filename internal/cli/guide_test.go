@@ -1,0 +1,83 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestGuide_EverySnippetDoesWhatItShows runs the blocks of docs/cli.md that
+// look like a terminal: what follows "$ " is typed, the rest is expected, and
+// "…" stands for anything.
+func TestGuide_EverySnippetDoesWhatItShows(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```console\n(.*?)```").FindAllSubmatch(guide, -1)
+	if len(blocks) < 5 {
+		t.Fatalf("%d blocks found", len(blocks))
+	}
+	bin := filepath.Dir(command(t))
+	for i, block := range blocks {
+		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
+			checkBlock(t, string(block[1]), bin)
+		})
+	}
+}
+
+// settle waits, after a command was put into the background, until it holds a
+// lock or waits for one.
+const settle = `
+pids="$pids $!"
+jobs=$((${jobs:-0} + 1))
+for i in $(seq 100); do
+	test "$(leasehold list --json 2>/dev/null | grep -o leaseId | wc -l)" -ge $jobs && break
+done
+`
+
+func checkBlock(t *testing.T, block, bin string) {
+	var script strings.Builder
+	var want []string
+	for line := range strings.Lines(block) {
+		command, ok := strings.CutPrefix(line, "$ ")
+		if !ok {
+			want[len(want)-1] += line
+			continue
+		}
+		want = append(want, "")
+		script.WriteString("printf '\\036'\n" + command)
+		if strings.HasSuffix(strings.TrimSpace(command), "&") {
+			script.WriteString(settle)
+		}
+	}
+	script.WriteString("printf '\\036'; kill $pids 2>/dev/null; wait\n")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script.String())
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "LEASEHOLD_STORE=file://"+cmd.Dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Error(err)
+	}
+	got := strings.Split(string(out), "\036")[1:]
+	if len(got) != len(want)+1 {
+		t.Fatalf("%d outputs of %d commands:\n%s", len(got), len(want), out)
+	}
+	for i := range want {
+		pattern := strings.ReplaceAll(regexp.QuoteMeta(squeeze(want[i])), "…", ".+")
+		if !regexp.MustCompile("^" + pattern + "$").MatchString(squeeze(got[i])) {
+			t.Errorf("printed:\n%s\nwant:\n%s", got[i], want[i])
+		}
+	}
+}
+
+// squeeze makes columns of any width alike.
+func squeeze(text string) string {
+	return regexp.MustCompile(" +").ReplaceAllString(text, " ")
+}
