@@ -1,0 +1,468 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
+)
+
+// What real servers and networks do to a lock on Redis.
+
+// rig is a server, what stands before it, and clients of one of the libraries.
+type rig struct {
+	*testing.T
+	server *redistest.Server
+	proxy  *respproxy.Proxy
+	open   func(tb testing.TB, addr string) driver.Driver
+}
+
+// tryTimeout bounds one try of a driver, so that a lost reply costs no more.
+const tryTimeout = 300 * time.Millisecond
+
+// both runs a case on both client libraries, side by side.
+func both(t *testing.T, run func(r *rig)) {
+	t.Helper()
+	t.Parallel()
+	for name, open := range map[string]func(testing.TB, string) driver.Driver{
+		"go-redis": func(tb testing.TB, addr string) driver.Driver {
+			client := redis.NewClient(&redis.Options{Addr: addr})
+			tb.Cleanup(func() { _ = client.Close() })
+			d, err := redisdriver.New(client, redisdriver.WithTimeout(tryTimeout))
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return d
+		},
+		"rueidis": func(tb testing.TB, addr string) driver.Driver {
+			d, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{addr}}, rueidisdriver.WithTimeout(tryTimeout))
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return d
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			run(&rig{T: t, server: server, proxy: respproxy.Start(t, server.Addr()), open: open})
+		})
+	}
+}
+
+// client returns a client that is connected through the proxy, or directly.
+func (r *rig) client(addr string, opts ...leasehold.Option) *leasehold.Client {
+	r.Helper()
+	c, err := leasehold.New(r.open(r.T, addr), opts...)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = c.Close() })
+	// The scripts are known from here on.
+	l := r.lock(c, "warm-up")
+	r.release(l)
+	return c
+}
+
+func (r *rig) lock(c *leasehold.Client, key string) *leasehold.Lease {
+	r.Helper()
+	l, err := c.Mutex(key).TryLock(context.Background())
+	if err != nil {
+		r.Fatalf("lock: %v", err)
+	}
+	return l
+}
+
+func (r *rig) release(l *leasehold.Lease) {
+	r.Helper()
+	if err := l.Release(); err != nil {
+		r.Errorf("release: %v", err)
+	}
+}
+
+func (r *rig) admin(args ...any) {
+	r.Helper()
+	if err := r.server.Client().Do(context.Background(), args...).Err(); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// wantFree checks on the server that nobody has the key or waits for it.
+func (r *rig) wantFree(key string, within time.Duration) {
+	r.Helper()
+	c := r.client(r.server.Addr())
+	var snap driver.Snapshot
+	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
+		var err error
+		snap, err = c.Inspect(context.Background(), key)
+		if err == nil && len(snap.Holders) == 0 && len(snap.Waiters) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			r.Fatalf("left behind: %+v, %v", snap, err)
+		}
+	}
+}
+
+func TestRedis_L2_LostAcquireReplyGivesOneHold(t *testing.T) {
+	both(t, func(r *rig) {
+		c := r.client(r.proxy.Addr())
+		dropped := r.proxy.Add(respproxy.DropReply, 1, respproxy.Mentions("orders"))
+		l := r.lock(c, "orders")
+		dropped.WaitFired(t, 1)
+		snap, err := c.Inspect(context.Background(), "orders")
+		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].ID != l.ID() || snap.Token != l.Token() {
+			r.Errorf("token %d; store: %+v, %v", l.Token(), snap, err)
+		}
+		r.release(l)
+		r.wantFree("orders", 0)
+	})
+}
+
+func TestRedis_L3_LostReleaseReplyIsRepeatedAndTheNextHolderSurvives(t *testing.T) {
+	both(t, func(r *rig) {
+		a, b := r.client(r.proxy.Addr()), r.client(r.server.Addr())
+		first := r.lock(a, "k")
+		got := make(chan *leasehold.Lease, 1)
+		go func() {
+			l, err := b.Mutex("k").Lock(context.Background())
+			if err != nil {
+				r.Error(err)
+			}
+			got <- l
+		}()
+		waitFor(r.T, func() bool {
+			snap, err := b.Inspect(context.Background(), "k")
+			return err == nil && len(snap.Waiters) == 1
+		})
+		dropped := r.proxy.Add(respproxy.DropReply, 1, respproxy.Mentions(first.ID()))
+		r.release(first)
+		dropped.WaitFired(r.T, 1)
+		r.release(<-got)
+	})
+}
+
+func TestRedis_L4_CancelledAcquireIsUndone(t *testing.T) {
+	both(t, func(r *rig) {
+		c := r.client(r.proxy.Addr())
+		dropped := r.proxy.Add(respproxy.DropReply, 1, respproxy.Mentions("orders"))
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			<-dropped.Fired()
+			cancel()
+		}()
+		_, err := c.Mutex("orders").Lock(ctx)
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, leasehold.ErrUnknown) {
+			r.Errorf("%v", err)
+		}
+		r.wantFree("orders", 2*time.Second)
+	})
+}
+
+func TestRedis_L4_HeldBackAcquireCannotLockLater(t *testing.T) {
+	both(t, func(r *rig) {
+		c := r.client(r.proxy.Addr())
+		held := r.proxy.Add(respproxy.Hold, 1, respproxy.Mentions("orders"))
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			<-held.Fired()
+			cancel()
+		}()
+		if _, err := c.Mutex("orders").Lock(ctx); !errors.Is(err, context.Canceled) {
+			r.Errorf("%v", err)
+		}
+		// Closing waits for the undoing; then the network delivers the request.
+		if err := c.Close(); err != nil {
+			r.Error(err)
+		}
+		held.Release()
+		r.wantFree("orders", 0)
+		time.Sleep(100 * time.Millisecond)
+		r.wantFree("orders", 0)
+	})
+}
+
+func TestRedis_L5_SilentServerLosesByTheLocalDeadline(t *testing.T) {
+	for name, silence := range map[string]func(*rig){
+		"SIGSTOP":      func(r *rig) { r.server.Stop(); r.Cleanup(r.server.Cont) },
+		"CLIENT PAUSE": func(r *rig) { r.admin("CLIENT", "PAUSE", 3000, "ALL") },
+		"black hole":   func(r *rig) { r.proxy.Mute() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(r *rig) {
+				c := r.client(r.proxy.Addr(), leasehold.WithTTL(time.Second), leasehold.WithReleaseTimeout(time.Second))
+				l := r.lock(c, "k")
+				time.Sleep(1500 * time.Millisecond) // it is renewed
+				silence(r)
+				select {
+				case <-l.Context().Done():
+				case <-time.After(2 * time.Second):
+					r.Fatal("no loss")
+				}
+				if late := time.Since(l.Deadline()); late > 200*time.Millisecond || late < 0 {
+					r.Errorf("noticed %v after the deadline", late)
+				}
+				if !errors.Is(context.Cause(l.Context()), leasehold.ErrLost) {
+					r.Error(context.Cause(l.Context()))
+				}
+			})
+		})
+	}
+}
+
+func TestRedis_L6_BlipLosesNothing(t *testing.T) {
+	both(t, func(r *rig) {
+		c := r.client(r.proxy.Addr(), leasehold.WithTTL(1500*time.Millisecond))
+		l := r.lock(c, "k")
+		for i := range 6 {
+			time.Sleep(300 * time.Millisecond)
+			if i%2 == 0 {
+				r.server.Stop()
+			} else {
+				r.proxy.CutAll()
+				r.proxy.Refuse(true)
+			}
+			time.Sleep(200 * time.Millisecond)
+			r.server.Cont()
+			r.proxy.Refuse(false)
+		}
+		waitFor(r.T, func() bool { return l.State() == leasehold.Held })
+		r.release(l)
+		if s := c.Stats(); s.Lost > 0 {
+			r.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestRedis_StallDuringAnAcquireIsAnsweredSoonAfter has stalls that are shorter
+// than a try, where the reply is awaited, and longer, where it is asked again.
+func TestRedis_StallDuringAnAcquireIsAnsweredSoonAfter(t *testing.T) {
+	both(t, func(r *rig) {
+		c := r.client(r.server.Addr())
+		for _, row := range []struct{ stall, bound time.Duration }{
+			{50 * time.Millisecond, 100 * time.Millisecond},
+			{200 * time.Millisecond, 100 * time.Millisecond},
+			{700 * time.Millisecond, time.Second},
+			{1200 * time.Millisecond, time.Second},
+		} {
+			r.server.Stop()
+			got := make(chan time.Time, 1)
+			go func() {
+				l, err := c.Mutex(row.stall.String()).Lock(context.Background())
+				if err != nil {
+					r.Error(err)
+				} else {
+					defer l.Release()
+				}
+				got <- time.Now()
+			}()
+			time.Sleep(row.stall)
+			woken := time.Now()
+			r.server.Cont()
+			if late := (<-got).Sub(woken); late > row.bound {
+				r.Errorf("answered %v after a stall of %v", late, row.stall)
+			} else {
+				r.Logf("answered %v after a stall of %v", late, row.stall)
+			}
+		}
+	})
+}
+
+func TestRedis_W3_WaitsEndWithoutAnyWakeUp(t *testing.T) {
+	both(t, func(r *rig) {
+		a, b := r.client(r.server.Addr()), r.client(r.proxy.Addr())
+		r.proxy.DropPubSub(true)
+		wait := func() time.Duration {
+			first := r.lock(a, "k")
+			got := make(chan error, 1)
+			go func() {
+				l, err := b.Mutex("k").Lock(context.Background())
+				if err == nil {
+					err = l.Release()
+				}
+				got <- err
+			}()
+			waitFor(r.T, func() bool {
+				snap, err := a.Inspect(context.Background(), "k")
+				return err == nil && len(snap.Waiters) == 1
+			})
+			time.Sleep(300 * time.Millisecond)
+			r.admin("CLIENT", "KILL", "TYPE", "pubsub")
+			r.release(first)
+			start := time.Now()
+			if err := <-got; err != nil {
+				r.Error(err)
+			}
+			return time.Since(start)
+		}
+		if got := wait(); got > 2*time.Second {
+			r.Errorf("without wake-ups: waited %v", got)
+		}
+		// Subscribed again, a wake-up is heard at once.
+		r.proxy.DropPubSub(false)
+		waitFor(r.T, func() bool { return r.server.Client().PubSubChannels(context.Background(), "*").Val() != nil })
+		time.Sleep(200 * time.Millisecond)
+		first := r.lock(a, "k")
+		got := make(chan time.Time, 1)
+		go func() {
+			l, err := b.Mutex("k").Lock(context.Background())
+			got <- time.Now()
+			if err != nil {
+				r.Error(err)
+				return
+			}
+			r.release(l)
+		}()
+		waitFor(r.T, func() bool {
+			snap, err := a.Inspect(context.Background(), "k")
+			return err == nil && len(snap.Waiters) == 1
+		})
+		time.Sleep(300 * time.Millisecond)
+		start := time.Now()
+		r.release(first)
+		if wait := (<-got).Sub(start); wait > 300*time.Millisecond {
+			r.Errorf("subscribed again: waited %v", wait)
+		}
+	})
+}
+
+func TestRedis_W4_CommandsOfWaitersAreFew(t *testing.T) {
+	both(t, func(r *rig) {
+		a, b := r.client(r.server.Addr()), r.client(r.server.Addr())
+		first := r.lock(a, "k")
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if l, err := b.Mutex("k").Lock(ctx); err == nil {
+					_ = l.Release()
+				}
+			})
+		}
+		waitFor(r.T, func() bool {
+			snap, err := a.Inspect(context.Background(), "k")
+			return err == nil && len(snap.Waiters) == 50
+		})
+		time.Sleep(500 * time.Millisecond)
+		r.server.ResetStats(r.T)
+		time.Sleep(5 * time.Second)
+		stats := r.server.CommandStats(r.T)
+		if n := stats["evalsha"].Calls + stats["eval"].Calls; n > 30 {
+			r.Errorf("50 waiters cost %d scripts in a heartbeat", n)
+		}
+		cancel()
+		wg.Wait()
+		r.release(first)
+	})
+}
+
+func TestRedis_R1_ScriptFlushIsNotNoticed(t *testing.T) {
+	both(t, func(r *rig) {
+		a, b := r.client(r.server.Addr(), leasehold.WithTTL(time.Second)), r.client(r.server.Addr())
+		first := r.lock(a, "k")
+		var others []*leasehold.Lease
+		for i := range 50 {
+			others = append(others, r.lock(a, fmt.Sprint(i)))
+		}
+		got := make(chan error, 1)
+		go func() {
+			l, err := b.Mutex("k").Lock(context.Background())
+			if err == nil {
+				err = l.Release()
+			}
+			got <- err
+		}()
+		for range 30 {
+			r.admin("SCRIPT", "FLUSH")
+			time.Sleep(100 * time.Millisecond)
+		}
+		for _, l := range others {
+			if l.State() != leasehold.Held {
+				r.Fatalf("%s is %v", l.Key(), l.State())
+			}
+			r.admin("SCRIPT", "FLUSH")
+			r.release(l)
+		}
+		r.release(first)
+		if err := <-got; err != nil {
+			r.Error(err)
+		}
+	})
+}
+
+// TestRedis_W9_AcquireAmongTenThousandWaiters measures on the server.
+func TestRedis_W9_AcquireAmongTenThousandWaiters(t *testing.T) {
+	server := redistest.Start(t)
+	d := onRueidis(t, server.Addr())
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := c.Mutex("k").TryLock(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	crowd(t, d, 10_000)
+	server.ResetStats(t)
+	crowd(t, d, 1000)
+	for range 1000 {
+		if _, err := c.Mutex("k").TryLock(context.Background()); !errors.Is(err, leasehold.ErrHeld) {
+			t.Fatal(err)
+		}
+	}
+	var p50, p99, p999 float64
+	text := server.Info(t, "latencystats")["latency_percentiles_usec_evalsha"]
+	if _, err := fmt.Sscanf(text, "p50=%f,p99=%f,p99.9=%f", &p50, &p99, &p999); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	t.Logf("server time of an acquire among 10 000 waiters: p50 %v µs, p99 %v µs", p50, p99)
+	if p99 >= 1000 {
+		t.Errorf("p99 is %v µs", p99)
+	}
+}
+
+// crowd queues n tickets that nobody keeps alive.
+func crowd(t *testing.T, d driver.Driver, n int) {
+	t.Helper()
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for i := range next {
+				reply, err := d.Acquire(context.Background(), driver.Request{
+					Key: "k", ID: fmt.Sprintf("%d-%d", n, i), TTL: time.Minute, Wait: time.Minute, Confirm: time.Second, Notify: "nobody",
+				})
+				if err != nil || reply.State != driver.Queued {
+					t.Errorf("%+v, %v", reply, err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+// waitFor looks until ok; the server sends no event for it.
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not come to that")
+		}
+	}
+}
