@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/interrupt"
 )
 
 // The cluster client of go-redis finds the nodes; commands go to the nodes'
@@ -23,7 +24,7 @@ const (
 )
 
 // doCluster runs one command on the node that serves its key.
-func (c *seam) doCluster(ctx *call, words []string) (any, error) {
+func (c *seam) doCluster(ctx *interrupt.Call, words []string) (any, error) {
 	cmd := redis.NewCmd(ctx, arguments(words)...)
 	node, err := c.cluster.MasterForKey(ctx, words[firstKey])
 	if err == nil {
@@ -33,7 +34,7 @@ func (c *seam) doCluster(ctx *call, words []string) (any, error) {
 }
 
 // follow goes where a command was redirected to, and returns its result.
-func (c *seam) follow(ctx *call, cmd *redis.Cmd, err error) (any, error) {
+func (c *seam) follow(ctx *interrupt.Call, cmd *redis.Cmd, err error) (any, error) {
 	for range maxHops {
 		if addr, moved := redis.IsMovedError(err); moved {
 			cmd, err = c.resend(ctx, addr, cmd)
@@ -50,7 +51,7 @@ func (c *seam) follow(ctx *call, cmd *redis.Cmd, err error) (any, error) {
 }
 
 // resend sends a command to the primary at addr, after the given ones.
-func (c *seam) resend(ctx *call, addr string, cmd *redis.Cmd, before ...*redis.Cmd) (*redis.Cmd, error) {
+func (c *seam) resend(ctx *interrupt.Call, addr string, cmd *redis.Cmd, before ...*redis.Cmd) (*redis.Cmd, error) {
 	again := redis.NewCmd(ctx, cmd.Args()...)
 	node, err := c.primary(ctx, addr)
 	if err != nil {
@@ -78,7 +79,7 @@ func (c *seam) eachPrimary(ctx context.Context, f func(*redis.Client)) error {
 }
 
 // primaries returns the addresses of the primaries, sorted.
-func (c *seam) primaries(ctx *call) ([]string, error) {
+func (c *seam) primaries(ctx *interrupt.Call) ([]string, error) {
 	var addrs []string
 	err := c.eachPrimary(ctx, func(node *redis.Client) { addrs = append(addrs, node.Options().Addr) })
 	slices.Sort(addrs)
@@ -86,7 +87,7 @@ func (c *seam) primaries(ctx *call) ([]string, error) {
 }
 
 // primary returns the client of the primary at addr.
-func (c *seam) primary(ctx *call, addr string) (found *redis.Client, err error) {
+func (c *seam) primary(ctx *interrupt.Call, addr string) (found *redis.Client, err error) {
 	err = c.eachPrimary(ctx, func(node *redis.Client) {
 		if addr == node.Options().Addr || addr == node.NodeAddress() {
 			found = node
@@ -112,7 +113,7 @@ func (c *seam) runCluster(ctx context.Context, cmds [][]string, each func(int, a
 	for node, which := range c.byNode(ctx, cmds, answers) {
 		go func() {
 			try := c.begin(ctx)
-			defer try.end()
+			defer try.End()
 			for k, cmd := range c.pipeline(try, node, cmds, which) {
 				reply, err := c.follow(try, cmd, cmd.Err())
 				answers <- answer{which[k], reply, err}
@@ -129,7 +130,7 @@ func (c *seam) runCluster(ctx context.Context, cmds [][]string, each func(int, a
 // there is none it answers.
 func (c *seam) byNode(ctx context.Context, cmds [][]string, answers chan<- answer) map[*redis.Client][]int {
 	try := c.begin(ctx)
-	defer try.end()
+	defer try.End()
 	nodes := make(map[*redis.Client][]int)
 	for i, cmd := range cmds {
 		node, err := c.cluster.MasterForKey(try, cmd[firstKey])

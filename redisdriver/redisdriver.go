@@ -24,6 +24,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/interrupt"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
@@ -94,11 +95,11 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 
 // newSingle derives a client of ours from the options of another.
 func newSingle(opt redis.Options, timeout time.Duration) *seam {
-	c := &seam{timeout: timeout, conns: new(conns)}
+	c := &seam{timeout: timeout, conns: new(interrupt.Conns)}
 	if opt.Dialer == nil {
 		opt.Dialer = redis.NewDialer(&opt)
 	}
-	opt.Dialer = c.conns.dialer(opt.Dialer)
+	opt.Dialer = dialer(c.conns, opt.Dialer)
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
 	// The deadline of the call comes first.
@@ -114,12 +115,12 @@ func newSingle(opt redis.Options, timeout time.Duration) *seam {
 
 // newCluster is newSingle for a cluster.
 func newCluster(opt redis.ClusterOptions, timeout time.Duration) *seam {
-	c := &seam{timeout: timeout, conns: new(conns)}
+	c := &seam{timeout: timeout, conns: new(interrupt.Conns)}
 	dial := opt.Dialer
 	if dial == nil {
 		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: opt.TLSConfig})
 	}
-	opt.Dialer = c.conns.dialer(dial)
+	opt.Dialer = dialer(c.conns, dial)
 	opt.MaxRetries, opt.DialerRetries, opt.MaxRedirects = -1, 1, -1
 	opt.ReadOnly, opt.RouteByLatency, opt.RouteRandomly = false, false, false
 	opt.ContextTimeoutEnabled = true

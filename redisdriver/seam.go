@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/interrupt"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
@@ -17,7 +18,7 @@ import (
 type seam struct {
 	single  *redis.Client        // nil for a cluster
 	cluster *redis.ClusterClient // nil for a single server
-	conns   *conns
+	conns   *interrupt.Conns
 	timeout time.Duration
 	// closeToo closes what single was derived from, if that is ours too.
 	closeToo func() error
@@ -31,7 +32,7 @@ func (c *seam) Cluster() bool { return c.cluster != nil }
 // Do implements [redisroom.Client].
 func (c *seam) Do(ctx context.Context, words []string) (any, error) {
 	try := c.begin(ctx)
-	defer try.end()
+	defer try.End()
 	if c.cluster != nil {
 		return c.doCluster(try, words)
 	}
@@ -41,17 +42,7 @@ func (c *seam) Do(ctx context.Context, words []string) (any, error) {
 
 // begin returns the context for a call: it ends with ctx, and after the
 // timeout at the latest.
-func (c *seam) begin(ctx context.Context) *call {
-	deadline := time.Now().Add(c.timeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	try := &call{Context: ctx, conns: c.conns, deadline: c.conns.deadline(deadline)}
-	if ctx.Done() != nil {
-		try.stop = context.AfterFunc(ctx, try.interrupt)
-	}
-	return try
-}
+func (c *seam) begin(ctx context.Context) *interrupt.Call { return c.conns.Begin(ctx, c.timeout) }
 
 // arguments converts a command without copying its words.
 func arguments(words []string) []any {
@@ -63,7 +54,7 @@ func arguments(words []string) []any {
 }
 
 // result gives the outcome of a command the form that the seam asks for.
-func (c *seam) result(ctx *call, cmd *redis.Cmd, err error) (any, error) {
+func (c *seam) result(ctx *interrupt.Call, cmd *redis.Cmd, err error) (any, error) {
 	if err != nil {
 		if err = c.failure(ctx.Context, err); err != nil {
 			return nil, err
@@ -118,7 +109,7 @@ func (c *seam) Run(ctx context.Context, cmds [][]string, each func(int, any, err
 		all[i] = i
 	}
 	try := c.begin(ctx)
-	defer try.end()
+	defer try.End()
 	for k, cmd := range c.pipeline(try, c.single, cmds, all) {
 		reply, err := c.result(try, cmd, cmd.Err())
 		each(k, reply, err)
@@ -126,7 +117,7 @@ func (c *seam) Run(ctx context.Context, cmds [][]string, each func(int, any, err
 }
 
 // pipeline runs those of the commands that which names on one node.
-func (c *seam) pipeline(ctx *call, node *redis.Client, cmds [][]string, which []int) []*redis.Cmd {
+func (c *seam) pipeline(ctx *interrupt.Call, node *redis.Client, cmds [][]string, which []int) []*redis.Cmd {
 	sent := make([]*redis.Cmd, len(which))
 	pipe := node.Pipeline()
 	for k, i := range which {
@@ -143,14 +134,14 @@ func (c *seam) Nodes(ctx context.Context) ([]string, error) {
 		return []string{"server"}, nil
 	}
 	try := c.begin(ctx)
-	defer try.end()
+	defer try.End()
 	return c.primaries(try)
 }
 
 // Scan implements [redisroom.Client].
 func (c *seam) Scan(ctx context.Context, name string, cursor uint64, match string, count int) ([]string, uint64, error) {
 	try := c.begin(ctx)
-	defer try.end()
+	defer try.End()
 	node := c.single
 	if c.cluster != nil {
 		var err error

@@ -115,9 +115,9 @@ func (s *seam) refresh(client rueidis.Client) <-chan []slotRange {
 		return done
 	}
 	s.work.Go(func() {
-		ctx, cancel := s.begin(context.Background())
-		defer cancel()
-		ranges, _ := s.topology.refresh(ctx, client)
+		try := s.begin(context.Background())
+		defer try.End()
+		ranges, _ := s.topology.refresh(try, client)
 		done <- ranges
 	})
 	return done

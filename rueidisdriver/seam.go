@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/interrupt"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
@@ -27,15 +28,8 @@ type seam struct {
 	closed     bool
 	work       sync.WaitGroup // goroutines that the seam started
 
+	conns    interrupt.Conns
 	topology topology
-}
-
-// connecting is an attempt to connect that several calls wait for.
-type connecting struct {
-	done chan struct{} // closed when client or err is set
-	// client is what came of it.
-	client rueidis.Client
-	err    error
 }
 
 var _ redisroom.Client = (*seam)(nil)
@@ -52,62 +46,11 @@ func newSeam(opt rueidis.ClientOption, timeout time.Duration) *seam {
 	if opt.Sentinel.MasterSet != "" && opt.Sentinel.TopologyRefreshInterval == 0 {
 		opt.Sentinel.TopologyRefreshInterval = 5 * time.Second
 	}
-	return &seam{option: opt, timeout: timeout}
+	s := &seam{timeout: timeout}
+	opt.DialCtxFn, opt.DialFn = s.dialer(opt), nil
+	s.option = opt
+	return s
 }
-
-// connected returns the client, and connects if there is none yet. rueidis
-// connects when a client is made, and has no context for it.
-func (s *seam) connected(ctx context.Context) (rueidis.Client, error) {
-	s.mu.Lock()
-	if s.client != nil || s.closed {
-		defer s.mu.Unlock()
-		if s.closed {
-			return nil, closedError()
-		}
-		return s.client, nil
-	}
-	c := s.connecting
-	if c == nil {
-		c = &connecting{done: make(chan struct{})}
-		s.connecting = c
-		s.work.Go(func() { s.connect(c) })
-	}
-	s.mu.Unlock()
-	select {
-	case <-c.done:
-		return c.client, c.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: not connected yet: %w", driver.ErrUnavailable, context.Cause(ctx))
-	}
-}
-
-func (s *seam) connect(c *connecting) {
-	client, err := rueidis.NewClient(s.option)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer close(c.done)
-	s.connecting = nil
-	switch {
-	case err != nil:
-		c.err = connectError(err)
-	case s.closed:
-		client.Close()
-		c.err = closedError()
-	default:
-		s.client, c.client = client, client
-	}
-}
-
-// connectError is the error of a request that had no connection to go by.
-func connectError(err error) error {
-	var reply *rueidis.RedisError
-	if errors.As(err, &reply) {
-		return redisroom.ReplyError(reply.Error())
-	}
-	return fmt.Errorf("%w: connect: %w", driver.ErrUnavailable, err)
-}
-
-func closedError() error { return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable) }
 
 // Cluster implements [redisroom.Client]. It is careful before the first
 // connection, when nobody knows.
@@ -117,28 +60,20 @@ func (s *seam) Cluster() bool {
 	return s.client == nil || s.client.Mode() == rueidis.ClientModeCluster
 }
 
-// try is the context of a call. Without a deadline that shows, rueidis leaves
-// the waiting to a goroutine of the connection, and so returns when the
-// context is cancelled.
-type try struct{ context.Context }
-
-// Deadline implements [context.Context].
-func (try) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-func (s *seam) begin(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	return try{ctx}, cancel
-}
+// begin returns the context for a call. rueidis waits in the socket while one
+// caller has a connection to itself, and looks at the context when several
+// share it.
+func (s *seam) begin(ctx context.Context) *interrupt.Call { return s.conns.BeginTimed(ctx, s.timeout) }
 
 // Do implements [redisroom.Client].
 func (s *seam) Do(ctx context.Context, words []string) (any, error) {
-	ctx, cancel := s.begin(ctx)
-	defer cancel()
-	client, err := s.connected(ctx)
+	try := s.begin(ctx)
+	defer try.End()
+	client, err := s.connected(try)
 	if err != nil {
 		return nil, err
 	}
-	return s.result(client.Do(ctx, command(client, words)))
+	return s.result(ctx, client.Do(try, command(client, words)))
 }
 
 // command converts the words of an EVALSHA.
@@ -152,10 +87,10 @@ func command(client rueidis.Client, words []string) rueidis.Completed {
 }
 
 // result gives the outcome of a command the form that the seam asks for.
-func (s *seam) result(r rueidis.RedisResult) (any, error) {
+func (s *seam) result(ctx context.Context, r rueidis.RedisResult) (any, error) {
 	message, err := r.ToMessage()
 	if err != nil {
-		return nil, s.failure(err)
+		return nil, s.failure(ctx, err)
 	}
 	return value(message), nil
 }
@@ -184,7 +119,7 @@ func value(m rueidis.RedisMessage) any {
 }
 
 // failure gives an error of rueidis the form that the seam asks for.
-func (s *seam) failure(err error) error {
+func (s *seam) failure(ctx context.Context, err error) error {
 	var op *net.OpError
 	switch reply, ok := rueidis.IsRedisErr(err); {
 	case err == nil, rueidis.IsRedisNil(err):
@@ -199,15 +134,15 @@ func (s *seam) failure(err error) error {
 		}
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, rueidis.ErrNoAddr):
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	return err
 }
 
 // Run implements [redisroom.Client].
 func (s *seam) Run(ctx context.Context, cmds [][]string, each func(int, any, error)) {
-	ctx, cancel := s.begin(ctx)
-	defer cancel()
-	client, err := s.connected(ctx)
+	client, err := s.soonConnected(ctx)
 	if err != nil {
 		for i := range cmds {
 			each(i, nil, err)
@@ -227,63 +162,32 @@ func (s *seam) Run(ctx context.Context, cmds [][]string, each func(int, any, err
 
 // pipeline runs those of the commands that which names together.
 func (s *seam) pipeline(ctx context.Context, client rueidis.Client, cmds [][]string, which []int, each func(int, any, error)) {
+	try := s.begin(ctx)
+	defer try.End()
 	completed := make([]rueidis.Completed, len(which))
 	for k, i := range which {
 		completed[k] = command(client, cmds[i])
 	}
-	for k, r := range client.DoMulti(ctx, completed...) {
-		reply, err := s.result(r)
+	for k, r := range client.DoMulti(try, completed...) {
+		reply, err := s.result(ctx, r)
 		each(which[k], reply, err)
 	}
 }
 
-// Listen implements [redisroom.Client]. rueidis itself finds out about a
-// connection that has gone silent.
-func (s *seam) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
-	client, err := s.connected(ctx)
-	if err != nil {
-		return err
-	}
-	// The confirmation comes on the goroutine that reads the connection, the
-	// messages on this one.
-	var mu sync.Mutex
-	hooked := rueidis.WithOnSubscriptionHook(ctx, func(sub rueidis.PubSubSubscription) {
-		mu.Lock()
-		defer mu.Unlock()
-		if sub.Kind == "subscribe" {
-			up()
-		}
-	})
-	hooked = rueidis.WithOnReceiveReturnHook(hooked, func(err error, c rueidis.CommandClient) error {
-		if ctx.Err() != nil { // else the connection is lost
-			bounded, cancel := s.begin(context.WithoutCancel(ctx))
-			defer cancel()
-			c.Do(bounded, c.B().Unsubscribe().Channel(channel).Build())
-		}
-		return err
-	})
-	err = client.Receive(hooked, client.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) {
-		mu.Lock()
-		defer mu.Unlock()
-		message(m.Message)
-	})
-	return s.failure(err)
-}
-
 // Nodes implements [redisroom.Client].
 func (s *seam) Nodes(ctx context.Context) ([]string, error) {
-	client, err := s.connected(ctx)
+	client, err := s.soonConnected(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if client.Mode() != rueidis.ClientModeCluster {
 		return []string{"server"}, nil
 	}
-	ctx, cancel := s.begin(ctx)
-	defer cancel()
-	slots, err := s.topology.refresh(ctx, client)
+	try := s.begin(ctx)
+	defer try.End()
+	slots, err := s.topology.refresh(try, client)
 	if err != nil {
-		return nil, s.failure(err)
+		return nil, s.failure(ctx, err)
 	}
 	var nodes []string
 	for _, r := range slots {
@@ -295,9 +199,7 @@ func (s *seam) Nodes(ctx context.Context) ([]string, error) {
 
 // Scan implements [redisroom.Client].
 func (s *seam) Scan(ctx context.Context, node string, cursor uint64, match string, count int) ([]string, uint64, error) {
-	ctx, cancel := s.begin(ctx)
-	defer cancel()
-	client, err := s.connected(ctx)
+	client, err := s.soonConnected(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -308,8 +210,10 @@ func (s *seam) Scan(ctx context.Context, node string, cursor uint64, match strin
 		}
 		client = one
 	}
-	entry, err := client.Do(ctx, client.B().Scan().Cursor(cursor).Match(match).Count(int64(count)).Build()).AsScanEntry()
-	return entry.Elements, entry.Cursor, s.failure(err)
+	try := s.begin(ctx)
+	defer try.End()
+	entry, err := client.Do(try, client.B().Scan().Cursor(cursor).Match(match).Count(int64(count)).Build()).AsScanEntry()
+	return entry.Elements, entry.Cursor, s.failure(ctx, err)
 }
 
 // Close implements [redisroom.Client].

@@ -45,7 +45,9 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 		delete(s.subs, sub)
 	}
 	s.subs[sub] = struct{}{}
-	go sub.run(ctx, s.main, f)
+	// A library that shares connections lets a subscription slow them down:
+	// renewals do not mind.
+	go sub.run(ctx, s.renew, f)
 	return sub, nil
 }
 

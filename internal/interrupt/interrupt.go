@@ -1,0 +1,203 @@
+// Package interrupt ends a call that waits in a socket when its context is
+// cancelled, without a goroutine for every call.
+//
+// Client libraries look at a context's deadline while they wait for a reply,
+// but not at its cancellation, and a goroutine beside every call would double
+// the time of a round trip. So the caller's goroutine waits in the socket, and
+// a cancellation, which is rare, makes the socket's deadline pass. What links
+// a call to its socket is the deadline itself: every call has one of its own,
+// and the library sets it on the connection that it uses.
+package interrupt
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// grace is how long a call may still wait after it was cancelled. A server
+// that is well answers in it, and the connection need not be thrown away.
+const grace = 5 * time.Millisecond
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
+
+// Call is the context of one command or pipeline. Its deadline, if it was
+// cancelled, has passed.
+type Call struct {
+	context.Context
+	conns    *Conns
+	deadline time.Time
+	done     atomic.Bool
+	stop     func() bool        // nil if the context cannot be cancelled
+	cancel   context.CancelFunc // nil without a timer
+}
+
+// Deadline implements [context.Context].
+func (c *Call) Deadline() (time.Time, bool) {
+	if c.Err() != nil {
+		return past, true
+	}
+	return c.deadline, true
+}
+
+// End is called when the call has returned.
+func (c *Call) End() {
+	if c.stop != nil {
+		c.done.Store(true)
+		c.stop()
+	}
+	if c.cancel != nil {
+		c.cancel()
+	}
+}
+
+// interrupt ends the call's wait. It looks again for as long as the call has
+// not reached a socket: until then the library watches the context by itself,
+// but there is a moment between the two.
+func (c *Call) interrupt() {
+	for time.Sleep(grace); !c.done.Load() && !c.conns.interrupt(c.deadline); time.Sleep(grace) {
+	}
+}
+
+// Conns are the open connections of a client. The zero value has none.
+type Conns struct {
+	calls atomic.Int64
+
+	mu  sync.Mutex
+	set map[*conn]struct{}
+}
+
+// Begin returns the context for a call: it ends with ctx, and the socket that
+// serves it gives up after the timeout.
+func (cs *Conns) Begin(ctx context.Context, timeout time.Duration) *Call {
+	call := &Call{Context: ctx, conns: cs, deadline: cs.deadline(ctx, timeout)}
+	call.watch(ctx)
+	return call
+}
+
+// BeginTimed is Begin for a library that does not always wait in the socket:
+// the context itself ends after the timeout too.
+func (cs *Conns) BeginTimed(ctx context.Context, timeout time.Duration) *Call {
+	call := &Call{conns: cs, deadline: cs.deadline(ctx, timeout)}
+	call.Context, call.cancel = context.WithDeadline(ctx, call.deadline)
+	call.watch(ctx)
+	return call
+}
+
+func (c *Call) watch(ctx context.Context) {
+	if ctx.Done() != nil {
+		c.stop = context.AfterFunc(ctx, c.interrupt)
+	}
+}
+
+// deadline returns a time a little before the end of the timeout or of ctx,
+// which no other call under way has.
+func (cs *Conns) deadline(ctx context.Context, timeout time.Duration) time.Time {
+	const mark = 1<<16 - 1 // ns: the part of a deadline that tells calls apart
+	t := time.Now().Add(timeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(t) {
+		t = d
+	}
+	return time.Unix(0, (t.UnixNano()-mark)&^mark|cs.calls.Add(1)&mark)
+}
+
+// interrupt makes the connection that serves the deadline fail at once. It
+// reports whether there is one.
+func (cs *Conns) interrupt(deadline time.Time) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for c := range cs.set {
+		if c.interrupt(deadline) {
+			return true
+		}
+	}
+	return false
+}
+
+// Add returns nc, made interruptible.
+func (cs *Conns) Add(nc net.Conn) net.Conn {
+	c := &conn{Conn: nc, owner: cs}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.set == nil {
+		cs.set = make(map[*conn]struct{})
+	}
+	cs.set[c] = struct{}{}
+	if sc, ok := nc.(syscall.Conn); ok {
+		return &rawConn{conn: c, Conn: sc}
+	}
+	return c
+}
+
+// conn is a connection that knows which call it serves.
+type conn struct {
+	net.Conn
+	owner *Conns
+
+	mu          sync.Mutex
+	serves      time.Time // the deadline of the call
+	interrupted bool
+}
+
+// interrupt ends the call of the given deadline if the connection serves it.
+func (c *conn) interrupt(deadline time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serves != deadline {
+		return false
+	}
+	c.interrupted = true
+	_ = c.Conn.SetDeadline(past)
+	return true
+}
+
+// SetDeadline implements [net.Conn].
+func (c *conn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Conn.SetDeadline(c.serve(t))
+}
+
+// SetReadDeadline implements [net.Conn].
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Conn.SetReadDeadline(c.serve(t))
+}
+
+// SetWriteDeadline implements [net.Conn].
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Conn.SetWriteDeadline(c.serve(t))
+}
+
+// serve notes that the connection serves the call of deadline t, and returns
+// the deadline to be set.
+func (c *conn) serve(t time.Time) time.Time {
+	if c.serves != t {
+		c.serves, c.interrupted = t, false
+	}
+	if c.interrupted {
+		return past
+	}
+	return t
+}
+
+// Close implements [net.Conn].
+func (c *conn) Close() error {
+	c.owner.mu.Lock()
+	delete(c.owner.set, c)
+	c.owner.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// rawConn lets a library see whether the peer has closed an idle connection.
+type rawConn struct {
+	*conn
+	syscall.Conn
+}

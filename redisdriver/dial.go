@@ -1,0 +1,45 @@
+package redisdriver
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/interrupt"
+)
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialer makes the connections of another dialer interruptible. One that
+// cannot be had becomes a connection that fails at its first use: the pool
+// would count and print the failures of a dialer, and after some stop asking.
+func dialer(conns *interrupt.Conns, dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		nc, err := dial(ctx, network, addr)
+		if err != nil {
+			return &noConn{err: &dialError{err}}, nil
+		}
+		return conns.Add(nc), nil
+	}
+}
+
+// noConn is a connection that could not be had.
+type noConn struct {
+	net.Conn // nil
+	err      error
+}
+
+func (c *noConn) Read([]byte) (int, error)         { return 0, c.err }
+func (c *noConn) Write([]byte) (int, error)        { return 0, c.err }
+func (c *noConn) Close() error                     { return nil }
+func (c *noConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (c *noConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (c *noConn) SetDeadline(time.Time) error      { return nil }
+func (c *noConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *noConn) SetWriteDeadline(time.Time) error { return nil }
+
+// dialError is why there is no connection. The pool unwraps an error once.
+type dialError struct{ err error }
+
+func (e *dialError) Error() string { return e.err.Error() }
+func (e *dialError) Unwrap() error { return e.err }

@@ -1,0 +1,103 @@
+package rueidisdriver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/redis/rueidis"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
+
+// connecting is an attempt to connect that several calls wait for.
+type connecting struct {
+	done chan struct{} // closed when client or err is set
+	// client is what came of it.
+	client rueidis.Client
+	err    error
+}
+
+// connected returns the client, and connects if there is none yet. rueidis
+// connects when a client is made, and has no context for it.
+func (s *seam) connected(ctx context.Context) (rueidis.Client, error) {
+	s.mu.Lock()
+	if s.client != nil || s.closed {
+		defer s.mu.Unlock()
+		if s.closed {
+			return nil, closedError()
+		}
+		return s.client, nil
+	}
+	c := s.connecting
+	if c == nil {
+		c = &connecting{done: make(chan struct{})}
+		s.connecting = c
+		s.work.Go(func() { s.connect(c) })
+	}
+	s.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.client, c.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: not connected yet: %w", driver.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+func (s *seam) connect(c *connecting) {
+	client, err := rueidis.NewClient(s.option)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer close(c.done)
+	s.connecting = nil
+	switch {
+	case err != nil:
+		c.err = connectError(err)
+	case s.closed:
+		client.Close()
+		c.err = closedError()
+	default:
+		s.client, c.client = client, client
+	}
+}
+
+// connectError is the error of a request that had no connection to go by.
+func connectError(err error) error {
+	var reply *rueidis.RedisError
+	if errors.As(err, &reply) {
+		return redisroom.ReplyError(reply.Error())
+	}
+	return fmt.Errorf("%w: connect: %w", driver.ErrUnavailable, err)
+}
+
+func closedError() error { return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable) }
+
+// soonConnected is connected within the timeout.
+func (s *seam) soonConnected(ctx context.Context) (rueidis.Client, error) {
+	try := s.begin(ctx)
+	defer try.End()
+	return s.connected(try)
+}
+
+// dialer makes the connections that opt asks for interruptible.
+func (s *seam) dialer(opt rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+	return func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (nc net.Conn, err error) {
+		switch {
+		case opt.DialCtxFn != nil:
+			nc, err = opt.DialCtxFn(ctx, addr, d, config)
+		case opt.DialFn != nil:
+			nc, err = opt.DialFn(addr, d, config)
+		case config != nil:
+			nc, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, "tcp", addr)
+		default:
+			nc, err = d.DialContext(ctx, "tcp", addr)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return s.conns.Add(nc), nil
+	}
+}
