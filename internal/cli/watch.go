@@ -109,11 +109,15 @@ func (w *watch) end(p *proc.Process, cause error) {
 }
 
 // release gives the lease back. One that was lost has nothing to give, and one
-// that is about to be is over sooner than a silent store would be given up.
+// that is about to be is over sooner than a silent store would be given up;
+// unless it was renewed at the last moment, too late for the command.
 func (w *watch) release() error {
-	if w.ended != nil && w.lease.Remaining() < time.Second {
-		<-w.lease.Context().Done()
-		return w.ended
+	if left := w.lease.Remaining(); w.ended != nil && left < time.Second {
+		select {
+		case <-w.lease.Context().Done():
+			return w.ended
+		case <-time.After(left + 50*time.Millisecond):
+		}
 	}
 	return w.lease.Release()
 }
