@@ -196,6 +196,43 @@ func (l *Lease) Release() error {
 	return l.err
 }
 
+// Detach ends the lease here and leaves it in the store, to be renewed and
+// released by its id from elsewhere: by the next process of a script, for
+// instance. The lease is renewed once by the way, so that whoever takes it over
+// has its TTL from now on, and ends after that unless it is renewed. The context
+// ends with ErrReleased, and Release returns nil and does nothing.
+//
+// The error matches ErrMismatch if the lease is one of [All], or is shared by
+// re-entry; ErrNotHeld if it has ended; and ErrUnknown if ctx ended before the
+// store answered; then the lease is as it was before.
+func (l *Lease) Detach(ctx context.Context) error {
+	if l.parts != nil {
+		return lockError(l.Key(), fmt.Errorf("detach of several locks at once: %w", ErrMismatch))
+	}
+	l.hold.mu.Lock()
+	ttl, leases := l.hold.ttl, len(l.hold.leases)
+	l.hold.mu.Unlock()
+	if leases > 1 {
+		return lockError(l.Key(), fmt.Errorf("detach: held %d times: %w", leases, ErrMismatch))
+	}
+	if err := l.Extend(ctx, ttl); err != nil {
+		return err
+	}
+	err := fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // by a Release in between
+	l.once.Do(func() {
+		if l.detach != nil {
+			l.detach()
+		}
+		l.err, _ = l.hold.remove(l, ErrReleased)
+		l.cancel(ErrReleased)
+		err = l.err
+	})
+	if err != nil {
+		return lockError(l.Key(), fmt.Errorf("detach: %w", err))
+	}
+	return nil
+}
+
 func (l *Lease) release(cause error) error {
 	l.hold.c.enter()
 	defer l.hold.c.leave()
