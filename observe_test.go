@@ -33,7 +33,7 @@ func TestObserveWait_TellsHolderAndPlacesUntilTheGrant(t *testing.T) {
 				return
 			}
 			time.Sleep(time.Minute)
-			lease.Release()
+			_ = lease.Release()
 		}()
 		synctest.Wait()
 
@@ -44,13 +44,13 @@ func TestObserveWait_TellsHolderAndPlacesUntilTheGrant(t *testing.T) {
 			}
 			places = append(places, e.Position)
 		})
-		time.AfterFunc(time.Minute, func() { holder.Release() })
+		time.AfterFunc(time.Minute, func() { _ = holder.Release() })
 		lease, err := third.Lock(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		seen := len(places)
-		defer lease.Release()
+		defer func() { _ = lease.Release() }()
 		if got := slices.Compact(places); !slices.Equal(got, []int{2, 1}) {
 			t.Errorf("places seen: %v", got)
 		}

@@ -119,7 +119,9 @@ func TestRun_C4_KilledWrapperTakesTheCommandAlongAndFreesTheLock(t *testing.T) {
 		if early := time.Until(deadline); early > 0 {
 			t.Errorf("free %v before the end of the lease", early)
 		}
-		lease.Release()
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -251,8 +253,8 @@ func startRun(t *testing.T, url string, args ...string) *running {
 	inR.Close()
 	r.open(name)
 	t.Cleanup(func() {
-		r.cmd.Process.Kill()
-		r.cmd.Wait()
+		_ = r.cmd.Process.Kill() // most have ended
+		_ = r.cmd.Wait()
 		if t.Failed() {
 			t.Logf("leasehold said:\n%s", r.said)
 		}
@@ -263,7 +265,10 @@ func startRun(t *testing.T, url string, args ...string) *running {
 // open waits until the command opens its pipe.
 func (r *running) open(name string) {
 	r.t.Helper()
-	stuck := time.AfterFunc(bound, func() { r.cmd.Process.Kill(); os.WriteFile(name, nil, 0) })
+	stuck := time.AfterFunc(bound, func() {
+		_ = r.cmd.Process.Kill()
+		_ = os.WriteFile(name, nil, 0) // somebody has to open it
+	})
 	defer stuck.Stop()
 	f, err := os.Open(name)
 	if err != nil {
@@ -275,12 +280,20 @@ func (r *running) open(name string) {
 
 func (r *running) line() string {
 	r.t.Helper()
-	r.pipe.SetReadDeadline(time.Now().Add(bound))
+	r.bound()
 	line, err := r.lines.ReadString('\n')
 	if err != nil {
 		r.t.Fatalf("the command printed %q, %v", line, err)
 	}
 	return strings.TrimSpace(line)
+}
+
+// bound keeps reads of the pipe from waiting for ever.
+func (r *running) bound() {
+	r.t.Helper()
+	if err := r.pipe.SetReadDeadline(time.Now().Add(bound)); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // deadline waits for the command to start, and returns the end of its lease.
@@ -302,7 +315,7 @@ func (r *running) signal(sig syscall.Signal) {
 
 func (r *running) wantGoneBefore(deadline time.Time) {
 	r.t.Helper()
-	r.pipe.SetReadDeadline(time.Now().Add(bound))
+	r.bound()
 	if _, err := io.Copy(io.Discard, r.lines); err != nil {
 		r.t.Fatalf("something of the command is left: %v", err)
 	}
@@ -313,9 +326,9 @@ func (r *running) wantGoneBefore(deadline time.Time) {
 
 func (r *running) wantCode(want int) {
 	r.t.Helper()
-	stuck := time.AfterFunc(bound, func() { r.cmd.Process.Kill() })
+	stuck := time.AfterFunc(bound, func() { _ = r.cmd.Process.Kill() })
 	defer stuck.Stop()
-	r.cmd.Wait()
+	_ = r.cmd.Wait() // the code says it
 	if got := r.cmd.ProcessState.ExitCode(); got != want {
 		r.t.Errorf("exit code %d, want %d", got, want)
 	}

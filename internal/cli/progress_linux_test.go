@@ -21,7 +21,7 @@ func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
 	if err := second.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer second.Wait()
+	defer func() { _ = second.Wait() }()
 	awaitWaiters(t, url, 1)
 
 	master, slave := openTerminal(t)
