@@ -39,16 +39,22 @@ type crowd struct {
 	err   error
 }
 
-// gather opens the processes of a crowd.
-func gather(c contender, addr, key string) (*crowd, error) {
+// gather opens the processes of a crowd. Each has taken a lock once, so that
+// its connections stand.
+func (b *bench) gather(ctx context.Context, c contender, key string) (*crowd, error) {
+	ctx, cancel := b.limited(ctx, 0)
+	defer cancel()
 	g := &crowd{who: c, key: key, start: time.Now()}
-	for range processes {
-		p, err := c.open(addr, settings{ttl: 30 * time.Second})
+	for i := range processes {
+		p, err := c.open(b.srv.addr, settings{ttl: 30 * time.Second})
+		if err == nil {
+			g.procs = append(g.procs, p)
+			err = lockOnce(ctx, p, fmt.Sprintf("%s:warm:%d", key, i))
+		}
 		if err != nil {
 			closeAll(g.procs)
 			return nil, err
 		}
-		g.procs = append(g.procs, p)
 	}
 	return g, nil
 }

@@ -51,7 +51,7 @@ type drained struct {
 }
 
 func drainOnce(ctx context.Context, b *bench, c contender, n int, key string) (*drained, error) {
-	g, err := gather(c, b.srv.addr, key)
+	g, err := b.gather(ctx, c, key)
 	if err != nil {
 		return nil, err
 	}

@@ -58,9 +58,9 @@ type effort struct {
 
 var (
 	full = effort{
-		rounds: 9, slice: 150 * time.Millisecond, waiters: 100, crowds: 3, crowd: 2 * time.Second, drains: 5,
+		rounds: 9, slice: 100 * time.Millisecond, waiters: 100, crowds: 3, crowd: 1600 * time.Millisecond, drains: 5,
 		leases: 10_000, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20,
-		warmUp: 300 * time.Millisecond, settle: 100 * time.Millisecond, patience: 5 * time.Second, crashTTL: 700 * time.Millisecond,
+		warmUp: 300 * time.Millisecond, settle: 100 * time.Millisecond, patience: 3 * time.Second, crashTTL: 700 * time.Millisecond,
 	}
 	quick = effort{
 		rounds: 2, slice: 40 * time.Millisecond, waiters: 100, crowds: 1, crowd: 400 * time.Millisecond, drains: 1,

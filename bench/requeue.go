@@ -51,7 +51,7 @@ type requeued struct {
 }
 
 func requeueOnce(ctx context.Context, b *bench, c contender, key string) (*requeued, error) {
-	g, err := gather(c, b.srv.addr, key)
+	g, err := b.gather(ctx, c, key)
 	if err != nil {
 		return nil, err
 	}
