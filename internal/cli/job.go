@@ -62,7 +62,7 @@ func (j *job) run(parent context.Context) error {
 	lease, err := j.acquire(ctx, client)
 	sentry.settle()
 	if err != nil {
-		sentry.relieve(ignore)
+		sentry.relieve()
 		return j.refused(ctx, err)
 	}
 	return j.work(ctx, lease, sentry)
@@ -139,19 +139,18 @@ func interrupted(sig syscall.Signal, err error) error {
 // nothing of the command is left.
 func (j *job) work(ctx context.Context, lease *leasehold.Lease, sentry *sentry) error {
 	if cause := context.Cause(ctx); cause != nil { // a signal, in the last moment
-		sentry.relieve(ignore)
+		sentry.relieve()
 		return j.refused(ctx, errors.Join(cause, lease.Release()))
 	}
 	w := newWatch(j, lease)
 	p, err := proc.Start(proc.Command{
 		Args: j.argv, Env: environment(j.store, j.owner, lease),
-		Grace: j.grace, Deadline: w.deadline,
+		Grace: j.grace, Deadline: w.deadline, Signals: sentry.signals,
 	})
 	if err != nil {
-		sentry.relieve(ignore)
+		sentry.relieve()
 		return j.notStarted(err, lease)
 	}
-	sentry.relieve(p.Signal)
 	j.say.started(lease, p.Pid())
 	w.follow(p)
 	result, err := p.Wait()

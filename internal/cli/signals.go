@@ -40,7 +40,7 @@ type sentry struct {
 // then kills, as if nobody listened.
 func watchSignals(parent context.Context) (context.Context, *sentry) {
 	ctx, cancel := context.WithCancelCause(parent)
-	s := &sentry{signals: make(chan os.Signal, len(deadly)), leave: make(chan struct{})}
+	s := &sentry{signals: make(chan os.Signal, 64), leave: make(chan struct{})}
 	for _, sig := range deadly {
 		if !signal.Ignored(sig) { // what nohup ignores stays ignored
 			signal.Notify(s.signals, sig)
@@ -58,21 +58,11 @@ func watchSignals(parent context.Context) (context.Context, *sentry) {
 }
 
 // settle leaves the context as it is from now on: a lease hangs on it, and must
-// not end before its command. Signals are kept.
+// not end before its command. Signals are kept for whoever takes them over.
 func (s *sentry) settle() {
 	close(s.leave)
 	s.left.Wait()
 }
 
-// relieve passes on what was kept, once somebody else listens to signals.
-func (s *sentry) relieve(forward func(os.Signal) error) {
-	signal.Stop(s.signals)
-	for {
-		select {
-		case sig := <-s.signals:
-			_ = forward(sig) // a command that has ended needs no signal
-		default:
-			return
-		}
-	}
-}
+// relieve ends the watch, unless the command has taken it over.
+func (s *sentry) relieve() { signal.Stop(s.signals) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -151,6 +150,3 @@ func (w *watch) verdict(r proc.Result, guard, release error) error {
 	}
 	return &exitError{code: r.Code, err: release}
 }
-
-// ignore is for signals that come when there is nobody to give them to.
-func ignore(os.Signal) error { return nil }

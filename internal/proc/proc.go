@@ -29,6 +29,10 @@ type Command struct {
 	Grace time.Duration
 	// Deadline is the first deadline, see [Process.SetDeadline]. Zero means none.
 	Deadline time.Time
+	// Signals, if not nil, is a channel on which the caller has been listening with
+	// [os/signal.Notify] so far. The command takes it over: what waits in it is
+	// forwarded, so that no signal falls between the two, or is forwarded twice.
+	Signals chan os.Signal
 	// Background keeps the caller's signals and terminal from the command. It is
 	// meant for servers.
 	Background bool

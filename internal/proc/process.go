@@ -56,7 +56,10 @@ func Start(cmd Command) (*Process, error) {
 		return nil, err
 	}
 	house.open()
-	p := &Process{grace: cmd.Grace, signals: make(chan os.Signal, 64), done: make(chan struct{}), typed: true}
+	p := &Process{grace: cmd.Grace, signals: cmd.Signals, done: make(chan struct{}), typed: true}
+	if p.signals == nil {
+		p.signals = make(chan os.Signal, 64)
+	}
 	if !cmd.Background {
 		p.tty = openTerminal()
 		s.Foreground = p.tty.lends(int(descriptor(cmd.Stdin, 0)))

@@ -269,3 +269,13 @@ func noChildren(t *testing.T) {
 		}
 	}
 }
+
+func TestSignals_ThatCameBeforeTheStartAreForwarded(t *testing.T) {
+	cmd := sh("sleep 60")
+	cmd.Signals = make(chan os.Signal, 1)
+	cmd.Signals <- syscall.SIGTERM
+	p, _ := start(t, cmd)
+	if r := wait(t, p); r != (Result{Code: 143, Signal: syscall.SIGTERM}) {
+		t.Errorf("%+v", r)
+	}
+}
