@@ -231,7 +231,7 @@ func (a *answer) grant(cfg *config) grant {
 }
 
 func (a *answer) held(key string) *HeldError {
-	e := &HeldError{Key: key, Remaining: a.Next}
+	e := &HeldError{Key: key, Remaining: a.Next, Closed: a.Next > 0 && len(a.Holders) == 0}
 	if len(a.Holders) > 0 {
 		e.Owner, e.Remaining = a.Holders[0].Owner, a.Holders[0].Remaining
 	}

@@ -11,16 +11,44 @@ type Locker interface {
 	Lock(ctx context.Context) (*Lease, error)
 }
 
+// TryLocker is any lock that can be asked for once.
+type TryLocker interface {
+	TryLock(ctx context.Context) (*Lease, error)
+}
+
 // Do waits for lock, runs fn with the lease's context, and releases. It
 // returns the error of fn joined with that of the release, so that it matches
 // ErrLost if the lease was lost while fn ran. If fn panics the lock is
-// released.
-func Do(ctx context.Context, lock Locker, fn func(ctx context.Context) error) (err error) {
+// released. [FromContext] gives fn the lease and its token.
+func Do(ctx context.Context, lock Locker, fn func(ctx context.Context) error) error {
 	lease, err := lock.Lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lease.Release()) }()
+	return run(lease, fn)
+}
+
+// TryDo is Do if the lock is free. If it is held by others it returns false and
+// no error.
+func TryDo(ctx context.Context, lock TryLocker, fn func(ctx context.Context) error) (ran bool, err error) {
+	lease, err := lock.TryLock(ctx)
+	if errors.Is(err, ErrHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, run(lease, fn)
+}
+
+func run(lease *Lease, fn func(ctx context.Context) error) (err error) {
+	defer func() {
+		released := lease.Release()
+		if errors.Is(released, ErrLost) && errors.Is(err, ErrLost) {
+			return // fn has told already
+		}
+		err = errors.Join(err, released)
+	}()
 	return fn(lease.Context())
 }
 

@@ -56,6 +56,9 @@ type HeldError struct {
 	Key string
 	// Owner of the lease that stays longest, empty if the store did not say.
 	Owner string
+	// Closed tells that nobody is inside, but the lock is kept closed by
+	// WithMinHold or WithLockDelay.
+	Closed bool
 	// Remaining is how long that lease lasts unless it is renewed.
 	Remaining time.Duration
 	// Position is the place in the queue that was reached, 0 without one.
@@ -72,7 +75,11 @@ func (e *HeldError) Error() string {
 	if owner == "" {
 		owner = "others"
 	}
-	fmt.Fprintf(&b, "leasehold: lock %q: held by %s", e.Key, owner)
+	if e.Closed {
+		fmt.Fprintf(&b, "leasehold: lock %q: closed after its last holder", e.Key)
+	} else {
+		fmt.Fprintf(&b, "leasehold: lock %q: held by %s", e.Key, owner)
+	}
 	if e.Remaining > 0 {
 		fmt.Fprintf(&b, " for another %s", round(e.Remaining))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -322,5 +323,63 @@ func TestSemaphore_K10_ResizeRevokesNothing(t *testing.T) {
 			giveBack(t, held[i])
 		}
 		giveBack(t, held[4], must(t)(b.Semaphore("k", 2).TryLock(ctx)))
+	})
+}
+
+func TestTryDo_SkipsWhatOthersDo(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		ran, err := leasehold.TryDo(ctx, a.Mutex("k"), func(ctx context.Context) error {
+			l, ok := leasehold.FromContext(ctx)
+			if !ok || l.Token() == 0 || l.Owner() == "" {
+				t.Errorf("lease %v, %v", l, ok)
+			}
+			ran, err := leasehold.TryDo(ctx, b.Mutex("k"), func(context.Context) error { t.Error("ran"); return nil })
+			if ran || err != nil {
+				t.Errorf("second: ran %v, %v", ran, err)
+			}
+			return errors.ErrUnsupported
+		})
+		if !ran || !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("first: ran %v, %v", ran, err)
+		}
+	})
+}
+
+func TestDo_TellsALossOnce(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		err := leasehold.Do(t.Context(), a.Mutex("k"), func(ctx context.Context) error {
+			l, _ := leasehold.FromContext(ctx)
+			if err := b.Break(t.Context(), "k", l.ID(), "over"); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, leasehold.ErrForced) || strings.Count(err.Error(), "over") != 1 {
+			t.Errorf("got %q", err)
+		}
+	})
+}
+
+func TestHeldError_SaysWhenTheLockIsOnlyClosed(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx := t.Context()
+		giveBack(t, must(t)(a.Mutex("k", leasehold.WithMinHold(time.Minute)).Lock(ctx)))
+		_, err := b.Mutex("k").TryLock(ctx)
+		var held *leasehold.HeldError
+		if !errors.As(err, &held) || !held.Closed || held.Remaining != time.Minute {
+			t.Errorf("got %v, %+v", err, held)
+		}
+	})
+}
+
+func TestWithName_IsNoIdentity(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		name := leasehold.WithName("host-1")
+		l := must(t)(a.Mutex("k", name).Lock(t.Context()))
+		second, err := b.Mutex("k", name).TryLock(t.Context())
+		refused(t, second, err, leasehold.ErrHeld)
+		giveBack(t, l)
 	})
 }

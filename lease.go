@@ -40,7 +40,7 @@ type Lease struct {
 	hold   *hold
 	ctx    leaseContext
 	cancel context.CancelCauseFunc
-	detach func() bool // from the parent context; nil if it cannot end
+	detach func() bool // from the parent context; guarded by hold.mu
 
 	parts []*Lease // of a lease of several locks, in the order they were taken
 
@@ -55,17 +55,17 @@ func newLease(parent context.Context, h *hold) *Lease {
 	l.ctx, l.cancel = leaseContext{inner, l}, cancel
 	h.add(l)
 	if parent.Done() != nil {
-		l.detach = context.AfterFunc(inner, l.parentEnded)
+		h.follow(l, context.AfterFunc(parent, func() { l.parentEnded(context.Cause(parent)) }))
 	}
 	return l
 }
 
 // parentEnded gives the lease back when the parent context ended first.
-func (l *Lease) parentEnded() {
+func (l *Lease) parentEnded(cause error) {
 	if !l.hold.live() {
 		return
 	}
-	l.once.Do(func() { l.err = l.release(context.Cause(l.ctx.Context)) })
+	l.once.Do(func() { l.err = l.release(cause) })
 }
 
 // Context is derived from the context that Lock was given and ends when the
@@ -79,6 +79,10 @@ func (l *Lease) Context() context.Context { return &l.ctx }
 
 // Key returns the key of the lock.
 func (l *Lease) Key() string { return l.hold.key }
+
+// Owner returns who holds the lease: what WithOwner or WithName said, or host
+// and process id.
+func (l *Lease) Owner() string { return l.hold.cfg.owner }
 
 // ID returns the lease's id in the store.
 func (l *Lease) ID() string { return l.hold.id }
@@ -236,9 +240,7 @@ func (l *Lease) Detach(ctx context.Context) error {
 func (l *Lease) release(cause error) error {
 	l.hold.c.enter()
 	defer l.hold.c.leave()
-	if l.detach != nil {
-		l.detach()
-	}
+	l.hold.unfollow(l)
 	if l.parts != nil {
 		return releaseAll(l.parts)
 	}
@@ -273,7 +275,20 @@ type heldKey struct {
 	key    string
 }
 
+// leaseKey asks a context for the innermost lease of all.
+type leaseKey struct{}
+
+// FromContext returns the innermost lease whose context ctx is derived from:
+// for its token, in work that was given a context only.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	l, ok := ctx.Value(leaseKey{}).(*Lease)
+	return l, ok
+}
+
 func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.lease
+	}
 	if k, ok := key.(heldKey); ok && k.client == c.lease.hold.c && k.key == c.lease.hold.key {
 		return c.lease
 	}

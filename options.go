@@ -204,7 +204,8 @@ func WithoutRenewal() Option {
 
 // WithOwner names the holder, for people who look at the lock and for
 // re-entry: the same owner may take the lock again while it holds it, from
-// anywhere. Default: host and process id, without re-entry. 1 to 256 bytes of
+// anywhere, so the name must be one holder's alone. See WithName for a name
+// that is only shown. Default: host and process id, without re-entry. 1 to 256 bytes of
 // UTF-8 without control characters.
 func WithOwner(owner string) Option {
 	return func(c *config) error {
@@ -212,6 +213,19 @@ func WithOwner(owner string) Option {
 			return err
 		}
 		c.owner, c.reenter = owner, true
+		return nil
+	}
+}
+
+// WithName names the holder for people who look at the lock, without making it
+// an identity as WithOwner does: two holders of one name exclude each other.
+// Default: host and process id. Bounds are those of WithOwner.
+func WithName(name string) Option {
+	return func(c *config) error {
+		if err := check("name", name, MaxOwner); err != nil {
+			return err
+		}
+		c.owner, c.reenter = name, false
 		return nil
 	}
 }
