@@ -118,7 +118,7 @@ func join(taken []*Lease) *Lease {
 	whole := &Lease{hold: last.hold, parts: taken, cancel: last.cancel}
 	whole.ctx = leaseContext{last.ctx.Context, whole}
 	// The loss of one is the loss of all: the others are given back at once.
-	whole.detach = context.AfterFunc(last.ctx.Context, func() { _ = whole.Release() })
+	whole.hold.follow(whole, context.AfterFunc(last.ctx.Context, func() { _ = whole.Release() }))
 	return whole
 }
 

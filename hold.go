@@ -136,6 +136,12 @@ func (h *hold) end(cause error) {
 		h.cutoff.Stop()
 	}
 	leases := slices.Clone(h.leases)
+	var detach []func() bool
+	for _, l := range leases {
+		if l.detach != nil {
+			detach = append(detach, l.detach)
+		}
+	}
 	waiting := append(h.extends, h.flying...)
 	h.extends, h.flying = nil, nil
 	h.mu.Unlock()
@@ -143,6 +149,9 @@ func (h *hold) end(cause error) {
 	h.c.forget(h, cause)
 	for _, l := range leases {
 		l.cancel(cause)
+	}
+	for _, stop := range detach {
+		stop() // a parent that lives on does not remember a lease that is over
 	}
 	for _, done := range waiting {
 		done <- fmt.Errorf("%w: %w", ErrNotHeld, cause)
@@ -220,6 +229,26 @@ func (h *hold) add(l *Lease) {
 	h.leases = append(h.leases, l)
 	if h.ended != nil {
 		l.cancel(h.ended)
+	}
+}
+
+// follow notes how l is detached from the context that it follows. That context
+// may have ended already.
+func (h *hold) follow(l *Lease, detach func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.detach = detach
+	if h.ended != nil && l.parts == nil {
+		detach()
+	}
+}
+
+func (h *hold) unfollow(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.detach != nil {
+		l.detach()
+		l.detach = nil
 	}
 }
 

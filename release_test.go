@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -290,4 +291,62 @@ func TestLease_L15_WallClockStepsChangeNothing(t *testing.T) {
 			t.Errorf("remaining %v", l.Remaining())
 		}
 	})
+}
+
+// TestLease_LostAndNeverReleasedIsNotRememberedByItsParent also has the parent
+// end while the lease is being made.
+func TestLease_LostAndNeverReleasedIsNotRememberedByItsParent(t *testing.T) {
+	store := &nowhere{}
+	c, err := leasehold.New(store, leasehold.WithTTL(10*time.Millisecond), leasehold.WithoutRenewal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	collected := make(chan struct{})
+	func() {
+		l, err := c.Mutex("k").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.AddCleanup(l, func(struct{}) { close(collected) }, struct{}{})
+		<-l.Context().Done()
+	}()
+	for end := time.Now().Add(10 * time.Second); ; runtime.GC() {
+		select {
+		case <-collected:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			t.Fatal("a lease that was lost is kept in memory")
+		}
+	}
+}
+
+func TestLease_ParentThatEndsDuringTheGrantReleases(t *testing.T) {
+	store := memdriver.New()
+	c, d := open(t, store)
+	d.on(acquire, 0, fault{late: time.Millisecond})
+	for i := range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond+time.Duration(i)*time.Microsecond, cancel)
+		l, err := c.Mutex("k").Lock(ctx)
+		if err == nil {
+			<-l.Context().Done()
+			if err := l.Release(); err != nil {
+				t.Errorf("release: %v", err)
+			}
+		}
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Microsecond) {
+			if snap, _ := store.Inspect(t.Context(), "k"); len(snap.Holders) == 0 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("it is still held")
+			}
+		}
+		cancel()
+	}
 }

@@ -1,0 +1,163 @@
+package leasehold_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// nowhere is a store that grants everything and remembers nothing, so that what
+// is measured is the library's.
+type nowhere struct {
+	token    atomic.Int64
+	renewals atomic.Int64
+	batches  atomic.Int64
+	flying   atomic.Int64
+	peak     atomic.Int64
+}
+
+func (n *nowhere) Acquire(context.Context, driver.Request) (driver.Reply, error) {
+	return driver.Reply{State: driver.Granted, Token: n.token.Add(1), Holds: 1}, nil
+}
+
+func (n *nowhere) Renew(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	n.batches.Add(1)
+	n.renewals.Add(int64(len(refs)))
+	n.peak.Store(max(n.peak.Load(), n.flying.Add(1)))
+	defer n.flying.Add(-1)
+	for i := range refs {
+		each(i, driver.Reply{State: driver.Granted}, nil)
+	}
+}
+
+func (n *nowhere) Release(context.Context, driver.Ref) (driver.Reply, error) {
+	return driver.Reply{State: driver.Released}, nil
+}
+
+func (n *nowhere) Close() error { return nil }
+
+func TestScale_L10_FiftyThousandLeasesAreRenewedByFewGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &nowhere{}
+		c, err := leasehold.New(store, leasehold.WithTTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		const n = 50_000
+		before := runtime.NumGoroutine()
+		leases := make([]*leasehold.Lease, n)
+		for i := range leases {
+			leases[i] = lock(t, c, fmt.Sprint(i))
+			if i%5000 == 0 {
+				time.Sleep(50 * time.Millisecond) // not all at one instant
+			}
+		}
+		time.Sleep(time.Minute)
+		if got := runtime.NumGoroutine() - before; got > 5 {
+			t.Errorf("%d goroutines between renewals", got)
+		}
+		for _, l := range leases {
+			if l.State() != leasehold.Held || l.Remaining() < ttl/3 {
+				t.Fatalf("%s: %v, %v left", l.Key(), l.State(), l.Remaining())
+			}
+		}
+		// A minute is 18 renewal periods.
+		if got := store.renewals.Load(); got > 20*n {
+			t.Errorf("%d renewals of %d leases in a minute", got, n)
+		}
+		if got := store.batches.Load(); got > 20*(n/1000+20) {
+			t.Errorf("%d batches for %d renewals", got, store.renewals.Load())
+		}
+		if got := store.peak.Load(); got > n/1000+5 {
+			t.Errorf("%d batches at a time", got)
+		}
+	})
+}
+
+func TestScale_LeaseIsSmallerThanOneKiB(t *testing.T) {
+	for name, parent := range map[string]func() (context.Context, context.CancelFunc){
+		"background":         func() (context.Context, context.CancelFunc) { return context.Background(), func() {} },
+		"cancellable parent": func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := leasehold.New(&nowhere{}, leasehold.WithTTL(time.Hour))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			ctx, cancel := parent()
+			defer cancel()
+			const n = 100_000
+			keys := make([]string, n)
+			locks := make([]*leasehold.Mutex, n)
+			leases := make([]*leasehold.Lease, n)
+			for i := range keys {
+				keys[i] = fmt.Sprint("orders/", i)
+				locks[i] = c.Mutex(keys[i])
+			}
+			heap := func() (uint64, int) {
+				runtime.GC()
+				runtime.GC()
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return m.HeapAlloc, runtime.NumGoroutine()
+			}
+			before, goroutines := heap()
+			for i, m := range locks {
+				if leases[i], err = m.TryLock(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			after, now := heap()
+			bytes := (after - before) / n
+			t.Logf("%d bytes per held lease, context included; %d more goroutines", bytes, now-goroutines)
+			if bytes > 1024 {
+				t.Errorf("%d bytes per lease", bytes)
+			}
+			if now-goroutines > 5 {
+				t.Errorf("%d goroutines for %d leases", now-goroutines, n)
+			}
+			runtime.KeepAlive(keys)
+		})
+	}
+}
+
+func TestScale_WaiterHasNoGoroutineOfItsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		a, _ := open(t, store)
+		b, _ := open(t, store)
+		first := lock(t, a, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		before := runtime.NumGoroutine()
+		const n = 1000
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() { _, _ = b.Mutex("k").Lock(ctx) })
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := runtime.NumGoroutine() - before - n; got > 5 {
+			t.Errorf("%d goroutines beside those of the callers", got)
+		}
+		if s := b.Stats(); s.Waiting != n {
+			t.Errorf("%+v", s)
+		}
+		cancel()
+		wg.Wait()
+		if err := first.Release(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		wantFree(t, store, "k")
+	})
+}
