@@ -1,0 +1,367 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+func Example() {
+	client, err := leasehold.New(memdriver.New())
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+
+	lease, err := client.Mutex("orders/42").Lock(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	defer lease.Release()
+
+	// Work with lease.Context(), which ends with the lease.
+	fmt.Println(lease.Key(), lease.State())
+	// Output: orders/42 held
+}
+
+func ExampleNew() {
+	// Options given to New are the defaults of all locks of the client.
+	client, err := leasehold.New(memdriver.New(),
+		leasehold.WithTTL(10*time.Second),
+		leasehold.WithLogger(slog.Default()),
+	)
+	fmt.Println(client != nil, err)
+	client.Close()
+
+	_, err = leasehold.New(memdriver.New(), leasehold.WithTTL(time.Nanosecond))
+	fmt.Println(err)
+	// Output:
+	// true <nil>
+	// leasehold: TTL 1ns is not between 10ms and 24h0m0s: invalid
+}
+
+func ExampleMutex_Lock() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+
+	// The deadline of the context bounds the wait, and the lease.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	lease, err := client.Mutex("orders/42").Lock(ctx)
+	if err != nil {
+		fmt.Println("not served:", err)
+		return
+	}
+	fmt.Println(lease.Context().Err())
+	fmt.Println(lease.Release())
+	fmt.Println(context.Cause(lease.Context()))
+	// Output:
+	// <nil>
+	// <nil>
+	// lease released
+}
+
+func ExampleMutex_TryLock() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	nightly := client.Mutex("nightly-backup")
+
+	lease, err := nightly.TryLock(context.Background())
+	fmt.Println(lease.State(), err)
+
+	if _, err := nightly.TryLock(context.Background()); errors.Is(err, leasehold.ErrHeld) {
+		fmt.Println("somebody is already at it")
+	}
+	// Output:
+	// held <nil>
+	// somebody is already at it
+}
+
+func ExampleDo() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+
+	err := leasehold.Do(context.Background(), client.Mutex("orders/42"), func(ctx context.Context) error {
+		fmt.Println("charging, lease live:", ctx.Err() == nil)
+		return nil
+	})
+	fmt.Println(err, errors.Is(err, leasehold.ErrLost))
+	// Output:
+	// charging, lease live: true
+	// <nil> false
+}
+
+func ExampleClient_Acquire() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+
+	ctx, release, err := client.Acquire(context.Background(), "orders/42", 10*time.Second)
+	if err != nil {
+		panic(err)
+	}
+	defer release()
+	fmt.Println(ctx.Err())
+	// Output: <nil>
+}
+
+func ExampleLease_Token() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	order := client.Mutex("orders/42")
+
+	first, _ := order.Lock(context.Background())
+	first.Release()
+	second, _ := order.Lock(context.Background())
+	// UPDATE orders SET state = 'paid', fence = $token WHERE id = 42 AND fence < $token
+	fmt.Println(second.Token() > first.Token())
+	// Output: true
+}
+
+func ExampleLease_Context() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+
+	lease, _ := client.Mutex("report", leasehold.WithMaxHold(20*time.Millisecond)).Lock(context.Background())
+	<-lease.Context().Done()
+	fmt.Println(context.Cause(lease.Context()))
+	fmt.Println(lease.Release())
+	// Output:
+	// maximum hold time reached
+	// leasehold: lock "report": lease lost: maximum hold time reached
+}
+
+func ExampleLease_Extend() {
+	client, _ := leasehold.New(memdriver.New(), leasehold.WithTTL(time.Second), leasehold.WithoutRenewal())
+	defer client.Close()
+
+	lease, _ := client.Mutex("migration").Lock(context.Background())
+	err := lease.Extend(context.Background(), time.Minute)
+	fmt.Println(lease.Remaining() > 50*time.Second, err)
+
+	lease.Release()
+	fmt.Println(lease.Extend(context.Background(), time.Minute))
+	// Output:
+	// true <nil>
+	// leasehold: lock "migration": lease not held: lease released
+}
+
+func ExampleHeldError() {
+	store := memdriver.New()
+	client, _ := leasehold.New(store)
+	defer client.Close()
+	holder := client.Mutex("orders/42", leasehold.WithOwner("worker-7"))
+	lease, _ := holder.Lock(context.Background())
+	defer lease.Release()
+
+	_, err := client.Mutex("orders/42", leasehold.WithMaxWait(20*time.Millisecond)).Lock(context.Background())
+	if held := new(leasehold.HeldError); errors.As(err, &held) {
+		fmt.Println(held.Key, held.Owner, held.Position, held.Waited >= 20*time.Millisecond)
+	}
+	fmt.Println(errors.Is(err, leasehold.ErrHeld), errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// orders/42 worker-7 1 true
+	// true true
+}
+
+func ExampleWithRetry() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	lease, _ := client.Mutex("orders/42", leasehold.WithOwner("worker-7")).Lock(context.Background())
+	defer lease.Release()
+
+	// Asks again instead of standing in the queue. One Backoff serves any
+	// number of locks.
+	patience := leasehold.Exponential(time.Millisecond, 10*time.Millisecond)
+	patience.Attempts = 3
+	_, err := client.Mutex("orders/42", leasehold.WithRetry(patience)).Lock(context.Background())
+	fmt.Println(errors.Is(err, leasehold.ErrHeld))
+	fmt.Println(patience.Delay(1), patience.Delay(2), patience.Delay(9))
+	// Output:
+	// true
+	// 1ms 2ms 10ms
+}
+
+func ExampleWithOwner() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+
+	// The same owner may take the lock again, also from another process.
+	mine := client.Mutex("orders/42", leasehold.WithOwner("worker-7"))
+	outer, _ := mine.Lock(context.Background())
+	inner, err := mine.Lock(context.Background())
+	fmt.Println(inner.Token() == outer.Token(), err)
+
+	inner.Release()
+	_, err = client.Mutex("orders/42", leasehold.WithOwner("worker-8")).TryLock(context.Background())
+	fmt.Println(errors.Is(err, leasehold.ErrHeld))
+	// Output:
+	// true <nil>
+	// true
+}
+
+func ExampleMutex_reentry() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+
+	// Under the context of a lease its lock is free to its holder.
+	update := func(ctx context.Context) error {
+		return leasehold.Do(ctx, client.Mutex("orders/42"), func(context.Context) error { return nil })
+	}
+	err := leasehold.Do(context.Background(), client.Mutex("orders/42"), update)
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+func ExampleWithMinHold() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+
+	// A cron job that is shorter than the clocks of its hosts differ.
+	job := client.Mutex("nightly", leasehold.WithMinHold(time.Minute))
+	lease, _ := job.TryLock(context.Background())
+	fmt.Println(lease.Release())
+	_, err := job.TryLock(context.Background())
+	fmt.Println(errors.Is(err, leasehold.ErrHeld))
+	// Output:
+	// <nil>
+	// true
+}
+
+func ExampleClient_Stats() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	lease, _ := client.Mutex("a").Lock(context.Background())
+	_, _ = client.Mutex("a").TryLock(context.Background())
+	s := client.Stats()
+	fmt.Println("held", s.Held, "granted", s.Granted, "refused", s.Refused)
+	lease.Release()
+	fmt.Println("held", client.Stats().Held, "released", client.Stats().Released)
+	// Output:
+	// held 1 granted 1 refused 1
+	// held 0 released 1
+}
+
+func ExampleClient_Inspect() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	lease, _ := client.Mutex("orders/42", leasehold.WithOwner("worker-7"), leasehold.WithLabels(map[string]string{"job": "charge"})).Lock(context.Background())
+	defer lease.Release()
+
+	snap, err := client.Inspect(context.Background(), "orders/42")
+	if err != nil {
+		panic(err)
+	}
+	for _, h := range snap.Holders {
+		fmt.Println(h.Owner, h.Labels["job"], h.ID == lease.ID(), h.Token == snap.Token)
+	}
+	// Output: worker-7 charge true true
+}
+
+func ExampleClient_Keys() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	for _, key := range []string{"orders/1", "users/1"} {
+		_, _ = client.Mutex(key).Lock(context.Background())
+	}
+	for key, err := range client.Keys(context.Background(), "orders/") {
+		fmt.Println(key, err)
+	}
+	// Output: orders/1 <nil>
+}
+
+func ExampleClient_Break() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	lease, _ := client.Mutex("orders/42").Lock(context.Background())
+
+	err := client.Break(context.Background(), "orders/42", lease.ID(), "host is gone")
+	fmt.Println(err)
+	fmt.Println(lease.Release())
+	// Output:
+	// <nil>
+	// leasehold: lock "orders/42": lease lost: lease broken by force: host is gone
+}
+
+func ExampleRWMutex() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	catalog := client.RWMutex("catalog")
+
+	one, _ := catalog.RLock(context.Background())
+	two, _ := catalog.RLock(context.Background())
+	_, err := catalog.TryLock(context.Background())
+	fmt.Println(one.State(), two.State(), errors.Is(err, leasehold.ErrHeld))
+	// Output: held held true
+}
+
+func ExampleSemaphore() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	gpu := client.Semaphore("gpu", 4)
+
+	three, _ := gpu.LockN(context.Background(), 3)
+	_, err := gpu.TryLockN(context.Background(), 2)
+	fmt.Println(errors.Is(err, leasehold.ErrHeld))
+	three.Release()
+	two, err := gpu.TryLockN(context.Background(), 2)
+	fmt.Println(two.State(), err)
+	// Output:
+	// true
+	// held <nil>
+}
+
+func ExampleAll() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+
+	lease, err := leasehold.All(client.Mutex("b"), client.Mutex("a")).Lock(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	for _, part := range lease.Parts() {
+		fmt.Println(part.Key(), part.State())
+	}
+	fmt.Println(lease.Release())
+	// Output:
+	// a held
+	// b held
+	// <nil>
+}
+
+func ExampleElection() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	scheduler := client.Election("scheduler", "10.0.0.7:8080")
+
+	err := scheduler.Lead(context.Background(), func(_ context.Context, lease *leasehold.Lease) error {
+		leader, err := scheduler.Leader(context.Background())
+		fmt.Println(leader.Value, leader.Token == lease.Token(), err)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// 10.0.0.7:8080 true <nil>
+	// <nil>
+}
+
+func ExampleObserveWait() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	lease, _ := client.Mutex("orders/42", leasehold.WithOwner("worker-7")).Lock(context.Background())
+	defer lease.Release()
+
+	place := 0
+	ctx := leasehold.ObserveWait(context.Background(), func(e leasehold.WaitEvent) {
+		if e.Position != place {
+			place = e.Position
+			fmt.Println(e.Key, "place", place, "behind", e.Holder.Owner)
+		}
+	})
+	_, _ = client.Mutex("orders/42", leasehold.WithMaxWait(10*time.Millisecond)).Lock(ctx)
+	// Output: orders/42 place 1 behind worker-7
+}
