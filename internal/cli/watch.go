@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -18,14 +17,14 @@ import (
 // process that was stopped are one case: the deadline is not pushed.
 type watch struct {
 	job      *job
-	lease    *leasehold.Lease
+	lease    *grip
 	deadline time.Time // the guard's; zero if the command may outlive the lease
 	doubt    bool      // it was said that the lease is not confirmed
 	ended    error     // why the lease ended under the command
 	overdue  bool      // --at-most was exceeded
 }
 
-func newWatch(j *job, lease *leasehold.Lease) *watch {
+func newWatch(j *job, lease *grip) *watch {
 	w := &watch{job: j, lease: lease}
 	if j.flags.onLost == "kill" {
 		w.deadline = w.limit()
@@ -37,21 +36,21 @@ func newWatch(j *job, lease *leasehold.Lease) *watch {
 // last moment at which the lock is certainly ours; a kernel under load takes
 // some time to kill.
 func (w *watch) limit() time.Time {
-	margin := min(w.job.ttl/20, time.Second)
-	return w.lease.Deadline().Add(-margin)
+	margin := min(w.job.ttl()/20, time.Second)
+	return w.lease.deadline().Add(-margin)
 }
 
 // follow returns when nothing of the command is left.
 func (w *watch) follow(p *proc.Process) {
 	// The lease is renewed every third of its TTL: looking this often keeps the
 	// guard's deadline close to the lease's, whenever this process is stopped.
-	tick := time.NewTicker(min(max(w.job.ttl/50, 5*time.Millisecond), 500*time.Millisecond))
+	tick := time.NewTicker(min(max(w.job.ttl()/50, 5*time.Millisecond), 500*time.Millisecond))
 	defer tick.Stop()
 	var atMost <-chan time.Time
 	if d := time.Duration(w.job.flags.atMost); d > 0 {
 		atMost = time.After(d)
 	}
-	over := w.lease.Context().Done()
+	over := w.lease.done()
 	for {
 		select {
 		case <-p.Done():
@@ -60,12 +59,12 @@ func (w *watch) follow(p *proc.Process) {
 			w.look(p)
 		case <-atMost:
 			w.overdue = true
-			w.job.say.overdue(w.lease, time.Duration(w.job.flags.atMost), w.job.grace)
+			w.job.say.overdue(w.lease.main, time.Duration(w.job.flags.atMost), w.job.grace)
 			p.Stop(w.job.grace)
 		case <-over:
 			over = nil
 			if w.ended == nil {
-				w.end(p, context.Cause(w.lease.Context()))
+				w.end(p, w.lease.cause())
 			}
 		}
 	}
@@ -73,23 +72,23 @@ func (w *watch) follow(p *proc.Process) {
 
 // look pushes the guard's deadline forward if the lease was renewed.
 func (w *watch) look(p *proc.Process) {
-	if w.lease.Context().Err() != nil {
+	if w.lease.cause() != nil {
 		return // what is over is not prolonged
 	}
 	if limit := w.limit(); !w.deadline.IsZero() && limit.After(w.deadline) {
 		w.deadline = limit
 		p.SetDeadline(limit)
 	}
-	switch doubt := w.lease.State() == leasehold.Unconfirmed; {
+	switch doubt := w.lease.unconfirmed(); {
 	case w.ended != nil:
 	case !w.deadline.IsZero() && time.Until(w.deadline) <= w.job.grace:
 		w.end(p, errLate) // the guard does the same at this moment
 	case doubt && !w.doubt:
 		w.doubt = true
-		w.job.say.unconfirmed(w.lease, time.Until(w.deadline.Add(-w.job.grace)))
+		w.job.say.unconfirmed(w.lease.main, time.Until(w.deadline.Add(-w.job.grace)))
 	case !doubt && w.doubt:
 		w.doubt = false
-		w.job.say.confirmed(w.lease)
+		w.job.say.confirmed(w.lease.main)
 	}
 }
 
@@ -100,25 +99,11 @@ var errLate = fmt.Errorf("%w: the store has not confirmed it in time", leasehold
 func (w *watch) end(p *proc.Process, cause error) {
 	w.ended = cause
 	if w.deadline.IsZero() {
-		w.job.say.lost(w.lease, cause, "the command runs on unprotected, as --on-lost=ignore says")
+		w.job.say.lost(w.lease.main, cause, "the command runs on unprotected, as --on-lost=ignore says")
 		return
 	}
-	w.job.say.lost(w.lease, cause, fmt.Sprintf("the command gets TERM now and KILL after %s", span(w.job.grace)))
+	w.job.say.lost(w.lease.main, cause, fmt.Sprintf("the command gets TERM now and KILL after %s", span(w.job.grace)))
 	p.Stop(w.job.grace)
-}
-
-// release gives the lease back. One that was lost has nothing to give, and one
-// that is about to be is over sooner than a silent store would be given up;
-// unless it was renewed at the last moment, too late for the command.
-func (w *watch) release() error {
-	if left := w.lease.Remaining(); w.ended != nil && left < time.Second {
-		select {
-		case <-w.lease.Context().Done():
-			return w.ended
-		case <-time.After(left + 50*time.Millisecond):
-		}
-	}
-	return w.lease.Release()
 }
 
 // verdict is how the whole ends. A loss outweighs everything, for the work was
@@ -128,7 +113,7 @@ func (w *watch) release() error {
 func (w *watch) verdict(r proc.Result, guard, release error) error {
 	lost := errors.Is(release, leasehold.ErrLost)
 	if release == nil {
-		w.job.say.released(w.lease)
+		w.job.say.released(w.lease.main)
 	}
 	switch {
 	case w.ended != nil:
@@ -138,7 +123,7 @@ func (w *watch) verdict(r proc.Result, guard, release error) error {
 	case w.overdue:
 		return &exitError{code: codeOverdue, err: release}
 	case r.DeadlineHit:
-		return &exitError{code: codeLost, err: fmt.Errorf("lock %q: %w; the command was ended", w.job.name, errLate)}
+		return &exitError{code: codeLost, err: fmt.Errorf("lock %q: %w; the command was ended", w.job.names[0], errLate)}
 	case guard != nil:
 		return &exitError{code: r.Code, err: errors.Join(guard, release)}
 	case r.Code == 0 && release != nil:
