@@ -62,7 +62,7 @@ func TestScale_L10_FiftyThousandLeasesAreRenewedByFewGoroutines(t *testing.T) {
 				time.Sleep(50 * time.Millisecond) // not all at one instant
 			}
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(20 * time.Second)
 		if got := runtime.NumGoroutine() - before; got > 5 {
 			t.Errorf("%d goroutines between renewals", got)
 		}
@@ -71,11 +71,11 @@ func TestScale_L10_FiftyThousandLeasesAreRenewedByFewGoroutines(t *testing.T) {
 				t.Fatalf("%s: %v, %v left", l.Key(), l.State(), l.Remaining())
 			}
 		}
-		// A minute is 18 renewal periods.
-		if got := store.renewals.Load(); got > 20*n {
-			t.Errorf("%d renewals of %d leases in a minute", got, n)
+		// That is 6 renewal periods.
+		if got := store.renewals.Load(); got < 5*n || got > 8*n {
+			t.Errorf("%d renewals of %d leases in 20s", got, n)
 		}
-		if got := store.batches.Load(); got > 20*(n/1000+20) {
+		if got := store.batches.Load(); got > 8*(n/1000+20) {
 			t.Errorf("%d batches for %d renewals", got, store.renewals.Load())
 		}
 		if got := store.peak.Load(); got > n/1000+5 {
@@ -85,19 +85,23 @@ func TestScale_L10_FiftyThousandLeasesAreRenewedByFewGoroutines(t *testing.T) {
 }
 
 func TestScale_LeaseIsSmallerThanOneKiB(t *testing.T) {
-	for name, parent := range map[string]func() (context.Context, context.CancelFunc){
-		"background":         func() (context.Context, context.CancelFunc) { return context.Background(), func() {} },
-		"cancellable parent": func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) },
+	for _, row := range []struct {
+		name   string
+		n      uint64
+		parent func() (context.Context, context.CancelFunc)
+	}{
+		{"background", 100_000, func() (context.Context, context.CancelFunc) { return context.Background(), func() {} }},
+		{"cancellable parent", 20_000, func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			c, err := leasehold.New(&nowhere{}, leasehold.WithTTL(time.Hour))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			ctx, cancel := parent()
+			ctx, cancel := row.parent()
 			defer cancel()
-			const n = 100_000
+			n := row.n
 			keys := make([]string, n)
 			locks := make([]*leasehold.Mutex, n)
 			leases := make([]*leasehold.Lease, n)
@@ -144,7 +148,7 @@ func TestScale_WaiterHasNoGoroutineOfItsOwn(t *testing.T) {
 		for range n {
 			wg.Go(func() { _, _ = b.Mutex("k").Lock(ctx) })
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if got := runtime.NumGoroutine() - before - n; got > 5 {
 			t.Errorf("%d goroutines beside those of the callers", got)
