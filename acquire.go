@@ -174,9 +174,8 @@ func (r *request) again(ctx, bound context.Context) (*Lease, error) {
 		if !errors.As(err, &busy) {
 			return l, err
 		}
-		busy.Waited = r.c.now().Sub(started)
 		if n := r.cfg.retry.Attempts; n > 0 && attempt >= n {
-			busy.Cause = fmt.Errorf("%d attempts", n)
+			busy.Waited, busy.Cause = r.c.now().Sub(started), fmt.Errorf("%d attempts", n)
 			return nil, busy
 		}
 		pause := time.NewTimer(r.cfg.retry.spread(attempt))
@@ -189,6 +188,7 @@ func (r *request) again(ctx, bound context.Context) (*Lease, error) {
 			busy.Cause = ErrClosed
 		}
 		pause.Stop()
+		busy.Waited = r.c.now().Sub(started)
 		return nil, busy
 	}
 }
