@@ -148,6 +148,9 @@ func TestRenewal_AnswerToAStoppedProcessRevivesNothing(t *testing.T) {
 		d.on(renew, 1, fault{gate: gate})
 		time.Sleep(ttl/3 + time.Millisecond) // it is in flight
 		clock.Skip(ttl)
+		if until := time.Until(l.Deadline()); until > 0 {
+			t.Errorf("the deadline is still %v away", until)
+		}
 		close(gate)
 		synctest.Wait() // the answer comes before anybody looks
 		if l.State() != leasehold.Lost || l.Context().Err() == nil {

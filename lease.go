@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // State is what a holder can know about its lease.
@@ -149,7 +151,7 @@ func (l *Lease) Deadline() time.Time {
 			deadline = d
 		}
 	}
-	return deadline
+	return clock.Local(deadline)
 }
 
 // Remaining returns the time until the deadline, 0 once the lease has ended.
@@ -157,7 +159,7 @@ func (l *Lease) Remaining() time.Duration {
 	if l.ctx.Err() != nil {
 		return 0
 	}
-	return max(l.Deadline().Sub(l.hold.c.now()), 0)
+	return max(time.Until(l.Deadline()), 0)
 }
 
 // Extend renews the lease now and makes it last at least ttl from this moment.

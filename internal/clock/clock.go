@@ -43,8 +43,15 @@ func Now() time.Time {
 		}
 		gap.Store(apart)
 	}
-	return now.Add(time.Duration(asleep.Load() + skipped.Load()))
+	return now.Add(ahead())
 }
+
+// Local returns a reading of this clock as one of [time.Now], for others to
+// compare with theirs.
+func Local(t time.Time) time.Time { return t.Add(-ahead()) }
+
+// ahead is by how much this clock is ahead of the monotonic one.
+func ahead() time.Duration { return time.Duration(asleep.Load() + skipped.Load()) }
 
 // raise makes v at least n: two readings of the system's clocks a moment apart
 // differ a little, and time must not go back by that.

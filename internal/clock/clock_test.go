@@ -66,3 +66,12 @@ func TestNow_CountsSuspension(t *testing.T) {
 		t.Errorf("went back by %v", last.Sub(now))
 	}
 }
+
+func TestLocal_ComparesWithTheSystemsClock(t *testing.T) {
+	Skip(time.Hour)
+	before := time.Now()
+	at := Local(Now())
+	if at.Before(before) || at.After(time.Now()) {
+		t.Errorf("off by %v", at.Sub(before))
+	}
+}
