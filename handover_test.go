@@ -94,6 +94,18 @@ func TestHandOver_FastStoreClockMakesNobodyBelieveTooLong(t *testing.T) {
 	})
 }
 
+func TestHandOver_ClockThatSteppedForwardPromisesNoMoreThanAWindow(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		b, d := open(t, store)
+		d.deliver(func(h driver.Hint, f func(driver.Hint)) { h.Clock += 10 * time.Minute; f(h) })
+		time.AfterFunc(2*time.Second, func() { d.on(renew, 0, hangs) })
+		l, granted := handOver(t, store, b, 2*time.Second)
+		if got := l.Deadline().Sub(granted); got > confirm {
+			t.Errorf("believes for %v", got)
+		}
+	})
+}
+
 func TestHandOver_ConfirmedByTheFirstRenewalAndThenHeld(t *testing.T) {
 	for name, deliver := range map[string]func(driver.Hint, func(driver.Hint)){"at once": nil, "late": late(900 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +159,7 @@ func TestRenewal_AnswerToAStoppedProcessRevivesNothing(t *testing.T) {
 		gate := make(chan struct{})
 		d.on(renew, 1, fault{gate: gate})
 		time.Sleep(ttl/3 + time.Millisecond) // it is in flight
-		clock.Skip(ttl)
+		clock.Skip(validity - ttl/3) // past the deadline, and not past that of the renewal
 		if until := time.Until(l.Deadline()); until > 0 {
 			t.Errorf("the deadline is still %v away", until)
 		}
