@@ -124,7 +124,13 @@ func TestCluster_FailsOverWhileHeldAndAwaited(t *testing.T) {
 		c.AddReplica(owner)
 		acquire(t, d, longRequest(key, "a"), driver.Granted)
 		acquire(t, d, longWaiting(key, "b", e.Address()), driver.Queued)
-		if n := owner.Client().Wait(background, 1, 5*time.Second).Val(); n != 1 {
+		// WAIT counts what its own connection wrote; the order of writes is kept.
+		conn := owner.Client().Conn()
+		defer conn.Close()
+		if err := conn.Set(background, "{"+key+"}mark", 1, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if n := conn.Wait(background, 1, 5*time.Second).Val(); n != 1 {
 			t.Fatal("not replicated")
 		}
 		owner.Kill()

@@ -353,6 +353,14 @@ local function hand_over()
   hint_head(id)
 end
 
+-- acquit forgets whom was suspected, when nobody waits. Here it is put off until
+-- the room could be folded.
+local function acquit()
+  for _, m in ipairs(call('ZRANGEBYSCORE', Z, 0, '(' .. fmt('%d', ANCHOR), 'LIMIT', 0, PURGE)) do
+    if sub(m, 1, 1) == '!' then call('ZREM', Z, m) end
+  end
+end
+
 -- save writes the scalars, or folds an empty room back into its token.
 local function save()
   if not dirty or not isrec then return end
@@ -365,7 +373,12 @@ local function save()
       call('DEL', H)
     end
   end
-  if n == 0 and closed <= ms and call('ZCARD', Z) == 1 then
+  local left = n == 0 and closed <= ms and call('ZCARD', Z)
+  if left and left > 1 and not first() then
+    acquit()
+    left = call('ZCARD', Z)
+  end
+  if left == 1 then
     call('DEL', R, Z)
     if tok > 0 then call('SET', R, fmt('%d', tok), 'PX', LIFE + math.max(0, math.floor(tok / 1000) - ms)) end
     return

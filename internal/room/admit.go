@@ -182,6 +182,7 @@ func (s *scene) handOver() {
 func (s *scene) hintHead() {
 	if len(s.Queue) == 0 {
 		s.Head, s.When = "", 0
+		s.acquit()
 		return
 	}
 	head := s.Queue[0]
@@ -194,6 +195,16 @@ func (s *scene) hintHead() {
 	}
 	s.Head, s.When = head.ID, s.ms+next
 	s.wake(head, driver.Hint{Kind: driver.HintAsk, ID: head.ID, Next: millis(next)})
+}
+
+// acquit forgets whom was suspected: it concerns only the tickets in the queue,
+// since whoever queues anew has been heard of.
+func (s *scene) acquit() {
+	for name := range s.Marks {
+		if name[0] == '!' {
+			delete(s.Marks, name)
+		}
+	}
 }
 
 // next is the time until the obstacle before the head may end by itself.
