@@ -141,7 +141,7 @@ func TestRelease_StrayAcquireCannotReviveAReleasedLease(t *testing.T) {
 			b, d := open(t, store)
 			outer := lock(t, a, "k")
 			d.on(acquire, 1, stray)
-			time.AfterFunc(time.Second, func() { outer.Release() })
+			time.AfterFunc(time.Second, func() { _ = outer.Release() })
 			l, err := b.Mutex("k").Lock(t.Context())
 			if err != nil {
 				t.Fatal(err)

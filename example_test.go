@@ -22,10 +22,12 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	defer lease.Release()
-
 	// Work with lease.Context(), which ends with the lease.
 	fmt.Println(lease.Key(), lease.State())
+
+	if err := lease.Release(); err != nil {
+		panic(err) // the work was not protected to its end
+	}
 	// Output: orders/42 held
 }
 
@@ -104,9 +106,11 @@ func ExampleClient_Acquire() {
 	if err != nil {
 		panic(err)
 	}
-	defer release()
 	fmt.Println(ctx.Err())
-	// Output: <nil>
+	fmt.Println(release())
+	// Output:
+	// <nil>
+	// <nil>
 }
 
 func ExampleLease_Token() {
@@ -115,7 +119,7 @@ func ExampleLease_Token() {
 	order := client.Mutex("orders/42")
 
 	first, _ := order.Lock(context.Background())
-	first.Release()
+	_ = first.Release()
 	second, _ := order.Lock(context.Background())
 	// UPDATE orders SET state = 'paid', fence = $token WHERE id = 42 AND fence < $token
 	fmt.Println(second.Token() > first.Token())
@@ -143,7 +147,7 @@ func ExampleLease_Extend() {
 	err := lease.Extend(context.Background(), time.Minute)
 	fmt.Println(lease.Remaining() > 50*time.Second, err)
 
-	lease.Release()
+	_ = lease.Release()
 	fmt.Println(lease.Extend(context.Background(), time.Minute))
 	// Output:
 	// true <nil>
@@ -155,8 +159,7 @@ func ExampleHeldError() {
 	client, _ := leasehold.New(store)
 	defer client.Close()
 	holder := client.Mutex("orders/42", leasehold.WithOwner("worker-7"))
-	lease, _ := holder.Lock(context.Background())
-	defer lease.Release()
+	_, _ = holder.Lock(context.Background())
 
 	_, err := client.Mutex("orders/42", leasehold.WithMaxWait(20*time.Millisecond)).Lock(context.Background())
 	if held := new(leasehold.HeldError); errors.As(err, &held) {
@@ -171,8 +174,7 @@ func ExampleHeldError() {
 func ExampleWithRetry() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
-	lease, _ := client.Mutex("orders/42", leasehold.WithOwner("worker-7")).Lock(context.Background())
-	defer lease.Release()
+	_, _ = client.Mutex("orders/42", leasehold.WithOwner("worker-7")).Lock(context.Background())
 
 	// Asks again instead of standing in the queue. One Backoff serves any
 	// number of locks.
@@ -196,7 +198,7 @@ func ExampleWithOwner() {
 	inner, err := mine.Lock(context.Background())
 	fmt.Println(inner.Token() == outer.Token(), err)
 
-	inner.Release()
+	_ = inner.Release()
 	_, err = client.Mutex("orders/42", leasehold.WithOwner("worker-8")).TryLock(context.Background())
 	fmt.Println(errors.Is(err, leasehold.ErrHeld))
 	// Output:
@@ -239,7 +241,7 @@ func ExampleClient_Stats() {
 	_, _ = client.Mutex("a").TryLock(context.Background())
 	s := client.Stats()
 	fmt.Println("held", s.Held, "granted", s.Granted, "refused", s.Refused)
-	lease.Release()
+	_ = lease.Release()
 	fmt.Println("held", client.Stats().Held, "released", client.Stats().Released)
 	// Output:
 	// held 1 granted 1 refused 1
@@ -250,7 +252,6 @@ func ExampleClient_Inspect() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
 	lease, _ := client.Mutex("orders/42", leasehold.WithOwner("worker-7"), leasehold.WithLabels(map[string]string{"job": "charge"})).Lock(context.Background())
-	defer lease.Release()
 
 	snap, err := client.Inspect(context.Background(), "orders/42")
 	if err != nil {
@@ -307,7 +308,7 @@ func ExampleSemaphore() {
 	three, _ := gpu.LockN(context.Background(), 3)
 	_, err := gpu.TryLockN(context.Background(), 2)
 	fmt.Println(errors.Is(err, leasehold.ErrHeld))
-	three.Release()
+	_ = three.Release()
 	two, err := gpu.TryLockN(context.Background(), 2)
 	fmt.Println(two.State(), err)
 	// Output:
@@ -352,8 +353,7 @@ func ExampleElection() {
 func ExampleObserveWait() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
-	lease, _ := client.Mutex("orders/42", leasehold.WithOwner("worker-7")).Lock(context.Background())
-	defer lease.Release()
+	_, _ = client.Mutex("orders/42", leasehold.WithOwner("worker-7")).Lock(context.Background())
 
 	place := 0
 	ctx := leasehold.ObserveWait(context.Background(), func(e leasehold.WaitEvent) {

@@ -237,7 +237,7 @@ func TestLease_L13_ParentsEndReleasesWithItsCause(t *testing.T) {
 			}
 			cancel(reason)
 			<-l.Context().Done()
-			if got := context.Cause(l.Context()); got != reason {
+			if got := context.Cause(l.Context()); !errors.Is(got, reason) {
 				t.Errorf("cause %v, want the parent's", got)
 			}
 			if err := l.Release(); err != nil {

@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -62,13 +63,13 @@ var reentryRows = []row{
 // in only after that.
 func (l *lab) unwind(stranger *leasehold.Client, leases []*leasehold.Lease) {
 	l.Helper()
-	for i := len(leases) - 1; i >= 0; i-- {
-		if leases[i].Token() != leases[0].Token() {
-			l.Errorf("token %d at depth %d, want %d", leases[i].Token(), i+1, leases[0].Token())
+	for i, lease := range slices.Backward(leases) {
+		if lease.Token() != leases[0].Token() {
+			l.Errorf("token %d at depth %d, want %d", lease.Token(), i+1, leases[0].Token())
 		}
 		_, err := stranger.Mutex(l.key).TryLock(context.Background())
 		l.wantErr(err, leasehold.ErrHeld)
-		l.release(leases[i])
+		l.release(lease)
 	}
 	next := l.lock(stranger)
 	if next.Token() <= leases[0].Token() {
