@@ -36,7 +36,8 @@ var _ redisroom.Client = (*seam)(nil)
 
 func newSeam(opt rueidis.ClientOption, timeout time.Duration) *seam {
 	opt.DisableRetry, opt.DisableCache = true, true
-	opt.SendToReplicas, opt.ReplicaSelector, opt.ReadNodeSelector = nil, nil, nil
+	opt.SendToReplicas, opt.ReadNodeSelector = nil, nil
+	opt.ReplicaSelector = nil //nolint:staticcheck // deprecated, but the caller may have set it
 	opt.DisableAutoPipelining = false
 	opt.Dialer.Timeout = timeout / 2
 	// A connection on which nothing comes back for so long is given up, so

@@ -48,7 +48,7 @@ func refusal(err ReplyError) error {
 		if !strings.HasPrefix(text, r.code) {
 			continue
 		}
-		if r.kind != driver.ErrUnavailable {
+		if !errors.Is(r.kind, driver.ErrUnavailable) {
 			text = strings.TrimSpace(strings.TrimPrefix(text, r.code))
 		}
 		if r.hint != "" {

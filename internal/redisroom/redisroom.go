@@ -171,9 +171,9 @@ func (s *Store) run(ctx context.Context, sc *script, cmd []string) (any, error) 
 // repeat reports whether cmd had no effect because the server does not know
 // the script, or its header, and makes it one that may succeed.
 func (s *Store) repeat(sc *script, cmd []string, err error) bool {
-	reply, ok := err.(ReplyError)
+	var reply ReplyError
 	switch {
-	case !ok:
+	case !errors.As(err, &reply):
 		return false
 	case isNoScript(reply) && cmd[0] == evalsha:
 		cmd[0], cmd[1] = eval, sc.text(cmd[1])

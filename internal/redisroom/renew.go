@@ -2,6 +2,7 @@ package redisroom
 
 import (
 	"context"
+	"errors"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -15,7 +16,6 @@ const batch = 100
 type renewal struct {
 	which []int // indices into the refs
 	cmd   []string
-	again bool
 }
 
 // Renew implements [driver.Driver].
@@ -105,6 +105,6 @@ func (s *Store) renewGroups(ctx context.Context, refs []driver.Ref, groups []*re
 
 // isRefusal reports whether the server answered with an error.
 func isRefusal(err error) bool {
-	_, ok := err.(ReplyError)
-	return ok
+	var reply ReplyError
+	return errors.As(err, &reply)
 }

@@ -70,7 +70,7 @@ func parseGlimpse(f []any) (h driver.Holder, ok bool) {
 	token, ok4 := f[4].(int64)
 	state, ok5 := f[5].(string)
 	meta, ok6 := f[6].(string)
-	if !(ok1 && ok2 && ok3 && ok4 && ok5 && ok6) {
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 {
 		return h, false
 	}
 	h.Mode, h.Weight, h.Token, h.Remaining = parseMode(mode), int(weight), token, millis(left)
