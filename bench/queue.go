@@ -78,7 +78,7 @@ func queueRueidis() contender {
 		q.close = func() error {
 			cancel()
 			client.Close()
-			_ = <-lost // it was lost because it is closed
+			<-lost //nolint:errcheck // it was lost because it is closed
 			return nil
 		}
 		return q, nil
