@@ -34,7 +34,8 @@ func newRoot(g *global) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	g.flags(root.PersistentFlags())
-	root.AddCommand(newRun(g), newList(g), newInspect(g), newVersion(g))
+	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
+		newList(g), newInspect(g), newChanges(g), newBreak(g), newVersion(g))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	return root
 }
@@ -74,12 +75,13 @@ one user on one machine; for locks across machines name a Redis or Valkey.
 
 Exit codes:
   0     done; "run" passes on the code of its command, 128+n if signal n killed it
+  1     there is no such lease to break, or no leader
   64    the call is wrong
   65    the name is in use as another kind of lock, or holds foreign data
   69    the store does not answer; no command was started
-  75    held by others (another code with run -E)
-  79    the lease was lost; the command was ended
-  80    the command succeeded, but the release could not be confirmed
+  75    held by others (another code with -E)
+  79    the lease was lost; a command was ended
+  80    the release could not be confirmed; of "run", the command succeeded
   124   the command was ended by --at-most
   126   the command cannot be executed
   127   the command was not found

@@ -12,6 +12,7 @@ import (
 // Exit codes beside those of the child. They follow sysexits.h and timeout(1)
 // where those have a word for it.
 const (
+	codeNotThere    = 1   // there is no such lease, or no leader
 	codeUsage       = 64  // the call itself is wrong
 	codeInUse       = 65  // the name is in use as something else
 	codeUnavailable = 69  // the store does not answer; nothing was started
@@ -26,6 +27,7 @@ const (
 type exitError struct {
 	code int
 	err  error // nil: there is nothing to say
+	lost bool  // the lease of a command was, so that its code says nothing
 	// die is the signal of which the process is to die, 0 for none.
 	die syscall.Signal
 }
@@ -81,6 +83,8 @@ func codeOf(err error) int {
 		return codeBusy
 	case errors.Is(err, leasehold.ErrLost):
 		return codeLost
+	case errors.Is(err, leasehold.ErrNotHeld):
+		return codeNotThere
 	case errors.Is(err, leasehold.ErrMismatch):
 		return codeInUse
 	case errors.Is(err, leasehold.ErrInvalid), errors.Is(err, leasehold.ErrUnsupported):

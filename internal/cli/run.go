@@ -38,14 +38,21 @@ func newRun(g *global) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows NAME belongs to the command
-	f.register(cmd)
+	f.registerLock(cmd)
 	flags.StringArrayVar(&f.also, "also", nil, "hold the lock `NAME` as well, in the same way; may be repeated")
-	flags.StringVarP(&f.command, "command", "c", "", "run `STRING` with sh -c; may also follow NAME, as with flock")
-	flags.Var(&f.grace, "grace", "time between TERM and KILL (default 10s, at most a third of --ttl)")
+	f.registerCommand(cmd)
 	flags.StringVar(&f.onLost, "on-lost", "kill", "what happens to the command when the lease is lost, `kill|ignore`")
 	flags.Var(&f.atLeast, "at-least", "keep the lock for at least so long, even if the command is done sooner")
 	flags.Var(&f.atMost, "at-most", "end the command after so long and exit with 124")
+	f.registerHolder(cmd)
 	return cmd
+}
+
+// registerCommand registers what says which command is run, and how it ends.
+func (f *runFlags) registerCommand(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.command, "command", "c", "", "run `STRING` with sh -c; may also follow NAME, as with flock")
+	flags.Var(&f.grace, "grace", "time between TERM and KILL (default 10s, at most a third of --ttl)")
 }
 
 // job checks what was asked before anything is asked of the store.
@@ -53,7 +60,7 @@ func (f *runFlags) job(cmd *cobra.Command, args []string) (*job, error) {
 	if len(args) == 0 {
 		return nil, usage("%s takes the name of a lock and a command", cmd.Name())
 	}
-	argv, err := f.argv(args[1:], cmd.Flags().Changed("command"))
+	argv, err := f.argv(cmd, args[1:])
 	if err != nil {
 		return nil, err
 	}
@@ -81,14 +88,15 @@ func (f *runFlags) options() []leasehold.Option {
 
 // argv is the command: what follows NAME, or a string for the shell before it,
 // or after it as flock has it. A first "--" only says that no flags follow.
-func (f *runFlags) argv(rest []string, shell bool) ([]string, error) {
+func (f *runFlags) argv(cmd *cobra.Command, rest []string) ([]string, error) {
+	shell := cmd.Flags().Changed("command")
 	switch {
 	case shell && len(rest) > 0:
-		return nil, usage("run takes a command or -c, not both: %q is too much", rest[0])
+		return nil, usage("%s takes a command or -c, not both: %q is too much", cmd.Name(), rest[0])
 	case shell:
 		return []string{"sh", "-c", f.command}, nil
 	case len(rest) == 0:
-		return nil, usage("run takes a command after the name of the lock")
+		return nil, usage("%s takes a command after the name of the lock", cmd.Name())
 	case rest[0] == "-c" || rest[0] == "--command":
 		if len(rest) != 2 {
 			return nil, usage("%s takes exactly one string for the shell", rest[0])
@@ -97,7 +105,7 @@ func (f *runFlags) argv(rest []string, shell bool) ([]string, error) {
 	case rest[0] != "--":
 		return rest, nil
 	case len(rest) == 1:
-		return nil, usage("run takes a command after --")
+		return nil, usage("%s takes a command after --", cmd.Name())
 	}
 	return rest[1:], nil
 }

@@ -37,7 +37,8 @@ func newLockFlags(g *global) lockFlags {
 	return lockFlags{global: g, ttl: duration(30 * time.Second), wait: -1}
 }
 
-func (f *lockFlags) register(cmd *cobra.Command) {
+// registerLock registers what says which lock is meant.
+func (f *lockFlags) registerLock(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: if the lock is held, exit with 75")
@@ -48,16 +49,21 @@ func (f *lockFlags) register(cmd *cobra.Command) {
 	flags.IntVar(&f.limit, "limit", 0, "hold one of `N` places; all who use the name give the same N")
 	flags.IntVar(&f.permits, "permits", 1, "hold `N` of the places of --limit")
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", codeBusy, "exit code if the lock is held, `N`")
+	cmd.MarkFlagsMutuallyExclusive("wait", "timeout")
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "timeout")
+	cmd.MarkFlagsMutuallyExclusive("exclusive", "shared", "limit")
+}
+
+// registerHolder registers what says who holds it, and what is told of it.
+func (f *lockFlags) registerHolder(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.Var(&f.ttl, "ttl", "time to live of the lease: how long a machine that dies blocks the others, and how long the store may be away")
 	flags.StringVar(&f.owner, "owner", "", "who is shown as the holder, `NAME` (default host, process and a random part)")
 	flags.StringArrayVar(&f.labels, "label", nil, "shown by inspect, `KEY=VALUE`; may be repeated")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but errors and losses")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say what happens to the lock")
-	cmd.MarkFlagsMutuallyExclusive("wait", "timeout")
-	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
-	cmd.MarkFlagsMutuallyExclusive("nonblock", "timeout")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
-	cmd.MarkFlagsMutuallyExclusive("exclusive", "shared", "limit")
 }
 
 func (f *lockFlags) check(cmd *cobra.Command) error {

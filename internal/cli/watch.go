@@ -117,13 +117,13 @@ func (w *watch) verdict(r proc.Result, guard, release error) error {
 	}
 	switch {
 	case w.ended != nil:
-		return &exitError{code: codeLost} // it has been said
+		return &exitError{code: codeLost, lost: true} // it has been said
 	case lost:
-		return &exitError{code: codeLost, err: release}
+		return &exitError{code: codeLost, lost: true, err: release}
 	case w.overdue:
 		return &exitError{code: codeOverdue, err: release}
 	case r.DeadlineHit:
-		return &exitError{code: codeLost, err: fmt.Errorf("lock %q: %w; the command was ended", w.job.names[0], errLate)}
+		return &exitError{code: codeLost, lost: true, err: fmt.Errorf("lock %q: %w; the command was ended", w.job.names[0], errLate)}
 	case guard != nil:
 		return &exitError{code: r.Code, err: errors.Join(guard, release)}
 	case r.Code == 0 && release != nil:

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// breakFlags are what `leasehold break` was told.
+type breakFlags struct {
+	*global
+	reason string
+	force  bool
+}
+
+func newBreak(g *global) *cobra.Command {
+	f := &breakFlags{global: g}
+	cmd := &cobra.Command{
+		Use:   "break NAME [ID] --reason TEXT",
+		Short: "End a lease, or a place in the queue, by force",
+		Long: strings.TrimSpace(fmt.Sprintf(`
+Break ends the lease ID of the lock NAME, and no other: if it has ended meanwhile
+nothing happens, and the exit code is %d. "leasehold inspect NAME" shows the ids.
+Without ID it shows who holds the lock and does nothing, unless --force-holder
+says that whoever holds it now is meant.
+
+The holder learns the reason by its next renewal, within a third of its time to
+live; until then it works on beside the next one. "leasehold run" ends its command.
+Break what is known to be dead, or whose writes are fenced.
+`, codeNotThere)),
+		Example: `  leasehold break nightly-backup CFAJ5GSVHQKBXQPZ3Y5TQDO2AK --reason "host db3 is gone"
+  leasehold break nightly-backup --force-holder --reason "host db3 is gone"`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usage("break takes the name of a lock and the id of a lease")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := append(args, "")[1]
+			if id != "" && f.force {
+				return usage("--force-holder means whoever holds the lock; with the id %q it means nothing", id)
+			}
+			return classify(f.run(cmd, args[0], id))
+		},
+	}
+	cmd.Flags().StringVar(&f.reason, "reason", "", "what the holder is told, `TEXT`")
+	cmd.Flags().BoolVar(&f.force, "force-holder", false, "break the lease of the present holder, whichever it is")
+	return cmd
+}
+
+func (f *breakFlags) run(cmd *cobra.Command, name, id string) error {
+	rawURL, err := f.storeURL()
+	if err != nil {
+		return err
+	}
+	client, err := open(rawURL)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	s, err := client.Inspect(cmd.Context(), name)
+	if err != nil {
+		return err
+	}
+	if s.Key = name; id == "" {
+		if id, err = f.holder(cmd, s); err != nil {
+			return err
+		}
+	}
+	if f.reason == "" {
+		return usage("break takes --reason: the holder is told why")
+	}
+	if err := client.Break(cmd.Context(), name, id, f.reason); err != nil {
+		return err
+	}
+	return f.tell(cmd, s, id)
+}
+
+// holder is the id of the only one who holds the lock, if that is what was
+// asked for.
+func (f *breakFlags) holder(cmd *cobra.Command, s driver.Snapshot) (string, error) {
+	switch n := len(s.Holders); {
+	case n == 0:
+		return "", fmt.Errorf("lock %q: %w: nobody holds it", s.Key, leasehold.ErrNotHeld)
+	case !f.force:
+		show(cmd.OutOrStdout(), s)
+		return "", usage("nothing was broken: name the id of a lease, or give --force-holder")
+	case n > 1:
+		show(cmd.OutOrStdout(), s)
+		return "", usage("nothing was broken: lock %q has %d holders; name the id of one", s.Key, n)
+	}
+	return s.Holders[0].ID, nil
+}
+
+// broken is a lease that was broken, as JSON.
+type broken struct {
+	Key    string `json:"key"`
+	Lease  string `json:"leaseId"`
+	Owner  string `json:"owner"`
+	Token  int64  `json:"token,omitempty"` // none of a place in the queue
+	Reason string `json:"reason"`
+}
+
+func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) error {
+	b := broken{Key: s.Key, Lease: id, Reason: f.reason}
+	text := "" // it came between the look and the break
+	for _, h := range s.Holders {
+		if h.ID == id {
+			b.Owner, b.Token = ownerName(h.Owner, h.Foreign), h.Token
+			text = fmt.Sprintf(" of %s, token %d, held for %s", b.Owner, h.Token, span(age(h.Since)))
+		}
+	}
+	for _, q := range s.Waiters {
+		if q.ID == id {
+			b.Owner = q.Owner
+			text = fmt.Sprintf(" of %s, which waited for %s", q.Owner, span(age(q.Since)))
+		}
+	}
+	if f.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: broke lease %s%s\n", s.Key, id, text)
+	return nil
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func newChanges(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch NAME",
+		Short: "Print a line whenever holders or waiters of a lock change",
+		Long: strings.TrimSpace(`
+Watch prints who holds the lock NAME and who waits for it: at once, and whenever
+that has changed, until it is interrupted. With --json every line is what
+"inspect" shows, with the time. It looks twice a second, so that what lasts less
+may not be seen. A store that does not answer is reported, and asked again.
+`),
+		Example: `  leasehold watch nightly-backup
+  leasehold watch nightly-backup --json | jq -r .holders[].owner`,
+		Args: exactly(1, "the name of a lock"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return classify(g.watchChanges(cmd, args[0]))
+		},
+	}
+}
+
+// watchChanges ends by a signal, as anything does that has nothing to tidy up,
+// or when nobody reads any more.
+func (g *global) watchChanges(cmd *cobra.Command, name string) error {
+	rawURL, err := g.storeURL()
+	if err != nil {
+		return err
+	}
+	client, err := open(rawURL)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	out := cmd.OutOrStdout()
+	var last, failure string
+	for first := true; ; first = false {
+		s, err := client.Inspect(cmd.Context(), name)
+		s.Key = name
+		switch now := parties(s); {
+		case err != nil && first:
+			return err
+		case err != nil:
+			if text := err.Error(); text != failure {
+				failure = text
+				g.complain(cmd, classify(err))
+			}
+		case first || now != last || failure != "":
+			last, failure = now, ""
+			if err := g.change(out, s); err != nil {
+				return err
+			}
+		}
+		time.Sleep(lookAgain)
+	}
+}
+
+// parties names who holds and who waits, and nothing that time changes.
+func parties(s driver.Snapshot) string {
+	var b strings.Builder
+	for _, h := range s.Holders {
+		fmt.Fprintln(&b, h.ID, h.Token, h.Mode, h.Weight)
+	}
+	for _, w := range s.Waiters {
+		fmt.Fprintln(&b, w.Position, w.ID)
+	}
+	fmt.Fprintln(&b, s.Limit, s.Closed > 0)
+	return b.String()
+}
+
+func (g *global) change(w io.Writer, s driver.Snapshot) error {
+	now := time.Now()
+	if g.json {
+		return json.NewEncoder(w).Encode(struct {
+			Time time.Time `json:"time"`
+			lockView
+		}{now, viewOf(s)})
+	}
+	_, err := fmt.Fprintf(w, "%s %s\n", now.Format(time.TimeOnly), summary(s))
+	return err
+}
+
+// summary is a lock in one line.
+func summary(s driver.Snapshot) string {
+	var holders, waiters []string
+	for _, h := range s.Holders {
+		holders = append(holders, fmt.Sprintf("%s (lease %s)", ownerName(h.Owner, h.Foreign), h.ID))
+	}
+	for _, q := range s.Waiters {
+		waiters = append(waiters, ownerName(q.Owner, false))
+	}
+	text := s.Key + ": " + headline(s)
+	if len(holders) > 0 {
+		text += " by " + strings.Join(holders, ", ")
+	}
+	if len(waiters) > 0 {
+		text += "; waiting: " + strings.Join(waiters, ", ")
+	}
+	return text
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// electFlags are what `leasehold elect` was told.
+type electFlags struct {
+	runFlags
+	value  string
+	leader bool
+}
+
+// labelValue carries what a leader publishes, as the Election of the library has it.
+const labelValue = "leasehold.value"
+
+func newElect(g *global) *cobra.Command {
+	f := &electFlags{runFlags: runFlags{lockFlags: newLockFlags(g), onLost: "kill"}}
+	cmd := &cobra.Command{
+		Use:   "elect [flags] NAME [--] COMMAND [ARG...]",
+		Short: "Run a command while leading, and again whenever leadership returns",
+		Long: strings.TrimSpace(`
+Elect waits until it leads the election NAME, and runs COMMAND while it does, as
+"leasehold run" would. If the leadership is lost, COMMAND is ended, and elect
+campaigns again. It ends, with the exit code of COMMAND, when COMMAND ends by
+itself or by a signal. Once it has led, it waits for a store that is away.
+
+With --leader it prints what the leader has published with --value, or else the
+leader's owner; with --json all that is known of the leader.
+`),
+		Example: `  leasehold elect --value "$HOSTNAME:8080" scheduler -- ./scheduler
+  leasehold elect --leader scheduler`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.leader {
+				return classify(f.printLeader(cmd, args))
+			}
+			j, err := f.candidate(cmd, args)
+			if err != nil {
+				return classify(err)
+			}
+			return classify(j.lead(cmd.Context()))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows NAME belongs to the command
+	flags.SortFlags = false
+	flags.StringVar(&f.value, "value", "", "what the others are told, such as an address, `TEXT`")
+	flags.BoolVar(&f.leader, "leader", false, "print who leads, and run nothing")
+	f.registerCommand(cmd)
+	f.registerHolder(cmd)
+	cmd.MarkFlagsMutuallyExclusive("leader", "value")
+	return cmd
+}
+
+func (f *electFlags) candidate(cmd *cobra.Command, args []string) (*job, error) {
+	if f.value != "" {
+		f.labels = append(f.labels, labelValue+"="+f.value)
+	}
+	return f.job(cmd, args)
+}
+
+// campaignAgain is the pause before the next campaign while the store is away.
+const campaignAgain = time.Second
+
+// lead runs the command once for every term of office, until it ends while it
+// leads.
+func (j *job) lead(ctx context.Context) error {
+	for led := false; ; {
+		err := j.run(ctx)
+		var exit *exitError
+		switch ended := errors.As(err, &exit); {
+		case ended && exit.lost:
+			led = true
+			if exit.err != nil {
+				j.say.tell(always, event{Event: "lost", Key: j.names[0], Error: err.Error()}, "%v", err)
+			}
+			j.say.tell(normal, event{Event: "campaigning", Key: j.names[0]}, "lock %q: campaigning again", j.names[0])
+		case led && !ended && codeOf(err) == codeUnavailable: // before the command, as anything without a code
+			j.say.tell(normal, event{Event: "campaigning", Key: j.names[0], Error: err.Error()}, "%v; campaigning again", err)
+			time.Sleep(campaignAgain)
+		default:
+			return err
+		}
+	}
+}
+
+// leaderView is a leader as JSON.
+type leaderView struct {
+	Key   string    `json:"key"`
+	Owner string    `json:"owner"`
+	Value string    `json:"value"`
+	Lease string    `json:"leaseId"`
+	Token int64     `json:"token"`
+	Since time.Time `json:"since,omitzero"` // by the leader's clock
+}
+
+func (f *electFlags) printLeader(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usage("elect --leader takes the name of an election, and no more")
+	}
+	rawURL, err := f.storeURL()
+	if err != nil {
+		return err
+	}
+	client, err := open(rawURL)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	l, err := client.Election(args[0], "").Leader(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(leaderView{
+			Key: args[0], Owner: l.Owner, Value: l.Value, Lease: l.ID, Token: l.Token, Since: l.Since,
+		})
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(l.Value, l.Owner))
+	return nil
+}

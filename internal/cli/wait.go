@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func newWait(g *global) *cobra.Command {
+	f := newLockFlags(g)
+	cmd := &cobra.Command{
+		Use:   "wait [flags] NAME",
+		Short: "Wait until a lock is free, without taking it",
+		Long: strings.TrimSpace(`
+Wait returns when nobody holds the lock NAME or waits for it. It takes no place in
+the queue and keeps nobody out: by the time it has returned somebody else may hold
+the lock. It looks twice a second.
+`),
+		Example: `  leasehold wait -w 10m migrate && ./start-server`,
+		Args:    exactly(1, "the name of a lock"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.wait < -1 {
+				return usage("--wait %v is negative", time.Duration(f.wait))
+			}
+			return classify(f.untilFree(cmd.Context(), args[0]))
+		},
+	}
+	flags := cmd.Flags()
+	flags.VarP(&f.wait, "wait", "w", "wait at most so long, as 90s, 5m or plain seconds, then exit with 75")
+	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", codeBusy, "exit code if the lock is held, `N`")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but errors")
+	return cmd
+}
+
+// lookAgain is how often a lock is looked at that somebody waits for or watches.
+const lookAgain = 500 * time.Millisecond
+
+func (f *lockFlags) untilFree(ctx context.Context, name string) error {
+	if f.conflict < 0 || f.conflict > 255 {
+		return usage("--conflict-exit-code %d is not between 0 and 255", f.conflict)
+	}
+	rawURL, err := f.storeURL()
+	if err != nil {
+		return err
+	}
+	client, err := open(rawURL)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	began := time.Now()
+	for {
+		s, err := client.Inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		if s.Key = name; free(s) {
+			return nil
+		}
+		pause := min(lookAgain, max(obstacle(s), 10*time.Millisecond))
+		if f.wait >= 0 {
+			left := time.Until(began.Add(time.Duration(f.wait)))
+			if left <= 0 {
+				return f.stillHeld(s, time.Since(began))
+			}
+			pause = min(pause, left)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// free reports whether whoever asks would be granted the lock.
+func free(s driver.Snapshot) bool {
+	return len(s.Holders)+len(s.Waiters) == 0 && s.Closed == 0
+}
+
+// obstacle is how long the lock is not free if nobody does anything; 0 if
+// nobody knows.
+func obstacle(s driver.Snapshot) time.Duration {
+	longest := s.Closed
+	for _, h := range s.Holders {
+		longest = max(longest, h.Remaining)
+	}
+	for _, w := range s.Waiters {
+		longest = max(longest, w.Remaining)
+	}
+	return longest
+}
+
+func (f *lockFlags) stillHeld(s driver.Snapshot, waited time.Duration) error {
+	exit := &exitError{code: f.conflict}
+	if !f.quiet {
+		exit.err = fmt.Errorf("%w after %s: %s", leasehold.ErrHeld, span(waited), summary(s))
+	}
+	return exit
+}
