@@ -73,8 +73,8 @@ lease ends by its time to live at the latest.
 	}
 }
 
-// refer asks the store about a lease, by its id, until it answers. Both verbs
-// may be repeated: what an earlier try did, whose answer was lost, is no loss.
+// refer asks the store about a lease, by its id, until it answers. Renewals and
+// releases may be repeated.
 func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) (driver.Reply, error)) error {
 	if err := checkRef(ref); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) 
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(noContext, answerWithin)
 	defer cancel()
-	var unanswered bool
+	release, unanswered := ref.TTL == 0, false
 	for pause := 20 * time.Millisecond; ; pause *= 2 {
 		try, end := context.WithTimeout(ctx, answerWithin/3)
 		reply, err := ask(try, store)
@@ -98,7 +98,9 @@ func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) 
 		switch {
 		case err == nil && reply.Broken:
 			return fmt.Errorf("lock %q: %w: %w: %s", ref.Key, leasehold.ErrLost, leasehold.ErrForced, reply.Reason)
-		case err == nil && reply.State == driver.Gone && !(unanswered && ref.TTL == 0):
+		case err == nil && reply.State == driver.Gone && release && unanswered:
+			return nil // the try that was not answered released it
+		case err == nil && reply.State == driver.Gone:
 			return fmt.Errorf("lock %q: %w: the store does not have lease %s any more", ref.Key, leasehold.ErrLost, ref.ID)
 		case err == nil:
 			return nil
