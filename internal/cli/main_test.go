@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,6 +32,11 @@ const raceOptions = "atexit_sleep_ms=0"
 func TestMain(m *testing.M) {
 	proc.GuardMain()
 	os.Setenv("GORACE", raceOptions)
+	if filepath.Base(os.Args[0]) != "leasehold" {
+		// Under nohup the tests would hand down an ignored SIGHUP, and the
+		// command rightly leaves it ignored.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	testscript.Main(m, map[string]func(){
 		"leasehold": func() { os.Exit(cli.ExitCode(cli.Run(os.Args[1:]))) },
 	})
@@ -56,7 +62,8 @@ func TestStories(t *testing.T) {
 				server = redistest.Start(t).URL()
 			}
 			testscript.Run(t, testscript.Params{
-				Dir: "testdata",
+				Dir:      "testdata",
+				Deadline: time.Now().Add(5 * time.Minute), // a story that hangs fails
 				Setup: func(env *testscript.Env) error {
 					// Stories share the server, and must not share locks.
 					env.Setenv("LEASEHOLD_STORE", server+"?prefix="+filepath.Base(env.WorkDir)+":")

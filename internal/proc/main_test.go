@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each of the parts takes a second to leave
 	switch os.Getenv("PROC_ROLE") {
 	case "":
+		// Under nohup the tests would hand down an ignored SIGHUP.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 		goleak.VerifyTestMain(m)
 	case "wrapper":
 		playWrapper()
