@@ -320,12 +320,13 @@ func TestRedis_W3_WaitsEndWithoutAnyWakeUp(t *testing.T) {
 		got := make(chan time.Time, 1)
 		go func() {
 			l, err := b.Mutex("k").Lock(context.Background())
-			got <- time.Now()
+			at := time.Now()
 			if err != nil {
 				r.Error(err)
-				return
+			} else {
+				r.release(l)
 			}
-			r.release(l)
+			got <- at // the test ends with it
 		}()
 		waitFor(r.T, func() bool {
 			snap, err := a.Inspect(context.Background(), "k")
