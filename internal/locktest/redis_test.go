@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/locktest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
 	"github.com/leasehold-go/leasehold/redisdriver"
@@ -296,11 +297,7 @@ func TestRedis_W3_WaitsEndWithoutAnyWakeUp(t *testing.T) {
 				}
 				got <- err
 			}()
-			waitFor(r.T, func() bool {
-				snap, err := a.Inspect(context.Background(), "k")
-				return err == nil && len(snap.Waiters) == 1
-			})
-			time.Sleep(300 * time.Millisecond)
+			waitFor(r.T, func() bool { return locktest.Listening(a, "k") == 1 })
 			r.admin("CLIENT", "KILL", "TYPE", "pubsub")
 			r.release(first)
 			start := time.Now()
@@ -314,8 +311,7 @@ func TestRedis_W3_WaitsEndWithoutAnyWakeUp(t *testing.T) {
 		}
 		// Subscribed again, a wake-up is heard at once.
 		r.proxy.DropPubSub(false)
-		waitFor(r.T, func() bool { return r.server.Client().PubSubChannels(context.Background(), "*").Val() != nil })
-		time.Sleep(200 * time.Millisecond)
+		waitFor(r.T, func() bool { return len(r.server.Client().PubSubChannels(context.Background(), "*").Val()) > 0 })
 		first := r.lock(a, "k")
 		got := make(chan time.Time, 1)
 		go func() {
@@ -328,11 +324,7 @@ func TestRedis_W3_WaitsEndWithoutAnyWakeUp(t *testing.T) {
 			}
 			got <- at // the test ends with it
 		}()
-		waitFor(r.T, func() bool {
-			snap, err := a.Inspect(context.Background(), "k")
-			return err == nil && len(snap.Waiters) == 1
-		})
-		time.Sleep(300 * time.Millisecond)
+		waitFor(r.T, func() bool { return locktest.Listening(a, "k") == 1 })
 		start := time.Now()
 		r.release(first)
 		if wait := (<-got).Sub(start); wait > 300*time.Millisecond {
@@ -354,13 +346,9 @@ func TestRedis_W4_CommandsOfWaitersAreFew(t *testing.T) {
 				}
 			})
 		}
-		waitFor(r.T, func() bool {
-			snap, err := a.Inspect(context.Background(), "k")
-			return err == nil && len(snap.Waiters) == 50
-		})
-		time.Sleep(500 * time.Millisecond)
+		waitFor(r.T, func() bool { return locktest.Listening(a, "k") == 50 })
 		r.server.ResetStats(r.T)
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * time.Second) // what a heartbeat costs is the question
 		stats := r.server.CommandStats(r.T)
 		if n := stats["evalsha"].Calls + stats["eval"].Calls; n > 30 {
 			r.Errorf("50 waiters cost %d scripts in a heartbeat", n)

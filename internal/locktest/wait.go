@@ -226,8 +226,7 @@ func (l *lab) deadWaiters(n int) {
 			none <- outcome{lease: lease, err: err}
 		}()
 	}
-	eventually(l.T, 10*time.Second, func() bool { return l.queued(a) == n }, func() string { return "not all are queued" })
-	time.Sleep(200 * time.Millisecond) // they listen
+	eventually(l.T, 10*time.Second, func() bool { return Listening(a, l.key) == n }, func() string { return "not all are queued and listen" })
 	m.die()
 	got := make(chan outcome, 1)
 	l.await(context.Background(), b, "b", got)
@@ -249,4 +248,20 @@ func (l *lab) deadWaiters(n int) {
 			l.Error("a dead waiter got the lock")
 		}
 	}
+}
+
+// Listening counts the waiters that hear hints: their tickets live for longer
+// than those of waiters that poll.
+func Listening(c *leasehold.Client, key string) int {
+	snap, err := c.Inspect(context.Background(), key)
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, w := range snap.Waiters {
+		if w.Remaining > 5*time.Second {
+			n++
+		}
+	}
+	return n
 }
