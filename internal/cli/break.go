@@ -55,11 +55,7 @@ Break what is known to be dead, or whose writes are fenced.
 }
 
 func (f *breakFlags) run(cmd *cobra.Command, name, id string) error {
-	rawURL, err := f.storeURL()
-	if err != nil {
-		return err
-	}
-	client, err := open(rawURL)
+	client, err := f.client()
 	if err != nil {
 		return err
 	}

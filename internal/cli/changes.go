@@ -34,11 +34,7 @@ may not be seen. A store that does not answer is reported, and asked again.
 // watchChanges ends by a signal, as anything does that has nothing to tidy up,
 // or when nobody reads any more.
 func (g *global) watchChanges(cmd *cobra.Command, name string) error {
-	rawURL, err := g.storeURL()
-	if err != nil {
-		return err
-	}
-	client, err := open(rawURL)
+	client, err := g.client()
 	if err != nil {
 		return err
 	}

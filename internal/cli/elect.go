@@ -106,11 +106,7 @@ func (f *electFlags) printLeader(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usage("elect --leader takes the name of an election, and no more")
 	}
-	rawURL, err := f.storeURL()
-	if err != nil {
-		return err
-	}
-	client, err := open(rawURL)
+	client, err := f.client()
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,15 @@ func (g *global) storeURL() (string, error) {
 	return rawURL, classify(err)
 }
 
+// client returns a client of the store that is meant.
+func (g *global) client() (*leasehold.Client, error) {
+	rawURL, err := g.storeURL()
+	if err != nil {
+		return nil, err
+	}
+	return open(rawURL)
+}
+
 // open returns a client of the store with the given defaults.
 func open(rawURL string, opts ...leasehold.Option) (*leasehold.Client, error) {
 	d, err := stores.Open(rawURL)

@@ -33,11 +33,7 @@ A lease that is renewed ends later than shown. Ages are by the holder's clock.`,
 }
 
 func (g *global) inspect(cmd *cobra.Command, name string) error {
-	rawURL, err := g.storeURL()
-	if err != nil {
-		return err
-	}
-	client, err := open(rawURL)
+	client, err := g.client()
 	if err != nil {
 		return err
 	}

@@ -30,11 +30,7 @@ closed for a while. With --json every lock is one line, as from "inspect".`,
 }
 
 func (g *global) list(cmd *cobra.Command, prefix string) error {
-	rawURL, err := g.storeURL()
-	if err != nil {
-		return err
-	}
-	client, err := open(rawURL)
+	client, err := g.client()
 	if err != nil {
 		return err
 	}

@@ -45,11 +45,7 @@ func (f *lockFlags) untilFree(ctx context.Context, name string) error {
 	if f.conflict < 0 || f.conflict > 255 {
 		return usage("--conflict-exit-code %d is not between 0 and 255", f.conflict)
 	}
-	rawURL, err := f.storeURL()
-	if err != nil {
-		return err
-	}
-	client, err := open(rawURL)
+	client, err := f.client()
 	if err != nil {
 		return err
 	}
