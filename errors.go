@@ -29,7 +29,8 @@ var (
 	// ErrNoQuorum: a majority of the stores did not answer.
 	ErrNoQuorum = errors.New("no quorum")
 	// ErrNotReplicated: the replicas that were asked for did not acknowledge.
-	ErrNotReplicated = errors.New("not replicated")
+	// A lock is then not taken, and nothing of it is left behind.
+	ErrNotReplicated = driver.ErrNotReplicated
 	// ErrMaxHold: the lease ended because it reached WithMaxHold.
 	ErrMaxHold = errors.New("maximum hold time reached")
 	// ErrForced: the lease was broken by force.

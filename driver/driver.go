@@ -332,6 +332,10 @@ var (
 	// ErrUnavailable: the request certainly had no effect; the store could
 	// not be reached, refused to serve, or did not let us in.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrNotReplicated: the store's replicas did not acknowledge what was
+	// asked to be acknowledged. With ErrUnavailable nothing of it is left;
+	// without, the outcome is unknown.
+	ErrNotReplicated = errors.New("not replicated")
 	// ErrClosed: the driver has been closed.
 	ErrClosed = errors.New("driver closed")
 )
