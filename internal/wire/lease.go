@@ -1,0 +1,119 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Acquire is the body of a request for a lock.
+type Acquire struct {
+	// LeaseID is chosen by the client, so that the request can be repeated.
+	LeaseID string  `json:"leaseId,omitempty"`
+	Mode    string  `json:"mode,omitempty"`
+	Policy  string  `json:"policy,omitempty"`
+	Limit   int     `json:"limit,omitempty"`
+	Permits int     `json:"permits,omitempty"`
+	TTL     *Millis `json:"ttlMs,omitempty"`
+	// Wait is how long the answer may be held back until the lock is granted.
+	Wait Millis `json:"waitMs,omitempty"`
+	// Ticket is how long the place in the queue is kept after the answer.
+	Ticket    *Millis           `json:"ticketMs,omitempty"`
+	Owner     string            `json:"owner,omitempty"`
+	Reentrant bool              `json:"reentrant,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Since     time.Time         `json:"since,omitzero"`
+	MinToken  int64             `json:"minToken,omitempty"`
+	LockDelay Millis            `json:"lockDelayMs,omitempty"`
+	// Confirm leaves the confirmation of a grant after a wait to the client.
+	Confirm Millis `json:"confirmMs,omitempty"`
+	// Notify is the address of an event stream.
+	Notify string `json:"notify,omitempty"`
+	// Resize changes the limit in force and takes nothing.
+	Resize bool `json:"resize,omitempty"`
+}
+
+// Lease is the answer about one lease or ticket.
+type Lease struct {
+	Key     string `json:"key,omitempty"`
+	LeaseID string `json:"leaseId"`
+	State   string `json:"state"`
+	// Again tells that the lease was granted before.
+	Again bool   `json:"again,omitempty"`
+	Token int64  `json:"token,omitempty"`
+	Holds int    `json:"holds,omitempty"`
+	TTL   Millis `json:"ttlMs,omitempty"`
+	// Position is the place in the queue, 1 for the head.
+	Position int `json:"position,omitempty"`
+	// FreeIn is when the obstacle may end by itself.
+	FreeIn Millis `json:"freeInMs,omitempty"`
+	// RetryAfter is when to ask again, so that the place is kept.
+	RetryAfter Millis `json:"retryAfterMs,omitempty"`
+	// Clock is the store's clock in microseconds.
+	Clock   int64    `json:"clockUs,omitempty"`
+	Holders []Holder `json:"holders,omitempty"`
+	Broken  bool     `json:"broken,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+}
+
+// LeaseOf is the JSON of a reply.
+func LeaseOf(key, id string, r driver.Reply) Lease {
+	l := Lease{
+		Key: key, LeaseID: id, State: StateName(r.State), Token: r.Token, Holds: r.Holds,
+		Position: r.Position, FreeIn: MillisOf(r.Next), Clock: r.Clock.Microseconds(),
+		Broken: r.Broken, Reason: r.Reason,
+	}
+	for _, h := range r.Holders {
+		l.Holders = append(l.Holders, HolderOf(h))
+	}
+	return l
+}
+
+// Reply is what the JSON says, in terms of a driver.
+func (l *Lease) Reply() (driver.Reply, error) {
+	state, err := ParseState(l.State)
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	r := driver.Reply{
+		State: state, Token: l.Token, Holds: l.Holds, Position: l.Position, Next: l.FreeIn.Duration(),
+		Clock: time.Duration(l.Clock) * time.Microsecond, Broken: l.Broken, Reason: l.Reason,
+	}
+	for i := range l.Holders {
+		r.Holders = append(r.Holders, l.Holders[i].Holder())
+	}
+	return r, nil
+}
+
+// Renew is the body of a renewal.
+type Renew struct {
+	// Key and LeaseID stand in the path of a single renewal.
+	Key     string  `json:"key,omitempty"`
+	LeaseID string  `json:"leaseId,omitempty"`
+	TTL     *Millis `json:"ttlMs,omitempty"`
+	Ticket  *Millis `json:"ticketMs,omitempty"`
+	Notify  string  `json:"notify,omitempty"`
+}
+
+// Renewals is the body of a batch renewal.
+type Renewals struct {
+	Leases []Renew `json:"leases"`
+}
+
+// Renewed is the answer to a batch: one for each lease, in the same order.
+type Renewed struct {
+	Leases []Renewal `json:"leases"`
+}
+
+// Renewal is one answer of a batch: what a single renewal would have said, and
+// the problem if it would have been one.
+type Renewal struct {
+	Lease
+	Problem *Problem `json:"problem,omitempty"`
+}
+
+// Break is the body of a break.
+type Break struct {
+	LeaseID string `json:"leaseId"`
+	Reason  string `json:"reason"`
+}

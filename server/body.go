@@ -1,0 +1,186 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// Bounds of what requests name. They are those of the library.
+const (
+	maxName   = 512
+	maxID     = 64
+	maxOwner  = 256
+	maxLabels = 1024
+	maxReason = 256
+	minTTL    = 10 * time.Millisecond
+	// defaultTTL is that of leases whose request names none.
+	defaultTTL = 30 * time.Second
+)
+
+// decode reads the JSON body of a request. It is read to its end, which also is
+// what makes net/http notice a client that vanishes while the answer is held
+// back. An empty body is an empty object.
+func decode(r *http.Request, into any) error {
+	text, err := io.ReadAll(r.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return newProblem(TooLarge, "the body is larger than %d bytes", large.Limit)
+	case err != nil:
+		return newProblem(Invalid, "the body could not be read: %v", err)
+	case !utf8.Valid(text):
+		return newProblem(Invalid, "the body is not valid UTF-8")
+	case len(bytes.TrimSpace(text)) == 0:
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return newProblem(Invalid, "the body is not the JSON that is wanted: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return newProblem(Invalid, "the body has more after its JSON")
+	}
+	return nil
+}
+
+// name is the lock's in the path.
+func lockName(r *http.Request) (string, error) {
+	name := exchangeOf(r.Context()).Name
+	return name, checkText("name", name, 1, maxName)
+}
+
+// checkID refuses what is no lease id.
+func checkID(id string) error {
+	valid := len(id) > 0 && len(id) <= maxID && !strings.ContainsRune("_.-", rune(id[0]))
+	for _, c := range []byte(id) {
+		valid = valid && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_.-", c) >= 0)
+	}
+	if !valid {
+		return newProblem(Invalid, "leaseId %q is not 1 to %d of A-Z, a-z, 0-9, _, . and -, the first a letter or digit", shorten(id), maxID)
+	}
+	return nil
+}
+
+// checkText refuses text that is too short, too long, or not to be printed.
+func checkText(what, text string, least, most int) error {
+	switch {
+	case len(text) < least || len(text) > most:
+		return newProblem(Invalid, "%s has %d bytes, not %d to %d", what, len(text), least, most)
+	case !utf8.ValidString(text):
+		return newProblem(Invalid, "%s is not valid UTF-8", what)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return newProblem(Invalid, "%s %q has control characters", what, shorten(text))
+	}
+	return nil
+}
+
+// checkMillis refuses a duration out of bounds.
+func checkMillis(what string, m wire.Millis, low, high time.Duration) error {
+	if d := m.Duration(); d < low || d > high {
+		return newProblem(Invalid, "%s %d is not between %d and %d", what, m, low.Milliseconds(), high.Milliseconds())
+	}
+	return nil
+}
+
+func checkInt(what string, n, low, high int64) error {
+	if n < low || n > high {
+		return newProblem(Invalid, "%s %d is not between %d and %d", what, n, low, high)
+	}
+	return nil
+}
+
+// first returns the first error that is one.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shorten keeps a message readable.
+func shorten(text string) string {
+	const most = 80
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// millisOr is the value of a field, or what its absence means.
+func millisOr(m *wire.Millis, absent time.Duration) wire.Millis {
+	if m == nil {
+		return wire.MillisOf(absent)
+	}
+	return *m
+}
+
+// lifetime is the TTL of a request.
+func (s *Server) lifetime(m *wire.Millis) (time.Duration, error) {
+	ttl := millisOr(m, min(defaultTTL, s.cfg.maxTTL))
+	return ttl.Duration(), checkMillis("ttlMs", ttl, minTTL, s.cfg.maxTTL)
+}
+
+// request is what the body of an acquire asks of the store.
+func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
+	ttl, err := s.lifetime(b.TTL)
+	if err != nil {
+		return driver.Request{}, err
+	}
+	mode, modeErr := wire.ParseMode(b.Mode)
+	policy, policyErr := wire.ParsePolicy(b.Policy)
+	labels, _ := json.Marshal(b.Labels)
+	err = first(modeErr, policyErr,
+		checkText("owner", b.Owner, 0, maxOwner),
+		checkInt("size of the labels", int64(len(labels)), 0, maxLabels),
+		checkInt("limit", int64(b.Limit), 0, 1<<31-1),
+		checkInt("permits", int64(b.Permits), 0, 1<<31-1),
+		checkInt("minToken", b.MinToken, 0, 1<<53-1),
+		checkMillis("waitMs", b.Wait, 0, s.cfg.maxWait),
+		checkMillis("ticketMs", millisOr(b.Ticket, 0), 0, maxTicket),
+		checkMillis("lockDelayMs", b.LockDelay, 0, s.cfg.maxTTL),
+		checkMillis("confirmMs", b.Confirm, 0, maxTicket),
+		checkText("notify", b.Notify, 0, maxName),
+	)
+	if err == nil && mode == driver.Exclusive && (b.Limit > 0 || b.Permits > 1) {
+		err = newProblem(Invalid, "limit and permits are for mode shared")
+	}
+	if err == nil && b.Reentrant && b.Owner == "" {
+		err = newProblem(Invalid, "reentrant needs an owner, whose name identifies it")
+	}
+	return driver.Request{
+		Key: name, ID: b.LeaseID, Owner: b.Owner, Reenter: b.Reentrant, Labels: b.Labels, Since: b.Since,
+		Mode: mode, Policy: policy, Limit: b.Limit, Resize: b.Resize, Weight: b.Permits, TTL: ttl,
+		Delay: b.LockDelay.Duration(), MinToken: b.MinToken,
+	}, err
+}
+
+// maxTicket bounds how long a place in the queue is kept for a client that does
+// not ask, and so what a dead one costs those behind it.
+const maxTicket = time.Minute
+
+// duration reads a parameter of the query in milliseconds.
+func duration(r *http.Request, what string, absent, most time.Duration) (time.Duration, error) {
+	text := r.URL.Query().Get(what)
+	if text == "" {
+		return absent, nil
+	}
+	var m wire.Millis
+	if _, err := fmt.Sscanf(text, "%d", &m); err != nil || fmt.Sprint(m) != text {
+		return 0, newProblem(Invalid, "%s %q is not a whole number of milliseconds", what, shorten(text))
+	}
+	return m.Duration(), checkMillis(what, m, 0, most)
+}

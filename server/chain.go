@@ -1,0 +1,211 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// Exchange is one request and its answer, as the parts of the chain that are
+// not about locks see it.
+type Exchange struct {
+	// Route is nil if there is none for the request.
+	Route *Route
+	// Principal is set by authentication, and never nil afterwards.
+	Principal Principal
+	// Name is that of the lock, empty if the request is about none or several.
+	Name    string
+	LeaseID string
+
+	Started time.Time
+	// Status and Bytes are those of the answer; Status is 0 if the client had
+	// gone before.
+	Status int
+	Bytes  int64
+	// Cause is the problem that was answered, nil for none, and Err what it
+	// came from, for the log.
+	Cause *Cause
+	Err   error
+
+	vars    map[string]string
+	allowed []string // methods, if the path exists with others
+}
+
+type exchangeKey struct{}
+
+// exchangeOf returns the exchange of a request's context.
+func exchangeOf(ctx context.Context) *Exchange {
+	return ctx.Value(exchangeKey{}).(*Exchange)
+}
+
+// Observer is told of every exchange when it has ended. It must be quick.
+type Observer func(r *http.Request, x *Exchange)
+
+// middleware is a step of the chain.
+type middleware func(next http.Handler) http.Handler
+
+// chain puts the steps together that every request passes. The first one is
+// the outermost:
+//
+//	observe       tells the observers: request logs, metrics, traces
+//	recover       answers 500 instead of dropping the connection
+//	origin        refuses what another site makes a browser send
+//	limit         bounds the body
+//	authenticate  finds the principal, 401 without one
+//	authorize     compares its rights with the route's verb, 403 without
+//	serve         the handler of the route
+func (s *Server) chain() http.Handler {
+	var h http.Handler = http.HandlerFunc(s.serve)
+	for _, m := range slices.Backward([]middleware{
+		s.observe, s.recover, s.origin, s.limit, s.authenticate, s.authorize,
+	}) {
+		h = m(h)
+	}
+	return h
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &Exchange{Principal: everybody{}, Started: time.Now()}
+	x.Route, x.vars, x.allowed = s.table.find(r)
+	x.Name = x.vars["name"]
+	s.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+}
+
+// serve runs the handler of the route.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	x := exchangeOf(r.Context())
+	var err error
+	switch {
+	case x.Route != nil:
+		err = x.Route.handle(s, w, r)
+	case len(x.allowed) > 0:
+		for _, method := range x.allowed {
+			w.Header().Add("Allow", method)
+		}
+		err = newProblem(NotAllowed, "%s is not among the methods of %s", r.Method, r.URL.Path)
+	default:
+		err = newProblem(NotFound, "there is nothing at %s", r.URL.Path)
+	}
+	if err != nil && !gone(r.Context()) {
+		s.refuse(w, r, err)
+	}
+}
+
+// observe tells the observers how the request was answered.
+func (s *Server) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(s.cfg.observers) == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		x := exchangeOf(r.Context())
+		c := &counter{ResponseWriter: w, x: x}
+		defer func() {
+			for _, tell := range s.cfg.observers {
+				tell(r, x)
+			}
+		}()
+		next.ServeHTTP(c, r)
+	})
+}
+
+// counter takes note of what is answered.
+type counter struct {
+	http.ResponseWriter
+	x *Exchange
+}
+
+func (c *counter) WriteHeader(status int) {
+	c.x.Status = status
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	if c.x.Status == 0 {
+		c.x.Status = http.StatusOK
+	}
+	n, err := c.ResponseWriter.Write(b)
+	c.x.Bytes += int64(n)
+	return n, err
+}
+
+// Unwrap is for [http.ResponseController].
+func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// recover answers 500 when a handler panics.
+func (s *Server) recover(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			v := recover()
+			if err, ok := v.(error); v == nil || ok && errors.Is(err, http.ErrAbortHandler) {
+				if v != nil {
+					panic(v)
+				}
+				return
+			}
+			s.cfg.log.Error("leasehold: handler failed", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+			s.refuse(w, r, newProblem(Internal, "the service has failed"))
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// origin refuses what a page of another site makes a browser send: a service
+// on the loopback interface is in reach of every page that its user opens.
+func (s *Server) origin(next http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, r, newProblem(Forbidden, "the request comes from a page of another site"))
+	}))
+	return protection.Handler(next)
+}
+
+// limit bounds what is read of a body.
+func (s *Server) limit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.maxBody)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authenticate finds out who asks, unless nobody need be known.
+func (s *Server) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r.Context())
+		if s.cfg.auth == nil || x.Route != nil && x.Route.Verb == Anyone {
+			next.ServeHTTP(w, r)
+			return
+		}
+		p, err := s.cfg.auth.Authenticate(r)
+		if err != nil {
+			problem := newProblem(Unauthenticated, "no valid credentials were sent")
+			s.refuse(w, r, problem)
+			x.Err = err
+			return
+		}
+		x.Principal = p
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authorize compares the rights of the principal with what the route needs on
+// the lock in its path. Routes about several locks ask by themselves.
+func (s *Server) authorize(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r.Context())
+		if _, one := x.vars["name"]; one && !may(r.Context(), x.Route.Verb, x.Name) {
+			s.refuse(w, r, forbidden(x.Route.Verb))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// forbidden says which right is missing, and nothing about the lock.
+func forbidden(verb Verb) *problem {
+	return newProblem(Forbidden, "the right %q is missing for this name", verb)
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Option sets what a service does.
+type Option func(*config) error
+
+// config is what a service does. It is not changed after it is built.
+type config struct {
+	log       *slog.Logger
+	auth      Authenticator
+	observers []Observer
+
+	maxBody      int64
+	maxTTL       time.Duration
+	maxWait      time.Duration
+	storeTimeout time.Duration
+}
+
+func defaults() config {
+	return config{
+		log:          slog.New(slog.DiscardHandler),
+		maxBody:      64 << 10,
+		maxTTL:       24 * time.Hour,
+		maxWait:      time.Minute,
+		storeTimeout: 5 * time.Second,
+	}
+}
+
+// WithLogger sets the logger of what an operator must see. Default: none.
+func WithLogger(log *slog.Logger) Option {
+	return func(c *config) error {
+		if log == nil {
+			return fmt.Errorf("nil logger: %w", driver.ErrInvalid)
+		}
+		c.log = log
+		return nil
+	}
+}
+
+// WithAuthenticator sets who finds out who asks. Default: nobody is asked, and
+// everybody may do everything.
+func WithAuthenticator(a Authenticator) Option {
+	return func(c *config) error {
+		if a == nil {
+			return fmt.Errorf("nil authenticator: %w", driver.ErrInvalid)
+		}
+		c.auth = a
+		return nil
+	}
+}
+
+// WithObserver adds one who is told of every request that was answered. It may
+// be given several times.
+func WithObserver(o Observer) Option {
+	return func(c *config) error {
+		if o == nil {
+			return fmt.Errorf("nil observer: %w", driver.ErrInvalid)
+		}
+		c.observers = append(c.observers, o)
+		return nil
+	}
+}
+
+// WithMaxBody bounds the bodies of requests, in bytes. Default 64 KiB; 1 KiB to
+// 64 MiB.
+func WithMaxBody(n int64) Option {
+	return func(c *config) error {
+		if n < 1<<10 || n > 64<<20 {
+			return fmt.Errorf("maximum body %d is not between 1 KiB and 64 MiB: %w", n, driver.ErrInvalid)
+		}
+		c.maxBody = n
+		return nil
+	}
+}
+
+// WithMaxTTL bounds the time to live that clients may ask for. Default, and
+// most, 24 h; at least 10 ms.
+func WithMaxTTL(d time.Duration) Option {
+	return bounded("maximum TTL", d, minTTL, 24*time.Hour, func(c *config) { c.maxTTL = d })
+}
+
+// WithMaxWait bounds how long an answer is held back for a client that waits,
+// which then asks again. Default 1 min, which most proxies allow; 1 s to 24 h.
+func WithMaxWait(d time.Duration) Option {
+	return bounded("maximum wait", d, time.Second, 24*time.Hour, func(c *config) { c.maxWait = d })
+}
+
+// WithStoreTimeout bounds how long the store is asked before the outcome is
+// said to be unknown. Default 5 s; 10 ms to 5 min.
+func WithStoreTimeout(d time.Duration) Option {
+	return bounded("store timeout", d, 10*time.Millisecond, 5*time.Minute, func(c *config) { c.storeTimeout = d })
+}
+
+func bounded(name string, d, low, high time.Duration, set func(*config)) Option {
+	return func(c *config) error {
+		if d < low || d > high {
+			return fmt.Errorf("%s %v is not between %v and %v: %w", name, d, low, high, driver.ErrInvalid)
+		}
+		set(c)
+		return nil
+	}
+}

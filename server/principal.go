@@ -1,0 +1,47 @@
+package server
+
+import (
+	"context"
+	"net/http"
+)
+
+// Verb is a kind of right.
+type Verb string
+
+const (
+	// Anyone: no right is needed.
+	Anyone Verb = ""
+	// Acquire: to take, renew and release locks, and to run operations.
+	Acquire Verb = "acquire"
+	// Read: to see who holds and who waits.
+	Read Verb = "read"
+	// Break: to end a lease by force.
+	Break Verb = "break"
+)
+
+// Principal is who asks.
+type Principal interface {
+	// Name is shown in logs, and as the owner of locks that name none.
+	Name() string
+	// May reports whether the principal has a right on the lock of a name. For
+	// a listing the name is a prefix, all of which must be covered.
+	May(verb Verb, name string) bool
+}
+
+// Authenticator finds out who asks.
+type Authenticator interface {
+	// Authenticate returns the principal of a request. An error is answered
+	// with 401, and its text is logged, not sent.
+	Authenticate(r *http.Request) (Principal, error)
+}
+
+// everybody may do everything: there is no authentication.
+type everybody struct{}
+
+func (everybody) Name() string          { return "" }
+func (everybody) May(Verb, string) bool { return true }
+
+// may reports whether the principal of a request has a right.
+func may(ctx context.Context, verb Verb, name string) bool {
+	return verb == Anyone || exchangeOf(ctx).Principal.May(verb, name)
+}

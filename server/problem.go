@@ -1,0 +1,173 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// Cause is one reason why a request is not answered as it was meant. Each has a
+// problem type of its own, which docs/http.md documents.
+type Cause struct {
+	// Name ends the problem type.
+	Name   string
+	Status int
+	Title  string
+	// Meaning says what a client can do about it.
+	Meaning string
+}
+
+// Type is the problem type, a URI.
+func (c *Cause) Type() string { return wire.ProblemTypes + c.Name }
+
+// The causes.
+var (
+	Held = &Cause{"held", http.StatusConflict, "The lock is held by others",
+		"Ask again after Retry-After, or with waitMs to be queued."}
+	Gone = &Cause{"gone", http.StatusGone, "The lease has ended",
+		"It expired, or was never granted: what was done under it was not protected to the end. Take the lock anew, with another lease id."}
+	Forced = &Cause{"broken", http.StatusGone, "The lease was broken by force",
+		"Somebody ended it and said why. Stop; take the lock anew, with another lease id."}
+	Released = &Cause{"released", http.StatusGone, "The lease has been released",
+		"A lease id is used once. Take the lock anew, with another lease id."}
+	NotHeld = &Cause{"not-held", http.StatusNotFound, "There is no such lease",
+		"The lease to be broken is not there; nothing was changed."}
+	Mismatch = &Cause{"mismatch", http.StatusUnprocessableEntity, "The lock is in use in another way",
+		"Another limit is in force, or the key holds data that is not a lock. Nothing was changed; asking again does not help."}
+	Invalid = &Cause{"invalid", http.StatusBadRequest, "The request is not valid",
+		"The detail names the value and its bounds. Nothing was asked of the store."}
+	TooLarge = &Cause{"too-large", http.StatusRequestEntityTooLarge, "The body is too large",
+		"Send less."}
+	Unauthenticated = &Cause{"unauthenticated", http.StatusUnauthorized, "Who asks is not known",
+		"Send a bearer token that is valid."}
+	Forbidden = &Cause{"forbidden", http.StatusForbidden, "The right is missing",
+		"Ask the operator for the right to this verb on this name."}
+	NotFound = &Cause{"not-found", http.StatusNotFound, "There is nothing at this path",
+		"Look at the path; slashes in a name are sent as %2F."}
+	NotAllowed = &Cause{"method-not-allowed", http.StatusMethodNotAllowed, "The path has no such method",
+		"The Allow header names those there are."}
+	TooMany = &Cause{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait",
+		"Ask again after Retry-After, or wait for fewer locks at a time."}
+	Unsupported = &Cause{"unsupported", http.StatusNotImplemented, "The store cannot do this",
+		"Asking again does not help; another store can."}
+	Unavailable = &Cause{"unavailable", http.StatusServiceUnavailable, "The store cannot be reached",
+		"Certainly nothing was done. Ask again after Retry-After."}
+	Draining = &Cause{"draining", http.StatusServiceUnavailable, "The service is about to end",
+		"Ask another replica, or again after Retry-After. Nothing was done; a place in the queue is kept for ticketMs."}
+	Unknown = &Cause{"unknown", http.StatusGatewayTimeout, "The outcome is not known",
+		"The store did not answer in time, and what was asked may or may not have happened. Repeat the request with the same lease id, or release it."}
+	Internal = &Cause{"internal", http.StatusInternalServerError, "The service has failed",
+		"It is a defect: please report it with the request id."}
+)
+
+// common are the causes that every operation can have.
+var common = []*Cause{Invalid, Unauthenticated, Forbidden, Draining, Internal}
+
+// Causes returns all of them, in the order in which they are documented.
+func Causes() []*Cause {
+	return []*Cause{
+		Held, Gone, Forced, Released, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
+		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Draining, Unknown, Internal,
+	}
+}
+
+// problem is an error that has been given its cause.
+type problem struct {
+	cause *Cause
+	wire.Problem
+}
+
+func (p *problem) Error() string {
+	if p.Detail == "" {
+		return p.Title
+	}
+	return p.Detail
+}
+
+// newProblem returns an error that is answered with cause. The detail is for
+// the client to read.
+func newProblem(cause *Cause, format string, args ...any) *problem {
+	p := &problem{cause: cause}
+	p.Type, p.Title, p.Status = cause.Type(), cause.Title, cause.Status
+	p.Detail = fmt.Sprintf(format, args...)
+	return p
+}
+
+// after says when asking again may be of use.
+func (p *problem) after(d time.Duration) *problem {
+	p.RetryAfter = wire.MillisOf(max(d, 0))
+	return p
+}
+
+// retryLater is when to ask again if nothing better is known.
+const retryLater = time.Second
+
+// problemOf gives an error of a driver its cause.
+func problemOf(err error) *problem {
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, driver.ErrInvalid):
+		return newProblem(Invalid, "%v", err)
+	case errors.Is(err, driver.ErrMismatch):
+		return newProblem(Mismatch, "%v", err)
+	case errors.Is(err, errors.ErrUnsupported):
+		return newProblem(Unsupported, "%v", err)
+	case errors.Is(err, driver.ErrClosed):
+		return newProblem(Draining, "the service is about to end").after(retryLater)
+	case errors.Is(err, driver.ErrUnavailable):
+		return newProblem(Unavailable, "the store cannot be reached, or refuses to serve").after(retryLater)
+	}
+	return newProblem(Unknown, "the store did not answer")
+}
+
+// refuse answers with the problem that err is. What a client need not know
+// about the store is for the log.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	p := problemOf(err)
+	x := exchangeOf(r.Context())
+	x.Cause, x.Err = p.cause, err
+	h := w.Header()
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", seconds(p.RetryAfter.Duration()))
+	}
+	if p.cause == Unauthenticated {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	h.Set("Content-Type", wire.ProblemMedia)
+	writeJSON(w, p.Status, &p.Problem)
+}
+
+// seconds is a duration as a header has it: whole seconds, rounded up.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+}
+
+// reply answers with JSON.
+func reply(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	writeJSON(w, status, body)
+}
+
+// writeJSON sends the body in one piece, with its length.
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // every body can be encoded
+	}
+	text = append(text, '\n')
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // a client that has gone is noticed by the context
+}
+
+// gone reports whether the client has gone, so that nothing need be answered.
+func gone(ctx context.Context) bool { return ctx.Err() != nil }

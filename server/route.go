@@ -1,0 +1,146 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Route is one operation of the interface. The table of all routes is what
+// requests are matched against, and what the OpenAPI document is made from.
+type Route struct {
+	Method string
+	// Path is a template as OpenAPI has it: a segment {x} stands for one
+	// segment of the path, in which a percent-encoded slash is text, and may be
+	// followed by a verb after a colon.
+	Path string
+	// Operation is the unique name of the operation, also in logs and metrics.
+	Operation string
+	// Summary says in a sentence what it does.
+	Summary string
+	// Verb is the right that a caller needs, on the lock in the path if there
+	// is one.
+	Verb Verb
+	// Query names the parameters that are understood.
+	Query []Parameter
+	// Body and Reply are zero values of the JSON that is taken and returned;
+	// nil for none.
+	Body, Reply any
+	// Success are the statuses of success, Causes the problems, beside
+	// those that every operation can have.
+	Success []int
+	Causes  []*Cause
+
+	segments []segment
+	handle   handler
+}
+
+// Parameter is one of the query, or a header.
+type Parameter struct {
+	Name, Description string
+	// Type is a JSON type: string or integer.
+	Type string
+	// Header tells that it is a header and not a part of the query.
+	Header bool
+}
+
+// handler answers a request, or returns why it does not: an error that the
+// caller of the handler turns into a problem.
+type handler func(s *Server, w http.ResponseWriter, r *http.Request) error
+
+// segment is one of a path template: a literal, or a wildcard and what follows
+// it.
+type segment struct {
+	literal string
+	wild    string // the name of the wildcard; empty for a literal
+}
+
+// compile takes the template of a route apart.
+func (rt Route) compile() Route {
+	for part := range strings.SplitSeq(strings.TrimPrefix(rt.Path, "/"), "/") {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(part, "{"), "}")
+		if !ok {
+			name, rest = "", part
+		}
+		rt.segments = append(rt.segments, segment{literal: rest, wild: name})
+	}
+	return rt
+}
+
+// match compares a path, still percent-encoded, and returns what stands for the
+// wildcards.
+func (rt *Route) match(parts []string) (vars map[string]string, ok bool) {
+	if len(parts) != len(rt.segments) {
+		return nil, false
+	}
+	for i, s := range rt.segments {
+		if s.wild == "" {
+			if parts[i] != s.literal {
+				return nil, false
+			}
+			continue
+		}
+		text, found := strings.CutSuffix(parts[i], s.literal)
+		if !found {
+			return nil, false
+		}
+		value, err := url.PathUnescape(text)
+		if err != nil {
+			return nil, false
+		}
+		if vars == nil {
+			vars = make(map[string]string, 2)
+		}
+		vars[s.wild] = value
+	}
+	return vars, true
+}
+
+// verbs reports whether the route ends in a wildcard with a verb. Such routes
+// are tried first: a name that ends like a verb is sent with its colon encoded.
+func (rt *Route) verbs() bool {
+	last := rt.segments[len(rt.segments)-1]
+	return last.wild != "" && last.literal != ""
+}
+
+// table finds the route of a request.
+type table []Route
+
+func newTable(routes []Route) table {
+	t := make(table, 0, len(routes))
+	for _, rt := range routes {
+		t = append(t, rt.compile())
+	}
+	slices.SortStableFunc(t, func(a, b Route) int {
+		switch {
+		case a.verbs() == b.verbs():
+			return 0
+		case a.verbs():
+			return -1
+		}
+		return 1
+	})
+	return t
+}
+
+// find returns the route, and what stands for its wildcards. Without a route it
+// returns the methods that the path has, none if it does not exist.
+func (t table) find(r *http.Request) (rt *Route, vars map[string]string, allowed []string) {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	for i := range t {
+		vars, ok := t[i].match(parts)
+		if ok && t[i].Method == method {
+			return &t[i], vars, nil
+		}
+		if ok {
+			allowed = append(allowed, t[i].Method)
+		}
+	}
+	slices.Sort(allowed)
+	return nil, nil, slices.Compact(allowed)
+}
