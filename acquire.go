@@ -75,18 +75,26 @@ func (r *request) enter(ctx context.Context, wait bool) (*Lease, error) {
 			return nil, lockError(r.key, errUpgrade)
 		}
 	}
+	t := r.trail(ctx, wait)
+	l, err := r.come(t.context(ctx), wait, t)
+	t.failed(r, err)
+	return l, err
+}
+
+// come enters from outside.
+func (r *request) come(ctx context.Context, wait bool, t *trail) (*Lease, error) {
 	if err := causeOf(ctx); err != nil {
 		return nil, lockError(r.key, err)
 	}
 	switch {
 	case !wait || r.cfg.maxWait == 0:
-		return r.try(ctx)
+		return r.try(ctx, t)
 	case r.cfg.maxWait > 0:
 		bound, cancel := context.WithTimeoutCause(ctx, r.cfg.maxWait, errMaxWait)
 		defer cancel()
-		return r.lock(ctx, bound)
+		return r.lock(ctx, bound, t)
 	}
-	return r.lock(ctx, ctx)
+	return r.lock(ctx, ctx, t)
 }
 
 // reenter shares the lease that ctx runs under. If that was lost, what runs
@@ -102,26 +110,26 @@ func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
 }
 
 // try asks once.
-func (r *request) try(ctx context.Context) (*Lease, error) {
+func (r *request) try(ctx context.Context, t *trail) (*Lease, error) {
 	if err := r.c.begin(nil); err != nil {
 		return nil, lockError(r.key, err)
 	}
 	defer r.c.finish(nil)
-	return r.once(ctx, ctx)
+	return r.once(ctx, ctx, t)
 }
 
 // once asks without queueing, until bound ends; ctx is the parent of the lease.
-func (r *request) once(ctx, bound context.Context) (*Lease, error) {
+func (r *request) once(ctx, bound context.Context, t *trail) (*Lease, error) {
 	req := r.request()
 	a, err := r.c.ask(bound, r.cfg, &req)
 	if a.unanswered && a.State != driver.Granted {
-		r.c.abandon(r.cfg, &req, true)
+		r.c.abandon(ctx, r.cfg, &req, true)
 	}
 	switch {
 	case err != nil:
 		return nil, lockError(r.key, err)
 	case a.State == driver.Granted:
-		return r.lease(ctx, &req, a.grant(r.cfg))
+		return r.lease(ctx, &req, a.grant(r.cfg), t)
 	case a.State == driver.Busy:
 		return nil, a.held(r.key)
 	}
@@ -129,9 +137,9 @@ func (r *request) once(ctx, bound context.Context) (*Lease, error) {
 }
 
 // lock waits until bound ends; ctx is the parent of the lease.
-func (r *request) lock(ctx, bound context.Context) (*Lease, error) {
+func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
 	if r.cfg.retry != nil {
-		return r.again(ctx, bound)
+		return r.again(ctx, bound, t)
 	}
 	req := r.request()
 	w := newWaiter(r.c, r.cfg, req)
@@ -150,26 +158,27 @@ func (r *request) lock(ctx, bound context.Context) (*Lease, error) {
 	}
 	g := a.grant(r.cfg)
 	if err == nil && a.State != driver.Granted {
+		t.waiting(a.Position, a.owner())
 		g, err = w.wait(bound, started, a)
 	}
 	if err != nil {
 		// Whatever the ticket has become, it is given back.
-		r.c.abandon(r.cfg, &w.req, w.unanswered)
+		r.c.abandon(ctx, r.cfg, &w.req, w.unanswered)
 		return nil, r.path(err)
 	}
 	g.unanswered = w.unanswered
-	return r.lease(ctx, &w.req, g)
+	return r.lease(ctx, &w.req, g, t)
 }
 
 // again asks without a queue, as WithRetry says.
-func (r *request) again(ctx, bound context.Context) (*Lease, error) {
+func (r *request) again(ctx, bound context.Context, t *trail) (*Lease, error) {
 	if err := r.c.begin(nil); err != nil {
 		return nil, lockError(r.key, err)
 	}
 	defer r.c.finish(nil)
 	started := r.c.now()
 	for attempt := 1; ; attempt++ {
-		l, err := r.once(ctx, bound)
+		l, err := r.once(ctx, bound, t)
 		var busy *HeldError
 		if !errors.As(err, &busy) {
 			return l, err
@@ -178,6 +187,7 @@ func (r *request) again(ctx, bound context.Context) (*Lease, error) {
 			busy.Waited, busy.Cause = r.c.now().Sub(started), fmt.Errorf("%d attempts", n)
 			return nil, busy
 		}
+		t.waiting(0, busy.Owner)
 		pause := time.NewTimer(r.cfg.retry.spread(attempt))
 		select {
 		case <-pause.C:
@@ -201,12 +211,12 @@ func (r *request) path(err error) error {
 	return lockError(r.key, err)
 }
 
-func (r *request) lease(ctx context.Context, req *driver.Request, g grant) (*Lease, error) {
-	h, err := r.c.hold(r.cfg, req, g)
+func (r *request) lease(ctx context.Context, req *driver.Request, g grant, t *trail) (*Lease, error) {
+	h, err := r.c.hold(ctx, r.cfg, req, g, t)
 	if err != nil {
 		return nil, lockError(r.key, err)
 	}
-	return newLease(ctx, h), nil
+	return newLease(t.context(ctx), h), nil
 }
 
 func (r *request) request() driver.Request {
@@ -231,11 +241,19 @@ func (a *answer) grant(cfg *config) grant {
 }
 
 func (a *answer) held(key string) *HeldError {
-	e := &HeldError{Key: key, Remaining: a.Next, Closed: a.Next > 0 && len(a.Holders) == 0}
+	e := &HeldError{Key: key, Owner: a.owner(), Remaining: a.Next, Closed: a.Next > 0 && len(a.Holders) == 0}
 	if len(a.Holders) > 0 {
-		e.Owner, e.Remaining = a.Holders[0].Owner, a.Holders[0].Remaining
+		e.Remaining = a.Holders[0].Remaining
 	}
 	return e
+}
+
+// owner is that of the lease that stays longest, empty if it is not known.
+func (a *answer) owner() string {
+	if len(a.Holders) == 0 {
+		return ""
+	}
+	return a.Holders[0].Owner
 }
 
 // ask sends req until it is answered. It is repeated with the same id, so that

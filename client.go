@@ -36,7 +36,8 @@ type Client struct {
 	sub     driver.Subscription
 	opening bool // a subscription is being opened
 
-	counts counters
+	counts  counters
+	classes classes
 }
 
 // New returns a client of a store. It takes charge of the driver: Close closes
@@ -177,21 +178,32 @@ func (c *Client) finish(w *waiter) {
 
 // hold takes charge of a grant, or gives it back if the client was closed in
 // the meantime.
-func (c *Client) hold(cfg *config, req *driver.Request, g grant) (*hold, error) {
-	h := newHold(c, cfg, req, g)
+func (c *Client) hold(ctx context.Context, cfg *config, req *driver.Request, g grant, t *trail) (*hold, error) {
+	h := newHold(c, cfg, req, g, t)
+	if !c.keep(h, g.handed) {
+		c.abandon(ctx, cfg, req, g.unanswered)
+		return nil, ErrClosed
+	}
+	c.counts.granted.Add(1)
+	h.start(g.confirmed)
+	return h, nil
+}
+
+// keep registers a hold, and reports false if the client was closed. The hold
+// cannot end before observers know that it began.
+func (c *Client) keep(h *hold, handed time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	c.mu.Lock()
 	closed := c.closed
 	if !closed {
 		c.holds[h.id] = h
 	}
 	c.mu.Unlock()
-	if closed {
-		c.abandon(cfg, req, g.unanswered)
-		return nil, ErrClosed
+	if !closed {
+		h.trail.acquired(h, handed)
 	}
-	c.counts.granted.Add(1)
-	h.start(g.confirmed)
-	return h, nil
+	return !closed
 }
 
 // forget drops a hold that has ended.
@@ -201,19 +213,21 @@ func (c *Client) forget(h *hold, cause error) {
 	delete(c.holds, h.id)
 	c.mu.Unlock()
 	c.counts.end(cause)
+	h.trail.ended(h, cause)
 	if errors.Is(cause, ErrLost) {
 		h.cfg.log.Error("leasehold: lease lost", "key", h.key, "lease", h.id, "token", h.token, "cause", cause)
 	}
 }
 
-// release releases ref until it is answered or limit has passed. It is not
-// bound to the caller's context, which usually has ended. repeated tells that a
-// try before the last was not answered, so that it may have had its effect.
-func (c *Client) release(ref driver.Ref, limit time.Duration) (reply driver.Reply, repeated bool, err error) {
+// release releases ref until it is answered or limit has passed. parent is not
+// the caller's context, which usually has ended, but may have its values.
+// repeated tells that a try before the last was not answered, so that it may
+// have had its effect.
+func (c *Client) release(parent context.Context, ref driver.Ref, limit time.Duration) (reply driver.Reply, repeated bool, err error) {
 	end := c.now().Add(max(limit, 0))
 	for attempt := 1; ; attempt++ {
 		left := max(end.Sub(c.now()), 0)
-		ctx, cancel := context.WithTimeout(context.Background(), max(left/3, min(left, 100*time.Millisecond)))
+		ctx, cancel := context.WithTimeout(parent, max(left/3, min(left, 100*time.Millisecond)))
 		reply, err = c.drv.Release(ctx, ref)
 		cancel()
 		if err == nil || final(err) {
@@ -230,13 +244,14 @@ func (c *Client) release(ref driver.Ref, limit time.Duration) (reply driver.Repl
 
 // abandon undoes in the background what a request may have left behind.
 // Whoever asked has gone, so it has a time limit of its own.
-func (c *Client) abandon(cfg *config, req *driver.Request, unanswered bool) {
+func (c *Client) abandon(ctx context.Context, cfg *config, req *driver.Request, unanswered bool) {
 	ref := driver.Ref{Key: req.Key, ID: req.ID}
 	if unanswered {
 		ref.Forbid = forbid(req.TTL)
 	}
+	ctx = context.WithoutCancel(ctx)
 	c.background(func() {
-		if _, _, err := c.release(ref, cfg.releaseTimeout); err != nil {
+		if _, _, err := c.release(ctx, ref, cfg.releaseTimeout); err != nil {
 			cfg.log.Warn("leasehold: abandoned request not undone", "key", req.Key, "lease", req.ID, "error", err)
 		}
 	})

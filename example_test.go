@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -364,4 +365,31 @@ func ExampleObserveWait() {
 	})
 	_, _ = client.Mutex("orders/42", leasehold.WithMaxWait(10*time.Millisecond)).Lock(ctx)
 	// Output: orders/42 place 1 behind worker-7
+}
+
+func ExampleWithObserver() {
+	// Packages leaseholdprom and leaseholdotel have observers ready made.
+	slow := leasehold.Observer{
+		Acquired: func(ctx context.Context, e leasehold.AcquiredInfo) context.Context {
+			fmt.Println(e.Class, e.Kind(), e.Outcome(), e.Waited > time.Minute)
+			return ctx
+		},
+		Ended: func(_ context.Context, e leasehold.EndedInfo) {
+			fmt.Println(e.Class, e.Reason(), e.Lost())
+		},
+	}
+	class := func(key string) string {
+		class, _, _ := strings.Cut(key, "/")
+		return class
+	}
+	client, _ := leasehold.New(memdriver.New(), leasehold.WithObserver(slow), leasehold.WithClass(class))
+	defer client.Close()
+
+	lease, _ := client.Mutex("orders/42").Lock(context.Background())
+	_, _ = client.Mutex("orders/42").TryLock(context.Background())
+	_ = lease.Release()
+	// Output:
+	// orders mutex granted false
+	// orders mutex held false
+	// orders released false
 }

@@ -26,6 +26,7 @@ type hold struct {
 	// be on its way.
 	unanswered bool
 	task       keeper.Task
+	trail      *trail // nil without observers
 
 	mu       sync.Mutex
 	mode     driver.Mode
@@ -50,6 +51,7 @@ type grant struct {
 	deadline   time.Time
 	confirmed  bool // the store counts the full TTL already
 	unanswered bool
+	handed     time.Time // when the store handed it over, at the earliest; zero if it did not
 }
 
 // deadline is when a lease is over that was asked for at sent. It is counted
@@ -62,15 +64,21 @@ func (c *config) life(ttl time.Duration) time.Duration {
 	return ttl - time.Duration(float64(ttl)*c.drift) - 2*time.Millisecond
 }
 
-func newHold(c *Client, cfg *config, req *driver.Request, g grant) *hold {
+func newHold(c *Client, cfg *config, req *driver.Request, g grant, t *trail) *hold {
 	h := &hold{
 		c: c, cfg: cfg, key: req.Key, id: req.ID, mode: req.Mode, token: g.token, granted: c.now(),
-		unanswered: g.unanswered, ttl: cfg.ttl, deadline: g.deadline,
+		unanswered: g.unanswered, ttl: cfg.ttl, deadline: g.deadline, trail: t,
 	}
 	h.task = keeper.Task{Sink: h, Slack: min(cfg.ttl/30, time.Second)}
 	h.leases = h.one[:0]
 	return h
 }
+
+// How a lease is lost, where it is not by force.
+var (
+	errExpired = fmt.Errorf("%w: not renewed before its deadline", ErrLost)
+	errGone    = fmt.Errorf("%w: the store no longer has it", ErrLost)
+)
 
 // start sets the clocks going. A grant that the store handed over is confirmed
 // by its first renewal, which leaves at once.
@@ -108,7 +116,7 @@ func (h *hold) live() bool {
 		h.mu.Unlock()
 		return true
 	}
-	cause := fmt.Errorf("%w: not renewed before its deadline", ErrLost)
+	cause := errExpired
 	if h.failed != nil {
 		cause = fmt.Errorf("%w: %w", cause, h.failed)
 	}
@@ -341,6 +349,7 @@ func (h *hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	if !h.live() {
 		return time.Time{} // a late answer changes nothing
 	}
+	h.trail.renewed(h, sent, &reply, err)
 	h.mu.Lock()
 	switch {
 	case h.ended != nil:
@@ -353,7 +362,7 @@ func (h *hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 		h.end(forcedError(reply.Reason))
 		return time.Time{}
 	case err == nil:
-		h.end(fmt.Errorf("%w: the store no longer has it", ErrLost))
+		h.end(errGone)
 		return time.Time{}
 	}
 	h.failed = err
@@ -398,18 +407,26 @@ func (h *hold) giveBack(lost error, limit time.Duration) error {
 	if h.unanswered {
 		ref.Forbid = forbid(h.cfg.ttl)
 	}
-	reply, repeated, err := h.c.release(ref, limit)
+	begun := h.c.now()
+	reply, repeated, err := h.c.release(h.trail.detached(), ref, limit)
 	switch {
-	case lost != nil:
-		return lockError(h.key, lost)
 	case err != nil:
-		return lockError(h.key, fmt.Errorf("release: %w", unknown(err)))
+		err = fmt.Errorf("release: %w", unknown(err))
+	case lost != nil:
+		// What it says of a lease that was over is no news.
 	case reply.Broken:
-		return lockError(h.key, forcedError(reply.Reason))
+		err = forcedError(reply.Reason)
 	case reply.State == driver.Gone && !repeated:
-		return lockError(h.key, fmt.Errorf("%w: the store no longer had it at its release", ErrLost))
+		// Gone after a try that was not answered: that try released it.
+		err = fmt.Errorf("%w: the store no longer had it at its release", ErrLost)
 	}
-	// Gone after a try that was not answered: that try released it.
+	h.trail.released(h, begun, err)
+	if lost != nil {
+		err = lost
+	}
+	if err != nil {
+		return lockError(h.key, err)
+	}
 	return nil
 }
 

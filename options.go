@@ -51,6 +51,8 @@ type config struct {
 	minToken       int64
 	policy         driver.Policy
 	log            *slog.Logger
+	observers      []*Observer
+	class          func(key string) string
 }
 
 // noLimit is a maximum wait without a bound: 0 means to try once.
@@ -65,6 +67,7 @@ func defaults() config {
 		maxWait:        noLimit,
 		owner:          hostOwner(),
 		log:            slog.New(slog.DiscardHandler),
+		class:          oneClass,
 	}
 }
 

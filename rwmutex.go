@@ -98,10 +98,10 @@ func (h *hold) downgrade(ctx context.Context) error {
 		return unknown(err)
 	case reply.State != driver.Granted || reply.Token != h.token:
 		// Not ours any more. What was granted afresh is not this lease.
-		h.c.abandon(h.cfg, &req, false)
+		h.c.abandon(ctx, h.cfg, &req, false)
 		h.mu.Lock()
 		if h.ended == nil {
-			h.end(fmt.Errorf("%w: the store no longer has it", ErrLost))
+			h.end(errGone)
 		} else {
 			h.mu.Unlock()
 		}

@@ -173,8 +173,8 @@ func (w *waiter) hint(h driver.Hint) {
 func (w *waiter) act(h driver.Hint) {
 	now := w.c.now()
 	if h.Kind == driver.HintGranted {
-		if deadline, ok := w.since(h, now); ok {
-			w.grant = &grant{token: h.Token, deadline: deadline}
+		if handed, ok := w.since(h, now); ok {
+			w.grant = &grant{token: h.Token, deadline: w.cfg.deadline(handed, h.Confirm), handed: handed}
 			w.wake()
 			return
 		}
@@ -185,11 +185,11 @@ func (w *waiter) act(h driver.Hint) {
 	w.c.keeper.Hurry(&w.task, now)
 }
 
-// since returns the deadline of a lease that was handed over, without a round
+// since returns from when a lease counts that was handed over, without a round
 // trip: the store's clock was at w.clock at w.answered or later, so it was at
 // h.Clock at that much after w.answered or later, or a little earlier if its
-// clock is the faster one. The lease is counted from there, and never from
-// later than now. Without a usable bound it is safer to ask.
+// clock is the faster one. It is counted from there, and never from later than
+// now. Without a usable bound, or if it is over by now, it is safer to ask.
 func (w *waiter) since(h driver.Hint, now time.Time) (time.Time, bool) {
 	passed := h.Clock - w.clock
 	if w.clock == 0 || passed < 0 {
@@ -199,8 +199,7 @@ func (w *waiter) since(h driver.Hint, now time.Time) (time.Time, bool) {
 	if at.After(now) {
 		at = now
 	}
-	deadline := w.cfg.deadline(at, h.Confirm)
-	return deadline, now.Before(deadline)
+	return at, now.Before(w.cfg.deadline(at, h.Confirm))
 }
 
 func (w *waiter) settled() bool { return w.grant != nil || w.gone || w.err != nil }

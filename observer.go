@@ -1,0 +1,237 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Observer is a set of functions that a client calls as its locks are asked
+// for, taken, renewed and given back: for metrics and traces. Those that are nil
+// are not called. See [WithObserver]; packages leaseholdprom and leaseholdotel
+// make observers.
+//
+// The functions are called by the goroutines at work, for different locks at
+// the same time, and hold them up: they must be quick, and must not use the
+// client. Those of one lease come in the order in which they stand here, but
+// that the last three may come at the same time when a lease is lost. A re-entry
+// under the lease's context is the same lease, and nothing is called for it.
+type Observer struct {
+	// Acquire is called when a Lock or a TryLock begins, before anything is
+	// asked of the store. What it returns, derived from ctx, is the context of
+	// the requests that go to the store for this call, and of the calls below.
+	Acquire func(ctx context.Context, lock LockInfo) context.Context
+	// Waiting is called when the store has answered that the call has to wait,
+	// once per call.
+	Waiting func(ctx context.Context, event WaitingInfo)
+	// Acquired is called when the Lock or TryLock ends, whatever its outcome.
+	// What it returns, derived from ctx, is what the context of the lease
+	// derives from, and the context of the calls below; it is of no use if no
+	// lease was granted.
+	Acquired func(ctx context.Context, event AcquiredInfo) context.Context
+	// Renewed is called with the outcome of each renewal.
+	Renewed func(ctx context.Context, event RenewedInfo)
+	// Ended is called when a lease is over, once per lease.
+	Ended func(ctx context.Context, event EndedInfo)
+	// Released is called when the store has answered to the release of a lease,
+	// or has not in time; also for a lease that was lost and is then released.
+	Released func(ctx context.Context, event ReleasedInfo)
+}
+
+// LockInfo describes what is asked for.
+type LockInfo struct {
+	// Key is that of the lock. Keys are many: use Class where the number of
+	// values matters, as it does in metrics.
+	Key string
+	// Class is what [WithClass] makes of the key.
+	Class string
+	// Mode is driver.Exclusive for mutexes and writers, driver.Shared for
+	// readers and semaphores.
+	Mode driver.Mode
+	// Limit is that of a semaphore, 0 for others; Weight the number of places.
+	Limit, Weight int
+	// Wait is false if the call asks once only.
+	Wait bool
+}
+
+// Kind is "mutex", which includes the write side of an RWMutex, "read" or
+// "semaphore".
+func (l *LockInfo) Kind() string {
+	switch {
+	case l.Mode == driver.Exclusive:
+		return "mutex"
+	case l.Limit > 0:
+		return "semaphore"
+	}
+	return "read"
+}
+
+// WaitingInfo tells of a call that has to wait.
+type WaitingInfo struct {
+	LockInfo
+	// Position is the place in the queue, 1 for the head; 0 without a queue.
+	Position int
+	// Holder is the owner of the lease that stays longest; empty if the store
+	// did not say.
+	Holder string
+}
+
+// AcquiredInfo tells how a call ended.
+type AcquiredInfo struct {
+	LockInfo
+	// ID and Token are those of the lease, if one was granted.
+	ID    string
+	Token int64
+	// Waited is the time from the call to its end.
+	Waited time.Duration
+	// Queued tells that Waiting was called before.
+	Queued bool
+	// HandOff is, for a lease that the store handed to this waiter, the time
+	// from then, at the release by the holder before, until now: an upper bound
+	// of it, since the store's clock is known within a round trip. 0 for others.
+	HandOff time.Duration
+	// Err is what the call returns.
+	Err error
+}
+
+// Outcome sums Err up in a word: "granted", "held" (and not waited for),
+// "timeout", "canceled", "closed" (the client was), "unknown", "unavailable",
+// "no_quorum", "not_replicated", "refused" (a mismatch, or what the store does
+// not support), and "error" for anything else.
+func (a *AcquiredInfo) Outcome() string { return word(a.Err, "granted", outcomes) }
+
+// outcomes are asked in this order: an error matches several.
+var outcomes = []named{
+	{ErrClosed, "closed"},
+	{ErrLost, "lost"},
+	{ErrNoQuorum, "no_quorum"},
+	{ErrNotReplicated, "not_replicated"},
+	{ErrUnknown, "unknown"},
+	{ErrUnavailable, "unavailable"},
+	{context.DeadlineExceeded, "timeout"},
+	{context.Canceled, "canceled"},
+	{ErrHeld, "held"},
+	{ErrInvalid, "refused"},
+	{ErrMismatch, "refused"},
+	{ErrUnsupported, "refused"},
+}
+
+// RenewedInfo tells of a renewal.
+type RenewedInfo struct {
+	LockInfo
+	ID string
+	// Took is the time from sending the renewal to its answer.
+	Took time.Duration
+	// Err is nil if the renewal was confirmed, matches ErrLost if the store no
+	// longer has the lease, and says otherwise why there was no answer. Such a
+	// renewal is repeated until the lease's deadline.
+	Err error
+}
+
+// Outcome sums Err up in a word: "confirmed", "lost", or "failed".
+func (r *RenewedInfo) Outcome() string {
+	return word(r.Err, "confirmed", []named{{ErrLost, "lost"}, {r.Err, "failed"}})
+}
+
+// EndedInfo tells of the end of a lease.
+type EndedInfo struct {
+	LockInfo
+	ID    string
+	Token int64
+	// Held is the time from the grant to the end.
+	Held time.Duration
+	// Cause is the cause of the lease's context.
+	Cause error
+}
+
+// Lost reports whether the lease was lost.
+func (e *EndedInfo) Lost() bool { return errors.Is(e.Cause, ErrLost) }
+
+// Reason sums Cause up in a word. For a lease that was lost: "forced" (broken),
+// "gone" (the store no longer had it), "expired" (no renewal was confirmed before
+// its deadline), or "failed" (a renewal was refused, or failed too often). For
+// others: "released", "max_hold", "closed" (the client was), and "context" (the
+// context it was taken under ended).
+func (e *EndedInfo) Reason() string {
+	return word(e.Cause, "", slices.Concat(reasons, []named{{e.Cause, "context"}}))
+}
+
+var reasons = []named{
+	{ErrForced, "forced"},
+	{errGone, "gone"},
+	{errExpired, "expired"},
+	{ErrLost, "failed"},
+	{ErrReleased, "released"},
+	{ErrMaxHold, "max_hold"},
+	{ErrClosed, "closed"},
+}
+
+// ReleasedInfo tells of a release.
+type ReleasedInfo struct {
+	LockInfo
+	ID string
+	// Took is the time from the release to its answer.
+	Took time.Duration
+	// Err is nil if the store confirmed the release. It matches ErrLost if only
+	// now it turned out that the store no longer had the lease, and ErrUnknown or
+	// ErrUnavailable if the store did not answer.
+	Err error
+}
+
+// Outcome sums Err up in a word: "confirmed", "lost", "unknown", "unavailable"
+// or "error".
+func (r *ReleasedInfo) Outcome() string { return word(r.Err, "confirmed", outcomes) }
+
+// named is a word for what an error matches.
+type named struct {
+	err  error
+	word string
+}
+
+// word returns fine for no error, and "error" for one that has no word.
+func word(err error, fine string, words []named) string {
+	if err == nil {
+		return fine
+	}
+	for _, n := range words {
+		if errors.Is(err, n.err) {
+			return n.word
+		}
+	}
+	return "error"
+}
+
+// WithObserver has o told what becomes of the locks: next to the observers that
+// were given before, after them. Without one nothing is called, and nothing is
+// paid. Default: none.
+func WithObserver(o Observer) Option {
+	return func(c *config) error {
+		c.observers = append(c.observers[:len(c.observers):len(c.observers)], &o)
+		return nil
+	}
+}
+
+// MaxClasses is how many classes of locks a client tells apart. Whatever comes
+// after that is of the class "other".
+const MaxClasses = 100
+
+// WithClass sets how locks are grouped for [Observer]s: class gives the class
+// of a key, such as the part before its first slash. It is called once per
+// acquisition, if there is an observer, by many goroutines at a time. Default:
+// all locks are of the class "lock". See [MaxClasses].
+func WithClass(class func(key string) string) Option {
+	return func(c *config) error {
+		if class == nil {
+			return fmt.Errorf("nil class function: %w", ErrInvalid)
+		}
+		c.class = class
+		return nil
+	}
+}
+
+// oneClass is the class of locks without WithClass.
+func oneClass(string) string { return "lock" }

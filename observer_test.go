@@ -1,0 +1,445 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// diary writes down in words what an observer is told.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+	acq   []leasehold.AcquiredInfo
+	ended []leasehold.EndedInfo
+}
+
+func (d *diary) note(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, fmt.Sprintf(format, args...))
+}
+
+// take returns what was written since it was last called.
+func (d *diary) take() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lines := d.lines
+	d.lines = nil
+	return lines
+}
+
+func (d *diary) want(t *testing.T, want ...string) {
+	t.Helper()
+	if got := d.take(); !slices.Equal(got, want) {
+		t.Errorf("observed:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func (d *diary) observer() leasehold.Observer {
+	return leasehold.Observer{
+		Acquire: func(ctx context.Context, l leasehold.LockInfo) context.Context {
+			d.note("acquire %s %s %s", l.Class, l.Kind(), l.Key)
+			return ctx
+		},
+		Waiting: func(_ context.Context, e leasehold.WaitingInfo) {
+			d.note("waiting at %d for %s", e.Position, e.Holder)
+		},
+		Acquired: func(ctx context.Context, e leasehold.AcquiredInfo) context.Context {
+			d.note("acquired: %s after %v", e.Outcome(), e.Waited)
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.acq = append(d.acq, e)
+			return ctx
+		},
+		Renewed: func(_ context.Context, e leasehold.RenewedInfo) { d.note("renewed: %s", e.Outcome()) },
+		Ended: func(_ context.Context, e leasehold.EndedInfo) {
+			d.note("ended: %s after %v", e.Reason(), e.Held)
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.ended = append(d.ended, e)
+		},
+		Released: func(_ context.Context, e leasehold.ReleasedInfo) { d.note("released: %s", e.Outcome()) },
+	}
+}
+
+// observed opens a client whose locks are written down.
+func observed(t *testing.T, store *memdriver.Store, opts ...leasehold.Option) (*leasehold.Client, *faultDriver, *diary) {
+	t.Helper()
+	d := &diary{}
+	c, f := open(t, store, append([]leasehold.Option{leasehold.WithObserver(d.observer()), leasehold.WithTTL(ttl)}, opts...)...)
+	return c, f, d
+}
+
+func TestObserver_IsToldOfTheWholeLifeOfALease(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, _, d := observed(t, store)
+		l, err := c.Mutex("k").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl/3 + time.Second)
+		if err := l.Release(); err != nil {
+			t.Fatal(err)
+		}
+		d.want(t, "acquire lock mutex k", "acquired: granted after 0s", "renewed: confirmed",
+			"ended: released after "+(ttl/3+time.Second).String(), "released: confirmed")
+		if got := d.acq[0]; got.ID != l.ID() || got.Token != l.Token() || d.ended[0].Token != l.Token() {
+			t.Errorf("told of %+v and %+v, not of %s, %d", got, d.ended[0], l.ID(), l.Token())
+		}
+	})
+}
+
+func TestObserver_IsToldOfAWaitAndOfTheHandOff(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		holder, _ := open(t, store, leasehold.WithOwner("worker-7"))
+		c, f, d := observed(t, store)
+		held := lock(t, holder, "k")
+		// The message that hands the lock over takes its time.
+		f.hints = func(h driver.Hint, to func(driver.Hint)) {
+			time.Sleep(20 * time.Millisecond)
+			to(h)
+		}
+		got := make(chan *leasehold.Lease)
+		go func() {
+			l, err := c.Mutex("k").Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			got <- l
+		}()
+		time.Sleep(3 * time.Second)
+		if err := held.Release(); err != nil {
+			t.Fatal(err)
+		}
+		l := <-got
+		synctest.Wait()
+		d.want(t, "acquire lock mutex k", "waiting at 1 for worker-7", "acquired: granted after 3.02s", "renewed: confirmed")
+		if a := d.acq[0]; !a.Queued || a.HandOff < 20*time.Millisecond || a.HandOff > 60*time.Millisecond {
+			t.Errorf("queued %t, handed off in %v", a.Queued, a.HandOff)
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestObserver_OutcomeOfACallThatEndsWithoutALease(t *testing.T) {
+	for want, row := range map[string]struct {
+		fault *fault
+		key   string
+		take  func(ctx context.Context, c *leasehold.Client, key string) error
+	}{
+		"held":        {key: "taken", take: tryLock},
+		"timeout":     {key: "taken", take: lockFor(time.Second)},
+		"canceled":    {key: "taken", take: lockCanceled},
+		"unknown":     {key: "k", fault: &hangs, take: tryLock},
+		"unavailable": {key: "k", fault: &refuses, take: tryLock},
+		"refused":     {key: "places", take: semaphoreOf(3)},
+		"closed":      {key: "k", take: lockClosed},
+	} {
+		t.Run(want, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Store) {
+				other, _ := open(t, store)
+				lock(t, other, "taken")
+				if _, err := other.Semaphore("places", 2).TryLock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				c, f, d := observed(t, store)
+				if row.fault != nil {
+					f.on(acquire, 0, *row.fault)
+				}
+				if err := row.take(t.Context(), c, row.key); err == nil {
+					t.Fatal("granted")
+				}
+				lines := d.take()
+				if last := lines[len(lines)-1]; !strings.HasPrefix(last, "acquired: "+want+" ") {
+					t.Errorf("observed %q", lines)
+				}
+				if n := len(d.acq); n != 1 {
+					t.Errorf("told of %d ends", n)
+				}
+			})
+		})
+	}
+}
+
+func tryLock(ctx context.Context, c *leasehold.Client, key string) error {
+	_, err := c.Mutex(key).TryLock(ctx)
+	return err
+}
+
+func lockFor(d time.Duration) func(context.Context, *leasehold.Client, string) error {
+	return func(ctx context.Context, c *leasehold.Client, key string) error {
+		_, err := c.Mutex(key, leasehold.WithMaxWait(d)).Lock(ctx)
+		return err
+	}
+}
+
+func lockCanceled(ctx context.Context, c *leasehold.Client, key string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	time.AfterFunc(time.Second, cancel)
+	_, err := c.Mutex(key).Lock(ctx)
+	return err
+}
+
+func semaphoreOf(limit int) func(context.Context, *leasehold.Client, string) error {
+	return func(ctx context.Context, c *leasehold.Client, key string) error {
+		_, err := c.Semaphore(key, limit).TryLock(ctx)
+		return err
+	}
+}
+
+func lockClosed(ctx context.Context, c *leasehold.Client, key string) error {
+	if err := c.Close(); err != nil {
+		return err
+	}
+	return tryLock(ctx, c, key)
+}
+
+func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
+	breakIt := func(t *testing.T, _ *leasehold.Client, store *memdriver.Store, l *leasehold.Lease) {
+		if _, err := store.Break(t.Context(), l.Key(), l.ID(), "stuck"); err != nil {
+			t.Error(err)
+		}
+	}
+	for want, row := range map[string]struct {
+		renewals *fault
+		opts     []leasehold.Option
+		lost     bool
+		end      func(*testing.T, *leasehold.Client, *memdriver.Store, *leasehold.Lease)
+	}{
+		"released": {end: func(t *testing.T, _ *leasehold.Client, _ *memdriver.Store, l *leasehold.Lease) {
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
+		}},
+		"forced":   {lost: true, end: breakIt},
+		"gone":     {lost: true, end: deleteIt},
+		"expired":  {lost: true, renewals: &hangs},
+		"failed":   {lost: true, renewals: &fails, opts: []leasehold.Option{leasehold.WithMaxRenewAttempts(2)}},
+		"max_hold": {opts: []leasehold.Option{leasehold.WithMaxHold(time.Second)}},
+		"closed": {end: func(t *testing.T, c *leasehold.Client, _ *memdriver.Store, _ *leasehold.Lease) {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}},
+		"context": {},
+	} {
+		t.Run(want, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Store) {
+				c, f, d := observed(t, store, row.opts...)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				l, err := c.Mutex("k").Lock(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if row.renewals != nil {
+					f.on(renew, 0, *row.renewals)
+				}
+				if row.end != nil {
+					row.end(t, c, store, l)
+				} else if want == "context" {
+					cancel()
+				}
+				<-l.Context().Done()
+				synctest.Wait()
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				if len(d.ended) != 1 || d.ended[0].Reason() != want || d.ended[0].Lost() != row.lost {
+					t.Errorf("observed %q, lost %t", d.lines, d.ended[0].Lost())
+				}
+			})
+		})
+	}
+}
+
+// deleteIt ends a lease in the store without telling its holder.
+func deleteIt(t *testing.T, _ *leasehold.Client, store *memdriver.Store, l *leasehold.Lease) {
+	if _, err := store.Release(t.Context(), driver.Ref{Key: l.Key(), ID: l.ID()}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestObserver_ALossThatIsFoundAtTheReleaseIsToldThen(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, f, d := observed(t, store)
+		l := lock(t, c, "k")
+		deleteIt(t, c, store, l)
+		wantErr(t, l.Release(), leasehold.ErrLost)
+		d.want(t, "acquire lock mutex k", "acquired: granted after 0s", "ended: released after 0s", "released: lost")
+
+		l = lock(t, c, "k")
+		f.on(release, 0, hangs)
+		wantErr(t, l.Release(), leasehold.ErrUnknown)
+		d.want(t, "acquire lock mutex k", "acquired: granted after 0s", "ended: released after 0s", "released: unknown")
+	})
+}
+
+func TestObserver_ReentryIsTheSameLease(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, _, d := observed(t, store)
+		outer := lock(t, c, "k")
+		d.take()
+		inner, err := c.Mutex("k").Lock(outer.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := inner.Release(); err != nil {
+			t.Error(err)
+		}
+		d.want(t)
+	})
+}
+
+func TestObserver_TellsWhichKindOfLock(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		class := func(key string) string { return strings.ToUpper(key) }
+		c, _, d := observed(t, store, leasehold.WithClass(class))
+		for _, take := range []func(context.Context) (*leasehold.Lease, error){
+			c.Mutex("a").TryLock, c.RWMutex("b").TryLock, c.RWMutex("c").TryRLock, c.Semaphore("d", 2).TryLock,
+		} {
+			if _, err := take(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lines := slices.DeleteFunc(d.take(), func(line string) bool { return !strings.HasPrefix(line, "acquire ") })
+		if want := []string{"acquire A mutex a", "acquire B mutex b", "acquire C read c", "acquire D semaphore d"}; !slices.Equal(lines, want) {
+			t.Errorf("observed %q", lines)
+		}
+	})
+}
+
+// contexts is a store that writes down what the contexts of its requests carry.
+type contexts struct {
+	*memdriver.Store
+	mu   sync.Mutex
+	seen map[verb]any
+}
+
+type mark struct{}
+
+func (c *contexts) note(v verb, ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[v] = ctx.Value(mark{})
+}
+
+func (c *contexts) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	c.note(acquire, ctx)
+	return c.Store.Acquire(ctx, req)
+}
+
+func (c *contexts) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	c.note(release, ctx)
+	return c.Store.Release(ctx, ref)
+}
+
+func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		carry := func(value string) func(context.Context) context.Context {
+			return func(ctx context.Context) context.Context { return context.WithValue(ctx, mark{}, value) }
+		}
+		var ended any
+		// Two observers: what the later one returns covers the earlier one's.
+		first := leasehold.Observer{Acquire: func(ctx context.Context, _ leasehold.LockInfo) context.Context { return carry("first")(ctx) }}
+		second := leasehold.Observer{
+			Acquire: func(ctx context.Context, _ leasehold.LockInfo) context.Context {
+				if ctx.Value(mark{}) != "first" {
+					t.Error("the first observer was not asked first")
+				}
+				return carry("asking")(ctx)
+			},
+			Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context { return carry("holding")(ctx) },
+			Ended:    func(ctx context.Context, _ leasehold.EndedInfo) { ended = ctx.Value(mark{}) },
+		}
+		d := &contexts{Store: store, seen: make(map[verb]any)}
+		c, err := leasehold.New(d, leasehold.WithObserver(first), leasehold.WithObserver(second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		l := lock(t, c, "k")
+		if got := l.Context().Value(mark{}); got != "holding" {
+			t.Errorf("the lease carries %v", got)
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+		if d.seen[acquire] != "asking" || d.seen[release] != "holding" || ended != "holding" {
+			t.Errorf("the store saw %v, the observer %v", d.seen, ended)
+		}
+	})
+}
+
+func TestObserver_ClassesAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		seen := make(map[string]int)
+		o := leasehold.Observer{Acquire: func(ctx context.Context, l leasehold.LockInfo) context.Context {
+			seen[l.Class]++
+			return ctx
+		}}
+		c, _ := open(t, store, leasehold.WithObserver(o), leasehold.WithClass(func(key string) string { return key }))
+		for i := range 3 * leasehold.MaxClasses {
+			lock(t, c, fmt.Sprint(i))
+		}
+		if len(seen) != leasehold.MaxClasses+1 || seen["other"] != 2*leasehold.MaxClasses || seen["7"] != 1 {
+			t.Errorf("%d classes, %d locks of others", len(seen), seen["other"])
+		}
+	})
+}
+
+func TestObserver_OptionsRefuseNonsense(t *testing.T) {
+	_, err := leasehold.New(memdriver.New(), leasehold.WithClass(nil))
+	wantErr(t, err, leasehold.ErrInvalid)
+}
+
+func TestObserver_OutcomesOfTheQuorumAreTold(t *testing.T) {
+	for err, want := range map[error]string{
+		leasehold.ErrNoQuorum: "no_quorum", leasehold.ErrNotReplicated: "not_replicated", errors.New("odd"): "error",
+	} {
+		if got := (&leasehold.AcquiredInfo{Err: fmt.Errorf("x: %w", err)}).Outcome(); got != want {
+			t.Errorf("%v is %q", err, got)
+		}
+	}
+}
+
+func TestObserver_CostsNothingWhenAbsent(t *testing.T) {
+	allocs := func(opts ...leasehold.Option) float64 {
+		c, err := leasehold.New(&nowhere{}, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		m := c.Mutex("k")
+		return testing.AllocsPerRun(1000, func() {
+			l, err := m.TryLock(context.Background())
+			if err == nil {
+				err = l.Release()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	absent, present := allocs(), allocs(leasehold.WithObserver(leasehold.Observer{}))
+	// One: what is remembered for the observer. So nothing is, without one.
+	if present-absent < 1 || absent > freePair {
+		t.Errorf("%v allocations without an observer, %v with one, want at most %d without", absent, present, freePair)
+	}
+}
+
+// freePair is how many allocations the library itself makes for a lock that is
+// free, and its release.
+const freePair = 18
