@@ -68,8 +68,10 @@ func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
 // ctx.
 func (r *request) enter(ctx context.Context, wait bool) (*Lease, error) {
 	if outer, ok := ctx.Value(heldKey{r.c, r.key}).(*Lease); ok && outer.State() != Released {
+		// To read under a read lease is to re-enter; a place is no read lease.
+		reads := r.mode == driver.Shared && r.limit == 0 && outer.hold.limit == 0
 		switch mode := outer.hold.side(); {
-		case mode == driver.Exclusive || r.mode == driver.Shared && r.limit == 0:
+		case mode == driver.Exclusive || reads:
 			return r.reenter(ctx, outer)
 		case r.mode == driver.Exclusive:
 			return nil, lockError(r.key, errUpgrade)
@@ -191,7 +193,10 @@ func (r *request) again(ctx, bound context.Context, t *trail) (*Lease, error) {
 		pause := time.NewTimer(r.cfg.retry.spread(attempt))
 		select {
 		case <-pause.C:
-			continue
+			if bound.Err() == nil {
+				continue
+			}
+			busy.Cause = causeOf(bound) // both came at once: nothing more can be asked
 		case <-bound.Done():
 			busy.Cause = causeOf(bound)
 		case <-r.c.closing:

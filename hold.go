@@ -20,6 +20,7 @@ type hold struct {
 	c       *Client
 	cfg     *config
 	key, id string
+	limit   int // that it was asked for with; 0 if it is no place
 	token   int64
 	granted time.Time
 	// unanswered is set when a request of this id got no answer and may still
@@ -66,7 +67,7 @@ func (c *config) life(ttl time.Duration) time.Duration {
 
 func newHold(c *Client, cfg *config, req *driver.Request, g grant, t *trail) *hold {
 	h := &hold{
-		c: c, cfg: cfg, key: req.Key, id: req.ID, mode: req.Mode, token: g.token, granted: c.now(),
+		c: c, cfg: cfg, key: req.Key, id: req.ID, mode: req.Mode, limit: req.Limit, token: g.token, granted: c.now(),
 		unanswered: g.unanswered, ttl: cfg.ttl, deadline: g.deadline, trail: t,
 	}
 	h.task = keeper.Task{Sink: h, Slack: min(cfg.ttl/30, time.Second)}
