@@ -80,17 +80,19 @@ func (b *basic) Acquire(ctx context.Context, req Request) (Reply, error) {
 	if err := b.usable(ctx); err != nil {
 		return Reply{}, err
 	}
+	again := false
 	set, err := b.store.SetNX(ctx, req.Key, req.ID, req.TTL)
 	if err == nil && !set {
 		// Taken, perhaps by this very id in a try whose answer was lost. Only
 		// its own renewal can tell, and gives the full TTL in one step.
 		set, err = b.store.Renew(ctx, req.Key, req.ID, req.TTL)
+		again = set
 	}
 	switch {
 	case err != nil:
 		return Reply{}, err
 	case set:
-		return Reply{State: Granted, Holds: 1}, nil
+		return Reply{State: Granted, Holds: 1, Again: again}, nil
 	}
 	return Reply{State: Busy}, nil
 }

@@ -102,7 +102,8 @@ type Request struct {
 	// Notify is the address at which the caller hears hints, from
 	// [Subscription.Address]. A ticket without one is never handed the room:
 	// it takes it by asking, and it is up to the caller to ask often enough
-	// to keep the ticket alive.
+	// to keep the ticket alive. Asking again moves a ticket or lease to the
+	// address that the later request gives.
 	Notify string
 	// Delay keeps the room closed for so long after the lease expired or was
 	// broken, and after a hand-over that was not confirmed, since the waiter
@@ -112,6 +113,11 @@ type Request struct {
 	// re-entry, which has the token of those inside. A value more than 24 h
 	// ahead of the store's clock in µs is refused with ErrInvalid.
 	MinToken int64
+	// Once tells that every Acquire of this id says so, and that a Release with
+	// Once and Forbid may have come before: such an id is answered Gone. It is
+	// for callers that cannot know which of their requests are repetitions;
+	// they pay for it, and not those who share the room.
+	Once bool
 }
 
 // Ref names a lease or a ticket.
@@ -120,7 +126,10 @@ type Ref struct {
 	ID  string
 	// TTL is the new life of the lease (Renew), counted from the renewal.
 	TTL time.Duration
-	// Wait and Notify are the new life and address of a ticket (Renew).
+	// Wait and Notify are the new life and address of a ticket (Renew). With
+	// Notify a Release ends only a lease or ticket that carries this address,
+	// and answers Busy if it carries another: somebody else has asked for it
+	// since, by Acquire, and may have been told that it is granted.
 	Wait   time.Duration
 	Notify string
 	// Keep closes the room for so long after the release (Release).
@@ -129,6 +138,8 @@ type Ref struct {
 	// that an Acquire still on its way cannot take effect (Release). It is set
 	// when an Acquire of this id went unanswered.
 	Forbid time.Duration
+	// Once makes Forbid concern requests with Once, and only those (Release).
+	Once bool
 }
 
 // State is the answer of the store.
@@ -178,6 +189,10 @@ type Reply struct {
 	Reason string
 	// Broken is set with Gone when the lease was broken by force.
 	Broken bool
+	// Again is set with Granted when the lease was granted and confirmed before
+	// this Acquire, which repeats one; and with Gone, where Once was given, when
+	// the id was released before.
+	Again bool
 }
 
 // Holder describes a party inside a room.

@@ -83,13 +83,15 @@ const (
 	Inspect
 	// Break: [driver.Breaker].
 	Break
+	// Again: Reply.Again. Without it a repetition is not told from the first.
+	Again
 
 	features = iota
 )
 
 var featureNames = [features]string{
 	"Queue", "Policies", "Watch", "Shared", "Limits", "Downgrade", "Resize", "Reentry", "Tokens", "MinToken", "Delay", "Keep", "Forbid",
-	"Inspect", "Break",
+	"Inspect", "Break", "Again",
 }
 
 // String lists the features of the set.
@@ -155,7 +157,7 @@ func rows() []row {
 	for _, group := range [][]row{
 		leaseRows, releaseRows, errorRows, batchRows, tokenRows, keyRows, reentryRows,
 		queueRows, orderRows, handOverRows, deadRows, sharedRows, downgradeRows, limitRows, resizeRows,
-		inspectRows, breakRows, watchRows, crowdRows, refusalRows,
+		inspectRows, breakRows, watchRows, againRows, crowdRows, refusalRows,
 	} {
 		all = append(all, group...)
 	}

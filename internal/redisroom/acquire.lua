@@ -18,16 +18,28 @@ local function check()
   end
 end
 
-local function downgrade(p)
+local function check_downgrade()
   if n > 1 then return redis.error_reply(fmt('LHMISMATCH held %d times by its owner, it cannot become shared', n)) end
-  local err = check()
+  return check()
+end
+
+local function again(p)
+  local downgrade = p.mode == 'x' and mode == 's'
+  local err = downgrade and check_downgrade()
   if err then return err end
-  general()
-  p.mode, p.weight, p.state, p.ident = 's', weight, 'c', '-'
-  nx, used, shares, lim, ident = 0, weight, shares + 1, limit, '-'
-  store(p)
+  if downgrade or p.notify ~= notify then
+    general()
+    if downgrade then
+      p.mode, p.weight, p.ident = 's', weight, '-'
+      nx, used, shares, lim, ident = 0, weight, shares + 1, limit, '-'
+    end
+    p.notify = notify
+    store(p)
+  end
+  local before = p.state == 'c' and 1 or 0
   local out = confirm(p, ttl)
-  hand_over()
+  out[4] = before
+  if downgrade then hand_over() end
   return out
 end
 
@@ -45,7 +57,7 @@ end
 local function known()
   if simple then
     if simple.id ~= id then return end
-    return mode == 's' and downgrade(simple) or confirm(simple, ttl)
+    return again(simple)
   end
   if not isrec then return end
   if marked('+' .. id) then return reply(GONE) end
@@ -53,7 +65,7 @@ local function known()
   if why then return out end
   local p = party(id)
   if not p then return end
-  if p.state ~= 'w' then return p.mode == 'x' and mode == 's' and downgrade(p) or confirm(p, ttl) end
+  if p.state ~= 'w' then return again(p) end
   refresh(p, math.max(wait, p.window), notify)
   out = ask_(p, ttl) or reply(GONE)
   return out[1] == QUEUED and glimpse(out) or out

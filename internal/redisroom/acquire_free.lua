@@ -10,7 +10,8 @@
 --         "resize" if it only changes the limit
 -- Returns the token, as an integer, for a free room; otherwise
 --       {state, token, holds, position, next ms, clock µs [, holder: id,
---       remaining ms, mode, weight, token, state, meta]}.
+--       remaining ms, mode, weight, token, state, meta]}. With GRANTED and GONE
+--       1 as the position tells that it was so before.
 --
 -- The free path: three commands, and nothing of room.lua is even defined.
 if not ARGV[4] then

@@ -229,6 +229,7 @@ func (h *history) request(key string) driver.Request {
 	if r.IntN(8) == 0 {
 		req.Delay = time.Duration(r.IntN(20)) * time.Millisecond
 	}
+	req.Once = r.IntN(3) == 0
 	switch r.IntN(30) {
 	case 0:
 		req.MinToken = h.rooms[key].Token + r.Int64N(1000)
@@ -299,6 +300,10 @@ func (h *history) release(key string) {
 	}
 	if h.rnd.IntN(8) == 0 {
 		ref.Forbid = h.ttl()
+		ref.Once = h.rnd.IntN(2) == 0
+	}
+	if h.rnd.IntN(8) == 0 {
+		ref.Notify = h.address[h.rnd.IntN(len(h.address))]
 	}
 	var got driver.Reply
 	var gotErr error
@@ -477,7 +482,7 @@ func (h *history) sameReply(a, b driver.Reply) bool {
 		a.Token, b.Token = 0, 0
 	}
 	same := a.State == b.State && a.Token == b.Token && a.Holds == b.Holds && a.Position == b.Position &&
-		h.near(a.Next, b.Next) && a.Broken == b.Broken && a.Reason == b.Reason && len(a.Holders) == len(b.Holders)
+		h.near(a.Next, b.Next) && a.Broken == b.Broken && a.Reason == b.Reason && a.Again == b.Again && len(a.Holders) == len(b.Holders)
 	if !same || len(a.Holders) == 0 {
 		return same
 	}

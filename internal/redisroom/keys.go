@@ -10,17 +10,20 @@ import (
 //	H = prefix + key          the holder key, a name that others may know
 //	R = H + "\x1fr" + filler  the record, or the token
 //	Z = H + "\x1fz" + filler  the sorted set
+//	T = H + "\x1ft" + id + filler  an id that was released
 //
 // No key of a lock contains a control character, so a side key belongs to one
 // H only, is no H itself, and is covered by whatever pattern covers H.
 //
-// All three lie in one cluster slot. If H has a hash tag, it still has it with
+// All lie in one cluster slot. If H has a hash tag, it still has it with
 // a suffix. If it has none, a suffix without braces gives it none, and the
 // filler is chosen so that the checksum of the whole comes out as that of H.
 const (
 	separator  = "\x1f"
 	recordKey  = separator + "r"
 	sortedKey  = separator + "z"
+	spentKey   = separator + "t"
+	roomKeys   = 3
 	fillerSize = 3
 )
 

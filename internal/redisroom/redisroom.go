@@ -87,8 +87,11 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	if err := checkRequest(&req); err != nil {
 		return driver.Reply{}, err
 	}
-	f := s.form(acquireScript)
-	reply, err := s.run(ctx, acquireScript, acquireCommand(f, s.prefix, &req))
+	sc := acquireScript
+	if req.Once && !req.Resize {
+		sc = onceScript
+	}
+	reply, err := s.run(ctx, sc, acquireCommand(s.form(sc), s.prefix, &req))
 	if err != nil {
 		return driver.Reply{}, err
 	}

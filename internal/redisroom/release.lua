@@ -1,21 +1,40 @@
 -- release.lua, continued: the general path, room.Release.
 local id = sub(ARGV[1], 1, -2)
-local keep, forbid = match(ARGV[2] or '0 0', '^(%d+) (%d+)$')
+local keep, forbid, address = match(ARGV[2] or '', '^(%d+) (%d+) (%S+)$')
+if not keep then keep, forbid, address = 0, 0, '-' end
 keep, forbid = tonumber(keep), tonumber(forbid)
 
 local function leave()
-  if simple and simple.id == id then general() end
-  local p = isrec and party(id)
+  local p = simple and simple.id == id and simple or isrec and party(id)
   if not p then return (broken(id)) end
+  if address ~= '-' and p.notify ~= address then return reply(BUSY) end
+  general()
   drop(p)
   if p.state == 'w' then return reply(LEFT) end
   if keep > 0 and ms + keep > closed then closed = ms + keep end
   return reply(RELEASED)
 end
 
+-- remember_id is the part of room's forbid that concerns requests with Once.
+local function remember_id(out)
+  local was = call('GET', KEYS[4]) or '0'
+  if out[1] ~= GONE then
+    was = '1'
+  elseif was == '1' then
+    out[4] = 1
+  end
+  call('SET', KEYS[4], was, 'PX', ARGV[3])
+end
+
 local err = open(KEYS[1], KEYS[2], KEYS[3], id)
 if err then return err end
 local out = leave()
+if out[1] == BUSY then
+  hand_over()
+  save()
+  return out
+end
+if KEYS[4] then remember_id(out) end
 if forbid > 0 then
   general()
   mark('+' .. id, ms + forbid)

@@ -40,6 +40,9 @@ func parseReply(reply any) (driver.Reply, error) {
 		State: driver.State(n[0]), Token: n[1], Holds: int(n[2]), Position: int(n[3]),
 		Next: millis(n[4]), Clock: micros(n[5]),
 	}
+	if r.State == driver.Granted || r.State == driver.Gone {
+		r.Again, r.Position = r.Position == 1, 0
+	}
 	switch {
 	case len(fields) == replyScalars:
 	case len(fields) == replyScalars+1 && r.State == driver.Gone:

@@ -137,11 +137,18 @@ func (c *command) int(n int64) {
 	c.end()
 }
 
-// build returns the words of EVALSHA for a script over the given rooms. The
+// spent adds the key of an id that was released, beside the room's.
+func (c *command) spent(prefix, key, id string) {
+	h := append([]byte(prefix), key...)
+	c.text = appendSide(c.text, h, spentKey+id)
+	c.end()
+}
+
+// build returns the words of EVALSHA for a script over so many keys. The
 // command is not used after it.
-func (c *command) build(f *form, rooms int) []string {
+func (c *command) build(f *form, keys int) []string {
 	words := make([]string, 3, 3+len(c.ends))
-	words[0], words[1], words[2] = evalsha, f.sha, numkeys(rooms)
+	words[0], words[1], words[2] = evalsha, f.sha, numkeys(keys)
 	text, start := string(c.text), 0
 	for _, end := range c.ends {
 		words = append(words, text[start:end])
@@ -151,17 +158,22 @@ func (c *command) build(f *form, rooms int) []string {
 	return words
 }
 
-func numkeys(rooms int) string {
-	if rooms == 1 {
+func numkeys(n int) string {
+	if n == roomKeys {
 		return "3"
 	}
-	return strconv.Itoa(3 * rooms)
+	return strconv.Itoa(n)
 }
 
 // acquireCommand encodes a request as acquire.lua takes it.
 func acquireCommand(f *form, prefix string, req *driver.Request) []string {
 	c := newCommand()
 	c.room(prefix, req.Key)
+	keys := roomKeys
+	if req.Once && !req.Resize {
+		c.spent(prefix, req.Key, req.ID)
+		keys++
+	}
 
 	c.text = append(append(c.text, req.ID...), ' ')
 	c.text = append(appendMeta(c.text, req), ' ')
@@ -175,7 +187,7 @@ func acquireCommand(f *form, prefix string, req *driver.Request) []string {
 	case !simple(req):
 		c.word("1")
 	}
-	return c.build(f, 1)
+	return c.build(f, keys)
 }
 
 // simple reports whether the first form of a holder key can hold the request.
@@ -250,14 +262,25 @@ func appendString(b []byte, s string) []byte {
 func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
 	c := newCommand()
 	c.room(prefix, ref.Key)
+	keep, forbid, spent := max(ref.Keep.Milliseconds(), 0), max(ref.Forbid.Milliseconds(), 0), int64(0)
+	keys := roomKeys
+	if ref.Once && forbid > 0 {
+		c.spent(prefix, ref.Key, ref.ID)
+		forbid, spent, keys = 0, forbid, keys+1
+	}
 	c.text = append(append(c.text, ref.ID...), ' ')
 	c.end()
-	keep, forbid := ref.Keep.Milliseconds(), ref.Forbid.Milliseconds()
-	if keep > 0 || forbid > 0 {
-		c.text = append(strconv.AppendInt(c.text, max(keep, 0), 10), ' ')
-		c.int(max(forbid, 0))
+	if keep > 0 || forbid > 0 || ref.Notify != "" {
+		c.text = append(strconv.AppendInt(c.text, keep, 10), ' ')
+		c.text = append(strconv.AppendInt(c.text, forbid, 10), ' ')
+		c.word(orNone(ref.Notify))
+	} else if spent > 0 {
+		c.word("")
 	}
-	return c.build(f, 1)
+	if spent > 0 {
+		c.int(spent)
+	}
+	return c.build(f, keys)
 }
 
 // renewCommand encodes the renewal of refs as renew.lua takes it.
@@ -274,7 +297,7 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int) []stri
 		c.int(max(ref.Wait.Milliseconds(), 0))
 		c.word(orNone(ref.Notify))
 	}
-	return c.build(f, len(which))
+	return c.build(f, roomKeys*len(which))
 }
 
 // roomCommand encodes a call on one room with plain arguments.
@@ -284,5 +307,5 @@ func roomCommand(f *form, prefix, key string, args ...string) []string {
 	for _, arg := range args {
 		c.word(arg)
 	}
-	return c.build(f, 1)
+	return c.build(f, roomKeys)
 }

@@ -10,6 +10,9 @@ import (
 //go:embed room.lua
 var roomLua string
 
+//go:embed acquire_once.lua
+var acquireOnceLua string
+
 //go:embed acquire_free.lua
 var acquireFreeLua string
 
@@ -41,6 +44,7 @@ var listLua string
 // define the functions of room.lua.
 var (
 	acquireScript = newScript(acquireFreeLua, roomLua, acquireLua)
+	onceScript    = newScript(acquireOnceLua, acquireFreeLua, roomLua, acquireLua)
 	renewScript   = newFreeingScript(renewFreeLua, roomLua, renewLua)
 	releaseScript = newFreeingScript(releaseFreeLua, roomLua, releaseLua)
 	breakScript   = newFreeingScript(roomLua, breakLua)

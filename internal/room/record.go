@@ -39,7 +39,8 @@ type Record struct {
 	// Queue holds who waits, by rank.
 	Queue []Party `json:"queue,omitempty"`
 	// Marks holds short memories: "+id" an id that may not enter any more,
-	// "!address" a process that let a hand-over lapse, "~id" a broken lease.
+	// "=id" one that may not by a request with Once, "!address" a process that
+	// let a hand-over lapse, "~id" a broken lease.
 	Marks map[string]Mark `json:"marks,omitempty"`
 }
 

@@ -16,6 +16,16 @@ func (s *scene) broken(m Mark) driver.Reply {
 	return reply
 }
 
+// released is the reason of a mark of an id that was in the room.
+const released = "released"
+
+// spent answers for an id that has been used.
+func (s *scene) spent(m Mark) driver.Reply {
+	reply := s.reply(driver.Gone)
+	reply.Again = m.Reason == released
+	return reply
+}
+
 func (s *scene) granted(p *Party) driver.Reply {
 	reply := s.reply(driver.Granted)
 	reply.Token, reply.Holds = p.Token, 1

@@ -15,16 +15,17 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	if req.Resize {
 		return s.resize(req)
 	}
+	if m, ok := s.Marks["="+req.ID]; ok && req.Once {
+		return s.spent(m), nil, nil
+	}
 	if s.marked("+" + req.ID) {
 		return s.reply(driver.Gone), nil, nil
 	}
 	if m, ok := s.Marks["~"+req.ID]; ok {
 		return s.broken(m), nil, nil
 	}
-	if p := s.inside(req.ID); p != nil && p.Mode == driver.Exclusive && req.Mode == driver.Shared {
-		return s.downgrade(p, req)
-	} else if p != nil {
-		return s.confirm(p, req.TTL), nil, nil
+	if p := s.inside(req.ID); p != nil {
+		return s.again(p, req)
 	}
 	if t := s.ticket(req.ID); t != nil {
 		s.refresh(t, max(req.Wait, millis(t.Window)), req.Notify)
@@ -69,12 +70,16 @@ func Renew(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 // Release ends a lease or a ticket.
 func Release(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, ref.ID)
+	if p := find(append(slices.Clip(s.Inside), s.Queue...), ref.ID); p != nil && ref.Notify != "" && ref.Notify != p.Notify {
+		s.handOver()
+		return s.reply(driver.Busy), s.wakes
+	}
 	reply := s.leave(ref.ID)
 	if reply.State == driver.Released && ref.Keep > 0 {
 		s.Closed = max(s.Closed, s.ms+ref.Keep.Milliseconds())
 	}
 	if ref.Forbid > 0 {
-		s.mark("+"+ref.ID, s.ms+ref.Forbid.Milliseconds(), "")
+		s.forbid(ref, &reply)
 	}
 	s.handOver()
 	return reply, s.wakes
@@ -125,6 +130,26 @@ func Look(r *Record, key string, now int64) driver.Snapshot {
 	return snap
 }
 
+// again answers a request of somebody who is inside.
+func (s *scene) again(p *Party, req driver.Request) (driver.Reply, []Wake, error) {
+	downgrade := p.Mode == driver.Exclusive && req.Mode == driver.Shared
+	if downgrade {
+		if err := s.checkDowngrade(req); err != nil {
+			return driver.Reply{}, nil, err
+		}
+		p.Mode, p.Weight, p.Reenter = driver.Shared, max(req.Weight, 1), false
+		s.agree(req)
+	}
+	again := p.Confirmed
+	p.Notify = req.Notify
+	reply := s.confirm(p, req.TTL)
+	reply.Again = again
+	if downgrade {
+		s.handOver()
+	}
+	return reply, s.wakes, nil
+}
+
 // ask is a live ticket that wants in: whoever stands before it and can be
 // handed the room gets it first.
 func (s *scene) ask(id string, ttl time.Duration, glimpse bool) driver.Reply {
@@ -159,19 +184,13 @@ func (s *scene) check(req driver.Request) error {
 	return nil
 }
 
-// downgrade makes the exclusive p a sharer, beside whom others may now enter.
-func (s *scene) downgrade(p *Party, req driver.Request) (driver.Reply, []Wake, error) {
+// checkDowngrade refuses to make an exclusive party a sharer, beside whom
+// others may enter.
+func (s *scene) checkDowngrade(req driver.Request) error {
 	if n := len(s.Inside); n > 1 {
-		return driver.Reply{}, nil, fmt.Errorf("held %d times by its owner, it cannot become shared: %w", n, driver.ErrMismatch)
+		return fmt.Errorf("held %d times by its owner, it cannot become shared: %w", n, driver.ErrMismatch)
 	}
-	if err := s.check(req); err != nil {
-		return driver.Reply{}, nil, err
-	}
-	p.Mode, p.Weight, p.Reenter = driver.Shared, max(req.Weight, 1), false
-	s.agree(req)
-	reply := s.confirm(p, req.TTL)
-	s.handOver()
-	return reply, s.wakes, nil
+	return s.check(req)
 }
 
 // resize changes the limit in force. Those who wait for more than it allows
@@ -193,6 +212,22 @@ func (s *scene) agree(req driver.Request) {
 	if req.Mode == driver.Shared {
 		s.Limit = req.Limit
 	}
+}
+
+// forbid remembers an id that has ended, or has not come yet.
+func (s *scene) forbid(ref driver.Ref, reply *driver.Reply) {
+	until := s.ms + ref.Forbid.Milliseconds()
+	if !ref.Once {
+		s.mark("+"+ref.ID, until, "")
+		return
+	}
+	was := s.Marks["="+ref.ID]
+	if reply.State == driver.Gone {
+		reply.Again = was.Reason == released
+	} else {
+		was.Reason = released
+	}
+	s.mark("="+ref.ID, until, was.Reason)
 }
 
 func (s *scene) leave(id string) driver.Reply {
