@@ -1,0 +1,279 @@
+package leaseholdotel_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/leaseholdotel"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// lab is a client whose locks are traced and measured.
+type lab struct {
+	*leasehold.Client
+	store  *memdriver.Store
+	spans  *tracetest.InMemoryExporter
+	tracer trace.Tracer
+	reader *metric.ManualReader
+}
+
+func newLab(t *testing.T, d driver.Driver, opts ...leaseholdotel.Option) *lab {
+	t.Helper()
+	l := &lab{spans: tracetest.NewInMemoryExporter(), reader: metric.NewManualReader()}
+	traces := sdk.NewTracerProvider(sdk.WithSyncer(l.spans))
+	l.tracer = traces.Tracer("test")
+	observer, err := leaseholdotel.New(append([]leaseholdotel.Option{
+		leaseholdotel.WithTracerProvider(traces),
+		leaseholdotel.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(l.reader))),
+	}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	class := func(key string) string {
+		class, _, _ := strings.Cut(key, "/")
+		return class
+	}
+	l.Client, err = leasehold.New(d, leasehold.WithObserver(observer), leasehold.WithClass(class))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// span returns the one that has ended under a name.
+func (l *lab) span(t *testing.T, name string) tracetest.SpanStub {
+	t.Helper()
+	all := l.spans.GetSpans()
+	i := slices.IndexFunc(all, func(s tracetest.SpanStub) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("no span %q among %d", name, len(all))
+	}
+	return all[i]
+}
+
+func attr(attrs []attribute.KeyValue, key string) string {
+	for _, kv := range attrs {
+		if string(kv.Key) == key {
+			return kv.Value.Emit()
+		}
+	}
+	return ""
+}
+
+func events(s tracetest.SpanStub) string {
+	var names []string
+	for _, e := range s.Events {
+		names = append(names, e.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// traced is a store that, like an instrumented client of one, adds a span to
+// each request.
+type traced struct {
+	*memdriver.Store
+	tracer func() trace.Tracer
+}
+
+func (d traced) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	ctx, span := d.tracer().Start(ctx, "store acquire")
+	defer span.End()
+	return d.Store.Acquire(ctx, req)
+}
+
+func (d traced) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	ctx, span := d.tracer().Start(ctx, "store release")
+	defer span.End()
+	return d.Store.Release(ctx, ref)
+}
+
+func TestTrace_GoesFromTheCallerThroughToTheStoreAndTheWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *lab
+		l = newLab(t, traced{memdriver.New(), func() trace.Tracer { return l.tracer }})
+		ctx, caller := l.tracer.Start(t.Context(), "caller")
+		lease, err := l.Mutex("orders/42").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, work := l.tracer.Start(lease.Context(), "work")
+		work.End()
+		time.Sleep(15 * time.Second)
+		if err := lease.Release(); err != nil {
+			t.Fatal(err)
+		}
+		caller.End()
+
+		id := func(name string) trace.SpanID { return l.span(t, name).SpanContext.SpanID() }
+		for name, parent := range map[string]string{
+			"acquire orders": "caller", "store acquire": "acquire orders", "hold orders": "caller",
+			"work": "hold orders", "store release": "hold orders", "release orders": "hold orders",
+		} {
+			s := l.span(t, name)
+			if s.Parent.SpanID() != id(parent) || s.SpanContext.TraceID() != caller.SpanContext().TraceID() {
+				t.Errorf("%s is not below %s", name, parent)
+			}
+		}
+		asking, hold := l.span(t, "acquire orders"), l.span(t, "hold orders")
+		if events(asking) != "granted" || attr(asking.Attributes, "leasehold.outcome") != "granted" || attr(asking.Attributes, "leasehold.key") != "orders/42" {
+			t.Errorf("acquire: %s, %v", events(asking), asking.Attributes)
+		}
+		if events(hold) != "renewed" || hold.EndTime.Sub(hold.StartTime) != 15*time.Second || attr(hold.Attributes, "leasehold.lease") != lease.ID() {
+			t.Errorf("hold: %s, %v", events(hold), hold.Attributes)
+		}
+		if len(hold.Links) != 1 || hold.Links[0].SpanContext.SpanID() != asking.SpanContext.SpanID() {
+			t.Errorf("hold is not linked to acquire: %v", hold.Links)
+		}
+	})
+}
+
+func TestTrace_TellsOfAWaitAndOfALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		l := newLab(t, store, leaseholdotel.WithoutKeys())
+		first, err := l.Mutex("k").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan *leasehold.Lease)
+		go func() {
+			lease, err := l.Mutex("k").Lock(context.Background())
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lease
+		}()
+		time.Sleep(2 * time.Second)
+		l.spans.Reset()
+		if _, err := store.Break(t.Context(), "k", first.ID(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		<-got
+		<-first.Context().Done()
+		synctest.Wait()
+
+		asking, hold := l.span(t, "acquire k"), l.span(t, "hold k")
+		if events(asking) != "queued granted" || asking.EndTime.Sub(asking.StartTime) < 2*time.Second {
+			t.Errorf("acquire: %s", events(asking))
+		}
+		if !strings.HasSuffix(events(hold), "lost") || hold.Status.Code != codes.Error || !strings.Contains(hold.Status.Description, "stuck") || attr(hold.Attributes, "leasehold.reason") != "forced" {
+			t.Errorf("hold: %s, %v, %v", events(hold), hold.Status, hold.Attributes)
+		}
+		if key := attr(asking.Attributes, "leasehold.key"); key != "" {
+			t.Errorf("the key %q is told", key)
+		}
+	})
+}
+
+func TestTrace_BusyIsNoError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, memdriver.New())
+		if _, err := l.Mutex("k").TryLock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.spans.Reset()
+		if _, err := l.Mutex("k").TryLock(t.Context()); err == nil {
+			t.Fatal("granted twice")
+		}
+		if s := l.span(t, "acquire k"); s.Status.Code != codes.Unset || attr(s.Attributes, "leasehold.outcome") != "held" {
+			t.Errorf("%v, %v", s.Status, s.Attributes)
+		}
+		l.spans.Reset()
+		if _, err := l.Semaphore("k", 2).TryLock(t.Context()); err == nil {
+			t.Fatal("granted twice")
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l.spans.Reset()
+		if _, err := l.Mutex("k").TryLock(t.Context()); err == nil {
+			t.Fatal("granted by a closed client")
+		}
+		if s := l.span(t, "acquire k"); s.Status.Code != codes.Error {
+			t.Errorf("%v, %v", s.Status, s.Attributes)
+		}
+	})
+}
+
+func TestMetrics_MeasureALife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		l := newLab(t, store)
+		lease, err := l.Mutex("orders/42").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = l.Mutex("orders/42").TryLock(t.Context())
+		time.Sleep(25 * time.Second)
+		if got := l.sums(t); got["leasehold.leases"] != 1 || got["leasehold.acquisitions outcome=granted"] != 1 || got["leasehold.acquisitions outcome=held"] != 1 {
+			t.Errorf("while it was held: %v", got)
+		}
+		if _, err := store.Release(t.Context(), driver.Ref{Key: "orders/42", ID: lease.ID()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(); err == nil {
+			t.Error("released what was not there")
+		}
+		got := l.sums(t)
+		for name, want := range map[string]float64{
+			"leasehold.leases": 0, "leasehold.hold.duration": 25, "leasehold.wait.duration": 0,
+			"leasehold.renewals outcome=confirmed": 2, "leasehold.losses reason=release": 1, "leasehold.releases outcome=lost": 1,
+		} {
+			if got[name] != want {
+				t.Errorf("%s is %v, want %v", name, got[name], want)
+			}
+		}
+	})
+}
+
+// sums adds up what was measured, by instrument and by outcome or reason, and
+// refuses a key among the attributes.
+func (l *lab) sums(t *testing.T) map[string]float64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := l.reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	sums := make(map[string]float64)
+	add := func(name string, attrs attribute.Set, n float64) {
+		for _, kv := range attrs.ToSlice() {
+			switch value := kv.Value.Emit(); {
+			case strings.Contains(value, "42"):
+				t.Errorf("%s names the key: %s=%s", name, kv.Key, value)
+			case kv.Key == "leasehold.outcome" || kv.Key == "leasehold.reason":
+				name += " " + strings.TrimPrefix(string(kv.Key), "leasehold.") + "=" + value
+			}
+		}
+		sums[name] += n
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, float64(p.Value))
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, p.Sum)
+			}
+		default:
+			t.Errorf("%s is %T", m.Name, m.Data)
+		}
+	}
+	return sums
+}
