@@ -90,7 +90,7 @@ func (h *hold) downgrade(ctx context.Context) error {
 	}
 	r := request{c: h.c, cfg: h.cfg, key: h.key, mode: driver.Shared, policy: h.cfg.policy}
 	req := r.request()
-	req.ID, req.TTL = h.id, ttl
+	req.ID, req.TTL, req.Notify = h.id, ttl, h.c.address()
 	sent := h.c.now()
 	reply, err := h.c.drv.Acquire(ctx, req)
 	switch {
