@@ -26,8 +26,9 @@ var (
 	// may not have happened. What it may have left behind is cleaned up in
 	// the background, and by the end of the lease's time at the latest.
 	ErrUnknown = errors.New("outcome unknown")
-	// ErrNoQuorum: a majority of the stores did not answer.
-	ErrNoQuorum = errors.New("no quorum")
+	// ErrNoQuorum: a majority of the stores that a quorum is made of did not
+	// answer, so that nobody knows whether the lock is held.
+	ErrNoQuorum = driver.ErrNoQuorum
 	// ErrNotReplicated: the replicas that were asked for did not acknowledge.
 	// A lock is then not taken, and nothing of it is left behind.
 	ErrNotReplicated = driver.ErrNotReplicated

@@ -66,6 +66,8 @@ func (b *basic) Supports(req Request) error {
 		lacking = "lock delays"
 	case req.MinToken > 0:
 		lacking = "fencing tokens"
+	case req.Guard:
+		lacking = "mark by which it could tell that it has lost its data"
 	default:
 		return nil
 	}

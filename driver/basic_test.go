@@ -99,7 +99,7 @@ func (t *table) Close() error {
 // lacking is what no three verbs can do.
 const lacking = drivertest.Queue | drivertest.Policies | drivertest.Watch | drivertest.Shared | drivertest.Limits |
 	drivertest.Downgrade | drivertest.Resize | drivertest.Reentry | drivertest.Tokens | drivertest.MinToken | drivertest.Delay | drivertest.Forbid |
-	drivertest.Inspect | drivertest.Break
+	drivertest.Inspect | drivertest.Break | drivertest.Raise | drivertest.Guard
 
 func TestFromBasic_Conformance(t *testing.T) {
 	var store *table
@@ -187,6 +187,7 @@ func TestSupports_AsksTheDriver(t *testing.T) {
 		"reentry":   {Owner: "me", Reenter: true},
 		"delay":     {Delay: time.Second},
 		"min token": {MinToken: 1},
+		"guard":     {Guard: true},
 	} {
 		if err := driver.Supports(full, req); err != nil {
 			t.Errorf("%s: %v by a driver that says nothing", name, err)

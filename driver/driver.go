@@ -113,6 +113,11 @@ type Request struct {
 	// re-entry, which has the token of those inside. A value more than 24 h
 	// ahead of the store's clock in µs is refused with ErrInvalid.
 	MinToken int64
+	// Guard refuses the request with ErrAmnesia where the store knows no token
+	// of the key and carries no mark: it may have lost its data, and with them
+	// a lease that still counts. Only a [Marker] serves it; asking for a key
+	// whose token is known costs nothing more.
+	Guard bool
 	// Once tells that every Acquire of this id says so, and that a Release with
 	// Once and Forbid may have come before: such an id is answered Gone. It is
 	// for callers that cannot know which of their requests are repetitions;
@@ -132,6 +137,11 @@ type Ref struct {
 	// since, by Acquire, and may have been told that it is granted.
 	Wait   time.Duration
 	Notify string
+	// Token raises the token of a lease to at least this (Renew), and so every
+	// token to come for the key. Leases of one owner that are inside together
+	// have one token. A value more than 24 h ahead of the store's clock in µs
+	// is not taken over: the reply tells what the token is.
+	Token int64
 	// Keep closes the room for so long after the release (Release).
 	Keep time.Duration
 	// Forbid makes the store refuse the id for so long after the release, so
@@ -336,6 +346,19 @@ type Breaker interface {
 	Break(ctx context.Context, key, id, reason string) (Reply, error)
 }
 
+// Marker is implemented by stores that can tell that they have lost their
+// data, for a majority of stores that must know. Their mark is one for the
+// whole store, has no end of its own, and is lost with the data.
+type Marker interface {
+	// Marked reports whether the store carries a mark, and for how much longer
+	// it refuses guarded requests nevertheless.
+	Marked(ctx context.Context) (quarantine time.Duration, ok bool, err error)
+	// Mark sets the mark if there is none, and lets the store refuse guarded
+	// requests of keys that it does not know for so long from now. A mark
+	// that is there stays as it is.
+	Mark(ctx context.Context, quarantine time.Duration) error
+}
+
 // Errors that a driver wraps where they fit.
 var (
 	// ErrInvalid: the request can never succeed as it stands.
@@ -351,6 +374,13 @@ var (
 	// asked to be acknowledged. With ErrUnavailable nothing of it is left;
 	// without, the outcome is unknown.
 	ErrNotReplicated = errors.New("not replicated")
+	// ErrNoQuorum: a majority of the stores that a driver is made of did not
+	// answer. With ErrUnavailable nothing is left of what was asked; without,
+	// the outcome is unknown.
+	ErrNoQuorum = errors.New("no quorum")
+	// ErrAmnesia: the store may have lost its data, and refused a request with
+	// Guard. Nothing was changed.
+	ErrAmnesia = errors.New("store may have lost its data")
 	// ErrClosed: the driver has been closed.
 	ErrClosed = errors.New("driver closed")
 )

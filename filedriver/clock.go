@@ -49,6 +49,8 @@ type epoch struct {
 	Boot     string `json:"boot"`
 	Origin   int64  `json:"originUs"`
 	Reserved int64  `json:"reservedUs"`
+	// Mark is since when guarded requests are served; 0 without a mark.
+	Mark int64 `json:"markUs,omitempty"`
 }
 
 const (
@@ -102,11 +104,8 @@ func (c *clock) forget() { c.reserved.Store(0) }
 // extend reserves the tokens up to atLeast and some more.
 func (c *clock) extend(ctx context.Context, atLeast int64) error {
 	return c.update(ctx, func(e *epoch) (bool, error) {
-		if *e == (epoch{}) { // removed; we still know its origin
-			*e = epoch{Version: version, Boot: c.machine.boot, Origin: c.origin.Load()}
-		}
-		if e.Boot != c.machine.boot {
-			return false, fmt.Errorf("%s is of another boot: another machine uses the directory: %w", c.path, driver.ErrUnavailable)
+		if err := c.own(e); err != nil {
+			return false, err
 		}
 		need := max(atLeast, e.Origin+c.elapsed())
 		if e.Reserved > need {
@@ -115,6 +114,18 @@ func (c *clock) extend(ctx context.Context, atLeast int64) error {
 		e.Reserved = need + margin
 		return true, nil
 	})
+}
+
+// own makes sure that the epoch is that of this boot. If its file was removed we
+// still know its origin.
+func (c *clock) own(e *epoch) error {
+	if *e == (epoch{}) {
+		*e = epoch{Version: version, Boot: c.machine.boot, Origin: c.origin.Load()}
+	}
+	if e.Boot != c.machine.boot {
+		return fmt.Errorf("%s is of another boot: another machine uses the directory: %w", c.path, driver.ErrUnavailable)
+	}
+	return nil
 }
 
 // begin joins the clock of this boot, or starts it. alone tells whether no

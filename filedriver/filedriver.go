@@ -67,6 +67,7 @@ var (
 	_ driver.Watcher   = (*Store)(nil)
 	_ driver.Inspector = (*Store)(nil)
 	_ driver.Breaker   = (*Store)(nil)
+	_ driver.Marker    = (*Store)(nil)
 )
 
 // Open opens the store in dir, which is created if need be. It fails with
@@ -100,6 +101,7 @@ func Open(dir string, options ...Option) (*Store, error) {
 // had no effect.
 func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
 	e := s.do(ctx, req.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
+		req.Guard = req.Guard && !(r.Token > 0 || s.clock.marked(now))
 		reply, wakes, err = room.Acquire(r, req, now)
 		return wakes
 	})

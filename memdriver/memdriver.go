@@ -34,7 +34,8 @@ type house struct {
 	rooms    map[string]*room.Record
 	subs     map[string]*subscription
 	nsub     int
-	sweeping bool // a timer will call sweep
+	sweeping bool  // a timer will call sweep
+	mark     int64 // µs; since when guarded requests are served, 0 without a mark
 }
 
 var (
@@ -42,6 +43,7 @@ var (
 	_ driver.Watcher   = (*Store)(nil)
 	_ driver.Inspector = (*Store)(nil)
 	_ driver.Breaker   = (*Store)(nil)
+	_ driver.Marker    = (*Store)(nil)
 )
 
 // New returns an empty store.
@@ -64,6 +66,7 @@ func (h *house) now() int64 { return h.epoch.UnixMicro() + time.Since(h.epoch).M
 // Acquire implements [driver.Driver].
 func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
 	e := s.do(ctx, req.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
+		req.Guard = req.Guard && (s.mark == 0 || now < s.mark)
 		reply, wakes, err = room.Acquire(r, req, now)
 		return wakes
 	})
@@ -110,6 +113,30 @@ func (s *Store) Inspect(ctx context.Context, key string) (snap driver.Snapshot, 
 		return nil
 	})
 	return snap, err
+}
+
+// Marked implements [driver.Marker].
+func (s *Store) Marked(ctx context.Context) (quarantine time.Duration, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return 0, false, err
+	}
+	left := time.Duration(s.mark-s.now()) * time.Microsecond
+	return max(left, 0), s.mark != 0, nil
+}
+
+// Mark implements [driver.Marker].
+func (s *Store) Mark(ctx context.Context, quarantine time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	if s.mark == 0 {
+		s.mark = s.now() + quarantine.Microseconds()
+	}
+	return nil
 }
 
 // page is how many keys List returns at a time.

@@ -85,13 +85,17 @@ const (
 	Break
 	// Again: Reply.Again. Without it a repetition is not told from the first.
 	Again
+	// Raise: Ref.Token.
+	Raise
+	// Guard: Request.Guard and [driver.Marker].
+	Guard
 
 	features = iota
 )
 
 var featureNames = [features]string{
 	"Queue", "Policies", "Watch", "Shared", "Limits", "Downgrade", "Resize", "Reentry", "Tokens", "MinToken", "Delay", "Keep", "Forbid",
-	"Inspect", "Break", "Again",
+	"Inspect", "Break", "Again", "Raise", "Guard",
 }
 
 // String lists the features of the set.
@@ -155,7 +159,7 @@ func play(t *testing.T, cfg Config, r row) {
 func rows() []row {
 	var all []row
 	for _, group := range [][]row{
-		leaseRows, releaseRows, errorRows, batchRows, tokenRows, keyRows, reentryRows,
+		leaseRows, releaseRows, errorRows, batchRows, tokenRows, raiseRows, guardRows, keyRows, reentryRows,
 		queueRows, orderRows, handOverRows, deadRows, sharedRows, downgradeRows, limitRows, resizeRows,
 		inspectRows, breakRows, watchRows, againRows, crowdRows, refusalRows,
 	} {

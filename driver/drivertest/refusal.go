@@ -14,6 +14,7 @@ var refusalRows = []row{
 	refuses(Reentry, "an owner that cannot enter again would wait for itself", reenter("user-1")),
 	refuses(Delay, "a caller that asked for the delay relies on it", delay(long)),
 	refuses(MinToken, "a token below what the caller has seen is refused where it is used", minToken(1)),
+	refuses(Guard, "a store that cannot tell that it has lost its data must not be trusted to tell", guard),
 	refuses(Policies, "a policy that is not kept starves those it was meant for", policy(driver.WritersFirst)),
 	{
 		name:  "refusal/Queue",

@@ -7,6 +7,11 @@ weight, limit, wait, window = tonumber(weight), tonumber(limit), tonumber(wait),
 delay, min = tonumber(delay), tonumber(min)
 
 local function check()
+  if KEYS[4] and tok == 0 then
+    local since = call('GET', KEYS[4])
+    if not since then return redis.error_reply('LHAMNESIA the server carries no mark') end
+    if tonumber(since) > ms then return redis.error_reply(fmt('LHAMNESIA the server is in quarantine for %d ms', since - ms)) end
+  end
   if min > now + AHEAD then
     return redis.error_reply(fmt('LHINVALID minimum token %d is more than 24 h ahead of the server clock (%d)', min, now))
   end

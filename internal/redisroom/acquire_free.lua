@@ -1,6 +1,7 @@
 -- acquire.lua: asks to enter a room.
 --
--- KEYS  H, R, Z of the room (room.lua)
+-- KEYS  H, R, Z of the room (room.lua); the store's mark if the request is
+--       guarded, which is looked at only where the token is not known
 -- ARGV  1 "<id> <meta> ", the holder key's value but for the token
 --       2 TTL in ms
 --       3 the rest of the request, one word each: mode x|s, policy 0-3,
@@ -20,7 +21,7 @@ if not ARGV[4] then
     if redis.call('SET', KEYS[1], ARGV[1] .. last, 'NX', 'PX', ARGV[2]) then
       return redis.call('INCR', KEYS[2])
     end
-  elseif not last then
+  elseif not last and not KEYS[4] then
     -- The first token of a name is the server's clock: greater than any
     -- before it that a lost counter may have given.
     local t = redis.call('TIME')

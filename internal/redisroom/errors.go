@@ -18,6 +18,7 @@ var refusals = []struct {
 }{
 	{"LHINVALID", driver.ErrInvalid, ""},
 	{"LHMISMATCH", driver.ErrMismatch, ""},
+	{"LHAMNESIA", driver.ErrAmnesia, ""},
 	{"LHFOREIGN", driver.ErrMismatch, "use another key or prefix"},
 	{"NOAUTH", driver.ErrUnavailable, "the server wants a password; give one with the client's options or in the URL"},
 	{"WRONGPASS", driver.ErrUnavailable, "check user name and password"},

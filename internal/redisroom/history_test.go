@@ -280,6 +280,12 @@ func (h *history) renew(key string) {
 	if h.rnd.IntN(6) > 0 {
 		ref.Notify = h.address[h.rnd.IntN(len(h.address))]
 	}
+	switch h.rnd.IntN(12) {
+	case 0:
+		ref.Token = max(h.rooms[key].Token+h.rnd.Int64N(1000)-500, 0)
+	case 1:
+		ref.Token = time.Now().Add(25 * time.Hour).UnixMicro()
+	}
 	var got driver.Reply
 	var gotErr error
 	now := h.call(key, func(ctx context.Context) driver.Reply {

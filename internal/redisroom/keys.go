@@ -12,6 +12,8 @@ import (
 //	Z = H + "\x1fz" + filler  the sorted set
 //	T = H + "\x1ft" + id + filler  an id that was released
 //
+// and that of the store's mark is prefix + "\x1fm".
+//
 // No key of a lock contains a control character, so a side key belongs to one
 // H only, is no H itself, and is covered by whatever pattern covers H.
 //
@@ -23,6 +25,7 @@ const (
 	recordKey  = separator + "r"
 	sortedKey  = separator + "z"
 	spentKey   = separator + "t"
+	markKey    = separator + "m"
 	roomKeys   = 3
 	fillerSize = 3
 )

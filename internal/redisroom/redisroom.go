@@ -73,6 +73,7 @@ var (
 	_ driver.Watcher   = (*Store)(nil)
 	_ driver.Inspector = (*Store)(nil)
 	_ driver.Breaker   = (*Store)(nil)
+	_ driver.Marker    = (*Store)(nil)
 )
 
 // New returns a store. The configuration has been checked by the caller.
@@ -93,7 +94,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	}
 	reply, err := s.run(ctx, sc, acquireCommand(s.form(sc), s.prefix, &req))
 	if err != nil {
-		return driver.Reply{}, err
+		return driver.Reply{}, s.guardError(&req, err)
 	}
 	return parseAcquire(reply)
 }

@@ -170,6 +170,10 @@ func acquireCommand(f *form, prefix string, req *driver.Request) []string {
 	c := newCommand()
 	c.room(prefix, req.Key)
 	keys := roomKeys
+	if req.Guard {
+		c.word(prefix + markKey)
+		keys++
+	}
 	if req.Once && !req.Resize {
 		c.spent(prefix, req.Key, req.ID)
 		keys++
@@ -291,6 +295,10 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int) []stri
 	}
 	for _, i := range which {
 		ref := &refs[i]
+		if ref.Token > 0 {
+			// No holder key begins so: the free path passes it by.
+			c.text = append(strconv.AppendInt(append(c.text, '+'), ref.Token, 10), ' ')
+		}
 		c.text = append(append(c.text, ref.ID...), ' ')
 		c.end()
 		c.int(ref.TTL.Milliseconds())

@@ -262,6 +262,29 @@ local function mint(p)
   return tok
 end
 
+local function remember() return LIFE + math.max(0, math.floor(tok / 1000) - ms) end
+
+local function raise(p, to)
+  if to <= p.token or to > now + AHEAD then return end
+  tok = math.max(tok, to)
+  p.token = to
+  if simple then
+    call('SET', H, fmt('%s %s %d', p.id, p.meta, to - 1), 'KEEPTTL')
+    call('SET', R, fmt('%d', tok), 'PX', remember())
+    return
+  end
+  dirty = true
+  store(p)
+  if p.mode == 's' then return end
+  xtok = to
+  if n == 1 then return end
+  for _, m in ipairs(call('ZRANGEBYSCORE', Z, '-inf', '(0')) do
+    local q = party(sub(m, 2))
+    q.token = to
+    store(q)
+  end
+end
+
 local function enter(p, exp, state)
   p.token = mint(p)
   general()
@@ -380,7 +403,7 @@ local function save()
   end
   if left == 1 then
     call('DEL', R, Z)
-    if tok > 0 then call('SET', R, fmt('%d', tok), 'PX', LIFE + math.max(0, math.floor(tok / 1000) - ms)) end
+    if tok > 0 then call('SET', R, fmt('%d', tok), 'PX', remember()) end
     return
   end
   call('HSET', R, '#', fmt('%d %d %d %d %s %d %d %d %d %d %s %d %d %d', tok, seq, lim, closed, head, when,

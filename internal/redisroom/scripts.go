@@ -40,6 +40,9 @@ var inspectLua string
 //go:embed list.lua
 var listLua string
 
+//go:embed mark.lua
+var markLua string
+
 // A script's free path stands first: a call that it settles does not even
 // define the functions of room.lua.
 var (
@@ -50,6 +53,7 @@ var (
 	breakScript   = newFreeingScript(roomLua, breakLua)
 	inspectScript = newScript(inspectLua)
 	listScript    = newScript(listLua)
+	markScript    = newScript(markLua)
 )
 
 // script is a Lua script: the form that is sent, and the one for a server that

@@ -121,6 +121,22 @@ func (s *scene) mint(p *Party) int64 {
 	return s.Token
 }
 
+// raise makes the token of p, which is inside, at least token. Those who share
+// its exclusive side share its token.
+func (s *scene) raise(p *Party, token int64) {
+	if token <= p.Token || token > s.now+ahead {
+		return
+	}
+	s.Token = max(s.Token, token)
+	if p.Mode == driver.Shared {
+		p.Token = token
+		return
+	}
+	for i := range s.Inside {
+		s.Inside[i].Token = token
+	}
+}
+
 // enter lets p in until expiry.
 func (s *scene) enter(p Party, expiry int64, confirmed bool) *Party {
 	p.Token = s.mint(&p)

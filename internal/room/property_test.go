@@ -106,6 +106,20 @@ func (h *history) pick(t *rapid.T) driver.Request {
 	return rapid.SampledFrom(h.known[max(0, len(h.known)-12):]).Draw(t, "who")
 }
 
+// raise notes that a renewal raises the token of id, and of those who share it.
+func (h *history) raise(id string, token int64) {
+	p := h.r.inside(id)
+	if p == nil || p.Expiry <= h.now/1000 || token <= p.Token {
+		return
+	}
+	for _, in := range h.r.Inside {
+		if in.ID == id || p.Mode == driver.Exclusive && in.Expiry > h.now/1000 {
+			h.tokens[in.ID] = token
+		}
+	}
+	h.last = max(h.last, token)
+}
+
 // end notes that id has ended, by its own release or by force.
 func (h *history) end(id string, state driver.State) {
 	if b, ok := h.believes[id]; ok && b.until > h.now && state != driver.Released {
@@ -154,6 +168,10 @@ func (h *history) actions(policies ...driver.Policy) map[string]func(*rapid.T) {
 			req := h.pick(t)
 			ref := driver.Ref{Key: "k", ID: req.ID, TTL: duration(t, "ttl"), Wait: duration(t, "wait"), Notify: req.Notify}
 			inside := h.r.inside(req.ID) != nil
+			if sometimes(t, "raise") {
+				ref.Token = h.last + rapid.Int64Range(-3, 3).Draw(t, "token")
+				h.raise(req.ID, ref.Token)
+			}
 			reply, wakes := Renew(&h.r, ref, h.now)
 			h.judge(req, reply, ref.TTL, wakes)
 			if !inside {

@@ -54,6 +54,7 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 func Renew(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, ref.ID)
 	if p := s.inside(ref.ID); p != nil {
+		s.raise(p, ref.Token)
 		return s.confirm(p, ref.TTL), nil
 	}
 	if t := s.ticket(ref.ID); t != nil {
@@ -172,6 +173,9 @@ func (s *scene) ask(id string, ttl time.Duration, glimpse bool) driver.Reply {
 
 // check refuses what contradicts those who use the room.
 func (s *scene) check(req driver.Request) error {
+	if req.Guard && s.Token == 0 {
+		return driver.ErrAmnesia
+	}
 	if req.MinToken > s.now+ahead {
 		return fmt.Errorf("minimum token %d is more than 24 h ahead of the store's clock (%d): %w", req.MinToken, s.now, driver.ErrInvalid)
 	}

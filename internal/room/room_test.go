@@ -169,6 +169,40 @@ func TestAcquire_RefusesAMinimumFarAhead(t *testing.T) {
 	}
 }
 
+func TestAcquire_AGuardedOneDoesNotOpenAnUnknownRoom(t *testing.T) {
+	s := tell(t)
+	req := driver.Request{Key: "k", ID: "a", TTL: time.Minute, Guard: true}
+	for range 2 {
+		if _, _, err := Acquire(&s.r, req, s.now); !errors.Is(err, driver.ErrAmnesia) {
+			t.Fatal(err)
+		}
+	}
+	s.acquire("b", driver.Granted)
+	s.release("b", driver.Released)
+	if reply, _, err := Acquire(&s.r, req, s.now); err != nil || reply.State != driver.Granted {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+}
+
+func TestRenew_RaisesTheTokenOfAllWhoShareIt(t *testing.T) {
+	s := tell(t)
+	first := s.acquire("a", driver.Granted, owner("me"))
+	s.acquire("b", driver.Granted, owner("me"))
+	raised := first.Token + 5
+	for _, want := range []int64{raised, first.Token, s.now + ahead + 1} { // only the first is taken over
+		reply, _ := Renew(&s.r, driver.Ref{Key: "k", ID: "b", TTL: time.Minute, Token: want}, s.now)
+		if reply.Token != raised {
+			t.Fatalf("raised to %d: token %d, want %d", want, reply.Token, raised)
+		}
+	}
+	if reply := s.renew("a", driver.Granted, ""); reply.Token != raised {
+		t.Fatalf("token %d, want %d", reply.Token, raised)
+	}
+	if reply := s.acquire("c", driver.Granted, owner("me")); reply.Token != raised {
+		t.Fatalf("token %d, want %d", reply.Token, raised)
+	}
+}
+
 func TestAcquire_ShowsWhoStaysLongest(t *testing.T) {
 	s := tell(t)
 	s.acquire("r1", driver.Granted, reader, ttl(10*time.Second))

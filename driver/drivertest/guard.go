@@ -1,0 +1,108 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// guardRows: a store that can tell that it has lost its data. They share the
+// store's mark, which the first of them sets for good; what an unmarked store
+// does is for the tests of each store.
+var guardRows = []row{
+	{
+		name:  "guard/a marked store serves",
+		needs: Guard,
+		why:   "the mark says that nothing has been lost since it was set",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.mark(0)
+			if left := q.marked(); left > 0 {
+				l.Fatalf("in quarantine for %v", left)
+			}
+			first := p.acquire("a", driver.Granted, guard)
+			if again := q.acquire("a", driver.Granted, guard); again.Token != first.Token {
+				l.Fatalf("tokens %d and %d for one lease", first.Token, again.Token)
+			}
+			q.acquire("b", driver.Busy, guard)
+			p.renew("a", driver.Granted)
+			p.release("a", driver.Released)
+			l.greater(q.acquire("b", driver.Granted, guard).Token, first.Token)
+		},
+	},
+	{
+		name:  "guard/a mark stays as it is",
+		needs: Guard,
+		why:   "two processes may set it at once, and the later one must not close a store that serves",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.mark(0)
+			q.mark(long)
+			if left := p.marked(); left > 0 {
+				l.Fatalf("in quarantine for %v", left)
+			}
+			q.acquire("a", driver.Granted, guard)
+		},
+	},
+	{
+		name:  "guard/an ended context",
+		needs: Guard,
+		why:   "who does not know says so",
+		run: func(l *lab) {
+			p := l.process()
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_, _, err := p.marker().Marked(ctx)
+			l.unanswered("marked", err)
+			l.unanswered("mark", p.marker().Mark(ctx, 0))
+		},
+	},
+	{
+		name:  "guard/a closed driver",
+		needs: Guard,
+		why:   "who uses a driver after Close learns what is wrong",
+		run: func(l *lab) {
+			p := l.process()
+			_ = p.d.Close()
+			if _, _, err := p.marker().Marked(context.Background()); !errors.Is(err, driver.ErrClosed) {
+				l.Errorf("marked: %v, want driver.ErrClosed", err)
+			}
+			if err := p.marker().Mark(context.Background(), 0); !errors.Is(err, driver.ErrClosed) {
+				l.Errorf("mark: %v, want driver.ErrClosed", err)
+			}
+		},
+	},
+}
+
+func (p *process) marker() driver.Marker {
+	p.Helper()
+	m, ok := p.d.(driver.Marker)
+	if !ok {
+		p.Fatal("the driver is no driver.Marker; say Without: drivertest.Guard if it need not be")
+	}
+	return m
+}
+
+func (p *process) mark(quarantine time.Duration) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.marker().Mark(ctx, quarantine); err != nil {
+		p.Fatalf("mark: %v", err)
+	}
+}
+
+// marked returns how long the store stays in quarantine. It fails the row if
+// there is no mark.
+func (p *process) marked() time.Duration {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	left, ok, err := p.marker().Marked(ctx)
+	if err != nil || !ok {
+		p.Fatalf("marked: %v, %v", ok, err)
+	}
+	return left
+}

@@ -1,0 +1,137 @@
+package drivertest
+
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// raiseRows: a token that is raised while it is held.
+var raiseRows = []row{
+	{
+		name:  "raise/the token and those to come",
+		needs: Tokens | Raise,
+		why:   "a majority of stores gives one token: whoever holds it has all of them catch up with the greatest before it works, or the next one's is smaller",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("a", driver.Granted)
+			raised := first.Token + 1000
+			p.raise("a", raised, raised)
+			if got := p.renew("a", driver.Granted); got.Token != raised {
+				l.Fatalf("token %d after the raise to %d", got.Token, raised)
+			}
+			if got := q.acquire("a", driver.Granted); got.Token != raised {
+				l.Fatalf("asked again: token %d after the raise to %d", got.Token, raised)
+			}
+			q.acquire("b", driver.Busy)
+			p.release("a", driver.Released)
+			second := q.acquire("b", driver.Granted)
+			l.greater(second.Token, raised)
+			q.release("b", driver.Released)
+			l.greater(p.acquire("c", driver.Granted).Token, second.Token)
+		},
+	},
+	{
+		name:  "raise/never lowers",
+		needs: Tokens | Raise,
+		why:   "a token that has been shown to a resource stands",
+		run: func(l *lab) {
+			p := l.process()
+			first := p.acquire("a", driver.Granted)
+			p.raise("a", first.Token-1, first.Token)
+			p.raise("a", first.Token, first.Token)
+			p.raise("a", first.Token+1, first.Token+1)
+			p.raise("a", first.Token, first.Token+1)
+		},
+	},
+	{
+		name:  "raise/over expiry",
+		needs: Tokens | Raise,
+		why:   "the raised token counts also if its holder was lost right after",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			start := time.Now()
+			first := p.acquire("a", driver.Granted, ttl(brief))
+			ref := l.ref("a")
+			ref.Token, ref.TTL = first.Token+1000, brief
+			l.intime(start, brief-rounding)
+			p.renewRef(ref, driver.Granted)
+			l.pass(brief)
+			l.greater(q.acquire("b", driver.Granted).Token, ref.Token)
+		},
+	},
+	{
+		name:  "raise/not far ahead",
+		needs: Tokens | Raise,
+		why:   "one bad caller could use up a key's tokens for ever; the reply shows that it was not done",
+		run: func(l *lab) {
+			p := l.process()
+			first := p.acquire("a", driver.Granted)
+			p.raise("a", 1<<52, first.Token) // µs: the year 2112
+			p.release("a", driver.Released)
+			if got := p.acquire("b", driver.Granted); got.Token >= 1<<52 {
+				l.Fatalf("token %d", got.Token)
+			}
+		},
+	},
+	{
+		name:  "raise/only by who is inside",
+		needs: Tokens | Raise,
+		why:   "a raise that comes late belongs to a lease that is over",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("a", driver.Granted)
+			ref := l.ref("b")
+			ref.Token = first.Token + 1000
+			q.renewRef(ref, driver.Gone)
+			if got := p.renew("a", driver.Granted); got.Token != first.Token {
+				l.Fatalf("a stranger raised token %d to %d", first.Token, got.Token)
+			}
+		},
+	},
+	{
+		name:  "raise/of a reader",
+		needs: Tokens | Raise | Shared,
+		why:   "readers and writers of a key draw from one counter",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("r1", driver.Granted, shared)
+			second := q.acquire("r2", driver.Granted, shared)
+			p.raise("r1", second.Token+1000, second.Token+1000)
+			if got := q.renew("r2", driver.Granted); got.Token != second.Token || got.Token <= first.Token {
+				l.Fatalf("the other reader's token is %d, was %d", got.Token, second.Token)
+			}
+			l.greater(q.acquire("r3", driver.Granted, shared).Token, second.Token+1000)
+		},
+	},
+	{
+		name:  "raise/of an owner inside twice",
+		needs: Tokens | Raise | Reentry,
+		why:   "an owner has one token at every depth",
+		run: func(l *lab) {
+			p := l.process()
+			me := reenter("user-1")
+			first := p.acquire("a1", driver.Granted, me)
+			p.acquire("a2", driver.Granted, me)
+			raised := first.Token + 1000
+			p.raise("a2", raised, raised)
+			if got := p.renew("a1", driver.Granted); got.Token != raised {
+				l.Fatalf("the outer hold has token %d, the inner one %d", got.Token, raised)
+			}
+			if got := p.acquire("a3", driver.Granted, me); got.Token != raised {
+				l.Fatalf("token %d of a further hold, want %d", got.Token, raised)
+			}
+		},
+	},
+}
+
+// raise raises the token of the row's lease called name, and fails the row
+// unless it is want then.
+func (p *process) raise(name string, token, want int64) {
+	p.Helper()
+	ref := p.ref(name)
+	ref.Token = token
+	if got := p.renewRef(ref, driver.Granted); got.Token != want {
+		p.Fatalf("token %d after a raise to %d, want %d", got.Token, token, want)
+	}
+}

@@ -1,0 +1,105 @@
+package redisroom_test
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+func TestGuard_AServerWithoutAMarkOpensNoUnknownRoom(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		guarded := request(t.Name(), "a")
+		guarded.Guard = true
+		forgets := func(why string) {
+			t.Helper()
+			for _, wait := range []time.Duration{0, time.Minute} {
+				guarded.Wait = wait
+				if _, err := d.Acquire(t.Context(), guarded); !errors.Is(err, driver.ErrAmnesia) {
+					t.Fatalf("%s: %v", why, err)
+				}
+			}
+			guarded.Wait = 0
+			for _, key := range s.Keys(t) {
+				if key != "leasehold:\x1fm" {
+					t.Fatalf("%s: a refusal leaves %q", why, key)
+				}
+			}
+		}
+		marker := d.(driver.Marker)
+		if left, ok, err := marker.Marked(t.Context()); left != 0 || ok || err != nil {
+			t.Fatalf("marked: %v, %v, %v", left, ok, err)
+		}
+		forgets("without a mark")
+
+		const quarantine = 400 * time.Millisecond
+		if err := marker.Mark(t.Context(), quarantine); err != nil {
+			t.Fatal(err)
+		}
+		if left, ok, err := marker.Marked(t.Context()); left > quarantine || !ok || err != nil {
+			t.Fatalf("marked: %v, %v, %v", left, ok, err)
+		}
+		eventually(t, "the quarantine is over", func() bool {
+			_, err := d.Acquire(t.Context(), guarded)
+			if err != nil && !errors.Is(err, driver.ErrAmnesia) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		release(t, d, t.Name(), "a", driver.Released)
+
+		// The key's token is known: nobody looks at the mark.
+		if err := s.Client().Del(t.Context(), "leasehold:\x1fm").Err(); err != nil {
+			t.Fatal(err)
+		}
+		got := calls(t, s, func() { acquire(t, d, guarded, driver.Granted) })
+		if want := (map[string]int64{"evalsha": 1, "get": 1, "set": 1, "incr": 1}); !maps.Equal(got, want) {
+			t.Errorf("a free lock costs %v, want %v", got, want)
+		}
+		if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		forgets("all lost")
+	})
+}
+
+func TestRaise_OutlivesTheHolderOfTheFirstForm(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d, key := open(s.URL()), t.Name()
+		first := acquire(t, d, request(key, "a"), driver.Granted)
+		ref := lease(key, "a")
+		// As of another server whose clock is half an hour ahead.
+		ref.Token = first.Token + (30 * time.Minute).Microseconds()
+		if got := renew(t, d, ref, driver.Granted); got.Token != ref.Token {
+			t.Fatalf("token %d, want %d", got.Token, ref.Token)
+		}
+		if got := renew(t, d, lease(key, "a"), driver.Granted); got.Token != ref.Token {
+			t.Fatalf("token %d on the free path, want %d", got.Token, ref.Token)
+		}
+		// The counter lives until the server's own clock has passed the token.
+		life := time.Duration(0)
+		for _, name := range s.Keys(t) {
+			life = max(life, s.Client().PTTL(t.Context(), name).Val())
+		}
+		if life < 89*time.Minute || life > 91*time.Minute {
+			t.Errorf("the counter lives for %v, want an hour and a half", life)
+		}
+		got := calls(t, s, func() { release(t, d, key, "a", driver.Released) })
+		if got["evalsha"] != 1 || got["del"] != 1 || got["hget"] > 0 {
+			t.Errorf("the release of a lease whose token was raised left the free path: %v", got)
+		}
+		if got := acquire(t, d, request(key, "b"), driver.Granted); got.Token != ref.Token+1 {
+			t.Fatalf("token %d, want %d", got.Token, ref.Token+1)
+		}
+		release(t, d, key, "b", driver.Released)
+		if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
