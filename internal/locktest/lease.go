@@ -41,7 +41,7 @@ var leaseRows = []row{
 		b, _ := l.client()
 		first := l.lock(a)
 		got := make(chan outcome, 1)
-		l.await(context.Background(), b, "b", got)
+		l.await(context.Background(), mutex, b, "b", got)
 		m.releases = []fault{lost, lost}
 		l.release(first)
 		next := l.receive(got, 2*time.Second)
@@ -118,7 +118,7 @@ var leaseRows = []row{
 		b, _ := l.client()
 		lease := l.lock(a)
 		got := make(chan outcome, 1)
-		l.await(context.Background(), b, "b", got)
+		l.await(context.Background(), mutex, b, "b", got)
 		start := time.Now()
 		if err := b.Close(); err != nil {
 			l.Error(err)

@@ -3,9 +3,11 @@
 package locktest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +57,7 @@ func Run(t *testing.T, c Config) {
 
 func rows() []row {
 	var all []row
-	for _, some := range [][]row{leaseRows, waitRows, reentryRows} {
+	for _, some := range [][]row{leaseRows, waitRows, reentryRows, sharedRows, semaphoreRows, severalRows, roomRows, refusalRows} {
 		all = append(all, some...)
 	}
 	return append(all, row{"W1_NeverTwoHoldersAndTokensRise", crowd})
@@ -87,8 +89,14 @@ type lab struct {
 	key    string
 }
 
+// on is the lab of another key.
+func (l *lab) on(name string) *lab { return &lab{T: l.T, config: l.config, key: l.key + "/" + name} }
+
 // life is the time to live of leases that a case lets expire.
 const life = time.Second
+
+// patience bounds what has no bound of its own, such as the start of a wait.
+const patience = 30 * time.Second
 
 // client returns a client of the store as another process, which ends with the
 // test, and the driver in between.
@@ -107,17 +115,31 @@ func (l *lab) client(opts ...leasehold.Option) (*leasehold.Client, *mortal) {
 	return c, m
 }
 
-// lock takes the lock, which has to be free or become so.
+// lock takes the mutex, which has to be free or become so.
 func (l *lab) lock(c *leasehold.Client, opts ...leasehold.Option) *leasehold.Lease {
 	l.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	// The lease outlives the bound of the wait.
-	lease, err := c.Mutex(l.key, append(opts, leasehold.WithMaxWait(20*time.Second))...).Lock(context.WithoutCancel(ctx))
+	return l.enter(mutex, c, opts...)
+}
+
+// enter is lock for any kind.
+func (l *lab) enter(u use, c *leasehold.Client, opts ...leasehold.Option) *leasehold.Lease {
+	l.Helper()
+	lease, err := u(c, l.key, append(opts, leasehold.WithMaxWait(patience))...).lock(context.Background())
 	if err != nil {
 		l.Fatalf("lock: %v", err)
 	}
 	return lease
+}
+
+// refused asks once for what cannot be had.
+func (l *lab) refused(u use, c *leasehold.Client, wants ...error) {
+	l.Helper()
+	lease, err := u(c, l.key).try(context.Background())
+	if err == nil {
+		l.Errorf("got in with token %d", lease.Token())
+		l.release(lease)
+	}
+	l.wantErr(err, wants...)
 }
 
 func (l *lab) release(leases ...*leasehold.Lease) {
@@ -138,25 +160,37 @@ type outcome struct {
 }
 
 // await starts a waiter and returns when the store has queued it.
-func (l *lab) await(ctx context.Context, c *leasehold.Client, name string, to chan<- outcome) {
+func (l *lab) await(ctx context.Context, u use, c *leasehold.Client, name string, to chan<- outcome) {
 	l.Helper()
 	before := l.queued(c)
 	go func() {
-		lease, err := c.Mutex(l.key).Lock(ctx)
+		lease, err := u(c, l.key).lock(ctx)
 		to <- outcome{name, lease, err, time.Now()}
 	}()
-	eventually(l.T, 10*time.Second, func() bool { return l.queued(c) > before },
+	eventually(l.T, patience, func() bool { return l.queued(c) > before },
 		func() string { return fmt.Sprintf("%s is not queued", name) })
 }
 
 // queued returns how many wait.
 func (l *lab) queued(c *leasehold.Client) int {
 	l.Helper()
+	return len(l.picture(c).Waiters)
+}
+
+// picture is what the store says of the lock.
+func (l *lab) picture(c *leasehold.Client) driver.Snapshot {
+	l.Helper()
 	snap, err := c.Inspect(context.Background(), l.key)
+	l.must(err)
+	return snap
+}
+
+// must ends the case if err is not nil.
+func (l *lab) must(err error) {
+	l.Helper()
 	if err != nil {
-		l.Fatalf("inspect: %v", err)
+		l.Fatal(err)
 	}
-	return len(snap.Waiters)
 }
 
 // wantFree checks that nobody is inside or waits, soon.
@@ -183,6 +217,33 @@ func (l *lab) receive(from <-chan outcome, within time.Duration) outcome {
 	}
 }
 
+// inOrder expects the named outcomes, as many at a time as have room together,
+// each batch within the given time after the one before has released.
+func (l *lab) inOrder(k kind, from <-chan outcome, within time.Duration, names ...string) {
+	l.Helper()
+	for batch := range slices.Chunk(names, min(k.together, len(names))) {
+		var in []outcome
+		for range batch {
+			o := l.receive(from, within)
+			if o.err != nil {
+				l.Fatalf("%s, of %q: %v", o.name, batch, o.err)
+			}
+			in = append(in, o)
+		}
+		// They are told side by side; the tokens say who came first.
+		slices.SortFunc(in, func(a, b outcome) int { return cmp.Compare(a.lease.Token(), b.lease.Token()) })
+		for i, o := range in {
+			if o.name != batch[i] {
+				l.Errorf("%s entered where %s should have", o.name, batch[i])
+			}
+		}
+		for _, o := range in {
+			l.release(o.lease)
+		}
+	}
+}
+
+// wantErr checks that err matches all that are wanted.
 func (l *lab) wantErr(err error, wants ...error) {
 	l.Helper()
 	for _, want := range wants {

@@ -14,6 +14,7 @@ import (
 type mortal struct {
 	driver.Driver
 	asked atomic.Int64 // requests for leases and renewals
+	deaf  atomic.Bool  // hints do not arrive
 
 	mu       sync.Mutex
 	dead     bool
@@ -55,10 +56,10 @@ type whole struct {
 	face
 }
 
-// Watch hears nothing any more after the death.
+// Watch hears nothing after the death, nor while deaf.
 func (w *whole) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	sub, err := w.face.Watch(func(h driver.Hint) {
-		if !w.isDead() {
+		if !w.isDead() && !w.deaf.Load() {
 			f(h)
 		}
 	})

@@ -1,235 +1,205 @@
 package locktest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 )
 
-// slack is what a busy machine may add to what takes a moment.
-const slack = 500 * time.Millisecond
+// What the package documentation promises of waiting, and what a busy machine
+// may add to what takes a moment.
+const (
+	window    = time.Second            // a lock that was handed to a dead waiter waits for it
+	heartbeat = 5 * time.Second        // everyone asks at least so often
+	slack     = 800 * time.Millisecond // less than the window that a lost wake-up costs
+)
 
-// window is how long a lock that was handed to a dead waiter waits for it.
-const window = time.Second
-
-var waitRows = []row{
-	{"W2_CancelledHeadDisturbsNobody", func(l *lab) { l.cancelled(0) }},
-	{"W2_CancelledMiddleDisturbsNobody", func(l *lab) { l.cancelled(1) }},
-	{"W2_CancelledTailDisturbsNobody", func(l *lab) { l.cancelled(2) }},
-	{"W4_HeadEntersWhenADeadHoldersLeaseEnds", func(l *lab) {
-		a, m := l.client(leasehold.WithTTL(2 * life))
-		b, _ := l.client()
-		dead := l.lock(a)
-		got := make(chan outcome, 5)
+// waitRows are the W cases: each of them for waiters of every kind.
+var waitRows = slices.Concat(
+	each("W2_CancelledHeadDisturbsNobody", kinds, func(l *lab, k kind) { l.cancelled(k, 0) }),
+	each("W2_CancelledMiddleDisturbsNobody", kinds, func(l *lab, k kind) { l.cancelled(k, 1) }),
+	each("W2_CancelledTailDisturbsNobody", kinds, func(l *lab, k kind) { l.cancelled(k, 2) }),
+	each("W2_CancelledHeadLetsInWhomItKeptOut", parting, func(l *lab, k kind) {
 		ctx, cancel := context.WithCancel(context.Background())
+		l.parted(k, ctx, slack, func(*mortal) { cancel() })
+	}),
+	each("W2_HeadThatTimesOutLetsInWhomItKeptOut", parting, func(l *lab, k kind) {
+		ctx, cancel := context.WithTimeout(context.Background(), life)
 		defer cancel()
-		for i := range 5 {
-			l.await(ctx, b, fmt.Sprint(i), got)
-		}
-		m.die()
-		end := dead.Deadline()
-		first := l.receive(got, 2*life+slack)
-		if first.err != nil || first.name != "0" {
-			l.Fatalf("%+v entered first", first)
-		}
-		if early, late := end.Sub(first.at), first.at.Sub(end); early > 0 || late > slack {
-			l.Errorf("entered %v after the end of the lease", late)
-		}
-		cancel()
-		for range 4 {
-			l.receive(got, time.Second)
-		}
-		l.wantFree(time.Second)
-	}},
-	{"W5_DeadHeadCostsOneWindow", func(l *lab) { l.deadWaiters(1) }},
-	{"W6_DeadWaitersCostOneWindow", func(l *lab) { l.deadWaiters(200) }},
-	{"W7_OrderOutlivesHeartbeats", func(l *lab) {
-		a, _ := l.client()
-		b, _ := l.client()
-		c, _ := l.client()
-		first := l.lock(a)
-		got := make(chan outcome, 6)
-		for i := range 6 {
-			l.await(context.Background(), []*leasehold.Client{b, c}[i%2], fmt.Sprint(i), got)
-		}
-		time.Sleep(7 * time.Second) // longer than a heartbeat
-		l.release(first)
-		for i := range 6 {
-			o := l.receive(got, time.Second)
-			if o.err != nil || o.name != fmt.Sprint(i) {
-				l.Fatalf("place %d went to %s, %v", i, o.name, o.err)
-			}
-			l.release(o.lease)
-		}
-	}},
-	{"W8_TryNeverOvertakesALiveWaiter", func(l *lab) {
-		a, _ := l.client()
-		b, _ := l.client()
-		c, _ := l.client()
-		for range 20 {
-			first := l.lock(a)
-			got := make(chan outcome, 1)
-			l.await(context.Background(), b, "b", got)
-			tried := make(chan error, 100)
-			go func() {
-				for range cap(tried) {
-					lease, err := c.Mutex(l.key).TryLock(context.Background())
-					if err == nil {
-						_ = lease.Release()
-					}
-					tried <- err
-				}
-			}()
-			l.release(first)
-			o := l.receive(got, time.Second)
-			if o.err != nil {
-				l.Fatal(o.err)
-			}
-			for range cap(tried) {
-				l.wantErr(<-tried, leasehold.ErrHeld)
-			}
-			l.release(o.lease)
-		}
-	}},
-	{"W10_GrantToOneThatHasJustTimedOutPassesOn", func(l *lab) {
-		a, _ := l.client()
-		b, _ := l.client()
-		c, _ := l.client()
-		for i := range 20 {
-			first := l.lock(a)
-			got := make(chan outcome, 2)
-			ctx, cancel := context.WithCancel(context.Background())
-			l.await(ctx, b, "b", got)
-			l.await(context.Background(), c, "c", got)
-			// At the same instant, as nearly as can be.
-			go cancel()
-			time.Sleep(time.Duration(i) * 50 * time.Microsecond)
-			start := time.Now()
-			l.release(first)
-			for range 2 {
-				o := l.receive(got, 2*time.Second)
-				if o.err == nil {
-					l.releaseAny(o.lease)
-				}
-				if o.name == "c" && (o.err != nil || o.at.Sub(start) > slack) {
-					l.Errorf("c: %v after %v", o.err, o.at.Sub(start))
-				}
-			}
-			cancel()
-		}
-		l.wantFree(time.Second)
-	}},
-	{"W11_ArrivalsOfOneMomentAreServedInTheStoresOrder", func(l *lab) {
-		a, _ := l.client()
-		b, _ := l.client()
-		first := l.lock(a)
-		const n = 50
-		got := make(chan outcome, n)
-		for range n {
-			go func() {
-				lease, err := b.Mutex(l.key).Lock(context.Background())
-				got <- outcome{lease: lease, err: err}
-			}()
-		}
-		eventually(l.T, 10*time.Second, func() bool { return l.queued(b) == n }, func() string { return "not all are queued" })
-		snap, err := a.Inspect(context.Background(), l.key)
-		if err != nil {
-			l.Fatal(err)
-		}
-		l.release(first)
-		for i, w := range snap.Waiters {
-			o := l.receive(got, 2*time.Second)
-			if o.err != nil || o.lease.ID() != w.ID {
-				l.Fatalf("place %d went to another: %v", i+1, o.err)
-			}
-			l.release(o.lease)
-		}
-	}},
-	{"P5_WaitEndsUnservedInTime", func(l *lab) {
+		l.parted(k, ctx, slack, func(*mortal) { <-ctx.Done() })
+	}),
+	each("W3_WaitsEndWithoutAnyHint", kinds, deaf),
+	each("W4_HeadEntersWhenADeadHoldersLeaseEnds", kinds, deadHolder),
+	each("W5_DeadHeadCostsOneWindow", kinds, func(l *lab, k kind) { l.deadWaiters(k, 1) }),
+	each("W6_DeadWaitersCostOneWindow", kinds, func(l *lab, k kind) { l.deadWaiters(k, 100) }),
+	[]row{{"W7_OrderOutlivesHeartbeats", outlives}},
+	each("W8_TryNeverOvertakesALiveWaiter", kinds, overtaking),
+	each("W10_GrantToOneThatHasJustTimedOutPassesOn", kinds, passedOn),
+	each("W11_ArrivalsOfOneMomentAreServedInTheStoresOrder", kinds, sameMoment),
+	each("W12_OneStrategyServesManyWaitsAtATimeAndAgain", kinds, oneStrategy),
+	each("P5_WaitEndsUnservedInTime", kinds, func(l *lab, k kind) {
 		a, _ := l.client(leasehold.WithOwner("holder"))
 		b, _ := l.client()
-		lease := l.lock(a)
-		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		lease := l.enter(k.block, a)
+		ctx, cancel := context.WithTimeout(context.Background(), life)
 		defer cancel()
 		start := time.Now()
-		_, err := b.Mutex(l.key).Lock(ctx)
+		_, err := k.ask(b, l.key).lock(ctx)
 		l.wantErr(err, leasehold.ErrHeld, context.DeadlineExceeded)
 		held := new(leasehold.HeldError)
-		if !errors.As(err, &held) || held.Owner != "holder" || held.Position != 1 || held.Waited < 300*time.Millisecond {
+		if !errors.As(err, &held) || held.Owner != "holder" || held.Position != 1 || held.Waited < life {
 			l.Errorf("%v: %+v", err, held)
 		}
-		if got := time.Since(start); got > 300*time.Millisecond+slack {
+		if got := time.Since(start); got > life+slack {
 			l.Errorf("took %v", got)
 		}
-		eventually(l.T, time.Second, func() bool { return l.queued(b) == 0 }, func() string { return "the ticket stayed" })
+		l.wantQueue(b, 0)
 		l.release(lease)
-	}},
-}
+	}),
+)
 
-// releaseAny releases a lease of which the context may have ended meanwhile.
-func (l *lab) releaseAny(lease *leasehold.Lease) {
+// wantQueue waits until so many wait.
+func (l *lab) wantQueue(c *leasehold.Client, n int) {
 	l.Helper()
-	if err := lease.Release(); err != nil {
-		l.Errorf("release: %v", err)
-	}
+	var got int
+	eventually(l.T, patience, func() bool { got = l.queued(c); return got == n },
+		func() string { return fmt.Sprintf("%d wait, want %d", got, n) })
 }
 
 // cancelled has three wait, cancels one, and expects the others in order.
-func (l *lab) cancelled(place int) {
+func (l *lab) cancelled(k kind, place int) {
 	a, _ := l.client()
 	b, _ := l.client()
-	first := l.lock(a)
+	first := l.enter(k.block, a)
 	got := make(chan outcome, 3)
 	ctx, cancel := context.WithCancel(context.Background())
-	var want []string
-	for i := range 3 {
+	names := []string{"0", "1", "2"}
+	for i, name := range names {
 		c := context.Background()
 		if i == place {
 			c = ctx
-		} else {
-			want = append(want, fmt.Sprint(i))
 		}
-		l.await(c, b, fmt.Sprint(i), got)
+		l.await(c, k.ask, b, name, got)
 	}
 	cancel()
 	l.wantErr(l.receive(got, time.Second).err, context.Canceled, leasehold.ErrHeld)
-	eventually(l.T, time.Second, func() bool { return l.queued(b) == 2 }, func() string { return "the ticket stayed" })
-	for start := time.Now(); len(want) > 0; want = want[1:] {
-		l.release(first)
-		o := l.receive(got, slack)
-		if o.err != nil || o.name != want[0] {
-			l.Fatalf("%s, %v entered, want %s", o.name, o.err, want[0])
+	l.wantQueue(b, 2)
+	l.release(first)
+	l.inOrder(k, got, slack, slices.Delete(names, place, place+1)...)
+	l.wantFree(0)
+}
+
+// parted has an asker wait, and behind it a rival for whom there is room beside
+// the blocker. When the asker leaves, the rival comes in at once.
+func (l *lab) parted(k kind, ctx context.Context, within time.Duration, leave func(*mortal)) {
+	a, _ := l.client()
+	b, m := l.client()
+	c, _ := l.client()
+	first := l.enter(k.block, a)
+	got := make(chan outcome, 2)
+	l.await(ctx, k.ask, b, "asker", got)
+	l.await(context.Background(), k.rival, c, "rival", got)
+	leave(m)
+	for range 2 {
+		o := l.receive(got, within)
+		if o.err == nil {
+			l.release(o.lease)
 		}
-		if o.at.Sub(start) > 2*slack {
-			l.Errorf("%s was delayed by %v", o.name, o.at.Sub(start))
+		if (o.err == nil) != (o.name == "rival") {
+			l.Errorf("%s: %v", o.name, o.err)
 		}
-		first = o.lease
 	}
 	l.release(first)
 	l.wantFree(0)
 }
 
+// deaf loses every hint to the waiters.
+func deaf(l *lab, k kind) {
+	a, _ := l.client()
+	b, m := l.client()
+	m.deaf.Store(true)
+	first := l.enter(k.block, a)
+	got := make(chan outcome, 3)
+	for i := range cap(got) {
+		l.await(context.Background(), k.ask, b, fmt.Sprint(i), got)
+	}
+	l.listening(a, cap(got))
+	l.release(first)
+	for range cap(got) {
+		o := l.receive(got, heartbeat+slack)
+		if o.err != nil {
+			l.Fatal(o.err)
+		}
+		l.release(o.lease)
+	}
+	l.wantFree(0)
+}
+
+// deadHolder has the holder die with five waiting.
+func deadHolder(l *lab, k kind) {
+	a, m := l.client(leasehold.WithTTL(2 * life))
+	b, _ := l.client()
+	dead := l.enter(k.block, a)
+	got := make(chan outcome, 5)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for i := range cap(got) {
+		l.await(ctx, k.ask, b, fmt.Sprint(i), got)
+	}
+	m.die()
+	var in []outcome
+	for range min(k.together, cap(got)) {
+		o := l.receive(got, 2*life+slack)
+		l.atTheEndOf(dead, o)
+		in = append(in, o)
+	}
+	head := slices.MinFunc(in, func(a, b outcome) int { return cmp.Compare(a.lease.Token(), b.lease.Token()) })
+	if head.name != "0" {
+		l.Errorf("%s entered first", head.name)
+	}
+	cancel() // leases and waits end
+	for range cap(got) - len(in) {
+		l.receive(got, time.Second)
+	}
+	l.wantFree(time.Second)
+}
+
+// atTheEndOf expects a grant soon after the end of a lease whose holder has
+// died, and not before.
+func (l *lab) atTheEndOf(dead *leasehold.Lease, o outcome) {
+	l.Helper()
+	if o.err != nil {
+		l.Fatalf("%s: %v", o.name, o.err)
+	}
+	// Read now: the answer to a renewal may have come after the death.
+	if late := o.at.Sub(dead.Deadline()); late < 0 || late > slack {
+		l.Errorf("%s entered %v after the end of the lease", o.name, late)
+	}
+}
+
 // deadWaiters has n waiters die before a live one, and releases.
-func (l *lab) deadWaiters(n int) {
+func (l *lab) deadWaiters(k kind, n int) {
 	a, _ := l.client()
 	dead, m := l.client()
 	b, live := l.client()
-	first := l.lock(a)
+	first := l.enter(k.block, a)
 	ctx, cancel := context.WithCancel(context.Background())
 	none := make(chan outcome, n)
 	for range n {
 		go func() {
-			lease, err := dead.Mutex(l.key).Lock(ctx)
+			lease, err := k.ask(dead, l.key).lock(ctx)
 			none <- outcome{lease: lease, err: err}
 		}()
 	}
-	eventually(l.T, 10*time.Second, func() bool { return Listening(a, l.key) == n }, func() string { return "not all are queued and listen" })
+	l.listening(a, n)
 	m.die()
 	got := make(chan outcome, 1)
-	l.await(context.Background(), b, "b", got)
+	l.await(context.Background(), k.rival, b, "live", got)
 	before := live.asked.Load()
 	start := time.Now()
 	l.release(first)
@@ -250,6 +220,135 @@ func (l *lab) deadWaiters(n int) {
 	}
 }
 
+// outlives keeps a queue of every kind for longer than a heartbeat.
+func outlives(l *lab) {
+	a, _ := l.client()
+	b, _ := l.client()
+	c, _ := l.client()
+	const n = 6
+	var names []string
+	firsts := make(map[string]*leasehold.Lease)
+	queues := make(map[string]chan outcome)
+	for i := range n {
+		names = append(names, fmt.Sprint(i))
+	}
+	for _, k := range kinds {
+		queues[k.name], firsts[k.name] = make(chan outcome, n), l.on(k.name).enter(k.block, a)
+		for i, name := range names {
+			l.on(k.name).await(context.Background(), k.ask, []*leasehold.Client{b, c}[i%2], name, queues[k.name])
+		}
+	}
+	time.Sleep(heartbeat + 2*window)
+	for _, k := range kinds {
+		l.release(firsts[k.name])
+		l.on(k.name).inOrder(k, queues[k.name], 2*slack, names...)
+	}
+}
+
+// overtaking tries a hundred times around a release.
+func overtaking(l *lab, k kind) {
+	a, _ := l.client()
+	b, _ := l.client()
+	c, _ := l.client()
+	for range 10 {
+		first := l.enter(k.block, a)
+		got := make(chan outcome, 1)
+		l.await(context.Background(), k.ask, b, "waiter", got)
+		tried := make(chan error, 100)
+		go func() {
+			for range cap(tried) {
+				lease, err := k.rival(c, l.key).try(context.Background())
+				if err == nil {
+					_ = lease.Release() // it is told as an overtaking
+				}
+				tried <- err
+			}
+		}()
+		l.release(first)
+		o := l.receive(got, time.Second)
+		if o.err != nil {
+			l.Fatal(o.err)
+		}
+		for range cap(tried) {
+			l.wantErr(<-tried, leasehold.ErrHeld)
+		}
+		l.release(o.lease)
+	}
+}
+
+// passedOn cancels a waiter in the moment in which it is handed the lock.
+func passedOn(l *lab, k kind) {
+	a, _ := l.client()
+	b, _ := l.client()
+	c, _ := l.client()
+	for i := range 20 {
+		first := l.enter(k.block, a)
+		got := make(chan outcome, 2)
+		ctx, cancel := context.WithCancel(context.Background())
+		l.await(ctx, k.ask, b, "cancelled", got)
+		l.await(context.Background(), k.rival, c, "next", got)
+		// At the same instant, as nearly as can be.
+		go cancel()
+		time.Sleep(time.Duration(i) * 50 * time.Microsecond)
+		start := time.Now()
+		l.release(first)
+		for range 2 {
+			o := l.receive(got, 2*time.Second)
+			if o.err == nil {
+				l.release(o.lease) // its context may have ended, it is a release all the same
+			}
+			if o.name == "next" && (o.err != nil || o.at.Sub(start) > slack) {
+				l.Errorf("the next: %v after %v", o.err, o.at.Sub(start))
+			}
+		}
+		cancel()
+	}
+	l.wantFree(time.Second)
+}
+
+// sameMoment has thirty arrive together, and expects them in the order in which
+// the store shows them.
+func sameMoment(l *lab, k kind) {
+	a, _ := l.client()
+	b, _ := l.client()
+	first := l.enter(k.block, a)
+	got := make(chan outcome, 30)
+	for range cap(got) {
+		go func() {
+			lease, err := k.ask(b, l.key).lock(context.Background())
+			got <- outcome{lease: lease, err: err}
+		}()
+	}
+	l.wantQueue(b, cap(got))
+	snap, err := a.Inspect(context.Background(), l.key)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.release(first)
+	var in []*leasehold.Lease
+	for range cap(got) {
+		o := l.receive(got, 2*time.Second)
+		if o.err != nil {
+			l.Fatal(o.err)
+		}
+		in = append(in, o.lease)
+		l.release(o.lease)
+	}
+	slices.SortFunc(in, func(a, b *leasehold.Lease) int { return cmp.Compare(a.Token(), b.Token()) })
+	for i, w := range snap.Waiters {
+		if in[i].ID() != w.ID {
+			l.Fatalf("place %d went to another", i+1)
+		}
+	}
+}
+
+// listening waits until n waiters hear hints.
+func (l *lab) listening(c *leasehold.Client, n int) {
+	l.Helper()
+	eventually(l.T, patience, func() bool { return Listening(c, l.key) == n },
+		func() string { return "not all are queued and listen" })
+}
+
 // Listening counts the waiters that hear hints: their tickets live for longer
 // than those of waiters that poll.
 func Listening(c *leasehold.Client, key string) int {
@@ -259,7 +358,7 @@ func Listening(c *leasehold.Client, key string) int {
 	}
 	n := 0
 	for _, w := range snap.Waiters {
-		if w.Remaining > 5*time.Second {
+		if w.Remaining > heartbeat {
 			n++
 		}
 	}
