@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/interrupt"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
 // The cluster client of go-redis finds the nodes; commands go to the nodes'
@@ -30,16 +31,17 @@ func (c *seam) doCluster(ctx *interrupt.Call, words []string) (any, error) {
 	if err == nil {
 		err = node.Process(ctx, cmd)
 	}
-	return c.follow(ctx, cmd, err)
+	a := c.follow(ctx, cmd, err, redisroom.Acks{}, nil)
+	return a.Reply, a.Err
 }
 
-// follow goes where a command was redirected to, and returns its result.
-func (c *seam) follow(ctx *interrupt.Call, cmd *redis.Cmd, err error) (any, error) {
+// follow goes where a command was redirected to, and returns its outcome.
+func (c *seam) follow(ctx *interrupt.Call, cmd *redis.Cmd, err error, want redisroom.Acks, wait *redis.Cmd) redisroom.Answer {
 	for range maxHops {
 		if addr, moved := redis.IsMovedError(err); moved {
-			cmd, err = c.resend(ctx, addr, cmd)
+			cmd, wait, err = c.resend(ctx, addr, cmd, want)
 		} else if addr, ask := redis.IsAskError(err); ask {
-			cmd, err = c.resend(ctx, addr, cmd, redis.NewCmd(ctx, "ASKING"))
+			cmd, wait, err = c.resend(ctx, addr, cmd, want, redis.NewCmd(ctx, "ASKING"))
 		} else {
 			break
 		}
@@ -47,23 +49,25 @@ func (c *seam) follow(ctx *interrupt.Call, cmd *redis.Cmd, err error) (any, erro
 	if err != nil {
 		c.cluster.ReloadState(ctx) // in the background, and not too often
 	}
-	return c.result(ctx, cmd, err)
+	reply, err := c.result(ctx, cmd, err)
+	return c.answer(ctx, reply, err, wait)
 }
 
 // resend sends a command to the primary at addr, after the given ones.
-func (c *seam) resend(ctx *interrupt.Call, addr string, cmd *redis.Cmd, before ...*redis.Cmd) (*redis.Cmd, error) {
-	again := redis.NewCmd(ctx, cmd.Args()...)
+func (c *seam) resend(ctx *interrupt.Call, addr string, cmd *redis.Cmd, want redisroom.Acks, before ...*redis.Cmd) (again, wait *redis.Cmd, err error) {
+	again = redis.NewCmd(ctx, cmd.Args()...)
 	node, err := c.primary(ctx, addr)
 	if err != nil {
-		return again, err
+		return again, nil, err
 	}
 	pipe := node.Pipeline()
 	for _, b := range before {
 		_ = pipe.Process(ctx, b)
 	}
 	_ = pipe.Process(ctx, again)
+	wait = addWait(ctx, pipe, want)
 	_, _ = pipe.Exec(ctx)
-	return again, again.Err()
+	return again, wait, again.Err()
 }
 
 // eachPrimary calls f for the client of every primary, one at a time, after
@@ -101,28 +105,27 @@ func (c *seam) primary(ctx *interrupt.Call, addr string) (found *redis.Client, e
 
 // answer is the outcome of one of many commands.
 type answer struct {
-	i     int
-	reply any
-	err   error
+	i int
+	redisroom.Answer
 }
 
 // runCluster runs the commands on all nodes at once, and reports those of one
 // node without waiting for another.
-func (c *seam) runCluster(ctx context.Context, cmds [][]string, each func(int, any, error)) {
+func (c *seam) runCluster(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	answers := make(chan answer, len(cmds))
 	for node, which := range c.byNode(ctx, cmds, answers) {
 		go func() {
 			try := c.begin(ctx)
 			defer try.End()
-			for k, cmd := range c.pipeline(try, node, cmds, which) {
-				reply, err := c.follow(try, cmd, cmd.Err())
-				answers <- answer{which[k], reply, err}
+			sent, wait := c.pipeline(try, node, cmds, which, want)
+			for k, cmd := range sent {
+				answers <- answer{which[k], c.follow(try, cmd, cmd.Err(), want, wait)}
 			}
 		}()
 	}
 	for range cmds {
 		a := <-answers
-		each(a.i, a.reply, a.err)
+		each(a.i, a.Answer)
 	}
 }
 
@@ -135,7 +138,7 @@ func (c *seam) byNode(ctx context.Context, cmds [][]string, answers chan<- answe
 	for i, cmd := range cmds {
 		node, err := c.cluster.MasterForKey(try, cmd[firstKey])
 		if err != nil {
-			answers <- answer{i, nil, c.failure(ctx, err)}
+			answers <- answer{i, redisroom.Answer{Err: c.failure(ctx, err)}}
 			continue
 		}
 		nodes[node] = append(nodes[node], i)

@@ -99,7 +99,13 @@ func TestNew_RefusesWhatCannotKeepLocks(t *testing.T) {
 		"ring":             func() (*redisdriver.Driver, error) { return redisdriver.New(ring) },
 		"prefix":           func() (*redisdriver.Driver, error) { return redisdriver.New(client, redisdriver.WithPrefix("a\n")) },
 		"timeout":          func() (*redisdriver.Driver, error) { return redisdriver.New(client, redisdriver.WithTimeout(0)) },
-		"url":              func() (*redisdriver.Driver, error) { return redisdriver.Open("ftp://h") },
+		"no replicas": func() (*redisdriver.Driver, error) {
+			return redisdriver.New(client, redisdriver.WithReplicas(0, time.Second))
+		},
+		"replica timeout": func() (*redisdriver.Driver, error) {
+			return redisdriver.New(client, redisdriver.WithReplicas(1, 2*time.Second))
+		},
+		"url": func() (*redisdriver.Driver, error) { return redisdriver.Open("ftp://h") },
 	} {
 		if _, err := make(); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)

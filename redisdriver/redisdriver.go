@@ -38,6 +38,7 @@ type Option func(*options)
 type options struct {
 	prefix  string
 	timeout time.Duration
+	acks    *redisroom.Acks // nil for none
 }
 
 // WithPrefix sets what stands before every key, "leasehold:" by default. With
@@ -49,15 +50,38 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // to a minute, 2 s by default. After it the outcome is unknown.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
+// WithReplicas makes a grant or a renewal count only once k replicas have
+// acknowledged it, so that a failover to one of them does not forget it: k has
+// to be the number of all replicas that may be promoted. They are waited for
+// for at most timeout, 1 ms to half of [WithTimeout]. k is 1 to 100; without
+// this option replicas are not asked.
+//
+// A grant that is not acknowledged is undone, and the error matches
+// [driver.ErrNotReplicated]; if too few replicas are connected, nothing is even
+// tried. A renewal that is not acknowledged is not confirmed: the library
+// repeats it until the lease is over. A waiter that is handed the room asks for
+// the acknowledgement before it enters, one round trip more. A server that does
+// not offer WAIT, or not to this user, is refused by the first request, with
+// [errors.ErrUnsupported].
+func WithReplicas(k int, timeout time.Duration) Option {
+	return func(o *options) { o.acks = &redisroom.Acks{Replicas: k, Timeout: timeout} }
+}
+
 func newOptions(opts []Option) (options, error) {
 	o := options{prefix: redisroom.DefaultPrefix, timeout: redisroom.DefaultTimeout}
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if err := redisroom.CheckPrefix(o.prefix); err != nil {
-		return o, err
+	return o, redisroom.CheckOptions(o.prefix, o.timeout, o.acks)
+}
+
+// store returns the store on connections that connect makes.
+func (o *options) store(connect func() *seam) *Driver {
+	c := redisroom.Config{Main: connect(), Renew: connect(), Prefix: o.prefix, Timeout: o.timeout}
+	if o.acks != nil {
+		c.Acks = *o.acks
 	}
-	return o, redisroom.CheckTimeout(o.timeout)
+	return &Driver{redisroom.New(c)}
 }
 
 // New returns a driver that connects as client does: to the same servers, with
@@ -90,7 +114,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	if connect == nil {
 		return nil, fmt.Errorf("redisdriver: client is nil: %w", driver.ErrInvalid)
 	}
-	return &Driver{redisroom.New(redisroom.Config{Main: connect(), Renew: connect(), Prefix: o.prefix})}, nil
+	return o.store(connect), nil
 }
 
 // newSingle derives a client of ours from the options of another.

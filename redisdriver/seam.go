@@ -99,9 +99,9 @@ func (c *seam) failure(ctx context.Context, err error) error {
 }
 
 // Run implements [redisroom.Client].
-func (c *seam) Run(ctx context.Context, cmds [][]string, each func(int, any, error)) {
+func (c *seam) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	if c.cluster != nil {
-		c.runCluster(ctx, cmds, each)
+		c.runCluster(ctx, cmds, want, each)
 		return
 	}
 	all := make([]int, len(cmds))
@@ -110,22 +110,47 @@ func (c *seam) Run(ctx context.Context, cmds [][]string, each func(int, any, err
 	}
 	try := c.begin(ctx)
 	defer try.End()
-	for k, cmd := range c.pipeline(try, c.single, cmds, all) {
+	sent, wait := c.pipeline(try, c.single, cmds, all, want)
+	for k, cmd := range sent {
 		reply, err := c.result(try, cmd, cmd.Err())
-		each(k, reply, err)
+		each(k, c.answer(try, reply, err, wait))
 	}
 }
 
-// pipeline runs those of the commands that which names on one node.
-func (c *seam) pipeline(ctx *interrupt.Call, node *redis.Client, cmds [][]string, which []int) []*redis.Cmd {
-	sent := make([]*redis.Cmd, len(which))
+// pipeline runs those of the commands that which names on one node, and the
+// WAIT for what they wrote, if acks are wanted.
+func (c *seam) pipeline(ctx *interrupt.Call, node *redis.Client, cmds [][]string, which []int, want redisroom.Acks) (sent []*redis.Cmd, wait *redis.Cmd) {
+	sent = make([]*redis.Cmd, len(which))
 	pipe := node.Pipeline()
 	for k, i := range which {
 		sent[k] = redis.NewCmd(ctx, arguments(cmds[i])...)
 		_ = pipe.Process(ctx, sent[k])
 	}
+	wait = addWait(ctx, pipe, want)
 	_, _ = pipe.Exec(ctx) // every command has its own error
-	return sent
+	return sent, wait
+}
+
+// addWait puts a WAIT at the end of a pipeline: it counts for the connection
+// that wrote. It returns nil if no acks are wanted.
+func addWait(ctx *interrupt.Call, pipe redis.Pipeliner, want redisroom.Acks) *redis.Cmd {
+	if want.Replicas == 0 {
+		return nil
+	}
+	deadline, _ := ctx.Deadline()
+	wait := redis.NewCmd(ctx, arguments(want.Wait(deadline))...)
+	_ = pipe.Process(ctx, wait)
+	return wait
+}
+
+// answer joins the outcome of a command with that of its WAIT, if any.
+func (c *seam) answer(ctx *interrupt.Call, reply any, err error, wait *redis.Cmd) redisroom.Answer {
+	a := redisroom.Answer{Reply: reply, Err: err}
+	if wait != nil {
+		n, err := wait.Int()
+		a.Acked, a.AckErr = n, c.failure(ctx.Context, err)
+	}
+	return a
 }
 
 // Nodes implements [redisroom.Client].

@@ -5,7 +5,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/leasehold-go/leasehold/internal/redisroom"
 	"github.com/leasehold-go/leasehold/internal/redisurl"
 )
 
@@ -16,16 +15,16 @@ import (
 //	redis+sentinel://s1,s2,s3/?master=mymaster
 //	redis+cluster://n1,n2,n3
 //
-// Parameters, such as prefix=app: and timeout=500ms, are those of the package's
-// options; the manual lists all of them. Nothing is sent. An error matches
+// Parameters, such as prefix=app:, timeout=500ms and replicas=1, are those of the
+// package's options; the manual lists all of them. Nothing is sent. An error matches
 // [driver.ErrInvalid].
 func Open(url string) (*Driver, error) {
 	c, err := redisurl.Parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("redisdriver: %w", err)
 	}
-	connect := func() *seam { return connect(c) }
-	return &Driver{redisroom.New(redisroom.Config{Main: connect(), Renew: connect(), Prefix: c.Prefix})}, nil
+	o := options{prefix: c.Prefix, timeout: c.Timeout, acks: c.Acks}
+	return o.store(func() *seam { return connect(c) }), nil
 }
 
 func connect(c redisurl.Config) *seam {

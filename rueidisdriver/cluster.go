@@ -18,6 +18,13 @@ import (
 // answered. To hear the fast ones earlier, the commands are sorted by node
 // here first; a stale picture of the cluster costs time, never a wrong answer.
 
+const (
+	// firstKey is the index of the first key in a command.
+	firstKey = 3
+	// maxHops bounds the redirections that one command follows.
+	maxHops = 3
+)
+
 // topologyAge is how old the picture may be before it is renewed.
 const topologyAge = 10 * time.Second
 
@@ -125,15 +132,13 @@ func (s *seam) refresh(client rueidis.Client) <-chan []slotRange {
 
 // answer is the outcome of one of many commands.
 type answer struct {
-	i     int
-	reply any
-	err   error
+	i int
+	redisroom.Answer
 }
 
 // runCluster runs the commands on all nodes at once, and reports those of one
 // node without waiting for another.
-func (s *seam) runCluster(ctx context.Context, client rueidis.Client, cmds [][]string, each func(int, any, error)) {
-	const firstKey = 3
+func (s *seam) runCluster(ctx context.Context, client rueidis.Client, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	ranges := s.known(ctx, client)
 	nodes := make(map[string][]int)
 	for i, cmd := range cmds {
@@ -141,11 +146,16 @@ func (s *seam) runCluster(ctx context.Context, client rueidis.Client, cmds [][]s
 		nodes[node] = append(nodes[node], i)
 	}
 	answers := make(chan answer, len(cmds))
-	for _, which := range nodes {
-		go s.pipeline(ctx, client, cmds, which, func(i int, reply any, err error) { answers <- answer{i, reply, err} })
+	report := func(i int, a redisroom.Answer) { answers <- answer{i, a} }
+	for node, which := range nodes {
+		if want.Replicas > 0 {
+			go s.runNode(ctx, client, node, cmds, which, want, report)
+		} else {
+			go s.pipeline(ctx, client, cmds, which, want, report)
+		}
 	}
 	for range cmds {
 		a := <-answers
-		each(a.i, a.reply, a.err)
+		each(a.i, a.Answer)
 	}
 }

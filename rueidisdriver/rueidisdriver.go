@@ -39,6 +39,7 @@ type Option func(*options)
 type options struct {
 	prefix  string
 	timeout time.Duration
+	acks    *redisroom.Acks // nil for none
 }
 
 // WithPrefix sets what stands before every key, "leasehold:" by default. With
@@ -50,6 +51,23 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // to a minute, 2 s by default. After it the outcome is unknown.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
+// WithReplicas makes a grant or a renewal count only once k replicas have
+// acknowledged it, so that a failover to one of them does not forget it: k has
+// to be the number of all replicas that may be promoted. They are waited for
+// for at most timeout, 1 ms to half of [WithTimeout]. k is 1 to 100; without
+// this option replicas are not asked.
+//
+// A grant that is not acknowledged is undone, and the error matches
+// [driver.ErrNotReplicated]; if too few replicas are connected, nothing is even
+// tried. A renewal that is not acknowledged is not confirmed: the library
+// repeats it until the lease is over. A waiter that is handed the room asks for
+// the acknowledgement before it enters, one round trip more. A server that does
+// not offer WAIT, or not to this user, is refused by the first request, with
+// [errors.ErrUnsupported].
+func WithReplicas(k int, timeout time.Duration) Option {
+	return func(o *options) { o.acks = &redisroom.Acks{Replicas: k, Timeout: timeout} }
+}
+
 // New returns a driver that connects as opt says, on first use and again
 // whenever it has to: a server that is down makes the request fail, not New.
 // Retries, client-side caching, timeouts and the sending of reads to replicas
@@ -60,10 +78,7 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	for _, set := range opts {
 		set(&o)
 	}
-	if err := redisroom.CheckPrefix(o.prefix); err != nil {
-		return nil, fmt.Errorf("rueidisdriver: %w", err)
-	}
-	if err := redisroom.CheckTimeout(o.timeout); err != nil {
+	if err := redisroom.CheckOptions(o.prefix, o.timeout, o.acks); err != nil {
 		return nil, fmt.Errorf("rueidisdriver: %w", err)
 	}
 	if len(opt.InitAddress) == 0 {
@@ -72,8 +87,11 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	if opt.ReplicaOnly {
 		return nil, fmt.Errorf("rueidisdriver: replicas cannot keep locks: %w", driver.ErrInvalid)
 	}
-	main, renew := newSeam(opt, o.timeout), newSeam(opt, o.timeout)
-	return &Driver{redisroom.New(redisroom.Config{Main: main, Renew: renew, Prefix: o.prefix})}, nil
+	c := redisroom.Config{Main: newSeam(opt, o.timeout), Renew: newSeam(opt, o.timeout), Prefix: o.prefix, Timeout: o.timeout}
+	if o.acks != nil {
+		c.Acks = *o.acks
+	}
+	return &Driver{redisroom.New(c)}, nil
 }
 
 // Open returns a driver for the store that a URL names:
@@ -83,8 +101,8 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 //	redis+sentinel://s1,s2,s3/?master=mymaster
 //	redis+cluster://n1,n2,n3
 //
-// Parameters, such as prefix=app: and timeout=500ms, are those of the package's
-// options; the manual lists all of them. Nothing is sent. An error matches
+// Parameters, such as prefix=app:, timeout=500ms and replicas=1, are those of the
+// package's options; the manual lists all of them. Nothing is sent. An error matches
 // [driver.ErrInvalid].
 func Open(url string) (*Driver, error) {
 	c, err := redisurl.Parse(url)
@@ -104,5 +122,5 @@ func Open(url string) (*Driver, error) {
 	if c.Network == "unix" {
 		opt.DialFn = func(path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) { return d.Dial("unix", path) }
 	}
-	return New(opt, WithPrefix(c.Prefix), WithTimeout(c.Timeout))
+	return New(opt, WithPrefix(c.Prefix), WithTimeout(c.Timeout), func(o *options) { o.acks = c.Acks })
 }

@@ -79,7 +79,6 @@ func (s *seam) Do(ctx context.Context, words []string) (any, error) {
 
 // command converts the words of an EVALSHA.
 func command(client rueidis.Client, words []string) rueidis.Completed {
-	const firstKey = 3
 	args := firstKey
 	if n, err := strconv.Atoi(words[firstKey-1]); err == nil {
 		args += n
@@ -142,37 +141,57 @@ func (s *seam) failure(ctx context.Context, err error) error {
 }
 
 // Run implements [redisroom.Client].
-func (s *seam) Run(ctx context.Context, cmds [][]string, each func(int, any, error)) {
+func (s *seam) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	client, err := s.soonConnected(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		for i := range cmds {
-			each(i, nil, err)
+			each(i, redisroom.Answer{Err: err})
 		}
-		return
+	case client.Mode() == rueidis.ClientModeCluster:
+		s.runCluster(ctx, client, cmds, want, each)
+	default:
+		all := make([]int, len(cmds))
+		for i := range all {
+			all[i] = i
+		}
+		s.pipeline(ctx, client, cmds, all, want, each)
 	}
-	if client.Mode() == rueidis.ClientModeCluster {
-		s.runCluster(ctx, client, cmds, each)
-		return
-	}
-	all := make([]int, len(cmds))
-	for i := range all {
-		all[i] = i
-	}
-	s.pipeline(ctx, client, cmds, all, each)
 }
 
 // pipeline runs those of the commands that which names together.
-func (s *seam) pipeline(ctx context.Context, client rueidis.Client, cmds [][]string, which []int, each func(int, any, error)) {
+func (s *seam) pipeline(ctx context.Context, client rueidis.Client, cmds [][]string, which []int, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	try := s.begin(ctx)
 	defer try.End()
-	completed := make([]rueidis.Completed, len(which))
+	completed := make([]rueidis.Completed, len(which), len(which)+1)
 	for k, i := range which {
 		completed[k] = command(client, cmds[i])
 	}
-	for k, r := range client.DoMulti(try, completed...) {
-		reply, err := s.result(ctx, r)
-		each(which[k], reply, err)
+	if want.Replicas > 0 {
+		completed = append(completed, wait(try, client, want))
 	}
+	results := client.DoMulti(try, completed...)
+	for k, i := range which {
+		each(i, s.answer(ctx, results[k], results[len(which):]))
+	}
+}
+
+// wait is a WAIT that ends with the call at the latest. Since it blocks,
+// rueidis gives the pipeline that it stands in a connection of its own: it
+// counts for the connection that wrote.
+func wait(try *interrupt.Call, client rueidis.Client, want redisroom.Acks) rueidis.Completed {
+	deadline, _ := try.Deadline()
+	return client.B().Arbitrary(want.Wait(deadline)...).Blocking()
+}
+
+// answer joins the outcome of a command with that of the WAIT after it, if any.
+func (s *seam) answer(ctx context.Context, r rueidis.RedisResult, wait []rueidis.RedisResult) (a redisroom.Answer) {
+	a.Reply, a.Err = s.result(ctx, r)
+	if len(wait) > 0 {
+		n, err := wait[0].AsInt64()
+		a.Acked, a.AckErr = int(n), s.failure(ctx, err)
+	}
+	return a
 }
 
 // Nodes implements [redisroom.Client].

@@ -1,6 +1,10 @@
 package redisroom
 
-import "context"
+import (
+	"context"
+	"errors"
+	"strings"
+)
 
 // Client is the seam between the scripts and a Redis client library: all that
 // this package needs of one. A command is a slice of words whose fourth is the
@@ -20,8 +24,9 @@ type Client interface {
 	Do(ctx context.Context, cmd []string) (any, error)
 	// Run runs many commands in pipelines, one per node, and calls each for
 	// every one of them, one at a time, as the replies of a node come in. It
-	// returns after the last call.
-	Run(ctx context.Context, cmds [][]string, each func(i int, reply any, err error))
+	// returns after the last call. If acks are wanted, a WAIT on the same
+	// connection follows what is sent to a node.
+	Run(ctx context.Context, cmds [][]string, want Acks, each func(i int, a Answer))
 	// Listen subscribes to a channel on a connection of its own, calls up
 	// when the server has confirmed it, and message for every message. It
 	// returns when the connection is lost or ctx is done, and finds out by
@@ -37,7 +42,31 @@ type Client interface {
 	Close() error
 }
 
+// Answer is the outcome of one command of several.
+type Answer struct {
+	Reply any
+	Err   error
+	// Acked is how many replicas acknowledged what was written, and AckErr
+	// why that is not known.
+	Acked  int
+	AckErr error
+}
+
 // ReplyError is an error that the server answered.
 type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }
+
+// Redirection returns where a cluster sends a command whose error is err, and
+// whether only this once; nothing if it does not.
+func Redirection(err error) (addr string, asking bool) {
+	var reply ReplyError
+	if !errors.As(err, &reply) {
+		return "", false
+	}
+	words := strings.Fields(string(reply))
+	if len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK" {
+		return "", false
+	}
+	return words[2], words[0] == "ASK"
+}

@@ -124,15 +124,7 @@ func TestCluster_FailsOverWhileHeldAndAwaited(t *testing.T) {
 		c.AddReplica(owner)
 		acquire(t, d, longRequest(key, "a"), driver.Granted)
 		acquire(t, d, longWaiting(key, "b", e.Address()), driver.Queued)
-		// WAIT counts what its own connection wrote; the order of writes is kept.
-		conn := owner.Client().Conn()
-		defer conn.Close()
-		if err := conn.Set(background, "{"+key+"}mark", 1, time.Minute).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if n := conn.Wait(background, 1, 5*time.Second).Val(); n != 1 {
-			t.Fatal("not replicated")
-		}
+		owner.Replicated(t, "{"+key+"}", 1)
 		owner.Kill()
 		eventually(t, "renewed on the promoted replica", func() bool {
 			replies, errs := renewAll(d, []driver.Ref{{Key: key, ID: "a", TTL: time.Minute}})
@@ -149,50 +141,70 @@ func TestCluster_FailsOverWhileHeldAndAwaited(t *testing.T) {
 }
 
 // R6
-func TestCluster_FollowsASlotThatMoves(t *testing.T) {
+func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(clusterURL(c, "prefix="))
+		d := open(clusterURL(c, "timeout=10s&prefix="))
 		key := strings.ToLower(t.Name())
 		held := acquire(t, d, request(key, "a"), driver.Granted)
-		from := c.Owner(key)
-		to := c.Nodes[0]
-		if to == from {
-			to = c.Nodes[1]
-		}
-		slot := redisroom.Slot(key)
-		do := func(s *redistest.Server, args ...any) {
-			t.Helper()
-			if err := s.Client().Do(background, args...).Err(); err != nil {
-				t.Fatal(args, err)
+		move := c.Move(key)
+		for _, state := range []func(){func() {}, move.One, move.Rest} {
+			state()
+			if r := renew(t, d, lease(key, "a"), driver.Granted); r.Token != held.Token {
+				t.Errorf("token %d, then %d", held.Token, r.Token)
 			}
 		}
-		id := func(s *redistest.Server) string { return s.Client().ClusterMyID(background).Val() }
-		do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
-		do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
-		// Half moved: some keys of the room are here and some are there.
-		keys := from.Client().ClusterGetKeysInSlot(background, slot, 10).Val()
-		if len(keys) != 2 {
-			t.Fatalf("keys in the slot: %q, want lock and token", keys)
-		}
-		do(from, "MIGRATE", "127.0.0.1", to.Port(), keys[0], 0, 5000)
-		if _, errs := renewAll(d, []driver.Ref{lease(key, "a")}); errs[0] != nil && !errors.Is(errs[0], driver.ErrUnavailable) {
-			t.Errorf("renew in a slot that is half moved: %v, want ErrUnavailable", errs[0])
-		}
-		do(from, "MIGRATE", "127.0.0.1", to.Port(), keys[1], 0, 5000)
-		// All moved, but not announced. A script of several keys is not served
-		// for as long as one of them does not exist.
-		if _, errs := renewAll(d, []driver.Ref{lease(key, "a")}); errs[0] != nil && !errors.Is(errs[0], driver.ErrUnavailable) {
-			t.Errorf("renew in a slot that is being moved: %v, want ErrUnavailable", errs[0])
-		}
-		for _, node := range []*redistest.Server{to, from} {
-			do(node, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
-		}
+		move.End()
 		if again := acquire(t, d, request(key, "a"), driver.Granted); again.Token != held.Token {
 			t.Errorf("token %d, then %d", held.Token, again.Token)
 		}
 		renew(t, d, lease(key, "a"), driver.Granted)
+
+		move = c.Move(key)
+		move.One()
 		release(t, d, key, "a", driver.Released)
+		waiting := make(chan driver.Reply)
+		go func() {
+			reply, err := d.Acquire(background, request(key, "c"))
+			if err != nil {
+				t.Errorf("acquire in a slot that is being moved: %v", err)
+			}
+			waiting <- reply
+		}()
+		move.Rest()
+		move.End()
+		if r := <-waiting; r.State != driver.Granted || r.Token <= held.Token {
+			t.Errorf("after the slot has moved: %+v, want a grant with a token above %d", r, held.Token)
+		}
+		release(t, d, key, "c", driver.Released)
+	})
+}
+
+// R6
+func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(clusterURL(c, "timeout=300ms&prefix="))
+		key := strings.ToLower(t.Name())
+		held := acquire(t, d, request(key, "a"), driver.Granted)
+		acquire(t, d, waiting(key, "b", ""), driver.Queued)
+		move := c.Move(key)
+		renew(t, d, lease(key, "a"), driver.Granted) // everything is there still
+		move.One()
+		if _, errs := renewAll(d, []driver.Ref{lease(key, "a")}); !errors.Is(errs[0], driver.ErrUnavailable) {
+			t.Errorf("renew in a slot that is half moved: %v, want ErrUnavailable", errs[0])
+		}
+		if _, err := d.Release(background, lease(key, "b")); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("leave the queue in a slot that is half moved: %v, want ErrUnavailable", err)
+		}
+		move.Rest()
+		renew(t, d, lease(key, "a"), driver.Granted) // everything is on the other side
+		release(t, d, key, "a", driver.Released)
+		move.End()
+		if r := renew(t, d, lease(key, "b"), driver.Granted); r.Token <= held.Token {
+			t.Errorf("token %d after %d", r.Token, held.Token)
+		}
+		release(t, d, key, "b", driver.Released)
 	})
 }
 
@@ -204,9 +216,7 @@ func TestSentinel_FailsOverWhileHeldAndAwaited(t *testing.T) {
 		e := listen(t, d)
 		acquire(t, d, longRequest("k", "a"), driver.Granted)
 		acquire(t, d, longWaiting("k", "b", e.Address()), driver.Queued)
-		if n := s.Primary.Client().Wait(background, 1, 5*time.Second).Val(); n != 1 {
-			t.Fatal("not replicated")
-		}
+		s.Primary.Replicated(t, "", 1)
 		s.Primary.Kill()
 		eventually(t, "renewed on the promoted replica", func() bool {
 			replies, errs := renewAll(d, []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}})

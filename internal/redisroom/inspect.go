@@ -210,13 +210,13 @@ func (s *Store) occupied(ctx context.Context, keys []string) (in []string, err e
 	for len(cmds) > 0 {
 		var again [][]string
 		var againKeys []string
-		s.main.Run(ctx, cmds, func(i int, reply any, e error) {
+		s.main.Run(ctx, cmds, Acks{}, func(i int, a Answer) {
 			switch {
-			case e != nil && s.repeat(listScript, cmds[i], e):
+			case a.Err != nil && s.repeat(listScript, cmds[i], a.Err):
 				again, againKeys = append(again, cmds[i]), append(againKeys, keys[i])
-			case e != nil:
-				err = classify(e)
-			case reply == int64(1):
+			case a.Err != nil:
+				err = classify(a.Err)
+			case a.Reply == int64(1):
 				in = append(in, keys[i])
 			}
 		})

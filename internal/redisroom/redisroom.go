@@ -33,22 +33,39 @@ type Config struct {
 	Main, Renew Client
 	// Prefix stands before every key.
 	Prefix string
+	// Timeout bounds how long a request is repeated that a cluster refuses
+	// while it moves a slot; each try the clients bound themselves.
+	Timeout time.Duration
+	// Acks are asked for on every grant and renewal.
+	Acks Acks
 }
 
-// CheckPrefix refuses a prefix that could not stand before a key.
-func CheckPrefix(prefix string) error {
+// checkPrefix refuses a prefix that could not stand before a key.
+func checkPrefix(prefix string) error {
 	if len(prefix) > MaxPrefix || !printable(prefix) {
 		return fmt.Errorf("prefix %q: want at most %d bytes of UTF-8 without control characters: %w", prefix, MaxPrefix, driver.ErrInvalid)
 	}
 	return nil
 }
 
-// CheckTimeout refuses a timeout out of bounds.
-func CheckTimeout(d time.Duration) error {
+// checkTimeout refuses a timeout out of bounds.
+func checkTimeout(d time.Duration) error {
 	if d < MinTimeout || d > MaxTimeout {
 		return fmt.Errorf("timeout %v: want %v to %v: %w", d, MinTimeout, MaxTimeout, driver.ErrInvalid)
 	}
 	return nil
+}
+
+// CheckOptions refuses options out of bounds; acks is nil for none.
+func CheckOptions(prefix string, timeout time.Duration, acks *Acks) error {
+	err := checkPrefix(prefix)
+	if err == nil {
+		err = checkTimeout(timeout)
+	}
+	if err == nil && acks != nil {
+		err = checkAcks(*acks, timeout)
+	}
+	return err
 }
 
 // Store keeps locks on a server, behind sentinels, or on a cluster. It
@@ -59,6 +76,9 @@ type Store struct {
 	prefix      string
 	// plain is set once the server has not understood a script's header.
 	plain atomic.Bool
+	acks  *acks
+	// timeout bounds a request that has to be repeated.
+	timeout time.Duration
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -78,7 +98,7 @@ var (
 
 // New returns a store. The configuration has been checked by the caller.
 func New(c Config) *Store {
-	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, subs: make(map[*subscription]struct{})}
+	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, acks: newAcks(c.Acks), timeout: c.Timeout, subs: make(map[*subscription]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -92,6 +112,9 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	if req.Once && !req.Resize {
 		sc = onceScript
 	}
+	if s.acks.wanted() {
+		return s.acquireAcked(ctx, sc, &req)
+	}
 	reply, err := s.run(ctx, sc, acquireCommand(s.form(sc), s.prefix, &req))
 	if err != nil {
 		return driver.Reply{}, s.guardError(&req, err)
@@ -104,10 +127,16 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 	if err := checkRef(&ref); err != nil {
 		return driver.Reply{}, err
 	}
-	f := s.form(releaseScript)
-	reply, err := s.run(ctx, releaseScript, releaseCommand(f, s.prefix, &ref))
+	cmd := releaseCommand(s.form(releaseScript), s.prefix, &ref)
+	reply, err := s.attempt(ctx, releaseScript, cmd)
+	if isMigrating(err) {
+		if s.releaseAlone(ctx, &ref) {
+			return driver.Reply{State: driver.Released}, nil
+		}
+		reply, err = s.run(ctx, releaseScript, cmd)
+	}
 	if err != nil {
-		return driver.Reply{}, err
+		return driver.Reply{}, classify(err)
 	}
 	return parseRelease(reply)
 }
@@ -153,23 +182,28 @@ func (s *Store) form(sc *script) *form {
 	return sc.main
 }
 
-// run runs a script's command, again with the script's text if the server has
-// forgotten it.
-func (s *Store) run(ctx context.Context, sc *script, cmd []string) (any, error) {
+// run runs a script's command, and waits for a slot that moves.
+func (s *Store) run(ctx context.Context, sc *script, cmd []string) (reply any, err error) {
+	if reply, err = s.attempt(ctx, sc, cmd); isMigrating(err) {
+		err = s.settle(ctx, err, func() error {
+			reply, err = s.attempt(ctx, sc, cmd)
+			return err
+		})
+	}
+	return reply, classify(err)
+}
+
+// attempt runs a script's command, again with the script's text if the server
+// has forgotten it.
+func (s *Store) attempt(ctx context.Context, sc *script, cmd []string) (any, error) {
 	if ctx.Err() != nil {
 		return nil, notSent(ctx)
 	}
 	reply, err := s.main.Do(ctx, cmd)
-	if err != nil && s.repeat(sc, cmd, err) {
+	for err != nil && s.repeat(sc, cmd, err) {
 		reply, err = s.main.Do(ctx, cmd)
-		if err != nil && s.repeat(sc, cmd, err) {
-			reply, err = s.main.Do(ctx, cmd)
-		}
 	}
-	if err != nil {
-		return nil, classify(err)
-	}
-	return reply, nil
+	return reply, err
 }
 
 // repeat reports whether cmd had no effect because the server does not know

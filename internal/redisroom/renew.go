@@ -14,8 +14,11 @@ const batch = 100
 
 // renewal is one script call of a Renew.
 type renewal struct {
-	which []int // indices into the refs
-	cmd   []string
+	which  []int // indices into the refs
+	script *script
+	cmd    []string
+	// refused is why a lease that moves between nodes is renewed by its one key.
+	refused error
 }
 
 // Renew implements [driver.Driver].
@@ -46,7 +49,7 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 	if !s.renew.Cluster() {
 		for len(which) > 0 {
 			n := min(batch, len(which))
-			groups = append(groups, &renewal{which: which[:n]})
+			groups = append(groups, &renewal{which: which[:n], script: renewScript})
 			which = which[n:]
 		}
 		return groups
@@ -56,7 +59,7 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 		at := Slot(s.prefix + refs[i].Key)
 		g := bySlot[at]
 		if g == nil || len(g.which) == batch {
-			g = new(renewal)
+			g = &renewal{script: renewScript}
 			bySlot[at] = g
 			groups = append(groups, g)
 		}
@@ -76,31 +79,56 @@ func (s *Store) renewGroups(ctx context.Context, refs []driver.Ref, groups []*re
 		}
 		cmds[i] = g.cmd
 	}
-	s.renew.Run(ctx, cmds, func(i int, reply any, err error) {
+	s.renew.Run(ctx, cmds, s.acks.want, func(i int, a Answer) {
 		g := groups[i]
-		switch replies, ok := reply.([]any); {
-		case err != nil && s.repeat(renewScript, g.cmd, err):
-			again = append(again, g)
-		case err != nil && len(g.which) > 1 && isRefusal(err):
-			for _, i := range g.which {
-				again = append(again, &renewal{which: []int{i}})
+		if retry := s.retry(refs, g, a.Err); retry != nil {
+			again = append(again, retry...)
+			return
+		}
+		for k, i := range g.which {
+			r, err := g.answer(k, a)
+			if err == nil && r.State == driver.Granted {
+				err = s.acks.confirm(s.slot(refs[i].Key), a)
 			}
-		case err != nil:
-			for _, i := range g.which {
-				each(i, driver.Reply{}, classify(err))
-			}
-		case !ok || len(replies) != len(g.which):
-			for _, i := range g.which {
-				each(i, driver.Reply{}, errReply)
-			}
-		default:
-			for k, i := range g.which {
-				r, err := parseRenewal(replies[k])
-				each(i, r, err)
-			}
+			each(i, r, err)
 		}
 	})
 	return again
+}
+
+// retry returns what may be answered after g has failed, if it has.
+func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewal) {
+	switch {
+	case err == nil:
+	case s.repeat(g.script, g.cmd, err):
+		again = append(again, g)
+	case len(g.which) > 1 && isRefusal(err):
+		for _, i := range g.which {
+			again = append(again, &renewal{which: []int{i}, script: renewScript})
+		}
+	case g.script == renewScript && isMigrating(err) && refs[g.which[0]].Token == 0:
+		cmd := s.aloneCommand(&refs[g.which[0]], true)
+		again = append(again, &renewal{which: g.which, script: aloneScript, cmd: cmd, refused: err})
+	}
+	return again
+}
+
+// answer is the one to the k'th lease of g.
+func (g *renewal) answer(k int, a Answer) (driver.Reply, error) {
+	if a.Err != nil {
+		return driver.Reply{}, classify(a.Err)
+	}
+	if g.script == aloneScript && a.Reply != nil {
+		return parseRenewal(a.Reply)
+	}
+	if g.script == aloneScript {
+		return driver.Reply{}, classify(g.refused)
+	}
+	replies, ok := a.Reply.([]any)
+	if !ok || len(replies) != len(g.which) {
+		return driver.Reply{}, errReply
+	}
+	return parseRenewal(replies[k])
 }
 
 // isRefusal reports whether the server answered with an error.

@@ -47,7 +47,7 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	s.subs[sub] = struct{}{}
 	// A library that shares connections lets a subscription slow them down:
 	// renewals do not mind.
-	go sub.run(ctx, s.renew, f)
+	go sub.run(ctx, s.renew, s.acks.hints(f))
 	return sub, nil
 }
 

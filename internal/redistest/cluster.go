@@ -64,16 +64,27 @@ func addSlots(first, end int) []any {
 // AddReplica adds a replica of a primary and waits until it is in step.
 func (c *Cluster) AddReplica(primary *Server) *Server {
 	c.tb.Helper()
-	replica := startNode(c.tb)
-	c.Nodes = append(c.Nodes, replica)
-	c.introduce(replica)
-	c.await()
+	return c.AddReplicas(primary)[0]
+}
 
-	id, err := primary.Client().ClusterMyID(context.Background()).Result()
-	c.must("id of the primary", err)
-	c.must("replicate", replica.admin("CLUSTER", "REPLICATE", id))
-	awaitReplica(c.tb, replica)
-	return replica
+// AddReplicas adds a replica of each of the primaries and waits until all are in
+// step. Several at once take no longer than one.
+func (c *Cluster) AddReplicas(primaries ...*Server) []*Server {
+	c.tb.Helper()
+	replicas := make([]*Server, len(primaries))
+	for i := range replicas {
+		replicas[i] = startNode(c.tb)
+		c.Nodes = append(c.Nodes, replicas[i])
+		c.introduce(replicas[i])
+	}
+	c.await()
+	for i, primary := range primaries {
+		c.must("replicate", replicas[i].admin("CLUSTER", "REPLICATE", c.id(primary)))
+	}
+	for i, primary := range primaries {
+		awaitReplica(c.tb, primary, replicas[i])
+	}
+	return replicas
 }
 
 // introduce makes the first node and another one know each other; the others

@@ -10,6 +10,11 @@
 //
 //	prefix      what stands before every key, "leasehold:" by default
 //	timeout     bound of one request, such as 500ms; 2s by default
+//	replicas    by how many replicas grants and renewals are acknowledged; 0 by
+//	            default
+//	replica-timeout
+//	            how long replicas are waited for, at most half of timeout; 1s or
+//	            half of timeout by default
 //	db          the number of the database
 //	master      the name of the primary, for sentinels
 //	sentinel_username, sentinel_password
@@ -64,6 +69,7 @@ type Config struct {
 
 	Prefix  string
 	Timeout time.Duration
+	Acks    *redisroom.Acks // nil without
 }
 
 // schemes are the forms of a URL.
@@ -135,7 +141,7 @@ func parse(text string) (Config, error) {
 	if form.tls {
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	q := query{values: u.Query()}
+	q := newQuery(u.Query())
 	if scheme == "unix" {
 		err = c.socket(hosts, u.Path)
 	} else {
@@ -235,6 +241,9 @@ func (c *Config) options(q *query) error {
 		}
 		c.Kind = Cluster
 	}
+	if err := c.replicas(q); err != nil {
+		return err
+	}
 	if err := c.tlsOptions(q); err != nil {
 		return err
 	}
@@ -255,10 +264,23 @@ func (c *Config) check() error {
 	case c.Kind == Cluster && c.DB != 0:
 		return errors.New("a cluster has database 0 only")
 	}
-	if err := redisroom.CheckPrefix(c.Prefix); err != nil {
-		return err
+	return redisroom.CheckOptions(c.Prefix, c.Timeout, c.Acks)
+}
+
+// replicas reads by how many replicas, and how soon, grants are acknowledged.
+func (c *Config) replicas(q *query) error {
+	_, given := q.values["replica_timeout"]
+	acks := redisroom.Acks{
+		Replicas: q.number("replicas"),
+		Timeout:  q.duration("replica_timeout", redisroom.DefaultReplicaTimeout(c.Timeout)),
 	}
-	return redisroom.CheckTimeout(c.Timeout)
+	switch {
+	case acks.Replicas > 0:
+		c.Acks = &acks
+	case given:
+		return errors.New("replica-timeout goes with replicas, as in ?replicas=1&replica-timeout=500ms")
+	}
+	return nil
 }
 
 func (c *Config) tlsOptions(q *query) error {
@@ -295,9 +317,19 @@ func (c *Config) tlsOptions(q *query) error {
 }
 
 // query reads parameters, each once, and remembers the first that is wrong.
+// Their names may be written with - as well as with _.
 type query struct {
 	values url.Values
 	err    error
+}
+
+func newQuery(values url.Values) query {
+	q := query{values: make(url.Values, len(values))}
+	for name, value := range values {
+		name = strings.ReplaceAll(name, "-", "_")
+		q.values[name] = append(q.values[name], value...)
+	}
+	return q
 }
 
 func (q *query) text(name, otherwise string) string {
@@ -319,6 +351,16 @@ func (q *query) bool(name string) bool {
 		q.fail(fmt.Errorf("%s=%q: want true or false", name, text))
 	}
 	return v
+}
+
+// number reads a number that is 0 by default.
+func (q *query) number(name string) int {
+	text := q.text(name, "0")
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		q.fail(fmt.Errorf("%s=%q: want a number from 0", name, text))
+	}
+	return n
 }
 
 func (q *query) duration(name string, otherwise time.Duration) time.Duration {

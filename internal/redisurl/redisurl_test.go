@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
 func TestParse_ReadsEveryForm(t *testing.T) {
@@ -58,6 +59,29 @@ func equal(a, b Config) bool {
 		a.DB == b.DB && a.ClientName == b.ClientName && a.Prefix == b.Prefix && a.Timeout == b.Timeout
 }
 
+func TestParse_ReadsReplicas(t *testing.T) {
+	for url, want := range map[string]redisroom.Acks{
+		"redis://h?replicas=0":                                        {},
+		"redis://h?replicas=2":                                        {Replicas: 2, Timeout: time.Second},
+		"redis://h?replicas=1&timeout=500ms":                          {Replicas: 1, Timeout: 250 * time.Millisecond},
+		"redis+sentinel://h?master=m&replicas=1&replica-timeout=50ms": {Replicas: 1, Timeout: 50 * time.Millisecond},
+		"redis+cluster://h?replicas=1&replica_timeout=50ms":           {Replicas: 1, Timeout: 50 * time.Millisecond},
+	} {
+		c, err := Parse(url)
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		var got redisroom.Acks
+		if c.Acks != nil {
+			got = *c.Acks
+		}
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", url, got, want)
+		}
+	}
+}
+
 func TestParse_UsesTLSWhenAsked(t *testing.T) {
 	c, err := Parse("rediss+cluster://h?server_name=n&skip_verify=true")
 	if err != nil || c.TLS == nil || c.TLS.ServerName != "n" || !c.TLS.InsecureSkipVerify {
@@ -67,29 +91,36 @@ func TestParse_UsesTLSWhenAsked(t *testing.T) {
 
 func TestParse_SaysWhatIsWrong(t *testing.T) {
 	for url, hint := range map[string]string{
-		"":                                "scheme",
-		"http://h":                        "redis+cluster",
-		"redis://h:0":                     "65535",
-		"redis://h:x":                     "65535",
-		"redis://a:b:c":                   "v6",
-		"redis://h/x":                     "database",
-		"redis://h/-1":                    "database",
-		"redis://a,b":                     "redis+cluster://",
-		"redis://h?master=m":              "redis+sentinel://",
-		"redis+sentinel://h":              "?master=",
-		"redis+cluster://h/1":             "database 0",
-		"redis://h?nonsense=1":            "nonsense",
-		"redis://h?prefix=a&prefix=b":     "twice",
-		"redis://h?timeout=5":             "500ms",
-		"redis://h?timeout=1ns":           "10ms",
-		"redis://h?prefix=a%01":           "control",
-		"redis://h?cluster=perhaps":       "true or false",
-		"redis://h?ca=x":                  "rediss://",
-		"rediss://h?ca=/does/not/exist":   "/does/not/exist",
-		"rediss://h?cert=/does/not/exist": "certificate",
-		"unix://h/run/redis.sock":         "unix:///",
-		"unix://":                         "unix:///",
-		"redis+sentinel://h?master=m&cluster=true": "redis://",
+		"":                             "scheme",
+		"http://h":                     "redis+cluster",
+		"redis://h:0":                  "65535",
+		"redis://h:x":                  "65535",
+		"redis://a:b:c":                "v6",
+		"redis://h/x":                  "database",
+		"redis://h/-1":                 "database",
+		"redis://a,b":                  "redis+cluster://",
+		"redis://h?master=m":           "redis+sentinel://",
+		"redis+sentinel://h":           "?master=",
+		"redis+cluster://h/1":          "database 0",
+		"redis://h?nonsense=1":         "nonsense",
+		"redis://h?prefix=a&prefix=b":  "twice",
+		"redis://h?timeout=5":          "500ms",
+		"redis://h?replicas=-1":        "from 0",
+		"redis://h?replicas=101":       "1 to 100",
+		"redis://h?replica-timeout=1s": "goes with replicas",
+		"redis://h?replicas=1&replica-timeout=2s":   "half of the timeout",
+		"redis://h?replicas=1&replica-timeout=10us": "1ms",
+		"redis://h?replicas=1&replicas=1":           "twice",
+		"redis://h?client-name=a&client_name=b":     "twice",
+		"redis://h?timeout=1ns":                     "10ms",
+		"redis://h?prefix=a%01":                     "control",
+		"redis://h?cluster=perhaps":                 "true or false",
+		"redis://h?ca=x":                            "rediss://",
+		"rediss://h?ca=/does/not/exist":             "/does/not/exist",
+		"rediss://h?cert=/does/not/exist":           "certificate",
+		"unix://h/run/redis.sock":                   "unix:///",
+		"unix://":                                   "unix:///",
+		"redis+sentinel://h?master=m&cluster=true":  "redis://",
 	} {
 		_, err := Parse(url)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) {

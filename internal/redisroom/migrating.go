@@ -1,0 +1,75 @@
+package redisroom
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// While a cluster moves a slot, it serves no script of several keys there
+// unless all of them exist, and are on one of the two nodes: TRYAGAIN. That
+// takes milliseconds for a slot with few keys, but minutes for a large one, or
+// if whoever moves it stops half-way. So requests are repeated for the time
+// they have, and the lease of a lone holder is renewed and released by its one
+// key. A lock that is free cannot be taken as long.
+
+// Bounds of the pause before a request in a slot that moves is repeated.
+const (
+	minSettle = 10 * time.Millisecond
+	maxSettle = 100 * time.Millisecond
+)
+
+// isMigrating reports whether nothing was done because the slot moves.
+func isMigrating(err error) bool {
+	if err == nil {
+		return false
+	}
+	var reply ReplyError
+	return errors.As(err, &reply) && strings.HasPrefix(string(reply), "TRYAGAIN")
+}
+
+// settle repeats a request that failed with err for as long as its slot moves,
+// but no longer than the timeout of a request.
+func (s *Store) settle(ctx context.Context, err error, request func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	for pause := minSettle; isMigrating(err); pause = min(2*pause, maxSettle) {
+		select {
+		case <-time.After(pause):
+			err = request()
+		case <-ctx.Done():
+			return err
+		}
+	}
+	return err
+}
+
+//go:embed alone.lua
+var aloneLua string
+
+var aloneScript = newFreeingScript(aloneLua)
+
+// aloneCommand encodes the renewal or the release of a lone holder's lease by
+// its one key.
+func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
+	cmd := []string{evalsha, s.form(aloneScript).sha, "1", s.prefix + ref.Key, ref.ID + " "}
+	if renew {
+		cmd = append(cmd, strconv.FormatInt(ref.TTL.Milliseconds(), 10))
+	}
+	return cmd
+}
+
+// releaseAlone releases the lease of a lone holder in a slot that moves. It
+// reports whether it could.
+func (s *Store) releaseAlone(ctx context.Context, ref *driver.Ref) bool {
+	if ref.Keep > 0 || ref.Forbid > 0 || ref.Notify != "" {
+		return false // that is not in the one key
+	}
+	reply, err := s.attempt(ctx, aloneScript, s.aloneCommand(ref, false))
+	return err == nil && reply == int64(1)
+}

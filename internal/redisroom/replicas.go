@@ -1,0 +1,247 @@
+package redisroom
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Acks says by how many replicas what is written must be acknowledged before
+// it counts. The zero value asks none.
+type Acks struct {
+	Replicas int
+	// Timeout is how long they are waited for.
+	Timeout time.Duration
+}
+
+// Bounds of Acks. The other half of a request's timeout is left for reaching
+// the server and for the script.
+const (
+	MaxReplicas       = 100
+	MinReplicaTimeout = time.Millisecond
+)
+
+// DefaultReplicaTimeout is how long replicas are waited for unless somebody
+// says otherwise.
+func DefaultReplicaTimeout(timeout time.Duration) time.Duration { return min(time.Second, timeout/2) }
+
+// checkAcks refuses acks out of bounds, given the timeout of a request.
+func checkAcks(a Acks, timeout time.Duration) error {
+	switch {
+	case a.Replicas < 1 || a.Replicas > MaxReplicas:
+		return fmt.Errorf("%d replicas: want 1 to %d: %w", a.Replicas, MaxReplicas, driver.ErrInvalid)
+	case a.Timeout < MinReplicaTimeout || a.Timeout > timeout/2:
+		return fmt.Errorf("replica timeout %v: want %v to half of the timeout, %v: %w", a.Timeout, MinReplicaTimeout, timeout/2, driver.ErrInvalid)
+	}
+	return nil
+}
+
+// Wait returns the words of WAIT for a request that ends at deadline: it gives
+// up early enough for its answer to arrive.
+func (a Acks) Wait(deadline time.Time) []string {
+	left := min(a.Timeout, time.Until(deadline)/2)
+	return []string{"WAIT", strconv.Itoa(a.Replicas), strconv.FormatInt(max(left.Milliseconds(), 1), 10)}
+}
+
+// acks is what a store knows of its replicas.
+type acks struct {
+	want Acks
+	// good are the slots, or the one server, whose replicas acknowledged when
+	// they were last asked. Others are looked at before anything is written.
+	good []atomic.Bool
+
+	mu sync.Mutex
+	// spoiled are ids of grants that may be undone at any moment, and when
+	// that is over.
+	spoiled map[string]time.Time
+}
+
+func newAcks(want Acks) *acks {
+	if want.Replicas == 0 {
+		return &acks{}
+	}
+	return &acks{want: want, good: make([]atomic.Bool, slots), spoiled: make(map[string]time.Time)}
+}
+
+func (a *acks) wanted() bool { return a.want.Replicas > 0 }
+
+// confirm notes whether the replicas of a slot acknowledged, and returns what is
+// missing.
+func (a *acks) confirm(slot int, answer Answer) error {
+	if !a.wanted() {
+		return nil
+	}
+	err := a.missing(answer)
+	a.good[slot].Store(err == nil)
+	return err
+}
+
+func (a *acks) missing(answer Answer) error {
+	switch {
+	case answer.AckErr != nil && withoutWait(answer.AckErr):
+		return fmt.Errorf("%w: the server does not offer WAIT to this user (%w)", driver.ErrNotReplicated, answer.AckErr)
+	case answer.AckErr != nil:
+		return fmt.Errorf("%w: %w", driver.ErrNotReplicated, answer.AckErr)
+	case answer.Acked < a.want.Replicas:
+		return fmt.Errorf("%w: %d of %d replicas acknowledged in time", driver.ErrNotReplicated, answer.Acked, a.want.Replicas)
+	}
+	return nil
+}
+
+// withoutWait reports whether no WAIT to this server will ever be answered.
+func withoutWait(err error) bool {
+	var reply ReplyError
+	if !errors.As(err, &reply) {
+		return false
+	}
+	text := strings.TrimPrefix(string(reply), "ERR ")
+	return strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "NOPERM")
+}
+
+// hints passes hints on. A grant that was handed over is not acknowledged yet:
+// the waiter shall ask for it, and have it acknowledged with the answer.
+func (a *acks) hints(f func(driver.Hint)) func(driver.Hint) {
+	if !a.wanted() {
+		return f
+	}
+	return func(h driver.Hint) {
+		if h.Kind == driver.HintGranted {
+			h = driver.Hint{Kind: driver.HintAsk, ID: h.ID}
+		}
+		f(h)
+	}
+}
+
+// slot is where a lock is in the books of the acks.
+func (s *Store) slot(key string) int {
+	if !s.acks.wanted() || !s.main.Cluster() {
+		return 0
+	}
+	return Slot(s.prefix + key)
+}
+
+// acquireAcked is Acquire where replicas acknowledge the grant. One that they do
+// not acknowledge is undone before the error is returned.
+func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request) (driver.Reply, error) {
+	if s.acks.isSpoiled(req.ID) {
+		return driver.Reply{State: driver.Gone}, nil
+	}
+	if ctx.Err() != nil {
+		return driver.Reply{}, notSent(ctx)
+	}
+	slot := s.slot(req.Key)
+	if err := s.checkReplicas(ctx, slot, req.Key); err != nil {
+		return driver.Reply{}, err
+	}
+	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req))
+	if answer.Err != nil {
+		return driver.Reply{}, s.guardError(req, answer.Err)
+	}
+	reply, err := parseAcquire(answer.Reply)
+	if err != nil || reply.State != driver.Granted {
+		return reply, err
+	}
+	if err = s.acks.confirm(slot, answer); err == nil {
+		return reply, nil
+	}
+	if reply.Again {
+		// It was acknowledged before, perhaps, and is in use.
+		return driver.Reply{}, err
+	}
+	return driver.Reply{}, s.undo(ctx, req, err, withoutWait(answer.AckErr))
+}
+
+// runAcked is run, and has replicas acknowledge what was written.
+func (s *Store) runAcked(ctx context.Context, sc *script, cmd []string) (answer Answer) {
+	if answer = s.attemptAcked(ctx, sc, cmd); isMigrating(answer.Err) {
+		answer.Err = s.settle(ctx, answer.Err, func() error {
+			answer = s.attemptAcked(ctx, sc, cmd)
+			return answer.Err
+		})
+	}
+	answer.Err = classify(answer.Err)
+	return answer
+}
+
+// attemptAcked is attempt, likewise.
+func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (answer Answer) {
+	for {
+		s.main.Run(ctx, [][]string{cmd}, s.acks.want, func(_ int, a Answer) { answer = a })
+		if answer.Err == nil || !s.repeat(sc, cmd, answer.Err) {
+			return answer
+		}
+	}
+}
+
+// undo takes a grant back. Its id is of no more use if nobody can tell whether
+// that has happened: the request may be on its way still, and would take the
+// lock from whoever got it under the same id.
+func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hopeless bool) error {
+	_, err := s.Release(context.WithoutCancel(ctx), driver.Ref{Key: req.Key, ID: req.ID})
+	switch {
+	case err != nil:
+		s.acks.spoil(req.ID, max(req.TTL, time.Minute))
+		return fmt.Errorf("%w; undo: %w", cause, err)
+	case hopeless:
+		return fmt.Errorf("%w; ask for no replicas, or take another server or user: %w", cause, errors.ErrUnsupported)
+	}
+	return fmt.Errorf("%w: %w", cause, driver.ErrUnavailable)
+}
+
+func (a *acks) spoil(id string, life time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(a.spoiled, func(_ string, until time.Time) bool { return now.After(until) })
+	a.spoiled[id] = now.Add(life)
+}
+
+func (a *acks) isSpoiled(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Before(a.spoiled[id])
+}
+
+//go:embed replicas.lua
+var replicasLua string
+
+var replicasScript = newScript(replicasLua)
+
+// checkReplicas fails when too few replicas are connected to the server of a
+// slot. WAIT would take all its time to tell that.
+func (s *Store) checkReplicas(ctx context.Context, slot int, key string) error {
+	if s.acks.good[slot].Load() {
+		return nil
+	}
+	reply, err := s.run(ctx, replicasScript, []string{evalsha, s.form(replicasScript).sha, "1", s.prefix + key})
+	switch {
+	case err != nil && errors.Is(err, driver.ErrUnavailable):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: look for replicas: %w", driver.ErrUnavailable, err)
+	}
+	text, ok := reply.(string)
+	if n := connectedReplicas(text); ok && n < s.acks.want.Replicas {
+		return fmt.Errorf("%w: %d of %d replicas are connected: %w", driver.ErrNotReplicated, n, s.acks.want.Replicas, driver.ErrUnavailable)
+	}
+	return nil
+}
+
+// connectedReplicas counts the replicas that INFO tells to be in step.
+func connectedReplicas(info string) (n int) {
+	for line := range strings.Lines(info) {
+		if strings.HasPrefix(line, "slave") && strings.Contains(line, "state=online") {
+			n++
+		}
+	}
+	return n
+}
