@@ -59,6 +59,11 @@ func directions() []direction {
 			why:     "the rule is pure, so that every store and the reference model can share it",
 		},
 		{
+			pkg:     module + "/fence",
+			reaches: []string{},
+			why:     "a resource that checks tokens needs nothing of the locks",
+		},
+		{
 			pkg: module + "/driver/drivertest",
 			why: "the conformance suite belongs to implementors and favours no store",
 		},

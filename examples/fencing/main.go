@@ -23,6 +23,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/example"
+	"github.com/leasehold-go/leasehold/fence"
 )
 
 func main() { example.Main(run) }
@@ -66,7 +67,7 @@ func run(ctx context.Context, store example.Store) error {
 
 	// Alpha wakes before beta has written. Beta has announced its token by
 	// reading, or else this write would pass, and beta's would undo it.
-	if err := bank.write(ctx, stale, balance-10); !errors.Is(err, errStale) {
+	if err := bank.write(ctx, stale, balance-10); !errors.Is(err, fence.ErrStale) {
 		return fmt.Errorf("a stale write was not refused: %w", err)
 	}
 	fmt.Printf("alpha writes %d: refused, a later holder has been here\n", balance-10)

@@ -1,0 +1,87 @@
+// Package fence is for the resource that a lock protects: it remembers the
+// greatest fencing token that it has seen and refuses what comes with a smaller
+// one. No lock can stop a holder that does not notice the end of its lease; a
+// resource that checks the token can.
+//
+// Whoever uses the resource announces the token with the first thing it does,
+// which is usually a read: otherwise the write of a holder that is over may
+// still come between the read and the write of the next. An equal token passes
+// only from the same owner.
+//
+// [SQL] fences what is in a database, in the transaction that reads or writes
+// it. [Redis] fences what is in Redis, in one script. The package depends on the
+// standard library alone, and can be used where the resource is, with tokens
+// that came over the network.
+package fence
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that callers ask for with errors.Is.
+var (
+	// ErrStale: a greater token has been here, or an equal one of another
+	// owner. The error is a [*StaleError], and nothing was done.
+	ErrStale = errors.New("stale token")
+	// ErrInvalid: an argument is out of its bounds, and nothing was done.
+	ErrInvalid = errors.New("invalid")
+	// ErrRetry: the fence of a resource was made by somebody else at the same
+	// time. The transaction is to be rolled back and repeated; see [SQL.Raise].
+	ErrRetry = errors.New("fence made at the same time")
+)
+
+// Bounds of what a fence accepts: those of a lock's token, owner and key.
+const (
+	MaxToken    = 1<<53 - 1
+	MaxOwner    = 256
+	MaxResource = 512
+)
+
+// Claim is what a holder shows to the resource.
+type Claim struct {
+	// Token is the fencing token, 1 to MaxToken.
+	Token int64
+	// Owner is who holds the lease, 1 to MaxOwner bytes: several leases of one
+	// owner share a token if they re-enter.
+	Owner string
+}
+
+// Of returns the claim of a lease, such as a *leasehold.Lease.
+func Of(lease interface {
+	Token() int64
+	Owner() string
+}) Claim {
+	return Claim{Token: lease.Token(), Owner: lease.Owner()}
+}
+
+// check refuses what is no claim on a resource.
+func (c Claim) check(resource string) error {
+	switch {
+	case resource == "" || len(resource) > MaxResource:
+		return fmt.Errorf("fence: resource of %d bytes, not 1 to %d: %w", len(resource), MaxResource, ErrInvalid)
+	case c.Token < 1 || c.Token > MaxToken:
+		return fmt.Errorf("fence: token %d is not between 1 and 2^53 - 1: %w", c.Token, ErrInvalid)
+	case c.Owner == "" || len(c.Owner) > MaxOwner:
+		return fmt.Errorf("fence: owner of %d bytes, not 1 to %d: %w", len(c.Owner), MaxOwner, ErrInvalid)
+	}
+	return nil
+}
+
+// StaleError says why a claim was refused. It matches ErrStale.
+type StaleError struct {
+	Resource string
+	Claim    Claim
+	// Greatest is the claim that came before, with a token that is greater, or
+	// equal and of another owner. A lock whose option WithMinToken is given
+	// this token grants greater ones.
+	Greatest Claim
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("fence: %q: %v: %d of %s, after %d of %s", e.Resource, ErrStale,
+		e.Claim.Token, e.Claim.Owner, e.Greatest.Token, e.Greatest.Owner)
+}
+
+// Unwrap makes the error match ErrStale.
+func (e *StaleError) Unwrap() error { return ErrStale }

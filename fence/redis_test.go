@@ -1,0 +1,102 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+const (
+	write = `return redis.call('SET', KEYS[1], ARGV[1])`
+	read  = `return redis.call('GET', KEYS[1])`
+)
+
+func fenced(rdb redis.Scripter) fence.Redis {
+	return fence.Redis{Eval: func(ctx context.Context, script string, keys []string, args ...any) (any, error) {
+		return rdb.Eval(ctx, script, keys, args...).Result()
+	}}
+}
+
+func by(token int64, owner string) fence.Claim { return fence.Claim{Token: token, Owner: owner} }
+
+// wantStale checks a refusal, and what it says came before.
+func wantStale(t *testing.T, err error, greatest fence.Claim) {
+	t.Helper()
+	var stale *fence.StaleError
+	if !errors.As(err, &stale) || !errors.Is(err, fence.ErrStale) || stale.Greatest != greatest {
+		t.Errorf("%v, want a refusal after %v", err, greatest)
+	}
+}
+
+func TestRedis_RefusesWhatComesAfterAGreaterToken(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	r := fenced(rdb)
+	do := func(c fence.Claim, body string, args ...any) (any, error) {
+		return r.Do(t.Context(), "{k}:fence", c, body, []string{"{k}"}, args...)
+	}
+	if _, err := do(by(10, "alpha"), write, "a"); err != nil {
+		t.Fatal(err)
+	}
+	// The next holder announces itself by reading.
+	if got, err := do(by(1<<53-2, "beta"), read); err != nil || got != "a" {
+		t.Fatal(got, err)
+	}
+	_, err := do(by(10, "alpha"), write, "stale")
+	wantStale(t, err, by(1<<53-2, "beta"))
+	_, err = do(by(1<<53-3, "gamma"), read)
+	wantStale(t, err, by(1<<53-2, "beta"))
+	_, err = do(by(1<<53-2, "gamma"), read)
+	wantStale(t, err, by(1<<53-2, "beta"))
+	if got, err := do(by(1<<53-2, "beta"), read); err != nil || got != "a" {
+		t.Errorf("the holder reads %v, %v", got, err)
+	}
+	if got, err := do(by(1<<53-1, "gamma"), `redis.call('DEL', KEYS[1])`); err != nil || got != nil {
+		t.Errorf("a body without a result: %v, %v", got, err)
+	}
+}
+
+func TestRedis_ForeignDataAtTheFenceIsAnError(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	if err := rdb.Set(t.Context(), "f", "text", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := fenced(rdb).Do(t.Context(), "f", by(1, "a"), write, []string{"k"}, "v")
+	if err == nil || errors.Is(err, fence.ErrStale) || rdb.Exists(t.Context(), "k").Val() != 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRedis_WritersAtTheSameTimeLeaveTheGreatest(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	r := fenced(rdb)
+	const writers = 50
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			_, err := r.Do(t.Context(), "f", by(int64(i+1), "w"), write, []string{"k"}, i+1)
+			if err != nil && !errors.Is(err, fence.ErrStale) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := rdb.Get(t.Context(), "k").Val(); got != fmt.Sprint(writers) {
+		t.Errorf("%s is left", got)
+	}
+}
+
+func TestRedis_UnexpectedRepliesAreErrors(t *testing.T) {
+	for _, reply := range []any{nil, "OK", []any{}, []any{int64(0), "x", "y"}, []any{int64(1), "a", "b"}} {
+		r := fence.Redis{Eval: func(context.Context, string, []string, ...any) (any, error) { return reply, nil }}
+		if _, err := r.Do(t.Context(), "f", by(1, "a"), read, nil); err == nil || errors.Is(err, fence.ErrStale) {
+			t.Errorf("reply %v: %v", reply, err)
+		}
+	}
+}

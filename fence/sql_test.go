@@ -1,0 +1,185 @@
+package fence_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/fence"
+)
+
+// database is a database that answers statements as it is told, and writes them
+// down. Package examples/fencing runs the same code on a real one.
+type database struct {
+	seen   []string
+	insert []error // of the next inserts
+	// row is the fence that stands there; changed is how many rows an update
+	// says that it changed.
+	row     []driver.Value
+	changed int64
+}
+
+func (d *database) open() *sql.DB { return sql.OpenDB(d) }
+
+func (d *database) Connect(context.Context) (driver.Conn, error) { return d, nil }
+func (d *database) Driver() driver.Driver                        { return nil }
+func (d *database) Prepare(string) (driver.Stmt, error)          { return nil, errors.New("not used") }
+func (d *database) Close() error                                 { return nil }
+func (d *database) Begin() (driver.Tx, error)                    { d.note("BEGIN"); return d, nil }
+func (d *database) Commit() error                                { d.note("COMMIT"); return nil }
+func (d *database) Rollback() error                              { d.note("ROLLBACK"); return nil }
+func (d *database) note(text string)                             { d.seen = append(d.seen, text) }
+
+func (d *database) ExecContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	d.note(query)
+	if strings.HasPrefix(query, "INSERT") && len(d.insert) > 0 {
+		err := d.insert[0]
+		d.insert = d.insert[1:]
+		return driver.RowsAffected(1), err
+	}
+	return driver.RowsAffected(d.changed), nil
+}
+
+func (d *database) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
+	d.note(query)
+	return &rows{row: d.row}, nil
+}
+
+type rows struct{ row []driver.Value }
+
+func (r *rows) Columns() []string { return []string{"token", "owner"} }
+func (r *rows) Close() error      { return nil }
+
+func (r *rows) Next(dest []driver.Value) error {
+	if r.row == nil {
+		return io.EOF
+	}
+	copy(dest, r.row)
+	r.row = nil
+	return nil
+}
+
+func (d *database) verbs() []string {
+	var verbs []string
+	for _, text := range d.seen {
+		verb, _, _ := strings.Cut(text, " ")
+		verbs = append(verbs, verb)
+	}
+	return verbs
+}
+
+func TestSQL_StepsOfATransaction(t *testing.T) {
+	unique := errors.New("duplicate key")
+	for name, row := range map[string]struct {
+		db    database
+		want  string
+		err   error
+		stale fence.Claim
+	}{
+		"greater": {db: database{changed: 1}, want: "BEGIN UPDATE work COMMIT"},
+		"first":   {db: database{insert: []error{nil}}, want: "BEGIN UPDATE SELECT INSERT work COMMIT"},
+		"equal, where only changed rows count": {
+			db:   database{row: []driver.Value{int64(5), "alpha"}},
+			want: "BEGIN UPDATE SELECT work COMMIT",
+		},
+		"smaller": {
+			db:   database{row: []driver.Value{int64(7), "beta"}},
+			want: "BEGIN UPDATE SELECT ROLLBACK", err: fence.ErrStale, stale: by(7, "beta"),
+		},
+		"equal of another": {
+			db:   database{row: []driver.Value{int64(5), "beta"}},
+			want: "BEGIN UPDATE SELECT ROLLBACK", err: fence.ErrStale, stale: by(5, "beta"),
+		},
+		"first beside another": {
+			db:   database{insert: []error{unique, nil}},
+			want: "BEGIN UPDATE SELECT INSERT ROLLBACK BEGIN UPDATE SELECT INSERT work COMMIT",
+		},
+		"never first": {
+			db:   database{insert: []error{unique, unique, unique, unique}},
+			want: strings.TrimSpace(strings.Repeat("BEGIN UPDATE SELECT INSERT ROLLBACK ", 3)), err: unique,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := row.db.open()
+			defer db.Close()
+			err := fence.SQL{}.Do(t.Context(), db, "orders/42", by(5, "alpha"), func(*sql.Tx) error {
+				row.db.note("work")
+				return nil
+			})
+			if !errors.Is(err, row.err) || row.err == nil && err != nil {
+				t.Errorf("error %v, want %v", err, row.err)
+			}
+			if got := strings.Join(row.db.verbs(), " "); got != row.want {
+				t.Errorf("did %s, want %s", got, row.want)
+			}
+			if row.stale.Token > 0 {
+				wantStale(t, err, row.stale)
+			}
+		})
+	}
+}
+
+func TestSQL_FailedWorkIsRolledBack(t *testing.T) {
+	d := database{changed: 1}
+	db := d.open()
+	defer db.Close()
+	failed := errors.New("no balance")
+	err := fence.SQL{}.Do(t.Context(), db, "r", by(1, "a"), func(*sql.Tx) error { return failed })
+	if !errors.Is(err, failed) || !slices.Equal(d.verbs(), []string{"BEGIN", "UPDATE", "ROLLBACK"}) {
+		t.Errorf("%v, did %v", err, d.verbs())
+	}
+}
+
+func TestSQL_WritesStatementsAsTheDatabaseWantsThem(t *testing.T) {
+	d := database{insert: []error{nil}}
+	db := d.open()
+	defer db.Close()
+	s := fence.SQL{Table: "ops.fences", Placeholder: fence.Dollar}
+	if err := s.Create(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Do(t.Context(), db, "r", by(1, "a"), func(*sql.Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"CREATE TABLE IF NOT EXISTS ops.fences (",
+		"UPDATE ops.fences SET token = $1, owner = $2 WHERE resource = $3 AND (token < $4 OR token = $5 AND owner = $6)",
+		"SELECT token, owner FROM ops.fences WHERE resource = $1",
+		"INSERT INTO ops.fences (resource, token, owner) VALUES ($1, $2, $3)",
+	} {
+		if !slices.ContainsFunc(d.seen, func(text string) bool { return strings.HasPrefix(text, want) }) {
+			t.Errorf("%q is not among %q", want, d.seen)
+		}
+	}
+}
+
+func TestClaim_OutOfBoundsIsRefusedBeforeAnythingIsAsked(t *testing.T) {
+	long := strings.Repeat("x", 513)
+	for _, row := range []struct {
+		resource string
+		claim    fence.Claim
+	}{
+		{"", by(1, "a")}, {long, by(1, "a")},
+		{"r", by(0, "a")}, {"r", by(-1, "a")}, {"r", by(1<<53, "a")},
+		{"r", by(1, "")}, {"r", by(1, long)},
+	} {
+		d := database{}
+		db := d.open()
+		err := fence.SQL{}.Do(t.Context(), db, row.resource, row.claim, nil)
+		if !errors.Is(err, fence.ErrInvalid) || slices.Contains(d.verbs(), "UPDATE") {
+			t.Errorf("%q, %v: %v", row.resource, row.claim, err)
+		}
+		_, err = fence.Redis{}.Do(t.Context(), row.resource, row.claim, "", nil)
+		if !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%q, %v: %v", row.resource, row.claim, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
