@@ -178,7 +178,8 @@ const (
 type Reply struct {
 	State State
 	// Token is the fencing token of a grant: greater than every token given
-	// before for the key, below 2^53; 0 if the store mints none.
+	// before for the key, below 2^53; 0 if the store mints none, or could not
+	// look it up for a renewal.
 	Token int64
 	// Holds is the number of leases that the same owner has in the room,
 	// this one included, after a grant.

@@ -1,8 +1,7 @@
 -- acquire.lua, continued: the general path, room.Acquire.
-local id, meta = match(ARGV[1], '^(%S+) (.*) $')
 local ttl = tonumber(ARGV[2])
-local mode, policy, weight, limit, wait, window, delay, min, notify, who =
-  match(ARGV[3], '^(%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+)$')
+local id, mode, policy, weight, limit, wait, window, delay, min, notify, who, meta =
+  match(ARGV[1], '^(%S+) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
 weight, limit, wait, window = tonumber(weight), tonumber(limit), tonumber(wait), tonumber(window)
 delay, min = tonumber(delay), tonumber(min)
 
@@ -62,7 +61,9 @@ end
 local function known()
   if simple then
     if simple.id ~= id then return end
-    return again(simple)
+    local p = simple
+    if how == 'general' then general() end
+    return again(p)
   end
   if not isrec then return end
   if marked('+' .. id) then return reply(GONE) end
@@ -96,7 +97,7 @@ end
 local err = open(KEYS[1], KEYS[2], KEYS[3], id)
 if err then return err end
 local out
-if ARGV[4] == 'resize' then
+if how == 'resize' then
   out = resize()
 else
   out = known()

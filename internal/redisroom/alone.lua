@@ -6,10 +6,10 @@
 --
 -- KEYS  1 H of the room (room.lua)
 -- ARGV  1 "<id> ", 2 TTL in ms, or none to end the lease
--- Returns as renew.lua and release.lua do for a lone holder, or nothing if the
---       lease is not there in this form.
+-- Returns 1 if the lease has ended, "0" if it is prolonged (its token stands in
+--       another key), or nothing if it is not there in this form.
 local v = redis.pcall('GET', KEYS[1])
 if type(v) ~= 'string' or string.find(v, ARGV[1], 1, true) ~= 1 then return false end
 if not ARGV[2] then return redis.call('DEL', KEYS[1]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
-return string.sub(v, -17)
+return '0'

@@ -45,7 +45,7 @@ func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 	}
 	snap.Token, snap.Closed = n[0], millis(n[2])
 	if value != "" && value != "*" {
-		snap.Holders = append(snap.Holders, parseHolderKey(value, n[5]))
+		snap.Holders = append(snap.Holders, parseHolderKey(value, n[5], n[0]))
 	}
 	shared := false
 	for f = f[scalars:]; len(f) > 0; f = f[perParty:] {
@@ -69,19 +69,18 @@ func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 	return snap, nil
 }
 
-// parseHolderKey reads the first form of a holder key, "<id> <meta> <n>", or
-// shows what it holds as somebody else's lock.
-func parseHolderKey(value string, left int64) driver.Holder {
+// parseHolderKey reads the first form of a holder key, "<id> <terms> <meta>",
+// or shows what it holds as somebody else's lock.
+func parseHolderKey(value string, left, token int64) driver.Holder {
 	h := driver.Holder{Mode: driver.Exclusive, Weight: 1, Remaining: millis(left), Confirmed: true}
-	id, rest, _ := strings.Cut(value, " ")
-	end := strings.LastIndexByte(rest, ' ')
-	last, err := strconv.ParseInt(rest[end+1:], 10, 64)
-	if end < 1 || err != nil || checkID(id) != nil || rest[0] != '{' || rest[end-1] != '}' {
+	const words = 12
+	w := strings.SplitN(value, " ", words)
+	if len(w) < words || checkID(w[0]) != nil || w[1] != "x" || !strings.HasPrefix(w[words-1], "{") {
 		h.ID, h.Foreign = foreignID(value), true
 		return h
 	}
-	m := parseMeta(rest[:end])
-	h.ID, h.Token = id, last+1
+	m := parseMeta(w[words-1])
+	h.ID, h.Token = w[0], token
 	h.Owner, h.Since, h.Labels = m.Owner, time.UnixMilli(m.Since), m.Labels
 	return h
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // Defaults and bounds of a store's options.
@@ -79,6 +80,8 @@ type Store struct {
 	acks  *acks
 	// timeout bounds a request that has to be repeated.
 	timeout time.Duration
+	// clocks are those of the servers.
+	clocks serverClocks
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -108,16 +111,33 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	if err := checkRequest(&req); err != nil {
 		return driver.Reply{}, err
 	}
+	sent := clock.Now()
+	oldest := s.clock(req.Key).oldest(sent, req.TTL)
+	if oldest == anyAge {
+		reply, err := s.acquire(ctx, &req, seed)
+		if err == nil {
+			s.clock(req.Key).learn(sent, &reply)
+		}
+		return reply, err
+	}
+	reply, err := s.acquire(ctx, &req, plainly)
+	if err == nil && alone(&reply) && reply.Token <= oldest {
+		return s.acquire(ctx, &req, general)
+	}
+	return reply, err
+}
+
+func (s *Store) acquire(ctx context.Context, req *driver.Request, how string) (driver.Reply, error) {
 	sc := acquireScript
 	if req.Once && !req.Resize {
 		sc = onceScript
 	}
 	if s.acks.wanted() {
-		return s.acquireAcked(ctx, sc, &req)
+		return s.acquireAcked(ctx, sc, req, how)
 	}
-	reply, err := s.run(ctx, sc, acquireCommand(s.form(sc), s.prefix, &req))
+	reply, err := s.run(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, how))
 	if err != nil {
-		return driver.Reply{}, s.guardError(&req, err)
+		return driver.Reply{}, s.guardError(req, err)
 	}
 	return parseAcquire(reply)
 }

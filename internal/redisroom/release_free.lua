@@ -7,10 +7,10 @@
 --       3 the life of T in ms, if there is one
 -- Returns 1 for a lone holder's lease, otherwise a reply as of acquire.lua.
 if not ARGV[2] or ARGV[2] == '' then
-  local v = redis.pcall('GET', KEYS[1])
-  if type(v) == 'string' and string.find(v, ARGV[1], 1, true) == 1 then
-    local ended = redis.call('DEL', KEYS[1])
+  local h, id = KEYS[1], ARGV[1]
+  local v = redis.pcall('GET', h)
+  if type(v) == 'string' and string.sub(v, 1, #id) == id then
     if KEYS[4] then redis.call('SET', KEYS[4], '1', 'PX', ARGV[3]) end
-    return ended
+    return redis.call('DEL', h)
   end
 end

@@ -3,8 +3,10 @@ package redisroom
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // batch is how many rooms one script renews. It keeps the server busy for a
@@ -72,10 +74,11 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 // had not the script for, and, one by one, what failed together.
 func (s *Store) renewGroups(ctx context.Context, refs []driver.Ref, groups []*renewal, each func(int, driver.Reply, error)) (again []*renewal) {
 	f := s.form(renewScript)
+	now := clock.Now()
 	cmds := make([][]string, len(groups))
 	for i, g := range groups {
 		if g.cmd == nil {
-			g.cmd = renewCommand(f, s.prefix, refs, g.which)
+			g.cmd = renewCommand(f, s.prefix, refs, g.which, s.oldest(now, refs, g.which))
 		}
 		cmds[i] = g.cmd
 	}
@@ -129,6 +132,15 @@ func (g *renewal) answer(k int, a Answer) (driver.Reply, error) {
 		return driver.Reply{}, errReply
 	}
 	return parseRenewal(replies[k])
+}
+
+// oldest is that of serverClock for leases that one script renews.
+func (s *Store) oldest(now time.Time, refs []driver.Ref, which []int) int64 {
+	var ttl time.Duration
+	for _, i := range which {
+		ttl = max(ttl, refs[i].TTL)
+	}
+	return s.clock(refs[which[0]].Key).oldest(now, ttl)
 }
 
 // isRefusal reports whether the server answered with an error.

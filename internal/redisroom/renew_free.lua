@@ -2,17 +2,21 @@
 --
 -- KEYS  H, R, Z of each room (room.lua)
 -- ARGV  four for each: "<id> ", TTL in ms, life of a ticket in ms, notify
---       address or -
--- Returns for each the tail of the holder key's value, which ends in the token
---       less 1, if it was the lone holder and is prolonged, otherwise a reply
---       as of acquire.lua; with GONE of a broken lease the reason stands at 7.
+--       address or -; then the least last token whose counter is sure to
+--       outlive the leases
+-- Returns for each the token, as a string, if it was the lone holder and is
+--       prolonged, otherwise a reply as of acquire.lua; with GONE of a broken
+--       lease the reason stands at 7.
 local out, rest = {}, {}
 for i = 1, #KEYS / 3 do
-  local h, a = KEYS[3 * i - 2], 4 * i - 3
+  local h, r, a = KEYS[3 * i - 2], KEYS[3 * i - 1], 4 * i - 3
   local v = redis.pcall('GET', h)
-  if type(v) == 'string' and string.find(v, ARGV[a], 1, true) == 1 then
-    redis.call('PEXPIRE', h, ARGV[a + 1], 'GT')
-    out[i] = string.sub(v, -17)
+  local token = type(v) == 'string' and string.find(v, ARGV[a], 1, true) == 1 and redis.pcall('GET', r)
+  if type(token) == 'string' then
+    local ttl = ARGV[a + 1]
+    redis.call('PEXPIRE', h, ttl, 'GT')
+    if token - ARGV[#ARGV] <= 0 then redis.call('PEXPIRE', r, 3600000 + ttl, 'GT') end
+    out[i] = token
   else
     rest[#rest + 1] = i
   end

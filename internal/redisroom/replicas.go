@@ -131,7 +131,7 @@ func (s *Store) slot(key string) int {
 
 // acquireAcked is Acquire where replicas acknowledge the grant. One that they do
 // not acknowledge is undone before the error is returned.
-func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request) (driver.Reply, error) {
+func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, how string) (driver.Reply, error) {
 	if s.acks.isSpoiled(req.ID) {
 		return driver.Reply{State: driver.Gone}, nil
 	}
@@ -142,7 +142,7 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 	if err := s.checkReplicas(ctx, slot, req.Key); err != nil {
 		return driver.Reply{}, err
 	}
-	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req))
+	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, how))
 	if answer.Err != nil {
 		return driver.Reply{}, s.guardError(req, answer.Err)
 	}

@@ -138,18 +138,18 @@ func parseRelease(reply any) (driver.Reply, error) {
 	return parseReply(reply)
 }
 
-// parseRenewal reads one answer of renew.lua. A string ends in the token, less
-// one, of a lone holder.
+// parseRenewal reads one answer of renew.lua. A string is the token of a lone
+// holder.
 func parseRenewal(reply any) (driver.Reply, error) {
 	switch reply := reply.(type) {
 	case ReplyError:
 		return driver.Reply{}, refusal(reply)
 	case string:
-		last, err := strconv.ParseInt(reply[strings.LastIndexByte(reply, ' ')+1:], 10, 64)
+		token, err := strconv.ParseInt(reply, 10, 64)
 		if err != nil {
 			return driver.Reply{}, fmt.Errorf("%w: %q", errReply, reply)
 		}
-		return driver.Reply{State: driver.Granted, Token: last + 1, Holds: 1}, nil
+		return driver.Reply{State: driver.Granted, Token: token, Holds: 1}, nil
 	}
 	return parseReply(reply)
 }

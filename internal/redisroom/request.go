@@ -165,8 +165,16 @@ func numkeys(n int) string {
 	return strconv.Itoa(n)
 }
 
+// What acquire.lua is told beside the request itself.
+const (
+	plainly  = ""
+	seed     = "seed"
+	general  = "general"
+	resizing = "resize"
+)
+
 // acquireCommand encodes a request as acquire.lua takes it.
-func acquireCommand(f *form, prefix string, req *driver.Request) []string {
+func acquireCommand(f *form, prefix string, req *driver.Request, how string) []string {
 	c := newCommand()
 	c.room(prefix, req.Key)
 	keys := roomKeys
@@ -180,16 +188,18 @@ func acquireCommand(f *form, prefix string, req *driver.Request) []string {
 	}
 
 	c.text = append(append(c.text, req.ID...), ' ')
-	c.text = append(appendMeta(c.text, req), ' ')
+	c.text = append(appendTerms(c.text, req), ' ')
+	c.text = appendMeta(c.text, req)
 	c.end()
 	c.int(req.TTL.Milliseconds())
-	c.text = appendTerms(c.text, req)
-	c.end()
 	switch {
 	case req.Resize:
-		c.word("resize")
+		how = resizing
 	case !simple(req):
-		c.word("1")
+		how = general
+	}
+	if how != plainly {
+		c.word(how)
 	}
 	return c.build(f, keys)
 }
@@ -232,17 +242,9 @@ func appendIdentity(b []byte, req *driver.Request) []byte {
 	return append(append(b, '='), url.QueryEscape(req.Owner)...)
 }
 
-// appendMeta appends what inspection shows of a party, as JSON. The identity
-// and the address stand first, where glance in room.lua looks for them.
+// appendMeta appends what inspection shows of a party, as JSON.
 func appendMeta(b []byte, req *driver.Request) []byte {
-	b = append(b, '{')
-	if req.Reenter {
-		b = append(appendIdentity(append(b, `"i":"`...), req), `",`...)
-	}
-	if req.Notify != "" {
-		b = append(append(append(b, `"n":"`...), req.Notify...), `",`...)
-	}
-	b = appendString(append(b, `"o":`...), req.Owner)
+	b = appendString(append(b, `{"o":`...), req.Owner)
 	b = strconv.AppendInt(append(b, `,"s":`...), req.Since.UnixMilli(), 10)
 	if len(req.Labels) > 0 {
 		labels, _ := json.Marshal(req.Labels) // strings always encode
@@ -288,7 +290,7 @@ func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
 }
 
 // renewCommand encodes the renewal of refs as renew.lua takes it.
-func renewCommand(f *form, prefix string, refs []driver.Ref, which []int) []string {
+func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
 	c := newCommand()
 	for _, i := range which {
 		c.room(prefix, refs[i].Key)
@@ -305,6 +307,7 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int) []stri
 		c.int(max(ref.Wait.Milliseconds(), 0))
 		c.word(orNone(ref.Notify))
 	}
+	c.int(oldest)
 	return c.build(f, roomKeys*len(which))
 }
 

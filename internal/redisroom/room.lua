@@ -6,13 +6,14 @@
 -- all of the server.
 --
 -- KEYS of one room, all in one slot:
---   H  holder key. "<id> <meta> <n>": an exclusive holder with token n+1, and
---      nobody else about (the free path knows only this form). "*": the room
---      is described by R. Anything else is somebody else's lock.
+--   H  holder key. "<id> <terms> <meta>": an exclusive holder, and nobody else
+--      about (the free path knows only this form). "*": the room is described
+--      by R. Anything else is somebody else's lock.
 --   R  while H has the first form or is absent: the last token, a plain
---      integer. Otherwise a hash: '#' the scalars, <id> a party, ~<id> why a
---      lease was broken. The free path's GET fails on the hash, which is how
---      it learns of a queue without a command of its own.
+--      integer, which is the holder's if there is one. It outlives H.
+--      Otherwise a hash: '#' the scalars, <id> a party, ~<id> why a lease was
+--      broken. The free path's INCR fails on the hash, which is how it learns
+--      of a queue without a command of its own.
 --   Z  one sorted set in three bands: insiders by expiry - BAND (below 0),
 --      tickets and marks by expiry, the queue by rank + QUEUE. Its member '#'
 --      keeps it from vanishing, and losing its expiry, while R is a hash.
@@ -20,7 +21,7 @@ local call, pcall_ = redis.call, redis.pcall
 local fmt, match, sub = string.format, string.match, string.sub
 local BAND, ANCHOR, QUEUE = 2 ^ 45, 2 ^ 49, 2 ^ 50
 local BEHIND, SUSPICION, BATCH, DROPS, PURGE = 2 ^ 46, 60000, 64, 1024, 256
-local AHEAD, LIFE = 86400000000, 3600000
+local AHEAD, LIFE, YOUNG = 86400000000, 3600000, 1800000000
 
 local H, R, Z            -- keys of the room at hand
 local now, ms            -- the server's clock
@@ -178,19 +179,19 @@ local function glance()
     if ms + left > closed then closed = ms + left end
     return
   end
-  local id, meta, prev = match(hv, '^([%w_.-]+) ({.*}) (%d+)$')
-  if id and not isrec then
-    -- At the head of meta stand the identity of a re-entrant owner and the
-    -- notify address.
-    local who, rest = match(meta, '^{"i":"([^"]+)",(.*)$')
-    simple = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, ttl = 0, window = 0, delay = 0, min = 0,
-      rank = 0, token = tonumber(prev) + 1, notify = match(rest or sub(meta, 2), '^"n":"([^"]+)"') or '-',
-      ident = who or '-', meta = meta, exp = ms + left }
-    n, nx, ident, xtok = 1, 1, simple.ident, simple.token
-  else
+  local id, notify, who, meta = match(hv, '^([%w_.-]+) x [%d ]+ (%S+) (%S+) ({.*})$')
+  if not id or isrec then
     foreign = left
+    return
   end
-  if simple and simple.token > tok then tok = simple.token end
+  if tok == 0 then
+    -- Deleted by hand or evicted. What was given before is less.
+    tok = now
+    call('SET', R, tok, 'PX', LIFE + left)
+  end
+  simple = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, ttl = 0, window = 0, delay = 0, min = 0,
+    rank = 0, token = tok, notify = notify, ident = who, meta = meta, exp = ms + left }
+  n, nx, ident, xtok = 1, 1, who, tok
 end
 
 -- open reads the room of three keys. It returns an error reply or nothing.
@@ -269,8 +270,7 @@ local function raise(p, to)
   tok = math.max(tok, to)
   p.token = to
   if simple then
-    call('SET', H, fmt('%s %s %d', p.id, p.meta, to - 1), 'KEEPTTL')
-    call('SET', R, fmt('%d', tok), 'PX', remember())
+    call('SET', R, fmt('%d', tok), 'PX', remember() + p.exp - ms)
     return
   end
   dirty = true
@@ -403,6 +403,8 @@ local function save()
   end
   if left == 1 then
     call('DEL', R, Z)
+    -- Nobody is inside, so an old counter can be seeded anew (counter.go).
+    if tok > 0 and tok < now - YOUNG then tok = now end
     if tok > 0 then call('SET', R, fmt('%d', tok), 'PX', remember()) end
     return
   end
@@ -458,6 +460,7 @@ end
 local function confirm(p, ttl)
   if simple then
     call('PEXPIRE', H, ttl, 'GT')
+    call('PEXPIRE', R, LIFE + ttl, 'GT')
     simple.exp = math.max(simple.exp, ms + ttl)
   else
     call('ZADD', Z, 'GT', ms + ttl - BAND, 'i' .. p.id)
