@@ -2,110 +2,66 @@ package locktest
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
-	"testing"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 )
 
-// witness stands at the resource: it sees who believes to hold the lock.
-type witness struct {
-	tb testing.TB
-
-	mu     sync.Mutex
-	last   *leasehold.Lease // the newest grant, until its release begins
-	token  int64
-	grants int
-}
-
-// enter notes a grant. Beliefs are compared on one clock: whoever was there
-// before must not believe any more.
-func (w *witness) enter(l *leasehold.Lease) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if l.Context().Err() != nil {
-		return
-	}
-	if w.last != nil && w.last.Context().Err() == nil {
-		w.tb.Errorf("two holders: tokens %d and %d", w.last.Token(), l.Token())
-	}
-	if l.Token() <= w.token {
-		w.tb.Errorf("token %d after %d", l.Token(), w.token)
-	}
-	w.last, w.token = l, max(w.token, l.Token())
-	w.grants++
-}
-
-// leave notes that a holder is about to release.
-func (w *witness) leave(l *leasehold.Lease) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.last == l {
-		w.last = nil
-	}
-}
-
-// crowd is W1 in one process: contenders of many clients, whose holders die.
+// crowd is W1 in one process: contenders of many clients, which mix all kinds
+// of lock, and die.
 func crowd(l *lab) {
-	const clients, contenders, lasting = 5, 8, 6 * time.Second
-	w := &witness{tb: l.T}
-	end := time.Now().Add(lasting)
+	const clients, contenders, lasting = 4, 10, 6 * time.Second
+	start := time.Now()
+	var w Witness
+	var deaths atomic.Int64
 	var wg sync.WaitGroup
-	for range clients {
+	for i := range clients {
 		wg.Go(func() {
-			for time.Now().Before(end) {
-				l.generation(w, contenders, end)
+			for n := 0; time.Since(start) < lasting; n++ {
+				l.generation(fmt.Sprintf("%d-%d", i, n), contenders, &w, start)
+				deaths.Add(1)
 			}
 		})
 	}
 	wg.Wait()
-	if w.grants < 20 {
-		l.Errorf("only %d grants in %v", w.grants, lasting)
+	for _, wrong := range w.Judge() {
+		l.Error(wrong)
 	}
-	l.wantFree(20 * time.Second) // the tickets of the dead live for 15 s
+	grants := 0
+	for _, n := range w.Grants() {
+		grants += n
+	}
+	l.Logf("%d grants, %d deaths", grants, deaths.Load())
+	if grants < 100 {
+		l.Errorf("only %d grants in %v", grants, lasting)
+	}
 }
 
-// generation is a process with some contenders, which lives until one of them
-// dies with the lock in its hands.
-func (l *lab) generation(w *witness, contenders int, end time.Time) {
+// generation is a process with some contenders, which dies in the midst of what
+// they do: nothing of them reaches the store any more, and they go on for a
+// while before they are gone.
+func (l *lab) generation(name string, contenders int, w *Witness, start time.Time) {
+	const ttl = 300 * time.Millisecond
 	m := &mortal{Driver: l.config.Open(l.T)}
-	c, err := leasehold.New(m.as(), leasehold.WithTTL(300*time.Millisecond), leasehold.WithReleaseTimeout(time.Second))
+	c, err := leasehold.New(m.as(), leasehold.WithTTL(ttl), leasehold.WithReleaseTimeout(time.Second))
 	if err != nil {
 		l.Error(err)
 		return
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), end)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second+rand.N(time.Second)+2*ttl)
 	defer cancel()
-	var wg sync.WaitGroup
-	for range contenders {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				lease, err := c.Mutex(l.key).Lock(ctx)
-				if err != nil {
-					if ctx.Err() == nil {
-						l.Errorf("lock: %v", err)
-					}
-					return
-				}
-				w.enter(lease)
-				time.Sleep(rand.N(5 * time.Millisecond))
-				if rand.IntN(100) == 0 {
-					m.die()
-					cancel() // of the others, which are dead too
-					return   // the lease ends by itself
-				}
-				w.leave(lease)
-				if err := lease.Release(); err != nil && !errors.Is(err, leasehold.ErrLost) && !m.isDead() && ctx.Err() == nil {
-					l.Errorf("release: %v", err)
-				}
-			}
-		})
+	deadline, _ := ctx.Deadline()
+	time.AfterFunc(time.Until(deadline)-2*ttl, m.die)
+	mix := &Mix{
+		Client: c, Name: name, Prefix: l.key + "/", TTL: ttl, Pause: 20 * time.Millisecond,
+		Now: func() int64 { return int64(time.Since(start)) }, See: w.See,
+		Did:  func(string) {},
+		Fail: func(err error) { l.Errorf("%s: %v", name, err) },
 	}
-	wg.Wait()
-	if err := c.Close(); err != nil && !m.isDead() {
-		l.Errorf("close: %v", err)
-	}
+	mix.Run(ctx, contenders, Acts...)
+	_ = c.Close() // it cannot give anything back
 }
