@@ -1,0 +1,100 @@
+package server
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// TLS is a certificate with its key, and the authority of the clients'
+// certificates if there is one, from files that may be replaced while the
+// service runs. It is safe for concurrent use.
+type TLS struct {
+	cert, key, clients string
+	now                atomic.Pointer[tls.Config]
+}
+
+// maxPEM bounds the files.
+const maxPEM = 4 << 20
+
+// OpenTLS reads PEM files: the certificate, with those between it and its
+// authority behind it; its private key; and the authorities that sign clients'
+// certificates, "" for none.
+//
+// A client that shows no certificate is let in and then has to show a bearer
+// token, which is for the [Authenticator] to decide; one that shows a wrong one
+// is not.
+func OpenTLS(cert, key, clients string) (*TLS, error) {
+	t := &TLS{cert: cert, key: key, clients: clients}
+	return t, t.Reload()
+}
+
+// Reload reads the files again, for connections to come. If that fails those
+// that were read stay in use.
+func (t *TLS) Reload() error {
+	cert, err := readFile(t.cert, maxPEM)
+	if err != nil {
+		return fmt.Errorf("server: certificate: %w", err)
+	}
+	key, err := readFile(t.key, maxPEM)
+	if err != nil {
+		return fmt.Errorf("server: key: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("server: certificate %s with key %s: %w: %w", t.cert, t.key, driver.ErrInvalid, err)
+	}
+	cfg := &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		NextProtos: []string{"h2", "http/1.1"},
+	}
+	if t.clients != "" {
+		authorities, err := readFile(t.clients, maxPEM)
+		if err != nil {
+			return fmt.Errorf("server: clients' authority: %w", err)
+		}
+		cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+		if !cfg.ClientCAs.AppendCertsFromPEM(authorities) {
+			return fmt.Errorf("server: clients' authority %s has no certificate: %w", t.clients, driver.ErrInvalid)
+		}
+	}
+	t.now.Store(cfg)
+	return nil
+}
+
+// Config returns the configuration of a listener. It follows every Reload.
+func (t *TLS) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.now.Load(), nil },
+	}
+}
+
+// AnyCertificate lets every client in, with all rights, that shows a certificate
+// which the clients' authority has signed: for a service without an [AuthFile].
+func AnyCertificate() Authenticator { return anyCertificate{} }
+
+type anyCertificate struct{}
+
+func (anyCertificate) Authenticate(r *http.Request) (Principal, error) {
+	cert := verified(r)
+	if cert == nil {
+		return nil, errNoCredentials
+	}
+	names := certificateNames(cert)
+	if len(names) == 0 {
+		return nil, errors.New("a certificate without names")
+	}
+	_, name, _ := strings.Cut(names[0], ":")
+	return &principal{
+		name:   cmp.Or(shorten(name), "client"),
+		rights: []right{{verbs: []Verb{Acquire, Read, Break}}},
+	}, nil
+}
