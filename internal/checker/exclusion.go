@@ -1,0 +1,96 @@
+package checker
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/leasehold-go/leasehold/internal/history"
+)
+
+// exclusion holds beliefs against each other: while a lease is live, no other
+// that conflicts with it is.
+func (j *judge) exclusion(key string, leases []*life) {
+	leases = slices.DeleteFunc(leases, func(l *life) bool { return l.from == 0 })
+	slices.SortFunc(leases, func(a, b *life) int { return cmp.Compare(a.from, b.from) })
+	var inside []*life
+	for _, l := range leases {
+		inside = slices.DeleteFunc(inside, func(o *life) bool { return o.to <= l.from })
+		used := l.weight()
+		for _, o := range inside {
+			used += o.weight()
+			if l.conflicts(o) {
+				j.meet(key, o, l)
+			}
+		}
+		if limit := l.ask.Limit; !l.exclusive() && limit > 0 && used > limit && len(inside) > 0 {
+			j.crowded(key, inside, l, used)
+		}
+		inside = append(inside, l)
+	}
+}
+
+// meet judges two leases that were live at once, a before b.
+func (j *judge) meet(key string, a, b *life) {
+	last, ok := j.forgot(min(a.ask.At, b.ask.At), max(a.got.At, b.got.At))
+	if !ok {
+		j.violate(Exclusion, "%s: %s (token %d) was believed in until %s after the grant of %s (token %d)",
+			key, a.name, a.got.Token, seconds(min(a.to, b.to)-b.from), b.name, b.got.Token)
+		return
+	}
+	j.Excused++
+	// The store knew only one of them from then on, and the other was told by
+	// its deadline at the latest.
+	for _, l := range []*life{a, b} {
+		if min(a.to, b.to) > last+l.ask.TTL {
+			j.violate(Loss, "%s: %s and %s met after the store forgot, and still did %s after it", key, a.name, b.name, seconds(min(a.to, b.to)-last))
+			return
+		}
+	}
+}
+
+// crowded judges a semaphore with more inside than its limit.
+func (j *judge) crowded(key string, inside []*life, l *life, used int) {
+	first := l.ask.At
+	for _, o := range inside {
+		first = min(first, o.ask.At)
+	}
+	if _, ok := j.forgot(first, l.got.At); ok {
+		j.Excused++
+		return
+	}
+	j.violate(Exclusion, "%s: %d places taken of %d when %s entered", key, used, l.ask.Limit, l.name)
+}
+
+// losses holds what holders were told against what can have happened.
+func (j *judge) losses(key string, leases []*life) {
+	for _, l := range leases {
+		at, lost := l.lost()
+		if lost {
+			j.Losses++
+		}
+		if lost && j.history.Header.Rules.Steady && !j.disturbed(l.proc, at-2*l.ask.TTL, at) {
+			j.violate(FalseLoss, "%s: %s was lost although nothing had happened: %s", key, l.name, l.reason())
+		}
+		for _, f := range j.forgets {
+			// It was granted before, and is not there any more.
+			if f.Forgets != history.ForgetsAll || l.got.At >= f.Since {
+				continue
+			}
+			if l.to > f.At+l.ask.TTL {
+				j.violate(Loss, "%s: %s was believed in until %s after the store forgot it (%s)", key, l.name, seconds(l.to-f.At), f.Note)
+			}
+			told := l.clean() && l.release != nil && l.release.At > f.At
+			if told && !j.disturbed(l.proc, f.At+1, l.released.At) {
+				j.violate(Loss, "%s: the release of %s says nothing of its loss %s before (%s)", key, l.name, seconds(l.release.At-f.At), f.Note)
+			}
+		}
+	}
+}
+
+// reason is what the holder was told.
+func (l *life) reason() string {
+	if l.end != nil {
+		return l.end.Note
+	}
+	return l.released.Note
+}

@@ -1,0 +1,164 @@
+package checker
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// One model serves the mutex, the read-write lock and the semaphore, as one
+// admission rule does: what differs is how the parties enter.
+
+// step is an operation on a lock: a grant, the end of the lease by release or
+// by expiry, or a loss of memory.
+type step struct {
+	what      verb
+	token     int64
+	exclusive bool
+	weight    int
+	limit     int
+}
+
+type verb string
+
+const (
+	grant  verb = "grant"
+	end    verb = "end"
+	forget verb = "forget"
+)
+
+// room is the state of the model: who is inside, and the last token given.
+type room struct {
+	last   int64
+	inside []party
+}
+
+type party struct {
+	step
+	// doubtful: the store may have forgotten it, so that it excludes nobody.
+	doubtful bool
+}
+
+// admits reports whether the party may enter.
+func (r room) admits(s step, tokens bool) bool {
+	if tokens && s.token <= r.last {
+		return false
+	}
+	used := s.weight
+	for _, p := range r.inside {
+		if p.doubtful {
+			continue
+		}
+		if s.exclusive || p.exclusive {
+			return false
+		}
+		used += p.weight
+	}
+	return s.exclusive || s.limit == 0 || used <= s.limit
+}
+
+// next is the state after s, and whether s is allowed.
+func (r room) next(s step, tokens bool) (bool, room) {
+	switch s.what {
+	case grant:
+		return r.admits(s, tokens), room{s.token, append(slices.Clone(r.inside), party{step: s})}
+	case forget:
+		inside := slices.Clone(r.inside)
+		for i := range inside {
+			inside[i].doubtful = true
+		}
+		return true, room{r.last, inside}
+	default:
+		at := slices.IndexFunc(r.inside, func(p party) bool { return p.token == s.token })
+		if at < 0 {
+			return false, r
+		}
+		return true, room{r.last, slices.Delete(slices.Clone(r.inside), at, at+1)}
+	}
+}
+
+// lock is the model of one key. Without tokens those of the grants are names.
+func lock(tokens bool) porcupine.Model {
+	return porcupine.Model{
+		Init:  func() any { return room{} },
+		Step:  func(state, input, _ any) (bool, any) { return state.(room).next(input.(step), tokens) },
+		Equal: func(a, b any) bool { return a.(room).equal(b.(room)) },
+		DescribeOperation: func(input, _ any) string {
+			s := input.(step)
+			return fmt.Sprintf("%s %d", s.what, s.token)
+		},
+	}
+}
+
+func (r room) equal(o room) bool { return r.last == o.last && slices.Equal(r.inside, o.inside) }
+
+// Bounds of the search for one key: what is beyond is left to the invariants.
+const (
+	maxOperations = 6000
+	maxSearch     = 20 * time.Second
+)
+
+// model searches for an order of what happened to one key. Attempts that were
+// not granted, or whose outcome nobody knows, believe nothing and leave no
+// trace: what they did is undone, and a lock without it is a lock.
+func (j *judge) model(key string, leases []*life) {
+	// Tokens that may fall back are only names.
+	tokens := j.history.Header.Rules.Tokens && !j.history.Header.Rules.Regress
+	ops := j.operations(leases, tokens)
+	if len(ops) > maxOperations {
+		j.Unsearched += len(ops)
+		return
+	}
+	switch porcupine.CheckOperationsTimeout(lock(tokens), ops, maxSearch) {
+	case porcupine.Ok:
+		j.Operations += len(ops)
+	case porcupine.Illegal:
+		j.Operations += len(ops)
+		j.violate(Model, "%s: no order explains its %d operations", key, len(ops))
+	default:
+		j.Unsearched += len(ops)
+	}
+}
+
+func (j *judge) operations(leases []*life, tokens bool) []porcupine.Operation {
+	var ops []porcupine.Operation
+	add := func(s step, call, back int64) {
+		ops = append(ops, porcupine.Operation{ClientId: len(ops), Input: s, Call: call, Return: max(back, call)})
+	}
+	for i, l := range leases {
+		s := step{what: grant, token: l.got.Token, exclusive: l.exclusive(), weight: l.weight(), limit: l.ask.Limit}
+		if !tokens {
+			s.token = int64(i + 1)
+		}
+		add(s, l.ask.At, l.got.At)
+		// It ended after it was last believed in, by a release or otherwise. One
+		// that was never believed in may have ended before the answer came.
+		s.what = end
+		from := max(l.ask.At, l.to)
+		if l.clean() {
+			add(s, from, l.released.At)
+		} else {
+			add(s, from, bound(leases, l, from))
+		}
+	}
+	for _, f := range j.forgets {
+		if len(leases) > 0 {
+			add(step{what: forget}, f.Since, f.At)
+		}
+	}
+	return ops
+}
+
+// bound is the latest time at which a lease of unknown end can matter: the
+// return of the next grant that conflicts with it.
+func bound(leases []*life, l *life, from int64) int64 {
+	latest := from + l.ask.TTL
+	for _, o := range leases {
+		if o != l && o.conflicts(l) && o.got.At >= from {
+			latest = min(latest, o.got.At)
+		}
+	}
+	return latest
+}
