@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,6 +156,9 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 		checkMillis("confirmMs", b.Confirm, 0, maxTicket),
 		checkText("notify", b.Notify, 0, maxName),
 	)
+	if err == nil && b.Notify != "" && b.Wait > 0 {
+		err = newProblem(Invalid, "waitMs holds the answer back, so that there is nothing to notify of")
+	}
 	if err == nil && mode == driver.Exclusive && (b.Limit > 0 || b.Permits > 1) {
 		err = newProblem(Invalid, "limit and permits are for mode shared")
 	}
@@ -164,9 +168,14 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 	return driver.Request{
 		Key: name, ID: b.LeaseID, Owner: b.Owner, Reenter: b.Reentrant, Labels: b.Labels, Since: b.Since,
 		Mode: mode, Policy: policy, Limit: b.Limit, Resize: b.Resize, Weight: b.Permits, TTL: ttl,
-		Delay: b.LockDelay.Duration(), MinToken: b.MinToken,
+		Delay: b.LockDelay.Duration(), MinToken: b.MinToken, Notify: b.Notify, Once: true,
+		Confirm: cmp.Or(b.Confirm.Duration(), min(confirmWithin, max(ttl, 100*time.Millisecond))),
 	}, err
 }
+
+// defaultTicket is how long the place in the queue is kept, unless something
+// else is asked for, after a wait has ended: long enough to ask again.
+const defaultTicket = 3 * time.Second
 
 // maxTicket bounds how long a place in the queue is kept for a client that does
 // not ask, and so what a dead one costs those behind it.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -164,12 +165,33 @@ func (s *Server) origin(next http.Handler) http.Handler {
 	return protection.Handler(next)
 }
 
-// limit bounds what is read of a body.
+// limit bounds what is read of a body, and for how long.
 func (s *Server) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.maxBody)
+		r.Body = &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w)}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// timely is a body that has to arrive within a time. When it has been read to
+// its end there is no deadline any more, since a deadline would look like the
+// end of a client that waits.
+type timely struct {
+	io.ReadCloser
+	control *http.ResponseController
+	began   bool
+}
+
+func (b *timely) Read(p []byte) (int, error) {
+	if !b.began {
+		b.began = true
+		_ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where there is no deadline there is none
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 // authenticate finds out who asks, unless nobody need be known.

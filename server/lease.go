@@ -1,10 +1,7 @@
 package server
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
-	"net"
 	"net/http"
 	"time"
 
@@ -31,65 +28,35 @@ func leaseRoutes() []Route {
 			handle:  (*Server).renew,
 		},
 		{
+			Method: http.MethodPost, Path: "/v1/leases:renew", Operation: "renewBatch",
+			Summary: "Renew many leases at once", Verb: Acquire,
+			Body: wire.Renewals{}, Reply: wire.Renewed{},
+			Success: []int{http.StatusOK}, Causes: []*Cause{TooLarge},
+			handle: (*Server).renewBatch,
+		},
+		{
+			Method: http.MethodPost, Path: "/v1/locks/{name}:break", Operation: "break",
+			Summary: "End a lease, or a place in the queue, by force", Verb: Break,
+			Body: wire.Break{}, Reply: wire.Lease{},
+			Success: []int{http.StatusOK},
+			Causes:  []*Cause{NotHeld, TooLarge, Unsupported, Unavailable, Unknown},
+			handle:  (*Server).breakLease,
+		},
+		{
 			Method: http.MethodDelete, Path: "/v1/locks/{name}/leases/{id}", Operation: "release",
 			Summary: "Release a lease, or leave the queue", Verb: Acquire,
 			Query: []Parameter{
 				{Name: "keepMs", Type: "integer", Description: "keep the lock closed for so long, for jobs that are shorter than the clocks of their hosts differ"},
 				{Name: "forbidMs", Type: "integer", Description: "refuse the lease id for so long, so that a late repetition of its acquire takes nothing; 60000 unless given"},
+				{Name: "notify", Type: "string", Description: "end the lease only if it still has this address"},
+				{Name: "Prefer", Type: "string", Header: true, Description: "return=representation answers 200 and what was ended"},
 			},
-			Success: []int{http.StatusNoContent},
-			Causes:  []*Cause{Gone, Forced, Unavailable, Unknown},
+			Reply:   wire.Lease{},
+			Success: []int{http.StatusOK, http.StatusNoContent},
+			Causes:  []*Cause{Gone, Forced, Moved, Unavailable, Unknown},
 			handle:  (*Server).release,
 		},
 	}
-}
-
-// acquire takes a lock.
-func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
-	name, err := lockName(r)
-	if err != nil {
-		return err
-	}
-	var b wire.Acquire
-	if err := decode(r, &b); err != nil {
-		return err
-	}
-	b.LeaseID = cmp.Or(b.LeaseID, rand.Text())
-	b.Owner = cmp.Or(b.Owner, caller(r))
-	x := exchangeOf(r.Context())
-	x.LeaseID = b.LeaseID
-	req, err := s.request(name, &b)
-	if err := first(err, checkID(b.LeaseID)); err != nil {
-		return err
-	}
-	if req.Since.IsZero() {
-		req.Since = x.Started
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
-	defer cancel()
-	got, err := s.store.Acquire(ctx, req)
-	if err != nil {
-		return err
-	}
-	l := wire.LeaseOf(name, req.ID, got)
-	switch got.State {
-	case driver.Granted:
-		l.TTL = wire.MillisOf(req.TTL)
-		reply(w, http.StatusCreated, &l)
-		return nil
-	case driver.Busy:
-		return s.held(r, &l)
-	}
-	return lost(&l)
-}
-
-// caller names who asks, for people who look at a lock that nobody named.
-func caller(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	return cmp.Or(exchangeOf(r.Context()).Principal.Name(), host)
 }
 
 // held says that a lock was not granted. Who holds it is told to those who may
@@ -106,8 +73,11 @@ func (s *Server) held(r *http.Request, l *wire.Lease) *problem {
 // lost says that a lease or ticket is not there any more, and why.
 func lost(l *wire.Lease) *problem {
 	p := newProblem(Gone, "the store does not have the lease %s of %q any more", l.LeaseID, l.Key)
-	if l.Broken {
+	switch {
+	case l.Broken:
 		p = newProblem(Forced, "the lease %s of %q was broken: %s", l.LeaseID, l.Key, l.Reason)
+	case l.Again:
+		p = newProblem(Released, "the lease %s of %q has been released", l.LeaseID, l.Key)
 	}
 	p.Key, p.LeaseID, p.Broken, p.Reason, p.Clock = l.Key, l.LeaseID, l.Broken, l.Reason, l.Clock
 	return p
@@ -121,7 +91,19 @@ func leaseRef(r *http.Request) (driver.Ref, error) {
 	return driver.Ref{Key: name, ID: x.LeaseID}, first(err, checkID(x.LeaseID))
 }
 
-// renew prolongs a lease.
+// renewal is what a body asks for a lease.
+func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
+	ttl, err := s.lifetime(b.TTL)
+	ticket := millisOr(b.Ticket, defaultTicket)
+	ref.TTL, ref.Wait, ref.Notify, ref.Token = ttl, ticket.Duration(), b.Notify, b.MinToken
+	return ref, first(err,
+		checkMillis("ticketMs", ticket, 0, maxTicket),
+		checkText("notify", b.Notify, 0, maxName),
+		checkInt("minToken", b.MinToken, 0, 1<<53-1),
+	)
+}
+
+// renew prolongs a lease, or keeps a place in the queue.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 	ref, err := leaseRef(r)
 	if err != nil {
@@ -131,23 +113,93 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &b); err != nil {
 		return err
 	}
-	if ref.TTL, err = s.lifetime(b.TTL); err != nil {
+	if b.Key != "" || b.LeaseID != "" {
+		return newProblem(Invalid, "key and leaseId stand in the path")
+	}
+	if ref, err = s.renewal(ref, &b); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
-	defer cancel()
+	sent := time.Now()
 	var got driver.Reply
-	s.store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { got, err = r, e })
+	s.renewAll(r.Context(), []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { got, err = r, e })
 	if err != nil {
 		return err
 	}
-	l := wire.LeaseOf(ref.Key, ref.ID, got)
-	if got.State != driver.Granted {
+	l := renewed(&ref, got, sent)
+	switch got.State {
+	case driver.Granted:
+		reply(w, http.StatusOK, &l)
+	case driver.Queued:
+		w.Header().Set("Retry-After", seconds(l.RetryAfter.Duration()))
+		reply(w, http.StatusAccepted, &l)
+	default:
 		return lost(&l)
 	}
-	l.TTL = wire.MillisOf(ref.TTL)
-	reply(w, http.StatusOK, &l)
 	return nil
+}
+
+// renewAll renews in one batch, within the store's timeout.
+func (s *Server) renewAll(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.storeTimeout)
+	defer cancel()
+	s.store.Renew(ctx, refs, each)
+}
+
+// renewed is the JSON of the answer to a renewal that was sent at sent.
+func renewed(ref *driver.Ref, got driver.Reply, sent time.Time) wire.Lease {
+	l := wire.LeaseOf(ref.Key, ref.ID, got)
+	switch got.State {
+	case driver.Granted:
+		l.TTL = wire.MillisOf(ref.TTL)
+		l.Remaining = wire.Floor(max(ref.TTL-time.Since(sent), 0))
+	case driver.Queued:
+		l.Ticket, l.RetryAfter = wire.Floor(ref.Wait), wire.Floor(min(retryLater, ref.Wait/3))
+	}
+	return l
+}
+
+// renewBatch renews many leases, each with an answer of its own.
+func (s *Server) renewBatch(w http.ResponseWriter, r *http.Request) error {
+	var b wire.Renewals
+	if err := decode(r, &b); err != nil {
+		return err
+	}
+	out := wire.Renewed{Leases: make([]wire.Renewal, len(b.Leases))}
+	refs, index := make([]driver.Ref, 0, len(b.Leases)), make([]int, 0, len(b.Leases))
+	for i := range b.Leases {
+		ref, err := s.batchRef(r.Context(), &b.Leases[i])
+		if err != nil {
+			out.Leases[i] = failed(&b.Leases[i], err)
+			continue
+		}
+		refs, index = append(refs, ref), append(index, i)
+	}
+	sent := time.Now()
+	s.renewAll(r.Context(), refs, func(i int, got driver.Reply, err error) {
+		if at := index[i]; err != nil {
+			out.Leases[at] = failed(&b.Leases[at], err)
+		} else {
+			out.Leases[at] = wire.Renewal{Lease: renewed(&refs[i], got, sent)}
+		}
+	})
+	reply(w, http.StatusOK, &out)
+	return nil
+}
+
+// batchRef is one lease of a batch.
+func (s *Server) batchRef(ctx context.Context, b *wire.Renew) (driver.Ref, error) {
+	if err := first(checkText("key", b.Key, 1, maxName), checkID(b.LeaseID)); err != nil {
+		return driver.Ref{}, err
+	}
+	if !may(ctx, Acquire, b.Key) {
+		return driver.Ref{}, forbidden(Acquire)
+	}
+	return s.renewal(driver.Ref{Key: b.Key, ID: b.LeaseID}, b)
+}
+
+// failed is the answer for a lease of which the store did not tell.
+func failed(b *wire.Renew, err error) wire.Renewal {
+	return wire.Renewal{Lease: wire.Lease{Key: b.Key, LeaseID: b.LeaseID}, Problem: &problemOf(err).Problem}
 }
 
 // forbidFor is how long the id of a released lease is refused: for longer than
@@ -163,6 +215,10 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 	if ref.Keep, err = duration(r, "keepMs", 0, s.cfg.maxTTL); err != nil {
 		return err
 	}
+	ref.Once, ref.Notify = true, r.URL.Query().Get("notify")
+	if err := checkText("notify", ref.Notify, 0, maxName); err != nil {
+		return err
+	}
 	if ref.Forbid, err = duration(r, "forbidMs", forbidFor, s.cfg.maxTTL); err != nil {
 		return err
 	}
@@ -173,10 +229,51 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if got.State == driver.Gone {
-		l := wire.LeaseOf(ref.Key, ref.ID, got)
+	s.lookouts.nudge(ref.Key)
+	l := wire.LeaseOf(ref.Key, ref.ID, got)
+	switch {
+	case got.State == driver.Gone && !got.Again: // a release may be repeated
 		return lost(&l)
+	case prefers(r, "return", "representation"):
+		w.Header().Set("Preference-Applied", "return=representation")
+		reply(w, http.StatusOK, &l)
+	case got.State == driver.Busy:
+		return newProblem(Moved, "the lease %s has been asked for since, with another address", ref.ID)
+	default:
+		w.WriteHeader(http.StatusNoContent)
 	}
-	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// breakLease ends a lease by force: the one that is named, and no other.
+func (s *Server) breakLease(w http.ResponseWriter, r *http.Request) error {
+	name, err := lockName(r)
+	if err != nil {
+		return err
+	}
+	var b wire.Break
+	if err := decode(r, &b); err != nil {
+		return err
+	}
+	exchangeOf(r.Context()).LeaseID = b.LeaseID
+	if err := first(checkID(b.LeaseID), checkText("reason", b.Reason, 1, maxReason)); err != nil {
+		return err
+	}
+	store, ok := s.store.(driver.Breaker)
+	if !ok {
+		return newProblem(Unsupported, "the store cannot end a lease by force")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
+	defer cancel()
+	got, err := store.Break(ctx, name, b.LeaseID, b.Reason)
+	if err != nil {
+		return err
+	}
+	s.lookouts.nudge(name)
+	if got.State == driver.Gone {
+		return newProblem(NotHeld, "the lease %s is not there", b.LeaseID)
+	}
+	l := wire.LeaseOf(name, b.LeaseID, got)
+	reply(w, http.StatusOK, &l)
 	return nil
 }

@@ -29,15 +29,17 @@ func (c *Cause) Type() string { return wire.ProblemTypes + c.Name }
 
 // The causes.
 var (
-	Held = &Cause{"held", http.StatusConflict, "The lock is held by others",
+	Held = &Cause{wire.CauseHeld, http.StatusConflict, "The lock is held by others",
 		"Ask again after Retry-After, or with waitMs to be queued."}
-	Gone = &Cause{"gone", http.StatusGone, "The lease has ended",
+	Gone = &Cause{wire.CauseGone, http.StatusGone, "The lease has ended",
 		"It expired, or was never granted: what was done under it was not protected to the end. Take the lock anew, with another lease id."}
-	Forced = &Cause{"broken", http.StatusGone, "The lease was broken by force",
+	Forced = &Cause{wire.CauseBroken, http.StatusGone, "The lease was broken by force",
 		"Somebody ended it and said why. Stop; take the lock anew, with another lease id."}
-	Released = &Cause{"released", http.StatusGone, "The lease has been released",
+	Released = &Cause{wire.CauseReleased, http.StatusGone, "The lease has been released",
 		"A lease id is used once. Take the lock anew, with another lease id."}
-	NotHeld = &Cause{"not-held", http.StatusNotFound, "There is no such lease",
+	Moved = &Cause{"moved", http.StatusConflict, "The lease has been asked for again",
+		"It was asked for by another way since, and has been left as it is."}
+	NotHeld = &Cause{wire.CauseNotHeld, http.StatusNotFound, "There is no such lease",
 		"The lease to be broken is not there; nothing was changed."}
 	Mismatch = &Cause{"mismatch", http.StatusUnprocessableEntity, "The lock is in use in another way",
 		"Another limit is in force, or the key holds data that is not a lock. Nothing was changed; asking again does not help."}
@@ -73,7 +75,7 @@ var common = []*Cause{Invalid, Unauthenticated, Forbidden, Draining, Internal}
 // Causes returns all of them, in the order in which they are documented.
 func Causes() []*Cause {
 	return []*Cause{
-		Held, Gone, Forced, Released, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
+		Held, Gone, Forced, Released, Moved, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
 		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Draining, Unknown, Internal,
 	}
 }

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
+	"sync"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -16,15 +18,24 @@ type Server struct {
 	cfg     config
 	table   table
 	handler http.Handler
+	http    *http.Server
+	desk    *desk
+
+	lookouts *lookouts
+
+	draining chan struct{} // closed when the end has begun
+	closing  sync.Once
+	mu       sync.Mutex // guards the closing of draining, and TLSConfig
 }
 
 // New returns the service of a store. It does not take charge of the store,
-// which is closed after the service.
+// which is closed after the service. The service listens for the store's hints
+// from now on: Close ends that.
 func New(store driver.Driver, opts ...Option) (*Server, error) {
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("server: nil store: %w", driver.ErrInvalid)
 	}
-	s := &Server{store: store, cfg: defaults()}
+	s := &Server{store: store, cfg: defaults(), draining: make(chan struct{})}
 	var errs []error
 	for _, o := range opts {
 		if o == nil {
@@ -38,16 +49,23 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	}
 	s.table = newTable(routes())
 	s.handler = s.chain()
+	s.http = s.newHTTP()
+	s.desk = newDesk(s)
+	s.lookouts = &lookouts{s: s, all: make(map[string]*lookout)}
+	s.desk.open()
 	return s, nil
 }
 
 // Routes returns all operations.
 func (s *Server) Routes() []Route { return append([]Route(nil), s.table...) }
 
+// admit lets a request wait. What it returns is called when the wait has ended.
+func (s *Server) admit(context.Context) (leave func(), err error) { return func() {}, nil }
+
 // routes is the whole interface.
 func routes() []Route {
 	var all []Route
-	for _, some := range [][]Route{leaseRoutes(), healthRoutes()} {
+	for _, some := range [][]Route{leaseRoutes(), stateRoutes(), eventRoutes(), healthRoutes()} {
 		all = append(all, some...)
 	}
 	return all

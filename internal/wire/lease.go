@@ -38,15 +38,19 @@ type Lease struct {
 	Key     string `json:"key,omitempty"`
 	LeaseID string `json:"leaseId"`
 	State   string `json:"state"`
-	// Again tells that the lease was granted before.
+	// Again tells that the lease was granted before, or released before.
 	Again bool   `json:"again,omitempty"`
 	Token int64  `json:"token,omitempty"`
 	Holds int    `json:"holds,omitempty"`
 	TTL   Millis `json:"ttlMs,omitempty"`
+	// Remaining is what is left of the lease, at least, as the answer is sent.
+	Remaining Millis `json:"remainingMs,omitempty"`
 	// Position is the place in the queue, 1 for the head.
 	Position int `json:"position,omitempty"`
 	// FreeIn is when the obstacle may end by itself.
 	FreeIn Millis `json:"freeInMs,omitempty"`
+	// Ticket is how long the place is kept.
+	Ticket Millis `json:"ticketMs,omitempty"`
 	// RetryAfter is when to ask again, so that the place is kept.
 	RetryAfter Millis `json:"retryAfterMs,omitempty"`
 	// Clock is the store's clock in microseconds.
@@ -61,7 +65,7 @@ func LeaseOf(key, id string, r driver.Reply) Lease {
 	l := Lease{
 		Key: key, LeaseID: id, State: StateName(r.State), Token: r.Token, Holds: r.Holds,
 		Position: r.Position, FreeIn: MillisOf(r.Next), Clock: r.Clock.Microseconds(),
-		Broken: r.Broken, Reason: r.Reason,
+		Broken: r.Broken, Reason: r.Reason, Again: r.Again,
 	}
 	for _, h := range r.Holders {
 		l.Holders = append(l.Holders, HolderOf(h))
@@ -77,7 +81,7 @@ func (l *Lease) Reply() (driver.Reply, error) {
 	}
 	r := driver.Reply{
 		State: state, Token: l.Token, Holds: l.Holds, Position: l.Position, Next: l.FreeIn.Duration(),
-		Clock: time.Duration(l.Clock) * time.Microsecond, Broken: l.Broken, Reason: l.Reason,
+		Clock: time.Duration(l.Clock) * time.Microsecond, Broken: l.Broken, Reason: l.Reason, Again: l.Again,
 	}
 	for i := range l.Holders {
 		r.Holders = append(r.Holders, l.Holders[i].Holder())
@@ -93,6 +97,8 @@ type Renew struct {
 	TTL     *Millis `json:"ttlMs,omitempty"`
 	Ticket  *Millis `json:"ticketMs,omitempty"`
 	Notify  string  `json:"notify,omitempty"`
+	// MinToken raises the token of the lease.
+	MinToken int64 `json:"minToken,omitempty"`
 }
 
 // Renewals is the body of a batch renewal.

@@ -26,3 +26,12 @@ type Problem struct {
 	Broken bool   `json:"broken,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
+
+// The causes that are an answer of the store, by the names in their types.
+const (
+	CauseHeld     = "held"
+	CauseGone     = "gone"
+	CauseBroken   = "broken"
+	CauseReleased = "released"
+	CauseNotHeld  = "not-held"
+)

@@ -1,0 +1,225 @@
+package httpdriver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// Driver keeps locks in a service. It is safe for concurrent use.
+type Driver struct {
+	base string // URL up to /v1, without a slash at its end
+	cfg  config
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // of subscriptions
+}
+
+var (
+	_ driver.Driver    = (*Driver)(nil)
+	_ driver.Watcher   = (*Driver)(nil)
+	_ driver.Inspector = (*Driver)(nil)
+	_ driver.Breaker   = (*Driver)(nil)
+	_ driver.Selective = (*Driver)(nil)
+)
+
+// New returns a driver on the service at an http or https URL, to which a path
+// may belong under which the service is served. Nothing is sent: a service that
+// is down is noticed by the first request.
+func New(rawURL string, opts ...Option) (*Driver, error) {
+	cfg, err := newConfig(opts)
+	if err != nil {
+		return nil, fmt.Errorf("httpdriver: %w", err)
+	}
+	u, err := url.Parse(rawURL)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("httpdriver: the URL cannot be parsed: %w", driver.ErrInvalid) // it may hold a password
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("httpdriver: the URL %s is not http(s)://host[/path]: %w", u.Redacted(), driver.ErrInvalid)
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		cfg.token = password
+		u.User = nil
+	}
+	d := &Driver{base: strings.TrimSuffix(u.String(), "/") + "/v1", cfg: cfg}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// Supports implements [driver.Selective]. What the store behind the service
+// lacks is found out by asking it; a majority of services is made of stores
+// behind one service.
+func (d *Driver) Supports(req driver.Request) error {
+	if req.Guard {
+		return fmt.Errorf("a service does not tell whether its store has lost its data: %w", errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// Acquire implements [driver.Driver].
+func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if err := d.Supports(req); err != nil {
+		return driver.Reply{}, err
+	}
+	ttl, ticket := wire.MillisOf(req.TTL), wire.MillisOf(req.Wait)
+	body := wire.Acquire{
+		LeaseID: req.ID, Mode: wire.ModeName(req.Mode), Policy: wire.PolicyName(req.Policy),
+		Limit: req.Limit, Permits: req.Weight, TTL: &ttl, Ticket: &ticket, Owner: req.Owner, Reentrant: req.Reenter,
+		Labels: req.Labels, Since: req.Since, MinToken: req.MinToken, LockDelay: wire.MillisOf(req.Delay),
+		Confirm: wire.MillisOf(req.Confirm), Notify: req.Notify, Resize: req.Resize,
+	}
+	return d.lease(ctx, http.MethodPost, d.lock(req.Key), &body)
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	q := url.Values{
+		"keepMs":   {fmt.Sprint(wire.MillisOf(ref.Keep))},
+		"forbidMs": {fmt.Sprint(wire.MillisOf(ref.Forbid))},
+	}
+	if ref.Notify != "" {
+		q.Set("notify", ref.Notify)
+	}
+	return d.lease(ctx, http.MethodDelete, d.lock(ref.Key)+"/leases/"+url.PathEscape(ref.ID)+"?"+q.Encode(), nil)
+}
+
+// Break implements [driver.Breaker].
+func (d *Driver) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	return d.lease(ctx, http.MethodPost, d.lock(key)+":break", &wire.Break{LeaseID: id, Reason: reason})
+}
+
+// Inspect implements [driver.Inspector].
+func (d *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	var l wire.Lock
+	if err := d.call(ctx, http.MethodGet, d.lock(key), nil, &l); err != nil {
+		return driver.Snapshot{}, err
+	}
+	return l.Snapshot(), nil
+}
+
+// List implements [driver.Inspector].
+func (d *Driver) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	var l wire.Locks
+	q := url.Values{"prefix": {prefix}, "cursor": {cursor}}
+	if err := d.call(ctx, http.MethodGet, "/locks?"+q.Encode(), nil, &l); err != nil {
+		return nil, "", err
+	}
+	return l.Keys, l.Cursor, nil
+}
+
+// Close ends the subscriptions. Later calls fail with [driver.ErrClosed].
+func (d *Driver) Close() error {
+	d.cancel()
+	d.work.Wait()
+	d.cfg.client.CloseIdleConnections()
+	return nil
+}
+
+// lock is the path of a lock. Dots alone would be taken for directories.
+func (d *Driver) lock(key string) string {
+	segment := url.PathEscape(key)
+	segment = strings.ReplaceAll(segment, ":", "%3A") // not a verb
+	if strings.Trim(key, ".") == "" {
+		segment = strings.ReplaceAll(key, ".", "%2E")
+	}
+	return "/locks/" + segment
+}
+
+// lease asks for something whose answer is about one lease.
+func (d *Driver) lease(ctx context.Context, method, path string, body any) (driver.Reply, error) {
+	var l wire.Lease
+	err := d.call(ctx, method, path, body, &l)
+	var p *problem
+	if errors.As(err, &p) {
+		if reply, ok := p.reply(); ok {
+			return reply, nil
+		}
+	}
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	reply, err := l.Reply()
+	if err != nil {
+		return driver.Reply{}, fmt.Errorf("the service answers %q: %w", l.State, errAnswer)
+	}
+	return reply, nil
+}
+
+// errAnswer is an answer that makes no sense: perhaps not that of a service.
+var errAnswer = errors.New("unexpected answer")
+
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 64 << 20
+
+// call sends a request and decodes the answer.
+func (d *Driver) call(ctx context.Context, method, path string, body, into any) error {
+	if d.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.timeout)
+	defer cancel()
+	stop := context.AfterFunc(d.ctx, cancel)
+	defer stop()
+	req, err := d.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	res, err := d.cfg.client.Do(req)
+	if err != nil {
+		return unsent(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("the answer was cut off: %w", err)
+	}
+	if res.StatusCode >= http.StatusMultipleChoices {
+		return problemOf(res, text)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	return nil
+}
+
+func (d *Driver) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
+	var text io.Reader = http.NoBody
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+		}
+		text = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, d.base+path, text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Prefer", "return=representation") // a release then tells what it has ended
+	// Everything may be repeated, so it may be when a connection turns out to
+	// be closed. The empty value is not sent.
+	req.Header["Idempotency-Key"] = []string{}
+	if d.cfg.token != "" {
+		req.Header.Set("Authorization", "Bearer "+d.cfg.token)
+	}
+	return req, nil
+}

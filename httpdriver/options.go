@@ -1,0 +1,85 @@
+package httpdriver
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Bounds of the timeout.
+const (
+	DefaultTimeout = 10 * time.Second
+	MinTimeout     = 10 * time.Millisecond
+	MaxTimeout     = 5 * time.Minute
+)
+
+// Option sets how a driver talks to its service.
+type Option func(*config) error
+
+type config struct {
+	client  *http.Client
+	token   string
+	timeout time.Duration
+}
+
+func newConfig(opts []Option) (config, error) {
+	c := config{timeout: DefaultTimeout}
+	var errs []error
+	for _, o := range opts {
+		if o == nil {
+			errs = append(errs, fmt.Errorf("nil option: %w", driver.ErrInvalid))
+			continue
+		}
+		errs = append(errs, o(&c))
+	}
+	if c.client == nil {
+		c.client = newClient()
+	}
+	return c, errors.Join(errs...)
+}
+
+// newClient returns a client that keeps as many connections as are used at a
+// time. The default one keeps two, and makes the rest anew each time.
+func newClient() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 256
+	return &http.Client{Transport: t}
+}
+
+// WithClient sets the HTTP client, for certificates, proxies and tracing. It is
+// not closed, and must have no Timeout, which would end the stream of events.
+// Default: one of the driver's own.
+func WithClient(c *http.Client) Option {
+	return func(cfg *config) error {
+		if c == nil || c.Timeout != 0 {
+			return fmt.Errorf("no HTTP client, or one with a Timeout: %w", driver.ErrInvalid)
+		}
+		cfg.client = c
+		return nil
+	}
+}
+
+// WithToken sets the bearer token that is sent with every request.
+func WithToken(token string) Option {
+	return func(cfg *config) error {
+		if token == "" {
+			return fmt.Errorf("empty token: %w", driver.ErrInvalid)
+		}
+		cfg.token = token
+		return nil
+	}
+}
+
+// WithTimeout bounds one request. Default 10 s; 10 ms to 5 min.
+func WithTimeout(d time.Duration) Option {
+	return func(cfg *config) error {
+		if d < MinTimeout || d > MaxTimeout {
+			return fmt.Errorf("timeout %v is not between %v and %v: %w", d, MinTimeout, MaxTimeout, driver.ErrInvalid)
+		}
+		cfg.timeout = d
+		return nil
+	}
+}

@@ -1,0 +1,79 @@
+package httpdriver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// Bounds of one request to renew: a service limits what it reads, and a store
+// that is slow for some leases is to delay few others.
+const (
+	maxBatch = 200
+	maxBytes = 32 << 10
+)
+
+// Renew implements [driver.Driver].
+func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	var (
+		mu sync.Mutex // each is never called concurrently
+		wg sync.WaitGroup
+	)
+	for begin := 0; begin < len(refs); {
+		first, end := begin, cut(refs, begin)
+		wg.Go(func() {
+			replies, errs := d.renew(ctx, refs[first:end])
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range replies {
+				each(first+i, replies[i], errs[i])
+			}
+		})
+		begin = end
+	}
+	wg.Wait()
+}
+
+// cut returns the end of the batch that starts at begin.
+func cut(refs []driver.Ref, begin int) int {
+	end, size := begin, 0
+	for end < len(refs) && end-begin < maxBatch && (size < maxBytes || end == begin) {
+		size += 150 + 2*len(refs[end].Key) + len(refs[end].ID) + len(refs[end].Notify) // a quote doubles
+		end++
+	}
+	return end
+}
+
+func (d *Driver) renew(ctx context.Context, refs []driver.Ref) ([]driver.Reply, []error) {
+	body := wire.Renewals{Leases: make([]wire.Renew, len(refs))}
+	for i, ref := range refs {
+		ttl, ticket := wire.MillisOf(ref.TTL), wire.MillisOf(ref.Wait)
+		body.Leases[i] = wire.Renew{Key: ref.Key, LeaseID: ref.ID, TTL: &ttl, Ticket: &ticket, Notify: ref.Notify, MinToken: ref.Token}
+	}
+	replies, errs := make([]driver.Reply, len(refs)), make([]error, len(refs))
+	var got wire.Renewed
+	err := d.call(ctx, http.MethodPost, "/leases:renew", &body, &got)
+	if err == nil && len(got.Leases) != len(refs) {
+		err = fmt.Errorf("%d answers for %d leases: %w", len(got.Leases), len(refs), errAnswer)
+	}
+	for i := range refs {
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		replies[i], errs[i] = renewal(&got.Leases[i])
+	}
+	return replies, errs
+}
+
+// renewal is one answer of a batch.
+func renewal(r *wire.Renewal) (driver.Reply, error) {
+	if r.Problem != nil {
+		return driver.Reply{}, &problem{Problem: *r.Problem, kind: kindOf(r.Problem.Status)}
+	}
+	return r.Reply()
+}

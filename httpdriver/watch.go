@@ -1,0 +1,164 @@
+package httpdriver
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+const (
+	// silence is how long a stream may say nothing before it is given up: the
+	// service sends something every 5 s.
+	silence = 15 * time.Second
+	// minPause and maxPause bound the pause before a stream that was lost is
+	// opened again. While there is none, waiting goes on by asking.
+	minPause = 50 * time.Millisecond
+	maxPause = 5 * time.Second
+	// maxEvent bounds one event.
+	maxEvent = 1 << 20
+)
+
+// subscription is a stream of events.
+type subscription struct {
+	d      *Driver
+	f      func(driver.Hint)
+	cancel context.CancelFunc
+	done   chan struct{} // closed when f is not called any more
+
+	mu      sync.Mutex
+	address string
+}
+
+// Watch implements [driver.Watcher]. It does not wait for the stream: the
+// address is empty until there is one.
+func (d *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+	if d.ctx.Err() != nil {
+		return nil, driver.ErrClosed
+	}
+	s := &subscription{d: d, f: f, done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(d.ctx)
+	s.cancel = cancel
+	d.work.Go(func() { s.run(ctx) })
+	return s, nil
+}
+
+// Address implements [driver.Subscription].
+func (s *subscription) Address() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.address
+}
+
+// Close implements [driver.Subscription].
+func (s *subscription) Close() error {
+	s.cancel()
+	<-s.done
+	return nil
+}
+
+func (s *subscription) setAddress(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address = address
+}
+
+// run keeps a stream open until ctx ends.
+func (s *subscription) run(ctx context.Context) {
+	defer close(s.done)
+	pause := minPause
+	for ctx.Err() == nil {
+		began := time.Now()
+		_ = s.stream(ctx) // why it ended does not matter: it is opened again
+		s.setAddress("")
+		if time.Since(began) > maxPause {
+			pause = minPause
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			pause = min(2*pause, maxPause)
+		}
+	}
+}
+
+// stream reads one stream to its end.
+func (s *subscription) stream(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	alive := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer alive.Stop()
+	req, err := s.d.request(ctx, http.MethodGet, "/events", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	res, err := s.d.cfg.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, maxEvent))
+		return problemOf(res, text)
+	}
+	return s.read(res.Body, func() { alive.Reset(silence) })
+}
+
+var errSilent = errors.New("the stream has gone silent")
+
+// read takes the events off a stream. alive is called for each line.
+func (s *subscription) read(r io.Reader, alive func()) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxEvent)
+	var name, data string
+	for lines.Scan() {
+		alive()
+		field, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "event":
+			name = value
+		case "data":
+			data += value
+		case "":
+			if name != "" && value == "" {
+				if err := s.event(name, data); err != nil {
+					return err
+				}
+				name, data = "", ""
+			}
+		}
+	}
+	return lines.Err()
+}
+
+// event acts on one event.
+func (s *subscription) event(name, data string) error {
+	if name == wire.EventReady {
+		var ready wire.Ready
+		if err := json.Unmarshal([]byte(data), &ready); err != nil {
+			return fmt.Errorf("%w: %w", errAnswer, err)
+		}
+		s.setAddress(ready.Address)
+		s.f(driver.Hint{Kind: driver.HintResync})
+		return nil
+	}
+	var h wire.Hint
+	if err := json.Unmarshal([]byte(data), &h); err != nil {
+		return fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	if hint, ok := h.Hint(name); ok {
+		s.f(hint)
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// asking is an acquire under way.
+type asking struct {
+	s      *Server
+	v      *visit
+	req    driver.Request
+	end    time.Time     // of the wait
+	ticket time.Duration // how long the place is kept after the answer
+	waited bool
+}
+
+// answer is what the store said last, and when it was asked.
+type answer struct {
+	driver.Reply
+	sent time.Time
+}
+
+// errVanished ends the wait of a client that has gone: nobody is answered.
+var errVanished = errors.New("the client has gone")
+
+// acquire takes a lock, or a place in its queue.
+func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
+	a, err := s.newAsking(r)
+	if err != nil {
+		return err
+	}
+	ctx := r.Context()
+	if a.v, err = s.desk.visit(ctx, a.req.Key, a.req.ID); err != nil {
+		return errVanished
+	}
+	defer a.v.end()
+	got, err := a.take(ctx)
+	if gone(ctx) {
+		a.v.undo()
+		return errVanished
+	}
+	if err != nil {
+		return err
+	}
+	s.lookouts.nudge(a.req.Key)
+	l := wire.LeaseOf(a.req.Key, a.req.ID, got.Reply)
+	switch got.State {
+	case driver.Granted:
+		a.grant(w, r, got, &l)
+	case driver.Queued:
+		s.queued(w, r, a, &l)
+	case driver.Resized:
+		reply(w, http.StatusOK, &l)
+	case driver.Busy:
+		return s.held(r, &l)
+	default:
+		return lost(&l)
+	}
+	return nil
+}
+
+// newAsking reads the request.
+func (s *Server) newAsking(r *http.Request) (*asking, error) {
+	name, err := lockName(r)
+	if err != nil {
+		return nil, err
+	}
+	var b wire.Acquire
+	if err := decode(r, &b); err != nil {
+		return nil, err
+	}
+	x := exchangeOf(r.Context())
+	b.LeaseID = cmp.Or(b.LeaseID, rand.Text())
+	b.Owner = cmp.Or(b.Owner, caller(r))
+	x.LeaseID = b.LeaseID
+	req, err := s.request(name, &b)
+	if err := first(err, checkID(b.LeaseID)); err != nil {
+		return nil, err
+	}
+	if req.Since.IsZero() {
+		req.Since = x.Started
+	}
+	absent := time.Duration(0)
+	if b.Wait > 0 {
+		absent = defaultTicket
+	}
+	return &asking{
+		s: s, req: req, end: x.Started.Add(b.Wait.Duration()), ticket: millisOr(b.Ticket, absent).Duration(),
+	}, nil
+}
+
+// caller names who asks, for people who look at a lock that nobody named.
+func caller(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return cmp.Or(exchangeOf(r.Context()).Principal.Name(), host)
+}
+
+// take asks the store, and waits if it may.
+func (a *asking) take(ctx context.Context) (answer, error) {
+	if a.req.Notify != "" || !time.Now().Before(a.end) {
+		a.req.Wait = a.ticket
+		return a.ask(ctx)
+	}
+	leave, err := a.s.admit(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	defer leave()
+	a.waited = true
+	for poll := false; ; poll = true {
+		got, again, err := a.wait(ctx, poll)
+		if !again {
+			return got, err
+		}
+	}
+}
+
+// ask asks the store until it answers. It does not end with the client: what
+// has been begun is carried through, so that it can be undone.
+func (a *asking) ask(ctx context.Context) (got answer, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.s.cfg.storeTimeout)
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause *= 2 {
+		got.sent = time.Now()
+		got.Reply, err = a.s.store.Acquire(ctx, a.req)
+		if err == nil && got.State == driver.Granted && time.Since(got.sent) >= a.req.TTL {
+			err = errors.New("the answer took longer than the lease lasts")
+		}
+		if err == nil || final(err) || errors.Is(err, driver.ErrUnavailable) {
+			return got, err
+		}
+		select {
+		case <-ctx.Done():
+			return got, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// wait asks the store with a ticket and keeps that until the lock is granted,
+// the wait is over, or the client has gone. A ticket that the store has dropped
+// is asked for again, by polling: its hint may not have come.
+func (a *asking) wait(ctx context.Context, poll bool) (got answer, again bool, err error) {
+	a.req.Notify = ""
+	if !poll {
+		a.req.Notify = a.s.desk.address()
+	}
+	a.req.Wait, a.v.address = lifeOf(a.req.Notify), a.req.Notify
+	w := newWaiter(a.s.desk, a.req, poll)
+	w.d.join(w)
+	defer w.d.part(w)
+	got, err = a.ask(ctx)
+	switch {
+	case err != nil:
+		return got, false, err
+	case got.State == driver.Busy:
+		return a.askLater(ctx, got)
+	case got.State != driver.Queued:
+		return got, false, nil
+	}
+	w.keep(got.Reply)
+	timer := time.NewTimer(time.Until(a.end))
+	defer timer.Stop()
+	select {
+	case <-w.done:
+		got.Reply, got.sent, err = w.outcome()
+		a.v.address = w.addressed()
+		return got, err == nil && got.State == driver.Gone && !got.Broken, err
+	case <-ctx.Done():
+		a.v.address = w.addressed()
+		return got, false, errVanished
+	case <-a.v.passed:
+		return got, false, nil // the place is that of another request now
+	case <-timer.C:
+	case <-a.s.draining:
+	}
+	return a.giveUp(ctx, w)
+}
+
+// giveUp ends a wait. The place is kept for as long as was asked for. Somebody
+// who has been granted the lock at the last moment is told so.
+func (a *asking) giveUp(ctx context.Context, w *waiter) (got answer, again bool, err error) {
+	address := w.addressed()
+	if a.ticket == 0 && address != "" {
+		return a.leave(ctx, address)
+	}
+	w.finish(max(a.ticket, time.Millisecond))
+	<-w.done // bounded by the store's timeout
+	got.Reply, got.sent, err = w.outcome()
+	a.v.address = w.addressed()
+	if err == nil && got.State == driver.Queued && a.ticket == 0 {
+		got.State = driver.Busy
+	}
+	return got, false, err
+}
+
+// leave gives the place in the queue up, and a lock that was handed over at
+// the last moment.
+func (a *asking) leave(ctx context.Context, address string) (got answer, again bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.s.cfg.storeTimeout)
+	defer cancel()
+	got.Reply, err = a.s.store.Release(ctx, driver.Ref{Key: a.req.Key, ID: a.req.ID, Notify: address})
+	if err == nil && a.s.isDraining() {
+		err = newProblem(Draining, "the service is about to end").after(retryLater)
+	}
+	got.State = driver.Busy
+	return got, false, err
+}
+
+// askLater pauses before a store that keeps no queue is asked again.
+func (a *asking) askLater(ctx context.Context, got answer) (answer, bool, error) {
+	pause := spread(pollEvery)
+	if got.Next > 0 {
+		pause = min(pause, got.Next+time.Millisecond)
+	}
+	if left := time.Until(a.end); left < pause {
+		return got, false, nil
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return got, true, nil
+	case <-ctx.Done():
+		return got, false, errVanished
+	case <-a.s.draining:
+		return got, false, nil
+	}
+}
+
+// grant tells the client that it has the lock.
+func (a *asking) grant(w http.ResponseWriter, r *http.Request, got answer, l *wire.Lease) {
+	status := http.StatusCreated
+	if got.Again {
+		status, l.Again = http.StatusOK, true
+	}
+	l.TTL = wire.MillisOf(a.req.TTL)
+	l.Remaining = wire.Floor(max(a.req.TTL-time.Since(got.sent), 0))
+	if a.waited {
+		undo, keep := a.v.undoLater()
+		onReset(r.Context(), undo, keep)
+	}
+	reply(w, status, l)
+}
+
+// queued tells the client its place, and when to ask again so that it is kept.
+// Who has waited asks again at once.
+func (s *Server) queued(w http.ResponseWriter, r *http.Request, a *asking, l *wire.Lease) {
+	if !may(r.Context(), Read, l.Key) {
+		l.Holders = nil
+	}
+	after := time.Duration(0)
+	if !a.waited || s.isDraining() {
+		after = min(retryLater, a.ticket/3)
+	}
+	l.Ticket, l.RetryAfter = wire.Floor(a.ticket), wire.Floor(after)
+	w.Header().Set("Retry-After", seconds(after))
+	reply(w, http.StatusAccepted, l)
+}

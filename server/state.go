@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+func stateRoutes() []Route {
+	return []Route{
+		{
+			Method: http.MethodGet, Path: "/v1/locks/{name}", Operation: "inspect",
+			Summary: "Show who holds a lock and who waits for it", Verb: Read, Reply: wire.Lock{},
+			Query: []Parameter{
+				{Name: "If-None-Match", Type: "string", Header: true, Description: "the ETag of an earlier answer: 304 while nothing has changed"},
+				{Name: "Prefer", Type: "string", Header: true, Description: "wait=30 holds the 304 back for so many seconds, or until something changes"},
+			},
+			Success: []int{http.StatusOK, http.StatusNotModified},
+			Causes:  []*Cause{TooMany, Unsupported, Unavailable, Unknown}, handle: (*Server).inspect,
+		},
+		{
+			Method: http.MethodGet, Path: "/v1/locks", Operation: "list",
+			Summary: "List the locks that are held or waited for", Verb: Read, Reply: wire.Locks{},
+			Query: []Parameter{
+				{Name: "prefix", Type: "string", Description: "what the names begin with"},
+				{Name: "cursor", Type: "string", Description: "that of the page before"},
+			},
+			Success: []int{http.StatusOK},
+			Causes:  []*Cause{Unsupported, Unavailable, Unknown}, handle: (*Server).list,
+		},
+	}
+}
+
+// inspect shows a lock, at once or when it has changed.
+func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
+	name, err := lockName(r)
+	if err != nil {
+		return err
+	}
+	known := r.Header.Values("If-None-Match")
+	now := s.look(r.Context(), name)
+	if wait := s.preferredWait(r); wait > 0 && now.err == nil && matches(known, now.etag) {
+		w.Header().Set("Preference-Applied", "wait="+seconds(wait))
+		if now, err = s.change(r.Context(), name, known, wait); err != nil {
+			return err
+		}
+	}
+	if now.err != nil {
+		return now.err
+	}
+	h := w.Header()
+	h.Set("ETag", now.etag)
+	h.Set("Cache-Control", "no-cache")
+	if matches(known, now.etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	reply(w, http.StatusOK, wire.LockOf(now.Snapshot))
+	return nil
+}
+
+// preferredWait is how long the client is ready to wait for a change.
+func (s *Server) preferredWait(r *http.Request) time.Duration {
+	n, err := strconv.ParseUint(preference(r, "wait"), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(n)*time.Second, s.cfg.maxWait)
+}
+
+// preference is the value of one in a Prefer header (RFC 7240), empty without.
+func preference(r *http.Request, want string) string {
+	for _, value := range r.Header.Values("Prefer") {
+		for part := range strings.SplitSeq(value, ",") {
+			name, text, _ := strings.Cut(strings.TrimSpace(part), "=")
+			if strings.EqualFold(strings.TrimSpace(name), want) {
+				return strings.Trim(strings.TrimSpace(text), `"`)
+			}
+		}
+	}
+	return ""
+}
+
+func prefers(r *http.Request, name, value string) bool { return preference(r, name) == value }
+
+// matches reports whether an If-None-Match names the tag.
+func matches(known []string, etag string) bool {
+	for _, value := range known {
+		for part := range strings.SplitSeq(value, ",") {
+			if part = strings.TrimSpace(part); part == "*" || strings.TrimPrefix(part, "W/") == strings.TrimPrefix(etag, "W/") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// change waits until a lock does not look any more as the client knows it.
+func (s *Server) change(ctx context.Context, name string, known []string, wait time.Duration) (sight, error) {
+	leave, err := s.admit(ctx)
+	if err != nil {
+		return sight{}, err
+	}
+	defer leave()
+	o := s.lookouts.watch(name)
+	defer o.leave()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		now, next := o.last()
+		if now.etag != "" && (now.err != nil || !matches(known, now.etag)) {
+			return now, nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return sight{}, errVanished
+		case <-timer.C:
+			return s.look(ctx, name), nil
+		case <-s.draining:
+			return s.look(ctx, name), nil
+		}
+	}
+}
+
+// list shows a page of the names in use.
+func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+	store, ok := s.store.(driver.Inspector)
+	if !ok {
+		return newProblem(Unsupported, "the store cannot be listed")
+	}
+	q := r.URL.Query()
+	prefix, cursor := q.Get("prefix"), q.Get("cursor")
+	if err := first(checkText("prefix", prefix, 0, maxName), checkText("cursor", cursor, 0, 4*maxName)); err != nil {
+		return err
+	}
+	if !may(r.Context(), Read, prefix) {
+		return forbidden(Read)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
+	defer cancel()
+	keys, next, err := store.List(ctx, prefix, cursor)
+	if err != nil {
+		return err
+	}
+	if keys == nil {
+		keys = []string{}
+	}
+	reply(w, http.StatusOK, wire.Locks{Keys: keys, Cursor: next})
+	return nil
+}

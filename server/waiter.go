@@ -1,0 +1,195 @@
+package server
+
+import (
+	"container/list"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/keeper"
+)
+
+// How a ticket is kept; the library does the same for its waiters.
+const (
+	// ticketLife is how long a ticket that is woken by hints lives without
+	// being kept alive, every heartbeat.
+	ticketLife = 15 * time.Second
+	heartbeat  = 5 * time.Second
+	// pollLife and pollEvery are the same for one that hints do not reach.
+	pollLife  = 3 * time.Second
+	pollEvery = 500 * time.Millisecond
+	// watchEvery is how often the first of those who wait here for a lock asks.
+	watchEvery = time.Second
+)
+
+// waiter is a ticket that is kept while its client waits. It is done when it
+// is granted, gone, or has been kept for the last time.
+type waiter struct {
+	d     *desk
+	req   driver.Request
+	task  keeper.Task
+	place *list.Element // in its line; guarded by the desk's mu
+	done  chan struct{} // closed when reply or err is final
+
+	mu     sync.Mutex
+	told   string         // the address that the ticket has
+	poll   bool           // hints do not reach us
+	over   *time.Duration // how long the ticket is to live when nobody waits any more
+	last   bool           // the renewal under way is the last one
+	sent   time.Time      // when the renewal under way was sent
+	reply  driver.Reply
+	err    error
+	failed error // of the last question, until one is answered
+	early  bool  // a hint came before the answer that it belongs to
+	kept   bool
+	ended  bool
+}
+
+// newWaiter returns a waiter for a ticket that the store is about to be asked
+// for.
+func newWaiter(d *desk, req driver.Request, poll bool) *waiter {
+	w := &waiter{d: d, req: req, done: make(chan struct{}), told: req.Notify, poll: poll}
+	w.task = keeper.Task{Sink: w, Slack: 250 * time.Millisecond}
+	return w
+}
+
+// keep has the ticket kept alive that reply tells of.
+func (w *waiter) keep(reply driver.Reply) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	due := w.queued(reply)
+	if w.kept = true; w.early {
+		due = time.Now()
+	}
+	w.d.keeper.Add(&w.task, due)
+}
+
+// finish keeps the ticket for the last time: it lives for so long from now on,
+// and has no address any more, since a lock that it is handed would not be
+// confirmed.
+func (w *waiter) finish(life time.Duration) {
+	w.mu.Lock()
+	w.over = &life
+	w.mu.Unlock()
+	w.d.keeper.Hurry(&w.task, time.Now())
+}
+
+// address is where hints for this ticket go; empty if it asks.
+func (w *waiter) address() string {
+	if w.poll || w.over != nil {
+		return ""
+	}
+	return w.d.address()
+}
+
+// lifeOf is that of a ticket with the given address.
+func lifeOf(address string) time.Duration {
+	if address == "" {
+		return pollLife
+	}
+	return ticketLife
+}
+
+// Ask implements [keeper.Sink].
+func (w *waiter) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told, w.last, w.sent = w.address(), w.over != nil, now
+	life := lifeOf(w.told)
+	try := life / 3
+	if w.last {
+		life, try = *w.over, w.d.s.cfg.storeTimeout
+	}
+	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, Wait: life, Notify: w.told}, try, !w.ended
+}
+
+// Answer implements [keeper.Sink].
+func (w *waiter) Answer(_ time.Time, reply driver.Reply, err error) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.ended:
+		return time.Time{}
+	case err != nil && (w.last || final(err)):
+		w.end(driver.Reply{}, err)
+	case err != nil:
+		// The place is kept for the life of the ticket: go on asking.
+		w.failed = err
+		return time.Now().Add(spread(pollEvery))
+	case reply.State == driver.Queued && !w.last:
+		return w.queued(reply)
+	case reply.State == driver.Granted && !time.Now().Before(w.sent.Add(w.req.TTL)):
+		return time.Now() // the answer took longer than the lease lasts
+	default:
+		w.end(reply, nil)
+	}
+	return time.Time{}
+}
+
+// end settles the outcome. The caller holds mu.
+func (w *waiter) end(reply driver.Reply, err error) {
+	w.reply, w.err, w.ended = reply, err, true
+	close(w.done)
+}
+
+// queued takes note of an answer and returns when to ask again. The caller
+// holds mu.
+func (w *waiter) queued(reply driver.Reply) time.Time {
+	w.failed = nil
+	wait := spread(heartbeat)
+	if w.told == "" {
+		wait = spread(pollEvery)
+	}
+	if w.over != nil || w.told != w.address() {
+		wait = 0 // the store does not know yet
+	}
+	if w.d.leads(w) {
+		wait = min(wait, spread(watchEvery))
+	}
+	if reply.Next > 0 {
+		wait = min(wait, reply.Next+time.Millisecond)
+	}
+	return time.Now().Add(wait)
+}
+
+// hint is a wake-up by the store. Nothing depends on it but speed. A lock that
+// was handed over is confirmed before its client is told of it.
+func (w *waiter) hint(h driver.Hint) {
+	when := time.Now()
+	if h.Kind == driver.HintAsk && h.Next > 0 {
+		when = when.Add(h.Next + time.Millisecond)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.early = !w.kept; !w.early {
+		w.d.keeper.Hurry(&w.task, when)
+	}
+}
+
+// outcome is what came of the wait, after done, and when the question was sent
+// that it answers.
+func (w *waiter) outcome() (driver.Reply, time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reply, w.sent, w.err
+}
+
+// addressed is the address that the ticket has in the store.
+func (w *waiter) addressed() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.told
+}
+
+// final reports whether asking again cannot help.
+func final(err error) bool {
+	return errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrMismatch) ||
+		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, driver.ErrClosed)
+}
+
+// spread varies d by a tenth downwards, so that waiters do not ask in step.
+func spread(d time.Duration) time.Duration {
+	return d - time.Duration(rand.Int64N(int64(d)/10))
+}
