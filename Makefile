@@ -62,6 +62,10 @@ fuzz: ## Run every fuzz target for FUZZTIME
 bench: deps ## Compare with other libraries
 	@if [ -d bench ]; then cd bench && $(GO) run .; else echo "There is no bench module."; fi
 
+.PHONY: costs
+costs: deps ## Print what each kind of lock costs the server
+	$(GO) test -count=1 -v -run TestCost_W9 ./internal/redisroom
+
 .PHONY: cover
 cover: deps ## Measure how much of the code the tests reach
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out -timeout $(TIMEOUT) ./...

@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"slices"
 
 	"github.com/leasehold-go/leasehold"
 )
@@ -43,7 +44,7 @@ func places(n, limit int) use {
 // with is u with options of its own.
 func (u use) with(own ...leasehold.Option) use {
 	return func(c *leasehold.Client, key string, opts ...leasehold.Option) side {
-		return u(c, key, append(own[:len(own):len(own)], opts...)...)
+		return u(c, key, append(slices.Clip(own), opts...)...)
 	}
 }
 

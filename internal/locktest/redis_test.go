@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"testing"
 	"time"
@@ -391,65 +390,6 @@ func TestRedis_R1_ScriptFlushIsNotNoticed(t *testing.T) {
 			r.Error(err)
 		}
 	})
-}
-
-// TestRedis_W9_AcquireAmongTenThousandWaiters measures on the server.
-func TestRedis_W9_AcquireAmongTenThousandWaiters(t *testing.T) {
-	server := redistest.Start(t)
-	d := onRueidis(t, server.Addr())
-	c, err := leasehold.New(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	if _, err := c.Mutex("k").TryLock(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	crowd(t, d, 10_000)
-	best := math.Inf(1) // a busy machine only adds
-	for round := range 5 {
-		server.ResetStats(t)
-		crowd(t, d, 300+round)
-		for range 300 {
-			if _, err := c.Mutex("k").TryLock(context.Background()); !errors.Is(err, leasehold.ErrHeld) {
-				t.Fatal(err)
-			}
-		}
-		var p50, p99, p999 float64
-		text := server.Info(t, "latencystats")["latency_percentiles_usec_evalsha"]
-		if _, err := fmt.Sscanf(text, "p50=%f,p99=%f,p99.9=%f", &p50, &p99, &p999); err != nil {
-			t.Fatalf("%q: %v", text, err)
-		}
-		t.Logf("server time of an acquire among 10 000 waiters: p50 %v µs, p99 %v µs", p50, p99)
-		best = min(best, p99)
-	}
-	if best >= 1000 {
-		t.Errorf("p99 is %v µs", best)
-	}
-}
-
-// crowd queues n tickets that nobody keeps alive.
-func crowd(t *testing.T, d driver.Driver, n int) {
-	t.Helper()
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			for i := range next {
-				reply, err := d.Acquire(context.Background(), driver.Request{
-					Key: "k", ID: fmt.Sprintf("%d-%d", n, i), TTL: time.Minute, Wait: time.Minute, Confirm: time.Second, Notify: "nobody",
-				})
-				if err != nil || reply.State != driver.Queued {
-					t.Errorf("%+v, %v", reply, err)
-				}
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
 }
 
 // waitFor looks until ok; the server sends no event for it.

@@ -129,17 +129,12 @@ func (l *lab) churn(asks, churns use) {
 
 // readers has two readers with leases of their own length, which nobody renews.
 func (l *lab) readers(first, second time.Duration) {
-	var leases []*leasehold.Lease
-	var short, long *leasehold.Lease
+	leases := make(map[time.Duration]*leasehold.Lease)
 	for _, ttl := range []time.Duration{first, second} {
 		c, _ := l.client(leasehold.WithTTL(ttl), leasehold.WithoutRenewal())
-		lease := l.enter(reader, c)
-		if leases = append(leases, lease); ttl == life {
-			short = lease
-		} else {
-			long = lease
-		}
+		leases[ttl] = l.enter(reader, c)
 	}
+	short, long := leases[min(first, second)], leases[max(first, second)]
 	b, _ := l.client()
 	got := make(chan outcome, 1)
 	l.await(context.Background(), writer, b, "writer", got)

@@ -1,0 +1,268 @@
+package redisroom_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// What every kind of lock costs the server. `make costs` prints the table that
+// docs/performance.md shows.
+
+// kind is how one kind of lock asks.
+type kind struct {
+	name string
+	// ask turns a plain request into that of the i-th who asks.
+	ask func(req *driver.Request, i int)
+	// inside is how many fill the room.
+	inside int
+	// also are keys that are taken together with the contended one, after it,
+	// as a lock of several does.
+	also []string
+}
+
+var kinds = []kind{
+	{name: "mutex", ask: func(*driver.Request, int) {}, inside: 1},
+	{name: "re-entrant mutex", ask: func(r *driver.Request, i int) { r.Reenter, r.Owner = true, fmt.Sprint("owner ", i) }, inside: 1},
+	{name: "read-write, a writer and a reader in turn", ask: func(r *driver.Request, i int) { r.Mode = driver.Mode(i % 2) }, inside: 1},
+	{name: "semaphore of 3", ask: func(r *driver.Request, _ int) { r.Mode, r.Limit, r.Weight = driver.Shared, 3, 1 }, inside: 3},
+	{name: "all of 3 mutexes", ask: func(*driver.Request, int) {}, inside: 1, also: []string{"/b", "/c"}},
+}
+
+// queues are the lengths of queue that are compared.
+var queues = []int{10, 1000, 10_000}
+
+// growth is what 10 000 waiters may cost more than 10: if all of the cost were
+// the logarithm of the queue's length, it would be log 10 000 / log 10. A cost
+// that grows with the root of the length would be 31 times, one that grows with
+// the length 1000 times as high.
+const growth = 4
+
+// slowest is W9: the server's time for an acquire among 10 000 waiters, of 99
+// in 100.
+const slowest = time.Millisecond
+
+// TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue measures every
+// call by itself, on the server.
+func TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue(t *testing.T) {
+	s := redistest.Start(t)
+	var table strings.Builder
+	fmt.Fprintf(&table, "| kind | free: commands | µs | hand-over: commands | µs with 10 waiting | 1 000 | 10 000 | release alone, 10 000 |\n|---|--:|--:|--:|--:|--:|--:|--:|\n")
+	for _, k := range kinds {
+		m := &meter{t: t, server: s, kind: k, key: k.name}
+		m.store, _ = clients["rueidis"](s.URL())
+		m.ears = listen(t, m.store)
+		free := m.free()
+		var over []handOver
+		for _, n := range queues {
+			over = append(over, m.contended(n))
+		}
+		few, many := over[0], over[len(over)-1]
+		fmt.Fprintf(&table, "| %s | %d | %.1f | %d | %.0f | %.0f | %.0f | %.0f |\n",
+			k.name, free.calls, free.usec, few.calls, few.total(), over[1].total(), many.total(), many.release)
+		if ratio := many.total() / few.total(); ratio > growth {
+			t.Errorf("%s: a hand-over costs %.1f times as much with 10 000 waiting as with 10", k.name, ratio)
+		}
+		if p99 := m.crowdedAcquire(); p99 > slowest {
+			t.Errorf("%s: p99 of an acquire among 10 000 waiters is %v", k.name, p99)
+		}
+		if err := m.store.Close(); err != nil {
+			t.Error(err)
+		}
+		s.Client().FlushAll(background)
+	}
+	t.Logf("what each kind costs the server\n\n%s", &table)
+}
+
+// meter plays one kind of lock and reads what the server counts.
+type meter struct {
+	t      *testing.T
+	server *redistest.Server
+	kind   kind
+	key    string
+	store  store
+	ears   *ears
+
+	asked  int      // how many have asked
+	inside []string // ids, in the order of entry
+	queue  []string // ids of the next, in order
+	count  cost     // at the last look
+}
+
+// cost is what the server has counted.
+type cost struct {
+	calls int64
+	usec  float64
+}
+
+// spent runs f and returns what the scripts cost that it called.
+func (m *meter) spent(f func()) cost {
+	f()
+	before := m.count
+	text := m.server.Client().Info(background, "commandstats").Val()
+	_, text, known := strings.Cut(text, "cmdstat_evalsha:") // unknown before the first
+	if _, err := fmt.Sscanf(text, "calls=%d,usec=%f", &m.count.calls, &m.count.usec); known && err != nil {
+		m.t.Fatalf("commandstats: %v", err)
+	}
+	return cost{m.count.calls - before.calls, m.count.usec - before.usec}
+}
+
+// next is the request of another party.
+func (m *meter) next(key string, wait bool) driver.Request {
+	m.asked++
+	id := fmt.Sprint("p", m.asked)
+	req := request(key, id)
+	if wait {
+		req = waiting(key, id, m.ears.Address())
+		req.Wait = 10 * time.Minute
+	}
+	req.TTL = 10 * time.Minute
+	m.kind.ask(&req, m.asked)
+	return req
+}
+
+// free measures a lock that nobody else wants: what it takes to take it and to
+// give it back.
+func (m *meter) free() cost {
+	const pairs = 300
+	all := append([]string{""}, m.kind.also...)
+	best := cost{}
+	for range 4 {
+		m.spent(func() {})
+		c := m.spent(func() {
+			for range pairs {
+				var ids []string
+				for _, suffix := range all {
+					req := m.next(m.key+suffix, false)
+					acquire(m.t, m.store, req, driver.Granted)
+					ids = append(ids, req.ID)
+				}
+				for i, suffix := range slices.Backward(all) {
+					release(m.t, m.store, m.key+suffix, ids[i], driver.Released)
+				}
+			}
+		})
+		c = cost{c.calls / pairs, c.usec / pairs}
+		if best.calls == 0 || c.usec < best.usec { // a busy machine only adds
+			best = c
+		}
+	}
+	return best
+}
+
+// handOver is what it costs that one leaves, the next goes in, and whoever left
+// queues again: medians, in µs.
+type handOver struct {
+	calls                   int64
+	release, confirm, queue float64
+}
+
+func (h handOver) total() float64 { return h.release + h.confirm + h.queue }
+
+// times is how many hand-overs are measured with each length of queue.
+const times = 100
+
+// contended measures hand-overs with n waiting.
+func (m *meter) contended(n int) handOver {
+	m.fill(n)
+	m.spent(func() {})
+	var releases, confirms, queues []float64
+	calls := int64(0)
+	for range times {
+		out, in := m.inside[0], m.queue[0]
+		left := m.spent(func() {
+			for _, suffix := range slices.Backward(m.kind.also) {
+				release(m.t, m.store, m.key+suffix, out, driver.Released)
+			}
+			release(m.t, m.store, m.key, out, driver.Released)
+		})
+		m.ears.hear(m.t, driver.HintGranted, in)
+		came := m.spent(func() {
+			renew(m.t, m.store, driver.Ref{Key: m.key, ID: in, TTL: 10 * time.Minute}, driver.Granted)
+			m.takeAlso(in)
+		})
+		m.inside, m.queue = append(m.inside[1:], in), m.queue[1:]
+		queued := m.spent(func() { m.enqueue() })
+		releases, confirms, queues = append(releases, left.usec), append(confirms, came.usec), append(queues, queued.usec)
+		calls += left.calls + came.calls + queued.calls
+	}
+	return handOver{calls / times, middle(releases), middle(confirms), middle(queues)}
+}
+
+// fill fills the room and has n wait: those that will come to the head in order.
+func (m *meter) fill(n int) {
+	for len(m.inside) < m.kind.inside {
+		req := m.next(m.key, false)
+		acquire(m.t, m.store, req, driver.Granted)
+		m.takeAlso(req.ID)
+		m.inside = append(m.inside, req.ID)
+	}
+	for len(m.queue) < min(n, len(queues)*times) {
+		m.enqueue()
+	}
+	var wg sync.WaitGroup
+	todo := make(chan driver.Request)
+	for range 32 {
+		wg.Go(func() {
+			for req := range todo {
+				if _, err := m.store.Acquire(background, req); err != nil {
+					m.t.Error(err)
+				}
+			}
+		})
+	}
+	for len(m.queue) < n {
+		req := m.next(m.key, true)
+		m.queue = append(m.queue, req.ID)
+		todo <- req
+	}
+	close(todo)
+	wg.Wait()
+}
+
+func (m *meter) enqueue() {
+	req := m.next(m.key, true)
+	acquire(m.t, m.store, req, driver.Queued)
+	m.queue = append(m.queue, req.ID)
+}
+
+// takeAlso takes the other locks of several, which are free.
+func (m *meter) takeAlso(id string) {
+	for _, suffix := range m.kind.also {
+		req := m.next(m.key+suffix, false)
+		req.ID = id
+		acquire(m.t, m.store, req, driver.Granted)
+	}
+}
+
+// crowdedAcquire returns the server's time of 99 in 100 acquires with 10 000
+// waiting, of those that queue and those that only ask. A busy machine only
+// adds, so it is measured again until it is no longer than it may be.
+func (m *meter) crowdedAcquire() time.Duration {
+	best := time.Hour
+	for range 10 {
+		var usec []float64
+		for range 100 {
+			usec = append(usec, m.spent(func() { m.enqueue() }).usec)
+			usec = append(usec, m.spent(func() { acquire(m.t, m.store, m.next(m.key, false), driver.Busy) }).usec)
+		}
+		slices.Sort(usec)
+		best = min(best, time.Duration(usec[len(usec)*99/100])*time.Microsecond)
+		if best <= slowest {
+			break
+		}
+	}
+	m.t.Logf("%s: p99 of an acquire among 10 000 waiters: %v", m.kind.name, best)
+	return best
+}
+
+func middle(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
