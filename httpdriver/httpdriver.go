@@ -46,13 +46,8 @@ func New(rawURL string, opts ...Option) (*Driver, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("httpdriver: the URL cannot be parsed: %w", driver.ErrInvalid) // it may hold a password
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("httpdriver: the URL %s is not http(s)://host[/path]: %w", u.Redacted(), driver.ErrInvalid)
-	}
-	if u.User != nil {
-		password, _ := u.User.Password()
-		cfg.token = password
-		u.User = nil
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("httpdriver: the URL %s is not of the form http://host/path: %w", u.Redacted(), driver.ErrInvalid)
 	}
 	d := &Driver{base: strings.TrimSuffix(u.String(), "/") + "/v1", cfg: cfg}
 	d.ctx, d.cancel = context.WithCancel(context.Background())

@@ -29,12 +29,10 @@ package redisurl
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +40,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
+	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
 // Kind says what the addresses of a URL are.
@@ -141,7 +140,7 @@ func parse(text string) (Config, error) {
 	if form.tls {
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	q := newQuery(u.Query())
+	q := urlquery.New(u.Query())
 	if scheme == "unix" {
 		err = c.socket(hosts, u.Path)
 	} else {
@@ -223,19 +222,19 @@ func database(s string) (int, error) {
 }
 
 // options reads the query, all of which must be understood.
-func (c *Config) options(q *query) error {
-	c.Prefix = q.text("prefix", c.Prefix)
-	c.Timeout = q.duration("timeout", c.Timeout)
-	c.ClientName = q.text("client_name", "")
-	c.Master = q.text("master", "")
-	c.SentinelUsername, c.SentinelPassword = q.text("sentinel_username", ""), q.text("sentinel_password", "")
-	if db := q.text("db", ""); db != "" {
+func (c *Config) options(q *urlquery.Query) error {
+	c.Prefix = q.Text("prefix", c.Prefix)
+	c.Timeout = q.Duration("timeout", c.Timeout)
+	c.ClientName = q.Text("client_name", "")
+	c.Master = q.Text("master", "")
+	c.SentinelUsername, c.SentinelPassword = q.Text("sentinel_username", ""), q.Text("sentinel_password", "")
+	if db := q.Text("db", ""); db != "" {
 		var err error
 		if c.DB, err = database(db); err != nil {
 			return err
 		}
 	}
-	if q.bool("cluster") {
+	if q.Bool("cluster") {
 		if c.Kind == Sentinel || c.Network == "unix" {
 			return errors.New("cluster=true goes with redis:// and rediss://")
 		}
@@ -244,10 +243,10 @@ func (c *Config) options(q *query) error {
 	if err := c.replicas(q); err != nil {
 		return err
 	}
-	if err := c.tlsOptions(q); err != nil {
+	if err := q.TLS(c.TLS, "rediss://"); err != nil {
 		return err
 	}
-	if err := q.rest(); err != nil {
+	if err := q.Rest(); err != nil {
 		return err
 	}
 	return c.check()
@@ -268,11 +267,11 @@ func (c *Config) check() error {
 }
 
 // replicas reads by how many replicas, and how soon, grants are acknowledged.
-func (c *Config) replicas(q *query) error {
-	_, given := q.values["replica_timeout"]
+func (c *Config) replicas(q *urlquery.Query) error {
+	given := q.Has("replica_timeout")
 	acks := redisroom.Acks{
-		Replicas: q.number("replicas"),
-		Timeout:  q.duration("replica_timeout", redisroom.DefaultReplicaTimeout(c.Timeout)),
+		Replicas: q.Number("replicas"),
+		Timeout:  q.Duration("replica_timeout", redisroom.DefaultReplicaTimeout(c.Timeout)),
 	}
 	switch {
 	case acks.Replicas > 0:
@@ -281,107 +280,4 @@ func (c *Config) replicas(q *query) error {
 		return errors.New("replica-timeout goes with replicas, as in ?replicas=1&replica-timeout=500ms")
 	}
 	return nil
-}
-
-func (c *Config) tlsOptions(q *query) error {
-	ca, cert, key := q.text("ca", ""), q.text("cert", ""), q.text("key", "")
-	name, skip := q.text("server_name", ""), q.bool("skip_verify")
-	if c.TLS == nil {
-		if ca+cert+key+name != "" || skip {
-			return errors.New("ca, cert, key, server_name and skip_verify go with rediss://")
-		}
-		return nil
-	}
-	c.TLS.ServerName, c.TLS.InsecureSkipVerify = name, skip //nolint:gosec // asked for by name
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return err
-		}
-		if c.TLS.RootCAs, err = x509.SystemCertPool(); err != nil {
-			c.TLS.RootCAs = x509.NewCertPool()
-		}
-		if !c.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("%s holds no certificate", ca)
-		}
-	}
-	if cert == "" && key == "" {
-		return nil
-	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return fmt.Errorf("certificate %q and key %q: %w", cert, key, err)
-	}
-	c.TLS.Certificates = []tls.Certificate{pair}
-	return nil
-}
-
-// query reads parameters, each once, and remembers the first that is wrong.
-// Their names may be written with - as well as with _.
-type query struct {
-	values url.Values
-	err    error
-}
-
-func newQuery(values url.Values) query {
-	q := query{values: make(url.Values, len(values))}
-	for name, value := range values {
-		name = strings.ReplaceAll(name, "-", "_")
-		q.values[name] = append(q.values[name], value...)
-	}
-	return q
-}
-
-func (q *query) text(name, otherwise string) string {
-	values, ok := q.values[name]
-	if !ok {
-		return otherwise
-	}
-	delete(q.values, name)
-	if len(values) > 1 {
-		q.fail(fmt.Errorf("%s is given twice", name))
-	}
-	return values[0]
-}
-
-func (q *query) bool(name string) bool {
-	text := q.text(name, "false")
-	v, err := strconv.ParseBool(text)
-	if err != nil {
-		q.fail(fmt.Errorf("%s=%q: want true or false", name, text))
-	}
-	return v
-}
-
-// number reads a number that is 0 by default.
-func (q *query) number(name string) int {
-	text := q.text(name, "0")
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		q.fail(fmt.Errorf("%s=%q: want a number from 0", name, text))
-	}
-	return n
-}
-
-func (q *query) duration(name string, otherwise time.Duration) time.Duration {
-	text := q.text(name, otherwise.String())
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		q.fail(fmt.Errorf("%s=%q: want a duration such as 500ms", name, text))
-	}
-	return d
-}
-
-func (q *query) fail(err error) {
-	if q.err == nil {
-		q.err = err
-	}
-}
-
-// rest returns the first error, or one that names what nobody has read.
-func (q *query) rest() error {
-	for name := range q.values {
-		q.fail(fmt.Errorf("unknown parameter %q", name))
-	}
-	return q.err
 }

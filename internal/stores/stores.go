@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/filedriver"
+	"github.com/leasehold-go/leasehold/httpdriver"
 	"github.com/leasehold-go/leasehold/internal/redisurl"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
@@ -32,6 +33,7 @@ var kinds = []kind{
 		"redis://user:password@host:6379/0", "rediss://host:6379", "unix:///run/redis.sock",
 		"redis+sentinel://s1,s2,s3/?master=mymaster", "redis+cluster://n1,n2,n3",
 	}, redis},
+	{[]string{"http", "https"}, []string{"https://:token@host"}, service},
 	{[]string{"memory"}, nil, memory},
 }
 
@@ -108,6 +110,15 @@ func file(rawURL string) (driver.Driver, error) {
 	d, err := filedriver.OpenURL(rawURL)
 	if err != nil {
 		return nil, err // not a nil *Store in an interface
+	}
+	return d, nil
+}
+
+// service opens what another process serves.
+func service(rawURL string) (driver.Driver, error) {
+	d, err := httpdriver.Open(rawURL)
+	if err != nil {
+		return nil, err
 	}
 	return d, nil
 }

@@ -63,6 +63,37 @@ func TestOpen_EveryFormOfRedis(t *testing.T) {
 	}
 }
 
+func TestOpen_AService(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, rawURL := range []string{
+		"http://h:8080", "https://h/path", "https://:t@h", "http://h?timeout=1s&token-file=" + token, "https://h?skip-verify=true",
+	} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		d.Close()
+	}
+	for rawURL, hint := range map[string]string{
+		"http://":                          "http://host/path",
+		"http://user:secret@h":             "no user",
+		"http://:secret@h?token-file=x":    "too much",
+		"http://h?token-file=/nonexistent": "no such file",
+		"http://h?ca=x":                    "https://",
+		"https://h?ca=" + token:            "holds no certificate",
+		"http://h?timeout=1ns":             "not between",
+		"http://h?colour=1":                "unknown parameter",
+	} {
+		if _, err := stores.Open(rawURL); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v; want %q", rawURL, err, hint)
+		}
+	}
+}
+
 func TestRedact_HidesUserAndOptions(t *testing.T) {
 	for rawURL, want := range map[string]string{
 		"redis://u:p@h:1/0?sentinel_password=p": "redis://***@h:1/0",

@@ -1,0 +1,84 @@
+package httpdriver
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/urlquery"
+)
+
+// Open returns a driver on the service that a URL names, with options:
+//
+//	https://locks.example.com                      a service
+//	https://:token@locks.example.com/path          a token, and a path
+//	https://locks.example.com?token_file=/etc/leasehold/token
+//
+// Parameters are timeout=5s, token_file, a file whose first line is the token,
+// and with https:// ca and, for a certificate of one's own, cert and key, which
+// are files in PEM, server_name and skip_verify=true. Nothing is sent. What is
+// wrong with the URL matches [driver.ErrInvalid]; a token never appears in the
+// error.
+func Open(rawURL string) (*Driver, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("httpdriver: the URL cannot be parsed: %w", driver.ErrInvalid) // it may hold a token
+	}
+	opts, err := options(u)
+	if err != nil {
+		return nil, fmt.Errorf("httpdriver: %s: %w: %w", u.Redacted(), err, driver.ErrInvalid)
+	}
+	u.User, u.RawQuery = nil, ""
+	return New(u.String(), opts...)
+}
+
+// options are what the URL says beside where the service is.
+func options(u *url.URL) (opts []Option, err error) {
+	q := urlquery.New(u.Query())
+	var config *tls.Config
+	if u.Scheme == "https" {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	timeout := q.Duration("timeout", DefaultTimeout)
+	token, err := tokenOf(u, q.Text("token_file", ""))
+	if err := errors.Join(err, q.TLS(config, "https://"), q.Rest()); err != nil {
+		return nil, err
+	}
+	opts = append(opts, WithTimeout(timeout))
+	if token != "" {
+		opts = append(opts, WithToken(token))
+	}
+	if config != nil {
+		client := newClient()
+		client.Transport.(*http.Transport).TLSClientConfig = config
+		opts = append(opts, WithClient(client))
+	}
+	return opts, nil
+}
+
+// tokenOf is the password of the URL, or the first line of a file.
+func tokenOf(u *url.URL, file string) (string, error) {
+	password, ok := u.User.Password()
+	switch {
+	case ok && file != "":
+		return "", errors.New("a token and a token_file are too much")
+	case u.User.Username() != "":
+		return "", errors.New("a token has no user; it is https://:token@host")
+	case file == "":
+		return password, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	if line = strings.TrimSpace(line); line == "" {
+		return "", fmt.Errorf("%s holds no token", file)
+	}
+	return line, nil
+}

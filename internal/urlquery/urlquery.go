@@ -1,0 +1,137 @@
+// Package urlquery reads the options in the query of a store's URL.
+package urlquery
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Query reads parameters, each once, and remembers the first that is wrong.
+// Their names may be written with - as well as with _.
+type Query struct {
+	values url.Values
+	err    error
+}
+
+// New returns a reader of the values.
+func New(values url.Values) Query {
+	q := Query{values: make(url.Values, len(values))}
+	for name, value := range values {
+		name = strings.ReplaceAll(name, "-", "_")
+		q.values[name] = append(q.values[name], value...)
+	}
+	return q
+}
+
+// Has reports whether a parameter is given that has not been read.
+func (q *Query) Has(name string) bool {
+	_, ok := q.values[name]
+	return ok
+}
+
+// Text returns a parameter as it is.
+func (q *Query) Text(name, otherwise string) string {
+	values, ok := q.values[name]
+	if !ok {
+		return otherwise
+	}
+	delete(q.values, name)
+	if len(values) > 1 {
+		q.fail(fmt.Errorf("%s is given twice", name))
+	}
+	return values[0]
+}
+
+// Bool returns a parameter that is false by default.
+func (q *Query) Bool(name string) bool {
+	text := q.Text(name, "false")
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		q.fail(fmt.Errorf("%s=%q: want true or false", name, text))
+	}
+	return v
+}
+
+// Number returns a number that is 0 by default, and not negative.
+func (q *Query) Number(name string) int {
+	text := q.Text(name, "0")
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		q.fail(fmt.Errorf("%s=%q: want a number from 0", name, text))
+	}
+	return n
+}
+
+// Duration returns a duration.
+func (q *Query) Duration(name string, otherwise time.Duration) time.Duration {
+	text := q.Text(name, otherwise.String())
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		q.fail(fmt.Errorf("%s=%q: want a duration such as 500ms", name, text))
+	}
+	return d
+}
+
+// TLS reads ca, cert, key, server_name and skip_verify into the configuration.
+// Without one they are refused: they go with schemes as the one that is named.
+func (q *Query) TLS(c *tls.Config, scheme string) error {
+	ca, cert, key := q.Text("ca", ""), q.Text("cert", ""), q.Text("key", "")
+	name, skip := q.Text("server_name", ""), q.Bool("skip_verify")
+	if c == nil {
+		if ca+cert+key+name != "" || skip {
+			return fmt.Errorf("ca, cert, key, server_name and skip_verify go with %s", scheme)
+		}
+		return nil
+	}
+	c.ServerName, c.InsecureSkipVerify = name, skip //nolint:gosec // asked for by name
+	if err := trust(c, ca); err != nil {
+		return err
+	}
+	if cert == "" && key == "" {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("certificate %q and key %q: %w", cert, key, err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return nil
+}
+
+// trust adds the certificates of a file to those of the system.
+func trust(c *tls.Config, file string) error {
+	if file == "" {
+		return nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if c.RootCAs, err = x509.SystemCertPool(); err != nil {
+		c.RootCAs = x509.NewCertPool()
+	}
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("%s holds no certificate", file)
+	}
+	return nil
+}
+
+func (q *Query) fail(err error) {
+	if q.err == nil {
+		q.err = err
+	}
+}
+
+// Rest returns the first error, or one that names what nobody has read.
+func (q *Query) Rest() error {
+	for name := range q.values {
+		q.fail(fmt.Errorf("unknown parameter %q", name))
+	}
+	return q.err
+}
