@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -81,7 +80,7 @@ func (s *Server) newAsking(r *http.Request) (*asking, error) {
 	}
 	x := exchangeOf(r.Context())
 	b.LeaseID = cmp.Or(b.LeaseID, rand.Text())
-	b.Owner = cmp.Or(b.Owner, caller(r))
+	b.Owner = cmp.Or(b.Owner, x.Client())
 	x.LeaseID = b.LeaseID
 	req, err := s.request(name, &b)
 	if err := first(err, checkID(b.LeaseID)); err != nil {
@@ -97,15 +96,6 @@ func (s *Server) newAsking(r *http.Request) (*asking, error) {
 	return &asking{
 		s: s, req: req, end: x.Started.Add(b.Wait.Duration()), ticket: millisOr(b.Ticket, absent).Duration(),
 	}, nil
-}
-
-// caller names who asks, for people who look at a lock that nobody named.
-func caller(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	return cmp.Or(exchangeOf(r.Context()).Principal.Name(), host)
 }
 
 // take asks the store, and waits if it may.

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -20,6 +22,9 @@ type Exchange struct {
 	// Name is that of the lock, empty if the request is about none or several.
 	Name    string
 	LeaseID string
+	// Trace is the id of the W3C trace context that the request came with, or
+	// one of its own: the answer has it as X-Request-Id.
+	Trace string
 
 	Started time.Time
 	// Status and Bytes are those of the answer; Status is 0 if the client had
@@ -33,6 +38,19 @@ type Exchange struct {
 
 	vars    map[string]string
 	allowed []string // methods, if the path exists with others
+	host    string   // the client's address
+}
+
+// Client is who asks: the principal's name, or the address of a client that has
+// none.
+func (x *Exchange) Client() string { return cmp.Or(x.Principal.Name(), x.host) }
+
+// Operation is the name of the route's, "none" without a route.
+func (x *Exchange) Operation() string {
+	if x.Route == nil {
+		return "none"
+	}
+	return x.Route.Operation
 }
 
 type exchangeKey struct{}
@@ -70,10 +88,20 @@ func (s *Server) chain() http.Handler {
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &Exchange{Principal: everybody{}, Started: time.Now()}
+	x := &Exchange{Principal: everybody{}, Started: time.Now(), Trace: traceOf(r.Header), host: hostOf(r)}
 	x.Route, x.vars, x.allowed = s.table.find(r)
 	x.Name = x.vars["name"]
+	w.Header().Set("X-Request-Id", x.Trace)
 	s.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+}
+
+// hostOf is the address of a client without the port.
+func hostOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 // serve runs the handler of the route.
@@ -99,13 +127,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // observe tells the observers how the request was answered.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(s.cfg.observers) == 0 {
-			next.ServeHTTP(w, r)
-			return
-		}
 		x := exchangeOf(r.Context())
 		c := &counter{ResponseWriter: w, x: x}
+		running := s.metrics.running.WithLabelValues(x.Operation())
+		running.Inc()
 		defer func() {
+			running.Dec()
+			s.metrics.observe(x)
 			for _, tell := range s.cfg.observers {
 				tell(r, x)
 			}
@@ -148,7 +176,7 @@ func (s *Server) recover(next http.Handler) http.Handler {
 				}
 				return
 			}
-			s.cfg.log.Error("leasehold: handler failed", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+			s.cfg.log.Error("leasehold: handler failed", "path", shorten(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
 			s.refuse(w, r, newProblem(Internal, "the service has failed"))
 		}()
 		next.ServeHTTP(w, r)

@@ -1,14 +1,46 @@
 package server
 
-import "net/http"
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
 
 func healthRoutes() []Route {
 	return []Route{
 		{
-			Method: http.MethodGet, Path: "/health", Operation: "health",
-			Summary: "Tell that the service runs", Success: []int{http.StatusOK}, handle: (*Server).health,
+			Method: http.MethodGet, Path: "/health", Operation: "health", Probe: true,
+			Summary: "Tell that the service runs", Reply: Health{},
+			Success: []int{http.StatusOK}, handle: (*Server).health,
+		},
+		{
+			Method: http.MethodGet, Path: "/livez", Operation: "livez", Probe: true,
+			Summary: "Tell whether the service is alive, whatever its store does", Reply: Health{},
+			Success: []int{http.StatusOK}, handle: (*Server).livez,
+		},
+		{
+			Method: http.MethodGet, Path: "/readyz", Operation: "readyz", Probe: true,
+			Summary: "Tell whether locks can be taken: the store is reachable and writable, and the service is not about to end",
+			Reply:   Health{}, Success: []int{http.StatusOK},
+			Causes: []*Cause{Draining, Unavailable}, handle: (*Server).readyz,
+		},
+		{
+			Method: http.MethodGet, Path: "/metrics", Operation: "metrics", Probe: true, Verb: Read,
+			Summary: "Metrics of the service, in the format of Prometheus", Media: "text/plain",
+			Success: []int{http.StatusOK}, handle: (*Server).serveMetrics,
 		},
 	}
+}
+
+// Health is the answer to a probe.
+type Health struct {
+	Status  string `json:"status"`
+	Service string `json:"service,omitempty"`
 }
 
 // health answers byte for byte what its clients expect.
@@ -16,4 +48,65 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(`{"status":"ok","service":"distributed-lock"}`))
 	return nil
+}
+
+func (s *Server) livez(w http.ResponseWriter, _ *http.Request) error {
+	reply(w, http.StatusOK, Health{Status: "ok"})
+	return nil
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
+	if s.isDraining() {
+		return newProblem(Draining, "the service is about to end").after(retryLater)
+	}
+	if err := s.probe.look(r.Context()); err != nil {
+		p := newProblem(Unavailable, "the store cannot be reached, or cannot be written to").after(retryLater)
+		return fmt.Errorf("%w: %w", p, err)
+	}
+	reply(w, http.StatusOK, Health{Status: "ok"})
+	return nil
+}
+
+// probe finds out whether the store can be reached and written to, at most once
+// a second however often it is asked.
+type probe struct {
+	store   driver.Driver
+	timeout time.Duration
+	key     string // of a lock that nobody else uses
+
+	mu   sync.Mutex
+	when time.Time
+	err  error
+}
+
+// probeEvery is how long an answer counts.
+const probeEvery = time.Second
+
+func newProbe(store driver.Driver, timeout time.Duration) *probe {
+	return &probe{store: store, timeout: timeout, key: "leasehold/readyz/" + rand.Text()}
+}
+
+func (p *probe) look(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.when) < probeEvery {
+		return p.err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.timeout)
+	defer cancel()
+	p.err = p.write(ctx)
+	p.when = time.Now()
+	return p.err
+}
+
+// write takes and releases the lock.
+func (p *probe) write(ctx context.Context) error {
+	req := driver.Request{
+		Key: p.key, ID: rand.Text(), Owner: "readiness probe", Since: time.Now(), TTL: max(p.timeout, minTTL),
+	}
+	if _, err := p.store.Acquire(ctx, req); err != nil {
+		return err
+	}
+	_, err := p.store.Release(ctx, driver.Ref{Key: p.key, ID: req.ID})
+	return err
 }

@@ -21,6 +21,8 @@ type config struct {
 	maxTTL       time.Duration
 	maxWait      time.Duration
 	storeTimeout time.Duration
+
+	perClient, perKey int // waiters
 }
 
 func defaults() config {
@@ -30,6 +32,8 @@ func defaults() config {
 		maxTTL:       24 * time.Hour,
 		maxWait:      time.Minute,
 		storeTimeout: 5 * time.Second,
+		perClient:    20_000,
+		perKey:       20_000,
 	}
 }
 
@@ -96,6 +100,21 @@ func WithMaxWait(d time.Duration) Option {
 // said to be unknown. Default 5 s; 10 ms to 5 min.
 func WithStoreTimeout(d time.Duration) Option {
 	return bounded("store timeout", d, 10*time.Millisecond, 5*time.Minute, func(c *config) { c.storeTimeout = d })
+}
+
+// WithMaxWaiters bounds how many requests may wait at a time: of one client,
+// which is a principal, or an address where nobody need be known, and for one
+// lock. More are answered with 429. Default 20 000 each; 1 to 1 000 000.
+func WithMaxWaiters(perClient, perKey int) Option {
+	return func(c *config) error {
+		for _, n := range []int{perClient, perKey} {
+			if n < 1 || n > 1_000_000 {
+				return fmt.Errorf("maximum of %d waiters is not between 1 and 1000000: %w", n, driver.ErrInvalid)
+			}
+		}
+		c.perClient, c.perKey = perClient, perKey
+		return nil
+	}
 }
 
 func bounded(name string, d, low, high time.Duration, set func(*config)) Option {

@@ -27,6 +27,10 @@ type Route struct {
 	// Body and Reply are zero values of the JSON that is taken and returned;
 	// nil for none.
 	Body, Reply any
+	// Media is the type of the answer if it is not JSON.
+	Media string
+	// Probe tells that programs ask so often that it is not worth a record.
+	Probe bool
 	// Success are the statuses of success, Causes the problems, beside
 	// those that every operation can have.
 	Success []int

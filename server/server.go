@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -22,6 +21,9 @@ type Server struct {
 	desk    *desk
 
 	lookouts *lookouts
+	quota    *quota
+	metrics  *metrics
+	probe    *probe
 
 	draining chan struct{} // closed when the end has begun
 	closing  sync.Once
@@ -47,6 +49,9 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
+	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
+	s.metrics = newMetrics(s.quota)
+	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = newTable(routes())
 	s.handler = s.chain()
 	s.http = s.newHTTP()
@@ -58,9 +63,6 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 
 // Routes returns all operations.
 func (s *Server) Routes() []Route { return append([]Route(nil), s.table...) }
-
-// admit lets a request wait. What it returns is called when the wait has ended.
-func (s *Server) admit(context.Context) (leave func(), err error) { return func() {}, nil }
 
 // routes is the whole interface.
 func routes() []Route {

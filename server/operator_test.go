@@ -1,0 +1,353 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// serve serves a store, and ends with the test.
+func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Server, string) {
+	t.Helper()
+	s, err := server.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	t.Cleanup(func() {
+		h.CloseClientConnections()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		h.Close()
+	})
+	return s, h.URL
+}
+
+// moody is a store that fails while it is told to.
+type moody struct {
+	*memdriver.Store
+	err      atomic.Pointer[error]
+	acquires atomic.Int64
+}
+
+func (m *moody) fail(err error) { m.err.Store(&err) }
+
+func (m *moody) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	m.acquires.Add(1)
+	if err := m.err.Load(); err != nil && *err != nil {
+		return driver.Reply{}, *err
+	}
+	return m.Store.Acquire(ctx, req)
+}
+
+func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
+	store := &moody{Store: memdriver.New()}
+	s, base := serve(t, store)
+	for range 50 {
+		if code, text := ask(t, "GET", base+"/readyz", ""); code != 200 {
+			t.Fatal(code, text)
+		}
+	}
+	if n := store.acquires.Load(); n > 10 {
+		t.Errorf("the store was asked %d times", n)
+	}
+	if keys, _, err := store.List(t.Context(), "", ""); err != nil || len(keys) > 0 {
+		t.Errorf("the probe leaves %q, %v", keys, err)
+	}
+	store.fail(fmt.Errorf("%w: READONLY secret-host:6379", driver.ErrUnavailable))
+	eventually(t, func() bool {
+		code, text := ask(t, "GET", base+"/readyz", "")
+		if strings.Contains(text, "secret-host") {
+			t.Errorf("the answer tells of the store: %s", text)
+		}
+		return code == 503 && strings.Contains(text, "#unavailable")
+	})
+	if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
+		t.Errorf("alive is %d while the store is away", code)
+	}
+	store.fail(nil)
+	eventually(t, func() bool {
+		code, _ := ask(t, "GET", base+"/readyz", "")
+		return code == 200
+	})
+	s.Drain()
+	if code, text := ask(t, "GET", base+"/readyz", ""); code != 503 || !strings.Contains(text, "#draining") {
+		t.Errorf("while it drains: %d %s", code, text)
+	}
+	if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
+		t.Errorf("alive is %d while it drains", code)
+	}
+}
+
+// eventually waits for something that takes a second or so.
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not come about")
+		}
+	}
+}
+
+func TestMetrics_CountByOperationAndNameNobody(t *testing.T) {
+	s, base := serve(t, memdriver.New())
+	lock := base + "/v1/locks/orders%2F42"
+	ask(t, "POST", lock, `{"leaseId":"a","owner":"shopkeeper"}`)
+	ask(t, "POST", lock, `{"leaseId":"b"}`)
+	ask(t, "GET", base+"/elsewhere/orders%2F42", "")
+	_, text := ask(t, "GET", base+"/metrics", "")
+	for _, want := range []string{
+		`leasehold_http_requests_total{cause="",operation="acquire",status="201"} 1`,
+		`leasehold_http_requests_total{cause="held",operation="acquire",status="409"} 1`,
+		`leasehold_http_requests_total{cause="not-found",operation="none",status="404"} 1`,
+		`leasehold_http_request_seconds_count{operation="acquire",status="201"} 1`,
+		`leasehold_http_requests{operation="metrics"} 1`,
+		`leasehold_http_waiters 0`,
+		`go_goroutines`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing in\n%s", want, text)
+		}
+	}
+	for _, secret := range []string{"orders", "shopkeeper", "127.0.0.1"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the metrics name %s", secret)
+		}
+	}
+	if problems, err := testutil.CollectAndLint(s.Metrics()); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// records is a log that can be read while it is written.
+type records struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *records) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+// last returns the last record, once it is of the operation.
+func (r *records) last(t *testing.T, operation string) map[string]any {
+	t.Helper()
+	var record map[string]any
+	eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		lines := strings.Split(strings.TrimSpace(r.text.String()), "\n")
+		record = nil
+		return json.Unmarshal([]byte(lines[len(lines)-1]), &record) == nil && record["operation"] == operation
+	})
+	return record
+}
+
+func TestLog_OneRecordPerRequestWithBoundedFieldsAndNoSecrets(t *testing.T) {
+	auth, _ := openAuth(t, roles())
+	log := &records{}
+	level := &slog.LevelVar{}
+	logger := slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level}))
+	_, base := serve(t, memdriver.New(), server.WithAuthenticator(auth), server.WithObserver(server.LogRequests(logger)))
+	send := func(token, method, path, body string, header ...string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Error(err)
+		}
+		if res.Header.Get("X-Request-Id") == "" {
+			t.Error("no request id")
+		}
+	}
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	send("shop", "POST", "/v1/locks/orders%2F42", `{"leaseId":"a","labels":{"card":"4711"}}`, "traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
+	got := log.last(t, "acquire")
+	for key, want := range map[string]any{
+		"level": "INFO", "method": "POST", "status": 201.0, "client": "shop", "name": "orders/42", "lease": "a", "trace": trace,
+	} {
+		if got[key] != want {
+			t.Errorf("%s is %v, want %v", key, got[key], want)
+		}
+	}
+	send("shop", "POST", "/v1/locks/orders%2F"+strings.Repeat("x", 5000), `{}`)
+	if got := log.last(t, "acquire"); got["cause"] != "invalid" || len(fmt.Sprint(got)) > 1000 {
+		t.Errorf("a long name: %v", got)
+	}
+	send("secret-of-a-stranger", "GET", "/nowhere/"+strings.Repeat("y", 5000), "")
+	if got := log.last(t, "none"); got["cause"] != "unauthenticated" || got["error"] == nil || len(fmt.Sprint(got)) > 1000 {
+		t.Errorf("a stranger: %v", got)
+	}
+	send("shop", "GET", "/livez", "")
+	level.Set(slog.LevelDebug)
+	send("shop", "GET", "/readyz", "")
+	if got := log.last(t, "readyz"); got["level"] != "DEBUG" {
+		t.Errorf("a probe: %v", got)
+	}
+	text := log.text.String()
+	for _, secret := range []string{"secret-of-a-stranger", "4711", `"operation":"livez"`} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the log has %s:\n%s", secret, text)
+		}
+	}
+}
+
+func TestTrace_AHeaderThatIsNoneGetsAnIdOfItsOwn(t *testing.T) {
+	h := start(t)
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for header, kept := range map[string]bool{
+		"00-" + trace + "-00f067aa0ba902b7-01":                   true,
+		"cc-" + trace + "-00f067aa0ba902b7-01-what-is-to-come":   true,
+		"00-" + trace + "-00f067aa0ba902b7-01-x":                 false,
+		"ff-" + trace + "-00f067aa0ba902b7-01":                   false,
+		"00-" + strings.ToUpper(trace) + "-00f067aa0ba902b7-01":  false,
+		"00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01": false,
+		"00-" + trace + "-0000000000000000-01":                   false,
+		"00-" + trace + "-00f067aa0ba902b7":                      false,
+		"":                                                       false,
+		"00-" + trace + "-00f067aa0ba902b7-0g":                   false,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/livez", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("traceparent", header)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := res.Body.Close(); err != nil {
+			t.Error(err)
+		}
+		id := res.Header.Get("X-Request-Id")
+		if (id == trace) != kept || len(id) != 32 {
+			t.Errorf("%q becomes %q", header, id)
+		}
+	}
+}
+
+func TestQuota_WhoWaitsTooOftenIsRefused(t *testing.T) {
+	auth, _ := openAuth(t, roles())
+	s, base := serve(t, memdriver.New(), server.WithAuthenticator(auth), server.WithMaxWaiters(2, 1))
+	as := func(who, name, id string, wait int) (int, http.Header) {
+		t.Helper()
+		body := fmt.Sprintf(`{"leaseId":%q,"waitMs":%d}`, id, wait)
+		return askAs(t, who, "POST", base+"/v1/locks/"+name, body)
+	}
+	const long, short = 60_000, 1
+	for _, name := range []string{"a", "b", "orders%2F1"} {
+		if code, _ := as("admin", name, "holder", short); code != 201 {
+			t.Fatal(name, code)
+		}
+	}
+	var wg sync.WaitGroup
+	wait := func(who, name, id string) { wg.Go(func() { as(who, name, id, long) }) }
+	waiting := func(n float64) {
+		t.Helper()
+		eventually(t, func() bool { return waiters(t, s) == n })
+	}
+	wait("admin", "a", "w1")
+	waiting(1)
+	// The key's queue is full, for everybody.
+	if code, h := as("admin", "a", "w2", long); code != 429 || h.Get("Retry-After") != "1" {
+		t.Errorf("second waiter of a lock: %d, %v", code, h)
+	}
+	wait("admin", "b", "w3")
+	waiting(2)
+	// The client has no wait left, but others have, and it may ask without one.
+	if code, _ := as("admin", "orders%2F1", "w4", long); code != 429 {
+		t.Errorf("third wait of a client: %d", code)
+	}
+	wait("shop", "orders%2F1", "w5")
+	waiting(3)
+	if code, _ := as("admin", "c", "w6", 0); code != 201 {
+		t.Errorf("without a wait: %d", code)
+	}
+	for _, name := range []string{"a", "b", "orders%2F1"} {
+		askAs(t, "admin", "DELETE", base+"/v1/locks/"+name+"/leases/holder", "")
+	}
+	wg.Wait()
+	waiting(0)
+}
+
+// waiters is the gauge of the requests that wait.
+func waiters(t *testing.T, s *server.Server) float64 {
+	t.Helper()
+	_, text := get(t, s, "/metrics", "admin")
+	for line := range strings.Lines(text) {
+		var n float64
+		if _, err := fmt.Sscanf(line, "leasehold_http_waiters %g", &n); err == nil {
+			return n
+		}
+	}
+	t.Fatal("no gauge of waiters")
+	return 0
+}
+
+// get asks the handler itself.
+func get(t *testing.T, s *server.Server, path, who string) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	r.Header.Set("Authorization", "Bearer "+who)
+	s.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// askAs sends a request of a principal, whose token is its name, and returns
+// status and header.
+func askAs(t *testing.T, who, method, url, body string) (int, http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+who)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return 0, nil
+	}
+	if err := res.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	return res.StatusCode, res.Header
+}
+
+func TestOptions_BoundsOfWaiters(t *testing.T) {
+	for _, n := range [][2]int{{0, 1}, {1, 0}, {1, 1_000_001}} {
+		if _, err := server.New(memdriver.New(), server.WithMaxWaiters(n[0], n[1])); err == nil {
+			t.Errorf("%v is taken", n)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"strings"
+)
+
+// traceOf is the id of the trace that a request belongs to, by its traceparent
+// header, or else a new one.
+func traceOf(h http.Header) string {
+	if id, ok := parseTraceparent(h.Get("traceparent")); ok {
+		return id
+	}
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
+}
+
+// parseTraceparent takes the trace id out of the header, as W3C Trace Context
+// has it. Versions to come may have more behind what is known.
+func parseTraceparent(text string) (id string, ok bool) {
+	parts := strings.SplitN(text, "-", 5)
+	if len(parts) < 4 || parts[0] == "ff" || len(parts) > 4 && parts[0] == "00" {
+		return "", false
+	}
+	for i, size := range []int{2, 32, 16, 2} {
+		if len(parts[i]) != size || strings.Trim(parts[i], "0123456789abcdef") != "" {
+			return "", false
+		}
+	}
+	if strings.Trim(parts[1], "0") == "" || strings.Trim(parts[2], "0") == "" {
+		return "", false
+	}
+	return parts[1], true
+}
