@@ -211,8 +211,13 @@ func (j *judge) finished(key string, l, named *life, byGrant []*life) {
 }
 
 // undone is how long what an attempt that gave up has left behind may be there:
-// it is undone in the background, or ends by itself.
+// it is undone at once in the background, as far as its requests get through.
 func (j *judge) undone(l *life, at int64) int64 {
-	from := l.none.At - l.ask.TTL
-	return 2*l.ask.TTL + memory + j.every.overlap(from, at) + j.every.count(from, at)*l.ask.TTL
+	const once = int64(3 * time.Second)
+	from := l.ask.At
+	allowed := once + j.shadows.overlap(from, at) + j.shadows.count(from, at)*window
+	if own := j.own[l.proc]; own != nil {
+		allowed += own.overlap(from, at) + own.count(from, at)*window/2
+	}
+	return allowed
 }

@@ -1,0 +1,176 @@
+//go:build linux
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/respproxy"
+)
+
+func TestChaos_OnADirectory(t *testing.T) {
+	t.Parallel()
+	suffer(t, arena{label: "directory", stores: []string{"file://" + t.TempDir()}, rules: queue})
+}
+
+// TestChaos_OnOneServer has a server that remembers over a restart.
+func TestChaos_OnOneServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	proxy := respproxy.Start(t, server.Addr())
+	havoc := append(serverHavoc(server), proxyHavoc(proxy)...)
+	suffer(t, arena{
+		label: "one Redis server", rules: queue, havoc: append(havoc, restart(server)),
+		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(),
+	})
+}
+
+// TestChaos_OnAServerThatForgets has one that is emptied and restarted empty,
+// which breaks what exclusion assumes: tokens must rise, and losses be told.
+func TestChaos_OnAServerThatForgets(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	proxy := respproxy.Start(t, server.Addr())
+	havoc := append(serverHavoc(server), proxyHavoc(proxy)...)
+	suffer(t, arena{
+		label: "one Redis server that forgets", rules: queue, havoc: append(havoc, restart(server), forget(server), flush(server)),
+		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(),
+	})
+}
+
+func throughProxy(p *respproxy.Proxy) string {
+	return "redis://" + p.Addr() + "?timeout=" + tryTimeout.String()
+}
+
+// upTo is a random time, not too short to be felt.
+func upTo(rnd *rand.Rand, d time.Duration) time.Duration {
+	return d/20 + time.Duration(rnd.Int64N(int64(d)))
+}
+
+// lasts makes a fault that is healed after a time that is shorter than a lease,
+// or longer.
+func lasts(name string, begin, end func()) chaos.Havoc {
+	return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
+		begin()
+		time.Sleep(upTo(rnd, 2*ttl))
+		end()
+		return nil
+	}}
+}
+
+// command makes a fault of a command to the server.
+func command(name string, s *redistest.Server, args ...any) chaos.Havoc {
+	return chaos.Havoc{Name: name, Do: func(*rand.Rand) error { return tell(s, args...) }}
+}
+
+func tell(s *redistest.Server, args ...any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return s.Client().Do(ctx, args...).Err()
+}
+
+// serverHavoc is what a server that keeps its data can suffer.
+func serverHavoc(s *redistest.Server) []chaos.Havoc {
+	pause := func(rnd *rand.Rand) error {
+		d := upTo(rnd, 2*ttl)
+		err := tell(s, "CLIENT", "PAUSE", d.Milliseconds(), "ALL")
+		time.Sleep(d)
+		return err
+	}
+	return []chaos.Havoc{
+		lasts("stop the server", s.Stop, s.Cont),
+		{Name: "CLIENT PAUSE", Do: pause},
+		command("CLIENT KILL normal", s, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
+		command("CLIENT KILL pubsub", s, "CLIENT", "KILL", "TYPE", "pubsub"),
+		command("SCRIPT FLUSH", s, "SCRIPT", "FLUSH"),
+	}
+}
+
+// restart kills a server and starts it again with the data that it wrote before
+// it answered.
+func restart(s *redistest.Server) chaos.Havoc {
+	return chaos.Havoc{Name: "restart with data", Do: func(rnd *rand.Rand) error {
+		s.Kill()
+		time.Sleep(upTo(rnd, ttl))
+		s.Restart()
+		return nil
+	}}
+}
+
+// forget kills a server and starts it again without data.
+func forget(s *redistest.Server) chaos.Havoc {
+	return chaos.Havoc{Name: "restart without data", Forgets: history.ForgetsAll, Do: func(rnd *rand.Rand) error {
+		s.Kill()
+		err := wipe(s)
+		time.Sleep(upTo(rnd, ttl))
+		s.Restart()
+		return err
+	}}
+}
+
+// wipe removes what a server has written.
+func wipe(s *redistest.Server) error {
+	return errors.Join(os.RemoveAll(filepath.Join(s.Dir(), "appendonlydir")), os.RemoveAll(filepath.Join(s.Dir(), "dump.rdb")))
+}
+
+func flush(s *redistest.Server) chaos.Havoc {
+	h := command("FLUSHALL", s, "FLUSHALL")
+	h.Forgets = history.ForgetsAll
+	return h
+}
+
+// proxyHavoc is what networks do.
+func proxyHavoc(p *respproxy.Proxy) []chaos.Havoc {
+	script := respproxy.Command("EVALSHA")
+	// some makes a fault of the next requests, and gives it a while to happen.
+	some := func(name string, action func(time.Duration) respproxy.Action) chaos.Havoc {
+		return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
+			rule := p.Add(action(upTo(rnd, ttl)), 1+rnd.IntN(6), script)
+			select {
+			case <-rule.Fired():
+			case <-time.After(ttl):
+			}
+			time.Sleep(tryTimeout)
+			rule.Remove()
+			return nil
+		}}
+	}
+	// oneWay makes the whole network deaf in one direction.
+	oneWay := func(name string, action respproxy.Action) chaos.Havoc {
+		return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
+			rule := p.Add(action, 0)
+			time.Sleep(upTo(rnd, 2*ttl))
+			rule.Remove()
+			p.CutAll() // what it has swallowed does not come any more
+			return nil
+		}}
+	}
+	held := chaos.Havoc{Name: "requests held back", Do: func(rnd *rand.Rand) error {
+		rule := p.Add(respproxy.Hold, 1+rnd.IntN(3), script)
+		time.Sleep(upTo(rnd, 2*ttl))
+		rule.Release()
+		return nil
+	}}
+	return []chaos.Havoc{
+		some("replies dropped", func(time.Duration) respproxy.Action { return respproxy.DropReply }),
+		some("requests dropped", func(time.Duration) respproxy.Action { return respproxy.DropRequest }),
+		some("requests delayed", respproxy.Delay),
+		some("cut after the request", func(time.Duration) respproxy.Action { return respproxy.CutAfterForward }),
+		held,
+		oneWay("no way to the server", respproxy.DropRequest),
+		oneWay("no way back", respproxy.DropReply),
+		lasts("black hole", func() { p.Mute() }, p.Unmute),
+		lasts("connections refused", func() { p.Refuse(true); p.CutAll() }, func() { p.Refuse(false) }),
+		lasts("messages dropped", func() { p.DropPubSub(true) }, func() { p.DropPubSub(false) }),
+		{Name: "connections cut", Do: func(*rand.Rand) error { p.CutAll(); return nil }},
+	}
+}
