@@ -266,6 +266,7 @@ func (a *answer) owner() string {
 // still do is for the caller to undo.
 func (c *Client) ask(ctx context.Context, cfg *config, req *driver.Request) (a answer, err error) {
 	started := c.now()
+	var last error
 	for attempt := 1; ; attempt++ {
 		a.sent = c.now()
 		try, cancel := context.WithTimeout(ctx, askTry)
@@ -274,12 +275,17 @@ func (c *Client) ask(ctx context.Context, cfg *config, req *driver.Request) (a a
 		if err == nil && a.State == driver.Granted && !c.now().Before(cfg.deadline(a.sent, cfg.ttl)) {
 			err = errLate // asked again, the store counts the lease afresh
 		}
-		if err == nil {
+		switch {
+		case err == nil && a.State == driver.Gone && !a.Broken && last != nil:
+			// The id was given up: nobody can tell what became of it before.
+			return answer{unanswered: true}, c.because(ctx, fmt.Errorf("%w: %w", ErrUnknown, last))
+		case err == nil:
 			return a, nil
 		}
 		if a.Reply = (driver.Reply{}); final(err) {
 			break
 		}
+		last = err
 		a.unanswered = a.unanswered || !definite(err)
 		tired := !a.unanswered && attempt >= unavailableTries || c.now().Sub(started) > askBudget
 		if tired || !c.sleep(ctx, backoff(attempt)) {

@@ -258,3 +258,36 @@ func TestLock_ContextThatHasEndedAsksNothing(t *testing.T) {
 		}
 	})
 }
+
+// A store may give an id up after something went wrong with it: asking on cannot
+// help then, neither in a try nor in a wait.
+func TestLock_IdThatTheStoreGaveUpEndsInUnknown(t *testing.T) {
+	for name, take := range map[string]func(*leasehold.Mutex, context.Context) (*leasehold.Lease, error){
+		"try":  (*leasehold.Mutex).TryLock,
+		"wait": (*leasehold.Mutex).Lock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Store) {
+				c, d := open(t, store)
+				d.on(acquire, 1, fault{skip: true, err: leasehold.ErrNotReplicated})
+				d.reply = func(v verb, r driver.Reply) driver.Reply {
+					if v == acquire {
+						return driver.Reply{State: driver.Gone}
+					}
+					return r
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err := take(c.Mutex("k"), ctx)
+				wantErr(t, err, leasehold.ErrUnknown, leasehold.ErrNotReplicated)
+				if ctx.Err() != nil {
+					t.Error("waited on for what cannot come")
+				}
+				synctest.Wait()
+				if seen := d.seen(release); len(seen) != 1 || seen[0].ref.Forbid == 0 {
+					t.Errorf("released %+v, want the id forbidden", seen)
+				}
+			})
+		})
+	}
+}
