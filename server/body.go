@@ -22,7 +22,7 @@ const (
 	maxName   = 512
 	maxID     = 64
 	maxOwner  = 256
-	maxLabels = 1024
+	maxLabels = 8 << 10 // an election publishes its value as one
 	maxReason = 256
 	minTTL    = 10 * time.Millisecond
 	// defaultTTL is that of leases whose request names none.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,16 +160,25 @@ type outcome struct {
 	at    time.Time
 }
 
-// await starts a waiter and returns when the store has queued it.
+// await starts a waiter and returns when the store has queued it and it has been
+// told so: only then can it know that the lock is held.
 func (l *lab) await(ctx context.Context, u use, c *leasehold.Client, name string, to chan<- outcome) {
 	l.Helper()
 	before := l.queued(c)
+	told := make(chan struct{})
+	once := sync.OnceFunc(func() { close(told) })
+	ctx = leasehold.ObserveWait(ctx, func(leasehold.WaitEvent) { once() })
 	go func() {
 		lease, err := u(c, l.key).lock(ctx)
 		to <- outcome{name, lease, err, time.Now()}
 	}()
 	eventually(l.T, patience, func() bool { return l.queued(c) > before },
 		func() string { return fmt.Sprintf("%s is not queued", name) })
+	select {
+	case <-told:
+	case <-time.After(patience):
+		l.Fatalf("%s is queued and has not been told", name)
+	}
 }
 
 // queued returns how many wait.
