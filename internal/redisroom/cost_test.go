@@ -100,7 +100,13 @@ func TestCost_HandOverIsTwoCalls(t *testing.T) {
 		if got["publish"] > 2*n {
 			t.Errorf("%d hand-overs cost %d messages, want %d at most", n, got["publish"], 2*n)
 		}
-		t.Logf("commands inside: %v", got)
+		var all int64
+		for _, calls := range got {
+			all += calls
+		}
+		if inside := all - got["evalsha"]; inside > 24*n {
+			t.Errorf("%d hand-overs run %d commands, want %d at most: %v", n, inside, 24*n, got)
+		}
 	})
 }
 

@@ -6,11 +6,9 @@
 --         there is none of them
 --       3 the life of T in ms, if there is one
 -- Returns 1 for a lone holder's lease, otherwise a reply as of acquire.lua.
-if not ARGV[2] or ARGV[2] == '' then
-  local h, id = KEYS[1], ARGV[1]
-  local v = redis.pcall('GET', h)
-  if type(v) == 'string' and string.sub(v, 1, #id) == id then
-    if KEYS[4] then redis.call('SET', KEYS[4], '1', 'PX', ARGV[3]) end
-    return redis.call('DEL', h)
-  end
+local id_ = ARGV[1]
+local held = (not ARGV[2] or ARGV[2] == '') and redis.pcall('GET', KEYS[1])
+if type(held) == 'string' and string.sub(held, 1, #id_) == id_ then
+  if KEYS[4] then redis.call('SET', KEYS[4], '1', 'PX', ARGV[3]) end
+  return redis.call('DEL', KEYS[1])
 end

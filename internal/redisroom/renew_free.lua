@@ -10,8 +10,8 @@
 local out, rest = {}, {}
 for i = 1, #KEYS / 3 do
   local h, r, a = KEYS[3 * i - 2], KEYS[3 * i - 1], 4 * i - 3
-  local v = redis.pcall('GET', h)
-  local token = type(v) == 'string' and string.find(v, ARGV[a], 1, true) == 1 and redis.pcall('GET', r)
+  local held = redis.pcall('GET', h)
+  local token = type(held) == 'string' and string.find(held, ARGV[a], 1, true) == 1 and redis.pcall('GET', r)
   if type(token) == 'string' then
     local ttl = ARGV[a + 1]
     redis.call('PEXPIRE', h, ttl, 'GT')

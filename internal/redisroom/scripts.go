@@ -16,17 +16,26 @@ var acquireOnceLua string
 //go:embed acquire_free.lua
 var acquireFreeLua string
 
+//go:embed acquire_busy.lua
+var acquireBusyLua string
+
 //go:embed acquire.lua
 var acquireLua string
 
 //go:embed renew_free.lua
 var renewFreeLua string
 
+//go:embed renew_known.lua
+var renewKnownLua string
+
 //go:embed renew.lua
 var renewLua string
 
 //go:embed release_free.lua
 var releaseFreeLua string
+
+//go:embed release_next.lua
+var releaseNextLua string
 
 //go:embed release.lua
 var releaseLua string
@@ -43,13 +52,13 @@ var listLua string
 //go:embed mark.lua
 var markLua string
 
-// A script's free path stands first: a call that it settles does not even
-// define the functions of room.lua.
+// A script's free path stands first, then the commonest of the other cases: a
+// call that one of them settles does not even define the functions of room.lua.
 var (
-	acquireScript = newScript(acquireFreeLua, roomLua, acquireLua)
-	onceScript    = newScript(acquireOnceLua, acquireFreeLua, roomLua, acquireLua)
-	renewScript   = newFreeingScript(renewFreeLua, roomLua, renewLua)
-	releaseScript = newFreeingScript(releaseFreeLua, roomLua, releaseLua)
+	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua, acquireLua)
+	onceScript    = newScript(acquireOnceLua, acquireFreeLua, acquireBusyLua, roomLua, acquireLua)
+	renewScript   = newFreeingScript(renewFreeLua, renewKnownLua, roomLua, renewLua)
+	releaseScript = newFreeingScript(releaseFreeLua, releaseNextLua, roomLua, releaseLua)
 	breakScript   = newFreeingScript(roomLua, breakLua)
 	inspectScript = newScript(inspectLua)
 	listScript    = newScript(listLua)
