@@ -52,16 +52,16 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.lookouts.nudge(a.req.Key)
-	l := wire.LeaseOf(a.req.Key, a.req.ID, got.Reply)
+	l := leaseOf(ctx, a.req.Key, a.req.ID, got.Reply)
 	switch got.State {
 	case driver.Granted:
 		a.grant(w, r, got, &l)
 	case driver.Queued:
-		s.queued(w, r, a, &l)
+		s.queued(w, a, &l)
 	case driver.Resized:
 		reply(w, http.StatusOK, &l)
 	case driver.Busy:
-		return s.held(r, &l)
+		return held(&l)
 	default:
 		return lost(&l)
 	}
@@ -248,10 +248,7 @@ func (a *asking) grant(w http.ResponseWriter, r *http.Request, got answer, l *wi
 
 // queued tells the client its place, and when to ask again so that it is kept.
 // Who has waited asks again at once.
-func (s *Server) queued(w http.ResponseWriter, r *http.Request, a *asking, l *wire.Lease) {
-	if !may(r.Context(), Read, l.Key) {
-		l.Holders = nil
-	}
+func (s *Server) queued(w http.ResponseWriter, a *asking, l *wire.Lease) {
 	after := time.Duration(0)
 	if !a.waited || s.isDraining() {
 		after = min(retryLater, a.ticket/3)

@@ -59,14 +59,19 @@ func leaseRoutes() []Route {
 	}
 }
 
-// held says that a lock was not granted. Who holds it is told to those who may
+// leaseOf is the JSON of a reply. Who holds the lock is told to those who may
 // read.
-func (s *Server) held(r *http.Request, l *wire.Lease) *problem {
-	p := newProblem(Held, "the lock %q is held by others", l.Key)
-	p.Key, p.LeaseID, p.FreeIn, p.Clock = l.Key, l.LeaseID, l.FreeIn, l.Clock
-	if may(r.Context(), Read, l.Key) {
-		p.Holders = l.Holders
+func leaseOf(ctx context.Context, key, id string, got driver.Reply) wire.Lease {
+	if !may(ctx, Read, key) {
+		got.Holders = nil
 	}
+	return wire.LeaseOf(key, id, got)
+}
+
+// held says that a lock was not granted.
+func held(l *wire.Lease) *problem {
+	p := newProblem(Held, "the lock %q is held by others", l.Key)
+	p.Key, p.LeaseID, p.FreeIn, p.Clock, p.Holders = l.Key, l.LeaseID, l.FreeIn, l.Clock, l.Holders
 	return p.after(max(l.FreeIn.Duration(), retryLater))
 }
 
@@ -125,7 +130,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l := renewed(&ref, got, sent)
+	l := renewed(r.Context(), &ref, got, sent)
 	switch got.State {
 	case driver.Granted:
 		reply(w, http.StatusOK, &l)
@@ -146,8 +151,8 @@ func (s *Server) renewAll(ctx context.Context, refs []driver.Ref, each func(int,
 }
 
 // renewed is the JSON of the answer to a renewal that was sent at sent.
-func renewed(ref *driver.Ref, got driver.Reply, sent time.Time) wire.Lease {
-	l := wire.LeaseOf(ref.Key, ref.ID, got)
+func renewed(ctx context.Context, ref *driver.Ref, got driver.Reply, sent time.Time) wire.Lease {
+	l := leaseOf(ctx, ref.Key, ref.ID, got)
 	switch got.State {
 	case driver.Granted:
 		l.TTL = wire.MillisOf(ref.TTL)
@@ -179,7 +184,7 @@ func (s *Server) renewBatch(w http.ResponseWriter, r *http.Request) error {
 		if at := index[i]; err != nil {
 			out.Leases[at] = failed(&b.Leases[at], err)
 		} else {
-			out.Leases[at] = wire.Renewal{Lease: renewed(&refs[i], got, sent)}
+			out.Leases[at] = wire.Renewal{Lease: renewed(r.Context(), &refs[i], got, sent)}
 		}
 	})
 	reply(w, http.StatusOK, &out)
@@ -230,7 +235,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.lookouts.nudge(ref.Key)
-	l := wire.LeaseOf(ref.Key, ref.ID, got)
+	l := leaseOf(r.Context(), ref.Key, ref.ID, got)
 	switch {
 	case got.State == driver.Gone && !got.Again: // a release may be repeated
 		return lost(&l)
@@ -273,7 +278,7 @@ func (s *Server) breakLease(w http.ResponseWriter, r *http.Request) error {
 	if got.State == driver.Gone {
 		return newProblem(NotHeld, "the lease %s is not there", b.LeaseID)
 	}
-	l := wire.LeaseOf(name, b.LeaseID, got)
+	l := leaseOf(r.Context(), name, b.LeaseID, got)
 	reply(w, http.StatusOK, &l)
 	return nil
 }

@@ -1,0 +1,162 @@
+package server_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// spokenAs sends a request of a principal, whose token is its name, and returns
+// status and body.
+func spokenAs(t *testing.T, who, method, url, body string, header ...string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who != "" {
+		req.Header.Set("Authorization", "Bearer "+who)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+func TestRights_H6_WithoutATokenNothingIsToldButHealth(t *testing.T) {
+	auth, _ := openAuth(t, roles())
+	s, base := serve(t, memdriver.New(), server.WithAuthenticator(auth))
+	spokenAs(t, "admin", "POST", base+"/v1/locks/orders%2F1", `{"leaseId":"a","owner":"shopkeeper"}`)
+	for _, rt := range s.Routes() {
+		path := strings.NewReplacer("{name}", "orders%2F1", "{id}", "a", "{resourceId}", "orders%2F1").Replace(rt.Path)
+		for _, who := range []string{"", "stranger"} {
+			code, text := spokenAs(t, who, rt.Method, base+path, `{}`)
+			if want := rt.Verb != server.Anyone; (code == 401) != want || want && !strings.Contains(text, "#unauthenticated") {
+				t.Errorf("%s as %q: %d %s", rt.Operation, who, code, text)
+			}
+			if strings.Contains(text, "shopkeeper") || strings.Contains(text, `"token"`) {
+				t.Errorf("%s as %q tells %s", rt.Operation, who, text)
+			}
+		}
+	}
+	// Also where there is nothing: what there is is nobody's business.
+	if code, _ := spokenAs(t, "", "GET", base+"/v1/nothing", ""); code != 401 {
+		t.Errorf("an unknown path: %d", code)
+	}
+}
+
+// talkative is a store that names the holder with everything that it says.
+type talkative struct{ *memdriver.Store }
+
+func (s talkative) name(reply driver.Reply) driver.Reply {
+	reply.Holders = []driver.Holder{{ID: "a", Owner: "shopkeeper", Labels: map[string]string{"card": "4711"}}}
+	return reply
+}
+
+func (s talkative) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	reply, err := s.Store.Acquire(ctx, req)
+	return s.name(reply), err
+}
+
+func (s talkative) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	s.Store.Renew(ctx, refs, func(i int, reply driver.Reply, err error) { each(i, s.name(reply), err) })
+}
+
+func (s talkative) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	reply, err := s.Store.Release(ctx, ref)
+	return s.name(reply), err
+}
+
+func (s talkative) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	reply, err := s.Store.Break(ctx, key, id, reason)
+	return s.name(reply), err
+}
+
+func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
+	auth, _ := openAuth(t, roles())
+	s, base := serve(t, talkative{memdriver.New()}, server.WithAuthenticator(auth))
+	for _, name := range []string{"orders%2F1", "private%2F1"} {
+		if code, text := spokenAs(t, "admin", "POST", base+"/v1/locks/"+name, `{"leaseId":"a","owner":"shopkeeper","labels":{"card":"4711"}}`); code != 201 {
+			t.Fatal(code, text)
+		}
+	}
+	told := func(text string) bool {
+		return strings.Contains(text, "shopkeeper") || strings.Contains(text, "4711") || strings.Contains(text, `"holders"`)
+	}
+	// A name without any right is refused whether it is in use or not.
+	for _, rt := range s.Routes() {
+		if rt.Verb == server.Anyone || !strings.Contains(rt.Path, "{") {
+			continue
+		}
+		var answers []string
+		for _, name := range []string{"private%2F1", "private%2F2"} {
+			path := strings.NewReplacer("{name}", name, "{id}", "a", "{resourceId}", name).Replace(rt.Path)
+			code, text := spokenAs(t, "shop", rt.Method, base+path, `{"leaseId":"a","reason":"x"}`)
+			if code != 403 || told(text) {
+				t.Errorf("%s: %d %s", rt.Operation, code, text)
+			}
+			answers = append(answers, text)
+		}
+		if answers[0] != answers[1] {
+			t.Errorf("%s tells whether the name is in use: %q", rt.Operation, answers)
+		}
+	}
+	// Who may acquire but not read learns that the lock is held, not by whom.
+	lock := base + "/v1/locks/orders%2F1"
+	for _, step := range []struct {
+		what, method, url, body string
+		status                  int
+		header                  []string
+	}{
+		{"try", "POST", lock, `{"leaseId":"b"}`, 409, nil},
+		{"queue", "POST", lock, `{"leaseId":"c","ticketMs":30000}`, 202, nil},
+		{"wait", "POST", lock, `{"leaseId":"c","waitMs":1}`, 202, nil},
+		{"keep the place", "PUT", lock + "/leases/c", `{"ticketMs":30000}`, 202, nil},
+		{"keep it in a batch", "POST", base + "/v1/leases:renew", `{"leases":[{"key":"orders/1","leaseId":"c","ticketMs":30000}]}`, 200, nil},
+		{"take", "POST", base + "/v1/locks/orders%2F2", `{"leaseId":"d"}`, 201, nil},
+		{"renew", "PUT", base + "/v1/locks/orders%2F2/leases/d", `{}`, 200, nil},
+		{"leave", "DELETE", lock + "/leases/c", "", 200, []string{"Prefer", "return=representation"}},
+		{"inspect", "GET", lock, "", 403, nil},
+		{"list", "GET", base + "/v1/locks?prefix=orders/", "", 403, nil},
+		{"watch", "GET", base + "/v1/events?name=orders%2F1", "", 403, nil},
+		{"break", "POST", lock + ":break", `{"leaseId":"a","reason":"x"}`, 403, nil},
+	} {
+		code, text := spokenAs(t, "shop", step.method, step.url, step.body, step.header...)
+		if code != step.status || told(text) {
+			t.Errorf("%s: %d %s", step.what, code, text)
+		}
+	}
+	// A batch may name what the caller has no right to: that one is refused.
+	if _, text := spokenAs(t, "shop", "POST", base+"/v1/leases:renew", `{"leases":[{"key":"private/1","leaseId":"a"}]}`); !strings.Contains(text, "#forbidden") || told(text) {
+		t.Errorf("a batch with another's lease: %s", text)
+	}
+	// Who may read learns it.
+	if code, text := spokenAs(t, "desk", "GET", lock, ""); code != 200 || !told(text) {
+		t.Errorf("inspect by the desk: %d %s", code, text)
+	}
+	if code, _ := spokenAs(t, "desk", "GET", base+"/v1/locks?prefix=order", ""); code != 403 {
+		t.Errorf("a listing beyond the prefix: %d", code)
+	}
+	if code, _ := spokenAs(t, "desk", "GET", base+"/v1/locks", ""); code != 403 {
+		t.Errorf("a listing of everything: %d", code)
+	}
+	// No right is needed for metrics, which name nobody.
+	if code, text := spokenAs(t, "shop", "GET", base+"/metrics", ""); code != 200 || told(text) || strings.Contains(text, "orders") {
+		t.Errorf("metrics: %d %s", code, text)
+	}
+}
