@@ -175,7 +175,7 @@ func (a *asking) wait(ctx context.Context, poll bool) (got answer, again bool, e
 	case <-a.v.passed:
 		return got, false, nil // the place is that of another request now
 	case <-timer.C:
-	case <-a.s.draining:
+	case <-a.s.serving.Done():
 	}
 	return a.giveUp(ctx, w)
 }
@@ -226,7 +226,7 @@ func (a *asking) askLater(ctx context.Context, got answer) (answer, bool, error)
 		return got, true, nil
 	case <-ctx.Done():
 		return got, false, errVanished
-	case <-a.s.draining:
+	case <-a.s.serving.Done():
 		return got, false, nil
 	}
 }

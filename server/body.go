@@ -34,12 +34,9 @@ const (
 // back. An empty body is an empty object.
 func decode(r *http.Request, into any) error {
 	text, err := io.ReadAll(r.Body)
-	var large *http.MaxBytesError
 	switch {
-	case errors.As(err, &large):
-		return newProblem(TooLarge, "the body is larger than %d bytes", large.Limit)
 	case err != nil:
-		return newProblem(Invalid, "the body could not be read: %v", err)
+		return bodyError(err)
 	case !utf8.Valid(text):
 		return newProblem(Invalid, "the body is not valid UTF-8")
 	case len(bytes.TrimSpace(text)) == 0:
@@ -56,7 +53,19 @@ func decode(r *http.Request, into any) error {
 	return nil
 }
 
-// name is the lock's in the path.
+// bodyError says why a body could not be read.
+func bodyError(err error) error {
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return newProblem(TooLarge, "the body is larger than %d bytes", large.Limit)
+	}
+	return newProblem(Invalid, "the body could not be read: %v", err)
+}
+
+// lockName is the lock's in the path.
 func lockName(r *http.Request) (string, error) {
 	name := exchangeOf(r.Context()).Name
 	return name, checkText("name", name, 1, maxName)

@@ -90,7 +90,7 @@ func (s *Server) chain() http.Handler {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &Exchange{Principal: everybody{}, Started: time.Now(), Trace: traceOf(r.Header), host: hostOf(r)}
 	x.Route, x.vars, x.allowed = s.table.find(r)
-	x.Name = x.vars["name"]
+	x.Name = cmp.Or(x.vars["name"], x.vars["resourceId"])
 	w.Header().Set("X-Request-Id", x.Trace)
 	s.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
@@ -247,7 +247,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r.Context())
-		if _, one := x.vars["name"]; one && !may(r.Context(), x.Route.Verb, x.Name) {
+		if x.Name != "" && !may(r.Context(), x.Route.Verb, x.Name) {
 			s.refuse(w, r, forbidden(x.Route.Verb))
 			return
 		}

@@ -17,8 +17,9 @@ func eventRoutes() []Route {
 		Method: http.MethodGet, Path: "/v1/events", Operation: "events",
 		Summary: "Stream what happens to one's own leases, and to the locks that are named", Verb: Acquire,
 		Query: []Parameter{
-			{Name: "name", Type: "string", Description: "a lock of which every change is told; may be repeated"},
+			{Name: "name", Type: "string", Repeated: true, Description: "a lock of which every change is told; may be repeated"},
 		},
+		Media:   "text/event-stream",
 		Success: []int{http.StatusOK},
 		Causes:  []*Cause{TooMany, Unsupported}, handle: (*Server).events,
 	}}
@@ -68,7 +69,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	for _, name := range names {
 		f.watchers.Go(func() { f.follow(ctx, s, name) })
 	}
-	f.serve(ctx, s.draining)
+	f.serve(ctx, s.serving.Done())
 	return nil
 }
 

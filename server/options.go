@@ -23,6 +23,12 @@ type config struct {
 	storeTimeout time.Duration
 
 	perClient, perKey int // waiters
+
+	operation     Operation
+	operationTTL  time.Duration
+	operationWait time.Duration
+	maxOperations int
+	quorum        driver.Driver
 }
 
 func defaults() config {
@@ -34,6 +40,11 @@ func defaults() config {
 		storeTimeout: 5 * time.Second,
 		perClient:    20_000,
 		perKey:       20_000,
+
+		operation:     Simulate(15 * time.Second),
+		operationTTL:  30 * time.Second,
+		operationWait: 30 * time.Second,
+		maxOperations: 1000,
 	}
 }
 
@@ -113,6 +124,53 @@ func WithMaxWaiters(perClient, perKey int) Option {
 			}
 		}
 		c.perClient, c.perKey = perClient, perKey
+		return nil
+	}
+}
+
+// WithOperation sets what is executed under /api/locks. Default: 15 s of nothing.
+func WithOperation(op Operation) Option {
+	return func(c *config) error {
+		if op.Do == nil || op.Length < 0 || op.Length > 23*time.Hour {
+			return fmt.Errorf("operation without a function, or with a length of %v that is not between 0 and 23h: %w", op.Length, driver.ErrInvalid)
+		}
+		c.operation = op
+		return nil
+	}
+}
+
+// WithOperationTTL sets the time to live of the leases of operations, which are
+// renewed while they run. Default 30 s; 10 ms to 24 h.
+func WithOperationTTL(d time.Duration) Option {
+	return bounded("TTL of operations", d, minTTL, 24*time.Hour, func(c *config) { c.operationTTL = d })
+}
+
+// WithOperationWait bounds how long an operation of the pattern fair waits for
+// its turn. Default 30 s; 1 ms to 24 h.
+func WithOperationWait(d time.Duration) Option {
+	return bounded("wait of operations", d, time.Millisecond, 24*time.Hour, func(c *config) { c.operationWait = d })
+}
+
+// WithMaxOperations bounds how many operations run, or wait to, at a time.
+// Default 1000; 1 to 1 000 000.
+func WithMaxOperations(n int) Option {
+	return func(c *config) error {
+		if n < 1 || n > 1_000_000 {
+			return fmt.Errorf("maximum of operations %d is not between 1 and 1000000: %w", n, driver.ErrInvalid)
+		}
+		c.maxOperations = n
+		return nil
+	}
+}
+
+// WithQuorum sets the store of operations of the pattern redlock, and takes
+// charge of it. Default: the service's own store.
+func WithQuorum(d driver.Driver) Option {
+	return func(c *config) error {
+		if d == nil {
+			return fmt.Errorf("nil quorum: %w", driver.ErrInvalid)
+		}
+		c.quorum = d
 		return nil
 	}
 }

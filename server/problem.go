@@ -65,6 +65,10 @@ var (
 		"Ask another replica, or again after Retry-After. Nothing was done; a place in the queue is kept for ticketMs."}
 	Unknown = &Cause{"unknown", http.StatusGatewayTimeout, "The outcome is not known",
 		"The store did not answer in time, and what was asked may or may not have happened. Repeat the request with the same lease id, or release it."}
+	Unprotected = &Cause{"unprotected", http.StatusInternalServerError, "The operation was not protected to its end",
+		"Its lock was lost while it ran: others may have worked at the same time. Look at what it did before you repeat it."}
+	Failed = &Cause{"operation-failed", http.StatusInternalServerError, "The operation failed",
+		"It ran under its lock and reported a failure, which is in the log of the service."}
 	Internal = &Cause{"internal", http.StatusInternalServerError, "The service has failed",
 		"It is a defect: please report it with the request id."}
 )
@@ -76,7 +80,7 @@ var common = []*Cause{Invalid, Unauthenticated, Forbidden, Draining, Internal}
 func Causes() []*Cause {
 	return []*Cause{
 		Held, Gone, Forced, Released, Moved, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
-		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Draining, Unknown, Internal,
+		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Draining, Unknown, Unprotected, Failed, Internal,
 	}
 }
 

@@ -35,6 +35,9 @@ type Route struct {
 	// those that every operation can have.
 	Success []int
 	Causes  []*Cause
+	// Refusals are answers that are no success and no problem either, but of a
+	// form of their own: zero values of their JSON, by status.
+	Refusals map[int]any
 
 	segments []segment
 	handle   handler

@@ -46,38 +46,34 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) error {
 
 // Drain begins the end: the service says that it is not ready any more, and
 // requests that wait are answered: with 202 if their place is kept, so that they
-// ask another replica, and otherwise with 503. Other requests are served as
-// before.
-func (s *Server) Drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.isDraining() {
-		close(s.draining)
-	}
-}
+// ask another replica, and otherwise with 503. Operations run on, and are not
+// begun. Other requests are served as before.
+func (s *Server) Drain() { s.drain() }
 
-func (s *Server) isDraining() bool {
-	select {
-	case <-s.draining:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Server) isDraining() bool { return s.serving.Err() != nil }
 
 // Shutdown drains, and waits until all requests and operations have ended, or
 // ctx has: then it ends them.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
-	err := s.http.Shutdown(ctx)
-	return errors.Join(err, s.Close())
+	err := s.jobs.wait(ctx) // their clients are answered, so the connections last
+	return errors.Join(err, s.http.Shutdown(ctx), s.Close())
 }
 
-// Close ends the service at once. It does not close the store. Further calls do
-// nothing.
+// Close ends the service at once: connections are cut, and what operations do
+// is cancelled; it returns when they have given their locks back. The store is
+// closed. Further calls return the result of the first.
 func (s *Server) Close() error {
-	s.Drain()
-	err := s.http.Close()
-	s.closing.Do(s.desk.close)
-	return err
+	s.closing.Do(func() {
+		s.Drain()
+		s.jobs.cancel(errDraining)
+		err := s.http.Close()
+		_ = s.jobs.wait(context.Background()) // Do ends with its context
+		s.desk.close()
+		if s.redlock != s.client {
+			err = errors.Join(err, s.redlock.Close())
+		}
+		s.closeErr = errors.Join(err, s.client.Close())
+	})
+	return s.closeErr
 }

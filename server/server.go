@@ -1,12 +1,14 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
 	"sync"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -25,19 +27,24 @@ type Server struct {
 	metrics  *metrics
 	probe    *probe
 
-	draining chan struct{} // closed when the end has begun
+	client  *leasehold.Client // of the operations
+	redlock *leasehold.Client // that of a majority of stores; the same without one
+	jobs    *jobs
+
+	serving  context.Context // ends when the end has begun
+	drain    context.CancelFunc
 	closing  sync.Once
-	mu       sync.Mutex // guards the closing of draining, and TLSConfig
+	closeErr error
+	mu       sync.Mutex // guards TLSConfig
 }
 
-// New returns the service of a store. It does not take charge of the store,
-// which is closed after the service. The service listens for the store's hints
-// from now on: Close ends that.
+// New returns the service of a store, and takes charge of the store: Close
+// closes it. The service listens for the store's hints from now on.
 func New(store driver.Driver, opts ...Option) (*Server, error) {
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("server: nil store: %w", driver.ErrInvalid)
 	}
-	s := &Server{store: store, cfg: defaults(), draining: make(chan struct{})}
+	s := &Server{store: store, cfg: defaults()}
 	var errs []error
 	for _, o := range opts {
 		if o == nil {
@@ -49,6 +56,11 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
+	if err := s.newClients(); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s.serving, s.drain = context.WithCancel(context.Background())
+	s.jobs = newJobs(s.cfg.maxOperations)
 	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
@@ -61,13 +73,25 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
+// newClients makes what operations take their locks with.
+func (s *Server) newClients() (err error) {
+	log := leasehold.WithLogger(s.cfg.log)
+	if s.client, err = leasehold.New(s.store, log); err != nil {
+		return err
+	}
+	if s.redlock = s.client; s.cfg.quorum != nil {
+		s.redlock, err = leasehold.New(s.cfg.quorum, log)
+	}
+	return err
+}
+
 // Routes returns all operations.
 func (s *Server) Routes() []Route { return append([]Route(nil), s.table...) }
 
 // routes is the whole interface.
 func routes() []Route {
 	var all []Route
-	for _, some := range [][]Route{leaseRoutes(), stateRoutes(), eventRoutes(), healthRoutes()} {
+	for _, some := range [][]Route{leaseRoutes(), stateRoutes(), eventRoutes(), operationRoutes(), healthRoutes()} {
 		all = append(all, some...)
 	}
 	return all

@@ -34,12 +34,18 @@ func ask(t *testing.T, method, url, body string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return res.StatusCode, read(t, res)
+}
+
+// read reads a body to its end.
+func read(t *testing.T, res *http.Response) string {
+	t.Helper()
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.StatusCode, string(text)
+	return string(text)
 }
 
 func TestLease_TakeRenewRelease(t *testing.T) {

@@ -122,7 +122,7 @@ func (s *Server) change(ctx context.Context, name string, known []string, wait t
 			return sight{}, errVanished
 		case <-timer.C:
 			return s.look(ctx, name), nil
-		case <-s.draining:
+		case <-s.serving.Done():
 			return s.look(ctx, name), nil
 		}
 	}

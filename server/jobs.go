@@ -1,0 +1,64 @@
+package server
+
+import (
+	"context"
+	"sync"
+)
+
+// jobs are the operations that run. They belong to the service, not to the
+// requests that began them.
+type jobs struct {
+	most int
+	// ctx ends when those that run are to end.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu      sync.Mutex
+	running int
+	idle    chan struct{} // closed while nothing runs
+}
+
+func newJobs(most int) *jobs {
+	j := &jobs{most: most, idle: make(chan struct{})}
+	close(j.idle)
+	j.ctx, j.cancel = context.WithCancelCause(context.Background())
+	return j
+}
+
+// begin counts an operation, or refuses it.
+func (j *jobs) begin() (end func(), err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.ctx.Err() != nil {
+		return nil, errDraining
+	}
+	if j.running == j.most {
+		return nil, newProblem(TooMany, "%d operations run already", j.most).after(retryLater)
+	}
+	if j.running == 0 {
+		j.idle = make(chan struct{})
+	}
+	j.running++
+	return j.end, nil
+}
+
+func (j *jobs) end() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.running--; j.running == 0 {
+		close(j.idle)
+	}
+}
+
+// wait returns when nothing runs, or with the error of ctx.
+func (j *jobs) wait(ctx context.Context) error {
+	j.mu.Lock()
+	idle := j.idle
+	j.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,349 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+var patterns = []string{"simple", "redlock", "retry", "watchdog", "reentrant", "read", "write", "fair"}
+
+// exchange is an answer as it came.
+type exchange struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func execute(t *testing.T, url string) exchange {
+	t.Helper()
+	res, err := http.Post(url, "application/json", nil) //nolint:noctx // the operation ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exchange{res.StatusCode, res.Header, read(t, res)}
+}
+
+func TestOperation_EveryPatternAnswersByteForByte(t *testing.T) {
+	_, base := serve(t, memdriver.New(), server.WithOperation(server.Simulate(20*time.Millisecond)))
+	for _, p := range patterns {
+		got := execute(t, base+"/api/locks/"+p+"/user123")
+		if want := `{"success":true,"resourceId":"user123","durationMs":20}`; got.status != 200 || got.body != want {
+			t.Errorf("%s: %d %q", p, got.status, got.body)
+		}
+		if ct := got.header.Get("Content-Type"); ct != "application/json" {
+			t.Errorf("%s: content type %q", p, ct)
+		}
+	}
+	got := execute(t, base+"/api/locks/simple/a%2Fb%20%3C%C3%A9%3E")
+	if want := `{"success":true,"resourceId":"a/b <é>","durationMs":20}`; got.body != want {
+		t.Errorf("%q, want %q", got.body, want)
+	}
+}
+
+func TestHealth_AnswersByteForByte(t *testing.T) {
+	_, base := serve(t, memdriver.New())
+	if status, text := ask(t, "GET", base+"/health", ""); status != 200 || text != `{"status":"ok","service":"distributed-lock"}` {
+		t.Errorf("%d %q", status, text)
+	}
+}
+
+// gate is an operation that runs until it is opened.
+type gate struct {
+	inside chan *leasehold.Lease
+	open   chan struct{}
+}
+
+func newGate() *gate {
+	return &gate{inside: make(chan *leasehold.Lease, 64), open: make(chan struct{})}
+}
+
+func (g *gate) operation() server.Operation {
+	return server.Operation{Do: func(ctx context.Context, l *leasehold.Lease) error {
+		g.inside <- l
+		select {
+		case <-g.open:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}
+}
+
+func TestOperation_IsRefusedWhileTheLockIsHeld(t *testing.T) {
+	store := memdriver.New()
+	_, base := serve(t, store, server.WithOperation(server.Simulate(time.Millisecond)), server.WithOperationWait(50*time.Millisecond))
+	status, _ := ask(t, "POST", base+"/v1/locks/user123", `{"leaseId":"a","ttlMs":11500}`)
+	if status != 201 {
+		t.Fatal(status)
+	}
+	for _, p := range patterns {
+		if p == "retry" {
+			continue // takes its time, and is told apart below
+		}
+		got := execute(t, base+"/api/locks/"+p+"/user123")
+		var body struct {
+			Error      string `json:"error"`
+			RetryAfter int    `json:"retryAfterMs"`
+		}
+		if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+			t.Fatalf("%s: %q: %v", p, got.body, err)
+		}
+		if want := fmt.Sprintf(`{"error":"Resource locked","retryAfterMs":%d}`, body.RetryAfter); got.status != 409 || got.body != want {
+			t.Errorf("%s: %d %q, want %q", p, got.status, got.body, want)
+		}
+		if body.RetryAfter <= 0 || body.RetryAfter > 11500 {
+			t.Errorf("%s: retry after %d ms of a lease of 11500", p, body.RetryAfter)
+		}
+		if after := got.header.Get("Retry-After"); after != strconv.Itoa((body.RetryAfter+999)/1000) {
+			t.Errorf("%s: Retry-After %q beside %d ms", p, after, body.RetryAfter)
+		}
+	}
+}
+
+func TestOperation_RetryIsServedWhenTheLockIsFreed(t *testing.T) {
+	g := newGate()
+	_, base := serve(t, memdriver.New(), server.WithOperation(g.operation()))
+	first, second := make(chan exchange, 1), make(chan exchange, 1)
+	go func() { first <- execute(t, base+"/api/locks/simple/r") }()
+	<-g.inside
+	go func() { second <- execute(t, base+"/api/locks/retry/r") }()
+	close(g.open)
+	for _, c := range []chan exchange{first, second} {
+		if got := <-c; got.status != 200 || !strings.HasPrefix(got.body, `{"success":true,"resourceId":"r","durationMs":`) {
+			t.Errorf("%d %q", got.status, got.body)
+		}
+	}
+}
+
+func TestOperation_ReadersRunTogetherAndWritersAlone(t *testing.T) {
+	g := newGate()
+	_, base := serve(t, memdriver.New(), server.WithOperation(g.operation()))
+	done := make(chan exchange, 2)
+	for range 2 {
+		go func() { done <- execute(t, base+"/api/locks/read/r") }()
+	}
+	<-g.inside
+	<-g.inside
+	if got := execute(t, base+"/api/locks/write/r"); got.status != 409 {
+		t.Errorf("a writer beside readers: %d %q", got.status, got.body)
+	}
+	close(g.open)
+	for range 2 {
+		if got := <-done; got.status != 200 {
+			t.Errorf("%d %q", got.status, got.body)
+		}
+	}
+}
+
+func TestOperation_FairServesInOrder(t *testing.T) {
+	g := newGate()
+	store := memdriver.New()
+	_, base := serve(t, store, server.WithOperation(g.operation()))
+	order := make(chan int, 4)
+	for i := range 4 {
+		go func() {
+			execute(t, base+"/api/locks/fair/r")
+			order <- i
+		}()
+		eventually(t, func() bool {
+			snap, err := store.Inspect(context.Background(), "r")
+			return err == nil && len(snap.Holders)+len(snap.Waiters) == i+1
+		})
+	}
+	for i := range 4 {
+		<-g.inside
+		g.open <- struct{}{}
+		if got := <-order; got != i {
+			t.Errorf("%d was served, want %d", got, i)
+		}
+	}
+}
+
+func TestOperation_AClientThatGoesDoesNotEndIt(t *testing.T) {
+	g := newGate()
+	store := memdriver.New()
+	_, base := serve(t, store, server.WithOperation(g.operation()))
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "POST", base+"/api/locks/simple/r", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	went := make(chan error, 1)
+	go func() {
+		res, err := http.DefaultClient.Do(req)
+		if err == nil {
+			res.Body.Close()
+		}
+		went <- err
+	}()
+	lease := <-g.inside
+	cancel()
+	if err := <-went; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if got := execute(t, base+"/api/locks/simple/r"); got.status != 409 {
+		t.Errorf("while it runs: %d %q", got.status, got.body)
+	}
+	if lease.Context().Err() != nil {
+		t.Error("the client's end ended the operation")
+	}
+	close(g.open)
+	eventually(t, func() bool {
+		snap, err := store.Inspect(context.Background(), "r")
+		return err == nil && len(snap.Holders) == 0
+	})
+}
+
+func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
+	g := newGate()
+	store := memdriver.New()
+	_, base := serve(t, store, server.WithOperation(g.operation()))
+	if status, _ := ask(t, "POST", base+"/v1/locks/r", `{"leaseId":"a"}`); status != 201 {
+		t.Fatal(status)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "POST", base+"/api/locks/fair/r", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	went := make(chan struct{})
+	go func() {
+		defer close(went)
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			res.Body.Close()
+			t.Errorf("answered %d", res.StatusCode)
+		}
+	}()
+	queue := func() int {
+		snap, err := store.Inspect(context.Background(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(snap.Waiters)
+	}
+	eventually(t, func() bool { return queue() == 1 })
+	cancel()
+	<-went
+	eventually(t, func() bool { return queue() == 0 })
+	ask(t, "DELETE", base+"/v1/locks/r/leases/a", "")
+	select {
+	case <-g.inside:
+		t.Error("it was begun for nobody")
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// An answer of 200 says that nobody else can have worked at the same time.
+func TestOperation_ThatLosesItsLockIsNoSuccess(t *testing.T) {
+	for _, p := range []string{"simple", "watchdog", "reentrant"} {
+		t.Run(p, func(t *testing.T) {
+			g := newGate()
+			store := memdriver.New()
+			_, base := serve(t, store, server.WithOperation(g.operation()))
+			done := make(chan exchange, 1)
+			go func() { done <- execute(t, base+"/api/locks/"+p+"/r") }()
+			lease := <-g.inside
+			if status, text := ask(t, "POST", base+"/v1/locks/r:break", fmt.Sprintf(`{"leaseId":%q,"reason":"a test"}`, lease.ID())); status != 200 {
+				t.Fatalf("%d %s", status, text)
+			}
+			close(g.open) // it does not look at its lease, and says that all is well
+			if got := <-done; got.status != 500 || !strings.Contains(got.body, "#unprotected") {
+				t.Errorf("%d %q", got.status, got.body)
+			}
+		})
+	}
+}
+
+func TestOperation_ThatFailsIsNoSuccess(t *testing.T) {
+	_, base := serve(t, memdriver.New(), server.WithOperation(server.Operation{
+		Do: func(context.Context, *leasehold.Lease) error { return errors.New("secret") },
+	}))
+	got := execute(t, base+"/api/locks/simple/r")
+	if got.status != 500 || !strings.Contains(got.body, "#operation-failed") || strings.Contains(got.body, "secret") {
+		t.Errorf("%d %q", got.status, got.body)
+	}
+}
+
+// divided is a majority of stores that do not answer.
+type divided struct{ *memdriver.Store }
+
+func (divided) Acquire(context.Context, driver.Request) (driver.Reply, error) {
+	return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrNoQuorum, driver.ErrUnavailable)
+}
+
+func TestOperation_WithoutAQuorum(t *testing.T) {
+	_, base := serve(t, memdriver.New(), server.WithQuorum(divided{memdriver.New()}), server.WithOperation(server.Simulate(0)))
+	got := execute(t, base+"/api/locks/redlock/user123")
+	if want := `{"error":"Quorum not reached","message":"Unable to acquire lock on majority of instances"}`; got.status != 503 || got.body != want {
+		t.Errorf("%d %q", got.status, got.body)
+	}
+	if got := execute(t, base+"/api/locks/simple/user123"); got.status != 200 {
+		t.Errorf("the service's own store: %d %q", got.status, got.body)
+	}
+}
+
+// TestDrain_H7_OperationsRunToTheirEnd: those that run finish, those that wait
+// are sent away, and none begins.
+func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
+	g := newGate()
+	store := memdriver.New()
+	s, base := serve(t, store, server.WithOperation(g.operation()))
+	running, waiting := make(chan exchange, 1), make(chan exchange, 1)
+	go func() { running <- execute(t, base+"/api/locks/fair/r") }()
+	<-g.inside
+	go func() { waiting <- execute(t, base+"/api/locks/fair/r") }()
+	eventually(t, func() bool {
+		snap, err := store.Inspect(context.Background(), "r")
+		return err == nil && len(snap.Waiters) == 1
+	})
+	s.Drain()
+	for what, got := range map[string]exchange{"waiting": <-waiting, "new": execute(t, base+"/api/locks/simple/other")} {
+		if got.status != 503 || !strings.Contains(got.body, "#draining") || got.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %q %v", what, got.status, got.body, got.header)
+		}
+	}
+	close(g.open)
+	if got := <-running; got.status != 200 {
+		t.Errorf("%d %q", got.status, got.body)
+	}
+}
+
+// An operation that is not over when the time is up is told so, and gives its
+// lock back before the service ends.
+func TestDrain_H7_OperationsAreEndedWhenTheTimeIsUp(t *testing.T) {
+	g := newGate()
+	store := memdriver.New()
+	s, base := serve(t, store.Join(), server.WithOperation(g.operation()))
+	running := make(chan struct{})
+	go func() {
+		defer close(running)
+		if res, err := http.Post(base+"/api/locks/simple/r", "", nil); err == nil { //nolint:noctx // the service ends
+			res.Body.Close()
+		}
+	}()
+	lease := <-g.inside
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("shutdown: %v", err)
+	}
+	if lease.Context().Err() == nil {
+		t.Error("the operation runs on")
+	}
+	snap, err := store.Inspect(context.Background(), "r")
+	if err != nil || len(snap.Holders) != 0 {
+		t.Errorf("left: %+v, %v", snap, err)
+	}
+}
