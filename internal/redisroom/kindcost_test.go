@@ -122,7 +122,8 @@ func (m *meter) next(key string, wait bool) driver.Request {
 		req = waiting(key, id, m.ears.Address())
 		req.Wait = 10 * time.Minute
 	}
-	req.TTL = 10 * time.Minute
+	// Nobody answers a call to come: it must not be over before it is measured.
+	req.TTL, req.Confirm = 10*time.Minute, time.Minute
 	m.kind.ask(&req, m.asked)
 	return req
 }
