@@ -33,20 +33,23 @@ func pin(pid int, cpus ...int) error {
 	return nil
 }
 
-// place puts the clients and the server on one CPU each, the same or another.
+// place puts the clients and the servers on one CPU each, the same or another.
 // What it returns lets them run anywhere again.
-func place(srv *server, client, other int) (restore func(), err error) {
+func place(servers []int, client, other int) (restore func(), err error) {
 	all := make([]int, runtime.NumCPU())
 	for i := range all {
 		all[i] = i
 	}
-	self, theirs := os.Getpid(), srv.cmd.Process.Pid
+	self := os.Getpid()
 	restore = func() {
-		_ = pin(self, all...)
-		_ = pin(theirs, all...)
+		for _, pid := range append(servers, self) {
+			_ = pin(pid, all...)
+		}
 	}
-	if err := pin(self, client); err != nil {
-		return restore, err
+	for _, pid := range servers {
+		if err := pin(pid, min(other, len(all)-1)); err != nil {
+			return restore, err
+		}
 	}
-	return restore, pin(theirs, min(other, len(all)-1))
+	return restore, pin(self, client)
 }

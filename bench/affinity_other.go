@@ -3,4 +3,4 @@
 package main
 
 // place leaves it to the system where clients and server run.
-func place(*server, int, int) (restore func(), err error) { return func() {}, nil }
+func place([]int, int, int) (restore func(), err error) { return func() {}, nil }

@@ -10,12 +10,33 @@ import (
 type contender struct {
 	name string
 	kind kind
-	// client is the Redis client that it stands on.
+	// client is the client that it stands on, which says what server it needs.
 	client string
 	// wire are the commands that it sends. What its scripts call counts under
 	// other names, so that a sum over these counts nothing twice.
 	wire []string
 	open func(addr string, s settings) (process, error)
+}
+
+// open opens one process of c on the server that it needs.
+func (b *bench) open(c contender, s settings) (process, error) {
+	addr := b.srv.addr
+	if c.client == etcdClient {
+		e, err := b.etcdServer()
+		if err != nil {
+			return nil, err
+		}
+		addr = e.addr
+	}
+	return c.open(addr, s)
+}
+
+// load is what the server of c has done so far.
+func (b *bench) load(ctx context.Context, c contender) (load, error) {
+	if c.client == etcdClient {
+		return b.etcd.load(ctx)
+	}
+	return b.srv.load(ctx)
 }
 
 // bare returns the values of the bare client that c stands on.
@@ -31,6 +52,7 @@ func bare(all []contender, values [][]float64, c contender) []float64 {
 const (
 	goRedisClient = "go-redis"
 	rueidisClient = "rueidis"
+	etcdClient    = "etcd"
 )
 
 // kind tells what a contender is compared as.
@@ -48,6 +70,9 @@ type settings struct {
 	// poll is the pause between two tries of a library that waits by trying;
 	// 0 is what it does, or recommends, by itself.
 	poll time.Duration
+	// waiters is how many of a process may want one lock at once. etcd needs a
+	// session for each.
+	waiters int
 	// renew keeps leases alive, also where a library leaves that to the caller.
 	renew bool
 }
@@ -65,12 +90,17 @@ type process interface {
 // held is a lock that was taken.
 type held interface{ Release() error }
 
+// releaser makes a held lock of a function.
+type releaser func() error
+
+func (r releaser) Release() error { return r() }
+
 // freeContenders take part where nobody waits.
 func freeContenders() []contender {
 	return []contender{
 		rawGoRedis(), rawRueidis(),
 		leaseholdGoRedis(), leaseholdRueidis(),
-		redsyncPeer(), redislockPeer(), rueidislockTuned(), rueidislockDefault(),
+		redsyncPeer(), redislockPeer(), rueidislockTuned(), rueidislockDefault(), etcdPeer(),
 	}
 }
 
@@ -81,7 +111,7 @@ func waitingContenders() []contender {
 		queueGoRedis(), queueRueidis(),
 		leaseholdGoRedis(), leaseholdRueidis(),
 		redsyncPeer(), polling(redsyncPeer()), redislockPeer(), polling(redislockPeer()),
-		rueidislockTuned(), rueidislockDefault(),
+		rueidislockTuned(), rueidislockDefault(), etcdPeer(),
 	}
 }
 
@@ -97,10 +127,10 @@ func polling(c contender) contender {
 }
 
 // openAll opens one process of every contender.
-func openAll(all []contender, addr string, s settings) ([]process, error) {
+func (b *bench) openAll(all []contender, s settings) ([]process, error) {
 	procs := make([]process, 0, len(all))
 	for _, c := range all {
-		p, err := c.open(addr, s)
+		p, err := b.open(c, s)
 		if err != nil {
 			closeAll(procs)
 			return nil, err

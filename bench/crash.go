@@ -35,7 +35,7 @@ func crash(ctx context.Context, b *bench) (*table, error) {
 // the end of a lock and of the start of a wait fit no rhythm of polling, nor
 // the server's own of 100 ms.
 func crashOnce(ctx context.Context, b *bench, c contender, key string) ([]float64, error) {
-	g, err := b.gather(ctx, c, key)
+	g, err := b.gather(ctx, c, key, processes)
 	if err != nil {
 		return nil, err
 	}

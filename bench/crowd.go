@@ -39,14 +39,14 @@ type crowd struct {
 	err   error
 }
 
-// gather opens the processes of a crowd. Each has taken a lock once, so that
+// gather opens the processes of a crowd, over which waiters are spread. Each has taken a lock once, so that
 // its connections stand.
-func (b *bench) gather(ctx context.Context, c contender, key string) (*crowd, error) {
+func (b *bench) gather(ctx context.Context, c contender, key string, waiters int) (*crowd, error) {
 	ctx, cancel := b.limited(ctx, 0)
 	defer cancel()
 	g := &crowd{who: c, key: key, start: time.Now()}
 	for i := range processes {
-		p, err := c.open(b.srv.addr, settings{ttl: 30 * time.Second})
+		p, err := b.open(c, settings{ttl: 30 * time.Second, waiters: (waiters + processes - 1) / processes})
 		if err == nil {
 			g.procs = append(g.procs, p)
 			err = lockOnce(ctx, p, fmt.Sprintf("%s:warm:%d", key, i))

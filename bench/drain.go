@@ -51,7 +51,7 @@ type drained struct {
 }
 
 func drainOnce(ctx context.Context, b *bench, c contender, n int, key string) (*drained, error) {
-	g, err := b.gather(ctx, c, key)
+	g, err := b.gather(ctx, c, key, n+1)
 	if err != nil {
 		return nil, err
 	}

@@ -36,17 +36,17 @@ func freeShared(ctx context.Context, b *bench) (*table, error) {
 }
 
 func freeOn(ctx context.Context, b *bench, cpu int, whose string, atMost float64) (*table, error) {
-	restore, err := place(b.srv, 0, cpu)
-	defer restore()
-	if err != nil {
-		return nil, err
-	}
 	all := b.freeContenders()
-	procs, err := openAll(all, b.srv.addr, settings{ttl: 30 * time.Second})
+	procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll(procs)
+	restore, err := place(b.pids(), 0, cpu)
+	defer restore()
+	if err != nil {
+		return nil, err
+	}
 
 	p50, p99, allocs := grid(all), grid(all), grid(all)
 	took := make([]time.Duration, 0, 1<<16)

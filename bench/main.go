@@ -72,8 +72,41 @@ var (
 // bench is what an experiment needs.
 type bench struct {
 	effort
-	srv *server
-	who *regexp.Regexp // contenders that take part
+	srv  *server
+	etcd *etcdServer    // nil until somebody needs it
+	who  *regexp.Regexp // contenders that take part
+}
+
+func newBench(ctx context.Context, e effort, who *regexp.Regexp) (*bench, error) {
+	srv, err := startServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &bench{effort: e, srv: srv, who: who}, nil
+}
+
+// etcdServer starts etcd for the first who needs it.
+func (b *bench) etcdServer() (e *etcdServer, err error) {
+	if b.etcd == nil {
+		b.etcd, err = startEtcd()
+	}
+	return b.etcd, err
+}
+
+// pids are those of the servers that run.
+func (b *bench) pids() []int {
+	pids := []int{b.srv.cmd.Process.Pid}
+	if b.etcd != nil {
+		pids = append(pids, b.etcd.cmd.Process.Pid)
+	}
+	return pids
+}
+
+func (b *bench) close() {
+	if b.etcd != nil {
+		b.etcd.close()
+	}
+	b.srv.close()
 }
 
 // freeContenders take part where nobody waits.
@@ -115,6 +148,9 @@ type choice struct {
 }
 
 func main() {
+	if asked, err := serveEtcdIfAsked(); asked {
+		exit(err)
+	}
 	var c choice
 	flag.StringVar(&c.only, "only", "", "run the experiments whose names match this regular expression")
 	flag.StringVar(&c.who, "who", "", "let the contenders take part whose names match this regular expression")
@@ -125,10 +161,15 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, c); err != nil {
+	exit(run(ctx, c))
+}
+
+func exit(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
 func run(ctx context.Context, c choice) error {
@@ -140,22 +181,21 @@ func run(ctx context.Context, c choice) error {
 	if err != nil {
 		return err
 	}
-	srv, err := startServer(ctx)
+	b, err := newBench(ctx, full, who)
 	if err != nil {
 		return err
 	}
-	defer srv.close()
+	defer b.close()
 	stop, err := startProfile(c.profile)
 	if err != nil {
 		return err
 	}
 	defer stop()
 
-	b := &bench{effort: full, srv: srv, who: who}
 	if c.quick {
 		b.effort = quick
 	}
-	r := &report{Go: runtime.Version(), Redis: srv.version(ctx), CPUs: runtime.NumCPU(), Quick: c.quick}
+	r := &report{Go: runtime.Version(), Redis: b.srv.version(ctx), CPUs: runtime.NumCPU(), Quick: c.quick}
 	fmt.Printf("%s, Redis %s, %d CPUs\n\n", r.Go, r.Redis, r.CPUs)
 	started := time.Now()
 	for _, e := range experiments() {

@@ -34,7 +34,7 @@ func renewal(ctx context.Context, b *bench) (*table, error) {
 type renewals struct{ goroutines, heap, stack, commands, client, server, lost float64 }
 
 func renewOnce(ctx context.Context, b *bench, c contender, name string) (*renewals, error) {
-	p, err := c.open(b.srv.addr, settings{ttl: b.ttl, renew: true})
+	p, err := b.open(c, settings{ttl: b.ttl, renew: true})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func renewOnce(ctx context.Context, b *bench, c contender, name string) (*renewa
 }
 
 func (r *renewals) watch(ctx context.Context, b *bench, c contender) error {
-	before, err := b.srv.load(ctx)
+	before, err := b.load(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (r *renewals) watch(ctx context.Context, b *bench, c contender) error {
 	time.Sleep(b.watch)
 	took := time.Since(start).Seconds()
 	r.client = 100 * (processCPU() - cpu).Seconds() / took
-	after, err := b.srv.load(ctx)
+	after, err := b.load(ctx, c)
 	if err != nil {
 		return err
 	}

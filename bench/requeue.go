@@ -51,7 +51,7 @@ type requeued struct {
 }
 
 func requeueOnce(ctx context.Context, b *bench, c contender, key string) (*requeued, error) {
-	g, err := b.gather(ctx, c, key)
+	g, err := b.gather(ctx, c, key, b.waiters)
 	if err != nil {
 		return nil, err
 	}
@@ -67,14 +67,14 @@ func requeueOnce(ctx context.Context, b *bench, c contender, key string) (*reque
 	}
 
 	time.Sleep(b.warmUp)
-	before, err := b.srv.load(ctx)
+	before, err := b.load(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	from := time.Since(g.start)
 	time.Sleep(b.crowd)
 	to := time.Since(g.start)
-	after, err := b.srv.load(ctx)
+	after, err := b.load(ctx, c)
 	if err != nil {
 		return nil, err
 	}

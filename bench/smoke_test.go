@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,18 +16,25 @@ var tiny = effort{
 	warmUp: 20 * time.Millisecond, settle: 20 * time.Millisecond, patience: 2 * time.Second, crashTTL: 50 * time.Millisecond,
 }
 
+// TestMain makes the test binary the etcd server that it starts.
+func TestMain(m *testing.M) {
+	if asked, err := serveEtcdIfAsked(); asked {
+		exit(err)
+	}
+	os.Exit(m.Run())
+}
+
 func TestExperiments_AllOfThemRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	srv, err := startServer(ctx)
+	b, err := newBench(ctx, tiny, regexp.MustCompile(""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(srv.close)
-	everybody := regexp.MustCompile("")
+	t.Cleanup(b.close)
 	for _, e := range experiments() {
 		t.Run(e.name, func(t *testing.T) {
-			table, err := (&bench{effort: tiny, srv: srv, who: everybody}).measure(ctx, e)
+			table, err := b.measure(ctx, e)
 			if err != nil {
 				t.Fatal(err)
 			}

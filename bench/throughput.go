@@ -75,7 +75,7 @@ func lockOnce(ctx context.Context, p process, key string) error {
 func throughput(n int) func(context.Context, *bench) (*table, error) {
 	return func(ctx context.Context, b *bench) (*table, error) {
 		all := b.freeContenders()
-		procs, err := openAll(all, b.srv.addr, settings{ttl: 30 * time.Second})
+		procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
 		if err != nil {
 			return nil, err
 		}
