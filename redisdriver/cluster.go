@@ -45,6 +45,7 @@ func (c *seam) follow(ctx *interrupt.Call, cmd *redis.Cmd, err error, want redis
 		} else {
 			break
 		}
+		c.hops.Add(1)
 	}
 	if err != nil {
 		c.cluster.ReloadState(ctx) // in the background, and not too often

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,12 +20,16 @@ type seam struct {
 	single  *redis.Client        // nil for a cluster
 	cluster *redis.ClusterClient // nil for a single server
 	conns   *interrupt.Conns
+	hops    atomic.Uint64 // redirections followed
 	timeout time.Duration
 	// closeToo closes what single was derived from, if that is ours too.
 	closeToo func() error
 }
 
 var _ redisroom.Client = (*seam)(nil)
+
+// Changes implements [redisroom.Client].
+func (c *seam) Changes() uint64 { return c.conns.Made() + c.hops.Load() }
 
 // Cluster implements [redisroom.Client].
 func (c *seam) Cluster() bool { return c.cluster != nil }

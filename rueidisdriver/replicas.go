@@ -37,6 +37,7 @@ func (s *seam) follow(ctx context.Context, client rueidis.Client, cmd []string, 
 		if addr == "" {
 			break
 		}
+		s.hops.Add(1)
 		s.topology.forget()
 		node, err := s.node(ctx, client, addr, cmd[firstKey])
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -30,6 +31,7 @@ type seam struct {
 
 	conns    interrupt.Conns
 	topology topology
+	hops     atomic.Uint64 // redirections followed
 }
 
 var _ redisroom.Client = (*seam)(nil)
@@ -52,6 +54,9 @@ func newSeam(opt rueidis.ClientOption, timeout time.Duration) *seam {
 	s.option = opt
 	return s
 }
+
+// Changes implements [redisroom.Client].
+func (s *seam) Changes() uint64 { return s.conns.Made() + s.hops.Load() }
 
 // Cluster implements [redisroom.Client]. It is careful before the first
 // connection, when nobody knows.

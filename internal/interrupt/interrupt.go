@@ -66,10 +66,14 @@ func (c *Call) interrupt() {
 // Conns are the open connections of a client. The zero value has none.
 type Conns struct {
 	calls atomic.Int64
+	made  atomic.Uint64
 
 	mu  sync.Mutex
 	set map[*conn]struct{}
 }
+
+// Made counts the connections there have been.
+func (cs *Conns) Made() uint64 { return cs.made.Load() }
 
 // Begin returns the context for a call: it ends with ctx, and the socket that
 // serves it gives up after the timeout.
@@ -121,6 +125,7 @@ func (cs *Conns) interrupt(deadline time.Time) bool {
 // Add returns nc, made interruptible.
 func (cs *Conns) Add(nc net.Conn) net.Conn {
 	c := &conn{Conn: nc, owner: cs}
+	cs.made.Add(1)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.set == nil {

@@ -38,6 +38,10 @@ type Client interface {
 	Scan(ctx context.Context, node string, cursor uint64, match string, count int) (keys []string, next uint64, err error)
 	// Cluster reports whether commands are routed by key.
 	Cluster() bool
+	// Changes counts the connections that were made and the redirections that
+	// were followed. While it stays the same the servers are those of before,
+	// with all that they knew.
+	Changes() uint64
 	// Close closes all connections and waits for what the client started.
 	Close() error
 }

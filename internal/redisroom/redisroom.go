@@ -82,6 +82,7 @@ type Store struct {
 	timeout time.Duration
 	// clocks are those of the servers.
 	clocks serverClocks
+	low    lowTokens
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -111,21 +112,67 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	if err := checkRequest(&req); err != nil {
 		return driver.Reply{}, err
 	}
-	sent := clock.Now()
-	oldest := s.clock(req.Key).oldest(sent, req.TTL)
-	if oldest == anyAge {
+	sent, changes := clock.Now(), s.main.Changes()
+	server := s.clock(req.Key)
+	oldest := server.oldest(sent, req.TTL)
+	floor, known := server.floor(changes)
+	if oldest == anyAge || !known {
 		reply, err := s.acquire(ctx, &req, seed)
 		if err == nil {
-			s.clock(req.Key).learn(sent, &reply)
+			server.learn(sent, changes, &reply)
 		}
-		return reply, err
+		return s.raised(ctx, &req, reply, err)
 	}
 	reply, err := s.acquire(ctx, &req, plainly)
-	if err == nil && alone(&reply) && reply.Token <= oldest {
+	fell := s.main.Changes() != changes // perhaps
+	switch {
+	case err != nil && fell, err == nil && alone(&reply) && (fell || reply.Token <= floor):
+		// It was granted, or was by a try whose answer is lost, from a counter
+		// that may have fallen back.
+		s.low.add(req.ID)
+	case err == nil && alone(&reply) && reply.Token <= oldest:
 		return s.acquire(ctx, &req, general)
+	}
+	return s.raised(ctx, &req, reply, err)
+}
+
+// raised returns the reply to an acquire with a token that is greater than any
+// that was given for the key, also if the counter had fallen back. Nobody has
+// seen the token that is replaced.
+func (s *Store) raised(ctx context.Context, req *driver.Request, reply driver.Reply, err error) (driver.Reply, error) {
+	if err != nil || !s.low.has(req.ID) {
+		return reply, err
+	}
+	if reply.State == driver.Granted {
+		again := reply.Again
+		reply, err = s.raise(ctx, req)
+		reply.Again = again
+	}
+	if err == nil {
+		s.low.remove(req.ID)
 	}
 	return reply, err
 }
+
+// raise has the token of a lease raised to the server's clock, which is told by
+// asking again.
+func (s *Store) raise(ctx context.Context, req *driver.Request) (driver.Reply, error) {
+	reply, err := s.acquire(ctx, req, general)
+	clock := reply.Clock.Microseconds()
+	if err != nil || reply.State != driver.Granted || reply.Token >= clock {
+		return reply, err
+	}
+	ref := driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL, Token: clock}
+	s.Renew(ctx, []driver.Ref{ref}, func(_ int, renewed driver.Reply, e error) {
+		if reply.Token, err = renewed.Token, e; e == nil && renewed.State != driver.Granted {
+			err = errEnded
+		}
+	})
+	return reply, err
+}
+
+// errEnded is a lease that was over before its token was known.
+var errEnded = errors.New("the lease ended while its token was raised")
 
 func (s *Store) acquire(ctx context.Context, req *driver.Request, how string) (driver.Reply, error) {
 	sc := acquireScript
@@ -147,6 +194,7 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 	if err := checkRef(&ref); err != nil {
 		return driver.Reply{}, err
 	}
+	s.low.remove(ref.ID)
 	cmd := releaseCommand(s.form(releaseScript), s.prefix, &ref)
 	reply, err := s.attempt(ctx, releaseScript, cmd)
 	if isMigrating(err) {

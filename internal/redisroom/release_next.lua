@@ -27,7 +27,7 @@ repeat
   local exp = ms + window
   if exp > tonumber(hexp) or exp >= tonumber(rexp) then break end
 
-  local token = fmt('%d', tok + 1)
+  local token = fmt('%d', math.max(tok + 1, now))
   local head = queue[2] and sub(queue[2], 2)
   call('HDEL', R, id)
   call('HSET', R, next_, 'u' .. terms .. rank .. ' ' .. token .. ' ' .. notify .. about,

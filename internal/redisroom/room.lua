@@ -258,8 +258,7 @@ end
 
 local function mint(p)
   if reenters(p) then return xtok end
-  local next_ = tok == 0 and now or tok + 1
-  tok = p.min + 1 > next_ and p.min + 1 or next_
+  tok = math.max(tok + 1, now, p.min + 1)
   return tok
 end
 

@@ -113,11 +113,7 @@ func (s *scene) mint(p *Party) int64 {
 	if s.reenters(p) {
 		return s.Inside[0].Token
 	}
-	next := s.Token + 1
-	if s.Token == 0 {
-		next = s.now
-	}
-	s.Token = max(next, p.MinToken+1)
+	s.Token = max(s.Token+1, s.now, p.MinToken+1)
 	return s.Token
 }
 

@@ -153,7 +153,12 @@ func TestAcquire_SeedsTheTokenWithTheClock(t *testing.T) {
 	}
 	s.release("a", driver.Released)
 	s.pass(time.Hour)
-	if got := s.acquire("b", driver.Granted); got.Token != 1_700_000_000_000_001 {
+	if got := s.acquire("b", driver.Granted); got.Token != s.now {
+		t.Fatalf("token %d, the clock shows %d", got.Token, s.now)
+	}
+	s.release("b", driver.Released)
+	s.pass(-time.Hour)
+	if got := s.acquire("c", driver.Granted); got.Token != s.now+time.Hour.Microseconds()+1 {
 		t.Fatalf("token %d", got.Token)
 	}
 }
