@@ -426,7 +426,8 @@ func (f *flushed) Renew(ctx context.Context, refs []driver.Ref, each func(int, d
 	})
 }
 
-// naiveQuorum takes the greatest token of a majority for that of the grant.
+// naiveQuorum takes the greatest token of a majority for that of the grant. The
+// clocks of its nodes, from which they take their tokens, are apart.
 type naiveQuorum struct {
 	nodes []*memdriver.Store
 	mu    sync.Mutex
@@ -465,10 +466,9 @@ func (q *naiveQuorum) Acquire(ctx context.Context, req driver.Request) (driver.R
 	req.Wait = 0
 	won, busy := driver.Reply{State: driver.Granted}, driver.Reply{State: driver.Busy}
 	votes := 0
-	for k, n := range q.up() {
-		// Counters of different nodes are apart, as their clocks are.
-		time.Sleep(time.Duration(k) * time.Millisecond)
+	for _, n := range q.up() {
 		reply, err := n.Acquire(ctx, req)
+		reply.Token += int64(slices.Index(q.nodes, n)) * time.Minute.Microseconds()
 		switch {
 		case err != nil:
 		case reply.State == driver.Granted:

@@ -61,8 +61,6 @@ type Verdict struct {
 	// Excused counts meetings of two leases of which a forgetful store was the
 	// cause.
 	Excused int
-	// Regressed counts tokens that fell back because a failover forgot others.
-	Regressed int
 	// Ordered counts the waits whose place in the queue could be judged.
 	Ordered int
 	// Operations were searched for an order, Unsearched were too many.
@@ -83,7 +81,7 @@ func Judge(h *history.History) *Verdict {
 		j.tokens(key, slices.Clone(leases))
 		j.fence(key, leases)
 		j.losses(key, leases)
-		j.order(key, lives, slices.Clone(leases))
+		j.order(key, lives)
 		j.prompt(key, lives, leases)
 		j.refusals(key, lives, leases)
 		j.model(key, leases)
@@ -128,8 +126,8 @@ func (v *Verdict) String() string {
 		v.Attempts, v.Grants, v.Refusals, v.Unserved, v.Losses)
 	fmt.Fprintf(&b, "%d writes accepted, %d stale ones refused; %d places in queues judged; %d operations searched, %d not\n",
 		v.Writes, v.Stale, v.Ordered, v.Operations, v.Unsearched)
-	if v.Excused+v.Regressed > 0 {
-		fmt.Fprintf(&b, "because the store forgot: %d meetings of two leases, %d tokens that fell back\n", v.Excused, v.Regressed)
+	if v.Excused > 0 {
+		fmt.Fprintf(&b, "%d meetings of two leases because the store forgot\n", v.Excused)
 	}
 	total := 0
 	var list []string

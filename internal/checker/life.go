@@ -173,18 +173,3 @@ func (j *judge) forgot(ask, then int64) (last int64, ok bool) {
 	}
 	return last, ok
 }
-
-// regressed reports whether the token of a may be no greater than that of b,
-// which was granted before: the store was allowed to forget b.
-func (j *judge) regressed(a, b *life) bool {
-	if !j.history.Header.Rules.Regress {
-		return false
-	}
-	for _, f := range j.forgets {
-		if f.Forgets == history.ForgetsSome && f.At >= min(a.ask.At, b.ask.At) && f.Since <= max(a.got.At, b.got.At) {
-			j.Regressed++
-			return true
-		}
-	}
-	return false
-}

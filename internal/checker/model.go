@@ -104,8 +104,7 @@ const (
 // not granted, or whose outcome nobody knows, believe nothing and leave no
 // trace: what they did is undone, and a lock without it is a lock.
 func (j *judge) model(key string, leases []*life) {
-	// Tokens that may fall back are only names.
-	tokens := j.history.Header.Rules.Tokens && !j.history.Header.Rules.Regress
+	tokens := j.history.Header.Rules.Tokens
 	ops := j.operations(leases, tokens)
 	if len(ops) > maxOperations {
 		j.Unsearched += len(ops)

@@ -17,13 +17,13 @@ func (j *judge) tokens(key string, leases []*life) {
 		switch {
 		case l.got.Token <= 0 || l.got.Token >= 1<<53:
 			j.violate(Tokens, "%s: %s has token %d", key, l.name, l.got.Token)
-		case i > 0 && l.got.Token == leases[i-1].got.Token && !j.regressed(l, leases[i-1]):
+		case i > 0 && l.got.Token == leases[i-1].got.Token:
 			j.violate(Tokens, "%s: %s and %s both have token %d", key, leases[i-1].name, l.name, l.got.Token)
 		}
 	}
 	var first *life // the earliest of those with greater tokens
 	for _, l := range slices.Backward(leases) {
-		if first != nil && first.got.At < l.ask.At && !j.regressed(l, first) {
+		if first != nil && first.got.At < l.ask.At {
 			j.violate(Tokens, "%s: %s got token %d although %s had token %d %s before it asked",
 				key, l.name, l.got.Token, first.name, first.got.Token, seconds(l.ask.At-first.got.At))
 		}
@@ -69,7 +69,7 @@ func (j *judge) fence(key string, leases []*life) {
 				newest = ended[next].by
 			}
 		}
-		if newest != nil && newest.ask.At > w.by.got.At && !j.regressed(w.by, newest) {
+		if newest != nil && newest.ask.At > w.by.got.At {
 			j.violate(Fence, "%s: a write of %s (token %d) was accepted after its successor %s (token %d) had written",
 				key, w.by.name, w.by.got.Token, newest.name, newest.got.Token)
 		}

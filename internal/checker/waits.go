@@ -18,11 +18,10 @@ const memory = int64(6 * time.Second)
 
 // order holds grants against arrivals: who was known to wait before another
 // asked is served before. The store's own order of grants is that of tokens.
-func (j *judge) order(key string, lives, leases []*life) {
+func (j *judge) order(key string, lives []*life) {
 	if !j.history.Header.Rules.Queue {
 		return
 	}
-	byToken(leases)
 	for _, l := range lives {
 		until := l.waited()
 		if l.queued == nil || until == 0 {
@@ -35,7 +34,7 @@ func (j *judge) order(key string, lives, leases []*life) {
 			if o == l || o.got == nil || o.got.At >= until && l.got == nil {
 				continue
 			}
-			if j.disturbed(l.proc, l.queued.At-memory, min(o.got.At, until)) || lapsed(leases, l.queued.At, o.got.Token) {
+			if j.disturbed(l.proc, l.queued.At-memory, min(o.got.At, until)) {
 				continue
 			}
 			judged = true
@@ -60,18 +59,6 @@ func (l *life) waited() int64 {
 		return l.ask.At + l.ask.Wait
 	}
 	return 0
-}
-
-// lapsed reports whether a token between since and the given one was never
-// seen: the lock was handed to somebody who did not come for it. A waiter to
-// whom that happened has lost its place.
-func lapsed(leases []*life, since, token int64) bool {
-	last, _ := slices.BinarySearchFunc(leases, token, func(l *life, token int64) int { return cmp.Compare(l.got.Token, token) })
-	first := last
-	for first > 0 && leases[first].got.At >= since {
-		first--
-	}
-	return leases[last].got.Token-leases[first].got.Token != int64(last-first)
 }
 
 // prompt holds the time for which a lock stayed free against the waits for it.

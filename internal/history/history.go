@@ -43,9 +43,6 @@ type Header struct {
 type Rules struct {
 	// Tokens: grants carry fencing tokens.
 	Tokens bool `json:"tokens"`
-	// Regress: tokens may fall back when the store forgot some of what it had
-	// acknowledged.
-	Regress bool `json:"regress"`
 	// Queue: waiters are served in the order of their arrival.
 	Queue bool `json:"queue"`
 	// Prompt is how long a free lock may stay free, in ns, while somebody
