@@ -34,7 +34,8 @@
 // head of the queue when the holder's lease ends, the first of each client every
 // second, everyone at least every 5 seconds, and every half second from the
 // first wake-up that was missed. A waiter that has died costs the others at most
-// one second, and another one if its successor has died too.
+// one second if the lock was handed to it, two if it only stands before somebody
+// for whom there is room, and another one if its successor has died too.
 //
 // Exactly once (P7): every acquisition has an id. A request whose answer was
 // lost is repeated with it, and has the effect and the answer of one.

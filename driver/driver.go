@@ -96,8 +96,9 @@ type Request struct {
 	// never queues. A store that keeps no queue answers Busy either way.
 	Wait time.Duration
 	// Confirm is the window in which a handed-over grant must be confirmed
-	// by a renewal, or by asking again, before it passes on. It is above 0
-	// where Wait and Notify are given.
+	// by a renewal, or by asking again, before it passes on. The head of
+	// the queue has as long to ask when it is called, because somebody behind
+	// it would have room. It is above 0 where Wait and Notify are given.
 	Confirm time.Duration
 	// Notify is the address at which the caller hears hints, from
 	// [Subscription.Address]. A ticket without one is never handed the room:
@@ -187,8 +188,10 @@ type Reply struct {
 	// Position is the place in the queue, 1 for the head.
 	Position int
 	// Next is the time after which asking again is useful because the
-	// obstacle may have ended by itself: for Busy and for the head of the
-	// queue. 0 is unknown: a waiter then asks when its ticket needs it.
+	// obstacle may have ended by itself: for Busy, for the head of the queue,
+	// and for the ticket behind it while the head is called (see
+	// Request.Confirm). 0 is unknown: a waiter then asks when its ticket needs
+	// it.
 	Next time.Duration
 	// Holders is a glimpse of who is inside, at most 8, longest-lived first.
 	Holders []Holder

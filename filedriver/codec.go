@@ -68,6 +68,7 @@ func (c *codec) party(p *room.Party) {
 	c.int(&p.Rank)
 	c.int(&p.Expiry)
 	c.int(&p.Token)
+	c.int(&p.Called)
 	c.bool(&p.Confirmed)
 }
 

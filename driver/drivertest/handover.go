@@ -120,6 +120,42 @@ var handOverRows = []row{
 		},
 	},
 	{
+		name:  "handover/a head that is gone keeps out nobody who fits",
+		needs: Queue | Watch | Shared,
+		why:   "a reader has room beside those inside, but must let the writer pass that came before; if that has died, nobody may wait for its ticket to expire",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("r1", driver.Granted, shared)
+			for _, name := range []string{"dead1", "dead2"} {
+				q.acquire(name, driver.Queued, waits(long), confirm(window))
+			}
+			p.acquire("r2", driver.Queued, shared, waits(long)) // the head is called
+			q.hear(driver.HintAsk, "dead1")
+			l.pass(window)
+			// It did not come, so its process is suspect: the other is not called.
+			p.acquire("r2", driver.Granted, shared, waits(long))
+		},
+	},
+	{
+		name:  "handover/a head that lives keeps its place",
+		needs: Queue | Watch | Shared,
+		why:   "it is asked whether it is there, not sent away",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("r1", driver.Granted, shared)
+			q.acquire("w", driver.Queued, waits(long), confirm(3*window))
+			start := time.Now()
+			p.acquire("r2", driver.Busy, shared) // who does not queue calls it as well
+			q.hear(driver.HintAsk, "w")
+			q.renew("w", driver.Queued)
+			l.intime(start, 3*window-rounding)
+			l.pass(3 * window)
+			p.acquire("r2", driver.Queued, shared, waits(long))
+			p.release("r1", driver.Released)
+			q.renew("w", driver.Granted)
+		},
+	},
+	{
 		name:  "handover/an unheard ticket is not handed the room",
 		needs: Queue | Watch,
 		why:   "a waiter that cannot be told would let the window lapse every time; it enters by asking, and until then nobody passes it",

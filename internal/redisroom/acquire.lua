@@ -87,11 +87,14 @@ local function newcomer()
     enter(p, ms + ttl, 'c')
     return granted(p)
   end
-  if wait == 0 then return busy() end
+  if wait == 0 then
+    summon(p)
+    return busy()
+  end
   queue(p, ms + wait)
   if notify ~= '-' then call('ZREM', Z, '!' .. notify) end
   hint_head(first())
-  return glimpse(queued(id, p.rank))
+  return glimpse(queued(id, p.rank, summon(p)))
 end
 
 local err = open(KEYS[1], KEYS[2], KEYS[3], id)

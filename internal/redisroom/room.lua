@@ -38,7 +38,8 @@ local caller
 
 -- A party is "<state> <mode> <policy> <weight> <ttl> <window> <delay> <min>
 -- <rank> <token> <notify> <ident> <meta>"; state is w(aiting), u(nconfirmed)
--- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word.
+-- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word. Who waits has
+-- in token's place when it was last called to come.
 local PARTY = '^(%a) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$'
 
 local function parse(id, s)
@@ -141,7 +142,10 @@ local function purge()
   end
   for _, m in ipairs(call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, PURGE)) do
     if sub(m, 1, 1) == 't' then
-      drop(party(sub(m, 2)))
+      local p = party(sub(m, 2))
+      local missed = p.token > 0 and p.notify ~= '-' and expiry(p) == p.token + p.window
+      drop(p)
+      if missed then mark('!' .. p.notify, ms + SUSPICION) end
     else
       call('ZREM', Z, m)
       if sub(m, 1, 1) == '~' then call('HDEL', R, m) end
@@ -338,6 +342,29 @@ local function next_ask()
   return tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]) + BAND - ms
 end
 
+-- call_in is room's call.
+local function call_in(p)
+  if ms + p.window >= expiry(p) then return false end
+  call('ZADD', Z, ms + p.window, 't' .. p.id)
+  p.token = ms
+  store(p)
+  return true
+end
+
+local function summon(p)
+  if not fits(p) then return 0 end
+  local id = first()
+  if not id or id == p.id then return 0 end
+  local h = party(id)
+  if h.notify == '-' then return 0 end
+  if ms >= h.token + h.window and call_in(h) then
+    head, when, dirty = id, ms, true
+    wake(h, fmt('a %s %d', id, 0))
+  end
+  local next_, left = expiry(h) - ms, h.token + h.window - ms
+  return left > 0 and left < next_ and left or next_
+end
+
 local function hint_head(id)
   if not id then
     if head ~= '-' then head, when, dirty = '-', 0, true end
@@ -362,8 +389,7 @@ local function hand_over()
     elseif not fits(p) or p.notify == '-' then
       break
     elseif p.policy == '1' then
-      local exp = expiry(p)
-      if ms + p.window < exp then call('ZADD', Z, ms + p.window, 't' .. id) end
+      call_in(p)
       break
     else
       enter(p, ms + p.window, 'u')
@@ -446,12 +472,14 @@ end
 
 local function busy() return glimpse(reply(BUSY, 0, 0, 0, next_ask())) end
 
-local function queued(id, r)
+local function queued(id, r, called)
   local position = call('ZCOUNT', Z, QUEUE, r + QUEUE)
   local next_ = 0
   if position == 1 then
     next_ = next_ask()
     head, when, dirty = id, ms + next_, true
+  elseif position == 2 then
+    next_ = called
   end
   return reply(QUEUED, 0, 0, position, next_)
 end
@@ -479,7 +507,7 @@ local function ask_(p, ttl)
   p = party(p.id)
   if not p then return end
   if p.state ~= 'w' then return confirm(p, ttl) end
-  if not admits(p) then return queued(p.id, p.rank) end
+  if not admits(p) then return queued(p.id, p.rank, summon(p)) end
   enter(p, ms + ttl, 'c')
   local out = granted(p)
   hand_over()

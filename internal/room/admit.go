@@ -23,8 +23,8 @@ func open(r *Record, now int64, caller string) *scene {
 	return s
 }
 
-// purge removes what has expired. A hand-over that nobody confirmed makes the
-// process it went to suspect.
+// purge removes what has expired. A hand-over that nobody confirmed, or a call
+// that nobody answered, makes the process it went to suspect.
 func (s *scene) purge() {
 	s.Inside = slices.DeleteFunc(s.Inside, func(p Party) bool {
 		if p.Expiry > s.ms {
@@ -38,7 +38,15 @@ func (s *scene) purge() {
 		}
 		return true
 	})
-	s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return p.Expiry <= s.ms })
+	s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool {
+		if p.Expiry > s.ms {
+			return false
+		}
+		if p.Called > 0 && p.Expiry == p.Called+p.Window && p.Notify != "" {
+			s.mark("!"+p.Notify, s.ms+suspicion, "")
+		}
+		return true
+	})
 	for name, m := range s.Marks {
 		if m.Until <= s.ms {
 			delete(s.Marks, name)
@@ -175,8 +183,7 @@ func (s *scene) handOver() {
 			break
 		}
 		if head.Policy == driver.Barging {
-			// Called, not handed the room: it has its window to come.
-			s.Queue[0].Expiry = min(head.Expiry, s.ms+head.Window)
+			s.call(&s.Queue[0]) // not handed the room
 			break
 		}
 		s.enter(head, s.ms+head.Window, false)
@@ -187,6 +194,39 @@ func (s *scene) handOver() {
 		})
 	}
 	s.hintHead()
+}
+
+// call gives a ticket its window to come, unless it has less left.
+func (s *scene) call(p *Party) bool {
+	end := s.ms + p.Window
+	if end >= p.Expiry {
+		return false
+	}
+	p.Expiry, p.Called = end, s.ms
+	return true
+}
+
+// summon calls the head of the queue if it keeps p out, for whom there is room:
+// a head that has died would do so until its ticket expires. One that lives
+// shows it, and is not called again within its window. summon returns when p
+// may know more, 0 if it does not depend on the head alone.
+func (s *scene) summon(p *Party) (next int64) {
+	if !s.fits(p) || len(s.Queue) == 0 {
+		return 0
+	}
+	head := &s.Queue[0]
+	if head.ID == p.ID || head.Notify == "" {
+		return 0
+	}
+	if s.ms >= head.Called+head.Window && s.call(head) {
+		s.Head, s.When = head.ID, s.ms
+		s.wake(*head, driver.Hint{Kind: driver.HintAsk, ID: head.ID})
+	}
+	next = head.Expiry - s.ms
+	if left := head.Called + head.Window - s.ms; left > 0 {
+		next = min(next, left)
+	}
+	return next
 }
 
 // hintHead tells the head of the queue when asking is useful, if it does not

@@ -139,6 +139,48 @@ func TestHandOver_ABargingHeadIsCalledAndHasItsWindow(t *testing.T) {
 	s.renew("c", driver.Granted, "q")
 }
 
+func TestHandOver_AHeadThatKeepsOutWhoFitsIsCalledAndHasItsWindow(t *testing.T) {
+	s := tell(t)
+	s.acquire("r1", driver.Granted, reader)
+	s.acquire("w1", driver.Queued, waits("p"))
+	s.acquire("w2", driver.Queued, waits("q"))
+	s.heard() // there is no room for it either
+	if got := s.acquire("r2", driver.Queued, reader, waits("o")); got.Next != 0 {
+		t.Errorf("the third is to ask after %v", got.Next)
+	}
+	s.heard("ask w1 0s")
+	s.renew("w1", driver.Queued, "p")
+	s.release("w2", driver.Left)
+	s.pass(400 * time.Millisecond)
+	if got := s.renew("r2", driver.Queued, "o"); got.Next != 600*time.Millisecond {
+		t.Errorf("the one behind the head is to ask after %v", got.Next)
+	}
+	s.heard() // not again within its window
+	s.pass(600 * time.Millisecond)
+	if got := s.renew("r2", driver.Queued, "o"); got.Next != time.Second {
+		t.Errorf("the one behind the head is to ask after %v", got.Next)
+	}
+	s.heard("ask w1 0s")
+	s.pass(time.Second)
+	s.renew("r2", driver.Granted, "o")
+	s.renew("w1", driver.Gone, "p")
+}
+
+func TestHandOver_AHeadThatMissedItsCallMakesItsProcessSuspect(t *testing.T) {
+	s := tell(t)
+	s.acquire("r1", driver.Granted, reader)
+	s.acquire("w1", driver.Queued, waits("p"))
+	s.acquire("w2", driver.Queued, waits("p"))
+	s.acquire("w3", driver.Queued, waits("q"))
+	s.acquire("r2", driver.Busy, reader) // who does not wait calls it too
+	s.heard("ask w1 0s")
+	s.pass(time.Second)
+	s.acquire("r2", driver.Busy, reader)
+	s.heard("ask w3 29s", "ask w3 0s")
+	s.renew("w2", driver.Gone, "p")
+	s.renew("w3", driver.Queued, "q")
+}
+
 func TestHandOver_ReentrantsOfOneOwnerEnterTogether(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted)

@@ -62,6 +62,7 @@ type Party struct {
 	Rank      int64             `json:"rank,omitempty"`
 	Expiry    int64             `json:"expiry"`
 	Token     int64             `json:"token,omitempty"`
+	Called    int64             `json:"called,omitempty"` // of a ticket: when it was last called to come
 	Confirmed bool              `json:"confirmed,omitempty"`
 }
 

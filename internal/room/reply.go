@@ -42,18 +42,22 @@ func (s *scene) busy() driver.Reply {
 	return reply
 }
 
-// queued tells the head when to ask, which then need not be hinted.
-func (s *scene) queued(id string, glimpse bool) driver.Reply {
+// queued tells the head when to ask, which then need not be hinted; and the one
+// behind it when to see whether the head has come, if that was called for it.
+func (s *scene) queued(id string, glimpse bool, called int64) driver.Reply {
 	reply := s.reply(driver.Queued)
 	for i, p := range s.Queue {
 		if p.ID == id {
 			reply.Position = i + 1
 		}
 	}
-	if reply.Position == 1 {
+	switch reply.Position {
+	case 1:
 		next := s.next()
 		reply.Next = millis(next)
 		s.Head, s.When = id, s.ms+next
+	case 2:
+		reply.Next = millis(called)
 	}
 	if glimpse {
 		reply.Holders = s.glimpse()

@@ -42,12 +42,13 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	case s.admits(&p):
 		return s.granted(s.enter(p, s.ms+p.TTL, true)), s.wakes, nil
 	case req.Wait <= 0:
+		s.summon(&p)
 		return s.busy(), s.wakes, nil
 	}
 	s.queue(p, s.ms+req.Wait.Milliseconds())
 	delete(s.Marks, "!"+req.Notify)
 	s.hintHead()
-	return s.queued(req.ID, true), s.wakes, nil
+	return s.queued(req.ID, true, s.summon(&p)), s.wakes, nil
 }
 
 // Renew prolongs a lease, confirms a grant, or keeps a ticket alive.
@@ -168,7 +169,7 @@ func (s *scene) ask(id string, ttl time.Duration, glimpse bool) driver.Reply {
 		s.handOver()
 		return reply
 	}
-	return s.queued(id, glimpse)
+	return s.queued(id, glimpse, s.summon(t))
 }
 
 // check refuses what contradicts those who use the room.
