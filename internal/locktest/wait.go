@@ -25,13 +25,14 @@ var waitRows = slices.Concat(
 	each("W2_CancelledMiddleDisturbsNobody", kinds, func(l *lab, k kind) { l.cancelled(k, 1) }),
 	each("W2_CancelledTailDisturbsNobody", kinds, func(l *lab, k kind) { l.cancelled(k, 2) }),
 	each("W2_CancelledHeadLetsInWhomItKeptOut", parting, func(l *lab, k kind) {
-		ctx, cancel := context.WithCancel(context.Background())
-		l.parted(k, ctx, slack, func(*mortal) { cancel() })
+		l.parted(k, k.ask, slack, func(cancel func(), _ *mortal) { cancel() })
 	}),
 	each("W2_HeadThatTimesOutLetsInWhomItKeptOut", parting, func(l *lab, k kind) {
-		ctx, cancel := context.WithTimeout(context.Background(), life)
-		defer cancel()
-		l.parted(k, ctx, slack, func(*mortal) { <-ctx.Done() })
+		l.parted(k, k.ask.with(leasehold.WithMaxWait(3*life)), 3*life+slack, func(func(), *mortal) {})
+	}),
+	each("W5_HeadThatDiesLetsInWhomItKeptOut", parting, func(l *lab, k kind) {
+		// The next look of the rival calls the head, which has its window to come.
+		l.parted(k, k.ask, 2*window+2*slack, func(_ func(), m *mortal) { m.die() })
 	}),
 	each("W3_WaitsEndWithoutAnyHint", kinds, deaf),
 	each("W4_HeadEntersWhenADeadHoldersLeaseEnds", kinds, deadHolder),
@@ -95,24 +96,25 @@ func (l *lab) cancelled(k kind, place int) {
 }
 
 // parted has an asker wait, and behind it a rival for whom there is room beside
-// the blocker. When the asker leaves, the rival comes in at once.
-func (l *lab) parted(k kind, ctx context.Context, within time.Duration, leave func(*mortal)) {
+// the blocker. When the asker leaves, the rival comes in.
+func (l *lab) parted(k kind, ask use, within time.Duration, leave func(cancel func(), m *mortal)) {
 	a, _ := l.client()
 	b, m := l.client()
 	c, _ := l.client()
 	first := l.enter(k.block, a)
-	got := make(chan outcome, 2)
-	l.await(ctx, k.ask, b, "asker", got)
-	l.await(context.Background(), k.rival, c, "rival", got)
-	leave(m)
-	for range 2 {
-		o := l.receive(got, within)
-		if o.err == nil {
-			l.release(o.lease)
-		}
-		if (o.err == nil) != (o.name == "rival") {
-			l.Errorf("%s: %v", o.name, o.err)
-		}
+	asker, rival := make(chan outcome, 1), make(chan outcome, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	l.await(ctx, ask, b, "asker", asker)
+	l.await(context.Background(), k.rival, c, "rival", rival)
+	l.listening(a, 2)
+	leave(cancel, m)
+	o := l.receive(rival, within)
+	l.must(o.err)
+	l.release(o.lease)
+	cancel()
+	if o := l.receive(asker, time.Second); o.err == nil {
+		l.Errorf("the asker got in beside the blocker")
 	}
 	l.release(first)
 	l.wantFree(0)
