@@ -20,6 +20,7 @@ var refusals = []struct {
 	{"LHMISMATCH", driver.ErrMismatch, ""},
 	{"LHAMNESIA", driver.ErrAmnesia, ""},
 	{"LHFOREIGN", driver.ErrMismatch, "use another key or prefix"},
+	{"WRONGTYPE", driver.ErrMismatch, "use another key or prefix"},
 	{"NOAUTH", driver.ErrUnavailable, "the server wants a password; give one with the client's options or in the URL"},
 	{"WRONGPASS", driver.ErrUnavailable, "check user name and password"},
 	{"NOPERM", driver.ErrUnavailable, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection and, to be woken, +@pubsub"},

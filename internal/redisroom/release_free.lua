@@ -6,9 +6,12 @@
 --         there is none of them
 --       3 the life of T in ms, if there is one
 -- Returns 1 for a lone holder's lease, otherwise a reply as of acquire.lua.
-local id_ = ARGV[1]
-local held = (not ARGV[2] or ARGV[2] == '') and redis.pcall('GET', KEYS[1])
-if type(held) == 'string' and string.sub(held, 1, #id_) == id_ then
-  if KEYS[4] then redis.call('SET', KEYS[4], '1', 'PX', ARGV[3]) end
-  return redis.call('DEL', KEYS[1])
+local held
+if not ARGV[2] or ARGV[2] == '' then
+  local call, h, id = redis.call, KEYS[1], ARGV[1]
+  held = call('GET', h)
+  if held and held:sub(1, #id) == id then
+    if KEYS[4] then call('SET', KEYS[4], '1', 'PX', ARGV[3]) end
+    return call('DEL', h)
+  end
 end

@@ -55,11 +55,11 @@ var markLua string
 // A script's free path stands first, then the commonest of the other cases: a
 // call that one of them settles does not even define the functions of room.lua.
 var (
-	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua, acquireLua)
-	onceScript    = newScript(acquireOnceLua, acquireFreeLua, acquireBusyLua, roomLua, acquireLua)
-	renewScript   = newFreeingScript(renewFreeLua, renewKnownLua, roomLua, renewLua)
-	releaseScript = newFreeingScript(releaseFreeLua, releaseNextLua, roomLua, releaseLua)
-	breakScript   = newFreeingScript(roomLua, breakLua)
+	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua+acquireLua)
+	onceScript    = newScript(acquireOnceLua+acquireFreeLua, acquireBusyLua, roomLua+acquireLua)
+	renewScript   = newFreeingScript(renewFreeLua, renewKnownLua, roomLua+renewLua)
+	releaseScript = newFreeingScript(releaseFreeLua, releaseNextLua, roomLua+releaseLua)
+	breakScript   = newFreeingScript(roomLua + breakLua)
 	inspectScript = newScript(inspectLua)
 	listScript    = newScript(listLua)
 	markScript    = newScript(markLua)
@@ -77,17 +77,27 @@ func newForm(text string) *form {
 	return &form{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-func newScript(parts ...string) *script {
-	f := newForm(strings.Join(parts, "\n"))
+func newScript(stages ...string) *script {
+	f := newForm(nest(stages))
 	return &script{main: f, plain: f}
+}
+
+// nest puts each stage into a function of its own, which the one before it calls
+// at its end, so that a call pays only for the stages that it reaches: Lua clears
+// the room for all variables of a function when it begins.
+func nest(stages []string) string {
+	if len(stages) == 1 {
+		return stages[0]
+	}
+	return stages[0] + "return (function()\n" + nest(stages[1:]) + "end)()\n"
 }
 
 // newFreeingScript makes a script that also runs when the server is out of
 // memory: it frees more than it takes, and without it nothing would be freed.
 // The header that says so is known to Redis 7 and later; others refuse to
 // compile it.
-func newFreeingScript(parts ...string) *script {
-	text := strings.Join(parts, "\n")
+func newFreeingScript(stages ...string) *script {
+	text := nest(stages)
 	return &script{main: newForm("#!lua flags=allow-oom\n" + text), plain: newForm(text)}
 }
 
