@@ -269,7 +269,7 @@ func (c *Client) ask(ctx context.Context, cfg *config, req *driver.Request) (a a
 	var last error
 	for attempt := 1; ; attempt++ {
 		a.sent = c.now()
-		try, cancel := context.WithTimeout(ctx, askTry)
+		try, cancel := c.bound(ctx, askTry)
 		a.Reply, err = c.drv.Acquire(try, *req)
 		cancel()
 		if err == nil && a.State == driver.Granted && !c.now().Before(cfg.deadline(a.sent, cfg.ttl)) {

@@ -227,7 +227,7 @@ func (c *Client) release(parent context.Context, ref driver.Ref, limit time.Dura
 	end := c.now().Add(max(limit, 0))
 	for attempt := 1; ; attempt++ {
 		left := max(end.Sub(c.now()), 0)
-		ctx, cancel := context.WithTimeout(parent, max(left/3, min(left, 100*time.Millisecond)))
+		ctx, cancel := c.bound(parent, max(left/3, min(left, 100*time.Millisecond)))
 		reply, err = c.drv.Release(ctx, ref)
 		cancel()
 		if err == nil || final(err) {

@@ -69,6 +69,9 @@ func refusal(err ReplyError) error {
 
 // classify gives an error of a call its class.
 func classify(err error) error {
+	if err == nil {
+		return nil
+	}
 	var reply ReplyError
 	if errors.As(err, &reply) {
 		return refusal(reply)

@@ -98,6 +98,7 @@ var (
 	_ driver.Inspector = (*Store)(nil)
 	_ driver.Breaker   = (*Store)(nil)
 	_ driver.Marker    = (*Store)(nil)
+	_ driver.Punctual  = (*Store)(nil)
 )
 
 // New returns a store. The configuration has been checked by the caller.
@@ -241,6 +242,10 @@ func (s *Store) Close() error {
 	}
 	return errors.Join(s.main.Close(), s.renew.Close())
 }
+
+// Punctual implements [driver.Punctual]: the clients set the deadline of a call
+// on its connection.
+func (s *Store) Punctual() {}
 
 // form returns the form of a script that the server understands.
 func (s *Store) form(sc *script) *form {

@@ -1,0 +1,11 @@
+package driver
+
+// Punctual is implemented by stores whose calls end soon after the deadline of
+// their context by themselves, so that nobody has to close its Done channel
+// then: the library spares a timer for each call. A cancellation they heed as
+// every store does. A wrapper need not implement it.
+type Punctual interface {
+	Driver
+	// Punctual does nothing; having it is the promise.
+	Punctual()
+}
