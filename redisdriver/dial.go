@@ -19,6 +19,9 @@ func dialer(conns *interrupt.Conns, dial dialFunc) dialFunc {
 		if err != nil {
 			return &noConn{err: &dialError{err}}, nil
 		}
+		if addr == behindSentinels {
+			conns.KeepOnly(nc.RemoteAddr()) // the others may lead to its predecessor
+		}
 		return conns.Add(nc), nil
 	}
 }

@@ -89,6 +89,8 @@ func (o *options) store(connect func() *seam) *Driver {
 // the client's retries, nor its timeouts, limiter, caching and hooks, nor the
 // client itself, which it neither uses nor closes; only one that came from
 // [redis.NewFailoverClient] must stay open, for it is what knows the sentinels.
+// They are asked every 2 s who the primary is, with TLS every 10 s, so that one
+// that was replaced and does not know it yet is left soon.
 //
 // The client is a [*redis.Client] or a [*redis.ClusterClient]; others are
 // refused with an error that matches [driver.ErrInvalid]. Nothing is sent.
@@ -119,10 +121,11 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 
 // newSingle derives a client of ours from the options of another.
 func newSingle(opt redis.Options, timeout time.Duration) *seam {
-	c := &seam{timeout: timeout, conns: new(interrupt.Conns)}
+	c := &seam{timeout: timeout, conns: &interrupt.Conns{DropSilent: true}}
 	if opt.Dialer == nil {
 		opt.Dialer = redis.NewDialer(&opt)
 	}
+	c.lookout = newLookout(&opt, c.conns)
 	opt.Dialer = dialer(c.conns, opt.Dialer)
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
@@ -139,7 +142,7 @@ func newSingle(opt redis.Options, timeout time.Duration) *seam {
 
 // newCluster is newSingle for a cluster.
 func newCluster(opt redis.ClusterOptions, timeout time.Duration) *seam {
-	c := &seam{timeout: timeout, conns: new(interrupt.Conns)}
+	c := &seam{timeout: timeout, conns: &interrupt.Conns{DropSilent: true}}
 	dial := opt.Dialer
 	if dial == nil {
 		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: opt.TLSConfig})

@@ -22,6 +22,7 @@ type seam struct {
 	conns   *interrupt.Conns
 	hops    atomic.Uint64 // redirections followed
 	timeout time.Duration
+	lookout *lookout // nil unless there are sentinels
 	// closeToo closes what single was derived from, if that is ours too.
 	closeToo func() error
 }
@@ -188,6 +189,7 @@ func (c *seam) Close() error {
 	if c.cluster != nil {
 		return c.cluster.Close()
 	}
+	c.lookout.end()
 	err := c.single.Close()
 	if c.closeToo != nil {
 		err = errors.Join(err, c.closeToo())

@@ -65,11 +65,24 @@ func (c *Call) interrupt() {
 
 // Conns are the open connections of a client. The zero value has none.
 type Conns struct {
+	// DropSilent makes a call that has timed out take with it the connections
+	// to the same server that nobody uses: they lead to the same silence, and
+	// each of them would cost a timeout of its own. It is set before the first
+	// connection.
+	DropSilent bool
+
 	calls atomic.Int64
 	made  atomic.Uint64
 
 	mu  sync.Mutex
 	set map[*conn]struct{}
+}
+
+// Len returns how many connections are open.
+func (cs *Conns) Len() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.set)
 }
 
 // Made counts the connections there have been.
@@ -193,12 +206,48 @@ func (c *conn) serve(t time.Time) time.Time {
 	return t
 }
 
-// Close implements [net.Conn].
+// Close implements [net.Conn]. A library closes a connection whose call has
+// timed out.
 func (c *conn) Close() error {
 	c.owner.mu.Lock()
 	delete(c.owner.set, c)
 	c.owner.mu.Unlock()
+	if c.owner.DropSilent && c.idle(time.Now()) {
+		c.owner.dropIdle(c.RemoteAddr())
+	}
 	return c.Conn.Close()
+}
+
+// idle reports whether the call that the connection served is over, be it that
+// it has been answered or that it has timed out. A subscription is never.
+func (c *conn) idle(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.serves.IsZero() && now.After(c.serves)
+}
+
+// dropIdle closes the connections to a server that nobody uses. The library
+// finds out when it wants to use them.
+func (cs *Conns) dropIdle(addr net.Addr) {
+	now := time.Now()
+	cs.drop(func(c *conn) bool { return c.RemoteAddr().String() == addr.String() && c.idle(now) })
+}
+
+// KeepOnly closes the connections that do not lead to the server at addr: it has
+// taken the place of another.
+func (cs *Conns) KeepOnly(addr net.Addr) {
+	cs.drop(func(c *conn) bool { return c.RemoteAddr().String() != addr.String() })
+}
+
+func (cs *Conns) drop(which func(*conn) bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for c := range cs.set {
+		if which(c) {
+			delete(cs.set, c)
+			_ = c.Conn.Close()
+		}
+	}
 }
 
 // rawConn lets a library see whether the peer has closed an idle connection.

@@ -18,6 +18,7 @@ func clusterURL(c *redistest.Cluster, query string) string {
 }
 
 func TestCluster_ServesAllSlots(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(clusterURL(c, "prefix="+t.Name()+":"))
@@ -70,6 +71,7 @@ func TestCluster_ServesAllSlots(t *testing.T) {
 
 // L11, as far as the driver goes.
 func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		prefix := t.Name() + ":"
@@ -114,34 +116,8 @@ func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 }
 
 // R6
-func TestCluster_FailsOverWhileHeldAndAwaited(t *testing.T) {
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		c := redistest.StartCluster(t, 3)
-		d := open(clusterURL(c, "timeout=1s&prefix="))
-		e := listen(t, d)
-		key := "failover"
-		owner := c.Owner(key)
-		c.AddReplica(owner)
-		acquire(t, d, longRequest(key, "a"), driver.Granted)
-		acquire(t, d, longWaiting(key, "b", e.Address()), driver.Queued)
-		owner.Replicated(t, "{"+key+"}", 1)
-		owner.Kill()
-		eventually(t, "renewed on the promoted replica", func() bool {
-			replies, errs := renewAll(d, []driver.Ref{{Key: key, ID: "a", TTL: time.Minute}})
-			return errs[0] == nil && replies[0].State == driver.Granted
-		})
-		eventually(t, "subscribed again", func() bool { return e.Address() != "" })
-		eventually(t, "released on the promoted replica", func() bool {
-			r, err := d.Release(background, lease(key, "a"))
-			return err == nil && r.State == driver.Released
-		})
-		renew(t, d, driver.Ref{Key: key, ID: "b", TTL: time.Minute, Wait: time.Minute}, driver.Granted)
-		release(t, d, key, "b", driver.Released)
-	})
-}
-
-// R6
 func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(clusterURL(c, "timeout=10s&prefix="))
@@ -183,6 +159,7 @@ func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
 
 // R6
 func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(clusterURL(c, "timeout=300ms&prefix="))
@@ -207,39 +184,4 @@ func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
 		}
 		release(t, d, key, "b", driver.Released)
 	})
-}
-
-// R6
-func TestSentinel_FailsOverWhileHeldAndAwaited(t *testing.T) {
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		s := redistest.StartSentinel(t)
-		d := open("redis+sentinel://" + s.Sentinel.Addr() + "?timeout=1s&master=" + redistest.PrimaryName)
-		e := listen(t, d)
-		acquire(t, d, longRequest("k", "a"), driver.Granted)
-		acquire(t, d, longWaiting("k", "b", e.Address()), driver.Queued)
-		s.Primary.Replicated(t, "", 1)
-		s.Primary.Kill()
-		eventually(t, "renewed on the promoted replica", func() bool {
-			replies, errs := renewAll(d, []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}})
-			return errs[0] == nil && replies[0].State == driver.Granted
-		})
-		eventually(t, "subscribed again", func() bool { return e.Address() != "" })
-		eventually(t, "released on the promoted replica", func() bool {
-			r, err := d.Release(background, lease("k", "a"))
-			return err == nil && r.State == driver.Released
-		})
-		renew(t, d, driver.Ref{Key: "k", ID: "b", TTL: time.Minute, Wait: time.Minute}, driver.Granted)
-	})
-}
-
-func longRequest(key, id string) driver.Request {
-	req := request(key, id)
-	req.TTL, req.Confirm = time.Minute, time.Minute
-	return req
-}
-
-func longWaiting(key, id, notify string) driver.Request {
-	req := longRequest(key, id)
-	req.Wait, req.Notify = time.Minute, notify
-	return req
 }

@@ -39,6 +39,7 @@ func wantNobody(t *testing.T, d store, key string) {
 }
 
 func TestReplicas_HaveEveryGrantThatIsAnswered(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	replicas := []*redistest.Server{redistest.StartReplica(t, primary), redistest.StartReplica(t, primary)}
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -63,6 +64,7 @@ func TestReplicas_HaveEveryGrantThatIsAnswered(t *testing.T) {
 
 // R8
 func TestReplicas_R8_NoneConnectedFailsAtOnce(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	one := redistest.Start(t)
 	redistest.StartReplica(t, one)
@@ -87,6 +89,7 @@ func TestReplicas_R8_NoneConnectedFailsAtOnce(t *testing.T) {
 
 // R8
 func TestReplicas_R8_LaggingUndoesTheGrant(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -126,6 +129,7 @@ func TestReplicas_R8_LaggingUndoesTheGrant(t *testing.T) {
 
 // R8: what is repeated may be in use already.
 func TestReplicas_R8_LeaseThatIsAskedForAgainIsNotUndone(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -165,6 +169,7 @@ func TestReplicas_R8_LeaseThatIsAskedForAgainIsNotUndone(t *testing.T) {
 // R8: the request that undoes a grant may arrive late, and must not take the
 // lock from whoever got it under the same id meanwhile.
 func TestReplicas_R8_IdOfAnUndoingOnItsWayIsOfNoMoreUse(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	proxy := respproxy.Start(t, primary.Addr())
@@ -195,6 +200,7 @@ func TestReplicas_R8_IdOfAnUndoingOnItsWayIsOfNoMoreUse(t *testing.T) {
 
 // R8
 func TestReplicas_R8_RenewalThatIsNotAcknowledgedIsNotConfirmed(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -220,6 +226,7 @@ func TestReplicas_R8_RenewalThatIsNotAcknowledgedIsNotConfirmed(t *testing.T) {
 }
 
 func TestReplicas_HandedOverGrantIsAcknowledgedBeforeTheWaiterActs(t *testing.T) {
+	t.Parallel()
 	primary := redistest.Start(t)
 	redistest.StartReplica(t, primary)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -246,6 +253,7 @@ func TestReplicas_HandedOverGrantIsAcknowledgedBeforeTheWaiterActs(t *testing.T)
 
 // R8
 func TestReplicas_R8_ServerWithoutWaitIsRefused(t *testing.T) {
+	t.Parallel()
 	renamed := redistest.Start(t, "--rename-command", "WAIT", "")
 	redistest.StartReplica(t, renamed)
 	limited := redistest.Start(t)
@@ -272,6 +280,7 @@ func TestReplicas_R8_ServerWithoutWaitIsRefused(t *testing.T) {
 }
 
 func TestReplicas_OfAClusterAcknowledgeForTheirOwnSlots(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	replicas := c.AddReplicas(c.Nodes[:3]...)
 	eachClient(t, func(t *testing.T, open func(string) store) {
