@@ -50,6 +50,8 @@ type Parameter struct {
 	Type string
 	// Header tells that it is a header and not a part of the query.
 	Header bool
+	// Repeated tells that it may be given several times.
+	Repeated bool
 }
 
 // handler answers a request, or returns why it does not: an error that the
