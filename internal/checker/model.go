@@ -139,7 +139,7 @@ func (j *judge) operations(leases []*life, tokens bool) []porcupine.Operation {
 		if l.clean() {
 			add(s, from, l.released.At)
 		} else {
-			add(s, from, bound(leases, l, from))
+			add(s, from, bound(leases, l))
 		}
 	}
 	for _, f := range j.forgets {
@@ -152,7 +152,8 @@ func (j *judge) operations(leases []*life, tokens bool) []porcupine.Operation {
 
 // bound is the latest time at which a lease of unknown end can matter: the
 // return of the next grant that conflicts with it.
-func bound(leases []*life, l *life, from int64) int64 {
+func bound(leases []*life, l *life) int64 {
+	from := max(l.got.At, l.to)
 	latest := from + l.ask.TTL
 	for _, o := range leases {
 		if o != l && o.conflicts(l) && o.got.At >= from {

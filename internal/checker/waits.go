@@ -34,7 +34,7 @@ func (j *judge) order(key string, lives []*life) {
 			if o == l || o.got == nil || o.got.At >= until && l.got == nil {
 				continue
 			}
-			if j.disturbed(l.proc, l.queued.At-memory, min(o.got.At, until)) {
+			if j.disturbed(l.proc, l.queued.At-memory, until) {
 				continue
 			}
 			judged = true
