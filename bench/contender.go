@@ -15,6 +15,9 @@ type contender struct {
 	// wire are the commands that it sends. What its scripts call counts under
 	// other names, so that a sum over these counts nothing twice.
 	wire []string
+	// arrival is how long it takes at most until who calls has its place, where
+	// that is not at once.
+	arrival time.Duration
 	open func(addr string, s settings) (process, error)
 }
 

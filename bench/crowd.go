@@ -61,12 +61,17 @@ func (b *bench) gather(ctx context.Context, c contender, key string, waiters int
 
 // wait is one turn of a waiter. It reports whether the lock was got.
 func (g *crowd) wait(ctx context.Context, waiter int) bool {
+	return g.turn(ctx, waiter, holding, func() (held, error) { return g.procs[waiter%processes].Lock(ctx, g.key) })
+}
+
+// turn takes a lock, keeps it and gives it back.
+func (g *crowd) turn(ctx context.Context, waiter int, keep time.Duration, take func() (held, error)) bool {
 	t := turn{waiter: waiter, called: time.Since(g.start)}
-	h, err := g.procs[waiter%processes].Lock(ctx, g.key)
+	h, err := take()
 	t.got = time.Since(g.start)
 	if err == nil {
 		t.served = true
-		time.Sleep(holding)
+		time.Sleep(keep)
 		t.leaves = time.Since(g.start)
 		err = h.Release()
 	}

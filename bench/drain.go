@@ -56,7 +56,7 @@ func drainOnce(ctx context.Context, b *bench, c contender, n int, key string) (*
 		return nil, err
 	}
 	defer closeAll(g.procs)
-	ctx, cancel := b.limited(ctx, time.Duration(n)*holding+b.settle)
+	ctx, cancel := b.limited(ctx, time.Duration(n)*(holding+c.arrival)+b.settle)
 	defer cancel()
 	first, err := g.procs[0].Lock(ctx, key)
 	if err != nil {
@@ -65,7 +65,7 @@ func drainOnce(ctx context.Context, b *bench, c contender, n int, key string) (*
 	var wg sync.WaitGroup
 	for w := range n {
 		wg.Go(func() { g.wait(ctx, w) })
-		time.Sleep(time.Millisecond) // so that there is an order to keep
+		time.Sleep(max(time.Millisecond, c.arrival)) // so that there is an order to keep
 	}
 	time.Sleep(b.settle)
 

@@ -57,6 +57,21 @@ func (p *leaseholdProcess) Lock(ctx context.Context, key string) (held, error) {
 	return lease, nil
 }
 
+// Read implements [readWriter].
+func (p *leaseholdProcess) Read(ctx context.Context, key string) (held, error) {
+	return p.client.RWMutex(key).RLock(ctx)
+}
+
+// Write implements [readWriter].
+func (p *leaseholdProcess) Write(ctx context.Context, key string) (held, error) {
+	return p.client.RWMutex(key).Lock(ctx)
+}
+
+// Permit implements [permitter].
+func (p *leaseholdProcess) Permit(ctx context.Context, key string, limit int) (held, error) {
+	return p.client.Semaphore(key, limit).Lock(ctx)
+}
+
 // Crash takes the lock below the library, where nobody renews it.
 func (p *leaseholdProcess) Crash(ctx context.Context, key string, ttl time.Duration) error {
 	_, err := p.store.Acquire(ctx, driver.Request{Key: key, ID: rand.Text(), Owner: "crashed", Since: time.Now(), TTL: ttl})

@@ -33,7 +33,13 @@ func experiments() []experiment {
 		{"drain", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, b.waiters, b.drains) }},
 		{"drain-4", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, 4, 2*b.drains) }},
 		{"renewal", renewal},
+		{"renewal-many", renewalMany},
 		{"crash", crash},
+		{"stall", stall},
+		{"readers", readers},
+		{"permits", permits},
+		{"waiters", waiters},
+		{"directory", directory},
 	}
 }
 
@@ -46,9 +52,12 @@ type effort struct {
 	crowd   time.Duration // length of one
 	drains  int
 	leases  int
+	many    int           // leases of those who renew in batches
 	watch   time.Duration // renewals are watched for so long
 	ttl     time.Duration // of leases that are renewed
 	crashes int
+	queues  []int // lengths that are compared
+	samples int   // calls with each
 
 	warmUp   time.Duration // of waiters, before anything is counted
 	settle   time.Duration // waiters are left alone for so long before a drain
@@ -59,12 +68,12 @@ type effort struct {
 var (
 	full = effort{
 		rounds: 9, slice: 100 * time.Millisecond, waiters: 100, crowds: 3, crowd: 1600 * time.Millisecond, drains: 5,
-		leases: 10_000, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20,
+		leases: 10_000, many: 100_000, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20, queues: []int{10, 100, 1_000, 10_000}, samples: 100,
 		warmUp: 300 * time.Millisecond, settle: 100 * time.Millisecond, patience: 3 * time.Second, crashTTL: 700 * time.Millisecond,
 	}
 	quick = effort{
 		rounds: 2, slice: 40 * time.Millisecond, waiters: 100, crowds: 1, crowd: 400 * time.Millisecond, drains: 1,
-		leases: 1_000, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5,
+		leases: 1_000, many: 5_000, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5, queues: []int{10, 100, 1_000}, samples: 20,
 		warmUp: 200 * time.Millisecond, settle: 60 * time.Millisecond, patience: 2 * time.Second, crashTTL: 400 * time.Millisecond,
 	}
 )

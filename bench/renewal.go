@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -11,13 +12,23 @@ import (
 
 // renewal measures what it takes to keep many leases alive.
 func renewal(ctx context.Context, b *bench) (*table, error) {
-	t := newTable(fmt.Sprintf("Renewal: %d leases, TTL %v", b.leases, b.ttl),
+	return renewals(ctx, b, b.leases, b.freeContenders())
+}
+
+// renewalMany is the same with more than those can keep alive who renew one by
+// one: they do not take part.
+func renewalMany(ctx context.Context, b *bench) (*table, error) {
+	return renewals(ctx, b, b.many, slices.DeleteFunc(b.freeContenders(), func(c contender) bool { return c.kind == peer }))
+}
+
+func renewals(ctx context.Context, b *bench, n int, all []contender) (*table, error) {
+	t := newTable(fmt.Sprintf("Renewal: %d leases, TTL %v", n, b.ttl),
 		column{Name: "goroutines per lease", Digits: 1, None: true}, column{Name: "heap bytes per lease", Digits: 0, AtMost: 500},
 		column{Name: "stack bytes per lease", Digits: 0}, column{Name: "commands/s", Digits: 0},
 		column{Name: "client CPU, %", Digits: 1, AtMost: 1.5}, column{Name: "server CPU, %", Digits: 1, AtMost: 2},
 		column{Name: "locks lost", Digits: 0, None: true})
-	for i, c := range b.freeContenders() {
-		r, err := renewOnce(ctx, b, c, fmt.Sprintf("renewal:%d", i))
+	for i, c := range all {
+		r, err := renewOnce(ctx, b, c, n, fmt.Sprintf("renewal:%d", i))
 		if err != nil {
 			if err := excuse(c, err); err != nil {
 				return nil, err
@@ -31,17 +42,18 @@ func renewal(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-type renewals struct{ goroutines, heap, stack, commands, client, server, lost float64 }
+// upkeep is what it took.
+type upkeep struct{ goroutines, heap, stack, commands, client, server, lost float64 }
 
-func renewOnce(ctx context.Context, b *bench, c contender, name string) (*renewals, error) {
+func renewOnce(ctx context.Context, b *bench, c contender, count int, name string) (*upkeep, error) {
 	p, err := b.open(c, settings{ttl: b.ttl, renew: true})
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	ctx, cancel := b.limited(ctx, b.ttl+b.watch+20*time.Second)
+	ctx, cancel := b.limited(ctx, b.ttl+b.watch+20*time.Second+time.Duration(count)*time.Millisecond)
 	defer cancel()
-	keys, leases := make([]string, b.leases), make([]held, b.leases)
+	keys, leases := make([]string, count), make([]held, count)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%s:%d", name, i)
 	}
@@ -60,8 +72,8 @@ func renewOnce(ctx context.Context, b *bench, c contender, name string) (*renewa
 		return nil, err
 	}
 	after := memory()
-	r := &renewals{}
-	n := float64(b.leases)
+	r := &upkeep{}
+	n := float64(count)
 	r.goroutines = (after.goroutines - before.goroutines) / n
 	r.heap, r.stack = (after.heap-before.heap)/n, (after.stack-before.stack)/n
 
@@ -80,7 +92,7 @@ func renewOnce(ctx context.Context, b *bench, c contender, name string) (*renewa
 	return r, nil
 }
 
-func (r *renewals) watch(ctx context.Context, b *bench, c contender) error {
+func (r *upkeep) watch(ctx context.Context, b *bench, c contender) error {
 	before, err := b.load(ctx, c)
 	if err != nil {
 		return err
