@@ -80,7 +80,9 @@ func (s *Server) newAsking(r *http.Request) (*asking, error) {
 	}
 	x := exchangeOf(r.Context())
 	b.LeaseID = cmp.Or(b.LeaseID, rand.Text())
-	b.Owner = cmp.Or(b.Owner, x.Client())
+	if !b.Reentrant { // where the owner is an identity it has to be given
+		b.Owner = cmp.Or(b.Owner, x.Client())
+	}
 	x.LeaseID = b.LeaseID
 	req, err := s.request(name, &b)
 	if err := first(err, checkID(b.LeaseID)); err != nil {

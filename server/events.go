@@ -21,7 +21,7 @@ func eventRoutes() []Route {
 		},
 		Media:   "text/event-stream",
 		Success: []int{http.StatusOK},
-		Causes:  []*Cause{TooMany, Unsupported}, handle: (*Server).events,
+		Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining, Unknown}, handle: (*Server).events,
 	}}
 }
 

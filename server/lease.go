@@ -16,7 +16,7 @@ func leaseRoutes() []Route {
 			Summary: "Take a lock, or a place in its queue", Verb: Acquire,
 			Body: wire.Acquire{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted},
-			Causes:  []*Cause{Held, Forced, Released, Mismatch, TooLarge, TooMany, Unsupported, Unavailable, Unknown},
+			Causes:  []*Cause{Held, Forced, Released, Mismatch, TooLarge, TooMany, Unsupported, Unavailable, Draining, Unknown},
 			handle:  (*Server).acquire,
 		},
 		{
@@ -24,7 +24,7 @@ func leaseRoutes() []Route {
 			Summary: "Renew a lease, or keep a place in the queue", Verb: Acquire,
 			Body: wire.Renew{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusAccepted},
-			Causes:  []*Cause{Gone, Forced, Released, TooLarge, Unavailable, Unknown},
+			Causes:  []*Cause{Gone, Forced, TooLarge, Unavailable, Draining, Unknown},
 			handle:  (*Server).renew,
 		},
 		{
@@ -39,7 +39,7 @@ func leaseRoutes() []Route {
 			Summary: "End a lease, or a place in the queue, by force", Verb: Break,
 			Body: wire.Break{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK},
-			Causes:  []*Cause{NotHeld, TooLarge, Unsupported, Unavailable, Unknown},
+			Causes:  []*Cause{NotHeld, TooLarge, Unsupported, Unavailable, Draining, Unknown},
 			handle:  (*Server).breakLease,
 		},
 		{
@@ -53,7 +53,7 @@ func leaseRoutes() []Route {
 			},
 			Reply:   wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusNoContent},
-			Causes:  []*Cause{Gone, Forced, Moved, Unavailable, Unknown},
+			Causes:  []*Cause{Gone, Forced, Moved, Unavailable, Draining, Unknown},
 			handle:  (*Server).release,
 		},
 	}

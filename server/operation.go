@@ -17,7 +17,8 @@ import (
 // Operation is the work that the service does under a lock when it is asked to
 // execute it. It belongs to the service: a client that has gone does not end it.
 type Operation struct {
-	// Do does the work. ctx ends with the lease, and when the service does.
+	// Do does the work. ctx ends with the lease, and when the service ends; the
+	// lock is kept until Do returns.
 	Do func(ctx context.Context, lease *leasehold.Lease) error
 	// Length is how long the work takes, as far as that is known beforehand:
 	// it is what answers say, and the lease of a simple lock is made to last so
@@ -69,11 +70,13 @@ func operationRoutes() []Route {
 			Method: http.MethodPost, Path: "/api/locks/" + p.name + "/{resourceId}", Operation: p.name,
 			Summary: "Execute the operation " + p.summary, Verb: Acquire, Reply: Executed{},
 			Success: []int{http.StatusOK}, Refusals: map[int]any{http.StatusConflict: Locked{}},
-			Causes: []*Cause{TooLarge, TooMany, Mismatch, Unprotected, Failed, Unsupported, Unavailable, Unknown},
+			Causes: []*Cause{TooLarge, TooMany, Mismatch, Unprotected, Failed, Unsupported, Draining},
 			handle: func(s *Server, w http.ResponseWriter, r *http.Request) error { return s.execute(w, r, &p) },
 		}
 		if p.name == "redlock" {
 			rt.Refusals[http.StatusServiceUnavailable] = NoQuorum{}
+		} else {
+			rt.Causes = append(rt.Causes, Unavailable, Unknown)
 		}
 		all = append(all, rt)
 	}
@@ -117,20 +120,27 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, p *pattern) err
 	if err != nil {
 		return err
 	}
+	runs := false
+	defer func() {
+		if !runs {
+			end() // also if the store has panicked
+		}
+	}()
 	began := time.Now()
 	lease, done, err := s.takeFor(r.Context(), name, p)
 	if err != nil {
-		end()
 		if gone(r.Context()) {
 			return errVanished
 		}
 		return notBegun(w, err)
 	}
 	ran := make(chan error, 1)
+	runs = true
 	go func() {
-		defer end()
-		defer done()
-		ran <- s.run(p, lease)
+		err := s.run(p, lease)
+		done()
+		end() // before it is told: who asks again finds the place free
+		ran <- err
 	}()
 	select {
 	case err = <-ran:
@@ -148,15 +158,12 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, p *pattern) err
 	return nil
 }
 
-// takeFor takes the lock while the client waits. The lease does not end with
-// the client, but with the service; done is called when it has ended.
+// takeFor takes the lock while the client waits and the service does not drain.
+// The lease ends with neither: it lasts until the operation has ended. done is
+// called then.
 func (s *Server) takeFor(client context.Context, name string, p *pattern) (_ *leasehold.Lease, done func(), err error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
-	ends := context.AfterFunc(s.jobs.ctx, func() { cancel(context.Cause(s.jobs.ctx)) })
-	done = func() {
-		ends()
-		cancel(nil)
-	}
+	done = func() { cancel(nil) }
 	vanishes := context.AfterFunc(client, func() { cancel(errVanished) })
 	drains := context.AfterFunc(s.serving, func() { cancel(errDraining) })
 	lease, err := p.take(ctx, s, name)
@@ -185,7 +192,11 @@ func (s *Server) run(p *pattern, lease *leasehold.Lease) error {
 	if p.do != nil {
 		do = func(ctx context.Context, l *leasehold.Lease) error { return p.do(ctx, s, l) }
 	}
-	err := do(lease.Context(), lease)
+	ctx, cancel := context.WithCancelCause(lease.Context())
+	defer cancel(nil)
+	ends := context.AfterFunc(s.jobs.ctx, func() { cancel(context.Cause(s.jobs.ctx)) })
+	defer ends()
+	err := do(ctx, lease)
 	lost := lease.Context().Err() != nil
 	cause := context.Cause(lease.Context())
 	if released := lease.Release(); errors.Is(released, leasehold.ErrLost) {

@@ -29,7 +29,7 @@ func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Se
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httptest.NewServer(s)
+	h := httptest.NewServer(recorded(s))
 	t.Cleanup(func() {
 		h.CloseClientConnections()
 		if err := s.Close(); err != nil {
@@ -58,6 +58,7 @@ func (m *moody) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 }
 
 func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
+	t.Parallel() // an answer counts for a second
 	store := &moody{Store: memdriver.New()}
 	s, base := serve(t, store)
 	for range 50 {

@@ -73,9 +73,6 @@ var (
 		"It is a defect: please report it with the request id."}
 )
 
-// common are the causes that every operation can have.
-var common = []*Cause{Invalid, Unauthenticated, Forbidden, Draining, Internal}
-
 // Causes returns all of them, in the order in which they are documented.
 func Causes() []*Cause {
 	return []*Cause{

@@ -26,6 +26,7 @@ type Server struct {
 	quota    *quota
 	metrics  *metrics
 	probe    *probe
+	document func() []byte
 
 	client  *leasehold.Client // of the operations
 	redlock *leasehold.Client // that of a majority of stores; the same without one
@@ -65,6 +66,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = newTable(routes())
+	s.document = newDocument(s.table)
 	s.handler = s.chain()
 	s.http = s.newHTTP()
 	s.desk = newDesk(s)
@@ -91,7 +93,7 @@ func (s *Server) Routes() []Route { return append([]Route(nil), s.table...) }
 // routes is the whole interface.
 func routes() []Route {
 	var all []Route
-	for _, some := range [][]Route{leaseRoutes(), stateRoutes(), eventRoutes(), operationRoutes(), healthRoutes()} {
+	for _, some := range [][]Route{leaseRoutes(), stateRoutes(), eventRoutes(), operationRoutes(), healthRoutes(), documentRoutes()} {
 		all = append(all, some...)
 	}
 	return all

@@ -18,7 +18,7 @@ func start(t *testing.T, opts ...server.Option) *httptest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httptest.NewServer(s)
+	h := httptest.NewServer(recorded(s))
 	t.Cleanup(h.Close)
 	return h
 }

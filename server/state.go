@@ -21,7 +21,7 @@ func stateRoutes() []Route {
 				{Name: "Prefer", Type: "string", Header: true, Description: "wait=30 holds the 304 back for so many seconds, or until something changes"},
 			},
 			Success: []int{http.StatusOK, http.StatusNotModified},
-			Causes:  []*Cause{TooMany, Unsupported, Unavailable, Unknown}, handle: (*Server).inspect,
+			Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining, Unknown}, handle: (*Server).inspect,
 		},
 		{
 			Method: http.MethodGet, Path: "/v1/locks", Operation: "list",
@@ -31,7 +31,7 @@ func stateRoutes() []Route {
 				{Name: "cursor", Type: "string", Description: "that of the page before"},
 			},
 			Success: []int{http.StatusOK},
-			Causes:  []*Cause{Unsupported, Unavailable, Unknown}, handle: (*Server).list,
+			Causes:  []*Cause{Unsupported, Unavailable, Draining, Unknown}, handle: (*Server).list,
 		},
 	}
 }

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"time"
+)
+
+// idPattern is what a lease id looks like.
+var idPattern = fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, maxID-1)
+
+// millis is a duration that a request gives.
+func millis(text string, low, high time.Duration) object {
+	return object{"description": text, "minimum": low.Milliseconds(), "maximum": high.Milliseconds()}
+}
+
+// text describes a field that has no bounds of its own.
+func text(description string) object { return object{"description": description} }
+
+// and returns a description with more to it.
+func (o object) and(key string, value any) object {
+	o = maps.Clone(o)
+	o[key] = value
+	return o
+}
+
+// leaseFields are those of the answer about one lease or ticket.
+var leaseFields = map[string]object{
+	"key": text("The lock"), "leaseId": leaseID,
+	"state": text("What it is now").and("enum", []string{"gone", "busy", "queued", "held", "released", "left", "resized"}),
+	"again": text("It had been granted, or released, before: the request was a repetition"),
+	"token": token, "holds": text("How many leases the same owner has on the lock, with this one"),
+	"ttlMs": text("The time to live that was asked for"), "remainingMs": text(whatIsLeft),
+	"position": text("The place in the queue, 1 for the head"), "freeInMs": freeIn,
+	"ticketMs": text("How long the place is kept"), "retryAfterMs": text("When to ask again, so that the place is kept"),
+	"clockUs": clock, "holders": holders, "broken": broken, "reason": reason,
+}
+
+// with returns fields with one more.
+func with(all map[string]object, name string, o object) map[string]object {
+	all = maps.Clone(all)
+	all[name] = o
+	return all
+}
+
+// Descriptions that several types share.
+var (
+	leaseID    = text("The lease, or the ticket that becomes one").and("pattern", idPattern)
+	mode       = text("How the lock is, or is to be, held").and("enum", []string{"exclusive", "shared"})
+	token      = text("The fencing token: greater than every token given before for the lock. 0 if the store mints none")
+	clock      = text("The store's clock at the answer, in microseconds since an origin of its own")
+	holders    = text("Who holds the lock, some of them, for those who may read")
+	broken     = text("The lease was ended by force")
+	reason     = text("Why it was ended by force").and("maxLength", maxReason)
+	labels     = text("Shown to those who may read. At most 8 KiB as JSON")
+	freeIn     = text("When the obstacle may end by itself; absent if that is not known")
+	askAgain   = text("When asking again may be of use")
+	byTheirs   = "by its own clock, for people to read"
+	whatIsLeft = "What is left of it unless it is renewed, as the answer is sent"
+)
+
+// fields are what the document says of the fields of each type.
+var fields = map[string]map[string]object{
+	"Acquire": {
+		"leaseId":     text("Chosen by the client, unique per acquisition: repeating the request with it has the effect of one. Made by the service if absent").and("pattern", idPattern),
+		"mode":        mode.and("default", "exclusive"),
+		"policy":      text("Whom the request lets pass among those who wait").and("enum", []string{"fifo", "barging", "writers-first", "readers-first"}).and("default", "fifo"),
+		"limit":       text("The places of a semaphore; 0 for none. All who use the lock state the same").and("minimum", 0).and("maximum", 1<<31-1),
+		"permits":     text("The places that are taken of them; 0 counts as 1").and("minimum", 0).and("maximum", 1<<31-1),
+		"ttlMs":       millis("The time to live of the lease", minTTL, 24*time.Hour).and("default", defaultTTL.Milliseconds()),
+		"waitMs":      millis("How long the answer may be held back until the lock is granted", 0, 24*time.Hour),
+		"ticketMs":    millis("How long the place in the queue is kept after the answer. Default 0 without waitMs, else 3000", 0, maxTicket),
+		"owner":       text("Who asks, for people to read. Default: the name of the principal, or the address").and("maxLength", maxOwner),
+		"reentrant":   text("The owner is an identity: it may enter where it holds the lock already"),
+		"labels":      labels,
+		"since":       text("When the client began to ask, " + byTheirs),
+		"minToken":    text("The token is to be greater than this").and("minimum", 0).and("maximum", 1<<53-1),
+		"lockDelayMs": millis("How long the lock stays closed after the lease was lost or broken", 0, 24*time.Hour),
+		"confirmMs":   millis("Within what time a lock that is handed over is to be confirmed by a renewal", 0, maxTicket),
+		"notify":      text("The address of an event stream, on which the client is told when its turn has come").and("maxLength", maxName),
+		"resize":      text("Put limit in force and take nothing"),
+	},
+	"Renew": {
+		"key":      text("The lock; in a batch only").and("maxLength", maxName),
+		"leaseId":  text("The lease; in a batch only").and("pattern", idPattern),
+		"ttlMs":    millis("The new time to live, from now on", minTTL, 24*time.Hour).and("default", defaultTTL.Milliseconds()),
+		"ticketMs": millis("How long a place in the queue is kept from now on", 0, maxTicket).and("default", defaultTicket.Milliseconds()),
+		"notify":   text("The address of an event stream").and("maxLength", maxName),
+		"minToken": text("Raises the token of the lease to this").and("minimum", 0).and("maximum", 1<<53-1),
+	},
+	"Renewals": {"leases": text("Up to what fits into a body")},
+	"Break": {
+		"leaseId": text("The lease to be ended, and no other").and("pattern", idPattern),
+		"reason":  text("What its holder is told").and("minLength", 1).and("maxLength", maxReason),
+	},
+	"Lease":   leaseFields,
+	"Renewed": {"leases": text("One answer for each lease, in the same order")},
+	"Renewal": with(with(leaseFields, "state", text("As in Lease; empty with a problem")), "problem", text("What a single renewal would have been answered with")),
+	"Lock": {
+		"key": text("The name of the lock"), "state": text("Whether somebody holds it").and("enum", []string{"held", "closed", "free"}),
+		"token": text("The last fencing token that was given; 0 if that is not known"), "limit": text("The limit in force"),
+		"closedMs": text("How much longer it stays closed with nobody inside"),
+		"holders":  text("Who holds it"), "waiters": text("Who waits, in the order in which they will be served"),
+	},
+	"Holder": {
+		"leaseId": text("Its lease; another library's lock has an id of its own"), "owner": text("Who holds the lease"), "mode": mode,
+		"weight": text("The places that it takes"), "token": token, "since": text("When it was granted, " + byTheirs),
+		"ageMs": text("For how long it has been held, as well as two clocks can tell"), "remainingMs": text(whatIsLeft),
+		"labels": labels, "confirmed": text("False while a lock that was handed over awaits its confirmation"),
+		"foreign": text("Another library's lock"),
+	},
+	"Waiter": {
+		"position": text("The place in the queue, 1 for the head"), "leaseId": leaseID, "owner": text("Who waits"), "mode": mode,
+		"weight": text("The places that it asks for"), "since": text("When it began to wait, " + byTheirs),
+		"waitedMs": text("For how long it has waited, as well as two clocks can tell"), "remainingMs": text("When the place is forgotten unless it is kept"),
+		"labels": labels,
+	},
+	"Locks": {
+		"keys":   text("Names of locks, in no particular order; one may come twice"),
+		"cursor": text("What to send for the next page; absent on the last"),
+	},
+	"Problem": {
+		"type": text("The cause: an address that documents it").and("format", "uri"), "title": text("The cause in words"),
+		"status": text("That of the answer"), "detail": text("What was wrong, for people to read"),
+		"key": text("The lock"), "leaseId": text("The lease"), "retryAfterMs": askAgain, "freeInMs": freeIn,
+		"holders": holders, "clockUs": clock, "broken": broken, "reason": reason,
+	},
+	"Health": {"status": text("ok"), "service": text("What runs here")},
+	"Executed": {
+		"success": text("The operation was done, and the lease was valid to its end"), "resourceId": text("The resource"),
+		"durationMs": text("How long the operation takes"),
+	},
+	"Locked":   {"error": text("Why the operation was not begun"), "retryAfterMs": askAgain},
+	"NoQuorum": {"error": text("Why the operation was not begun"), "message": text("The same, in more words")},
+}

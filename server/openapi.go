@@ -1,0 +1,247 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+func documentRoutes() []Route {
+	return []Route{{
+		Method: http.MethodGet, Path: "/openapi.json", Operation: "openapi",
+		Summary: "This document", Reply: object{},
+		Success: []int{http.StatusOK}, handle: (*Server).openAPI,
+	}}
+}
+
+// newDocument returns the OpenAPI description of routes as it is served, made
+// when it is first asked for.
+func newDocument(routes []Route) func() []byte {
+	return sync.OnceValue(func() []byte {
+		text, err := json.MarshalIndent(describe(routes), "", "  ")
+		if err != nil {
+			panic(err) // it is made of maps and strings
+		}
+		return append(text, '\n')
+	})
+}
+
+// OpenAPI returns the OpenAPI 3.1 document of the interface, which is served at
+// /openapi.json.
+func (s *Server) OpenAPI() []byte { return s.document() }
+
+func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) error {
+	text := s.document()
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	_, _ = w.Write(text)
+	return nil
+}
+
+// object is a JSON object.
+type object map[string]any
+
+// describe makes the document from the table of routes and the types of the
+// bodies.
+func describe(routes []Route) object {
+	types := make(schemas)
+	return object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title": "Leasehold", "version": version(),
+			"summary": "Locks that work across machines, for programs in any language",
+			"description": "A lock is a lease: it is granted for a time, renewed while its holder lives, and its end is always noticed. " +
+				"The lease id that a client chooses makes every request repeatable. Durations are whole milliseconds.",
+			"license": object{"name": "Apache 2.0", "identifier": "Apache-2.0"},
+		},
+		"externalDocs": object{"url": strings.TrimSuffix(wire.ProblemTypes, "#"), "description": "The guide"},
+		"servers":      []object{{"url": "/"}},
+		"paths":        paths(routes, types),
+		"components": object{
+			"schemas": types,
+			"securitySchemes": object{
+				"token":       object{"type": "http", "scheme": "bearer", "description": "A token of the authentication file"},
+				"certificate": object{"type": "mutualTLS", "description": "A client certificate"},
+			},
+		},
+	}
+}
+
+// paths are the operations, whose types are added.
+func paths(routes []Route, types schemas) object {
+	all := make(object)
+	for _, rt := range routes {
+		path, _ := all[rt.Path].(object)
+		if path == nil {
+			path = make(object)
+			all[rt.Path] = path
+		}
+		path[strings.ToLower(rt.Method)] = rt.describe(types)
+	}
+	return all
+}
+
+// version is that of the module that the program was built with.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range append(info.Deps, &info.Main) {
+			if m.Path == "github.com/leasehold-go/leasehold" && m.Version != "" {
+				return m.Version
+			}
+		}
+	}
+	return "(devel)"
+}
+
+// describe is one operation.
+func (rt Route) describe(types schemas) object {
+	op := object{
+		"operationId": rt.Operation, "summary": rt.Summary,
+		"parameters": rt.parameters(), "responses": rt.responses(types),
+	}
+	switch rt.Verb {
+	case Anyone:
+		op["security"] = []object{}
+	default:
+		op["security"] = []object{{"token": []string{}}, {"certificate": []string{}}, {}}
+		op["description"] = fmt.Sprintf("Needs the right `%s`, where the service asks for credentials.", rt.Verb)
+	}
+	if rt.Body != nil {
+		op["requestBody"] = object{
+			"required": len(required(reflect.TypeOf(rt.Body))) > 0,
+			"content":  object{"application/json": object{"schema": types.ref(rt.Body)}},
+		}
+	}
+	return op
+}
+
+// parameters are the wildcards of the path, the query and the headers.
+func (rt Route) parameters() []object {
+	all := []object{}
+	for _, s := range rt.segments {
+		if s.wild == "" {
+			continue
+		}
+		schema := object{"type": "string", "minLength": 1, "maxLength": maxName}
+		text := "The name of the lock, percent-encoded: a slash in it is %2F"
+		if s.wild == "id" {
+			schema, text = object{"type": "string", "pattern": idPattern}, "The lease id"
+		}
+		all = append(all, object{"name": s.wild, "in": "path", "required": true, "description": text, "schema": schema})
+	}
+	for _, p := range rt.Query {
+		in, schema := "query", object{"type": p.Type}
+		if p.Header {
+			in = "header"
+		}
+		if p.Repeated {
+			schema = object{"type": "array", "items": schema}
+		}
+		all = append(all, object{"name": p.Name, "in": in, "description": p.Description, "schema": schema})
+	}
+	return all
+}
+
+// successes say what the statuses mean.
+var successes = map[int]string{
+	http.StatusOK:          "Done",
+	http.StatusCreated:     "Granted",
+	http.StatusAccepted:    "Queued: ask again, with the same lease id, before the place is forgotten",
+	http.StatusNoContent:   "Ended",
+	http.StatusNotModified: "Nothing has changed",
+}
+
+// responses are those of success, and a problem for each status that a cause
+// has.
+func (rt Route) responses(types schemas) object {
+	all := make(object)
+	for _, status := range rt.Success {
+		response := object{"description": successes[status], "headers": headers(status, nil)}
+		switch {
+		case status == http.StatusNoContent || status == http.StatusNotModified:
+		case rt.Media != "":
+			response["content"] = object{rt.Media: object{"schema": object{"type": "string"}}}
+		default:
+			response["content"] = object{"application/json": object{"schema": types.ref(rt.Reply)}}
+		}
+		all[strconv.Itoa(status)] = response
+	}
+	problems := make(map[int][]*Cause)
+	for _, c := range rt.AllCauses() {
+		problems[c.Status] = append(problems[c.Status], c)
+	}
+	for status, causes := range problems {
+		all[strconv.Itoa(status)] = refusal(status, causes, types)
+	}
+	for status, body := range rt.Refusals {
+		response, _ := all[strconv.Itoa(status)].(object)
+		if response == nil {
+			response = object{"description": "Not executed", "headers": headers(status, nil), "content": make(object)}
+			all[strconv.Itoa(status)] = response
+		}
+		response["content"].(object)["application/json"] = object{"schema": types.ref(body)}
+	}
+	return all
+}
+
+// refusal is the response of one status, with the problem types that it has.
+func refusal(status int, causes []*Cause, types schemas) object {
+	var kinds, text []string
+	for _, c := range causes {
+		kinds = append(kinds, c.Type())
+		text = append(text, fmt.Sprintf("`%s`: %s. %s", c.Name, c.Title, c.Meaning))
+	}
+	schema := types.ref(wire.Problem{})
+	schema["properties"] = object{"type": object{"enum": kinds}, "status": object{"const": status}}
+	return object{
+		"description": strings.Join(text, "\n\n"),
+		"headers":     headers(status, causes),
+		"content":     object{wire.ProblemMedia: object{"schema": schema}},
+	}
+}
+
+// headers are those of a response.
+func headers(status int, causes []*Cause) object {
+	header := func(kind, text string) object {
+		return object{"description": text, "schema": object{"type": kind}}
+	}
+	all := object{"X-Request-Id": header("string", "The trace id of the request, for the operator to find it in the log")}
+	switch status {
+	case http.StatusUnauthorized:
+		all["WWW-Authenticate"] = header("string", "Bearer")
+	case http.StatusAccepted, http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		all["Retry-After"] = header("integer", "Seconds after which asking again may be of use")
+	case http.StatusNotModified:
+		all["ETag"] = header("string", "What to send as If-None-Match")
+	}
+	if slices.Contains(causes, NotAllowed) {
+		all["Allow"] = header("string", "The methods that there are")
+	}
+	return all
+}
+
+// AllCauses are those of the route, and those that it has because it needs a
+// right, asks the store, or is about what a request says.
+func (rt Route) AllCauses() []*Cause {
+	all := slices.Clone(rt.Causes)
+	if rt.Verb != Anyone {
+		all = append(all, Unauthenticated)
+	}
+	if rt.Verb != Anyone && !rt.Probe {
+		all = append(all, Forbidden, Internal)
+	}
+	if rt.Body != nil || len(rt.Query) > 0 || len(rt.segments) > 0 && strings.Contains(rt.Path, "{") {
+		all = append(all, Invalid)
+	}
+	slices.SortStableFunc(all, func(a, b *Cause) int { return a.Status - b.Status })
+	return slices.Compact(all)
+}

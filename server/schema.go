@@ -1,0 +1,100 @@
+package server
+
+import (
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// schemas are those of the types that bodies are made of, by name.
+type schemas map[string]object
+
+// ref refers to the schema of a value's type, which it makes if need be.
+func (s schemas) ref(v any) object { return s.of(reflect.TypeOf(v)) }
+
+// of is the schema of a type: of those that bodies are made of, and no others.
+func (s schemas) of(t reflect.Type) object {
+	switch {
+	case t == reflect.TypeFor[wire.Millis]():
+		return object{"type": "integer", "minimum": 0}
+	case t == reflect.TypeFor[time.Time]():
+		return object{"type": "string", "format": "date-time"}
+	case t == reflect.TypeFor[object]():
+		return object{"type": "object"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.of(t.Elem())
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Int, reflect.Int64:
+		return object{"type": "integer"}
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Slice:
+		return object{"type": "array", "items": s.of(t.Elem())}
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": s.of(t.Elem())}
+	case reflect.Struct:
+		if s[t.Name()] == nil {
+			s[t.Name()] = object{} // before its fields, which may refer to it
+			s[t.Name()] = s.build(t)
+		}
+		return object{"$ref": "#/components/schemas/" + t.Name()}
+	}
+	panic("no schema for " + t.String())
+}
+
+// requests are the types of bodies that clients send: unknown fields in them
+// are refused. Answers may get more fields.
+var requests = []reflect.Type{
+	reflect.TypeFor[wire.Acquire](), reflect.TypeFor[wire.Renew](),
+	reflect.TypeFor[wire.Renewals](), reflect.TypeFor[wire.Break](),
+}
+
+func (s schemas) build(t reflect.Type) object {
+	properties := make(object)
+	for name, f := range members(t) {
+		schema := s.of(f.Type)
+		for key, value := range fields[t.Name()][name] {
+			schema[key] = value
+		}
+		properties[name] = schema
+	}
+	schema := object{"type": "object", "properties": properties}
+	if names := required(t); len(names) > 0 {
+		schema["required"] = names
+	}
+	for _, request := range requests {
+		if t == request {
+			schema["additionalProperties"] = false
+		}
+	}
+	return schema
+}
+
+// members yields the fields of a struct by the names they have in JSON, with
+// those of structs that are embedded.
+func members(t reflect.Type) func(yield func(string, reflect.StructField) bool) {
+	return func(yield func(string, reflect.StructField) bool) {
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name != "" && !yield(name, f) {
+				return
+			}
+		}
+	}
+}
+
+// required are the members that are always there.
+func required(t reflect.Type) []string {
+	var names []string
+	for name, f := range members(t) {
+		if _, rest, _ := strings.Cut(f.Tag.Get("json"), ","); rest == "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
