@@ -165,7 +165,8 @@ func (s *Store) raise(ctx context.Context, req *driver.Request) (driver.Reply, e
 	}
 	ref := driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL, Token: clock}
 	s.Renew(ctx, []driver.Ref{ref}, func(_ int, renewed driver.Reply, e error) {
-		if reply.Token, err = renewed.Token, e; e == nil && renewed.State != driver.Granted {
+		reply.Token, reply.Clock, err = renewed.Token, 0, e // the lease counts from later
+		if e == nil && renewed.State != driver.Granted {
 			err = errEnded
 		}
 	})
