@@ -137,6 +137,7 @@ func (h *history) play() {
 	for range 3 {
 		h.listen()
 	}
+	h.connect()
 	for step := 0; step < stepsPerHistory && h.wrong == ""; step++ {
 		if h.step(); h.ambiguous {
 			return
@@ -148,6 +149,14 @@ func (h *history) play() {
 	}
 	h.compareHints()
 	h.everythingExpires()
+}
+
+// connect makes the store's connection. After a new one tokens are raised by a
+// renewal, which the model knows nothing of.
+func (h *history) connect() {
+	if _, err := h.store.Release(context.Background(), driver.Ref{Key: "nothing", ID: "nobody"}); err != nil {
+		h.errorf("connect: %v", err)
+	}
 }
 
 // listen opens a subscription, as a process of its own would.
