@@ -136,7 +136,7 @@ func TestOptions_BoundsThemselvesAreAccepted(t *testing.T) {
 	}
 }
 
-func TestKeys_RefusedBeforeAnyRequest(t *testing.T) {
+func TestKeys_R4_RefusedBeforeAnyRequest(t *testing.T) {
 	d := newFault(memdriver.New())
 	c, err := leasehold.New(d)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestSweep_ClearsEarlierBoots(t *testing.T) {
 	}
 }
 
-func TestIdle_NamesUsedOnceLeaveNoFiles(t *testing.T) { // R3
+func TestIdle_R3_NamesUsedOnceLeaveNoFiles(t *testing.T) {
 	names := 5_000
 	if testing.Short() {
 		names = 1_000

@@ -9,9 +9,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// TestStore_ForgetsNamesUsedOnce looks into the map, since memory that nobody
+// TestStore_R3_ForgetsNamesUsedOnce looks into the map, since memory that nobody
 // can ask for is what must not be there.
-func TestStore_ForgetsNamesUsedOnce(t *testing.T) {
+func TestStore_R3_ForgetsNamesUsedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
 		last := make(map[string]int64)

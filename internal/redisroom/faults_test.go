@@ -66,7 +66,7 @@ func TestScriptFlush_NobodyNotices(t *testing.T) {
 }
 
 // R5
-func TestForeignData_IsReportedAndLeftAlone(t *testing.T) {
+func TestForeignData_R5_IsReportedAndLeftAlone(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client()
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -104,7 +104,7 @@ func TestForeignData_IsReportedAndLeftAlone(t *testing.T) {
 	})
 }
 
-func TestForeignLock_ExcludesBothWays(t *testing.T) {
+func TestForeignLock_R5_ExcludesBothWays(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client()
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -153,7 +153,7 @@ func TestForeignLock_ExcludesBothWays(t *testing.T) {
 }
 
 // R7
-func TestServerDown_IsUnavailableAtOnce(t *testing.T) {
+func TestServerDown_R7_IsUnavailableAtOnce(t *testing.T) {
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(s.URL() + "?prefix=" + t.Name() + ":")
@@ -179,7 +179,7 @@ func TestServerDown_IsUnavailableAtOnce(t *testing.T) {
 	})
 }
 
-func TestServerDownAtStart_FailsTheRequestOnly(t *testing.T) {
+func TestServerDownAtStart_R7_FailsTheRequestOnly(t *testing.T) {
 	s := redistest.Start(t)
 	s.Kill()
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -193,7 +193,7 @@ func TestServerDownAtStart_FailsTheRequestOnly(t *testing.T) {
 	})
 }
 
-func TestWrongPassword_SaysSo(t *testing.T) {
+func TestWrongPassword_R7_SaysSo(t *testing.T) {
 	s := redistest.Start(t, "--requirepass", "secret")
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		for _, user := range []string{"", ":wrong@"} {
@@ -237,7 +237,7 @@ func TestNoRightToPublishOrSubscribe_WaitsByAsking(t *testing.T) {
 	})
 }
 
-func TestNoRightToTheKeys_SaysSo(t *testing.T) {
+func TestNoRightToTheKeys_R7_SaysSo(t *testing.T) {
 	s := redistest.Start(t)
 	if err := s.Client().Do(background, "ACL", "SETUSER", "other", "on", ">pw", "~other:*", "&*", "+@all").Err(); err != nil {
 		t.Fatal(err)
@@ -251,7 +251,7 @@ func TestNoRightToTheKeys_SaysSo(t *testing.T) {
 	})
 }
 
-func TestOutOfMemory_RefusesAcquireButFreesAndRenews(t *testing.T) {
+func TestOutOfMemory_R7_RefusesAcquireButFreesAndRenews(t *testing.T) {
 	s := redistest.Start(t)
 	limit := func(n string) {
 		if err := s.Client().ConfigSet(background, "maxmemory", n).Err(); err != nil {
@@ -288,7 +288,7 @@ func TestOutOfMemory_RefusesAcquireButFreesAndRenews(t *testing.T) {
 	})
 }
 
-func TestBusyScript_IsUnavailable(t *testing.T) {
+func TestBusyScript_R7_IsUnavailable(t *testing.T) {
 	s := redistest.Start(t, "--busy-reply-threshold", "50")
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(s.URL())

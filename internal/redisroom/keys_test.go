@@ -20,7 +20,7 @@ func tricky(t *rapid.T, label string, least int) string {
 }
 
 // R4
-func TestKeys_LieInOneSlotUnderThePrefix(t *testing.T) {
+func TestKeys_R4_LieInOneSlotUnderThePrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prefix, key := tricky(t, "prefix", 0), tricky(t, "key", 1)
 		k := sides(prefix, key)
@@ -38,7 +38,7 @@ func TestKeys_LieInOneSlotUnderThePrefix(t *testing.T) {
 	})
 }
 
-func TestKeys_NeverMeet(t *testing.T) {
+func TestKeys_R4_NeverMeet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prefix := tricky(t, "prefix", 0)
 		names := make(map[string]string)

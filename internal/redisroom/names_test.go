@@ -10,7 +10,7 @@ import (
 )
 
 // R3
-func TestNamesUsedOnce_Soak_LeaveNothingThatStays(t *testing.T) {
+func TestNamesUsedOnce_R3_Soak_LeaveNothingThatStays(t *testing.T) {
 	s := redistest.Start(t)
 	d := newStore(t, s)
 	for i := range names {
