@@ -8,56 +8,57 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-var reentryRows = []row{
-	{"K1_FreedAtTheLastReleaseByContext", func(l *lab) {
+// sides are what can be re-entered, and how a case takes it.
+var sides = []kind{{name: "mutex", ask: mutex}, {name: "writer", ask: writer}, {name: "reader", ask: reader}}
+
+var reentryRows = slices.Concat(
+	each("K1_FreedAtTheLastReleaseByContext", sides, func(l *lab, k kind) {
 		c, _ := l.client()
 		stranger, _ := l.client()
 		ctx, leases := context.Background(), []*leasehold.Lease(nil)
 		for range 5 {
-			lease, err := c.Mutex(l.key).Lock(ctx)
-			if err != nil {
-				l.Fatal(err)
-			}
+			lease, err := k.ask(c, l.key).lock(ctx)
+			l.must(err)
 			leases, ctx = append(leases, lease), lease.Context()
 		}
 		l.unwind(stranger, leases)
-	}},
-	{"K1_FreedAtTheLastReleaseByOwner", func(l *lab) {
+	}),
+	each("K1_FreedAtTheLastReleaseByOwner", sides[:2], func(l *lab, k kind) {
 		owner := leasehold.WithOwner("worker-7")
 		a, _ := l.client(owner, leasehold.WithTTL(life))
 		b, _ := l.client(owner, leasehold.WithTTL(2*life))
 		stranger, _ := l.client()
 		var leases []*leasehold.Lease
 		for i := range 5 {
-			leases = append(leases, l.lock([]*leasehold.Client{a, b}[i%2]))
+			leases = append(leases, l.enter(k.ask, []*leasehold.Client{a, b}[i%2]))
 		}
 		time.Sleep(2 * life) // all of them are renewed
 		l.unwind(stranger, leases)
-	}},
-	{"K2_AfterALossIsALoss", func(l *lab) {
+	}),
+	each("K2_AfterALossIsALoss", sides, func(l *lab, k kind) {
 		c, m := l.client(leasehold.WithTTL(life))
-		lease := l.lock(c)
+		lease := l.enter(k.ask, c)
 		m.die()
 		l.ended(lease, 2*life)
-		_, err := c.Mutex(l.key).Lock(context.WithoutCancel(lease.Context()))
+		_, err := k.ask(c, l.key).lock(context.WithoutCancel(lease.Context()))
 		l.wantErr(err, leasehold.ErrLost)
-	}},
-	{"K3_StrangersExcludeEachOther", func(l *lab) {
-		c, _ := l.client()
-		lease := l.lock(c, leasehold.WithOwner("user-1"))
-		for _, owner := range []string{"user-10", "user-", "user"} {
-			_, err := c.Mutex(l.key, leasehold.WithOwner(owner)).TryLock(context.Background())
-			l.wantErr(err, leasehold.ErrHeld)
-		}
-		_, err := c.Mutex(l.key).TryLock(context.Background())
-		l.wantErr(err, leasehold.ErrHeld)
-		l.release(lease)
-		again := l.lock(c)
-		_, err = c.Mutex(l.key).TryLock(context.Background())
-		l.wantErr(err, leasehold.ErrHeld)
-		l.release(again)
-	}},
-}
+	}),
+	[]row{strangers},
+)
+
+// strangers is K3.
+var strangers = row{"K3_StrangersExcludeEachOther", func(l *lab) {
+	c, _ := l.client()
+	lease := l.lock(c, leasehold.WithOwner("user-1"))
+	for _, owner := range []string{"user-10", "user-", "user"} {
+		l.refused(use(mutex).with(leasehold.WithOwner(owner)), c, leasehold.ErrHeld)
+	}
+	l.refused(mutex, c, leasehold.ErrHeld)
+	l.release(lease)
+	again := l.lock(c)
+	l.refused(mutex, c, leasehold.ErrHeld)
+	l.release(again)
+}}
 
 // unwind releases from the last to the first and checks that a stranger comes
 // in only after that.
