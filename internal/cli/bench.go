@@ -1,0 +1,247 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/internal/stores"
+)
+
+// benchFlags are what `leasehold bench` was told.
+type benchFlags struct {
+	*global
+	lasting    duration
+	goroutines int
+	verify     bool
+	verifyFlags
+}
+
+func newBench(g *global) *cobra.Command {
+	f := &benchFlags{global: g}
+	cmd := &cobra.Command{
+		Use:   "bench [flags]",
+		Short: "Measure the store, or try whether it keeps its promises",
+		Long: strings.TrimSpace(`
+Bench measures, from this machine and on the store that is in use, what a lock and
+its release take, how many pairs a second there are, and how long it takes from
+a release until the next waiter has the lock. It shares the store with whoever
+else uses it, and leaves nothing in it. Compare figures of one machine only.
+
+With --verify nothing is measured. Processes contend for locks while requests,
+replies and wake-ups are lost and late, and while processes are stopped and killed.
+All that they see is written to a file and held against the promises: no two
+holders at once, tokens that rise, arrival order, waits that end, refusals that
+name a live holder, and nothing left. What is violated is printed, with exit code 1.
+
+--check judges the file of an earlier run.
+`),
+		Example: `  leasehold bench --store redis://db1:6379
+  leasehold bench --verify --for 10m
+  leasehold bench --check history.jsonl`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case f.work:
+				return classify(chaos.Work(cmd.InOrStdin(), stores.Open))
+			case f.check != "":
+				return f.judge(cmd, f.check)
+			case f.verify:
+				return f.verifyStore(cmd)
+			}
+			return classify(f.measure(cmd))
+		},
+	}
+	flags := cmd.Flags()
+	flags.Var(&f.lasting, "for", "how long to measure (default 6s), or to verify (default 30s)")
+	flags.IntVar(&f.goroutines, "goroutines", 16, "how many contend for the throughput, `N`")
+	flags.BoolVar(&f.verify, "verify", false, "try the promises instead of measuring")
+	f.register(flags)
+	return cmd
+}
+
+// benchPrefix begins the names of the locks that bench takes.
+const benchPrefix = "leasehold-bench/"
+
+// figures are what was measured.
+type figures struct {
+	Store string `json:"store"`
+	// Pair is a lock and its release, by one goroutine.
+	Pair spread `json:"pair"`
+	// PairsPerSecond are of all goroutines together, each with a lock of its own.
+	Goroutines     int     `json:"goroutines"`
+	PairsPerSecond float64 `json:"pairsPerSecond"`
+	// HandOver is from the call of a release until a waiter in another client
+	// has the lock.
+	HandOver spread `json:"handOver"`
+}
+
+// spread is how long something took.
+type spread struct {
+	Count int     `json:"count"`
+	P50   float64 `json:"p50Ms"`
+	P99   float64 `json:"p99Ms"`
+}
+
+func spreadOf(took []time.Duration) spread {
+	if len(took) == 0 {
+		return spread{}
+	}
+	slices.Sort(took)
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	return spread{len(took), ms(took[len(took)/2]), ms(took[len(took)*99/100])}
+}
+
+// measure takes the three measurements, each for a third of the time.
+func (f *benchFlags) measure(cmd *cobra.Command) error {
+	if f.goroutines < 1 {
+		return usage("--goroutines %d: want at least 1", f.goroutines)
+	}
+	each := f.span(6*time.Second) / 3
+	rawURL, err := f.storeURL()
+	if err != nil {
+		return err
+	}
+	a, err := open(rawURL)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	b, err := open(rawURL)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	out := figures{Store: stores.Redact(rawURL), Goroutines: f.goroutines}
+	prefix := benchPrefix + rand.Text() + "/"
+	if out.Pair, err = pairs(cmd.Context(), a, prefix+"pair", each); err == nil {
+		out.PairsPerSecond, err = throughput(cmd.Context(), a, prefix, f.goroutines, each)
+	}
+	if err == nil {
+		out.HandOver, err = handOvers(cmd.Context(), a, b, prefix+"handover", each)
+	}
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(out)
+	}
+	out.show(cmd.OutOrStdout())
+	return nil
+}
+
+func (f *figures) show(w io.Writer) {
+	fmt.Fprintln(w, f.Store)
+	row := func(what string, s spread) []string {
+		return []string{"  " + what, fmt.Sprintf("%.3f ms", s.P50), fmt.Sprintf("p99 %.3f ms", s.P99), fmt.Sprintf("of %d", s.Count)}
+	}
+	table(w, [][]string{
+		row("lock and release", f.Pair),
+		row("hand-over to a waiter", f.HandOver),
+		{fmt.Sprintf("  %d goroutines", f.Goroutines), fmt.Sprintf("%.0f pairs/s", f.PairsPerSecond)},
+	})
+}
+
+// pair takes a lock and releases it.
+func pair(ctx context.Context, c *leasehold.Client, key string) error {
+	lease, err := c.Mutex(key).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return lease.Release()
+}
+
+// pairs measures pairs of one goroutine, one after the other.
+func pairs(ctx context.Context, c *leasehold.Client, key string, lasting time.Duration) (spread, error) {
+	for range 10 { // connected, and acquainted with the server
+		if err := pair(ctx, c, key); err != nil {
+			return spread{}, err
+		}
+	}
+	var took []time.Duration
+	for end := time.Now().Add(lasting); time.Now().Before(end); {
+		start := time.Now()
+		if err := pair(ctx, c, key); err != nil {
+			return spread{}, err
+		}
+		took = append(took, time.Since(start))
+	}
+	return spreadOf(took), nil
+}
+
+// throughput counts the pairs of many goroutines, each with a lock of its own.
+func throughput(ctx context.Context, c *leasehold.Client, prefix string, n int, lasting time.Duration) (perSecond float64, err error) {
+	counts, errs := make([]int, n), make([]error, n)
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i := range n {
+		wg.Go(func() {
+			key := fmt.Sprint(prefix, i)
+			for time.Since(start) < lasting && errs[i] == nil {
+				errs[i] = pair(ctx, c, key)
+				counts[i]++
+			}
+		})
+	}
+	wg.Wait()
+	sum := 0
+	for i := range n {
+		if errs[i] != nil {
+			return 0, errs[i]
+		}
+		sum += counts[i]
+	}
+	return float64(sum) / time.Since(start).Seconds(), nil
+}
+
+// handOvers has two clients wait for each other.
+func handOvers(ctx context.Context, a, b *leasehold.Client, key string, lasting time.Duration) (spread, error) {
+	holder, err := a.Mutex(key).Lock(ctx)
+	if err != nil {
+		return spread{}, err
+	}
+	waits, holds := b, a
+	var took []time.Duration
+	for end := time.Now().Add(lasting); time.Now().Before(end) && err == nil; {
+		var released time.Time
+		queued := make(chan struct{}, 1)
+		got := make(chan time.Time, 1)
+		var next *leasehold.Lease
+		go func() {
+			observed := leasehold.ObserveWait(ctx, func(leasehold.WaitEvent) {
+				select {
+				case queued <- struct{}{}:
+				default:
+				}
+			})
+			next, err = waits.Mutex(key).Lock(observed)
+			got <- time.Now()
+		}()
+		select {
+		case <-queued:
+			released = time.Now()
+			if e := holder.Release(); e != nil {
+				<-got
+				return spread{}, e
+			}
+			at := <-got
+			took = append(took, at.Sub(released))
+		case <-got:
+		}
+		holder, waits, holds = next, holds, waits
+	}
+	if err != nil {
+		return spread{}, err
+	}
+	return spreadOf(took), holder.Release()
+}
