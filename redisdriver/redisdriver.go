@@ -137,6 +137,7 @@ func newSingle(opt redis.Options, timeout time.Duration) *seam {
 	opt.PushNotificationProcessor = nil
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	c.single = redis.NewClient(&opt)
+	c.batch.one, c.batch.many = c.one, c.many
 	return c
 }
 

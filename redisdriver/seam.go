@@ -22,6 +22,7 @@ type seam struct {
 	conns   *interrupt.Conns
 	hops    atomic.Uint64 // redirections followed
 	timeout time.Duration
+	batch   batcher  // of requests to single
 	lookout *lookout // nil unless there are sentinels
 	// closeToo closes what single was derived from, if that is ours too.
 	closeToo func() error
@@ -37,13 +38,12 @@ func (c *seam) Cluster() bool { return c.cluster != nil }
 
 // Do implements [redisroom.Client].
 func (c *seam) Do(ctx context.Context, words []string) (any, error) {
+	if c.cluster == nil {
+		return c.batch.do(ctx, words)
+	}
 	try := c.begin(ctx)
 	defer try.End()
-	if c.cluster != nil {
-		return c.doCluster(try, words)
-	}
-	cmd := redis.NewCmd(try, arguments(words)...)
-	return c.result(try, cmd, c.single.Process(try, cmd))
+	return c.doCluster(try, words)
 }
 
 // begin returns the context for a call: it ends with ctx, and after the
@@ -194,5 +194,6 @@ func (c *seam) Close() error {
 	if c.closeToo != nil {
 		err = errors.Join(err, c.closeToo())
 	}
+	c.batch.wg.Wait()
 	return err
 }
