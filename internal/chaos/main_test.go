@@ -38,12 +38,11 @@ var (
 const workEnv = "LEASEHOLD_CHAOS_WORK"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(workEnv) != "" {
-		if err := chaos.Work(os.Stdin, open); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	switch {
+	case os.Getenv(workEnv) != "":
+		end(chaos.Work(os.Stdin, open))
+	case os.Getenv(serveEnv) != "":
+		end(serve())
 	}
 	flag.Parse()
 	// The stores suffer side by side: most of the time is waited for.
@@ -53,15 +52,32 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// end ends a process that is not the test.
+func end(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
 // viaGoRedis before a URL opens the store with the other client library.
 const viaGoRedis = "go-redis+"
 
 // open opens a store by its URL.
 func open(rawURL string) (driver.Driver, error) {
-	rest, other := strings.CutPrefix(rawURL, viaGoRedis)
-	if !other {
-		return stores.Open(rawURL)
+	for prefix, open := range openers {
+		if rest, ok := strings.CutPrefix(rawURL, prefix); ok {
+			return open(rest)
+		}
 	}
+	return stores.Open(rawURL)
+}
+
+// openers open what has no URL of its own, by what stands before it.
+var openers = map[string]func(rest string) (driver.Driver, error){viaGoRedis: openGoRedis}
+
+func openGoRedis(rest string) (driver.Driver, error) {
 	client, err := goRedis(rest)
 	if err != nil {
 		return nil, err
