@@ -17,7 +17,7 @@ func dialer(conns *interrupt.Conns, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		nc, err := dial(ctx, network, addr)
 		if err != nil {
-			return &noConn{err: &dialError{err}}, nil
+			return &noConn{err: &dialError{&dialError{err}}}, nil
 		}
 		if addr == behindSentinels {
 			conns.KeepOnly(nc.RemoteAddr()) // the others may lead to its predecessor
@@ -41,7 +41,8 @@ func (c *noConn) SetDeadline(time.Time) error      { return nil }
 func (c *noConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *noConn) SetWriteDeadline(time.Time) error { return nil }
 
-// dialError is why there is no connection. The pool unwraps an error once.
+// dialError is why there is no connection. The pool unwraps an error once, so
+// there are two of them, one in the other.
 type dialError struct{ err error }
 
 func (e *dialError) Error() string { return e.err.Error() }

@@ -10,10 +10,11 @@
 //
 // The user that the server knows needs the rights
 //
-//	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub
+//	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub +time
 //
 // and, on a cluster, +cluster|slots. Without the right to publish or to
-// subscribe, waiting goes on by asking.
+// subscribe, waiting goes on by asking. With replicas, +info lets a request fail
+// at once when too few of them are connected.
 package redisdriver
 
 import (

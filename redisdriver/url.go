@@ -1,7 +1,9 @@
 package redisdriver
 
 import (
+	"context"
 	"fmt"
+	"net"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,6 +30,7 @@ func Open(url string) (*Driver, error) {
 }
 
 func connect(c redisurl.Config) *seam {
+	dial := func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }
 	switch c.Kind {
 	case redisurl.Sentinel:
 		// The failover client is made for its dialer, which asks the sentinels.
@@ -35,19 +38,19 @@ func connect(c redisurl.Config) *seam {
 			MasterName: c.Master, SentinelAddrs: c.Addrs,
 			SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword,
 			Username: c.Username, Password: c.Password, DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS,
-			DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
+			Dialer: dial, DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
 		})
 		s := newSingle(*failover.Options(), c.Timeout)
 		s.closeToo = failover.Close
 		return s
 	case redisurl.Cluster:
 		return newCluster(redis.ClusterOptions{
-			Addrs: c.Addrs, Username: c.Username, Password: c.Password, ClientName: c.ClientName, TLSConfig: c.TLS,
+			Addrs: c.Addrs, Username: c.Username, Password: c.Password, ClientName: c.ClientName, TLSConfig: c.TLS, Dialer: dial,
 		}, c.Timeout)
 	default:
 		return newSingle(redis.Options{
 			Network: c.Network, Addr: c.Addrs[0], Username: c.Username, Password: c.Password,
-			DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS,
+			DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS, Dialer: dial,
 		}, c.Timeout)
 	}
 }

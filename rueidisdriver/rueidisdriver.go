@@ -10,13 +10,15 @@
 //
 // The user that the server knows needs the rights
 //
-//	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub
+//	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub +time
 //
-// and, on a cluster, +cluster|slots. Without the right to publish or to
-// subscribe, waiting goes on by asking.
+// and, on a cluster, +cluster|slots, behind sentinels +role. Without the right
+// to publish or to subscribe, waiting goes on by asking. With replicas, +info
+// lets a request fail at once when too few of them are connected.
 package rueidisdriver
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -119,8 +121,8 @@ func Open(url string) (*Driver, error) {
 			ClientName: c.ClientName, TLSConfig: c.TLS,
 		}
 	}
-	if c.Network == "unix" {
-		opt.DialFn = func(path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) { return d.Dial("unix", path) }
+	opt.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		return c.Dial(ctx, addr)
 	}
 	return New(opt, WithPrefix(c.Prefix), WithTimeout(c.Timeout), func(o *options) { o.acks = c.Acks })
 }

@@ -39,7 +39,7 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 			replica := cluster.AddReplica(primary)
 			url := clusterURL(cluster, "timeout=500ms")
 			both(t, func(r *rig) func() {
-				brisk := r.client(url, leasehold.WithTTL(3*time.Second))
+				brisk := r.client(url, leasehold.WithTTL(6*time.Second))
 				others := r.spread(cluster, brisk, 30)
 				delete(others, primary)
 				l := r.queueUp(url, key)
@@ -60,7 +60,7 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 
 // L11
 func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
-	const ttl = 2 * time.Second
+	const ttl = 3 * time.Second
 	for name, strike := range map[string]func(*redistest.Server){
 		"hangs": (*redistest.Server).Stop, "killed": (*redistest.Server).Kill,
 	} {

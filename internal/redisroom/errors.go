@@ -23,7 +23,7 @@ var refusals = []struct {
 	{"WRONGTYPE", driver.ErrMismatch, "use another key or prefix"},
 	{"NOAUTH", driver.ErrUnavailable, "the server wants a password; give one with the client's options or in the URL"},
 	{"WRONGPASS", driver.ErrUnavailable, "check user name and password"},
-	{"NOPERM", driver.ErrUnavailable, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection and, to be woken, +@pubsub"},
+	{"NOPERM", driver.ErrUnavailable, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection +time and, to be woken, +@pubsub"},
 	{"LOADING", driver.ErrUnavailable, "the server is loading its data; it will serve in a while"},
 	{"MASTERDOWN", driver.ErrUnavailable, "this is a replica that has lost its primary; connect to the primary"},
 	{"READONLY", driver.ErrUnavailable, "this is a replica; connect to the primary, or use a sentinel or cluster URL"},

@@ -27,7 +27,7 @@ func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
 	s := &Sentinel{Primary: Start(tb)}
 	s.Replica = StartReplica(tb, s.Primary)
-	s.Sentinel = start(tb, sentinelConfig(s.Primary), []string{"--sentinel"})
+	s.Sentinel = start(tb, &Server{config: sentinelConfig(s.Primary)}, []string{"--sentinel"})
 	known := func() bool {
 		return s.Sentinel.Info(tb, "sentinel")["master0"] == s.wanted()
 	}

@@ -10,6 +10,7 @@
 package redistest
 
 import (
+	"crypto/tls"
 	"net"
 	"net/url"
 	"os"
@@ -33,10 +34,12 @@ const attempts = 10
 // take a [testing.TB]: they ask the server, fail the test if it does not
 // answer, and belong on the test's goroutine.
 type Server struct {
-	tb   testing.TB
-	port int
-	dir  string
-	args []string
+	tb     testing.TB
+	port   int
+	dir    string
+	args   []string
+	config string        // the text of a configuration file, if one is wanted
+	certs  *Certificates // nil without TLS
 
 	mu     sync.Mutex
 	proc   *process
@@ -51,24 +54,27 @@ type Server struct {
 // and must leave the port, the address and the log level as they are.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	return start(tb, "", append([]string{
-		"--save", "",
-		"--appendonly", "no",
-		"--protected-mode", "no",
-		"--repl-diskless-sync-delay", "0", // a replica is not kept waiting for others
-	}, args...))
+	return start(tb, new(Server), append(slices.Clone(defaults), args...))
 }
 
-// start starts a server from a configuration file in its directory, if one is
-// given, and from arguments.
-func start(tb testing.TB, config string, args []string) *Server {
+// defaults are the arguments of every server but sentinels.
+var defaults = []string{
+	"--save", "",
+	"--appendonly", "no",
+	"--protected-mode", "no",
+	"--repl-diskless-sync-delay", "0", // a replica is not kept waiting for others
+}
+
+// start starts a server from its configuration file, if it has one, and from
+// arguments.
+func start(tb testing.TB, s *Server, args []string) *Server {
 	tb.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		tb.Fatalf("redistest: %v: the tests need a real Redis server; `make test` installs it", err)
 	}
-	s := &Server{tb: tb, dir: tb.TempDir(), args: args}
-	if config != "" {
-		s.args = slices.Insert(s.args, 0, s.write("redis.conf", config))
+	s.tb, s.dir, s.args = tb, tb.TempDir(), args
+	if s.config != "" {
+		s.args = slices.Insert(s.args, 0, write(tb, s.dir, "redis.conf", s.config))
 	}
 	s.launchAnywhere()
 	tb.Cleanup(s.close)
@@ -92,8 +98,11 @@ func (s *Server) launchAnywhere() {
 
 // launch starts the process on the server's port.
 func (s *Server) launch() error {
-	args := append(slices.Clone(s.args),
-		"--port", strconv.Itoa(s.port),
+	port := []string{"--port", strconv.Itoa(s.port)}
+	if s.certs != nil {
+		port = []string{"--port", "0", "--tls-port", strconv.Itoa(s.port)}
+	}
+	args := append(append(slices.Clone(s.args), port...),
 		"--bind", "127.0.0.1",
 		"--dir", s.dir,
 		"--daemonize", "no",
@@ -137,10 +146,13 @@ func (s *Server) Port() int { return s.port }
 // Dir returns the server's working directory.
 func (s *Server) Dir() string { return s.dir }
 
-// URL returns the server's address as a redis:// URL, with the password if the
-// arguments have --requirepass.
+// URL returns the server's address as a redis:// URL, or rediss:// with TLS, with
+// the password if the arguments have --requirepass.
 func (s *Server) URL() string {
 	u := url.URL{Scheme: "redis", Host: s.Addr(), Path: "/0"}
+	if s.certs != nil {
+		u.Scheme = "rediss"
+	}
 	if password := s.password(); password != "" {
 		u.User = url.UserPassword("", password)
 	}
@@ -160,8 +172,13 @@ func (s *Server) Client() *redis.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client == nil {
+		var secure *tls.Config
+		if s.certs != nil {
+			secure = s.certs.client
+		}
 		s.client = redis.NewClient(&redis.Options{
 			Addr:            s.Addr(),
+			TLSConfig:       secure,
 			Password:        s.password(),
 			ClientName:      "redistest",
 			DisableIdentity: true,
@@ -214,12 +231,12 @@ func (s *Server) Restart() {
 	}
 }
 
-// write puts a file into the server's directory and returns its path.
-func (s *Server) write(name, text string) string {
-	s.tb.Helper()
-	path := filepath.Join(s.dir, name)
+// write puts a file into a directory and returns its path.
+func write(tb testing.TB, dir, name, text string) string {
+	tb.Helper()
+	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.tb.Fatalf("redistest: %v", err)
+		tb.Fatalf("redistest: %v", err)
 	}
 	return path
 }

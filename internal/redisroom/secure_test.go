@@ -1,0 +1,115 @@
+package redisroom_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+func TestTLS_ServesEveryFormOfURL(t *testing.T) {
+	single := redistest.StartTLS(t, true)
+	node := redistest.StartTLS(t, true, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1")
+	if err := node.Client().Do(background, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "cluster", func() bool {
+		return strings.Contains(node.Client().ClusterInfo(background).Val(), "cluster_state:ok")
+	})
+	watched := redistest.StartTLS(t, false)
+	sentinel := redistest.StartSentinelTLS(t, watched)
+	files := func(s *redistest.Server) string {
+		c := s.Certificates()
+		return url.Values{"ca": {c.CA}, "cert": {c.ClientCert}, "key": {c.ClientKey}}.Encode()
+	}
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		for form, rawURL := range map[string]string{
+			"single":   single.URL() + "?" + files(single),
+			"cluster":  "rediss+cluster://" + node.Addr() + "?" + files(node),
+			"sentinel": "rediss+sentinel://" + sentinel.Addr() + "?master=" + redistest.PrimaryName + "&" + files(watched),
+		} {
+			d := open(rawURL)
+			key := t.Name() + form
+			e := listen(t, d)
+			acquire(t, d, request(key, "a"), driver.Granted)
+			acquire(t, d, waiting(key, "b", e.Address()), driver.Queued)
+			release(t, d, key, "a", driver.Released)
+			e.hear(t, driver.HintGranted, "b")
+			renew(t, d, lease(key, "b"), driver.Granted)
+			release(t, d, key, "b", driver.Released)
+		}
+	})
+}
+
+func TestTLS_SaysWhatIsWrongWithCertificates(t *testing.T) {
+	open_, strict := redistest.StartTLS(t, false), redistest.StartTLS(t, true)
+	plain := redistest.Start(t)
+	ca := func(s *redistest.Server) string { return url.QueryEscape(s.Certificates().CA) }
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		for what, row := range map[string]struct{ url, hint string }{
+			"unknown authority": {open_.URL(), "?ca="},
+			"another name":      {open_.URL() + "?server-name=other&ca=" + ca(open_), "?server-name="},
+			"no certificate":    {strict.URL() + "?ca=" + ca(strict), "?cert="},
+			"no TLS":            {"rediss://" + plain.Addr(), "redis://"},
+		} {
+			_, err := open(row.url).Acquire(background, request(t.Name(), "a"))
+			if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.hint) {
+				t.Errorf("%s: %v, want ErrUnavailable that says %q", what, err, row.hint)
+			}
+		}
+		acquire(t, open(open_.URL()+"?skip-verify=true"), request(t.Name(), "a"), driver.Granted)
+	})
+}
+
+// The rights are those in the documentation of the two packages.
+func TestACL_TheRightsInTheDocumentationAreEnough(t *testing.T) {
+	documented := []any{"~leasehold:*", "&leasehold:*", "+@connection", "+@scripting", "+@read", "+@write", "+@pubsub", "+time"}
+	server := redistest.Start(t)
+	redistest.StartReplica(t, server)
+	sentinel := redistest.StartSentinel(t)
+	cluster := redistest.StartCluster(t, 3)
+	user := func(s *redistest.Server, more ...any) {
+		t.Helper()
+		rules := append([]any{"ACL", "SETUSER", "locks", "on", ">pw"}, documented...)
+		if err := s.Client().Do(background, append(rules, more...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user(server)
+	user(sentinel.Primary, "+role")
+	for _, node := range cluster.Nodes {
+		user(node, "+cluster|slots")
+	}
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		for form, rawURL := range map[string]string{
+			"single":   "redis://locks:pw@" + server.Addr(),
+			"replicas": "redis://locks:pw@" + server.Addr() + "?replicas=1&" + acknowledged,
+			"sentinel": "redis+sentinel://locks:pw@" + sentinel.Sentinel.Addr() + "?master=" + redistest.PrimaryName,
+			"cluster":  strings.Replace(clusterURL(cluster, ""), "://", "://locks:pw@", 1),
+		} {
+			d := open(rawURL)
+			key := t.Name() + form
+			e := listen(t, d)
+			acquire(t, d, request(key, "a"), driver.Granted)
+			acquire(t, d, waiting(key, "b", e.Address()), driver.Queued)
+			if form == "replicas" {
+				release(t, d, key, "a", driver.Released)
+			} else if _, err := d.Break(background, key, "a", "why"); err != nil {
+				t.Errorf("%s: break: %v", form, err)
+			} else {
+				e.hear(t, driver.HintGranted, "b")
+			}
+			renew(t, d, lease(key, "b"), driver.Granted)
+			if snap, err := d.Inspect(background, key); err != nil || len(snap.Holders) != 1 {
+				t.Errorf("%s: inspect: %+v, %v", form, snap, err)
+			}
+			if _, _, err := d.List(background, "", ""); err != nil {
+				t.Errorf("%s: list: %v", form, err)
+			}
+			release(t, d, key, "b", driver.Released)
+		}
+	})
+}

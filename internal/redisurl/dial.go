@@ -1,0 +1,99 @@
+package redisurl
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+)
+
+// Dial connects to a server to which the URL has led. An error of TLS names the
+// parameter that may help. All errors say that the operation was "dial": nothing
+// has been asked of the server.
+func (c *Config) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout/2)
+	defer cancel()
+	nc, err := new(net.Dialer).DialContext(ctx, c.Network, addr)
+	if err != nil || c.TLS == nil {
+		return nc, err
+	}
+	config := c.TLS.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	bare := false // the server wants a certificate, and there is none
+	if len(config.Certificates) == 0 {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			bare = true
+			return new(tls.Certificate), nil
+		}
+	}
+	secure := tls.Client(nc, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = nc.Close()
+		return nil, dialError(nc, hint(err))
+	}
+	if bare {
+		return &bareConn{Conn: secure}, nil
+	}
+	return secure, nil
+}
+
+func dialError(nc net.Conn, err error) error {
+	return &once{&net.OpError{Op: "dial", Net: "tls", Source: nc.LocalAddr(), Addr: nc.RemoteAddr(), Err: err}}
+}
+
+// once survives being unwrapped once, which is what go-redis does with errors of
+// a greeting.
+type once struct{ err *net.OpError }
+
+func (o *once) Error() string { return o.err.Error() }
+func (o *once) Unwrap() error { return o.err }
+
+// hint says what may help against an error of TLS.
+func hint(err error) error {
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &authority):
+		return fmt.Errorf("%w (name the file of its authority's certificate with ?ca=)", err)
+	case errors.As(err, &host):
+		return fmt.Errorf("%w (give the name in its certificate with ?server-name=)", err)
+	case errors.As(err, &record), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("no answer in TLS: %w (a server without TLS has a redis:// URL)", err)
+	}
+	return err
+}
+
+// bareConn is a connection without a certificate of the client, although the
+// server has asked for one. Whether that is an error is told by the first thing
+// that is read, which is the answer to the client library's greeting.
+type bareConn struct {
+	net.Conn
+	heard atomic.Bool
+}
+
+func (c *bareConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heard.Store(true)
+	}
+	return n, c.refused(err)
+}
+
+func (c *bareConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	return n, c.refused(err)
+}
+
+func (c *bareConn) refused(err error) error {
+	if err == nil || c.heard.Load() {
+		return err
+	}
+	return dialError(c.Conn, fmt.Errorf("%w (the server wants a certificate of the client; name its files with ?cert= and ?key=)", err))
+}
