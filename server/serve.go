@@ -52,13 +52,24 @@ func (s *Server) Drain() { s.drain() }
 
 func (s *Server) isDraining() bool { return s.serving.Err() != nil }
 
-// Shutdown drains, and waits until all requests and operations have ended, or
-// ctx has: then it ends them.
+// Shutdown drains, waits until all requests and operations have ended, and
+// closes the service. When ctx ends first it returns the error of ctx, having
+// ended the operations and told their clients.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
-	err := s.jobs.wait(ctx) // their clients are answered, so the connections last
+	err := s.jobs.wait(ctx) // their clients are to be answered: the connections last
+	if err != nil {
+		s.jobs.cancel(errDraining)
+		_ = s.jobs.wait(context.Background()) // Do ends with its context
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.Background(), lastWords)
+		defer cancel()
+	}
 	return errors.Join(err, s.http.Shutdown(ctx), s.Close())
 }
+
+// lastWords is how long the last answers may take to be sent.
+const lastWords = time.Second
 
 // Close ends the service at once: connections are cut, and what operations do
 // is cancelled; it returns when they have given their locks back. The store is

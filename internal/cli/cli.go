@@ -35,7 +35,7 @@ func newRoot(g *global) *cobra.Command {
 	}
 	g.flags(root.PersistentFlags())
 	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
-		newList(g), newInspect(g), newChanges(g), newBreak(g), newBench(g), newVersion(g))
+		newList(g), newInspect(g), newChanges(g), newBreak(g), newServe(g), newBench(g), newVersion(g))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	return root
 }

@@ -27,6 +27,15 @@ func (g *global) flags(f *pflag.FlagSet) {
 // storeURL resolves which store is meant, in a form that a child in another
 // working directory understands too.
 func (g *global) storeURL() (string, error) {
+	rawURL, err := g.servedURL()
+	if rawURL == stores.Memory {
+		return "", usage("store %s lives in one process, so a command would lock nothing; name another, such as %s", rawURL, stores.Examples(", "))
+	}
+	return rawURL, err
+}
+
+// servedURL is storeURL for a process that keeps the store to itself.
+func (g *global) servedURL() (string, error) {
 	rawURL := g.store
 	if rawURL == "" {
 		rawURL = os.Getenv(envStore)
@@ -36,9 +45,6 @@ func (g *global) storeURL() (string, error) {
 		rawURL, err = stores.Default()
 	} else {
 		rawURL, err = stores.Absolute(rawURL)
-	}
-	if rawURL == stores.Memory {
-		return "", usage("store %s lives in one process, so a command would lock nothing; name another, such as %s", rawURL, stores.Examples(", "))
 	}
 	g.used = rawURL
 	return rawURL, classify(err)

@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -81,6 +82,7 @@ func TestStories(t *testing.T) {
 				Condition: func(cond string) (bool, error) { return cond == store, nil },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"code": code, "waitfor": waitfor, "waitline": waitline, "sendsig": sendsig,
+					"serving": serving, "waiting": waiting,
 				},
 				RequireExplicitExec: true,
 				RequireUniqueNames:  true,
@@ -126,6 +128,33 @@ func waitline(ts *testscript.TestScript, neg bool, args []string) {
 	eventually(ts, args[0], func() bool {
 		b, err := os.ReadFile(ts.MkAbs(args[0]))
 		return err == nil && strings.Contains(string(b), args[1])
+	})
+}
+
+// serving waits until a service has logged its URL to a file, and sets a
+// variable to it: serving FILE VARIABLE
+func serving(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: serving file variable")
+	}
+	waitline(ts, false, []string{args[0], "msg=serving"})
+	_, rest, _ := strings.Cut(ts.ReadFile(args[0]), "url=")
+	url, _, _ := strings.Cut(rest, " ")
+	ts.Setenv(args[1], url)
+}
+
+// waiting waits until so many wait for a lock, and so many hold it, one unless
+// something else is said: waiting NAME WAITERS [HOLDERS]
+func waiting(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: waiting name waiters [holders]")
+	}
+	holders := append(args, "1")[2]
+	eventually(ts, strings.Join(args, " "), func() bool {
+		var lock struct{ Holders, Waiters []struct{} }
+		ts.Check(ts.Exec("leasehold", "inspect", "--json", args[0]))
+		ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &lock))
+		return strconv.Itoa(len(lock.Waiters)) == args[1] && strconv.Itoa(len(lock.Holders)) == holders
 	})
 }
 
