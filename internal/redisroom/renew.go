@@ -48,7 +48,7 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 // group cuts the refs into those that one script call can renew: of one slot
 // if there is a cluster, and not too many.
 func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
-	if !s.renew.Cluster() {
+	if !s.main.Cluster() { // who has something to renew has connected there, and not always here
 		for len(which) > 0 {
 			n := min(batch, len(which))
 			groups = append(groups, &renewal{which: which[:n], script: renewScript})

@@ -1,0 +1,165 @@
+package costs_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// commands runs f and returns how often each command ran on the server, but for
+// those that set up connections or count.
+func commands(t *testing.T, s *redistest.Server, f func()) map[string]int64 {
+	t.Helper()
+	s.ResetStats(t)
+	f()
+	n := make(map[string]int64)
+	for name, stat := range s.CommandStats(t) {
+		switch name {
+		case "info", "config|resetstat", "hello", "client|setinfo", "client|setname", "ping":
+		default:
+			n[name] = stat.Calls
+		}
+	}
+	return n
+}
+
+// TestCommands_FreePairIsTwo shows that the library adds nothing to what a store
+// sends: no subscription, no question first. Each is one round trip.
+func TestCommands_FreePairIsTwo(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
+		m := open().Mutex("k")
+		const n = 50
+		want := map[string]int64{"evalsha": 2 * n, "set": n, "incr": n, "get": n, "del": n}
+		var got map[string]int64
+		for range 5 { // a new connection costs a look at the server's clock
+			got = commands(t, s, func() {
+				for range n {
+					pair(t, m)
+				}
+			})
+			if maps.Equal(got, want) {
+				return
+			}
+		}
+		t.Errorf("%d free pairs cost %v, want %v", n, got, want)
+	})
+}
+
+// TestCommands_WaitServedInTurnIsThreeAtMost has many wait and be served once
+// each: a wait costs queueing, a confirmation, unless the release that hands over
+// to the next comes first, and that. While they wait nobody has a goroutine beyond
+// the caller's.
+func TestCommands_WaitServedInTurnIsThreeAtMost(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		const clients, each = 2, 100
+		all := [clients]*leasehold.Client{open(), open()}
+		for _, c := range all {
+			waitOnce(t, c) // the subscription stands
+		}
+		first, err := all[0].Mutex("k").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		goroutines := runtime.NumGoroutine()
+		var wg sync.WaitGroup
+		got := commands(t, s, func() {
+			for _, c := range all {
+				for range each {
+					wg.Go(func() {
+						l, err := c.Mutex("k").Lock(ctx)
+						if err == nil {
+							err = l.Release()
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+			until(t, func() bool { return queued(t, all[0], "k") == clients*each })
+			until(t, func() bool { return runtime.NumGoroutine()-goroutines-clients*each <= 10 })
+			if err := first.Release(); err != nil {
+				t.Error(err)
+			}
+			wg.Wait()
+		})
+		// A heartbeat each 5 s is allowed for.
+		perWait := float64(got["evalsha"]) / (clients * each)
+		t.Logf("%.2f commands per wait", perWait)
+		if perWait > 3.3 {
+			t.Errorf("%.2f commands per wait, want 3 at most: %v", perWait, got)
+		}
+	})
+}
+
+// queued is how many tickets the store has for the key.
+func queued(t *testing.T, c *leasehold.Client, key string) int {
+	t.Helper()
+	snap, err := c.Inspect(context.Background(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(snap.Waiters)
+}
+
+// waitOnce has c wait for a lock.
+func waitOnce(t *testing.T, c *leasehold.Client) {
+	t.Helper()
+	outer, err := c.Mutex("waited for").Lock(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		l, err := c.Mutex("waited for").Lock(context.Background())
+		if err == nil {
+			err = l.Release()
+		}
+		done <- err
+	}()
+	until(t, func() bool { return queued(t, c, "waited for") == 1 })
+	if err := outer.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCommands_AThousandLeasesAreRenewedInBatches wants at least ten to a command.
+// It is a hundred unless the leases were taken slowly.
+func TestCommands_AThousandLeasesAreRenewedInBatches(t *testing.T) {
+	const n, ttl = 1000, 6 * time.Second
+	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
+		c := open(leasehold.WithTTL(ttl))
+		leases := make([]*leasehold.Lease, n)
+		for i := range leases {
+			var err error
+			if leases[i], err = c.Mutex(fmt.Sprint("lease ", i)).Lock(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		goroutines := runtime.NumGoroutine()
+		s.ResetStats(t)
+		until(t, func() bool { return s.CommandStats(t)["pexpire"].Calls >= n })
+		stats := s.CommandStats(t)
+		if calls := stats["evalsha"].Calls + stats["eval"].Calls; calls > n/10 {
+			t.Errorf("%d commands for %d renewals", calls, stats["pexpire"].Calls)
+		}
+		until(t, func() bool { return runtime.NumGoroutine()-goroutines <= 10 })
+		for _, l := range leases {
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,4 @@
+// Package costs guards what the library and a store cost together: allocations,
+// commands, goroutines and bytes, which do not depend on how fast a machine is.
+// It has tests only. Time is measured by the bench module.
+package costs

@@ -1,0 +1,5 @@
+//go:build race
+
+package costs_test
+
+const raceEnabled = true
