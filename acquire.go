@@ -227,7 +227,7 @@ func (r *request) lease(ctx context.Context, req *driver.Request, g grant, t *tr
 func (r *request) request() driver.Request {
 	return driver.Request{
 		Key: r.key, ID: rand.Text(), Owner: r.cfg.owner, Reenter: r.cfg.reenter,
-		Labels: r.cfg.labels, Since: time.Now(), Mode: r.mode, Policy: r.policy,
+		Labels: r.cfg.labels, Since: time.Now(), Mode: r.mode, Policy: r.policy, Ordered: r.cfg.ordered,
 		Limit: r.limit, Weight: r.weight, TTL: r.cfg.ttl, Confirm: window(r.cfg.ttl),
 		Delay: r.cfg.lockDelay, MinToken: r.cfg.minToken,
 	}

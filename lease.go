@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
@@ -166,13 +167,17 @@ func (l *Lease) Remaining() time.Duration {
 // From then on it is renewed for ttl, if that is longer than before: a lease is
 // never shortened. It returns when the store has confirmed or ctx is done; then
 // the error matches ErrUnknown. An error that matches ErrNotHeld means that the
-// lease has ended. ttl is bounded like that of WithTTL.
+// lease has ended. ttl is bounded like that of WithTTL; one that the store cannot
+// serve changes nothing and matches ErrUnsupported.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return lockError(l.Key(), fmt.Errorf("TTL %v is not between %v and %v: %w", ttl, MinTTL, MaxTTL, ErrInvalid))
 	}
 	if l.parts != nil {
 		return l.each(func(p *Lease) error { return p.Extend(ctx, ttl) })
+	}
+	if err := driver.Supports(l.hold.c.drv, driver.Request{TTL: ttl}); err != nil {
+		return lockError(l.Key(), err)
 	}
 	done, err := l.hold.extend(ttl)
 	if err != nil {

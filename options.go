@@ -50,6 +50,7 @@ type config struct {
 	labels         map[string]string
 	minToken       int64
 	policy         driver.Policy
+	ordered        bool
 	log            *slog.Logger
 	observers      []*Observer
 	class          func(key string) string
@@ -258,11 +259,18 @@ func WithMinToken(n int64) Option {
 	}
 }
 
+// WithFIFO insists on the order of arrival: in a store that keeps no queue, such
+// as a quorum, the lock is refused with ErrUnsupported. Default: the order of
+// arrival where the store keeps one, and asking from time to time where not.
+func WithFIFO() Option {
+	return func(c *config) error { c.policy, c.ordered = driver.FIFO, true; return nil }
+}
+
 // WithBarging lets a newcomer take a free lock ahead of those who wait, and
 // wakes waiters instead of handing them the lock: more throughput, no promise
 // of order. Default: first come, first served.
 func WithBarging() Option {
-	return func(c *config) error { c.policy = driver.Barging; return nil }
+	return func(c *config) error { c.policy, c.ordered = driver.Barging, false; return nil }
 }
 
 // WithWritersFirst lets whoever asks for exclusive use pass before readers: a

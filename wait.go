@@ -109,7 +109,7 @@ func (w *waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 		return w.c.now().Add(spread(pollEvery))
 	case err != nil:
 		w.err = err
-	case reply.State == driver.Queued:
+	case reply.State == driver.Queued, reply.State == driver.Busy:
 		return w.queued(sent, reply)
 	case reply.State == driver.Granted:
 		deadline := w.cfg.deadline(sent, w.req.TTL)

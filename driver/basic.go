@@ -58,7 +58,7 @@ func (b *basic) Supports(req Request) error {
 		lacking = "shared locks"
 	case req.Limit > 0, req.Resize:
 		lacking = "limits"
-	case req.Policy == WritersFirst, req.Policy == ReadersFirst:
+	case req.Policy == WritersFirst, req.Policy == ReadersFirst, req.Ordered:
 		lacking = "a queue to order"
 	case req.Reenter:
 		lacking = "re-entry by owner"

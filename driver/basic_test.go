@@ -184,6 +184,7 @@ func TestSupports_AsksTheDriver(t *testing.T) {
 		"limit":     {Mode: driver.Shared, Limit: 3},
 		"resize":    {Resize: true},
 		"policy":    {Policy: driver.WritersFirst},
+		"order":     {Ordered: true},
 		"reentry":   {Owner: "me", Reenter: true},
 		"delay":     {Delay: time.Second},
 		"min token": {MinToken: 1},

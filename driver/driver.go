@@ -78,6 +78,9 @@ type Request struct {
 
 	Mode   Mode
 	Policy Policy
+	// Ordered insists on the policy's order: a store that keeps no queue refuses
+	// the request, and a store that keeps one takes no notice of it.
+	Ordered bool
 	// Limit bounds the sum of the weights of shared parties; 0 is no limit.
 	// All that are in the room or wait for it state the same limit.
 	Limit int
@@ -235,7 +238,9 @@ type Driver interface {
 	Acquire(ctx context.Context, req Request) (Reply, error)
 
 	// Renew renews leases, confirms handed-over grants, and keeps tickets
-	// alive; a ticket whose turn has come is granted by it. It never creates
+	// alive; a ticket whose turn has come is granted by it. A store that keeps
+	// no queue, but knows who waits, lets one in if it can, and else answers
+	// Busy. Renew never creates
 	// a lease, and never shortens one: a renewal delayed on its way must not
 	// undo a longer one that overtook it.
 	//

@@ -5,8 +5,8 @@ package driver
 type Selective interface {
 	// Supports returns nil if a request of this shape can be served, and
 	// otherwise an error that says what the store lacks and matches
-	// [errors.ErrUnsupported]. The shape is Mode, Policy, Limit, Resize,
-	// Weight, Reenter and Guard, and whether Delay and MinToken are above zero.
+	// [errors.ErrUnsupported]. The shape is Mode, Policy, Ordered, Limit,
+	// Resize, Weight, Reenter, Guard and TTL, and whether Delay and MinToken are above zero.
 	// Nobody is asked and the answer never changes, so that a lock is refused when it is made
 	// and not when it is first taken.
 	Supports(req Request) error

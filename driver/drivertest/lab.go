@@ -98,6 +98,7 @@ func reenter(name string) option        { return func(r *driver.Request) { r.Own
 func labels(m map[string]string) option { return func(r *driver.Request) { r.Labels = m } }
 func in(key string) option              { return func(r *driver.Request) { r.Key = key } }
 func guard(r *driver.Request)           { r.Guard = true }
+func ordered(r *driver.Request)         { r.Ordered = true }
 func resize(r *driver.Request)          { r.Resize = true }
 func shared(r *driver.Request)          { r.Mode = driver.Shared }
 func places(limit, weight int) option {

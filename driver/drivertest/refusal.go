@@ -15,9 +15,10 @@ var refusalRows = []row{
 	refuses(Delay, "a caller that asked for the delay relies on it", delay(long)),
 	refuses(MinToken, "a token below what the caller has seen is refused where it is used", minToken(1)),
 	refuses(Guard, "a store that cannot tell that it has lost its data must not be trusted to tell", guard),
+	refuses(Queue, "who insists on the order of arrival would be overtaken for ever", ordered),
 	refuses(Policies, "a policy that is not kept starves those it was meant for", policy(driver.WritersFirst)),
 	{
-		name:  "refusal/Queue",
+		name:  "refusal/a waiter is not queued",
 		lacks: Queue,
 		why:   "a waiter that is not queued polls; it must not believe that it has a place",
 		run: func(l *lab) {

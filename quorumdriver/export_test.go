@@ -1,0 +1,34 @@
+package quorumdriver
+
+import "time"
+
+// Settle waits until nothing is under way that a call has left behind.
+func (s *Store) Settle() {
+	for s.unsettled() {
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+func (s *Store) unsettled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.leases {
+		l.mu.Lock()
+		users := l.users
+		l.mu.Unlock()
+		if users > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Remembered is how many leases are remembered.
+func (s *Store) Remembered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.leases)
+}
+
+// WithPlainMaximum hands out the greatest token without writing it back.
+func WithPlainMaximum() Option { return func(c *config) { c.plainMaximum = true } }

@@ -1,0 +1,167 @@
+package quorumdriver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// agree returns the token of a grant that a majority gave: one that every node
+// of a majority has, and below which none of them will fall.
+//
+// Mostly the nodes agree already, because the holder before wrote its token back.
+// If they do not, those that have not answered yet may make a majority agree;
+// they are waited for a moment, but for those that are known to be slow. Where
+// the owner is inside already, the nodes where it is agree, and they are waited
+// for as long as they may take.
+func (s *Store) agree(ctx context.Context, r *round[driver.Reply], t *tally, req driver.Request) (int64, error) {
+	if s.plainMaximum {
+		return t.greatest(), nil
+	}
+	var patience <-chan struct{}
+	for !t.agrees(s.fencing) {
+		if _, same := t.holds(); same {
+			if !r.waits() {
+				break
+			}
+			if patience == nil {
+				moment, cancel := context.WithTimeout(ctx, hush)
+				defer cancel()
+				patience = moment.Done()
+			}
+		}
+		a, ok := r.nextBefore(patience)
+		if !ok {
+			break
+		}
+		t.add(a)
+	}
+	if !s.fencing {
+		return 0, nil
+	}
+	if token, ok := t.agreed(); ok {
+		return token, nil
+	}
+	return s.writeBack(ctx, r.lease, t, driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL})
+}
+
+// agrees reports whether a majority tells of the same token and as many holds as
+// any node.
+func (t *tally) agrees(fencing bool) bool {
+	_, same := t.holds()
+	_, agreed := t.agreed()
+	return same && (agreed || !fencing)
+}
+
+// writeBack raises the token to the greatest at the nodes that are behind, until
+// a majority has it. It can meet with another request of the same lease, which
+// raises it further.
+func (s *Store) writeBack(ctx context.Context, l *lease, t *tally, ref driver.Ref) (int64, error) {
+	const meetings = 4
+	var failed []answer[driver.Reply]
+	for range meetings {
+		ref.Token = t.greatest()
+		r := ask(ctx, s, l, t.behind(), life(ref.TTL), func(ctx context.Context, i int) (driver.Reply, error) {
+			return s.raiseAt(ctx, i, ref)
+		})
+		failed = failed[:0]
+		for {
+			if _, ok := t.agreed(); ok {
+				break
+			}
+			a, ok := r.next()
+			if !ok {
+				break
+			}
+			t.raised(a)
+			if a.err == nil && a.value.Token < ref.Token {
+				a.err = fmt.Errorf("its token is %d and not %d (0 for none)", a.value.Token, ref.Token)
+			}
+			if a.err != nil {
+				failed = append(failed, a)
+			}
+		}
+		r.finish(nil)
+		if token, ok := t.agreed(); ok {
+			return token, nil
+		}
+		if t.greatest() == ref.Token {
+			break
+		}
+	}
+	return 0, fmt.Errorf("write the fencing token back: %w", s.noQuorum(failed))
+}
+
+// raiseAt raises the token of a lease at one node.
+func (s *Store) raiseAt(ctx context.Context, i int, ref driver.Ref) (reply driver.Reply, err error) {
+	e := s.nodes[i].call(ctx, func(ctx context.Context) error {
+		s.nodes[i].Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
+		return err
+	})
+	if e != nil {
+		return driver.Reply{}, e
+	}
+	return reply, nil
+}
+
+// greatest is the greatest token that was granted.
+func (t *tally) greatest() (token int64) {
+	for _, a := range t.granted {
+		token = max(token, a.value.Token)
+	}
+	return token
+}
+
+// agreed returns the token that a majority has, if one has.
+func (t *tally) agreed() (int64, bool) {
+	for k, a := range t.granted {
+		same := 1
+		for _, b := range t.granted[k+1:] {
+			if a.value.Token == b.value.Token {
+				same++
+			}
+		}
+		if same >= t.need {
+			return a.value.Token, true
+		}
+	}
+	return 0, false
+}
+
+// reached is the greatest token that a majority has reached.
+func (t *tally) reached() int64 {
+	var tokens []int64
+	for _, a := range t.granted {
+		tokens = append(tokens, a.value.Token)
+	}
+	slices.Sort(tokens)
+	return tokens[len(tokens)-t.need]
+}
+
+// behind are the nodes whose token is not the greatest.
+func (t *tally) behind() (nodes []int) {
+	top := t.greatest()
+	for _, a := range t.granted {
+		if a.value.Token < top {
+			nodes = append(nodes, a.node)
+		}
+	}
+	return nodes
+}
+
+// raised takes the answer of a node to a raise: the token that it has now. A node
+// that no longer has the lease is out.
+func (t *tally) raised(a answer[driver.Reply]) {
+	for k := range t.granted {
+		if g := &t.granted[k]; g.node == a.node && a.err == nil {
+			if a.value.State != driver.Granted {
+				t.granted = append(t.granted[:k], t.granted[k+1:]...)
+				return
+			}
+			g.value.Token = a.value.Token
+			return
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package quorumdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Inspect implements [driver.Inspector]. A holder is shown if it is inside at a
+// majority of the nodes, for as long as it is. So are those who wait, in the order
+// in which they began to, which is not one in which they are served.
+func (s *Store) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	snaps, err := s.look(ctx, key)
+	if err != nil {
+		return driver.Snapshot{}, err
+	}
+	return s.merge(key, snaps), nil
+}
+
+// look asks all nodes for their picture, and waits for all that answer in time:
+// who is inside at a majority need not be so at the fastest one.
+func (s *Store) look(ctx context.Context, key string) ([]driver.Snapshot, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.work.Done()
+	r := ask(ctx, s, nil, nil, s.timeout, func(ctx context.Context, i int) (snap driver.Snapshot, err error) {
+		in, ok := s.nodes[i].Driver.(driver.Inspector)
+		if !ok {
+			return snap, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
+		}
+		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
+			snap, err = in.Inspect(ctx, key)
+			return err
+		})
+		return snap, err
+	})
+	defer r.finish(nil)
+	var snaps []driver.Snapshot
+	var failed []answer[driver.Reply]
+	for len(snaps) < s.need || r.waits() {
+		a, ok := r.next()
+		if !ok {
+			break
+		}
+		if a.err != nil {
+			failed = append(failed, answer[driver.Reply]{node: a.node, err: a.err})
+			continue
+		}
+		snaps = append(snaps, a.value)
+	}
+	if len(snaps) < s.need {
+		return nil, s.unseen(ctx, failed)
+	}
+	return snaps, nil
+}
+
+// unseen is the error where too few nodes could be looked into.
+func (s *Store) unseen(ctx context.Context, failed []answer[driver.Reply]) error {
+	for _, a := range failed {
+		if errors.Is(a.err, errors.ErrUnsupported) {
+			return s.nodes[a.node].named(a.err)
+		}
+	}
+	return s.undecided(ctx, failed)
+}
+
+// merge makes one picture of those of the nodes.
+func (s *Store) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
+	out := driver.Snapshot{Key: key}
+	holders, waiters := make(map[string][]driver.Holder), make(map[string][]driver.Waiter)
+	var tokens []int64
+	var closed []time.Duration
+	for _, snap := range snaps {
+		for _, h := range snap.Holders {
+			holders[h.ID] = append(holders[h.ID], h)
+		}
+		for _, w := range snap.Waiters {
+			waiters[w.ID] = append(waiters[w.ID], w)
+		}
+		tokens, closed = append(tokens, snap.Token), append(closed, snap.Closed)
+	}
+	for _, seen := range holders {
+		if len(seen) >= s.need {
+			out.Holders = append(out.Holders, s.mergeHolder(seen))
+		}
+	}
+	for _, seen := range waiters {
+		if len(seen) >= s.need {
+			out.Waiters = append(out.Waiters, seen[0])
+		}
+	}
+	slices.SortFunc(out.Holders, func(a, b driver.Holder) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(out.Waiters, func(a, b driver.Waiter) int { return a.Since.Compare(b.Since) })
+	for i := range out.Waiters {
+		out.Waiters[i].Position = i + 1
+	}
+	if s.fencing {
+		out.Token = shared(tokens, s.need)
+	}
+	if len(out.Holders) == 0 {
+		slices.Sort(closed)
+		out.Closed = closed[len(closed)-s.need]
+	}
+	return out
+}
+
+// mergeHolder is a holder as a majority sees it: it stays as long as it stays
+// with a majority.
+func (s *Store) mergeHolder(seen []driver.Holder) driver.Holder {
+	h := seen[0]
+	var tokens []int64
+	slices.SortFunc(seen, func(a, b driver.Holder) int { return int(a.Remaining - b.Remaining) })
+	for _, other := range seen {
+		tokens = append(tokens, other.Token)
+		h.Confirmed = h.Confirmed || other.Confirmed
+	}
+	h.Remaining, h.Token = seen[len(seen)-s.need].Remaining, 0
+	if s.fencing {
+		h.Token = shared(tokens, s.need)
+	}
+	return h
+}
+
+// shared is the value that need of them have, or else the greatest.
+func shared(values []int64, need int) int64 {
+	slices.Sort(values)
+	for i := range len(values) - need + 1 {
+		if values[i] == values[i+need-1] {
+			return values[i]
+		}
+	}
+	return values[len(values)-1]
+}
+
+// List implements [driver.Inspector]. What a majority holds is known to all nodes
+// but a minority, so that is how many are listed, one after the other; each key is
+// then looked at. A key comes once for every node that is listed.
+func (s *Store) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	c, err := parseCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	var failed []answer[driver.Reply]
+	for ; c.node < len(s.nodes); c.skip() {
+		keys, next, err := s.listAt(ctx, c.node, prefix, c.at)
+		if err == nil {
+			c.advance(next)
+			if c.listed > len(s.nodes)-s.need {
+				return s.inUse(ctx, keys, "")
+			}
+			return s.inUse(ctx, keys, c.String())
+		}
+		failed = append(failed, answer[driver.Reply]{node: c.node, err: err})
+		if ctx.Err() != nil || errors.Is(err, driver.ErrClosed) {
+			return nil, "", err
+		}
+	}
+	return nil, "", s.unseen(ctx, failed)
+}
+
+// cursor is where a listing stands: at a position in one node, after so many that
+// were listed whole.
+type cursor struct {
+	listed, node int
+	at           string
+}
+
+func (c *cursor) String() string { return fmt.Sprintf("%d %d %s", c.listed, c.node, c.at) }
+
+// advance goes on in the same node, or begins the next.
+func (c *cursor) advance(at string) {
+	if c.at = at; at == "" {
+		c.listed++
+		c.node++
+	}
+}
+
+// skip leaves a node out.
+func (c *cursor) skip() { c.at, c.node = "", c.node+1 }
+
+func parseCursor(text string) (c cursor, err error) {
+	if text == "" {
+		return c, nil
+	}
+	words := strings.SplitN(text, " ", 3)
+	if len(words) == 3 {
+		c.at = words[2]
+		if c.listed, err = strconv.Atoi(words[0]); err == nil {
+			c.node, err = strconv.Atoi(words[1])
+		}
+	}
+	if len(words) != 3 || err != nil || c.listed < 0 || c.node < 0 {
+		return c, fmt.Errorf("cursor %q is not one of this store: %w", text, driver.ErrInvalid)
+	}
+	return c, nil
+}
+
+func (s *Store) listAt(ctx context.Context, i int, prefix, at string) (keys []string, next string, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, "", err
+	}
+	defer s.work.Done()
+	type page struct {
+		keys []string
+		next string
+	}
+	r := ask(ctx, s, nil, []int{i}, s.timeout, func(ctx context.Context, i int) (p page, err error) {
+		in, ok := s.nodes[i].Driver.(driver.Inspector)
+		if !ok {
+			return p, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
+		}
+		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
+			p.keys, p.next, err = in.List(ctx, prefix, at)
+			return err
+		})
+		return p, err
+	})
+	defer r.finish(nil)
+	a, _ := r.next()
+	return a.value.keys, a.value.next, a.err
+}
+
+// inUse keeps the keys that a majority sees in use.
+func (s *Store) inUse(ctx context.Context, keys []string, next string) ([]string, string, error) {
+	const together = 16
+	used, errs := make([]bool, len(keys)), make([]error, len(keys))
+	var wg sync.WaitGroup
+	places := make(chan struct{}, together)
+	for k, key := range keys {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			snap, err := s.Inspect(ctx, key)
+			used[k], errs[k] = len(snap.Holders)+len(snap.Waiters) > 0 || snap.Closed > 0, err
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, "", err
+	}
+	var kept []string
+	for k, key := range keys {
+		if used[k] {
+			kept = append(kept, key)
+		}
+	}
+	return kept, next, nil
+}
+
+// Break implements [driver.Breaker]. The lease is broken at all nodes; the answer
+// is what a majority says.
+func (s *Store) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	if err := s.enter(ctx); err != nil {
+		return driver.Reply{}, err
+	}
+	defer s.work.Done()
+	r := ask(ctx, s, nil, nil, s.timeout, func(ctx context.Context, i int) (reply driver.Reply, err error) {
+		b, ok := s.nodes[i].Driver.(driver.Breaker)
+		if !ok {
+			return reply, fmt.Errorf("in its store no lease can be broken: %w", errors.ErrUnsupported)
+		}
+		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
+			reply, err = b.Break(ctx, key, id, reason)
+			return err
+		})
+		return reply, err
+	})
+	defer r.finish(nil)
+	return s.parted(r)
+}

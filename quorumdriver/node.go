@@ -1,0 +1,100 @@
+package quorumdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// node is one of the stores, and what is known of how it answers.
+type node struct {
+	driver.Driver
+	name   string
+	marker driver.Marker // nil if it is not guarded
+
+	mu     sync.Mutex
+	flying int       // calls under way
+	heard  time.Time // when the last call was answered, or the first of those under way began
+	silent bool      // the last call to end was not answered in time
+
+	heal sync.Mutex // one at a time
+}
+
+// A node that hangs must not collect goroutines: one for every call that is
+// made as long as its first ones have not timed out.
+const (
+	// crowd is how many calls may be under way at a node that has not been
+	// heard of for hush.
+	crowd = 16
+	hush  = 100 * time.Millisecond
+)
+
+var (
+	// errNoAnswer is why a call ended that took too long.
+	errNoAnswer = errors.New("no answer in time")
+	errHangs    = fmt.Errorf("it has not answered what was asked before: %w", driver.ErrUnavailable)
+	errBusy     = fmt.Errorf("an earlier request for the same lease is still under way: %w", driver.ErrUnavailable)
+	errUnsure   = fmt.Errorf("it may still carry out a release of the same lease: %w", driver.ErrUnavailable)
+)
+
+// call makes one call. One that is known to hang gets a single call at a time,
+// by which it is noticed when it is back; others fail at once.
+func (n *node) call(ctx context.Context, f func(context.Context) error) error {
+	if err := n.begin(); err != nil {
+		return err
+	}
+	err := f(ctx)
+	n.end(err == nil || !errors.Is(context.Cause(ctx), errNoAnswer))
+	return err
+}
+
+func (n *node) begin() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	switch {
+	case n.flying == 0:
+		n.heard = now
+	case n.silent, n.flying >= crowd && now.Sub(n.heard) > hush:
+		return errHangs
+	}
+	n.flying++
+	return nil
+}
+
+func (n *node) end(answered bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.flying--
+	n.silent = !answered
+	if answered {
+		n.heard = time.Now()
+	}
+}
+
+// hushed reports whether it is not worthwhile to wait for the node.
+func (n *node) hushed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.silent || n.flying > 0 && time.Since(n.heard) > hush
+}
+
+// shape is what a request looks like when the node gets it. Nobody is handed a
+// room: a majority is taken, not given. So tickets are there for the hint that
+// comes when the room is free.
+func (n *node) shape(req driver.Request) driver.Request {
+	req.Policy, req.Ordered = driver.Barging, false
+	req.Guard = n.marker != nil
+	return req
+}
+
+func (n *node) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", n.name, err)
+}

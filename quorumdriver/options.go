@@ -1,0 +1,109 @@
+package quorumdriver
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Option changes a default of a quorum.
+type Option func(*config)
+
+type config struct {
+	timeout time.Duration
+	names   []string
+	fencing bool
+	guard   bool
+	maxTTL  time.Duration
+	maxSkew time.Duration
+
+	// plainMaximum hands the greatest token out without writing it back, which
+	// is wrong: a test shows it.
+	plainMaximum bool
+}
+
+// Defaults and bounds of the options.
+const (
+	DefaultTimeout = time.Second
+	DefaultMaxTTL  = 10 * time.Minute
+	DefaultMaxSkew = time.Second
+
+	MinTimeout = 10 * time.Millisecond
+	MaxTimeout = time.Minute
+)
+
+// longest bounds durations that have no better bound.
+const longest = 24 * time.Hour
+
+func defaults() config {
+	return config{timeout: DefaultTimeout, fencing: true, guard: true, maxTTL: DefaultMaxTTL, maxSkew: DefaultMaxSkew}
+}
+
+// WithTimeout bounds how long one node may take for one answer, whatever the
+// node's driver does: 10 ms to a minute, 1 s by default. A node that takes
+// longer costs the others nothing while they are a majority.
+func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
+
+// WithNames says what the nodes are called in errors, in their order: "node 1",
+// "node 2" and so on by default. None is empty, none is there twice.
+func WithNames(names ...string) Option {
+	return func(c *config) { c.names = append([]string{}, names...) }
+}
+
+// WithoutFencing hands out no fencing tokens: they are 0. It saves the round
+// that makes the nodes agree on a token when they do not, as after the first
+// use of a key, and lets nodes take part that have no tokens.
+func WithoutFencing() Option { return func(c *config) { c.fencing = false } }
+
+// WithoutGuard trusts a node that was restarted empty. Then two can hold one lock
+// at once: one with the votes of a majority before the restart, the other with
+// the forgotten vote among its own. Use it where nodes never lose data, or where
+// all of them are of a kind that has no mark.
+func WithoutGuard() Option { return func(c *config) { c.guard = false } }
+
+// WithMaxTTL sets the longest lease that is served, and so for how long a node
+// that lost its data is kept out. 10 ms to 24 h, 10 minutes by default. It has to
+// be the same in all processes. Locks with a longer time to live are refused with
+// [errors.ErrUnsupported]. Without the guard there is no such bound.
+func WithMaxTTL(d time.Duration) Option { return func(c *config) { c.maxTTL = d } }
+
+// WithMaxSkew sets by how much the clocks of the nodes may differ: a node that
+// lost its data is kept out for twice as long beyond [WithMaxTTL], so that its
+// clock has passed the tokens that it has forgotten. 0 to 24 h, 1 s by default.
+func WithMaxSkew(d time.Duration) Option { return func(c *config) { c.maxSkew = d } }
+
+func (c *config) check(nodes int) error {
+	switch {
+	case nodes < 1 || nodes > MaxNodes:
+		return fmt.Errorf("%d nodes: want 1 to %d: %w", nodes, MaxNodes, driver.ErrInvalid)
+	case c.timeout < MinTimeout || c.timeout > MaxTimeout:
+		return fmt.Errorf("timeout %v: want %v to %v: %w", c.timeout, MinTimeout, MaxTimeout, driver.ErrInvalid)
+	case c.maxTTL < 10*time.Millisecond || c.maxTTL > longest:
+		return fmt.Errorf("longest TTL %v: want 10ms to %v: %w", c.maxTTL, longest, driver.ErrInvalid)
+	case c.maxSkew < 0 || c.maxSkew > longest:
+		return fmt.Errorf("clock skew %v: want 0 to %v: %w", c.maxSkew, longest, driver.ErrInvalid)
+	case c.names != nil && len(c.names) != nodes:
+		return fmt.Errorf("%d names for %d nodes: %w", len(c.names), nodes, driver.ErrInvalid)
+	}
+	for i, name := range c.names {
+		if name == "" || slices.Contains(c.names[:i], name) {
+			return fmt.Errorf("name %q of node %d is empty or another's: %w", name, i+1, driver.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func (c *config) nodeName(i int) string {
+	if c.names == nil {
+		return fmt.Sprintf("node %d", i+1)
+	}
+	return c.names[i]
+}
+
+// quarantine is how long a node that lost its data is kept out. Its clock may be
+// the fastest, hence the drift.
+func (c *config) quarantine() time.Duration {
+	return c.maxTTL + time.Duration(float64(c.maxTTL)*drift) + 2*time.Millisecond + 2*c.maxSkew
+}

@@ -1,0 +1,231 @@
+package quorumdriver
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// acquireAt asks one node to let the lease in, after what is under way there.
+func (s *Store) acquireAt(ctx context.Context, l *lease, i int, req driver.Request) (driver.Reply, error) {
+	if err := l.begin(ctx, i); err != nil {
+		return driver.Reply{}, err
+	}
+	return s.sendAcquire(ctx, l, i, req)
+}
+
+// begin marks an acquire at a node as under way, as soon and if it may be sent.
+// One at most waits for that.
+func (l *lease) begin(ctx context.Context, i int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &l.at[i]
+	releases := p.releases
+	if p.busy {
+		if p.idle != nil {
+			return errBusy
+		}
+		idle := make(chan struct{})
+		p.idle = idle
+		l.mu.Unlock()
+		select {
+		case <-idle:
+		case <-ctx.Done():
+		}
+		l.mu.Lock()
+		if p.idle == idle {
+			p.idle = nil
+		}
+	}
+	switch {
+	case p.busy, l.over, p.releases != releases:
+		return errBusy
+	case time.Now().Before(p.shunned):
+		return errUnsure
+	}
+	p.busy = true
+	return nil
+}
+
+// sendAcquire sends an acquire that has begun, and notes what becomes of it.
+func (s *Store) sendAcquire(ctx context.Context, l *lease, i int, req driver.Request) (reply driver.Reply, err error) {
+	err = s.nodes[i].call(ctx, func(ctx context.Context) error {
+		l.mu.Lock()
+		l.at[i].asked, l.at[i].released, l.at[i].notify = true, false, req.Notify
+		l.mu.Unlock()
+		reply, err = s.nodes[i].Acquire(ctx, req)
+		return err
+	})
+	if err != nil {
+		reply = driver.Reply{}
+	}
+	l.mu.Lock()
+	mine := l.at[i].answered(reply, err)
+	reply.Again = reply.Again && (l.held || !mine) // else it is a round that was not won
+	l.mu.Unlock()
+	s.part(l, i)
+	return reply, err
+}
+
+// answered takes the answer to an acquire, and reports whether it was asked for
+// by us before. A lease that the node has had before, and not from us, is not ours
+// to undo.
+func (p *post) answered(reply driver.Reply, err error) (mine bool) {
+	mine = p.away || p.vote != none
+	switch {
+	case err != nil && definite(err):
+	case err != nil:
+		p.away = true
+		if p.vote == none {
+			p.vote = unsure
+		}
+	case reply.State != driver.Granted:
+		p.vote = none
+	case !reply.Again || mine:
+		p.vote = granted
+	}
+	return mine
+}
+
+// park reserves the lease at every node for a release, so that no acquire comes
+// before it. A node has a parting if its turn is still to come, and none if it may
+// be released at once.
+func (l *lease) park(refs []driver.Ref) (partings []*parting) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	partings = make([]*parting, len(l.at))
+	for i := range l.at {
+		partings[i] = l.at[i].park(refs[i], false)
+	}
+	return partings
+}
+
+func (p *post) park(ref driver.Ref, undo bool) *parting {
+	p.releases++
+	switch {
+	case !p.busy:
+		p.busy = true
+		return nil
+	case p.next == nil:
+		p.next = &parting{ref: ref, undo: undo, done: make(chan struct{})}
+	case !undo:
+		ref.Keep, ref.Forbid = max(ref.Keep, p.next.ref.Keep), max(ref.Forbid, p.next.ref.Forbid)
+		p.next.ref, p.next.undo = ref, false
+	}
+	return p.next
+}
+
+// undo gives back what a lost round was granted, and reports whether all nodes
+// have answered that. It goes on beyond the end of ctx, but does not wait longer.
+func (s *Store) undo(ctx context.Context, l *lease) bool {
+	refs := make(map[int]driver.Ref)
+	l.mu.Lock()
+	for i := range l.at {
+		// It is spared if somebody else has asked for it since, under the same
+		// id, and so has moved its address.
+		ref := driver.Ref{Key: l.key, ID: l.id, Notify: l.at[i].notify}
+		switch p := &l.at[i]; {
+		case l.held: // from a request before
+		case p.busy:
+			p.park(ref, true)
+		case l.undoes(i):
+			p.park(ref, true)
+			refs[i] = ref
+		}
+	}
+	l.mu.Unlock()
+	if len(refs) == 0 {
+		return true
+	}
+	nodes := slices.Collect(maps.Keys(refs))
+	r := ask(context.WithoutCancel(ctx), s, l, nodes, s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
+		return s.depart(ctx, l, i, refs[i])
+	})
+	defer r.finish(nil)
+	for range nodes {
+		if a, ok := r.nextBefore(ctx.Done()); !ok || a.err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// undoes reports whether there is something to undo at a node. Who waits asks
+// again soon, and need not undo what may never have been done. The caller holds mu.
+func (l *lease) undoes(i int) bool {
+	return l.at[i].vote == granted || l.at[i].vote == unsure && !l.waits()
+}
+
+// depart sends a release for which the node was reserved.
+func (s *Store) depart(ctx context.Context, l *lease, i int, ref driver.Ref) (driver.Reply, error) {
+	reply, err := s.sendRelease(ctx, l, i, ref)
+	s.part(l, i)
+	return reply, err
+}
+
+// part ends what was under way at a node, and sends the release that has waited
+// for it.
+func (s *Store) part(l *lease, i int) {
+	for {
+		l.mu.Lock()
+		p := &l.at[i]
+		next := p.next
+		if p.next = nil; next == nil {
+			p.busy = false
+			if p.idle != nil {
+				close(p.idle)
+				p.idle = nil
+			}
+			l.mu.Unlock()
+			return
+		}
+		idle := next.undo && !l.undoes(i)
+		l.mu.Unlock()
+		if !idle {
+			ctx, cancel := context.WithTimeoutCause(context.Background(), s.timeout, errNoAnswer)
+			next.reply, next.err = s.sendRelease(ctx, l, i, next.ref)
+			cancel()
+		}
+		close(next.done)
+	}
+}
+
+// sendRelease sends a release and notes what becomes of it. After an acquire that
+// may still be on its way the id is of no more use.
+func (s *Store) sendRelease(ctx context.Context, l *lease, i int, ref driver.Ref) (reply driver.Reply, err error) {
+	l.mu.Lock()
+	p := &l.at[i]
+	if l.over && p.away && ref.Forbid == 0 {
+		ref.Forbid = flight(l.req.TTL)
+	}
+	// One that was never let in there need not be asked for.
+	idle := l.known() && !p.asked && !p.released && ref.Keep == 0 && ref.Forbid == 0
+	// Only where it was let in before the answer was given is it certain who
+	// asked last: elsewhere our request may have come after another's that was
+	// granted.
+	idle = idle || l.held && ref.Notify != "" && !p.counted
+	l.mu.Unlock()
+	if idle {
+		return driver.Reply{State: driver.Gone}, nil
+	}
+	err = s.nodes[i].call(ctx, func(ctx context.Context) error {
+		reply, err = s.nodes[i].Release(ctx, ref)
+		return err
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err != nil && !definite(err):
+		p.shunned = time.Now().Add(flight(l.req.TTL))
+	case err != nil:
+	case reply.State == driver.Gone && !reply.Broken && p.released && !l.told:
+		reply.State = driver.Released // by a try before
+	default:
+		p.asked, p.vote, p.counted, p.released = false, none, false, reply.State == driver.Released
+		p.away = p.away && ref.Forbid == 0
+	}
+	return reply, err
+}

@@ -1,0 +1,209 @@
+package quorumdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Store is a driver made of several. It is safe for concurrent use.
+type Store struct {
+	nodes []*node
+	need  int // a majority of the nodes, whether they can be reached or not
+	config
+
+	work sync.WaitGroup // calls and background work under way
+	exam exam
+
+	mu        sync.Mutex
+	closed    bool
+	leases    map[leaseKey]*lease
+	sweepSize int // of leases, at which it is swept
+	subs      map[string]*subscription
+	nsub      int
+}
+
+var (
+	_ driver.Driver    = (*Store)(nil)
+	_ driver.Selective = (*Store)(nil)
+	_ driver.Watcher   = (*Store)(nil)
+	_ driver.Inspector = (*Store)(nil)
+	_ driver.Breaker   = (*Store)(nil)
+)
+
+// MaxNodes is the greatest number of nodes. Three, five or seven are usual.
+const MaxNodes = 31
+
+// New returns a driver made of nodes, which it owns from then on: Close closes
+// them. Every process that is to exclude the others gives the same nodes.
+//
+// The error matches [driver.ErrInvalid] if there are no nodes or more than
+// [MaxNodes], if one is nil or there twice, or if an option is out of its
+// bounds; and [errors.ErrUnsupported] if a node mints no fencing tokens, which
+// [WithoutFencing] does without. The nodes are then still the caller's.
+func New(nodes []driver.Driver, opts ...Option) (*Store, error) {
+	s := &Store{config: defaults(), exam: exam{turn: make(chan struct{}, 1)}, leases: make(map[leaseKey]*lease), subs: make(map[string]*subscription)}
+	for _, set := range opts {
+		set(&s.config)
+	}
+	if err := s.config.check(len(nodes)); err != nil {
+		return nil, fmt.Errorf("quorumdriver: %w", err)
+	}
+	for i, d := range nodes {
+		if err := s.add(i, d); err != nil {
+			return nil, fmt.Errorf("quorumdriver: node %d: %w", i+1, err)
+		}
+	}
+	s.need = len(nodes)/2 + 1
+	return s, nil
+}
+
+func (s *Store) add(i int, d driver.Driver) error {
+	v := reflect.ValueOf(d)
+	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("no driver: %w", driver.ErrInvalid)
+	}
+	for k, other := range s.nodes {
+		if v.Comparable() && other.Driver == d {
+			return fmt.Errorf("the same driver as node %d: %w", k+1, driver.ErrInvalid)
+		}
+	}
+	if s.fencing {
+		if err := driver.Supports(d, driver.Request{MinToken: 1}); err != nil {
+			return fmt.Errorf("%w; WithoutFencing does without", err)
+		}
+	}
+	n := &node{Driver: d, name: s.nodeName(i)}
+	if s.guard {
+		n.marker, _ = d.(driver.Marker)
+	}
+	s.nodes = append(s.nodes, n)
+	return nil
+}
+
+// Nodes yields the nodes and their names, for who wants to look at them one by
+// one. What is asked of them there the others do not hear of.
+func (s *Store) Nodes() iter.Seq2[string, driver.Driver] {
+	return func(yield func(string, driver.Driver) bool) {
+		for _, n := range s.nodes {
+			if !yield(n.name, n.Driver) {
+				return
+			}
+		}
+	}
+}
+
+// Supports implements [driver.Selective]. What a majority cannot keep safe is
+// refused: limits, and an order among those who wait. A waiter whose request
+// does not insist on the order is served, and asks again from time to time.
+func (s *Store) Supports(req driver.Request) error {
+	lacking := ""
+	switch {
+	case req.Limit > 0, req.Resize:
+		lacking = "cannot keep a limit"
+	case req.Policy == driver.WritersFirst, req.Policy == driver.ReadersFirst, req.Ordered:
+		lacking = "cannot keep the order of those who wait"
+	case req.MinToken > 0 && !s.fencing:
+		lacking = "has no fencing tokens here (WithoutFencing)"
+	case req.Guard:
+		lacking = "has no mark of its own"
+	default:
+		if err := s.tooLong(req.TTL); err != nil {
+			return err
+		}
+	}
+	if lacking != "" {
+		return fmt.Errorf("a majority of stores %s: %w", lacking, errors.ErrUnsupported)
+	}
+	for _, n := range s.nodes {
+		if err := driver.Supports(n.Driver, n.shape(req)); err != nil {
+			return fmt.Errorf("%s: %w", n.name, err)
+		}
+	}
+	return nil
+}
+
+// tooLong refuses leases that the guard does not cover.
+func (s *Store) tooLong(ttl time.Duration) error {
+	if !s.guard || ttl <= s.maxTTL {
+		return nil
+	}
+	return fmt.Errorf("a majority of stores keeps one that lost its data out for leases of up to %v, and %v is longer (WithMaxTTL): %w", s.maxTTL, ttl, errors.ErrUnsupported)
+}
+
+// enter counts a call in, for which Close waits.
+func (s *Store) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return driver.ErrClosed
+	}
+	s.work.Add(1)
+	return nil
+}
+
+// background runs f beside a call or a background function under way, for which
+// Close waits.
+func (s *Store) background(f func()) { s.work.Go(f) }
+
+// Close implements [driver.Driver]: it waits for calls and for what is still to
+// be released in the background, at most for twice the timeout, and closes all
+// nodes.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	idle := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(idle)
+	}()
+	within(idle, 2*s.timeout)
+	err := s.closeNodes()
+	if !within(idle, s.timeout) {
+		err = errors.Join(err, errors.New("quorumdriver: a node does not end its calls"))
+	}
+	return err
+}
+
+func (s *Store) closeNodes() error {
+	errs := make([]error, len(s.nodes))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for i, n := range s.nodes {
+			all.Go(func() { errs[i] = n.named(n.Close()) })
+		}
+		all.Wait()
+	}()
+	if !within(done, s.timeout) {
+		return errors.New("quorumdriver: a node does not close")
+	}
+	return errors.Join(errs...)
+}
+
+// within reports whether done is closed within d.
+func within(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

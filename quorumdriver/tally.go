@@ -1,0 +1,260 @@
+package quorumdriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// tally counts what the nodes answer to an acquire.
+type tally struct {
+	need, left int
+	granted    []answer[driver.Reply]
+	refused    []answer[driver.Reply] // by a state, or by an error that is an answer
+	failed     []answer[driver.Reply]
+}
+
+func (s *Store) tally() *tally { return &tally{need: s.need, left: len(s.nodes)} }
+
+func (t *tally) add(a answer[driver.Reply]) {
+	t.left--
+	switch {
+	case a.err == nil && a.value.State == driver.Granted:
+		t.granted = append(t.granted, a)
+	case a.err == nil || final(a.err):
+		t.refused = append(t.refused, a)
+	default:
+		t.failed = append(t.failed, a)
+	}
+}
+
+func (t *tally) nodes() int { return len(t.granted) + len(t.refused) + len(t.failed) + t.left }
+
+func (t *tally) answered() int { return len(t.granted) + len(t.refused) }
+
+// decided reports whether further answers change nothing: a majority granted, or
+// can no longer, and it is known whether a majority answers.
+func (t *tally) decided() bool {
+	if len(t.granted) >= t.need {
+		return true
+	}
+	return len(t.granted)+t.left < t.need && (t.answered() >= t.need || t.blocks(len(t.failed)))
+}
+
+// blocks reports whether so many nodes keep the others from being a majority.
+func (t *tally) blocks(n int) bool { return t.nodes()-n < t.need }
+
+// grant is the answer to a request that a majority granted.
+func (t *tally) grant(token int64) driver.Reply {
+	reply := driver.Reply{State: driver.Granted, Token: token}
+	reply.Holds, _ = t.holds()
+	for _, a := range t.granted {
+		// Whoever was granted it before was so by one of these.
+		reply.Again = reply.Again || a.value.Again
+	}
+	return reply
+}
+
+// holds is how many leases of its owner a majority has seen, and whether none of
+// the nodes that answered has seen more.
+func (t *tally) holds() (n int, all bool) {
+	var holds []int
+	for _, a := range t.granted {
+		holds = append(holds, a.value.Holds)
+	}
+	slices.Sort(holds)
+	n = holds[len(holds)-t.need]
+	return n, n == holds[len(holds)-1]
+}
+
+// refusal is the answer to a request that was not granted.
+func (t *tally) refusal(s *Store) (driver.Reply, error) {
+	if t.answered() < t.need {
+		return driver.Reply{}, s.noQuorum(t.failed)
+	}
+	finals, gone := t.refusals()
+	busy := len(t.refused) - len(finals) - len(gone)
+	switch {
+	case t.blocks(len(gone)):
+		return lastWord(gone), nil
+	case t.blocks(len(finals)), busy == 0 && len(finals) > 0:
+		return driver.Reply{}, s.nodes[finals[0].node].named(finals[0].err)
+	}
+	reply := driver.Reply{State: driver.Busy, Next: t.next()}
+	if h := t.holder(); h != nil {
+		reply.Holders = []driver.Holder{*h}
+	}
+	return reply, nil
+}
+
+// refusals are the nodes that will not do what was asked, and those that say that
+// the id may not enter any more. The others say that somebody is in the way.
+func (t *tally) refusals() (finals, gone []answer[driver.Reply]) {
+	for _, a := range t.refused {
+		switch {
+		case a.err != nil:
+			finals = append(finals, a)
+		case a.value.State == driver.Gone:
+			gone = append(gone, a)
+		}
+	}
+	return finals, gone
+}
+
+// clear reports whether it is known why a round is lost, whatever the other nodes
+// answer.
+func (t *tally) clear() bool {
+	finals, gone := t.refusals()
+	if t.left == 0 || t.blocks(len(t.failed)) || t.blocks(len(finals)) || t.blocks(len(gone)) {
+		return true
+	}
+	most := t.most()
+	return most >= t.need || most+len(t.failed)+t.left < t.need && len(finals)+len(gone) == 0
+}
+
+// most is at how many nodes the same holder stands in the way.
+func (t *tally) most() (most int) {
+	for _, n := range t.votes() {
+		most = max(most, n)
+	}
+	return most
+}
+
+// by are the nodes that granted.
+func (t *tally) by() (nodes []int) {
+	for _, a := range t.granted {
+		nodes = append(nodes, a.node)
+	}
+	return nodes
+}
+
+// lastWord is Gone with what any of the nodes tells about it.
+func lastWord(answers []answer[driver.Reply]) driver.Reply {
+	reply := driver.Reply{State: driver.Gone}
+	for _, a := range answers {
+		if a.value.Broken && !reply.Broken {
+			reply.Broken, reply.Reason = true, a.value.Reason
+		}
+		reply.Again = reply.Again || a.value.Again
+	}
+	return reply
+}
+
+// next is when asking again is useful: when a majority may be free, or sooner,
+// since nothing tells a waiter that the lock was released.
+func (t *tally) next() time.Duration {
+	var free []time.Duration
+	for range t.granted {
+		free = append(free, 0)
+	}
+	for _, a := range t.refused {
+		free = append(free, a.value.Next)
+	}
+	for range len(t.failed) + t.left {
+		free = append(free, math.MaxInt64)
+	}
+	slices.Sort(free)
+	if at := free[t.need-1]; at > 0 {
+		return min(at, spread(pollEvery))
+	}
+	return spread(pollEvery)
+}
+
+// votes counts for how many nodes which holder stands in the way.
+func (t *tally) votes() map[string]int {
+	votes := make(map[string]int)
+	for _, a := range t.refused {
+		if a.err != nil || a.value.State == driver.Gone {
+			continue
+		}
+		id := ""
+		if len(a.value.Holders) > 0 {
+			id = a.value.Holders[0].ID
+		}
+		votes[id]++
+	}
+	return votes
+}
+
+// holder is the one that stands in the way at the most nodes, as the node shows
+// it where it stays longest.
+func (t *tally) holder() *driver.Holder {
+	votes := t.votes()
+	var first *driver.Holder
+	for _, a := range t.refused {
+		if len(a.value.Holders) == 0 {
+			continue
+		}
+		h := &a.value.Holders[0]
+		if first == nil || cmp.Or(cmp.Compare(votes[h.ID], votes[first.ID]), cmp.Compare(h.Remaining, first.Remaining)) > 0 {
+			first = h
+		}
+	}
+	return first
+}
+
+// split reports whether a majority answered and nobody can have one.
+func (t *tally) split() bool {
+	most := t.most()
+	return most > 0 && t.answered() >= t.need && most+len(t.failed)+t.left < t.need
+}
+
+// amnesia counts the nodes that may have lost their data.
+func (t *tally) amnesia() (n int) {
+	for _, a := range t.failed {
+		if errors.Is(a.err, driver.ErrAmnesia) {
+			n++
+		}
+	}
+	return n
+}
+
+// forgetful reports whether a majority would have answered but for nodes that may
+// have lost their data.
+func (t *tally) forgetful() bool {
+	n := t.amnesia()
+	return n > 0 && t.answered() < t.need
+}
+
+// definite reports whether the nodes that did not answer have certainly done
+// nothing.
+func (t *tally) definite() bool {
+	return t.left == 0 && !slices.ContainsFunc(t.failed, func(a answer[driver.Reply]) bool { return !definite(a.err) })
+}
+
+// noQuorum is the error of a question that a majority did not answer.
+func (s *Store) noQuorum(failed []answer[driver.Reply]) error {
+	return fmt.Errorf("%w: %s", driver.ErrNoQuorum, s.report(failed))
+}
+
+// undecided is the error of a question that was not decided: the caller's
+// context ended, or too few nodes answered.
+func (s *Store) undecided(ctx context.Context, failed []answer[driver.Reply]) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %s", context.Cause(ctx), s.report(failed))
+	}
+	return s.noQuorum(failed)
+}
+
+// report tells of the nodes that did not answer. Their errors are told, not
+// wrapped: what one of them means is not what all of them mean.
+func (s *Store) report(failed []answer[driver.Reply]) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d nodes are needed", s.need, len(s.nodes))
+	slices.SortFunc(failed, func(a, b answer[driver.Reply]) int { return a.node - b.node })
+	for i, a := range failed {
+		separator := "; "
+		if i == 0 {
+			separator = ", but "
+		}
+		fmt.Fprintf(&b, "%s%s: %s", separator, s.nodes[a.node].name, a.err)
+	}
+	return b.String()
+}
