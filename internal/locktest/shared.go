@@ -15,26 +15,14 @@ var sharedRows = slices.Concat(
 	downgradeRows,
 	[]row{
 		{"K5_DeadReaderCostsAWriterOneLease", func(l *lab) {
-			a, m := l.client(leasehold.WithTTL(life))
-			b, _ := l.client(leasehold.WithTTL(life))
-			c, _ := l.client()
-			dead, live := l.enter(reader, a), l.enter(reader, b)
-			got := make(chan outcome, 1)
-			l.await(context.Background(), writer, c, "writer", got)
-			m.die()
+			dead, live, got := l.halfDead()
 			l.release(live)
 			o := l.receive(got, life+slack)
 			l.atTheEndOf(dead, o)
 			l.release(o.lease)
 		}},
 		{"K5_DeadReaderIsForgottenWhileALiveOneReads", func(l *lab) {
-			a, m := l.client(leasehold.WithTTL(life))
-			b, _ := l.client(leasehold.WithTTL(life))
-			c, _ := l.client()
-			dead, live := l.enter(reader, a), l.enter(reader, b)
-			got := make(chan outcome, 1)
-			l.await(context.Background(), writer, c, "writer", got)
-			m.die()
+			dead, live, got := l.halfDead()
 			l.ended(dead, life+slack)
 			time.Sleep(2 * life) // the live one is renewed, and keeps the writer out
 			select {
@@ -44,9 +32,7 @@ var sharedRows = slices.Concat(
 			}
 			l.release(live)
 			o := l.receive(got, slack)
-			if o.err != nil {
-				l.Fatal(o.err)
-			}
+			l.must(o.err)
 			l.release(o.lease)
 		}},
 		{"K6_ReadersEndByThemselves/short first", func(l *lab) { l.readers(life, time.Minute) }},
@@ -125,6 +111,18 @@ func (l *lab) churn(asks, churns use) {
 	stop()
 	wg.Wait()
 	l.wantFree(time.Second)
+}
+
+// halfDead has two readers, of whom one has died, and a writer that waits.
+func (l *lab) halfDead() (dead, live *leasehold.Lease, writers <-chan outcome) {
+	a, m := l.client(leasehold.WithTTL(life))
+	b, _ := l.client(leasehold.WithTTL(life))
+	c, _ := l.client()
+	dead, live = l.enter(reader, a), l.enter(reader, b)
+	got := make(chan outcome, 1)
+	l.await(context.Background(), writer, c, "writer", got)
+	m.die()
+	return dead, live, got
 }
 
 // readers has two readers with leases of their own length, which nobody renews.

@@ -53,7 +53,7 @@ const slowest = time.Millisecond
 func TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue(t *testing.T) {
 	s := redistest.Start(t)
 	var table strings.Builder
-	fmt.Fprintf(&table, "| kind | free: commands | µs | hand-over: commands | µs with 10 waiting | 1 000 | 10 000 | release alone, 10 000 |\n|---|--:|--:|--:|--:|--:|--:|--:|\n")
+	fmt.Fprintf(&table, "| kind | free: commands | calls inside | µs | hand-over: commands | calls inside | µs with 10 waiting | 1 000 | 10 000 | the release alone, 10 000 |\n|---|%s\n", strings.Repeat("--:|", 9))
 	for _, k := range kinds {
 		m := &meter{t: t, server: s, kind: k, key: k.name}
 		m.store, _ = clients["rueidis"](s.URL())
@@ -64,8 +64,8 @@ func TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue(t *testing.T) 
 			over = append(over, m.contended(n))
 		}
 		few, many := over[0], over[len(over)-1]
-		fmt.Fprintf(&table, "| %s | %d | %.1f | %d | %.0f | %.0f | %.0f | %.0f |\n",
-			k.name, free.calls, free.usec, few.calls, few.total(), over[1].total(), many.total(), many.release)
+		fmt.Fprintf(&table, "| %s | %d | %d | %.1f | %d | %d | %.0f | %.0f | %.0f | %.0f |\n",
+			k.name, free.calls, free.inside, free.usec, few.calls, few.inside, few.total(), over[1].total(), many.total(), many.release)
 		if ratio := many.total() / few.total(); ratio > growth {
 			t.Errorf("%s: a hand-over costs %.1f times as much with 10 000 waiting as with 10", k.name, ratio)
 		}
@@ -97,8 +97,20 @@ type meter struct {
 
 // cost is what the server has counted.
 type cost struct {
-	calls int64
-	usec  float64
+	calls  int64
+	inside int64 // commands that the scripts called
+	usec   float64
+}
+
+// callsInside returns how many commands the scripts of f call.
+func (m *meter) callsInside(f func()) (n int64) {
+	for name, times := range calls(m.t, m.server, f) {
+		if name != "evalsha" {
+			n += times
+		}
+	}
+	m.spent(func() {})
+	return n
 }
 
 // spent runs f and returns what the scripts cost that it called.
@@ -110,7 +122,7 @@ func (m *meter) spent(f func()) cost {
 	if _, err := fmt.Sscanf(text, "calls=%d,usec=%f", &m.count.calls, &m.count.usec); known && err != nil {
 		m.t.Fatalf("commandstats: %v", err)
 	}
-	return cost{m.count.calls - before.calls, m.count.usec - before.usec}
+	return cost{calls: m.count.calls - before.calls, usec: m.count.usec - before.usec}
 }
 
 // next is the request of another party.
@@ -132,35 +144,40 @@ func (m *meter) next(key string, wait bool) driver.Request {
 // give it back.
 func (m *meter) free() cost {
 	const pairs = 300
-	all := append([]string{""}, m.kind.also...)
 	best := cost{}
 	for range 4 {
 		m.spent(func() {})
 		c := m.spent(func() {
 			for range pairs {
-				var ids []string
-				for _, suffix := range all {
-					req := m.next(m.key+suffix, false)
-					acquire(m.t, m.store, req, driver.Granted)
-					ids = append(ids, req.ID)
-				}
-				for i, suffix := range slices.Backward(all) {
-					release(m.t, m.store, m.key+suffix, ids[i], driver.Released)
-				}
+				m.pair()
 			}
 		})
-		c = cost{c.calls / pairs, c.usec / pairs}
+		c = cost{calls: c.calls / pairs, usec: c.usec / pairs}
 		if best.calls == 0 || c.usec < best.usec { // a busy machine only adds
 			best = c
 		}
 	}
+	best.inside = m.callsInside(m.pair)
 	return best
+}
+
+func (m *meter) pair() {
+	all := append([]string{""}, m.kind.also...)
+	var ids []string
+	for _, suffix := range all {
+		req := m.next(m.key+suffix, false)
+		acquire(m.t, m.store, req, driver.Granted)
+		ids = append(ids, req.ID)
+	}
+	for i, suffix := range slices.Backward(all) {
+		release(m.t, m.store, m.key+suffix, ids[i], driver.Released)
+	}
 }
 
 // handOver is what it costs that one leaves, the next goes in, and whoever left
 // queues again: medians, in µs.
 type handOver struct {
-	calls                   int64
+	calls, inside           int64
 	release, confirm, queue float64
 }
 
@@ -174,26 +191,39 @@ func (m *meter) contended(n int) handOver {
 	m.fill(n)
 	m.spent(func() {})
 	var releases, confirms, queues []float64
-	calls := int64(0)
+	commands := int64(0)
 	for range times {
-		out, in := m.inside[0], m.queue[0]
-		left := m.spent(func() {
-			for _, suffix := range slices.Backward(m.kind.also) {
-				release(m.t, m.store, m.key+suffix, out, driver.Released)
-			}
-			release(m.t, m.store, m.key, out, driver.Released)
-		})
-		m.ears.hear(m.t, driver.HintGranted, in)
-		came := m.spent(func() {
-			renew(m.t, m.store, driver.Ref{Key: m.key, ID: in, TTL: 10 * time.Minute}, driver.Granted)
-			m.takeAlso(in)
-		})
-		m.inside, m.queue = append(m.inside[1:], in), m.queue[1:]
-		queued := m.spent(func() { m.enqueue() })
+		left := m.spent(m.leave)
+		came := m.spent(m.come)
+		queued := m.spent(m.enqueue)
 		releases, confirms, queues = append(releases, left.usec), append(confirms, came.usec), append(queues, queued.usec)
-		calls += left.calls + came.calls + queued.calls
+		commands += left.calls + came.calls + queued.calls
 	}
-	return handOver{calls / times, middle(releases), middle(confirms), middle(queues)}
+	inside := m.callsInside(func() {
+		m.leave()
+		m.come()
+		m.enqueue()
+	})
+	return handOver{commands / times, inside, middle(releases), middle(confirms), middle(queues)}
+}
+
+// leave has the first of those inside release what it has.
+func (m *meter) leave() {
+	out := m.inside[0]
+	for _, suffix := range slices.Backward(m.kind.also) {
+		release(m.t, m.store, m.key+suffix, out, driver.Released)
+	}
+	release(m.t, m.store, m.key, out, driver.Released)
+	m.inside = m.inside[1:]
+}
+
+// come has the next confirm that it was handed the lock.
+func (m *meter) come() {
+	in := m.queue[0]
+	m.ears.hear(m.t, driver.HintGranted, in)
+	renew(m.t, m.store, driver.Ref{Key: m.key, ID: in, TTL: 10 * time.Minute}, driver.Granted)
+	m.takeAlso(in)
+	m.inside, m.queue = append(m.inside, in), m.queue[1:]
 }
 
 // fill fills the room and has n wait: those that will come to the head in order.
@@ -204,7 +234,7 @@ func (m *meter) fill(n int) {
 		m.takeAlso(req.ID)
 		m.inside = append(m.inside, req.ID)
 	}
-	for len(m.queue) < min(n, len(queues)*times) {
+	for len(m.queue) < min(n, len(queues)*(times+1)) {
 		m.enqueue()
 	}
 	var wg sync.WaitGroup
@@ -250,7 +280,7 @@ func (m *meter) crowdedAcquire() time.Duration {
 	for range 10 {
 		var usec []float64
 		for range 100 {
-			usec = append(usec, m.spent(func() { m.enqueue() }).usec)
+			usec = append(usec, m.spent(m.enqueue).usec)
 			usec = append(usec, m.spent(func() { acquire(m.t, m.store, m.next(m.key, false), driver.Busy) }).usec)
 		}
 		slices.Sort(usec)
