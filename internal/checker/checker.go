@@ -61,6 +61,8 @@ type Verdict struct {
 	// Excused counts meetings of two leases of which a forgetful store was the
 	// cause.
 	Excused int
+	// Behind counts leases that a server granted which was being replaced.
+	Behind int
 	// Ordered counts the waits whose place in the queue could be judged.
 	Ordered int
 	// Operations were searched for an order, Unsearched were too many.
@@ -78,13 +80,13 @@ func Judge(h *history.History) *Verdict {
 		slices.SortFunc(lives, func(a, b *life) int { return cmp.Compare(a.ask.At, b.ask.At) })
 		leases := slices.DeleteFunc(slices.Clone(lives), func(l *life) bool { return l.got == nil })
 		j.exclusion(key, slices.Clone(leases))
-		j.tokens(key, slices.Clone(leases))
+		inOrder := j.tokens(key, slices.Clone(leases))
 		j.fence(key, leases)
 		j.losses(key, leases)
 		j.order(key, lives)
 		j.prompt(key, lives, leases)
 		j.refusals(key, lives, leases)
-		j.model(key, leases)
+		j.model(key, leases, inOrder)
 	}
 	j.ends()
 	return j.Verdict
@@ -126,8 +128,8 @@ func (v *Verdict) String() string {
 		v.Attempts, v.Grants, v.Refusals, v.Unserved, v.Losses)
 	fmt.Fprintf(&b, "%d writes accepted, %d stale ones refused; %d places in queues judged; %d operations searched, %d not\n",
 		v.Writes, v.Stale, v.Ordered, v.Operations, v.Unsearched)
-	if v.Excused > 0 {
-		fmt.Fprintf(&b, "%d meetings of two leases because the store forgot\n", v.Excused)
+	if v.Excused+v.Behind > 0 {
+		fmt.Fprintf(&b, "%d meetings of two leases because the store forgot, %d leases granted by a server that was being replaced\n", v.Excused, v.Behind)
 	}
 	total := 0
 	var list []string

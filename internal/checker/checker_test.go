@@ -137,6 +137,16 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 			b.lease("a", 1, 2, 10, 7)
 			b.lease("b", 12, 13, 20, 7)
 		}},
+		{"a smaller token of a server that is being replaced", nil, func(b *book) {
+			b.lease("a", 1, 2, 3, 8)
+			b.fault(4, 15, "", history.ForgetsSome)
+			b.lease("b", 12, 13, 20, 7)
+		}},
+		{"a smaller token after a server was replaced", []string{checker.Tokens, checker.Model}, func(b *book) {
+			b.lease("a", 1, 2, 3, 8)
+			b.fault(4, 11, "", history.ForgetsSome)
+			b.lease("b", 12, 13, 20, 7)
+		}},
 		{"a token that falls back after a loss of memory", []string{checker.Tokens, checker.Model}, func(b *book) {
 			b.lease("a", 1, 2, 3, 7)
 			b.fault(5, 6, "", history.ForgetsAll)

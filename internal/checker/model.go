@@ -103,8 +103,7 @@ const (
 // model searches for an order of what happened to one key. Attempts that were
 // not granted, or whose outcome nobody knows, believe nothing and leave no
 // trace: what they did is undone, and a lock without it is a lock.
-func (j *judge) model(key string, leases []*life) {
-	tokens := j.history.Header.Rules.Tokens
+func (j *judge) model(key string, leases []*life, tokens bool) {
 	ops := j.operations(leases, tokens)
 	if len(ops) > maxOperations {
 		j.Unsearched += len(ops)

@@ -4,14 +4,21 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"github.com/leasehold-go/leasehold/internal/history"
 )
 
 // tokens holds grants against each other: each has a token greater than those
-// of all grants that were there before it was asked for, and no two have one.
-func (j *judge) tokens(key string, leases []*life) {
+// of all grants that were there before it was asked for, and no two have one. It
+// returns whether a model can rely on their order.
+//
+// A server that was replaced and does not know it yet goes on granting, with
+// smaller tokens than its successor: what is written under them is refused.
+func (j *judge) tokens(key string, leases []*life) (inOrder bool) {
 	if !j.history.Header.Rules.Tokens {
-		return
+		return false
 	}
+	inOrder = !slices.ContainsFunc(leases, j.replaced)
 	byToken(leases)
 	for i, l := range leases {
 		switch {
@@ -23,7 +30,10 @@ func (j *judge) tokens(key string, leases []*life) {
 	}
 	var first *life // the earliest of those with greater tokens
 	for _, l := range slices.Backward(leases) {
-		if first != nil && first.got.At < l.ask.At {
+		switch late := first != nil && first.got.At < l.ask.At; {
+		case late && j.replaced(l):
+			j.Behind++
+		case late:
 			j.violate(Tokens, "%s: %s got token %d although %s had token %d %s before it asked",
 				key, l.name, l.got.Token, first.name, first.got.Token, seconds(l.ask.At-first.got.At))
 		}
@@ -31,6 +41,15 @@ func (j *judge) tokens(key string, leases []*life) {
 			first = l
 		}
 	}
+	return inOrder
+}
+
+// replaced reports whether the lease may have been granted by a server that was
+// being replaced.
+func (j *judge) replaced(l *life) bool {
+	return slices.ContainsFunc(j.forgets, func(f history.Record) bool {
+		return f.Forgets == history.ForgetsSome && f.Since <= l.got.At && f.At >= l.ask.At
+	})
 }
 
 func byToken(leases []*life) {
