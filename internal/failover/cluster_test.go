@@ -38,18 +38,18 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 			primary := cluster.Owner(key)
 			replica := cluster.AddReplica(primary)
 			url := clusterURL(cluster, "timeout=500ms")
-			both(t, func(r *rig) func() {
+			both(t, func(r *rig) acts {
 				brisk := r.client(url, leasehold.WithTTL(6*time.Second))
 				others := r.spread(cluster, brisk, 30)
 				delete(others, primary)
 				l := r.queueUp(url, key)
-				return func() {
+				return acts{func() {
 					r.eventually("promoted", func() bool { return replica.Info(t, "replication")["role"] == "master" })
 					l.pass(func() { outage.heal(primary) })
 					for _, leases := range others {
 						r.renewed(leases...)
 					}
-				}
+				}}
 			}, func() {
 				primary.Replicated(t, key, 1)
 				outage.strike(t, primary, replica.Client().ClusterFailover(context.Background()).Err)
@@ -68,12 +68,12 @@ func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
 			t.Parallel()
 			cluster := redistest.StartCluster(t, 3)
 			down := cluster.Nodes[1]
-			both(t, func(r *rig) func() {
+			both(t, func(r *rig) acts {
 				c := r.client(clusterURL(cluster, "timeout=500ms"), leasehold.WithTTL(ttl), leasehold.WithReleaseTimeout(time.Second))
 				leases := r.spread(cluster, c, 90)
 				r.renewed(leases[down]...)
 				ends, began := losses(leases[down]), time.Now()
-				return func() {
+				return acts{func() {
 					r.wantLostInTime(leases[down], ends)
 					time.Sleep(time.Until(began.Add(3 * ttl))) // the others have to be held all the time
 					for node, some := range leases {
@@ -90,7 +90,7 @@ func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
 							r.release(r.lock(c, some[0].Key()))
 						}
 					}
-				}
+				}}
 			}, func() { strike(down) })
 		})
 	}
@@ -139,32 +139,30 @@ func TestCluster_R6_SlotMovesForLongerThanALease(t *testing.T) {
 	const ttl = 2 * time.Second
 	cluster := redistest.StartCluster(t, 3)
 	var move *redistest.Move
-	var moved []func()
-	both(t, func(r *rig) func() {
+	both(t, func(r *rig) acts {
 		c := r.client(clusterURL(cluster, "timeout=500ms"), leasehold.WithTTL(ttl))
 		held, ended := r.lock(c, "{slot}held"), r.lock(c, "{slot}ended")
 		r.renewed(held)
-		moved = append(moved, func() {
-			r.renewed(held)
-			r.release(r.lock(c, "{slot}free"))
-			r.release(held)
-			r.wantNoLoss(c)
-		})
-		return func() {
+		moves := func() {
 			r.renewed(held)
 			r.release(ended)
 			if _, err := c.Mutex("{slot}free").TryLock(context.Background()); !errors.Is(err, leasehold.ErrUnavailable) {
 				t.Errorf("%s: try of a free lock in a slot that moves: %v, want ErrUnavailable", r.library, err)
 			}
 		}
+		moved := func() {
+			r.renewed(held)
+			r.release(r.lock(c, "{slot}free"))
+			r.release(held)
+			r.wantNoLoss(c)
+		}
+		return acts{moves, moved}
 	}, func() {
 		move = cluster.Move("{slot}")
 		move.One()
 		time.Sleep(ttl + ttl/4) // the leases would be over by now
+	}, func() {
+		move.Rest()
+		move.End()
 	})
-	move.Rest()
-	move.End()
-	for _, play := range moved {
-		play()
-	}
 }

@@ -5,6 +5,7 @@ package failover_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// The tests wait for servers most of the time, whatever the processors.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m,
 		// go-redis keeps a coarse clock for as long as the process lives.
 		goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/internal/pool.startGlobalTimeCache.func1"),
@@ -42,22 +48,31 @@ type rig struct {
 	open    func(url string) (driver.Driver, error)
 }
 
-// both prepares a scenario over each of the client libraries, lets the outage
-// come over them, and plays on.
-func both(t *testing.T, prepare func(r *rig) (then func()), outage func()) {
+// acts are what a scenario plays, one after each event.
+type acts []func()
+
+// both plays a scenario over each of the client libraries: it is prepared for
+// both, and then comes one event after another over both, and the act that
+// follows it.
+func both(t *testing.T, prepare func(r *rig) acts, events ...func()) {
 	t.Helper()
-	var then []func()
+	var plays []acts
 	for library, open := range map[string]func(url string) (driver.Driver, error){
 		"go-redis": func(url string) (driver.Driver, error) { return redisdriver.Open(url) },
 		"rueidis":  func(url string) (driver.Driver, error) { return rueidisdriver.Open(url) },
 	} {
-		then = append(then, prepare(&rig{T: t, library: library, open: open}))
+		plays = append(plays, prepare(&rig{T: t, library: library, open: open}))
 	}
-	outage()
-	for _, play := range then {
-		play()
+	for i, happen := range events {
+		happen()
+		for _, play := range plays {
+			play[i]()
+		}
 	}
 }
+
+// nothing is an event.
+func nothing() {}
 
 func (r *rig) client(url string, opts ...leasehold.Option) *leasehold.Client {
 	r.Helper()

@@ -44,9 +44,9 @@ func TestSentinel_R6_HoldsAndWaitsGoOn(t *testing.T) {
 			failOver := func() error {
 				return s.Sentinel.Client().Do(context.Background(), "SENTINEL", "FAILOVER", redistest.PrimaryName).Err()
 			}
-			both(t, func(r *rig) func() {
+			both(t, func(r *rig) acts {
 				l := r.queueUp(url, "k")
-				return func() {
+				return acts{func() {
 					r.eventually("promoted", func() bool { return s.Replica.Info(t, "replication")["role"] == "master" })
 					if name == "replaced" {
 						// It goes on serving for some ten seconds.
@@ -58,7 +58,7 @@ func TestSentinel_R6_HoldsAndWaitsGoOn(t *testing.T) {
 						return len(s.Replica.Client().PubSubChannels(context.Background(), r.library+":*").Val()) > 0
 					})
 					l.pass(func() { outage.heal(s.Primary) })
-				}
+				}}
 			}, func() {
 				s.Primary.Replicated(t, "", 1)
 				outage.strike(t, s.Primary, failOver)

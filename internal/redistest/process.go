@@ -22,11 +22,11 @@ type process struct {
 	done chan struct{} // closed when the process is gone and reaped
 }
 
-// spawn starts a server and returns when its log says that it is ready. The
-// log is the process's own: an answer on the port might come from another
-// server that was faster to bind it.
-func spawn(cmd *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd, log: newLog(), done: make(chan struct{})}
+// spawn starts a server and returns when its log says that it is ready, or has
+// the mark. The log is the process's own: an answer on the port might come from
+// another server that was faster to bind it.
+func spawn(cmd *exec.Cmd, marks ...string) (*process, error) {
+	p := &process{cmd: cmd, log: newLog(marks), done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	// A child that saves in the background inherits the log; do not wait for it.
 	cmd.WaitDelay = time.Second
@@ -90,20 +90,23 @@ var readyMarks = []string{"Ready to accept connections", "Sentinel ID is"}
 // log takes a server's output, keeps it, and tells when the server is ready.
 type log struct {
 	ready chan struct{}
+	marks []string // by which it is
 
 	mu    sync.Mutex
 	text  strings.Builder
 	found bool
 }
 
-func newLog() *log { return &log{ready: make(chan struct{})} }
+func newLog(marks []string) *log {
+	return &log{ready: make(chan struct{}), marks: append(marks, readyMarks...)}
+}
 
 // Write implements [io.Writer].
 func (l *log) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text.Write(b)
-	for _, mark := range readyMarks {
+	for _, mark := range l.marks {
 		// The whole text is searched: a line may come in two pieces.
 		if !l.found && strings.Contains(l.text.String(), mark) {
 			l.found = true

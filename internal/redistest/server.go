@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -96,8 +97,9 @@ func (s *Server) launchAnywhere() {
 	s.tb.Fatalf("redistest: start redis-server: %v", err)
 }
 
-// launch starts the process on the server's port.
-func (s *Server) launch() error {
+// launch starts the process on the server's port. It returns when the server is
+// ready, or has logged one of the marks.
+func (s *Server) launch(marks ...string) error {
 	port := []string{"--port", strconv.Itoa(s.port)}
 	if s.certs != nil {
 		port = []string{"--port", "0", "--tls-port", strconv.Itoa(s.port)}
@@ -108,7 +110,7 @@ func (s *Server) launch() error {
 		"--daemonize", "no",
 		"--logfile", "",
 	)
-	proc, err := spawn(exec.Command("redis-server", args...))
+	proc, err := spawn(exec.Command("redis-server", args...), marks...)
 	if err != nil {
 		return err
 	}
@@ -227,6 +229,26 @@ func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
 	if err := s.launch(); err != nil {
+		s.tb.Errorf("redistest: restart redis-server on port %d: %v", s.port, err)
+	}
+}
+
+// RestartLoading is [Server.Restart], after saving all data, but returns while
+// the server loads them. That takes it as long for each key as is given.
+func (s *Server) RestartLoading(perKey time.Duration) {
+	s.tb.Helper()
+	if err := s.admin("SAVE"); err != nil {
+		s.tb.Fatalf("redistest: save: %v", err)
+	}
+	s.Kill()
+	args := s.args
+	s.args = append(slices.Clone(args),
+		"--key-load-delay", strconv.FormatInt(perKey.Microseconds(), 10),
+		"--loading-process-events-interval-bytes", "1024",
+	)
+	err := s.launch("Loading RDB produced by")
+	s.args = args
+	if err != nil {
 		s.tb.Errorf("redistest: restart redis-server on port %d: %v", s.port, err)
 	}
 }

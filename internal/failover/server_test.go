@@ -1,0 +1,71 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/respproxy"
+)
+
+// R7: a server that has come back and loads its data refuses everybody for a
+// while, and says so. Who holds and who waits goes on.
+func TestServer_R7_HoldsAndWaitsGoOnWhileItLoads(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	fill(t, s)
+	both(t, func(r *rig) acts {
+		url := s.URL() + "?timeout=2s"
+		l, c := r.queueUp(url, "k"), r.client(url)
+		refused := func() {
+			r.eventually("refused because the server loads", func() bool {
+				_, err := c.Mutex("other").TryLock(context.Background())
+				loading := err != nil && strings.Contains(err.Error(), "loading its data")
+				if loading && !errors.Is(err, leasehold.ErrUnavailable) {
+					t.Errorf("%s: %v, want ErrUnavailable", r.library, err)
+				}
+				return loading
+			})
+		}
+		return acts{refused, func() { l.pass(nothing) }}
+	}, func() { s.RestartLoading(10 * time.Millisecond) }, nothing)
+}
+
+// fill gives a server something to load.
+func fill(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	pipe := s.Client().Pipeline()
+	for i := range 500 {
+		pipe.Set(context.Background(), fmt.Sprint("fill", i), strings.Repeat("x", 100), 0)
+	}
+	if _, err := pipe.Exec(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// L7: on a server all leases share a few connections and scripts.
+func TestServer_L7_OneHungRenewalAmongMany(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	both(t, func(r *rig) acts {
+		proxy := respproxy.Start(t, s.Addr())
+		c := r.client("redis://"+proxy.Addr()+"?timeout=500ms", leasehold.WithTTL(6*time.Second))
+		leases := make([]*leasehold.Lease, 250)
+		for i := range leases {
+			leases[i] = r.lock(c, fmt.Sprint("k", i))
+		}
+		hung := proxy.Add(respproxy.Hold, 3, respproxy.Mentions(leases[120].ID()))
+		return acts{func() {
+			hung.WaitFired(t, 3)
+			r.renewed(leases...)
+			hung.Release()
+			r.renewed(leases...)
+			r.wantNoLoss(c)
+		}}
+	}, nothing)
+}
