@@ -5,6 +5,7 @@ SHELL := /bin/bash
 GO        ?= go
 TIMEOUT   ?= 15m
 FUZZTIME  ?= 30s
+CHAOS_FOR ?= 30m
 COUNT     ?= 10
 # More flags for `go test`, as in `make test TESTFLAGS='-v -run Mutex'`.
 TESTFLAGS ?=
@@ -55,6 +56,10 @@ race: deps ## Run all tests COUNT times, in changing order
 .PHONY: soak
 soak: deps ## Run the long tests, which look for rare failures
 	$(GO) test -tags soak -run Soak -timeout 60m $(TESTFLAGS) ./...
+
+.PHONY: chaos
+chaos: deps ## Let every store suffer for CHAOS_FOR, and judge what its clients saw
+	$(GO) test -count=1 -v -timeout 0 -run TestChaos $(TESTFLAGS) ./internal/chaos -chaos.for=$(CHAOS_FOR) -chaos.pause=300ms
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME
