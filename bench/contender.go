@@ -18,7 +18,7 @@ type contender struct {
 	// arrival is how long it takes at most until who calls has its place, where
 	// that is not at once.
 	arrival time.Duration
-	open func(addr string, s settings) (process, error)
+	open    func(addr string, s settings) (process, error)
 }
 
 // open opens one process of c on the server that it needs.

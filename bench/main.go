@@ -29,6 +29,7 @@ func experiments() []experiment {
 		{"throughput-16", throughput(16)},
 		{"throughput-256", throughput(256)},
 		{"server", serverTime},
+		{"capacity", capacity},
 		{"requeue", requeue},
 		{"drain", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, b.waiters, b.drains) }},
 		{"drain-4", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, 4, 2*b.drains) }},
@@ -58,6 +59,7 @@ type effort struct {
 	crashes int
 	queues  []int // lengths that are compared
 	samples int   // calls with each
+	keys    int   // that have nothing to do with locks
 
 	warmUp   time.Duration // of waiters, before anything is counted
 	settle   time.Duration // waiters are left alone for so long before a drain
@@ -68,12 +70,12 @@ type effort struct {
 var (
 	full = effort{
 		rounds: 9, slice: 100 * time.Millisecond, waiters: 100, crowds: 3, crowd: 1600 * time.Millisecond, drains: 5,
-		leases: 10_000, many: 100_000, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20, queues: []int{10, 100, 1_000, 10_000}, samples: 100,
+		leases: 10_000, many: 100_000, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20, queues: []int{10, 100, 1_000, 10_000}, samples: 100, keys: 1_000_000,
 		warmUp: 300 * time.Millisecond, settle: 100 * time.Millisecond, patience: 3 * time.Second, crashTTL: 700 * time.Millisecond,
 	}
 	quick = effort{
 		rounds: 2, slice: 40 * time.Millisecond, waiters: 100, crowds: 1, crowd: 400 * time.Millisecond, drains: 1,
-		leases: 1_000, many: 5_000, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5, queues: []int{10, 100, 1_000}, samples: 20,
+		leases: 1_000, many: 5_000, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5, queues: []int{10, 100, 1_000}, samples: 20, keys: 10_000,
 		warmUp: 200 * time.Millisecond, settle: 60 * time.Millisecond, patience: 2 * time.Second, crashTTL: 400 * time.Millisecond,
 	}
 )

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+)
+
+// capacity measures what a pair takes of the server's CPU when 256 goroutines
+// keep it busy, network and all, by how many processes they are in and how many
+// keys there are. A core carries as many pairs as their time fits into it.
+func capacity(ctx context.Context, b *bench) (*table, error) {
+	const goroutines = 256
+	t := newTable(fmt.Sprintf("What one core of the server carries: %d goroutines, each its own lock", goroutines),
+		column{Name: "server CPU µs per pair", Digits: 1}, column{Name: "pairs/s a core carries", Digits: 0},
+		column{Name: "connections per process", Digits: 1})
+	measure := func(c contender, label string, procs int) error {
+		var cpu, carries, conns []float64
+		for round := range b.crowds {
+			u, err := capacityOnce(ctx, b, c, procs, goroutines, fmt.Sprintf("capacity:%s:%d", label, round))
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			cpu, carries, conns = append(cpu, u.cpu), append(carries, 1e6/u.cpu), append(conns, u.conns)
+		}
+		c.name += label
+		t.add(c, cpu, carries, conns)
+		return nil
+	}
+	all := b.pick([]contender{rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()})
+	for _, c := range all {
+		for _, procs := range []int{1, 4, 16} {
+			if err := measure(c, fmt.Sprintf(", processes: %d", procs), procs); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := b.srv.populate(ctx, b.keys); err != nil {
+		return nil, err
+	}
+	for _, c := range all {
+		if err := measure(c, fmt.Sprintf(", 4, beside %d keys", b.keys), 4); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+type use struct{ cpu, conns float64 }
+
+func capacityOnce(ctx context.Context, b *bench, c contender, procs, goroutines int, key string) (*use, error) {
+	idle, err := b.srv.connections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]contender, procs)
+	for i := range all {
+		all[i] = c
+	}
+	opened, err := b.openAll(all, settings{ttl: outlast})
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(opened)
+	run := func(round string) (pairs int, err error) {
+		var (
+			wg sync.WaitGroup
+			mu sync.Mutex
+		)
+		for i, p := range opened {
+			wg.Go(func() {
+				w, e := b.crowdOfPairs(ctx, p, goroutines/procs, fmt.Sprintf("%s:%s:%d", key, round, i))
+				mu.Lock()
+				defer mu.Unlock()
+				pairs += w.pairs
+				if e != nil {
+					err = e
+				}
+			})
+		}
+		wg.Wait()
+		return pairs, err
+	}
+	if _, err := run("warm"); err != nil {
+		return nil, err
+	}
+	before, err := b.load(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := run("count")
+	if err != nil {
+		return nil, err
+	}
+	after, err := b.load(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	busy, err := b.srv.connections(ctx)
+	return &use{cpu: micros(after.cpu-before.cpu) / float64(pairs), conns: (busy - idle) / float64(procs)}, err
+}
+
+// connections is how many clients are connected.
+func (s *server) connections(ctx context.Context) (float64, error) {
+	clients, err := s.info(ctx, "clients")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(clients["connected_clients"], 64)
+}
+
+// populate makes n keys that have nothing to do with locks.
+func (s *server) populate(ctx context.Context, n int) error {
+	const batch = 10_000
+	for start := 0; start < n; start += batch {
+		pipe := s.admin.Pipeline()
+		for i := start; i < min(start+batch, n); i++ {
+			pipe.Set(ctx, "somebody's:"+strconv.Itoa(i), "something", 0)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
