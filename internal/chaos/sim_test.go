@@ -33,9 +33,6 @@ type world struct {
 	// death is the mean life of a process.
 	death time.Duration
 	rules history.Rules
-	// forgets is the mean time between two losses of the store's memory; 0 is
-	// never.
-	forgets time.Duration
 	// open returns the driver of a process on the world's store, and outer
 	// what stands between its client and the faults.
 	open  func(w *world) driver.Driver
