@@ -23,6 +23,9 @@ type Client struct {
 	watcher driver.Watcher // nil if the store has none
 	cfg     config
 	keeper  *keeper.Keeper
+	epoch   clock.Epoch
+
+	deadlines deadlines
 
 	closing chan struct{} // closed by Close
 
@@ -55,6 +58,8 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 		closing: make(chan struct{}),
 		waiters: make(map[string]*waiter), lines: make(map[string]*list.List), holds: make(map[string]*hold),
 	}
+	c.epoch = clock.NewEpoch(c.now())
+	c.deadlines.c = c
 	c.idle = sync.NewCond(&c.mu)
 	c.watcher, _ = d.(driver.Watcher)
 	return c, nil

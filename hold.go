@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/keeper"
 )
 
@@ -22,28 +23,44 @@ type hold struct {
 	key, id string
 	limit   int // that it was asked for with; 0 if it is no place
 	token   int64
-	granted time.Time
+	granted clock.Instant
 	// unanswered is set when a request of this id got no answer and may still
 	// be on its way.
 	unanswered bool
 	task       keeper.Task
 	trail      *trail // nil without observers
 
+	// Guarded by the mutex of the client's deadlines.
+	rings clock.Instant // at the deadline, or at an earlier one that has moved since
+	place int           // in the heap, from 1; 0 is absent
+
 	mu       sync.Mutex
 	mode     driver.Mode
+	given    bool // back, by whoever was first to do it
 	ttl      time.Duration
 	asked    time.Duration // the TTL of the renewal under way
-	deadline time.Time
-	timer    *time.Timer
-	cutoff   *time.Timer // WithMaxHold
-	failed   error       // of the last renewal, until one succeeds
-	attempts int         // failed in a row
+	deadline clock.Instant
 	ended    error       // why it is over
-	given    bool        // back, by whoever was first to do it
+	cutoff   *time.Timer // WithMaxHold
 	leases   []*Lease
 	one      [1]*Lease // backs leases while there is one
+	asking   *asking   // nil while all is well
+}
+
+// asking is what a lease needs only while its renewals fail, or are asked for.
+type asking struct {
+	failed   error // of the last renewal, until one succeeds
+	attempts int   // failed in a row
 	extends  []chan error
 	flying   []chan error // of extends that the renewal under way answers
+}
+
+// need returns what a lease needs only now and then. The caller holds mu.
+func (h *hold) need() *asking {
+	if h.asking == nil {
+		h.asking = new(asking)
+	}
+	return h.asking
 }
 
 // grant is what the store gave.
@@ -67,8 +84,8 @@ func (c *config) life(ttl time.Duration) time.Duration {
 
 func newHold(c *Client, cfg *config, req *driver.Request, g grant, t *trail) *hold {
 	h := &hold{
-		c: c, cfg: cfg, key: req.Key, id: req.ID, mode: req.Mode, limit: req.Limit, token: g.token, granted: c.now(),
-		unanswered: g.unanswered, ttl: cfg.ttl, deadline: g.deadline, trail: t,
+		c: c, cfg: cfg, key: req.Key, id: req.ID, mode: req.Mode, limit: req.Limit, token: g.token, granted: c.instant(c.now()),
+		unanswered: g.unanswered, ttl: cfg.ttl, deadline: c.instant(g.deadline), trail: t,
 	}
 	h.task = keeper.Task{Sink: h, Slack: min(cfg.ttl/30, time.Second)}
 	h.leases = h.one[:0]
@@ -89,15 +106,15 @@ func (h *hold) start(confirmed bool) {
 	if h.ended != nil {
 		return
 	}
-	h.timer = time.AfterFunc(max(h.deadline.Sub(h.granted), 0), h.alarm)
+	h.c.deadlines.set(h, h.deadline)
 	if h.cfg.maxHold > 0 {
 		h.cutoff = time.AfterFunc(h.cfg.maxHold, h.cutOff)
 	}
-	switch {
+	switch granted := h.c.time(h.granted); {
 	case !confirmed:
-		h.c.keeper.Add(&h.task, h.granted)
+		h.c.keeper.Add(&h.task, granted)
 	case !h.cfg.noRenewal:
-		h.c.keeper.Add(&h.task, h.granted.Add(h.period()))
+		h.c.keeper.Add(&h.task, granted.Add(h.period()))
 	}
 }
 
@@ -113,13 +130,13 @@ func (h *hold) live() bool {
 		h.mu.Unlock()
 		return false
 	}
-	if h.c.now().Before(h.deadline) {
+	if h.c.instant(h.c.now()) < h.deadline {
 		h.mu.Unlock()
 		return true
 	}
 	cause := errExpired
-	if h.failed != nil {
-		cause = fmt.Errorf("%w: %w", cause, h.failed)
+	if h.asking != nil && h.asking.failed != nil {
+		cause = fmt.Errorf("%w: %w", cause, h.asking.failed)
 	}
 	h.end(cause)
 	return false
@@ -138,9 +155,7 @@ func (h *hold) over() error {
 // end makes the lease over. The caller holds mu, which end releases.
 func (h *hold) end(cause error) {
 	h.ended = cause
-	if h.timer != nil {
-		h.timer.Stop()
-	}
+	h.c.deadlines.clear(h)
 	if h.cutoff != nil {
 		h.cutoff.Stop()
 	}
@@ -151,8 +166,11 @@ func (h *hold) end(cause error) {
 			detach = append(detach, l.detach)
 		}
 	}
-	waiting := append(h.extends, h.flying...)
-	h.extends, h.flying = nil, nil
+	var waiting []chan error
+	if a := h.asking; a != nil {
+		waiting = append(a.extends, a.flying...)
+		a.extends, a.flying = nil, nil
+	}
 	h.mu.Unlock()
 
 	h.c.forget(h, cause)
@@ -167,16 +185,19 @@ func (h *hold) end(cause error) {
 	}
 }
 
-// alarm runs at the deadline, or at an earlier one that has moved since.
-func (h *hold) alarm() {
-	if !h.live() {
-		return
-	}
+// snooze reports whether the lease's time is up, and otherwise has it ring at
+// its deadline, which has moved.
+func (h *hold) snooze(now clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended == nil {
-		h.timer.Reset(max(h.deadline.Sub(h.c.now()), 0))
+	if h.ended != nil {
+		return false
 	}
+	if h.deadline > now {
+		h.c.deadlines.set(h, h.deadline)
+		return false
+	}
+	return true
 }
 
 // cutOff ends the lease at WithMaxHold.
@@ -287,7 +308,7 @@ func (h *hold) remove(l *Lease, cause error) (lost error, back bool) {
 func (h *hold) state() State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.failed != nil {
+	if h.asking != nil && h.asking.failed != nil {
 		return Unconfirmed
 	}
 	return Held
@@ -302,7 +323,7 @@ func (h *hold) side() driver.Mode {
 func (h *hold) until() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.deadline
+	return h.c.time(h.deadline)
 }
 
 // extend asks for a renewal now and returns where its outcome is told.
@@ -317,7 +338,8 @@ func (h *hold) extend(ttl time.Duration) (<-chan error, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotHeld, h.ended)
 	}
 	h.ttl = max(h.ttl, ttl)
-	h.extends = append(h.extends, done)
+	a := h.need()
+	a.extends = append(a.extends, done)
 	h.c.keeper.Add(&h.task, h.c.now())
 	return done, nil
 }
@@ -334,13 +356,15 @@ func (h *hold) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 	h.live() // after a suspension the timer of the deadline is late
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left := h.deadline.Sub(now)
+	left := time.Duration(h.deadline - h.c.instant(now))
 	if h.ended != nil || left <= 0 {
 		return driver.Ref{}, 0, false
 	}
 	h.asked = h.ttl
-	h.flying = append(h.flying, h.extends...)
-	h.extends = nil
+	if a := h.asking; a != nil {
+		a.flying = append(a.flying, a.extends...)
+		a.extends = nil
+	}
 	return driver.Ref{Key: h.key, ID: h.id, TTL: h.ttl}, max(left/2, time.Millisecond), true
 }
 
@@ -366,31 +390,32 @@ func (h *hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 		h.end(errGone)
 		return time.Time{}
 	}
-	h.failed = err
-	h.attempts++
-	if final(err) || h.cfg.maxAttempts > 0 && h.attempts >= h.cfg.maxAttempts {
-		h.end(fmt.Errorf("%w: %d renewals failed: %w", ErrLost, h.attempts, err))
+	a := h.need()
+	a.failed = err
+	a.attempts++
+	if final(err) || h.cfg.maxAttempts > 0 && a.attempts >= h.cfg.maxAttempts {
+		h.end(fmt.Errorf("%w: %d renewals failed: %w", ErrLost, a.attempts, err))
 		return time.Time{}
 	}
 	defer h.mu.Unlock()
-	h.extends, h.flying = append(h.flying, h.extends...), nil
+	a.extends, a.flying = append(a.flying, a.extends...), nil
 	now := h.c.now()
-	pause := min(h.ttl/12, h.deadline.Sub(now)/4)
+	pause := min(h.ttl/12, time.Duration(h.deadline-h.c.instant(now))/4)
 	return now.Add(max(pause, time.Millisecond))
 }
 
 // renewed moves the deadline; it never moves back. The caller holds mu.
 func (h *hold) renewed(sent time.Time) time.Time {
-	if d := h.cfg.deadline(sent, h.asked); d.After(h.deadline) {
-		h.deadline = d
-	}
-	h.failed, h.attempts = nil, 0
-	for _, done := range h.flying {
-		done <- nil
-	}
-	h.flying = nil
-	if len(h.extends) > 0 {
-		return h.c.now()
+	h.deadline = max(h.deadline, h.c.instant(h.cfg.deadline(sent, h.asked)))
+	if a := h.asking; a != nil {
+		a.failed, a.attempts = nil, 0
+		for _, done := range a.flying {
+			done <- nil
+		}
+		if a.flying = nil; len(a.extends) > 0 {
+			return h.c.now()
+		}
+		h.asking = nil
 	}
 	if h.cfg.noRenewal {
 		return time.Time{}
@@ -403,7 +428,7 @@ func (h *hold) renewed(sent time.Time) time.Time {
 func (h *hold) giveBack(lost error, limit time.Duration) error {
 	ref := driver.Ref{Key: h.key, ID: h.id}
 	if lost == nil && h.cfg.minHold > 0 {
-		ref.Keep = max(h.cfg.minHold-h.c.now().Sub(h.granted), 0)
+		ref.Keep = max(h.cfg.minHold-h.held(), 0)
 	}
 	if h.unanswered {
 		ref.Forbid = forbid(h.cfg.ttl)
@@ -430,6 +455,9 @@ func (h *hold) giveBack(lost error, limit time.Duration) error {
 	}
 	return nil
 }
+
+// held is for how long the lease has been there.
+func (h *hold) held() time.Duration { return h.c.now().Sub(h.c.time(h.granted)) }
 
 // forbid is how long a store refuses the id of a request that may still be on
 // its way.

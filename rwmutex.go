@@ -110,8 +110,8 @@ func (h *hold) downgrade(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mode = driver.Shared
-	if d := h.cfg.deadline(sent, ttl); d.After(h.deadline) && h.ended == nil {
-		h.deadline = d
+	if h.ended == nil {
+		h.deadline = max(h.deadline, h.c.instant(h.cfg.deadline(sent, ttl)))
 	}
 	return nil
 }

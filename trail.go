@@ -74,10 +74,10 @@ func (t *trail) acquired(h *hold, handed time.Time) {
 	}
 	event := AcquiredInfo{ID: h.id, Token: h.token}
 	if !handed.IsZero() {
-		event.HandOff = h.granted.Sub(handed)
+		event.HandOff = h.c.time(h.granted).Sub(handed)
 	}
 	t.granted = true
-	t.done(h.granted, event)
+	t.done(h.c.time(h.granted), event)
 }
 
 // failed tells of a call that ends without a lease.
@@ -118,7 +118,7 @@ func (t *trail) ended(h *hold, cause error) {
 	if t == nil {
 		return
 	}
-	event := EndedInfo{LockInfo: t.lock, ID: h.id, Token: h.token, Held: h.c.now().Sub(h.granted), Cause: cause}
+	event := EndedInfo{LockInfo: t.lock, ID: h.id, Token: h.token, Held: h.held(), Cause: cause}
 	for _, o := range t.observers {
 		if o.Ended != nil {
 			o.Ended(t.ctx, event)

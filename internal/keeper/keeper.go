@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // Sink is what a task belongs to. Its methods are called without a lock of the
@@ -33,11 +34,11 @@ type Task struct {
 	Slack time.Duration
 
 	// Guarded by the keeper's mutex.
-	due    time.Time
-	index  int // in the heap, from 1; 0 is absent
+	due    clock.Instant
+	again  clock.Instant // due, as asked for while flying
+	index  int32         // in the heap, from 1; 0 is absent
 	flying bool
-	again  time.Time // due, as asked for while flying
-	added  bool      // again comes from Add, which outlives a dropping answer
+	added  bool // again comes from Add, which outlives a dropping answer
 	gone   bool
 }
 
@@ -45,6 +46,7 @@ type Task struct {
 type Keeper struct {
 	renew func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error))
 	now   func() time.Time
+	epoch clock.Epoch
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -53,7 +55,7 @@ type Keeper struct {
 	mu     sync.Mutex
 	heap   tasks
 	timer  *time.Timer
-	armed  time.Time // when the timer fires; zero if it does not
+	armed  clock.Instant // when the timer fires; 0 if it does not
 	closed bool
 }
 
@@ -63,7 +65,7 @@ const maxBatch = 1000
 // New returns a keeper that renews with renew and reads the time from now.
 func New(renew func(context.Context, []driver.Ref, func(int, driver.Reply, error)), now func() time.Time) *Keeper {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Keeper{renew: renew, now: now, ctx: ctx, cancel: cancel}
+	return &Keeper{renew: renew, now: now, epoch: clock.NewEpoch(now()), ctx: ctx, cancel: cancel}
 }
 
 // Add keeps t from now on; its first renewal is due at due.
@@ -71,7 +73,7 @@ func (k *Keeper) Add(t *Task, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t.gone, t.added = false, t.flying
-	k.schedule(t, due)
+	k.schedule(t, k.epoch.Instant(due))
 }
 
 // Hurry makes t due at due if it was due later. A task that is not kept is
@@ -79,8 +81,8 @@ func (k *Keeper) Add(t *Task, due time.Time) {
 func (k *Keeper) Hurry(t *Task, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if t.flying || t.index > 0 && due.Before(t.due) {
-		k.schedule(t, due)
+	if at := k.epoch.Instant(due); t.flying || t.index > 0 && at < t.due {
+		k.schedule(t, at)
 	}
 }
 
@@ -91,7 +93,7 @@ func (k *Keeper) Remove(t *Task) {
 	defer k.mu.Unlock()
 	t.gone = true
 	if t.index > 0 {
-		heap.Remove(&k.heap, t.index-1)
+		heap.Remove(&k.heap, int(t.index)-1)
 	}
 }
 
@@ -115,18 +117,18 @@ func (k *Keeper) Close() {
 	k.wg.Wait()
 }
 
-func (k *Keeper) schedule(t *Task, due time.Time) {
+func (k *Keeper) schedule(t *Task, due clock.Instant) {
 	switch {
 	case k.closed || t.gone:
 		return
 	case t.flying:
-		if t.again.IsZero() || due.Before(t.again) {
+		if t.again == 0 || due < t.again {
 			t.again = due
 		}
 		return
 	case t.index > 0:
 		t.due = due
-		heap.Fix(&k.heap, t.index-1)
+		heap.Fix(&k.heap, int(t.index)-1)
 	default:
 		t.due = due
 		heap.Push(&k.heap, t)
@@ -136,11 +138,11 @@ func (k *Keeper) schedule(t *Task, due time.Time) {
 
 // arm sets the timer to the first due task, unless it fires before anyway.
 func (k *Keeper) arm() {
-	if len(k.heap) == 0 || !k.armed.IsZero() && !k.heap[0].due.Before(k.armed) {
+	if len(k.heap) == 0 || k.armed != 0 && k.armed <= k.heap[0].due {
 		return
 	}
 	k.armed = k.heap[0].due
-	wait := max(k.armed.Sub(k.now()), 0)
+	wait := max(time.Duration(k.armed-k.epoch.Instant(k.now())), 0)
 	if k.timer == nil {
 		k.timer = time.AfterFunc(wait, k.fire)
 		return
@@ -151,13 +153,13 @@ func (k *Keeper) arm() {
 // fire sends what is due. It runs in a goroutine of the timer's.
 func (k *Keeper) fire() {
 	k.mu.Lock()
-	k.armed = time.Time{}
+	k.armed = 0
 	if k.closed {
 		k.mu.Unlock()
 		return
 	}
 	now := k.now()
-	due := k.collect(now)
+	due := k.collect(k.epoch.Instant(now))
 	k.arm()
 	k.wg.Add(1) // under the lock: Close has not begun to wait
 	k.mu.Unlock()
@@ -169,15 +171,15 @@ func (k *Keeper) fire() {
 }
 
 // collect takes what is due, and what is nearly due if anything leaves.
-func (k *Keeper) collect(now time.Time) []*Task {
+func (k *Keeper) collect(now clock.Instant) []*Task {
 	var due []*Task
 	for len(k.heap) > 0 {
 		t := k.heap[0]
-		if t.due.After(now) && (len(due) == 0 || t.due.After(now.Add(t.Slack))) {
+		if t.due > now && (len(due) == 0 || t.due > now+clock.Instant(t.Slack)) {
 			break
 		}
 		heap.Pop(&k.heap)
-		t.flying, t.again = true, time.Time{}
+		t.flying, t.again = true, 0
 		due = append(due, t)
 	}
 	return due
@@ -229,30 +231,31 @@ func (k *Keeper) landed(t *Task, next time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t.flying = false
-	if next.IsZero() && !t.added {
+	at := k.epoch.Instant(next)
+	if at == 0 && !t.added {
 		return
 	}
-	if next.IsZero() || !t.again.IsZero() && t.again.Before(next) {
-		next = t.again
+	if at == 0 || t.again != 0 && t.again < at {
+		at = t.again
 	}
 	t.added = false
-	k.schedule(t, next)
+	k.schedule(t, at)
 }
 
 // tasks is a min-heap by due time.
 type tasks []*Task
 
 func (h tasks) Len() int           { return len(h) }
-func (h tasks) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h tasks) Less(i, j int) bool { return h[i].due < h[j].due }
 func (h tasks) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i+1, j+1
+	h[i].index, h[j].index = int32(i+1), int32(j+1)
 }
 
 func (h *tasks) Push(x any) {
 	t := x.(*Task)
 	*h = append(*h, t)
-	t.index = len(*h)
+	t.index = int32(len(*h))
 }
 
 func (h *tasks) Pop() any {
