@@ -3,6 +3,7 @@ package checker
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/leasehold-go/leasehold/internal/history"
 )
@@ -79,13 +80,18 @@ func (j *judge) losses(key string, leases []*life) {
 			if l.to > f.At+l.ask.TTL {
 				j.violate(Loss, "%s: %s was believed in until %s after the store forgot it (%s)", key, l.name, seconds(l.to-f.At), f.Note)
 			}
-			told := l.clean() && l.release != nil && l.release.At > f.At
+			// A release that is not answered at first and then told that there is
+			// no lease has been done, as far as anybody can know.
+			told := l.clean() && l.release != nil && l.release.At > f.At && l.released.At-l.release.At < oneTry
 			if told && !j.disturbed(l.proc, f.At+1, l.released.At) {
 				j.violate(Loss, "%s: the release of %s says nothing of its loss %s before (%s)", key, l.name, seconds(l.release.At-f.At), f.Note)
 			}
 		}
 	}
 }
+
+// oneTry is less than it takes until a request is repeated.
+const oneTry = int64(5 * time.Millisecond)
 
 // reason is what the holder was told.
 func (l *life) reason() string {

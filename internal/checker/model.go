@@ -19,6 +19,9 @@ type step struct {
 	exclusive bool
 	weight    int
 	limit     int
+	// stray: it may have been granted by a server that was being replaced, and
+	// that knew nothing of what its successor granted.
+	stray bool
 }
 
 type verb string
@@ -43,7 +46,10 @@ type party struct {
 
 // admits reports whether the party may enter.
 func (r room) admits(s step, tokens bool) bool {
-	if tokens && s.token <= r.last {
+	switch {
+	case s.stray:
+		return true
+	case tokens && s.token <= r.last:
 		return false
 	}
 	used := s.weight
@@ -63,7 +69,7 @@ func (r room) admits(s step, tokens bool) bool {
 func (r room) next(s step, tokens bool) (bool, room) {
 	switch s.what {
 	case grant:
-		return r.admits(s, tokens), room{s.token, append(slices.Clone(r.inside), party{step: s})}
+		return r.admits(s, tokens), room{s.token, append(slices.Clone(r.inside), party{s, s.stray})}
 	case forget:
 		inside := slices.Clone(r.inside)
 		for i := range inside {
@@ -126,7 +132,7 @@ func (j *judge) operations(leases []*life, tokens bool) []porcupine.Operation {
 		ops = append(ops, porcupine.Operation{ClientId: len(ops), Input: s, Call: call, Return: max(back, call)})
 	}
 	for i, l := range leases {
-		s := step{what: grant, token: l.got.Token, exclusive: l.exclusive(), weight: l.weight(), limit: l.ask.Limit}
+		s := step{what: grant, token: l.got.Token, exclusive: l.exclusive(), weight: l.weight(), limit: l.ask.Limit, stray: j.replaced(l)}
 		if !tokens {
 			s.token = int64(i + 1)
 		}
