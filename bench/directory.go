@@ -75,11 +75,7 @@ func freeOnce(ctx context.Context, b *bench, c contender, key string) (float64, 
 	}
 	defer p.Close()
 	took, err := b.pairs(ctx, p, key, nil)
-	us := make([]float64, len(took))
-	for i, d := range took {
-		us[i] = micros(d)
-	}
-	return median(us), err
+	return median(each(took, micros)), err
 }
 
 // alone is a way to lock whose processes share nothing but files.

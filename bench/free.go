@@ -66,10 +66,7 @@ func freeOn(ctx context.Context, b *bench, cpu int, whose string, atMost float64
 			if round == 0 {
 				continue
 			}
-			us := make([]float64, len(took))
-			for k, d := range took {
-				us[k] = micros(d)
-			}
+			us := each(took, micros)
 			p50[i] = append(p50[i], median(us))
 			p99[i] = append(p99[i], quantile(us, 0.99))
 			allocs[i] = append(allocs[i], float64(after.Mallocs-before.Mallocs)/made)

@@ -41,6 +41,8 @@ func experiments() []experiment {
 		{"permits", permits},
 		{"waiters", waiters},
 		{"directory", directory},
+		{"quorum", quorum},
+		{"service", service},
 	}
 }
 

@@ -39,6 +39,15 @@ func jain(counts []float64) float64 {
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
+// each converts durations with micros or millis.
+func each(took []time.Duration, unit func(time.Duration) float64) []float64 {
+	out := make([]float64, len(took))
+	for i, d := range took {
+		out[i] = unit(d)
+	}
+	return out
+}
+
 // ratios divides round by round, so that what slowed a round down as a whole
 // does not count.
 func ratios(values, by []float64) []float64 {
