@@ -16,14 +16,16 @@ import (
 // given back: what a client costs others that vanishes at that moment.
 const confirmWithin = time.Second
 
-// conn finds out whether an answer has been read. A client that died before it
-// read the answer has its side of the connection reset by the kernel; one that
-// has read it goes on to ask, or closes in order.
+// conn finds out whether an answer has been read. The kernel of a client that
+// died with an answer unread, or before it came, resets the connection. A client
+// that has read it goes on to ask, or closes in order.
 type conn struct {
 	net.Conn
+	s *Server
 
 	mu    sync.Mutex
 	watch *watch
+	ended bool // the client has closed its side
 }
 
 // watch is what is to be done if the answer that was just sent is not read.
@@ -37,8 +39,12 @@ func (c *conn) Read(b []byte) (int, error) {
 	switch {
 	case n > 0:
 		c.settle(true)
+	case errors.Is(err, io.EOF):
+		c.mu.Lock()
+		c.ended = true
+		c.mu.Unlock()
 	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
-		c.settle(errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed))
+		c.settle(errors.Is(err, net.ErrClosed))
 	}
 	return n, err
 }
@@ -66,10 +72,38 @@ func (c *conn) settle(read bool) {
 	}
 }
 
+// Close closes the connection. If the client has closed its side since the
+// answer was sent, it may have done so before the answer came, as the kernel
+// does for a process that is killed: then a reset follows, for which a goroutine
+// waits.
 func (c *conn) Close() error {
+	c.mu.Lock()
+	doubt := c.watch != nil && c.ended
+	c.mu.Unlock()
+	if doubt && c.s.desk.start(c.linger) {
+		return nil
+	}
 	err := c.Conn.Close()
 	c.settle(true)
 	return err
+}
+
+// linger waits until a reset has come, or cannot come any more. It does not
+// show in what is read: the stream has ended already.
+func (c *conn) linger() {
+	defer c.Conn.Close()
+	defer c.settle(true)
+	for pause := time.Millisecond; pause < confirmWithin; pause *= 2 {
+		if wasReset(c.Conn) {
+			c.settle(false)
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.s.serving.Done():
+			return
+		}
+	}
 }
 
 type connKey struct{}
@@ -98,12 +132,15 @@ func onReset(ctx context.Context, undo, keep func()) {
 }
 
 // listener wraps the connections of another.
-type listener struct{ net.Listener }
+type listener struct {
+	net.Listener
+	s *Server
+}
 
 func (l listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c}, nil
+	return &conn{Conn: c, s: l.s}, nil
 }

@@ -34,14 +34,14 @@ func (s *Server) newHTTP() *http.Server {
 // It returns [http.ErrServerClosed] after Shutdown or Close.
 func (s *Server) Serve(l net.Listener, config *tls.Config) error {
 	if config == nil {
-		return s.http.Serve(listener{l})
+		return s.http.Serve(listener{l, s})
 	}
 	s.mu.Lock()
 	if s.http.TLSConfig == nil {
 		s.http.TLSConfig = config
 	}
 	s.mu.Unlock()
-	return s.http.ServeTLS(listener{l}, "", "")
+	return s.http.ServeTLS(listener{l, s}, "", "")
 }
 
 // Drain begins the end: the service says that it is not ready any more, and

@@ -1,0 +1,304 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// window is what a client that vanishes may cost the others, and what a busy
+// machine adds.
+const window = time.Second + 2*time.Second
+
+// listen serves a store as the command does, and returns the address.
+func listen(t *testing.T, store driver.Driver, opts ...server.Option) string {
+	t.Helper()
+	s, err := server.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l, nil) }()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// town is a store with two services on it.
+type town struct {
+	*testing.T
+	store driver.Inspector
+	addr  [2]string
+}
+
+// towns plays a case on memory and on Redis, each with two services.
+func towns(t *testing.T, play func(t *town)) {
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		store := memdriver.New()
+		play(&town{t, store, [2]string{listen(t, store.Join()), listen(t, store.Join())}})
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		redis := redistest.Start(t)
+		var d [3]driver.Driver
+		for i := range d {
+			var err error
+			if d[i], err = rueidisdriver.Open(redis.URL()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Cleanup(func() { d[2].Close() })
+		play(&town{t, d[2].(driver.Inspector), [2]string{listen(t, d[0]), listen(t, d[1])}})
+	})
+}
+
+func (t *town) url(service int, path string) string { return "http://" + t.addr[service] + path }
+
+func (t *town) look(key string) driver.Snapshot {
+	t.Helper()
+	snap, err := t.store.Inspect(context.Background(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snap
+}
+
+// await waits until the lock looks as it should, within a time.
+func (t *town) await(key string, within time.Duration, what string, ok func(driver.Snapshot) bool) {
+	t.Helper()
+	end := time.Now().Add(within)
+	for {
+		snap := t.look(key)
+		if ok(snap) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: not after %v: %+v", what, within, snap)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func queueOf(n int) func(driver.Snapshot) bool {
+	return func(s driver.Snapshot) bool { return len(s.Waiters) == n }
+}
+
+// heldBy reports whether the lease holds the lock, for good.
+func heldBy(id string) func(driver.Snapshot) bool {
+	return func(s driver.Snapshot) bool {
+		return len(s.Holders) == 1 && s.Holders[0].ID == id && s.Holders[0].Confirmed
+	}
+}
+
+// take takes a lock by a client that stays.
+func (t *town) take(key, id string) {
+	t.Helper()
+	if status, text := ask(t.T, "POST", t.url(0, "/v1/locks/"+key), fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000}`, id)); status != 201 {
+		t.Fatalf("%d %s", status, text)
+	}
+}
+
+func (t *town) release(key, id string) {
+	t.Helper()
+	if status, text := ask(t.T, "DELETE", t.url(0, "/v1/locks/"+key+"/leases/"+id), ""); status != 204 {
+		t.Fatalf("%d %s", status, text)
+	}
+}
+
+// phone is a client that waits on a connection of its own.
+type phone struct {
+	*net.TCPConn
+	t *town
+}
+
+// call sends a request that waits for a minute.
+func (t *town) call(service int, key, id string) *phone {
+	t.Helper()
+	c, err := net.Dial("tcp", t.addr[service])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	body := fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":60000}`, id)
+	if _, err := fmt.Fprintf(c, "POST /v1/locks/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	return &phone{c.(*net.TCPConn), t}
+}
+
+// die closes the connection as the kernel does for a process that was killed.
+func (p *phone) die() { p.Close() }
+
+// answer reads the answer.
+func (p *phone) answer() (int, string) {
+	p.t.Helper()
+	_ = p.SetReadDeadline(time.Now().Add(20 * time.Second))
+	res, err := http.ReadResponse(bufio.NewReader(p), nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+func TestVanish_H1_WhoeverGoesWhileItWaitsLeavesTheQueueAtOnce(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		var all []*phone
+		for i := range 5 {
+			all = append(all, t.call(i%2, "k", fmt.Sprint("w", i)))
+			t.await("k", window, "queued", queueOf(i+1))
+		}
+		all[0].die() // the head, one in the middle, and the last
+		all[2].die()
+		all[4].die()
+		t.await("k", window, "gone", queueOf(2))
+		t.release("k", "holder")
+		for _, i := range []int{1, 3} {
+			if status, text := all[i].answer(); status != 201 {
+				t.Errorf("w%d: %d %s", i, status, text)
+			}
+			t.release("k", fmt.Sprint("w", i))
+		}
+	})
+}
+
+// At the moment of the grant nobody can tell who is faster: the grant, or the
+// news of the client's end.
+func TestVanish_H1_WhoeverGoesAtTheMomentOfTheGrantCostsAWindow(t *testing.T) {
+	towns(t, func(t *town) {
+		for i := range 40 {
+			key := fmt.Sprint("k", i)
+			t.take(key, "holder")
+			p := t.call(i%2, key, "gone")
+			next := t.call((i+1)%2, key, "next")
+			t.await(key, window, "queued", queueOf(2))
+			died := make(chan struct{})
+			go func() {
+				defer close(died)
+				time.Sleep(time.Duration(i%20) * 50 * time.Microsecond)
+				p.die()
+			}()
+			t.release(key, "holder")
+			start := time.Now()
+			if status, text := next.answer(); status != 201 {
+				t.Fatalf("%d %s", status, text)
+			}
+			if took := time.Since(start); took > window {
+				t.Errorf("the next one waited for %v", took)
+			}
+			<-died
+			next.die()
+		}
+	})
+}
+
+// The answer has reached the machine of a client that dies before it reads it.
+func TestVanish_H1_AnAnswerThatIsNotReadIsNoGrant(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		p := t.call(1, "k", "gone")
+		t.await("k", window, "queued", queueOf(1))
+		t.release("k", "holder")
+		t.await("k", window, "granted", heldBy("gone"))
+		time.Sleep(20 * time.Millisecond) // the answer is on its way
+		p.die()
+		t.await("k", window, "given back", func(s driver.Snapshot) bool { return len(s.Holders) == 0 })
+	})
+}
+
+func TestVanish_H1_AnAnswerThatWasReadIsAGrant(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		p := t.call(1, "k", "stays")
+		t.await("k", window, "queued", queueOf(1))
+		t.release("k", "holder")
+		if status, text := p.answer(); status != 201 {
+			t.Fatalf("%d %s", status, text)
+		}
+		p.Close() // as curl does
+		time.Sleep(100 * time.Millisecond)
+		if snap := t.look("k"); !heldBy("stays")(snap) {
+			t.Fatalf("%+v", snap)
+		}
+	})
+}
+
+// A client whose connection broke comes back by another one, perhaps to
+// another service. What the first one then gives back must not be what the
+// second one has been told that it has.
+func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(t *testing.T) {
+	towns(t, func(t *town) {
+		for i := range 24 {
+			key := fmt.Sprint("k", i)
+			t.take(key, "holder")
+			first := t.call(0, key, "w")
+			t.await(key, window, "queued", queueOf(1))
+			second := t.call(i%2, key, "w")
+			died := make(chan struct{})
+			go func() {
+				defer close(died)
+				time.Sleep(time.Duration(i%8) * 300 * time.Microsecond)
+				first.die()
+			}()
+			if i%4 < 2 {
+				<-died
+			}
+			t.release(key, "holder")
+			if status, text := second.answer(); status != 201 && status != 200 {
+				t.Fatalf("round %d: %d %s", i, status, text)
+			}
+			<-died
+			time.Sleep(5 * time.Millisecond)
+			if snap := t.look(key); !heldBy("w")(snap) {
+				t.Fatalf("round %d: was told that it holds: %+v", i, snap)
+			}
+			t.release(key, "w")
+		}
+	})
+}
+
+// The first connection may only seem to be dead.
+func TestVanish_TheLaterRequestHasTheWait(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		first := t.call(0, "k", "w")
+		t.await("k", window, "queued", queueOf(1))
+		second := t.call(0, "k", "w")
+		if status, text := first.answer(); status != 202 || !strings.Contains(text, `"position":1`) {
+			t.Errorf("%d %s", status, text)
+		}
+		t.release("k", "holder")
+		if status, text := second.answer(); status != 201 {
+			t.Errorf("%d %s", status, text)
+		}
+	})
+}
