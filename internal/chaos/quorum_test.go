@@ -34,7 +34,7 @@ func openQuorum(urls string) (driver.Driver, error) {
 		}
 		nodes = append(nodes, node)
 	}
-	return quorumdriver.New(nodes, quorumdriver.WithTimeout(tryTimeout), quorumdriver.WithMaxTTL(2*ttl), quorumdriver.WithMaxSkew(0))
+	return quorumdriver.New(nodes, quorumdriver.WithMaxTTL(2*ttl), quorumdriver.WithMaxSkew(0))
 }
 
 // TestChaos_OnAQuorum has five servers of which two at a time suffer, and of
