@@ -175,14 +175,17 @@ end
 -- for what is no lock at all.
 local function glance()
   if not hv or (isrec and hv == '*') then return end
-  local left = call('PTTL', H)
-  if left < 0 then return redis.error_reply('LHFOREIGN the key holds a string without expiry') end
+  -- Not PTTL: it counts from a moment later than ms if the server was held up
+  -- since, and a lease would end early by that.
+  local at = call('PEXPIRETIME', H)
+  if at < 0 then return redis.error_reply('LHFOREIGN the key holds a string without expiry') end
   if hv == '*' then
     -- The record of those inside is gone, and they may not know yet: the room
     -- stays closed until the last of their leases is over.
-    if ms + left > closed then closed = ms + left end
+    if at > closed then closed = at end
     return
   end
+  local left = math.max(at - ms, 0)
   local id, notify, who, meta = match(hv, '^([%w_.-]+) x [%d ]+ (%S+) (%S+) ({.*})$')
   if not id or isrec then
     foreign = left
@@ -194,7 +197,7 @@ local function glance()
     call('SET', R, tok, 'PX', LIFE + left)
   end
   simple = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, ttl = 0, window = 0, delay = 0, min = 0,
-    rank = 0, token = tok, notify = notify, ident = who, meta = meta, exp = ms + left }
+    rank = 0, token = tok, notify = notify, ident = who, meta = meta, exp = at }
   n, nx, ident, xtok = 1, 1, who, tok
 end
 
