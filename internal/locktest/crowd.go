@@ -46,7 +46,7 @@ func crowd(l *lab) {
 // while before they are gone.
 func (l *lab) generation(name string, contenders int, w *Witness, start time.Time) {
 	const ttl = 300 * time.Millisecond
-	m := &mortal{Driver: l.config.Open(l.T)}
+	m := &mortal{Driver: l.config.Open(l.TB)}
 	c, err := leasehold.New(m.as(), leasehold.WithTTL(ttl), leasehold.WithReleaseTimeout(time.Second))
 	if err != nil {
 		l.Error(err)

@@ -157,7 +157,7 @@ func forgotten(l *lab) {
 	var tokens []int64
 	for range 3 {
 		lease := l.lock(a)
-		l.config.Flush(l.T)
+		l.config.Flush(l.TB)
 		l.ended(lease, life)
 		l.wantErr(context.Cause(lease.Context()), leasehold.ErrLost)
 		next := l.lock(b)

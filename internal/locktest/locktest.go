@@ -38,12 +38,12 @@ type row struct {
 // Run plays every case on the store.
 func Run(t *testing.T, c Config) {
 	t.Helper()
+	p := startPulse(t, c)
 	t.Run("cases", func(t *testing.T) {
 		for _, r := range rows() {
 			t.Run(r.name, func(t *testing.T) {
 				t.Parallel()
-				l := &lab{T: t, config: c, key: r.name}
-				r.run(l)
+				play(t, c, r, p)
 			})
 		}
 	})
@@ -51,9 +51,10 @@ func Run(t *testing.T, c Config) {
 	// By itself, since it empties the store.
 	if c.Flush != nil {
 		t.Run("R2_HoldersOfAStoreThatForgetsLoseInTime", func(t *testing.T) {
-			forgotten(&lab{T: t, config: c, key: "forgotten"})
+			play(t, c, row{"forgotten", forgotten}, p)
 		})
 	}
+	p.end()
 }
 
 func rows() []row {
@@ -85,13 +86,13 @@ func nothingLeft(t *testing.T, c Config) {
 
 // lab is where one case is played.
 type lab struct {
-	*testing.T
+	testing.TB
 	config Config
 	key    string
 }
 
 // on is the lab of another key.
-func (l *lab) on(name string) *lab { return &lab{T: l.T, config: l.config, key: l.key + "/" + name} }
+func (l *lab) on(name string) *lab { return &lab{TB: l.TB, config: l.config, key: l.key + "/" + name} }
 
 // life is the time to live of leases that a case lets expire.
 const life = time.Second
@@ -103,7 +104,7 @@ const patience = 30 * time.Second
 // test, and the driver in between.
 func (l *lab) client(opts ...leasehold.Option) (*leasehold.Client, *mortal) {
 	l.Helper()
-	m := &mortal{Driver: l.config.Open(l.T)}
+	m := &mortal{Driver: l.config.Open(l.TB)}
 	c, err := leasehold.New(m.as(), opts...)
 	if err != nil {
 		l.Fatal(err)
@@ -172,7 +173,7 @@ func (l *lab) await(ctx context.Context, u use, c *leasehold.Client, name string
 		lease, err := u(c, l.key).lock(ctx)
 		to <- outcome{name, lease, err, time.Now()}
 	}()
-	eventually(l.T, patience, func() bool { return l.queued(c) > before },
+	eventually(l.TB, patience, func() bool { return l.queued(c) > before },
 		func() string { return fmt.Sprintf("%s is not queued", name) })
 	select {
 	case <-told:
@@ -208,7 +209,7 @@ func (l *lab) wantFree(within time.Duration) {
 	l.Helper()
 	c, _ := l.client()
 	var snap driver.Snapshot
-	eventually(l.T, within, func() bool {
+	eventually(l.TB, within, func() bool {
 		var err error
 		snap, err = c.Inspect(context.Background(), l.key)
 		return err == nil && len(snap.Holders) == 0 && len(snap.Waiters) == 0

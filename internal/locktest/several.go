@@ -71,7 +71,7 @@ var severalRows = []row{
 			_, err := l.mixture(a).Lock(ctx)
 			got <- err
 		}()
-		eventually(l.T, patience, func() bool {
+		eventually(l.TB, patience, func() bool {
 			snap, err := b.Inspect(context.Background(), l.key+"/b")
 			return err == nil && len(snap.Waiters) == 1
 		}, func() string { return "it does not wait for the second lock" })

@@ -68,7 +68,7 @@ var waitRows = slices.Concat(
 func (l *lab) wantQueue(c *leasehold.Client, n int) {
 	l.Helper()
 	var got int
-	eventually(l.T, patience, func() bool { got = l.queued(c); return got == n },
+	eventually(l.TB, patience, func() bool { got = l.queued(c); return got == n },
 		func() string { return fmt.Sprintf("%d wait, want %d", got, n) })
 }
 
@@ -267,7 +267,7 @@ func sameMoment(l *lab, k kind) {
 // listening waits until n waiters hear hints.
 func (l *lab) listening(c *leasehold.Client, n int) {
 	l.Helper()
-	eventually(l.T, patience, func() bool { return Listening(c, l.key) == n },
+	eventually(l.TB, patience, func() bool { return Listening(c, l.key) == n },
 		func() string { return "not all are queued and listen" })
 }
 
