@@ -7,9 +7,9 @@
 //
 // A [Driver] has three verbs that never wait. Each is one atomic step in the
 // store and idempotent for its lease id. What a store can do beyond them it
-// says by implementing [Watcher], [Inspector] or [Breaker]; what it cannot do
-// it says by being [Selective]. One that only knows three verbs of its own
-// becomes a driver by [FromBasic].
+// says by implementing [Watcher], [Inspector], [Breaker] or [Checker]; what it
+// cannot do it says by being [Selective]. One that only knows three verbs of
+// its own becomes a driver by [FromBasic].
 //
 // An error from a driver means "the store did not answer, or its answer is no
 // use": the outcome is unknown. It never means "no". A driver returns the raw

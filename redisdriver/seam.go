@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,8 @@ type seam struct {
 	timeout time.Duration
 	batch   batcher  // of requests to single
 	lookout *lookout // nil unless there are sentinels
+	// sentinels are those that are known; a failover client does not tell.
+	sentinels sentinels
 	// closeToo closes what single was derived from, if that is ours too.
 	closeToo func() error
 }
@@ -76,6 +79,12 @@ func value(v any) any {
 		for i := range v {
 			v[i] = value(v[i])
 		}
+	case map[any]any:
+		var pairs []any
+		for name, item := range v {
+			pairs = append(pairs, name, value(item))
+		}
+		return pairs
 	case redis.Error:
 		return redisroom.ReplyError(v.Error())
 	}
@@ -162,11 +171,43 @@ func (c *seam) answer(ctx *interrupt.Call, reply any, err error, wait *redis.Cmd
 // Nodes implements [redisroom.Client].
 func (c *seam) Nodes(ctx context.Context) ([]string, error) {
 	if c.cluster == nil {
-		return []string{"server"}, nil
+		return []string{c.name()}, nil
 	}
 	try := c.begin(ctx)
 	defer try.End()
 	return c.primaries(try)
+}
+
+func (c *seam) name() string {
+	if addr := c.single.Options().Addr; addr != behindSentinels {
+		return addr
+	}
+	return redisroom.Primary
+}
+
+// Sentinels implements [redisroom.Client].
+func (c *seam) Sentinels() (addrs []string, primary string) {
+	return c.sentinels.addrs, c.sentinels.primary
+}
+
+// Ask implements [redisroom.Client].
+func (c *seam) Ask(ctx context.Context, name string, words ...string) (any, error) {
+	try := c.begin(ctx)
+	defer try.End()
+	cmd := redis.NewCmd(try, arguments(words)...)
+	if slices.Contains(c.sentinels.addrs, name) {
+		sentinel := c.sentinels.connect(name)
+		defer sentinel.Close()
+		return c.result(try, cmd, sentinel.Process(try, cmd))
+	}
+	node := c.single
+	if c.cluster != nil {
+		var err error
+		if node, err = c.primary(try, name); err != nil {
+			return nil, c.failure(ctx, err)
+		}
+	}
+	return c.result(try, cmd, node.Process(try, cmd))
 }
 
 // Scan implements [redisroom.Client].

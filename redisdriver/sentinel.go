@@ -12,6 +12,14 @@ import (
 // behindSentinels is what a failover client of go-redis calls its server.
 const behindSentinels = "FailoverClient"
 
+// sentinels are the addresses of sentinels, what they call the primary, and how
+// one of them is connected to.
+type sentinels struct {
+	addrs   []string
+	primary string
+	connect func(addr string) *redis.SentinelClient
+}
+
 // How often the sentinels are asked who the primary is. The question costs a
 // connection to it, and with TLS that is dear.
 const (

@@ -42,6 +42,12 @@ func connect(c redisurl.Config) *seam {
 		})
 		s := newSingle(*failover.Options(), c.Timeout)
 		s.closeToo = failover.Close
+		s.sentinels = sentinels{addrs: c.Addrs, primary: c.Master, connect: func(addr string) *redis.SentinelClient {
+			return redis.NewSentinelClient(&redis.Options{
+				Addr: addr, Username: c.SentinelUsername, Password: c.SentinelPassword, TLSConfig: c.TLS,
+				Dialer: dial, MaxRetries: -1, ContextTimeoutEnabled: true,
+			})
+		}}
 		return s
 	case redisurl.Cluster:
 		return newCluster(redis.ClusterOptions{

@@ -41,9 +41,63 @@ type topology struct {
 	asked  time.Time
 }
 
-// refresh asks the cluster.
-func (t *topology) refresh(ctx context.Context, client rueidis.Client) ([]slotRange, error) {
-	reply, err := client.Do(ctx, client.B().ClusterSlots().Build()).ToArray()
+// asked is how many nodes are asked at once: one may hang.
+const asked = 3
+
+// clusterSlots returns the first answer of some nodes. The others are not
+// interrupted: what waits for the same connection would be too.
+func (s *seam) clusterSlots(ctx context.Context, client rueidis.Client) (reply []rueidis.RedisMessage, err error) {
+	var nodes []rueidis.Client
+	for _, node := range client.Nodes() { // in an order of chance
+		if nodes = append(nodes, node); len(nodes) == asked {
+			break
+		}
+	}
+	type result struct {
+		reply []rueidis.RedisMessage
+		err   error
+	}
+	results := make(chan result, len(nodes))
+	ask := func(node rueidis.Client) {
+		try := s.begin(context.WithoutCancel(ctx))
+		defer try.End()
+		reply, err := node.Do(try, node.B().ClusterSlots().Build()).ToArray()
+		results <- result{reply, err}
+	}
+	if err := s.start(nodes, ask); err != nil {
+		return nil, err
+	}
+	err = rueidis.ErrNoAddr
+	for range nodes {
+		select {
+		case r := <-results:
+			if r.err == nil {
+				return r.reply, nil
+			}
+			err = r.err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return nil, err
+}
+
+// start runs f for each of the nodes, in goroutines that Close waits for.
+func (s *seam) start(nodes []rueidis.Client, f func(rueidis.Client)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return closedError()
+	}
+	for _, node := range nodes {
+		s.work.Go(func() { f(node) })
+	}
+	return nil
+}
+
+// look asks the cluster.
+func (s *seam) look(ctx context.Context, client rueidis.Client) ([]slotRange, error) {
+	reply, err := s.clusterSlots(ctx, client)
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +109,7 @@ func (t *topology) refresh(ctx context.Context, client rueidis.Client) ([]slotRa
 		}
 		ranges = append(ranges, r)
 	}
+	t := &s.topology
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ranges = ranges
@@ -124,7 +179,7 @@ func (s *seam) refresh(client rueidis.Client) <-chan []slotRange {
 	s.work.Go(func() {
 		try := s.begin(context.Background())
 		defer try.End()
-		ranges, _ := s.topology.refresh(try, client)
+		ranges, _ := s.look(try, client)
 		done <- ranges
 	})
 	return done

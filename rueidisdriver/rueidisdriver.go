@@ -32,7 +32,7 @@ import (
 )
 
 // Driver is a store on Redis or Valkey. It implements [driver.Driver],
-// [driver.Watcher], [driver.Inspector] and [driver.Breaker].
+// [driver.Watcher], [driver.Inspector], [driver.Breaker] and [driver.Checker].
 type Driver struct{ *redisroom.Store }
 
 // Option changes a default of a driver.

@@ -108,6 +108,13 @@ func value(m rueidis.RedisMessage) any {
 	case m.IsInt64():
 		n, _ := m.AsInt64()
 		return n
+	case m.IsMap():
+		var pairs []any
+		items, _ := m.ToMap()
+		for name, item := range items {
+			pairs = append(pairs, name, value(item))
+		}
+		return pairs
 	case m.IsArray():
 		items, _ := m.ToArray()
 		list := make([]any, len(items))
@@ -205,12 +212,15 @@ func (s *seam) Nodes(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if client.Mode() != rueidis.ClientModeCluster {
-		return []string{"server"}, nil
+	switch client.Mode() {
+	case rueidis.ClientModeSentinel:
+		return []string{redisroom.Primary}, nil
+	case rueidis.ClientModeStandalone:
+		return []string{s.option.InitAddress[0]}, nil
 	}
 	try := s.begin(ctx)
 	defer try.End()
-	slots, err := s.topology.refresh(try, client)
+	slots, err := s.look(try, client)
 	if err != nil {
 		return nil, s.failure(ctx, err)
 	}
@@ -220,6 +230,44 @@ func (s *seam) Nodes(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes), nil
+}
+
+// Sentinels implements [redisroom.Client].
+func (s *seam) Sentinels() (addrs []string, primary string) {
+	if primary = s.option.Sentinel.MasterSet; primary != "" {
+		addrs = s.option.InitAddress
+	}
+	return addrs, primary
+}
+
+// Ask implements [redisroom.Client].
+func (s *seam) Ask(ctx context.Context, node string, words ...string) (any, error) {
+	client, err := s.soonConnected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if addrs, _ := s.Sentinels(); slices.Contains(addrs, node) {
+		if client, err = s.sentinel(node); err != nil {
+			return nil, connectError(err)
+		}
+		defer client.Close()
+	} else if client.Mode() == rueidis.ClientModeCluster {
+		if client, err = s.node(ctx, client, node, ""); err != nil {
+			return nil, err
+		}
+	}
+	try := s.begin(ctx)
+	defer try.End()
+	return s.result(ctx, client.Do(try, client.B().Arbitrary(words...).Build()))
+}
+
+// sentinel connects to a sentinel, for its own sake.
+func (s *seam) sentinel(addr string) (rueidis.Client, error) {
+	opt := s.option
+	opt.InitAddress, opt.ForceSingleClient, opt.SelectDB = []string{addr}, true, 0
+	opt.Username, opt.Password = opt.Sentinel.Username, opt.Sentinel.Password
+	opt.TLSConfig, opt.Sentinel = opt.Sentinel.TLSConfig, rueidis.SentinelOption{}
+	return rueidis.NewClient(opt)
 }
 
 // Scan implements [redisroom.Client].

@@ -11,7 +11,7 @@ import (
 // first key, as of EVALSHA; a cluster is routed by it.
 //
 // A reply is nil, an int64, a string, a []any of replies, or, inside a slice,
-// a [ReplyError]. A server's error reply comes back as a [ReplyError] error.
+// a [ReplyError]; a map is a slice of names and values. A server's error reply comes back as a [ReplyError] error.
 // Every other error is the library's own; it wraps [driver.ErrUnavailable] if
 // the command certainly was not sent, and [driver.ErrClosed] after Close.
 //
@@ -32,8 +32,14 @@ type Client interface {
 	// returns when the connection is lost or ctx is done, and finds out by
 	// itself about a connection that has gone silent.
 	Listen(ctx context.Context, channel string, up func(), message func(string)) error
-	// Nodes names the primaries, in an order that does not change.
+	// Nodes names the primaries by their addresses, in an order that does not
+	// change. Behind sentinels the one that there is has the name Primary.
 	Nodes(ctx context.Context) ([]string, error)
+	// Sentinels names the sentinels by their addresses, as far as they are
+	// known, and the primary as they call it.
+	Sentinels() (addrs []string, primary string)
+	// Ask runs one command, whatever its words, on a node or a sentinel.
+	Ask(ctx context.Context, node string, words ...string) (any, error)
 	// Scan runs one step of SCAN on a primary.
 	Scan(ctx context.Context, node string, cursor uint64, match string, count int) (keys []string, next uint64, err error)
 	// Cluster reports whether commands are routed by key.
@@ -45,6 +51,9 @@ type Client interface {
 	// Close closes all connections and waits for what the client started.
 	Close() error
 }
+
+// Primary is the name of the node behind sentinels.
+const Primary = "primary"
 
 // Answer is the outcome of one command of several.
 type Answer struct {

@@ -70,8 +70,8 @@ func CheckOptions(prefix string, timeout time.Duration, acks *Acks) error {
 }
 
 // Store keeps locks on a server, behind sentinels, or on a cluster. It
-// implements [driver.Driver], [driver.Watcher], [driver.Inspector] and
-// [driver.Breaker], and is safe for concurrent use.
+// implements [driver.Driver], [driver.Watcher], [driver.Inspector],
+// [driver.Breaker] and [driver.Checker], and is safe for concurrent use.
 type Store struct {
 	main, renew Client
 	prefix      string
@@ -97,6 +97,7 @@ var (
 	_ driver.Watcher   = (*Store)(nil)
 	_ driver.Inspector = (*Store)(nil)
 	_ driver.Breaker   = (*Store)(nil)
+	_ driver.Checker   = (*Store)(nil)
 	_ driver.Marker    = (*Store)(nil)
 	_ driver.Punctual  = (*Store)(nil)
 )

@@ -1,0 +1,202 @@
+// Package doctor looks for what makes locks unsafe: in any store by using it, in
+// one that is a [driver.Checker] by asking it, and in several that are to fail
+// independently by comparing them.
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Examine looks at a store whose leases last ttl. It takes a lock of a name that
+// nobody else has, and gives it back. The error says that the store could not be
+// looked at, and matches [driver.ErrUnavailable] if it did not answer.
+func Examine(ctx context.Context, d driver.Driver, ttl time.Duration) (driver.Report, error) {
+	var report driver.Report
+	checker, checked := d.(driver.Checker)
+	if checked {
+		var err error
+		if report, err = checker.Check(ctx); err != nil {
+			return report, err
+		}
+	}
+	e := &examination{d: d, ttl: ttl, report: &report, key: "leasehold-doctor/" + rand.Text()}
+	defer e.giveBack("a")
+	if err := e.take(ctx); err != nil {
+		if !checked {
+			return report, err
+		}
+		report.Add(driver.Unsafe, "lock", "a lock cannot be taken: "+err.Error(), "", "")
+		return report, nil
+	}
+	e.renewals(ctx)
+	e.wakeUp(ctx)
+	return report, nil
+}
+
+// examination is the use of one lock.
+type examination struct {
+	d      driver.Driver
+	ttl    time.Duration
+	report *driver.Report
+	key    string
+}
+
+func (e *examination) request(id string) driver.Request {
+	return driver.Request{
+		Key: e.key, ID: id, Owner: "leasehold doctor", Since: time.Now(), Policy: driver.Barging,
+		TTL: e.ttl, Confirm: time.Second,
+	}
+}
+
+// giveBack runs also when the caller's time is over.
+func (e *examination) giveBack(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, _ = e.d.Release(ctx, driver.Ref{Key: e.key, ID: id}) // it ends by itself otherwise
+}
+
+// take takes the lock twice under one id, which has to be the same lease.
+func (e *examination) take(ctx context.Context) error {
+	first, err := e.d.Acquire(ctx, e.request("a"))
+	if err != nil {
+		return err
+	}
+	again, err := e.d.Acquire(ctx, e.request("a"))
+	switch {
+	case err != nil:
+		return err
+	case first.State != driver.Granted || again.State != driver.Granted || first.Token != again.Token:
+		e.report.Add(driver.Unsafe, "lock", "a request that was repeated was not recognised",
+			"an answer that is lost costs the lock", "take out what stands between and changes or caches requests")
+	case first.Token == 0:
+		e.report.Add(driver.Warning, "lock", "leases have no fencing tokens",
+			"a resource cannot refuse the writes of a holder that has lost its lease", "")
+	default:
+		e.report.Add(driver.Good, "lock", "can be taken, and comes with a fencing token", "", "")
+	}
+	return nil
+}
+
+// samples is how many renewals are timed.
+const samples = 15
+
+// renewals compares how long they take with how long a lease lasts: the first is
+// due after a third of it, and later tries after a twelfth each.
+func (e *examination) renewals(ctx context.Context) {
+	var took []time.Duration
+	for range samples {
+		start := time.Now()
+		if err := e.renew(ctx); err != nil {
+			e.report.Add(driver.Unsafe, "round trip", "a renewal failed: "+err.Error(), "leases cannot be kept", "")
+			return
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	median, worst := took[len(took)/2], took[len(took)-1]
+	what := fmt.Sprintf("a renewal takes %v, %v at worst, and a lease lasts %v", round(median), round(worst), e.ttl)
+	const remedy = "take a longer TTL, or a store that is nearer or less busy"
+	switch {
+	case worst > e.ttl/3:
+		e.report.Add(driver.Unsafe, "round trip", what, "leases are over before they are renewed", remedy)
+	case worst > e.ttl/20:
+		e.report.Add(driver.Warning, "round trip", what, "a few slow renewals lose a lease", remedy)
+	default:
+		e.report.Add(driver.Good, "round trip", what, "", "")
+	}
+}
+
+func (e *examination) renew(ctx context.Context) (err error) {
+	refs := []driver.Ref{{Key: e.key, ID: "a", TTL: e.ttl}}
+	e.d.Renew(ctx, refs, func(_ int, reply driver.Reply, failed error) {
+		if err = failed; err == nil && reply.State != driver.Granted {
+			err = errors.New("the store does not know the lease any more")
+		}
+	})
+	return err
+}
+
+// Bounds of what is waited for.
+const (
+	subscribed = 3 * time.Second
+	woken      = 2 * time.Second
+)
+
+// wakeUp has a waiter woken. It ends the lease.
+func (e *examination) wakeUp(ctx context.Context) {
+	watcher, ok := e.d.(driver.Watcher)
+	req := e.request("b")
+	if !ok || driver.Supports(e.d, req) != nil {
+		return
+	}
+	hints := make(chan driver.Hint, 1)
+	sub, err := watcher.Watch(func(h driver.Hint) {
+		if h.ID == req.ID {
+			select {
+			case hints <- h:
+			default:
+			}
+		}
+	})
+	if err == nil {
+		defer sub.Close()
+		req.Notify = e.address(ctx, sub)
+	}
+	if req.Notify == "" {
+		e.deaf("nothing can be subscribed to")
+		return
+	}
+	req.Wait = 10 * time.Second
+	defer e.giveBack(req.ID)
+	if reply, err := e.d.Acquire(ctx, req); err != nil || reply.State != driver.Queued {
+		return // no queue, no wake-ups
+	}
+	start := time.Now()
+	e.giveBack("a")
+	select {
+	case <-hints:
+		e.report.Add(driver.Good, "wake-up", fmt.Sprintf("a waiter is woken %v after a release", round(time.Since(start))), "", "")
+	case <-time.After(woken):
+		e.deaf("no wake-up arrived")
+	case <-ctx.Done():
+	}
+}
+
+func (e *examination) address(ctx context.Context, sub driver.Subscription) string {
+	ctx, cancel := context.WithTimeout(ctx, subscribed)
+	defer cancel()
+	for sub.Address() == "" {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return ""
+		}
+	}
+	return sub.Address()
+}
+
+func (e *examination) deaf(what string) {
+	e.report.Add(driver.Warning, "wake-up", what, "waiters ask twice a second instead",
+		"on Redis, give the user +@pubsub and &prefix*; in a directory, raise the limit of file notifications")
+}
+
+// round makes a duration readable: two digits or so.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= 10*time.Millisecond:
+		return d.Round(time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(100 * time.Microsecond)
+	default:
+		return d.Round(10 * time.Microsecond)
+	}
+}

@@ -1,0 +1,308 @@
+package redisroom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Check implements [driver.Checker]. It asks with INFO, CONFIG GET, CLUSTER INFO,
+// TIME and SCAN; what the user may not ask is a finding too.
+func (s *Store) Check(ctx context.Context) (driver.Report, error) {
+	var report driver.Report
+	nodes, err := s.main.Nodes(ctx)
+	if err != nil {
+		return report, classify(err)
+	}
+	c := &checkup{store: s, report: &report}
+	for _, node := range nodes {
+		if err := c.node(ctx, node); err != nil {
+			return report, err
+		}
+	}
+	c.subject = ""
+	if s.main.Cluster() {
+		c.cluster(ctx, nodes)
+	}
+	if addrs, primary := s.main.Sentinels(); primary != "" {
+		c.sentinels(ctx, addrs, primary)
+	}
+	return report, nil
+}
+
+// checkup is one look at a store.
+type checkup struct {
+	store  *Store
+	report *driver.Report
+	// subject is the server that is looked at, if there are several.
+	subject string
+}
+
+func (c *checkup) add(severity driver.Severity, check, what, why, remedy string) {
+	c.report.Findings = append(c.report.Findings, driver.Finding{
+		Severity: severity, Check: check, Subject: c.subject, What: what, Why: why, Remedy: remedy,
+	})
+}
+
+func (c *checkup) good(check, what string) { c.add(driver.Good, check, what, "", "") }
+
+// ask asks a server something and returns the text of its answer.
+func (c *checkup) ask(ctx context.Context, node string, words ...string) (string, error) {
+	reply, err := c.store.main.Ask(ctx, node, words...)
+	if err != nil {
+		return "", classify(err)
+	}
+	text, ok := reply.(string)
+	if !ok {
+		return "", errReply
+	}
+	return text, nil
+}
+
+// node looks at one server. An error says that it did not answer; that of one
+// among several is a finding.
+func (c *checkup) node(ctx context.Context, node string) error {
+	if c.store.main.Cluster() {
+		c.subject = node
+	}
+	text, err := c.ask(ctx, node, "INFO")
+	var reply ReplyError
+	switch {
+	case err != nil && isRight(err):
+		c.add(driver.Warning, "rights", "the user may not ask for INFO", "role, eviction and persistence are not known", "grant +info to look at them")
+	case err != nil && c.subject != "" && !errors.As(err, &reply):
+		c.add(driver.Unsafe, "reach", "does not answer: "+err.Error(), "its locks cannot be had", "bring it back, or have its slots moved")
+		return nil
+	case err != nil:
+		return err
+	}
+	info := parseInfo(text)
+	c.report.Nodes = append(c.report.Nodes, driver.Node{Name: c.name(ctx, node), Server: info["run_id"], Data: info["master_replid"]})
+	if text != "" {
+		c.version(info)
+		c.role(info)
+		c.replication(info)
+		c.eviction(info)
+		c.persistence(ctx, node, info)
+	}
+	c.clock(ctx, node)
+	c.lasting(ctx, node)
+	return nil
+}
+
+// isRight reports whether an error is for want of a right, or of a command.
+func isRight(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "unknown command") || strings.Contains(text, "no permissions")
+}
+
+// name returns where a node is, as it sees itself if nobody knows it better.
+func (c *checkup) name(ctx context.Context, node string) string {
+	if node != Primary {
+		return node
+	}
+	text, _ := c.ask(ctx, node, "CLIENT", "INFO")
+	for field := range strings.FieldsSeq(text) {
+		if addr, ok := strings.CutPrefix(field, "laddr="); ok {
+			return addr
+		}
+	}
+	return node
+}
+
+func (c *checkup) version(info map[string]string) {
+	name, version := "Redis", info["redis_version"]
+	least := "7.0"
+	if v := info["valkey_version"]; v != "" {
+		name, version, least = "Valkey", v, "7.2"
+	}
+	if olderThan(version, least) {
+		c.add(driver.Unsafe, "version", name+" "+version, "it does not do what the scripts rely on", "take Redis 7.0, Valkey 7.2 or later")
+		return
+	}
+	c.good("version", name+" "+version)
+}
+
+// olderThan compares versions of numbers and dots. One that cannot be read is
+// not older.
+func olderThan(version, least string) bool {
+	have, want := strings.Split(version, "."), strings.Split(least, ".")
+	for i := range want {
+		if i >= len(have) {
+			return false
+		}
+		h, err1 := strconv.Atoi(have[i])
+		w, err2 := strconv.Atoi(want[i])
+		if err1 != nil || err2 != nil || h != w {
+			return err1 == nil && err2 == nil && h < w
+		}
+	}
+	return false
+}
+
+func (c *checkup) role(info map[string]string) {
+	switch {
+	case info["role"] == "slave":
+		c.add(driver.Unsafe, "role", fmt.Sprintf("is a replica of %s:%s", info["master_host"], info["master_port"]),
+			"locks have to be kept where they are taken", "connect to the primary, or use a sentinel or cluster URL")
+	case info["loading"] == "1":
+		c.add(driver.Unsafe, "role", "loads its data", "no lock can be had meanwhile", "wait")
+	default:
+		c.good("role", "is a primary")
+	}
+}
+
+// replication compares the replicas that there are with those that acknowledge.
+func (c *checkup) replication(info map[string]string) {
+	connected, want := connectedReplicas(joinInfo(info)), c.store.acks.want.Replicas
+	switch {
+	case info["role"] == "slave":
+	case want > connected:
+		c.add(driver.Unsafe, "replicas", fmt.Sprintf("%d of %d replicas that have to acknowledge are connected", connected, want),
+			"no lock can be had", "connect replicas, or ask for fewer")
+	case want == connected && want > 0:
+		c.good("replicas", fmt.Sprintf("all %d replicas acknowledge", connected))
+	case want > 0:
+		c.add(driver.Warning, "replicas", fmt.Sprintf("%d of %d replicas acknowledge", want, connected),
+			"a failover to another forgets the latest grants", fmt.Sprintf("ask for replicas=%d, or fence", connected))
+	case connected > 0:
+		c.add(driver.Warning, "replicas", fmt.Sprintf("%d copy the data, and nobody waits for them", connected),
+			"a failover forgets the latest grants", fmt.Sprintf("ask for replicas=%d, or fence, or take a quorum", connected))
+	}
+}
+
+// joinInfo writes fields as INFO does.
+func joinInfo(info map[string]string) string {
+	var b strings.Builder
+	for name, value := range info {
+		b.WriteString(name + ":" + value + "\n")
+	}
+	return b.String()
+}
+
+func (c *checkup) eviction(info map[string]string) {
+	policy := info["maxmemory_policy"]
+	const remedy = "set maxmemory-policy to noeviction"
+	switch {
+	case policy == "":
+		c.add(driver.Warning, "eviction", "maxmemory-policy is not told", "the server may throw away locks that are held", remedy)
+	case policy == "noeviction":
+		c.good("eviction", "maxmemory-policy is noeviction")
+	case info["maxmemory"] == "0":
+		c.add(driver.Warning, "eviction", "maxmemory-policy is "+policy+", without effect because maxmemory is not set",
+			"locks that are held are thrown away once it is", remedy)
+	default:
+		c.add(driver.Unsafe, "eviction", "maxmemory-policy is "+policy,
+			"the server throws away locks that are held when memory is short", remedy)
+	}
+	used, _ := strconv.ParseFloat(info["used_memory"], 64)
+	if limit, _ := strconv.ParseFloat(info["maxmemory"], 64); limit > 0 && used > 0.9*limit {
+		c.add(driver.Warning, "memory", fmt.Sprintf("%.0f%% of maxmemory is used", 100*used/limit),
+			"locks are refused when it is full", "raise maxmemory")
+	}
+}
+
+// persistence tells what a restart forgets.
+func (c *checkup) persistence(ctx context.Context, node string, info map[string]string) {
+	fsync := "everysec"
+	if reply, err := c.store.main.Ask(ctx, node, "CONFIG", "GET", "appendfsync"); err == nil {
+		if pair, ok := reply.([]any); ok && len(pair) == 2 {
+			fsync, _ = pair[1].(string)
+		}
+	}
+	const remedy = "set appendonly to yes and appendfsync to always, or leave a server down for the longest TTL before it is restarted, or fence"
+	switch {
+	case info["aof_enabled"] == "1" && fsync == "always":
+		c.good("persistence", "every write is saved before it is answered")
+	case info["aof_enabled"] == "1":
+		c.add(driver.Notice, "persistence", "appendfsync is "+fsync, "a crash forgets grants of the last second or more", remedy)
+	default:
+		c.add(driver.Warning, "persistence", "writes are not saved one by one", "a restart forgets locks that are held", remedy)
+	}
+	if info["rdb_last_bgsave_status"] == "err" || info["aof_last_write_status"] == "err" {
+		c.add(driver.Warning, "persistence", "the last attempt to save failed", "the server may refuse writes", "see its log")
+	}
+}
+
+// Sampling of the server's clock.
+const (
+	clockSamples = 12
+	clockPause   = 15 * time.Millisecond
+	maxStep      = 20 * time.Millisecond
+	maxOffset    = time.Minute
+)
+
+// clock compares the server's clock with the one here that nobody sets. It was
+// read at some moment between question and answer, so that each reading gives
+// bounds of its lead; if they do not overlap, it was stepped.
+func (c *checkup) clock(ctx context.Context, node string) {
+	start := time.Now()
+	local := func() time.Time { return start.Round(0).Add(time.Since(start)) }
+	least, most, offset := time.Duration(math.MaxInt64), time.Duration(math.MinInt64), time.Duration(0)
+	for range clockSamples {
+		before := local()
+		server, err := c.time(ctx, node)
+		after := local()
+		if err != nil {
+			c.add(driver.Warning, "clock", "cannot be read: "+err.Error(), "tokens and times are made from it", "grant +time")
+			return
+		}
+		low, high := server.Sub(after), server.Sub(before)
+		least, most, offset = min(least, high), max(most, low), (low+high)/2
+		time.Sleep(clockPause)
+	}
+	what := fmt.Sprintf("is %v %s this machine's", offset.Abs().Round(100*time.Microsecond), aheadOrBehind(offset))
+	switch step := most - least; {
+	case step > maxStep:
+		c.add(driver.Warning, "clock", fmt.Sprintf("moved by %v within %v", step.Round(time.Millisecond), clockSamples*clockPause),
+			"leases are counted wrong by as much", "have the clocks of this machine and the server slewed, not stepped")
+	case offset.Abs() > maxOffset:
+		c.add(driver.Warning, "clock", what, "tokens may fall when another server with a right clock takes over", "set the clocks by NTP")
+	default:
+		c.good("clock", what+", and steady")
+	}
+}
+
+func aheadOrBehind(offset time.Duration) string {
+	if offset < 0 {
+		return "behind"
+	}
+	return "ahead of"
+}
+
+func (c *checkup) time(ctx context.Context, node string) (time.Time, error) {
+	reply, err := c.store.main.Ask(ctx, node, "TIME")
+	if err != nil {
+		return time.Time{}, classify(err)
+	}
+	fields, ok := reply.([]any)
+	if !ok || len(fields) != 2 {
+		return time.Time{}, errReply
+	}
+	var n [2]int64
+	for i := range n {
+		text, _ := fields[i].(string)
+		if n[i], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return time.Time{}, errReply
+		}
+	}
+	return time.Unix(n[0], n[1]*1000), nil
+}
+
+// parseInfo reads "field:value" lines. In RESP3 the format of the text may stand
+// before it.
+func parseInfo(text string) map[string]string {
+	fields := make(map[string]string)
+	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}

@@ -1,0 +1,178 @@
+package redisroom
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// allSlots is how a cluster tells that every slot is served.
+var allSlots = strconv.Itoa(slots)
+
+// cluster looks at what the nodes of a cluster think of each other.
+func (c *checkup) cluster(ctx context.Context, nodes []string) {
+	for _, node := range nodes {
+		text, err := c.ask(ctx, node, "CLUSTER", "INFO")
+		if err != nil && isRight(err) {
+			c.add(driver.Notice, "cluster", "the user may not ask for CLUSTER INFO", "", "grant +cluster|info to look at it")
+			return
+		}
+		if err != nil {
+			continue // that it does not answer has been said
+		}
+		c.state(parseInfo(text), len(nodes))
+		return
+	}
+}
+
+func (c *checkup) state(info map[string]string, primaries int) {
+	switch {
+	case info["cluster_state"] != "ok":
+		c.add(driver.Unsafe, "cluster", "its state is "+info["cluster_state"], "locks cannot be had", "see CLUSTER INFO and CLUSTER NODES")
+	case info["cluster_slots_ok"] != allSlots:
+		c.add(driver.Unsafe, "cluster", info["cluster_slots_ok"]+" of "+allSlots+" slots are served",
+			"locks of some names cannot be had", "see CLUSTER NODES for the node that is missing")
+	default:
+		c.good("cluster", fmt.Sprintf("all slots are served, by %d primaries", primaries))
+	}
+	for _, replica := range c.report.About("replicas") {
+		if replica.Severity != driver.Good {
+			return // there are some
+		}
+	}
+	if len(c.report.About("replicas")) == 0 {
+		c.add(driver.Notice, "cluster", "no primary has a replica", "the loss of one makes the locks of its slots unavailable", "")
+	}
+}
+
+// sentinels looks at what the sentinels think of the primary, and of each other.
+func (c *checkup) sentinels(ctx context.Context, addrs []string, primary string) {
+	answered, most := 0, 0
+	for _, addr := range addrs {
+		c.subject = addr
+		reply, err := c.store.main.Ask(ctx, addr, "SENTINEL", "MASTER", primary)
+		if err != nil {
+			c.add(driver.Warning, "sentinel", "does not answer: "+classify(err).Error(), "one fewer can agree to a failover", "bring it back, or take it out of the URL")
+			continue
+		}
+		answered++
+		others, _ := strconv.Atoi(field(reply, "num-other-sentinels"))
+		most = max(most, others+1)
+		if flags := field(reply, "flags"); flags != "master" {
+			c.add(driver.Warning, "sentinel", fmt.Sprintf("calls the primary %q", flags), "it is about to be replaced", "")
+		}
+		if _, err := c.ask(ctx, addr, "SENTINEL", "CKQUORUM", primary); err != nil {
+			c.add(driver.Warning, "sentinel", "finds no quorum: "+err.Error(), "nobody takes over when the primary is lost", "see SENTINEL CKQUORUM")
+		}
+	}
+	c.subject = ""
+	if answered > 0 && most < 3 {
+		c.add(driver.Warning, "sentinel", fmt.Sprintf("there are %d sentinels", most),
+			"with one of them lost no majority agrees to a failover", "run three, on machines of their own")
+	} else if answered > 0 {
+		c.good("sentinel", fmt.Sprintf("%d sentinels watch the primary", most))
+	}
+}
+
+// field returns a value of a reply of names and values.
+func field(reply any, name string) string {
+	pairs, _ := reply.([]any)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i] == name {
+			value, _ := pairs[i+1].(string)
+			return value
+		}
+	}
+	return ""
+}
+
+//go:embed lasting.lua
+var lastingLua string
+
+var lastingScript = newScript(lastingLua)
+
+// Bounds of the search for keys without expiry on one server.
+const (
+	maxSearched  = 50_000
+	searchTime   = 2 * time.Second
+	maxNamed     = 3
+	searchedOnce = 100
+)
+
+// lasting looks for keys of ours that never end by themselves.
+func (c *checkup) lasting(ctx context.Context, node string) {
+	var found []string
+	searched, start := 0, time.Now()
+	for at, first := uint64(0), true; first || at != 0; first = false {
+		names, next, err := c.store.main.Scan(ctx, node, at, escapeGlob(c.store.prefix)+"*", scanCount)
+		if err == nil {
+			names, err = c.store.withoutExpiry(ctx, slices.DeleteFunc(names, c.store.foreign))
+		}
+		if err != nil {
+			c.add(driver.Notice, "keys", "cannot be listed: "+classify(err).Error(), "", "grant +@read to look at them")
+			return
+		}
+		found = append(found, names...)
+		at, searched = next, searched+scanCount
+		if searched >= maxSearched || time.Since(start) > searchTime {
+			break
+		}
+	}
+	if len(found) == 0 {
+		c.good("keys", "all end by themselves")
+		return
+	}
+	var some []string
+	for _, name := range found[:min(len(found), maxNamed)] {
+		some = append(some, strconv.Quote(name))
+	}
+	c.add(driver.Warning, "keys", fmt.Sprintf("%d never end, such as %s", len(found), strings.Join(some, ", ")),
+		"their locks are never free again", "delete those that are not in use; something has removed their expiry, or stored them for itself")
+}
+
+// foreign reports whether nobody can tell that a key belongs to a lock, and
+// whether one is meant to stay.
+func (s *Store) foreign(name string) bool {
+	return s.prefix == "" && !strings.Contains(name, separator) || name == s.prefix+markKey
+}
+
+// withoutExpiry returns those of the keys, all on one server, that have none.
+func (s *Store) withoutExpiry(ctx context.Context, names []string) (lasting []string, err error) {
+	groups := make(map[int][]string)
+	for i, name := range names {
+		at := i / searchedOnce
+		if s.main.Cluster() {
+			at = Slot(name)
+		}
+		groups[at] = append(groups[at], name)
+	}
+	var cmds [][]string
+	for _, group := range groups {
+		cmds = append(cmds, append([]string{evalsha, s.form(lastingScript).sha, strconv.Itoa(len(group))}, group...))
+	}
+	for len(cmds) > 0 && err == nil {
+		var again [][]string
+		s.main.Run(ctx, cmds, Acks{}, func(i int, a Answer) {
+			switch keys, ok := a.Reply.([]any); {
+			case a.Err != nil && s.repeat(lastingScript, cmds[i], a.Err):
+				again = append(again, cmds[i])
+			case a.Err != nil:
+				err = a.Err
+			case ok:
+				for _, key := range keys {
+					if name, ok := key.(string); ok {
+						lasting = append(lasting, name)
+					}
+				}
+			}
+		})
+		cmds = again
+	}
+	return lasting, err
+}

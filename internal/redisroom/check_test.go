@@ -1,0 +1,166 @@
+package redisroom_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+func check(t *testing.T, d store) driver.Report {
+	t.Helper()
+	c, ok := d.(driver.Checker)
+	if !ok {
+		t.Fatal("no checker")
+	}
+	report, err := c.Check(background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// wantFinding checks that a finding is there, and says a text.
+func wantFinding(t *testing.T, report driver.Report, severity driver.Severity, check, text string) {
+	t.Helper()
+	for _, f := range report.About(check) {
+		if f.Severity == severity && strings.Contains(f.What+": "+f.Why+"; "+f.Remedy, text) {
+			return
+		}
+	}
+	t.Errorf("no finding %q of severity %v that says %q in %+v", check, severity, text, report.About(check))
+}
+
+func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
+	good := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
+	harmless := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	primary := redistest.Start(t, "--appendonly", "yes")
+	replica := redistest.StartReplica(t, primary)
+	full := redistest.Start(t, "--maxmemory", "500kb")
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		report := check(t, open(good.URL()))
+		if report.Worst() > driver.Good {
+			t.Errorf("a server without fault: %+v", report.Findings)
+		}
+		if n := report.Nodes; len(n) != 1 || n[0].Name != good.Addr() || n[0].Server == "" || n[0].Data == "" {
+			t.Errorf("nodes %+v", n)
+		}
+		for _, row := range []struct {
+			url      string
+			severity driver.Severity
+			check    string
+			text     string
+		}{
+			{evicting.URL(), driver.Unsafe, "eviction", "volatile-ttl"},
+			{evicting.URL(), driver.Warning, "persistence", "a restart forgets"},
+			{harmless.URL(), driver.Warning, "eviction", "maxmemory is not set"},
+			{full.URL(), driver.Warning, "memory", "of maxmemory is used"},
+			{replica.URL(), driver.Unsafe, "role", primary.Addr()},
+			{primary.URL(), driver.Notice, "persistence", "everysec"},
+			{primary.URL(), driver.Warning, "replicas", "replicas=1"},
+			{primary.URL() + "?replicas=1", driver.Good, "replicas", "all 1"},
+			{primary.URL() + "?replicas=2", driver.Unsafe, "replicas", "1 of 2"},
+		} {
+			wantFinding(t, check(t, open(row.url)), row.severity, row.check, row.text)
+		}
+		a, b := check(t, open(primary.URL())).Nodes, check(t, open(replica.URL())).Nodes
+		if a[0].Data != b[0].Data || a[0].Server == b[0].Server {
+			t.Errorf("a primary and its replica: %+v, %+v", a, b)
+		}
+	})
+}
+
+func TestCheck_FindsKeysThatNeverEnd(t *testing.T) {
+	s := redistest.Start(t)
+	c := s.Client()
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		prefix := t.Name() + ":"
+		d := open(s.URL() + "?prefix=" + prefix)
+		acquire(t, d, request("a", "a"), driver.Granted)
+		acquire(t, d, waiting("a", "b", ""), driver.Queued)
+		wantFinding(t, check(t, d), driver.Good, "keys", "")
+		c.Persist(background, prefix+"a")
+		c.Set(background, prefix+"foreign", 1, 0)
+		wantFinding(t, check(t, d), driver.Warning, "keys", `"`+prefix+"a")
+		wantFinding(t, check(t, d), driver.Warning, "keys", "2 never end")
+		c.Del(background, prefix+"a", prefix+"foreign")
+
+		// Without a prefix nobody can tell whose a key is, but beside a lock.
+		bare := open(s.URL() + "?prefix=")
+		c.Set(background, "theirs", 1, 0)
+		wantFinding(t, check(t, bare), driver.Good, "keys", "")
+		acquire(t, bare, request("b", "b"), driver.Granted)
+		for _, key := range c.Keys(background, "b\x1f*").Val() {
+			c.Persist(background, key)
+		}
+		wantFinding(t, check(t, bare), driver.Warning, "keys", "1 never end")
+		c.FlushAll(background)
+	})
+}
+
+func TestCheck_SaysWhatItMayNotLookAt(t *testing.T) {
+	s := redistest.Start(t)
+	if err := s.Client().Do(background, "ACL", "SETUSER", "u", "on", ">pw", "~leasehold:*", "&leasehold:*", "+@connection", "+@scripting", "+@write").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		report := check(t, open("redis://u:pw@"+s.Addr()))
+		wantFinding(t, report, driver.Warning, "rights", "+info")
+		wantFinding(t, report, driver.Warning, "clock", "+time")
+		wantFinding(t, report, driver.Notice, "keys", "+@read")
+	})
+}
+
+func TestCheck_OfACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(clusterURL(c, "timeout=1s&prefix="+t.Name()))
+		report := check(t, d)
+		wantFinding(t, report, driver.Good, "cluster", "3 primaries")
+		wantFinding(t, report, driver.Notice, "cluster", "no primary has a replica")
+		if len(report.Nodes) != 3 || len(report.About("role")) != 3 || report.About("role")[0].Subject == "" {
+			t.Errorf("%+v", report)
+		}
+		c.Nodes[2].Stop()
+		defer c.Nodes[2].Cont()
+		wantFinding(t, check(t, d), driver.Unsafe, "reach", "does not answer")
+		eventually(t, "missed by the others", func() bool {
+			return len(check(t, d).About("cluster")) > 0 && check(t, d).About("cluster")[0].Severity == driver.Unsafe
+		})
+		c.Nodes[2].Cont()
+		eventually(t, "back", func() bool { return check(t, d).About("cluster")[0].Severity == driver.Good })
+	})
+}
+
+func TestCheck_OfSentinels(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open("redis+sentinel://" + s.Sentinel.Addr() + ",127.0.0.1:1?master=" + redistest.PrimaryName)
+		report := check(t, d)
+		wantFinding(t, report, driver.Warning, "sentinel", "there are 1 sentinels")
+		wantFinding(t, report, driver.Warning, "sentinel", "does not answer")
+		wantFinding(t, report, driver.Warning, "replicas", "nobody waits for them")
+		if n := report.Nodes; len(n) != 1 || n[0].Name != s.Primary.Addr() {
+			t.Errorf("nodes %+v, want the primary at %s", n, s.Primary.Addr())
+		}
+	})
+}
+
+func TestCheck_OfAServerThatIsDownIsAnError(t *testing.T) {
+	s := redistest.Start(t)
+	s.Kill()
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		start := time.Now()
+		if report, err := open(s.URL()).(driver.Checker).Check(background); err == nil {
+			t.Errorf("%+v", report)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("said so after %v", took)
+		}
+	})
+}
