@@ -35,7 +35,7 @@ build: ## Build everything, the command into bin/
 	@if [ -d cmd ]; then mkdir -p bin && $(GO) build -o bin/ ./cmd/...; fi
 
 .PHONY: deps
-deps: ## Install redis-server and a C compiler if they are missing (Debian)
+deps: ## Install what the tests need besides Go, if it is missing (Debian)
 	@.ci/deps
 
 .PHONY: test

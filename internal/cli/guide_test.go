@@ -16,20 +16,30 @@ import (
 // look like a terminal: what follows "$ " is typed, the rest is expected, and
 // "…" stands for anything.
 func TestGuide_EverySnippetDoesWhatItShows(t *testing.T) {
-	guide, err := os.ReadFile("../../docs/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```console\n(.*?)```").FindAllSubmatch(guide, -1)
+	blocks := snippets(t, "../../docs/cli.md")["console"]
 	if len(blocks) < 5 {
 		t.Fatalf("%d blocks found", len(blocks))
 	}
-	bin := filepath.Dir(command(t))
 	for i, block := range blocks {
 		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
-			checkBlock(t, string(block[1]), bin)
+			dir := t.TempDir()
+			checkBlock(t, block, dir, "LEASEHOLD_STORE=file://"+dir)
 		})
 	}
+}
+
+// snippets returns the fenced blocks of a guide by their language.
+func snippets(t *testing.T, path string) map[string][]string {
+	t.Helper()
+	guide, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string][]string)
+	for _, block := range regexp.MustCompile("(?s)```(\\w+)\n(.*?)```").FindAllStringSubmatch(string(guide), -1) {
+		all[block[1]] = append(all[block[1]], block[2])
+	}
+	return all
 }
 
 // settle waits, after a command was put into the background, until it holds a
@@ -42,7 +52,9 @@ for i in $(seq 100); do
 done
 `
 
-func checkBlock(t *testing.T, block, bin string) {
+// checkBlock runs a block in a directory.
+func checkBlock(t *testing.T, block, dir string, env ...string) {
+	t.Helper()
 	var script strings.Builder
 	var want []string
 	for line := range strings.Lines(block) {
@@ -59,8 +71,8 @@ func checkBlock(t *testing.T, block, bin string) {
 	}
 	script.WriteString("printf '\\036'; kill $pids 2>/dev/null; wait\n")
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script.String())
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "LEASEHOLD_STORE=file://"+cmd.Dir)
+	cmd.Dir = dir
+	cmd.Env = append(append(os.Environ(), "PATH="+filepath.Dir(command(t))+":"+os.Getenv("PATH")), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Error(err)
@@ -79,5 +91,6 @@ func checkBlock(t *testing.T, block, bin string) {
 
 // squeeze makes columns of any width alike.
 func squeeze(text string) string {
+	text = strings.TrimSuffix(text, "\n") // which the answers of a service do not all have
 	return regexp.MustCompile(" +").ReplaceAllString(text, " ")
 }

@@ -1,0 +1,192 @@
+#!/usr/bin/env node
+// A lock of `leasehold serve`, with Node's fetch alone.
+//
+//	const lease = await acquire("http://127.0.0.1:8080", "orders/42");
+//	try {
+//		await charge(lease.token, { signal: lease.signal }); // which aborts when the lease is lost
+//	} finally {
+//		await lease.release();
+//	}
+//
+// As a program it runs a command while it holds the lock:
+//
+//	LEASEHOLD_URL=http://127.0.0.1:8080 node lock.mjs NAME COMMAND [ARG…]
+//
+// The command sees its fencing token as LEASEHOLD_TOKEN. The exit code is its
+// own, or 79 if the lock was lost: the command was killed before that. Where a
+// bearer token is needed, LEASEHOLD_AUTH has it.
+
+import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { hostname, constants } from "node:os";
+import { fileURLToPath } from "node:url";
+
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+/** The service answered with a problem that asking again does not change. */
+export class Refused extends Error {}
+
+/** The lease ended before it was released. */
+export class Lost extends Error {}
+
+/** Waits for a lock and returns its lease, which is renewed until its release. */
+export async function acquire(base, name, options = {}) {
+	const lease = new Lease(base, name, options);
+	const asked = performance.now();
+	await lease.take();
+	if (performance.now() - asked > lease.ttl / 3) {
+		await lease.renew(); // the lease began at some time during the wait
+	} else {
+		lease.extend(asked);
+	}
+	lease.keep();
+	return lease;
+}
+
+class Lease {
+	#url;
+	#bearer;
+	#deadline = 0;
+	#timer;
+	#abort = new AbortController();
+
+	constructor(base, name, { ttl = 30_000, owner = `${hostname()}:${process.pid}`, bearer } = {}) {
+		this.#url = `${base}/v1/locks/${encodeURIComponent(name)}`;
+		this.#bearer = bearer;
+		// The lease id makes every request repeatable: one that was not
+		// answered is sent again, and has the effect of one.
+		this.id = randomUUID();
+		this.owner = owner;
+		this.ttl = ttl;
+		this.token = 0;
+		this.signal = this.#abort.signal;
+	}
+
+	/** Milliseconds until the lease is over unless it is renewed. */
+	get remaining() {
+		return this.held ? this.#deadline - performance.now() : 0;
+	}
+
+	/** Compares the clock: true only while nobody else can have the lock. */
+	get held() {
+		if (!this.signal.aborted && performance.now() >= this.#deadline) {
+			this.lose("not renewed in time");
+		}
+		return !this.signal.aborted;
+	}
+
+	lose(why) {
+		this.#abort.abort(new Lost(`${this.#url}: ${why}`));
+	}
+
+	/** Gives the lock back; throws Lost if the lease had ended before. */
+	async release() {
+		clearTimeout(this.#timer);
+		for (let attempt = 0; attempt < 3; attempt++) {
+			const { status } = await this.#ask("DELETE", `/leases/${this.id}`, undefined, 5_000);
+			if (status === 200 || status === 204) break;
+			if (status === 410) {
+				this.lose("it was gone at its release");
+				break;
+			}
+		}
+		this.signal.throwIfAborted();
+	}
+
+	async take() {
+		const body = { leaseId: this.id, ttlMs: this.ttl, waitMs: 30_000, owner: this.owner };
+		for (;;) {
+			const { status, answer } = await this.#ask("POST", "", body, 40_000);
+			if (status === 200 || status === 201) {
+				this.token = answer.token;
+				return;
+			}
+			if (status === 202) continue; // still queued: ask again, and keep the place
+			if (![0, 429, 503, 504].includes(status)) {
+				throw new Refused(answer.detail ?? `status ${status}`);
+			}
+			await sleep(answer.retryAfterMs ?? 1_000);
+		}
+	}
+
+	// Counted from before the request was sent: the service's clock may have
+	// started at any moment since. Clocks differ by 1 % at most.
+	extend(sent) {
+		this.#deadline = sent + this.ttl * 0.99 - 2;
+	}
+
+	async renew() {
+		const sent = performance.now();
+		const { status } = await this.#ask("PUT", `/leases/${this.id}`, { ttlMs: this.ttl }, this.ttl / 6);
+		if (status === 200) this.extend(sent);
+		if (status === 410) this.lose("the service no longer has it");
+		return status === 200;
+	}
+
+	keep(pause = this.ttl / 3) {
+		this.#timer = setTimeout(async () => {
+			if (!this.held) return;
+			const renewed = await this.renew();
+			if (this.held) this.keep(renewed ? this.ttl / 3 : this.ttl / 12);
+		}, Math.min(pause, this.remaining));
+	}
+
+	/** Returns status and answer; status 0 if there was none. */
+	async #ask(method, path, body, timeout) {
+		const headers = { "Content-Type": "application/json" };
+		if (this.#bearer) headers.Authorization = `Bearer ${this.#bearer}`;
+		try {
+			const response = await fetch(this.#url + path, {
+				method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(timeout),
+			});
+			const text = await response.text();
+			const json = response.headers.get("Content-Type")?.includes("json");
+			return { status: response.status, answer: json ? JSON.parse(text) : {} };
+		} catch {
+			return { status: 0, answer: {} };
+		}
+	}
+}
+
+/** Runs a command under a lease, and kills it before the lease can end. */
+async function run(lease, [command, ...args]) {
+	const env = { ...process.env, LEASEHOLD_TOKEN: String(lease.token) };
+	const child = spawn(command, args, { stdio: "inherit", env, detached: true });
+	const over = new Promise((done, fail) => {
+		child.on("error", fail);
+		child.on("exit", (code, signal) => done(code ?? 128 + constants.signals[signal]));
+	});
+	const watch = setInterval(() => {
+		if (lease.remaining > lease.ttl / 20) return;
+		lease.lose("its end came near");
+		process.kill(-child.pid, "SIGKILL");
+	}, Math.min(250, lease.ttl / 40));
+	try {
+		return await over;
+	} finally {
+		clearInterval(watch);
+	}
+}
+
+async function main([name, ...command]) {
+	if (command.length === 0) {
+		console.error("usage: lock.mjs NAME COMMAND [ARG...]");
+		return 64;
+	}
+	const { LEASEHOLD_URL: base = "http://127.0.0.1:8080", LEASEHOLD_AUTH: bearer } = process.env;
+	try {
+		const lease = await acquire(base, name, { bearer });
+		try {
+			return await run(lease, command);
+		} finally {
+			await lease.release();
+		}
+	} catch (error) {
+		console.error(error.message);
+		return error instanceof Lost ? 79 : 69;
+	}
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+	process.exitCode = await main(process.argv.slice(2));
+}

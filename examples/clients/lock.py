@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""A lock of `leasehold serve`, with Python's standard library alone.
+
+    with Lock("http://127.0.0.1:8080", "orders/42") as lease:
+        charge(lease.token)  # and look at lease.held() between steps
+
+As a program it runs a command while it holds the lock:
+
+    LEASEHOLD_URL=http://127.0.0.1:8080 python3 lock.py NAME COMMAND [ARG...]
+
+The command sees its fencing token as LEASEHOLD_TOKEN. The exit code is its
+own, or 79 if the lock was lost: the command was killed before that. Where a
+bearer token is needed, LEASEHOLD_AUTH has it.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+
+
+class Refused(Exception):
+    """The service answered with a problem that asking again does not change."""
+
+
+class Lost(Exception):
+    """The lease ended before it was released."""
+
+
+class Lock:
+    """One acquisition of a lock. Use it once, in a with statement."""
+
+    def __init__(self, base, name, ttl=30.0, owner=None, bearer=None):
+        self.url = base + "/v1/locks/" + urllib.parse.quote(name, safe="")
+        # The lease id makes every request repeatable: one that was not
+        # answered is sent again, and has the effect of one.
+        self.id = uuid.uuid4().hex
+        self.ttl = ttl
+        self.owner = owner or "%s:%d" % (socket.gethostname(), os.getpid())
+        self.bearer = bearer
+        self.token = 0
+        self.lost = threading.Event()
+        self._deadline = 0.0
+        self._over = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, daemon=True)
+
+    def __enter__(self):
+        asked = time.monotonic()
+        self._take()
+        if time.monotonic() - asked > self.ttl / 3:
+            self._renew()  # the lease began at some time during the wait
+        else:
+            self._deadline = self._end(asked)
+        self._keeper.start()
+        return self
+
+    def __exit__(self, *exc):
+        self._over.set()
+        self._keeper.join()
+        for _ in range(3):
+            status, _ = self._ask("DELETE", "/leases/" + self.id, None, 5)
+            if status in (200, 204):
+                break
+            if status == 410:
+                self.lost.set()
+                break
+        if self.lost.is_set() and exc[0] is None:
+            raise Lost(self.url)
+
+    def held(self):
+        """Compares the clock: true only while nobody else can have the lock."""
+        if time.monotonic() >= self._deadline:
+            self.lost.set()
+        return not self.lost.is_set()
+
+    def remaining(self):
+        """Seconds until the lease is over unless it is renewed."""
+        return self._deadline - time.monotonic() if self.held() else 0.0
+
+    def _end(self, sent):
+        # Counted from before the request was sent: the service's clock may
+        # have started at any moment since. Clocks differ by 1 % at most.
+        return sent + self.ttl * 0.99 - 0.002
+
+    def _take(self):
+        body = {"leaseId": self.id, "ttlMs": int(self.ttl * 1000), "waitMs": 30000, "owner": self.owner}
+        while True:
+            status, answer = self._ask("POST", "", body, 40)
+            if status in (200, 201):
+                self.token = answer["token"]
+                return
+            if status == 202:
+                continue  # still queued: ask again, and keep the place
+            if status not in (0, 429, 503, 504):
+                raise Refused(answer.get("detail", status))
+            time.sleep(answer.get("retryAfterMs", 1000) / 1000)
+
+    def _renew(self):
+        sent = time.monotonic()
+        status, answer = self._ask("PUT", "/leases/" + self.id, {"ttlMs": int(self.ttl * 1000)}, self.ttl / 6)
+        if status == 200:
+            self._deadline = self._end(sent)
+        elif status == 410:
+            self.lost.set()
+        return status == 200
+
+    def _keep(self):
+        pause = self.ttl / 3
+        while not self._over.wait(min(pause, max(self.remaining(), 0.001))):
+            if not self.held():
+                return
+            pause = self.ttl / 3 if self._renew() else self.ttl / 12
+
+    def _ask(self, method, path, body, timeout):
+        """Returns status and answer; status 0 if there was none."""
+        request = urllib.request.Request(self.url + path, method=method)
+        request.add_header("Content-Type", "application/json")
+        if self.bearer:
+            request.add_header("Authorization", "Bearer " + self.bearer)
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, data, timeout) as response:
+                return response.status, json.load(response) if response.status != 204 else {}
+        except urllib.error.HTTPError as problem:
+            with problem:
+                try:
+                    return problem.code, json.load(problem)
+                except ValueError:
+                    return problem.code, {}  # a proxy's
+        except (OSError, ValueError):
+            return 0, {}
+
+
+def run(lock, command):
+    """Runs a command under a lock, and kills it before the lease can end."""
+    with lock:
+        env = dict(os.environ, LEASEHOLD_TOKEN=str(lock.token))
+        child = subprocess.Popen(command, env=env, start_new_session=True)
+        margin = lock.ttl / 20
+        while lock.remaining() > margin:
+            try:
+                return child.wait(min(lock.remaining() - margin, 0.25))
+            except subprocess.TimeoutExpired:
+                pass
+        os.killpg(child.pid, 9)
+        child.wait()
+        lock.lost.set()
+    raise Lost(lock.url)
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit("usage: lock.py NAME COMMAND [ARG...]")
+    base = os.environ.get("LEASEHOLD_URL", "http://127.0.0.1:8080")
+    lock = Lock(base, sys.argv[1], bearer=os.environ.get("LEASEHOLD_AUTH"))
+    try:
+        code = run(lock, sys.argv[2:])
+    except Lost:
+        print("lost the lock; the command was killed", file=sys.stderr)
+        code = 79
+    except Refused as problem:
+        print(problem, file=sys.stderr)
+        code = 69
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+if __name__ == "__main__":
+    main()

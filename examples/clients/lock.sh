@@ -1,0 +1,95 @@
+#!/bin/sh
+# Runs a command while holding a lock of `leasehold serve`, with curl alone.
+#
+#	LEASEHOLD_URL=http://127.0.0.1:8080 ./lock.sh NAME COMMAND [ARG…]
+#
+# The command sees its fencing token as LEASEHOLD_TOKEN. The exit code is its
+# own, or 79 if the lock was lost: the command was killed before that. Where a
+# bearer token is needed, LEASEHOLD_AUTH has it.
+set -eu
+
+base=${LEASEHOLD_URL:-http://127.0.0.1:8080}
+[ $# -ge 2 ] || { echo "usage: $0 NAME COMMAND [ARG...]" >&2; exit 64; }
+
+# Every byte of the name is percent-encoded, so that a slash in it is text.
+lock=$base/v1/locks/$(printf %s "$1" | od -An -v -tx1 | tr -d '\n' | sed 's/ /%/g')
+shift
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+# The lease id makes every request repeatable: one that was not answered is
+# sent again, and has the effect of one.
+id=sh-$$-$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
+owner=$(uname -n):$$
+
+# ask SECONDS METHOD URL [BODY] sends a request, prints the status, and leaves
+# the answer in $tmp/answer. The bearer token is passed on standard input, where
+# other users of the machine do not see it.
+ask() {
+	printf '%s\n' "${LEASEHOLD_AUTH:+header = \"Authorization: Bearer $LEASEHOLD_AUTH\"}" |
+		curl --silent --config - --max-time "$1" --request "$2" --output "$tmp/answer" \
+			--write-out '%{http_code}' --header 'Content-Type: application/json' \
+			${4:+--data "$4"} "$3" || true
+}
+
+# take waits for the lock, and keeps its place in the queue while it waits.
+take() {
+	while :; do
+		status=$(ask 40 POST "$lock" "{\"leaseId\":\"$id\",\"ttlMs\":30000,\"waitMs\":30000,\"owner\":\"$owner\"}")
+		case $status in
+		200 | 201) return ;;
+		202) ;; # still queued: ask again
+		000 | 429 | 503 | 504) sleep 1 ;; # not answered, or not now
+		*)
+			cat "$tmp/answer" >&2
+			exit 69
+			;;
+		esac
+	done
+}
+
+# renew counts no clock: a renewal takes 4 s at most, and there are three tries
+# 1 s apart, so that it is known 14 s after it was due, at most 24 s after the
+# last that succeeded was sent, whether the lease of 30 s goes on.
+renew() {
+	for try in 1 2 3; do
+		[ "$try" = 1 ] || sleep 1
+		case $(ask 4 PUT "$lock/leases/$id" '{"ttlMs":30000}') in
+		200) return 0 ;;
+		410) return 1 ;; # lost: there is nothing to be tried again
+		esac
+	done
+	return 1
+}
+
+take
+renew || { echo "lost the lock before the command began" >&2; exit 79; } # the wait may have taken of the lease
+token=$(sed -n 's/.*"token":\([0-9]*\).*/\1/p' "$tmp/answer")
+
+exec 3<&0 # what runs in the background has no input otherwise
+LEASEHOLD_TOKEN=$token "$@" <&3 3<&- &
+child=$!
+(
+	trap - EXIT
+	while sleep 10 & wait $!; do
+		renew || {
+			: >"$tmp/lost"
+			kill -KILL "$child" 2>/dev/null
+			exit
+		}
+	done
+) >/dev/null 2>&1 &
+keeper=$!
+trap 'kill -TERM "$child" 2>/dev/null' TERM INT HUP
+
+code=0
+while wait "$child" || code=$?; kill -0 "$child" 2>/dev/null; do code=0; done # a signal ends a wait, not the child
+kill "$keeper" 2>/dev/null || true
+if [ -e "$tmp/lost" ]; then
+	echo "lost the lock; the command was killed" >&2
+	exit 79
+fi
+for try in 1 2 3; do
+	case $(ask 4 DELETE "$lock/leases/$id") in 2*) exit "$code" ;; 410) exit 79 ;; esac
+done
+exit "$code" # the lease ends by itself
