@@ -210,7 +210,7 @@ func word(err error, fine string, words []named) string {
 // paid. Default: none.
 func WithObserver(o Observer) Option {
 	return func(c *config) error {
-		c.observers = append(c.observers[:len(c.observers):len(c.observers)], &o)
+		c.observers = append(slices.Clip(c.observers), &o)
 		return nil
 	}
 }

@@ -101,7 +101,7 @@ func Open(dir string, options ...Option) (*Store, error) {
 // had no effect.
 func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
 	e := s.do(ctx, req.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
-		req.Guard = req.Guard && !(r.Token > 0 || s.clock.marked(now))
+		req.Guard = req.Guard && r.Token == 0 && !s.clock.marked(now)
 		reply, wakes, err = room.Acquire(r, req, now)
 		return wakes
 	})

@@ -25,7 +25,6 @@ import (
 // lab is a client whose locks are traced and measured.
 type lab struct {
 	*leasehold.Client
-	store  *memdriver.Store
 	spans  *tracetest.InMemoryExporter
 	tracer trace.Tracer
 	reader *metric.ManualReader
@@ -69,7 +68,7 @@ func (l *lab) span(t *testing.T, name string) tracetest.SpanStub {
 func attr(attrs []attribute.KeyValue, key string) string {
 	for _, kv := range attrs {
 		if string(kv.Key) == key {
-			return kv.Value.Emit()
+			return kv.Value.String()
 		}
 	}
 	return ""
@@ -252,7 +251,7 @@ func (l *lab) sums(t *testing.T) map[string]float64 {
 	sums := make(map[string]float64)
 	add := func(name string, attrs attribute.Set, n float64) {
 		for _, kv := range attrs.ToSlice() {
-			switch value := kv.Value.Emit(); {
+			switch value := kv.Value.String(); {
 			case strings.Contains(value, "42"):
 				t.Errorf("%s names the key: %s=%s", name, kv.Key, value)
 			case kv.Key == "leasehold.outcome" || kv.Key == "leasehold.reason":

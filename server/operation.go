@@ -171,7 +171,7 @@ func (s *Server) takeFor(client context.Context, name string, p *pattern) (_ *le
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errDraining):
 		err = errDraining
-	case err == nil && !(stayed && serves):
+	case err == nil && (!stayed || !serves):
 		_ = lease.Release() // nothing was done under it
 		err = context.Cause(ctx)
 	}

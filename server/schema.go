@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"reflect"
 	"strings"
 	"time"
@@ -58,9 +59,7 @@ func (s schemas) build(t reflect.Type) object {
 	properties := make(object)
 	for name, f := range members(t) {
 		schema := s.of(f.Type)
-		for key, value := range fields[t.Name()][name] {
-			schema[key] = value
-		}
+		maps.Copy(schema, fields[t.Name()][name])
 		properties[name] = schema
 	}
 	schema := object{"type": "object", "properties": properties}

@@ -2,7 +2,10 @@ package redistest
 
 import (
 	"context"
+	"slices"
 	"strconv"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Move is a slot of a cluster on its way to another node.
@@ -54,13 +57,15 @@ func (m *Move) End() {
 func (c *Cluster) owner(slot int64) *Server {
 	c.tb.Helper()
 	for _, node := range c.Nodes {
-		ranges, err := node.Client().ClusterSlots(context.Background()).Result()
+		shards, err := node.Client().ClusterShards(context.Background()).Result()
 		if err != nil {
 			continue
 		}
 		me := c.id(node)
-		for _, r := range ranges {
-			if int(slot) >= r.Start && int(slot) <= r.End && len(r.Nodes) > 0 && r.Nodes[0].ID == me {
+		for _, shard := range shards {
+			serves := slices.ContainsFunc(shard.Slots, func(r redis.SlotRange) bool { return r.Start <= slot && slot <= r.End })
+			mine := slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool { return n.ID == me && n.Role == "master" })
+			if serves && mine {
 				return node
 			}
 		}
