@@ -119,7 +119,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		err = newProblem(NotFound, "there is nothing at %s", r.URL.Path)
 	}
-	if err != nil && !gone(r.Context()) {
+	switch {
+	case err == nil:
+	case errors.Is(err, errVanished):
+		panic(http.ErrAbortHandler) // or net/http would say 200
+	default:
 		s.refuse(w, r, err)
 	}
 }
@@ -196,7 +200,7 @@ func (s *Server) origin(next http.Handler) http.Handler {
 // limit bounds what is read of a body, and for how long.
 func (s *Server) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w)}
+		r.Body = &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w), within: s.cfg.bodyTimeout}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -207,16 +211,17 @@ func (s *Server) limit(next http.Handler) http.Handler {
 type timely struct {
 	io.ReadCloser
 	control *http.ResponseController
+	within  time.Duration
 	began   bool
 }
 
 func (b *timely) Read(p []byte) (int, error) {
 	if !b.began {
 		b.began = true
-		_ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where there is no deadline there is none
+		_ = b.control.SetReadDeadline(time.Now().Add(b.within)) // where there is no deadline there is none
 	}
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err

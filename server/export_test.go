@@ -1,5 +1,15 @@
 package server
 
+import "time"
+
+// WithSlowness sets how long headers and bodies may take to arrive.
+func WithSlowness(header, body time.Duration) Option {
+	return func(c *config) error {
+		c.headerTimeout, c.bodyTimeout = header, body
+		return nil
+	}
+}
+
 // StaleFields are those that the document describes and no type has.
 func StaleFields() []string {
 	types := make(schemas)

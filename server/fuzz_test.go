@@ -46,8 +46,7 @@ func (g *target) ask(t *testing.T, method, path, body string, header http.Header
 	r.Method, r.URL = method, at
 	r.Header = header
 	w := httptest.NewRecorder()
-	g.ServeHTTP(w, r)
-	if ctx.Err() != nil {
+	if !served(g, w, r) || ctx.Err() != nil {
 		t.Skip("the answer is held back")
 	}
 	if w.Code >= 500 {
@@ -57,6 +56,17 @@ func (g *target) ask(t *testing.T, method, path, body string, header http.Header
 		t.Errorf("%s %s: %s is not JSON", method, path, w.Body)
 	}
 	return w
+}
+
+// served reports whether a request is answered, and not cut off.
+func served(h http.Handler, w http.ResponseWriter, r *http.Request) (ok bool) {
+	defer func() {
+		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // it is panicked with as it is
+			panic(v)
+		}
+	}()
+	h.ServeHTTP(w, r)
+	return true
 }
 
 // free ends what an answer says that it has granted.

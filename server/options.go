@@ -22,6 +22,8 @@ type config struct {
 	maxWait      time.Duration
 	storeTimeout time.Duration
 
+	headerTimeout, bodyTimeout time.Duration
+
 	perClient, perKey int // waiters
 
 	operation     Operation
@@ -38,8 +40,12 @@ func defaults() config {
 		maxTTL:       24 * time.Hour,
 		maxWait:      time.Minute,
 		storeTimeout: 5 * time.Second,
-		perClient:    20_000,
-		perKey:       20_000,
+
+		headerTimeout: headerTimeout,
+		bodyTimeout:   bodyTimeout,
+
+		perClient: 20_000,
+		perKey:    20_000,
 
 		operation:     Simulate(15 * time.Second),
 		operationTTL:  30 * time.Second,

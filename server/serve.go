@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Bounds of a connection, against clients that send or read slowly.
+// Bounds of a connection, against clients that send slowly, or much.
 const (
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 30 * time.Second
@@ -21,7 +21,7 @@ const (
 // newHTTP returns the HTTP server around the handler.
 func (s *Server) newHTTP() *http.Server {
 	return &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: s, ReadHeaderTimeout: s.cfg.headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ConnContext: withConn, ErrorLog: slog.NewLogLogger(s.cfg.log.Handler(), slog.LevelDebug),
 	}
 }

@@ -1,0 +1,137 @@
+package server_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// send sends bytes as they are, and returns what is answered.
+func send(t *testing.T, addr, text string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	go func() { _, _ = io.WriteString(c, text) }() // may be cut off
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil && line == "" {
+		return err.Error()
+	}
+	return line
+}
+
+func TestConnection_H5_WhatIsTooMuchIsRefusedAndTheServiceUnharmed(t *testing.T) {
+	addr := listen(t, memdriver.New(), server.WithMaxBody(4<<10))
+	head := "POST /v1/locks/k HTTP/1.1\r\nHost: x\r\n"
+	var headers strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&headers, "X-Header-%d: some value\r\n", i)
+	}
+	for what, c := range map[string]struct{ text, want string }{
+		"10000 headers":      {head + headers.String() + "\r\n", "431"},
+		"a long header":      {head + "X: " + strings.Repeat("x", 100<<10) + "\r\n\r\n", "431"},
+		"a long path":        {"GET /v1/locks/" + strings.Repeat("x", 100<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", "431"},
+		"a long name":        {"GET /v1/locks/" + strings.Repeat("x", 10<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
+		"a large body":       {head + "Content-Length: 100000\r\n\r\n" + strings.Repeat("x", 100000), "413"},
+		"an endless body":    {head + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1000\r\n"+strings.Repeat("x", 0x1000)+"\r\n", 100), "413"},
+		"a body of nesting":  {head + "Content-Length: 4000\r\n\r\n" + strings.Repeat("[", 4000), "400"},
+		"no HTTP":            {"hello\r\n\r\n", "400"},
+		"a wrong length":     {head + "Content-Length: -1\r\n\r\n", "400"},
+		"two lengths":        {head + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "400"},
+		"an encoding of %":   {"GET /v1/locks/a%zz HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
+		"control characters": {"GET /v1/locks/a%00b HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
+		"no UTF-8":           {"GET /v1/locks/a%ff HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
+	} {
+		if got := send(t, addr, c.text); !strings.HasPrefix(got, "HTTP/1.1 "+c.want) {
+			t.Errorf("%s: %q, want %s", what, got, c.want)
+		}
+	}
+	if status, text := ask(t, "POST", "http://"+addr+"/v1/locks/k", ""); status != 201 {
+		t.Errorf("afterwards: %d %s", status, text)
+	}
+}
+
+// A client that sends slowly holds a connection, and not for long.
+func TestConnection_H5_SlowClientsAreCutOff(t *testing.T) {
+	addr := listen(t, memdriver.New(), server.WithSlowness(200*time.Millisecond, 200*time.Millisecond))
+	head := "POST /v1/locks/k HTTP/1.1\r\nHost: x\r\n"
+	for what, text := range map[string]string{
+		"headers": head,
+		"body":    head + "Content-Length: 10\r\n\r\n{",
+	} {
+		start := time.Now()
+		got := send(t, addr, text)
+		if took := time.Since(start); took > 10*time.Second || !strings.HasPrefix(got, "HTTP/1.1 4") && got != "EOF" {
+			t.Errorf("slow %s: %q after %v", what, got, took)
+		}
+	}
+}
+
+// The time limit of a body must not end the wait behind it.
+func TestConnection_AWaitOutlastsTheTimeForItsBody(t *testing.T) {
+	store := memdriver.New()
+	addr := listen(t, store.Join(), server.WithSlowness(50*time.Millisecond, 50*time.Millisecond))
+	lock := "http://" + addr + "/v1/locks/k"
+	if status, text := ask(t, "POST", lock, `{"leaseId":"a"}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	start := time.Now()
+	status, text := ask(t, "POST", lock, `{"leaseId":"b","waitMs":400}`)
+	if status != 202 || time.Since(start) < 400*time.Millisecond {
+		t.Errorf("%d %s after %v", status, text, time.Since(start))
+	}
+}
+
+func TestNames_AnythingIsAName(t *testing.T) {
+	addr := listen(t, memdriver.New())
+	names := map[string]string{ // as it is sent
+		"orders/42":               "orders%2F42",
+		"a b":                     "a%20b",
+		"a:b":                     "a:b",
+		"x:break":                 "x%3Abreak",
+		"..":                      "%2E%2E",
+		"a//b":                    "a%2F%2Fb",
+		"%2F":                     "%252F",
+		"é日本🔒":                    "%C3%A9%E6%97%A5%E6%9C%AC%F0%9F%94%92",
+		"?#&=+":                   "%3F%23&=+",
+		strings.Repeat("日", 170):  strings.Repeat("%E6%97%A5", 170),
+		strings.Repeat("a", 512):  strings.Repeat("a", 512),
+		"{name}":                  "%7Bname%7D",
+		"leases/x":                "leases%2Fx",
+		`quote" back\ <tag>`:      "quote%22%20back%5C%20%3Ctag%3E",
+		" leading and trailing  ": "%20leading%20and%20trailing%20%20",
+	}
+	for name, sent := range names {
+		var l struct{ Key, LeaseID string }
+		answer(t, "POST", "http://"+addr+"/v1/locks/"+sent, `{"leaseId":"a"}`, 201, &l)
+		if l.Key != name {
+			t.Errorf("%s is taken for %q, want %q", sent, l.Key, name)
+		}
+	}
+	var page struct{ Keys []string }
+	answer(t, "GET", "http://"+addr+"/v1/locks", "", 200, &page)
+	if len(page.Keys) != len(names) {
+		t.Errorf("%d locks, want %d: %q", len(page.Keys), len(names), page.Keys)
+	}
+	for _, key := range page.Keys {
+		if _, ok := names[key]; !ok {
+			t.Errorf("listed %q", key)
+		}
+	}
+	for name, sent := range names {
+		if status, text := ask(t, "DELETE", "http://"+addr+"/v1/locks/"+sent+"/leases/a", ""); status != http.StatusNoContent {
+			t.Errorf("%q: %d %s", name, status, text)
+		}
+	}
+}

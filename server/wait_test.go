@@ -1,0 +1,372 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// answer asks, expects the status, and decodes the body.
+func answer(t *testing.T, method, url, body string, want int, into any) {
+	t.Helper()
+	status, text := ask(t, method, url, body)
+	if status != want {
+		t.Fatalf("%s %s %s: %d %s, want %d", method, url, body, status, text, want)
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+}
+
+// grant is what an answer says of a lease.
+type grant struct {
+	LeaseID, State          string
+	Token                   int64
+	Again                   bool
+	Position                int
+	TTLMs, RemainingMs      int64
+	TicketMs, RetryAfterMs  int64
+	Type, Title, Detail     string
+	Holders                 []struct{ LeaseID, Owner string }
+	FreeInMs, Status, Holds int
+}
+
+func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
+	store := memdriver.New()
+	first, err := server.New(store.Join())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = first.Serve(l, nil)
+	}()
+	const body = `{"leaseId":"a","ttlMs":60000}`
+	var one, two, three grant
+	answer(t, "POST", "http://"+l.Addr().String()+"/v1/locks/k", body, 201, &one)
+	answer(t, "POST", "http://"+l.Addr().String()+"/v1/locks/k", body, 200, &two)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	url := "http://" + listen(t, store.Join()) + "/v1/locks/k"
+	answer(t, "POST", url, body, 200, &three)
+	if one.Again || !two.Again || !three.Again || one.Token == 0 || one.Token != two.Token || one.Token != three.Token {
+		t.Errorf("%+v, %+v, %+v", one, two, three)
+	}
+	if status, text := ask(t, "DELETE", url+"/leases/a", ""); status != 204 {
+		t.Fatal(status, text)
+	}
+	var next grant
+	answer(t, "POST", url, `{"leaseId":"b"}`, 201, &next)
+	if next.Token <= one.Token {
+		t.Errorf("token %d after %d", next.Token, one.Token)
+	}
+}
+
+func TestLease_H3_ALateRepetitionOfAReleasedLeaseTakesNothing(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "a")
+		t.release("k", "a")
+		for service := range t.addr {
+			for _, body := range []string{`{"leaseId":"a"}`, `{"leaseId":"a","waitMs":1000}`, `{"leaseId":"a","ticketMs":1000}`} {
+				var p grant
+				answer(t.T, "POST", t.url(service, "/v1/locks/k"), body, 410, &p)
+				if !strings.HasSuffix(p.Type, "#released") {
+					t.Errorf("%s: %+v", body, p)
+				}
+			}
+		}
+		if snap := t.look("k"); len(snap.Holders)+len(snap.Waiters) != 0 {
+			t.Errorf("left: %+v", snap)
+		}
+		// The release itself may be repeated, by another way too.
+		for service := range t.addr {
+			if status, text := ask(t.T, "DELETE", t.url(service, "/v1/locks/k/leases/a"), ""); status != 204 {
+				t.Errorf("%d %s", status, text)
+			}
+		}
+		// One who has left the queue does not come back into it.
+		t.take("k", "b")
+		if status, text := ask(t.T, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"c","ticketMs":10000}`); status != 202 {
+			t.Fatal(status, text)
+		}
+		t.release("k", "c")
+		if status, _ := ask(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"c","ticketMs":10000}`); status != 410 {
+			t.Error(status)
+		}
+		t.release("k", "b")
+		t.take("k", "d")
+	})
+}
+
+func TestWait_ServesInTheOrderOfArrivalAcrossServices(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "w0")
+		var all []*phone
+		for i := range 6 {
+			all = append(all, t.call(i%2, "k", fmt.Sprint("w", i+1)))
+			t.await("k", window, "queued", queueOf(i+1))
+		}
+		last := int64(0)
+		for i, p := range all {
+			t.release("k", fmt.Sprint("w", i))
+			status, text := p.answer()
+			var g grant
+			if err := json.Unmarshal([]byte(text), &g); err != nil || status != 201 {
+				t.Fatalf("%d %s", status, text)
+			}
+			if g.Token <= last || g.State != "held" || g.TTLMs != 60000 || g.RemainingMs <= 0 || g.RemainingMs > 60000 {
+				t.Errorf("w%d: %+v after token %d", i+1, g, last)
+			}
+			last = g.Token
+		}
+	})
+}
+
+// A client whose wait is over asks again, and has kept its place.
+func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		var g grant
+		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"a","waitMs":50}`, 202, &g)
+		if g.State != "queued" || g.Position != 1 || g.TicketMs != 3000 || g.RetryAfterMs != 0 {
+			t.Errorf("%+v", g)
+		}
+		b := t.call(1, "k", "b")
+		t.await("k", window, "queued", queueOf(2))
+		// The lock is freed while nobody listens for a: it is not lost to b.
+		t.release("k", "holder")
+		answer(t.T, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"a","waitMs":5000}`, 201, &g)
+		t.release("k", "a")
+		if status, text := b.answer(); status != 201 {
+			t.Errorf("%d %s", status, text)
+		}
+	})
+}
+
+// Without a place to keep, a wait that is over is a refusal, and leaves nothing.
+func TestWait_WithoutATicketLeavesTheQueue(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		var p grant
+		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"a","waitMs":50,"ticketMs":0}`, 409, &p)
+		if !strings.HasSuffix(p.Type, "#held") || p.RetryAfterMs <= 0 {
+			t.Errorf("%+v", p)
+		}
+		t.await("k", window, "left", queueOf(0))
+	})
+}
+
+// Who cannot hold a request open asks again and again, and has a place.
+func TestWait_ByAskingAgainAndAgain(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		const body = `{"leaseId":"a","ticketMs":5000}`
+		var g grant
+		answer(t.T, "POST", t.url(0, "/v1/locks/k"), body, 202, &g)
+		if g.Position != 1 || g.RetryAfterMs <= 0 || g.RetryAfterMs > 5000/2 {
+			t.Errorf("%+v", g)
+		}
+		answer(t.T, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"b","ticketMs":5000}`, 202, &g)
+		if g.Position != 2 {
+			t.Errorf("%+v", g)
+		}
+		t.release("k", "holder")
+		if status, _ := ask(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"try"}`); status != 409 {
+			t.Errorf("a try overtakes the queue: %d", status)
+		}
+		answer(t.T, "PUT", t.url(1, "/v1/locks/k/leases/a"), `{"ttlMs":60000}`, 200, &g) // its turn has come
+		answer(t.T, "PUT", t.url(1, "/v1/locks/k/leases/b"), `{"ticketMs":5000}`, 202, &g)
+		t.release("k", "a")
+		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"b","ticketMs":5000}`, 201, &g)
+	})
+}
+
+func TestWait_OfOneWhoseLeaseIsBrokenIsToldWhy(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		p := t.call(1, "k", "w")
+		t.await("k", window, "queued", queueOf(1))
+		if status, text := ask(t.T, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"w","reason":"a test"}`); status != 200 {
+			t.Fatal(status, text)
+		}
+		status, text := p.answer()
+		if status != 410 || !strings.Contains(text, "#broken") || !strings.Contains(text, `"reason":"a test"`) {
+			t.Errorf("%d %s", status, text)
+		}
+	})
+}
+
+// deaf is a store whose hints do not arrive.
+type deaf struct{ *memdriver.Store }
+
+func (d deaf) Watch(func(driver.Hint)) (driver.Subscription, error) {
+	return d.Store.Watch(func(driver.Hint) {})
+}
+
+func TestWait_EndsAlsoWhenEveryHintIsLost(t *testing.T) {
+	store := memdriver.New()
+	town := &town{t, store, [2]string{listen(t, deaf{store.Join()}), listen(t, deaf{store.Join()})}}
+	town.take("k", "holder")
+	first, second := town.call(0, "k", "a"), town.call(1, "k", "b")
+	town.await("k", window, "queued", queueOf(2))
+	town.release("k", "holder")
+	served := make(chan string, 2)
+	for id, p := range map[string]*phone{"a": first, "b": second} {
+		go func() {
+			if status, text := p.answer(); status == 201 {
+				town.release("k", id)
+			} else {
+				t.Errorf("%s: %d %s", id, status, text)
+			}
+			served <- id
+		}()
+	}
+	<-served
+	<-served
+}
+
+// blind is a store that keeps no queue and has no hints.
+type blind struct{ store *memdriver.Store }
+
+func (b blind) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	req.Wait, req.Notify = 0, ""
+	return b.store.Acquire(ctx, req)
+}
+
+func (b blind) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	b.store.Renew(ctx, refs, each)
+}
+
+func (b blind) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	return b.store.Release(ctx, ref)
+}
+
+func (b blind) Close() error { return b.store.Close() }
+
+func TestWait_OnAStoreWithoutAQueueIsByAsking(t *testing.T) {
+	store := memdriver.New()
+	base := "http://" + listen(t, blind{store.Join()})
+	var g grant
+	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":300}`, 201, &g)
+	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":20}`, 409, &g)
+	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":20000}`, 201, &g)
+	answer(t, "GET", base+"/v1/locks/k", "", 501, &g)
+	answer(t, "GET", base+"/v1/locks", "", 501, &g)
+	answer(t, "POST", base+"/v1/locks/k:break", `{"leaseId":"b","reason":"x"}`, 501, &g)
+}
+
+// silent is a store that does not answer while it is told not to.
+type silent struct {
+	*memdriver.Store
+	still chan struct{} // closed when it answers again
+}
+
+func (s silent) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	reply, err := s.Store.Acquire(ctx, req)
+	select {
+	case <-s.still:
+		return reply, err
+	case <-ctx.Done():
+		return driver.Reply{}, ctx.Err()
+	}
+}
+
+func TestWait_AnUnknownOutcomeIsSaidAndARepetitionFindsTheLease(t *testing.T) {
+	store := silent{memdriver.New(), make(chan struct{})}
+	base := "http://" + listen(t, store, server.WithStoreTimeout(50*time.Millisecond))
+	var g grant
+	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 504, &g)
+	if !strings.HasSuffix(g.Type, "#unknown") {
+		t.Errorf("%+v", g)
+	}
+	close(store.still)
+	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 200, &g)
+	if g.Token == 0 {
+		t.Errorf("%+v", g)
+	}
+}
+
+// TestDrain_H7_WaitersAreSentOnAndNothingIsLost: renewals are answered as long
+// as anything runs, waiters keep their place for another service, and streams
+// end.
+func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
+	store := memdriver.New()
+	g := newGate()
+	s, err := server.New(store.Join(), server.WithOperation(g.operation()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l, nil) }()
+	town := &town{t, store, [2]string{l.Addr().String(), listen(t, store.Join())}}
+	town.take("k", "holder")
+	keeps := town.call(0, "k", "keeps")
+	town.await("k", window, "queued", queueOf(1))
+	leaves := make(chan exchange, 1)
+	go func() {
+		status, text := ask(t, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"leaves","waitMs":60000,"ticketMs":0}`)
+		leaves <- exchange{status: status, body: text}
+	}()
+	town.await("k", window, "queued", queueOf(2))
+	events, err := http.Get(town.url(0, "/v1/events")) //nolint:noctx // the service ends it
+	if err != nil {
+		t.Fatal(err)
+	}
+	operation := make(chan exchange, 1)
+	go func() { operation <- execute(t, town.url(0, "/api/locks/simple/job")) }()
+	<-g.inside
+
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		ended <- s.Shutdown(ctx)
+	}()
+	status, text := keeps.answer()
+	if status != 202 || !strings.Contains(text, `"position":1`) || !strings.Contains(text, `"retryAfterMs":1000`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if got := <-leaves; got.status != 503 || !strings.Contains(got.body, "#draining") {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if text := read(t, events); !strings.Contains(text, "event: ready") {
+		t.Errorf("%q", text)
+	}
+	var lease grant
+	answer(t, "PUT", town.url(0, "/v1/locks/k/leases/holder"), `{"ttlMs":60000}`, 200, &lease)
+	again := town.call(1, "k", "keeps") // at another service
+	close(g.open)
+	if got := <-operation; got.status != 200 {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+	<-served
+	if status, text := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), ""); status != 204 {
+		t.Fatal(status, text)
+	}
+	if status, text := again.answer(); status != 201 {
+		t.Errorf("%d %s", status, text)
+	}
+}
