@@ -147,12 +147,12 @@ var handOverRows = []row{
 			start := time.Now()
 			p.acquire("r2", driver.Busy, shared) // who does not queue calls it as well
 			q.hear(driver.HintAsk, "w")
-			q.renew("w", driver.Queued)
-			l.intime(start, 3*window-rounding)
+			q.renewBy(start, 3*window, "w", driver.Queued)
 			l.pass(3 * window)
-			p.acquire("r2", driver.Queued, shared, waits(long))
+			start = time.Now()
+			p.acquire("r2", driver.Queued, shared, waits(long)) // and again
 			p.release("r1", driver.Released)
-			q.renew("w", driver.Granted)
+			q.renewBy(start, 3*window, "w", driver.Granted)
 		},
 	},
 	{
@@ -308,10 +308,16 @@ var deadRows = []row{
 // confirmBy renews name, which is certain to be granted only within d of start.
 func (p *process) confirmBy(start time.Time, d time.Duration, name string) driver.Reply {
 	p.Helper()
+	return p.renewBy(start, d, name, driver.Granted)
+}
+
+// renewBy is renew, for an answer that is certain only within d of start.
+func (p *process) renewBy(start time.Time, d time.Duration, name string, want driver.State) driver.Reply {
+	p.Helper()
 	ref := p.ref(name)
 	ref.Notify = p.address()
 	got, _ := p.renewAll([]driver.Ref{ref})
 	p.intime(start, d-rounding)
-	p.expect("renew "+name, got[0], driver.Granted)
+	p.expect("renew "+name, got[0], want)
 	return got[0]
 }

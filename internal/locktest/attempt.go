@@ -22,7 +22,7 @@ import (
 const (
 	// busy is an answer of the store that takes so long that a bound may be
 	// missed for want of a processor.
-	busy = window / 5
+	busy = window / 10
 	// attempts is how often a case is played that a busy machine spoils.
 	attempts = 3
 )

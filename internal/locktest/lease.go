@@ -138,7 +138,7 @@ var leaseRows = []row{
 		lease := l.lock(a)
 		m.die()
 		l.ended(lease, life+500*time.Millisecond)
-		if late := time.Since(lease.Deadline()); late > 250*time.Millisecond {
+		if late := time.Since(lease.Deadline()); late > slack {
 			l.Errorf("noticed %v after the deadline", late)
 		}
 		b, _ := l.client()

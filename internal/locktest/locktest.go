@@ -62,7 +62,10 @@ func rows() []row {
 	for _, some := range [][]row{leaseRows, waitRows, reentryRows, sharedRows, semaphoreRows, severalRows, roomRows, refusalRows} {
 		all = append(all, some...)
 	}
-	return append(all, row{"W1_NeverTwoHoldersAndTokensRise", crowd})
+	return append(all,
+		row{"W1_NeverTwoHoldersAndTokensRise", crowd},
+		row{"P6_HundredWaitersAreServedEvenlyAndInOrder", evenness},
+	)
 }
 
 // nothingLeft waits for whatever expires and looks what stays.
