@@ -150,8 +150,17 @@ func (d *Driver) lease(ctx context.Context, method, path string, body any) (driv
 	if err != nil {
 		return driver.Reply{}, fmt.Errorf("the service answers %q: %w", l.State, errAnswer)
 	}
+	if l.Repeated && !reply.Again {
+		// Whoever asks has to know it for the release. Asked again, the service
+		// answers for the same lease.
+		return driver.Reply{}, errRepeated
+	}
 	return reply, nil
 }
+
+// errRepeated is an answer that the store gave the service only when it was
+// asked again: the first request may still be on its way.
+var errRepeated = errors.New("the store did not answer the service at first")
 
 // errAnswer is an answer that makes no sense: perhaps not that of a service.
 var errAnswer = errors.New("unexpected answer")

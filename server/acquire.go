@@ -15,12 +15,14 @@ import (
 
 // asking is an acquire under way.
 type asking struct {
-	s      *Server
-	v      *visit
-	req    driver.Request
-	end    time.Time     // of the wait
-	ticket time.Duration // how long the place is kept after the answer
-	waited bool
+	// repeated tells that the store left a request unanswered.
+	repeated bool
+	s        *Server
+	v        *visit
+	req      driver.Request
+	end      time.Time     // of the wait
+	ticket   time.Duration // how long the place is kept after the answer
+	waited   bool
 }
 
 // answer is what the store said last, and when it was asked.
@@ -53,6 +55,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.lookouts.nudge(a.req.Key)
 	l := leaseOf(ctx, a.req.Key, a.req.ID, got.Reply)
+	l.Repeated = a.repeated
 	switch got.State {
 	case driver.Granted:
 		a.grant(w, r, got, &l)
@@ -134,6 +137,7 @@ func (a *asking) ask(ctx context.Context) (got answer, err error) {
 		if err == nil || final(err) || errors.Is(err, driver.ErrUnavailable) {
 			return got, err
 		}
+		a.repeated = true
 		select {
 		case <-ctx.Done():
 			return got, fmt.Errorf("%w: %w", context.Cause(ctx), err)

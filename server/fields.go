@@ -28,7 +28,7 @@ func (o object) and(key string, value any) object {
 var leaseFields = map[string]object{
 	"key": text("The lock"), "leaseId": leaseID,
 	"state": text("What it is now").and("enum", []string{"gone", "busy", "queued", "held", "released", "left", "resized"}),
-	"again": text("It had been granted, or released, before: the request was a repetition"),
+	"again": text("It had been granted, or released, before: the request was a repetition"), "repeated": text("The store left a request unanswered, which may still be on its way: forbid the id at the release"),
 	"token": token, "holds": text("How many leases the same owner has on the lock, with this one"),
 	"ttlMs": text("The time to live that was asked for"), "remainingMs": text(whatIsLeft),
 	"position": text("The place in the queue, 1 for the head"), "freeInMs": freeIn,

@@ -39,7 +39,11 @@ type Lease struct {
 	LeaseID string `json:"leaseId"`
 	State   string `json:"state"`
 	// Again tells that the lease was granted before, or released before.
-	Again bool   `json:"again,omitempty"`
+	Again bool `json:"again,omitempty"`
+	// Repeated tells that the store left a request unanswered, which may still
+	// be on its way to it.
+	Repeated bool `json:"repeated,omitempty"`
+
 	Token int64  `json:"token,omitempty"`
 	Holds int    `json:"holds,omitempty"`
 	TTL   Millis `json:"ttlMs,omitempty"`

@@ -1,0 +1,52 @@
+//go:build linux
+
+package chaos_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/respproxy"
+)
+
+// TestService_L4_HeldBackAcquireCannotLockAfterTheRelease has the first request
+// of the service to its store arrive when the lease that the second one brought
+// has been released. Only the service knows that there was a first one.
+func TestService_L4_HeldBackAcquireCannotLockAfterTheRelease(t *testing.T) {
+	t.Parallel()
+	store := redistest.Start(t)
+	proxy := respproxy.Start(t, store.Addr())
+	d, err := open("http://" + startService(t, throughProxy(proxy)).addr + "?timeout=2s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lock := func(key string) *leasehold.Lease {
+		l, err := c.Mutex(key).Lock(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	for range 3 { // connected, and acquainted
+		_ = lock("warm-up").Release()
+	}
+	held := proxy.Add(respproxy.Hold, 1, respproxy.Mentions("orders"))
+	l := lock("orders")
+	held.WaitFired(t, 1)
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	held.Release()
+	time.Sleep(300 * time.Millisecond) // nobody is told when it has arrived
+	if snap, err := c.Inspect(context.Background(), "orders"); err != nil || len(snap.Holders) > 0 {
+		t.Errorf("locked after the release: %+v, %v", snap, err)
+	}
+}
