@@ -16,6 +16,11 @@
 // so that the work done under the lease lies below it, and so does the span of
 // the release.
 //
+// Over package httpdriver, give it an HTTP client that is instrumented
+// (httpdriver.WithClient), and put an instrumented handler around package
+// server: then one trace goes from the caller through the service to its store.
+// The service writes the trace's id into its log in any case.
+//
 // # Metrics
 //
 //	leasehold.acquisitions       calls of Lock and TryLock, by outcome

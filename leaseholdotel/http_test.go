@@ -1,0 +1,83 @@
+package leaseholdotel_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// tracing is what an instrumented HTTP client does: it sends the trace along.
+type tracing struct{ http.RoundTripper }
+
+func (t tracing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(r.Header))
+	return t.RoundTripper.RoundTrip(r)
+}
+
+// traceable is what an instrumented HTTP server does: it takes the trace over.
+func traceable(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func TestTrace_GoesOverHTTPThroughToTheStoreAndIntoTheLog(t *testing.T) {
+	var l *lab
+	var mu sync.Mutex
+	logged := make(map[string]string) // trace ids by operation
+	service, err := server.New(traced{memdriver.New(), func() trace.Tracer { return l.tracer }},
+		server.WithObserver(func(_ *http.Request, x *server.Exchange) {
+			mu.Lock()
+			defer mu.Unlock()
+			logged[x.Operation()] = x.Trace
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(traceable(service))
+	t.Cleanup(func() {
+		h.CloseClientConnections()
+		if err := service.Close(); err != nil {
+			t.Error(err)
+		}
+		h.Close()
+	})
+	remote, err := httpdriver.New(h.URL, httpdriver.WithClient(&http.Client{Transport: tracing{http.DefaultTransport}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = newLab(t, remote)
+	ctx, caller := l.tracer.Start(t.Context(), "caller")
+	lease, err := l.Mutex("orders/42").Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+	caller.End()
+	id := caller.SpanContext().TraceID()
+	for name, parent := range map[string]string{"store acquire": "acquire orders", "store release": "hold orders"} {
+		s := l.span(t, name)
+		if s.SpanContext.TraceID() != id || s.Parent.SpanID() != l.span(t, parent).SpanContext.SpanID() {
+			t.Errorf("%s is not below %s", name, parent)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, operation := range []string{"acquire", "release"} {
+		if logged[operation] != id.String() {
+			t.Errorf("the trace of %s is %q, want %s", operation, logged[operation], id)
+		}
+	}
+}
