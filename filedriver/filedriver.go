@@ -67,6 +67,7 @@ var (
 	_ driver.Watcher   = (*Store)(nil)
 	_ driver.Inspector = (*Store)(nil)
 	_ driver.Breaker   = (*Store)(nil)
+	_ driver.Checker   = (*Store)(nil)
 	_ driver.Marker    = (*Store)(nil)
 )
 

@@ -35,7 +35,7 @@ func newRoot(g *global) *cobra.Command {
 	}
 	g.flags(root.PersistentFlags())
 	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
-		newList(g), newInspect(g), newChanges(g), newBreak(g), newServe(g), newBench(g), newVersion(g))
+		newList(g), newInspect(g), newChanges(g), newBreak(g), newDoctor(g), newServe(g), newBench(g), newVersion(g))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	return root
 }
@@ -75,7 +75,7 @@ one user on one machine; for locks across machines name a Redis or Valkey.
 
 Exit codes:
   0     done; "run" passes on the code of its command, 128+n if signal n killed it
-  1     there is no such lease to break, or no leader
+  1     there is no such lease to break, or no leader; "doctor" found locks unsafe
   64    the call is wrong
   65    the name is in use as another kind of lock, or holds foreign data
   69    the store does not answer; no command was started

@@ -257,23 +257,16 @@ func (c *checkup) clock(ctx context.Context, node string) {
 		least, most, offset = min(least, high), max(most, low), (low+high)/2
 		time.Sleep(clockPause)
 	}
-	what := fmt.Sprintf("is %v %s this machine's", offset.Abs().Round(100*time.Microsecond), aheadOrBehind(offset))
+	what := fmt.Sprintf("is within %v of this machine's", offset.Abs().Truncate(time.Millisecond)+time.Millisecond)
 	switch step := most - least; {
 	case step > maxStep:
 		c.add(driver.Warning, "clock", fmt.Sprintf("moved by %v within %v", step.Round(time.Millisecond), clockSamples*clockPause),
 			"leases are counted wrong by as much", "have the clocks of this machine and the server slewed, not stepped")
 	case offset.Abs() > maxOffset:
-		c.add(driver.Warning, "clock", what, "tokens may fall when another server with a right clock takes over", "set the clocks by NTP")
+		c.add(driver.Warning, "clock", fmt.Sprintf("is off this machine's by %v", offset.Round(time.Second)), "tokens may fall when another server with a right clock takes over", "set the clocks by NTP")
 	default:
 		c.good("clock", what+", and steady")
 	}
-}
-
-func aheadOrBehind(offset time.Duration) string {
-	if offset < 0 {
-		return "behind"
-	}
-	return "ahead of"
 }
 
 func (c *checkup) time(ctx context.Context, node string) (time.Time, error) {

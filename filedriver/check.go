@@ -1,0 +1,92 @@
+package filedriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// maxChecked bounds how many records Check reads.
+const maxChecked = 2000
+
+// Check implements [driver.Checker]. That the directory is on a file system of
+// this machine, and that its locks have effect, [Open] has made sure of.
+func (s *Store) Check(ctx context.Context) (driver.Report, error) {
+	report := driver.Report{Nodes: []driver.Node{{Server: s.machine.boot + " " + s.realPath()}}}
+	if err := s.ready(ctx); err != nil {
+		return report, err
+	}
+	report.Add(driver.Good, "directory", s.dir+" is on this machine, and its file locks have effect", "", "")
+	s.checkMode(&report)
+	s.checkClock(&report)
+	return report, s.checkRecords(ctx, &report)
+}
+
+// realPath tells directories apart that have several names.
+func (s *Store) realPath() string {
+	if path, err := filepath.EvalSymlinks(s.dir); err == nil {
+		return path
+	}
+	return s.dir
+}
+
+// checkMode looks who else may change what is in the directory.
+func (s *Store) checkMode(report *driver.Report) {
+	const everybody, group = 0o002, 0o020
+	for _, dir := range []string{s.dir, s.path("locks"), s.path("rooms"), s.path("wake")} {
+		info, err := os.Stat(dir)
+		switch {
+		case err != nil:
+			report.Add(driver.Unsafe, "permissions", "cannot be looked at: "+err.Error(), "locks may be gone with it", "see who removes it")
+			return
+		case info.Mode().Perm()&everybody != 0:
+			report.Add(driver.Unsafe, "permissions", "everybody on this machine may write to "+dir,
+				"anybody may end or forge locks", "chmod o-w "+dir)
+			return
+		case info.Mode().Perm()&group != 0:
+			report.Add(driver.Notice, "permissions", "the group of "+dir+" may write to it", "all its members are trusted", "")
+			return
+		}
+	}
+	report.Add(driver.Good, "permissions", "only the owner may write", "", "")
+}
+
+// checkClock compares the store's clock with the wall clock, which only people
+// look at.
+func (s *Store) checkClock(report *driver.Report) {
+	lead := time.Duration(s.clock.read()-s.machine.wall().UnixMicro()) * time.Microsecond
+	report.Add(driver.Good, "clock", fmt.Sprintf("counts the time since boot, which nobody sets, and is within %v of the wall clock",
+		lead.Abs().Truncate(time.Millisecond)+time.Millisecond), "", "")
+}
+
+// checkRecords reads records, as long as there are not too many.
+func (s *Store) checkRecords(ctx context.Context, report *driver.Report) error {
+	read, bad, first := 0, 0, error(nil)
+	for cursor, more := "", true; more && read < maxChecked; more = cursor != "" {
+		keys, next, err := s.List(ctx, "", cursor)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if _, err := s.Inspect(ctx, key); errors.Is(err, driver.ErrMismatch) {
+				if bad++; first == nil {
+					first = err
+				}
+			} else if err != nil {
+				return err
+			}
+		}
+		cursor, read = next, read+len(keys)
+	}
+	if bad > 0 {
+		report.Add(driver.Warning, "records", fmt.Sprintf("%d cannot be read: %v", bad, first), "their locks cannot be taken", "")
+		return nil
+	}
+	report.Add(driver.Good, "records", fmt.Sprintf("all %d can be read", read), "", "")
+	return nil
+}

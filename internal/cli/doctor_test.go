@@ -1,0 +1,70 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// doctor runs the verb and returns what it prints and its exit code.
+func doctor(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command(t), append([]string{"doctor"}, args...)...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+func TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe(t *testing.T) {
+	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	primary := redistest.Start(t)
+	replica := redistest.StartReplica(t, primary)
+	sound := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	other := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	down := redistest.Start(t)
+	down.Kill()
+	for name, row := range map[string]struct {
+		urls []string
+		code int
+		says string
+	}{
+		"sound":         {[]string{sound.URL()}, 0, "nothing makes locks unsafe\n"},
+		"eviction":      {[]string{evicting.URL()}, 1, "unsafe   eviction"},
+		"a replica":     {[]string{replica.URL()}, 1, "unsafe   role"},
+		"no replicas":   {[]string{sound.URL() + "?replicas=1"}, 1, "0 of 1 replicas"},
+		"down":          {[]string{down.URL()}, 69, "connection refused"},
+		"a pair":        {[]string{primary.URL(), replica.URL()}, 1, "copies of the same data"},
+		"one of two":    {[]string{sound.URL(), down.URL()}, 1, "without a majority"},
+		"two of three":  {[]string{sound.URL(), other.URL(), down.URL()}, 0, "it has no vote"},
+		"one machine":   {[]string{sound.URL(), other.URL()}, 0, "on one machine"},
+		"bad in a list": {[]string{sound.URL(), "redis://h:x"}, 64, "65535"},
+	} {
+		if out, code := doctor(t, row.urls...); code != row.code || !strings.Contains(out, row.says) {
+			t.Errorf("%s: code %d, want %d and %q:\n%s", name, code, row.code, row.says, out)
+		}
+	}
+}
+
+func TestDoctor_PrintsJSONForMachines(t *testing.T) {
+	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	out, code := doctor(t, "--json", evicting.URL())
+	var report struct {
+		Safe     bool
+		Findings []struct{ Severity, Check, What, Why, Remedy string }
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 1 {
+		t.Fatalf("code %d, %v:\n%s", code, err, out)
+	}
+	if first := report.Findings[0]; report.Safe || first.Severity != "unsafe" || first.Check != "eviction" || first.Why == "" || first.Remedy == "" {
+		t.Errorf("%+v", report)
+	}
+}
