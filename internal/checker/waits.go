@@ -178,6 +178,9 @@ func (j *judge) finished(key string, l, named *life, byGrant []*life) {
 	if _, ok := j.forgot(named.ask.At, l.none.At); ok {
 		return // an old state of the store may have come back
 	}
+	if !j.history.Header.Rules.Queue && named.release != nil && j.shadows.overlap(named.release.At, at) > 0 {
+		return // one node of several may not have heard of the release
+	}
 	switch {
 	case named.clean() && named.released.At < at:
 		j.violate(Refusal, "%s: the refusal of %s names %s, which had been released %s before", key, l.name, named.name, seconds(at-named.released.At))
