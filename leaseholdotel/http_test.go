@@ -3,7 +3,6 @@ package leaseholdotel_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -33,14 +32,9 @@ func traceable(h http.Handler) http.Handler {
 
 func TestTrace_GoesOverHTTPThroughToTheStoreAndIntoTheLog(t *testing.T) {
 	var l *lab
-	var mu sync.Mutex
-	logged := make(map[string]string) // trace ids by operation
+	logged := make(chan string, 10) // operations and their traces
 	service, err := server.New(traced{memdriver.New(), func() trace.Tracer { return l.tracer }},
-		server.WithObserver(func(_ *http.Request, x *server.Exchange) {
-			mu.Lock()
-			defer mu.Unlock()
-			logged[x.Operation()] = x.Trace
-		}))
+		server.WithObserver(func(_ *http.Request, x *server.Exchange) { logged <- x.Operation() + " " + x.Trace }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +67,9 @@ func TestTrace_GoesOverHTTPThroughToTheStoreAndIntoTheLog(t *testing.T) {
 			t.Errorf("%s is not below %s", name, parent)
 		}
 	}
-	mu.Lock()
-	defer mu.Unlock()
 	for _, operation := range []string{"acquire", "release"} {
-		if logged[operation] != id.String() {
-			t.Errorf("the trace of %s is %q, want %s", operation, logged[operation], id)
+		if got := <-logged; got != operation+" "+id.String() {
+			t.Errorf("%s is logged as %q, want the trace %s", operation, got, id)
 		}
 	}
 }
