@@ -149,7 +149,7 @@ func (a *attempt) cleanUp() {
 
 // report has the test say and be what the attempt said and was.
 func (a *attempt) report() {
-	a.TB.Helper()
+	a.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, text := range a.said {
