@@ -83,6 +83,8 @@ type Store struct {
 	// clocks are those of the servers.
 	clocks serverClocks
 	low    lowTokens
+	// turns bounds how many large renewals are under way.
+	turns chan struct{}
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -104,7 +106,7 @@ var (
 
 // New returns a store. The configuration has been checked by the caller.
 func New(c Config) *Store {
-	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, acks: newAcks(c.Acks), timeout: c.Timeout, subs: make(map[*subscription]struct{})}
+	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, acks: newAcks(c.Acks), timeout: c.Timeout, turns: make(chan struct{}, maxRenewals), subs: make(map[*subscription]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }

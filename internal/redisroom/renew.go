@@ -14,6 +14,13 @@ import (
 // them travel in one pipeline.
 const batch = 100
 
+// maxRenewals is how many calls of Renew for more than a batch are under way on
+// a server at a time. If a hundred thousand leases are due at once, and all were
+// sent at once, the last would wait for all before them, and if the server is
+// slow all would run out of time together, again and again; four keep it busy.
+// Nodes of a cluster are not waited for: one that hangs must not delay others.
+const maxRenewals = 4
+
 // renewal is one script call of a Renew.
 type renewal struct {
 	which  []int // indices into the refs
@@ -40,6 +47,17 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 		valid = append(valid, i)
 	}
 	groups := s.group(refs, valid)
+	if len(groups) > 1 && !s.main.Cluster() {
+		select {
+		case s.turns <- struct{}{}:
+			defer func() { <-s.turns }()
+		case <-ctx.Done():
+			for _, i := range valid {
+				each(i, driver.Reply{}, notSent(ctx))
+			}
+			return
+		}
+	}
 	for len(groups) > 0 {
 		groups = s.renewGroups(ctx, refs, groups, each)
 	}
