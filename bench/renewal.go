@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -12,23 +11,23 @@ import (
 
 // renewal measures what it takes to keep many leases alive.
 func renewal(ctx context.Context, b *bench) (*table, error) {
-	return renewals(ctx, b, b.leases, b.freeContenders())
+	return renewals(ctx, b, b.leases, b.ttl, b.watch, b.freeContenders())
 }
 
 // renewalMany is the same with more than those can keep alive who renew one by
-// one: they do not take part.
+// one: they do not take part. The TTL is the library's own.
 func renewalMany(ctx context.Context, b *bench) (*table, error) {
-	return renewals(ctx, b, b.many, slices.DeleteFunc(b.freeContenders(), func(c contender) bool { return c.kind == peer }))
+	return renewals(ctx, b, b.many, b.manyTTL, b.manyTTL/3, b.pick([]contender{rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()}))
 }
 
-func renewals(ctx context.Context, b *bench, n int, all []contender) (*table, error) {
-	t := newTable(fmt.Sprintf("Renewal: %d leases, TTL %v", n, b.ttl),
+func renewals(ctx context.Context, b *bench, n int, ttl, watch time.Duration, all []contender) (*table, error) {
+	t := newTable(fmt.Sprintf("Renewal: %d leases, TTL %v", n, ttl),
 		column{Name: "goroutines per lease", Digits: 1, None: true}, column{Name: "heap bytes per lease", Digits: 0, AtMost: 500},
 		column{Name: "stack bytes per lease", Digits: 0}, column{Name: "commands/s", Digits: 0},
 		column{Name: "client CPU, %", Digits: 1, AtMost: 1.5}, column{Name: "server CPU, %", Digits: 1, AtMost: 2},
 		column{Name: "locks lost", Digits: 0, None: true})
 	for i, c := range all {
-		r, err := renewOnce(ctx, b, c, n, fmt.Sprintf("renewal:%d", i))
+		r, err := renewOnce(ctx, b, c, n, ttl, watch, fmt.Sprintf("renewal:%d", i))
 		if err != nil {
 			if err := excuse(c, err); err != nil {
 				return nil, err
@@ -45,30 +44,31 @@ func renewals(ctx context.Context, b *bench, n int, all []contender) (*table, er
 // upkeep is what it took.
 type upkeep struct{ goroutines, heap, stack, commands, client, server, lost float64 }
 
-func renewOnce(ctx context.Context, b *bench, c contender, count int, name string) (*upkeep, error) {
-	p, err := b.open(c, settings{ttl: b.ttl, renew: true})
+func renewOnce(ctx context.Context, b *bench, c contender, count int, ttl, watch time.Duration, name string) (*upkeep, error) {
+	p, err := b.open(c, settings{ttl: ttl, renew: true})
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	ctx, cancel := b.limited(ctx, b.ttl+b.watch+20*time.Second+time.Duration(count)*time.Millisecond)
+	ctx, cancel := b.limited(ctx, ttl+watch+20*time.Second+time.Duration(count)*time.Millisecond)
 	defer cancel()
 	keys, leases := make([]string, count), make([]held, count)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%s:%d", name, i)
 	}
-	each := func(f func(i int) error) error { return spread(len(keys), f) }
+	lock := func(i int) (err error) { leases[i], err = p.Lock(ctx, keys[i]); return err }
 	// Connections and pools are not what a lease costs.
-	if err := each(func(i int) (err error) { leases[i], err = p.Lock(ctx, keys[i]); return err }); err != nil {
+	some := min(count, 10_000)
+	if err := spread(some, lock); err != nil {
 		return nil, err
 	}
-	if err := each(func(i int) error { return leases[i].Release() }); err != nil {
+	if err := spread(some, func(i int) error { return leases[i].Release() }); err != nil {
 		return nil, err
 	}
 	clear(leases)
 
 	before := memory()
-	if err := each(func(i int) (err error) { leases[i], err = p.Lock(ctx, keys[i]); return err }); err != nil {
+	if err := spread(count, lock); err != nil {
 		return nil, err
 	}
 	after := memory()
@@ -77,12 +77,12 @@ func renewOnce(ctx context.Context, b *bench, c contender, count int, name strin
 	r.goroutines = (after.goroutines - before.goroutines) / n
 	r.heap, r.stack = (after.heap-before.heap)/n, (after.stack-before.stack)/n
 
-	time.Sleep(b.ttl / 3) // until renewals are under way
-	if err := r.watch(ctx, b, c); err != nil {
+	time.Sleep(ttl / 3) // until renewals are under way
+	if err := r.watch(ctx, b, c, watch); err != nil {
 		return nil, err
 	}
 	var lost sync.Map
-	_ = each(func(i int) error {
+	_ = spread(count, func(i int) error {
 		if leases[i].Release() != nil {
 			lost.Store(i, true)
 		}
@@ -92,13 +92,13 @@ func renewOnce(ctx context.Context, b *bench, c contender, count int, name strin
 	return r, nil
 }
 
-func (r *upkeep) watch(ctx context.Context, b *bench, c contender) error {
+func (r *upkeep) watch(ctx context.Context, b *bench, c contender, length time.Duration) error {
 	before, err := b.load(ctx, c)
 	if err != nil {
 		return err
 	}
 	cpu, start := processCPU(), time.Now()
-	time.Sleep(b.watch)
+	time.Sleep(length)
 	took := time.Since(start).Seconds()
 	r.client = 100 * (processCPU() - cpu).Seconds() / took
 	after, err := b.load(ctx, c)
