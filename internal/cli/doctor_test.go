@@ -46,6 +46,8 @@ func TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe(t *testing.T) {
 		"one of two":    {[]string{sound.URL(), down.URL()}, 1, "without a majority"},
 		"two of three":  {[]string{sound.URL(), other.URL(), down.URL()}, 0, "it has no vote"},
 		"one machine":   {[]string{sound.URL(), other.URL()}, 0, "on one machine"},
+		"a quorum":      {[]string{"quorum+redis://" + primary.Addr() + "," + replica.Addr() + "," + sound.Addr()}, 1, "copies of the same data"},
+		"no quorum":     {[]string{"quorum+redis://" + down.Addr() + ",127.0.0.1:1," + sound.Addr()}, 69, "1 of 3 nodes answer"},
 		"bad in a list": {[]string{sound.URL(), "redis://h:x"}, 64, "65535"},
 	} {
 		if out, code := doctor(t, row.urls...); code != row.code || !strings.Contains(out, row.says) {

@@ -33,6 +33,7 @@ var kinds = []kind{
 		"redis://user:password@host:6379/0", "rediss://host:6379", "unix:///run/redis.sock",
 		"redis+sentinel://s1,s2,s3/?master=mymaster", "redis+cluster://n1,n2,n3",
 	}, redis},
+	{[]string{quorumPrefix + "redis", quorumPrefix + "rediss"}, []string{"quorum+redis://n1,n2,n3,n4,n5"}, quorum},
 	{[]string{"http", "https"}, []string{"https://:token@host"}, service},
 	{[]string{"memory"}, nil, memory},
 }
