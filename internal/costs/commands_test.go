@@ -13,23 +13,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
-// commands runs f and returns how often each command ran on the server, but for
-// those that set up connections or count.
-func commands(t *testing.T, s *redistest.Server, f func()) map[string]int64 {
-	t.Helper()
-	s.ResetStats(t)
-	f()
-	n := make(map[string]int64)
-	for name, stat := range s.CommandStats(t) {
-		switch name {
-		case "info", "config|resetstat", "hello", "client|setinfo", "client|setname", "ping":
-		default:
-			n[name] = stat.Calls
-		}
-	}
-	return n
-}
-
 // TestCommands_FreePairIsTwo shows that the library adds nothing to what a store
 // sends: no subscription, no question first. Each is one round trip.
 func TestCommands_FreePairIsTwo(t *testing.T) {
@@ -39,7 +22,7 @@ func TestCommands_FreePairIsTwo(t *testing.T) {
 		want := map[string]int64{"evalsha": 2 * n, "set": n, "incr": n, "get": n, "del": n}
 		var got map[string]int64
 		for range 5 { // a new connection costs a look at the server's clock
-			got = commands(t, s, func() {
+			got = s.Calls(t, func() {
 				for range n {
 					pair(t, m)
 				}
@@ -71,7 +54,7 @@ func TestCommands_WaitServedInTurnIsThreeAtMost(t *testing.T) {
 		}
 		goroutines := runtime.NumGoroutine()
 		var wg sync.WaitGroup
-		got := commands(t, s, func() {
+		got := s.Calls(t, func() {
 			for _, c := range all {
 				for range each {
 					wg.Go(func() {

@@ -13,23 +13,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
-// calls runs f and returns how often each command ran on the server, but for
-// those that set up connections.
-func calls(t *testing.T, s *redistest.Server, f func()) map[string]int64 {
-	t.Helper()
-	s.ResetStats(t)
-	f()
-	n := make(map[string]int64)
-	for name, stat := range s.CommandStats(t) {
-		switch name {
-		case "info", "config|resetstat", "hello", "client|setinfo", "client|setname", "ping":
-		default:
-			n[name] = stat.Calls
-		}
-	}
-	return n
-}
-
 // acquaint has a driver connected and know the server's clock, which a first
 // request cannot.
 func acquaint(t testing.TB, d driver.Driver) {
@@ -50,11 +33,11 @@ func TestCost_FreeLockIsOneCallOfTwoCommands(t *testing.T) {
 		acquire(t, d, request(key, "first"), driver.Granted)
 		release(t, d, key, "first", driver.Released)
 
-		got := calls(t, s, func() { acquire(t, d, request(key, "a"), driver.Granted) })
+		got := s.Calls(t, func() { acquire(t, d, request(key, "a"), driver.Granted) })
 		if want := (map[string]int64{"evalsha": 1, "set": 1, "incr": 1}); !maps.Equal(got, want) {
 			t.Errorf("a free lock costs %v, want %v", got, want)
 		}
-		got = calls(t, s, func() { release(t, d, key, "a", driver.Released) })
+		got = s.Calls(t, func() { release(t, d, key, "a", driver.Released) })
 		if want := (map[string]int64{"evalsha": 1, "get": 1, "del": 1}); !maps.Equal(got, want) {
 			t.Errorf("an unlock costs %v, want %v", got, want)
 		}
@@ -72,7 +55,7 @@ func TestCost_RenewalOfAThousandLeasesIsTenCalls(t *testing.T) {
 			acquire(t, d, request(refs[i].Key, "a"), driver.Granted)
 		}
 		renew(t, d, refs[0], driver.Granted) // connects, and loads the script
-		got := calls(t, s, func() {
+		got := s.Calls(t, func() {
 			_, errs := renewAll(d, refs)
 			if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 				t.Fatal(errs[i])
@@ -96,7 +79,7 @@ func TestCost_HandOverIsTwoCalls(t *testing.T) {
 			acquire(t, d, waiting(key, fmt.Sprint("w", i), e.Address()), driver.Queued)
 		}
 		renew(t, d, lease(key, "w0"), driver.Granted)
-		got := calls(t, s, func() {
+		got := s.Calls(t, func() {
 			for i := range n {
 				release(t, d, key, fmt.Sprint("w", i), driver.Released)
 				next := fmt.Sprint("w", i+1)

@@ -56,7 +56,7 @@ func TestCounter_OutlivesTheLeaseThatItCounted(t *testing.T) {
 		release(t, d, key, "a", driver.Released)
 
 		// The counter is young again: a grant is one call.
-		got := calls(t, s, func() { acquire(t, d, request(key, "b"), driver.Granted) })
+		got := s.Calls(t, func() { acquire(t, d, request(key, "b"), driver.Granted) })
 		if got["evalsha"] != 1 || got["incr"] != 1 {
 			t.Errorf("the next grant costs %v, want the free path", got)
 		}

@@ -104,7 +104,7 @@ type cost struct {
 
 // callsInside returns how many commands the scripts of f call.
 func (m *meter) callsInside(f func()) (n int64) {
-	for name, times := range calls(m.t, m.server, f) {
+	for name, times := range m.server.Calls(m.t, f) {
 		if name != "evalsha" {
 			n += times
 		}

@@ -57,7 +57,7 @@ func TestGuard_AServerWithoutAMarkOpensNoUnknownRoom(t *testing.T) {
 		if err := s.Client().Del(t.Context(), "leasehold:\x1fm").Err(); err != nil {
 			t.Fatal(err)
 		}
-		got := calls(t, s, func() { acquire(t, d, guarded, driver.Granted) })
+		got := s.Calls(t, func() { acquire(t, d, guarded, driver.Granted) })
 		if want := (map[string]int64{"evalsha": 1, "set": 1, "incr": 1}); !maps.Equal(got, want) {
 			t.Errorf("a free lock costs %v, want %v", got, want)
 		}
@@ -90,7 +90,7 @@ func TestRaise_OutlivesTheHolderOfTheFirstForm(t *testing.T) {
 		if life < 89*time.Minute || life > 91*time.Minute {
 			t.Errorf("the counter lives for %v, want an hour and a half", life)
 		}
-		got := calls(t, s, func() { release(t, d, key, "a", driver.Released) })
+		got := s.Calls(t, func() { release(t, d, key, "a", driver.Released) })
 		if got["evalsha"] != 1 || got["del"] != 1 || got["hget"] > 0 {
 			t.Errorf("the release of a lease whose token was raised left the free path: %v", got)
 		}

@@ -47,6 +47,24 @@ func (s *Server) ResetStats(tb testing.TB) {
 	}
 }
 
+// Calls runs f and returns how often each command ran on the server meanwhile,
+// but for those that set up connections or count. Commands that a script calls
+// count beside the script.
+func (s *Server) Calls(tb testing.TB, f func()) map[string]int64 {
+	tb.Helper()
+	s.ResetStats(tb)
+	f()
+	n := make(map[string]int64)
+	for name, stat := range s.CommandStats(tb) {
+		switch name {
+		case "info", "config|resetstat", "hello", "client|setinfo", "client|setname", "ping":
+		default:
+			n[name] = stat.Calls
+		}
+	}
+	return n
+}
+
 // Info returns the fields of one section of INFO.
 func (s *Server) Info(tb testing.TB, section string) map[string]string {
 	tb.Helper()
