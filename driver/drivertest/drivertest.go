@@ -161,7 +161,7 @@ func rows() []row {
 	for _, group := range [][]row{
 		leaseRows, releaseRows, errorRows, batchRows, tokenRows, raiseRows, guardRows, keyRows, reentryRows,
 		queueRows, orderRows, handOverRows, deadRows, sharedRows, downgradeRows, limitRows, resizeRows,
-		inspectRows, breakRows, watchRows, againRows, crowdRows, refusalRows,
+		inspectRows, breakRows, watchRows, againRows, checkRows, crowdRows, refusalRows,
 	} {
 		all = append(all, group...)
 	}

@@ -1,0 +1,39 @@
+package drivertest
+
+import (
+	"context"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// checkRows: what a store tells of itself, if it is a [driver.Checker].
+var checkRows = []row{
+	{
+		name: "check/changes nothing and says what was looked at",
+		why:  "whoever asks whether locks are safe asks it of a store that is in use",
+		run: func(l *lab) {
+			p := l.process()
+			checker, ok := p.d.(driver.Checker)
+			if !ok {
+				l.Skip("the store tells nothing of itself")
+			}
+			held := p.acquire("a", driver.Granted)
+			report, err := checker.Check(context.Background())
+			if err != nil {
+				l.Fatalf("check: %v", err)
+			}
+			if len(report.Findings) == 0 {
+				l.Fatalf("nothing was looked at")
+			}
+			for _, f := range report.Findings {
+				good := f.Severity == driver.Good
+				if f.Check == "" || f.What == "" || f.Severity > driver.Unsafe || good && f.Why+f.Remedy != "" || f.Severity >= driver.Warning && f.Why == "" {
+					l.Errorf("finding %+v: want what was looked at, how it is, and what that means unless it is good", f)
+				}
+			}
+			if again := p.acquire("a", driver.Granted); again.Token != held.Token {
+				l.Errorf("token %d before and %d after", held.Token, again.Token)
+			}
+		},
+	},
+}
