@@ -89,7 +89,7 @@ func refusedPlaces(n, limit int) func(context.Context, *leasehold.Client, string
 // use: nothing may change in the store.
 var refusalRows = []row{
 	{"Refusals_OfAFreeLockChangeNothing", func(l *lab) {
-		c, _ := l.client()
+		c, _ := l.client(leasehold.WithMaxWait(life))
 		for _, r := range refusals {
 			l.wantErr(r.ask(context.Background(), c, l.key), r.want)
 			for key, err := range c.Keys(context.Background(), l.key) {
@@ -100,7 +100,7 @@ var refusalRows = []row{
 	}},
 	{"Refusals_OfALockInUseChangeNothing", func(l *lab) {
 		a, _ := l.client()
-		b, _ := l.client()
+		b, _ := l.client(leasehold.WithMaxWait(life))
 		in := l.enter(places(3, 3), a)
 		got := make(chan outcome, 1)
 		l.await(context.Background(), places(2, 3), a, "waiter", got)

@@ -86,7 +86,7 @@ var semaphoreRows = []row{
 		before := l.picture(a)
 		for _, u := range []use{places(1, 2), places(1, 4), places(4, 4), places(1, 1), reader} {
 			l.refused(u, b, leasehold.ErrMismatch)
-			_, err := u(b, l.key).lock(context.Background())
+			_, err := u(b, l.key, leasehold.WithMaxWait(life)).lock(context.Background())
 			l.wantErr(err, leasehold.ErrMismatch)
 		}
 		l.same(a, before, "disagreement")

@@ -25,6 +25,9 @@ var sharedRows = slices.Concat(
 			dead, live, got := l.halfDead()
 			l.ended(dead, life+slack)
 			time.Sleep(2 * life) // the live one is renewed, and keeps the writer out
+			if in := l.picture(l.stranger()).Holders; len(in) != 1 || in[0].ID != live.ID() {
+				l.Errorf("beside the live reader the store shows %+v", in)
+			}
 			select {
 			case o := <-got:
 				l.Fatalf("the writer entered %v after the dead reader's deadline, %v; the live one is %v", o.at.Sub(dead.Deadline()), o.err, live.State())
