@@ -196,16 +196,16 @@ func (l *lab) downgrade(opts []leasehold.Option, enter, then []string) {
 	if err := lease.Downgrade(context.Background()); err != nil {
 		l.Fatal(err)
 	}
-	l.refused(writer, c, leasehold.ErrHeld)
-	l.refused(mutex, c, leasehold.ErrHeld)
 	var in []*leasehold.Lease
 	for range enter {
-		o := l.receive(got, slack)
+		o := l.receive(got, window/2) // less than until they look by themselves
 		if o.err != nil || !slices.Contains(enter, o.name) {
 			l.Fatalf("%s entered, %v; want %q", o.name, o.err, enter)
 		}
 		in = append(in, o.lease)
 	}
+	l.refused(writer, c, leasehold.ErrHeld)
+	l.refused(mutex, c, leasehold.ErrHeld)
 	l.wantQueue(c, len(then))
 	if lease.Token() != token || lease.State() != leasehold.Held {
 		l.Errorf("token %d became %d, the lease is %v", token, lease.Token(), lease.State())
