@@ -22,10 +22,10 @@ func TestAllocations_OfAFreePair(t *testing.T) {
 		most float64
 		open func(t *testing.T) (driver.Driver, error)
 	}{
-		{"memory", 18, func(*testing.T) (driver.Driver, error) { return memdriver.New(), nil }},
-		{"directory", 72, func(t *testing.T) (driver.Driver, error) { return filedriver.Open(t.TempDir()) }},
-		{"go-redis", 29, func(t *testing.T) (driver.Driver, error) { return redisClients["go-redis"](t, server) }},
-		{"rueidis", 27, func(t *testing.T) (driver.Driver, error) { return redisClients["rueidis"](t, server) }},
+		{"memory", 16, func(*testing.T) (driver.Driver, error) { return memdriver.New(), nil }},
+		{"directory", 68, func(t *testing.T) (driver.Driver, error) { return filedriver.Open(t.TempDir()) }},
+		{"go-redis", 27, func(t *testing.T) (driver.Driver, error) { return redisClients["go-redis"](t, server) }},
+		{"rueidis", 25, func(t *testing.T) (driver.Driver, error) { return redisClients["rueidis"](t, server) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d, err := row.open(t)
