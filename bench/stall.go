@@ -49,6 +49,7 @@ func stallOnce(ctx context.Context, b *bench, c contender, key string, pause tim
 	if err := b.signal(c, syscall.SIGSTOP); err != nil {
 		return math.NaN(), err
 	}
+	time.Sleep(20 * time.Millisecond) // its threads stop one by one
 	goes := make(chan time.Time, 1)
 	time.AfterFunc(pause, func() {
 		goes <- time.Now()
