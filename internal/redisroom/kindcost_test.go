@@ -22,6 +22,9 @@ type kind struct {
 	ask func(req *driver.Request, i int)
 	// inside is how many fill the room.
 	inside int
+	// counts tells which of them are measured; nil is all. The others come and
+	// go in turn with these.
+	counts func(i int) bool
 	// also are keys that are taken together with the contended one, after it,
 	// as a lock of several does.
 	also []string
@@ -30,10 +33,17 @@ type kind struct {
 var kinds = []kind{
 	{name: "mutex", ask: func(*driver.Request, int) {}, inside: 1},
 	{name: "re-entrant mutex", ask: func(r *driver.Request, i int) { r.Reenter, r.Owner = true, fmt.Sprint("owner ", i) }, inside: 1},
-	{name: "read-write, a writer and a reader in turn", ask: func(r *driver.Request, i int) { r.Mode = driver.Mode(i % 2) }, inside: 1},
+	{name: "read-write: a reader, after a writer", ask: inTurn, inside: 1, counts: func(i int) bool { return i%2 == 1 }},
+	{name: "read-write: a writer, after a reader", ask: inTurn, inside: 1, counts: func(i int) bool { return i%2 == 0 }},
 	{name: "semaphore of 3", ask: func(r *driver.Request, _ int) { r.Mode, r.Limit, r.Weight = driver.Shared, 3, 1 }, inside: 3},
 	{name: "all of 3 mutexes", ask: func(*driver.Request, int) {}, inside: 1, also: []string{"/b", "/c"}},
 }
+
+// inTurn has writers and readers ask alternately.
+func inTurn(r *driver.Request, i int) { r.Mode = driver.Mode(i % 2) }
+
+// measures reports whether the i-th who asks is measured.
+func (k *kind) measures(i int) bool { return k.counts == nil || k.counts(i) }
 
 // queues are the lengths of queue that are compared.
 var queues = []int{10, 1000, 10_000}
@@ -164,6 +174,9 @@ func (m *meter) free() cost {
 func (m *meter) pair() {
 	all := append([]string{""}, m.kind.also...)
 	var ids []string
+	for !m.kind.measures(m.asked + 1) {
+		m.asked++
+	}
 	for _, suffix := range all {
 		req := m.next(m.key+suffix, false)
 		acquire(m.t, m.store, req, driver.Granted)
@@ -193,17 +206,24 @@ func (m *meter) contended(n int) handOver {
 	var releases, confirms, queues []float64
 	commands := int64(0)
 	for range times {
+		coming := m.queue[0]
 		left := m.spent(m.leave)
 		came := m.spent(m.come)
 		queued := m.spent(m.enqueue)
-		releases, confirms, queues = append(releases, left.usec), append(confirms, came.usec), append(queues, queued.usec)
 		commands += left.calls + came.calls + queued.calls
+		if m.kind.measures(number(coming)) {
+			releases, confirms, queues = append(releases, left.usec), append(confirms, came.usec), append(queues, queued.usec)
+		}
 	}
-	inside := m.callsInside(func() {
+	pass := func() {
 		m.leave()
 		m.come()
 		m.enqueue()
-	})
+	}
+	for !m.kind.measures(number(m.queue[0])) {
+		pass()
+	}
+	inside := m.callsInside(pass)
 	return handOver{commands / times, inside, middle(releases), middle(confirms), middle(queues)}
 }
 
@@ -234,7 +254,7 @@ func (m *meter) fill(n int) {
 		m.takeAlso(req.ID)
 		m.inside = append(m.inside, req.ID)
 	}
-	for len(m.queue) < min(n, len(queues)*(times+1)) {
+	for len(m.queue) < min(n, len(queues)*(times+2)) {
 		m.enqueue()
 	}
 	var wg sync.WaitGroup
@@ -291,6 +311,12 @@ func (m *meter) crowdedAcquire() time.Duration {
 	}
 	m.t.Logf("%s: p99 of an acquire among 10 000 waiters: %v", m.kind.name, best)
 	return best
+}
+
+// number is which of those who ask has this id.
+func number(id string) (i int) {
+	_, _ = fmt.Sscanf(id, "p%d", &i) // it was made so
+	return i
 }
 
 func middle(values []float64) float64 {
