@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,7 +28,7 @@ const (
 // doCluster runs one command on the node that serves its key.
 func (c *seam) doCluster(ctx *interrupt.Call, words []string) (any, error) {
 	cmd := redis.NewCmd(ctx, arguments(words)...)
-	node, err := c.cluster.MasterForKey(ctx, words[firstKey])
+	node, err := c.primaryOf(ctx, words[firstKey])
 	if err == nil {
 		err = node.Process(ctx, cmd)
 	}
@@ -69,6 +70,55 @@ func (c *seam) resend(ctx *interrupt.Call, addr string, cmd *redis.Cmd, want red
 	wait = addWait(ctx, pipe, want)
 	_, _ = pipe.Exec(ctx)
 	return again, wait, again.Err()
+}
+
+// primaryOf returns the client of the primary that serves a key.
+func (c *seam) primaryOf(ctx *interrupt.Call, key string) (*redis.Client, error) {
+	if c.found.Load() {
+		return c.cluster.MasterForKey(ctx, key)
+	}
+	return c.find(ctx, key)
+}
+
+// seekers is how often at most a cluster is asked at once where everything is.
+const seekers = 8
+
+// find is primaryOf for the first time, when the cluster has to be asked where
+// everything is. go-redis asks one node after another, in an order of chance, and
+// one that hangs would take all the time there is. So after a while it is asked
+// again beside that, in another order. What is asked in vain ends with the time
+// of the call, or with the client.
+func (c *seam) find(ctx *interrupt.Call, key string) (*redis.Client, error) {
+	type result struct {
+		node *redis.Client
+		err  error
+	}
+	results := make(chan result, seekers)
+	seek := func() {
+		node, err := c.cluster.MasterForKey(ctx, key)
+		results <- result{node, err}
+	}
+	again := time.NewTicker(c.timeout / (2 * seekers))
+	defer again.Stop()
+	go seek()
+	for asked, answered := 1, 0; ; {
+		select {
+		case r := <-results:
+			if answered++; r.err == nil {
+				c.found.Store(true)
+			}
+			if r.err == nil || answered == asked {
+				return r.node, r.err
+			}
+		case <-again.C:
+			if asked < seekers {
+				asked++
+				go seek()
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // eachPrimary calls f for the client of every primary, one at a time, after
@@ -137,7 +187,7 @@ func (c *seam) byNode(ctx context.Context, cmds [][]string, answers chan<- answe
 	defer try.End()
 	nodes := make(map[*redis.Client][]int)
 	for i, cmd := range cmds {
-		node, err := c.cluster.MasterForKey(try, cmd[firstKey])
+		node, err := c.primaryOf(try, cmd[firstKey])
 		if err != nil {
 			answers <- answer{i, redisroom.Answer{Err: c.failure(ctx, err)}}
 			continue

@@ -185,3 +185,26 @@ func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
 		release(t, d, key, "b", driver.Released)
 	})
 }
+
+// A client that has not met the cluster yet must not wait for the one node of it
+// that hangs.
+func TestCluster_HungNodeDoesNotKeepAClientFromItsFirstLock(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	key := "k"
+	hung := c.Nodes[0]
+	if hung == c.Owner(key) {
+		hung = c.Nodes[1]
+	}
+	hung.Stop()
+	defer hung.Cont()
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		for i := range 8 { // the order of the nodes is one of chance
+			d := open(clusterURL(c, "timeout=4s&prefix="))
+			id := fmt.Sprint("a", i)
+			acquire(t, d, request(key, id), driver.Granted)
+			renew(t, d, lease(key, id), driver.Granted)
+			release(t, d, key, id, driver.Released)
+		}
+	})
+}
