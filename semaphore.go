@@ -12,9 +12,12 @@ import (
 // dies returns them. Waiters are served in the order of arrival, so that a
 // request for many places is not starved by requests for few.
 //
-// All who use a key at a time state the same limit; another limit is refused
-// with ErrMismatch. A [Mutex] of the same key excludes all places, and the other
-// way round.
+// All who use a key at a time state the same limit; another limit, or none as
+// by a reader, is refused with ErrMismatch. A [Mutex] of the same key excludes all
+// places, and the other way round.
+//
+// Places are counted, not re-entered: a Lock under the context of a place takes
+// another one. Under that of a Mutex of the key it shares the mutex's lease.
 type Semaphore struct {
 	request
 	err error
