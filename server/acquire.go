@@ -13,22 +13,22 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// asking is an acquire under way.
+// asking is an acquire under way. Thousands of them wait at a time, each on the
+// stack of its request: what they know is here and not there, so that the stack
+// of one that waits is small enough to be halved.
 type asking struct {
+	s      *Server
+	v      *visit
+	req    driver.Request
+	end    time.Time     // of the wait
+	ticket time.Duration // how long the place is kept after the answer
+	waited bool
+
+	// got is what the store said last, to what was sent to it at sent.
+	got  driver.Reply
+	sent time.Time
 	// repeated tells that the store left a request unanswered.
 	repeated bool
-	s        *Server
-	v        *visit
-	req      driver.Request
-	end      time.Time     // of the wait
-	ticket   time.Duration // how long the place is kept after the answer
-	waited   bool
-}
-
-// answer is what the store said last, and when it was asked.
-type answer struct {
-	driver.Reply
-	sent time.Time
 }
 
 // errVanished ends the wait of a client that has gone: nobody is answered.
@@ -45,22 +45,27 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 		return errVanished
 	}
 	defer a.v.end()
-	got, err := a.take(ctx)
+	err = a.take(ctx)
 	if gone(ctx) {
 		a.v.undo()
 		return errVanished
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.answer(w, r)
 	}
-	s.lookouts.nudge(a.req.Key)
-	l := leaseOf(ctx, a.req.Key, a.req.ID, got.Reply)
+	return err
+}
+
+// answer tells the client what the store said.
+func (a *asking) answer(w http.ResponseWriter, r *http.Request) error {
+	a.s.lookouts.nudge(a.req.Key)
+	l := leaseOf(r.Context(), a.req.Key, a.req.ID, a.got)
 	l.Repeated = a.repeated
-	switch got.State {
+	switch a.got.State {
 	case driver.Granted:
-		a.grant(w, r, got, &l)
+		a.grant(w, r, &l)
 	case driver.Queued:
-		s.queued(w, a, &l)
+		a.queued(w, &l)
 	case driver.Resized:
 		reply(w, http.StatusOK, &l)
 	case driver.Busy:
@@ -104,43 +109,43 @@ func (s *Server) newAsking(r *http.Request) (*asking, error) {
 }
 
 // take asks the store, and waits if it may.
-func (a *asking) take(ctx context.Context) (answer, error) {
+func (a *asking) take(ctx context.Context) error {
 	if a.req.Notify != "" || !time.Now().Before(a.end) {
 		a.req.Wait = a.ticket
 		return a.ask(ctx)
 	}
 	leave, err := a.s.admit(ctx)
 	if err != nil {
-		return answer{}, err
+		return err
 	}
 	defer leave()
 	a.waited = true
 	for poll := false; ; poll = true {
-		got, again, err := a.wait(ctx, poll)
-		if !again {
-			return got, err
+		if again, err := a.wait(ctx, poll); !again {
+			return err
 		}
 	}
 }
 
 // ask asks the store until it answers. It does not end with the client: what
 // has been begun is carried through, so that it can be undone.
-func (a *asking) ask(ctx context.Context) (got answer, err error) {
+func (a *asking) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.s.cfg.storeTimeout)
 	defer cancel()
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
-		got.sent = time.Now()
-		got.Reply, err = a.s.store.Acquire(ctx, a.req)
-		if err == nil && got.State == driver.Granted && time.Since(got.sent) >= a.req.TTL {
+		var err error
+		a.sent = time.Now()
+		a.got, err = a.s.store.Acquire(ctx, a.req)
+		if err == nil && a.got.State == driver.Granted && time.Since(a.sent) >= a.req.TTL {
 			err = errors.New("the answer took longer than the lease lasts")
 		}
 		if err == nil || final(err) || errors.Is(err, driver.ErrUnavailable) {
-			return got, err
+			return err
 		}
 		a.repeated = true
 		select {
 		case <-ctx.Done():
-			return got, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-time.After(pause):
 		}
 	}
@@ -149,102 +154,127 @@ func (a *asking) ask(ctx context.Context) (got answer, err error) {
 // wait asks the store with a ticket and keeps that until the lock is granted,
 // the wait is over, or the client has gone. A ticket that the store has dropped
 // is asked for again, by polling: its hint may not have come.
-func (a *asking) wait(ctx context.Context, poll bool) (got answer, again bool, err error) {
+func (a *asking) wait(ctx context.Context, poll bool) (again bool, err error) {
 	a.req.Notify = ""
 	if !poll {
 		a.req.Notify = a.s.desk.address()
 	}
 	a.req.Wait, a.v.address = lifeOf(a.req.Notify), a.req.Notify
-	w := newWaiter(a.s.desk, a.req, poll)
+	w := newWaiter(a.s.desk, &a.req, poll)
 	w.d.join(w)
 	defer w.d.part(w)
-	got, err = a.ask(ctx)
-	switch {
+	switch err := a.ask(ctx); {
 	case err != nil:
-		return got, false, err
-	case got.State == driver.Busy:
-		return a.askLater(ctx, got)
-	case got.State != driver.Queued:
-		return got, false, nil
+		return false, err
+	case a.got.State == driver.Busy:
+		return a.askLater(ctx)
+	case a.got.State != driver.Queued:
+		return false, nil
 	}
-	w.keep(got.Reply)
+	w.keep(a.got.Next)
+	switch a.sleep(ctx, w.done) {
+	case settled:
+		err = a.settle(w)
+		return err == nil && a.got.State == driver.Gone && !a.got.Broken, err
+	case vanished:
+		a.v.address = w.stop()
+		return false, errVanished
+	case passed:
+		return false, nil // the place is that of another request now
+	default:
+		return false, a.giveUp(ctx, w)
+	}
+}
+
+// Why a wait ended.
+const (
+	settled  = iota // the store has decided
+	vanished        // the client has gone
+	passed          // it has asked again by another way
+	over            // its time is up, or the service is about to end
+)
+
+// sleep waits for the end of a wait.
+func (a *asking) sleep(ctx context.Context, done <-chan struct{}) int {
 	timer := time.NewTimer(time.Until(a.end))
 	defer timer.Stop()
 	select {
-	case <-w.done:
-		got.Reply, got.sent, err = w.outcome()
-		a.v.address = w.addressed()
-		return got, err == nil && got.State == driver.Gone && !got.Broken, err
+	case <-done:
+		return settled
 	case <-ctx.Done():
-		a.v.address = w.addressed()
-		return got, false, errVanished
+		return vanished
 	case <-a.v.passed:
-		return got, false, nil // the place is that of another request now
+		return passed
 	case <-timer.C:
 	case <-a.s.serving.Done():
 	}
-	return a.giveUp(ctx, w)
+	return over
+}
+
+// settle takes over what came of the wait.
+func (a *asking) settle(w *waiter) (err error) {
+	a.got, a.sent, err = w.outcome()
+	a.v.address = w.addressed()
+	return err
 }
 
 // giveUp ends a wait. The place is kept for as long as was asked for. Somebody
 // who has been granted the lock at the last moment is told so.
-func (a *asking) giveUp(ctx context.Context, w *waiter) (got answer, again bool, err error) {
-	address := w.addressed()
-	if a.ticket == 0 && address != "" {
-		return a.leave(ctx, address)
+func (a *asking) giveUp(ctx context.Context, w *waiter) error {
+	if a.ticket == 0 && w.addressed() != "" {
+		return a.leave(ctx, w.stop())
 	}
 	w.finish(max(a.ticket, time.Millisecond))
 	<-w.done // bounded by the store's timeout
-	got.Reply, got.sent, err = w.outcome()
-	a.v.address = w.addressed()
-	if err == nil && got.State == driver.Queued && a.ticket == 0 {
-		got.State = driver.Busy
+	err := a.settle(w)
+	if err == nil && a.got.State == driver.Queued && a.ticket == 0 {
+		a.got.State = driver.Busy
 	}
-	return got, false, err
+	return err
 }
 
 // leave gives the place in the queue up, and a lock that was handed over at
 // the last moment.
-func (a *asking) leave(ctx context.Context, address string) (got answer, again bool, err error) {
+func (a *asking) leave(ctx context.Context, address string) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.s.cfg.storeTimeout)
 	defer cancel()
-	got.Reply, err = a.s.store.Release(ctx, driver.Ref{Key: a.req.Key, ID: a.req.ID, Notify: address})
+	a.got, err = a.s.store.Release(ctx, driver.Ref{Key: a.req.Key, ID: a.req.ID, Notify: address})
 	if err == nil && a.s.isDraining() {
 		err = newProblem(Draining, "the service is about to end").after(retryLater)
 	}
-	got.State = driver.Busy
-	return got, false, err
+	a.got.State = driver.Busy
+	return err
 }
 
 // askLater pauses before a store that keeps no queue is asked again.
-func (a *asking) askLater(ctx context.Context, got answer) (answer, bool, error) {
+func (a *asking) askLater(ctx context.Context) (again bool, err error) {
 	pause := spread(pollEvery)
-	if got.Next > 0 {
-		pause = min(pause, got.Next+time.Millisecond)
+	if a.got.Next > 0 {
+		pause = min(pause, a.got.Next+time.Millisecond)
 	}
-	if left := time.Until(a.end); left < pause {
-		return got, false, nil
+	if time.Until(a.end) < pause {
+		return false, nil
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return got, true, nil
+		return true, nil
 	case <-ctx.Done():
-		return got, false, errVanished
+		return false, errVanished
 	case <-a.s.serving.Done():
-		return got, false, nil
+		return false, nil
 	}
 }
 
 // grant tells the client that it has the lock.
-func (a *asking) grant(w http.ResponseWriter, r *http.Request, got answer, l *wire.Lease) {
+func (a *asking) grant(w http.ResponseWriter, r *http.Request, l *wire.Lease) {
 	status := http.StatusCreated
-	if got.Again {
+	if a.got.Again {
 		status, l.Again = http.StatusOK, true
 	}
 	l.TTL = wire.MillisOf(a.req.TTL)
-	l.Remaining = wire.Floor(max(a.req.TTL-time.Since(got.sent), 0))
+	l.Remaining = wire.Floor(max(a.req.TTL-time.Since(a.sent), 0))
 	if a.waited {
 		undo, keep := a.v.undoLater()
 		onReset(r.Context(), undo, keep)
@@ -254,9 +284,9 @@ func (a *asking) grant(w http.ResponseWriter, r *http.Request, got answer, l *wi
 
 // queued tells the client its place, and when to ask again so that it is kept.
 // Who has waited asks again at once.
-func (s *Server) queued(w http.ResponseWriter, a *asking, l *wire.Lease) {
+func (a *asking) queued(w http.ResponseWriter, l *wire.Lease) {
 	after := time.Duration(0)
-	if !a.waited || s.isDraining() {
+	if !a.waited || a.s.isDraining() {
 		after = min(retryLater, a.ticket/3)
 	}
 	l.Ticket, l.RetryAfter = wire.Floor(a.ticket), wire.Floor(after)

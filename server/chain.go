@@ -64,7 +64,7 @@ func exchangeOf(ctx context.Context) *Exchange {
 type Observer func(r *http.Request, x *Exchange)
 
 // middleware is a step of the chain.
-type middleware func(next http.Handler) http.Handler
+type middleware func(next http.HandlerFunc) http.HandlerFunc
 
 // chain puts the steps together that every request passes. The first one is
 // the outermost:
@@ -76,8 +76,8 @@ type middleware func(next http.Handler) http.Handler
 //	authenticate  finds the principal, 401 without one
 //	authorize     compares its rights with the route's verb, 403 without
 //	serve         the handler of the route
-func (s *Server) chain() http.Handler {
-	var h http.Handler = http.HandlerFunc(s.serve)
+func (s *Server) chain() http.HandlerFunc {
+	h := http.HandlerFunc(s.serve)
 	for _, m := range slices.Backward([]middleware{
 		s.observe, s.recover, s.origin, s.limit, s.authenticate, s.authorize,
 	}) {
@@ -92,7 +92,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.Route, x.vars, x.allowed = s.table.find(r)
 	x.Name = cmp.Or(x.vars["name"], x.vars["resourceId"])
 	w.Header().Set("X-Request-Id", x.Trace)
-	s.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	s.handler(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
 
 // hostOf is the address of a client without the port.
@@ -106,31 +106,38 @@ func hostOf(r *http.Request) string {
 
 // serve runs the handler of the route.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	x := exchangeOf(r.Context())
-	var err error
-	switch {
-	case x.Route != nil:
-		err = x.Route.handle(s, w, r)
-	case len(x.allowed) > 0:
-		for _, method := range x.allowed {
-			w.Header().Add("Allow", method)
-		}
-		err = newProblem(NotAllowed, "%s is not among the methods of %s", r.Method, r.URL.Path)
-	default:
-		err = newProblem(NotFound, "there is nothing at %s", r.URL.Path)
+	handle := nowhere
+	if x := exchangeOf(r.Context()); x.Route != nil {
+		handle = x.Route.handle
 	}
-	switch {
-	case err == nil:
-	case errors.Is(err, errVanished):
-		panic(http.ErrAbortHandler) // or net/http would say 200
-	default:
-		s.refuse(w, r, err)
+	if err := handle(s, w, r); err != nil {
+		s.failed(w, r, err)
 	}
 }
 
+// failed answers with the error of a handler.
+func (s *Server) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, errVanished) {
+		panic(http.ErrAbortHandler) // or net/http would say 200
+	}
+	s.refuse(w, r, err)
+}
+
+// nowhere handles what there is no route for.
+func nowhere(_ *Server, w http.ResponseWriter, r *http.Request) error {
+	x := exchangeOf(r.Context())
+	if len(x.allowed) == 0 {
+		return newProblem(NotFound, "there is nothing at %s", r.URL.Path)
+	}
+	for _, method := range x.allowed {
+		w.Header().Add("Allow", method)
+	}
+	return newProblem(NotAllowed, "%s is not among the methods of %s", r.Method, r.URL.Path)
+}
+
 // observe tells the observers how the request was answered.
-func (s *Server) observe(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r.Context())
 		c := &counter{ResponseWriter: w, x: x}
 		running := s.metrics.running.WithLabelValues(x.Operation())
@@ -142,8 +149,8 @@ func (s *Server) observe(next http.Handler) http.Handler {
 				tell(r, x)
 			}
 		}()
-		next.ServeHTTP(c, r)
-	})
+		next(c, r)
+	}
 }
 
 // counter takes note of what is answered.
@@ -170,8 +177,8 @@ func (c *counter) Write(b []byte) (int, error) {
 func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // recover answers 500 when a handler panics.
-func (s *Server) recover(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) recover(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			v := recover()
 			if err, ok := v.(error); v == nil || ok && errors.Is(err, http.ErrAbortHandler) {
@@ -183,26 +190,29 @@ func (s *Server) recover(next http.Handler) http.Handler {
 			s.cfg.log.Error("leasehold: handler failed", "path", shorten(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
 			s.refuse(w, r, newProblem(Internal, "the service has failed"))
 		}()
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // origin refuses what a page of another site makes a browser send: a service
 // on the loopback interface is in reach of every page that its user opens.
-func (s *Server) origin(next http.Handler) http.Handler {
+func (s *Server) origin(next http.HandlerFunc) http.HandlerFunc {
 	protection := http.NewCrossOriginProtection()
-	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, newProblem(Forbidden, "the request comes from a page of another site"))
-	}))
-	return protection.Handler(next)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := protection.Check(r); err != nil {
+			s.refuse(w, r, newProblem(Forbidden, "the request comes from a page of another site"))
+			return
+		}
+		next(w, r)
+	}
 }
 
 // limit bounds what is read of a body, and for how long.
-func (s *Server) limit(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w), within: s.cfg.bodyTimeout}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // timely is a body that has to arrive within a time. When it has been read to
@@ -228,11 +238,11 @@ func (b *timely) Read(p []byte) (int, error) {
 }
 
 // authenticate finds out who asks, unless nobody need be known.
-func (s *Server) authenticate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) authenticate(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r.Context())
 		if s.cfg.auth == nil || x.Route != nil && x.Route.Verb == Anyone {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
 		p, err := s.cfg.auth.Authenticate(r)
@@ -243,21 +253,21 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		x.Principal = p
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // authorize compares the rights of the principal with what the route needs on
 // the lock in its path. Routes about several locks ask by themselves.
-func (s *Server) authorize(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) authorize(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r.Context())
 		if x.Name != "" && !may(r.Context(), x.Route.Verb, x.Name) {
 			s.refuse(w, r, forbidden(x.Route.Verb))
 			return
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // forbidden says which right is missing, and nothing about the lock.

@@ -18,7 +18,7 @@ type Server struct {
 	store   driver.Driver
 	cfg     config
 	table   table
-	handler http.Handler
+	handler http.HandlerFunc
 	http    *http.Server
 	desk    *desk
 

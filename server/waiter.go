@@ -28,7 +28,7 @@ const (
 // is granted, gone, or has been kept for the last time.
 type waiter struct {
 	d     *desk
-	req   driver.Request
+	req   *driver.Request // of the asking
 	task  keeper.Task
 	place *list.Element // in its line; guarded by the desk's mu
 	done  chan struct{} // closed when reply or err is final
@@ -39,6 +39,7 @@ type waiter struct {
 	over   *time.Duration // how long the ticket is to live when nobody waits any more
 	last   bool           // the renewal under way is the last one
 	sent   time.Time      // when the renewal under way was sent
+	landed chan struct{}  // closed when it has been answered; nil if there is none
 	reply  driver.Reply
 	err    error
 	failed error // of the last question, until one is answered
@@ -49,17 +50,17 @@ type waiter struct {
 
 // newWaiter returns a waiter for a ticket that the store is about to be asked
 // for.
-func newWaiter(d *desk, req driver.Request, poll bool) *waiter {
+func newWaiter(d *desk, req *driver.Request, poll bool) *waiter {
 	w := &waiter{d: d, req: req, done: make(chan struct{}), told: req.Notify, poll: poll}
 	w.task = keeper.Task{Sink: w, Slack: 250 * time.Millisecond}
 	return w
 }
 
-// keep has the ticket kept alive that reply tells of.
-func (w *waiter) keep(reply driver.Reply) {
+// keep has the ticket kept alive, of which was said when asking is useful next.
+func (w *waiter) keep(next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	due := w.queued(reply)
+	due := w.queued(next)
 	if w.kept = true; w.early {
 		due = time.Now()
 	}
@@ -96,19 +97,24 @@ func lifeOf(address string) time.Duration {
 func (w *waiter) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told, w.last, w.sent = w.address(), w.over != nil, now
+	if w.ended {
+		return driver.Ref{}, 0, false
+	}
+	w.told, w.last, w.sent, w.landed = w.address(), w.over != nil, now, make(chan struct{})
 	life := lifeOf(w.told)
 	try := life / 3
 	if w.last {
 		life, try = *w.over, w.d.s.cfg.storeTimeout
 	}
-	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, Wait: life, Notify: w.told}, try, !w.ended
+	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, Wait: life, Notify: w.told}, try, true
 }
 
 // Answer implements [keeper.Sink].
 func (w *waiter) Answer(_ time.Time, reply driver.Reply, err error) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	close(w.landed)
+	w.landed = nil
 	switch {
 	case w.ended:
 		return time.Time{}
@@ -119,7 +125,7 @@ func (w *waiter) Answer(_ time.Time, reply driver.Reply, err error) time.Time {
 		w.failed = err
 		return time.Now().Add(spread(pollEvery))
 	case reply.State == driver.Queued && !w.last:
-		return w.queued(reply)
+		return w.queued(reply.Next)
 	case reply.State == driver.Granted && !time.Now().Before(w.sent.Add(w.req.TTL)):
 		return time.Now() // the answer took longer than the lease lasts
 	default:
@@ -136,7 +142,7 @@ func (w *waiter) end(reply driver.Reply, err error) {
 
 // queued takes note of an answer and returns when to ask again. The caller
 // holds mu.
-func (w *waiter) queued(reply driver.Reply) time.Time {
+func (w *waiter) queued(next time.Duration) time.Time {
 	w.failed = nil
 	wait := spread(heartbeat)
 	if w.told == "" {
@@ -148,8 +154,8 @@ func (w *waiter) queued(reply driver.Reply) time.Time {
 	if w.d.leads(w) {
 		wait = min(wait, spread(watchEvery))
 	}
-	if reply.Next > 0 {
-		wait = min(wait, reply.Next+time.Millisecond)
+	if next > 0 {
+		wait = min(wait, next+time.Millisecond)
 	}
 	return time.Now().Add(wait)
 }
@@ -181,6 +187,19 @@ func (w *waiter) addressed() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.told
+}
+
+// stop ends the keeping of the ticket, and returns the address that it has in
+// the store when nothing is under way any more that could change it.
+func (w *waiter) stop() string {
+	w.mu.Lock()
+	w.ended = true
+	landed := w.landed
+	w.mu.Unlock()
+	if landed != nil {
+		<-landed // bounded by the time of one try
+	}
+	return w.addressed()
 }
 
 // final reports whether asking again cannot help.

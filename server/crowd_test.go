@@ -1,0 +1,154 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
+)
+
+// memory is what heap and stacks take when nothing is garbage.
+func memory() int64 {
+	runtime.GC()
+	runtime.GC() // the first one finds what finalizers and pools held
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
+
+// dial opens n connections, some at a time, and has each send what text says.
+func dial(t *testing.T, addr string, n int, text func(i int) string) []net.Conn {
+	t.Helper()
+	all := make([]net.Conn, n)
+	var wg sync.WaitGroup
+	for worker := range 32 {
+		wg.Go(func() {
+			for i := worker; i < n; i += 32 {
+				c, err := net.Dial("tcp", addr)
+				if err == nil {
+					_, err = fmt.Fprint(c, text(i))
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				all[i] = c
+			}
+		})
+	}
+	wg.Wait()
+	t.Cleanup(func() { hangUp(all) })
+	return all
+}
+
+func hangUp(all []net.Conn) {
+	for _, c := range all {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+// warmUp makes what is made once.
+func warmUp(t *testing.T, addr string, store driver.Driver) {
+	t.Helper()
+	all := dial(t, addr, 32, func(i int) string { return waits(-1 - i) })
+	await(t, store, 32)
+	hangUp(all)
+	await(t, store, 0)
+}
+
+// waits is a request that waits for the lock k.
+func waits(i int) string {
+	body := fmt.Sprintf(`{"leaseId":"w.%d","waitMs":60000}`, i)
+	return fmt.Sprintf("POST /v1/locks/k HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+// perWaiter is what a client may take that waits, in bytes. What its own side
+// of the connection takes here counts too.
+const perWaiter = 32 << 10
+
+func weighWaiters(t *testing.T, n int) {
+	redis := redistest.Start(t)
+	d, err := rueidisdriver.Open(redis.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listen(t, d)
+	if status, text := ask(t, "POST", "http://"+addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	warmUp(t, addr, d)
+	before := memory()
+	all := dial(t, addr, n, waits)
+	await(t, d, n)
+	each := (memory() - before) / int64(n)
+	t.Logf("%d clients that wait take %d bytes each", n, each)
+	if each > perWaiter && !racing {
+		t.Errorf("a client that waits takes %d bytes, more than %d", each, perWaiter)
+	}
+	hangUp(all)
+	await(t, d, 0)
+}
+
+// await waits until so many stand in the queue of k.
+func await(t *testing.T, store driver.Driver, n int) {
+	t.Helper()
+	got := 0
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		snap, err := store.(driver.Inspector).Inspect(context.Background(), "k")
+		if got = len(snap.Waiters); err == nil && got == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d wait, want %d: %v", got, n, err)
+		}
+	}
+}
+
+func TestCrowd_AWaitingClientIsCheap(t *testing.T) { weighWaiters(t, 1000) }
+
+// vanishing has clients connect, wait and vanish, in waves, and looks at what is
+// left of them.
+func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
+	addr := listen(t, store)
+	if status, text := ask(t, "POST", "http://"+addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	warmUp(t, addr, store)
+	before := runtime.NumGoroutine()
+	for begun := 0; begun < clients; begun += wave {
+		all := dial(t, addr, wave, func(i int) string { return waits(begun + i) })
+		if begun%(2*wave) == 0 {
+			await(t, store, wave)
+		} // else they vanish while they arrive
+		hangUp(all)
+		await(t, store, 0)
+	}
+	if status, text := ask(t, "DELETE", "http://"+addr+"/v1/locks/k/leases/holder?forbidMs=0", ""); status != 204 {
+		t.Fatal(status, text)
+	}
+	keys, _, err := store.(driver.Inspector).List(context.Background(), "", "")
+	if err != nil || len(keys) != 0 {
+		t.Errorf("left: %q, %v", keys, err)
+	}
+	left := 0
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if left = runtime.NumGoroutine() - before; left <= 4 { // of the client that asked for the lock
+			return
+		}
+	}
+	t.Errorf("%d goroutines are left", left)
+}
+
+func TestCrowd_H1_WhoeverVanishesLeavesNothing(t *testing.T) {
+	vanishing(t, memdriver.New(), 800, 200)
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package server_test
+
+// racing tells that memory is not what it is otherwise.
+const racing = false
