@@ -18,7 +18,7 @@ func capacity(ctx context.Context, b *bench) (*table, error) {
 	measure := func(c contender, label string, procs int) error {
 		var cpu, carries, conns []float64
 		for round := range b.crowds {
-			u, err := capacityOnce(ctx, b, c, procs, goroutines, fmt.Sprintf("capacity:%s:%d", label, round))
+			u, err := capacityOnce(ctx, b, c, procs, goroutines, fmt.Sprintf("capacity:%s%s:%d", c.name, label, round))
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}

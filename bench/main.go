@@ -44,6 +44,7 @@ func experiments() []experiment {
 		{"directory", directory},
 		{"quorum", quorum},
 		{"service", service},
+		{"connections", connections},
 	}
 }
 
