@@ -39,3 +39,34 @@ func ExampleSupports() {
 	fmt.Println(err, errors.Is(err, errors.ErrUnsupported))
 	// Output: the store has no shared locks: unsupported operation true
 }
+
+// A store that can tell what makes locks in it unsafe is asked before it is
+// relied on.
+func ExampleChecker() {
+	var d driver.Driver = sick{driver.FromBasic(new(table))}
+	checker, ok := d.(driver.Checker)
+	if !ok {
+		return
+	}
+	report, err := checker.Check(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, f := range report.Findings {
+		fmt.Printf("%v: %s: %s: %s; %s\n", f.Severity, f.Check, f.What, f.Why, f.Remedy)
+	}
+	fmt.Println(report.Worst() == driver.Unsafe)
+	// Output:
+	// unsafe: eviction: maxmemory-policy is allkeys-lru: locks that are held are thrown away; set it to noeviction
+	// true
+}
+
+// sick is a store with a fault.
+type sick struct{ driver.Driver }
+
+func (sick) Check(context.Context) (driver.Report, error) {
+	var r driver.Report
+	r.Add(driver.Unsafe, "eviction", "maxmemory-policy is allkeys-lru", "locks that are held are thrown away", "set it to noeviction")
+	return r, nil
+}

@@ -21,7 +21,7 @@ type seam struct {
 	single  *redis.Client        // nil for a cluster
 	cluster *redis.ClusterClient // nil for a single server
 	conns   *interrupt.Conns
-	found   atomic.Bool // the nodes of the cluster are known
+	found   atomic.Bool   // the nodes of the cluster are known
 	hops    atomic.Uint64 // redirections followed
 	timeout time.Duration
 	batch   batcher  // of requests to single

@@ -1,6 +1,7 @@
 package redisroom_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -140,6 +141,13 @@ func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
 		move = c.Move(key)
 		move.One()
 		release(t, d, key, "a", driver.Released)
+		start := time.Now()
+		if _, err := d.Acquire(noTimer{background, start.Add(200 * time.Millisecond)}, request(key, "late")); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("acquire in a slot that moves for longer than there is time: %v, want ErrUnavailable", err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("returned %v after its deadline", took)
+		}
 		waiting := make(chan driver.Reply)
 		go func() {
 			reply, err := d.Acquire(background, request(key, "c"))
@@ -156,6 +164,15 @@ func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
 		release(t, d, key, "c", driver.Released)
 	})
 }
+
+// noTimer has a deadline, but its Done channel does not close then: the store
+// keeps deadlines by itself.
+type noTimer struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c noTimer) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // R6
 func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {

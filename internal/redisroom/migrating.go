@@ -36,9 +36,8 @@ func isMigrating(err error) bool {
 // settle repeats a request that failed with err for as long as its slot moves,
 // but no longer than the timeout of a request.
 func (s *Store) settle(ctx context.Context, err error, request func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	for pause := minSettle; isMigrating(err); pause = min(2*pause, maxSettle) {
+	end := s.end(ctx, 0)
+	for pause := minSettle; isMigrating(err) && time.Until(end) > pause; pause = min(2*pause, maxSettle) {
 		select {
 		case <-time.After(pause):
 			err = request()
@@ -47,6 +46,21 @@ func (s *Store) settle(ctx context.Context, err error, request func() error) err
 		}
 	}
 	return err
+}
+
+// end is when a request of several steps has to be over: with ctx, whose Done
+// channel need not close at its deadline, and after the timeout at the latest,
+// but not before a least time has passed.
+func (s *Store) end(ctx context.Context, least time.Duration) time.Time {
+	now := time.Now()
+	end := now.Add(s.timeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(end) {
+		end = d
+	}
+	if soonest := now.Add(least); end.Before(soonest) {
+		end = soonest
+	}
+	return end
 }
 
 //go:embed alone.lua

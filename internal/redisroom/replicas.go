@@ -182,11 +182,17 @@ func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (ans
 	}
 }
 
+// leastUndo is what undoing a grant may take also if the time of its request is
+// over.
+const leastUndo = 100 * time.Millisecond
+
 // undo takes a grant back. Its id is of no more use if nobody can tell whether
 // that has happened: the request may be on its way still, and would take the
 // lock from whoever got it under the same id.
 func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hopeless bool) error {
-	_, err := s.Release(context.WithoutCancel(ctx), driver.Ref{Key: req.Key, ID: req.ID})
+	undo, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.end(ctx, leastUndo))
+	defer cancel()
+	_, err := s.Release(undo, driver.Ref{Key: req.Key, ID: req.ID})
 	switch {
 	case err != nil:
 		s.acks.spoil(req.ID, max(req.TTL, time.Minute))
