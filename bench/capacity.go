@@ -13,19 +13,18 @@ import (
 func capacity(ctx context.Context, b *bench) (*table, error) {
 	const goroutines = 256
 	t := newTable(fmt.Sprintf("What one core of the server carries: %d goroutines, each its own lock", goroutines),
-		column{Name: "server CPU µs per pair", Digits: 1}, column{Name: "pairs/s a core carries", Digits: 0},
-		column{Name: "connections per process", Digits: 1})
+		column{Name: "server CPU µs per pair", Digits: 1}, column{Name: "pairs/s a core carries", Digits: 0})
 	measure := func(c contender, label string, procs int) error {
-		var cpu, carries, conns []float64
+		var cpu, carries []float64
 		for round := range b.crowds {
-			u, err := capacityOnce(ctx, b, c, procs, goroutines, fmt.Sprintf("capacity:%s%s:%d", c.name, label, round))
+			us, err := capacityOnce(ctx, b, c, procs, goroutines, fmt.Sprintf("capacity:%s%s:%d", c.name, label, round))
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			cpu, carries, conns = append(cpu, u.cpu), append(carries, 1e6/u.cpu), append(conns, u.conns)
+			cpu, carries = append(cpu, us), append(carries, 1e6/us)
 		}
 		c.name += label
-		t.add(c, cpu, carries, conns)
+		t.add(c, cpu, carries)
 		return nil
 	}
 	all := b.pick([]contender{rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()})
@@ -47,20 +46,15 @@ func capacity(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-type use struct{ cpu, conns float64 }
-
-func capacityOnce(ctx context.Context, b *bench, c contender, procs, goroutines int, key string) (*use, error) {
-	idle, err := b.srv.connections(ctx)
-	if err != nil {
-		return nil, err
-	}
+// capacityOnce returns the µs of the server's CPU that a pair takes.
+func capacityOnce(ctx context.Context, b *bench, c contender, procs, goroutines int, key string) (float64, error) {
 	all := make([]contender, procs)
 	for i := range all {
 		all[i] = c
 	}
 	opened, err := b.openAll(all, settings{ttl: outlast})
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer closeAll(opened)
 	run := func(round string) (pairs int, err error) {
@@ -83,31 +77,21 @@ func capacityOnce(ctx context.Context, b *bench, c contender, procs, goroutines 
 		return pairs, err
 	}
 	if _, err := run("warm"); err != nil {
-		return nil, err
+		return 0, err
 	}
 	before, err := b.load(ctx, c)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	pairs, err := run("count")
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	after, err := b.load(ctx, c)
 	if err != nil {
-		return nil, err
-	}
-	busy, err := b.srv.connections(ctx)
-	return &use{cpu: micros(after.cpu-before.cpu) / float64(pairs), conns: (busy - idle) / float64(procs)}, err
-}
-
-// connections is how many clients are connected.
-func (s *server) connections(ctx context.Context) (float64, error) {
-	clients, err := s.info(ctx, "clients")
-	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseFloat(clients["connected_clients"], 64)
+	return micros(after.cpu-before.cpu) / float64(pairs), err
 }
 
 // populate makes n keys that have nothing to do with locks.
