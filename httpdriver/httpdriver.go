@@ -76,7 +76,7 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 		Labels: req.Labels, Since: req.Since, MinToken: req.MinToken, LockDelay: wire.MillisOf(req.Delay),
 		Confirm: wire.MillisOf(req.Confirm), Notify: req.Notify, Resize: req.Resize,
 	}
-	return d.lease(ctx, http.MethodPost, d.lock(req.Key), &body)
+	return d.lease(ctx, req.ID, http.MethodPost, d.lock(req.Key), &body)
 }
 
 // Release implements [driver.Driver].
@@ -88,12 +88,12 @@ func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	if ref.Notify != "" {
 		q.Set("notify", ref.Notify)
 	}
-	return d.lease(ctx, http.MethodDelete, d.lock(ref.Key)+"/leases/"+url.PathEscape(ref.ID)+"?"+q.Encode(), nil)
+	return d.lease(ctx, ref.ID, http.MethodDelete, d.lock(ref.Key)+"/leases/"+url.PathEscape(ref.ID)+"?"+q.Encode(), nil)
 }
 
 // Break implements [driver.Breaker].
 func (d *Driver) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	return d.lease(ctx, http.MethodPost, d.lock(key)+":break", &wire.Break{LeaseID: id, Reason: reason})
+	return d.lease(ctx, id, http.MethodPost, d.lock(key)+":break", &wire.Break{LeaseID: id, Reason: reason})
 }
 
 // Inspect implements [driver.Inspector].
@@ -134,7 +134,7 @@ func (d *Driver) lock(key string) string {
 }
 
 // lease asks for something whose answer is about one lease.
-func (d *Driver) lease(ctx context.Context, method, path string, body any) (driver.Reply, error) {
+func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (driver.Reply, error) {
 	var l wire.Lease
 	err := d.call(ctx, method, path, body, &l)
 	var p *problem
@@ -146,14 +146,24 @@ func (d *Driver) lease(ctx context.Context, method, path string, body any) (driv
 	if err != nil {
 		return driver.Reply{}, err
 	}
-	reply, err := l.Reply()
+	reply, err := replyOf(&l, id)
 	if err != nil {
-		return driver.Reply{}, fmt.Errorf("the service answers %q: %w", l.State, errAnswer)
+		return driver.Reply{}, err
 	}
 	if l.Repeated && !reply.Again {
 		// Whoever asks has to know it for the release. Asked again, the service
 		// answers for the same lease.
 		return driver.Reply{}, errRepeated
+	}
+	return reply, nil
+}
+
+// replyOf is what an answer about the lease id says. One that does not name the
+// lease comes from somebody else, a proxy perhaps, and says nothing.
+func replyOf(l *wire.Lease, id string) (driver.Reply, error) {
+	reply, err := l.Reply()
+	if err != nil || l.LeaseID != id {
+		return driver.Reply{}, fmt.Errorf("the service answers %.80q for lease %.80q: %w", l.State, l.LeaseID, errAnswer)
 	}
 	return reply, nil
 }

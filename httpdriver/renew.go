@@ -65,15 +65,15 @@ func (d *Driver) renew(ctx context.Context, refs []driver.Ref) ([]driver.Reply, 
 			errs[i] = err
 			continue
 		}
-		replies[i], errs[i] = renewal(&got.Leases[i])
+		replies[i], errs[i] = renewal(&got.Leases[i], refs[i].ID)
 	}
 	return replies, errs
 }
 
 // renewal is one answer of a batch.
-func renewal(r *wire.Renewal) (driver.Reply, error) {
+func renewal(r *wire.Renewal, id string) (driver.Reply, error) {
 	if r.Problem != nil {
 		return driver.Reply{}, &problem{Problem: *r.Problem, kind: kindOf(r.Problem.Status)}
 	}
-	return r.Reply()
+	return replyOf(&r.Lease, id)
 }

@@ -63,8 +63,12 @@ func ParsePolicy(name string) (driver.Policy, error) {
 	return parse[driver.Policy]("policy", policies, name)
 }
 
-// ParseState is the state of a name.
+// ParseState is the state of a name, which has to be there: an answer without one
+// is not an answer.
 func ParseState(name string) (driver.State, error) {
+	if name == "" {
+		return 0, fmt.Errorf("no state: %w", driver.ErrInvalid)
+	}
 	return parse[driver.State]("state", states, name)
 }
 
