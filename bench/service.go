@@ -80,6 +80,6 @@ func startService(addr string) (url string, stop func(), err error) {
 	go func() { done <- srv.Serve(l, nil) }()
 	return "http://" + l.Addr().String(), func() {
 		_ = srv.Close()
-		<-done
+		_ = <-done // it says that the server was closed
 	}, nil
 }
