@@ -55,7 +55,8 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // acknowledged it, so that a failover to one of them does not forget it: k has
 // to be the number of all replicas that may be promoted. They are waited for
 // for at most timeout, 1 ms to half of [WithTimeout]. k is 1 to 100; without
-// this option replicas are not asked.
+// this option replicas are not asked. While fewer than k are connected, after a
+// failover for instance, nothing can be locked and leases run out.
 //
 // A grant that is not acknowledged is undone, and the error matches
 // [driver.ErrNotReplicated]; if too few replicas are connected, nothing is even

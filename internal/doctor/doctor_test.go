@@ -98,10 +98,10 @@ func TestIndependent_FindsWhatStoresHaveInCommon(t *testing.T) {
 		want  driver.Severity
 		text  string
 	}{
-		"nothing":            {driver.Node{Name: "h2:1", Server: "s2", Data: "d2"}, driver.Good, "no server in common"},
-		"the server":         {driver.Node{Name: "alias:1", Server: "s1", Data: "d1"}, driver.Unsafe, "same server"},
-		"the data":           {driver.Node{Name: "h2:1", Server: "s2", Data: "d1"}, driver.Unsafe, "copies"},
-		"the machine":        {driver.Node{Name: "h1:2", Server: "s2", Data: "d2"}, driver.Warning, "one machine, h1"},
+		"nothing":     {driver.Node{Name: "h2:1", Server: "s2", Data: "d2"}, driver.Good, "no server in common"},
+		"the server":  {driver.Node{Name: "alias:1", Server: "s1", Data: "d1"}, driver.Unsafe, "same server"},
+		"the data":    {driver.Node{Name: "h2:1", Server: "s2", Data: "d1"}, driver.Unsafe, "copies"},
+		"the machine": {driver.Node{Name: "h1:2", Server: "s2", Data: "d2"}, driver.Warning, "one machine, h1"},
 	} {
 		b := doctor.Store{Name: "b", Nodes: []driver.Node{{Name: "h9:1", Server: "s9", Data: "d9"}, row.other}}
 		found := doctor.Independent([]doctor.Store{a, b})

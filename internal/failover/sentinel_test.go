@@ -39,15 +39,15 @@ func TestSentinel_R6_HoldsAndWaitsGoOn(t *testing.T) {
 	for name, outage := range outages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := redistest.StartSentinel(t)
-			url := "redis+sentinel://" + s.Sentinel.Addr() + "?timeout=500ms&client-name=ours&master=" + redistest.PrimaryName
+			s := redistest.StartSentinels(t, 2, 3)
+			url := "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?timeout=500ms&client-name=ours&master=" + redistest.PrimaryName
 			failOver := func() error {
 				return s.Sentinel.Client().Do(context.Background(), "SENTINEL", "FAILOVER", redistest.PrimaryName).Err()
 			}
 			both(t, func(r *rig) acts {
 				l := r.queueUp(url, "k")
 				return acts{func() {
-					r.eventually("promoted", func() bool { return s.Replica.Info(t, "replication")["role"] == "master" })
+					promoted := s.Promoted()
 					if name == "replaced" {
 						// It goes on serving for some ten seconds.
 						r.eventually("left the old primary", func() bool {
@@ -55,12 +55,12 @@ func TestSentinel_R6_HoldsAndWaitsGoOn(t *testing.T) {
 						})
 					}
 					r.eventually("subscribed at the new primary", func() bool {
-						return len(s.Replica.Client().PubSubChannels(context.Background(), r.library+":*").Val()) > 0
+						return len(promoted.Client().PubSubChannels(context.Background(), r.library+":*").Val()) > 0
 					})
 					l.pass(func() { outage.heal(s.Primary) })
 				}}
 			}, func() {
-				s.Primary.Replicated(t, "", 1)
+				s.Primary.Replicated(t, "", 2)
 				outage.strike(t, s.Primary, failOver)
 			})
 		})

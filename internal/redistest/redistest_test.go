@@ -182,10 +182,7 @@ func TestCluster_ServesAllSlotsAndFailsOver(t *testing.T) {
 func TestSentinel_FailsOver(t *testing.T) {
 	s := StartSentinel(t)
 	s.Primary.Kill()
-	promoted := func() bool { return s.Replica.Info(t, "replication")["role"] == "master" }
-	if !eventually(patience, promoted) {
-		t.Fatal("the replica was not promoted")
-	}
+	s.Promoted()
 }
 
 func set(t *testing.T, s *Server, key string) {

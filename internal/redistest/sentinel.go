@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,41 +13,85 @@ import (
 // PrimaryName is the name by which sentinels know the primary.
 const PrimaryName = "primary"
 
-// Sentinel is a primary with one replica, watched by one sentinel that may
-// fail over on its own.
+// Sentinel is a primary with replicas, watched by sentinels that may fail over.
 type Sentinel struct {
-	Primary, Replica *Server
-	// Sentinel's client speaks to the sentinel itself.
-	Sentinel *Server
+	Primary *Server
+	// Replica is the first of Replicas.
+	Replica  *Server
+	Replicas []*Server
+	// Sentinel is the first of Sentinels. Their clients speak to them, and not
+	// to the primary.
+	Sentinel  *Server
+	Sentinels []*Server
+
+	tb testing.TB
 }
 
-// StartSentinel starts the three servers and waits until the sentinel knows
-// the replica and the replica is in step. The sentinel takes the primary for
-// dead after half a second without an answer.
+// StartSentinel starts a primary, a replica and a sentinel that may fail over on
+// its own, as StartSentinels does.
 func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
-	s := &Sentinel{Primary: Start(tb)}
-	s.Replica = StartReplica(tb, s.Primary)
-	s.Sentinel = start(tb, &Server{config: sentinelConfig(s.Primary)}, []string{"--sentinel"})
-	known := func() bool {
-		return s.Sentinel.Info(tb, "sentinel")["master0"] == s.wanted()
+	return StartSentinels(tb, 1, 1)
+}
+
+// StartSentinels starts a primary with so many replicas, and sentinels of which
+// a majority fails over. It waits until every sentinel knows all others and all
+// replicas, and the replicas are in step. The sentinels take the primary for dead
+// after half a second without an answer.
+func StartSentinels(tb testing.TB, replicas, sentinels int) *Sentinel {
+	tb.Helper()
+	s := &Sentinel{Primary: Start(tb), tb: tb}
+	for range replicas {
+		s.Replicas = append(s.Replicas, StartReplica(tb, s.Primary))
 	}
-	if !eventually(patience, known) {
-		tb.Fatalf("redistest: sentinel does not know the replica after %v", patience)
+	config := sentinelConfig(s.Primary, sentinels/2+1)
+	for range sentinels {
+		s.Sentinels = append(s.Sentinels, start(tb, &Server{config: config}, []string{"--sentinel"}))
+	}
+	s.Replica, s.Sentinel = s.Replicas[0], s.Sentinels[0]
+	wanted := fmt.Sprintf("name=%s,status=ok,address=%s,slaves=%d,sentinels=%d", PrimaryName, s.Primary.Addr(), replicas, sentinels)
+	for _, sentinel := range s.Sentinels {
+		known := func() bool { return sentinel.Info(tb, "sentinel")["master0"] == wanted }
+		if !eventually(patience, known) {
+			tb.Fatalf("redistest: a sentinel does not know all others and all replicas after %v", patience)
+		}
 	}
 	return s
 }
 
-func sentinelConfig(primary *Server) string {
-	return fmt.Sprintf(`sentinel monitor %[1]s 127.0.0.1 %[2]d 1
+// sentinelConfig is the configuration of a sentinel that fails over when so many
+// agree.
+func sentinelConfig(primary *Server, quorum int) string {
+	return fmt.Sprintf(`sentinel monitor %[1]s 127.0.0.1 %[2]d %[3]d
 sentinel down-after-milliseconds %[1]s 500
 sentinel failover-timeout %[1]s 3000
-`, PrimaryName, primary.Port())
+`, PrimaryName, primary.Port(), quorum)
 }
 
-// wanted is how the sentinel describes the primary when all is well.
-func (s *Sentinel) wanted() string {
-	return fmt.Sprintf("name=%s,status=ok,address=%s,slaves=1,sentinels=1", PrimaryName, s.Primary.Addr())
+// Addrs returns the addresses of the sentinels.
+func (s *Sentinel) Addrs() []string {
+	var addrs []string
+	for _, sentinel := range s.Sentinels {
+		addrs = append(addrs, sentinel.Addr())
+	}
+	return addrs
+}
+
+// Promoted waits until a replica has become the primary, and returns it.
+func (s *Sentinel) Promoted() *Server {
+	s.tb.Helper()
+	var promoted *Server
+	found := func() bool {
+		i := slices.IndexFunc(s.Replicas, func(r *Server) bool { return r.Info(s.tb, "replication")["role"] == "master" })
+		if i >= 0 {
+			promoted = s.Replicas[i]
+		}
+		return i >= 0
+	}
+	if !eventually(patience, found) {
+		s.tb.Fatalf("redistest: no replica was promoted after %v", patience)
+	}
+	return promoted
 }
 
 // StartReplica starts a replica of a server and waits until both find it in

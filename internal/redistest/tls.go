@@ -47,7 +47,7 @@ func (c *Certificates) arguments(auth string) []string {
 // its certificates. It knows no replica.
 func StartSentinelTLS(tb testing.TB, primary *Server) *Server {
 	tb.Helper()
-	s := &Server{config: sentinelConfig(primary), certs: primary.certs}
+	s := &Server{config: sentinelConfig(primary, 1), certs: primary.certs}
 	return start(tb, s, append([]string{"--sentinel"}, primary.certs.arguments("no")...))
 }
 
