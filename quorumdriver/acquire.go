@@ -103,7 +103,7 @@ type verdict struct {
 // poll asks all nodes once. A round that is lost is for the caller to undo.
 func (s *Store) poll(ctx context.Context, l *lease, req driver.Request) verdict {
 	start := time.Now()
-	r := ask(ctx, s, l, nil, life(req.TTL), func(ctx context.Context, i int) (driver.Reply, error) {
+	r := ask(ctx, s, l, s.everyone(), life(req.TTL), func(ctx context.Context, i int) (driver.Reply, error) {
 		return s.acquireAt(ctx, l, i, s.request(i, req))
 	})
 	t := s.tally()
@@ -176,12 +176,19 @@ func (s *Store) straggle(l *lease, req driver.Request, token int64, a answer[dri
 	switch {
 	case errors.Is(a.err, driver.ErrAmnesia):
 		s.examineSoon()
-	case a.err == nil && a.value.State == driver.Granted && a.value.Token < token:
+	case a.err == nil && a.value.State == driver.Granted && a.value.Token < token && l.lasts(a.node):
 		// Behind, it would have the next holder write back again.
 		ctx, cancel := context.WithTimeoutCause(context.Background(), s.timeout, errNoAnswer)
 		defer cancel()
 		_, _ = s.raiseAt(ctx, a.node, driver.Ref{Key: l.key, ID: l.id, TTL: req.TTL, Token: token})
 	}
+}
+
+// lasts reports whether the lease is held, and is not being released at a node.
+func (l *lease) lasts(i int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held && !l.at[i].busy
 }
 
 // sleep reports whether it slept for d; false means that ctx ended.

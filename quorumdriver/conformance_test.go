@@ -76,12 +76,12 @@ func TestConformance_OverRedis(t *testing.T) {
 				}
 				nodes = append(nodes, d)
 			}
-			s := open(t, nodes)
+			s := settled{open(t, nodes, quorumdriver.WithTimeout(10*time.Second))}
 			// Connect, which takes longer than a short lease lasts.
 			if reply, err := s.Acquire(t.Context(), driver.Request{Key: rand.Text(), ID: "x", TTL: time.Minute}); err != nil {
 				t.Fatalf("%+v, %v", reply, err)
 			}
-			return settled{s}
+			return s
 		},
 	})
 }

@@ -96,6 +96,9 @@ func (s *Store) writeBack(ctx context.Context, l *lease, t *tally, ref driver.Re
 
 // raiseAt raises the token of a lease at one node.
 func (s *Store) raiseAt(ctx context.Context, i int, ref driver.Ref) (reply driver.Reply, err error) {
+	if s.plainMaximum {
+		return reply, nil
+	}
 	e := s.nodes[i].call(ctx, func(ctx context.Context) error {
 		s.nodes[i].Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 		return err
@@ -141,11 +144,11 @@ func (t *tally) reached() int64 {
 }
 
 // behind are the nodes whose token is not the greatest.
-func (t *tally) behind() (nodes []int) {
+func (t *tally) behind() (nodes set) {
 	top := t.greatest()
 	for _, a := range t.granted {
 		if a.value.Token < top {
-			nodes = append(nodes, a.node)
+			nodes = nodes.with(a.node)
 		}
 	}
 	return nodes

@@ -56,7 +56,7 @@ func (s *Store) settleMarks(ctx context.Context) (fine bool) {
 	for look := 1; ; look++ {
 		m := s.marks(ctx)
 		switch {
-		case len(m.unmarked) == 0:
+		case m.unmarked == 0:
 			return true
 		case m.marked == 0 && m.unknown == 0:
 			s.mark(ctx, m.unmarked, 0)
@@ -74,12 +74,11 @@ func (s *Store) settleMarks(ctx context.Context) (fine bool) {
 // marks is who of the guarded nodes carries a mark.
 type marks struct {
 	marked, unknown int
-	unmarked        []int
+	unmarked        set
 }
 
 func (s *Store) marks(ctx context.Context) (m marks) {
-	guarded := s.guarded()
-	r := ask(ctx, s, nil, guarded, s.timeout, func(ctx context.Context, i int) (ok bool, err error) {
+	r := ask(ctx, s, nil, s.guarded(), s.timeout, func(ctx context.Context, i int) (ok bool, err error) {
 		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
 			_, ok, err = s.nodes[i].marker.Marked(ctx)
 			return err
@@ -94,14 +93,14 @@ func (s *Store) marks(ctx context.Context) (m marks) {
 		case a.value:
 			m.marked++
 		default:
-			m.unmarked = append(m.unmarked, a.node)
+			m.unmarked = m.unmarked.with(a.node)
 		}
 	}
 	return m
 }
 
 // mark sets the marks of some nodes.
-func (s *Store) mark(ctx context.Context, nodes []int, quarantine time.Duration) {
+func (s *Store) mark(ctx context.Context, nodes set, quarantine time.Duration) {
 	r := ask(ctx, s, nil, nodes, s.timeout, func(ctx context.Context, i int) (struct{}, error) {
 		return struct{}{}, s.nodes[i].call(ctx, func(ctx context.Context) error {
 			return s.nodes[i].marker.Mark(ctx, quarantine)
@@ -112,10 +111,10 @@ func (s *Store) mark(ctx context.Context, nodes []int, quarantine time.Duration)
 	}
 }
 
-func (s *Store) guarded() (which []int) {
+func (s *Store) guarded() (which set) {
 	for i, n := range s.nodes {
 		if n.marker != nil {
-			which = append(which, i)
+			which = which.with(i)
 		}
 	}
 	return which

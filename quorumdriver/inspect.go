@@ -31,7 +31,7 @@ func (s *Store) look(ctx context.Context, key string) ([]driver.Snapshot, error)
 		return nil, err
 	}
 	defer s.work.Done()
-	r := ask(ctx, s, nil, nil, s.timeout, func(ctx context.Context, i int) (snap driver.Snapshot, err error) {
+	r := ask(ctx, s, nil, s.everyone(), s.timeout, func(ctx context.Context, i int) (snap driver.Snapshot, err error) {
 		in, ok := s.nodes[i].Driver.(driver.Inspector)
 		if !ok {
 			return snap, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
@@ -212,7 +212,7 @@ func (s *Store) listAt(ctx context.Context, i int, prefix, at string) (keys []st
 		keys []string
 		next string
 	}
-	r := ask(ctx, s, nil, []int{i}, s.timeout, func(ctx context.Context, i int) (p page, err error) {
+	r := ask(ctx, s, nil, set(0).with(i), s.timeout, func(ctx context.Context, i int) (p page, err error) {
 		in, ok := s.nodes[i].Driver.(driver.Inspector)
 		if !ok {
 			return p, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
@@ -262,7 +262,7 @@ func (s *Store) Break(ctx context.Context, key, id, reason string) (driver.Reply
 		return driver.Reply{}, err
 	}
 	defer s.work.Done()
-	r := ask(ctx, s, nil, nil, s.timeout, func(ctx context.Context, i int) (reply driver.Reply, err error) {
+	r := ask(ctx, s, nil, s.everyone(), s.timeout, func(ctx context.Context, i int) (reply driver.Reply, err error) {
 		b, ok := s.nodes[i].Driver.(driver.Breaker)
 		if !ok {
 			return reply, fmt.Errorf("in its store no lease can be broken: %w", errors.ErrUnsupported)

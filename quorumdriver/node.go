@@ -21,7 +21,75 @@ type node struct {
 	heard  time.Time // when the last call was answered, or the first of those under way began
 	silent bool      // the last call to end was not answered in time
 
+	gates map[string]*gate // by key; guarded by mu
+
 	heal sync.Mutex // one at a time
+}
+
+// gate holds an acquire back while releases of the same key are under way at the
+// node: whoever takes a lock again that was just released here would otherwise be
+// refused by the nodes that are not the fastest.
+type gate struct {
+	releases int
+	waiting  int
+	open     chan struct{}
+}
+
+// queue bounds those who wait at a gate. At a node that is so far behind, the lock
+// is not taken.
+const queue = 4
+
+// shut closes the gate of a key for a release; unshut ends that.
+func (n *node) shut(key string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	g := n.gates[key]
+	if g == nil {
+		g = &gate{}
+		n.gates[key] = g
+	}
+	g.releases++
+}
+
+func (n *node) unshut(key string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	g := n.gates[key]
+	if g.releases--; g.releases > 0 {
+		return
+	}
+	delete(n.gates, key)
+	if g.open != nil {
+		close(g.open)
+	}
+}
+
+// pass waits at the gate of a key.
+func (n *node) pass(ctx context.Context, key string) error {
+	n.mu.Lock()
+	g, silent := n.gates[key], n.silent
+	if g == nil || silent || g.waiting == queue {
+		n.mu.Unlock()
+		switch {
+		case g == nil:
+			return nil
+		case silent:
+			return errHangs
+		}
+		return errBehind
+	}
+	g.waiting++
+	if g.open == nil {
+		g.open = make(chan struct{})
+	}
+	open := g.open
+	n.mu.Unlock()
+	select {
+	case <-open:
+		return nil
+	case <-ctx.Done():
+		return errBehind
+	}
 }
 
 // A node that hangs must not collect goroutines: one for every call that is
@@ -38,6 +106,7 @@ var (
 	errNoAnswer = errors.New("no answer in time")
 	errHangs    = fmt.Errorf("it has not answered what was asked before: %w", driver.ErrUnavailable)
 	errBusy     = fmt.Errorf("an earlier request for the same lease is still under way: %w", driver.ErrUnavailable)
+	errBehind   = fmt.Errorf("it is still busy with releases of the same lock: %w", driver.ErrUnavailable)
 	errUnsure   = fmt.Errorf("it may still carry out a release of the same lease: %w", driver.ErrUnavailable)
 )
 

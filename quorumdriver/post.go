@@ -2,8 +2,6 @@ package quorumdriver
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -11,6 +9,9 @@ import (
 
 // acquireAt asks one node to let the lease in, after what is under way there.
 func (s *Store) acquireAt(ctx context.Context, l *lease, i int, req driver.Request) (driver.Reply, error) {
+	if err := s.nodes[i].pass(ctx, l.key); err != nil {
+		return driver.Reply{}, err
+	}
 	if err := l.begin(ctx, i); err != nil {
 		return driver.Reply{}, err
 	}
@@ -93,24 +94,28 @@ func (p *post) answered(reply driver.Reply, err error) (mine bool) {
 // park reserves the lease at every node for a release, so that no acquire comes
 // before it. A node has a parting if its turn is still to come, and none if it may
 // be released at once.
-func (l *lease) park(refs []driver.Ref) (partings []*parting) {
+func (s *Store) park(l *lease, refs []driver.Ref) (partings []*parting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	partings = make([]*parting, len(l.at))
 	for i := range l.at {
-		partings[i] = l.at[i].park(refs[i], false)
+		partings[i] = s.parkAt(l, i, refs[i], false)
 	}
 	return partings
 }
 
-func (p *post) park(ref driver.Ref, undo bool) *parting {
+// parkAt is park at one node. The caller holds the lease's mu.
+func (s *Store) parkAt(l *lease, i int, ref driver.Ref, undo bool) *parting {
+	p := &l.at[i]
 	p.releases++
 	switch {
 	case !p.busy:
 		p.busy = true
+		s.nodes[i].shut(l.key)
 		return nil
 	case p.next == nil:
 		p.next = &parting{ref: ref, undo: undo, done: make(chan struct{})}
+		s.nodes[i].shut(l.key)
 	case !undo:
 		ref.Keep, ref.Forbid = max(ref.Keep, p.next.ref.Keep), max(ref.Forbid, p.next.ref.Forbid)
 		p.next.ref, p.next.undo = ref, false
@@ -121,6 +126,7 @@ func (p *post) park(ref driver.Ref, undo bool) *parting {
 // undo gives back what a lost round was granted, and reports whether all nodes
 // have answered that. It goes on beyond the end of ctx, but does not wait longer.
 func (s *Store) undo(ctx context.Context, l *lease) bool {
+	var nodes set
 	refs := make(map[int]driver.Ref)
 	l.mu.Lock()
 	for i := range l.at {
@@ -130,22 +136,21 @@ func (s *Store) undo(ctx context.Context, l *lease) bool {
 		switch p := &l.at[i]; {
 		case l.held: // from a request before
 		case p.busy:
-			p.park(ref, true)
+			s.parkAt(l, i, ref, true)
 		case l.undoes(i):
-			p.park(ref, true)
-			refs[i] = ref
+			s.parkAt(l, i, ref, true)
+			refs[i], nodes = ref, nodes.with(i)
 		}
 	}
 	l.mu.Unlock()
-	if len(refs) == 0 {
+	if nodes == 0 {
 		return true
 	}
-	nodes := slices.Collect(maps.Keys(refs))
 	r := ask(context.WithoutCancel(ctx), s, l, nodes, s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
 		return s.depart(ctx, l, i, refs[i])
 	})
 	defer r.finish(nil)
-	for range nodes {
+	for range nodes.size() {
 		if a, ok := r.nextBefore(ctx.Done()); !ok || a.err != nil {
 			return false
 		}
@@ -162,6 +167,7 @@ func (l *lease) undoes(i int) bool {
 // depart sends a release for which the node was reserved.
 func (s *Store) depart(ctx context.Context, l *lease, i int, ref driver.Ref) (driver.Reply, error) {
 	reply, err := s.sendRelease(ctx, l, i, ref)
+	s.nodes[i].unshut(l.key)
 	s.part(l, i)
 	return reply, err
 }
@@ -189,6 +195,7 @@ func (s *Store) part(l *lease, i int) {
 			next.reply, next.err = s.sendRelease(ctx, l, i, next.ref)
 			cancel()
 		}
+		s.nodes[i].unshut(l.key)
 		close(next.done)
 	}
 }

@@ -19,6 +19,7 @@ type Store struct {
 	config
 
 	work sync.WaitGroup // calls and background work under way
+	crew *crew
 	exam exam
 
 	mu        sync.Mutex
@@ -61,6 +62,7 @@ func New(nodes []driver.Driver, opts ...Option) (*Store, error) {
 		}
 	}
 	s.need = len(nodes)/2 + 1
+	s.crew = newCrew(4 * len(nodes))
 	return s, nil
 }
 
@@ -79,7 +81,7 @@ func (s *Store) add(i int, d driver.Driver) error {
 			return fmt.Errorf("%w; WithoutFencing does without", err)
 		}
 	}
-	n := &node{Driver: d, name: s.nodeName(i)}
+	n := &node{Driver: d, name: s.nodeName(i), gates: make(map[string]*gate)}
 	if s.guard {
 		n.marker, _ = d.(driver.Marker)
 	}
@@ -166,14 +168,10 @@ func (s *Store) Close() error {
 	if closed {
 		return nil
 	}
-	idle := make(chan struct{})
-	go func() {
-		s.work.Wait()
-		close(idle)
-	}()
-	within(idle, 2*s.timeout)
+	within(s.work.Wait, 2*s.timeout)
+	s.crew.dismiss()
 	err := s.closeNodes()
-	if !within(idle, s.timeout) {
+	if !within(s.crew.all.Wait, s.timeout) {
 		err = errors.Join(err, errors.New("quorumdriver: a node does not end its calls"))
 	}
 	return err
@@ -181,23 +179,23 @@ func (s *Store) Close() error {
 
 func (s *Store) closeNodes() error {
 	errs := make([]error, len(s.nodes))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var all sync.WaitGroup
-		for i, n := range s.nodes {
-			all.Go(func() { errs[i] = n.named(n.Close()) })
-		}
-		all.Wait()
-	}()
-	if !within(done, s.timeout) {
+	var all sync.WaitGroup
+	for i, n := range s.nodes {
+		all.Go(func() { errs[i] = n.named(n.Close()) })
+	}
+	if !within(all.Wait, s.timeout) {
 		return errors.New("quorumdriver: a node does not close")
 	}
 	return errors.Join(errs...)
 }
 
-// within reports whether done is closed within d.
-func within(done <-chan struct{}, d time.Duration) bool {
+// within reports whether wait returns within d.
+func within(wait func(), d time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		wait()
+		close(done)
+	}()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

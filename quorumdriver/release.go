@@ -26,8 +26,8 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 		refs[i] = ref
 		refs[i].Notify = s.address(i, ref.Notify, false)
 	}
-	partings := l.park(refs)
-	r := ask(ctx, s, l, nil, s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
+	partings := s.park(l, refs)
+	r := ask(ctx, s, l, s.everyone(), s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
 		if p := partings[i]; p != nil {
 			return p.wait(ctx)
 		}

@@ -32,7 +32,7 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 	}
 	defer s.work.Done()
 	b := s.newRenewal(ctx, refs, each)
-	r := ask(ctx, s, nil, nil, s.timeout, func(ctx context.Context, i int) (struct{}, error) {
+	r := ask(ctx, s, nil, s.everyone(), s.timeout, func(ctx context.Context, i int) (struct{}, error) {
 		return struct{}{}, b.renewAt(ctx, i)
 	})
 	var heard []int
@@ -66,7 +66,7 @@ type renewal struct {
 // votes are the nodes' answers about one ref.
 type votes struct {
 	tally
-	said  uint32 // by node, one bit each
+	said  set // nodes whose answer is in
 	done  bool
 	won   bool
 	token int64
@@ -162,8 +162,8 @@ func (b *renewal) vote(k int, a answer[driver.Reply]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[k]
-	if bit := uint32(1) << a.node; v.said&bit == 0 {
-		v.said |= bit
+	if !v.said.has(a.node) {
+		v.said = v.said.with(a.node)
 		v.add(a)
 		b.judge(k, v)
 	}
@@ -345,7 +345,7 @@ func (s *Store) remove(ctx context.Context, i int, ref driver.Ref) error {
 	l.mu.Lock()
 	free := !l.held && !l.waits() && !l.at[i].busy
 	if free {
-		l.at[i].park(ref, true)
+		s.parkAt(l, i, ref, true)
 	}
 	l.mu.Unlock()
 	if !free {

@@ -2,6 +2,7 @@ package quorumdriver
 
 import (
 	"context"
+	"math/bits"
 	"sync"
 	"time"
 )
@@ -13,6 +14,17 @@ type answer[T any] struct {
 	err   error
 }
 
+// set is a set of nodes, one bit each.
+type set uint32
+
+func (s set) has(i int) bool    { return s&(1<<i) != 0 }
+func (s set) with(i int) set    { return s | 1<<i }
+func (s set) without(i int) set { return s &^ (1 << i) }
+func (s set) size() int         { return bits.OnesCount32(uint32(s)) }
+
+// everyone is the set of all nodes.
+func (s *Store) everyone() set { return 1<<len(s.nodes) - 1 }
+
 // round is one question to several nodes at once. Its caller takes the answers
 // as they come, until it has decided, and says what becomes of the rest.
 type round[T any] struct {
@@ -21,6 +33,7 @@ type round[T any] struct {
 	caller context.Context
 	ctx    context.Context // of the calls, which outlive the caller's patience
 	cancel context.CancelFunc
+	call   func(ctx context.Context, i int) (T, error)
 
 	answers chan answer[T]
 	left    int           // nodes that next has not told of
@@ -28,46 +41,46 @@ type round[T any] struct {
 	late    func(answer[T])
 
 	mu     sync.Mutex
-	calls  int    // under way
-	waited []bool // by node: next will tell of it
+	flying int // calls under way
+	waited set // of which next will tell
 }
 
-// ask puts a question about l to the nodes, or to all if which is nil. Each has
-// limit to answer. The caller calls finish in the end, and counts in s.work until
-// then.
-func ask[T any](ctx context.Context, s *Store, l *lease, which []int, limit time.Duration, call func(ctx context.Context, i int) (T, error)) *round[T] {
-	if which == nil {
-		which = s.all()
-	}
+// ask puts a question about l to some nodes. Each has limit to answer. The caller
+// calls finish in the end, and counts in s.work until then.
+func ask[T any](ctx context.Context, s *Store, l *lease, which set, limit time.Duration, call func(ctx context.Context, i int) (T, error)) *round[T] {
+	n := which.size()
 	r := &round[T]{
-		s: s, lease: l, caller: ctx, answers: make(chan answer[T], len(which)), left: len(which),
-		over: make(chan struct{}), calls: len(which), waited: make([]bool, len(s.nodes)),
+		s: s, lease: l, caller: ctx, call: call, answers: make(chan answer[T], n), left: n,
+		over: make(chan struct{}), flying: n, waited: which,
 	}
 	r.ctx, r.cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), min(limit, s.timeout), errNoAnswer)
-	for _, i := range which {
-		r.waited[i] = true
+	if n == 0 {
+		r.cancel()
+		return r
 	}
 	r.share()
-	for _, i := range which {
-		s.background(func() {
-			defer r.landed()
-			r.put(i, call)
-		})
+	s.work.Add(n)
+	for i := range s.nodes {
+		if which.has(i) {
+			s.crew.run(job{r, i})
+		}
 	}
 	return r
 }
 
-// put calls one node and hands its answer to next, or to late if that has not
-// waited for it.
-func (r *round[T]) put(i int, call func(context.Context, int) (T, error)) {
+// do calls one node and hands its answer to next, or to late if next has not waited
+// for it.
+func (r *round[T]) do(i int) {
+	defer r.s.work.Done()
+	defer r.landed()
 	a := answer[T]{node: i}
-	if a.value, a.err = call(r.ctx, i); a.err != nil && !definite(a.err) && context.Cause(r.ctx) == errNoAnswer {
+	if a.value, a.err = r.call(r.ctx, i); a.err != nil && !definite(a.err) && context.Cause(r.ctx) == errNoAnswer {
 		a.err = errNoAnswer // which says more than what the client made of it
 	}
 	r.mu.Lock()
-	waited := r.waited[i]
+	waited := r.waited.has(i)
 	if waited {
-		r.waited[i] = false
+		r.waited = r.waited.without(i)
 		r.answers <- a
 	}
 	r.mu.Unlock()
@@ -83,8 +96,10 @@ func (r *round[T]) put(i int, call func(context.Context, int) (T, error)) {
 // landed ends one of the calls, and frees their context with the last.
 func (r *round[T]) landed() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.calls--; r.calls == 0 {
+	r.flying--
+	last := r.flying == 0
+	r.mu.Unlock()
+	if last {
 		r.cancel()
 		r.leave()
 	}
@@ -121,26 +136,22 @@ func (r *round[T]) nextBefore(end <-chan struct{}) (answer[T], bool) {
 		r.cancel()
 	case <-r.ctx.Done():
 	}
-	return r.missing()
+	r.left--
+	return r.missing(), true
 }
 
 // missing tells of a node that has not answered, after those that have.
-func (r *round[T]) missing() (answer[T], bool) {
-	r.left--
+func (r *round[T]) missing() answer[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
 	case a := <-r.answers:
-		return a, true
+		return a
 	default:
 	}
-	for i, waited := range r.waited {
-		if waited {
-			r.waited[i] = false
-			return answer[T]{node: i, err: r.why()}, true
-		}
-	}
-	panic("quorumdriver: more answers than nodes") // left counts them
+	i := bits.TrailingZeros32(uint32(r.waited))
+	r.waited = r.waited.without(i)
+	return answer[T]{node: i, err: r.why()}
 }
 
 // why is the error of a node that has not answered.
@@ -158,8 +169,8 @@ func (r *round[T]) waits() bool {
 	if len(r.answers) > 0 {
 		return true
 	}
-	for i, waited := range r.waited {
-		if waited && !r.s.nodes[i].hushed() {
+	for i, n := range r.s.nodes {
+		if r.waited.has(i) && !n.hushed() {
 			return true
 		}
 	}
@@ -171,8 +182,7 @@ func (r *round[T]) waits() bool {
 func (r *round[T]) finish(late func(answer[T])) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.waited)
-	r.late = late
+	r.waited, r.late = 0, late
 	close(r.over)
 	for len(r.answers) > 0 {
 		if a := <-r.answers; late != nil {
@@ -183,13 +193,4 @@ func (r *round[T]) finish(late func(answer[T])) {
 			})
 		}
 	}
-}
-
-// all are the indices of the nodes.
-func (s *Store) all() []int {
-	which := make([]int, len(s.nodes))
-	for i := range which {
-		which[i] = i
-	}
-	return which
 }

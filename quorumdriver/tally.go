@@ -21,7 +21,9 @@ type tally struct {
 	failed     []answer[driver.Reply]
 }
 
-func (s *Store) tally() *tally { return &tally{need: s.need, left: len(s.nodes)} }
+func (s *Store) tally() *tally {
+	return &tally{need: s.need, left: len(s.nodes), granted: make([]answer[driver.Reply], 0, len(s.nodes))}
+}
 
 func (t *tally) add(a answer[driver.Reply]) {
 	t.left--
