@@ -26,7 +26,7 @@ type codec struct {
 }
 
 func encode(key string, r *room.Record) []byte {
-	c := codec{b: make([]byte, 0, 256+160*(len(r.Inside)+len(r.Queue)))}
+	c := codec{b: make([]byte, 0, 256+160*(len(r.Inside)+len(r.Queue))+len(r.Spent))}
 	c.record(&key, r)
 	return c.b
 }
@@ -49,6 +49,7 @@ func (c *codec) record(key *string, r *room.Record) {
 	c.parties(&r.Inside)
 	c.parties(&r.Queue)
 	codeMap(c, &r.Marks, (*codec).mark)
+	c.spent(&r.Spent)
 }
 
 func (c *codec) party(p *room.Party) {
@@ -75,6 +76,14 @@ func (c *codec) party(p *room.Party) {
 func (c *codec) mark(m *room.Mark) {
 	c.int(&m.Until)
 	c.str(&m.Reason)
+}
+
+func (c *codec) spent(s *room.Spent) {
+	text := string(*s)
+	c.str(&text)
+	if c.reads && text != "" {
+		*s = room.Spent(text)
+	}
 }
 
 func codeInt[T ~int | ~uint8](c *codec, v *T) {

@@ -29,7 +29,7 @@ func TestRecord_HalfWrittenByAKilledWriterIsTheOneBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A queue of waiters is being written over the second slot.
-	next := formatSlot(2, encode("k", &room.Record{Marks: map[string]room.Mark{"+x": {Until: 1, Reason: "z"}}}))
+	next := formatSlot(2, encode("k", &room.Record{Spent: room.Spent("does not end in 0")}))
 	for n := range len(next) - 1 {
 		torn := bytes.Clone(whole)
 		copy(torn[len(torn)/2:], next[:n])

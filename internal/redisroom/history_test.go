@@ -432,6 +432,11 @@ func (h *history) expiryBetween(key string, from, to int64) bool {
 			return true
 		}
 	}
+	for until := range r.Spent.Times() {
+		if in(until) {
+			return true
+		}
+	}
 	return in(r.Closed)
 }
 

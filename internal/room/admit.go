@@ -52,6 +52,7 @@ func (s *scene) purge() {
 			delete(s.Marks, name)
 		}
 	}
+	s.Spent.purge(s.ms)
 }
 
 // reenters reports whether p's owner already has the room for itself.

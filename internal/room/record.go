@@ -39,9 +39,10 @@ type Record struct {
 	// Queue holds who waits, by rank.
 	Queue []Party `json:"queue,omitempty"`
 	// Marks holds short memories: "+id" an id that may not enter any more,
-	// "=id" one that may not by a request with Once, "!address" a process that
-	// let a hand-over lapse, "~id" a broken lease.
+	// "!address" a process that let a hand-over lapse, "~id" a broken lease.
 	Marks map[string]Mark `json:"marks,omitempty"`
+	// Spent holds ids that may not enter any more by a request with Once.
+	Spent Spent `json:"spent,omitempty"`
 }
 
 // Party is somebody inside the room or in its queue.
@@ -96,7 +97,7 @@ const (
 // Idle reports whether nothing but the token needs to be remembered.
 func (r *Record) Idle(now int64) bool {
 	ms := now / 1000
-	return len(r.Inside) == 0 && len(r.Queue) == 0 && len(r.Marks) == 0 && r.Closed <= ms
+	return len(r.Inside) == 0 && len(r.Queue) == 0 && len(r.Marks) == 0 && len(r.Spent) == 0 && r.Closed <= ms
 }
 
 // Until returns the time after which the record means nothing any more, its
@@ -111,6 +112,9 @@ func (r *Record) Until() int64 {
 	}
 	for _, m := range r.Marks {
 		until = max(until, m.Until)
+	}
+	for t := range r.Spent.Times() {
+		until = max(until, t)
 	}
 	return until
 }

@@ -16,13 +16,10 @@ func (s *scene) broken(m Mark) driver.Reply {
 	return reply
 }
 
-// released is the reason of a mark of an id that was in the room.
-const released = "released"
-
 // spent answers for an id that has been used.
-func (s *scene) spent(m Mark) driver.Reply {
+func (s *scene) spent(released bool) driver.Reply {
 	reply := s.reply(driver.Gone)
-	reply.Again = m.Reason == released
+	reply.Again = released
 	return reply
 }
 

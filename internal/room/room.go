@@ -15,8 +15,10 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	if req.Resize {
 		return s.resize(req)
 	}
-	if m, ok := s.Marks["="+req.ID]; ok && req.Once {
-		return s.spent(m), nil, nil
+	if req.Once {
+		if released, spent := s.Spent.released(req.ID, s.ms); spent {
+			return s.spent(released), nil, nil
+		}
 	}
 	if s.marked("+" + req.ID) {
 		return s.reply(driver.Gone), nil, nil
@@ -226,13 +228,13 @@ func (s *scene) forbid(ref driver.Ref, reply *driver.Reply) {
 		s.mark("+"+ref.ID, until, "")
 		return
 	}
-	was := s.Marks["="+ref.ID]
+	released, _ := s.Spent.released(ref.ID, s.ms)
 	if reply.State == driver.Gone {
-		reply.Again = was.Reason == released
+		reply.Again = released
 	} else {
-		was.Reason = released
+		released = true
 	}
-	s.mark("="+ref.ID, until, was.Reason)
+	s.Spent.remember(ref.ID, until, s.ms, released)
 }
 
 func (s *scene) leave(id string) driver.Reply {
