@@ -171,23 +171,7 @@ func TestLog_OneRecordPerRequestWithBoundedFieldsAndNoSecrets(t *testing.T) {
 	_, base := serve(t, memdriver.New(), server.WithAuthenticator(auth), server.WithObserver(server.LogRequests(logger)))
 	send := func(token, method, path, body string, header ...string) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
-		for i := 0; i < len(header); i += 2 {
-			req.Header.Set(header[i], header[i+1])
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		if _, err := io.Copy(io.Discard, res.Body); err != nil {
-			t.Error(err)
-		}
-		if res.Header.Get("X-Request-Id") == "" {
+		if got := speak(t, token, method, base+path, body, header...); got.header.Get("X-Request-Id") == "" {
 			t.Error("no request id")
 		}
 	}
@@ -238,19 +222,7 @@ func TestTrace_AHeaderThatIsNoneGetsAnIdOfItsOwn(t *testing.T) {
 		"":                                                       false,
 		"00-" + trace + "-00f067aa0ba902b7-0g":                   false,
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/livez", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("traceparent", header)
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := res.Body.Close(); err != nil {
-			t.Error(err)
-		}
-		id := res.Header.Get("X-Request-Id")
+		id := speak(t, "", "GET", h.URL+"/livez", "", "traceparent", header).header.Get("X-Request-Id")
 		if (id == trace) != kept || len(id) != 32 {
 			t.Errorf("%q becomes %q", header, id)
 		}
@@ -325,24 +297,46 @@ func get(t *testing.T, s *server.Server, path, who string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// askAs sends a request of a principal, whose token is its name, and returns
-// status and header.
-func askAs(t *testing.T, who, method, url, body string) (int, http.Header) {
+// speak sends a request of a principal, whose token is its name, and returns what
+// was answered. It may be called by any goroutine.
+func speak(t *testing.T, who, method, url, body string, header ...string) exchange {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return exchange{}
 	}
-	req.Header.Set("Authorization", "Bearer "+who)
+	if who != "" {
+		req.Header.Set("Authorization", "Bearer "+who)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Error(err)
-		return 0, nil
+		return exchange{}
 	}
-	if err := res.Body.Close(); err != nil {
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
 		t.Error(err)
 	}
-	return res.StatusCode, res.Header
+	return exchange{res.StatusCode, res.Header, string(text)}
+}
+
+// askAs returns status and header of what a principal is answered.
+func askAs(t *testing.T, who, method, url, body string) (int, http.Header) {
+	t.Helper()
+	got := speak(t, who, method, url, body)
+	return got.status, got.header
+}
+
+// spokenAs returns status and body.
+func spokenAs(t *testing.T, who, method, url, body string, header ...string) (int, string) {
+	t.Helper()
+	got := speak(t, who, method, url, body, header...)
+	return got.status, got.body
 }
 
 func TestOptions_BoundsOfWaiters(t *testing.T) {

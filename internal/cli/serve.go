@@ -160,6 +160,9 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if f.authFile != "" && f.cert == "" && !loopback(f.listen) {
+		log.Warn("tokens are sent in the clear, unless something in front of the service encrypts them; see --tls-cert", "listen", f.listen)
+	}
 	operation, err := f.operation.options()
 	if err != nil {
 		return err
