@@ -140,7 +140,7 @@ func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
 func TestRun_RenewedLeaseLetsTheCommandOutliveTheTTL(t *testing.T) {
 	t.Parallel()
 	forEachStore(t, func(t *testing.T, url string) {
-		r := startRun(t, url, "--ttl", "500ms", "demo", "sh", "-c", begin+ready+"sleep 1.5; exit 4")
+		r := startRun(t, url, "--ttl", "2s", "demo", "sh", "-c", begin+ready+"sleep 5; exit 4")
 		r.wantGoneBefore(time.Now().Add(bound))
 		r.wantCode(4)
 	})
