@@ -54,7 +54,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 			return forbidden(Read)
 		}
 	}
-	leave, err := s.admit(r.Context())
+	leave, err := s.admit(r.Context(), names...)
 	if err != nil {
 		return err
 	}

@@ -339,6 +339,35 @@ func spokenAs(t *testing.T, who, method, url, body string, header ...string) (in
 	return got.status, got.body
 }
 
+// A stream that follows many locks has the service look at each of them.
+func TestQuota_AStreamCountsForEveryLockThatItFollows(t *testing.T) {
+	auth, _ := openAuth(t, roles())
+	s, base := serve(t, memdriver.New(), server.WithAuthenticator(auth), server.WithMaxWaiters(3, 3))
+	if got := speak(t, "admin", "GET", base+"/v1/events?name=a&name=b&name=c&name=d", ""); got.status != 429 {
+		t.Errorf("four locks: %d %s", got.status, got.body)
+	}
+	if n := waiters(t, s); n != 0 {
+		t.Errorf("%v wait after a refusal", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/events?name=a&name=b&name=c", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer admin")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if n := waiters(t, s); res.StatusCode != 200 || n != 3 {
+		t.Errorf("three locks: %d, %v wait", res.StatusCode, n)
+	}
+	cancel()
+	eventually(t, func() bool { return waiters(t, s) == 0 })
+}
+
 func TestOptions_BoundsOfWaiters(t *testing.T) {
 	for _, n := range [][2]int{{0, 1}, {1, 0}, {1, 1_000_001}} {
 		if _, err := server.New(memdriver.New(), server.WithMaxWaiters(n[0], n[1])); err == nil {

@@ -23,14 +23,28 @@ func newQuota(perClient, perKey int) *quota {
 	}
 }
 
-// admit lets a request wait. What it returns is called when the wait has ended.
-func (s *Server) admit(ctx context.Context) (leave func(), err error) {
+// admit lets a request wait, for the lock in its path or for those that are named,
+// each of which counts as one that waits. What it returns is called when the
+// wait has ended.
+func (s *Server) admit(ctx context.Context, names ...string) (leave func(), err error) {
 	x := exchangeOf(ctx)
 	client := x.Client()
-	if err := s.quota.enter(client, x.Name); err != nil {
-		return nil, err
+	if len(names) == 0 {
+		names = []string{x.Name}
 	}
-	return func() { s.quota.leave(client, x.Name) }, nil
+	leave = func() {
+		for _, name := range names {
+			s.quota.leave(client, name)
+		}
+	}
+	for i, name := range names {
+		if err := s.quota.enter(client, name); err != nil {
+			names = names[:i]
+			leave()
+			return nil, err
+		}
+	}
+	return leave, nil
 }
 
 // enter counts one more; key is empty for who waits for no lock in particular.
