@@ -1,0 +1,215 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// watcher asks for a lock's state when it has changed.
+func watcher(t *testing.T, url, etag string, wait string) (status int, state wire.Lock, tag string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if etag != "" {
+		req.Header.Set("If-None-Match", etag)
+	}
+	if wait != "" {
+		req.Header.Set("Prefer", "respond-async, wait="+wait)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := read(t, res)
+	if res.StatusCode == http.StatusOK {
+		if err := json.Unmarshal([]byte(text), &state); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+	}
+	return res.StatusCode, state, res.Header.Get("ETag")
+}
+
+func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
+	towns(t, func(t *town) {
+		url := t.url(0, "/v1/locks/k")
+		status, state, tag := watcher(t.T, url, "", "")
+		if status != 200 || state.State != "free" || tag == "" {
+			t.Fatalf("%d %+v %q", status, state, tag)
+		}
+		type seen struct {
+			status int
+			state  wire.Lock
+			tag    string
+		}
+		changes := make(chan seen, 1)
+		watch := func(tag string) {
+			go func() {
+				var s seen
+				s.status, s.state, s.tag = watcher(t.T, url, tag, "30")
+				changes <- s
+			}()
+		}
+		next := func(what string) seen {
+			t.Helper()
+			select {
+			case s := <-changes:
+				if s.status != 200 {
+					t.Errorf("%s: %d", what, s.status)
+				}
+				return s
+			case <-time.After(20 * time.Second):
+				t.Fatalf("%s: nothing was told", what)
+				return seen{}
+			}
+		}
+		watch(tag)
+		t.take("k", "a") // by this service
+		s := next("taken")
+		if s.state.State != "held" || s.state.Holders[0].LeaseID != "a" || s.tag == tag {
+			t.Errorf("%+v", s)
+		}
+		watch(s.tag)
+		waiting := t.call(1, "k", "b") // by another
+		s = next("queued")
+		if len(s.state.Waiters) != 1 || s.state.Waiters[0].LeaseID != "b" {
+			t.Errorf("%+v", s)
+		}
+		watch(s.tag)
+		waiting.die()
+		if s = next("left"); len(s.state.Waiters) != 0 {
+			t.Errorf("%+v", s)
+		}
+		watch(s.tag)
+		t.release("k", "a")
+		if s = next("free"); s.state.State != "free" || len(s.state.Holders) != 0 {
+			t.Errorf("%+v", s)
+		}
+		// What time alone changes is no change.
+		start := time.Now()
+		if status, _, _ := watcher(t.T, url, s.tag, "1"); status != 304 || time.Since(start) < time.Second {
+			t.Errorf("%d after %v", status, time.Since(start))
+		}
+		if status, _, _ := watcher(t.T, url, `W/"other", `+s.tag, ""); status != 304 {
+			t.Errorf("one of several tags: %d", status)
+		}
+		if status, _, _ := watcher(t.T, url, `W/"other"`, "30"); status != 200 {
+			t.Errorf("another tag: %d", status)
+		}
+	})
+}
+
+// radio is a stream of events.
+type radio struct {
+	t      *testing.T
+	lines  *bufio.Scanner
+	cancel context.CancelFunc
+}
+
+func tune(t *testing.T, url string) *radio {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); res.Body.Close() })
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", res.StatusCode, read(t, res))
+	}
+	if ct := res.Header.Get("Content-Type"); ct != "text/event-stream" {
+		t.Errorf("content type %q", ct)
+	}
+	return &radio{t, bufio.NewScanner(res.Body), cancel}
+}
+
+// hear returns the data of the next event of a name.
+func (r *radio) hear(name string, into any) {
+	r.t.Helper()
+	timeout := time.AfterFunc(20*time.Second, r.cancel)
+	defer timeout.Stop()
+	event := ""
+	for r.lines.Scan() {
+		field, value, _ := strings.Cut(r.lines.Text(), ": ")
+		switch {
+		case field == "event":
+			event = value
+		case field == "data" && event == name:
+			if err := json.Unmarshal([]byte(value), into); err != nil {
+				r.t.Fatalf("%s: %v", value, err)
+			}
+			return
+		}
+	}
+	r.t.Fatalf("no event %s: %v", name, r.lines.Err())
+}
+
+// A client that cannot hold many requests open waits for many locks by one
+// stream.
+func TestEvents_TellOfOnesOwnLeases(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		r := tune(t.T, t.url(1, "/v1/events"))
+		var ready wire.Ready
+		for ready.Address == "" { // a store may take its time to listen
+			r.hear("ready", &ready)
+		}
+		body := `{"leaseId":"a","ticketMs":30000,"ttlMs":60000,"confirmMs":10000,"notify":"` + ready.Address + `"}`
+		if status, text := ask(t.T, "POST", t.url(0, "/v1/locks/k"), body); status != 202 {
+			t.Fatalf("%d %s", status, text)
+		}
+		t.release("k", "holder")
+		var hint wire.Hint
+		r.hear("granted", &hint)
+		if hint.LeaseID != "a" || hint.Token == 0 || hint.Confirm != 10000 {
+			t.Errorf("%+v", hint)
+		}
+		var g grant
+		answer(t.T, "PUT", t.url(0, "/v1/locks/k/leases/a"), `{"ttlMs":60000}`, 200, &g)
+		if g.Token != hint.Token {
+			t.Errorf("token %d, but the event said %d", g.Token, hint.Token)
+		}
+		if status, text := ask(t.T, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"a","reason":"a test"}`); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		r.hear("broken", &hint)
+		if hint.LeaseID != "a" || hint.Reason != "a test" {
+			t.Errorf("%+v", hint)
+		}
+	})
+}
+
+func TestEvents_TellOfTheLocksThatAreNamed(t *testing.T) {
+	towns(t, func(t *town) {
+		r := tune(t.T, t.url(1, "/v1/events?name=a%2Fb&name=k"))
+		var lock wire.Lock
+		states := map[string]string{}
+		for len(states) < 2 {
+			r.hear("lock", &lock)
+			states[lock.Key] = lock.State
+		}
+		if states["a/b"] != "free" || states["k"] != "free" {
+			t.Errorf("%v", states)
+		}
+		t.take("k", "a")
+		if r.hear("lock", &lock); lock.Key != "k" || lock.State != "held" {
+			t.Errorf("%+v", lock)
+		}
+		t.release("k", "a")
+		if r.hear("lock", &lock); lock.Key != "k" || lock.State != "free" {
+			t.Errorf("%+v", lock)
+		}
+	})
+}
