@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -27,18 +28,18 @@ const (
 	attempts = 3
 )
 
-// pulse asks the store for nothing much, again and again, and remembers how
-// long the answers took.
+// pulse takes a lock that nobody else wants and gives it back, again and again,
+// and remembers how long that took.
 type pulse struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
 	mu    sync.Mutex
-	asked time.Time // when the question that is under way was asked
+	asked time.Time // when the beat that is under way began
 	slow  []answer
 }
 
-// answer is one that took long.
+// answer is a beat that took long.
 type answer struct {
 	at   time.Time
 	took time.Duration
@@ -47,11 +48,10 @@ type answer struct {
 func startPulse(t *testing.T, c Config) *pulse {
 	p := &pulse{stop: make(chan struct{})}
 	d := c.Open(t)
-	store, ok := d.(driver.Inspector)
 	p.done.Go(func() {
 		defer d.Close()
-		for beat := time.NewTicker(20 * time.Millisecond); ok; {
-			p.beat(store)
+		for beat := time.NewTicker(50 * time.Millisecond); ; {
+			p.beat(d)
 			select {
 			case <-p.stop:
 				beat.Stop()
@@ -63,12 +63,15 @@ func startPulse(t *testing.T, c Config) *pulse {
 	return p
 }
 
-func (p *pulse) beat(store driver.Inspector) {
+func (p *pulse) beat(d driver.Driver) {
 	start := time.Now()
 	p.mu.Lock()
 	p.asked = start
 	p.mu.Unlock()
-	_, _ = store.Inspect(context.Background(), "pulse") // that it comes back is all
+	// That they come back is all.
+	req := driver.Request{Key: "pulse", ID: rand.Text(), TTL: life}
+	_, _ = d.Acquire(context.Background(), req)
+	_, _ = d.Release(context.Background(), driver.Ref{Key: req.Key, ID: req.ID})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = time.Time{}
@@ -77,7 +80,7 @@ func (p *pulse) beat(store driver.Inspector) {
 	}
 }
 
-// slowest is the longest time that an answer took since then.
+// slowest is the longest time that a beat took since then.
 func (p *pulse) slowest(since time.Time) (longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -47,14 +47,16 @@ func Run(t *testing.T, c Config) {
 			})
 		}
 	})
+	p.end()
 	t.Run("P9_NothingIsLeft", func(t *testing.T) { nothingLeft(t, c) })
 	// By itself, since it empties the store.
 	if c.Flush != nil {
+		p := startPulse(t, c)
+		defer p.end()
 		t.Run("R2_HoldersOfAStoreThatForgetsLoseInTime", func(t *testing.T) {
 			play(t, c, row{"forgotten", forgotten}, p)
 		})
 	}
-	p.end()
 }
 
 func rows() []row {

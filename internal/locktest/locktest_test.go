@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	// The cases wait most of the time, so more of them than cores may run.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

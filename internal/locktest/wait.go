@@ -28,7 +28,7 @@ var waitRows = slices.Concat(
 		l.parted(k, k.ask, slack, func(cancel func(), _ *mortal) { cancel() })
 	}),
 	each("W2_HeadThatTimesOutLetsInWhomItKeptOut", parting, func(l *lab, k kind) {
-		l.parted(k, k.ask.with(leasehold.WithMaxWait(3*life)), 3*life+slack, func(func(), *mortal) {})
+		l.parted(k, k.ask.with(leasehold.WithMaxWait(2*life)), 2*life+slack, func(func(), *mortal) {})
 	}),
 	each("W5_HeadThatDiesLetsInWhomItKeptOut", parting, func(l *lab, k kind) {
 		// The next look of the rival calls the head, which has its window to come.
@@ -126,7 +126,7 @@ func deaf(l *lab, k kind) {
 	b, m := l.client()
 	m.deaf.Store(true)
 	first := l.enter(k.block, a)
-	got := make(chan outcome, 3)
+	got := make(chan outcome, 2)
 	for i := range cap(got) {
 		l.await(context.Background(), k.ask, b, fmt.Sprint(i), got)
 	}
