@@ -168,6 +168,9 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 	if err == nil && b.Notify != "" && b.Wait > 0 {
 		err = newProblem(Invalid, "waitMs holds the answer back, so that there is nothing to notify of")
 	}
+	if err == nil {
+		b.Notify, err = s.desk.checkAddress(b.Notify)
+	}
 	if err == nil && mode == driver.Exclusive && (b.Limit > 0 || b.Permits > 1) {
 		err = newProblem(Invalid, "limit and permits are for mode shared")
 	}

@@ -85,7 +85,7 @@ func FuzzAcquireBody(f *testing.F) {
 	for _, body := range []string{
 		``, `{}`, `{"leaseId":"a","mode":"shared","limit":3,"permits":2,"ttlMs":1000,"waitMs":1,"owner":"é","labels":{"a":"b"}}`,
 		`{"resize":true,"limit":3,"mode":"shared"}`, `{"reentrant":true,"owner":"a","policy":"barging","minToken":1,"lockDelayMs":1}`,
-		`{"ttlMs":1e3}`, `{"since":"2026-01-02T03:04:05Z"}`, `{"ticketMs":0,"notify":"x","confirmMs":1}`, "{\"owner\":\"\\ud800\"}",
+		`{"ttlMs":1e3}`, `{"since":"2026-01-02T03:04:05Z"}`, `{"ticketMs":0,"notify":"mem-9","confirmMs":1}`, "{\"owner\":\"\\ud800\"}",
 	} {
 		f.Add([]byte(body))
 	}
@@ -107,7 +107,7 @@ func FuzzAcquireBody(f *testing.F) {
 
 func FuzzOtherBodies(f *testing.F) {
 	for which, body := range map[byte]string{
-		0: `{"ttlMs":1000,"ticketMs":1,"minToken":7,"notify":"x"}`,
+		0: `{"ttlMs":1000,"ticketMs":1,"minToken":7,"notify":"mem-9"}`,
 		1: `{"leases":[{"key":"k","leaseId":"a","ttlMs":1000},{"key":"","leaseId":"-"}]}`,
 		2: `{"leaseId":"a","reason":"stuck"}`,
 	} {

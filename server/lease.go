@@ -101,11 +101,15 @@ func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 	ttl, err := s.lifetime(b.TTL)
 	ticket := millisOr(b.Ticket, defaultTicket)
 	ref.TTL, ref.Wait, ref.Notify, ref.Token = ttl, ticket.Duration(), b.Notify, b.MinToken
-	return ref, first(err,
+	err = first(err,
 		checkMillis("ticketMs", ticket, 0, maxTicket),
 		checkText("notify", b.Notify, 0, maxName),
 		checkInt("minToken", b.MinToken, 0, 1<<53-1),
 	)
+	if err == nil {
+		ref.Notify, err = s.desk.checkAddress(b.Notify)
+	}
+	return ref, err
 }
 
 // renew prolongs a lease, or keeps a place in the queue.

@@ -258,8 +258,8 @@ func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 	}
 	// A ticket with an address of its own is ended only by who knows it.
 	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"a"}`)
-	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"b","ticketMs":60000,"notify":"here"}`)
-	code, text := ask(t, "DELETE", base+"/v1/locks/m/leases/b?notify=there", "")
+	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"b","ticketMs":60000,"notify":"mem-91"}`)
+	code, text := ask(t, "DELETE", base+"/v1/locks/m/leases/b?notify=mem-92", "")
 	refused(t, "an old address", code, text, server.Moved)
 	// An id that was broken is not granted again.
 	ask(t, "POST", base+"/v1/locks/m:break", `{"leaseId":"a","reason":"stuck"}`)

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// checkAddress refuses an address that cannot be one of this store: with
+// Redis it names a channel, and a client must not have the store write into
+// channels that are others' business. Replicas know one another's addresses by
+// their form only. As long as this service has none of its own to compare with,
+// the ticket does without one.
+func (d *desk) checkAddress(address string) (string, error) {
+	if address == "" {
+		return "", nil
+	}
+	d.mu.Lock()
+	form := d.form
+	d.mu.Unlock()
+	if now := d.address(); form == "" && now != "" {
+		form = formOf(now)
+		d.mu.Lock()
+		d.form = form
+		d.mu.Unlock()
+	}
+	switch form {
+	case formOf(address):
+		return address, nil
+	case "":
+		return "", nil
+	}
+	return "", newProblem(Invalid, "notify %q is not the address of an event stream of this service", shorten(address))
+}
+
+var words = regexp.MustCompile(`[0-9A-Za-z]+`)
+
+// formOf is what the addresses of one store have in common: what is random or
+// counted in them is left out.
+func formOf(address string) string {
+	return words.ReplaceAllStringFunc(address, func(word string) string {
+		switch {
+		case len(word) >= 16:
+			return fmt.Sprintf("<%d>", len(word))
+		case strings.Trim(word, "0123456789") == "":
+			return "<n>"
+		}
+		return word
+	})
+}
