@@ -1,0 +1,266 @@
+package httpdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+func TestNew_RefusesWhatIsNoService(t *testing.T) {
+	for _, rawURL := range []string{"", "h:80", "ftp://h", "http://", "http://:token@h", "http://h?x=1", "http://h#x", "http://h:x:y"} {
+		if _, err := httpdriver.New(rawURL); !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "token@") {
+			t.Errorf("%q: %v", rawURL, err)
+		}
+	}
+	for what, o := range map[string]httpdriver.Option{
+		"nil":              nil,
+		"a short timeout":  httpdriver.WithTimeout(time.Millisecond),
+		"no token":         httpdriver.WithToken(""),
+		"no client":        httpdriver.WithClient(nil),
+		"a client's limit": httpdriver.WithClient(&http.Client{Timeout: time.Second}),
+	} {
+		if _, err := httpdriver.New("http://h", o); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// request is one for a mutex.
+func request(key, id string) driver.Request {
+	return driver.Request{Key: key, ID: id, TTL: time.Minute, Since: time.Now()}
+}
+
+func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	answers := func(status int, text string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(text))
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	t.Cleanup(cut.Close)
+	for what, c := range map[string]struct {
+		url  string
+		want error // nil: the outcome is not known
+	}{
+		"nobody listens":        {closed.URL, driver.ErrUnavailable},
+		"no such host":          {"http://leasehold.invalid", driver.ErrUnavailable},
+		"overloaded":            {answers(503, "<html>"), driver.ErrUnavailable},
+		"not known":             {answers(401, `{"title":"x"}`), driver.ErrUnavailable},
+		"no right":              {answers(403, ""), driver.ErrUnavailable},
+		"too many":              {answers(429, ""), driver.ErrUnavailable},
+		"another service":       {answers(404, "not here"), driver.ErrUnavailable},
+		"invalid":               {answers(400, `{"title":"x","detail":"ttlMs 1"}`), driver.ErrInvalid},
+		"mismatch":              {answers(422, `{"title":"x"}`), driver.ErrMismatch},
+		"unsupported":           {answers(501, `{"title":"x"}`), errors.ErrUnsupported},
+		"unknown":               {answers(504, `{"title":"x"}`), nil},
+		"a proxy's time is up":  {answers(502, "<html>"), nil},
+		"a defect":              {answers(500, ""), nil},
+		"a page":                {answers(200, "<html>hello</html>"), nil},
+		"a state of the future": {answers(200, `{"state":"floating"}`), nil},
+		"a conflict of others":  {answers(409, `{"title":"x","type":"about:blank"}`), nil},
+		"cut off":               {cut.URL, nil},
+	} {
+		d := open(t, c.url)
+		_, err := d.Acquire(t.Context(), request("k", "a"))
+		certain := errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrInvalid) ||
+			errors.Is(err, driver.ErrMismatch) || errors.Is(err, errors.ErrUnsupported)
+		if err == nil || c.want == nil && certain || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTimeout_BoundsACallToASilentService(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d, err := httpdriver.New("http://"+l.Addr().String(), httpdriver.WithTimeout(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	start := time.Now()
+	_, err = d.Acquire(t.Context(), request("k", "a"))
+	if err == nil || errors.Is(err, driver.ErrUnavailable) || time.Since(start) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+}
+
+func TestRenew_OfManyLeasesIsCutIntoRequests(t *testing.T) {
+	s, err := server.New(memdriver.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var batches atomic.Int64
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/leases:renew" {
+			batches.Add(1)
+		}
+		s.ServeHTTP(w, r)
+	}))
+	defer h.Close()
+	d := open(t, h.URL)
+	defer d.Close()
+	var refs []driver.Ref
+	for i := range 300 {
+		// Keys of full length, of which every character takes six bytes in JSON.
+		key := fmt.Sprintf("%03d%s", i, strings.Repeat("<", 509))
+		if reply, err := d.Acquire(t.Context(), request(key, "a")); err != nil || reply.State != driver.Granted {
+			t.Fatal(reply, err)
+		}
+		refs = append(refs, driver.Ref{Key: key, ID: "a", TTL: time.Minute})
+	}
+	granted := 0
+	d.Renew(t.Context(), refs, func(_ int, reply driver.Reply, err error) {
+		if err != nil || reply.State != driver.Granted {
+			t.Error(reply, err)
+		}
+		granted++
+	})
+	if granted != len(refs) || batches.Load() < 2 {
+		t.Errorf("%d of %d renewed in %d requests", granted, len(refs), batches.Load())
+	}
+}
+
+func TestToken_IsSentWithEveryRequestAndThePathIsKept(t *testing.T) {
+	var wrong atomic.Int64
+	s, err := server.New(memdriver.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	h := httptest.NewServer(http.StripPrefix("/locks", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			wrong.Add(1)
+		}
+		s.ServeHTTP(w, r)
+	})))
+	defer h.Close()
+	d, err := httpdriver.Open(strings.Replace(h.URL, "http://", "http://:secret@", 1) + "/locks/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if reply, err := d.Acquire(t.Context(), request("a/b c", "a")); err != nil || reply.State != driver.Granted {
+		t.Fatal(reply, err)
+	}
+	if snap, err := d.Inspect(t.Context(), "a/b c"); err != nil || len(snap.Holders) != 1 {
+		t.Error(snap, err)
+	}
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return sub.Address() != "" })
+	if err := sub.Close(); err != nil {
+		t.Error(err)
+	}
+	if wrong.Load() != 0 {
+		t.Errorf("%d requests without the token", wrong.Load())
+	}
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not come about")
+		}
+	}
+}
+
+// TestRestart_AWaitGoesOn: the service goes away while a program waits and holds
+// leases by it, and another one takes its place on the same store.
+func TestRestart_AWaitGoesOn(t *testing.T) {
+	store := memdriver.New()
+	start := func(addr string) (*server.Server, string, chan struct{}) {
+		s, err := server.New(store.Join())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var l net.Listener
+		eventually(t, func() bool { // the address may still be in use
+			l, err = net.Listen("tcp", addr)
+			return err == nil
+		})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = s.Serve(l, nil) // it ends by Close
+		}()
+		return s, l.Addr().String(), done
+	}
+	first, addr, done := start("127.0.0.1:0")
+	client, err := leasehold.New(open(t, "http://"+addr), leasehold.WithTTL(20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	held, err := client.Mutex("held").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := store.Acquire(t.Context(), request("k", "holder")); err != nil || reply.State != driver.Granted {
+		t.Fatal(reply, err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		lease, err := client.Mutex("k").Lock(context.WithoutCancel(t.Context()))
+		if err == nil {
+			err = lease.Release()
+		}
+		got <- err
+	}()
+	waiting := func() bool {
+		snap, err := store.Inspect(t.Context(), "k")
+		return err == nil && len(snap.Waiters) == 1 && snap.Waiters[0].Remaining > 5*time.Second // it hears hints
+	}
+	eventually(t, waiting)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	second, _, done := start(addr)
+	defer func() {
+		_ = second.Close()
+		<-done
+	}()
+	if reply, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: "holder"}); err != nil || reply.State != driver.Released {
+		t.Fatal(reply, err)
+	}
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the wait does not end")
+	}
+	if err := held.Release(); err != nil {
+		t.Error(err)
+	}
+}
