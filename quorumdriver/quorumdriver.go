@@ -177,13 +177,17 @@ func (s *Store) Close() error {
 	return err
 }
 
+// closing is how much longer than a call the closing of a node may take: it
+// waits for what is under way, which the node bounds itself.
+const closing = 5 * time.Second
+
 func (s *Store) closeNodes() error {
 	errs := make([]error, len(s.nodes))
 	var all sync.WaitGroup
 	for i, n := range s.nodes {
 		all.Go(func() { errs[i] = n.named(n.Close()) })
 	}
-	if !within(all.Wait, s.timeout) {
+	if !within(all.Wait, s.timeout+closing) {
 		return errors.New("quorumdriver: a node does not close")
 	}
 	return errors.Join(errs...)

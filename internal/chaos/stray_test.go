@@ -19,7 +19,7 @@ func TestService_L4_HeldBackAcquireCannotLockAfterTheRelease(t *testing.T) {
 	t.Parallel()
 	store := redistest.Start(t)
 	proxy := respproxy.Start(t, store.Addr())
-	d, err := open("http://" + startService(t, throughProxy(proxy)).addr + "?timeout=2s")
+	d, err := open("http://" + startService(t, throughProxy(proxy)).addr + "?timeout=5s") // the service gives up its first try before
 	if err != nil {
 		t.Fatal(err)
 	}
