@@ -22,7 +22,7 @@ type desk struct {
 	mu      sync.Mutex
 	closed  bool
 	sub     driver.Subscription
-	form    string // of addresses, once it is known
+	form    string                // of addresses, once it is known
 	waiters map[string][]*waiter  // by lease id, which only hints use alone
 	lines   map[string]*list.List // of waiters, by key
 	claims  map[leaseKey]*claim
