@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 func newChanges(g *global) *cobra.Command {
@@ -80,8 +81,8 @@ func (g *global) change(w io.Writer, s driver.Snapshot) error {
 	if g.json {
 		return json.NewEncoder(w).Encode(struct {
 			Time time.Time `json:"time"`
-			lockView
-		}{now, viewOf(s)})
+			wire.Lock
+		}{now, wire.LockOf(s)})
 	}
 	_, err := fmt.Fprintf(w, "%s %s\n", now.Format(time.TimeOnly), summary(s))
 	return err

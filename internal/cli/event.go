@@ -7,23 +7,24 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // event is a line of `run --json`: what happened, and what belongs to it.
 type event struct {
-	Event    string      `json:"event"`
-	Time     time.Time   `json:"time"`
-	Key      string      `json:"key,omitempty"`
-	Lease    string      `json:"leaseId,omitempty"`
-	Token    int64       `json:"token,omitempty"`
-	Owner    string      `json:"owner,omitempty"`
-	Position int         `json:"position,omitempty"`
-	Holder   *holderView `json:"holder,omitempty"`
-	Waited   *int64      `json:"waitedMs,omitempty"`
-	Left     *int64      `json:"remainingMs,omitempty"`
-	Pid      int         `json:"pid,omitempty"`
-	Code     *int        `json:"code,omitempty"`
-	Error    string      `json:"error,omitempty"`
+	Event    string       `json:"event"`
+	Time     time.Time    `json:"time"`
+	Key      string       `json:"key,omitempty"`
+	Lease    string       `json:"leaseId,omitempty"`
+	Token    int64        `json:"token,omitempty"`
+	Owner    string       `json:"owner,omitempty"`
+	Position int          `json:"position,omitempty"`
+	Holder   *wire.Holder `json:"holder,omitempty"`
+	Waited   *int64       `json:"waitedMs,omitempty"`
+	Left     *int64       `json:"remainingMs,omitempty"`
+	Pid      int          `json:"pid,omitempty"`
+	Code     *int         `json:"code,omitempty"`
+	Error    string       `json:"error,omitempty"`
 }
 
 func writeEvent(w io.Writer, e event) {

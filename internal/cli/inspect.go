@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 func newInspect(g *global) *cobra.Command {
@@ -46,7 +47,7 @@ func (g *global) inspect(cmd *cobra.Command, name string) error {
 	if g.json {
 		enc := json.NewEncoder(cmd.OutOrStdout())
 		enc.SetIndent("", "  ")
-		return enc.Encode(viewOf(s))
+		return enc.Encode(wire.LockOf(s))
 	}
 	show(cmd.OutOrStdout(), s)
 	return nil

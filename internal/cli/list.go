@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 func newList(g *global) *cobra.Command {
@@ -42,7 +43,7 @@ func (g *global) list(cmd *cobra.Command, prefix string) error {
 	out := cmd.OutOrStdout()
 	if g.json {
 		for _, s := range locks {
-			if err := json.NewEncoder(out).Encode(viewOf(s)); err != nil {
+			if err := json.NewEncoder(out).Encode(wire.LockOf(s)); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // queueView shows a wait: on a terminal as a line that follows what happens, in
@@ -76,7 +77,7 @@ func (v *queueView) holder(ctx context.Context, e leasehold.WaitEvent) driver.Ho
 func (v *queueView) line(e leasehold.WaitEvent) {
 	ev := event{Event: "waiting", Key: e.Key, Position: e.Position, Waited: ms(e.Waited)}
 	if e.Holder.ID != "" || e.Holder.Foreign {
-		h := viewHolder(e.Holder)
+		h := wire.HolderOf(e.Holder)
 		ev.Holder = &h
 	}
 	v.say.tell(normal, ev, "waiting for %q: %s", e.Key, situation(e))
