@@ -25,7 +25,8 @@ type Acquire struct {
 	Since     time.Time         `json:"since,omitzero"`
 	MinToken  int64             `json:"minToken,omitempty"`
 	LockDelay Millis            `json:"lockDelayMs,omitempty"`
-	// Confirm leaves the confirmation of a grant after a wait to the client.
+	// Confirm is the time within which a hand-over that the event stream tells
+	// of is to be confirmed by a renewal.
 	Confirm Millis `json:"confirmMs,omitempty"`
 	// Notify is the address of an event stream.
 	Notify string `json:"notify,omitempty"`
