@@ -53,7 +53,7 @@ func New(nodes []driver.Driver, opts ...Option) (*Store, error) {
 	for _, set := range opts {
 		set(&s.config)
 	}
-	if err := s.config.check(len(nodes)); err != nil {
+	if err := s.check(len(nodes)); err != nil {
 		return nil, fmt.Errorf("quorumdriver: %w", err)
 	}
 	for i, d := range nodes {

@@ -2,6 +2,7 @@ package quorumdriver
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"sync"
 	"time"
@@ -74,7 +75,7 @@ func (r *round[T]) do(i int) {
 	defer r.s.work.Done()
 	defer r.landed()
 	a := answer[T]{node: i}
-	if a.value, a.err = r.call(r.ctx, i); a.err != nil && !definite(a.err) && context.Cause(r.ctx) == errNoAnswer {
+	if a.value, a.err = r.call(r.ctx, i); a.err != nil && !definite(a.err) && errors.Is(context.Cause(r.ctx), errNoAnswer) {
 		a.err = errNoAnswer // which says more than what the client made of it
 	}
 	r.mu.Lock()
