@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -362,7 +363,9 @@ func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("shutdown: %v", err)
 	}
-	<-served
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
 	if status, text := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), ""); status != 204 {
 		t.Fatal(status, text)
 	}
