@@ -35,8 +35,17 @@ func TestLibrary_OverAServiceOnMemory(t *testing.T) {
 	locktest.Run(t, locktest.Config{Open: func(tb testing.TB) driver.Driver { return open(tb, url) }})
 }
 
+// TestLibrary_OverAServiceOnRedis takes its time with the race detector, which
+// looks at the same code over memory; so it is among the long tests there.
 func TestLibrary_OverAServiceOnRedis(t *testing.T) {
+	if racing {
+		t.Skip("played over memory with the race detector, and by make soak")
+	}
 	t.Parallel()
+	overRedis(t)
+}
+
+func overRedis(t *testing.T) {
 	server := redistest.Start(t)
 	d, err := rueidisdriver.Open(server.URL())
 	if err != nil {
