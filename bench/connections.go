@@ -141,8 +141,11 @@ func startFloor(addr string) (url string, stop func(), err error) {
 		}
 		w.WriteHeader(http.StatusCreated)
 	})}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l) // it says that the server was closed
+	}()
 	return "http://" + l.Addr().String(), func() {
 		_ = srv.Close()
 		<-done

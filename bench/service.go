@@ -76,10 +76,13 @@ func startService(addr string) (url string, stop func(), err error) {
 	if err != nil {
 		return "", nil, errors.Join(err, srv.Close())
 	}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l, nil) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l, nil) // it says that the server was closed
+	}()
 	return "http://" + l.Addr().String(), func() {
 		_ = srv.Close()
-		_ = <-done // it says that the server was closed
+		<-done
 	}, nil
 }
