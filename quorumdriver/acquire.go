@@ -51,12 +51,12 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	defer s.work.Done()
 	l := s.use(leaseKey{req.Key, req.ID})
 	defer s.leave(l)
+	l.note(req)
 	return s.acquire(ctx, l, req)
 }
 
 // acquire asks, and asks again while votes are split, a few times.
 func (s *Store) acquire(ctx context.Context, l *lease, req driver.Request) (driver.Reply, error) {
-	l.note(req)
 	began, examined := time.Now(), false
 	for attempt := 1; ; attempt++ {
 		v := s.poll(ctx, l, req)

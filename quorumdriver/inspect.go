@@ -148,8 +148,12 @@ func (s *Store) List(ctx context.Context, prefix, cursor string) ([]string, stri
 	if err != nil {
 		return nil, "", err
 	}
+	if err := s.enter(ctx); err != nil {
+		return nil, "", err
+	}
+	defer s.work.Done()
 	var failed []answer[driver.Reply]
-	for ; c.node < len(s.nodes); c.skip() {
+	for ; c.node < len(s.nodes) && ctx.Err() == nil; c.skip() {
 		keys, next, err := s.listAt(ctx, c.node, prefix, c.at)
 		if err == nil {
 			c.advance(next)
@@ -159,9 +163,6 @@ func (s *Store) List(ctx context.Context, prefix, cursor string) ([]string, stri
 			return s.inUse(ctx, keys, c.String())
 		}
 		failed = append(failed, answer[driver.Reply]{node: c.node, err: err})
-		if ctx.Err() != nil || errors.Is(err, driver.ErrClosed) {
-			return nil, "", err
-		}
 	}
 	return nil, "", s.unseen(ctx, failed)
 }
@@ -204,10 +205,6 @@ func parseCursor(text string) (c cursor, err error) {
 }
 
 func (s *Store) listAt(ctx context.Context, i int, prefix, at string) (keys []string, next string, err error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, "", err
-	}
-	defer s.work.Done()
 	type page struct {
 		keys []string
 		next string

@@ -35,8 +35,7 @@ type gate struct {
 	open     chan struct{}
 }
 
-// queue bounds those who wait at a gate. At a node that is so far behind, the lock
-// is not taken.
+// queue bounds those who wait at a gate. To others the lock is held.
 const queue = 4
 
 // shut closes the gate of a key for a release; unshut ends that.
@@ -64,19 +63,13 @@ func (n *node) unshut(key string) {
 	}
 }
 
-// pass waits at the gate of a key.
-func (n *node) pass(ctx context.Context, key string) error {
+// pass waits at the gate of a key, and reports whether it is open.
+func (n *node) pass(ctx context.Context, key string) bool {
 	n.mu.Lock()
-	g, silent := n.gates[key], n.silent
-	if g == nil || silent || g.waiting == queue {
+	g := n.gates[key]
+	if g == nil || g.waiting == queue {
 		n.mu.Unlock()
-		switch {
-		case g == nil:
-			return nil
-		case silent:
-			return errHangs
-		}
-		return errBehind
+		return g == nil
 	}
 	g.waiting++
 	if g.open == nil {
@@ -86,9 +79,9 @@ func (n *node) pass(ctx context.Context, key string) error {
 	n.mu.Unlock()
 	select {
 	case <-open:
-		return nil
+		return true
 	case <-ctx.Done():
-		return errBehind
+		return false
 	}
 }
 
@@ -106,7 +99,6 @@ var (
 	errNoAnswer = errors.New("no answer in time")
 	errHangs    = fmt.Errorf("it has not answered what was asked before: %w", driver.ErrUnavailable)
 	errBusy     = fmt.Errorf("an earlier request for the same lease is still under way: %w", driver.ErrUnavailable)
-	errBehind   = fmt.Errorf("it is still busy with releases of the same lock: %w", driver.ErrUnavailable)
 	errUnsure   = fmt.Errorf("it may still carry out a release of the same lease: %w", driver.ErrUnavailable)
 )
 

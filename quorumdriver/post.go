@@ -9,8 +9,8 @@ import (
 
 // acquireAt asks one node to let the lease in, after what is under way there.
 func (s *Store) acquireAt(ctx context.Context, l *lease, i int, req driver.Request) (driver.Reply, error) {
-	if err := s.nodes[i].pass(ctx, l.key); err != nil {
-		return driver.Reply{}, err
+	if !s.nodes[i].pass(ctx, l.key) {
+		return driver.Reply{State: driver.Busy, Next: time.Millisecond}, nil
 	}
 	if err := l.begin(ctx, i); err != nil {
 		return driver.Reply{}, err
@@ -123,10 +123,11 @@ func (s *Store) parkAt(l *lease, i int, ref driver.Ref, undo bool) *parting {
 	return p.next
 }
 
-// undo gives back what a lost round was granted, and reports whether all nodes
-// have answered that. It goes on beyond the end of ctx, but does not wait longer.
+// undo gives back what a lost round was granted, and reports whether that is done.
+// It waits for the nodes that had granted, until the end of ctx at most; those that
+// may have are asked in the background.
 func (s *Store) undo(ctx context.Context, l *lease) bool {
-	var nodes set
+	var nodes, sure set
 	refs := make(map[int]driver.Ref)
 	l.mu.Lock()
 	for i := range l.at {
@@ -140,6 +141,9 @@ func (s *Store) undo(ctx context.Context, l *lease) bool {
 		case l.undoes(i):
 			s.parkAt(l, i, ref, true)
 			refs[i], nodes = ref, nodes.with(i)
+			if p.vote == granted {
+				sure = sure.with(i)
+			}
 		}
 	}
 	l.mu.Unlock()
@@ -150,10 +154,12 @@ func (s *Store) undo(ctx context.Context, l *lease) bool {
 		return s.depart(ctx, l, i, refs[i])
 	})
 	defer r.finish(nil)
-	for range nodes.size() {
-		if a, ok := r.nextBefore(ctx.Done()); !ok || a.err != nil {
+	for sure != 0 {
+		a, ok := r.nextBefore(ctx.Done())
+		if !ok || a.err != nil && sure.has(a.node) {
 			return false
 		}
+		sure = sure.without(a.node)
 	}
 	return true
 }

@@ -136,7 +136,7 @@ func (s *Store) tooLong(ttl time.Duration) error {
 	if !s.guard || ttl <= s.maxTTL {
 		return nil
 	}
-	return fmt.Errorf("a majority of stores keeps one that lost its data out for leases of up to %v, and %v is longer (WithMaxTTL): %w", s.maxTTL, ttl, errors.ErrUnsupported)
+	return fmt.Errorf("a majority of stores keeps one that lost its data out for leases of up to %v, and %v is longer (WithMaxTTL, or max-ttl of a URL): %w", s.maxTTL, ttl, errors.ErrUnsupported)
 }
 
 // enter counts a call in, for which Close waits.

@@ -75,7 +75,7 @@ func (s *Store) parted(r *round[driver.Reply]) (driver.Reply, error) {
 	// It is released wherever that can be known. Whether a majority had it to
 	// the end can not.
 	err := s.undecided(r.caller, t.failed)
-	if counts[driver.Released]+counts[driver.Left] == 0 && t.definite() {
+	if counts[driver.Released]+counts[driver.Left] == 0 && t.unknown() == 0 {
 		err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
 	}
 	return driver.Reply{}, err

@@ -89,7 +89,7 @@ func (s *Store) newRenewal(ctx context.Context, refs []driver.Ref, each func(int
 				defer s.leave(l)
 				places <- struct{}{}
 				defer func() { <-places }()
-				reply, err := s.acquire(ctx, l, l.repeated(ref))
+				reply, err := s.again(ctx, l, ref)
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				each(i, reply, err)
@@ -118,16 +118,21 @@ func (l *lease) asks() bool {
 	return !l.held && l.waits()
 }
 
-// repeated is the request with which it waits.
-func (l *lease) repeated(ref driver.Ref) driver.Request {
+// again asks once more to let in one that waits, unless it has been given up in the
+// meantime.
+func (s *Store) again(ctx context.Context, l *lease, ref driver.Ref) (driver.Reply, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	req := l.req
+	req, over := l.req, l.over
+	l.remember(max(ref.TTL, ref.Wait))
+	l.mu.Unlock()
+	if over {
+		return driver.Reply{}, nil // Gone
+	}
 	req.TTL = ref.TTL
 	if ref.Wait > 0 {
 		req.Wait, req.Notify = ref.Wait, ref.Notify
 	}
-	return req
+	return s.acquire(ctx, l, req)
 }
 
 // renewAt renews at one node.

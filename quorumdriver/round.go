@@ -163,11 +163,12 @@ func (r *round[T]) why() error {
 	return errNoAnswer
 }
 
-// waits reports whether somebody has not answered yet who is worth waiting for.
+// waits reports whether somebody has not answered yet who is worth waiting for, or
+// of whom it is known that nothing will come any more.
 func (r *round[T]) waits() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.answers) > 0 {
+	if len(r.answers) > 0 || r.ctx.Err() != nil {
 		return true
 	}
 	for i, n := range r.s.nodes {

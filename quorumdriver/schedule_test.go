@@ -107,6 +107,7 @@ func playSchedule(t *testing.T, seed uint64, opts ...quorumdriver.Option) (viola
 	t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSchedule(t, seed, opts)
+			t.Cleanup(func() { time.Sleep(time.Minute) }) // until the last server has noticed that nobody waits
 			s.play()
 			violations = s.verdict()
 		})
@@ -121,12 +122,27 @@ const (
 	nodeTimeout  = 100 * time.Millisecond
 )
 
+// victim is a node that suffers.
+type victim interface {
+	// open returns a driver on it, as a process of its own has one.
+	open(t testing.TB) driver.Driver
+	kill()
+	// restart brings it back, without its data if it is empty.
+	restart(empty bool)
+	// stop freezes it, and cont lets it go on.
+	stop()
+	cont()
+	// suffer lets it suffer in one of the other ways that it has, by the
+	// number, for d, and reports in which.
+	suffer(way int, d time.Duration) string
+}
+
 // schedule is one random course of events.
 type schedule struct {
 	*testing.T
 	seed    uint64
 	opts    []quorumdriver.Option
-	servers []*server
+	victims []victim
 	ill     map[int]bool // guarded by mu
 
 	mu    sync.Mutex
@@ -145,15 +161,18 @@ type held struct {
 }
 
 func newSchedule(t *testing.T, seed uint64, opts []quorumdriver.Option) *schedule {
-	s := &schedule{T: t, seed: seed, opts: opts, ill: make(map[int]bool), servers: servers(5), rnd: rand.New(rand.NewPCG(seed, 1))}
-	for _, server := range s.servers {
+	s := &schedule{T: t, seed: seed, ill: make(map[int]bool), rnd: rand.New(rand.NewPCG(seed, 1))}
+	s.opts = append([]quorumdriver.Option{
+		quorumdriver.WithTimeout(nodeTimeout), quorumdriver.WithMaxTTL(longestLease), quorumdriver.WithMaxSkew(maxSkew),
+	}, opts...)
+	for _, server := range servers(5) {
 		server.skew = s.upTo(maxSkew)
+		s.victims = append(s.victims, server)
 	}
 	return s
 }
 
 func (s *schedule) play() {
-	s.Cleanup(func() { time.Sleep(time.Minute) }) // until the last server has noticed that nobody waits
 	stop := make(chan struct{})
 	var trouble, work sync.WaitGroup
 	for range 2 { // at a time
@@ -216,11 +235,11 @@ func (s *schedule) between(a, b time.Duration) time.Duration {
 
 // process is a client of its own.
 func (s *schedule) process() *leasehold.Client {
-	opts := append([]quorumdriver.Option{
-		quorumdriver.WithTimeout(nodeTimeout), quorumdriver.WithMaxTTL(longestLease), quorumdriver.WithMaxSkew(maxSkew),
-	}, s.opts...)
-	q := quorumOf(s, s.servers, opts...)
-	c, err := leasehold.New(q)
+	var nodes []driver.Driver
+	for _, v := range s.victims {
+		nodes = append(nodes, v.open(s))
+	}
+	c, err := leasehold.New(open(s, nodes, s.opts...))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -251,7 +270,7 @@ func (s *schedule) pick() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		if n := s.rnd.IntN(len(s.servers)); !s.ill[n] {
+		if n := s.rnd.IntN(len(s.victims)); !s.ill[n] {
 			s.ill[n] = true
 			return n
 		}
@@ -275,8 +294,8 @@ func (s *schedule) upTo(d time.Duration) time.Duration {
 
 // suffer lets a node suffer for d, and returns when it is as good as any.
 func (s *schedule) suffer(n int, d time.Duration) {
-	node := s.servers[n]
-	switch kind := s.intn(7); kind {
+	node := s.victims[n]
+	switch way := s.intn(7); way {
 	case 0, 1:
 		s.logf("node %d: killed for %v, empty after it", n+1, d)
 		node.kill()
@@ -294,29 +313,17 @@ func (s *schedule) suffer(n int, d time.Duration) {
 		node.stop()
 		time.Sleep(d)
 		node.cont()
-	case 4:
-		s.logf("node %d: cut off for %v", n+1, d)
-		node.set(func(s *server) { s.cut = true })
-		time.Sleep(d)
-		node.set(func(s *server) { s.cut = false })
-	case 5:
-		s.logf("node %d: its answers are lost for %v", n+1, d)
-		node.set(func(s *server) { s.lost = true })
-		time.Sleep(d)
-		node.set(func(s *server) { s.lost = false })
-	case 6:
-		slow := s.between(0, 200*time.Millisecond)
-		s.logf("node %d: slow by %v for %v", n+1, slow, d)
-		node.set(func(s *server) { s.slow = slow })
-		time.Sleep(d)
-		node.set(func(s *server) { s.slow = 0 })
+	default:
+		s.logf("node %d: suffers for %v: %s", n+1, d, node.suffer(way-4, d))
 	}
 }
 
 // recover waits until the quarantine of an empty node is over, if one begins.
 func (s *schedule) recover(n int) {
+	d := s.victims[n].open(s)
+	defer d.Close()
 	for range 20 {
-		left, ok, _ := s.servers[n].store.Marked(context.Background())
+		left, ok, _ := d.(driver.Marker).Marked(context.Background())
 		if ok {
 			time.Sleep(left)
 			return

@@ -86,6 +86,25 @@ func (s *server) set(change func(*server)) {
 	change(s)
 }
 
+// suffer implements victim.
+func (s *server) suffer(way int, d time.Duration) string {
+	type change func(*server)
+	ill, well, what := change(func(s *server) { s.cut = true }), change(func(s *server) { s.cut = false }), "is cut off"
+	switch way {
+	case 1:
+		ill, well, what = func(s *server) { s.lost = true }, func(s *server) { s.lost = false }, "its answers are lost"
+	case 2:
+		ill, well, what = func(s *server) { s.slow = d / 10 }, func(s *server) { s.slow = 0 }, "is slow"
+	}
+	s.set(ill)
+	time.Sleep(d)
+	s.set(well)
+	return what
+}
+
+// open implements victim.
+func (s *server) open(testing.TB) driver.Driver { return client{s} }
+
 var (
 	errRefused = fmt.Errorf("connection refused: %w", driver.ErrUnavailable)
 	errReset   = errors.New("connection reset")

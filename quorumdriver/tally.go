@@ -111,11 +111,15 @@ func (t *tally) refusals() (finals, gone []answer[driver.Reply]) {
 }
 
 // clear reports whether it is known why a round is lost, whatever the other nodes
-// answer.
+// answer. Where there is no majority it is good to know of all of them whether
+// something is left of it.
 func (t *tally) clear() bool {
 	finals, gone := t.refusals()
-	if t.left == 0 || t.blocks(len(t.failed)) || t.blocks(len(finals)) || t.blocks(len(gone)) {
+	if t.left == 0 || t.blocks(len(finals)) || t.blocks(len(gone)) {
 		return true
+	}
+	if t.blocks(len(t.failed)) {
+		return false
 	}
 	most := t.most()
 	return most >= t.need || most+len(t.failed)+t.left < t.need && len(finals)+len(gone) == 0
@@ -225,10 +229,19 @@ func (t *tally) forgetful() bool {
 	return n > 0 && t.answered() < t.need
 }
 
-// definite reports whether the nodes that did not answer have certainly done
-// nothing.
-func (t *tally) definite() bool {
-	return t.left == 0 && !slices.ContainsFunc(t.failed, func(a answer[driver.Reply]) bool { return !definite(a.err) })
+// definite reports whether so few of the nodes that did not answer may have done
+// what was asked that it makes no difference to anybody.
+func (t *tally) definite() bool { return !t.blocks(t.unknown()) }
+
+// unknown counts the nodes that may or may not have done what was asked.
+func (t *tally) unknown() int {
+	n := t.left
+	for _, a := range t.failed {
+		if !definite(a.err) {
+			n++
+		}
+	}
+	return n
 }
 
 // noQuorum is the error of a question that a majority did not answer.

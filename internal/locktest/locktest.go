@@ -24,6 +24,8 @@ type Config struct {
 	Open func(tb testing.TB) driver.Driver
 	// Flush makes the store forget everything; nil if it never does.
 	Flush func(tb testing.TB)
+	// Only tells which cases the store can play; nil if it can play all.
+	Only func(name string) bool
 	// Ends checks that whatever is still in the store ends by itself, beside
 	// that listing finds nothing; it may be nil.
 	Ends func(tb testing.TB)
@@ -41,6 +43,9 @@ func Run(t *testing.T, c Config) {
 	p := startPulse(t, c)
 	t.Run("cases", func(t *testing.T) {
 		for _, r := range rows() {
+			if c.Only != nil && !c.Only(r.name) {
+				continue
+			}
 			t.Run(r.name, func(t *testing.T) {
 				t.Parallel()
 				play(t, c, r, p)
