@@ -30,6 +30,7 @@ func (r *rig) spread(cluster *redistest.Cluster, c *leasehold.Client, n int) map
 
 // R6: on a cluster.
 func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
+	t.Parallel()
 	for name, outage := range outages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -37,7 +38,7 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 			cluster := redistest.StartCluster(t, 3)
 			primary := cluster.Owner(key)
 			replica := cluster.AddReplica(primary)
-			url := clusterURL(cluster, "timeout=500ms")
+			url := clusterURL(cluster, "timeout=1500ms")
 			both(t, func(r *rig) acts {
 				brisk := r.client(url, leasehold.WithTTL(6*time.Second))
 				others := r.spread(cluster, brisk, 30)
@@ -60,6 +61,7 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 
 // L11
 func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
+	t.Parallel()
 	const ttl = 3 * time.Second
 	for name, strike := range map[string]func(*redistest.Server){
 		"hangs": (*redistest.Server).Stop, "killed": (*redistest.Server).Kill,

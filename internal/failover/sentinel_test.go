@@ -36,11 +36,12 @@ var outages = map[string]outage{
 
 // R6: behind sentinels.
 func TestSentinel_R6_HoldsAndWaitsGoOn(t *testing.T) {
+	t.Parallel()
 	for name, outage := range outages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.StartSentinels(t, 2, 3)
-			url := "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?timeout=500ms&client-name=ours&master=" + redistest.PrimaryName
+			url := "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?timeout=1500ms&client-name=ours&master=" + redistest.PrimaryName
 			failOver := func() error {
 				return s.Sentinel.Client().Do(context.Background(), "SENTINEL", "FAILOVER", redistest.PrimaryName).Err()
 			}

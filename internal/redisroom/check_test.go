@@ -128,11 +128,15 @@ func TestCheck_OfACluster(t *testing.T) {
 		c.Nodes[2].Stop()
 		defer c.Nodes[2].Cont()
 		wantFinding(t, check(t, d), driver.Unsafe, "reach", "does not answer")
-		eventually(t, "missed by the others", func() bool {
-			return len(check(t, d).About("cluster")) > 0 && check(t, d).About("cluster")[0].Severity == driver.Unsafe
-		})
+		state := func(want driver.Severity) func() bool {
+			return func() bool {
+				found := check(t, d).About("cluster")
+				return len(found) > 0 && found[0].Severity == want
+			}
+		}
+		eventually(t, "missed by the others", state(driver.Unsafe))
 		c.Nodes[2].Cont()
-		eventually(t, "back", func() bool { return check(t, d).About("cluster")[0].Severity == driver.Good })
+		eventually(t, "back", state(driver.Good))
 	})
 }
 
