@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/ticket"
 )
 
 // askBudget bounds for how long a store that does not answer is asked, when
@@ -146,7 +147,7 @@ func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
 	req := r.request()
 	w := newWaiter(r.c, r.cfg, req)
 	w.req.Notify = r.c.address()
-	w.req.Wait = life(w.req.Notify)
+	w.req.Wait = ticket.Life(w.req.Notify)
 	w.told = w.req.Notify
 	started := r.c.now()
 	if err := r.c.begin(w); err != nil {
@@ -228,7 +229,7 @@ func (r *request) request() driver.Request {
 	return driver.Request{
 		Key: r.key, ID: rand.Text(), Owner: r.cfg.owner, Reenter: r.cfg.reenter,
 		Labels: r.cfg.labels, Since: time.Now(), Mode: r.mode, Policy: r.policy, Ordered: r.cfg.ordered,
-		Limit: r.limit, Weight: r.weight, TTL: r.cfg.ttl, Confirm: window(r.cfg.ttl),
+		Limit: r.limit, Weight: r.weight, TTL: r.cfg.ttl, Confirm: ticket.Window(r.cfg.ttl),
 		Delay: r.cfg.lockDelay, MinToken: r.cfg.minToken,
 	}
 }
@@ -282,7 +283,7 @@ func (c *Client) ask(ctx context.Context, cfg *config, req *driver.Request) (a a
 		case err == nil:
 			return a, nil
 		}
-		if a.Reply = (driver.Reply{}); final(err) {
+		if a.Reply = (driver.Reply{}); ticket.Final(err) {
 			break
 		}
 		last = err

@@ -1,7 +1,6 @@
 package leasehold
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/keeper"
+	"github.com/leasehold-go/leasehold/internal/ticket"
 )
 
 // Client takes locks in one store. It is safe for concurrent use; a program
@@ -34,7 +34,7 @@ type Client struct {
 	busy    int        // calls and background work under way
 	closed  bool
 	waiters map[string]*waiter
-	lines   map[string]*list.List // of waiters, by key
+	lines   ticket.Lines[*waiter]
 	holds   map[string]*hold
 	sub     driver.Subscription
 	opening bool // a subscription is being opened
@@ -56,7 +56,7 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	c := &Client{
 		drv: d, cfg: cfg, keeper: keeper.New(d.Renew, clock.Now),
 		closing: make(chan struct{}),
-		waiters: make(map[string]*waiter), lines: make(map[string]*list.List), holds: make(map[string]*hold),
+		waiters: make(map[string]*waiter), holds: make(map[string]*hold),
 	}
 	c.epoch = clock.NewEpoch(c.now())
 	c.deadlines.c = c
@@ -235,7 +235,7 @@ func (c *Client) release(parent context.Context, ref driver.Ref, limit time.Dura
 		ctx, cancel := c.bound(parent, max(left/3, min(left, 100*time.Millisecond)))
 		reply, err = c.drv.Release(ctx, ref)
 		cancel()
-		if err == nil || final(err) {
+		if err == nil || ticket.Final(err) {
 			return reply, repeated, err
 		}
 		repeated = repeated || !definite(err)

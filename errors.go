@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/ticket"
 )
 
 // Errors that callers ask for with errors.Is.
@@ -122,12 +123,7 @@ func unknown(err error) error {
 
 // definite reports whether err excludes that the store did what was asked.
 func definite(err error) bool {
-	return errors.Is(err, ErrUnavailable) || final(err)
-}
-
-// final reports whether asking again cannot help.
-func final(err error) bool {
-	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrUnsupported) || errors.Is(err, driver.ErrClosed)
+	return errors.Is(err, ErrUnavailable) || ticket.Final(err)
 }
 
 // round makes a duration readable: three digits or so.

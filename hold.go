@@ -10,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/keeper"
+	"github.com/leasehold-go/leasehold/internal/ticket"
 )
 
 // hold is one lease in the store, as this process knows it. Re-entry under the
@@ -393,7 +394,7 @@ func (h *hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	a := h.need()
 	a.failed = err
 	a.attempts++
-	if final(err) || h.cfg.maxAttempts > 0 && a.attempts >= h.cfg.maxAttempts {
+	if ticket.Final(err) || h.cfg.maxAttempts > 0 && a.attempts >= h.cfg.maxAttempts {
 		h.end(fmt.Errorf("%w: %d renewals failed: %w", ErrLost, a.attempts, err))
 		return time.Time{}
 	}

@@ -1,39 +1,15 @@
 package leasehold
 
 import (
-	"container/list"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/keeper"
+	"github.com/leasehold-go/leasehold/internal/ticket"
 )
-
-// How a waiter keeps its place.
-const (
-	// ticketLife is how long the ticket of a waiter that hears hints lives
-	// without being kept alive, every heartbeat.
-	ticketLife = 15 * time.Second
-	heartbeat  = 5 * time.Second
-	// pollLife and pollEvery are the same for a waiter that hears no hints
-	// and gets the lock by asking.
-	pollLife  = 3 * time.Second
-	pollEvery = 500 * time.Millisecond
-	// watchEvery is how often the first of a client's waiters for a lock asks:
-	// if all who stand before it have died, nobody else tells it.
-	watchEvery = time.Second
-	// confirmWindow is how long a lock that was handed to a waiter waits to
-	// be confirmed, and so what a dead waiter costs the others.
-	confirmWindow = time.Second
-)
-
-// window is the confirmation window of leases of this TTL.
-func window(ttl time.Duration) time.Duration {
-	return min(confirmWindow, max(ttl, 100*time.Millisecond))
-}
 
 // waiter is one call that waits in a queue. Its ticket is kept by the keeper;
 // the caller's goroutine sleeps on woken.
@@ -47,7 +23,7 @@ type waiter struct {
 	// unanswered tells of requests that may still be on their way. It belongs
 	// to the caller's goroutine.
 	unanswered bool
-	place      *list.Element // in the client's line; guarded by the client's mu
+	place      ticket.Place // in the client's line; guarded by the client's mu
 
 	mu       sync.Mutex
 	answered time.Time     // when the question behind clock was sent
@@ -77,21 +53,13 @@ func (w *waiter) address() string {
 	return w.c.address()
 }
 
-// life is that of a ticket with the given address.
-func life(address string) time.Duration {
-	if address == "" {
-		return pollLife
-	}
-	return ticketLife
-}
-
 // Ask implements [keeper.Sink].
 func (w *waiter) Ask(time.Time) (driver.Ref, time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	address := w.address()
 	w.told = address
-	alive := life(address)
+	alive := ticket.Life(address)
 	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, Wait: alive, Notify: address}, alive / 3, !w.settled()
 }
 
@@ -103,10 +71,10 @@ func (w *waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 		return time.Time{}
 	}
 	switch {
-	case err != nil && !final(err):
+	case err != nil && !ticket.Final(err):
 		// The place is kept for the life of the ticket: go on asking.
 		w.failed = err
-		return w.c.now().Add(spread(pollEvery))
+		return w.c.now().Add(ticket.Spread(ticket.PollEvery))
 	case err != nil:
 		w.err = err
 	case reply.State == driver.Queued, reply.State == driver.Busy:
@@ -139,19 +107,7 @@ func (w *waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 	case w.news <- struct{}{}:
 	default:
 	}
-	wait := spread(heartbeat)
-	if w.told == "" {
-		wait = spread(pollEvery)
-	}
-	if w.told != w.address() {
-		wait = 0 // the store does not know yet where we listen
-	}
-	if w.c.leads(w) {
-		wait = min(wait, spread(watchEvery))
-	}
-	if reply.Next > 0 {
-		wait = min(wait, reply.Next+time.Millisecond)
-	}
+	wait := ticket.AskIn(w.told, w.address(), w.c.leads(w), reply.Next)
 	return w.c.now().Add(wait)
 }
 
@@ -240,7 +196,7 @@ func (w *waiter) wait(ctx context.Context, started time.Time, a answer) (grant, 
 		switch {
 		case ctx.Err() != nil:
 			continue // the select tells; what was asked is given back
-		case err != nil && !final(err):
+		case err != nil && !ticket.Final(err):
 			w.retry(ctx, err)
 			continue
 		case err != nil:
@@ -282,7 +238,7 @@ func (w *waiter) retry(ctx context.Context, err error) {
 	w.mu.Lock()
 	w.failed = err
 	w.mu.Unlock()
-	if w.c.sleep(ctx, spread(pollEvery)) {
+	if w.c.sleep(ctx, ticket.Spread(ticket.PollEvery)) {
 		w.wake()
 	}
 }
@@ -301,7 +257,7 @@ func (w *waiter) askAgain(ctx context.Context) (answer, error) {
 	w.mu.Lock()
 	w.poll, w.gone, w.told = true, false, ""
 	w.mu.Unlock()
-	w.req.Notify, w.req.Wait = "", pollLife
+	w.req.Notify, w.req.Wait = "", ticket.PollLife
 	return w.ask(ctx)
 }
 
@@ -320,36 +276,20 @@ func (w *waiter) giveUp(cause error, started time.Time) error {
 	}
 }
 
-// spread varies d by a tenth downwards, so that waiters do not ask in step.
-func spread(d time.Duration) time.Duration {
-	return d - time.Duration(rand.Int64N(int64(d)/10))
-}
-
 // line puts w at the end of the client's waiters for its lock. Only those who
 // have to wait stand in it.
 func (c *Client) line(w *waiter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.lines[w.req.Key]
-	if l == nil {
-		l = list.New()
-		c.lines[w.req.Key] = l
-	}
-	w.place = l.PushBack(w)
+	w.place = c.lines.Join(w.req.Key, w)
 }
 
 // step takes w out of its line, and has the next ask soon if w was the first.
 func (c *Client) step(w *waiter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.lines[w.req.Key]
-	first := l.Front() == w.place
-	l.Remove(w.place)
-	switch next := l.Front(); {
-	case next == nil:
-		delete(c.lines, w.req.Key)
-	case first:
-		c.keeper.Hurry(&next.Value.(*waiter).task, c.now().Add(watchEvery))
+	if next, ok := c.lines.Leave(w.req.Key, w.place); ok {
+		c.keeper.Hurry(&next.task, c.now().Add(ticket.WatchEvery))
 	}
 }
 
@@ -357,8 +297,7 @@ func (c *Client) step(w *waiter) {
 func (c *Client) leads(w *waiter) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.lines[w.req.Key]
-	return l != nil && l.Front() == w.place
+	return c.lines.First(w.req.Key, w.place)
 }
 
 // subscribe starts to listen for hints when first somebody waits.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/ticket"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -139,7 +140,7 @@ func (a *asking) ask(ctx context.Context) error {
 		if err == nil && a.got.State == driver.Granted && time.Since(a.sent) >= a.req.TTL {
 			err = errors.New("the answer took longer than the lease lasts")
 		}
-		if err == nil || final(err) || errors.Is(err, driver.ErrUnavailable) {
+		if err == nil || ticket.Final(err) || errors.Is(err, driver.ErrUnavailable) {
 			return err
 		}
 		a.repeated = true
@@ -159,7 +160,7 @@ func (a *asking) wait(ctx context.Context, poll bool) (again bool, err error) {
 	if !poll {
 		a.req.Notify = a.s.desk.address()
 	}
-	a.req.Wait, a.v.address = lifeOf(a.req.Notify), a.req.Notify
+	a.req.Wait, a.v.address = ticket.Life(a.req.Notify), a.req.Notify
 	w := newWaiter(a.s.desk, &a.req, poll)
 	w.d.join(w)
 	defer w.d.part(w)
@@ -248,7 +249,7 @@ func (a *asking) leave(ctx context.Context, address string) (err error) {
 
 // askLater pauses before a store that keeps no queue is asked again.
 func (a *asking) askLater(ctx context.Context) (again bool, err error) {
-	pause := spread(pollEvery)
+	pause := ticket.Spread(ticket.PollEvery)
 	if a.got.Next > 0 {
 		pause = min(pause, a.got.Next+time.Millisecond)
 	}

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/ticket"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -181,7 +182,7 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 		Key: name, ID: b.LeaseID, Owner: b.Owner, Reenter: b.Reentrant, Labels: b.Labels, Since: b.Since,
 		Mode: mode, Policy: policy, Limit: b.Limit, Resize: b.Resize, Weight: b.Permits, TTL: ttl,
 		Delay: b.LockDelay.Duration(), MinToken: b.MinToken, Notify: b.Notify, Once: true,
-		Confirm: cmp.Or(b.Confirm.Duration(), min(confirmWithin, max(ttl, 100*time.Millisecond))),
+		Confirm: cmp.Or(b.Confirm.Duration(), ticket.Window(ttl)),
 	}, err
 }
 

@@ -9,12 +9,14 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/ticket"
 )
 
-// confirmWithin is how long a lock that is handed over awaits its confirmation,
-// and how long after an answer its connection may be reset for the lease to be
-// given back: what a client costs others that vanishes at that moment.
-const confirmWithin = time.Second
+// confirmWithin is how long after an answer its connection may be reset for the
+// lease to be given back: a client that vanishes at that moment costs the others
+// as much as one of the library's.
+const confirmWithin = ticket.ConfirmWindow
 
 // conn finds out whether an answer has been read. The kernel of a client that
 // died with an answer unread, or before it came, resets the connection. A client

@@ -1,13 +1,13 @@
 package server
 
 import (
-	"container/list"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/keeper"
+	"github.com/leasehold-go/leasehold/internal/ticket"
 )
 
 // desk looks after the clients that wait here. To the store it is one process
@@ -22,9 +22,9 @@ type desk struct {
 	mu      sync.Mutex
 	closed  bool
 	sub     driver.Subscription
-	form    string                // of addresses, once it is known
-	waiters map[string][]*waiter  // by lease id, which only hints use alone
-	lines   map[string]*list.List // of waiters, by key
+	form    string               // of addresses, once it is known
+	waiters map[string][]*waiter // by lease id, which only hints use alone
+	lines   ticket.Lines[*waiter]
 	claims  map[leaseKey]*claim
 }
 
@@ -34,7 +34,7 @@ type leaseKey struct{ key, id string }
 func newDesk(s *Server) *desk {
 	d := &desk{
 		s: s, keeper: keeper.New(s.store.Renew, time.Now),
-		waiters: make(map[string][]*waiter), lines: make(map[string]*list.List), claims: make(map[leaseKey]*claim),
+		waiters: make(map[string][]*waiter), claims: make(map[leaseKey]*claim),
 	}
 	d.watcher, _ = s.store.(driver.Watcher)
 	return d
@@ -123,12 +123,7 @@ func (d *desk) join(w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiters[w.req.ID] = append(d.waiters[w.req.ID], w)
-	line := d.lines[w.req.Key]
-	if line == nil {
-		line = list.New()
-		d.lines[w.req.Key] = line
-	}
-	w.place = line.PushBack(w)
+	w.place = d.lines.Join(w.req.Key, w)
 }
 
 // part takes w out of its line, and has the next ask soon if w was the first.
@@ -136,17 +131,12 @@ func (d *desk) part(w *waiter) {
 	d.keeper.Remove(&w.task)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	id, line := w.req.ID, d.lines[w.req.Key]
+	id := w.req.ID
 	if d.waiters[id] = slices.DeleteFunc(d.waiters[id], func(o *waiter) bool { return o == w }); len(d.waiters[id]) == 0 {
 		delete(d.waiters, id)
 	}
-	first := line.Front() == w.place
-	line.Remove(w.place)
-	switch next := line.Front(); {
-	case next == nil:
-		delete(d.lines, w.req.Key)
-	case first:
-		d.keeper.Hurry(&next.Value.(*waiter).task, time.Now().Add(watchEvery))
+	if next, ok := d.lines.Leave(w.req.Key, w.place); ok {
+		d.keeper.Hurry(&next.task, time.Now().Add(ticket.WatchEvery))
 	}
 }
 
@@ -155,6 +145,5 @@ func (d *desk) part(w *waiter) {
 func (d *desk) leads(w *waiter) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	line := d.lines[w.req.Key]
-	return line != nil && line.Front() == w.place
+	return d.lines.First(w.req.Key, w.place)
 }

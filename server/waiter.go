@@ -1,27 +1,12 @@
 package server
 
 import (
-	"container/list"
-	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/keeper"
-)
-
-// How a ticket is kept; the library does the same for its waiters.
-const (
-	// ticketLife is how long a ticket that is woken by hints lives without
-	// being kept alive, every heartbeat.
-	ticketLife = 15 * time.Second
-	heartbeat  = 5 * time.Second
-	// pollLife and pollEvery are the same for one that hints do not reach.
-	pollLife  = 3 * time.Second
-	pollEvery = 500 * time.Millisecond
-	// watchEvery is how often the first of those who wait here for a lock asks.
-	watchEvery = time.Second
+	"github.com/leasehold-go/leasehold/internal/ticket"
 )
 
 // waiter is a ticket that is kept while its client waits. It is done when it
@@ -30,7 +15,7 @@ type waiter struct {
 	d     *desk
 	req   *driver.Request // of the asking
 	task  keeper.Task
-	place *list.Element // in its line; guarded by the desk's mu
+	place ticket.Place  // in its line; guarded by the desk's mu
 	done  chan struct{} // closed when reply or err is final
 
 	mu     sync.Mutex
@@ -42,8 +27,7 @@ type waiter struct {
 	landed chan struct{}  // closed when it has been answered; nil if there is none
 	reply  driver.Reply
 	err    error
-	failed error // of the last question, until one is answered
-	early  bool  // a hint came before the answer that it belongs to
+	early  bool // a hint came before the answer that it belongs to
 	kept   bool
 	ended  bool
 }
@@ -85,14 +69,6 @@ func (w *waiter) address() string {
 	return w.d.address()
 }
 
-// lifeOf is that of a ticket with the given address.
-func lifeOf(address string) time.Duration {
-	if address == "" {
-		return pollLife
-	}
-	return ticketLife
-}
-
 // Ask implements [keeper.Sink].
 func (w *waiter) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 	w.mu.Lock()
@@ -101,7 +77,7 @@ func (w *waiter) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 		return driver.Ref{}, 0, false
 	}
 	w.told, w.last, w.sent, w.landed = w.address(), w.over != nil, now, make(chan struct{})
-	life := lifeOf(w.told)
+	life := ticket.Life(w.told)
 	try := life / 3
 	if w.last {
 		life, try = *w.over, w.d.s.cfg.storeTimeout
@@ -118,12 +94,11 @@ func (w *waiter) Answer(_ time.Time, reply driver.Reply, err error) time.Time {
 	switch {
 	case w.ended:
 		return time.Time{}
-	case err != nil && (w.last || final(err)):
+	case err != nil && (w.last || ticket.Final(err)):
 		w.end(driver.Reply{}, err)
 	case err != nil:
 		// The place is kept for the life of the ticket: go on asking.
-		w.failed = err
-		return time.Now().Add(spread(pollEvery))
+		return time.Now().Add(ticket.Spread(ticket.PollEvery))
 	case reply.State == driver.Queued && !w.last:
 		return w.queued(reply.Next)
 	case reply.State == driver.Granted && !time.Now().Before(w.sent.Add(w.req.TTL)):
@@ -143,21 +118,7 @@ func (w *waiter) end(reply driver.Reply, err error) {
 // queued takes note of an answer and returns when to ask again. The caller
 // holds mu.
 func (w *waiter) queued(next time.Duration) time.Time {
-	w.failed = nil
-	wait := spread(heartbeat)
-	if w.told == "" {
-		wait = spread(pollEvery)
-	}
-	if w.over != nil || w.told != w.address() {
-		wait = 0 // the store does not know yet
-	}
-	if w.d.leads(w) {
-		wait = min(wait, spread(watchEvery))
-	}
-	if next > 0 {
-		wait = min(wait, next+time.Millisecond)
-	}
-	return time.Now().Add(wait)
+	return time.Now().Add(ticket.AskIn(w.told, w.address(), w.d.leads(w), next))
 }
 
 // hint is a wake-up by the store. Nothing depends on it but speed. A lock that
@@ -200,15 +161,4 @@ func (w *waiter) stop() string {
 		<-landed // bounded by the time of one try
 	}
 	return w.addressed()
-}
-
-// final reports whether asking again cannot help.
-func final(err error) bool {
-	return errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrMismatch) ||
-		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, driver.ErrClosed)
-}
-
-// spread varies d by a tenth downwards, so that waiters do not ask in step.
-func spread(d time.Duration) time.Duration {
-	return d - time.Duration(rand.Int64N(int64(d)/10))
 }
