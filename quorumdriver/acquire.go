@@ -102,9 +102,9 @@ type verdict struct {
 
 // poll asks all nodes once. A round that is lost is for the caller to undo.
 func (s *Store) poll(ctx context.Context, l *lease, req driver.Request) verdict {
-	start := time.Now()
+	start, number := time.Now(), l.nextRound()
 	r := ask(ctx, s, l, s.everyone(), life(req.TTL), func(ctx context.Context, i int) (driver.Reply, error) {
-		return s.acquireAt(ctx, l, i, s.request(i, req))
+		return s.acquireAt(ctx, l, i, number, s.request(i, req))
 	})
 	t := s.tally()
 	for !t.decided() {

@@ -28,6 +28,7 @@ type lease struct {
 	token int64          // of the grant
 	over  bool           // given back for good
 	told  bool           // its end was answered
+	round int            // counts the rounds that were begun or given up
 	users int            // calls and background work that concern it
 	until time.Time      // when all of this may be forgotten
 	at    []post         // by node
@@ -133,7 +134,7 @@ func (l *lease) forgettable(now time.Time) bool {
 		return true
 	}
 	return !l.held && !l.waits() && !slices.ContainsFunc(l.at, func(p post) bool {
-		return p.busy || p.away || p.released && !l.told || now.Before(p.shunned)
+		return p.busy || p.away || p.released && l.over && !l.told || now.Before(p.shunned)
 	})
 }
 

@@ -7,12 +7,22 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// acquireAt asks one node to let the lease in, after what is under way there.
-func (s *Store) acquireAt(ctx context.Context, l *lease, i int, req driver.Request) (driver.Reply, error) {
+// nextRound begins a round, or gives the last one up: what it has not sent yet is
+// not sent any more.
+func (l *lease) nextRound() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.round++
+	return l.round
+}
+
+// acquireAt asks one node, in a round, to let the lease in, after what is under way
+// there.
+func (s *Store) acquireAt(ctx context.Context, l *lease, i, round int, req driver.Request) (driver.Reply, error) {
 	if !s.nodes[i].pass(ctx, l.key) {
 		return driver.Reply{State: driver.Busy, Next: time.Millisecond}, nil
 	}
-	if err := l.begin(ctx, i); err != nil {
+	if err := l.begin(ctx, i, round); err != nil {
 		return driver.Reply{}, err
 	}
 	return s.sendAcquire(ctx, l, i, req)
@@ -20,7 +30,7 @@ func (s *Store) acquireAt(ctx context.Context, l *lease, i int, req driver.Reque
 
 // begin marks an acquire at a node as under way, as soon and if it may be sent.
 // One at most waits for that.
-func (l *lease) begin(ctx context.Context, i int) error {
+func (l *lease) begin(ctx context.Context, i, round int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &l.at[i]
@@ -42,7 +52,7 @@ func (l *lease) begin(ctx context.Context, i int) error {
 		}
 	}
 	switch {
-	case p.busy, l.over, p.releases != releases:
+	case p.busy, l.over, l.round != round, p.releases != releases:
 		return errBusy
 	case time.Now().Before(p.shunned):
 		return errUnsure
@@ -130,6 +140,7 @@ func (s *Store) undo(ctx context.Context, l *lease) bool {
 	var nodes, sure set
 	refs := make(map[int]driver.Ref)
 	l.mu.Lock()
+	l.round++
 	for i := range l.at {
 		// It is spared if somebody else has asked for it since, under the same
 		// id, and so has moved its address.

@@ -41,14 +41,18 @@ func TestAcquire_AReleaseThatComesLateTakesNothingAway(t *testing.T) {
 		waits := func(r *driver.Request) { r.Wait = time.Minute }
 		a := asker{t, s}
 		// The first node grants it, and does not answer the release.
-		all[0].delay(time.Millisecond)
+		for _, s := range all[1:] {
+			s.delay(5 * time.Millisecond)
+		}
 		go func() {
-			time.Sleep(2500 * time.Microsecond)
+			time.Sleep(5 * time.Millisecond)
 			all[0].stop()
 		}()
 		a.acquire("a", driver.Busy, waits)
-		time.Sleep(2 * quorumdriver.DefaultTimeout)
-		all[0].delay(0)
+		wantInside(t, all[0], "a")
+		for _, s := range all[1:] {
+			s.delay(0)
+		}
 		_, _ = all[1].store.Release(t.Context(), driver.Ref{Key: "k", ID: "other"})
 		done := make(chan driver.Reply, 1)
 		go func() {

@@ -112,12 +112,14 @@ func TestWaiters_AreServedSoonAfterARelease(t *testing.T) {
 			got := make(chan time.Time)
 			go func() {
 				second, err := waiter.Mutex("k").Lock(context.Background())
-				got <- time.Now()
+				at := time.Now()
+				if err == nil {
+					err = second.Release()
+				}
 				if err != nil {
 					t.Error(err)
-					return
 				}
-				_ = second.Release()
+				got <- at
 			}()
 			time.Sleep(time.Second + 7*time.Millisecond)
 			released := time.Now()
@@ -150,13 +152,14 @@ func TestWaiters_AskFromTimeToTimeWhenNoHintComes(t *testing.T) {
 		got := make(chan time.Time)
 		go func() {
 			lease, err := c.Mutex("k").Lock(context.Background())
-			got <- time.Now()
+			at := time.Now()
 			if err == nil {
 				err = lease.Release()
 			}
 			if err != nil {
 				t.Error(err)
 			}
+			got <- at
 		}()
 		time.Sleep(10 * time.Second)
 		released := time.Now()
