@@ -123,9 +123,15 @@ func (c *seam) find(ctx *interrupt.Call, key string) (*redis.Client, error) {
 
 // eachPrimary calls f for the client of every primary, one at a time, after
 // asking the cluster anew which they are.
-func (c *seam) eachPrimary(ctx context.Context, f func(*redis.Client)) error {
+func (c *seam) eachPrimary(ctx *interrupt.Call, f func(*redis.Client)) error {
+	if _, err := c.primaryOf(ctx, ""); err != nil {
+		return err
+	}
+	// A node that hangs must not take all the time: what is known is good enough.
+	part, cancel := context.WithTimeout(ctx, c.timeout/4)
+	defer cancel()
 	var mu sync.Mutex
-	return c.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+	return c.cluster.ForEachMaster(part, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
 		f(node)
