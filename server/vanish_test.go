@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/filedriver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
@@ -54,25 +55,35 @@ type town struct {
 	addr  [2]string
 }
 
-// towns plays a case on memory and on Redis, each with two services.
+// towns plays a case on memory, on a directory and on Redis, each with two
+// services.
 func towns(t *testing.T, play func(t *town)) {
-	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
-		store := memdriver.New()
-		play(&town{t, store, [2]string{listen(t, store.Join()), listen(t, store.Join())}})
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		redis := redistest.Start(t)
-		var d [3]driver.Driver
-		for i := range d {
-			var err error
-			if d[i], err = rueidisdriver.Open(redis.URL()); err != nil {
-				t.Fatal(err)
+	on := func(name string, open func(t *testing.T) func() (driver.Driver, error)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			next := open(t)
+			var d [3]driver.Driver
+			for i := range d {
+				var err error
+				if d[i], err = next(); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		t.Cleanup(func() { d[2].Close() })
-		play(&town{t, d[2].(driver.Inspector), [2]string{listen(t, d[0]), listen(t, d[1])}})
+			t.Cleanup(func() { d[2].Close() })
+			play(&town{t, d[2].(driver.Inspector), [2]string{listen(t, d[0]), listen(t, d[1])}})
+		})
+	}
+	on("memory", func(*testing.T) func() (driver.Driver, error) {
+		store := memdriver.New()
+		return func() (driver.Driver, error) { return store.Join(), nil }
+	})
+	on("directory", func(t *testing.T) func() (driver.Driver, error) {
+		dir := t.TempDir()
+		return func() (driver.Driver, error) { return filedriver.Open(dir) }
+	})
+	on("redis", func(t *testing.T) func() (driver.Driver, error) {
+		url := redistest.Start(t).URL()
+		return func() (driver.Driver, error) { return rueidisdriver.Open(url) }
 	})
 }
 
