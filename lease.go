@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -47,8 +46,11 @@ type Lease struct {
 
 	parts []*Lease // of a lease of several locks, in the order they were taken
 
-	once sync.Once
-	err  error // of Release
+	// The end, guarded by hold.mu.
+	ending bool          // somebody gives it back, or has
+	ended  chan struct{} // closed when that is done; made by whoever waits for it first
+	done   bool
+	err    error // of Release
 }
 
 // newLease makes a lease of h whose context derives from parent.
@@ -68,7 +70,7 @@ func (l *Lease) parentEnded(cause error) {
 	if !l.hold.live() {
 		return
 	}
-	l.once.Do(func() { l.err = l.release(cause) })
+	_ = l.endOnce(func() error { return l.release(cause) })
 }
 
 // Context is derived from the context that Lock was given and ends when the
@@ -203,7 +205,36 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // that is why), and ErrUnknown if the store did not confirm the
 // release in time; the lease then ends by its TTL at the latest.
 func (l *Lease) Release() error {
-	l.once.Do(func() { l.err = l.release(ErrReleased) })
+	return l.endOnce(func() error { return l.release(ErrReleased) })
+}
+
+// endOnce has the lease ended by the first call, and returns the outcome of that
+// to all. Others wait on a channel, not on a lock as those of a [sync.Once] do: in
+// a synctest bubble time passes meanwhile, and what they wait for has an end.
+func (l *Lease) endOnce(end func() error) error {
+	mu := &l.hold.mu
+	mu.Lock()
+	defer mu.Unlock()
+	if !l.ending {
+		l.ending = true
+		mu.Unlock()
+		err := end()
+		mu.Lock()
+		l.done, l.err = true, err
+		if l.ended != nil {
+			close(l.ended)
+		}
+		return err
+	}
+	if !l.done {
+		if l.ended == nil {
+			l.ended = make(chan struct{})
+		}
+		ended := l.ended
+		mu.Unlock()
+		<-ended
+		mu.Lock()
+	}
 	return l.err
 }
 
@@ -230,13 +261,11 @@ func (l *Lease) Detach(ctx context.Context) error {
 		return err
 	}
 	err := fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // by a Release in between
-	l.once.Do(func() {
-		if l.detach != nil {
-			l.detach()
-		}
-		l.err, _ = l.hold.remove(l, ErrReleased)
+	_ = l.endOnce(func() error {
+		l.hold.unfollow(l)
+		err, _ = l.hold.remove(l, ErrReleased)
 		l.cancel(ErrReleased)
-		err = l.err
+		return err
 	})
 	if err != nil {
 		return lockError(l.Key(), fmt.Errorf("detach: %w", err))

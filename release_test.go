@@ -251,6 +251,30 @@ func TestLease_L13_ParentsEndReleasesWithItsCause(t *testing.T) {
 	}
 }
 
+func TestLease_ReleaseBesideTheParentsIsAnsweredWithIt(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		c, d := open(t, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		l, err := c.Mutex("k").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.on(release, 1, hangs)
+		cancel()
+		synctest.Wait() // the parent's end gives it back, and waits for the store
+		begun := time.Now()
+		for range 2 {
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
+			wantFree(t, store, "k")
+		}
+		if time.Since(begun) == 0 {
+			t.Error("answered before the store was")
+		}
+	})
+}
+
 type valueKey struct{}
 
 func TestLease_L14_ParentsValuesAndDeadlineAreVisible(t *testing.T) {
