@@ -74,7 +74,7 @@ var fields = map[string]map[string]object{
 		"reentrant":   text("The owner is an identity: it may enter where it holds the lock already"),
 		"labels":      labels,
 		"since":       text("When the client began to ask, " + byTheirs),
-		"minToken":    text("The token is to be greater than this").and("minimum", 0).and("maximum", 1<<53-1),
+		"minToken":    text("The token is to be greater than this").and("minimum", 0).and("maximum", int64(1<<53-1)),
 		"lockDelayMs": millis("How long the lock stays closed after the lease was lost or broken", 0, 24*time.Hour),
 		"confirmMs":   millis("Within what time a lock that is handed over is to be confirmed by a renewal", 0, maxTicket),
 		"notify":      text("The address of an event stream, on which the client is told when its turn has come").and("maxLength", maxName),
@@ -86,7 +86,7 @@ var fields = map[string]map[string]object{
 		"ttlMs":    millis("The new time to live, from now on", minTTL, 24*time.Hour).and("default", defaultTTL.Milliseconds()),
 		"ticketMs": millis("How long a place in the queue is kept from now on", 0, maxTicket).and("default", defaultTicket.Milliseconds()),
 		"notify":   text("The address of an event stream").and("maxLength", maxName),
-		"minToken": text("Raises the token of the lease to this").and("minimum", 0).and("maximum", 1<<53-1),
+		"minToken": text("Raises the token of the lease to this").and("minimum", 0).and("maximum", int64(1<<53-1)),
 	},
 	"Renewals": {"leases": text("Up to what fits into a body")},
 	"Break": {

@@ -19,13 +19,16 @@ type refusal struct {
 	ask  func(ctx context.Context, c *leasehold.Client, key string) error
 }
 
+// tooMany places are a negative number where an int has 32 bits.
+var tooMany int64 = math.MaxInt32 + 1
+
 var refusals = []refusal{
 	{"weight 0", leasehold.ErrInvalid, refusedPlaces(0, 3)},
 	{"weight -1", leasehold.ErrInvalid, refusedPlaces(-1, 3)},
 	{"weight above the limit", leasehold.ErrInvalid, refusedPlaces(4, 3)},
 	{"limit 0", leasehold.ErrInvalid, refusedPlaces(1, 0)},
 	{"limit -1", leasehold.ErrInvalid, refusedPlaces(1, -1)},
-	{"limit 2^31", leasehold.ErrInvalid, refusedPlaces(1, math.MaxInt32+1)},
+	{"limit 2^31", leasehold.ErrInvalid, refusedPlaces(1, int(tooMany))},
 	{"resize to 0", leasehold.ErrInvalid, func(ctx context.Context, c *leasehold.Client, key string) error {
 		return c.Semaphore(key, 3).Resize(ctx, 0)
 	}},
