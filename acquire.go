@@ -243,7 +243,7 @@ type answer struct {
 }
 
 func (a *answer) grant(cfg *config) grant {
-	return grant{token: a.Token, deadline: cfg.deadline(a.sent, cfg.ttl), confirmed: true, unanswered: a.unanswered}
+	return grant{token: a.Token, deadline: cfg.deadline(a.sent, cfg.ttl), confirmed: true, alone: a.Alone, unanswered: a.unanswered}
 }
 
 func (a *answer) held(key string) *HeldError {

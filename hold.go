@@ -38,6 +38,7 @@ type hold struct {
 	mu       sync.Mutex
 	mode     driver.Mode
 	given    bool // back, by whoever was first to do it
+	alone    bool // nobody else was there when the store answered last
 	ttl      time.Duration
 	asked    time.Duration // the TTL of the renewal under way
 	deadline clock.Instant
@@ -69,6 +70,7 @@ type grant struct {
 	token      int64
 	deadline   time.Time
 	confirmed  bool // the store counts the full TTL already
+	alone      bool // nobody else was there
 	unanswered bool
 	handed     time.Time // when the store handed it over, at the earliest; zero if it did not
 }
@@ -86,7 +88,7 @@ func (c *config) life(ttl time.Duration) time.Duration {
 func newHold(c *Client, cfg *config, req *driver.Request, g grant, t *trail) *hold {
 	h := &hold{
 		c: c, cfg: cfg, key: req.Key, id: req.ID, mode: req.Mode, limit: req.Limit, token: g.token, granted: c.instant(c.now()),
-		unanswered: g.unanswered, ttl: cfg.ttl, deadline: c.instant(g.deadline), trail: t,
+		unanswered: g.unanswered, alone: g.alone, ttl: cfg.ttl, deadline: c.instant(g.deadline), trail: t,
 	}
 	h.task = keeper.Task{Sink: h, Slack: min(cfg.ttl/30, time.Second)}
 	h.leases = h.one[:0]
@@ -383,6 +385,7 @@ func (h *hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 		return time.Time{}
 	case err == nil && reply.State == driver.Granted:
 		defer h.mu.Unlock()
+		h.alone = reply.Alone
 		return h.renewed(sent)
 	case err == nil && reply.Broken:
 		h.end(forcedError(reply.Reason))
@@ -427,7 +430,7 @@ func (h *hold) renewed(sent time.Time) time.Time {
 // giveBack releases the lease in the store, for at most limit, and judges the
 // answer. lost is the loss that came before, if any.
 func (h *hold) giveBack(lost error, limit time.Duration) error {
-	ref := driver.Ref{Key: h.key, ID: h.id}
+	ref := driver.Ref{Key: h.key, ID: h.id, Alone: h.alone}
 	if lost == nil && h.cfg.minHold > 0 {
 		ref.Keep = max(h.cfg.minHold-h.held(), 0)
 	}

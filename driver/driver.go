@@ -154,6 +154,9 @@ type Ref struct {
 	Forbid time.Duration
 	// Once makes Forbid concern requests with Once, and only those (Release).
 	Once bool
+	// Alone repeats what the last answer about the lease said: a hint on which
+	// a store may try a shorter way first (Release).
+	Alone bool
 }
 
 // State is the answer of the store.
@@ -206,6 +209,9 @@ type Reply struct {
 	Reason string
 	// Broken is set with Gone when the lease was broken by force.
 	Broken bool
+	// Alone may be set with Granted when nobody else is inside or waits. Nothing
+	// depends on it but the cost of a Release: see Ref.Alone.
+	Alone bool
 	// Again is set with Granted when the lease was granted and confirmed before
 	// this Acquire, which repeats one; and with Gone, where Once was given, when
 	// the id was released before.

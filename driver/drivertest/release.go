@@ -33,6 +33,37 @@ var releaseRows = []row{
 		},
 	},
 	{
+		name: "release/by one who believes to be alone",
+		why:  "what the last answer said is old: somebody may have come since, or the lease may be over",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			ref := l.ref("a")
+			ref.Alone = true
+			q.acquire("b", driver.Busy)
+			p.releaseRef(ref, driver.Released)
+			p.releaseRef(ref, driver.Gone)
+			q.acquire("b", driver.Granted)
+			p.releaseRef(ref, driver.Gone)
+			q.renew("b", driver.Granted)
+		},
+	},
+	{
+		name:  "release/by one who was alone before others queued",
+		needs: Queue,
+		why:   "whoever has queued since is next, and is not overtaken",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			ref := l.ref("a")
+			ref.Alone = true
+			q.acquire("b", driver.Queued, waits(long))
+			p.releaseRef(ref, driver.Released)
+			p.acquire("c", driver.Busy)
+			q.acquire("b", driver.Granted, waits(long))
+		},
+	},
+	{
 		name: "release/by a stranger",
 		why:  "only the lease's own id ends it",
 		run: func(l *lab) {

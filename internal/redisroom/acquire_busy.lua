@@ -3,8 +3,8 @@
 -- served, is asked for that is held by one holder. Whatever is not so goes on
 -- below; nothing has been written until then.
 repeat
-  local held = not how and redis.pcall('GET', KEYS[1])
-  if type(held) ~= 'string' then break end
+  if type(held) == 'table' and not string.find(held.err, '^WRONGTYPE') then return held end
+  if how or type(held) ~= 'string' then break end
   local call, fmt, match, R, Z = redis.call, string.format, string.match, KEYS[2], KEYS[3]
   local BAND, QUEUE, BEHIND = 2 ^ 45, 2 ^ 50, 2 ^ 46
   local id, wait, window, notify, meta = match(ARGV[1], '^(%S+) x 0 1 0 (%d+) (%d+) 0 0 (%S+) %- (.*)$')

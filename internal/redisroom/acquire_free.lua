@@ -16,11 +16,13 @@
 --       1 as the position tells that it was so before.
 --
 -- The free path: two commands, and nothing of room.lua is even defined.
-local how = ARGV[3]
+local how, held = ARGV[3]
 if not how or how == 'seed' then
-  local call, h, r = redis.call, KEYS[1], KEYS[2]
-  if call('SET', h, ARGV[1], 'NX', 'PX', ARGV[2]) then
-    local token = redis.pcall('INCR', r)
+  local call, pcall, h, r = redis.call, redis.pcall, KEYS[1], KEYS[2]
+  -- With GET what comes back is what was there, and costs no table for an OK.
+  held = pcall('SET', h, ARGV[1], 'NX', 'PX', ARGV[2], 'GET')
+  if not held then
+    local token = pcall('INCR', r)
     if type(token) == 'number' then
       if token > 1 and not how then return token end
       if token > 1 or not KEYS[4] then

@@ -30,16 +30,26 @@ func TestCost_FreeLockIsOneCallOfTwoCommands(t *testing.T) {
 		d := open(s.URL())
 		key := t.Name()
 		acquaint(t, d)
-		acquire(t, d, request(key, "first"), driver.Granted)
-		release(t, d, key, "first", driver.Released)
+		free := func(id string, alone bool) {
+			if got, err := d.Release(background, driver.Ref{Key: key, ID: id, Alone: alone}); err != nil || got.State != driver.Released {
+				t.Fatalf("%+v, %v", got, err)
+			}
+		}
+		for _, alone := range []bool{false, true} { // loads the scripts
+			acquire(t, d, request(key, "first"), driver.Granted)
+			free("first", alone)
+		}
 
 		got := s.Calls(t, func() { acquire(t, d, request(key, "a"), driver.Granted) })
 		if want := (map[string]int64{"evalsha": 1, "set": 1, "incr": 1}); !maps.Equal(got, want) {
 			t.Errorf("a free lock costs %v, want %v", got, want)
 		}
-		got = s.Calls(t, func() { release(t, d, key, "a", driver.Released) })
-		if want := (map[string]int64{"evalsha": 1, "get": 1, "del": 1}); !maps.Equal(got, want) {
-			t.Errorf("an unlock costs %v, want %v", got, want)
+		for _, alone := range []bool{false, true} {
+			got = s.Calls(t, func() { free("a", alone) })
+			if want := (map[string]int64{"evalsha": 1, "get": 1, "del": 1}); !maps.Equal(got, want) {
+				t.Errorf("an unlock costs %v, want %v", got, want)
+			}
+			acquire(t, d, request(key, "a"), driver.Granted)
 		}
 	})
 }
@@ -117,8 +127,11 @@ func TestCost_ScriptsAgainstBareCommands(t *testing.T) {
 		compareAndDelete.Run(background, s.Client(), []string{"bare"}, "0123456789012345678901")
 	}
 	ours := func() {
-		acquire(t, d, request("ours", "0123456789012345678901"), driver.Granted)
-		release(t, d, "ours", "0123456789012345678901", driver.Released)
+		const id = "01234567890123456789012345" // as long as those of the library
+		got := acquire(t, d, request("ours", id), driver.Granted)
+		if _, err := d.Release(background, driver.Ref{Key: "ours", ID: id, Alone: got.Alone}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	// Other work on the machine disturbs both, but not always equally.
 	for range 4 {

@@ -73,7 +73,7 @@ func (c *serverClock) oldest(now time.Time, ttl time.Duration) int64 {
 // general reply, or the token of a counter that was seeded by it.
 func (c *serverClock) learn(sent time.Time, changes uint64, reply *driver.Reply) {
 	us := reply.Clock.Microseconds()
-	if alone(reply) {
+	if reply.Alone {
 		us = reply.Token
 	}
 	if us <= 0 {
@@ -85,9 +85,6 @@ func (c *serverClock) learn(sent time.Time, changes uint64, reply *driver.Reply)
 	}
 	c.last.Store(&reading{at: sent, us: us, changes: changes, floor: floor})
 }
-
-// alone reports whether the reply is that of the free path.
-func alone(reply *driver.Reply) bool { return reply.State == driver.Granted && reply.Clock == 0 }
 
 // serverClocks are those of all servers of a store: one, or one for each slot
 // of a cluster, whose nodes have clocks of their own.

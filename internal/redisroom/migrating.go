@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -71,19 +70,24 @@ var aloneScript = newFreeingScript(aloneLua)
 // aloneCommand encodes the renewal or the release of a lone holder's lease by
 // its one key.
 func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
-	cmd := []string{evalsha, s.form(aloneScript).sha, "1", s.prefix + ref.Key, ref.ID + " "}
+	c := newCommand()
+	c.text = append(append(c.text, s.prefix...), ref.Key...)
+	c.end()
+	c.text = append(append(c.text, ref.ID...), ' ')
+	c.end()
 	if renew {
-		cmd = append(cmd, strconv.FormatInt(ref.TTL.Milliseconds(), 10))
+		c.int(ref.TTL.Milliseconds())
 	}
-	return cmd
+	return c.build(s.form(aloneScript), 1)
 }
 
-// releaseAlone releases the lease of a lone holder in a slot that moves. It
-// reports whether it could.
-func (s *Store) releaseAlone(ctx context.Context, ref *driver.Ref) bool {
+// releaseAlone releases the lease of a lone holder by its one key, which a slot
+// that moves does not hinder and which costs less than three. It reports whether
+// it could.
+func (s *Store) releaseAlone(ctx context.Context, ref *driver.Ref) (bool, error) {
 	if ref.Keep > 0 || ref.Forbid > 0 || ref.Notify != "" {
-		return false // that is not in the one key
+		return false, nil // that is not in the one key
 	}
 	reply, err := s.attempt(ctx, aloneScript, s.aloneCommand(ref, false))
-	return err == nil && reply == int64(1)
+	return err == nil && reply == int64(1), classify(err)
 }

@@ -130,11 +130,11 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	reply, err := s.acquire(ctx, &req, plainly)
 	fell := s.main.Changes() != changes // perhaps
 	switch {
-	case err != nil && fell, err == nil && alone(&reply) && (fell || reply.Token <= floor):
+	case err != nil && fell, err == nil && reply.Alone && (fell || reply.Token <= floor):
 		// It was granted, or was by a try whose answer is lost, from a counter
 		// that may have fallen back.
 		s.low.add(req.ID)
-	case err == nil && alone(&reply) && reply.Token <= oldest:
+	case err == nil && reply.Alone && reply.Token <= oldest:
 		return s.acquire(ctx, &req, general)
 	}
 	return s.raised(ctx, &req, reply, err)
@@ -200,10 +200,15 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 		return driver.Reply{}, err
 	}
 	s.low.remove(ref.ID)
+	if ref.Alone {
+		if done, err := s.releaseAlone(ctx, &ref); done || err != nil {
+			return driver.Reply{State: driver.Released}, err
+		}
+	}
 	cmd := releaseCommand(s.form(releaseScript), s.prefix, &ref)
 	reply, err := s.attempt(ctx, releaseScript, cmd)
 	if isMigrating(err) {
-		if s.releaseAlone(ctx, &ref) {
+		if done, _ := s.releaseAlone(ctx, &ref); done {
 			return driver.Reply{State: driver.Released}, nil
 		}
 		reply, err = s.run(ctx, releaseScript, cmd)

@@ -124,7 +124,7 @@ func parseMeta(s string) (m meta) {
 // a lease on a free room.
 func parseAcquire(reply any) (driver.Reply, error) {
 	if token, ok := reply.(int64); ok {
-		return driver.Reply{State: driver.Granted, Token: token, Holds: 1}, nil
+		return driver.Reply{State: driver.Granted, Token: token, Holds: 1, Alone: true}, nil
 	}
 	return parseReply(reply)
 }
@@ -149,7 +149,7 @@ func parseRenewal(reply any) (driver.Reply, error) {
 		if err != nil {
 			return driver.Reply{}, fmt.Errorf("%w: %q", errReply, reply)
 		}
-		return driver.Reply{State: driver.Granted, Token: token, Holds: 1}, nil
+		return driver.Reply{State: driver.Granted, Token: token, Holds: 1, Alone: true}, nil
 	}
 	return parseReply(reply)
 }

@@ -159,8 +159,11 @@ func (c *command) build(f *form, keys int) []string {
 }
 
 func numkeys(n int) string {
-	if n == roomKeys {
+	switch n {
+	case roomKeys:
 		return "3"
+	case 1:
+		return "1"
 	}
 	return strconv.Itoa(n)
 }
