@@ -16,18 +16,22 @@ import (
 
 // leaseholdGoRedis is this library on go-redis.
 func leaseholdGoRedis() contender {
-	return leaseholdOn("Leasehold, go-redis", goRedisClient, func(addr string) (driver.Driver, error) {
-		client := redis.NewClient(&redis.Options{Addr: addr})
-		defer client.Close() // the driver takes over how it connects, not the client
-		return redisdriver.New(client)
-	})
+	return leaseholdOn("Leasehold, go-redis", goRedisClient, openGoRedis)
+}
+
+func openGoRedis(addr string) (driver.Driver, error) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close() // the driver takes over how it connects, not the client
+	return redisdriver.New(client)
 }
 
 // leaseholdRueidis is this library on rueidis.
 func leaseholdRueidis() contender {
-	return leaseholdOn("Leasehold, rueidis", rueidisClient, func(addr string) (driver.Driver, error) {
-		return rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{addr}})
-	})
+	return leaseholdOn("Leasehold, rueidis", rueidisClient, openRueidis)
+}
+
+func openRueidis(addr string) (driver.Driver, error) {
+	return rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{addr}})
 }
 
 func leaseholdOn(name, client string, open func(addr string) (driver.Driver, error)) contender {

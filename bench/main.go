@@ -43,6 +43,8 @@ func experiments() []experiment {
 		{"waiters", waiters},
 		{"directory", directory},
 		{"quorum", quorum},
+		{"quorum-5", quorumFive},
+		{"quorum-5-far", quorumFiveFar},
 		{"service", service},
 		{"connections", connections},
 	}

@@ -13,12 +13,9 @@ import (
 	syncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/quorumdriver"
-	"github.com/leasehold-go/leasehold/redisdriver"
-	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
 
 // quorumNodes is over how many independent servers a quorum is spread.
@@ -27,16 +24,11 @@ const quorumNodes = 3
 // quorum measures a free lock on a majority of servers: with all of them, and
 // with one that takes connections and requests and never answers.
 func quorum(ctx context.Context, b *bench) (*table, error) {
-	var nodes [quorumNodes]*server
-	var addrs []string
-	for i := range nodes {
-		srv, err := startServer(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer srv.close()
-		nodes[i], addrs = srv, append(addrs, srv.addr)
+	nodes, addrs, err := startServers(ctx, quorumNodes)
+	if err != nil {
+		return nil, err
 	}
+	defer closeServers(nodes)
 	all := b.pick([]contender{quorumRaw(addrs), quorumLeaseholdGoRedis(addrs), quorumLeaseholdRueidis(addrs), quorumRedsync(addrs)})
 	procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
 	if err != nil {
@@ -82,6 +74,25 @@ func quorum(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
+// startServers starts servers that know nothing of each other.
+func startServers(ctx context.Context, n int) (nodes []*server, addrs []string, err error) {
+	for range n {
+		srv, err := startServer(ctx)
+		if err != nil {
+			closeServers(nodes)
+			return nil, nil, err
+		}
+		nodes, addrs = append(nodes, srv), append(addrs, srv.addr)
+	}
+	return nodes, addrs, nil
+}
+
+func closeServers(nodes []*server) {
+	for _, srv := range nodes {
+		srv.close()
+	}
+}
+
 // holedPairs are those of some slices, so that the first, which may find out that
 // a node is silent, is not the median; but of no more time than a second.
 func (b *bench) holedPairs(ctx context.Context, p process, key string) (took []time.Duration, err error) {
@@ -92,21 +103,15 @@ func (b *bench) holedPairs(ctx context.Context, p process, key string) (took []t
 	return took, err
 }
 
-func quorumLeaseholdGoRedis(addrs []string) contender {
-	return quorumLeasehold("Leasehold, go-redis", addrs, func(addr string) (driver.Driver, error) {
-		client := redis.NewClient(&redis.Options{Addr: addr})
-		defer client.Close()
-		return redisdriver.New(client)
-	})
+func quorumLeaseholdGoRedis(addrs []string, opts ...quorumdriver.Option) contender {
+	return quorumLeasehold("Leasehold, go-redis", addrs, openGoRedis, opts)
 }
 
-func quorumLeaseholdRueidis(addrs []string) contender {
-	return quorumLeasehold("Leasehold, rueidis", addrs, func(addr string) (driver.Driver, error) {
-		return rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{addr}})
-	})
+func quorumLeaseholdRueidis(addrs []string, opts ...quorumdriver.Option) contender {
+	return quorumLeasehold("Leasehold, rueidis", addrs, openRueidis, opts)
 }
 
-func quorumLeasehold(name string, addrs []string, open func(addr string) (driver.Driver, error)) contender {
+func quorumLeasehold(name string, addrs []string, open func(addr string) (driver.Driver, error), opts []quorumdriver.Option) contender {
 	return leaseholdOn(name, "quorum", func(string) (driver.Driver, error) {
 		var nodes []driver.Driver
 		for _, addr := range addrs {
@@ -116,7 +121,7 @@ func quorumLeasehold(name string, addrs []string, open func(addr string) (driver
 			}
 			nodes = append(nodes, d)
 		}
-		return quorumdriver.New(nodes)
+		return quorumdriver.New(nodes, opts...)
 	})
 }
 
