@@ -52,6 +52,11 @@ type Plan struct {
 	Faulty float64
 }
 
+// Key returns the n-th key of a kind at the time now.
+func (p *Plan) Key(kind Kind, n int, now int64) string {
+	return fmt.Sprintf("%s%s/%d/%d", p.Prefix, kind, n, now/int64(p.Epoch))
+}
+
 // Kind is a kind of lock.
 type Kind string
 
@@ -184,7 +189,7 @@ func (a *attempt) plan() {
 	a.kind = p.Kinds[rnd.IntN(len(p.Kinds))]
 	a.ask = history.Record{
 		What: history.Ask, Mode: history.Exclusive, TTL: int64(p.TTL),
-		Key: fmt.Sprintf("%s%s/%d/%d", p.Prefix, a.kind, rnd.IntN(p.Keys), a.Now()/int64(p.Epoch)),
+		Key: p.Key(a.kind, rnd.IntN(p.Keys), a.Now()),
 	}
 	switch a.kind {
 	case RW:

@@ -129,6 +129,14 @@ type arena struct {
 	observe func(ctx context.Context, note func(history.Record))
 }
 
+// plan is what the crowds do.
+func plan() chaos.Plan {
+	return chaos.Plan{
+		Contenders: 5, TTL: ttl, Hold: 20 * time.Millisecond, Pause: *crowds, Keys: 3, Epoch: 20 * time.Second,
+		Prefix: "chaos/", Faulty: 0.005,
+	}
+}
+
 // queue are the rules of a store that mints tokens and keeps a queue.
 var queue = history.Rules{Tokens: true, Queue: true, Prompt: int64(8 * time.Second)}
 
@@ -142,10 +150,7 @@ func suffer(t *testing.T, a arena) {
 			return cmd
 		},
 		Dir: t.TempDir(), Stores: a.stores, Label: a.label, Rules: a.rules,
-		Plan: chaos.Plan{
-			Contenders: 5, TTL: ttl, Hold: 20 * time.Millisecond, Pause: *crowds, Keys: 3, Epoch: 20 * time.Second,
-			Prefix: "chaos/", Faulty: 0.005,
-		},
+		Plan:      plan(),
 		Processes: 4, Lasting: *lasting, Calm: *calm, Seed: *seed, Havoc: a.havoc, Observe: a.observe,
 		Look: func() (driver.Driver, error) {
 			if a.look != "" {

@@ -4,14 +4,17 @@ package chaos_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/chaos"
 	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
@@ -261,5 +264,60 @@ func (c *cluster) havoc(forgets string) []chaos.Havoc {
 		node("CLIENT KILL normal", "master", "", asks("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
 		node("CLIENT KILL pubsub", "master", "", asks("CLIENT", "KILL", "TYPE", "pubsub")),
 		node("SCRIPT FLUSH", "master", "", asks("SCRIPT", "FLUSH")),
+		c.moves("move a slot and back", 0),
+		c.moves("move a slot half-way, then on and back", time.Second),
 	}
+}
+
+// moves moves a slot that is in use to another primary, and back a while later.
+// Each way it stops for so long when one key has moved.
+func (c *cluster) moves(name string, halfWay time.Duration) chaos.Havoc {
+	return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
+		p, kinds := plan(), []chaos.Kind{chaos.Mutex, chaos.Mutex, chaos.RW, chaos.Semaphore}
+		key := redisroom.DefaultPrefix + p.Key(kinds[rnd.IntN(len(kinds))], rnd.IntN(p.Keys), history.Now())
+		for range 2 {
+			if err := c.move(key, halfWay); err != nil {
+				// Somebody was replaced meanwhile, which is noted as a failover.
+				if err := errors.Join(c.heal(), c.mend(), c.heal()); err != nil {
+					return err
+				}
+			}
+			time.Sleep(upTo(rnd, ttl))
+		}
+		return c.heal()
+	}}
+}
+
+func (c *cluster) move(key string, halfWay time.Duration) error {
+	m, err := c.Transfer(key)
+	if err != nil {
+		return err
+	}
+	if halfWay > 0 {
+		if err := m.One(); err != nil {
+			return err
+		}
+		time.Sleep(halfWay)
+	}
+	if err := errors.Join(m.Rest(), m.End()); err != nil {
+		return err
+	}
+	return recovers(func() string {
+		if !m.Settled(c.Cluster) {
+			return "the nodes do not agree who serves the slot that was moved"
+		}
+		return ""
+	})
+}
+
+// mend brings together what a move that failed has left apart.
+func (c *cluster) mend() error {
+	return recovers(func() string {
+		//nolint:gosec // the address of a server of this test
+		out, err := exec.Command("redis-cli", "--cluster", "fix", c.Nodes[0].Addr(), "--cluster-yes").CombinedOutput()
+		if err != nil {
+			return fmt.Sprintf("redis-cli --cluster fix: %v\n%s", err, out)
+		}
+		return ""
+	})
 }

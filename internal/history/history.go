@@ -116,6 +116,9 @@ const (
 	ForgetsAll = "all"
 	// ForgetsSome: some of what the store had acknowledged may be gone.
 	ForgetsSome = "some"
+	// ForgetsLeases: leases may have ended too early, as if time had passed.
+	// Everything else is still there, tokens in particular.
+	ForgetsLeases = "leases"
 )
 
 // Record is one line of a history.

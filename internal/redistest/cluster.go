@@ -79,7 +79,9 @@ func (c *Cluster) AddReplicas(primaries ...*Server) []*Server {
 	}
 	c.await()
 	for i, primary := range primaries {
-		c.must("replicate", replicas[i].admin("CLUSTER", "REPLICATE", c.id(primary)))
+		id, err := primary.Client().ClusterMyID(context.Background()).Result()
+		c.must("id of a node", err)
+		c.must("replicate", replicas[i].admin("CLUSTER", "REPLICATE", id))
 	}
 	for i, primary := range primaries {
 		awaitReplica(c.tb, primary, replicas[i])

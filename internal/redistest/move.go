@@ -2,81 +2,145 @@ package redistest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Move is a slot of a cluster on its way to another node.
+// Move is a slot of a cluster on its way to another node. A step that fails
+// fails the test.
 type Move struct {
-	c        *Cluster
-	slot     int64
-	From, To *Server
+	*Transfer
+	c *Cluster
 }
 
 // Move begins to move the slot of a key to another primary. No key has moved
 // yet, but the slot is marked as moving on both sides.
 func (c *Cluster) Move(key string) *Move {
 	c.tb.Helper()
-	slot, err := c.client.ClusterKeySlot(context.Background(), key).Result()
-	c.must("slot of "+key, err)
-	m := &Move{c: c, slot: slot, From: c.owner(slot), To: c.Nodes[0]}
-	if m.To == m.From {
-		m.To = c.Nodes[1]
-	}
-	c.must("importing", m.To.admin("CLUSTER", "SETSLOT", slot, "IMPORTING", c.id(m.From)))
-	c.must("migrating", m.From.admin("CLUSTER", "SETSLOT", slot, "MIGRATING", c.id(m.To)))
-	return m
+	t, err := c.Transfer(key)
+	c.must("begin to move "+key, err)
+	return &Move{t, c}
 }
 
 // One moves a single key, the first in alphabetical order.
-func (m *Move) One() { m.keys(1) }
+func (m *Move) One() {
+	m.c.tb.Helper()
+	m.c.must("move one", m.Transfer.One())
+}
 
 // Rest moves all keys that are left, but does not end the move.
-func (m *Move) Rest() { m.keys(1 << 20) }
-
-func (m *Move) keys(most int) {
+func (m *Move) Rest() {
 	m.c.tb.Helper()
-	keys, err := m.From.Client().ClusterGetKeysInSlot(context.Background(), int(m.slot), most).Result()
-	m.c.must("keys in slot", err)
-	for _, key := range keys {
-		m.c.must("migrate", m.From.admin("MIGRATE", "127.0.0.1", strconv.Itoa(m.To.Port()), key, 0, patience.Milliseconds()))
-	}
+	m.c.must("move the rest", m.Transfer.Rest())
 }
 
 // End gives the slot to its new owner.
 func (m *Move) End() {
 	m.c.tb.Helper()
-	for _, node := range []*Server{m.To, m.From} {
-		m.c.must("setslot", node.admin("CLUSTER", "SETSLOT", m.slot, "NODE", m.c.id(m.To)))
-	}
+	m.c.must("end the move", m.Transfer.End())
 }
 
-// owner returns the primary that serves a slot by its own account.
-func (c *Cluster) owner(slot int64) *Server {
-	c.tb.Helper()
+// Transfer is a [Move] whose steps may fail, because the cluster suffers
+// meanwhile. They may be taken on any goroutine.
+type Transfer struct {
+	slot     int64
+	From, To *Server
+}
+
+// Transfer begins a [Transfer] of the slot of a key.
+func (c *Cluster) Transfer(key string) (*Transfer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	slot, err := c.Nodes[0].Client().ClusterKeySlot(ctx, key).Result()
+	if err != nil {
+		return nil, err
+	}
+	t := &Transfer{slot: slot}
 	for _, node := range c.Nodes {
-		shards, err := node.Client().ClusterShards(context.Background()).Result()
-		if err != nil {
-			continue
-		}
-		me := c.id(node)
-		for _, shard := range shards {
-			serves := slices.ContainsFunc(shard.Slots, func(r redis.SlotRange) bool { return r.Start <= slot && slot <= r.End })
-			mine := slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool { return n.ID == me && n.Role == "master" })
-			if serves && mine {
-				return node
-			}
+		primary, serves := node.serves(ctx, slot)
+		switch {
+		case primary && serves:
+			t.From = node
+		case primary && t.To == nil:
+			t.To = node
 		}
 	}
-	c.tb.Fatalf("redistest: nobody serves slot %d", slot)
-	return nil
+	if t.From == nil || t.To == nil {
+		return nil, fmt.Errorf("nobody serves slot %d, or nobody else could", slot)
+	}
+	if err := t.set(ctx, t.To, "IMPORTING", t.From); err != nil {
+		return nil, err
+	}
+	return t, t.set(ctx, t.From, "MIGRATING", t.To)
 }
 
-func (c *Cluster) id(node *Server) string {
-	c.tb.Helper()
-	id, err := node.Client().ClusterMyID(context.Background()).Result()
-	c.must("id of a node", err)
-	return id
+// One is that of [Move].
+func (t *Transfer) One() error { return t.keys(1) }
+
+// Rest is that of [Move].
+func (t *Transfer) Rest() error { return t.keys(1 << 20) }
+
+// keys moves some. No others appear meanwhile: a slot that moves away takes no
+// new ones.
+func (t *Transfer) keys(most int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	keys, err := t.From.Client().ClusterGetKeysInSlot(ctx, int(t.slot), most).Result()
+	for _, key := range keys {
+		err = errors.Join(err, t.From.admin("MIGRATE", "127.0.0.1", strconv.Itoa(t.To.Port()), key, 0, patience.Milliseconds()))
+	}
+	return err
+}
+
+// End is that of [Move]. The new owner is told first: it alone can tell the others.
+func (t *Transfer) End() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return errors.Join(t.set(ctx, t.To, "NODE", t.To), t.set(ctx, t.From, "NODE", t.To))
+}
+
+// set tells a node about the slot.
+func (t *Transfer) set(ctx context.Context, at *Server, what string, node *Server) error {
+	id, err := node.Client().ClusterMyID(ctx).Result()
+	if err != nil {
+		return err
+	}
+	return at.admin("CLUSTER", "SETSLOT", t.slot, what, id)
+}
+
+// Settled reports whether all of the nodes that answer know the new owner.
+func (t *Transfer) Settled(c *Cluster) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	owner := t.To.Addr()
+	return !slices.ContainsFunc(c.Nodes, func(node *Server) bool {
+		ranges, err := node.Client().ClusterSlots(ctx).Result()
+		return err == nil && !slices.ContainsFunc(ranges, func(r redis.ClusterSlot) bool {
+			return int64(r.Start) <= t.slot && t.slot <= int64(r.End) && r.Nodes[0].Addr == owner
+		})
+	})
+}
+
+// serves reports whether a node is a primary, and whether it serves the slot,
+// both by its own account.
+func (s *Server) serves(ctx context.Context, slot int64) (primary, serves bool) {
+	shards, err := s.Client().ClusterShards(ctx).Result()
+	if err != nil {
+		return false, false
+	}
+	me, err := s.Client().ClusterMyID(ctx).Result()
+	if err != nil {
+		return false, false
+	}
+	for _, shard := range shards {
+		if slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool { return n.ID == me && n.Role == "master" }) {
+			in := func(r redis.SlotRange) bool { return r.Start <= slot && slot <= r.End }
+			return true, slices.ContainsFunc(shard.Slots, in)
+		}
+	}
+	return false, false
 }

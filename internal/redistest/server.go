@@ -41,6 +41,7 @@ type Server struct {
 	args   []string
 	config string        // the text of a configuration file, if one is wanted
 	certs  *Certificates // nil without TLS
+	env    []string      // beyond the test's own
 
 	mu     sync.Mutex
 	proc   *process
@@ -110,7 +111,9 @@ func (s *Server) launch(marks ...string) error {
 		"--daemonize", "no",
 		"--logfile", "",
 	)
-	proc, err := spawn(exec.Command("redis-server", args...), marks...)
+	cmd := exec.Command("redis-server", args...)
+	cmd.Env = append(os.Environ(), s.env...)
+	proc, err := spawn(cmd, marks...)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,73 @@
+//go:build linux
+
+package redistest
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+//go:embed shim/clock.c
+var clockShim string
+
+// Clock is the wall clock of one server, by which its keys expire and its
+// scripts tell the time. It may be stepped from any goroutine.
+type Clock struct {
+	tb   testing.TB
+	file *os.File
+
+	mu    sync.Mutex
+	ahead time.Duration
+}
+
+// StartWithClock is [Start] for a server whose wall clock can be stepped, also
+// while it runs, and which stays as it is over restarts. It takes a C compiler,
+// since the clock is a library that is loaded before those of the server.
+func StartWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
+	tb.Helper()
+	dir := tb.TempDir()
+	file, err := os.Create(filepath.Join(dir, "clock"))
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	tb.Cleanup(func() { _ = file.Close() })
+	c := &Clock{tb: tb, file: file}
+	c.Step(0)
+	s := &Server{env: []string{"LD_PRELOAD=" + compile(tb, dir, "clock", clockShim), "REDISTEST_CLOCK=" + file.Name()}}
+	return start(tb, s, slices.Concat(defaults, args)), c
+}
+
+// compile makes a shared library of C text and returns its path.
+func compile(tb testing.TB, dir, name, text string) string {
+	tb.Helper()
+	compiler := os.Getenv("CC")
+	if compiler == "" {
+		compiler = "cc"
+	}
+	lib := filepath.Join(dir, name+".so")
+	//nolint:gosec // the compiler of whoever runs the tests
+	out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", lib, write(tb, dir, name+".c", text)).CombinedOutput()
+	if err != nil {
+		tb.Fatalf("redistest: %s: %v: the tests need a C compiler; `make test` installs it\n%s", compiler, err, out)
+	}
+	return lib
+}
+
+// Step moves the clock by d at once, backward if d is negative.
+func (c *Clock) Step(d time.Duration) {
+	c.tb.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += d
+	word := binary.NativeEndian.AppendUint64(nil, uint64(c.ahead))
+	if _, err := c.file.WriteAt(word, 0); err != nil {
+		c.tb.Errorf("redistest: step the clock: %v", err)
+	}
+}
