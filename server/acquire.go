@@ -42,7 +42,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx := r.Context()
-	if a.v, err = s.desk.visit(ctx, a.req.Key, a.req.ID); err != nil {
+	if a.v, err = s.desk.visit(ctx, a.req.Key, a.req.ID, a.waits()); err != nil {
 		return errVanished
 	}
 	defer a.v.end()
@@ -109,9 +109,12 @@ func (s *Server) newAsking(r *http.Request) (*asking, error) {
 	}, nil
 }
 
+// waits reports whether the answer may be held back.
+func (a *asking) waits() bool { return a.req.Notify == "" && time.Now().Before(a.end) }
+
 // take asks the store, and waits if it may.
 func (a *asking) take(ctx context.Context) error {
-	if a.req.Notify != "" || !time.Now().Before(a.end) {
+	if a.v.passed == nil {
 		a.req.Wait = a.ticket
 		return a.ask(ctx)
 	}

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -34,21 +34,53 @@ const (
 // what makes net/http notice a client that vanishes while the answer is held
 // back. An empty body is an empty object.
 func decode(r *http.Request, into any) error {
-	text, err := io.ReadAll(r.Body)
-	switch {
-	case err != nil:
+	d := decoders.Get().(*decoder)
+	d.body.Reset()
+	if _, err := d.body.ReadFrom(r.Body); err != nil {
 		return bodyError(err)
+	}
+	text := bytes.Trim(d.body.Bytes(), " \t\r\n")
+	switch {
 	case !utf8.Valid(text):
 		return newProblem(Invalid, "the body is not valid UTF-8")
-	case len(bytes.TrimSpace(text)) == 0:
-		return nil
+	case len(text) > 0:
+		if err := d.decode(text, into); err != nil {
+			return err
+		}
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if d.body.Cap() <= maxKept {
+		decoders.Put(d)
+	}
+	return nil
+}
+
+// decoder reads the bodies of many requests, one after the other, as values of
+// one stream. One that has met an error is not used again.
+type decoder struct {
+	body bytes.Buffer
+	text bytes.Reader
+	json *json.Decoder // of text
+}
+
+// decoders keeps those that are not in use; a large body is not kept with them.
+var decoders = sync.Pool{New: func() any {
+	d := new(decoder)
+	d.json = json.NewDecoder(&d.text)
+	d.json.DisallowUnknownFields()
+	return d
+}}
+
+// maxKept is the memory that is kept for the next body or answer.
+const maxKept = 8 << 10
+
+// decode reads text, which is to be one value without space around it.
+func (d *decoder) decode(text []byte, into any) error {
+	d.text.Reset(text)
+	before := d.json.InputOffset()
+	if err := d.json.Decode(into); err != nil {
 		return newProblem(Invalid, "the body is not the JSON that is wanted: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	if d.json.InputOffset()-before != int64(len(text)) {
 		return newProblem(Invalid, "the body has more after its JSON")
 	}
 	return nil
@@ -153,7 +185,10 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 	}
 	mode, modeErr := wire.ParseMode(b.Mode)
 	policy, policyErr := wire.ParsePolicy(b.Policy)
-	labels, _ := json.Marshal(b.Labels)
+	var labels []byte
+	if len(b.Labels) > 0 {
+		labels, _ = json.Marshal(b.Labels)
+	}
 	err = first(modeErr, policyErr,
 		checkText("owner", b.Owner, 0, maxOwner),
 		checkInt("size of the labels", int64(len(labels)), 0, maxLabels),
@@ -194,9 +229,17 @@ const defaultTicket = 3 * time.Second
 // not ask, and so what a dead one costs those behind it.
 const maxTicket = time.Minute
 
+// query is a parameter of the query.
+func query(r *http.Request, what string) string {
+	if r.URL.RawQuery == "" {
+		return ""
+	}
+	return r.URL.Query().Get(what)
+}
+
 // duration reads a parameter of the query in milliseconds.
 func duration(r *http.Request, what string, absent, most time.Duration) (time.Duration, error) {
-	text := r.URL.Query().Get(what)
+	text := query(r, what)
 	if text == "" {
 		return absent, nil
 	}

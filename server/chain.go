@@ -36,7 +36,7 @@ type Exchange struct {
 	Cause *Cause
 	Err   error
 
-	vars    map[string]string
+	vars    values
 	allowed []string // methods, if the path exists with others
 	host    string   // the client's address
 }
@@ -54,6 +54,23 @@ func (x *Exchange) Operation() string {
 }
 
 type exchangeKey struct{}
+
+// call is what the chain makes for a request, in one piece: the exchange, the
+// context that leads to it, and what takes note of the answer.
+type call struct {
+	context.Context // of the request, as it came
+	x               Exchange
+	answer          counter
+	id              [1]string // a header of the answer
+}
+
+// Value implements [context.Context].
+func (c *call) Value(key any) any {
+	if key == (exchangeKey{}) {
+		return &c.x
+	}
+	return c.Context.Value(key)
+}
 
 // exchangeOf returns the exchange of a request's context.
 func exchangeOf(ctx context.Context) *Exchange {
@@ -88,11 +105,14 @@ func (s *Server) chain() http.HandlerFunc {
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &Exchange{Principal: everybody{}, Started: time.Now(), Trace: traceOf(r.Header), host: hostOf(r)}
-	x.Route, x.vars, x.allowed = s.table.find(r)
-	x.Name = cmp.Or(x.vars["name"], x.vars["resourceId"])
-	w.Header().Set("X-Request-Id", x.Trace)
-	s.handler(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	c := &call{Context: r.Context()}
+	x := &c.x
+	x.Principal, x.Started, x.Trace, x.host = everybody{}, time.Now(), traceOf(r.Header), hostOf(r)
+	x.Route, x.allowed = s.table.find(r, &x.vars)
+	x.Name = cmp.Or(x.vars.get("name"), x.vars.get("resourceId"))
+	c.answer, c.id[0] = counter{w, x}, x.Trace
+	w.Header()["X-Request-Id"] = c.id[:]
+	s.handler(&c.answer, r.WithContext(c))
 }
 
 // hostOf is the address of a client without the port.
@@ -139,9 +159,7 @@ func nowhere(_ *Server, w http.ResponseWriter, r *http.Request) error {
 func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r.Context())
-		c := &counter{ResponseWriter: w, x: x}
-		running := s.metrics.running.WithLabelValues(x.Operation())
-		running.Inc()
+		running := s.metrics.begin(x)
 		defer func() {
 			running.Dec()
 			s.metrics.observe(x)
@@ -149,7 +167,7 @@ func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
 				tell(r, x)
 			}
 		}()
-		next(c, r)
+		next(w, r)
 	}
 }
 
@@ -210,6 +228,10 @@ func (s *Server) origin(next http.HandlerFunc) http.HandlerFunc {
 // limit bounds what is read of a body, and for how long.
 func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody {
+			next(w, r)
+			return
+		}
 		r.Body = &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w), within: s.cfg.bodyTimeout}
 		next(w, r)
 	}

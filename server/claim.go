@@ -23,13 +23,13 @@ type visit struct {
 	of      leaseKey
 	c       *claim
 	address string        // that the lease or ticket has in the store
-	passed  chan struct{} // closed when another request for the lease has come
+	passed  chan struct{} // closed when another request for the lease has come; nil if nobody waits for that
 	holds   int           // the request itself, and its undoing later; guarded by d.mu
 }
 
-// visit begins a request for a lease. It waits until nobody is undoing an
-// earlier one.
-func (d *desk) visit(ctx context.Context, key, id string) (*visit, error) {
+// visit begins a request for a lease, of which waits tells whether it wants to
+// know when another one comes. It waits until nobody is undoing an earlier one.
+func (d *desk) visit(ctx context.Context, key, id string, waits bool) (*visit, error) {
 	of := leaseKey{key, id}
 	for {
 		d.mu.Lock()
@@ -39,8 +39,11 @@ func (d *desk) visit(ctx context.Context, key, id string) (*visit, error) {
 			d.claims[of] = c
 		}
 		if c.undone == nil {
-			v := &visit{d: d, of: of, c: c, passed: make(chan struct{}), holds: 1}
-			if c.last != nil {
+			v := &visit{d: d, of: of, c: c, holds: 1}
+			if waits {
+				v.passed = make(chan struct{})
+			}
+			if c.last != nil && c.last.passed != nil {
 				close(c.last.passed)
 			}
 			c.visits++

@@ -92,7 +92,7 @@ func lost(l *wire.Lease) *problem {
 func leaseRef(r *http.Request) (driver.Ref, error) {
 	name, err := lockName(r)
 	x := exchangeOf(r.Context())
-	x.LeaseID = x.vars["id"]
+	x.LeaseID = x.vars.get("id")
 	return driver.Ref{Key: name, ID: x.LeaseID}, first(err, checkID(x.LeaseID))
 }
 
@@ -224,7 +224,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 	if ref.Keep, err = duration(r, "keepMs", 0, s.cfg.maxTTL); err != nil {
 		return err
 	}
-	ref.Once, ref.Notify = true, r.URL.Query().Get("notify")
+	ref.Once, ref.Notify = true, query(r, "notify")
 	if err := checkText("notify", ref.Notify, 0, maxName); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,22 @@ type metrics struct {
 	running  *prometheus.GaugeVec
 	waiting  prometheus.GaugeFunc
 	handler  http.Handler
+
+	mu    sync.RWMutex
+	known map[outcome]series
+}
+
+// outcome is what a request counts as.
+type outcome struct {
+	operation string
+	status    int
+	cause     *Cause
+}
+
+// series are where it counts. They are looked up by their labels once.
+type series struct {
+	requests prometheus.Counter
+	duration prometheus.Observer
 }
 
 func newMetrics(q *quota) *metrics {
@@ -39,6 +56,7 @@ func newMetrics(q *quota) *metrics {
 			Name: "leasehold_http_waiters",
 			Help: "Requests whose answer is held back until a lock is granted or something changes.",
 		}, func() float64 { return float64(q.now()) }),
+		known: make(map[outcome]series),
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -68,15 +86,37 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
+// begin counts an exchange that has begun, until it is counted down.
+func (m *metrics) begin(x *Exchange) prometheus.Gauge {
+	running := m.running.WithLabelValues(x.Operation())
+	running.Inc()
+	return running
+}
+
 // observe counts an exchange that has ended. A client that had gone has the
 // status 0.
 func (m *metrics) observe(x *Exchange) {
-	operation, status, cause := x.Operation(), strconv.Itoa(x.Status), ""
-	if x.Cause != nil {
-		cause = x.Cause.Name
+	s := m.series(outcome{x.Operation(), x.Status, x.Cause})
+	s.requests.Inc()
+	s.duration.Observe(time.Since(x.Started).Seconds())
+}
+
+func (m *metrics) series(o outcome) series {
+	m.mu.RLock()
+	s, ok := m.known[o]
+	m.mu.RUnlock()
+	if ok {
+		return s
 	}
-	m.requests.WithLabelValues(operation, status, cause).Inc()
-	m.duration.WithLabelValues(operation, status).Observe(time.Since(x.Started).Seconds())
+	status, cause := strconv.Itoa(o.status), ""
+	if o.cause != nil {
+		cause = o.cause.Name
+	}
+	s = series{m.requests.WithLabelValues(o.operation, status, cause), m.duration.WithLabelValues(o.operation, status)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known[o] = s
+	return s
 }
 
 // serveMetrics needs any principal, but no right: nothing is named.

@@ -1,12 +1,14 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -154,22 +156,41 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
+// contentType is the header of most answers. What stands behind a response's
+// header may append to it, and then has its own.
+var contentType = []string{"application/json"}
+
 // reply answers with JSON.
 func reply(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
+	w.Header()["Content-Type"] = contentType
 	writeJSON(w, status, body)
 }
 
+// encoder writes the JSON of many answers, one after the other.
+type encoder struct {
+	text bytes.Buffer
+	json *json.Encoder // to text
+}
+
+var encoders = sync.Pool{New: func() any {
+	e := new(encoder)
+	e.json = json.NewEncoder(&e.text)
+	return e
+}}
+
 // writeJSON sends the body in one piece, with its length.
 func writeJSON(w http.ResponseWriter, status int, body any) {
-	text, err := json.Marshal(body)
-	if err != nil {
+	e := encoders.Get().(*encoder)
+	e.text.Reset()
+	if err := e.json.Encode(body); err != nil {
 		panic(err) // every body can be encoded
 	}
-	text = append(text, '\n')
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.Header()["Content-Length"] = []string{strconv.Itoa(e.text.Len())}
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // a client that has gone is noticed by the context
+	_, _ = w.Write(e.text.Bytes()) // a client that has gone is noticed by the context
+	if e.text.Cap() <= maxKept {
+		encoders.Put(e)
+	}
 }
 
 // gone reports whether the client has gone, so that nothing need be answered.

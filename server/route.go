@@ -77,33 +77,48 @@ func (rt Route) compile() Route {
 	return rt
 }
 
-// match compares a path, still percent-encoded, and returns what stands for the
-// wildcards.
-func (rt *Route) match(parts []string) (vars map[string]string, ok bool) {
-	if len(parts) != len(rt.segments) {
-		return nil, false
+// maxWild is how many wildcards a path has at most.
+const maxWild = 2
+
+// values are what stands for the wildcards of a path, in its order.
+type values [maxWild]struct{ wild, text string }
+
+// get returns what stands for a wildcard; nothing if there is none of the name.
+func (v *values) get(wild string) string {
+	for i := range v {
+		if v[i].wild == wild {
+			return v[i].text
+		}
 	}
+	return ""
+}
+
+// match compares a path, still percent-encoded, and takes note of what stands
+// for the wildcards.
+func (rt *Route) match(parts []string, vars *values) bool {
+	if len(parts) != len(rt.segments) {
+		return false
+	}
+	n := 0
 	for i, s := range rt.segments {
 		if s.wild == "" {
 			if parts[i] != s.literal {
-				return nil, false
+				return false
 			}
 			continue
 		}
 		text, found := strings.CutSuffix(parts[i], s.literal)
 		if !found {
-			return nil, false
+			return false
 		}
 		value, err := url.PathUnescape(text)
 		if err != nil {
-			return nil, false
+			return false
 		}
-		if vars == nil {
-			vars = make(map[string]string, 2)
-		}
-		vars[s.wild] = value
+		vars[n].wild, vars[n].text = s.wild, value
+		n++
 	}
-	return vars, true
+	return true
 }
 
 // verbs reports whether the route ends in a wildcard with a verb. Such routes
@@ -133,23 +148,34 @@ func newTable(routes []Route) table {
 	return t
 }
 
-// find returns the route, and what stands for its wildcards. Without a route it
-// returns the methods that the path has, none if it does not exist.
-func (t table) find(r *http.Request) (rt *Route, vars map[string]string, allowed []string) {
+// maxSegments is more than any path has that there is.
+const maxSegments = 8
+
+// find returns the route, and takes note of what stands for its wildcards.
+// Without a route it returns the methods that the path has, none if it does not
+// exist.
+func (t table) find(r *http.Request, vars *values) (rt *Route, allowed []string) {
 	method := r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	parts := make([]string, 0, maxSegments) // not on the heap
+	for part := range strings.SplitSeq(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
+		if len(parts) == maxSegments {
+			return nil, nil
+		}
+		parts = append(parts, part)
+	}
 	for i := range t {
-		vars, ok := t[i].match(parts)
+		ok := t[i].match(parts, vars)
 		if ok && t[i].Method == method {
-			return &t[i], vars, nil
+			return &t[i], nil
 		}
 		if ok {
 			allowed = append(allowed, t[i].Method)
 		}
+		*vars = values{}
 	}
 	slices.Sort(allowed)
-	return nil, nil, slices.Compact(allowed)
+	return nil, slices.Compact(allowed)
 }
