@@ -68,7 +68,7 @@ func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
 // enter asks, waits if it may, and returns a lease whose context derives from
 // ctx.
 func (r *request) enter(ctx context.Context, wait bool) (*Lease, error) {
-	if outer, ok := ctx.Value(heldKey{r.c, r.key}).(*Lease); ok && outer.State() != Released {
+	if outer, ok := ctx.Value(r).(*Lease); ok && outer.State() != Released {
 		// To read under a read lease is to re-enter; a place is no read lease.
 		reads := r.mode == driver.Shared && r.limit == 0 && outer.hold.limit == 0
 		switch mode := outer.hold.side(); {
@@ -146,10 +146,6 @@ func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
 	}
 	req := r.request()
 	w := newWaiter(r.c, r.cfg, req)
-	w.req.Notify = r.c.address()
-	w.req.Wait = ticket.Life(w.req.Notify)
-	w.told = w.req.Notify
-	started := r.c.now()
 	if err := r.c.begin(w); err != nil {
 		return nil, lockError(r.key, err)
 	}
@@ -162,7 +158,7 @@ func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
 	g := a.grant(r.cfg)
 	if err == nil && a.State != driver.Granted {
 		t.waiting(a.Position, a.owner())
-		g, err = w.wait(bound, started, a)
+		g, err = w.wait(bound, a.began, a)
 	}
 	if err != nil {
 		// Whatever the ticket has become, it is given back.
@@ -237,7 +233,8 @@ func (r *request) request() driver.Request {
 // answer is what the store said to a request.
 type answer struct {
 	driver.Reply
-	sent time.Time // when the try that was answered was sent
+	began time.Time // when the first try was sent
+	sent  time.Time // when the one that was answered was
 	// unanswered tells of tries that may still be on their way.
 	unanswered bool
 }
@@ -266,10 +263,11 @@ func (a *answer) owner() string {
 // an answer that was lost is given again. What a try that was not answered may
 // still do is for the caller to undo.
 func (c *Client) ask(ctx context.Context, cfg *config, req *driver.Request) (a answer, err error) {
-	started := c.now()
 	var last error
 	for attempt := 1; ; attempt++ {
-		a.sent = c.now()
+		if a.sent = c.now(); attempt == 1 {
+			a.began = a.sent
+		}
 		try, cancel := c.bound(ctx, askTry)
 		a.Reply, err = c.drv.Acquire(try, *req)
 		cancel()
@@ -288,7 +286,7 @@ func (c *Client) ask(ctx context.Context, cfg *config, req *driver.Request) (a a
 		}
 		last = err
 		a.unanswered = a.unanswered || !definite(err)
-		tired := !a.unanswered && attempt >= unavailableTries || c.now().Sub(started) > askBudget
+		tired := !a.unanswered && attempt >= unavailableTries || c.now().Sub(a.began) > askBudget
 		if tired || !c.sleep(ctx, backoff(attempt)) {
 			break
 		}

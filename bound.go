@@ -7,11 +7,27 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// bound returns a context in which a call of the driver ends after d. A
-// punctual driver needs no more than to be told.
+// punctuality is how far a driver ends its calls by itself.
+type punctuality struct {
+	told  bool          // at the deadline of a context, though its Done is not closed
+	after time.Duration // in any case; 0 is never
+}
+
+func punctualityOf(d driver.Driver) punctuality {
+	p, ok := d.(driver.Punctual)
+	if !ok {
+		return punctuality{}
+	}
+	return punctuality{told: true, after: p.Punctual()}
+}
+
+// bound returns a context in which a call of the driver ends after about d. A
+// punctual driver needs no more than to be told, if it would take longer.
 func (c *Client) bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if _, ok := c.drv.(driver.Punctual); !ok {
+	if p := c.punctual; !p.told {
 		return context.WithTimeout(ctx, d)
+	} else if p.after > 0 && p.after <= d+d/4 {
+		return ctx, nothing
 	}
 	deadline := time.Now().Add(d)
 	if earlier, ok := ctx.Deadline(); ok && earlier.Before(deadline) {

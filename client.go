@@ -24,6 +24,8 @@ type Client struct {
 	cfg     config
 	keeper  *keeper.Keeper
 	epoch   clock.Epoch
+	// punctual is that of the driver.
+	punctual punctuality
 
 	deadlines deadlines
 
@@ -62,6 +64,7 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	c.deadlines.c = c
 	c.idle = sync.NewCond(&c.mu)
 	c.watcher, _ = d.(driver.Watcher)
+	c.punctual = punctualityOf(d)
 	return c, nil
 }
 
@@ -170,15 +173,18 @@ func (c *Client) begin(w *waiter) error {
 
 // finish ends what begin started.
 func (c *Client) finish(w *waiter) {
-	if w != nil {
+	if w != nil && w.waited {
 		c.keeper.Remove(&w.task)
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if w != nil {
 		delete(c.waiters, w.req.ID)
 	}
 	c.left()
+	c.mu.Unlock()
+	if w != nil && !w.waited {
+		w.recycle()
+	}
 }
 
 // hold takes charge of a grant, or gives it back if the client was closed in
@@ -229,9 +235,9 @@ func (c *Client) forget(h *hold, cause error) {
 // repeated tells that a try before the last was not answered, so that it may
 // have had its effect.
 func (c *Client) release(parent context.Context, ref driver.Ref, limit time.Duration) (reply driver.Reply, repeated bool, err error) {
-	end := c.now().Add(max(limit, 0))
+	left := max(limit, 0)
+	end := c.now().Add(left)
 	for attempt := 1; ; attempt++ {
-		left := max(end.Sub(c.now()), 0)
 		ctx, cancel := c.bound(parent, max(left/3, min(left, 100*time.Millisecond)))
 		reply, err = c.drv.Release(ctx, ref)
 		cancel()
@@ -244,6 +250,7 @@ func (c *Client) release(parent context.Context, ref driver.Ref, limit time.Dura
 			return reply, repeated, err
 		}
 		time.Sleep(pause)
+		left = max(end.Sub(c.now()), 0)
 	}
 }
 
@@ -257,7 +264,7 @@ func (c *Client) abandon(ctx context.Context, cfg *config, req *driver.Request, 
 	ctx = context.WithoutCancel(ctx)
 	c.background(func() {
 		if _, _, err := c.release(ctx, ref, cfg.releaseTimeout); err != nil {
-			cfg.log.Warn("leasehold: abandoned request not undone", "key", req.Key, "lease", req.ID, "error", err)
+			cfg.log.Warn("leasehold: abandoned request not undone", "key", ref.Key, "lease", ref.ID, "error", err)
 		}
 	})
 }

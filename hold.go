@@ -437,7 +437,7 @@ func (h *hold) giveBack(lost error, limit time.Duration) error {
 	if h.unanswered {
 		ref.Forbid = forbid(h.cfg.ttl)
 	}
-	begun := h.c.now()
+	begun := h.trail.now(h.c)
 	reply, repeated, err := h.c.release(h.trail.detached(), ref, limit)
 	switch {
 	case err != nil:

@@ -305,12 +305,6 @@ func (c *leaseContext) Err() error {
 	return c.Context.Err()
 }
 
-// heldKey asks a context for the innermost lease of one lock.
-type heldKey struct {
-	client *Client
-	key    string
-}
-
 // leaseKey asks a context for the innermost lease of all.
 type leaseKey struct{}
 
@@ -325,7 +319,8 @@ func (c *leaseContext) Value(key any) any {
 	if key == (leaseKey{}) {
 		return c.lease
 	}
-	if k, ok := key.(heldKey); ok && k.client == c.lease.hold.c && k.key == c.lease.hold.key {
+	// A request asks for the innermost lease of its own lock.
+	if r, ok := key.(*request); ok && r.c == c.lease.hold.c && r.key == c.lease.hold.key {
 		return c.lease
 	}
 	return c.Context.Value(key)

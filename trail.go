@@ -126,6 +126,14 @@ func (t *trail) ended(h *hold, cause error) {
 	}
 }
 
+// now is the time, where somebody wants to know.
+func (t *trail) now(c *Client) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return c.now()
+}
+
 func (t *trail) released(h *hold, begun time.Time, err error) {
 	if t == nil {
 		return

@@ -24,6 +24,7 @@ type waiter struct {
 	// to the caller's goroutine.
 	unanswered bool
 	place      ticket.Place // in the client's line; guarded by the client's mu
+	waited     bool         // it came to that; belongs to the caller's goroutine
 
 	mu       sync.Mutex
 	answered time.Time     // when the question behind clock was sent
@@ -39,10 +40,33 @@ type waiter struct {
 	err      error
 }
 
-func newWaiter(c *Client, cfg *config, req driver.Request) *waiter {
-	w := &waiter{c: c, cfg: cfg, req: req, woken: make(chan struct{}, 1)}
+// waiters are those whose lock was free, so that they did not come to wait: most
+// of them. Whatever else may still know a waiter is why one that did is not used
+// again.
+var waiters = sync.Pool{New: func() any {
+	w := new(waiter)
 	w.task = keeper.Task{Sink: w, Slack: 250 * time.Millisecond}
 	return w
+}}
+
+func newWaiter(c *Client, cfg *config, req driver.Request) *waiter {
+	w := waiters.Get().(*waiter)
+	w.mu.Lock() // a hint to its last user may come this late
+	defer w.mu.Unlock()
+	w.c, w.cfg, w.req = c, cfg, req
+	w.req.Notify = c.address()
+	w.req.Wait = ticket.Life(w.req.Notify)
+	w.told = w.req.Notify
+	return w
+}
+
+// recycle is the end of a waiter that did not come to wait. No hint finds it any
+// more.
+func (w *waiter) recycle() {
+	w.mu.Lock()
+	w.c, w.cfg, w.req, w.unanswered, w.early = nil, nil, driver.Request{}, false, nil
+	w.mu.Unlock()
+	waiters.Put(w)
 }
 
 // address is where hints for this waiter go; empty if it polls.
@@ -115,7 +139,7 @@ func (w *waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 func (w *waiter) hint(h driver.Hint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.settled() {
+	if w.settled() || h.ID != w.req.ID && h.Kind != driver.HintResync {
 		return
 	}
 	if w.answered.IsZero() {
@@ -170,6 +194,8 @@ func (w *waiter) wake() {
 // wait sleeps until the ticket is granted. Tickets that the store has dropped
 // are asked for anew.
 func (w *waiter) wait(ctx context.Context, started time.Time, a answer) (grant, error) {
+	w.waited = true
+	w.woken = make(chan struct{}, 1) // nothing wakes w before keep
 	w.c.subscribe()
 	w.c.line(w)
 	defer w.c.step(w)

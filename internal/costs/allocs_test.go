@@ -22,10 +22,10 @@ func TestAllocations_OfAFreePair(t *testing.T) {
 		most float64
 		open func(t *testing.T) (driver.Driver, error)
 	}{
-		{"memory", 16, func(*testing.T) (driver.Driver, error) { return memdriver.New(), nil }},
-		{"directory", 68, func(t *testing.T) (driver.Driver, error) { return filedriver.Open(t.TempDir()) }},
-		{"go-redis", 27, func(t *testing.T) (driver.Driver, error) { return redisClients["go-redis"](t, server) }},
-		{"rueidis", 25, func(t *testing.T) (driver.Driver, error) { return redisClients["rueidis"](t, server) }},
+		{"memory", 13, func(*testing.T) (driver.Driver, error) { return memdriver.New(), nil }},
+		{"directory", 65, func(t *testing.T) (driver.Driver, error) { return filedriver.Open(t.TempDir()) }},
+		{"go-redis", 22, func(t *testing.T) (driver.Driver, error) { return redisClients["go-redis"](t, server) }},
+		{"rueidis", 12, func(t *testing.T) (driver.Driver, error) { return redisClients["rueidis"](t, server) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d, err := row.open(t)

@@ -32,8 +32,13 @@ type Call struct {
 	conns    *Conns
 	deadline time.Time
 	done     atomic.Bool
-	stop     func() bool        // nil if the context cannot be cancelled
-	cancel   context.CancelFunc // nil without a timer
+	stop     func() bool // nil if the context cannot be cancelled
+
+	// Of a timed call.
+	moment *moment
+	ended  chan struct{} // nil if the context cannot be cancelled
+	closed atomic.Bool   // ended is
+	place  int           // among the moment's calls; guarded by its mu
 }
 
 // Deadline implements [context.Context].
@@ -50,8 +55,8 @@ func (c *Call) End() {
 		c.done.Store(true)
 		c.stop()
 	}
-	if c.cancel != nil {
-		c.cancel()
+	if c.ended != nil {
+		c.moment.remove(c)
 	}
 }
 
@@ -76,6 +81,9 @@ type Conns struct {
 
 	mu  sync.Mutex
 	set map[*conn]struct{}
+
+	timing  sync.Mutex
+	moments map[int64]*moment // to come, by when
 }
 
 // Len returns how many connections are open.
@@ -91,31 +99,18 @@ func (cs *Conns) Made() uint64 { return cs.made.Load() }
 // Begin returns the context for a call: it ends with ctx, and the socket that
 // serves it gives up after the timeout.
 func (cs *Conns) Begin(ctx context.Context, timeout time.Duration) *Call {
-	call := &Call{Context: ctx, conns: cs, deadline: cs.deadline(ctx, timeout)}
-	call.watch(ctx)
-	return call
-}
-
-// BeginTimed is Begin for a library that does not always wait in the socket:
-// the context itself ends after the timeout too.
-func (cs *Conns) BeginTimed(ctx context.Context, timeout time.Duration) *Call {
-	call := &Call{conns: cs, deadline: cs.deadline(ctx, timeout)}
-	call.Context, call.cancel = context.WithDeadline(ctx, call.deadline)
-	call.watch(ctx)
-	return call
-}
-
-func (c *Call) watch(ctx context.Context) {
+	c := &Call{Context: ctx, conns: cs, deadline: cs.deadline(ctx, time.Now(), timeout)}
 	if ctx.Done() != nil {
 		c.stop = context.AfterFunc(ctx, c.interrupt)
 	}
+	return c
 }
 
 // deadline returns a time a little before the end of the timeout or of ctx,
 // which no other call under way has.
-func (cs *Conns) deadline(ctx context.Context, timeout time.Duration) time.Time {
+func (cs *Conns) deadline(ctx context.Context, now time.Time, timeout time.Duration) time.Time {
 	const mark = 1<<16 - 1 // ns: the part of a deadline that tells calls apart
-	t := time.Now().Add(timeout)
+	t := now.Add(timeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(t) {
 		t = d
 	}

@@ -253,8 +253,8 @@ func (s *Store) Close() error {
 }
 
 // Punctual implements [driver.Punctual]: the clients set the deadline of a call
-// on its connection.
-func (s *Store) Punctual() {}
+// on its connection, which is never later than the timeout.
+func (s *Store) Punctual() time.Duration { return s.timeout }
 
 // form returns the form of a script that the server understands.
 func (s *Store) form(sc *script) *form {

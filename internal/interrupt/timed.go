@@ -1,0 +1,132 @@
+package interrupt
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// A timed call ends by itself, for a library that does not always wait in the
+// socket. A context with a timer for each would cost a good part of what the call
+// itself does, for something that almost never happens. So calls that are to end at
+// nearly the same time share a moment with one timer, and only calls whose own
+// context can be cancelled have a channel of their own.
+
+// moment is when calls end that were not answered.
+type moment struct {
+	conns *Conns
+	at    int64         // ns of the monotonic clock
+	over  chan struct{} // closed when it has come
+
+	mu    sync.Mutex
+	calls []*Call // that have a channel of their own
+}
+
+// precision is the part of a call's time by which it may end late: 1/16 to 1/8.
+const precision = 3
+
+var origin = time.Now()
+
+// moment returns the one for calls that begin now and have so much time.
+func (cs *Conns) moment(now time.Time, timeout time.Duration) *moment {
+	start, timeout := int64(now.Sub(origin)), max(timeout, 0)
+	grain := int64(1) << max(bits.Len64(uint64(timeout))-precision-1, 10)
+	at := (start + int64(timeout)) | (grain - 1) + 1
+	cs.timing.Lock()
+	defer cs.timing.Unlock()
+	m := cs.moments[at]
+	if m == nil {
+		m = &moment{conns: cs, at: at, over: make(chan struct{})}
+		if cs.moments == nil {
+			cs.moments = make(map[int64]*moment)
+		}
+		cs.moments[at] = m
+		time.AfterFunc(time.Duration(at-start), m.come)
+	}
+	return m
+}
+
+// come ends the calls that are left.
+func (m *moment) come() {
+	m.conns.timing.Lock()
+	delete(m.conns.moments, m.at)
+	m.conns.timing.Unlock()
+	close(m.over)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.calls {
+		c.close()
+	}
+}
+
+func (m *moment) add(c *Call) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.over:
+		c.close()
+	default:
+	}
+	c.place = len(m.calls)
+	m.calls = append(m.calls, c)
+}
+
+func (m *moment) remove(c *Call) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := len(m.calls) - 1
+	m.calls[c.place] = m.calls[last]
+	m.calls[c.place].place = c.place
+	m.calls[last] = nil
+	m.calls = m.calls[:last]
+}
+
+// BeginTimed is Begin for a library that does not always wait in the socket:
+// the context itself ends after the timeout too, or up to an eighth of it later.
+func (cs *Conns) BeginTimed(ctx context.Context, timeout time.Duration) *Call {
+	c := &Call{Context: ctx, conns: cs}
+	now := time.Now()
+	c.deadline = cs.deadline(ctx, now, timeout)
+	c.moment = cs.moment(now, c.deadline.Sub(now))
+	if ctx.Done() != nil {
+		c.ended = make(chan struct{})
+		c.moment.add(c)
+		c.stop = context.AfterFunc(ctx, func() {
+			c.close()
+			c.interrupt()
+		})
+	}
+	return c
+}
+
+// close closes the call's own channel.
+func (c *Call) close() {
+	if c.closed.CompareAndSwap(false, true) {
+		close(c.ended)
+	}
+}
+
+// Done implements [context.Context].
+func (c *Call) Done() <-chan struct{} {
+	switch {
+	case c.moment == nil:
+		return c.Context.Done()
+	case c.ended == nil:
+		return c.moment.over
+	}
+	return c.ended
+}
+
+// Err implements [context.Context].
+func (c *Call) Err() error {
+	if err := c.Context.Err(); err != nil || c.moment == nil {
+		return err
+	}
+	select {
+	case <-c.moment.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
