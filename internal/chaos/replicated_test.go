@@ -313,11 +313,18 @@ func (c *cluster) move(key string, halfWay time.Duration) error {
 // mend brings together what a move that failed has left apart.
 func (c *cluster) mend() error {
 	return recovers(func() string {
-		//nolint:gosec // the address of a server of this test
-		out, err := exec.Command("redis-cli", "--cluster", "fix", c.Nodes[0].Addr(), "--cluster-yes").CombinedOutput()
-		if err != nil {
-			return fmt.Sprintf("redis-cli --cluster fix: %v\n%s", err, out)
+		if problem := redisCLI("--cluster", "fix", c.Nodes[0].Addr(), "--cluster-yes"); problem != "" {
+			return problem
 		}
-		return ""
+		return redisCLI("--cluster", "check", c.Nodes[0].Addr())
 	})
+}
+
+// redisCLI returns what redis-cli complains of.
+func redisCLI(args ...string) string {
+	out, err := exec.Command("redis-cli", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("redis-cli %v: %v\n%s", args, err, out)
+	}
+	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,18 +23,38 @@ func TestChaos_OnADirectory(t *testing.T) {
 	suffer(t, arena{label: "directory", stores: []string{"file://" + t.TempDir()}, rules: queue})
 }
 
-// TestChaos_OnOneServer has a server that remembers over a restart.
+// TestChaos_OnOneServer has a server that remembers over a restart, and whose
+// clock is stepped back and slewed: exclusion holds, without excuse.
 func TestChaos_OnOneServer(t *testing.T) {
 	t.Parallel()
-	// Every second is not enough: while the disk is slow the server answers
-	// before it has written.
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	server, clock := startLasting(t)
 	proxy := respproxy.Start(t, server.Addr())
-	havoc := append(serverHavoc(server), proxyHavoc(proxy)...)
+	havoc := slices.Concat(serverHavoc(server), proxyHavoc(proxy), clockHavoc(clock))
 	suffer(t, arena{
 		label: "one Redis server", rules: queue, havoc: append(havoc, restart(server)),
 		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(),
 	})
+}
+
+// TestChaos_OnAServerWhoseClockLeaps has one whose clock is also stepped
+// forward, which ends leases early: nothing but exclusion, and what rests on it,
+// is excused, and that only around the step.
+func TestChaos_OnAServerWhoseClockLeaps(t *testing.T) {
+	t.Parallel()
+	server, clock := startLasting(t)
+	proxy := respproxy.Start(t, server.Addr())
+	havoc := slices.Concat(serverHavoc(server), proxyHavoc(proxy), clockHavoc(clock), leaps(clock))
+	suffer(t, arena{
+		label: "one Redis server whose clock leaps", rules: queue, havoc: append(havoc, restart(server)),
+		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(),
+	})
+}
+
+// startLasting starts a server that has written whatever it answers. Every
+// second is not enough: while the disk is slow it would answer before.
+func startLasting(t *testing.T) (*redistest.Server, *redistest.Clock) {
+	t.Helper()
+	return redistest.StartWithClock(t, "--appendonly", "yes", "--appendfsync", "always")
 }
 
 // TestChaos_OnAServerThatForgets has one that is emptied and restarted empty,
@@ -135,6 +156,54 @@ func flush(s *redistest.Server) chaos.Havoc {
 	h := command("FLUSHALL", s, "FLUSHALL")
 	h.Forgets = history.ForgetsAll
 	return h
+}
+
+// maxStep is by how much a clock is stepped at most.
+const maxStep = 2 * ttl
+
+// clockHavoc is what a server's clock may do without an excuse for anything: it
+// is stepped back, so that leases last longer, or its rate changes by less than
+// the drift factor.
+func clockHavoc(c *redistest.Clock) []chaos.Havoc {
+	back := chaos.Havoc{Name: "clock stepped back", Weight: 3, Do: func(rnd *rand.Rand) error {
+		c.Step(-upTo(rnd, maxStep))
+		return nil
+	}}
+	// 0.8 % of the 1 % that are the default.
+	return []chaos.Havoc{back, runs("clock slow", c, -0.5), runs("clock slewed forward", c, 0.008), runs("clock slewed back", c, -0.008)}
+}
+
+// leaps is what makes time pass on the server that has not passed elsewhere.
+func leaps(c *redistest.Clock) []chaos.Havoc {
+	step := chaos.Havoc{Name: "clock stepped forward", Do: func(rnd *rand.Rand) error {
+		c.Step(upTo(rnd, maxStep))
+		return nil
+	}}
+	there := chaos.Havoc{Name: "clock stepped forward and back", Do: func(rnd *rand.Rand) error {
+		d := upTo(rnd, maxStep)
+		c.Step(d)
+		time.Sleep(upTo(rnd, ttl))
+		c.Step(-d)
+		return nil
+	}}
+	havoc := []chaos.Havoc{step, there, runs("clock fast", c, 0.5)}
+	for i := range havoc {
+		havoc[i].Forgets, havoc[i].Weight = history.ForgetsLeases, 3
+	}
+	return havoc
+}
+
+// runs has a clock gain so many seconds in a second, for a while. It gains less
+// if the machine is busy, never more.
+func runs(name string, c *redistest.Clock, gain float64) chaos.Havoc {
+	const tick = 10 * time.Millisecond
+	return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
+		for end := time.Now().Add(upTo(rnd, 2*ttl)); time.Now().Before(end); {
+			time.Sleep(tick)
+			c.Step(time.Duration(gain * float64(tick)))
+		}
+		return nil
+	}}
 }
 
 // proxyHavoc is what networks do.

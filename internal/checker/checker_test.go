@@ -104,6 +104,30 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 			b.fault(5, 6, "", history.ForgetsSome)
 			b.lease("b", 6, 9, 2500, 8)
 		}},
+		{"two at once around a clock that ends leases early", nil, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.fault(5, 6, "", history.ForgetsLeases)
+			b.lease("b", 6, 9, 20, 8)
+		}},
+		{"two at once around a clock that ends no lease early", []string{checker.Exclusion, checker.Model}, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.fault(5, 6, "", "")
+			b.lease("b", 6, 9, 20, 8)
+		}},
+		{"a smaller token after a clock that ends leases early", []string{checker.Model, checker.Tokens}, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.ask(12, "b", history.Record{})
+			b.fault(13, 14, "", history.ForgetsLeases)
+			b.got(15, "b", 6)
+			b.released(20, 21, "b", history.OK)
+		}},
+		{"a lease that outlives a clock that ends leases early", nil, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.got(2, "a", 7)
+			b.fault(5, 6, "", history.ForgetsLeases)
+			b.live(6+life+1, "a")
+			b.released(6+life+2, 6+life+3, "a", history.OK)
+		}},
 		{"believed in for longer than the store remembers", []string{checker.Loss}, func(b *book) {
 			b.ask(1, "a", history.Record{})
 			b.got(2, "a", 7)

@@ -52,7 +52,6 @@ func compile(tb testing.TB, dir, name, text string) string {
 		compiler = "cc"
 	}
 	lib := filepath.Join(dir, name+".so")
-	//nolint:gosec // the compiler of whoever runs the tests
 	out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", lib, write(tb, dir, name+".c", text)).CombinedOutput()
 	if err != nil {
 		tb.Fatalf("redistest: %s: %v: the tests need a C compiler; `make test` installs it\n%s", compiler, err, out)

@@ -116,13 +116,17 @@ func (t *Transfer) set(ctx context.Context, at *Server, what string, node *Serve
 func (t *Transfer) Settled(c *Cluster) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	owner := t.To.Addr()
 	return !slices.ContainsFunc(c.Nodes, func(node *Server) bool {
-		ranges, err := node.Client().ClusterSlots(ctx).Result()
-		return err == nil && !slices.ContainsFunc(ranges, func(r redis.ClusterSlot) bool {
-			return int64(r.Start) <= t.slot && t.slot <= int64(r.End) && r.Nodes[0].Addr == owner
+		shards, err := node.Client().ClusterShards(ctx).Result()
+		return err == nil && !slices.ContainsFunc(shards, func(s redis.ClusterShard) bool {
+			owns := func(n redis.Node) bool { return n.Port == int64(t.To.port) && n.Role == "master" }
+			return holds(s, t.slot) && slices.ContainsFunc(s.Nodes, owns)
 		})
 	})
+}
+
+func holds(s redis.ClusterShard, slot int64) bool {
+	return slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= slot && slot <= r.End })
 }
 
 // serves reports whether a node is a primary, and whether it serves the slot,
@@ -138,8 +142,7 @@ func (s *Server) serves(ctx context.Context, slot int64) (primary, serves bool) 
 	}
 	for _, shard := range shards {
 		if slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool { return n.ID == me && n.Role == "master" }) {
-			in := func(r redis.SlotRange) bool { return r.Start <= slot && slot <= r.End }
-			return true, slices.ContainsFunc(shard.Slots, in)
+			return true, holds(shard, slot)
 		}
 	}
 	return false, false
