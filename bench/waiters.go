@@ -71,6 +71,11 @@ const queueKey = "waiters"
 // a lease takes another path: its counter has to outlive it.
 const outlast = 10 * time.Minute
 
+// window is for how long the one to whom the lock is handed over may take to
+// confirm it: less than what is left of the last lease, as it is for all who use
+// the library.
+const window = 10 * time.Second
+
 func newQueueMeter(b *bench, c contender) (*queueMeter, error) {
 	p, err := b.open(c, settings{ttl: 30 * time.Second})
 	if err != nil {
@@ -109,7 +114,7 @@ func (q *queueMeter) ask(ctx context.Context, wait time.Duration, want driver.St
 	q.asked++
 	req := driver.Request{
 		Key: queueKey, ID: "w" + strconv.Itoa(q.asked), Owner: "bench", Since: time.Now(),
-		TTL: outlast, Wait: wait, Confirm: outlast, Notify: q.address,
+		TTL: outlast, Wait: wait, Confirm: window, Notify: q.address,
 	}
 	reply, err := q.store.Acquire(ctx, req)
 	if err == nil && reply.State != want {
