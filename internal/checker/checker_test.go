@@ -121,6 +121,26 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 			b.got(15, "b", 6)
 			b.released(20, 21, "b", history.OK)
 		}},
+		{"handed over after a clock was stepped, heard of late, and passed on", nil, func(b *book) {
+			b.ask(1, "a", history.Record{Wait: 9000})
+			b.add(2, "a", history.Queued, history.Record{Position: 1})
+			b.fault(5, 6, "", history.ForgetsLeases)
+			b.fault(3000, 5000, "a", "")
+			b.got(5000, "a", 7)
+			b.lease("b", 4500, 4501, 5700, 8)
+			b.live(5600, "a")
+			b.released(5700, 5701, "a", history.Lost)
+		}},
+		{"handed over after a clock was stepped, and believed in for longer than a window", []string{checker.Loss}, func(b *book) {
+			b.ask(1, "a", history.Record{Wait: 9000})
+			b.add(2, "a", history.Queued, history.Record{Position: 1})
+			b.fault(5, 6, "", history.ForgetsLeases)
+			b.fault(3000, 5000, "a", "")
+			b.got(5000, "a", 7)
+			b.lease("b", 4500, 4501, 6700, 8)
+			b.live(6600, "a")
+			b.released(6700, 6701, "a", history.Lost)
+		}},
 		{"a lease that outlives a clock that ends leases early", nil, func(b *book) {
 			b.ask(1, "a", history.Record{})
 			b.got(2, "a", 7)

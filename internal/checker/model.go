@@ -22,6 +22,8 @@ type step struct {
 	// stray: it may have been granted by a server that was being replaced, and
 	// that knew nothing of what its successor granted.
 	stray bool
+	// early: it may have ended early on the store.
+	early bool
 }
 
 type verb string
@@ -69,7 +71,7 @@ func (r room) admits(s step, tokens bool) bool {
 func (r room) next(s step, tokens bool) (bool, room) {
 	switch s.what {
 	case grant:
-		return r.admits(s, tokens), room{s.token, append(slices.Clone(r.inside), party{s, s.stray})}
+		return r.admits(s, tokens), room{s.token, append(slices.Clone(r.inside), party{s, s.stray || s.early})}
 	case forget:
 		inside := slices.Clone(r.inside)
 		for i := range inside {
@@ -132,7 +134,7 @@ func (j *judge) operations(leases []*life, tokens bool) []porcupine.Operation {
 		ops = append(ops, porcupine.Operation{ClientId: len(ops), Input: s, Call: call, Return: max(back, call)})
 	}
 	for i, l := range leases {
-		s := step{what: grant, token: l.got.Token, exclusive: l.exclusive(), weight: l.weight(), limit: l.ask.Limit, stray: j.replaced(l)}
+		s := step{what: grant, token: l.got.Token, exclusive: l.exclusive(), weight: l.weight(), limit: l.ask.Limit, stray: j.replaced(l), early: j.early(l)}
 		if !tokens {
 			s.token = int64(i + 1)
 		}
