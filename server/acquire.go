@@ -88,7 +88,9 @@ func (s *Server) newAsking(r *http.Request) (*asking, error) {
 		return nil, err
 	}
 	x := exchangeOf(r.Context())
-	b.LeaseID = cmp.Or(b.LeaseID, rand.Text())
+	if b.LeaseID == "" {
+		b.LeaseID = rand.Text()
+	}
 	if !b.Reentrant { // where the owner is an identity it has to be given
 		b.Owner = cmp.Or(b.Owner, x.Client())
 	}
@@ -134,8 +136,7 @@ func (a *asking) take(ctx context.Context) error {
 // ask asks the store until it answers. It does not end with the client: what
 // has been begun is carried through, so that it can be undone.
 func (a *asking) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.s.cfg.storeTimeout)
-	defer cancel()
+	ctx = a.s.timeouts.begin(ctx)
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
 		var err error
 		a.sent = time.Now()
@@ -240,9 +241,7 @@ func (a *asking) giveUp(ctx context.Context, w *waiter) error {
 // leave gives the place in the queue up, and a lock that was handed over at
 // the last moment.
 func (a *asking) leave(ctx context.Context, address string) (err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.s.cfg.storeTimeout)
-	defer cancel()
-	a.got, err = a.s.store.Release(ctx, driver.Ref{Key: a.req.Key, ID: a.req.ID, Notify: address})
+	a.got, err = a.s.store.Release(a.s.timeouts.begin(ctx), driver.Ref{Key: a.req.Key, ID: a.req.ID, Notify: address})
 	if err == nil && a.s.isDraining() {
 		err = newProblem(Draining, "the service is about to end").after(retryLater)
 	}

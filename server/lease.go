@@ -232,9 +232,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// Who releases and vanishes has released.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.cfg.storeTimeout)
-	defer cancel()
-	got, err := s.store.Release(ctx, ref)
+	got, err := s.store.Release(s.timeouts.begin(r.Context()), ref)
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,7 @@ func (s *Server) Close() error {
 			err = errors.Join(err, s.redlock.Close())
 		}
 		s.closeErr = errors.Join(err, s.client.Close())
+		s.timeouts.close()
 	})
 	return s.closeErr
 }

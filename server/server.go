@@ -24,6 +24,7 @@ type Server struct {
 
 	lookouts *lookouts
 	quota    *quota
+	timeouts *timeouts
 	metrics  *metrics
 	probe    *probe
 	document func() []byte
@@ -63,6 +64,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.serving, s.drain = context.WithCancel(context.Background())
 	s.jobs = newJobs(s.cfg.maxOperations)
 	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
+	s.timeouts = &timeouts{each: s.cfg.storeTimeout}
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = newTable(routes())
