@@ -3,12 +3,14 @@
 package redistest
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,14 +49,11 @@ func StartWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
 // compile makes a shared library of C text and returns its path.
 func compile(tb testing.TB, dir, name, text string) string {
 	tb.Helper()
-	compiler := os.Getenv("CC")
-	if compiler == "" {
-		compiler = "cc"
-	}
+	compiler := strings.Fields(cmp.Or(os.Getenv("CC"), "cc"))
 	lib := filepath.Join(dir, name+".so")
-	out, err := exec.Command(compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", lib, write(tb, dir, name+".c", text)).CombinedOutput()
-	if err != nil {
-		tb.Fatalf("redistest: %s: %v: the tests need a C compiler; `make test` installs it\n%s", compiler, err, out)
+	args := append(compiler[1:], "-shared", "-fPIC", "-O2", "-Wall", "-o", lib, write(tb, dir, name+".c", text))
+	if out, err := exec.Command(compiler[0], args...).CombinedOutput(); err != nil {
+		tb.Fatalf("redistest: %s: %v: the tests need a C compiler; `make test` installs it\n%s", compiler[0], err, out)
 	}
 	return lib
 }

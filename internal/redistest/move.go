@@ -21,7 +21,7 @@ type Move struct {
 // yet, but the slot is marked as moving on both sides.
 func (c *Cluster) Move(key string) *Move {
 	c.tb.Helper()
-	t, err := c.Transfer(key)
+	t, err := c.Transfer(key, nil)
 	c.must("begin to move "+key, err)
 	return &Move{t, c}
 }
@@ -51,8 +51,9 @@ type Transfer struct {
 	From, To *Server
 }
 
-// Transfer begins a [Transfer] of the slot of a key.
-func (c *Cluster) Transfer(key string) (*Transfer, error) {
+// Transfer begins a [Transfer] of the slot of a key to a primary, or to any if
+// it is nil.
+func (c *Cluster) Transfer(key string, to *Server) (*Transfer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	slot, err := c.Nodes[0].Client().ClusterKeySlot(ctx, key).Result()
@@ -65,12 +66,12 @@ func (c *Cluster) Transfer(key string) (*Transfer, error) {
 		switch {
 		case primary && serves:
 			t.From = node
-		case primary && t.To == nil:
+		case primary && (to == nil && t.To == nil || node == to):
 			t.To = node
 		}
 	}
 	if t.From == nil || t.To == nil {
-		return nil, fmt.Errorf("nobody serves slot %d, or nobody else could", slot)
+		return nil, fmt.Errorf("slot %d: nobody serves it, or it cannot move there", slot)
 	}
 	if err := t.set(ctx, t.To, "IMPORTING", t.From); err != nil {
 		return nil, err
