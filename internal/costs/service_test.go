@@ -1,0 +1,94 @@
+package costs_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// TestAllocations_OfRequestsToTheService counts what the handler allocates for an
+// acquire and for a release, beside net/http and the store. A bound is what was
+// measured.
+func TestAllocations_OfRequestsToTheService(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates as well; make test runs this without it")
+	}
+	s, err := server.New(yes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	for _, row := range []struct {
+		method, path, body string
+		status             int
+		most               float64
+	}{
+		{http.MethodPost, "/v1/locks/orders%2F42", `{"leaseId":"a1","ttlMs":30000}`, http.StatusCreated, 19},
+		{http.MethodDelete, "/v1/locks/orders%2F42/leases/a1", "", http.StatusNoContent, 9},
+	} {
+		t.Run(row.method, func(t *testing.T) {
+			r := httptest.NewRequest(row.method, row.path, http.NoBody)
+			w := &wire{header: make(http.Header)}
+			var body text
+			if row.body != "" {
+				r.Body, r.ContentLength = &body, int64(len(row.body))
+			}
+			got := testing.AllocsPerRun(500, func() {
+				body.Reset([]byte(row.body))
+				clear(w.header)
+				s.ServeHTTP(w, r)
+			})
+			t.Logf("%v allocations", got)
+			if w.status != row.status {
+				t.Errorf("answered %d, want %d", w.status, row.status)
+			}
+			if got > row.most {
+				t.Errorf("%s allocates %v times, want %v at most", row.method, got, row.most)
+			}
+		})
+	}
+}
+
+// wire is a connection that takes everything.
+type wire struct {
+	header http.Header
+	status int
+}
+
+func (w *wire) Header() http.Header             { return w.header }
+func (w *wire) Write(p []byte) (int, error)     { return len(p), nil }
+func (w *wire) WriteHeader(status int)          { w.status = status }
+func (w *wire) SetReadDeadline(time.Time) error { return nil }
+
+// text is a body that can be sent again.
+type text struct{ bytes.Reader }
+
+func (*text) Close() error { return nil }
+
+var _ io.ReadCloser = (*text)(nil)
+
+// yes is a store that grants and frees whatever it is asked for.
+type yes struct{}
+
+func (yes) Acquire(context.Context, driver.Request) (driver.Reply, error) {
+	return driver.Reply{State: driver.Granted, Token: 1 << 50, Holds: 1, Clock: time.Hour}, nil
+}
+
+func (yes) Renew(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	for i := range refs {
+		each(i, driver.Reply{State: driver.Granted}, nil)
+	}
+}
+
+func (yes) Release(context.Context, driver.Ref) (driver.Reply, error) {
+	return driver.Reply{State: driver.Released}, nil
+}
+
+func (yes) Close() error { return nil }
