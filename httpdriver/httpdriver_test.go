@@ -264,3 +264,39 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWatch_GivesUpAStreamWhoseEventDoesNotEnd has a service send lines of one
+// event for ever, each of which is short.
+func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
+	const most = 32 << 20 // what is on its way in the sockets is a part of it
+	line := []byte("data: " + strings.Repeat(" ", 32<<10) + "\n")
+	sent := make(chan int, 100)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := 0
+		defer func() { sent <- n }()
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte("event: granted\n"))
+		for err := error(nil); err == nil && n < most; n += len(line) {
+			_, err = w.Write(line)
+		}
+	}))
+	defer s.Close()
+	d, err := httpdriver.New(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	sub, err := d.Watch(func(h driver.Hint) { t.Errorf("hint %+v", h) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	select {
+	case n := <-sent:
+		if n >= most {
+			t.Errorf("the driver has read %d bytes of one event", n)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the stream was neither read nor given up")
+	}
+}

@@ -24,7 +24,7 @@ const (
 	// opened again. While there is none, waiting goes on by asking.
 	minPause = 50 * time.Millisecond
 	maxPause = 5 * time.Second
-	// maxEvent bounds one event.
+	// maxEvent bounds one event, in bytes, and each of its lines.
 	maxEvent = 1 << 20
 )
 
@@ -114,13 +114,17 @@ func (s *subscription) stream(ctx context.Context) error {
 	return s.read(res.Body, func() { alive.Reset(silence) })
 }
 
-var errSilent = errors.New("the stream has gone silent")
+var (
+	errSilent = errors.New("the stream has gone silent")
+	errLong   = errors.New("an event of the stream is too long")
+)
 
 // read takes the events off a stream. alive is called for each line.
 func (s *subscription) read(r io.Reader, alive func()) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxEvent)
-	var name, data string
+	var name string
+	var data []byte
 	for lines.Scan() {
 		alive()
 		field, value, _ := strings.Cut(lines.Text(), ":")
@@ -129,13 +133,16 @@ func (s *subscription) read(r io.Reader, alive func()) error {
 		case "event":
 			name = value
 		case "data":
-			data += value
+			if len(data)+len(value) > maxEvent {
+				return errLong
+			}
+			data = append(data, value...)
 		case "":
 			if name != "" && value == "" {
 				if err := s.event(name, data); err != nil {
 					return err
 				}
-				name, data = "", ""
+				name, data = "", data[:0]
 			}
 		}
 	}
@@ -143,10 +150,10 @@ func (s *subscription) read(r io.Reader, alive func()) error {
 }
 
 // event acts on one event.
-func (s *subscription) event(name, data string) error {
+func (s *subscription) event(name string, data []byte) error {
 	if name == wire.EventReady {
 		var ready wire.Ready
-		if err := json.Unmarshal([]byte(data), &ready); err != nil {
+		if err := json.Unmarshal(data, &ready); err != nil {
 			return fmt.Errorf("%w: %w", errAnswer, err)
 		}
 		s.setAddress(ready.Address)
@@ -154,7 +161,7 @@ func (s *subscription) event(name, data string) error {
 		return nil
 	}
 	var h wire.Hint
-	if err := json.Unmarshal([]byte(data), &h); err != nil {
+	if err := json.Unmarshal(data, &h); err != nil {
 		return fmt.Errorf("%w: %w", errAnswer, err)
 	}
 	if hint, ok := h.Hint(name); ok {
