@@ -244,6 +244,7 @@ var orderRows = []row{
 			p.acquire("holder", driver.Granted)
 			names := []string{"a", "b", "c", "d", "e"}
 			refs := []driver.Ref{l.ref("holder")}
+			asked := time.Now() // the tickets live from then on
 			for _, name := range names {
 				q.acquire(name, driver.Queued, waits(4*step))
 				ref := l.ref(name)
@@ -251,10 +252,11 @@ var orderRows = []row{
 				refs = append(refs, ref)
 			}
 			for range 60 { // 15 times the life of a ticket
-				start := time.Now()
 				l.cfg.Advance(step)
+				again := time.Now()
 				got, _ := q.renewAll(refs)
-				l.intime(start, 3*step)
+				l.intime(asked, 4*step)
+				asked = again
 				for i, reply := range got[1:] {
 					l.expect("renew "+names[i], reply, driver.Queued)
 				}
