@@ -1,5 +1,5 @@
 -- acquire.lua, continued: the commonest refusals in a straight line, since only
--- to define the functions of room.lua takes longer. A mutex, first come, first
+-- to define the functions of the general path takes longer. A mutex, first come, first
 -- served, is asked for that is held by one holder. Whatever is not so goes on
 -- below; nothing has been written until then.
 repeat

@@ -15,7 +15,7 @@
 --       remaining ms, mode, weight, token, state, meta]}. With GRANTED and GONE
 --       1 as the position tells that it was so before.
 --
--- The free path: two commands, and nothing of room.lua is even defined.
+-- The free path: two commands, and nothing of the general path is even defined.
 local how, held = ARGV[3]
 if not how or how == 'seed' then
   local call, pcall, h, r = redis.call, redis.pcall, KEYS[1], KEYS[2]

@@ -1,5 +1,5 @@
 -- release.lua, continued: the commonest hand-over in a straight line, since only
--- to define the functions of room.lua takes as long as all of this. The one
+-- to define the functions of the general path takes as long as all of this. The one
 -- holder of a mutex leaves, and the next waits for a mutex too. Whatever is not
 -- so goes on below; nothing has been written until then.
 repeat

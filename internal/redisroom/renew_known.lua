@@ -1,5 +1,5 @@
 -- renew.lua, continued: the commonest cases of rooms that are described by a
--- record, in a straight line, since only to define the functions of room.lua
+-- record, in a straight line, since only to define the functions of the general path
 -- takes longer. Somebody inside stays, or a ticket behind the head of a mutex
 -- that is held by one holder is kept alive. Whatever is not so goes on below;
 -- nothing has been written for it until then.

@@ -10,6 +10,12 @@ import (
 //go:embed room.lua
 var roomLua string
 
+//go:embed record.lua
+var recordLua string
+
+//go:embed rule.lua
+var ruleLua string
+
 //go:embed acquire_once.lua
 var acquireOnceLua string
 
@@ -53,13 +59,13 @@ var listLua string
 var markLua string
 
 // A script's free path stands first, then the commonest of the other cases: a
-// call that one of them settles does not even define the functions of room.lua.
+// call that one of them settles does not even define the functions of the rest.
 var (
-	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua+acquireLua)
-	onceScript    = newScript(acquireOnceLua+acquireFreeLua, acquireBusyLua, roomLua+acquireLua)
-	renewScript   = newFreeingScript(renewFreeLua, renewKnownLua, roomLua+renewLua)
-	releaseScript = newFreeingScript(releaseFreeLua, releaseNextLua, roomLua+releaseLua)
-	breakScript   = newFreeingScript(roomLua + breakLua)
+	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua+acquireLua)
+	onceScript    = newScript(acquireOnceLua+acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua+acquireLua)
+	renewScript   = newFreeingScript(renewFreeLua, renewKnownLua, roomLua, recordLua, ruleLua+renewLua)
+	releaseScript = newFreeingScript(releaseFreeLua, releaseNextLua, roomLua, recordLua, ruleLua+releaseLua)
+	breakScript   = newFreeingScript(roomLua, recordLua, ruleLua+breakLua)
 	inspectScript = newScript(inspectLua)
 	listScript    = newScript(listLua)
 	markScript    = newScript(markLua)
@@ -84,7 +90,11 @@ func newScript(stages ...string) *script {
 
 // nest puts each stage into a function of its own, which the one before it calls
 // at its end, so that a call pays only for the stages that it reaches: Lua clears
-// the room for all variables of a function when it begins.
+// the room for all variables of a function when it begins. And a function that is
+// defined looks up each variable around it in a list of those of its own stage,
+// while it finds those of the stages before at once. So what many functions share
+// stands in a stage before theirs: room.lua, record.lua and rule.lua in one take
+// half as long again.
 func nest(stages []string) string {
 	if len(stages) == 1 {
 		return stages[0]
