@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// rawService is the service without an HTTP client: requests are prepared bytes,
+// in which only the lease id changes, and of an answer no more is looked at than
+// its status and length. It is what a load generator does, so that a figure tells
+// what the service reaches and not what a client costs.
+func rawService(addr string) contender {
+	return contender{name: "the service itself", client: rueidisClient, kind: ours, open: func(_ string, s settings) (process, error) {
+		p := &rawProcess{addr: addr, more: fmt.Sprintf(`,"ttlMs":%d`, s.ttl.Milliseconds())}
+		if s.waiters > 0 {
+			p.more += `,"waitMs":30000`
+		}
+		return p, nil
+	}}
+}
+
+// rawProcess has as many connections as are in use at a time, and keeps them.
+type rawProcess struct {
+	addr string
+	more string // fields of a request beside its lease id
+
+	mu   sync.Mutex
+	all  []*rawHTTP
+	idle []*rawHTTP
+}
+
+// Lock implements [process]. It ends with the service's answer, whatever becomes
+// of the context.
+func (p *rawProcess) Lock(_ context.Context, key string) (held, error) {
+	c, err := p.take()
+	if err != nil {
+		return nil, err
+	}
+	c.prepare(key)
+	if err := c.ask(c.post, http.StatusCreated); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Crash implements [process].
+func (p *rawProcess) Crash(context.Context, string, time.Duration) error {
+	return errors.ErrUnsupported
+}
+
+// Close implements [process].
+func (p *rawProcess) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.all {
+		_ = c.conn.Close()
+	}
+	return nil
+}
+
+func (p *rawProcess) take() (*rawHTTP, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle); n > 0 {
+		c := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return c, nil
+	}
+	conn, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &rawHTTP{p: p, conn: conn, in: bufio.NewReaderSize(conn, 1<<10)}
+	copy(c.id[:], rand.Text())
+	p.all = append(p.all, c)
+	return c, nil
+}
+
+func (p *rawProcess) put(c *rawHTTP) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, c)
+}
+
+// rawHTTP is one connection.
+type rawHTTP struct {
+	p    *rawProcess
+	conn net.Conn
+	in   *bufio.Reader
+
+	key           string // that the requests are about
+	post, del     []byte
+	postID, delID []byte // where the id stands in each
+	id            [26]byte
+	leases        uint64
+}
+
+// prepare makes the requests for a new lease of the key.
+func (c *rawHTTP) prepare(key string) {
+	if c.key != key {
+		c.key = key
+		body := fmt.Sprintf(`{"leaseId":"%s"%s}`, c.id[:], c.p.more)
+		path := "/v1/locks/" + strings.ReplaceAll(url.PathEscape(key), ":", "%3A")
+		c.post = fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, c.p.addr, len(body), body)
+		c.del = fmt.Appendf(nil, "DELETE %s/leases/%s HTTP/1.1\r\nHost: %s\r\n\r\n", path, c.id[:], c.p.addr)
+		c.postID = c.post[bytes.Index(c.post, c.id[:]):][:len(c.id)]
+		c.delID = c.del[bytes.Index(c.del, c.id[:]):][:len(c.id)]
+	}
+	c.leases++
+	const counted = 12 // digits; the others tell connections apart
+	for i, n := len(c.id)-1, c.leases; i >= len(c.id)-counted; i, n = i-1, n/10 {
+		c.id[i] = byte('0' + n%10)
+	}
+	copy(c.postID, c.id[:])
+	copy(c.delID, c.id[:])
+}
+
+// Release implements [held].
+func (c *rawHTTP) Release() error {
+	defer c.p.put(c)
+	return c.ask(c.del, http.StatusNoContent)
+}
+
+func (c *rawHTTP) ask(request []byte, want int) error {
+	if _, err := c.conn.Write(request); err != nil {
+		return err
+	}
+	return c.answer(want)
+}
+
+var (
+	lengthHeader = []byte("Content-Length: ")
+	errAnswer    = errors.New("not an answer of the service")
+)
+
+// answer reads one, of which the status has to be as wanted.
+func (c *rawHTTP) answer(want int) error {
+	line, err := c.in.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	const version = len("HTTP/1.1 ")
+	if len(line) < version+3 {
+		return errAnswer
+	}
+	status, err := strconv.Atoi(string(line[version : version+3]))
+	if err != nil {
+		return errAnswer
+	}
+	length := 0
+	for len(line) > len("\r\n") {
+		if line, err = c.in.ReadSlice('\n'); err != nil {
+			return err
+		}
+		if digits, ok := bytes.CutPrefix(line, lengthHeader); ok {
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(digits))); err != nil {
+				return errAnswer
+			}
+		}
+	}
+	if status != want {
+		text, _ := io.ReadAll(io.LimitReader(c.in, int64(length)))
+		return fmt.Errorf("the service answers %d instead of %d: %s", status, want, text)
+	}
+	_, err = c.in.Discard(length)
+	return err
+}
