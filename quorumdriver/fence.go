@@ -168,3 +168,22 @@ func (t *tally) raised(a answer[driver.Reply]) {
 		}
 	}
 }
+
+// leaveBehind notes which nodes have answered and do not know of the token of a
+// lease that was granted.
+func (s *Store) leaveBehind(key string, t *tally, token int64) {
+	for _, answers := range [][]answer[driver.Reply]{t.granted, t.refused, t.failed} {
+		for _, a := range answers {
+			s.level(a.node, key, token, a.value)
+		}
+	}
+}
+
+// level notes that a node is behind if its answer to the acquire of a lease has not
+// the lease's token. Nothing asks it for leases that are over before it is their
+// turn, and the next holder would have to write back again.
+func (s *Store) level(i int, key string, token int64, reply driver.Reply) {
+	if s.fencing && !s.plainMaximum && reply.Token < token {
+		s.nodes[i].fellBehind(key, token)
+	}
+}

@@ -23,9 +23,11 @@ const (
 	lookPause = 250 * time.Millisecond
 )
 
-// examineSoon examines in the background.
+// examineSoon examines in the background, unless that is under way.
 func (s *Store) examineSoon() {
-	s.background(func() { s.examine(context.Background(), time.Now()) })
+	if len(s.exam.turn) == 0 {
+		s.background(func() { s.examine(context.Background(), time.Now()) })
+	}
 }
 
 // examine looks at the marks, because a node refused at some time since then to

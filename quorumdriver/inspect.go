@@ -1,6 +1,7 @@
 package quorumdriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,7 @@ func (s *Store) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
 func (s *Store) mergeHolder(seen []driver.Holder) driver.Holder {
 	h := seen[0]
 	var tokens []int64
-	slices.SortFunc(seen, func(a, b driver.Holder) int { return int(a.Remaining - b.Remaining) })
+	slices.SortFunc(seen, func(a, b driver.Holder) int { return cmp.Compare(a.Remaining, b.Remaining) })
 	for _, other := range seen {
 		tokens = append(tokens, other.Token)
 		h.Confirmed = h.Confirmed || other.Confirmed

@@ -22,6 +22,7 @@ type node struct {
 	silent bool      // the last call to end was not answered in time
 
 	gates map[string]*gate // by key; guarded by mu
+	lags  map[string]int64 // by key, the token that a lease had elsewhere; guarded by mu
 
 	heal sync.Mutex // one at a time
 }
@@ -35,8 +36,12 @@ type gate struct {
 	open     chan struct{}
 }
 
-// queue bounds those who wait at a gate. To others the lock is held.
+// queue bounds those who wait at a gate. To others the lock is held, unless the
+// node hangs.
 const queue = 4
+
+// errShut tells that a lock is still held at a node, by one who is releasing it.
+var errShut = errors.New("it is being released")
 
 // shut closes the gate of a key for a release; unshut ends that.
 func (n *node) shut(key string) {
@@ -63,13 +68,20 @@ func (n *node) unshut(key string) {
 	}
 }
 
-// pass waits at the gate of a key, and reports whether it is open.
-func (n *node) pass(ctx context.Context, key string) bool {
+// pass waits at the gate of a key until it is open.
+func (n *node) pass(ctx context.Context, key string) error {
 	n.mu.Lock()
 	g := n.gates[key]
-	if g == nil || g.waiting == queue {
+	switch {
+	case g == nil:
 		n.mu.Unlock()
-		return g == nil
+		return nil
+	case g.waiting == queue:
+		n.mu.Unlock()
+		if n.hushed() {
+			return errHangs
+		}
+		return errShut
 	}
 	g.waiting++
 	if g.open == nil {
@@ -79,10 +91,35 @@ func (n *node) pass(ctx context.Context, key string) bool {
 	n.mu.Unlock()
 	select {
 	case <-open:
-		return true
+		return nil
 	case <-ctx.Done():
-		return false
+		return errHangs
 	}
+}
+
+// maxLags bounds of how many keys it is known that a node is behind. It saves
+// time to know it, and no more.
+const maxLags = 1024
+
+// fellBehind notes that a lease has a token at the others that the node does not
+// know of. A majority that it belongs to would not agree about the next one.
+func (n *node) fellBehind(key string, token int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lags == nil || len(n.lags) == maxLags {
+		n.lags = make(map[string]int64)
+	}
+	n.lags[key] = max(n.lags[key], token)
+}
+
+// catchUp returns the token that the next one of the key has to exceed, 0 if the
+// node is not known to be behind, and leaves it to the caller to see to it.
+func (n *node) catchUp(key string) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	token := n.lags[key]
+	delete(n.lags, key)
+	return token
 }
 
 // A node that hangs must not collect goroutines: one for every call that is
@@ -109,7 +146,7 @@ func (n *node) call(ctx context.Context, f func(context.Context) error) error {
 		return err
 	}
 	err := f(ctx)
-	n.end(err == nil || !errors.Is(context.Cause(ctx), errNoAnswer))
+	n.end(ctx, err)
 	return err
 }
 
@@ -127,13 +164,17 @@ func (n *node) begin() error {
 	return nil
 }
 
-func (n *node) end(answered bool) {
+// end counts a call out. One that was given up by its caller tells nothing of the
+// node.
+func (n *node) end(ctx context.Context, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.flying--
-	n.silent = !answered
-	if answered {
-		n.heard = time.Now()
+	switch {
+	case err == nil || ctx.Err() == nil:
+		n.silent, n.heard = false, time.Now()
+	case errors.Is(context.Cause(ctx), errNoAnswer):
+		n.silent = true
 	}
 }
 

@@ -19,8 +19,12 @@ func (l *lease) nextRound() int {
 // acquireAt asks one node, in a round, to let the lease in, after what is under way
 // there.
 func (s *Store) acquireAt(ctx context.Context, l *lease, i, round int, req driver.Request) (driver.Reply, error) {
-	if !s.nodes[i].pass(ctx, l.key) {
+	switch err := s.nodes[i].pass(ctx, l.key); err {
+	case nil:
+	case errShut:
 		return driver.Reply{State: driver.Busy, Next: time.Millisecond}, nil
+	default:
+		return driver.Reply{}, err
 	}
 	if err := l.begin(ctx, i, round); err != nil {
 		return driver.Reply{}, err
@@ -67,6 +71,7 @@ func (s *Store) sendAcquire(ctx context.Context, l *lease, i int, req driver.Req
 		l.mu.Lock()
 		l.at[i].asked, l.at[i].released, l.at[i].notify = true, false, req.Notify
 		l.mu.Unlock()
+		req.MinToken = max(req.MinToken, s.nodes[i].catchUp(l.key))
 		reply, err = s.nodes[i].Acquire(ctx, req)
 		return err
 	})
@@ -74,6 +79,7 @@ func (s *Store) sendAcquire(ctx context.Context, l *lease, i int, req driver.Req
 		reply = driver.Reply{}
 	}
 	l.mu.Lock()
+	s.level(i, l.key, l.token, reply)
 	mine := l.at[i].answered(reply, err)
 	reply.Again = reply.Again && (l.held || !mine) // else it is a round that was not won
 	l.mu.Unlock()
@@ -231,6 +237,9 @@ func (s *Store) sendRelease(ctx context.Context, l *lease, i int, ref driver.Ref
 	// asked last: elsewhere our request may have come after another's that was
 	// granted.
 	idle = idle || l.held && ref.Notify != "" && !p.counted
+	if idle {
+		s.level(i, l.key, l.token, driver.Reply{})
+	}
 	l.mu.Unlock()
 	if idle {
 		return driver.Reply{State: driver.Gone}, nil

@@ -24,6 +24,7 @@ import (
 // real time, over Redis servers that save everything and are frozen, killed, and
 // brought back with their data and without.
 func TestQuorum_KeepsItsPromisesOnRealServersThatSuffer(t *testing.T) {
+	t.Parallel()
 	for range realSchedules {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

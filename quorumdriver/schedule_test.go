@@ -31,6 +31,7 @@ var (
 // which at most two suffer at a time, in virtual time. No two live leases may
 // exclude each other, tokens rise, and every wait ends.
 func TestQuorum_KeepsItsPromisesUnderRandomSchedules(t *testing.T) {
+	t.Parallel()
 	if *scheduleSeed != 0 {
 		if violations := playSchedule(t, *scheduleSeed); violations != "" {
 			t.Fatal(violations)

@@ -190,7 +190,7 @@ func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 		if _, err := all[0].store.Break(t.Context(), "k", "a", "one node only"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(2 * quorumdriver.DefaultTimeout)
 		if len(broken) > 0 {
 			t.Errorf("one node of three: %+v", <-broken)
 		}
@@ -199,6 +199,7 @@ func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 			if _, err := s.store.Break(t.Context(), "k", "a", "for a reason"); err != nil {
 				t.Fatal(err)
 			}
+			time.Sleep(300 * time.Millisecond) // so far apart may they be
 		}
 		synctest.Wait()
 		// The first node's hint was too long ago to count.
@@ -243,6 +244,21 @@ func TestInspect_ShowsWhatAMajorityHolds(t *testing.T) {
 		all[1].kill()
 		if _, err := a.s.Inspect(t.Context(), "k"); !errors.Is(err, driver.ErrNoQuorum) {
 			t.Errorf("without a majority: %v", err)
+		}
+	})
+}
+
+func TestInspect_AHolderStaysAsLongAsWithAMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		for i, ttl := range []time.Duration{10 * time.Second, 2 * time.Hour, time.Hour} {
+			if _, err := all[i].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		snap, err := quorumOf(t, all).Inspect(t.Context(), "k")
+		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Remaining != time.Hour {
+			t.Errorf("%+v, %v; want a for an hour", snap.Holders, err)
 		}
 	})
 }

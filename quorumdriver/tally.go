@@ -55,11 +55,12 @@ func (t *tally) blocks(n int) bool { return t.nodes()-n < t.need }
 
 // grant is the answer to a request that a majority granted.
 func (t *tally) grant(token int64) driver.Reply {
-	reply := driver.Reply{State: driver.Granted, Token: token}
+	reply := driver.Reply{State: driver.Granted, Token: token, Alone: true}
 	reply.Holds, _ = t.holds()
 	for _, a := range t.granted {
 		// Whoever was granted it before was so by one of these.
 		reply.Again = reply.Again || a.value.Again
+		reply.Alone = reply.Alone && a.value.Alone
 	}
 	return reply
 }

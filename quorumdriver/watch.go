@@ -114,7 +114,11 @@ func (sub *subscription) hear(i int, h driver.Hint) {
 	m := sub.heard[k]
 	if m == nil {
 		m = &heard{hint: h, nodes: make(map[int]bool)}
-		m.timer = time.AfterFunc(spread(settle), func() { sub.late(k, m) })
+		wait := spread(settle)
+		if h.Kind == driver.HintBroken {
+			wait = sub.s.timeout // it is dropped then, and the nodes may be far from each other
+		}
+		m.timer = time.AfterFunc(wait, func() { sub.late(k, m) })
 		sub.heard[k] = m
 	}
 	m.nodes[i] = true
