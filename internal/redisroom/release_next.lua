@@ -1,42 +1,82 @@
--- release.lua, continued: the commonest hand-over in a straight line, since only
--- to define the functions of the general path takes as long as all of this. The one
--- holder of a mutex leaves, and the next waits for a mutex too. Whatever is not
--- so goes on below; nothing has been written until then.
+-- release.lua, continued: the commonest ends of a lease in a room that is described
+-- by a record in a straight line, since only to define the functions of the general
+-- path takes as long as all of this. Others stay inside; or the next is handed the
+-- room, and with one who shares those who share behind it; or nobody is left.
+-- Whatever is not so goes on below; nothing has been written until then.
 repeat
   if held ~= '*' or KEYS[4] then break end
   local call, fmt, match, sub, R, Z = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3]
-  local BAND, QUEUE = 2 ^ 45, 2 ^ 50
+  local BAND, QUEUE, BATCH, LIFE, YOUNG = 2 ^ 45, 2 ^ 50, 64, 3600000, 1800000000
   local id = sub(ARGV[1], 1, -2)
   local mine = redis.pcall('HMGET', R, '#', id)
-  if not mine[1] or not mine[2] or sub(mine[2], 1, 1) == 'w' then break end
-  local tok, seq, lim, used, shares, hexp, rexp =
-    match(mine[1], '^(%d+) (%d+) (%d+) 0 %S+ %d+ 1 1 (%d+) (%d+) %- %d+ (%d+) (%d+)$')
+  local mode, weight = match(mine[2] or '', '^[uc] (%a) %d (%d+) ')
+  local tok, seq, lim, head, when, n, used, shares, xtok, hexp, rexp =
+    match(mode and mine[1] or '', '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) %d+ (%d+) (%d+) %- (%d+) (%d+) (%d+)$')
   if not tok then break end
+  local limit = lim == '0' and math.huge or tonumber(lim)
+  n, used, shares, hexp, rexp = n - 1, tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
+  if mode == 's' then used, shares = used - weight, shares - 1 end
 
   local t = call('TIME')
   local now = t[1] * 1000000 + t[2]
   local ms = math.floor(now / 1000)
-  local inside = call('ZRANGE', Z, 0, 0, 'WITHSCORES')
-  if inside[1] ~= 'i' .. id or inside[2] + BAND <= ms then break end
-  if call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1] then break end -- to be purged
+  local inside = call('ZRANGE', Z, 0, 1, 'WITHSCORES')
+  if inside[2] + BAND <= ms or call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1] then break end -- to be purged
+  local soonest = n > 0 and inside[inside[1] == 'i' .. id and 4 or 2] + BAND or math.huge
   local queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, 2)
-  local next_ = queue[1] and sub(queue[1], 2)
-  local terms, window, rank, notify, about =
-    match(next_ and call('HGET', R, next_) or '', '^w( x [023] %d+ %d+ (%d+) 0 0 )(%d+) 0 (%S+)( %- .*)$')
-  if not terms or notify == '-' or call('ZSCORE', Z, '!' .. notify) then break end
-  local exp = ms + window
-  if exp > tonumber(hexp) or exp >= tonumber(rexp) then break end
+  if queue[1] ~= (head ~= '-' and 'q' .. head or nil) then break end -- to be hinted
+  local ticket = queue[1] and call('HGET', R, head)
+  if queue[2] and sub(ticket or '', 1, 3) == 'w s' then
+    queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, BATCH)
+  end
 
-  local token = fmt('%d', math.max(tok + 1, now))
-  local head = queue[2] and sub(queue[2], 2)
+  -- Who enters, and who is the first of those who do not.
+  local enter, gone, came, told, nx, stays, heard = {}, { 'i' .. id }, {}, {}, 0, nil, nil
+  local usual = true
+  for i, member in ipairs(queue) do
+    local next_ = sub(member, 2)
+    if i > 1 then ticket = call('HGET', R, next_) end
+    local side, policy, part, notify = match(ticket or '', '^w (%a) (%d) (%d+) %d+ %d+ %d+ %d+ %d+ %d+ (%S+)')
+    usual = side and (nx == 1 or policy ~= '1' and notify ~= '-' and not call('ZSCORE', Z, '!' .. notify) and
+      (side == 'x' or tonumber(part) <= limit))
+    if not usual then break end
+    if nx == 1 or side == 'x' and n > 0 or side == 's' and used + part > limit then
+      stays, heard = next_, notify
+      break
+    end
+    local terms, window, rank, about = match(ticket, '^w( %a %d %d+ %d+ (%d+) 0 0 )(%d+) %d+ %S+( %- .*)$')
+    local exp = window and ms + window
+    usual = exp and exp <= hexp and exp < rexp and i < BATCH
+    if not usual then break end
+    n, tok = n + 1, fmt('%d', math.max(tok + 1, now))
+    if side == 'x' then nx, xtok = 1, tok else used = used + part end
+    enter[2 * i - 1], enter[2 * i] = next_, 'u' .. terms .. rank .. ' ' .. tok .. ' ' .. notify .. about
+    gone[2 * i], gone[2 * i + 1] = member, 't' .. next_
+    came[2 * i - 1], came[2 * i] = exp - BAND, 'i' .. next_
+    told[i] = { notify, fmt('g %s %s %d %s', next_, tok, now, window) }
+    soonest = math.min(soonest, exp)
+  end
+  if not usual then break end
+  if n == 0 then
+    -- Nobody is left, and the room is folded as save does, unless marks are.
+    if call('ZCARD', Z) > 2 then break end
+    call('DEL', KEYS[1], R, Z)
+    if tonumber(tok) < now - YOUNG then tok = fmt('%d', now) end
+    call('SET', R, tok, 'PX', LIFE + math.max(0, math.floor(tok / 1000) - ms))
+    return { 4, 0, 0, 0, 0, now }
+  end
+  local hint = stays and (stays ~= head or soonest < tonumber(when))
+  if hint then when = fmt('%d', soonest) end
+  if not stays then when = '0' end
+
   call('HDEL', R, id)
-  call('HSET', R, next_, 'u' .. terms .. rank .. ' ' .. token .. ' ' .. notify .. about,
-    '#', fmt('%s %s %s 0 %s %d 1 1 %s %s - %s %s %s', token, seq, lim, head or '-', head and exp or 0,
-      used, shares, token, hexp, rexp))
-  call('ZREM', Z, 'i' .. id, queue[1], 't' .. next_)
-  call('ZADD', Z, exp - BAND, 'i' .. next_)
-  redis.pcall('PUBLISH', notify, fmt('g %s %s %d %s', next_, token, now, window))
-  local ears = head and match(call('HGET', R, head), '^%a %a %d %d+ %d+ %d+ %d+ %d+ %d+ %d+ (%S+)')
-  if ears and ears ~= '-' then redis.pcall('PUBLISH', ears, 'a ' .. head .. ' ' .. window) end
+  call('ZREM', Z, unpack(gone))
+  if came[1] then call('ZADD', Z, unpack(came)) end
+  enter[#enter + 1] = '#'
+  enter[#enter + 1] = fmt('%s %s %s 0 %s %s %d %d %d %d - %s %d %d', tok, seq, lim, stays or '-', when, n, nx, used, shares,
+    xtok, hexp, rexp)
+  call('HSET', R, unpack(enter))
+  for _, message in ipairs(told) do redis.pcall('PUBLISH', message[1], message[2]) end
+  if hint and heard ~= '-' then redis.pcall('PUBLISH', heard, fmt('a %s %d', stays, soonest - ms)) end
   return { 4, 0, 0, 0, 0, now }
 until true
