@@ -18,8 +18,9 @@
 //
 // Over package httpdriver, give it an HTTP client that is instrumented
 // (httpdriver.WithClient), and put an instrumented handler around package
-// server: then one trace goes from the caller through the service to its store.
-// The service writes the trace's id into its log in any case.
+// server, or give it a tracer as "leasehold serve" does: then one trace goes
+// from the caller through the service to its store. The service writes the
+// trace's id into its log in any case.
 //
 // # Metrics
 //

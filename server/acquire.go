@@ -140,7 +140,7 @@ func (a *asking) ask(ctx context.Context) error {
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
 		var err error
 		a.sent = time.Now()
-		a.got, err = a.s.store.Acquire(ctx, a.req)
+		a.got, err = a.s.verbs.Acquire(ctx, a.req)
 		if err == nil && a.got.State == driver.Granted && time.Since(a.sent) >= a.req.TTL {
 			err = errors.New("the answer took longer than the lease lasts")
 		}
@@ -241,7 +241,7 @@ func (a *asking) giveUp(ctx context.Context, w *waiter) error {
 // leave gives the place in the queue up, and a lock that was handed over at
 // the last moment.
 func (a *asking) leave(ctx context.Context, address string) (err error) {
-	a.got, err = a.s.store.Release(a.s.timeouts.begin(ctx), driver.Ref{Key: a.req.Key, ID: a.req.ID, Notify: address})
+	a.got, err = a.s.verbs.Release(a.s.timeouts.begin(ctx), driver.Ref{Key: a.req.Key, ID: a.req.ID, Notify: address})
 	if err == nil && a.s.isDraining() {
 		err = newProblem(Draining, "the service is about to end").after(retryLater)
 	}

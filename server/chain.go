@@ -110,6 +110,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.Principal, x.Started, x.Trace, x.host = everybody{}, time.Now(), traceOf(r.Header), hostOf(r)
 	x.Route, x.allowed = s.table.find(r, &x.vars)
 	x.Name = cmp.Or(x.vars.get("name"), x.vars.get("resourceId"))
+	if s.cfg.tracer != nil {
+		ctx, end := s.cfg.tracer.Request(r, x)
+		defer end()
+		c.Context = ctx
+	}
 	c.answer, c.id[0] = counter{w, x}, x.Trace
 	w.Header()["X-Request-Id"] = c.id[:]
 	s.handler(&c.answer, r.WithContext(c))

@@ -151,7 +151,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) renewAll(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.storeTimeout)
 	defer cancel()
-	s.store.Renew(ctx, refs, each)
+	s.verbs.Renew(ctx, refs, each)
 }
 
 // renewed is the JSON of the answer to a renewal that was sent at sent.
@@ -232,7 +232,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// Who releases and vanishes has released.
-	got, err := s.store.Release(s.timeouts.begin(r.Context()), ref)
+	got, err := s.verbs.Release(s.timeouts.begin(r.Context()), ref)
 	if err != nil {
 		return err
 	}

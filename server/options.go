@@ -16,6 +16,7 @@ type config struct {
 	log       *slog.Logger
 	auth      Authenticator
 	observers []Observer
+	tracer    Tracer // nil for none
 
 	maxBody      int64
 	maxTTL       time.Duration
@@ -85,6 +86,17 @@ func WithObserver(o Observer) Option {
 			return fmt.Errorf("nil observer: %w", driver.ErrInvalid)
 		}
 		c.observers = append(c.observers, o)
+		return nil
+	}
+}
+
+// WithTracer sets who makes spans. Default: nobody.
+func WithTracer(t Tracer) Option {
+	return func(c *config) error {
+		if t == nil {
+			return fmt.Errorf("nil tracer: %w", driver.ErrInvalid)
+		}
+		c.tracer = t
 		return nil
 	}
 }

@@ -16,6 +16,7 @@ import (
 // concurrent use.
 type Server struct {
 	store   driver.Driver
+	verbs   driver.Driver // the store, as requests ask it for leases
 	cfg     config
 	table   table
 	handler http.HandlerFunc
@@ -57,6 +58,9 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
+	}
+	if s.verbs = store; s.cfg.tracer != nil {
+		s.verbs = traced{store, s.cfg.tracer}
 	}
 	if err := s.newClients(); err != nil {
 		return nil, fmt.Errorf("server: %w", err)

@@ -53,6 +53,9 @@ On TERM or INT it drains: /readyz says that it is not ready, requests that wait 
 answered, and operations that run are given --drain to finish. HUP reads the files of
 --auth-file and --tls-cert again.
 
+Spans of requests are sent where OTEL_EXPORTER_OTLP_ENDPOINT, or another of the standard
+variables of OpenTelemetry, says.
+
 Without --auth-file and --tls-client-ca everybody may do everything, and only the
 loopback interface is served, unless --insecure says that this is meant.
 `),
@@ -167,7 +170,12 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	opts = append(append(opts, f.limits.options()...), operation...)
+	tracing, sent, err := traces(log)
+	if err != nil {
+		return err
+	}
+	defer sent()
+	opts = append(append(append(opts, f.limits.options()...), operation...), tracing...)
 	opts = append(opts, server.WithLogger(log), server.WithObserver(server.LogRequests(log)))
 	s, err := f.service(opts)
 	if err != nil {
