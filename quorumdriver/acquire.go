@@ -128,7 +128,6 @@ func (s *Store) poll(ctx context.Context, l *lease, req driver.Request) verdict 
 		return verdict{err: err, definite: t.definite()}
 	}
 	r.finish(func(a answer[driver.Reply]) { s.straggle(l, req, token, a) })
-	s.leaveBehind(l.key, t, token)
 	if t.amnesia() > 0 {
 		s.examineSoon()
 	}

@@ -77,9 +77,9 @@
 //
 // Mostly the write costs nothing: the holder before has left the nodes at one count, so
 // that they grant the same token, and there is nothing to write. It takes one more
-// round after the first use of a key, and where several ask at once. A node that was
-// away, or too slow to hear of a lease that was soon over, is told the count with the
-// next acquire of whoever noticed it.
+// round after the first use of a key, after a node was away, and where several ask at
+// once. Nodes that differ although a majority agrees are brought to one count by the
+// release.
 //
 // Readers that are inside together may have the same token. [WithoutFencing] switches the
 // tokens off; they are 0 then.

@@ -106,7 +106,19 @@ func (s *Store) raiseAt(ctx context.Context, i int, ref driver.Ref) (reply drive
 	if e != nil {
 		return driver.Reply{}, e
 	}
+	s.raised(i, ref, reply)
 	return reply, nil
+}
+
+// raised notes the token that a lease has at a node since it was raised.
+func (s *Store) raised(i int, ref driver.Ref, reply driver.Reply) {
+	if l := s.lookup(leaseKey{ref.Key, ref.ID}); l != nil {
+		l.mu.Lock()
+		p := &l.at[i]
+		p.token = max(p.token, reply.Token)
+		l.mu.Unlock()
+		s.leave(l)
+	}
 }
 
 // greatest is the greatest token that was granted.
@@ -169,21 +181,29 @@ func (t *tally) raised(a answer[driver.Reply]) {
 	}
 }
 
-// leaveBehind notes which nodes have answered and do not know of the token of a
-// lease that was granted.
-func (s *Store) leaveBehind(key string, t *tally, token int64) {
-	for _, answers := range [][]answer[driver.Reply]{t.granted, t.refused, t.failed} {
-		for _, a := range answers {
-			s.level(a.node, key, token, a.value)
-		}
-	}
+// level brings a node to a token before a release, for which it leaves half of the
+// time.
+func (s *Store) level(ctx context.Context, i int, ref driver.Ref) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
+	defer cancel()
+	s.nodes[i].Renew(ctx, []driver.Ref{ref}, func(int, driver.Reply, error) {})
 }
 
-// level notes that a node is behind if its answer to the acquire of a lease has not
-// the lease's token. Nothing asks it for leases that are over before it is their
-// turn, and the next holder would have to write back again.
-func (s *Store) level(i int, key string, token int64, reply driver.Reply) {
-	if s.fencing && !s.plainMaximum && reply.Token < token {
-		s.nodes[i].fellBehind(key, token)
+// lag returns the token to which a node is to be brought before a lease is released
+// there, 0 for none. Whoever comes next would wait for other nodes, or write back,
+// where one is behind, or ahead of the majority; and a lease that is over cannot be
+// raised any more. The caller holds mu.
+func (l *lease) lag(i int, ref driver.Ref) int64 {
+	own := l.at[i].token
+	if own == 0 || l.token == 0 || !l.over || ref.Notify != "" || l.req.Reenter || l.req.Mode != driver.Exclusive {
+		return 0 // or somebody else has that token
 	}
+	top := l.token
+	for _, p := range l.at {
+		top = max(top, p.token)
+	}
+	if own == top {
+		return 0
+	}
+	return top
 }

@@ -44,6 +44,7 @@ type post struct {
 	// counted whether that was in time to decide about it.
 	vote    vote
 	counted bool
+	token   int64 // of its answer, or to which it was raised since
 	// away tells that an acquire went unanswered: it may still be on its way.
 	away bool
 	// released tells that the node answered a release with "it was there".

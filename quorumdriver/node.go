@@ -22,7 +22,6 @@ type node struct {
 	silent bool      // the last call to end was not answered in time
 
 	gates map[string]*gate // by key; guarded by mu
-	lags  map[string]int64 // by key, the token that a lease had elsewhere; guarded by mu
 
 	heal sync.Mutex // one at a time
 }
@@ -95,31 +94,6 @@ func (n *node) pass(ctx context.Context, key string) error {
 	case <-ctx.Done():
 		return errHangs
 	}
-}
-
-// maxLags bounds of how many keys it is known that a node is behind. It saves
-// time to know it, and no more.
-const maxLags = 1024
-
-// fellBehind notes that a lease has a token at the others that the node does not
-// know of. A majority that it belongs to would not agree about the next one.
-func (n *node) fellBehind(key string, token int64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.lags == nil || len(n.lags) == maxLags {
-		n.lags = make(map[string]int64)
-	}
-	n.lags[key] = max(n.lags[key], token)
-}
-
-// catchUp returns the token that the next one of the key has to exceed, 0 if the
-// node is not known to be behind, and leaves it to the caller to see to it.
-func (n *node) catchUp(key string) int64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	token := n.lags[key]
-	delete(n.lags, key)
-	return token
 }
 
 // A node that hangs must not collect goroutines: one for every call that is

@@ -204,6 +204,8 @@ func TestQuorum_AFreePairIsTwoRoundTrips(t *testing.T) {
 					}
 					delay(way, slow)
 					time.Sleep(time.Second)
+					pair() // by which it catches up
+					time.Sleep(time.Second)
 					delay(2*way, (slow+1)%5, (slow+2)%5)
 					pair() // which needs it
 					delay(way, 0, 1, 2, 3, 4)

@@ -34,8 +34,11 @@ const (
 	MaxTimeout = time.Minute
 )
 
-// longest bounds durations that have no better bound.
-const longest = 24 * time.Hour
+// longest bounds durations that have no better bound, shortest is the least TTL.
+const (
+	longest  = 24 * time.Hour
+	shortest = 10 * time.Millisecond
+)
 
 func defaults() config {
 	return config{timeout: DefaultTimeout, fencing: true, guard: true, maxTTL: DefaultMaxTTL, maxSkew: DefaultMaxSkew}
@@ -80,7 +83,7 @@ func (c *config) check(nodes int) error {
 		return fmt.Errorf("%d nodes: want 1 to %d: %w", nodes, MaxNodes, driver.ErrInvalid)
 	case c.timeout < MinTimeout || c.timeout > MaxTimeout:
 		return fmt.Errorf("timeout %v: want %v to %v: %w", c.timeout, MinTimeout, MaxTimeout, driver.ErrInvalid)
-	case c.maxTTL < 10*time.Millisecond || c.maxTTL > longest:
+	case c.maxTTL < shortest || c.maxTTL > longest:
 		return fmt.Errorf("longest TTL %v: want 10ms to %v: %w", c.maxTTL, longest, driver.ErrInvalid)
 	case c.maxSkew < 0 || c.maxSkew > longest:
 		return fmt.Errorf("clock skew %v: want 0 to %v: %w", c.maxSkew, longest, driver.ErrInvalid)

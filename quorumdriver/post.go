@@ -71,7 +71,6 @@ func (s *Store) sendAcquire(ctx context.Context, l *lease, i int, req driver.Req
 		l.mu.Lock()
 		l.at[i].asked, l.at[i].released, l.at[i].notify = true, false, req.Notify
 		l.mu.Unlock()
-		req.MinToken = max(req.MinToken, s.nodes[i].catchUp(l.key))
 		reply, err = s.nodes[i].Acquire(ctx, req)
 		return err
 	})
@@ -79,7 +78,6 @@ func (s *Store) sendAcquire(ctx context.Context, l *lease, i int, req driver.Req
 		reply = driver.Reply{}
 	}
 	l.mu.Lock()
-	s.level(i, l.key, l.token, reply)
 	mine := l.at[i].answered(reply, err)
 	reply.Again = reply.Again && (l.held || !mine) // else it is a round that was not won
 	l.mu.Unlock()
@@ -102,7 +100,7 @@ func (p *post) answered(reply driver.Reply, err error) (mine bool) {
 	case reply.State != driver.Granted:
 		p.vote = none
 	case !reply.Again || mine:
-		p.vote = granted
+		p.vote, p.token = granted, reply.Token
 	}
 	return mine
 }
@@ -237,14 +235,15 @@ func (s *Store) sendRelease(ctx context.Context, l *lease, i int, ref driver.Ref
 	// asked last: elsewhere our request may have come after another's that was
 	// granted.
 	idle = idle || l.held && ref.Notify != "" && !p.counted
-	if idle {
-		s.level(i, l.key, l.token, driver.Reply{})
-	}
+	lag := l.lag(i, ref)
 	l.mu.Unlock()
 	if idle {
 		return driver.Reply{State: driver.Gone}, nil
 	}
 	err = s.nodes[i].call(ctx, func(ctx context.Context) error {
+		if lag > 0 && !s.plainMaximum {
+			s.level(ctx, i, driver.Ref{Key: ref.Key, ID: ref.ID, TTL: shortest, Token: lag})
+		}
 		reply, err = s.nodes[i].Release(ctx, ref)
 		return err
 	})
@@ -257,7 +256,7 @@ func (s *Store) sendRelease(ctx context.Context, l *lease, i int, ref driver.Ref
 	case reply.State == driver.Gone && !reply.Broken && p.released && !l.told:
 		reply.State = driver.Released // by a try before
 	default:
-		p.asked, p.vote, p.counted, p.released = false, none, false, reply.State == driver.Released
+		p.asked, p.vote, p.counted, p.token, p.released = false, none, false, 0, reply.State == driver.Released
 		p.away = p.away && ref.Forbid == 0
 	}
 	return reply, err
