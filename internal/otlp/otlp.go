@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -134,9 +135,7 @@ func (e *Exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	if err != nil {
 		return fmt.Errorf("otlp: %w", err)
 	}
-	for name, values := range e.header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, e.header)
 	r.Header.Set("Content-Type", "application/json")
 	res, err := e.client.Do(r)
 	if err != nil {
