@@ -19,7 +19,8 @@ func TestService_L4_HeldBackAcquireCannotLockAfterTheRelease(t *testing.T) {
 	t.Parallel()
 	store := redistest.Start(t)
 	proxy := respproxy.Start(t, store.Addr())
-	d, err := open("http://" + startService(t, throughProxy(proxy)).addr + "?timeout=5s") // the service gives up its first try before
+	behind := "redis://" + proxy.Addr() + "?timeout=1s"                      // long enough for a busy machine
+	d, err := open("http://" + startService(t, behind).addr + "?timeout=5s") // the service gives up its first try before
 	if err != nil {
 		t.Fatal(err)
 	}
