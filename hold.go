@@ -368,7 +368,7 @@ func (h *hold) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 		a.flying = append(a.flying, a.extends...)
 		a.extends = nil
 	}
-	return driver.Ref{Key: h.key, ID: h.id, TTL: h.ttl}, max(left/2, time.Millisecond), true
+	return driver.Ref{Key: h.key, ID: h.id, TTL: h.ttl, Alone: h.alone}, max(left/2, time.Millisecond), true
 }
 
 // Answer implements [keeper.Sink].

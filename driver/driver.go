@@ -155,7 +155,7 @@ type Ref struct {
 	// Once makes Forbid concern requests with Once, and only those (Release).
 	Once bool
 	// Alone repeats what the last answer about the lease said: a hint on which
-	// a store may try a shorter way first (Release).
+	// a store may try a shorter way first (Renew, Release).
 	Alone bool
 }
 

@@ -211,4 +211,24 @@ var leaseRows = []row{
 			}
 		},
 	},
+	{
+		name:  "lease/renewed by one who was alone before",
+		needs: Queue,
+		why:   "a renewal counts the same whatever the store does to make that of a lone holder cheap; who has queued keeps the place",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			granted := p.acquire("a", driver.Granted)
+			lone, other := l.ref("a"), l.ref("b")
+			lone.Alone, other.Alone = true, true
+			if got := p.renewRef(lone, driver.Granted); got.Token != 0 && got.Token != granted.Token {
+				l.Fatalf("token %d, want %d", got.Token, granted.Token)
+			}
+			q.acquire("b", driver.Queued, waits(long))
+			p.renewRef(lone, driver.Granted)
+			p.renewRef(other, driver.Queued)
+			p.releaseRef(lone, driver.Released)
+			p.renewRef(lone, driver.Gone)
+			q.acquire("b", driver.Granted, waits(long))
+		},
+	},
 }

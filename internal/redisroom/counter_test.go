@@ -55,8 +55,17 @@ func TestCounter_OutlivesTheLeaseThatItCounted(t *testing.T) {
 		}
 		release(t, d, key, "a", driver.Released)
 
-		// The counter is young again: a grant is one call.
-		got := s.Calls(t, func() { acquire(t, d, request(key, "b"), driver.Granted) })
+		// The counter is young again: a grant is one call, unless it makes a new
+		// connection.
+		var got map[string]int64
+		for range 5 {
+			if got != nil {
+				release(t, d, key, "b", driver.Released)
+			}
+			if got = s.Calls(t, func() { acquire(t, d, request(key, "b"), driver.Granted) }); got["evalsha"] == 1 {
+				break
+			}
+		}
 		if got["evalsha"] != 1 || got["incr"] != 1 {
 			t.Errorf("the next grant costs %v, want the free path", got)
 		}

@@ -73,8 +73,7 @@ func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
 	c := newCommand()
 	c.text = append(append(c.text, s.prefix...), ref.Key...)
 	c.end()
-	c.text = append(append(c.text, ref.ID...), ' ')
-	c.end()
+	c.id(ref.ID)
 	if renew {
 		c.int(ref.TTL.Milliseconds())
 	}

@@ -63,24 +63,34 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 	}
 }
 
-// group cuts the refs into those that one script call can renew: of one slot
-// if there is a cluster, and not too many.
+// group cuts the refs into those that one script call can renew: of one slot if
+// there is a cluster, and not too many. Holders that are alone need less to be
+// said, if their leases last equally long.
 func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
-	if !s.main.Cluster() { // who has something to renew has connected there, and not always here
-		for len(which) > 0 {
-			n := min(batch, len(which))
-			groups = append(groups, &renewal{which: which[:n], script: renewScript})
-			which = which[n:]
-		}
-		return groups
+	type kind struct {
+		slot int
+		ttl  time.Duration // of lone holders
 	}
-	bySlot := make(map[int]*renewal)
+	cluster := s.main.Cluster() // who has something to renew has connected there, and not always here
+	open := make(map[kind]*renewal)
+	var last kind
+	var g *renewal
 	for _, i := range which {
-		at := Slot(s.prefix + refs[i].Key)
-		g := bySlot[at]
+		ref := &refs[i]
+		k := kind{}
+		if cluster {
+			k.slot = Slot(s.prefix + ref.Key)
+		}
+		script := renewScript
+		if ref.Alone && ref.Token == 0 {
+			k.ttl, script = ref.TTL, renewAlone
+		}
+		if g == nil || k != last {
+			g, last = open[k], k
+		}
 		if g == nil || len(g.which) == batch {
-			g = &renewal{script: renewScript}
-			bySlot[at] = g
+			g = &renewal{script: script}
+			open[k] = g
 			groups = append(groups, g)
 		}
 		g.which = append(g.which, i)
@@ -91,12 +101,11 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 // renewGroups runs the groups and returns those to run again: what the server
 // had not the script for, and, one by one, what failed together.
 func (s *Store) renewGroups(ctx context.Context, refs []driver.Ref, groups []*renewal, each func(int, driver.Reply, error)) (again []*renewal) {
-	f := s.form(renewScript)
 	now := clock.Now()
 	cmds := make([][]string, len(groups))
 	for i, g := range groups {
 		if g.cmd == nil {
-			g.cmd = renewCommand(f, s.prefix, refs, g.which, s.oldest(now, refs, g.which))
+			g.cmd = s.renewCommand(g, refs, s.oldest(now, refs, g.which))
 		}
 		cmds[i] = g.cmd
 	}
@@ -106,15 +115,29 @@ func (s *Store) renewGroups(ctx context.Context, refs []driver.Ref, groups []*re
 			again = append(again, retry...)
 			return
 		}
+		var others []int // not alone any more
 		for k, i := range g.which {
+			if g.script == renewAlone && g.silent(k, a) {
+				others = append(others, i)
+				continue
+			}
 			r, err := g.answer(k, a)
 			if err == nil && r.State == driver.Granted {
 				err = s.acks.confirm(s.slot(refs[i].Key), a)
 			}
 			each(i, r, err)
 		}
+		if len(others) > 0 {
+			again = append(again, &renewal{which: others, script: renewScript})
+		}
 	})
 	return again
+}
+
+// silent reports whether a script for lone holders has left the k'th to others.
+func (g *renewal) silent(k int, a Answer) bool {
+	replies, ok := a.Reply.([]any)
+	return a.Err == nil && ok && len(replies) == len(g.which) && replies[k] == nil
 }
 
 // retry returns what may be answered after g has failed, if it has.
@@ -127,7 +150,7 @@ func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewa
 		for _, i := range g.which {
 			again = append(again, &renewal{which: []int{i}, script: renewScript})
 		}
-	case g.script == renewScript && isMigrating(err) && refs[g.which[0]].Token == 0:
+	case g.script != aloneScript && isMigrating(err) && refs[g.which[0]].Token == 0:
 		cmd := s.aloneCommand(&refs[g.which[0]], true)
 		again = append(again, &renewal{which: g.which, script: aloneScript, cmd: cmd, refused: err})
 	}

@@ -116,14 +116,27 @@ func newCommand() *command {
 
 func (c *command) end() { c.ends = append(c.ends, len(c.text)) }
 
+// room adds the keys of a room.
 func (c *command) room(prefix, key string) {
+	h := c.lone(prefix, key)
+	c.text = appendSide(c.text, h, sortedKey)
+	c.end()
+}
+
+// lone adds the keys of a room whose holder is alone, and returns the first.
+func (c *command) lone(prefix, key string) []byte {
 	start := len(c.text)
 	c.text = append(append(c.text, prefix...), key...)
-	end := len(c.text)
+	h := c.text[start:]
 	c.end()
-	c.text = appendSide(c.text, c.text[start:end], recordKey)
+	c.text = appendSide(c.text, h, recordKey)
 	c.end()
-	c.text = appendSide(c.text, c.text[start:end], sortedKey)
+	return h
+}
+
+// id adds one as the scripts compare it.
+func (c *command) id(id string) {
+	c.text = append(append(c.text, id...), ' ')
 	c.end()
 }
 
@@ -277,8 +290,7 @@ func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
 		c.spent(prefix, ref.Key, ref.ID)
 		forbid, spent, keys = 0, forbid, keys+1
 	}
-	c.text = append(append(c.text, ref.ID...), ' ')
-	c.end()
+	c.id(ref.ID)
 	if keep > 0 || forbid > 0 || ref.Notify != "" {
 		c.text = append(strconv.AppendInt(c.text, keep, 10), ' ')
 		c.text = append(strconv.AppendInt(c.text, forbid, 10), ' ')
@@ -290,6 +302,14 @@ func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
 		c.int(spent)
 	}
 	return c.build(f, keys)
+}
+
+// renewCommand encodes a renewal as its script takes it.
+func (s *Store) renewCommand(g *renewal, refs []driver.Ref, oldest int64) []string {
+	if g.script == renewAlone {
+		return renewAloneCommand(s.form(renewAlone), s.prefix, refs, g.which, oldest)
+	}
+	return renewCommand(s.form(renewScript), s.prefix, refs, g.which, oldest)
 }
 
 // renewCommand encodes the renewal of refs as renew.lua takes it.
@@ -304,14 +324,28 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest
 			// No holder key begins so: the free path passes it by.
 			c.text = append(strconv.AppendInt(append(c.text, '+'), ref.Token, 10), ' ')
 		}
-		c.text = append(append(c.text, ref.ID...), ' ')
-		c.end()
+		c.id(ref.ID)
 		c.int(ref.TTL.Milliseconds())
 		c.int(max(ref.Wait.Milliseconds(), 0))
 		c.word(orNone(ref.Notify))
 	}
 	c.int(oldest)
 	return c.build(f, roomKeys*len(which))
+}
+
+// renewAloneCommand encodes the renewal of refs with one TTL as renew_alone.lua
+// takes it.
+func renewAloneCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
+	c := newCommand()
+	for _, i := range which {
+		c.lone(prefix, refs[i].Key)
+	}
+	c.int(refs[which[0]].TTL.Milliseconds())
+	c.int(oldest)
+	for _, i := range which {
+		c.id(refs[i].ID)
+	}
+	return c.build(f, 2*len(which))
 }
 
 // roomCommand encodes a call on one room with plain arguments.

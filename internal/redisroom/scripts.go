@@ -37,6 +37,9 @@ var renewKnownLua string
 //go:embed renew.lua
 var renewLua string
 
+//go:embed renew_alone.lua
+var renewAloneLua string
+
 //go:embed release_free.lua
 var releaseFreeLua string
 
@@ -64,6 +67,7 @@ var (
 	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua+acquireLua)
 	onceScript    = newScript(acquireOnceLua+acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua+acquireLua)
 	renewScript   = newFreeingScript(renewFreeLua, renewKnownLua, roomLua, recordLua, ruleLua+renewLua)
+	renewAlone    = newFreeingScript(renewAloneLua)
 	releaseScript = newFreeingScript(releaseFreeLua, releaseNextLua, roomLua, recordLua, ruleLua+releaseLua)
 	breakScript   = newFreeingScript(roomLua, recordLua, ruleLua+breakLua)
 	inspectScript = newScript(inspectLua)
