@@ -2,6 +2,7 @@ package quorumdriver
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -19,11 +20,9 @@ func (l *lease) nextRound() int {
 // acquireAt asks one node, in a round, to let the lease in, after what is under way
 // there.
 func (s *Store) acquireAt(ctx context.Context, l *lease, i, round int, req driver.Request) (driver.Reply, error) {
-	switch err := s.nodes[i].pass(ctx, l.key); err {
-	case nil:
-	case errShut:
+	if err := s.nodes[i].pass(ctx, l.key); errors.Is(err, errShut) {
 		return driver.Reply{State: driver.Busy, Next: time.Millisecond}, nil
-	default:
+	} else if err != nil {
 		return driver.Reply{}, err
 	}
 	if err := l.begin(ctx, i, round); err != nil {
