@@ -23,7 +23,7 @@ type Exchange struct {
 	Name    string
 	LeaseID string
 	// Trace is the id of the W3C trace context that the request came with, or
-	// one of its own: the answer has it as X-Request-Id.
+	// one of its own: the answer has it as X-Request-Id. A Tracer may set it.
 	Trace string
 
 	Started time.Time

@@ -36,13 +36,15 @@ func (t *timeouts) shared() context.Context {
 	return t.last
 }
 
-// close lets go of the timer. Nothing is asked any more.
+// close lets go of the timer. Who asks a closed store all the same has time to
+// be told so.
 func (t *timeouts) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.cancel != nil {
 		t.cancel()
 	}
+	t.until = time.Time{}
 }
 
 // bound ends as the context that it embeds does, and has the values of both.
