@@ -196,7 +196,7 @@ func (c *Client) hold(ctx context.Context, cfg *config, req *driver.Request, g g
 		return nil, ErrClosed
 	}
 	c.counts.granted.Add(1)
-	h.start(g.confirmed)
+	h.start(g)
 	return h, nil
 }
 

@@ -113,6 +113,7 @@ func TestHandOver_ConfirmedByTheFirstRenewalAndThenHeld(t *testing.T) {
 				b, d := open(t, store)
 				d.deliver(deliver)
 				l, _ := handOver(t, store, b, time.Second)
+				time.Sleep(20 * time.Millisecond)
 				synctest.Wait()
 				if got := l.Remaining(); got < 29*time.Second {
 					t.Errorf("%v left after the confirmation", got)
@@ -124,6 +125,23 @@ func TestHandOver_ConfirmedByTheFirstRenewalAndThenHeld(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestHandOver_ShortHoldNeedsNoConfirmation(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Store) {
+		b, d := open(t, store)
+		l, _ := handOver(t, store, b, time.Second)
+		asked := d.count(renew)
+		time.Sleep(19 * time.Millisecond)
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if n := d.count(renew) - asked; n > 0 {
+			t.Errorf("%d renewals of a lease of 19 ms", n)
+		}
+		wantFree(t, store, "k")
+	})
 }
 
 func TestHandOver_WithoutAUsableClockItAsksFirst(t *testing.T) {

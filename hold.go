@@ -101,9 +101,14 @@ var (
 	errGone    = fmt.Errorf("%w: the store no longer has it", ErrLost)
 )
 
+// confirmPart is the part of the time for a confirmation that is spent waiting
+// whether it is needed: 20 ms of a second.
+const confirmPart = 50
+
 // start sets the clocks going. A grant that the store handed over is confirmed
-// by its first renewal, which leaves at once.
-func (h *hold) start(confirmed bool) {
+// by its first renewal, which leaves soon; what is released before that need not
+// be confirmed at all.
+func (h *hold) start(g grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended != nil {
@@ -113,11 +118,11 @@ func (h *hold) start(confirmed bool) {
 	if h.cfg.maxHold > 0 {
 		h.cutoff = time.AfterFunc(h.cfg.maxHold, h.cutOff)
 	}
-	switch granted := h.c.time(h.granted); {
-	case !confirmed:
-		h.c.keeper.Add(&h.task, granted)
+	switch {
+	case !g.confirmed:
+		h.c.keeper.Add(&h.task, g.handed.Add(ticket.Window(h.ttl)/confirmPart))
 	case !h.cfg.noRenewal:
-		h.c.keeper.Add(&h.task, granted.Add(h.period()))
+		h.c.keeper.Add(&h.task, h.c.time(h.granted).Add(h.period()))
 	}
 }
 
