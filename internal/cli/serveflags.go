@@ -95,6 +95,11 @@ func (f *operationFlags) options() ([]server.Option, error) {
 func (f *operationFlags) shell() server.Operation {
 	margin := min(time.Duration(f.ttl)/20, time.Second) // a kernel under load takes some time to kill
 	return server.Operation{Do: func(ctx context.Context, lease *leasehold.Lease) error {
+		if ttl := time.Duration(f.ttl); lease.Remaining() < ttl/2 { // it was handed over, and not confirmed yet
+			if err := lease.Extend(ctx, ttl); err != nil {
+				return err
+			}
+		}
 		limit := func() time.Time { return lease.Deadline().Add(-margin) }
 		null, err := os.Open(os.DevNull)
 		if err != nil {
