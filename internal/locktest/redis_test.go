@@ -225,9 +225,10 @@ func TestRedis_L5_SilentServerLosesByTheLocalDeadline(t *testing.T) {
 
 func TestRedis_L6_BlipLosesNothing(t *testing.T) {
 	both(t, func(r *rig) {
-		c := r.client(r.proxy.Addr(), leasehold.WithTTL(1500*time.Millisecond))
+		// Much longer than a blip, and than what a busy machine adds to one.
+		c := r.client(r.proxy.Addr(), leasehold.WithTTL(3*time.Second))
 		l := r.lock(c, "k")
-		for i := range 6 {
+		for i := range 8 {
 			time.Sleep(300 * time.Millisecond)
 			if i%2 == 0 {
 				r.server.Stop()
@@ -239,7 +240,10 @@ func TestRedis_L6_BlipLosesNothing(t *testing.T) {
 			r.server.Cont()
 			r.proxy.Refuse(false)
 		}
-		waitFor(r.T, func() bool { return l.State() == leasehold.Held })
+		waitFor(r.T, func() bool { return l.State() != leasehold.Unconfirmed })
+		if l.State() != leasehold.Held {
+			r.Fatal(context.Cause(l.Context()))
+		}
 		r.release(l)
 		if s := c.Stats(); s.Lost > 0 {
 			r.Errorf("%+v", s)
