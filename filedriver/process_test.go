@@ -32,6 +32,7 @@ func stopInside(args []string) {
 	}
 	fmt.Println("inside")
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	time.Sleep(100 * time.Millisecond) // the signal stops this thread a moment after kill has returned
 	sh.lock.unlock()
 	fmt.Println("outside")
 	awaitEOF()

@@ -34,9 +34,10 @@ type rig struct {
 const tryTimeout = 300 * time.Millisecond
 
 // both runs a case on both client libraries, side by side.
+// The cases have time limits of a second and less, so they come one after the
+// other, before those that keep the machine busy.
 func both(t *testing.T, run func(r *rig)) {
 	t.Helper()
-	t.Parallel()
 	for name, open := range map[string]func(testing.TB, string) driver.Driver{
 		"go-redis": func(tb testing.TB, addr string) driver.Driver {
 			client := redis.NewClient(&redis.Options{Addr: addr})
