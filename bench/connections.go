@@ -28,11 +28,12 @@ const connected = 64
 // net/http that calls the driver, and does nothing else, shows what HTTP costs by
 // itself.
 func connections(ctx context.Context, b *bench) (*table, error) {
-	url, stop, err := startService(b.srv.addr)
+	addr, stop, err := startService(b.srv.addr)
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
+	url := "http://" + addr
 	floor, stopFloor, err := startFloor(b.srv.addr)
 	if err != nil {
 		return nil, err
