@@ -72,8 +72,11 @@ func damage(t *testing.T, dir string) {
 func TestCheck_TellsOneDirectoryByAnyName(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, other); err != nil {
-		t.Skip(err)
+	switch err := os.Symlink(dir, other); {
+	case err != nil && runtime.GOOS == "windows":
+		t.Skip("links need a right there: ", err)
+	case err != nil:
+		t.Fatal(err)
 	}
 	var servers []string
 	for _, name := range []string{dir, other, t.TempDir()} {

@@ -201,8 +201,11 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 	}
 	s.low.remove(ref.ID)
 	if ref.Alone {
-		if done, err := s.releaseAlone(ctx, &ref); done || err != nil {
-			return driver.Reply{State: driver.Released}, err
+		switch done, err := s.releaseAlone(ctx, &ref); {
+		case err != nil:
+			return driver.Reply{}, err
+		case done:
+			return driver.Reply{State: driver.Released}, nil
 		}
 	}
 	cmd := releaseCommand(s.form(releaseScript), s.prefix, &ref)
