@@ -188,7 +188,7 @@ func (a *attempt) plan() {
 	p, rnd := &a.Plan, a.rnd
 	a.kind = p.Kinds[rnd.IntN(len(p.Kinds))]
 	a.ask = history.Record{
-		What: history.Ask, Mode: history.Exclusive, TTL: int64(p.TTL),
+		What: history.Ask, Mode: history.Exclusive, TTL: int64(p.TTL), Undo: int64(2 * p.TTL),
 		Key: p.Key(a.kind, rnd.IntN(p.Keys), a.Now()),
 	}
 	switch a.kind {
@@ -229,7 +229,7 @@ func (a *attempt) note(r history.Record) {
 func (a *attempt) lock(ctx context.Context) (*leasehold.Lease, error) {
 	opts := []leasehold.Option{
 		leasehold.WithName(a.name), leasehold.WithTTL(a.Plan.TTL), leasehold.WithMaxWait(time.Duration(a.ask.Wait)),
-		leasehold.WithReleaseTimeout(2 * a.Plan.TTL),
+		leasehold.WithReleaseTimeout(time.Duration(a.ask.Undo)),
 	}
 	queued := false
 	ctx = leasehold.ObserveWait(ctx, func(e leasehold.WaitEvent) {

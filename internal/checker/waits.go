@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/internal/ticket"
 )
 
 // window is the longest time for which a dead waiter that is handed the lock
@@ -200,8 +201,9 @@ func (j *judge) finished(key string, l, named *life, byGrant []*life) {
 	}
 }
 
-// undone is how long what an attempt that gave up has left behind may be there:
-// it is undone at once in the background, as far as its requests get through.
+// undone is how long what an attempt that gave up has left behind may be there,
+// if it is seen at the time at: it is undone at once in the background, as far as
+// its requests get through.
 func (j *judge) undone(l *life, at int64) int64 {
 	const once = int64(3 * time.Second)
 	from := l.ask.At
@@ -209,5 +211,30 @@ func (j *judge) undone(l *life, at int64) int64 {
 	if own := j.own[l.proc]; own != nil {
 		allowed += own.overlap(from, at) + own.count(from, at)*window/2
 	}
+	if at-l.none.At > allowed && j.hindered(l) {
+		allowed += int64(ticket.Life("somewhere")) // the longest there is
+	}
 	return allowed
+}
+
+// hindered reports whether faults may have kept all of an undoing from the store.
+// It is then given up, and the place in the queue stays for the life of its
+// ticket, which the store counts from when it last heard of it. Until that life is
+// over the lock may be handed to the ticket and bear its name, for one
+// confirmation window. Only who waits has a ticket.
+//
+// A single try of the undoing may hang for a third of the time that there is for
+// all. So if faults leave a third or less, one try that began in a fault can have
+// outlasted what they left; if they leave more, some try should have got through,
+// and what stayed is held against the lock.
+func (j *judge) hindered(l *life) bool {
+	if l.ask.Wait == 0 || l.ask.Undo == 0 {
+		return false
+	}
+	faults := shadows{slices.Clone(j.shadows.spans)}
+	if own := j.own[l.proc]; own != nil {
+		faults.spans = append(faults.spans, own.spans...)
+	}
+	faults.merge()
+	return 3*faults.overlap(l.none.At, l.none.At+l.ask.Undo) >= 2*l.ask.Undo
 }

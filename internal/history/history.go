@@ -57,7 +57,7 @@ type Rules struct {
 // named in parentheses.
 const (
 	// Ask: an attempt begins: Lock or TryLock was called (Attempt, Key, Mode,
-	// Weight, Limit, Wait, TTL).
+	// Weight, Limit, Wait, TTL, Undo).
 	Ask = "ask"
 	// Queued: the store said for the first time that the attempt has a place
 	// in the queue (Attempt, Position).
@@ -136,6 +136,9 @@ type Record struct {
 	Limit  int    `json:"limit,omitempty"` // 0 is none
 	Wait   int64  `json:"wait,omitempty"`  // 0 is a try
 	TTL    int64  `json:"ttl,omitempty"`
+	// Undo is for how long it is tried to undo what an attempt that gives up may
+	// have left in the store, in ns.
+	Undo int64 `json:"undo,omitempty"`
 
 	Position int    `json:"position,omitempty"`
 	Lease    string `json:"lease,omitempty"`
