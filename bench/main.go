@@ -46,7 +46,6 @@ func experiments() []experiment {
 		{"quorum-5", quorumFive},
 		{"quorum-5-far", quorumFiveFar},
 		{"service", service},
-		{"connections", connections},
 	}
 }
 

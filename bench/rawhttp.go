@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// rawService is the service without an HTTP client: requests are prepared bytes,
-// in which only the lease id changes, and of an answer no more is looked at than
-// its status and length. It is what a load generator does, so that a figure tells
-// what the service reaches and not what a client costs.
-func rawService(addr string) contender {
-	return contender{name: "the service itself", client: rueidisClient, kind: ours, open: func(_ string, s settings) (process, error) {
+// rawHTTPClient asks the service at addr without an HTTP client: requests are
+// prepared bytes, in which only the lease id changes, and of an answer no more is
+// looked at than its status and length. It is what a load generator does, so that
+// a figure tells what the service reaches and not what a client costs.
+func rawHTTPClient(name string, k kind, addr string) contender {
+	return contender{name: name, client: rueidisClient, kind: k, open: func(_ string, s settings) (process, error) {
 		p := &rawProcess{addr: addr, more: fmt.Sprintf(`,"ttlMs":%d`, s.ttl.Milliseconds())}
 		if s.waiters > 0 {
 			p.more += `,"waitMs":30000`

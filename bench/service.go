@@ -4,30 +4,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"math"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/httpdriver"
-	"github.com/leasehold-go/leasehold/rueidisdriver"
-	httpserver "github.com/leasehold-go/leasehold/server"
+)
+
+const (
+	serviceCrowd   = 64 // connections or goroutines
+	serviceWaiters = 20
+	serviceTurns   = 20
+	// serviceSlices is how much longer than others a contender is measured at a
+	// time: a crowd on sockets needs a while until it runs evenly.
+	serviceSlices = 3
 )
 
 // service measures the HTTP service beside the library on the store that the
-// service stands on, by itself and with the library over it. The service runs in
-// this process.
+// service stands on, by itself and with the library over it. A handler of
+// net/http that calls the driver, and does nothing else, shows what HTTP costs by
+// itself. All of them run in this process.
 func service(ctx context.Context, b *bench) (*table, error) {
-	const crowd, waiting, turns = 64, 20, 20
 	addr, stop, err := startService(b.srv.addr)
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	over := leaseholdOn("Leasehold over HTTP", rueidisClient, func(string) (driver.Driver, error) { return httpdriver.New("http://" + addr) })
-	all := b.pick([]contender{leaseholdRueidis(), rawService(addr), over})
-	p50, rate, total, handed := grid(all), grid(all), grid(all), grid(all)
+	floor, stopFloor, err := startFloor(b.srv.addr)
+	if err != nil {
+		return nil, err
+	}
+	defer stopFloor()
+	all := b.pick([]contender{
+		leaseholdRueidis(),
+		rawHTTPClient("bare net/http handler on the driver", limit, floor),
+		rawHTTPClient("the service itself", ours, addr),
+		leaseholdOn("Leasehold over HTTP", rueidisClient, func(string) (driver.Driver, error) { return httpdriver.New("http://" + addr) }),
+	})
+	longer := *b
+	longer.slice *= serviceSlices
+	rounds, err := longer.serviceRounds(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	t := newTable(fmt.Sprintf("HTTP service: a free lock; %d connections or goroutines, each its own; %d waiters, hold 1 ms, served once each; two that take turns",
+		serviceCrowd, serviceWaiters),
+		column{Name: "free: p50 µs", Digits: 0}, column{Name: "pairs/s", Digits: 0}, column{Name: "% of the library's", Digits: 0, AtLeast: 50},
+		column{Name: "CPU here, µs per pair", Digits: 1}, column{Name: "CPU of Redis, µs per pair", Digits: 1},
+		column{Name: "drain: total ms", Digits: 1}, column{Name: "hand-over: p50 ms", Digits: 2, AtMost: 2}, column{Name: "p90 ms", Digits: 2})
+	for i, c := range all {
+		r := rounds[i]
+		t.add(c, r.free, r.rate, percent(ratios(r.rate, rounds[0].rate)), r.here, r.redis, r.drain, r.turn, r.late)
+	}
+	return t, nil
+}
+
+// serviceFigures are those of one contender, by rounds.
+type serviceFigures struct{ free, rate, here, redis, drain, turn, late []float64 }
+
+func (b *bench) serviceRounds(ctx context.Context, all []contender) ([]serviceFigures, error) {
 	procs, err := b.openAll(all, settings{ttl: outlast})
 	if err != nil {
 		return nil, err
@@ -38,40 +73,69 @@ func service(ctx context.Context, b *bench) (*table, error) {
 		return nil, err
 	}
 	defer closeAll(waiters)
-	for round := range b.rounds + 1 { // the first one warms up
+	rounds := make([]serviceFigures, len(all))
+	for round := range b.rounds + 1 {
 		for i, c := range all {
-			key := fmt.Sprintf("service:%d:%d", i, round)
-			took, err := b.pairs(ctx, procs[i], key, nil)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
-			}
-			w, err := b.crowdOfPairs(ctx, procs[i], crowd, key)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
-			}
-			r, err := drainOnce(ctx, b, c, waiting, key+":drain")
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
-			}
-			h, err := b.takeTurns(ctx, waiters[i], key+":turns", turns)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
-			}
+			f := &rounds[i]
 			if round == 0 {
-				continue
+				f = new(serviceFigures) // this one warms up
 			}
-			p50[i] = append(p50[i], median(each(took, micros)))
-			rate[i], total[i] = append(rate[i], w.rate()), append(total[i], millis(r.took))
-			handed[i] = append(handed[i], median(each(h, millis)))
+			key := fmt.Sprintf("service:%d:%d", i, round)
+			err := f.measureFree(ctx, b, procs[i], key)
+			if err == nil && c.kind == ours { // the bare handler cannot wait
+				err = f.measureWaits(ctx, b, c, waiters[i], key)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
 		}
 	}
-	t := newTable(fmt.Sprintf("HTTP service: a free lock; %d connections or goroutines, each its own; %d waiters, hold 1 ms, served once each; two that take turns", crowd, waiting),
-		column{Name: "free: p50 µs", Digits: 0}, column{Name: "pairs/s", Digits: 0}, column{Name: "% of the store's", Digits: 0, AtLeast: 50},
-		column{Name: "drain: total ms", Digits: 1}, column{Name: "hand-over: p50 ms", Digits: 2, AtMost: 2})
-	for i, c := range all {
-		t.add(c, p50[i], rate[i], percent(ratios(rate[i], rate[0])), total[i], handed[i])
+	return rounds, nil
+}
+
+// measureFree measures locks that nobody else wants: one at a time, and many.
+func (f *serviceFigures) measureFree(ctx context.Context, b *bench, p process, key string) error {
+	took, err := b.pairs(ctx, p, key, nil)
+	if err != nil {
+		return err
 	}
-	return t, nil
+	before, err := b.srv.load(ctx)
+	if err != nil {
+		return err
+	}
+	here := processCPU()
+	w, err := b.crowdOfPairs(ctx, p, serviceCrowd, key)
+	here = processCPU() - here
+	if err != nil {
+		return err
+	}
+	after, err := b.srv.load(ctx)
+	if err != nil {
+		return err
+	}
+	pairs := float64(w.pairs)
+	f.free, f.rate = append(f.free, median(each(took, micros))), append(f.rate, w.rate())
+	f.here, f.redis = append(f.here, micros(here)/pairs), append(f.redis, micros(after.cpu-before.cpu)/pairs)
+	return nil
+}
+
+// measureWaits measures locks that are handed over.
+func (f *serviceFigures) measureWaits(ctx context.Context, b *bench, c contender, p process, key string) error {
+	r, err := drainOnce(ctx, b, c, serviceWaiters, key+":drain")
+	if err != nil {
+		return err
+	}
+	total := millis(r.took)
+	if r.hung > 0 {
+		total = math.NaN()
+	}
+	took, err := b.takeTurns(ctx, p, key+":turns", serviceTurns)
+	if err != nil {
+		return err
+	}
+	turns := each(took, millis)
+	f.drain, f.turn, f.late = append(f.drain, total), append(f.turn, median(turns)), append(f.late, quantile(turns, 0.9))
+	return nil
 }
 
 // takeTurns has two take turns with one lock, and returns how long it took each
@@ -103,29 +167,4 @@ func (b *bench) takeTurns(ctx context.Context, p process, key string, n int) (to
 		return nil, err
 	}
 	return took, now.Release()
-}
-
-// startService serves a store on the server at addr.
-func startService(redis string) (addr string, stop func(), err error) {
-	store, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{redis}})
-	if err != nil {
-		return "", nil, err
-	}
-	srv, err := httpserver.New(store)
-	if err != nil {
-		return "", nil, errors.Join(err, store.Close())
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, errors.Join(err, srv.Close())
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = srv.Serve(l, nil) // it says that the server was closed
-	}()
-	return l.Addr().String(), func() {
-		_ = srv.Close()
-		<-done
-	}, nil
 }
