@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -112,8 +111,12 @@ type connKey struct{}
 
 // withConn is for [http.Server.ConnContext].
 func withConn(ctx context.Context, c net.Conn) context.Context {
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
+	for {
+		outer, ok := c.(interface{ NetConn() net.Conn }) // of TLS, or passed on
+		if !ok {
+			break
+		}
+		c = outer.NetConn()
 	}
 	return context.WithValue(ctx, connKey{}, c)
 }

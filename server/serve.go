@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/express"
 )
 
 // Bounds of a connection, against clients that send slowly, or much.
@@ -18,12 +21,19 @@ const (
 	maxHeader     = 32 << 10
 )
 
-// newHTTP returns the HTTP server around the handler.
-func (s *Server) newHTTP() *http.Server {
-	return &http.Server{
+// newHTTP returns the HTTP servers around the handler.
+func (s *Server) newHTTP() (*http.Server, *express.Server) {
+	all := &http.Server{
 		Handler: s, ReadHeaderTimeout: s.cfg.headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ConnContext: withConn, ErrorLog: slog.NewLogLogger(s.cfg.log.Handler(), slog.LevelDebug),
 	}
+	return all, &express.Server{Handler: s, Takes: short, Rest: all}
+}
+
+// short reports whether requests are of those that come again and again, and are
+// answered in one piece: about leases.
+func short(method, path string) bool {
+	return method != http.MethodGet && (strings.HasPrefix(path, "/v1/locks/") || path == "/v1/leases:renew")
 }
 
 // Serve serves the connections that l accepts, with TLS if config is not nil,
@@ -34,7 +44,7 @@ func (s *Server) newHTTP() *http.Server {
 // It returns [http.ErrServerClosed] after Shutdown or Close.
 func (s *Server) Serve(l net.Listener, config *tls.Config) error {
 	if config == nil {
-		return s.http.Serve(listener{l, s})
+		return s.express.Serve(listener{l, s})
 	}
 	s.mu.Lock()
 	if s.http.TLSConfig == nil {
@@ -65,7 +75,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.Background(), lastWords)
 		defer cancel()
 	}
-	return errors.Join(err, s.http.Shutdown(ctx), s.Close())
+	return errors.Join(err, s.express.Shutdown(ctx), s.Close())
 }
 
 // lastWords is how long the last answers may take to be sent.
@@ -78,7 +88,7 @@ func (s *Server) Close() error {
 	s.closing.Do(func() {
 		s.Drain()
 		s.jobs.cancel(errDraining)
-		err := s.http.Close()
+		err := s.express.Close()
 		_ = s.jobs.wait(context.Background()) // Do ends with its context
 		s.desk.close()
 		if s.redlock != s.client {

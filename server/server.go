@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/express"
 )
 
 // Server serves the locks of one store. It is an [http.Handler], safe for
@@ -21,6 +22,7 @@ type Server struct {
 	table   table
 	handler http.HandlerFunc
 	http    *http.Server
+	express *express.Server // in front of http, where there is no TLS
 	desk    *desk
 
 	lookouts *lookouts
@@ -74,7 +76,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.table = newTable(routes())
 	s.document = newDocument(s.table)
 	s.handler = s.chain()
-	s.http = s.newHTTP()
+	s.http, s.express = s.newHTTP()
 	s.desk = newDesk(s)
 	s.lookouts = &lookouts{s: s, all: make(map[string]*lookout)}
 	s.desk.open()

@@ -1,0 +1,76 @@
+package express
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"sync"
+)
+
+// exchange is one request: the context of its handler, and its body. The context
+// ends when the client has gone, or the request has been answered. Whether the
+// client has gone is found out for who asks for Done, from then on: few do, and
+// the others are not to pay for it.
+type exchange struct {
+	context.Context // of the connection
+	c               *conn
+	body            body
+
+	mu   sync.Mutex
+	done chan struct{} // nil until it is asked for
+	err  error
+}
+
+// body is that of a request, which is here whole.
+type body struct{ bytes.Reader }
+
+func (*body) Close() error { return nil }
+
+// request is what the handler is given.
+func (x *exchange) request(p *plain) *http.Request {
+	r := (&http.Request{
+		Method: p.method, URL: p.url, RequestURI: p.target, Host: p.host, Header: p.header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: http.NoBody, ContentLength: int64(len(p.body)), RemoteAddr: x.c.remote,
+	}).WithContext(x)
+	if len(p.body) > 0 {
+		x.body.Reset(p.body)
+		r.Body = &x.body
+	}
+	return r
+}
+
+// Done implements [context.Context].
+func (x *exchange) Done() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.done == nil {
+		x.done = make(chan struct{})
+		if x.err != nil {
+			close(x.done)
+		} else {
+			x.c.watch(x)
+		}
+	}
+	return x.done
+}
+
+// Err implements [context.Context].
+func (x *exchange) Err() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.err
+}
+
+// end ends the context.
+func (x *exchange) end() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		return
+	}
+	x.err = context.Canceled
+	if x.done != nil {
+		close(x.done)
+	}
+}
