@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,9 +31,11 @@ func stopInside(args []string) {
 	if err := sh.lock.lock(context.Background(), time.Second); err != nil {
 		must(0, err)
 	}
+	woken := make(chan os.Signal, 1)
+	signal.Notify(woken, syscall.SIGCONT)
 	fmt.Println("inside")
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	time.Sleep(100 * time.Millisecond) // the signal stops this thread a moment after kill has returned
+	<-woken // the signal stops this thread some time after kill has returned
 	sh.lock.unlock()
 	fmt.Println("outside")
 	awaitEOF()
@@ -40,14 +43,14 @@ func stopInside(args []string) {
 
 func TestStoppedProcess_InTheCriticalSectionHoldsUpNobodyForEver(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, WithTimeout(50*time.Millisecond))
+	s, hasty := open(t, dir), open(t, dir, WithTimeout(200*time.Millisecond))
 	stuck, free := twoShards(s)
 	grant(t, s, driver.Request{Key: free, ID: "id"})
 	grant(t, s, driver.Request{Key: stuck, ID: "id"})
 	p := startHelper(t, "stop", dir, stuck)
 	p.expect(t, "inside")
 
-	_, err := s.Acquire(t.Context(), driver.Request{Key: stuck, ID: "other", TTL: time.Minute})
+	_, err := hasty.Acquire(t.Context(), driver.Request{Key: stuck, ID: "other", TTL: time.Minute})
 	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "stopped process") {
 		t.Errorf("acquire: %v; want it unavailable, with the likely cause", err)
 	}
@@ -57,7 +60,7 @@ func TestStoppedProcess_InTheCriticalSectionHoldsUpNobodyForEver(t *testing.T) {
 		t.Errorf("inspect: %v; want it to end with its context", err)
 	}
 	answered := map[int]error{}
-	s.Renew(t.Context(), []driver.Ref{{Key: stuck, ID: "id", TTL: time.Minute}, {Key: free, ID: "id", TTL: time.Minute}},
+	hasty.Renew(t.Context(), []driver.Ref{{Key: stuck, ID: "id", TTL: time.Minute}, {Key: free, ID: "id", TTL: time.Minute}},
 		func(i int, reply driver.Reply, err error) { answered[i] = err })
 	if len(answered) != 2 || !errors.Is(answered[0], driver.ErrUnavailable) || answered[1] != nil {
 		t.Errorf("renewals: %v; want only the stuck one to fail", answered)
