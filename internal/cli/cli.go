@@ -75,10 +75,12 @@ one user on one machine; for locks across machines name a Redis or Valkey.
 
 Exit codes:
   0     done; "run" passes on the code of its command, 128+n if signal n killed it
-  1     there is no such lease to break, or no leader; "doctor" found locks unsafe
+  1     there is no such lease to break, or no leader; "doctor" found locks unsafe,
+        "bench --verify" a broken promise
   64    the call is wrong
   65    the name is in use as another kind of lock, or holds foreign data
   69    the store does not answer; no command was started
+  70    something else went wrong in leasehold itself
   75    held by others (another code with -E)
   79    the lease was lost; a command was ended
   80    the release could not be confirmed; of "run", the command succeeded

@@ -12,7 +12,7 @@ import (
 // Exit codes beside those of the child. They follow sysexits.h and timeout(1)
 // where those have a word for it.
 const (
-	codeNotThere    = 1   // there is no such lease, or no leader
+	codeNotThere    = 1   // there is no such lease, or no leader; what was looked at is not sound
 	codeUsage       = 64  // the call itself is wrong
 	codeInUse       = 65  // the name is in use as something else
 	codeUnavailable = 69  // the store does not answer; nothing was started
