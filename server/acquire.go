@@ -148,10 +148,10 @@ func (a *asking) ask(ctx context.Context) error {
 			return err
 		}
 		a.repeated = true
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(pause):
+		end, _ := ctx.Deadline()
+		time.Sleep(min(pause, time.Until(end)))
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 		}
 	}
 }

@@ -70,7 +70,8 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.serving, s.drain = context.WithCancel(context.Background())
 	s.jobs = newJobs(s.cfg.maxOperations)
 	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
-	s.timeouts = &timeouts{each: s.cfg.storeTimeout}
+	_, punctual := store.(driver.Punctual)
+	s.timeouts = &timeouts{each: s.cfg.storeTimeout, told: punctual}
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = newTable(routes())

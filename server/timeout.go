@@ -9,9 +9,10 @@ import (
 // timeouts bound what is asked of the store. A context with a timer of its own
 // for every request is a good part of what a short one costs, so those that come
 // soon after one another share one: a request gets the whole time, or up to a
-// sixteenth less.
+// sixteenth less. A store that is punctual needs only be told.
 type timeouts struct {
 	each time.Duration
+	told bool // the store is punctual
 
 	mu     sync.Mutex
 	last   context.Context
@@ -22,6 +23,9 @@ type timeouts struct {
 // begin returns a context that ends in time, and not with the client: what has
 // been begun is carried through. It has the values of ctx.
 func (t *timeouts) begin(ctx context.Context) context.Context {
+	if t.told {
+		return &told{context.WithoutCancel(ctx), time.Now().Add(t.each)}
+	}
 	return bound{t.shared(), ctx}
 }
 
@@ -59,4 +63,22 @@ func (b bound) Value(key any) any {
 		return v
 	}
 	return b.values.Value(key)
+}
+
+// told is the context of a call that ends by itself at a deadline: nobody closes
+// its Done channel then.
+type told struct {
+	context.Context // without an end
+	deadline        time.Time
+}
+
+// Deadline implements [context.Context].
+func (c *told) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// Err implements [context.Context].
+func (c *told) Err() error {
+	if time.Now().Before(c.deadline) {
+		return nil
+	}
+	return context.DeadlineExceeded
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -69,5 +70,46 @@ func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 			t.Errorf("values of %d requests came to the store, want those of %d", len(seen), n)
 		}
 		synctest.Wait()
+	})
+}
+
+// dutiful is a store that is punctual, and never answers an acquire.
+type dutiful struct {
+	mute
+	tries chan time.Time
+}
+
+func (s dutiful) Punctual() time.Duration { return 0 }
+
+func (s dutiful) Acquire(ctx context.Context, _ driver.Request) (driver.Reply, error) {
+	if ctx.Done() != nil {
+		s.asked <- asked{}
+	}
+	end, _ := ctx.Deadline()
+	time.Sleep(min(time.Second, time.Until(end)))
+	s.tries <- time.Now()
+	return driver.Reply{}, errors.New("no answer")
+}
+
+// A store that keeps deadlines is told of them, and of nothing else: it is asked
+// again until the time is over, also for a client that has gone.
+func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 5 * time.Second
+		store := dutiful{mute{asked: make(chan asked, 9)}, make(chan time.Time, 9)}
+		s, err := server.New(store, server.WithStoreTimeout(timeout))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		begin := time.Now()
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/locks/k", nil))
+		if w.Code != http.StatusGatewayTimeout || time.Since(begin) != timeout {
+			t.Errorf("%d after %v, want %d after %v", w.Code, time.Since(begin), http.StatusGatewayTimeout, timeout)
+		}
+		if len(store.tries) != 5 || len(store.asked) > 0 {
+			t.Errorf("asked %d times, want 5; %d times with a channel", len(store.tries), len(store.asked))
+		}
 	})
 }
