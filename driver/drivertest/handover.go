@@ -20,6 +20,7 @@ var handOverRows = []row{
 			p, q := l.process(), l.process().listen()
 			first := p.acquire("holder", driver.Granted)
 			queued := q.acquire("a", driver.Queued, waits(long), confirm(10*window))
+			start := time.Now()
 			p.release("holder", driver.Released)
 			hint := q.hear(driver.HintGranted, "a")
 			l.greater(hint.Token, first.Token)
@@ -29,7 +30,7 @@ var handOverRows = []row{
 			if queued.Clock != 0 && hint.Clock < queued.Clock {
 				l.Fatalf("the hint is dated %v, before the ticket at %v", hint.Clock, queued.Clock)
 			}
-			if got := q.renew("a", driver.Granted); got.Token != hint.Token {
+			if got := q.renewBy(start, 10*window, "a", driver.Granted); got.Token != hint.Token {
 				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)
 			}
 		},
@@ -45,7 +46,7 @@ var handOverRows = []row{
 			start := time.Now()
 			p.release("holder", driver.Released)
 			q.hear(driver.HintGranted, "a")
-			got := q.confirmBy(start, 3*window, "a")
+			got := q.renewBy(start, 3*window, "a", driver.Granted)
 			l.pass(3 * window)
 			p.acquire("try", driver.Busy)
 			if again := q.renew("a", driver.Granted); again.Token != got.Token {
@@ -303,21 +304,4 @@ var deadRows = []row{
 			p.renew("again", driver.Granted)
 		},
 	},
-}
-
-// confirmBy renews name, which is certain to be granted only within d of start.
-func (p *process) confirmBy(start time.Time, d time.Duration, name string) driver.Reply {
-	p.Helper()
-	return p.renewBy(start, d, name, driver.Granted)
-}
-
-// renewBy is renew, for an answer that is certain only within d of start.
-func (p *process) renewBy(start time.Time, d time.Duration, name string, want driver.State) driver.Reply {
-	p.Helper()
-	ref := p.ref(name)
-	ref.Notify = p.address()
-	got, _ := p.renewAll([]driver.Ref{ref})
-	p.intime(start, d-rounding)
-	p.expect("renew "+name, got[0], want)
-	return got[0]
 }

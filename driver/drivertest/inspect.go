@@ -35,6 +35,7 @@ var inspectRows = []row{
 			since := time.Now()
 			want := map[string]string{"host": "db 1", "quote": `"'\`, "日本": "🔒"}
 			reply := p.acquire("a", driver.Granted, owner(`worker "7" é`), labels(want))
+			asked := time.Since(since)
 			l.cfg.Advance(slack)
 			for _, by := range []*process{p, q} {
 				got := by.inspect(l.key)
@@ -54,7 +55,7 @@ var inspectRows = []row{
 				if h.Remaining <= 0 || h.Remaining > long-slack+rounding {
 					l.Fatalf("remaining %v of %v after %v", h.Remaining, long, slack)
 				}
-				if d := h.Since.Sub(since).Abs(); d > time.Second {
+				if d := h.Since.Sub(since); d < -time.Second || d > asked+time.Second {
 					l.Fatalf("since %v, want about %v", h.Since, since)
 				}
 			}
@@ -156,10 +157,11 @@ var inspectRows = []row{
 		why:   "a room that refuses everybody although nobody is inside has to say why",
 		run: func(l *lab) {
 			p := l.process()
+			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(brief))
 			ref := l.ref("a")
 			ref.Keep = long
-			p.releaseRef(ref, driver.Released)
+			p.releaseRefBy(start, brief, ref, driver.Released)
 			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+rounding {
 				l.Fatalf("closed for %v, want at most %v", got.Closed, long)
 			}
@@ -212,13 +214,14 @@ var inspectRows = []row{
 				ref.Key = key
 				p.acquire(name("released"), driver.Granted, in(key))
 				p.releaseRef(ref, driver.Released)
+				start := time.Now()
 				p.acquire(name("expires"), driver.Granted, in(key), ttl(5*brief))
-				p.acquire(name("try"), driver.Busy, in(key))
+				p.acquireBy(start, 5*brief, name("try"), driver.Busy, in(key))
 				if l.cfg.Without&Queue == 0 {
 					ref.ID = l.id(name("cancelled"))
-					p.acquire(name("cancelled"), driver.Queued, in(key), waits(long))
+					p.acquireBy(start, 5*brief, name("cancelled"), driver.Queued, in(key), waits(long))
 					p.releaseRef(ref, driver.Left)
-					p.acquire(name("dead"), driver.Queued, in(key), waits(brief))
+					p.acquireBy(start, 5*brief, name("dead"), driver.Queued, in(key), waits(brief))
 				}
 			}
 			l.pass(5 * brief)

@@ -129,7 +129,7 @@ func (p *process) acquire(name string, want driver.State, opts ...option) driver
 }
 
 // acquireBy is acquire, for an answer that is certain only within d of start.
-func (p *process) acquireBy(start time.Time, d time.Duration, name string, want driver.State, opts ...option) {
+func (p *process) acquireBy(start time.Time, d time.Duration, name string, want driver.State, opts ...option) driver.Reply {
 	p.Helper()
 	reply, err := p.try(p.request(name, opts))
 	p.intime(start, d-rounding)
@@ -137,6 +137,7 @@ func (p *process) acquireBy(start time.Time, d time.Duration, name string, want 
 		p.Fatalf("acquire %s: %v", name, err)
 	}
 	p.expect("acquire "+name, reply, want)
+	return reply
 }
 
 // try asks and returns the answer as it is.
@@ -153,6 +154,22 @@ func (p *process) renew(name string, want driver.State) driver.Reply {
 	ref := p.ref(name)
 	ref.Notify = p.address()
 	return p.renewRef(ref, want)
+}
+
+// renewBy is renew, for an answer that is certain only within d of start.
+func (p *process) renewBy(start time.Time, d time.Duration, name string, want driver.State) driver.Reply {
+	p.Helper()
+	ref := p.ref(name)
+	ref.Notify = p.address()
+	return p.renewRefBy(start, d, ref, want)
+}
+
+func (p *process) renewRefBy(start time.Time, d time.Duration, ref driver.Ref, want driver.State) driver.Reply {
+	p.Helper()
+	got, _ := p.renewAll([]driver.Ref{ref})
+	p.intime(start, d-rounding)
+	p.expect("renew "+ref.ID, got[0], want)
+	return got[0]
 }
 
 func (p *process) renewRef(ref driver.Ref, want driver.State) driver.Reply {
@@ -178,13 +195,29 @@ func (p *process) release(name string, want driver.State) driver.Reply {
 
 func (p *process) releaseRef(ref driver.Ref, want driver.State) driver.Reply {
 	p.Helper()
+	reply := p.free(ref)
+	p.expect("release "+ref.ID, reply, want)
+	return reply
+}
+
+// releaseRefBy is releaseRef, for an answer that is certain only within d of
+// start.
+func (p *process) releaseRefBy(start time.Time, d time.Duration, ref driver.Ref, want driver.State) {
+	p.Helper()
+	reply := p.free(ref)
+	p.intime(start, d-rounding)
+	p.expect("release "+ref.ID, reply, want)
+}
+
+// free releases and returns the answer as it is.
+func (p *process) free(ref driver.Ref) driver.Reply {
+	p.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	reply, err := p.d.Release(ctx, ref)
 	if err != nil {
 		p.Fatalf("release %s: %v", ref.ID, err)
 	}
-	p.expect("release "+ref.ID, reply, want)
 	return reply
 }
 

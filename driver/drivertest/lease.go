@@ -139,8 +139,7 @@ var leaseRows = []row{
 			start := time.Now()
 			first := p.acquire("a", driver.Granted, ttl(2*brief))
 			l.cfg.Advance(brief)
-			l.intime(start, 2*brief-rounding)
-			if got := p.renew("a", driver.Granted); got.Token != first.Token {
+			if got := p.renewBy(start, 2*brief, "a", driver.Granted); got.Token != first.Token {
 				l.Fatalf("token %d after the renewal, %d before: a token belongs to its lease", got.Token, first.Token)
 			}
 			l.pass(2 * brief)
@@ -156,8 +155,7 @@ var leaseRows = []row{
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(2*brief))
 			l.cfg.Advance(brief)
-			l.intime(start, 2*brief-rounding)
-			p.acquire("a", driver.Granted)
+			p.acquireBy(start, 2*brief, "a", driver.Granted)
 			l.pass(2 * brief)
 			q.acquire("b", driver.Busy)
 		},
@@ -181,8 +179,9 @@ var leaseRows = []row{
 		why:  "a refused caller that asks again after Next finds the lock free, unless it was renewed; asking much later would leave a free lock unused",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
+			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(brief))
-			next := q.acquire("b", driver.Busy).Next
+			next := q.acquireBy(start, brief, "b", driver.Busy).Next
 			if next > brief+rounding {
 				l.Fatalf("next ask in %v, but the lease lives for %v", next, brief)
 			}

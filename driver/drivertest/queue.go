@@ -149,9 +149,8 @@ var queueRows = []row{
 			q.acquire("b", driver.Queued, waits(2*brief))
 			q.acquire("c", driver.Queued, waits(long))
 			l.cfg.Advance(brief)
-			l.intime(start, 2*brief-rounding)
-			q.renew("a", driver.Queued)
-			q.acquire("b", driver.Queued, waits(long))
+			q.renewBy(start, 2*brief, "a", driver.Queued)
+			q.acquireBy(start, 2*brief, "b", driver.Queued, waits(long))
 			l.pass(2 * brief)
 			p.release("holder", driver.Released)
 			q.acquire("c", driver.Queued, waits(long))
@@ -165,8 +164,9 @@ var queueRows = []row{
 		why:   "the holder died: nobody releases, and the head finds the room free at the time it was told",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
+			start := time.Now()
 			p.acquire("holder", driver.Granted, ttl(brief))
-			got := q.acquire("a", driver.Queued, waits(long))
+			got := q.acquireBy(start, brief, "a", driver.Queued, waits(long))
 			if got.Next <= 0 || got.Next > brief+rounding {
 				l.Fatalf("the head is told to ask in %v; the holder lives for %v", got.Next, brief)
 			}

@@ -54,8 +54,7 @@ var raiseRows = []row{
 			first := p.acquire("a", driver.Granted, ttl(brief))
 			ref := l.ref("a")
 			ref.Token, ref.TTL = first.Token+1000, brief
-			l.intime(start, brief-rounding)
-			p.renewRef(ref, driver.Granted)
+			p.renewRefBy(start, brief, ref, driver.Granted)
 			l.pass(brief)
 			l.greater(q.acquire("b", driver.Granted).Token, ref.Token)
 		},

@@ -142,11 +142,11 @@ var releaseRows = []row{
 		why:   "a cron job that is shorter than the difference of its hosts' clocks keeps the lock until all have tried",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
+			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(brief))
 			ref := l.ref("a")
 			ref.Keep = 4 * brief
-			start := time.Now()
-			p.releaseRef(ref, driver.Released)
+			p.releaseRefBy(start, brief, ref, driver.Released)
 			q.acquireBy(start, ref.Keep, "b", driver.Busy)
 			l.pass(brief)
 			q.acquireBy(start, ref.Keep, "b", driver.Busy)
