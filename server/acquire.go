@@ -19,7 +19,8 @@ import (
 // of one that waits is small enough to be halved.
 type asking struct {
 	s      *Server
-	v      *visit
+	x      *Exchange
+	v      visit
 	req    driver.Request
 	end    time.Time     // of the wait
 	ticket time.Duration // how long the place is kept after the answer
@@ -36,13 +37,13 @@ type asking struct {
 var errVanished = errors.New("the client has gone")
 
 // acquire takes a lock, or a place in its queue.
-func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
-	a, err := s.newAsking(r)
+func (s *Server) acquire(w *answer, r *http.Request) error {
+	a, err := s.newAsking(&w.x, r)
 	if err != nil {
 		return err
 	}
 	ctx := r.Context()
-	if a.v, err = s.desk.visit(ctx, a.req.Key, a.req.ID, a.waits()); err != nil {
+	if err = s.desk.visit(ctx, &a.v, a.req.Key, a.req.ID, a.waits()); err != nil {
 		return errVanished
 	}
 	defer a.v.end()
@@ -58,9 +59,9 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 }
 
 // answer tells the client what the store said.
-func (a *asking) answer(w http.ResponseWriter, r *http.Request) error {
+func (a *asking) answer(w *answer, r *http.Request) error {
 	a.s.lookouts.nudge(a.req.Key)
-	l := leaseOf(r.Context(), a.req.Key, a.req.ID, a.got)
+	l := leaseOf(a.x, a.req.Key, a.req.ID, a.got)
 	l.Repeated = a.repeated
 	switch a.got.State {
 	case driver.Granted:
@@ -68,7 +69,7 @@ func (a *asking) answer(w http.ResponseWriter, r *http.Request) error {
 	case driver.Queued:
 		a.queued(w, &l)
 	case driver.Resized:
-		reply(w, http.StatusOK, &l)
+		replyLease(w, http.StatusOK, &l)
 	case driver.Busy:
 		return held(&l)
 	default:
@@ -78,16 +79,15 @@ func (a *asking) answer(w http.ResponseWriter, r *http.Request) error {
 }
 
 // newAsking reads the request.
-func (s *Server) newAsking(r *http.Request) (*asking, error) {
-	name, err := lockName(r)
+func (s *Server) newAsking(x *Exchange, r *http.Request) (*asking, error) {
+	name, err := lockName(x)
 	if err != nil {
 		return nil, err
 	}
-	var b wire.Acquire
-	if err := decode(r, &b); err != nil {
+	b, err := decode(r, wire.ParseAcquire)
+	if err != nil {
 		return nil, err
 	}
-	x := exchangeOf(r.Context())
 	if b.LeaseID == "" {
 		b.LeaseID = rand.Text()
 	}
@@ -95,24 +95,26 @@ func (s *Server) newAsking(r *http.Request) (*asking, error) {
 		b.Owner = cmp.Or(b.Owner, x.Client())
 	}
 	x.LeaseID = b.LeaseID
-	req, err := s.request(name, &b)
+	a := &asking{s: s, x: x}
+	a.req, err = s.request(name, &b)
 	if err := first(err, checkID(b.LeaseID)); err != nil {
 		return nil, err
 	}
-	if req.Since.IsZero() {
-		req.Since = x.Started
+	if a.req.Since.IsZero() {
+		a.req.Since = x.Started
 	}
 	absent := time.Duration(0)
 	if b.Wait > 0 {
 		absent = defaultTicket
 	}
-	return &asking{
-		s: s, req: req, end: x.Started.Add(b.Wait.Duration()), ticket: millisOr(b.Ticket, absent).Duration(),
-	}, nil
+	a.end, a.ticket = x.Started.Add(b.Wait.Duration()), millisOr(b.Ticket, absent).Duration()
+	return a, nil
 }
 
 // waits reports whether the answer may be held back.
-func (a *asking) waits() bool { return a.req.Notify == "" && time.Now().Before(a.end) }
+func (a *asking) waits() bool {
+	return a.req.Notify == "" && a.end.After(a.x.Started) && time.Now().Before(a.end)
+}
 
 // take asks the store, and waits if it may.
 func (a *asking) take(ctx context.Context) error {
@@ -120,7 +122,7 @@ func (a *asking) take(ctx context.Context) error {
 		a.req.Wait = a.ticket
 		return a.ask(ctx)
 	}
-	leave, err := a.s.admit(ctx)
+	leave, err := a.s.admit(a.x)
 	if err != nil {
 		return err
 	}
@@ -136,10 +138,10 @@ func (a *asking) take(ctx context.Context) error {
 // ask asks the store until it answers. It does not end with the client: what
 // has been begun is carried through, so that it can be undone.
 func (a *asking) ask(ctx context.Context) error {
-	ctx = a.s.timeouts.begin(ctx)
+	a.sent = time.Now()
+	ctx = a.s.timeouts.begin(ctx, a.sent)
 	for pause := 10 * time.Millisecond; ; pause *= 2 {
 		var err error
-		a.sent = time.Now()
 		a.got, err = a.s.verbs.Acquire(ctx, a.req)
 		if err == nil && a.got.State == driver.Granted && time.Since(a.sent) >= a.req.TTL {
 			err = errors.New("the answer took longer than the lease lasts")
@@ -153,6 +155,7 @@ func (a *asking) ask(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 		}
+		a.sent = time.Now()
 	}
 }
 
@@ -241,7 +244,7 @@ func (a *asking) giveUp(ctx context.Context, w *waiter) error {
 // leave gives the place in the queue up, and a lock that was handed over at
 // the last moment.
 func (a *asking) leave(ctx context.Context, address string) (err error) {
-	a.got, err = a.s.verbs.Release(a.s.timeouts.begin(ctx), driver.Ref{Key: a.req.Key, ID: a.req.ID, Notify: address})
+	a.got, err = a.s.verbs.Release(a.s.timeouts.begin(ctx, time.Now()), driver.Ref{Key: a.req.Key, ID: a.req.ID, Notify: address})
 	if err == nil && a.s.isDraining() {
 		err = newProblem(Draining, "the service is about to end").after(retryLater)
 	}
@@ -271,7 +274,7 @@ func (a *asking) askLater(ctx context.Context) (again bool, err error) {
 }
 
 // grant tells the client that it has the lock.
-func (a *asking) grant(w http.ResponseWriter, r *http.Request, l *wire.Lease) {
+func (a *asking) grant(w *answer, r *http.Request, l *wire.Lease) {
 	status := http.StatusCreated
 	if a.got.Again {
 		status, l.Again = http.StatusOK, true
@@ -282,17 +285,17 @@ func (a *asking) grant(w http.ResponseWriter, r *http.Request, l *wire.Lease) {
 		undo, keep := a.v.undoLater()
 		onReset(r.Context(), undo, keep)
 	}
-	reply(w, status, l)
+	replyLease(w, status, l)
 }
 
 // queued tells the client its place, and when to ask again so that it is kept.
 // Who has waited asks again at once.
-func (a *asking) queued(w http.ResponseWriter, l *wire.Lease) {
+func (a *asking) queued(w *answer, l *wire.Lease) {
 	after := time.Duration(0)
 	if !a.waited || a.s.isDraining() {
 		after = min(retryLater, a.ticket/3)
 	}
 	l.Ticket, l.RetryAfter = wire.Floor(a.ticket), wire.Floor(after)
 	w.Header().Set("Retry-After", seconds(after))
-	reply(w, http.StatusAccepted, l)
+	replyLease(w, http.StatusAccepted, l)
 }

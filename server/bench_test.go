@@ -1,12 +1,10 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +13,20 @@ import (
 )
 
 // blank is a connection that takes everything.
-type blank struct{ header http.Header }
+type blank struct {
+	header http.Header
+	status int
+}
 
-func (b *blank) Header() http.Header         { return b.header }
-func (b *blank) Write(p []byte) (int, error) { return len(p), nil }
-func (b *blank) WriteHeader(int)             {}
+func (b *blank) Header() http.Header             { return b.header }
+func (b *blank) Write(p []byte) (int, error)     { return len(p), nil }
+func (b *blank) WriteHeader(status int)          { b.status = status }
+func (b *blank) SetReadDeadline(time.Time) error { return nil }
+
+// arrived is a body that is here whole.
+type arrived struct{ bytes.Reader }
+
+func (*arrived) Close() error { return nil }
 
 // instant is a store that grants and frees whatever it is asked for.
 type instant struct{}
@@ -40,27 +47,67 @@ func (instant) Release(context.Context, driver.Ref) (driver.Reply, error) {
 
 func (instant) Close() error { return nil }
 
-// BenchmarkPair is what the service does for an acquire and its release, without
-// what net/http and the store do.
-func BenchmarkPair(b *testing.B) {
-	s, err := server.New(instant{})
-	if err != nil {
-		b.Fatal(err)
+// request is one that can be sent again and again.
+type request struct {
+	r      *http.Request
+	text   []byte
+	body   arrived
+	answer blank
+	want   int
+}
+
+func newRequest(method, path, body string, want int) *request {
+	q := &request{
+		r: httptest.NewRequest(method, path, http.NoBody), text: []byte(body), want: want,
+		answer: blank{header: make(http.Header)},
 	}
-	defer s.Close()
-	b.ReportAllocs()
-	take := httptest.NewRequest(http.MethodPost, "/v1/locks/orders%2F42", nil)
-	give := httptest.NewRequest(http.MethodDelete, "/v1/locks/orders%2F42/leases/x", nil)
-	n := 0
-	for b.Loop() {
-		n++
-		id := fmt.Sprint("lease", n)
-		r := *take
-		r.Body = io.NopCloser(strings.NewReader(`{"leaseId":"` + id + `","ttlMs":30000}`))
-		s.ServeHTTP(&blank{make(http.Header)}, &r)
-		d, u := *give, *give.URL
-		u.Path, u.RawPath = "/v1/locks/orders/42/leases/"+id, "/v1/locks/orders%2F42/leases/"+id
-		d.URL = &u
-		s.ServeHTTP(&blank{make(http.Header)}, &d)
+	if body != "" {
+		q.r.Body, q.r.ContentLength = &q.body, int64(len(body))
+		q.r.Header.Set("Content-Type", "application/json")
+	}
+	return q
+}
+
+func (q *request) send(b *testing.B, s *server.Server) {
+	q.body.Reset(q.text)
+	clear(q.answer.header)
+	if s.ServeHTTP(&q.answer, q.r); q.answer.status != q.want {
+		b.Fatalf("%s %s is answered with %d", q.r.Method, q.r.URL.Path, q.answer.status)
+	}
+}
+
+// BenchmarkPair is what the service does for an acquire and its release, without
+// what net/http and the store do: as curl asks, and as the library does.
+func BenchmarkPair(b *testing.B) {
+	const lock = "/v1/locks/orders%2F42"
+	for _, row := range []struct {
+		name string
+		all  []*request
+	}{
+		{"plain", []*request{
+			newRequest("POST", lock, `{"leaseId":"2JDVBYNBZ2BBO5MAZGDQW3QFUA","ttlMs":30000}`, http.StatusCreated),
+			newRequest("DELETE", lock+"/leases/2JDVBYNBZ2BBO5MAZGDQW3QFUA", "", http.StatusNoContent),
+		}},
+		{"library", []*request{
+			newRequest("POST", lock, `{"leaseId":"2JDVBYNBZ2BBO5MAZGDQW3QFUA","mode":"exclusive","policy":"fifo","ttlMs":30000,"ticketMs":0,"owner":"web-1/4711","since":"2026-01-02T03:04:05.678901234Z"}`, http.StatusCreated),
+			newRequest("DELETE", lock+"/leases/2JDVBYNBZ2BBO5MAZGDQW3QFUA?forbidMs=60000&keepMs=0", "", http.StatusNoContent),
+		}},
+		{"renewal", []*request{
+			newRequest("PUT", lock+"/leases/2JDVBYNBZ2BBO5MAZGDQW3QFUA", `{"ttlMs":30000}`, http.StatusOK),
+		}},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			s, err := server.New(instant{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, q := range row.all {
+					q.send(b, s)
+				}
+			}
+		})
 	}
 }

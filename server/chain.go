@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -36,9 +35,8 @@ type Exchange struct {
 	Cause *Cause
 	Err   error
 
-	vars    values
-	allowed []string // methods, if the path exists with others
-	host    string   // the client's address
+	vars values
+	host string // the client's address
 }
 
 // Client is who asks: the principal's name, or the address of a client that has
@@ -53,35 +51,40 @@ func (x *Exchange) Operation() string {
 	return x.Route.Operation
 }
 
-type exchangeKey struct{}
-
-// call is what the chain makes for a request, in one piece: the exchange, the
-// context that leads to it, and what takes note of the answer.
-type call struct {
-	context.Context // of the request, as it came
-	x               Exchange
-	answer          counter
-	id              [1]string // a header of the answer
+// answer is what the chain makes for a request, in one piece: what is known of the
+// exchange, and the response that takes note of what is answered. Whoever is told
+// of an exchange may keep it, so that none is used again.
+type answer struct {
+	http.ResponseWriter
+	x          Exchange
+	id, length [1]string // headers
 }
 
-// Value implements [context.Context].
-func (c *call) Value(key any) any {
-	if key == (exchangeKey{}) {
-		return &c.x
+func (w *answer) WriteHeader(status int) {
+	w.x.Status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answer) Write(b []byte) (int, error) {
+	if w.x.Status == 0 {
+		w.x.Status = http.StatusOK
 	}
-	return c.Context.Value(key)
+	n, err := w.ResponseWriter.Write(b)
+	w.x.Bytes += int64(n)
+	return n, err
 }
 
-// exchangeOf returns the exchange of a request's context.
-func exchangeOf(ctx context.Context) *Exchange {
-	return ctx.Value(exchangeKey{}).(*Exchange)
-}
+// Unwrap is for [http.ResponseController].
+func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Observer is told of every exchange when it has ended. It must be quick.
 type Observer func(r *http.Request, x *Exchange)
 
-// middleware is a step of the chain.
-type middleware func(next http.HandlerFunc) http.HandlerFunc
+// step is a step of the chain, and what comes behind it.
+type step func(w *answer, r *http.Request)
+
+// middleware puts a step before the next one.
+type middleware func(next step) step
 
 // chain puts the steps together that every request passes. The first one is
 // the outermost:
@@ -93,8 +96,8 @@ type middleware func(next http.HandlerFunc) http.HandlerFunc
 //	authenticate  finds the principal, 401 without one
 //	authorize     compares its rights with the route's verb, 403 without
 //	serve         the handler of the route
-func (s *Server) chain() http.HandlerFunc {
-	h := http.HandlerFunc(s.serve)
+func (s *Server) chain() step {
+	h := step(s.serve)
 	for _, m := range slices.Backward([]middleware{
 		s.observe, s.recover, s.origin, s.limit, s.authenticate, s.authorize,
 	}) {
@@ -105,19 +108,19 @@ func (s *Server) chain() http.HandlerFunc {
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{Context: r.Context()}
-	x := &c.x
+	a := &answer{ResponseWriter: w}
+	x := &a.x
 	x.Principal, x.Started, x.Trace, x.host = everybody{}, time.Now(), traceOf(r.Header), hostOf(r)
-	x.Route, x.allowed = s.table.find(r, &x.vars)
+	x.Route, x.vars = s.table.find(r)
 	x.Name = cmp.Or(x.vars.get("name"), x.vars.get("resourceId"))
 	if s.cfg.tracer != nil {
 		ctx, end := s.cfg.tracer.Request(r, x)
 		defer end()
-		c.Context = ctx
+		r = r.WithContext(ctx)
 	}
-	c.answer, c.id[0] = counter{w, x}, x.Trace
-	w.Header()["X-Request-Id"] = c.id[:]
-	s.handler(&c.answer, r.WithContext(c))
+	a.id[0] = x.Trace
+	w.Header()["X-Request-Id"] = a.id[:]
+	s.handler(a, r)
 }
 
 // hostOf is the address of a client without the port.
@@ -130,40 +133,40 @@ func hostOf(r *http.Request) string {
 }
 
 // serve runs the handler of the route.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	handle := nowhere
-	if x := exchangeOf(r.Context()); x.Route != nil {
-		handle = x.Route.handle
+func (s *Server) serve(w *answer, r *http.Request) {
+	handle := (*Server).nowhere
+	if w.x.Route != nil {
+		handle = w.x.Route.handle
 	}
 	if err := handle(s, w, r); err != nil {
-		s.failed(w, r, err)
+		w.failed(err)
 	}
 }
 
 // failed answers with the error of a handler.
-func (s *Server) failed(w http.ResponseWriter, r *http.Request, err error) {
+func (w *answer) failed(err error) {
 	if errors.Is(err, errVanished) {
 		panic(http.ErrAbortHandler) // or net/http would say 200
 	}
-	s.refuse(w, r, err)
+	w.refuse(err)
 }
 
 // nowhere handles what there is no route for.
-func nowhere(_ *Server, w http.ResponseWriter, r *http.Request) error {
-	x := exchangeOf(r.Context())
-	if len(x.allowed) == 0 {
+func (s *Server) nowhere(w *answer, r *http.Request) error {
+	allowed := s.table.allowed(r)
+	if len(allowed) == 0 {
 		return newProblem(NotFound, "there is nothing at %s", r.URL.Path)
 	}
-	for _, method := range x.allowed {
+	for _, method := range allowed {
 		w.Header().Add("Allow", method)
 	}
 	return newProblem(NotAllowed, "%s is not among the methods of %s", r.Method, r.URL.Path)
 }
 
 // observe tells the observers how the request was answered.
-func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(r.Context())
+func (s *Server) observe(next step) step {
+	return func(w *answer, r *http.Request) {
+		x := &w.x
 		running := s.metrics.begin(x)
 		defer func() {
 			running.Dec()
@@ -176,32 +179,9 @@ func (s *Server) observe(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// counter takes note of what is answered.
-type counter struct {
-	http.ResponseWriter
-	x *Exchange
-}
-
-func (c *counter) WriteHeader(status int) {
-	c.x.Status = status
-	c.ResponseWriter.WriteHeader(status)
-}
-
-func (c *counter) Write(b []byte) (int, error) {
-	if c.x.Status == 0 {
-		c.x.Status = http.StatusOK
-	}
-	n, err := c.ResponseWriter.Write(b)
-	c.x.Bytes += int64(n)
-	return n, err
-}
-
-// Unwrap is for [http.ResponseController].
-func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
-
 // recover answers 500 when a handler panics.
-func (s *Server) recover(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) recover(next step) step {
+	return func(w *answer, r *http.Request) {
 		defer func() {
 			v := recover()
 			if err, ok := v.(error); v == nil || ok && errors.Is(err, http.ErrAbortHandler) {
@@ -211,7 +191,7 @@ func (s *Server) recover(next http.HandlerFunc) http.HandlerFunc {
 				return
 			}
 			s.cfg.log.Error("leasehold: handler failed", "path", shorten(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
-			s.refuse(w, r, newProblem(Internal, "the service has failed"))
+			w.refuse(newProblem(Internal, "the service has failed"))
 		}()
 		next(w, r)
 	}
@@ -219,27 +199,42 @@ func (s *Server) recover(next http.HandlerFunc) http.HandlerFunc {
 
 // origin refuses what a page of another site makes a browser send: a service
 // on the loopback interface is in reach of every page that its user opens.
-func (s *Server) origin(next http.HandlerFunc) http.HandlerFunc {
+func (s *Server) origin(next step) step {
 	protection := http.NewCrossOriginProtection()
-	return func(w http.ResponseWriter, r *http.Request) {
-		if err := protection.Check(r); err != nil {
-			s.refuse(w, r, newProblem(Forbidden, "the request comes from a page of another site"))
+	return func(w *answer, r *http.Request) {
+		if fromPage(r.Header) && protection.Check(r) != nil {
+			w.refuse(newProblem(Forbidden, "the request comes from a page of another site"))
 			return
 		}
 		next(w, r)
 	}
 }
 
-// limit bounds what is read of a body, and for how long.
-func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Body == nil || r.Body == http.NoBody {
+// fromPage reports whether a page may have made a browser send a request: browsers
+// tell which, by one field or the other, and programs do not.
+func fromPage(h http.Header) bool {
+	return header(h, "Origin") != "" || header(h, "Sec-Fetch-Site") != ""
+}
+
+// limit bounds what is read of a body, and for how long. It changes a copy of the
+// request, since that is not ours.
+func (s *Server) limit(next step) step {
+	return func(w *answer, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody || here(r.Body, s.cfg.maxBody) {
 			next(w, r)
 			return
 		}
-		r.Body = &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w), within: s.cfg.bodyTimeout}
-		next(w, r)
+		limited := *r
+		limited.Body = &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w), within: s.cfg.bodyTimeout}
+		next(w, &limited)
 	}
+}
+
+// here reports whether a body has arrived, whole, and is not too large: one that
+// tells what is left of it, as [bytes.Reader] does.
+func here(body io.Reader, most int64) bool {
+	b, ok := body.(interface{ Len() int })
+	return ok && int64(b.Len()) <= most
 }
 
 // timely is a body that has to arrive within a time. When it has been read to
@@ -265,9 +260,9 @@ func (b *timely) Read(p []byte) (int, error) {
 }
 
 // authenticate finds out who asks, unless nobody need be known.
-func (s *Server) authenticate(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(r.Context())
+func (s *Server) authenticate(next step) step {
+	return func(w *answer, r *http.Request) {
+		x := &w.x
 		if s.cfg.auth == nil || x.Route != nil && x.Route.Verb == Anyone {
 			next(w, r)
 			return
@@ -275,7 +270,7 @@ func (s *Server) authenticate(next http.HandlerFunc) http.HandlerFunc {
 		p, err := s.cfg.auth.Authenticate(r)
 		if err != nil {
 			problem := newProblem(Unauthenticated, "no valid credentials were sent")
-			s.refuse(w, r, problem)
+			w.refuse(problem)
 			x.Err = err
 			return
 		}
@@ -286,11 +281,10 @@ func (s *Server) authenticate(next http.HandlerFunc) http.HandlerFunc {
 
 // authorize compares the rights of the principal with what the route needs on
 // the lock in its path. Routes about several locks ask by themselves.
-func (s *Server) authorize(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(r.Context())
-		if x.Name != "" && !may(r.Context(), x.Route.Verb, x.Name) {
-			s.refuse(w, r, forbidden(x.Route.Verb))
+func (s *Server) authorize(next step) step {
+	return func(w *answer, r *http.Request) {
+		if x := &w.x; x.Name != "" && !x.may(x.Route.Verb, x.Name) {
+			w.refuse(forbidden(w.x.Route.Verb))
 			return
 		}
 		next(w, r)

@@ -25,21 +25,22 @@ type visit struct {
 	address string        // that the lease or ticket has in the store
 	passed  chan struct{} // closed when another request for the lease has come; nil if nobody waits for that
 	holds   int           // the request itself, and its undoing later; guarded by d.mu
+	first   claim         // the claim, if this request is the first
 }
 
-// visit begins a request for a lease, of which waits tells whether it wants to
+// visit begins v, a request for a lease, of which waits tells whether it wants to
 // know when another one comes. It waits until nobody is undoing an earlier one.
-func (d *desk) visit(ctx context.Context, key, id string, waits bool) (*visit, error) {
+func (d *desk) visit(ctx context.Context, v *visit, key, id string, waits bool) error {
 	of := leaseKey{key, id}
 	for {
 		d.mu.Lock()
 		c := d.claims[of]
 		if c == nil {
-			c = new(claim)
+			c = &v.first
 			d.claims[of] = c
 		}
 		if c.undone == nil {
-			v := &visit{d: d, of: of, c: c, holds: 1}
+			v.d, v.of, v.c, v.holds = d, of, c, 1
 			if waits {
 				v.passed = make(chan struct{})
 			}
@@ -49,14 +50,14 @@ func (d *desk) visit(ctx context.Context, key, id string, waits bool) (*visit, e
 			c.visits++
 			c.last = v
 			d.mu.Unlock()
-			return v, nil
+			return nil
 		}
 		undone := c.undone
 		d.mu.Unlock()
 		select {
 		case <-undone:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -41,7 +41,7 @@ const (
 )
 
 // events streams server-sent events until the client goes.
-func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) events(w *answer, r *http.Request) error {
 	names := r.URL.Query()["name"]
 	if len(names) > maxNames {
 		return newProblem(Invalid, "%d names, more than %d", len(names), maxNames)
@@ -50,11 +50,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		if err := checkText("name", name, 1, maxName); err != nil {
 			return err
 		}
-		if !may(r.Context(), Read, name) {
+		if !w.x.may(Read, name) {
 			return forbidden(Read)
 		}
 	}
-	leave, err := s.admit(r.Context(), names...)
+	leave, err := s.admit(&w.x, names...)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,9 @@
 package server
 
-import "time"
+import (
+	"net/url"
+	"time"
+)
 
 // WithSlowness sets how long headers and bodies may take to arrive.
 func WithSlowness(header, body time.Duration) Option {
@@ -24,4 +27,14 @@ func StaleFields() []string {
 		}
 	}
 	return stale
+}
+
+// Split is what a path is taken apart into, decoded: nil if
+// there are too many segments.
+func Split(u *url.URL) (segments []string) {
+	var room [maxSegments]part
+	for _, p := range split(u, room[:0]) {
+		segments = append(segments, p.text)
+	}
+	return segments
 }

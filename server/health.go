@@ -44,18 +44,18 @@ type Health struct {
 }
 
 // health answers byte for byte what its clients expect.
-func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) health(w *answer, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(`{"status":"ok","service":"distributed-lock"}`))
 	return nil
 }
 
-func (s *Server) livez(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) livez(w *answer, _ *http.Request) error {
 	reply(w, http.StatusOK, Health{Status: "ok"})
 	return nil
 }
 
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) readyz(w *answer, r *http.Request) error {
 	if s.isDraining() {
 		return newProblem(Draining, "the service is about to end").after(retryLater)
 	}

@@ -61,8 +61,8 @@ func leaseRoutes() []Route {
 
 // leaseOf is the JSON of a reply. Who holds the lock is told to those who may
 // read.
-func leaseOf(ctx context.Context, key, id string, got driver.Reply) wire.Lease {
-	if !may(ctx, Read, key) {
+func leaseOf(x *Exchange, key, id string, got driver.Reply) wire.Lease {
+	if !x.may(Read, key) {
 		got.Holders = nil
 	}
 	return wire.LeaseOf(key, id, got)
@@ -89,9 +89,8 @@ func lost(l *wire.Lease) *problem {
 }
 
 // leaseRef is the lease that the path names.
-func leaseRef(r *http.Request) (driver.Ref, error) {
-	name, err := lockName(r)
-	x := exchangeOf(r.Context())
+func leaseRef(x *Exchange) (driver.Ref, error) {
+	name, err := lockName(x)
 	x.LeaseID = x.vars.get("id")
 	return driver.Ref{Key: name, ID: x.LeaseID}, first(err, checkID(x.LeaseID))
 }
@@ -113,13 +112,13 @@ func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 }
 
 // renew prolongs a lease, or keeps a place in the queue.
-func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
-	ref, err := leaseRef(r)
+func (s *Server) renew(w *answer, r *http.Request) error {
+	ref, err := leaseRef(&w.x)
 	if err != nil {
 		return err
 	}
-	var b wire.Renew
-	if err := decode(r, &b); err != nil {
+	b, err := decode(r, wire.ParseRenew)
+	if err != nil {
 		return err
 	}
 	if b.Key != "" || b.LeaseID != "" {
@@ -128,35 +127,37 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) error {
 	if ref, err = s.renewal(ref, &b); err != nil {
 		return err
 	}
+	one := renewing{ref: [1]driver.Ref{ref}}
 	sent := time.Now()
-	var got driver.Reply
-	s.renewAll(r.Context(), []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { got, err = r, e })
-	if err != nil {
-		return err
+	s.verbs.Renew(s.timeouts.begin(r.Context(), sent), one.ref[:], one.answer)
+	if one.err != nil {
+		return one.err
 	}
-	l := renewed(r.Context(), &ref, got, sent)
-	switch got.State {
+	l := renewed(&w.x, &ref, one.got, sent)
+	switch one.got.State {
 	case driver.Granted:
-		reply(w, http.StatusOK, &l)
+		replyLease(w, http.StatusOK, &l)
 	case driver.Queued:
 		w.Header().Set("Retry-After", seconds(l.RetryAfter.Duration()))
-		reply(w, http.StatusAccepted, &l)
+		replyLease(w, http.StatusAccepted, &l)
 	default:
 		return lost(&l)
 	}
 	return nil
 }
 
-// renewAll renews in one batch, within the store's timeout.
-func (s *Server) renewAll(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.storeTimeout)
-	defer cancel()
-	s.verbs.Renew(ctx, refs, each)
+// renewing is one renewal: what the store is given, and what it answers.
+type renewing struct {
+	ref [1]driver.Ref
+	got driver.Reply
+	err error
 }
 
+func (o *renewing) answer(_ int, got driver.Reply, err error) { o.got, o.err = got, err }
+
 // renewed is the JSON of the answer to a renewal that was sent at sent.
-func renewed(ctx context.Context, ref *driver.Ref, got driver.Reply, sent time.Time) wire.Lease {
-	l := leaseOf(ctx, ref.Key, ref.ID, got)
+func renewed(x *Exchange, ref *driver.Ref, got driver.Reply, sent time.Time) wire.Lease {
+	l := leaseOf(x, ref.Key, ref.ID, got)
 	switch got.State {
 	case driver.Granted:
 		l.TTL = wire.MillisOf(ref.TTL)
@@ -168,15 +169,15 @@ func renewed(ctx context.Context, ref *driver.Ref, got driver.Reply, sent time.T
 }
 
 // renewBatch renews many leases, each with an answer of its own.
-func (s *Server) renewBatch(w http.ResponseWriter, r *http.Request) error {
-	var b wire.Renewals
-	if err := decode(r, &b); err != nil {
+func (s *Server) renewBatch(w *answer, r *http.Request) error {
+	b, err := decode[wire.Renewals](r, nil)
+	if err != nil {
 		return err
 	}
 	out := wire.Renewed{Leases: make([]wire.Renewal, len(b.Leases))}
 	refs, index := make([]driver.Ref, 0, len(b.Leases)), make([]int, 0, len(b.Leases))
 	for i := range b.Leases {
-		ref, err := s.batchRef(r.Context(), &b.Leases[i])
+		ref, err := s.batchRef(&w.x, &b.Leases[i])
 		if err != nil {
 			out.Leases[i] = failed(&b.Leases[i], err)
 			continue
@@ -184,11 +185,11 @@ func (s *Server) renewBatch(w http.ResponseWriter, r *http.Request) error {
 		refs, index = append(refs, ref), append(index, i)
 	}
 	sent := time.Now()
-	s.renewAll(r.Context(), refs, func(i int, got driver.Reply, err error) {
+	s.verbs.Renew(s.timeouts.begin(r.Context(), sent), refs, func(i int, got driver.Reply, err error) {
 		if at := index[i]; err != nil {
 			out.Leases[at] = failed(&b.Leases[at], err)
 		} else {
-			out.Leases[at] = wire.Renewal{Lease: renewed(r.Context(), &refs[i], got, sent)}
+			out.Leases[at] = wire.Renewal{Lease: renewed(&w.x, &refs[i], got, sent)}
 		}
 	})
 	reply(w, http.StatusOK, &out)
@@ -196,11 +197,11 @@ func (s *Server) renewBatch(w http.ResponseWriter, r *http.Request) error {
 }
 
 // batchRef is one lease of a batch.
-func (s *Server) batchRef(ctx context.Context, b *wire.Renew) (driver.Ref, error) {
+func (s *Server) batchRef(x *Exchange, b *wire.Renew) (driver.Ref, error) {
 	if err := first(checkText("key", b.Key, 1, maxName), checkID(b.LeaseID)); err != nil {
 		return driver.Ref{}, err
 	}
-	if !may(ctx, Acquire, b.Key) {
+	if !x.may(Acquire, b.Key) {
 		return driver.Ref{}, forbidden(Acquire)
 	}
 	return s.renewal(driver.Ref{Key: b.Key, ID: b.LeaseID}, b)
@@ -216,34 +217,35 @@ func failed(b *wire.Renew, err error) wire.Renewal {
 const forbidFor = time.Minute
 
 // release ends a lease, or leaves the queue.
-func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	ref, err := leaseRef(r)
+func (s *Server) release(w *answer, r *http.Request) error {
+	ref, err := leaseRef(&w.x)
 	if err != nil {
 		return err
 	}
-	if ref.Keep, err = duration(r, "keepMs", 0, s.cfg.maxTTL); err != nil {
+	q := query(r)
+	if ref.Keep, err = duration(q, "keepMs", 0, s.cfg.maxTTL); err != nil {
 		return err
 	}
-	ref.Once, ref.Notify = true, query(r, "notify")
+	ref.Once, ref.Notify = true, q.Get("notify")
 	if err := checkText("notify", ref.Notify, 0, maxName); err != nil {
 		return err
 	}
-	if ref.Forbid, err = duration(r, "forbidMs", forbidFor, s.cfg.maxTTL); err != nil {
+	if ref.Forbid, err = duration(q, "forbidMs", forbidFor, s.cfg.maxTTL); err != nil {
 		return err
 	}
 	// Who releases and vanishes has released.
-	got, err := s.verbs.Release(s.timeouts.begin(r.Context()), ref)
+	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), w.x.Started), ref)
 	if err != nil {
 		return err
 	}
 	s.lookouts.nudge(ref.Key)
-	l := leaseOf(r.Context(), ref.Key, ref.ID, got)
+	l := leaseOf(&w.x, ref.Key, ref.ID, got)
 	switch {
 	case got.State == driver.Gone && !got.Again: // a release may be repeated
 		return lost(&l)
 	case prefers(r, "return", "representation"):
 		w.Header().Set("Preference-Applied", "return=representation")
-		reply(w, http.StatusOK, &l)
+		replyLease(w, http.StatusOK, &l)
 	case got.State == driver.Busy:
 		return newProblem(Moved, "the lease %s has been asked for since, with another address", ref.ID)
 	default:
@@ -253,16 +255,16 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 }
 
 // breakLease ends a lease by force: the one that is named, and no other.
-func (s *Server) breakLease(w http.ResponseWriter, r *http.Request) error {
-	name, err := lockName(r)
+func (s *Server) breakLease(w *answer, r *http.Request) error {
+	name, err := lockName(&w.x)
 	if err != nil {
 		return err
 	}
-	var b wire.Break
-	if err := decode(r, &b); err != nil {
+	b, err := decode[wire.Break](r, nil)
+	if err != nil {
 		return err
 	}
-	exchangeOf(r.Context()).LeaseID = b.LeaseID
+	w.x.LeaseID = b.LeaseID
 	if err := first(checkID(b.LeaseID), checkText("reason", b.Reason, 1, maxReason)); err != nil {
 		return err
 	}
@@ -280,7 +282,7 @@ func (s *Server) breakLease(w http.ResponseWriter, r *http.Request) error {
 	if got.State == driver.Gone {
 		return newProblem(NotHeld, "the lease %s is not there", b.LeaseID)
 	}
-	l := leaseOf(r.Context(), name, b.LeaseID, got)
-	reply(w, http.StatusOK, &l)
+	l := leaseOf(&w.x, name, b.LeaseID, got)
+	replyLease(w, http.StatusOK, &l)
 	return nil
 }

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,18 +21,18 @@ type metrics struct {
 	waiting  prometheus.GaugeFunc
 	handler  http.Handler
 
-	mu    sync.RWMutex
-	known map[outcome]series
+	gauges cache[*Route, prometheus.Gauge] // of running, and
+	series cache[outcome, series]          // of the others, by what they are looked up for
 }
 
 // outcome is what a request counts as.
 type outcome struct {
-	operation string
-	status    int
-	cause     *Cause
+	route  *Route
+	status int
+	cause  *Cause
 }
 
-// series are where it counts. They are looked up by their labels once.
+// series are where it counts.
 type series struct {
 	requests prometheus.Counter
 	duration prometheus.Observer
@@ -56,7 +58,6 @@ func newMetrics(q *quota) *metrics {
 			Name: "leasehold_http_waiters",
 			Help: "Requests whose answer is held back until a lock is granted or something changes.",
 		}, func() float64 { return float64(q.now()) }),
-		known: make(map[outcome]series),
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -88,7 +89,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 
 // begin counts an exchange that has begun, until it is counted down.
 func (m *metrics) begin(x *Exchange) prometheus.Gauge {
-	running := m.running.WithLabelValues(x.Operation())
+	running := m.gauges.get(x.Route, func() prometheus.Gauge { return m.running.WithLabelValues(x.Operation()) })
 	running.Inc()
 	return running
 }
@@ -96,31 +97,45 @@ func (m *metrics) begin(x *Exchange) prometheus.Gauge {
 // observe counts an exchange that has ended. A client that had gone has the
 // status 0.
 func (m *metrics) observe(x *Exchange) {
-	s := m.series(outcome{x.Operation(), x.Status, x.Cause})
+	s := m.series.get(outcome{x.Route, x.Status, x.Cause}, func() series { return m.seriesOf(x) })
 	s.requests.Inc()
 	s.duration.Observe(time.Since(x.Started).Seconds())
 }
 
-func (m *metrics) series(o outcome) series {
-	m.mu.RLock()
-	s, ok := m.known[o]
-	m.mu.RUnlock()
-	if ok {
-		return s
+func (m *metrics) seriesOf(x *Exchange) series {
+	status, cause := strconv.Itoa(x.Status), ""
+	if x.Cause != nil {
+		cause = x.Cause.Name
 	}
-	status, cause := strconv.Itoa(o.status), ""
-	if o.cause != nil {
-		cause = o.cause.Name
+	return series{m.requests.WithLabelValues(x.Operation(), status, cause), m.duration.WithLabelValues(x.Operation(), status)}
+}
+
+// cache keeps what is looked up for few keys again and again. It is copied for
+// each that is new, so that the others wait for nobody.
+type cache[K comparable, V any] struct {
+	all atomic.Pointer[map[K]V]
+	mu  sync.Mutex // held by who replaces all
+}
+
+// get returns what there is for key; make makes it for the first time.
+func (c *cache[K, V]) get(key K, make func() V) V {
+	if all := c.all.Load(); all != nil {
+		if v, ok := (*all)[key]; ok {
+			return v
+		}
 	}
-	s = series{m.requests.WithLabelValues(o.operation, status, cause), m.duration.WithLabelValues(o.operation, status)}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.known[o] = s
-	return s
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	more := map[K]V{key: make()}
+	if all := c.all.Load(); all != nil {
+		maps.Copy(more, *all)
+	}
+	c.all.Store(&more)
+	return more[key]
 }
 
 // serveMetrics needs any principal, but no right: nothing is named.
-func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) serveMetrics(w *answer, r *http.Request) error {
 	s.metrics.handler.ServeHTTP(w, r)
 	return nil
 }

@@ -38,7 +38,7 @@ func newDocument(routes []Route) func() []byte {
 // /openapi.json.
 func (s *Server) OpenAPI() []byte { return s.document() }
 
-func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) openAPI(w *answer, _ *http.Request) error {
 	text := s.document()
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

@@ -71,7 +71,7 @@ func operationRoutes() []Route {
 			Summary: "Execute the operation " + p.summary, Verb: Acquire, Reply: Executed{},
 			Success: []int{http.StatusOK}, Refusals: map[int]any{http.StatusConflict: Locked{}},
 			Causes: []*Cause{TooLarge, TooMany, Mismatch, Unprotected, Failed, Unsupported, Draining},
-			handle: func(s *Server, w http.ResponseWriter, r *http.Request) error { return s.execute(w, r, &p) },
+			handle: func(s *Server, w *answer, r *http.Request) error { return s.execute(w, r, &p) },
 		}
 		if p.name == "redlock" {
 			rt.Refusals[http.StatusServiceUnavailable] = NoQuorum{}
@@ -105,8 +105,8 @@ type NoQuorum struct {
 }
 
 // execute runs the operation under the lock of a resource.
-func (s *Server) execute(w http.ResponseWriter, r *http.Request, p *pattern) error {
-	name, err := lockName(r)
+func (s *Server) execute(w *answer, r *http.Request, p *pattern) error {
+	name, err := lockName(&w.x)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,6 @@
 package server
 
-import (
-	"context"
-	"net/http"
-)
+import "net/http"
 
 // Verb is a kind of right.
 type Verb string
@@ -42,6 +39,6 @@ func (everybody) Name() string          { return "" }
 func (everybody) May(Verb, string) bool { return true }
 
 // may reports whether the principal of a request has a right.
-func may(ctx context.Context, verb Verb, name string) bool {
-	return verb == Anyone || exchangeOf(ctx).Principal.May(verb, name)
+func (x *Exchange) may(verb Verb, name string) bool {
+	return verb == Anyone || x.Principal.May(verb, name)
 }

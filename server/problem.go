@@ -136,10 +136,9 @@ func problemOf(err error) *problem {
 
 // refuse answers with the problem that err is. What a client need not know
 // about the store is for the log.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (w *answer) refuse(err error) {
 	p := problemOf(err)
-	x := exchangeOf(r.Context())
-	x.Cause, x.Err = p.cause, err
+	w.x.Cause, w.x.Err = p.cause, err
 	h := w.Header()
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", seconds(p.RetryAfter.Duration()))
@@ -161,9 +160,23 @@ func seconds(d time.Duration) string {
 var contentType = []string{"application/json"}
 
 // reply answers with JSON.
-func reply(w http.ResponseWriter, status int, body any) {
+func reply(w *answer, status int, body any) {
 	w.Header()["Content-Type"] = contentType
 	writeJSON(w, status, body)
+}
+
+// replyLease answers with the JSON of a lease.
+func replyLease(w *answer, status int, l *wire.Lease) {
+	e := encoders.Get().(*encoder)
+	text, err := l.AppendJSON(e.text.AvailableBuffer())
+	if err != nil {
+		panic(err) // every body can be encoded
+	}
+	e.text.Write(text)
+	e.text.WriteByte('\n')
+	w.Header()["Content-Type"] = contentType
+	w.send(status, e.text.Bytes())
+	e.done()
 }
 
 // encoder writes the JSON of many answers, one after the other.
@@ -178,19 +191,29 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// writeJSON sends the body in one piece, with its length.
-func writeJSON(w http.ResponseWriter, status int, body any) {
+// done makes the encoder ready for the next answer.
+func (e *encoder) done() {
+	if e.text.Cap() <= maxKept {
+		e.text.Reset()
+		encoders.Put(e)
+	}
+}
+
+func writeJSON(w *answer, status int, body any) {
 	e := encoders.Get().(*encoder)
-	e.text.Reset()
 	if err := e.json.Encode(body); err != nil {
 		panic(err) // every body can be encoded
 	}
-	w.Header()["Content-Length"] = []string{strconv.Itoa(e.text.Len())}
+	w.send(status, e.text.Bytes())
+	e.done()
+}
+
+// send sends the body in one piece, with its length.
+func (w *answer) send(status int, body []byte) {
+	w.length[0] = strconv.Itoa(len(body))
+	w.Header()["Content-Length"] = w.length[:]
 	w.WriteHeader(status)
-	_, _ = w.Write(e.text.Bytes()) // a client that has gone is noticed by the context
-	if e.text.Cap() <= maxKept {
-		encoders.Put(e)
-	}
+	_, _ = w.Write(body) // a client that has gone is noticed by the context
 }
 
 // gone reports whether the client has gone, so that nothing need be answered.

@@ -1,9 +1,6 @@
 package server
 
-import (
-	"context"
-	"sync"
-)
+import "sync"
 
 // quota bounds how many requests wait, so that one client cannot take all the
 // room there is, nor fill one queue.
@@ -26,8 +23,7 @@ func newQuota(perClient, perKey int) *quota {
 // admit lets a request wait, for the lock in its path or for those that are named,
 // each of which counts as one that waits. What it returns is called when the
 // wait has ended.
-func (s *Server) admit(ctx context.Context, names ...string) (leave func(), err error) {
-	x := exchangeOf(ctx)
+func (s *Server) admit(x *Exchange, names ...string) (leave func(), err error) {
 	client := x.Client()
 	if len(names) == 0 {
 		names = []string{x.Name}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -56,7 +55,7 @@ type Parameter struct {
 
 // handler answers a request, or returns why it does not: an error that the
 // caller of the handler turns into a problem.
-type handler func(s *Server, w http.ResponseWriter, r *http.Request) error
+type handler func(s *Server, w *answer, r *http.Request) error
 
 // segment is one of a path template: a literal, or a wildcard and what follows
 // it.
@@ -93,32 +92,26 @@ func (v *values) get(wild string) string {
 	return ""
 }
 
-// match compares a path, still percent-encoded, and takes note of what stands
-// for the wildcards.
-func (rt *Route) match(parts []string, vars *values) bool {
-	if len(parts) != len(rt.segments) {
-		return false
-	}
-	n := 0
+// match compares a path that has as many segments.
+func (rt *Route) match(parts []part) bool {
 	for i, s := range rt.segments {
-		if s.wild == "" {
-			if parts[i] != s.literal {
-				return false
-			}
-			continue
-		}
-		text, found := strings.CutSuffix(parts[i], s.literal)
-		if !found {
+		if s.wild == "" && parts[i].raw != s.literal || !strings.HasSuffix(parts[i].raw, s.literal) {
 			return false
 		}
-		value, err := url.PathUnescape(text)
-		if err != nil {
-			return false
-		}
-		vars[n].wild, vars[n].text = s.wild, value
-		n++
 	}
 	return true
+}
+
+// values returns what stands for the wildcards of a path that matches.
+func (rt *Route) values(parts []part) (v values) {
+	n := 0
+	for i, s := range rt.segments {
+		if s.wild != "" {
+			v[n].wild, v[n].text = s.wild, strings.TrimSuffix(parts[i].text, s.literal)
+			n++
+		}
+	}
+	return v
 }
 
 // verbs reports whether the route ends in a wildcard with a verb. Such routes
@@ -129,14 +122,17 @@ func (rt *Route) verbs() bool {
 }
 
 // table finds the route of a request.
-type table []Route
+type table struct {
+	all []Route
+	of  [maxSegments + 1][]*Route // by the number of their segments
+}
 
-func newTable(routes []Route) table {
-	t := make(table, 0, len(routes))
+func newTable(routes []Route) *table {
+	t := new(table)
 	for _, rt := range routes {
-		t = append(t, rt.compile())
+		t.all = append(t.all, rt.compile())
 	}
-	slices.SortStableFunc(t, func(a, b Route) int {
+	slices.SortStableFunc(t.all, func(a, b Route) int {
 		switch {
 		case a.verbs() == b.verbs():
 			return 0
@@ -145,37 +141,38 @@ func newTable(routes []Route) table {
 		}
 		return 1
 	})
+	for i := range t.all {
+		n := len(t.all[i].segments)
+		t.of[n] = append(t.of[n], &t.all[i])
+	}
 	return t
 }
 
-// maxSegments is more than any path has that there is.
-const maxSegments = 8
-
-// find returns the route, and takes note of what stands for its wildcards.
-// Without a route it returns the methods that the path has, none if it does not
-// exist.
-func (t table) find(r *http.Request, vars *values) (rt *Route, allowed []string) {
+// find returns the route, nil if there is none, and what stands for its wildcards.
+func (t *table) find(r *http.Request) (*Route, values) {
 	method := r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	parts := make([]string, 0, maxSegments) // not on the heap
-	for part := range strings.SplitSeq(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
-		if len(parts) == maxSegments {
-			return nil, nil
+	var room [maxSegments]part
+	parts := split(r.URL, room[:0])
+	for _, rt := range t.of[len(parts)] {
+		if rt.Method == method && rt.match(parts) {
+			return rt, rt.values(parts)
 		}
-		parts = append(parts, part)
 	}
-	for i := range t {
-		ok := t[i].match(parts, vars)
-		if ok && t[i].Method == method {
-			return &t[i], nil
+	return nil, values{}
+}
+
+// allowed returns the methods that the path has, none if it does not exist.
+func (t *table) allowed(r *http.Request) (methods []string) {
+	var room [maxSegments]part
+	parts := split(r.URL, room[:0])
+	for _, rt := range t.of[len(parts)] {
+		if rt.match(parts) {
+			methods = append(methods, rt.Method)
 		}
-		if ok {
-			allowed = append(allowed, t[i].Method)
-		}
-		*vars = values{}
 	}
-	slices.Sort(allowed)
-	return nil, slices.Compact(allowed)
+	slices.Sort(methods)
+	return slices.Compact(methods)
 }

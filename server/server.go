@@ -19,8 +19,8 @@ type Server struct {
 	store   driver.Driver
 	verbs   driver.Driver // the store, as requests ask it for leases
 	cfg     config
-	table   table
-	handler http.HandlerFunc
+	table   *table
+	handler step
 	http    *http.Server
 	express *express.Server // in front of http, where there is no TLS
 	desk    *desk
@@ -75,7 +75,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = newTable(routes())
-	s.document = newDocument(s.table)
+	s.document = newDocument(s.table.all)
 	s.handler = s.chain()
 	s.http, s.express = s.newHTTP()
 	s.desk = newDesk(s)
@@ -97,7 +97,7 @@ func (s *Server) newClients() (err error) {
 }
 
 // Routes returns all operations.
-func (s *Server) Routes() []Route { return append([]Route(nil), s.table...) }
+func (s *Server) Routes() []Route { return append([]Route(nil), s.table.all...) }
 
 // routes is the whole interface.
 func routes() []Route {

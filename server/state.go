@@ -37,8 +37,8 @@ func stateRoutes() []Route {
 }
 
 // inspect shows a lock, at once or when it has changed.
-func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
-	name, err := lockName(r)
+func (s *Server) inspect(w *answer, r *http.Request) error {
+	name, err := lockName(&w.x)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
 	now := s.look(r.Context(), name)
 	if wait := s.preferredWait(r); wait > 0 && now.err == nil && matches(known, now.etag) {
 		w.Header().Set("Preference-Applied", "wait="+seconds(wait))
-		if now, err = s.change(r.Context(), name, known, wait); err != nil {
+		if now, err = s.change(r.Context(), &w.x, name, known, wait); err != nil {
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func (s *Server) preferredWait(r *http.Request) time.Duration {
 
 // preference is the value of one in a Prefer header (RFC 7240), empty without.
 func preference(r *http.Request, want string) string {
-	for _, value := range r.Header.Values("Prefer") {
+	for _, value := range r.Header["Prefer"] {
 		for part := range strings.SplitSeq(value, ",") {
 			name, text, _ := strings.Cut(strings.TrimSpace(part), "=")
 			if strings.EqualFold(strings.TrimSpace(name), want) {
@@ -101,8 +101,8 @@ func matches(known []string, etag string) bool {
 }
 
 // change waits until a lock does not look any more as the client knows it.
-func (s *Server) change(ctx context.Context, name string, known []string, wait time.Duration) (sight, error) {
-	leave, err := s.admit(ctx)
+func (s *Server) change(ctx context.Context, x *Exchange, name string, known []string, wait time.Duration) (sight, error) {
+	leave, err := s.admit(x)
 	if err != nil {
 		return sight{}, err
 	}
@@ -129,7 +129,7 @@ func (s *Server) change(ctx context.Context, name string, known []string, wait t
 }
 
 // list shows a page of the names in use.
-func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) list(w *answer, r *http.Request) error {
 	store, ok := s.store.(driver.Inspector)
 	if !ok {
 		return newProblem(Unsupported, "the store cannot be listed")
@@ -139,7 +139,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	if err := first(checkText("prefix", prefix, 0, maxName), checkText("cursor", cursor, 0, 4*maxName)); err != nil {
 		return err
 	}
-	if !may(r.Context(), Read, prefix) {
+	if !w.x.may(Read, prefix) {
 		return forbidden(Read)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)

@@ -20,17 +20,16 @@ type timeouts struct {
 	until  time.Time          // last is shared so long
 }
 
-// begin returns a context that ends in time, and not with the client: what has
-// been begun is carried through. It has the values of ctx.
-func (t *timeouts) begin(ctx context.Context) context.Context {
+// begin returns a context that ends in time, counted from now, and not with the
+// client: what has been begun is carried through. It has the values of ctx.
+func (t *timeouts) begin(ctx context.Context, now time.Time) context.Context {
 	if t.told {
-		return &told{context.WithoutCancel(ctx), time.Now().Add(t.each)}
+		return &told{context.WithoutCancel(ctx), now.Add(t.each)}
 	}
-	return bound{t.shared(), ctx}
+	return bound{t.shared(now), ctx}
 }
 
-func (t *timeouts) shared() context.Context {
-	now := time.Now()
+func (t *timeouts) shared(now time.Time) context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now.After(t.until) {

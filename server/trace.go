@@ -11,7 +11,7 @@ import (
 // traceOf is the id of the trace that a request belongs to, by its traceparent
 // header, or else a new one.
 func traceOf(h http.Header) string {
-	if id, ok := parseTraceparent(h.Get("Traceparent")); ok {
+	if id, ok := parseTraceparent(header(h, "Traceparent")); ok {
 		return id
 	}
 	var id [16]byte
@@ -20,6 +20,15 @@ func traceOf(h http.Header) string {
 	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
 	hex.Encode(text[:], id[:])
 	return string(text[:])
+}
+
+// header is the first value of a field. Its name is as the header has it, which
+// [http.Header.Get] would see to each time.
+func header(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 // parseTraceparent takes the trace id out of the header, as W3C Trace Context
