@@ -256,17 +256,24 @@ const defaultTicket = 3 * time.Second
 // not ask, and so what a dead one costs those behind it.
 const maxTicket = time.Minute
 
-// query are the parameters of the query.
-func query(r *http.Request) url.Values {
-	if r.URL.RawQuery == "" {
-		return nil
+// query is the first of the parameters of a name, empty if there is none. What
+// [url.ParseQuery] refuses is not there.
+func query(u *url.URL, what string) string {
+	for field := range strings.SplitSeq(u.RawQuery, "&") {
+		name, value, _ := strings.Cut(field, "=")
+		if name, err := url.QueryUnescape(name); err != nil || name != what || strings.Contains(field, ";") {
+			continue
+		}
+		if value, err := url.QueryUnescape(value); err == nil {
+			return value
+		}
 	}
-	return r.URL.Query()
+	return ""
 }
 
 // duration reads a parameter of the query in milliseconds.
-func duration(q url.Values, what string, absent, most time.Duration) (time.Duration, error) {
-	text := q.Get(what)
+func duration(u *url.URL, what string, absent, most time.Duration) (time.Duration, error) {
+	text := query(u, what)
 	if text == "" {
 		return absent, nil
 	}

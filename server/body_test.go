@@ -3,9 +3,12 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
 )
 
 // TestServer_H5_ABodyIsReadByItselfWhateverCameBefore sends bodies of all kinds one
@@ -31,6 +34,30 @@ func TestServer_H5_ABodyIsReadByItselfWhateverCameBefore(t *testing.T) {
 			if status, text := ask(t, http.MethodPost, url, row.body); status != row.want {
 				t.Errorf("%q is answered %d, want %d: %s", row.body, status, row.want, text)
 			}
+		}
+	}
+}
+
+// TestServer_H5_ALargeBodyIsRefusedAlsoWhereItHasArrived gives the handler a body as
+// a server does that has read it.
+func TestServer_H5_ALargeBodyIsRefusedAlsoWhereItHasArrived(t *testing.T) {
+	const most = 1 << 10
+	s, err := server.New(memdriver.New(), server.WithMaxBody(most))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for size, want := range map[int]int{most: http.StatusCreated, most + 1: http.StatusRequestEntityTooLarge} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/locks/k", nil)
+		body := new(arrived)
+		body.Reset([]byte(strings.Repeat(" ", size)))
+		r.Body = body
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%d bytes are answered %d, want %d: %s", size, w.Code, want, w.Body)
+		}
+		if r.Body != body {
+			t.Errorf("the request of the caller was changed")
 		}
 	}
 }

@@ -38,3 +38,6 @@ func Split(u *url.URL) (segments []string) {
 	}
 	return segments
 }
+
+// Query is a parameter of the query.
+func Query(u *url.URL, what string) string { return query(u, what) }

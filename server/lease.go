@@ -222,15 +222,14 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := query(r)
-	if ref.Keep, err = duration(q, "keepMs", 0, s.cfg.maxTTL); err != nil {
+	if ref.Keep, err = duration(r.URL, "keepMs", 0, s.cfg.maxTTL); err != nil {
 		return err
 	}
-	ref.Once, ref.Notify = true, q.Get("notify")
+	ref.Once, ref.Notify = true, query(r.URL, "notify")
 	if err := checkText("notify", ref.Notify, 0, maxName); err != nil {
 		return err
 	}
-	if ref.Forbid, err = duration(q, "forbidMs", forbidFor, s.cfg.maxTTL); err != nil {
+	if ref.Forbid, err = duration(r.URL, "forbidMs", forbidFor, s.cfg.maxTTL); err != nil {
 		return err
 	}
 	// Who releases and vanishes has released.

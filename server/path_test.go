@@ -45,3 +45,18 @@ func FuzzSplit(f *testing.F) {
 		}
 	})
 }
+
+// FuzzQuery compares how a parameter is found with what net/url finds.
+func FuzzQuery(f *testing.F) {
+	for _, raw := range []string{
+		"", "keepMs=0&forbidMs=60000", "forbidMs=1&forbidMs=2", "forbidMs", "&&=", "forbidMs=%zz&forbidMs=3", "forbid%4Ds=+4", "forbidMs=1;keepMs=2&forbidMs=5", "%zz=1&forbidMs=6=7",
+	} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		u := &url.URL{RawQuery: raw}
+		if got, want := server.Query(u, "forbidMs"), u.Query().Get("forbidMs"); got != want {
+			t.Errorf("%q: %q, want %q", raw, got, want)
+		}
+	})
+}
