@@ -6,8 +6,9 @@
 -- script is given has its price, so this is how a lock is freed that nobody else
 -- wanted.
 --
--- KEYS  1 H of the room (room.lua)
--- ARGV  1 "<id> ", 2 TTL in ms, or none to end the lease
+-- KEYS  1 H of the room (room.lua), 2 T, if the end is to be remembered
+-- ARGV  1 "<id> ", 2 the life of T in ms if there is one, otherwise TTL in ms, or
+--       none to end the lease
 -- Returns 1 if the lease has ended, "0" if it is prolonged (its token stands in
 --       another key), or nothing if it is not there in this form.
 local call, h, id = redis.pcall, KEYS[1], ARGV[1]
@@ -15,5 +16,9 @@ local call, h, id = redis.pcall, KEYS[1], ARGV[1]
 local v = #id == 27 and call('GETRANGE', h, '0', '26') or call('GET', h)
 if v ~= id and (type(v) ~= 'string' or string.find(v, id, 1, true) ~= 1) then return false end
 if not ARGV[2] then return call('DEL', h) end
+if KEYS[2] then
+  redis.call('PSETEX', KEYS[2], ARGV[2], '1') -- an error ends the script here
+  return call('DEL', h)
+end
 call('PEXPIRE', h, ARGV[2], 'GT')
 return '0'

@@ -54,6 +54,54 @@ func TestCost_FreeLockIsOneCallOfTwoCommands(t *testing.T) {
 	})
 }
 
+// TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide: what the HTTP service
+// asks for.
+func TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		key := t.Name()
+		acquaint(t, d)
+		var id string
+		take := func(i int) {
+			id = fmt.Sprintf("%026d", i) // as long as those of the library
+			acquire(t, d, onceRequest(key, id), driver.Granted)
+		}
+		free := func(alone bool) {
+			ref := onceRef(key, id)
+			ref.Alone = alone
+			if got, err := d.Release(background, ref); err != nil || got.State != driver.Released {
+				t.Fatalf("%+v, %v", got, err)
+			}
+		}
+		for i, alone := range []bool{false, true} { // loads the scripts
+			take(i)
+			free(alone)
+		}
+		for i, alone := range []bool{false, true} {
+			got := s.Calls(t, func() { take(2 + i) })
+			if want := (map[string]int64{"evalsha": 1, "get": 1, "set": 1, "incr": 1}); !maps.Equal(got, want) {
+				t.Errorf("a free lock costs %v, want %v", got, want)
+			}
+			got = s.Calls(t, func() { free(alone) })
+			if want := (map[string]int64{"evalsha": 1, "getrange": 1, "psetex": 1, "del": 1}); !maps.Equal(got, want) {
+				t.Errorf("an unlock costs %v, want %v", got, want)
+			}
+		}
+	})
+}
+
+// onceRequest and onceRef are those of a caller that cannot know what it repeats.
+func onceRequest(key, id string) driver.Request {
+	req := request(key, id)
+	req.Once = true
+	return req
+}
+
+func onceRef(key, id string) driver.Ref {
+	return driver.Ref{Key: key, ID: id, Once: true, Forbid: time.Minute}
+}
+
 func TestCost_RenewalOfAThousandLeasesIsTenCalls(t *testing.T) {
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -87,38 +135,60 @@ func TestCost_HandOverIsTwoCalls(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(s.URL())
 		e := listen(t, d)
-		key := t.Name()
-		const n = 20
-		acquire(t, d, request(key, "w0"), driver.Granted)
-		for i := 1; i <= n; i++ {
-			acquire(t, d, waiting(key, fmt.Sprint("w", i), e.Address()), driver.Queued)
-		}
-		renew(t, d, lease(key, "w0"), driver.Granted)
-		got := s.Calls(t, func() {
-			for i := range n {
-				release(t, d, key, fmt.Sprint("w", i), driver.Released)
-				next := fmt.Sprint("w", i+1)
-				e.hear(t, driver.HintGranted, next)
-				renew(t, d, lease(key, next), driver.Granted)
-			}
-		})
-		// The release that wakes the next holder, and its confirmation while it
-		// works already. Every other command runs inside these.
-		if got["evalsha"] != 2*n {
-			t.Errorf("%d hand-overs cost %d calls, want %d", n, got["evalsha"], 2*n)
-		}
-		// The grant, and the place that the one behind has moved up to.
-		if got["publish"] > 2*n {
-			t.Errorf("%d hand-overs cost %d messages, want %d at most", n, got["publish"], 2*n)
-		}
-		var all int64
-		for _, calls := range got {
-			all += calls
-		}
-		if inside := all - got["evalsha"]; inside > 24*n {
-			t.Errorf("%d hand-overs run %d commands, want %d at most: %v", n, inside, 24*n, got)
+		for _, once := range []bool{false, true} {
+			costOfHandOver(t, s, d, e, once)
 		}
 	})
+}
+
+func costOfHandOver(t *testing.T, s *redistest.Server, d store, e *ears, once bool) {
+	t.Helper()
+	key := fmt.Sprint(t.Name(), once)
+	leave := func(id string) {
+		ref := driver.Ref{Key: key, ID: id}
+		if once {
+			ref = onceRef(key, id)
+		}
+		if got, err := d.Release(background, ref); err != nil || got.State != driver.Released {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	const n = 20
+	acquire(t, d, request(key, "w0"), driver.Granted)
+	for i := 1; i <= n; i++ {
+		req := waiting(key, fmt.Sprint("w", i), e.Address())
+		req.Once = once
+		acquire(t, d, req, driver.Queued)
+	}
+	renew(t, d, lease(key, "w0"), driver.Granted)
+	got := s.Calls(t, func() {
+		for i := range n {
+			leave(fmt.Sprint("w", i))
+			next := fmt.Sprint("w", i+1)
+			e.hear(t, driver.HintGranted, next)
+			renew(t, d, lease(key, next), driver.Granted)
+		}
+	})
+	// The release that wakes the next holder, and its confirmation while it
+	// works already. Every other command runs inside these.
+	if got["evalsha"] != 2*n {
+		t.Errorf("%d hand-overs cost %d calls, want %d", n, got["evalsha"], 2*n)
+	}
+	// The grant, and the place that the one behind has moved up to.
+	if got["publish"] > 2*n {
+		t.Errorf("%d hand-overs cost %d messages, want %d at most", n, got["publish"], 2*n)
+	}
+	most := int64(24 * n)
+	if once {
+		most += n // the id is remembered
+	}
+	var all int64
+	for _, calls := range got {
+		all += calls
+	}
+	if inside := all - got["evalsha"]; inside > most {
+		t.Errorf("%d hand-overs run %d commands, want %d at most: %v", n, inside, most, got)
+	}
 }
 
 // TestCost_ScriptsAgainstBareCommands compares the server's time for a free
@@ -147,6 +217,69 @@ func TestCost_ScriptsAgainstBareCommands(t *testing.T) {
 		}
 	}
 	t.Error("a fenced pair costs more than 2.5 times the server time of a bare one")
+}
+
+// TestCost_AnIdThatIsUsedOnceAgainstOthers compares the server's time for a free
+// lock, and for one that is handed on, whose ids are remembered with that of
+// others.
+func TestCost_AnIdThatIsUsedOnceAgainstOthers(t *testing.T) {
+	s := redistest.Start(t)
+	d := newStore(t, s)
+	e := listen(t, d)
+	asked := 0
+	next := func() string {
+		asked++
+		return fmt.Sprintf("%026d", asked)
+	}
+	pair := func(once bool) func() {
+		return func() {
+			id := next()
+			req, ref := request("free", id), driver.Ref{Key: "free", ID: id}
+			if once {
+				req, ref = onceRequest("free", id), onceRef("free", id)
+			}
+			ref.Alone = acquire(t, d, req, driver.Granted).Alone
+			if _, err := d.Release(background, ref); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	handOver := func(once bool) func() {
+		key := fmt.Sprint("handed on ", once)
+		queue := []string{next()}
+		acquire(t, d, request(key, queue[0]), driver.Granted)
+		return func() {
+			req := waiting(key, next(), e.Address())
+			ref := driver.Ref{Key: key, ID: queue[0]}
+			if once {
+				req.Once, ref = true, onceRef(key, queue[0])
+			}
+			queue = append(queue[1:], req.ID)
+			acquire(t, d, req, driver.Queued)
+			if _, err := d.Release(background, ref); err != nil {
+				t.Fatal(err)
+			}
+			e.hear(t, driver.HintGranted, req.ID)
+			renew(t, d, lease(key, req.ID), driver.Granted)
+		}
+	}
+	for _, row := range []struct {
+		what string
+		run  func(once bool) func()
+		most float64
+	}{{"a free pair", pair, 1.65}, {"a hand-over", handOver, 1.25}} {
+		ours, others, ratio := row.run(true), row.run(false), 0.0
+		for range 4 { // see TestCost_ScriptsAgainstBareCommands
+			ratio = medianRatio(t, s, ours, others)
+			t.Logf("%s costs %.2f times the server time if its id is used once", row.what, ratio)
+			if ratio <= row.most {
+				break
+			}
+		}
+		if ratio > row.most {
+			t.Errorf("%s costs more than %v times the server time if its id is used once", row.what, row.most)
+		}
+	}
 }
 
 func medianRatio(t *testing.T, s *redistest.Server, ours, bare func()) float64 {

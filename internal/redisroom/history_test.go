@@ -276,6 +276,9 @@ func (h *history) id(key string) string {
 	}
 	h.nid++
 	id := fmt.Sprintf("i-%d", h.nid)
+	if h.nid%2 == 0 {
+		id = fmt.Sprintf("i-%024d", h.nid) // as long as those of the library
+	}
 	h.ids[key] = append(h.ids[key], id)
 	return id
 }
@@ -338,10 +341,11 @@ func (h *history) release(key string) {
 	if h.rnd.IntN(8) == 0 {
 		ref.Keep = time.Duration(h.rnd.IntN(20)) * time.Millisecond
 	}
-	if h.rnd.IntN(8) == 0 {
+	if h.rnd.IntN(4) == 0 {
 		ref.Forbid = h.ttl()
-		ref.Once = h.rnd.IntN(2) == 0
+		ref.Once = h.rnd.IntN(4) > 0
 	}
+	ref.Alone = h.rnd.IntN(2) == 0
 	if h.rnd.IntN(8) == 0 {
 		ref.Notify = h.address[h.rnd.IntN(len(h.address))]
 	}

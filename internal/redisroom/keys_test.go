@@ -1,16 +1,20 @@
 package redisroom
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
-// sides returns the keys of a room.
-func sides(prefix, key string) [3]string {
-	words := roomCommand(acquireScript.main, prefix, key)
-	return [3]string(words[3:6])
+// sides returns the keys of a room, and that of an id that was released there.
+func sides(prefix, key string) [4]string {
+	words := releaseCommand(releaseScript.main, prefix, &driver.Ref{Key: key, ID: "id", Once: true, Forbid: time.Minute})
+	return [4]string(words[3:7])
 }
 
 // tricky draws strings in which hash tags begin, end, and are empty.
@@ -51,6 +55,19 @@ func TestKeys_R4_NeverMeet(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestKeys_OfReleasedIdsDiffer(t *testing.T) {
+	names := make(map[string]string)
+	for i := range 100_000 {
+		for _, id := range []string{fmt.Sprint(i), fmt.Sprintf("job-%d.%d", i%100, i/100), fmt.Sprintf("%026d", i)} {
+			name := string(appendSpent(nil, []byte("key"), id))
+			if other, taken := names[name]; taken && other != id {
+				t.Fatalf("%q is that of %q and of %q", name, other, id)
+			}
+			names[name] = id
+		}
+	}
 }
 
 func TestSlot_IsThatOfTheSpecification(t *testing.T) {

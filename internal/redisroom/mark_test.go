@@ -68,6 +68,35 @@ func TestGuard_AServerWithoutAMarkOpensNoUnknownRoom(t *testing.T) {
 	})
 }
 
+// TestGuard_OfAnIdThatIsUsedOnce: the mark and the key of the id are two keys
+// beside the room's.
+func TestGuard_OfAnIdThatIsUsedOnce(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		guarded := onceRequest(t.Name(), "a")
+		guarded.Guard = true
+		if _, err := d.Acquire(t.Context(), guarded); !errors.Is(err, driver.ErrAmnesia) {
+			t.Fatalf("without a mark: %v", err)
+		}
+		if err := d.(driver.Marker).Mark(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"a", "b"} { // a counter that is made, and one that is there
+			guarded.ID = id
+			ref := onceRef(guarded.Key, id)
+			ref.Alone = acquire(t, d, guarded, driver.Granted).Alone
+			if got, err := d.Release(t.Context(), ref); err != nil || got.State != driver.Released {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			acquire(t, d, guarded, driver.Gone)
+		}
+		if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestRaise_OutlivesTheHolderOfTheFirstForm(t *testing.T) {
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {

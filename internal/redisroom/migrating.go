@@ -68,25 +68,35 @@ var aloneLua string
 var aloneScript = newFreeingScript(aloneLua)
 
 // aloneCommand encodes the renewal or the release of a lone holder's lease by
-// its one key.
+// its one key, and by that of its id if that is to be remembered.
 func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
 	c := newCommand()
-	c.text = append(append(c.text, s.prefix...), ref.Key...)
-	c.end()
-	c.id(ref.ID)
-	if renew {
-		c.int(ref.TTL.Milliseconds())
+	h := c.holder(s.prefix, ref.Key)
+	keys, number := 1, ref.TTL.Milliseconds()
+	if !renew {
+		if number = spentLife(ref); number > 0 {
+			c.spent(h, ref.ID)
+			keys++
+		}
 	}
-	return c.build(s.form(aloneScript), 1)
+	c.id(ref.ID)
+	if renew || number > 0 {
+		c.int(number)
+	}
+	return c.build(s.form(aloneScript), keys)
 }
 
 // releaseAlone releases the lease of a lone holder by its one key, which a slot
 // that moves does not hinder and which costs less than three. It reports whether
-// it could.
+// it could. Where the id is to be remembered there are two, of which a slot that
+// moves lacks one.
 func (s *Store) releaseAlone(ctx context.Context, ref *driver.Ref) (bool, error) {
-	if ref.Keep > 0 || ref.Forbid > 0 || ref.Notify != "" {
+	if ref.Keep > 0 || ref.Forbid > 0 && !ref.Once || ref.Notify != "" {
 		return false, nil // that is not in the one key
 	}
 	reply, err := s.attempt(ctx, aloneScript, s.aloneCommand(ref, false))
+	if isMigrating(err) {
+		return false, nil
+	}
 	return err == nil && reply == int64(1), classify(err)
 }

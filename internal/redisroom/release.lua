@@ -1,6 +1,6 @@
 -- release.lua, continued: the general path, room.Release.
 local id = sub(ARGV[1], 1, -2)
-local keep, forbid, address = match(ARGV[2] or '', '^(%d+) (%d+) (%S+)$')
+local keep, forbid, address = match(ARGV[3] or '', '^(%d+) (%d+) (%S+)$')
 if not keep then keep, forbid, address = 0, 0, '-' end
 keep, forbid = tonumber(keep), tonumber(forbid)
 
@@ -23,7 +23,7 @@ local function remember_id(out)
   elseif was == '1' then
     out[4] = 1
   end
-  call('SET', KEYS[4], was, 'PX', ARGV[3])
+  call('PSETEX', KEYS[4], ARGV[2], was)
 end
 
 local err = open(KEYS[1], KEYS[2], KEYS[3], id)

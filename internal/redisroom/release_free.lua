@@ -2,16 +2,16 @@
 --
 -- KEYS  H, R, Z of the room (room.lua); T, which is to remember the id
 -- ARGV  1 "<id> "
---       2 "<keep> <forbid> <address or ->", durations in ms; absent or empty if
---         there is none of them
---       3 the life of T in ms, if there is one
+--       2 the life of T in ms, 0 or absent if there is none
+--       3 "<keep> <forbid> <address or ->", durations in ms; absent if there is
+--         none of them
 -- Returns 1 for a lone holder's lease, otherwise a reply as of acquire.lua.
 local held
-if not ARGV[2] or ARGV[2] == '' then
+if not ARGV[3] then
   local call, h, id = redis.call, KEYS[1], ARGV[1]
-  held = call('GET', h)
-  if held and held:sub(1, #id) == id then
-    if KEYS[4] then call('SET', KEYS[4], '1', 'PX', ARGV[3]) end
+  held = #id == 27 and call('GETRANGE', h, '0', '26') or call('GET', h) -- as in alone.lua
+  if held == id or held and held:sub(1, #id) == id then
+    if KEYS[4] then call('PSETEX', KEYS[4], ARGV[2], '1') end
     return call('DEL', h)
   end
 end

@@ -4,7 +4,7 @@
 -- room, and with one who shares those who share behind it; or nobody is left.
 -- Whatever is not so goes on below; nothing has been written until then.
 repeat
-  if held ~= '*' or KEYS[4] then break end
+  if held ~= '*' then break end
   local call, fmt, match, sub, R, Z = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3]
   local BAND, QUEUE, BATCH, LIFE, YOUNG = 2 ^ 45, 2 ^ 50, 64, 3600000, 1800000000
   local id = sub(ARGV[1], 1, -2)
@@ -56,10 +56,10 @@ repeat
     told[i] = { notify, fmt('g %s %s %d %s', next_, tok, now, window) }
     soonest = math.min(soonest, exp)
   end
-  if not usual then break end
+  -- Nobody is left, and the room is folded as save does, unless marks are.
+  if not usual or n == 0 and call('ZCARD', Z) > 2 then break end
+  if KEYS[4] then call('PSETEX', KEYS[4], ARGV[2], '1') end
   if n == 0 then
-    -- Nobody is left, and the room is folded as save does, unless marks are.
-    if call('ZCARD', Z) > 2 then break end
     call('DEL', KEYS[1], R, Z)
     if tonumber(tok) < now - YOUNG then tok = fmt('%d', now) end
     call('SET', R, tok, 'PX', LIFE + math.max(0, math.floor(tok / 1000) - ms))

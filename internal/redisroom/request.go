@@ -116,22 +116,34 @@ func newCommand() *command {
 
 func (c *command) end() { c.ends = append(c.ends, len(c.text)) }
 
-// room adds the keys of a room.
-func (c *command) room(prefix, key string) {
+// room adds the keys of a room, and returns the first.
+func (c *command) room(prefix, key string) []byte {
 	h := c.lone(prefix, key)
 	c.text = appendSide(c.text, h, sortedKey)
 	c.end()
+	return h
 }
 
 // lone adds the keys of a room whose holder is alone, and returns the first.
 func (c *command) lone(prefix, key string) []byte {
-	start := len(c.text)
-	c.text = append(append(c.text, prefix...), key...)
-	h := c.text[start:]
-	c.end()
+	h := c.holder(prefix, key)
 	c.text = appendSide(c.text, h, recordKey)
 	c.end()
 	return h
+}
+
+// holder adds the first key of a room, and returns it.
+func (c *command) holder(prefix, key string) []byte {
+	start := len(c.text)
+	c.text = append(append(c.text, prefix...), key...)
+	c.end()
+	return c.text[start:]
+}
+
+// spent adds the key of an id that was released, beside the first one of a room.
+func (c *command) spent(h []byte, id string) {
+	c.text = appendSpent(c.text, h, id)
+	c.end()
 }
 
 // id adds one as the scripts compare it.
@@ -147,13 +159,6 @@ func (c *command) word(s string) {
 
 func (c *command) int(n int64) {
 	c.text = strconv.AppendInt(c.text, n, 10)
-	c.end()
-}
-
-// spent adds the key of an id that was released, beside the room's.
-func (c *command) spent(prefix, key, id string) {
-	h := append([]byte(prefix), key...)
-	c.text = appendSide(c.text, h, spentKey+id)
 	c.end()
 }
 
@@ -177,6 +182,10 @@ func numkeys(n int) string {
 		return "3"
 	case 1:
 		return "1"
+	case 2:
+		return "2"
+	case 4:
+		return "4"
 	}
 	return strconv.Itoa(n)
 }
@@ -192,14 +201,14 @@ const (
 // acquireCommand encodes a request as acquire.lua takes it.
 func acquireCommand(f *form, prefix string, req *driver.Request, how string) []string {
 	c := newCommand()
-	c.room(prefix, req.Key)
+	h := c.room(prefix, req.Key)
 	keys := roomKeys
-	if req.Guard {
-		c.word(prefix + markKey)
+	if req.Once && !req.Resize {
+		c.spent(h, req.ID)
 		keys++
 	}
-	if req.Once && !req.Resize {
-		c.spent(prefix, req.Key, req.ID)
+	if req.Guard {
+		c.word(prefix + markKey)
 		keys++
 	}
 
@@ -283,25 +292,33 @@ func appendString(b []byte, s string) []byte {
 // releaseCommand encodes a release as release.lua takes it.
 func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
 	c := newCommand()
-	c.room(prefix, ref.Key)
-	keep, forbid, spent := max(ref.Keep.Milliseconds(), 0), max(ref.Forbid.Milliseconds(), 0), int64(0)
+	h := c.room(prefix, ref.Key)
+	keep, forbid, spent := max(ref.Keep.Milliseconds(), 0), max(ref.Forbid.Milliseconds(), 0), spentLife(ref)
 	keys := roomKeys
-	if ref.Once && forbid > 0 {
-		c.spent(prefix, ref.Key, ref.ID)
-		forbid, spent, keys = 0, forbid, keys+1
+	if spent > 0 {
+		c.spent(h, ref.ID)
+		forbid, keys = 0, keys+1
 	}
 	c.id(ref.ID)
-	if keep > 0 || forbid > 0 || ref.Notify != "" {
+	more := keep > 0 || forbid > 0 || ref.Notify != ""
+	if more || spent > 0 {
+		c.int(spent)
+	}
+	if more {
 		c.text = append(strconv.AppendInt(c.text, keep, 10), ' ')
 		c.text = append(strconv.AppendInt(c.text, forbid, 10), ' ')
 		c.word(orNone(ref.Notify))
-	} else if spent > 0 {
-		c.word("")
-	}
-	if spent > 0 {
-		c.int(spent)
 	}
 	return c.build(f, keys)
+}
+
+// spentLife is for how many ms a released id is to be remembered for requests
+// with Once.
+func spentLife(ref *driver.Ref) int64 {
+	if !ref.Once {
+		return 0
+	}
+	return max(ref.Forbid.Milliseconds(), 0)
 }
 
 // renewCommand encodes a renewal as its script takes it.
