@@ -146,7 +146,11 @@ func (a *asking) ask(ctx context.Context) error {
 		if err == nil && a.got.State == driver.Granted && time.Since(a.sent) >= a.req.TTL {
 			err = errors.New("the answer took longer than the lease lasts")
 		}
-		if err == nil || ticket.Final(err) || errors.Is(err, driver.ErrUnavailable) {
+		if err == nil {
+			a.s.desk.lone.hear(a.req.Key, &a.got)
+			return nil
+		}
+		if ticket.Final(err) || errors.Is(err, driver.ErrUnavailable) {
 			return err
 		}
 		a.repeated = true

@@ -17,6 +17,7 @@ type desk struct {
 	s       *Server
 	watcher driver.Watcher // nil if the store has none
 	keeper  *keeper.Keeper
+	lone    *lone
 	work    sync.WaitGroup // of the desk's goroutines
 
 	mu      sync.Mutex
@@ -33,7 +34,7 @@ type leaseKey struct{ key, id string }
 
 func newDesk(s *Server) *desk {
 	d := &desk{
-		s: s, keeper: keeper.New(s.store.Renew, time.Now),
+		s: s, keeper: keeper.New(s.store.Renew, time.Now), lone: newLone(),
 		waiters: make(map[string][]*waiter), claims: make(map[leaseKey]*claim),
 	}
 	d.watcher, _ = s.store.(driver.Watcher)

@@ -232,6 +232,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	if ref.Forbid, err = duration(r.URL, "forbidMs", forbidFor, s.cfg.maxTTL); err != nil {
 		return err
 	}
+	ref.Alone = s.desk.lone.holds(ref.Key)
 	// Who releases and vanishes has released.
 	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), w.x.Started), ref)
 	if err != nil {
