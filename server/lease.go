@@ -234,7 +234,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	}
 	ref.Alone = s.desk.lone.holds(ref.Key)
 	// Who releases and vanishes has released.
-	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), w.x.Started), ref)
+	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), time.Now()), ref)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func LogRequests(log *slog.Logger) Observer {
 		if !log.Enabled(r.Context(), level) {
 			return
 		}
-		fields := []slog.Attr{
+		fields := append(make([]slog.Attr, 0, maxFields),
 			slog.String("method", shorten(r.Method)),
 			slog.String("operation", x.Operation()),
 			slog.Int("status", x.Status),
@@ -23,7 +23,7 @@ func LogRequests(log *slog.Logger) Observer {
 			slog.Float64("ms", float64(time.Since(x.Started).Microseconds())/1000),
 			slog.String("client", x.Client()),
 			slog.String("trace", x.Trace),
-		}
+		)
 		optional := func(key, value string) {
 			if value != "" {
 				fields = append(fields, slog.String(key, shorten(value)))
@@ -43,6 +43,9 @@ func LogRequests(log *slog.Logger) Observer {
 		log.LogAttrs(r.Context(), level, "request", fields...)
 	}
 }
+
+// maxFields is how many a record has at most.
+const maxFields = 12
 
 // levelOf is loud where an operator may have to act, and quiet where probes
 // knock every second.
