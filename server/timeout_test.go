@@ -113,3 +113,31 @@ func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
 		}
 	})
 }
+
+// slow takes its time to find out who asks.
+type slow time.Duration
+
+func (d slow) Authenticate(*http.Request) (server.Principal, error) {
+	time.Sleep(time.Duration(d))
+	return d, nil
+}
+
+func (slow) Name() string                 { return "somebody" }
+func (slow) May(server.Verb, string) bool { return true }
+
+// The time of the store begins when it is asked: others may have taken longer.
+func TestServer_AsksTheStoreForTheWholeTimeoutHoweverLateItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 5 * time.Second
+		store := mute{asked: make(chan asked, 1)}
+		s, err := server.New(store, server.WithStoreTimeout(timeout), server.WithAuthenticator(slow(2*timeout)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "/v1/locks/k/leases/x", nil))
+		if got := <-store.asked; got.took != timeout {
+			t.Errorf("asked for %v, want %v", got.took, timeout)
+		}
+	})
+}
