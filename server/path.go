@@ -23,7 +23,8 @@ func split(u *url.URL, parts []part) []part {
 	return splitOther(u, parts)
 }
 
-// splitPlain takes a path apart in which nothing is encoded.
+// splitPlain takes a path apart of which it is only known how it is decoded: it came
+// encoded as net/url would do it, with no slash within a segment.
 func splitPlain(path string, parts []part) []part {
 	path = strings.TrimPrefix(path, "/")
 	for more := true; more; {
