@@ -26,7 +26,7 @@ type codec struct {
 }
 
 func encode(key string, r *room.Record) []byte {
-	c := codec{b: make([]byte, 0, 256+160*(len(r.Inside)+len(r.Queue))+len(r.Spent))}
+	c := codec{b: make([]byte, 0, 256+160*(len(r.Inside)+len(r.Queue)))}
 	c.record(&key, r)
 	return c.b
 }
@@ -79,10 +79,27 @@ func (c *codec) mark(m *room.Mark) {
 }
 
 func (c *codec) spent(s *room.Spent) {
-	text := string(*s)
-	c.str(&text)
-	if c.reads && text != "" {
-		*s = room.Spent(text)
+	n := len(*s)
+	c.len(&n)
+	if !c.reads {
+		for _, hash := range slices.Sorted(maps.Keys(*s)) {
+			c.b = binary.LittleEndian.AppendUint64(c.b, hash)
+			c.b = binary.AppendVarint(c.b, (*s)[hash])
+		}
+		return
+	}
+	for range n {
+		if len(c.b) < 8 {
+			c.bad = true
+			return
+		}
+		hash, value := binary.LittleEndian.Uint64(c.b), int64(0)
+		c.skip(8)
+		c.int(&value)
+		if *s == nil {
+			*s = make(room.Spent, n)
+		}
+		(*s)[hash] = value
 	}
 }
 

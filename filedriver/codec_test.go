@@ -19,6 +19,8 @@ func fill(t *testing.T, v reflect.Value, depth int) {
 		v.SetInt(1 + rand.Int64N(1<<53))
 	case reflect.Uint8:
 		v.SetUint(1 + rand.Uint64N(255))
+	case reflect.Uint64:
+		v.SetUint(rand.Uint64())
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Struct:

@@ -101,7 +101,11 @@ func Open(dir string, options ...Option) (*Store, error) {
 // Acquire implements [driver.Driver]. An error always means that the request
 // had no effect.
 func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
-	e := s.do(ctx, req.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
+	once := ""
+	if req.Once {
+		once = req.ID
+	}
+	e := s.do(ctx, req.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
 		req.Guard = req.Guard && r.Token == 0 && !s.clock.marked(now)
 		reply, wakes, err = room.Acquire(r, req, now)
 		return wakes
@@ -114,7 +118,11 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.R
 
 // Release implements [driver.Driver].
 func (s *Store) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
-	err = s.do(ctx, ref.Key, func(r *room.Record, now int64) (wakes []room.Wake) {
+	once := ""
+	if ref.Once && ref.Forbid > 0 {
+		once = ref.ID
+	}
+	err = s.do(ctx, ref.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
 		reply, wakes = room.Release(r, ref, now)
 		return wakes
 	})
@@ -123,7 +131,7 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply
 
 // Break implements [driver.Breaker].
 func (s *Store) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
-	err = s.do(ctx, key, func(r *room.Record, now int64) (wakes []room.Wake) {
+	err = s.do(ctx, key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
 		reply, wakes = room.Break(r, id, reason, now)
 		return wakes
 	})
@@ -132,7 +140,7 @@ func (s *Store) Break(ctx context.Context, key, id, reason string) (reply driver
 
 // Inspect implements [driver.Inspector].
 func (s *Store) Inspect(ctx context.Context, key string) (snap driver.Snapshot, err error) {
-	err = s.do(ctx, key, func(r *room.Record, now int64) []room.Wake {
+	err = s.do(ctx, key, "", func(r *room.Record, now int64) []room.Wake {
 		snap = room.Look(r, key, now)
 		return nil
 	})
@@ -192,8 +200,9 @@ func answer(reply driver.Reply, err error) (driver.Reply, error) {
 type step func(r *room.Record, now int64) []room.Wake
 
 // do runs step on the room of key under its lock, and delivers the hints
-// afterwards.
-func (s *Store) do(ctx context.Context, key string, step step) error {
+// afterwards. once is the id of which the step needs to know whether it was
+// released, if any.
+func (s *Store) do(ctx context.Context, key, once string, step step) error {
 	defer s.tick(1)
 	key = s.config.prefix + key
 	name := fileName(key)
@@ -201,15 +210,16 @@ func (s *Store) do(ctx context.Context, key string, step step) error {
 	if err := sh.lock.lock(ctx, s.config.timeout); err != nil {
 		return err
 	}
-	wakes, err := s.take(ctx, sh, name, key, step)
+	wakes, err := s.take(ctx, sh, name, key, once, step)
 	sh.lock.unlock()
 	s.deliver(wakes)
 	return err
 }
 
 // take takes one step on a record while its shard is locked. The record on
-// disk is the old one or the new one, whatever happens.
-func (s *Store) take(ctx context.Context, sh *shard, name, key string, step step) ([]room.Wake, error) {
+// disk is the old one or the new one, whatever happens. What is remembered of the
+// id once is written before the record: who releases it has done with it.
+func (s *Store) take(ctx context.Context, sh *shard, name, key, once string, step step) ([]room.Wake, error) {
 	if !utf8.ValidString(key) {
 		return nil, fmt.Errorf("key %q is not UTF-8: %w", key, driver.ErrInvalid)
 	}
@@ -223,9 +233,22 @@ func (s *Store) take(ctx context.Context, sh *shard, name, key string, step step
 		return nil, err
 	}
 	after := before.room
+	var memory *ids
+	if once != "" {
+		memory, err = sh.recall(name, once, &after)
+		defer memory.close()
+		if err != nil {
+			return nil, err
+		}
+	}
 	wakes := step(&after, now)
 	if err := s.clock.cover(ctx, after.Token); err != nil {
 		return nil, err
+	}
+	if memory != nil {
+		if err := memory.keep(&after, now/1000); err != nil {
+			return nil, err
+		}
 	}
 	if err := sh.save(name, key, &after, &before.slots, now, s.leave); err != nil {
 		return nil, err

@@ -117,9 +117,9 @@ func (h *history) call(key string) {
 		want = new(room.Record)
 		h.model[key] = want
 	}
-	act := h.action(key, want)
+	once, act := h.action(key, want)
 	var got, expected outcome
-	err := h.store.do(context.Background(), key, func(r *room.Record, now int64) []room.Wake {
+	err := h.store.do(context.Background(), key, once, func(r *room.Record, now int64) []room.Wake {
 		got = act(r, now)
 		expected = act(want, now)
 		return nil
@@ -155,16 +155,20 @@ func plainly(t *testing.T, o outcome) string {
 	return string(raw)
 }
 
-// action draws a call; it can be made on two records.
-func (h *history) action(key string, seen *room.Record) func(*room.Record, int64) outcome {
+// action draws a call; it can be made on two records. once is the id of which it
+// asks whether it was released.
+func (h *history) action(key string, seen *room.Record) (once string, act func(*room.Record, int64) outcome) {
 	ref := driver.Ref{
 		Key: key, ID: h.someID(seen), TTL: h.duration(100), Wait: h.duration(80),
-		Notify: h.notify(), Keep: h.maybe(30), Forbid: h.maybe(50),
+		Notify: h.notify(), Keep: h.maybe(30), Forbid: h.maybe(50), Once: h.rand.IntN(2) == 0,
 	}
 	switch h.rand.IntN(10) {
 	case 0, 1, 2, 3:
 		req := h.request(key, ref.ID)
-		return func(r *room.Record, now int64) (o outcome) {
+		if req.Once {
+			once = req.ID
+		}
+		return once, func(r *room.Record, now int64) (o outcome) {
 			inside := isInside(r, req.ID, now)
 			var err error
 			if o.Reply, o.Wakes, err = room.Acquire(r, req, now); err != nil {
@@ -174,23 +178,26 @@ func (h *history) action(key string, seen *room.Record) func(*room.Record, int64
 			return o
 		}
 	case 4, 5:
-		return func(r *room.Record, now int64) (o outcome) {
+		return "", func(r *room.Record, now int64) (o outcome) {
 			o.Reply, o.Wakes = room.Renew(r, ref, now)
 			return o
 		}
 	case 6, 7, 8:
-		return func(r *room.Record, now int64) (o outcome) {
+		if ref.Once && ref.Forbid > 0 {
+			once = ref.ID
+		}
+		return once, func(r *room.Record, now int64) (o outcome) {
 			o.Reply, o.Wakes = room.Release(r, ref, now)
 			return o
 		}
 	}
 	if h.rand.IntN(4) == 0 {
-		return func(r *room.Record, now int64) (o outcome) {
+		return "", func(r *room.Record, now int64) (o outcome) {
 			o.Reply, o.Wakes = room.Break(r, ref.ID, "an \"odd\"\nreason", now)
 			return o
 		}
 	}
-	return func(r *room.Record, now int64) outcome { return outcome{Snap: room.Look(r, key, now)} }
+	return "", func(r *room.Record, now int64) outcome { return outcome{Snap: room.Look(r, key, now)} }
 }
 
 func isInside(r *room.Record, id string, now int64) bool {
@@ -208,6 +215,7 @@ func (h *history) request(key, id string) driver.Request {
 		Since: time.UnixMilli(h.fake.wall.Load() / 1000), Mode: driver.Mode(h.rand.IntN(2)),
 		Policy: driver.Policy(h.rand.IntN(4)), TTL: h.duration(200), Wait: h.maybe(100),
 		Confirm: h.duration(20), Notify: h.notify(), Delay: h.maybe(30),
+		Once: h.rand.IntN(2) == 0,
 	}
 	if h.rand.IntN(3) == 0 {
 		req.Labels = map[string]string{"host": "h<1>", "ключ": "\u2028"}
@@ -226,6 +234,9 @@ func (h *history) someID(r *room.Record) string {
 	known := append(append([]room.Party{}, r.Inside...), r.Queue...)
 	if len(known) > 0 && h.rand.IntN(3) > 0 {
 		return known[h.rand.IntN(len(known))].ID
+	}
+	if h.rand.IntN(4) == 0 && h.nid > 0 {
+		return "id-" + strconv.Itoa(max(h.nid-h.rand.IntN(10), 1))
 	}
 	h.nid++
 	return "id-" + strconv.Itoa(h.nid)
@@ -262,10 +273,12 @@ func (h *history) forgetSwept(key string) {
 			}
 			continue
 		}
+		left := room.Record{Spent: r.Spent} // they have a file of their own
+		r.Spent = nil
 		if r.Until() > now/1000 || r.Token >= now {
 			h.Errorf("%q: the file is gone at %d, but the room is %+v", k, now, *r)
 		}
-		delete(h.model, k)
+		h.model[k] = &left
 	}
 }
 

@@ -74,8 +74,12 @@ func spelled(name string) (key string, ok bool) {
 	return b.String(), fileName(b.String()) == name
 }
 
-// ours reports whether a file of this name holds a record.
+// ours reports whether a file of this name holds a record, or the ids that its
+// room remembers.
 func ours(name string) bool {
+	if base, ok := strings.CutSuffix(name, idsSuffix); ok {
+		name = base + suffix
+	}
 	if hash, ok := strings.CutPrefix(name, "h-"); ok {
 		hash, ok = strings.CutSuffix(hash, suffix)
 		_, err := hex.DecodeString(hash)

@@ -112,13 +112,7 @@ func (sh *shard) save(name, key string, r *room.Record, before *slots, now int64
 	if len(file) > 2*maxSlot {
 		return fmt.Errorf("the record of a room cannot grow beyond %d bytes: %w", maxSlot, driver.ErrUnavailable)
 	}
-	if sh.replace(name, file) == nil {
-		return nil
-	}
-	// The shard's first record; or another user's draft is in the way.
-	_ = makeDir(sh.dir, sh.mode)
-	_ = os.Remove(filepath.Join(sh.dir, draft))
-	return written(sh.replace(name, file))
+	return written(sh.put(name, file))
 }
 
 func written(err error) error {
@@ -126,6 +120,17 @@ func written(err error) error {
 		return unavailable("write record", err)
 	}
 	return nil
+}
+
+// put has a file replaced, or made.
+func (sh *shard) put(name string, raw []byte) error {
+	if sh.replace(name, raw) == nil {
+		return nil
+	}
+	// The shard's first record; or another user's draft is in the way.
+	_ = makeDir(sh.dir, sh.mode)
+	_ = os.Remove(filepath.Join(sh.dir, draft))
+	return sh.replace(name, raw)
 }
 
 func (sh *shard) replace(name string, raw []byte) error {

@@ -94,7 +94,7 @@ func (b *batch) take(ctx context.Context, sh *shard, visits []*visit) {
 	var wakes []room.Wake
 	for n, v := range visits {
 		var more []room.Wake
-		more, errs[n] = b.store.take(ctx, sh, v.name, v.key, func(r *room.Record, now int64) (wakes []room.Wake) {
+		more, errs[n] = b.store.take(ctx, sh, v.name, v.key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
 			for _, i := range v.indexes {
 				reply, w := room.Renew(r, b.refs[i], now)
 				replies[n] = append(replies[n], reply)

@@ -18,11 +18,11 @@ import (
 //
 // A slot is a line of text and the record, whose encoding is told in codec.go:
 //
-//	leasehold1 <number> <length> <checksum>\n…\n
+//	leasehold2 <number> <length> <checksum>\n…\n
 //
 // with hexadecimal digits. The record with the greatest number is the record.
 const (
-	magic      = "leasehold1 "
+	magic      = "leasehold2 "
 	headerSize = len(magic) + 16 + 1 + 8 + 1 + 8 + 1
 	minSlot    = 2 << 10
 	maxSlot    = 32 << 20

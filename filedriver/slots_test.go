@@ -28,8 +28,8 @@ func TestRecord_HalfWrittenByAKilledWriterIsTheOneBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A queue of waiters is being written over the second slot.
-	next := formatSlot(2, encode("k", &room.Record{Spent: room.Spent("does not end in 0")}))
+	// A record that does not end in 0 is being written over the second slot.
+	next := formatSlot(2, encode("k", &room.Record{Spent: room.Spent{1: 1}}))
 	for n := range len(next) - 1 {
 		torn := bytes.Clone(whole)
 		copy(torn[len(torn)/2:], next[:n])

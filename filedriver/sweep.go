@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -104,10 +105,14 @@ func (s *Store) visit(ctx context.Context, sh *shard, names []string, patience t
 }
 
 // look reads a record, and tells whether its file may go: for a record when
-// nobody is in it, nobody waits, and the clock has passed its token.
+// nobody is in it, nobody waits, and the clock has passed its token; for ids when
+// none counts any more.
 func (sh *shard) look(name string, now int64) (rec *record, over bool) {
 	if name == draft {
 		return nil, true // a writer died: the lock is ours, so nobody writes
+	}
+	if strings.HasSuffix(name, idsSuffix) {
+		return nil, sh.isOver(name, now/1000)
 	}
 	f, err := os.Open(filepath.Join(sh.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {

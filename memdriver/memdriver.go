@@ -241,7 +241,7 @@ func (h *house) sweep(now int64) {
 	for key, r := range h.rooms {
 		// The token was a reading of the clock when it was minted, so its
 		// value tells how long ago that was at most.
-		if ms := now / 1000; r.Until() <= ms && r.Token < now-memory.Microseconds() {
+		if ms := now / 1000; r.Token < now-memory.Microseconds() && r.Until() <= ms {
 			delete(h.rooms, key)
 		}
 	}

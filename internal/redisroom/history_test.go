@@ -436,8 +436,8 @@ func (h *history) expiryBetween(key string, from, to int64) bool {
 			return true
 		}
 	}
-	for until := range r.Spent.Times() {
-		if in(until) {
+	for value := range maps.Values(r.Spent) {
+		if in(room.SpentUntil(value)) {
 			return true
 		}
 	}

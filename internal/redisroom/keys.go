@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"sync"
+
+	"github.com/leasehold-go/leasehold/internal/room"
 )
 
 // The keys of a room are
@@ -55,12 +57,8 @@ func appendSide[S string | []byte](b, h []byte, suffix S) []byte {
 // each byte of it costs memory there, and time in two scripts. Two ids of one room
 // are taken for one another once in 10^13 times while a million are remembered.
 func appendSpent(b, h []byte, id string) []byte {
-	hash := uint64(14695981039346656037) // FNV-1a; that of hash/fnv takes memory
-	for i := range len(id) {
-		hash = (hash ^ uint64(id[i])) * 1099511628211
-	}
 	var sum [8]byte
-	binary.BigEndian.PutUint64(sum[:], hash)
+	binary.BigEndian.PutUint64(sum[:], room.Hash(id))
 	var suffix [len(spentKey) + 11]byte
 	base64.RawURLEncoding.Encode(suffix[copy(suffix[:], spentKey):], sum[:])
 	return appendSide(b, h, suffix[:])

@@ -97,13 +97,13 @@ const (
 // Idle reports whether nothing but the token needs to be remembered.
 func (r *Record) Idle(now int64) bool {
 	ms := now / 1000
-	return len(r.Inside) == 0 && len(r.Queue) == 0 && len(r.Marks) == 0 && len(r.Spent) == 0 && r.Closed <= ms
+	return len(r.Inside) == 0 && len(r.Queue) == 0 && len(r.Marks) == 0 && r.Closed <= ms && r.Spent.until() <= ms
 }
 
 // Until returns the time after which the record means nothing any more, its
 // token aside.
 func (r *Record) Until() int64 {
-	until := r.Closed
+	until := max(r.Closed, r.Spent.until())
 	for _, p := range r.Inside {
 		until = max(until, p.Expiry+p.Delay)
 	}
@@ -112,9 +112,6 @@ func (r *Record) Until() int64 {
 	}
 	for _, m := range r.Marks {
 		until = max(until, m.Until)
-	}
-	for t := range r.Spent.Times() {
-		until = max(until, t)
 	}
 	return until
 }

@@ -234,7 +234,7 @@ func (s *scene) forbid(ref driver.Ref, reply *driver.Reply) {
 	} else {
 		released = true
 	}
-	s.Spent.remember(ref.ID, until, s.ms, released)
+	s.Spent.remember(ref.ID, until, released)
 }
 
 func (s *scene) leave(id string) driver.Reply {

@@ -1,96 +1,66 @@
 package room
 
-import (
-	"encoding/binary"
-	"hash/fnv"
-	"iter"
-)
+// Spent remembers ids that have been released, for requests with Once: of each its
+// hash ([Hash]), and twice the time until when it counts, and one if it was in the
+// room. There may be a million of them in a minute. So a store that reads and
+// writes the record with every call keeps them elsewhere: a call needs to find in
+// the record what is remembered of its own id, and changes nothing else.
+type Spent map[uint64]int64
 
-// Spent remembers ids that have been released, for requests with Once. There
-// may be thousands of them in a minute, and every call carries the record
-// along, so an id takes 16 bytes: half of a hash, and until when it counts. They
-// stand in the order of their release.
-type Spent []byte
-
-// spentSize is what an id takes: its hash, whose lowest bit tells whether it
-// was in the room, and its time.
-const spentSize = 16
-
-func hashOf(id string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(id))
-	return h.Sum64() &^ 1
-}
-
-// find returns where an id stands, -1 if it is not remembered.
-func (s Spent) find(id string) int {
-	want := hashOf(id)
-	for at := 0; at+spentSize <= len(s); at += spentSize {
-		if binary.LittleEndian.Uint64(s[at:])&^1 == want {
-			return at
-		}
+// Hash is what is remembered of an id: FNV-1a. That of hash/fnv takes memory.
+func Hash(id string) uint64 {
+	hash := uint64(14695981039346656037)
+	for i := range len(id) {
+		hash = (hash ^ uint64(id[i])) * 1099511628211
 	}
-	return -1
+	return hash
 }
 
-func (s Spent) until(at int) int64 { return int64(binary.LittleEndian.Uint64(s[at+8:])) } //nolint:gosec // it was one
+// SpentUntil is until when an id counts of which so much is remembered.
+func SpentUntil(value int64) int64 { return value >> 1 }
 
 // released reports whether an id is remembered, and was in the room.
 func (s Spent) released(id string, ms int64) (released, spent bool) {
-	at := s.find(id)
-	if at < 0 || s.until(at) <= ms {
-		return false, false
-	}
-	return s[at]&1 == 1, true
+	value := s[Hash(id)]
+	spent = SpentUntil(value) > ms
+	return spent && value&1 == 1, spent
 }
 
 // remember keeps an id until a time.
-func (s *Spent) remember(id string, until, ms int64, released bool) {
-	at := s.find(id)
-	if at < 0 {
-		if n := len(*s) / spentSize; n >= 64 && n&(n-1) == 0 {
-			s.compact(ms) // what is out of order, too
-		}
-		at = len(*s)
-		*s = append(*s, make([]byte, spentSize)...)
-	}
-	hash := hashOf(id)
+func (s *Spent) remember(id string, until int64, released bool) {
+	value := until << 1
 	if released {
-		hash |= 1
+		value |= 1
 	}
-	binary.LittleEndian.PutUint64((*s)[at:], hash)
-	binary.LittleEndian.PutUint64((*s)[at+8:], uint64(until)) //nolint:gosec // times are positive
+	if *s == nil {
+		*s = make(Spent)
+	}
+	(*s)[Hash(id)] = value
 }
 
-// purge forgets the first ones whose time is over. Mostly that is all of them.
-func (s *Spent) purge(ms int64) {
-	at := 0
-	for at+spentSize <= len(*s) && s.until(at) <= ms {
-		at += spentSize
-	}
-	if *s = (*s)[at:]; len(*s) == 0 {
-		*s = nil
-	}
-}
+// looks is how many ids a call looks at that have nothing to do with it. Each
+// call remembers one at most, so an equilibrium comes about in which one in so
+// many is out of date.
+const looks = 4
 
-// compact forgets all whose time is over.
-func (s *Spent) compact(ms int64) {
-	kept := (*s)[:0]
-	for at := 0; at+spentSize <= len(*s); at += spentSize {
-		if s.until(at) > ms {
-			kept = append(kept, (*s)[at:at+spentSize]...)
+// purge forgets some of those whose time is over: a map is ranged over from a
+// place that is drawn by lot.
+func (s Spent) purge(ms int64) {
+	left := looks
+	for hash, value := range s {
+		if left--; left < 0 {
+			return
+		}
+		if SpentUntil(value) <= ms {
+			delete(s, hash)
 		}
 	}
-	*s = kept
 }
 
-// Times yields until when each id is remembered.
-func (s Spent) Times() iter.Seq[int64] {
-	return func(yield func(int64) bool) {
-		for at := 0; at+spentSize <= len(s); at += spentSize {
-			if !yield(s.until(at)) {
-				return
-			}
-		}
+// until is when the last one is forgotten.
+func (s Spent) until() (last int64) {
+	for _, value := range s {
+		last = max(last, SpentUntil(value))
 	}
+	return last
 }

@@ -1,0 +1,234 @@
+package filedriver
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// Ids that may not be used again are remembered in the record of their room, as
+// long as they are few. Many have a file of their own beside it: a call needs one
+// of them, and in the record every call would read and write them all.
+//
+// The file is a hash table. It has pages, a power of two, of cells; an id is in
+// the page that its hash names, and nowhere else. A cell is the hash and the
+// value of [room.Spent], and is free once the value's time is over. It is
+// written at once, so that a killed writer leaves it as it was or as it is to
+// be. If a page is full a new table takes the file's place.
+const (
+	idsSuffix = ".ids"
+	cellSize  = 16
+	pageCells = 64
+	pageSize  = pageCells * cellSize
+	maxIDs    = 64 << 20 // bytes of a file
+	few       = 16       // ids in a record
+)
+
+// ids is the table of a room, as far as a call on one id needs it. The file is
+// open unless there is none.
+type ids struct {
+	sh    *shard
+	name  string // of the file
+	hash  uint64 // of the id
+	known int64  // what the table has of it
+	file  *os.File
+	size  int64
+	page  [pageSize]byte // the id's
+}
+
+// recall adds to a record what is remembered of an id. The caller has locked the
+// shard, and closes what is returned.
+func (sh *shard) recall(roomName, id string, r *room.Record) (*ids, error) {
+	t := &ids{sh: sh, name: strings.TrimSuffix(roomName, suffix) + idsSuffix, hash: room.Hash(id)}
+	path := filepath.Join(sh.dir, t.name)
+	var err error
+	t.file, err = os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err != nil {
+		return t, unavailable("read ids", err)
+	}
+	info, err := t.file.Stat()
+	if err == nil {
+		if t.size = info.Size(); !info.Mode().IsRegular() || !isTable(t.size) {
+			return t, damaged(path, "it has not the form of a table of ids")
+		}
+		_, err = t.file.ReadAt(t.page[:], pageOf(t.hash, t.size))
+	}
+	if err != nil {
+		return t, unavailable("read ids", err)
+	}
+	if at, ok := t.find(); ok {
+		_, t.known = cellAt(t.page[at:])
+		r.Spent = room.Spent{t.hash: max(t.known, r.Spent[t.hash])}
+	}
+	return t, nil
+}
+
+// find returns where the id is in its page.
+func (t *ids) find() (at int, ok bool) {
+	for ; at < pageSize; at += cellSize {
+		if hash, value := cellAt(t.page[at:]); hash == t.hash && value > 0 {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+func (t *ids) close() {
+	if t.file != nil {
+		_ = t.file.Close()
+		t.file = nil
+	}
+}
+
+// keep has the ids of a record remembered: it leaves there what may stay.
+func (t *ids) keep(r *room.Record, ms int64) error {
+	if t.file == nil {
+		if len(r.Spent) > few {
+			maps.DeleteFunc(r.Spent, func(_ uint64, value int64) bool { return room.SpentUntil(value) <= ms })
+		}
+		if len(r.Spent) <= few {
+			return nil
+		}
+	}
+	spent := r.Spent
+	r.Spent = nil
+	value := spent[t.hash]
+	if len(spent) == 0 || len(spent) == 1 && value == t.known {
+		return nil
+	}
+	if at, ok := t.place(ms); ok && len(spent) == 1 {
+		_, err := t.file.WriteAt(newCell(t.hash, value), pageOf(t.hash, t.size)+int64(at))
+		return written(err)
+	}
+	return t.rebuild(spent, ms)
+}
+
+// place returns where the id is or may stand in its page.
+func (t *ids) place(ms int64) (at int, ok bool) {
+	if t.file == nil {
+		return 0, false
+	}
+	if at, ok := t.find(); ok {
+		return at, true
+	}
+	for ; at < pageSize; at += cellSize {
+		if _, value := cellAt(t.page[at:]); room.SpentUntil(value) <= ms {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+// rebuild puts a new table in place of one that is full: with more ids, without
+// those whose time is over, and half empty.
+func (t *ids) rebuild(more room.Spent, ms int64) error {
+	var cells []byte
+	for hash, value := range more {
+		cells = append(cells, newCell(hash, value)...)
+	}
+	if t.file != nil {
+		all := make([]byte, t.size)
+		if _, err := t.file.ReadAt(all, 0); err != nil && !errors.Is(err, io.EOF) {
+			return unavailable("read ids", err)
+		}
+		t.close() // Windows does not replace an open file
+		for at := 0; at < len(all); at += cellSize {
+			hash, value := cellAt(all[at:])
+			if _, again := more[hash]; !again && room.SpentUntil(value) > ms {
+				cells = append(cells, all[at:at+cellSize]...)
+			}
+		}
+	}
+	for size := pageSize; size <= maxIDs; size *= 2 {
+		if table, ok := newTable(size, cells); ok {
+			return written(t.sh.put(t.name, table))
+		}
+	}
+	return fmt.Errorf("the ids that a room remembers cannot grow beyond %d bytes: %w", maxIDs, driver.ErrUnavailable)
+}
+
+// newTable makes a table of cells. ok is false if it would be more than half full.
+func newTable(size int, cells []byte) (table []byte, ok bool) {
+	if len(cells) > size/2 {
+		return nil, false
+	}
+	table = make([]byte, size)
+	for at := 0; at < len(cells); at += cellSize {
+		hash, _ := cellAt(cells[at:])
+		start := pageOf(hash, int64(size))
+		if !add(table[start:start+pageSize], cells[at:at+cellSize]) {
+			return nil, false
+		}
+	}
+	return table, true
+}
+
+// add puts a cell into a page, and reports whether there was room.
+func add(page, cell []byte) bool {
+	for at := 0; at < pageSize; at += cellSize {
+		if _, value := cellAt(page[at:]); value == 0 {
+			copy(page[at:], cell)
+			return true
+		}
+	}
+	return false
+}
+
+// isOver reports whether nothing in a table counts any more.
+func (sh *shard) isOver(name string, ms int64) bool {
+	f, err := os.Open(filepath.Join(sh.dir, name))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || !isTable(info.Size()) {
+		return false
+	}
+	var page [pageSize]byte
+	for {
+		switch _, err := io.ReadFull(f, page[:]); {
+		case errors.Is(err, io.EOF):
+			return true
+		case err != nil:
+			return false
+		}
+		for at := 0; at < pageSize; at += cellSize {
+			if _, value := cellAt(page[at:]); room.SpentUntil(value) > ms {
+				return false
+			}
+		}
+	}
+}
+
+// isTable reports whether a table can have this size.
+func isTable(size int64) bool {
+	pages := size / pageSize
+	return size >= pageSize && size <= maxIDs && size%pageSize == 0 && pages&(pages-1) == 0
+}
+
+// pageOf is where the page of a hash begins in a table of this size.
+func pageOf(hash uint64, size int64) int64 {
+	return int64(hash%uint64(size/pageSize)) * pageSize //nolint:gosec // within the size
+}
+
+func newCell(hash uint64, value int64) []byte {
+	cell := binary.LittleEndian.AppendUint64(make([]byte, 0, cellSize), hash)
+	return binary.LittleEndian.AppendUint64(cell, uint64(value)) //nolint:gosec // times are positive
+}
+
+// cellAt reads the cell that b begins with. A value of 0 is none.
+func cellAt(b []byte) (hash uint64, value int64) {
+	return binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:])) //nolint:gosec // it was one
+}
