@@ -81,7 +81,7 @@ func (c *codec) mark(m *room.Mark) {
 func (c *codec) spent(s *room.Spent) {
 	n := len(*s)
 	c.len(&n)
-	if !c.reads {
+	if len(*s) > 0 {
 		for _, hash := range slices.Sorted(maps.Keys(*s)) {
 			c.b = binary.LittleEndian.AppendUint64(c.b, hash)
 			c.b = binary.AppendVarint(c.b, (*s)[hash])
