@@ -125,7 +125,8 @@ type Request struct {
 	// Once tells that every Acquire of this id says so, and that a Release with
 	// Once and Forbid may have come before: such an id is answered Gone. It is
 	// for callers that cannot know which of their requests are repetitions;
-	// they pay for it, and not those who share the room.
+	// they pay for it, and not those who share the room. A store may remember a
+	// hash of 64 bits in place of an id.
 	Once bool
 }
 
@@ -154,8 +155,8 @@ type Ref struct {
 	Forbid time.Duration
 	// Once makes Forbid concern requests with Once, and only those (Release).
 	Once bool
-	// Alone repeats what the last answer about the lease said: a hint on which
-	// a store may try a shorter way first (Renew, Release).
+	// Alone repeats what the last answer about the lease said, or is a guess: a
+	// hint on which a store may try a shorter way first (Renew, Release).
 	Alone bool
 }
 
