@@ -156,7 +156,7 @@ func (a *asking) ask(ctx context.Context) error {
 		a.repeated = true
 		end, _ := ctx.Deadline()
 		time.Sleep(min(pause, time.Until(end)))
-		if ctx.Err() != nil {
+		if !time.Now().Before(end) {
 			return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 		}
 		a.sent = time.Now()

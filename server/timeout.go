@@ -64,8 +64,8 @@ func (b bound) Value(key any) any {
 	return b.values.Value(key)
 }
 
-// told is the context of a call that ends by itself at a deadline: nobody closes
-// its Done channel then.
+// told is the context of a call that ends by itself at a deadline, which it does
+// not show in any other way.
 type told struct {
 	context.Context // without an end
 	deadline        time.Time
@@ -73,11 +73,3 @@ type told struct {
 
 // Deadline implements [context.Context].
 func (c *told) Deadline() (time.Time, bool) { return c.deadline, true }
-
-// Err implements [context.Context].
-func (c *told) Err() error {
-	if time.Now().Before(c.deadline) {
-		return nil
-	}
-	return context.DeadlineExceeded
-}
