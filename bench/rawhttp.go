@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,10 +17,11 @@ import (
 // rawHTTPClient asks the service at addr without an HTTP client: requests are
 // prepared bytes, in which only the lease id changes, and of an answer no more is
 // looked at than its status and length. It is what a load generator does, so that
-// a figure tells what the service reaches and not what a client costs.
-func rawHTTPClient(name string, k kind, addr string) contender {
+// a figure tells what the service reaches and not what a client costs. Releases
+// have the query.
+func rawHTTPClient(name string, k kind, addr, query string) contender {
 	return contender{name: name, client: rueidisClient, kind: k, open: func(_ string, s settings) (process, error) {
-		p := &rawProcess{addr: addr, more: fmt.Sprintf(`,"ttlMs":%d`, s.ttl.Milliseconds())}
+		p := &rawProcess{addr: addr, query: query, more: fmt.Sprintf(`,"ttlMs":%d`, s.ttl.Milliseconds())}
 		if s.waiters > 0 {
 			p.more += `,"waitMs":30000`
 		}
@@ -33,8 +31,9 @@ func rawHTTPClient(name string, k kind, addr string) contender {
 
 // rawProcess has as many connections as are in use at a time, and keeps them.
 type rawProcess struct {
-	addr string
-	more string // fields of a request beside its lease id
+	addr  string
+	query string // of releases
+	more  string // fields of an acquire beside its lease id
 
 	mu   sync.Mutex
 	all  []*rawHTTP
@@ -82,7 +81,7 @@ func (p *rawProcess) take() (*rawHTTP, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &rawHTTP{p: p, conn: conn, in: bufio.NewReaderSize(conn, 1<<10)}
+	c := &rawHTTP{p: p, conn: conn}
 	copy(c.id[:], rand.Text())
 	p.all = append(p.all, c)
 	return c, nil
@@ -98,7 +97,7 @@ func (p *rawProcess) put(c *rawHTTP) {
 type rawHTTP struct {
 	p    *rawProcess
 	conn net.Conn
-	in   *bufio.Reader
+	in   [2 << 10]byte // more than an answer has
 
 	key           string // that the requests are about
 	post, del     []byte
@@ -114,7 +113,7 @@ func (c *rawHTTP) prepare(key string) {
 		body := fmt.Sprintf(`{"leaseId":"%s"%s}`, c.id[:], c.p.more)
 		path := "/v1/locks/" + strings.ReplaceAll(url.PathEscape(key), ":", "%3A")
 		c.post = fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, c.p.addr, len(body), body)
-		c.del = fmt.Appendf(nil, "DELETE %s/leases/%s HTTP/1.1\r\nHost: %s\r\n\r\n", path, c.id[:], c.p.addr)
+		c.del = fmt.Appendf(nil, "DELETE %s/leases/%s%s HTTP/1.1\r\nHost: %s\r\n\r\n", path, c.id[:], c.p.query, c.p.addr)
 		c.postID = c.post[bytes.Index(c.post, c.id[:]):][:len(c.id)]
 		c.delID = c.del[bytes.Index(c.del, c.id[:]):][:len(c.id)]
 	}
@@ -141,39 +140,52 @@ func (c *rawHTTP) ask(request []byte, want int) error {
 }
 
 var (
-	lengthHeader = []byte("Content-Length: ")
+	lengthHeader = []byte("\r\nContent-Length: ")
+	headerEnd    = []byte("\r\n\r\n")
 	errAnswer    = errors.New("not an answer of the service")
 )
 
 // answer reads one, of which the status has to be as wanted.
 func (c *rawHTTP) answer(want int) error {
-	line, err := c.in.ReadSlice('\n')
-	if err != nil {
-		return err
-	}
-	const version = len("HTTP/1.1 ")
-	if len(line) < version+3 {
-		return errAnswer
-	}
-	status, err := strconv.Atoi(string(line[version : version+3]))
-	if err != nil {
-		return errAnswer
-	}
-	length := 0
-	for len(line) > len("\r\n") {
-		if line, err = c.in.ReadSlice('\n'); err != nil {
+	for n := 0; ; {
+		more, err := c.conn.Read(c.in[n:])
+		n += more
+		status, size, whole := look(c.in[:n])
+		switch {
+		case whole && size == n && status == want:
+			return nil
+		case whole && size == n:
+			return fmt.Errorf("the service answers %d instead of %d: %s", status, want, c.in[:n])
+		case err != nil:
 			return err
-		}
-		if digits, ok := bytes.CutPrefix(line, lengthHeader); ok {
-			if length, err = strconv.Atoi(string(bytes.TrimSpace(digits))); err != nil {
-				return errAnswer
-			}
+		case n == len(c.in) || whole && size < n:
+			return errAnswer
 		}
 	}
-	if status != want {
-		text, _ := io.ReadAll(io.LimitReader(c.in, int64(length)))
-		return fmt.Errorf("the service answers %d instead of %d: %s", status, want, text)
+}
+
+// look returns the status of an answer and its size. It is whole if all of its
+// header is there, which tells the size.
+func look(text []byte) (status, size int, whole bool) {
+	const version = len("HTTP/1.1 ")
+	end := bytes.Index(text, headerEnd)
+	if end < version+3 {
+		return 0, 0, false
 	}
-	_, err = c.in.Discard(length)
-	return err
+	size = end + len(headerEnd)
+	if at := bytes.Index(text[:end], lengthHeader); at >= 0 {
+		size += number(text[at+len(lengthHeader) : end])
+	}
+	return number(text[version : version+3]), size, true
+}
+
+// number reads the digits that text begins with.
+func number(text []byte) (n int) {
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
 }

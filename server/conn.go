@@ -6,7 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/ticket"
@@ -24,9 +24,8 @@ type conn struct {
 	net.Conn
 	s *Server
 
-	mu    sync.Mutex
-	watch *watch
-	ended bool // the client has closed its side
+	watch atomic.Pointer[watch] // nil for none
+	ended atomic.Bool           // the client has closed its side
 }
 
 // watch is what is to be done if the answer that was just sent is not read.
@@ -41,9 +40,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	case n > 0:
 		c.settle(true)
 	case errors.Is(err, io.EOF):
-		c.mu.Lock()
-		c.ended = true
-		c.mu.Unlock()
+		c.ended.Store(true)
 	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
 		c.settle(errors.Is(err, net.ErrClosed))
 	}
@@ -60,11 +57,10 @@ func (c *conn) Write(b []byte) (int, error) {
 
 // settle ends the watch: the answer has been read, or not.
 func (c *conn) settle(read bool) {
-	c.mu.Lock()
-	w := c.watch
-	c.watch = nil
-	c.mu.Unlock()
-	switch {
+	if c.watch.Load() == nil { // as nearly always
+		return
+	}
+	switch w := c.watch.Swap(nil); {
 	case w == nil:
 	case read || time.Now().After(w.until):
 		w.keep()
@@ -78,10 +74,7 @@ func (c *conn) settle(read bool) {
 // does for a process that is killed: then a reset follows, for which a goroutine
 // waits.
 func (c *conn) Close() error {
-	c.mu.Lock()
-	doubt := c.watch != nil && c.ended
-	c.mu.Unlock()
-	if doubt && c.s.desk.start(c.linger) {
+	if doubt := c.watch.Load() != nil && c.ended.Load(); doubt && c.s.desk.start(c.linger) {
 		return nil
 	}
 	err := c.Conn.Close()
@@ -131,9 +124,7 @@ func onReset(ctx context.Context, undo, keep func()) {
 		return
 	}
 	c.settle(true)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watch = &watch{until: time.Now().Add(confirmWithin), undo: undo, keep: keep}
+	c.watch.Store(&watch{until: time.Now().Add(confirmWithin), undo: undo, keep: keep})
 }
 
 // listener wraps the connections of another.

@@ -105,7 +105,7 @@ func (c *conn) handle(p *plain) bool {
 	defer c.unwatch()
 	c.out.again()
 	s := c.front.s
-	s.Handler.ServeHTTP(&c.out, x.request(p))
+	s.Handler.ServeHTTP(&c.out, x.of(p))
 	c.out.close = c.out.close || s.closing.Load()
 	c.now = time.Now()
 	c.writeBy = c.prolong(c.writeBy, writeTimeout, c.SetWriteDeadline)

@@ -14,7 +14,7 @@ import (
 type plain struct {
 	method, target, host string
 
-	url    *url.URL
+	url    url.URL
 	header http.Header
 	body   []byte // within the bytes that were taken apart
 	size   int    // of the request, with its body
@@ -72,7 +72,7 @@ func (p *plain) line(text string) (ok bool) {
 	}
 	path, query, asks := strings.Cut(p.target, "?")
 	plainly, err := url.PathUnescape(path)
-	p.url = &url.URL{Path: plainly, RawPath: path, RawQuery: query, ForceQuery: asks && query == ""}
+	p.url = url.URL{Path: plainly, RawPath: path, RawQuery: query, ForceQuery: asks && query == ""}
 	return err == nil
 }
 

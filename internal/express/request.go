@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/url"
 	"sync"
 )
 
@@ -11,9 +12,13 @@ import (
 // ends when the client has gone, or the request has been answered. Whether the
 // client has gone is found out for who asks for Done, from then on: few do, and
 // the others are not to pay for it.
+//
+// It is one piece of memory with the request, which a handler may keep.
 type exchange struct {
 	context.Context // of the connection
 	c               *conn
+	request         http.Request
+	url             url.URL
 	body            body
 
 	mu   sync.Mutex
@@ -26,18 +31,19 @@ type body struct{ bytes.Reader }
 
 func (*body) Close() error { return nil }
 
-// request is what the handler is given.
-func (x *exchange) request(p *plain) *http.Request {
-	r := (&http.Request{
-		Method: p.method, URL: p.url, RequestURI: p.target, Host: p.host, Header: p.header,
+// of makes the exchange that of a request, which is what the handler is given.
+func (x *exchange) of(p *plain) *http.Request {
+	x.url = p.url
+	x.request = *(&http.Request{
+		Method: p.method, URL: &x.url, RequestURI: p.target, Host: p.host, Header: p.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: http.NoBody, ContentLength: int64(len(p.body)), RemoteAddr: x.c.remote,
 	}).WithContext(x)
 	if len(p.body) > 0 {
 		x.body.Reset(p.body)
-		r.Body = &x.body
+		x.request.Body = &x.body
 	}
-	return r
+	return &x.request
 }
 
 // Done implements [context.Context].
