@@ -102,7 +102,7 @@ func (c *conn) prolong(set time.Time, d time.Duration, to func(time.Time) error)
 func (c *conn) handle(p *plain) bool {
 	x := &exchange{Context: c.ctx, c: c}
 	defer x.end()
-	defer c.unwatch()
+	defer c.unwatch(x)
 	c.out.again()
 	s := c.front.s
 	s.Handler.ServeHTTP(&c.out, x.of(p))
@@ -110,7 +110,7 @@ func (c *conn) handle(p *plain) bool {
 	c.now = time.Now()
 	c.writeBy = c.prolong(c.writeBy, writeTimeout, c.SetWriteDeadline)
 	_, err := c.Write(c.out.finish(c.now))
-	c.unwatch()
+	c.unwatch(x)
 	return err == nil && !c.out.close && !c.broken
 }
 
@@ -138,8 +138,10 @@ func (c *conn) watch(x *exchange) {
 	}()
 }
 
-// unwatch ends the reading ahead, if it has begun.
-func (c *conn) unwatch() {
+// unwatch ends the reading ahead for the request, if it has begun. It does not
+// begin any more then.
+func (c *conn) unwatch(x *exchange) {
+	x.answer()
 	if c.ahead == nil {
 		return
 	}

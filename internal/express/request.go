@@ -21,9 +21,10 @@ type exchange struct {
 	url             url.URL
 	body            body
 
-	mu   sync.Mutex
-	done chan struct{} // nil until it is asked for
-	err  error
+	mu       sync.Mutex
+	done     chan struct{} // nil until it is asked for
+	answered bool          // nobody looks for the client's end any more
+	err      error
 }
 
 // body is that of a request, which is here whole.
@@ -52,9 +53,10 @@ func (x *exchange) Done() <-chan struct{} {
 	defer x.mu.Unlock()
 	if x.done == nil {
 		x.done = make(chan struct{})
-		if x.err != nil {
+		switch {
+		case x.err != nil:
 			close(x.done)
-		} else {
+		case !x.answered:
 			x.c.watch(x)
 		}
 	}
@@ -66,6 +68,13 @@ func (x *exchange) Err() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.err
+}
+
+// answer has the connection left alone, whoever may still ask for Done.
+func (x *exchange) answer() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.answered = true
 }
 
 // end ends the context.

@@ -293,6 +293,25 @@ func TestServer_EndsTheContextWithTheRequest(t *testing.T) {
 	}
 }
 
+// A context is for several goroutines, of which some outlive the handler.
+func TestServer_LetsAnybodyAskForTheEndOfTheContextAtAnyTime(t *testing.T) {
+	var late sync.WaitGroup
+	addr, _ := start(t, func(w http.ResponseWriter, r *http.Request) {
+		for range 3 {
+			late.Go(func() { <-r.Context().Done() })
+		}
+		echo(w, r)
+	})
+	c := dial(t, addr)
+	for range 300 {
+		c.send(get("/short"))
+		if r := c.answer(); r.body != "GET /short " || r.header.Get(by) != "" {
+			t.Fatalf("%+v", r)
+		}
+	}
+	late.Wait()
+}
+
 func TestServer_DropsTheConnectionOfAHandlerThatPanics(t *testing.T) {
 	var logged syncBuilder
 	addr, _ := start(t, func(_ http.ResponseWriter, r *http.Request) {
