@@ -74,9 +74,8 @@ func WithReplicas(k int, timeout time.Duration) Option {
 // New returns a driver that connects as opt says, on first use and again
 // whenever it has to: a server that is down makes the request fail, not New.
 // Retries, client-side caching, timeouts and the sending of reads to replicas
-// are the driver's own affair, whatever opt says of them. Unless opt says
-// otherwise (PipelineMultiplex), all requests to a server share one connection, and
-// renewals have one of their own. An error matches [driver.ErrInvalid].
+// are the driver's own affair, whatever opt says of them. An error matches
+// [driver.ErrInvalid].
 func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	o := options{prefix: redisroom.DefaultPrefix, timeout: redisroom.DefaultTimeout}
 	for _, set := range opts {

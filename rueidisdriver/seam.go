@@ -41,9 +41,6 @@ func newSeam(opt rueidis.ClientOption, timeout time.Duration) *seam {
 	opt.SendToReplicas, opt.ReadNodeSelector = nil, nil
 	opt.ReplicaSelector = nil //nolint:staticcheck // deprecated, but the caller may have set it
 	opt.DisableAutoPipelining = false
-	if opt.PipelineMultiplex == 0 { // as many as four
-		opt.PipelineMultiplex = -1 // one: requests that come together travel together
-	}
 	opt.Dialer.Timeout = timeout / 2
 	// A connection on which nothing comes back for so long is given up, so
 	// that the next call has a fresh one.
