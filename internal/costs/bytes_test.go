@@ -3,6 +3,7 @@ package costs_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"testing"
@@ -13,9 +14,22 @@ import (
 )
 
 // TestBytes_OfAWaiter measures what a wait keeps on the heap, without the stack
-// of its caller.
+// of its caller. What else lives in the process comes on top now and then, so it
+// is the least of a few times that counts.
 func TestBytes_OfAWaiter(t *testing.T) {
-	const n, most = 1000, 2500
+	const most, times = 2500, 4
+	least := int64(math.MaxInt64)
+	for range times {
+		least = min(least, bytesOfAWaiter(t))
+	}
+	t.Logf("%d bytes per waiter, with its ticket in the memory store", least)
+	if least > most {
+		t.Errorf("%d bytes per waiter, want %d at most", least, most)
+	}
+}
+
+func bytesOfAWaiter(t *testing.T) int64 {
+	const n = 1000
 	store := memdriver.New()
 	c := newClient(t, store.Join(), nil)
 	other := newClient(t, store.Join(), nil)
@@ -35,15 +49,12 @@ func TestBytes_OfAWaiter(t *testing.T) {
 	}
 	until(t, func() bool { return queued(t, c, "k") == n })
 	each := (heap() - before) / n
-	t.Logf("%d bytes per waiter, with its ticket in the memory store", each)
-	if each > most {
-		t.Errorf("%d bytes per waiter, want %d at most", each, most)
-	}
 	cancel()
 	wg.Wait()
 	if err := first.Release(); err != nil {
 		t.Error(err)
 	}
+	return each
 }
 
 func heap() int64 {
