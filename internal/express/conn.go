@@ -61,7 +61,7 @@ func (c *conn) serve() {
 	}()
 	for patience := s.Rest.ReadHeaderTimeout; c.fill(patience); patience = s.Rest.IdleTimeout {
 		p, ok := c.in.parse(c.buf[:c.used])
-		if !ok || !s.Takes(p.method, p.path()) {
+		if !ok || !s.Takes(p.method, p.url.RawPath) {
 			passed = c.pass()
 			return
 		}
@@ -118,7 +118,7 @@ func (c *conn) handle(p *plain) bool {
 // it reads is the next request; a client that has sent so much of that already
 // that there is no room for more is not watched.
 func (c *conn) watch(x *exchange) {
-	if c.used == len(c.buf) || c.ahead != nil {
+	if c.used == len(c.buf) {
 		return
 	}
 	c.readBy = time.Time{}

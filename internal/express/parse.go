@@ -14,7 +14,7 @@ import (
 type plain struct {
 	method, target, host string
 
-	url    url.URL
+	url    url.URL // with the path also as it came, in RawPath
 	header http.Header
 	body   []byte // within the bytes that were taken apart
 	size   int    // of the request, with its body
@@ -74,12 +74,6 @@ func (p *plain) line(text string) (ok bool) {
 	plainly, err := url.PathUnescape(path)
 	p.url = url.URL{Path: plainly, RawPath: path, RawQuery: query, ForceQuery: asks && query == ""}
 	return err == nil
-}
-
-// path is that of the target.
-func (p *plain) path() string {
-	path, _, _ := strings.Cut(p.target, "?")
-	return path
 }
 
 // known reports whether a method is one whose answer has a body of its own.
