@@ -11,49 +11,90 @@ COUNT     ?= 10
 TESTFLAGS ?=
 
 # Modules of their own, so that what they need never reaches the library's
-# users. The tools are not tested and not linted.
+# users. go.work ties the command to the library beside it; bench and examples
+# have a workspace each, so that it does not apply to them. The tools are not
+# tested and not linted.
 NESTED := $(shell find . -mindepth 2 -name go.mod -not -path './internal/tools/*' -exec dirname {} \; | sort)
 
-# The linter is built from source at the version in internal/tools/go.mod.
-TOOL := $(GO) tool -modfile=$(CURDIR)/internal/tools/go.mod
-
-# What is built for every system: all but the command and what only it needs,
-# which wants process groups.
-PORTABLE := $(GO) list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... \
-	| grep -v -E '/(cmd|internal/cli|internal/proc|examples)(/|$$)'
+# The linter is built from source at the version in internal/tools/go.mod, and
+# runs in the workspace of what it reads.
+LINTER := GOWORK=off $(GO) tool -n -modfile=$(CURDIR)/internal/tools/go.mod golangci-lint
 
 # The race detector is linked with cgo, whatever the environment says.
 RACE := CGO_ENABLED=1 $(GO) test -race
 
 .PHONY: help
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build everything, the command into bin/
 	$(GO) build ./...
-	@if [ -d cmd ]; then mkdir -p bin && $(GO) build -o bin/ ./cmd/...; fi
+	@mkdir -p bin
+	$(GO) build -o bin/ ./cmd/leasehold
 
 .PHONY: deps
 deps: ## Install what the tests need besides Go, if it is missing (Debian)
 	@.ci/deps
 
+# Chaos takes all of the machine, in which others would miss their time limits.
+BUT_CHAOS := $(GO) list ./... ./cmd/leasehold/... | grep -v /internal/chaos
+
+# Most packages wait for servers most of the time.
+PACKAGES ?= 3
+
 .PHONY: test
-test: deps ## Run all tests with the race detector, then build for other systems
-	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(GO) list ./... | grep -v /internal/chaos)
-	@# Chaos takes all of the machine for two minutes, in which others would miss their time limits.
-	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/chaos
+test: deps ## Run the tests, the long ones in short, with the race detector: four minutes
+	$(RACE) -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS))
 	@# The race detector allocates as well, so what is allocated is counted without.
 	$(GO) test -count=1 -run 'Allocat' ./internal/costs ./internal/redisroom
-	@for dir in $(NESTED); do \
+
+.PHONY: test-all
+test-all: test test-long nested cross floors test-32 ## Run everything that a change has to pass but lint
+
+.PHONY: test-long
+test-long: deps ## Run the long tests at their full length, and let every store suffer for a while
+	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONG)
+	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/chaos
+
+# The packages of which -short leaves something out.
+LONG := ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./server
+
+.PHONY: nested
+nested: deps ## Test the modules beside the library: the examples and the benchmark
+	@for dir in $(filter-out ./cmd/leasehold,$(NESTED)); do \
 		echo "cd $$dir && go test ./..."; \
 		(cd $$dir && $(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...); \
 	done
-	@$(MAKE) --no-print-directory cross
+
+# Inside the workspace the library is tested with the versions that the command
+# requires, which are the newest. Its own go.mod states the oldest.
+.PHONY: floors
+floors: export GOWORK = off
+floors: deps ## Test the library with the oldest versions that it requires
+	$(GO) vet ./...
+	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(GO) list ./... | grep -v -E '/internal/(chaos|costs)$$')
+
+# The race detector, which is C, does not exist there, and chaos and costs are
+# about time, not about numbers.
+.PHONY: test-32
+test-32: export CGO_ENABLED = 0
+test-32: export GOARCH = 386
+test-32: deps ## Vet and test everything that needs no C on 32 bits
+	$(GO) vet ./...
+	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS) | grep -v '/internal/costs$$')
+	@for dir in $(NESTED); do (cd $$dir && $(GO) vet ./...); done
+
+.PHONY: vet-others
+vet-others: ## Compile and vet for 32 bits and with the oldest dependencies, tests included
+	CGO_ENABLED=0 GOARCH=386 $(GO) vet ./... ./cmd/leasehold/...
+	GOWORK=off $(GO) vet ./...
 
 .PHONY: race
 race: deps ## Run all tests COUNT times, in changing order
-	$(RACE) -count=$(COUNT) -shuffle=on -timeout 60m $(TESTFLAGS) ./...
+	@for dir in . ./cmd/leasehold; do \
+		(cd $$dir && $(RACE) -count=$(COUNT) -shuffle=on -timeout 60m $(TESTFLAGS) ./...); \
+	done
 
 .PHONY: soak
 soak: deps ## Run the long tests, which look for rare failures
@@ -72,8 +113,8 @@ bench: deps ## Compare with other libraries
 	@if [ -d bench ]; then cd bench && $(GO) run .; else echo "There is no bench module."; fi
 
 .PHONY: costs
-costs: deps ## Print what each kind of lock costs the server
-	$(GO) test -count=1 -v -run TestCost_W9 ./internal/redisroom
+costs: deps ## Print what each kind of lock costs the server, and what the scripts' second stages save
+	$(GO) test -count=1 -v -run 'TestCost_(W9|Common)' ./internal/redisroom
 
 .PHONY: cover
 cover: deps ## Measure how much of the code the tests reach
@@ -86,24 +127,29 @@ cross: ## Build for Linux, macOS and Windows, and for 32 bits
 	for target in linux/amd64 linux/arm64 linux/386 darwin/arm64 windows/amd64; do \
 		echo "build for $$target"; \
 		export GOOS=$${target%/*} GOARCH=$${target#*/}; \
-		$(GO) build -o /dev/null $$($(PORTABLE)); \
-		if [ -d cmd ] && [ $$GOOS != windows ]; then $(GO) build -o /dev/null ./cmd/...; fi; \
+		$(GO) build ./...; \
+		if [ $$GOOS != windows ]; then $(GO) build -o /dev/null ./cmd/leasehold; fi; \
 	done
-	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./...
+	@for dir in . ./cmd/leasehold; do (cd $$dir && CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./...); done
 
 .PHONY: lint
 lint: ## Check format, vet, linters and go.mod
 	@# bench is not held to be tidy: tidy asks for what the tests of the peers need.
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
-	@for dir in . $(NESTED); do \
+	@linter=$$($(LINTER)); \
+	for dir in . $(NESTED); do \
 		cd $(CURDIR)/$$dir; \
 		echo "lint $$dir"; \
 		$(GO) vet ./...; \
-		$(TOOL) golangci-lint run ./...; \
-		case $$dir in ./bench) ;; *) $(GO) mod tidy -diff ;; esac; \
+		"$$linter" run ./...; \
+		case $$dir in ./bench) ;; *) $(CURDIR)/.ci/tidy -diff ;; esac; \
 	done
+
+.PHONY: tidy
+tidy: ## Write what go.mod and go.sum of the library, the command and the examples lack
+	@for dir in . ./cmd/leasehold ./examples; do (cd $$dir && $(CURDIR)/.ci/tidy); done
 
 .PHONY: install-tools
 install-tools: ## Build the linter, which takes some minutes the first time
-	$(TOOL) golangci-lint version
+	$$($(LINTER)) version

@@ -18,7 +18,7 @@ func TestLock_L2_LostRepliesGiveOneHoldAndOneToken(t *testing.T) {
 	for name, f := range map[string]fault{"lost": loses, "failed": fails, "refused": refuses} {
 		for _, wait := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
-				bubble(t, func(t *testing.T, store *memdriver.Store) {
+				bubble(t, func(t *testing.T, store *memdriver.Driver) {
 					c, d := open(t, store)
 					d.on(acquire, 2, f)
 					m := c.Mutex("k")
@@ -49,7 +49,7 @@ func TestLock_L2_LostRepliesGiveOneHoldAndOneToken(t *testing.T) {
 }
 
 func TestTryLock_L2_BusyAfterALostReplyNamesTheHolder(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store, leasehold.WithOwner("holder"))
 		b, d := open(t, store, leasehold.WithOwner("asker"))
 		lock(t, a, "k")
@@ -65,7 +65,7 @@ func TestTryLock_L2_BusyAfterALostReplyNamesTheHolder(t *testing.T) {
 func TestLock_L4_CancelledInFlightIsUndone(t *testing.T) {
 	for name, f := range map[string]fault{"granted and silent": silent, "hung": hangs, "granted late": {delay: time.Second, late: time.Second}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store)
 				d.on(acquire, 1, f)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func TestLock_L4_CancelledInFlightIsUndone(t *testing.T) {
 }
 
 func TestLock_L4_UndoingIsRepeatedUntilTheStoreAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		d.on(acquire, 1, silent)
 		d.on(release, 1, hangs)
@@ -106,7 +106,7 @@ func TestLock_L4_UndoingIsRepeatedUntilTheStoreAnswers(t *testing.T) {
 }
 
 func TestLock_L4_RequestStillOnItsWayCannotLockLater(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		d.on(acquire, 1, fault{stray: 10 * time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -121,7 +121,7 @@ func TestLock_L4_RequestStillOnItsWayCannotLockLater(t *testing.T) {
 func TestRelease_StrayAcquireCannotReviveAReleasedLease(t *testing.T) {
 	stray := fault{stray: 20 * time.Second, err: errReplyLost}
 	t.Run("granted at once", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			c, d := open(t, store)
 			d.on(acquire, 1, stray)
 			l, err := c.Mutex("k").Lock(t.Context())
@@ -136,7 +136,7 @@ func TestRelease_StrayAcquireCannotReviveAReleasedLease(t *testing.T) {
 		})
 	})
 	t.Run("granted after waiting", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			a, _ := open(t, store)
 			b, d := open(t, store)
 			outer := lock(t, a, "k")
@@ -154,7 +154,7 @@ func TestRelease_StrayAcquireCannotReviveAReleasedLease(t *testing.T) {
 		})
 	})
 	t.Run("given up waiting", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			a, _ := open(t, store)
 			b, d := open(t, store)
 			outer := lock(t, a, "k")
@@ -173,7 +173,7 @@ func TestRelease_StrayAcquireCannotReviveAReleasedLease(t *testing.T) {
 }
 
 func TestLock_GrantThatTookLongerThanTheLeaseIsNotReturned(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(time.Second))
 		d.on(acquire, 1, fault{late: 2 * time.Second}) // a server that stood still
 		l, err := c.Mutex("k").Lock(t.Context())
@@ -197,7 +197,7 @@ func TestLock_GrantThatTookLongerThanTheLeaseIsNotReturned(t *testing.T) {
 }
 
 func TestLock_StoreThatHangsForEverIsGivenUpInTime(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		d.on(acquire, 0, hangs)
 		start := time.Now()
@@ -222,7 +222,7 @@ func TestLock_ErrorsTellWhatIsKnown(t *testing.T) {
 		{"invalid", fault{skip: true, err: driver.ErrInvalid}, leasehold.ErrInvalid, leasehold.ErrUnknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store)
 				d.on(acquire, 0, row.fault)
 				for _, take := range []func(context.Context) (*leasehold.Lease, error){c.Mutex("k").TryLock, c.Mutex("k").Lock} {
@@ -242,7 +242,7 @@ func TestLock_ErrorsTellWhatIsKnown(t *testing.T) {
 }
 
 func TestLock_ContextThatHasEndedAsksNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		reason := errors.New("the caller's reason")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -259,6 +259,26 @@ func TestLock_ContextThatHasEndedAsksNothing(t *testing.T) {
 	})
 }
 
+// What a lost answer costs the store does not depend on the life of the lease.
+func TestLock_HR_D8_IdOfALostAnswerIsForbiddenForAMinute(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 24 * time.Hour} {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store)
+			d.on(acquire, 1, loses)
+			lease, err := c.Mutex("k", leasehold.WithTTL(ttl), leasehold.WithoutRenewal()).Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Release(); err != nil {
+				t.Error(err)
+			}
+			if seen := d.seen(release); len(seen) != 1 || seen[0].ref.RejectIDFor != time.Minute {
+				t.Errorf("with a TTL of %v: released %+v, want the id forbidden for a minute", ttl, seen)
+			}
+		})
+	}
+}
+
 // A store may give an id up after something went wrong with it: asking on cannot
 // help then, neither in a try nor in a wait.
 func TestLock_IdThatTheStoreGaveUpEndsInUnknown(t *testing.T) {
@@ -267,7 +287,7 @@ func TestLock_IdThatTheStoreGaveUpEndsInUnknown(t *testing.T) {
 		"wait": (*leasehold.Mutex).Lock,
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store)
 				d.on(acquire, 1, fault{skip: true, err: leasehold.ErrNotReplicated})
 				d.reply = func(v verb, r driver.Reply) driver.Reply {
@@ -284,7 +304,7 @@ func TestLock_IdThatTheStoreGaveUpEndsInUnknown(t *testing.T) {
 					t.Error("waited on for what cannot come")
 				}
 				synctest.Wait()
-				if seen := d.seen(release); len(seen) != 1 || seen[0].ref.Forbid == 0 {
+				if seen := d.seen(release); len(seen) != 1 || seen[0].ref.RejectIDFor == 0 {
 					t.Errorf("released %+v, want the id forbidden", seen)
 				}
 			})

@@ -3,21 +3,16 @@ package leasehold
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // Multi is several locks that are taken together or not at all.
 type Multi struct {
-	parts []part
+	parts []*request // by key
 	err   error
-}
-
-// part is one lock of a Multi: what it asks for, by its key.
-type part struct {
-	*request
-	try, lock func(context.Context) (*Lease, error)
 }
 
 // All returns the lock of several: any mixture of kinds of one client. They
@@ -36,7 +31,7 @@ func All(locks ...Locker) *Multi {
 	for _, l := range locks {
 		p, err := partOf(l)
 		if err != nil {
-			m.err = errors.Join(m.err, err)
+			m.err = oneline.Join(m.err, err)
 			continue
 		}
 		m.parts = append(m.parts, p)
@@ -47,25 +42,25 @@ func All(locks ...Locker) *Multi {
 	return m
 }
 
-func partOf(l Locker) (part, error) {
+// partOf is what a lock asks for.
+func partOf(l Locker) (*request, error) {
 	switch l := l.(type) {
 	case *Mutex:
-		return part{&l.request, l.TryLock, l.Lock}, l.err
+		return &l.request, l.err
 	case *RWMutex:
-		return part{&l.write, l.TryLock, l.Lock}, l.err
+		return &l.write, l.err
 	case *reader:
-		m := (*RWMutex)(l)
-		return part{&l.read, m.TryRLock, m.RLock}, l.err
+		return &l.read, l.err
 	case *Semaphore:
-		return part{&l.request, l.TryLock, l.Lock}, l.err
+		return &l.request, l.err
 	}
-	return part{}, fmt.Errorf("leasehold: all: %T is not a lock of this package: %w", l, ErrInvalid)
+	return nil, fmt.Errorf("leasehold: all: %T is not a lock of this package: %w", l, ErrInvalid)
 }
 
 // unique sorts parts by key and keeps one of each, the exclusive use first.
-func unique(parts []part) ([]part, error) {
+func unique(parts []*request) ([]*request, error) {
 	// Of one key the exclusive use comes first, and so is the one that is kept.
-	slices.SortStableFunc(parts, func(a, b part) int {
+	slices.SortStableFunc(parts, func(a, b *request) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.mode, b.mode))
 	})
 	for i, p := range parts[1:] {
@@ -77,65 +72,66 @@ func unique(parts []part) ([]part, error) {
 			return nil, lockError(p.key, fmt.Errorf("all: limits %d and %d of one key: %w", last.limit, p.limit, ErrMismatch))
 		}
 	}
-	return slices.CompactFunc(parts, func(a, b part) bool { return a.key == b.key }), nil
+	return slices.CompactFunc(parts, func(a, b *request) bool { return a.key == b.key }), nil
 }
 
 // Lock waits until all are free, one after the other; see [Mutex.Lock]. Those
-// already taken are renewed while it waits and given back if it fails.
-func (m *Multi) Lock(ctx context.Context) (*Lease, error) {
-	return m.take(ctx, func(p part) func(context.Context) (*Lease, error) { return p.lock })
-}
+// already taken are renewed while it waits and given back if it fails. WithMaxWait
+// of a lock bounds the time from the call until that lock is taken, whatever was
+// waited for before it.
+func (m *Multi) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, true) }
 
 // TryLock asks once for each and does not wait.
-func (m *Multi) TryLock(ctx context.Context) (*Lease, error) {
-	return m.take(ctx, func(p part) func(context.Context) (*Lease, error) { return p.try })
-}
+func (m *Multi) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
 // take chains the leases: each is taken under the context of the one before, so
 // that the last one's context ends with any of them.
-func (m *Multi) take(ctx context.Context, how func(part) func(context.Context) (*Lease, error)) (*Lease, error) {
+func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err
 	}
+	began := m.parts[0].c.now()
 	var taken []*Lease
+	var held []*grip
 	for _, p := range m.parts {
-		l, err := how(p)(ctx)
+		l, err := p.acquireSince(ctx, wait, began)
 		if err != nil {
-			return nil, errors.Join(err, releaseAll(taken))
+			return nil, oneline.Join(err, releaseAll(held))
 		}
-		taken = append(taken, l)
+		taken, held = append(taken, l), append(held, l.grip)
 		ctx = l.Context()
 	}
-	return join(taken), nil
+	return join(taken, held), nil
 }
 
 // join makes one lease of leases that are chained by their contexts.
-func join(taken []*Lease) *Lease {
+func join(taken []*Lease, held []*grip) *Lease {
 	last := taken[len(taken)-1]
 	if len(taken) == 1 {
 		return last
 	}
-	whole := &Lease{hold: last.hold, parts: taken, cancel: last.cancel}
-	whole.ctx = leaseContext{last.ctx.Context, whole}
+	g := &grip{hold: last.hold, inner: last.inner, cancel: last.cancel, parts: held}
+	whole := &Lease{grip: g, whole: taken}
+	whole.ctx = leaseContext{g.inner, whole}
 	// The loss of one is the loss of all: the others are given back at once.
-	whole.hold.follow(whole, context.AfterFunc(last.ctx.Context, func() { _ = whole.Release() }))
+	g.hold.follow(g, context.AfterFunc(g.inner, func() { _ = g.giveBack() }))
 	return whole
 }
 
 // each does f to all parts and joins what goes wrong.
 func (l *Lease) each(f func(*Lease) error) error {
 	var errs []error
-	for _, p := range l.parts {
+	for _, p := range l.whole {
 		errs = append(errs, f(p))
 	}
-	return errors.Join(errs...)
+	return oneline.Join(errs...)
 }
 
 // releaseAll releases the last first, as nested locks would be.
-func releaseAll(leases []*Lease) error {
+func releaseAll(leases []*grip) error {
 	var errs []error
-	for _, l := range slices.Backward(leases) {
-		errs = append(errs, l.Release())
+	for _, g := range slices.Backward(leases) {
+		errs = append(errs, g.giveBack())
 	}
-	return errors.Join(errs...)
+	return oneline.Join(errs...)
 }

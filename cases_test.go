@@ -24,7 +24,7 @@ const casesFile = "docs/cases.md"
 
 // caseRow is a row of the list of cases: its id, what is written about it, and
 // the tests that are named.
-var caseRow = regexp.MustCompile(`(?m)^(\| ([LWKRQHC]\d+) \|[^|]+\|[^|]+\|)([^|]*)\|$`)
+var caseRow = regexp.MustCompile(`(?m)^(\| ([LWKRQHC]\d+|HR_[A-H]\d+) \|[^|]+\|[^|]+\|)([^|]*)\|$`)
 
 // awaited are the cases whose tests are not there yet. It must be empty where a
 // version is released, and names none that has a test.
@@ -48,7 +48,7 @@ func TestCases_EachHasATest(t *testing.T) {
 		}
 	}
 	rows := caseRow.FindAllStringSubmatch(string(list), -1)
-	if len(rows) != 70 {
+	if len(rows) != 150 {
 		t.Errorf("%d cases are listed", len(rows))
 	}
 	quoted := regexp.MustCompile("`([^`]+)`")
@@ -92,18 +92,11 @@ func caseTests(t *testing.T) map[string][]string {
 	t.Helper()
 	found := make(map[string]map[string]bool)
 	eachName(t, func(name string, row bool) {
-		words := strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("_ :/", r) })
-		if row {
-			words = words[:max(0, min(1, len(words)-1))] // a row begins with its id, and says more
-		}
-		for _, word := range words {
-			if !caseID.MatchString(word) {
-				continue
+		for _, id := range idsIn(name, row) {
+			if found[id] == nil {
+				found[id] = make(map[string]bool)
 			}
-			if found[word] == nil {
-				found[word] = make(map[string]bool)
-			}
-			found[word][name] = true
+			found[id][name] = true
 		}
 	})
 	named := make(map[string][]string)
@@ -114,6 +107,24 @@ func caseTests(t *testing.T) map[string][]string {
 		})
 	}
 	return named
+}
+
+// idsIn returns the ids of the cases that a name carries. An HR before an id makes
+// it one of a list of its own, and holds for all ids after it.
+func idsIn(name string, row bool) (ids []string) {
+	words := strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("_ :/", r) })
+	prefix := ""
+	for i, word := range words {
+		switch {
+		case word == "HR":
+			prefix = "HR_"
+		case !caseID.MatchString(prefix + word):
+		case prefix == "" && row && (i > 0 || len(words) == 1): // a row begins with its id, and says more
+		default:
+			ids = append(ids, prefix+word)
+		}
+	}
+	return ids
 }
 
 // allNames returns the names of all tests and rows.
@@ -135,6 +146,9 @@ func eachName(t *testing.T, tell func(name string, row bool)) {
 		if entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") && path != "." || entry.Name() == "bench" || entry.Name() == "examples") {
 			return fs.SkipDir
 		}
+		if strings.HasSuffix(path, ".txtar") {
+			return casesOfStory(path, tell)
+		}
 		suite := strings.Contains(path, "drivertest") || strings.Contains(path, "locktest")
 		if !strings.HasSuffix(path, "_test.go") && (!suite || !strings.HasSuffix(path, ".go")) {
 			return nil
@@ -146,6 +160,19 @@ func eachName(t *testing.T, tell func(name string, row bool)) {
 	}
 }
 
+// casesOfStory is eachName for a story of the command, which names its cases in a comment.
+func casesOfStory(path string, tell func(name string, row bool)) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	story := strings.TrimSuffix(filepath.Base(path), ".txtar")
+	for _, id := range regexp.MustCompile(`HR_[A-H]\d+`).FindAll(text, -1) {
+		tell(fmt.Sprintf("story %s/%s", story, id), true)
+	}
+	return nil
+}
+
 func isTest(name string) int {
 	if strings.HasPrefix(name, "Test") {
 		return 1
@@ -154,7 +181,7 @@ func isTest(name string) int {
 }
 
 // caseID is an id as a word of a name.
-var caseID = regexp.MustCompile(`^[LWKRQHC]\d+$`)
+var caseID = regexp.MustCompile(`^([LWKRQHC]|HR_[A-H])\d+$`)
 
 // namesIn is eachName for one file.
 func namesIn(path string, tell func(name string, row bool)) error {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestClose_L16_ReleasesHoldsAndAnswersWaiters(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		other, _ := open(t, store)
 		var held []*leasehold.Lease
@@ -70,7 +70,7 @@ func TestClose_L16_ReleasesHoldsAndAnswersWaiters(t *testing.T) {
 }
 
 func TestClose_L16_IsBoundedWhateverHangs(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithReleaseTimeout(3*time.Second))
 		for i := range 1000 {
 			lock(t, c, fmt.Sprint(i))
@@ -134,7 +134,7 @@ func TestClose_L16_LeavesNoGoroutine(t *testing.T) {
 }
 
 func TestClose_WhileAGrantIsOnItsWayGivesItBack(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		gate := make(chan struct{})
 		d.on(acquire, 1, fault{gate: gate})
@@ -154,7 +154,7 @@ func TestClose_WhileAGrantIsOnItsWayGivesItBack(t *testing.T) {
 }
 
 func TestNew_RefusesNoDriver(t *testing.T) {
-	var typed *memdriver.Store
+	var typed *memdriver.Driver
 	for _, d := range []driver.Driver{nil, typed} {
 		_, err := leasehold.New(d)
 		wantErr(t, err, leasehold.ErrInvalid)
@@ -164,7 +164,7 @@ func TestNew_RefusesNoDriver(t *testing.T) {
 // TestMaxHold_EndsTheLeaseHoweverWellItIsRenewed also checks that it is given
 // back once.
 func TestMaxHold_EndsTheLeaseHoweverWellItIsRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(time.Minute))
 		start := time.Now()
 		l := lock(t, c, "k")
@@ -188,7 +188,7 @@ func TestMaxHold_EndsTheLeaseHoweverWellItIsRenewed(t *testing.T) {
 }
 
 func TestMinHold_KeepsTheLockClosedAfterACleanRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		l := lock(t, c, "k", leasehold.WithMinHold(time.Minute))
 		time.Sleep(20 * time.Second)
@@ -213,7 +213,7 @@ func TestMinHold_KeepsTheLockClosedAfterACleanRelease(t *testing.T) {
 }
 
 func TestLockDelay_FollowsALossAndNotARelease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLockDelay(time.Minute))
 		b, _ := open(t, store)
 		if err := lock(t, a, "k").Release(); err != nil {
@@ -232,7 +232,7 @@ func TestLockDelay_FollowsALossAndNotARelease(t *testing.T) {
 }
 
 func TestMinToken_RaisesTheTokenAndThoseAfterIt(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		first := lock(t, c, "k")
 		if err := first.Release(); err != nil {

@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // A lease that is left to another process.
 
 func TestDetach_LeavesTheLeaseInTheStoreForItsTTL(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -48,7 +49,7 @@ func TestDetach_LeavesTheLeaseInTheStoreForItsTTL(t *testing.T) {
 }
 
 func TestDetach_ConfirmsALeaseThatWasHandedOver(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store, leasehold.WithTTL(ttl))
 		b, _ := open(t, store, leasehold.WithTTL(ttl))
 		first := lock(t, a, "k")
@@ -69,7 +70,7 @@ func TestDetach_ConfirmsALeaseThatWasHandedOver(t *testing.T) {
 }
 
 func TestDetach_RefusesWhatItCannotLeave(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		outer := lock(t, c, "k")
 		inner, err := c.Mutex("k").Lock(outer.Context())
@@ -99,5 +100,41 @@ func TestDetach_RefusesWhatItCannotLeave(t *testing.T) {
 			t.Error(err)
 		}
 		wantErr(t, outer.Detach(t.Context()), leasehold.ErrNotHeld)
+	})
+}
+
+// What was looked at before the store is asked stays so until it has answered: a
+// lease that has been left must not be ended by who re-entered meanwhile.
+func TestDetach_HR_A4_NobodyReentersMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl))
+		l := lock(t, c, "k")
+		d.on(renew, 1, fault{late: time.Second})
+		done := make(chan error, 1)
+		go func() { done <- l.Detach(t.Context()) }()
+		time.Sleep(time.Millisecond)
+		inner, err := c.Mutex("k").TryLock(l.Context())
+		wantErr(t, err, leasehold.ErrMismatch)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if inner != nil {
+			_ = inner.Release()
+		}
+		snap, _ := store.Inspect(t.Context(), "k")
+		if len(snap.Holders) != 1 || snap.Holders[0].ID != l.ID() {
+			t.Errorf("the lease that was left is gone: %+v", snap.Holders)
+		}
+
+		// One that was not left can be re-entered as before.
+		l = lock(t, c, "k2")
+		d.onKey(renew, "k2", 0, hangs)
+		wantErr(t, l.Detach(short(t)), leasehold.ErrUnknown)
+		if inner, err = c.Mutex("k2").TryLock(l.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(inner.Release(), l.Release()); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // Locker is any lock that can be waited for.
@@ -47,7 +49,7 @@ func run(lease *Lease, fn func(ctx context.Context) error) (err error) {
 		if errors.Is(released, ErrLost) && errors.Is(err, ErrLost) {
 			return // fn has told already
 		}
-		err = errors.Join(err, released)
+		err = oneline.Join(err, released)
 	}()
 	return fn(lease.Context())
 }

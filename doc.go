@@ -35,7 +35,9 @@
 // second, everyone at least every 5 seconds, and every half second from the
 // first wake-up that was missed. A waiter that has died costs the others at most
 // one second if the lock was handed to it, two if it only stands before somebody
-// for whom there is room, and another one if its successor has died too.
+// for whom there is room, and another one if its successor has died too; four if
+// it hears no wake-ups, because the store or its user cannot deliver them: it is
+// never handed the lock, so that only the end of its ticket shows its death.
 //
 // Exactly once (P7): every acquisition has an id. A request whose answer was
 // lost is repeated with it, and has the effect and the answer of one.

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // MaxValue is the length of the longest value that a leader can publish, in
@@ -48,13 +50,18 @@ type Leader struct {
 }
 
 // Election returns the election of a key, in which this candidate publishes
-// value: at most 4 KiB of text that tells the others how to reach it, for
-// instance. See [Client.Mutex].
+// value: at most 4 KiB of UTF-8 that tells the others how to reach it, for
+// instance. See [Client.Mutex]. An election is never re-entered: [WithOwner] only
+// names the candidate here, as [WithName] does.
 func (c *Client) Election(key, value string, opts ...Option) *Election {
-	if len(value) > MaxValue {
+	switch {
+	case len(value) > MaxValue:
 		return &Election{err: lockError(key, fmt.Errorf("value of %d bytes is longer than %d: %w", len(value), MaxValue, ErrInvalid))}
+	case !utf8.ValidString(value): // it would be changed on its way
+		return &Election{err: lockError(key, fmt.Errorf("value %q is not valid UTF-8: %w", value, ErrInvalid))}
 	}
 	publish := func(cfg *config) error {
+		cfg.reenter = false // two candidates of one name are two
 		cfg.labels = maps.Clone(cfg.labels)
 		if cfg.labels == nil {
 			cfg.labels = make(map[string]string)
@@ -68,31 +75,37 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 
 // Lead campaigns, runs fn with a context that lives as long as the leadership,
 // and campaigns again whenever the leadership was lost. fn must return when its
-// context ends: nobody else leads before that, or before the lease is over.
+// context ends: nobody else leads before that, or before the lease is over. The
+// context's Err compares the clock, as that of [Lease.Context] does. If fn panics
+// the leadership is given up.
 //
 // Lead returns what fn returned, once fn returns while it still leads or after
 // [Election.Resign]; and the error of the campaign if ctx ends or the store
-// cannot serve it. One Election runs one Lead at a time.
+// cannot serve it. Under the context of a lease of the same key it fails with
+// ErrMismatch instead of waiting for itself. One Election runs one Lead at a time.
 func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	if e.err != nil {
 		return e.err
+	}
+	if outer, ok := ctx.Value(&e.mutex.request).(*Lease); ok && outer.State() != Released {
+		return lockError(e.mutex.key, fmt.Errorf("campaign under a lease of the same key: %w", ErrMismatch))
 	}
 	for {
 		lease, err := e.mutex.Lock(ctx)
 		if err != nil {
 			return err
 		}
-		err = e.serve(lease, fn)
-		released := lease.Release()
+		err, released := e.serve(lease, fn)
 		if errors.Is(released, ErrLost) && ctx.Err() == nil {
 			continue
 		}
-		return errors.Join(err, released)
+		return oneline.Join(err, released)
 	}
 }
 
-// serve runs one term of office.
-func (e *Election) serve(lease *Lease, fn func(context.Context, *Lease) error) error {
+// serve runs one term of office, and gives it up however fn ends.
+func (e *Election) serve(lease *Lease, fn func(context.Context, *Lease) error) (err, released error) {
+	defer func() { released = lease.Release() }()
 	term, end := context.WithCancelCause(lease.Context())
 	defer end(ErrReleased)
 	e.mu.Lock()
@@ -103,7 +116,7 @@ func (e *Election) serve(lease *Lease, fn func(context.Context, *Lease) error) e
 		defer e.mu.Unlock()
 		e.term = nil
 	}()
-	return fn(term, lease)
+	return fn(&leaseContext{term, lease}, lease), nil
 }
 
 // Resign ends the present term, if there is one: the context of Lead's fn ends
@@ -122,7 +135,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if e.err != nil {
 		return Leader{}, e.err
 	}
-	snap, err := e.c.Inspect(ctx, e.mutex.key)
+	snap, err := e.c.glance(ctx, e.mutex.key)
 	if err != nil {
 		return Leader{}, err
 	}
@@ -161,5 +174,17 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				return
 			}
 		}
+	}
+}
+
+// sleep reports whether it slept for d; false means that ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

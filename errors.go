@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/ticket"
+	"github.com/leasehold-go/leasehold/internal/session"
 )
 
 // Errors that callers ask for with errors.Is.
@@ -18,15 +18,15 @@ var (
 	ErrHeld = errors.New("held by others")
 	// ErrLost: the lease ended before it was released; the work was
 	// unprotected from then on.
-	ErrLost = errors.New("lease lost")
+	ErrLost = session.ErrLost
 	// ErrReleased: the lease ended because it was released.
 	ErrReleased = errors.New("lease released")
 	// ErrNotHeld: the lease has already ended, so that it cannot be extended.
-	ErrNotHeld = errors.New("lease not held")
+	ErrNotHeld = session.ErrNotHeld
 	// ErrUnknown: the store did not answer, and what was asked of it may or
 	// may not have happened. What it may have left behind is cleaned up in
 	// the background, and by the end of the lease's time at the latest.
-	ErrUnknown = errors.New("outcome unknown")
+	ErrUnknown = session.ErrUnknown
 	// ErrNoQuorum: a majority of the stores that a quorum is made of did not
 	// answer, so that nobody knows whether the lock is held.
 	ErrNoQuorum = driver.ErrNoQuorum
@@ -34,11 +34,11 @@ var (
 	// A lock is then not taken, and nothing of it is left behind.
 	ErrNotReplicated = driver.ErrNotReplicated
 	// ErrMaxHold: the lease ended because it reached WithMaxHold.
-	ErrMaxHold = errors.New("maximum hold time reached")
+	ErrMaxHold = session.ErrMaxHold
 	// ErrForced: the lease was broken by force.
-	ErrForced = errors.New("lease broken by force")
+	ErrForced = session.ErrForced
 	// ErrClosed: the client has been closed.
-	ErrClosed = errors.New("client closed")
+	ErrClosed = session.ErrClosed
 
 	// ErrInvalid: an argument is out of its bounds; nothing was asked of the
 	// store.
@@ -57,12 +57,14 @@ var (
 // if a context ended the wait, the context's error.
 type HeldError struct {
 	Key string
-	// Owner of the lease that stays longest, empty if the store did not say.
+	// Owner of the lease that stays longest, empty if the store did not say, or
+	// not since the place in the queue changed.
 	Owner string
 	// Closed tells that nobody is inside, but the lock is kept closed by
 	// WithMinHold or WithLockDelay.
 	Closed bool
-	// Remaining is how long that lease lasts unless it is renewed.
+	// Remaining is how long that lease lasts from now on unless it is renewed, or
+	// was since the store answered last; 0 if it is not known.
 	Remaining time.Duration
 	// Position is the place in the queue that was reached, 0 without one.
 	Position int
@@ -70,6 +72,23 @@ type HeldError struct {
 	Waited time.Duration
 	// Cause ended the wait; nil if the call did not wait.
 	Cause error
+}
+
+// heldError is what a store says of a lock that is not to be had at once.
+func heldError(key string, a *driver.Reply) *HeldError {
+	e := &HeldError{Key: key, Owner: ownerOf(a), Remaining: a.RetryAfter, Closed: a.RetryAfter > 0 && len(a.Holders) == 0}
+	if len(a.Holders) > 0 {
+		e.Remaining = a.Holders[0].Remaining
+	}
+	return e
+}
+
+// ownerOf is that of the lease that stays longest, empty if it is not known.
+func ownerOf(a *driver.Reply) string {
+	if len(a.Holders) == 0 {
+		return ""
+	}
+	return a.Holders[0].Owner
 }
 
 func (e *HeldError) Error() string {
@@ -110,20 +129,6 @@ var errMaxWait = fmt.Errorf("maximum wait reached: %w", context.DeadlineExceeded
 // lockError is the path that every error of a lock starts with.
 func lockError(key string, err error) error {
 	return fmt.Errorf("leasehold: lock %q: %w", key, err)
-}
-
-// unknown marks err as an outcome that cannot be known, unless the store says
-// that nothing was done.
-func unknown(err error) error {
-	if definite(err) || errors.Is(err, ErrUnknown) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrUnknown, err)
-}
-
-// definite reports whether err excludes that the store did what was asked.
-func definite(err error) bool {
-	return errors.Is(err, ErrUnavailable) || ticket.Final(err)
 }
 
 // round makes a duration readable: three digits or so.

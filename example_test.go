@@ -114,17 +114,34 @@ func ExampleClient_Acquire() {
 	// <nil>
 }
 
+// A resource lets through what is not older than what it has seen. The holder's own
+// second write has an equal token:
+//
+//	UPDATE orders SET state = 'paid', fence = $token WHERE id = 42 AND fence <= $token
+//
+// Where two could have equal ones, as leases of one owner that re-entered, and are
+// to be told apart, the owner is kept too; package fence does that.
 func ExampleLease_Token() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
 	order := client.Mutex("orders/42")
+	var seen int64 // by the resource
+	write := func(token int64) bool {
+		passes := seen <= token
+		seen = max(seen, token)
+		return passes
+	}
 
 	first, _ := order.Lock(context.Background())
 	_ = first.Release()
 	second, _ := order.Lock(context.Background())
-	// UPDATE orders SET state = 'paid', fence = $token WHERE id = 42 AND fence < $token
-	fmt.Println(second.Token() > first.Token())
-	// Output: true
+	fmt.Println("the holder:", write(second.Token()))
+	fmt.Println("once more:", write(second.Token()))
+	fmt.Println("the one before, late:", write(first.Token()))
+	// Output:
+	// the holder: true
+	// once more: true
+	// the one before, late: false
 }
 
 func ExampleLease_Context() {
@@ -392,4 +409,45 @@ func ExampleWithObserver() {
 	// orders mutex granted false
 	// orders mutex held false
 	// orders released false
+}
+
+// The first step of a job leaves its lease in the store, the last takes it over:
+// they are processes of their own, and the id goes from one to the other.
+func ExampleMutex_Adopt() {
+	store := memdriver.New()
+	begin, err := leasehold.New(store.Join(), leasehold.WithTTL(10*time.Minute))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	lease, err := begin.Mutex("nightly").Lock(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	id := lease.ID()
+	err = lease.Detach(context.Background())
+	fmt.Println("left:", err, begin.Close())
+
+	finish, err := leasehold.New(store.Join())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = finish.Close() }()
+	lease, err = finish.Mutex("nightly").Adopt(context.Background(), id)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("taken over:", lease.State(), lease.ID() == id)
+	fmt.Println("released:", lease.Release())
+
+	_, err = finish.Mutex("nightly").Adopt(context.Background(), id)
+	fmt.Println("again:", errors.Is(err, leasehold.ErrNotHeld))
+	// Output:
+	// left: <nil> <nil>
+	// taken over: held true
+	// released: <nil>
+	// again: true
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestExtend_LastsFromItsSendingAndIsKeptUp(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		l := lock(t, c, "k")
 		d.on(renew, 1, fault{late: time.Second})
@@ -34,7 +34,7 @@ func TestExtend_LastsFromItsSendingAndIsKeptUp(t *testing.T) {
 }
 
 func TestExtend_NeverShortens(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(time.Minute))
 		l := lock(t, c, "k")
 		before := l.Deadline()
@@ -52,7 +52,7 @@ func TestExtend_NeverShortens(t *testing.T) {
 }
 
 func TestExtend_WithoutRenewal(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithoutRenewal())
 		l := lock(t, c, "k")
 		time.Sleep(ttl / 2)
@@ -72,7 +72,7 @@ func TestExtend_WithoutRenewal(t *testing.T) {
 }
 
 func TestExtend_IsRepeatedUntilConfirmed(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		for _, opts := range [][]leasehold.Option{nil, {leasehold.WithoutRenewal()}} {
 			c, d := open(t, store, append(opts, leasehold.WithTTL(ttl))...)
 			l := lock(t, c, "k")
@@ -95,7 +95,7 @@ func TestExtend_IsRepeatedUntilConfirmed(t *testing.T) {
 }
 
 func TestExtend_WhoseContextEndsIsUnknown(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		l := lock(t, c, "k")
 		d.on(renew, 0, hangs)
@@ -115,7 +115,7 @@ func TestExtend_WhoseContextEndsIsUnknown(t *testing.T) {
 // TestExtend_ConcurrentWithRenewals has one renewal of a lease under way at a
 // time, however many ask.
 func TestExtend_ConcurrentWithRenewals(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		var mu sync.Mutex
 		flying := 0
@@ -151,7 +151,7 @@ func TestExtend_ConcurrentWithRenewals(t *testing.T) {
 }
 
 func TestMaxRenewAttempts_GivesUpAfterThatManyFailures(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxRenewAttempts(3))
 		l := lock(t, c, "k")
 		d.on(renew, 2, fails) // heals in time
@@ -175,7 +175,7 @@ func TestMaxRenewAttempts_GivesUpAfterThatManyFailures(t *testing.T) {
 
 func TestRenewFraction_SetsWhen(t *testing.T) {
 	for _, fraction := range []float64{0.1, 0.5, 0.9} {
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithRenewFraction(fraction))
 			start := time.Now()
 			l := lock(t, c, "k")

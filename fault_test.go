@@ -68,7 +68,7 @@ type script struct {
 // faultDriver does to the requests of one client what networks and stores do.
 // Several may stand before one store, which outlives them.
 type faultDriver struct {
-	store *memdriver.Store
+	store *memdriver.Driver
 
 	mu      sync.Mutex
 	scripts []*script
@@ -78,7 +78,7 @@ type faultDriver struct {
 	reply   func(verb, driver.Reply) driver.Reply
 }
 
-func newFault(store *memdriver.Store) *faultDriver { return &faultDriver{store: store} }
+func newFault(store *memdriver.Driver) *faultDriver { return &faultDriver{store: store} }
 
 // on puts a fault in force for the next n requests; 0 is for all to come.
 func (d *faultDriver) on(v verb, n int, f fault) *script { return d.onKey(v, "", n, f) }
@@ -249,13 +249,13 @@ func (d *faultDriver) Close() error {
 
 // bubble runs a test in virtual time. The test ends when every goroutine in it
 // has, and fails if one cannot.
-func bubble(t *testing.T, f func(t *testing.T, store *memdriver.Store)) {
+func bubble(t *testing.T, f func(t *testing.T, store *memdriver.Driver)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { f(t, memdriver.New()) })
 }
 
 // open returns a client of the store that ends with the test, and its driver.
-func open(t *testing.T, store *memdriver.Store, opts ...leasehold.Option) (*leasehold.Client, *faultDriver) {
+func open(t *testing.T, store *memdriver.Driver, opts ...leasehold.Option) (*leasehold.Client, *faultDriver) {
 	t.Helper()
 	d := newFault(store)
 	c, err := leasehold.New(d, opts...)
@@ -291,7 +291,7 @@ func wantErr(t *testing.T, err error, wants ...error) {
 }
 
 // wantFree checks that nobody is inside or waits.
-func wantFree(t *testing.T, store *memdriver.Store, key string) {
+func wantFree(t *testing.T, store *memdriver.Driver, key string) {
 	t.Helper()
 	snap, err := store.Inspect(context.Background(), key)
 	if err != nil || len(snap.Holders) > 0 || len(snap.Waiters) > 0 {

@@ -23,6 +23,7 @@ var stores = []string{
 	module + "/filedriver",
 	module + "/httpdriver",
 	module + "/memdriver",
+	module + "/postgresdriver",
 	module + "/quorumdriver",
 	module + "/redisdriver",
 	module + "/rueidisdriver",
@@ -59,9 +60,24 @@ func directions() []direction {
 			why:     "the rule is pure, so that every store and the reference model can share it",
 		},
 		{
+			pkg:     module + "/internal/timing",
+			reaches: []string{core},
+			why:     "what lasts how long is the same for all who speak to a store",
+		},
+		{
+			pkg:     module + "/internal/session",
+			imports: []string{core, module + "/internal/clock", module + "/internal/timing"},
+			why:     "the engine serves the library and the service alike, and knows neither",
+		},
+		{
 			pkg:     module + "/fence",
 			reaches: []string{},
 			why:     "a resource that checks tokens needs nothing of the locks",
+		},
+		{
+			pkg:     core + "/roomdriver",
+			reaches: []string{core, module + "/internal/room"},
+			why:     "a store over a table brings nothing along but its table",
 		},
 		{
 			pkg: module + "/driver/drivertest",
@@ -180,5 +196,32 @@ func TestImports_TheRulesCanBeBroken(t *testing.T) {
 				t.Errorf("%s reaching %s: %t", d.pkg, below, d.mayReach(below))
 			}
 		}
+	}
+}
+
+// TestModule_RequiresNothingThatOnlyTheCommandNeeds reads go.mod, tests' and
+// indirect requirements included, because they bind the versions of those who
+// require this module.
+func TestModule_RequiresNothingThatOnlyTheCommandNeeds(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mod struct{ Require, Replace []struct{ Path string } }
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatal(err)
+	}
+	ofTheCommand := []string{
+		"github.com/spf13/...", "golang.org/x/term", "google.golang.org/grpc",
+		"go.opentelemetry.io/otel/sdk/...", "go.opentelemetry.io/otel/exporters/...",
+	}
+	for _, required := range mod.Require {
+		if within(ofTheCommand, required.Path) {
+			t.Errorf("go.mod requires %s, which belongs into cmd/leasehold/go.mod", required.Path)
+		}
+	}
+	if len(mod.Require) == 0 || len(mod.Replace) > 0 {
+		t.Errorf("go.mod has %d requirements and %d replacements, want some and none", len(mod.Require), len(mod.Replace))
 	}
 }

@@ -1,26 +1,86 @@
 package leasehold
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/session"
 )
 
-// Inspect returns a picture of one lock: who holds it, who waits. The error
-// matches ErrUnsupported if the store cannot tell.
-func (c *Client) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+// Snapshot is one consistent picture of a lock, from [Client.Inspect]: its Holders,
+// its Waiters in the order in which they will be served, the last fencing Token, the
+// Limit of a semaphore, and for how much longer the lock stays closed without a
+// holder. It is a copy that belongs to the caller.
+type Snapshot = driver.Snapshot
+
+// Holder is a party that holds a lock: its lease id, its owner and labels, its mode
+// and weight, its fencing token, when its lease began by the holder's own clock, and
+// for how much longer the lease lives unless it is renewed.
+type Holder = driver.Holder
+
+// Waiter is a party that waits for a lock: the id of its place in the queue, its
+// owner and labels, its mode and weight, its position from 1, when it began to
+// wait by its own clock, and for how much longer the store keeps the place unless
+// the waiter is heard from.
+type Waiter = driver.Waiter
+
+// Mode tells how a party holds a lock or waits for it: [Exclusive] or [Shared].
+type Mode = driver.Mode
+
+const (
+	// Exclusive is the mode of mutexes and writers: no other party holds the lock,
+	// but for parties of the same re-entrant owner.
+	Exclusive = driver.Exclusive
+	// Shared is the mode of readers and of those with permits of a semaphore: several
+	// parties hold the lock, up to its limit.
+	Shared = driver.Shared
+)
+
+// Inspect returns a picture of one lock: who holds it, who waits. A lock that
+// nobody uses is no error. The error matches [ErrUnsupported] if the store cannot
+// tell, and [ErrClosed] after Close.
+func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 	if err := check("key", key, MaxKey); err != nil {
-		return driver.Snapshot{}, lockError(key, err)
+		return Snapshot{}, lockError(key, err)
 	}
-	store, ok := c.drv.(driver.Inspector)
+	store, ok := driver.As[driver.Inspector](c.session.Driver())
 	if !ok {
-		return driver.Snapshot{}, lockError(key, fmt.Errorf("inspect: %w by this store", ErrUnsupported))
+		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w by this store", ErrUnsupported))
 	}
-	snap, err := store.Inspect(ctx, key)
+	snap, err := Snapshot{}, c.usable()
+	if err == nil {
+		snap, err = store.Inspect(ctx, key)
+	}
 	if err != nil {
-		return driver.Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", err))
+		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.orClosed(err)))
+	}
+	return snap, nil
+}
+
+// usable is ErrClosed once the client is closed.
+func (c *Client) usable() error {
+	if c.session.IsClosing() {
+		return ErrClosed
+	}
+	return nil
+}
+
+// orClosed returns why the store was not looked at: that the client is closed says
+// all.
+func (c *Client) orClosed(err error) error { return cmp.Or(c.usable(), err) }
+
+// glance is Inspect without those who wait, which a store may tell for less.
+func (c *Client) glance(ctx context.Context, key string) (Snapshot, error) {
+	snap, err := Snapshot{}, c.usable()
+	if err == nil {
+		snap, err = driver.Glance(ctx, c.session.Driver(), key)
+	}
+	if err != nil {
+		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.orClosed(err)))
 	}
 	return snap, nil
 }
@@ -30,15 +90,19 @@ func (c *Client) Inspect(ctx context.Context, key string) (driver.Snapshot, erro
 // matches ErrUnsupported if the store cannot tell.
 func (c *Client) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		store, ok := c.drv.(driver.Inspector)
+		store, ok := driver.As[driver.Inspector](c.session.Driver())
 		if !ok {
 			yield("", fmt.Errorf("leasehold: list: %w by this store", ErrUnsupported))
 			return
 		}
 		for cursor := ""; ; {
+			if err := c.usable(); err != nil {
+				yield("", fmt.Errorf("leasehold: list: %w", err))
+				return
+			}
 			keys, next, err := store.List(ctx, prefix, cursor)
 			if err != nil {
-				yield("", fmt.Errorf("leasehold: list: %w", err))
+				yield("", fmt.Errorf("leasehold: list: %w", c.orClosed(err)))
 				return
 			}
 			for _, key := range keys {
@@ -59,9 +123,10 @@ const MaxReason = 256
 
 // Break ends a lease, or a place in the queue, by force: the one of this id and
 // no other. Its holder learns the reason, with ErrForced, by its next renewal
-// at the latest. The lock stays closed for the [WithLockDelay] that the holder
-// chose. The error matches ErrNotHeld if the id is not there, and
-// ErrUnsupported if the store cannot do it.
+// at the latest: at most [MaxReason] bytes of UTF-8 without control characters; if
+// it is empty they learn who broke it, by the client's [WithName]. The lock stays
+// closed for the [WithLockDelay] that the holder chose. The error matches ErrNotHeld
+// if the id is not there, and ErrUnsupported if the store cannot do it.
 //
 // What the holder was doing goes on until it looks at its lease: break locks of
 // holders that are known to be dead, or fence.
@@ -69,17 +134,23 @@ func (c *Client) Break(ctx context.Context, key, id, reason string) error {
 	if err := check("key", key, MaxKey); err != nil {
 		return lockError(key, err)
 	}
+	if reason == "" {
+		reason = "by " + strings.ToValidUTF8(c.cfg.owner[:min(len(c.cfg.owner), MaxReason-3)], "")
+	}
 	if err := check("reason", reason, MaxReason); err != nil {
 		return lockError(key, err)
 	}
-	store, ok := c.drv.(driver.Breaker)
+	store, ok := driver.As[driver.Breaker](c.session.Driver())
 	if !ok {
 		return lockError(key, fmt.Errorf("break: %w by this store", ErrUnsupported))
+	}
+	if err := c.usable(); err != nil {
+		return lockError(key, fmt.Errorf("break: %w", err))
 	}
 	reply, err := store.Break(ctx, key, id, reason)
 	switch {
 	case err != nil:
-		return lockError(key, fmt.Errorf("break: %w", unknown(err)))
+		return lockError(key, fmt.Errorf("break: %w", session.Unknown(err)))
 	case reply.State == driver.Gone:
 		return lockError(key, fmt.Errorf("break: lease %q: %w", id, ErrNotHeld))
 	}

@@ -22,7 +22,7 @@ func kindsBubble(t *testing.T, f func(t *testing.T, a, b *leasehold.Client)) {
 	})
 }
 
-func kindsClient(t *testing.T, store *memdriver.Store, opts ...leasehold.Option) *leasehold.Client {
+func kindsClient(t *testing.T, store *memdriver.Driver, opts ...leasehold.Option) *leasehold.Client {
 	t.Helper()
 	c, err := leasehold.New(store, opts...)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/session"
 )
 
 // State is what a holder can know about its lease.
@@ -38,59 +39,61 @@ func (s State) String() string {
 // context's Err compare the clock themselves. Once lost, a lease never comes
 // back. It cannot stop a holder that does not look: only a resource that checks
 // [Lease.Token] can refuse a stale write.
+//
+// A lease is renewed for as long as the process lives, also if nothing in the
+// program refers to it any more; see [WithLogger].
 type Lease struct {
-	hold   *hold
-	ctx    leaseContext
-	cancel context.CancelCauseFunc
-	detach func() bool // from the parent context; guarded by hold.mu
+	*grip
+	ctx leaseContext
 
-	parts []*Lease // of a lease of several locks, in the order they were taken
-
-	// The end, guarded by hold.mu.
-	ending bool          // somebody gives it back, or has
-	ended  chan struct{} // closed when that is done; made by whoever waits for it first
-	done   bool
-	err    error // of Release
+	whole []*Lease // of a lease of several locks, in the order they were taken
 }
 
-// newLease makes a lease of h whose context derives from parent.
+// newLease makes the first lease of h; its context derives from parent.
 func newLease(parent context.Context, h *hold) *Lease {
-	l := &Lease{hold: h}
-	inner, cancel := context.WithCancelCause(parent)
-	l.ctx, l.cancel = leaseContext{inner, l}, cancel
-	h.add(l)
-	if parent.Done() != nil {
-		h.follow(l, context.AfterFunc(parent, func() { l.parentEnded(context.Cause(parent)) }))
-	}
+	l := makeLease(parent, h, &h.first)
+	h.add(l.grip)
+	l.follow(parent)
 	return l
 }
 
-// parentEnded gives the lease back when the parent context ended first.
-func (l *Lease) parentEnded(cause error) {
-	if !l.hold.live() {
-		return
+// makeLease makes a lease that h does not know yet.
+func makeLease(parent context.Context, h *hold, g *grip) *Lease {
+	l := &Lease{grip: g}
+	g.hold = h
+	g.inner, g.cancel = context.WithCancelCause(parent)
+	l.ctx = leaseContext{g.inner, l}
+	if h.taken != nil {
+		g.lease = l
 	}
-	_ = l.endOnce(func() error { return l.release(cause) })
+	return l
 }
 
 // Context is derived from the context that Lock was given and ends when the
 // lease ends. Its [context.Cause] then is, or wraps, ErrReleased, ErrLost,
 // ErrMaxHold, ErrForced, ErrClosed, or the parent's own cause.
 //
+// Its Err compares the clock. Its Done channel is closed by a timer, which runs up
+// to some milliseconds late after the process was stopped, and so ends a context
+// that is derived from it: Err of one that [context.WithTimeout] or the like
+// returns may be nil for that long. What must not happen after a loss asks the
+// lease, or this context, itself.
+//
 // A Lock of the same key by the same client under this context re-enters: it
 // is granted at once, shares the token, and the lock is freed by the last
-// release.
+// release. The context of the lease that re-entered derives from this one, and so
+// ends with the release of either; that is no release of the other.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
 // Key returns the key of the lock.
-func (l *Lease) Key() string { return l.hold.key }
+func (l *Lease) Key() string { return l.hold.Key() }
 
 // Owner returns who holds the lease: what WithOwner or WithName said, or host
 // and process id.
 func (l *Lease) Owner() string { return l.hold.cfg.owner }
 
 // ID returns the lease's id in the store.
-func (l *Lease) ID() string { return l.hold.id }
+func (l *Lease) ID() string { return l.hold.ID() }
 
 // Token returns the fencing token: greater than every token given before for
 // the key, equal at every depth of re-entry, below 2^53. It is 0 if the store
@@ -101,33 +104,16 @@ func (l *Lease) Token() int64 {
 	if l.live(); l.parts != nil {
 		return 0
 	}
-	return l.hold.token
+	return l.hold.Token()
 }
 
 // Parts returns the leases of the single locks that a lease of [All] is made
 // of, in the order of their keys; of any other lease, the lease itself.
 func (l *Lease) Parts() []*Lease {
-	if l.parts == nil {
+	if l.whole == nil {
 		return []*Lease{l}
 	}
-	return slices.Clone(l.parts)
-}
-
-// live compares the clock, and ends what has run out. When it returns false
-// the context has ended, also if somebody else is about to end it.
-func (l *Lease) live() bool {
-	if l.parts == nil {
-		cause := l.hold.over()
-		if cause != nil {
-			l.cancel(cause)
-		}
-		return cause == nil
-	}
-	live := true
-	for _, p := range l.parts {
-		live = p.live() && live
-	}
-	return live
+	return slices.Clone(l.whole)
 }
 
 // State tells whether the lease is valid.
@@ -139,18 +125,24 @@ func (l *Lease) State() State {
 		}
 		return state
 	}
-	if cause := context.Cause(l.ctx.Context); errors.Is(cause, ErrLost) {
+	if cause := context.Cause(l.inner); errors.Is(cause, ErrLost) {
 		return Lost
 	}
 	return Released
 }
 
+// released reports whether the lease was given back, and not because it had reached
+// its maximum.
+func (l *Lease) released() bool {
+	return l.State() == Released && !errors.Is(context.Cause(l.inner), ErrMaxHold)
+}
+
 // Deadline returns the local time at which the lease is over unless it is
 // renewed before.
 func (l *Lease) Deadline() time.Time {
-	deadline := l.hold.until()
+	deadline := l.hold.Deadline()
 	for _, p := range l.parts {
-		if d := p.hold.until(); d.Before(deadline) {
+		if d := p.hold.Deadline(); d.Before(deadline) {
 			deadline = d
 		}
 	}
@@ -178,10 +170,10 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if l.parts != nil {
 		return l.each(func(p *Lease) error { return p.Extend(ctx, ttl) })
 	}
-	if err := driver.Supports(l.hold.c.drv, driver.Request{TTL: ttl}); err != nil {
+	if err := driver.Supports(l.hold.c.session.Driver(), driver.Request{TTL: ttl}); err != nil {
 		return lockError(l.Key(), err)
 	}
-	done, err := l.hold.extend(ttl)
+	done, err := l.hold.Extend(ttl)
 	if err != nil {
 		return lockError(l.Key(), err)
 	}
@@ -192,7 +184,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 		}
 		return nil
 	case <-ctx.Done():
-		return lockError(l.Key(), fmt.Errorf("extend: %w: %w", ErrUnknown, causeOf(ctx)))
+		return lockError(l.Key(), fmt.Errorf("extend: %w: %w", ErrUnknown, session.CauseOf(ctx)))
 	}
 }
 
@@ -202,91 +194,46 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 //
 // The error matches ErrLost if the lease had ended before, so that the work was
 // not protected to its end (together with ErrMaxHold, ErrForced or ErrClosed if
-// that is why), and ErrUnknown if the store did not confirm the
-// release in time; the lease then ends by its TTL at the latest.
+// that is why), and ErrUnknown if the store did not confirm the release in time;
+// it is then repeated in the background, until the lease ends by its TTL at the
+// latest. What counts is whether the lease was live when Release was called.
 func (l *Lease) Release() error {
-	return l.endOnce(func() error { return l.release(ErrReleased) })
-}
-
-// endOnce has the lease ended by the first call, and returns the outcome of that
-// to all. Others wait on a channel, not on a lock as those of a [sync.Once] do: in
-// a synctest bubble time passes meanwhile, and what they wait for has an end.
-func (l *Lease) endOnce(end func() error) error {
-	mu := &l.hold.mu
-	mu.Lock()
-	defer mu.Unlock()
-	if !l.ending {
-		l.ending = true
-		mu.Unlock()
-		err := end()
-		mu.Lock()
-		l.done, l.err = true, err
-		if l.ended != nil {
-			close(l.ended)
-		}
-		return err
-	}
-	if !l.done {
-		if l.ended == nil {
-			l.ended = make(chan struct{})
-		}
-		ended := l.ended
-		mu.Unlock()
-		<-ended
-		mu.Lock()
-	}
-	return l.err
+	return l.giveBack()
 }
 
 // Detach ends the lease here and leaves it in the store, to be renewed and
 // released by its id from elsewhere: by the next process of a script, for
-// instance. The lease is renewed once by the way, so that whoever takes it over
+// instance, or by [Mutex.Adopt]. The lease is renewed once by the way, so that whoever takes it over
 // has its TTL from now on, and ends after that unless it is renewed. The context
-// ends with ErrReleased, and Release returns nil and does nothing.
+// ends with ErrReleased, and Release returns nil and does nothing. Nobody
+// re-enters meanwhile: a Lock under the lease's context fails with ErrMismatch.
 //
-// The error matches ErrMismatch if the lease is one of [All], or is shared by
-// re-entry; ErrNotHeld if it has ended; and ErrUnknown if ctx ended before the
+// The error matches ErrMismatch if the lease is one of [All], is shared by
+// re-entry, or is one of whose [Lease.Downgrade] the outcome is not known; ErrNotHeld if it has ended; and ErrUnknown if ctx ended before the
 // store answered; then the lease is as it was before.
 func (l *Lease) Detach(ctx context.Context) error {
 	if l.parts != nil {
 		return lockError(l.Key(), fmt.Errorf("detach of several locks at once: %w", ErrMismatch))
 	}
-	l.hold.mu.Lock()
-	ttl, leases := l.hold.ttl, len(l.hold.leases)
-	l.hold.mu.Unlock()
-	if leases > 1 {
-		return lockError(l.Key(), fmt.Errorf("detach: held %d times: %w", leases, ErrMismatch))
+	ttl, err := l.hold.leave()
+	if err != nil {
+		return lockError(l.Key(), fmt.Errorf("detach: %w", err))
 	}
+	defer l.hold.stay()
 	if err := l.Extend(ctx, ttl); err != nil {
 		return err
 	}
-	err := fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // by a Release in between
+	err = fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // by a Release in between
 	_ = l.endOnce(func() error {
-		l.hold.unfollow(l)
-		err, _ = l.hold.remove(l, ErrReleased)
-		l.cancel(ErrReleased)
+		l.hold.unfollow(l.grip)
+		err, _ = l.hold.remove(l.grip, ErrReleased)
+		if l.cancel(ErrReleased); err == nil {
+			l.hold.c.counts.gaveBack(nil)
+		}
 		return err
 	})
 	if err != nil {
 		return lockError(l.Key(), fmt.Errorf("detach: %w", err))
-	}
-	return nil
-}
-
-func (l *Lease) release(cause error) error {
-	l.hold.c.enter()
-	defer l.hold.c.leave()
-	l.hold.unfollow(l)
-	if l.parts != nil {
-		return releaseAll(l.parts)
-	}
-	lost, back := l.hold.remove(l, cause)
-	l.cancel(cause)
-	switch {
-	case back:
-		return l.hold.giveBack(lost, l.hold.cfg.releaseTimeout)
-	case lost != nil:
-		return lockError(l.Key(), lost)
 	}
 	return nil
 }
@@ -320,7 +267,7 @@ func (c *leaseContext) Value(key any) any {
 		return c.lease
 	}
 	// A request asks for the innermost lease of its own lock.
-	if r, ok := key.(*request); ok && r.c == c.lease.hold.c && r.key == c.lease.hold.key {
+	if r, ok := key.(*request); ok && r.c == c.lease.hold.c && r.key == c.lease.hold.Key() {
 		return c.lease
 	}
 	return c.Context.Value(key)

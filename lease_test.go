@@ -23,7 +23,7 @@ const ttl = 10 * time.Second
 const validity = ttl - ttl/100 - 2*time.Millisecond
 
 func TestLease_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		d.on(acquire, 1, fault{delay: time.Second, late: 2 * time.Second})
 		sent := time.Now()
@@ -38,7 +38,7 @@ func TestLease_DeadlineCountsFromBeforeTheRequest(t *testing.T) {
 }
 
 func TestLease_DriftFactorShortensTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithDriftFactor(0.2))
 		if got, want := lock(t, c, "k").Remaining(), 8*time.Second-2*time.Millisecond; got != want {
 			t.Errorf("remaining %v, want %v", got, want)
@@ -47,7 +47,7 @@ func TestLease_DriftFactorShortensTheLease(t *testing.T) {
 }
 
 func TestLease_RenewalCountsFromItsOwnSending(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		d.on(renew, 1, fault{late: time.Second})
 		l := lock(t, c, "k")
@@ -60,7 +60,7 @@ func TestLease_RenewalCountsFromItsOwnSending(t *testing.T) {
 }
 
 func TestLease_RetriedAcquireCountsFromTheTryThatWasAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		d.on(acquire, 2, fault{late: time.Second, err: errReplyLost})
 		l := lock(t, c, "k")
@@ -81,7 +81,7 @@ func TestLease_RetriedAcquireCountsFromTheTryThatWasAnswered(t *testing.T) {
 func TestLease_UnknownRenewalNeverMovesTheDeadline(t *testing.T) {
 	for name, f := range map[string]fault{"reply lost": loses, "silent": silent, "failed": fails, "hung": hangs} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store, leasehold.WithTTL(ttl))
 				l := lock(t, c, "k")
 				want := l.Deadline()
@@ -108,7 +108,7 @@ func TestLease_UnknownRenewalNeverMovesTheDeadline(t *testing.T) {
 
 func TestLease_L8_NotYoursEndsTheLeaseAtOnceAndForEver(t *testing.T) {
 	for _, taken := range []bool{true, false} {
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			a, d := open(t, store, leasehold.WithTTL(ttl))
 			b, _ := open(t, store)
 			l := lock(t, a, "k")
@@ -138,7 +138,7 @@ func TestLease_L8_NotYoursEndsTheLeaseAtOnceAndForEver(t *testing.T) {
 }
 
 func TestLease_FirstRenewalAfterAThird(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		start := time.Now()
 		l := lock(t, c, "k")
@@ -160,7 +160,7 @@ func TestLease_FirstRenewalAfterAThird(t *testing.T) {
 func TestLease_RetriesAreCloseAndEachTryIsHalfOfWhatIsLeftAtMost(t *testing.T) {
 	for name, f := range map[string]fault{"failing": fails, "hanging": hangs} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store, leasehold.WithTTL(ttl))
 				l := lock(t, c, "k")
 				deadline := l.Deadline()
@@ -190,7 +190,7 @@ func TestLease_RetriesAreCloseAndEachTryIsHalfOfWhatIsLeftAtMost(t *testing.T) {
 }
 
 func TestLease_L5_SilentStoreLosesLeaseByLocalDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		l := lock(t, c, "k")
 		time.Sleep(time.Hour)
@@ -210,7 +210,7 @@ func TestLease_L5_SilentStoreLosesLeaseByLocalDeadline(t *testing.T) {
 func TestLease_L6_BlipAtARenewalHeals(t *testing.T) {
 	for name, f := range map[string]fault{"refused": refuses, "failed": fails, "reply lost": loses, "hung": hangs} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store, leasehold.WithTTL(ttl))
 				l := lock(t, c, "k")
 				d.on(renew, 1, f)
@@ -232,7 +232,7 @@ func TestLease_L6_BlipAtARenewalHeals(t *testing.T) {
 }
 
 func TestLease_L7_OneHungRenewalDelaysNoOther(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		d.onKey(renew, "hung", 0, hangs)
 		hung := lock(t, c, "hung")
@@ -253,7 +253,7 @@ func TestLease_L7_OneHungRenewalDelaysNoOther(t *testing.T) {
 }
 
 func TestLease_LateAnswersChangeNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		l := lock(t, c, "k")
 		// Confirmed by the store in time, known to us after the deadline.
@@ -283,7 +283,7 @@ func TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer(t *testing.T) {
 	}
 	for name, lost := range looks {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, _ := open(t, store, leasehold.WithTTL(ttl))
 				l := lock(t, c, "k")
 				time.Sleep(time.Second)
@@ -301,7 +301,7 @@ func TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer(t *testing.T) {
 }
 
 func TestLease_StoppedProcessEndsTheContextAtTheNextRenewal(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(ttl))
 		l := lock(t, c, "k")
 		clock.Skip(ttl)
@@ -315,7 +315,7 @@ func TestLease_StoppedProcessEndsTheContextAtTheNextRenewal(t *testing.T) {
 
 func TestLease_EveryGoroutineSeesTheLossAtItsFirstLook(t *testing.T) {
 	for range 200 {
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			c, _ := open(t, store, leasehold.WithTTL(ttl))
 			l := lock(t, c, "k")
 			clock.Skip(ttl)
@@ -327,6 +327,69 @@ func TestLease_EveryGoroutineSeesTheLossAtItsFirstLook(t *testing.T) {
 				}()
 			}
 			synctest.Wait()
+		})
+	}
+}
+
+// The lease is asked for when a third of it has passed, also if the answer to the
+// acquire came later than that.
+func TestLease_HR_C3_RenewalCountsFromTheSendingAsTheDeadlineDoes(t *testing.T) {
+	for _, late := range []time.Duration{500 * time.Millisecond, 2100 * time.Millisecond, 2900 * time.Millisecond} {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			const ttl = 3 * time.Second
+			c, d := open(t, store, leasehold.WithTTL(ttl))
+			sent := time.Now()
+			d.on(acquire, 1, fault{late: late})
+			l := lock(t, c, "k")
+			time.Sleep(ttl)
+			if l.State() != leasehold.Held {
+				t.Errorf("answered after %v: %v, %v", late, l.State(), context.Cause(l.Context()))
+			}
+			if got := d.seen(renew)[0].at.Sub(sent); got != max(ttl/3, late) {
+				t.Errorf("answered after %v: renewed %v after the sending, want %v", late, got, max(ttl/3, late))
+			}
+			time.Sleep(time.Hour)
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A TTL of a minute is for long outages, and no reason to notice late that one is
+// over.
+func TestLease_HR_H10_IsRenewedSoonAfterAnOutage(t *testing.T) {
+	const ttl = time.Minute
+	for name, row := range map[string]struct {
+		fault fault
+		away  time.Duration
+		soon  time.Duration
+		tries int
+	}{
+		"refused for long":          {refuses, 25 * time.Second, time.Second, 35},
+		"refused for a moment":      {refuses, 300 * time.Millisecond, 500 * time.Millisecond, 5},
+		"not answered for a moment": {fails, 300 * time.Millisecond, 500 * time.Millisecond, 5},
+		"not answered for long":     {fails, 25 * time.Second, ttl / 12, 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, d := open(t, store, leasehold.WithTTL(ttl))
+				l := lock(t, c, "k")
+				d.on(renew, 0, row.fault)
+				time.Sleep(ttl/3 + row.away)
+				n := d.count(renew)
+				d.heal()
+				back := time.Now()
+				for l.State() != leasehold.Held {
+					time.Sleep(time.Millisecond)
+				}
+				if got := time.Since(back); got > row.soon {
+					t.Errorf("renewed %v after the store came back, want %v", got, row.soon)
+				}
+				if n > row.tries {
+					t.Errorf("%d tries while it was away, want %d at most", n, row.tries)
+				}
+			})
 		})
 	}
 }

@@ -32,6 +32,8 @@ func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 // the context's error. An error that matches ErrUnknown says that the store did
 // not answer; ErrUnavailable that it certainly did nothing. Nothing is left
 // behind in any case: what may have been begun is undone in the background.
+// [WithMaxWait] bounds the wait, and [WithMaxOutage] how long a store is asked that
+// does not answer.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err
@@ -39,8 +41,10 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.acquire(ctx, true)
 }
 
-// TryLock asks once and does not wait. If the mutex is held, or somebody waits
-// for it, the error is a [*HeldError].
+// TryLock asks once and does not wait for the mutex. If it is held, or somebody
+// waits for it, the error is a [*HeldError]. Other errors are those of Lock. A store
+// that does not answer is asked again and again, for 10 s unless [WithMaxOutage] or
+// the end of ctx says otherwise.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err

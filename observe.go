@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/session"
 )
 
 // WaitEvent is what a call that waits for a lock knows about its wait.
@@ -13,10 +13,12 @@ type WaitEvent struct {
 	Key string
 	// Position is the place in the queue, 1 for the head.
 	Position int
-	// Holder is the lease that stays longest, as the store described it last,
-	// which may have been when the wait began: later answers only tell the
-	// place. Zero if it did not. [Client.Inspect] tells who holds it now.
-	Holder driver.Holder
+	// Holder is the lease that stays longest, as the store described it last, with
+	// what is left of it by now unless it was renewed. Later answers only tell the
+	// place, so that it is not known any more when that has changed: then it has no
+	// ID, and only Remaining at the head of the queue. [Client.Inspect] tells who
+	// holds it now.
+	Holder Holder
 	// Waited is how long the call has waited.
 	Waited time.Duration
 }
@@ -35,15 +37,14 @@ func ObserveWait(ctx context.Context, f func(WaitEvent)) context.Context {
 	return context.WithValue(ctx, observerKey{}, f)
 }
 
-// observer returns the function that ctx carries, nil if there is none.
-func observer(ctx context.Context) func(WaitEvent) {
-	f, _ := ctx.Value(observerKey{}).(func(WaitEvent))
-	return f
-}
-
-// event describes the wait as it is now.
-func (w *waiter) event(started time.Time) WaitEvent {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return WaitEvent{Key: w.req.Key, Position: w.position, Holder: w.holder, Waited: w.c.now().Sub(started)}
+// observer returns what tells the function that ctx carries how a wait for the lock
+// goes on, nil if there is none.
+func (r *request) observer(ctx context.Context) func(session.Progress) {
+	f, ok := ctx.Value(observerKey{}).(func(WaitEvent))
+	if !ok {
+		return nil
+	}
+	return func(p session.Progress) {
+		f(WaitEvent{Key: r.key, Position: p.Position, Holder: p.Holder, Waited: p.Waited})
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/session"
 )
 
 // Observer is a set of functions that a client calls as its locks are asked
@@ -49,9 +49,9 @@ type LockInfo struct {
 	Key string
 	// Class is what [WithClass] makes of the key.
 	Class string
-	// Mode is driver.Exclusive for mutexes and writers, driver.Shared for
+	// Mode is [Exclusive] for mutexes and writers, [Shared] for
 	// readers and semaphores.
-	Mode driver.Mode
+	Mode Mode
 	// Limit is that of a semaphore, 0 for others; Weight the number of places.
 	Limit, Weight int
 	// Wait is false if the call asks once only.
@@ -62,7 +62,7 @@ type LockInfo struct {
 // "semaphore".
 func (l *LockInfo) Kind() string {
 	switch {
-	case l.Mode == driver.Exclusive:
+	case l.Mode == Exclusive:
 		return "mutex"
 	case l.Limit > 0:
 		return "semaphore"
@@ -162,8 +162,8 @@ func (e *EndedInfo) Reason() string {
 
 var reasons = []named{
 	{ErrForced, "forced"},
-	{errGone, "gone"},
-	{errExpired, "expired"},
+	{session.ErrGone, "gone"},
+	{session.ErrExpired, "expired"},
 	{ErrLost, "failed"},
 	{ErrReleased, "released"},
 	{ErrMaxHold, "max_hold"},

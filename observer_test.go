@@ -74,7 +74,7 @@ func (d *diary) observer() leasehold.Observer {
 }
 
 // observed opens a client whose locks are written down.
-func observed(t *testing.T, store *memdriver.Store, opts ...leasehold.Option) (*leasehold.Client, *faultDriver, *diary) {
+func observed(t *testing.T, store *memdriver.Driver, opts ...leasehold.Option) (*leasehold.Client, *faultDriver, *diary) {
 	t.Helper()
 	d := &diary{}
 	c, f := open(t, store, append([]leasehold.Option{leasehold.WithObserver(d.observer()), leasehold.WithTTL(ttl)}, opts...)...)
@@ -82,7 +82,7 @@ func observed(t *testing.T, store *memdriver.Store, opts ...leasehold.Option) (*
 }
 
 func TestObserver_IsToldOfTheWholeLifeOfALease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _, d := observed(t, store)
 		l, err := c.Mutex("k").Lock(t.Context())
 		if err != nil {
@@ -101,7 +101,7 @@ func TestObserver_IsToldOfTheWholeLifeOfALease(t *testing.T) {
 }
 
 func TestObserver_IsToldOfAWaitAndOfTheHandOff(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		holder, _ := open(t, store, leasehold.WithOwner("worker-7"))
 		c, f, d := observed(t, store)
 		held := lock(t, holder, "k")
@@ -149,7 +149,7 @@ func TestObserver_OutcomeOfACallThatEndsWithoutALease(t *testing.T) {
 		"closed":      {key: "k", take: lockClosed},
 	} {
 		t.Run(want, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				other, _ := open(t, store)
 				lock(t, other, "taken")
 				if _, err := other.Semaphore("places", 2).TryLock(t.Context()); err != nil {
@@ -208,7 +208,7 @@ func lockClosed(ctx context.Context, c *leasehold.Client, key string) error {
 }
 
 func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
-	breakIt := func(t *testing.T, _ *leasehold.Client, store *memdriver.Store, l *leasehold.Lease) {
+	breakIt := func(t *testing.T, _ *leasehold.Client, store *memdriver.Driver, l *leasehold.Lease) {
 		if _, err := store.Break(t.Context(), l.Key(), l.ID(), "stuck"); err != nil {
 			t.Error(err)
 		}
@@ -217,9 +217,9 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 		renewals *fault
 		opts     []leasehold.Option
 		lost     bool
-		end      func(*testing.T, *leasehold.Client, *memdriver.Store, *leasehold.Lease)
+		end      func(*testing.T, *leasehold.Client, *memdriver.Driver, *leasehold.Lease)
 	}{
-		"released": {end: func(t *testing.T, _ *leasehold.Client, _ *memdriver.Store, l *leasehold.Lease) {
+		"released": {end: func(t *testing.T, _ *leasehold.Client, _ *memdriver.Driver, l *leasehold.Lease) {
 			if err := l.Release(); err != nil {
 				t.Error(err)
 			}
@@ -229,7 +229,7 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 		"expired":  {lost: true, renewals: &hangs},
 		"failed":   {lost: true, renewals: &fails, opts: []leasehold.Option{leasehold.WithMaxRenewAttempts(2)}},
 		"max_hold": {opts: []leasehold.Option{leasehold.WithMaxHold(time.Second)}},
-		"closed": {end: func(t *testing.T, c *leasehold.Client, _ *memdriver.Store, _ *leasehold.Lease) {
+		"closed": {end: func(t *testing.T, c *leasehold.Client, _ *memdriver.Driver, _ *leasehold.Lease) {
 			if err := c.Close(); err != nil {
 				t.Error(err)
 			}
@@ -237,7 +237,7 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 		"context": {},
 	} {
 		t.Run(want, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, f, d := observed(t, store, row.opts...)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -266,14 +266,14 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 }
 
 // deleteIt ends a lease in the store without telling its holder.
-func deleteIt(t *testing.T, _ *leasehold.Client, store *memdriver.Store, l *leasehold.Lease) {
+func deleteIt(t *testing.T, _ *leasehold.Client, store *memdriver.Driver, l *leasehold.Lease) {
 	if _, err := store.Release(t.Context(), driver.Ref{Key: l.Key(), ID: l.ID()}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestObserver_ALossThatIsFoundAtTheReleaseIsToldThen(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, f, d := observed(t, store)
 		l := lock(t, c, "k")
 		deleteIt(t, c, store, l)
@@ -288,7 +288,7 @@ func TestObserver_ALossThatIsFoundAtTheReleaseIsToldThen(t *testing.T) {
 }
 
 func TestObserver_ReentryIsTheSameLease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _, d := observed(t, store)
 		outer := lock(t, c, "k")
 		d.take()
@@ -304,7 +304,7 @@ func TestObserver_ReentryIsTheSameLease(t *testing.T) {
 }
 
 func TestObserver_TellsWhichKindOfLock(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		class := func(key string) string { return strings.ToUpper(key) }
 		c, _, d := observed(t, store, leasehold.WithClass(class))
 		for _, take := range []func(context.Context) (*leasehold.Lease, error){
@@ -323,7 +323,7 @@ func TestObserver_TellsWhichKindOfLock(t *testing.T) {
 
 // contexts is a store that writes down what the contexts of its requests carry.
 type contexts struct {
-	*memdriver.Store
+	*memdriver.Driver
 	mu   sync.Mutex
 	seen map[verb]any
 }
@@ -338,16 +338,16 @@ func (c *contexts) note(v verb, ctx context.Context) {
 
 func (c *contexts) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	c.note(acquire, ctx)
-	return c.Store.Acquire(ctx, req)
+	return c.Driver.Acquire(ctx, req)
 }
 
 func (c *contexts) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	c.note(release, ctx)
-	return c.Store.Release(ctx, ref)
+	return c.Driver.Release(ctx, ref)
 }
 
 func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		carry := func(value string) func(context.Context) context.Context {
 			return func(ctx context.Context) context.Context { return context.WithValue(ctx, mark{}, value) }
 		}
@@ -364,7 +364,7 @@ func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
 			Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context { return carry("holding")(ctx) },
 			Ended:    func(ctx context.Context, _ leasehold.EndedInfo) { ended = ctx.Value(mark{}) },
 		}
-		d := &contexts{Store: store, seen: make(map[verb]any)}
+		d := &contexts{Driver: store, seen: make(map[verb]any)}
 		c, err := leasehold.New(d, leasehold.WithObserver(first), leasehold.WithObserver(second))
 		if err != nil {
 			t.Fatal(err)
@@ -384,7 +384,7 @@ func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
 }
 
 func TestObserver_ClassesAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		seen := make(map[string]int)
 		o := leasehold.Observer{Acquire: func(ctx context.Context, l leasehold.LockInfo) context.Context {
 			seen[l.Class]++

@@ -2,7 +2,6 @@ package leasehold
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -13,6 +12,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/session"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Bounds of what a lock accepts.
@@ -34,26 +36,18 @@ type Option func(*config) error
 
 // config is what a lock does. It is not changed after it is built.
 type config struct {
-	ttl            time.Duration
-	renewFraction  float64
-	maxAttempts    int
-	drift          float64
-	releaseTimeout time.Duration
-	maxWait        time.Duration // noLimit: none
-	retry          *Backoff
-	maxHold        time.Duration
-	minHold        time.Duration
-	lockDelay      time.Duration
-	noRenewal      bool
-	owner          string
-	reenter        bool
-	labels         map[string]string
-	minToken       int64
-	policy         driver.Policy
-	ordered        bool
-	log            *slog.Logger
-	observers      []*Observer
-	class          func(key string) string
+	session.Terms
+	maxWait   time.Duration // noLimit: none
+	retry     *Backoff
+	lockDelay time.Duration
+	owner     string
+	reenter   bool
+	labels    map[string]string
+	minToken  int64
+	policy    driver.Policy
+	ordered   bool
+	observers []*Observer
+	class     func(key string) string
 }
 
 // noLimit is a maximum wait without a bound: 0 means to try once.
@@ -61,14 +55,17 @@ const noLimit = -1
 
 func defaults() config {
 	return config{
-		ttl:            30 * time.Second,
-		renewFraction:  1.0 / 3,
-		drift:          0.01,
-		releaseTimeout: 5 * time.Second,
-		maxWait:        noLimit,
-		owner:          hostOwner(),
-		log:            slog.New(slog.DiscardHandler),
-		class:          oneClass,
+		Terms: session.Terms{
+			TTL:            30 * time.Second,
+			RenewFraction:  1.0 / 3,
+			Drift:          timing.Drift,
+			ReleaseTimeout: 5 * time.Second,
+			MaxOutage:      10 * time.Second,
+			Log:            slog.New(slog.DiscardHandler),
+		},
+		maxWait: noLimit,
+		owner:   hostOwner(),
+		class:   oneClass,
 	}
 }
 
@@ -91,23 +88,23 @@ func (c config) with(opts []Option) (config, error) {
 		}
 		errs = append(errs, o(&c))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := oneline.Join(errs...); err != nil {
 		return c, err
 	}
-	if c.maxHold > 0 && c.minHold > c.maxHold {
-		return c, fmt.Errorf("minimum hold %v is longer than the maximum hold %v: %w", c.minHold, c.maxHold, ErrInvalid)
+	if c.MaxHold > 0 && c.MinHold > c.MaxHold {
+		return c, fmt.Errorf("minimum hold %v is longer than the maximum hold %v: %w", c.MinHold, c.MaxHold, ErrInvalid)
 	}
 	return c, c.checkLife()
 }
 
 // checkLife refuses leases that are over before they are renewed.
 func (c *config) checkLife() error {
-	life := c.life(c.ttl)
+	life := c.Life(c.TTL)
 	if life <= 0 {
-		return fmt.Errorf("TTL %v with drift factor %v leaves no time: %w", c.ttl, c.drift, ErrInvalid)
+		return fmt.Errorf("TTL %v with drift factor %v leaves no time: %w", c.TTL, c.Drift, ErrInvalid)
 	}
-	if !c.noRenewal && float64(c.ttl)*c.renewFraction >= float64(life) {
-		return fmt.Errorf("renewal after the fraction %v of TTL %v is not before the lease's end at %v: %w", c.renewFraction, c.ttl, life, ErrInvalid)
+	if !c.NoRenewal && float64(c.TTL)*c.RenewFraction >= float64(life) {
+		return fmt.Errorf("renewal after the fraction %v of TTL %v is not before the lease's end at %v: %w", c.RenewFraction, c.TTL, life, ErrInvalid)
 	}
 	return nil
 }
@@ -116,7 +113,7 @@ func (c *config) checkLife() error {
 // the others, and how long the store may be away without a loss. Default 30 s;
 // 10 ms to 24 h.
 func WithTTL(d time.Duration) Option {
-	return bounded("TTL", d, MinTTL, MaxTTL, func(c *config) { c.ttl = d })
+	return bounded("TTL", d, MinTTL, MaxTTL, func(c *config) { c.TTL = d })
 }
 
 // WithRenewFraction sets after which part of the TTL a lease is renewed.
@@ -126,7 +123,7 @@ func WithRenewFraction(f float64) Option {
 		if !(f > 0 && f < 1) {
 			return fmt.Errorf("renew fraction %v is not between 0 and 1: %w", f, ErrInvalid)
 		}
-		c.renewFraction = f
+		c.RenewFraction = f
 		return nil
 	}
 }
@@ -138,7 +135,7 @@ func WithMaxRenewAttempts(n int) Option {
 		if n < 0 || n > 1000 {
 			return fmt.Errorf("renew attempts %d are not between 0 and 1000: %w", n, ErrInvalid)
 		}
-		c.maxAttempts = n
+		c.MaxAttempts = n
 		return nil
 	}
 }
@@ -150,7 +147,7 @@ func WithDriftFactor(f float64) Option {
 		if !(f >= 0 && f < 1) {
 			return fmt.Errorf("drift factor %v is not at least 0 and below 1: %w", f, ErrInvalid)
 		}
-		c.drift = f
+		c.Drift = f
 		return nil
 	}
 }
@@ -158,16 +155,26 @@ func WithDriftFactor(f float64) Option {
 // WithReleaseTimeout bounds how long Release waits for the store. Default 5 s;
 // 1 ms to 24 h.
 func WithReleaseTimeout(d time.Duration) Option {
-	return bounded("release timeout", d, time.Millisecond, MaxTTL, func(c *config) { c.releaseTimeout = d })
+	return bounded("release timeout", d, time.Millisecond, MaxTTL, func(c *config) { c.ReleaseTimeout = d })
 }
 
-// WithMaxWait bounds how long Lock waits; 0 asks once. Default: as long as the
-// context lives. At most 24 h.
+// WithMaxWait bounds how long Lock waits; 0 asks once. For [All] it counts from the
+// call, so that one bound holds for all. Default: as long as the context lives. At most 24 h.
 func WithMaxWait(d time.Duration) Option {
 	if d == 0 {
 		return func(c *config) error { c.maxWait = 0; return nil }
 	}
 	return bounded("maximum wait", d, time.Millisecond, MaxTTL, func(c *config) { c.maxWait = d })
+}
+
+// WithMaxOutage bounds how long a store that does not answer is asked: by TryLock
+// from its call on, and by Lock since the store answered this client last, whatever
+// it was asked. Then the error matches ErrUnknown. A store that refuses, so that
+// certainly nothing happened, is asked three times only, and the error matches
+// ErrUnavailable. Once Lock has a place in the queue no outage ends it. Default
+// 10 s; 1 ms to 24 h.
+func WithMaxOutage(d time.Duration) Option {
+	return bounded("maximum outage", d, time.Millisecond, MaxTTL, func(c *config) { c.MaxOutage = d })
 }
 
 // WithRetry makes Lock ask again after the delays of b instead of waiting in
@@ -185,14 +192,14 @@ func WithRetry(b Backoff) Option {
 // WithMaxHold ends a lease with ErrMaxHold after d, however well it is renewed.
 // Default: never. 10 ms to 24 h.
 func WithMaxHold(d time.Duration) Option {
-	return bounded("maximum hold", d, MinTTL, MaxTTL, func(c *config) { c.maxHold = d })
+	return bounded("maximum hold", d, MinTTL, MaxTTL, func(c *config) { c.MaxHold = d })
 }
 
 // WithMinHold keeps the lock closed, after a clean release, until d has passed
 // since it was granted: for jobs that are shorter than the clocks of their
 // hosts differ. Default 0. At most 24 h.
 func WithMinHold(d time.Duration) Option {
-	return bounded("minimum hold", d, time.Millisecond, MaxTTL, func(c *config) { c.minHold = d })
+	return bounded("minimum hold", d, time.Millisecond, MaxTTL, func(c *config) { c.MinHold = d })
 }
 
 // WithLockDelay keeps the lock closed for d after a lease expired or was
@@ -203,12 +210,14 @@ func WithLockDelay(d time.Duration) Option {
 
 // WithoutRenewal makes leases end after their TTL unless they are extended.
 func WithoutRenewal() Option {
-	return func(c *config) error { c.noRenewal = true; return nil }
+	return func(c *config) error { c.NoRenewal = true; return nil }
 }
 
 // WithOwner names the holder, for people who look at the lock and for
 // re-entry: the same owner may take the lock again while it holds it, from
-// anywhere, so the name must be one holder's alone. See WithName for a name
+// anywhere, so the name must be one holder's alone. To write while the same owner
+// reads, or to read while it writes, fails with ErrMismatch, as it would wait for
+// itself; under the writer's context one may read. See WithName for a name
 // that is only shown. Default: host and process id, without re-entry. 1 to 256 bytes of
 // UTF-8 without control characters.
 func WithOwner(owner string) Option {
@@ -234,10 +243,15 @@ func WithName(name string) Option {
 	}
 }
 
-// WithLabels attaches labels that are shown by inspection. At most 1 KiB as
+// WithLabels attaches labels that are shown by inspection: UTF-8, at most 1 KiB as
 // JSON.
 func WithLabels(labels map[string]string) Option {
 	return func(c *config) error {
+		for name, text := range labels { // other text would be changed on its way
+			if !utf8.ValidString(name) || !utf8.ValidString(text) {
+				return fmt.Errorf("label %q: %q is not valid UTF-8: %w", name, text, ErrInvalid)
+			}
+		}
 		if size, err := json.Marshal(labels); err != nil || len(size) > MaxLabels {
 			return fmt.Errorf("labels are %d bytes of JSON, more than %d: %w", len(size), MaxLabels, ErrInvalid)
 		}
@@ -285,14 +299,16 @@ func WithReadersFirst() Option {
 	return func(c *config) error { c.policy = driver.ReadersFirst; return nil }
 }
 
-// WithLogger sets the logger of events that an operator must see: losses, and
-// what could not be cleaned up. Default: none.
+// WithLogger sets the logger of events that an operator must see: losses, what
+// could not be cleaned up, and a lease that is renewed though its [Lease] and its
+// context were dropped, so that nothing in the program can release it: once, with
+// where it was taken. Default: none.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) error {
 		if log == nil {
 			return fmt.Errorf("nil logger: %w", ErrInvalid)
 		}
-		c.log = log
+		c.Log = log
 		return nil
 	}
 }

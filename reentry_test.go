@@ -11,7 +11,7 @@ import (
 )
 
 func TestReentry_K1_ToDepthFiveByContext(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		ctx := t.Context()
 		var leases []*leasehold.Lease
@@ -42,7 +42,7 @@ func TestReentry_K1_ToDepthFiveByContext(t *testing.T) {
 }
 
 func TestReentry_K1_ToDepthFiveByOwner(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		owner := leasehold.WithOwner("worker-7")
 		a, _ := open(t, store, owner)
 		b, _ := open(t, store, owner)
@@ -71,7 +71,7 @@ func TestReentry_K1_ToDepthFiveByOwner(t *testing.T) {
 }
 
 func TestReentry_NeitherShortensNorAdds(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(time.Minute), leasehold.WithoutRenewal())
 		outer := lock(t, c, "k")
 		want := outer.Deadline()
@@ -95,7 +95,7 @@ func TestReentry_NeitherShortensNorAdds(t *testing.T) {
 }
 
 func TestReentry_K2_AfterALossIsALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		l := lock(t, c, "k")
 		d.on(renew, 0, hangs)
@@ -122,7 +122,7 @@ func TestReentry_K2_AfterALossIsALoss(t *testing.T) {
 }
 
 func TestReentry_K3_StrangersExcludeEachOther(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		lock(t, c, "same client")
 		_, err := c.Mutex("same client").TryLock(t.Context())
@@ -141,7 +141,7 @@ func TestReentry_K3_StrangersExcludeEachOther(t *testing.T) {
 }
 
 func TestReentry_OuterFirstKeepsTheInner(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		outer := lock(t, c, "k")
 		inner, err := c.Mutex("k").Lock(context.WithoutCancel(outer.Context()))
@@ -161,5 +161,42 @@ func TestReentry_OuterFirstKeepsTheInner(t *testing.T) {
 			t.Error(err)
 		}
 		wantFree(t, store, "k")
+	})
+}
+
+// Under another context it is not known in this process that the owner is inside.
+func TestReentry_HR_D2_OwnerThatWouldWaitForItselfIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		me := leasehold.WithOwner("worker-7")
+		a, _ := open(t, store, me)
+		b, _ := open(t, store, me)
+		for _, c := range []*leasehold.Client{a, b} {
+			for _, row := range []struct {
+				name      string
+				hold, ask func(context.Context) (*leasehold.Lease, error)
+			}{
+				{"read, then write", a.RWMutex("k").RLock, c.RWMutex("k").Lock},
+				{"write, then read", a.RWMutex("k").Lock, c.RWMutex("k").RLock},
+				{"write, then a place", a.Mutex("k").Lock, c.Semaphore("k", 3).Lock},
+				{"a place, then write", a.Semaphore("k", 3).Lock, c.Mutex("k").Lock},
+			} {
+				held, err := row.hold(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				_, err = row.ask(ctx)
+				cancel()
+				wantErr(t, err, leasehold.ErrMismatch)
+				if waited := time.Since(start); waited != 0 {
+					t.Errorf("%s: told after %v", row.name, waited)
+				}
+				if err := held.Release(); err != nil {
+					t.Error(err)
+				}
+				wantFree(t, store, "k")
+			}
+		}
 	})
 }

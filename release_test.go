@@ -17,7 +17,7 @@ import (
 // How leases end.
 
 func TestRelease_L1_ExpiredLeaseLeavesTheNewHolderAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, d := open(t, store, leasehold.WithTTL(ttl))
 		b, _ := open(t, store)
 		l := lock(t, a, "k")
@@ -34,7 +34,7 @@ func TestRelease_L1_ExpiredLeaseLeavesTheNewHolderAlone(t *testing.T) {
 }
 
 func TestRelease_L1_StoreThatForgotTheLeaseIsToldAsLoss(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		l := lock(t, c, "k")
 		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
@@ -46,7 +46,7 @@ func TestRelease_L1_StoreThatForgotTheLeaseIsToldAsLoss(t *testing.T) {
 
 func TestRelease_L3_LostReplyIsRepeatedAndTheNextHolderSurvives(t *testing.T) {
 	for _, waits := range []bool{true, false} {
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			a, d := open(t, store)
 			b, _ := open(t, store)
 			l := lock(t, a, "k")
@@ -106,7 +106,7 @@ func TestRelease_IsIdempotentAndConcurrent(t *testing.T) {
 func TestRelease_IsBoundedAndSaysUnknown(t *testing.T) {
 	for name, f := range map[string]fault{"hangs": hangs, "fails": fails} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store, leasehold.WithReleaseTimeout(3*time.Second))
 				l := lock(t, c, "k")
 				d.on(release, 0, f)
@@ -131,7 +131,7 @@ func TestRelease_IsBoundedAndSaysUnknown(t *testing.T) {
 }
 
 func TestRelease_AfterAnUnconfirmedRenewalStillFrees(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		l := lock(t, c, "k")
 		d.on(renew, 0, fails)
@@ -149,7 +149,7 @@ func TestRelease_AfterAnUnconfirmedRenewalStillFrees(t *testing.T) {
 func TestRelease_DuringAHungRenewalIsNeitherLossNorRevival(t *testing.T) {
 	for name, f := range map[string]fault{"before": {delay: time.Second}, "after": {late: time.Second}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store, leasehold.WithTTL(ttl))
 				l := lock(t, c, "k")
 				d.on(renew, 1, f)
@@ -205,7 +205,7 @@ func TestRelease_L9_RacesWithRenewalTenThousandTimes(t *testing.T) {
 }
 
 func TestLease_L12_NewLeaseAfterTheLastIsRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(ttl))
 		for i := range 100 {
 			l := lock(t, c, "k")
@@ -225,7 +225,7 @@ func TestLease_L12_NewLeaseAfterTheLastIsRenewed(t *testing.T) {
 func TestLease_L13_ParentsEndReleasesWithItsCause(t *testing.T) {
 	reason := errors.New("shutting down")
 	for _, slow := range []bool{false, true} {
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			c, d := open(t, store)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			l, err := c.Mutex("k").Lock(ctx)
@@ -252,7 +252,7 @@ func TestLease_L13_ParentsEndReleasesWithItsCause(t *testing.T) {
 }
 
 func TestLease_ReleaseBesideTheParentsIsAnsweredWithIt(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		ctx, cancel := context.WithCancel(t.Context())
 		l, err := c.Mutex("k").Lock(ctx)
@@ -278,7 +278,7 @@ func TestLease_ReleaseBesideTheParentsIsAnsweredWithIt(t *testing.T) {
 type valueKey struct{}
 
 func TestLease_L14_ParentsValuesAndDeadlineAreVisible(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), valueKey{}, 42), time.Minute)
 		defer cancel()
@@ -301,14 +301,14 @@ func TestLease_L14_ParentsValuesAndDeadlineAreVisible(t *testing.T) {
 }
 
 func TestLease_L15_WallClockStepsChangeNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		// The only wall clock that is sent is for people to read.
 		c, d := open(t, store)
 		l := lock(t, c, "k")
 		req := d.seen(acquire)[0].req
 		req.ID, req.Since = "other", req.Since.Add(10*time.Minute)
 		reply, err := store.Acquire(t.Context(), req)
-		if err != nil || reply.State != driver.Busy || reply.Next > 30*time.Second {
+		if err != nil || reply.State != driver.Busy || reply.RetryAfter > 30*time.Second {
 			t.Errorf("%+v, %v", reply, err)
 		}
 		if l.Remaining() > 30*time.Second {

@@ -62,59 +62,45 @@ func (r *reader) Lock(ctx context.Context) (*Lease, error) { return (*RWMutex)(r
 // that no other writer slips in; readers that wait may enter at once. Token,
 // context and deadline stay, and the lease is renewed by the way.
 //
-// The error matches ErrMismatch if the lease is a reader's, or is shared by
-// re-entry; ErrNotHeld if it has ended; and ErrUnknown if the store did not
-// answer, whereupon the lease is valid as one or the other. It may be repeated.
+// From the call on nobody re-enters under the lease's context to write: that
+// fails with ErrMismatch as under a reader's lease.
+//
+// The error matches ErrMismatch if the lease is a reader's, is shared by re-entry,
+// or is being detached; ErrNotHeld if it has ended; and ErrUnknown if the store did not
+// answer, whereupon the lease is valid, for reading only, until Downgrade is
+// repeated or the lease is released. With any other error it is a writer's still.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if l.parts != nil {
 		return lockError(l.Key(), fmt.Errorf("downgrade of several locks at once: %w", ErrMismatch))
 	}
 	if err := l.hold.downgrade(ctx); err != nil {
-		return lockError(l.hold.key, fmt.Errorf("downgrade: %w", err))
+		return lockError(l.hold.Key(), fmt.Errorf("downgrade: %w", err))
 	}
 	return nil
 }
 
 func (h *hold) downgrade(ctx context.Context) error {
-	if !h.live() {
-		return h.notHeld()
+	if err := h.lower(); err != nil {
+		return err
 	}
-	h.mu.Lock()
-	mode, leases, ttl := h.mode, len(h.leases), h.ttl
-	h.mu.Unlock()
-	if mode == driver.Shared {
-		return fmt.Errorf("a reader's lease: %w", ErrMismatch)
-	}
-	if leases > 1 {
-		return fmt.Errorf("held %d times: %w", leases, ErrMismatch)
-	}
-	r := request{c: h.c, cfg: h.cfg, key: h.key, mode: driver.Shared, policy: h.cfg.policy}
-	req := r.request()
-	req.ID, req.TTL, req.Notify = h.id, ttl, h.c.address()
-	sent := h.c.now()
-	reply, err := h.c.drv.Acquire(ctx, req)
-	switch {
-	case err != nil:
-		return unknown(err)
-	case reply.State != driver.Granted || reply.Token != h.token:
-		// Not ours any more. What was granted afresh is not this lease.
-		h.c.abandon(ctx, h.cfg, &req, false)
-		h.mu.Lock()
-		if h.ended == nil {
-			h.end(errGone)
-		} else {
-			h.mu.Unlock()
-		}
-		return h.notHeld()
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.mode = driver.Shared
-	if h.ended == nil {
-		h.deadline = max(h.deadline, h.c.instant(h.cfg.deadline(sent, ttl)))
-	}
-	return nil
+	r := request{c: h.c, cfg: h.cfg, key: h.Key(), mode: driver.Shared, policy: h.cfg.policy}
+	return h.Downgrade(ctx, r.request())
 }
 
-// errUpgrade is told to who asks for the write side under a read lease.
-var errUpgrade = fmt.Errorf("a read lease cannot be upgraded; release it first: %w", ErrMismatch)
+// lower begins a downgrade. Nobody re-enters to write from now on.
+func (h *hold) lower() error {
+	h.Live() // after a suspension the timer of the deadline is late
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.CanLower()
+	switch {
+	case err != nil:
+		return err
+	case len(h.leases) > 1:
+		return fmt.Errorf("held %d times: %w", len(h.leases), ErrMismatch)
+	case h.leaving:
+		return errLeaving
+	}
+	h.Lower()
+	return nil
+}

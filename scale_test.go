@@ -138,7 +138,7 @@ func TestScale_LeaseIsSmall(t *testing.T) {
 }
 
 func TestScale_WaiterHasNoGoroutineOfItsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store)
 		b, _ := open(t, store)
 		first := lock(t, a, "k")

@@ -72,15 +72,15 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	if limit < 1 || limit > math.MaxInt32 {
 		return lockError(s.key, fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid))
 	}
-	if err := s.c.begin(nil); err != nil {
+	if err := s.c.session.Begin(); err != nil {
 		return lockError(s.key, err)
 	}
-	defer s.c.finish(nil)
+	defer s.c.session.Leave()
 	r := s.request
 	r.limit = limit
 	req := r.request()
 	req.Resize = true
-	if _, err := s.c.ask(ctx, s.cfg, &req); err != nil {
+	if _, err := s.c.session.Ask(ctx, &s.cfg.Terms, &req); err != nil {
 		return lockError(s.key, fmt.Errorf("resize: %w", err))
 	}
 	return nil

@@ -13,17 +13,18 @@ type Stats struct {
 	Held, Waiting int
 	// Granted counts leases, Refused the calls that ended unserved.
 	Granted, Refused int64
-	// Released counts leases that were given back, Lost those that were lost.
+	// Released counts leases that were given back, or left by Detach, and Lost
+	// those that were lost, also if that was found out at their release: as
+	// Observers are told.
 	Released, Lost int64
-	// Renewed and Failed count renewals that were and were not confirmed.
+	// Renewed and Failed count the renewals of leases that were and were not
+	// confirmed. One that finds the lease gone has failed.
 	Renewed, Failed int64
 }
 
 // Stats returns the current figures.
 func (c *Client) Stats() Stats {
-	c.mu.Lock()
-	held, waiting := len(c.holds), len(c.waiters)
-	c.mu.Unlock()
+	held, waiting := c.session.Size()
 	n := &c.counts
 	return Stats{
 		Held: held, Waiting: waiting,
@@ -37,18 +38,27 @@ type counters struct {
 	granted, refused, lost, released, renewed, failed atomic.Int64
 }
 
+// end counts a lease that is over. One that was not lost is counted when it has
+// been given back.
 func (n *counters) end(cause error) {
 	if errors.Is(cause, ErrLost) {
+		n.lost.Add(1)
+	}
+}
+
+// gaveBack counts a lease that was live when it was given back, by the outcome.
+func (n *counters) gaveBack(err error) {
+	if errors.Is(err, ErrLost) {
 		n.lost.Add(1)
 	} else {
 		n.released.Add(1)
 	}
 }
 
-func (n *counters) renewal(err error) {
-	if err != nil {
-		n.failed.Add(1)
-	} else {
+func (n *counters) renewal(confirmed bool) {
+	if confirmed {
 		n.renewed.Add(1)
+	} else {
+		n.failed.Add(1)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/session"
 )
 
 // trail is one acquisition, and the lease it leads to, as observers see it. A
@@ -72,12 +73,12 @@ func (t *trail) acquired(h *hold, handed time.Time) {
 	if t == nil {
 		return
 	}
-	event := AcquiredInfo{ID: h.id, Token: h.token}
+	event := AcquiredInfo{ID: h.ID(), Token: h.Token()}
 	if !handed.IsZero() {
-		event.HandOff = h.c.time(h.granted).Sub(handed)
+		event.HandOff = h.Granted().Sub(handed)
 	}
 	t.granted = true
-	t.done(h.c.time(h.granted), event)
+	t.done(h.Granted(), event)
 }
 
 // failed tells of a call that ends without a lease.
@@ -100,13 +101,10 @@ func (t *trail) renewed(h *hold, sent time.Time, reply *driver.Reply, err error)
 	if t == nil {
 		return
 	}
-	switch {
-	case err == nil && reply.Broken:
-		err = forcedError(reply.Reason)
-	case err == nil && reply.State != driver.Granted:
-		err = errGone
+	if err == nil && reply.State != driver.Granted {
+		err = session.Gone(reply)
 	}
-	event := RenewedInfo{LockInfo: t.lock, ID: h.id, Took: h.c.now().Sub(sent), Err: err}
+	event := RenewedInfo{LockInfo: t.lock, ID: h.ID(), Took: h.c.now().Sub(sent), Err: err}
 	for _, o := range t.observers {
 		if o.Renewed != nil {
 			o.Renewed(t.ctx, event)
@@ -118,7 +116,7 @@ func (t *trail) ended(h *hold, cause error) {
 	if t == nil {
 		return
 	}
-	event := EndedInfo{LockInfo: t.lock, ID: h.id, Token: h.token, Held: h.held(), Cause: cause}
+	event := EndedInfo{LockInfo: t.lock, ID: h.ID(), Token: h.Token(), Held: h.Held(), Cause: cause}
 	for _, o := range t.observers {
 		if o.Ended != nil {
 			o.Ended(t.ctx, event)
@@ -138,7 +136,7 @@ func (t *trail) released(h *hold, begun time.Time, err error) {
 	if t == nil {
 		return
 	}
-	event := ReleasedInfo{LockInfo: t.lock, ID: h.id, Took: h.c.now().Sub(begun), Err: err}
+	event := ReleasedInfo{LockInfo: t.lock, ID: h.ID(), Took: h.c.now().Sub(begun), Err: err}
 	for _, o := range t.observers {
 		if o.Released != nil {
 			o.Released(t.ctx, event)

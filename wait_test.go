@@ -58,7 +58,7 @@ func (q *queue) want(t *testing.T, want ...string) {
 
 func TestLock_W2_CancelledWaiterDisturbsNobody(t *testing.T) {
 	for place := range 3 { // head, middle, tail
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			a, _ := open(t, store)
 			b, _ := open(t, store)
 			first := lock(t, a, "k")
@@ -93,7 +93,7 @@ func TestLock_W2_CancelledWaiterDisturbsNobody(t *testing.T) {
 }
 
 func TestLock_W3_EveryHintLostEndsWithinTheDocumentedBound(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store)
 		b, d := open(t, store)
 		d.hints = func(driver.Hint, func(driver.Hint)) {}
@@ -120,7 +120,7 @@ func TestLock_W3_EveryHintLostEndsWithinTheDocumentedBound(t *testing.T) {
 }
 
 func TestLock_W4_HeadEntersAtTheEndOfADeadHoldersLease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, dead := open(t, store, leasehold.WithTTL(ttl))
 		b, d := open(t, store)
 		start := time.Now()
@@ -146,7 +146,7 @@ func TestLock_W4_HeadEntersAtTheEndOfADeadHoldersLease(t *testing.T) {
 
 func TestLock_W5_W6_DeadWaitersCostOneWindow(t *testing.T) {
 	for _, n := range []int{1, 1000} {
-		bubble(t, func(t *testing.T, store *memdriver.Store) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			a, _ := open(t, store)
 			dead, deaf := open(t, store)
 			b, d := open(t, store)
@@ -181,7 +181,7 @@ func TestLock_W5_W6_DeadWaitersCostOneWindow(t *testing.T) {
 }
 
 func TestLock_W7_OrderOutlivesTwentyWindows(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store)
 		b, _ := open(t, store)
 		first := lock(t, a, "k")
@@ -202,7 +202,7 @@ func TestLock_W7_OrderOutlivesTwentyWindows(t *testing.T) {
 }
 
 func TestTryLock_W8_NeverOvertakesALiveWaiter(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store)
 		b, d := open(t, store)
 		gate := make(chan struct{})
@@ -224,7 +224,7 @@ func TestTryLock_W8_NeverOvertakesALiveWaiter(t *testing.T) {
 }
 
 func TestLock_W10_GrantToAWaiterThatHasJustGivenUpPassesOn(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store)
 		b, d := open(t, store)
 		c, _ := open(t, store)
@@ -248,7 +248,7 @@ func TestLock_W10_GrantToAWaiterThatHasJustGivenUpPassesOn(t *testing.T) {
 }
 
 func TestLock_W12_OneBackoffServesAnyNumberOfWaits(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store)
 		first := lock(t, a, "k")
 		strategy := leasehold.Exponential(10*time.Millisecond, time.Second)
@@ -278,7 +278,7 @@ func TestLock_W12_OneBackoffServesAnyNumberOfWaits(t *testing.T) {
 }
 
 func TestLock_HintThatOvertakesTheAnswerIsHeard(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Store) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store)
 		b, d := open(t, store)
 		q := &queue{}
@@ -308,7 +308,7 @@ func TestLock_HintsMayBeLateOrDoubled(t *testing.T) {
 		"doubled": func(h driver.Hint, f func(driver.Hint)) { f(h); f(h); time.AfterFunc(time.Second, func() { f(h) }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Store) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				a, _ := open(t, store)
 				b, d := open(t, store)
 				d.hints = deliver

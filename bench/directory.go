@@ -158,8 +158,9 @@ func commandContender(name string, k kind, argv func(key string) []string) conte
 func buildCommand(ctx context.Context, dir string) (string, error) {
 	_, here, _, _ := runtime.Caller(0)
 	tool := filepath.Join(dir, "leasehold")
-	out, err := exec.CommandContext(ctx, "go", "build", "-C", filepath.Dir(filepath.Dir(here)), "-o", tool, "./cmd/leasehold").CombinedOutput()
-	if err != nil {
+	build := exec.CommandContext(ctx, "go", "build", "-C", filepath.Dir(filepath.Dir(here)), "-o", tool, "./cmd/leasehold")
+	build.Env = append(os.Environ(), "GOWORK=auto") // the workspace there
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the command: %w: %s", err, out)
 	}
 	return tool, nil

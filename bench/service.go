@@ -40,7 +40,7 @@ func service(ctx context.Context, b *bench) (*table, error) {
 		rawHTTPClient("bare net/http handler on the driver", limit, floor, ""),
 		rawHTTPClient("the service itself", ours, addr, "?forbidMs=0"), // as the library asks, of which nothing is on its way any more
 		rawHTTPClient("the service itself, ids remembered", ours, addr, ""),
-		leaseholdOn("Leasehold over HTTP", rueidisClient, func(string) (driver.Driver, error) { return httpdriver.New("http://" + addr) }),
+		leaseholdOn("Leasehold over HTTP", rueidisClient, func(string) (driver.Driver, error) { return httpdriver.Open("http://" + addr) }),
 	})
 	longer := *b
 	longer.slice *= serviceSlices

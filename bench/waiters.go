@@ -114,7 +114,7 @@ func (q *queueMeter) ask(ctx context.Context, wait time.Duration, want driver.St
 	q.asked++
 	req := driver.Request{
 		Key: queueKey, ID: "w" + strconv.Itoa(q.asked), Owner: "bench", Since: time.Now(),
-		TTL: outlast, Wait: wait, Confirm: window, Notify: q.address,
+		TTL: outlast, TicketTTL: wait, ConfirmWindow: window, HintAddress: q.address,
 	}
 	reply, err := q.store.Acquire(ctx, req)
 	if err == nil && reply.State != want {

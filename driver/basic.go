@@ -35,11 +35,13 @@ type Basic interface {
 // There are no tokens, so Reply.Token is 0, and no clock. Whoever must fence
 // needs another store. Shared requests, limits, re-entry, delays, minimum
 // tokens, and the policies WritersFirst and ReadersFirst are refused with
-// [errors.ErrUnsupported]; the driver is [Selective] and says so beforehand.
+// [errors.ErrUnsupported]; the driver is [Limited] and says so beforehand.
 //
-// Two things are weaker than the contract has them. Forbid has no effect: an
+// Three things are weaker than the contract has them. Visit has no effect: a
+// Release ends the lease whoever has asked for it, so processes should not share
+// ids. RejectIDFor has no effect: an
 // Acquire that was delayed on its way beyond its release can take the key once
-// more, for one TTL. After a release with Keep the key stays taken for Keep or
+// more, for one TTL. After a release with KeepClosed the key stays taken for that long or
 // for what was left of the lease, whichever is longer.
 //
 // Close closes b if it is an [io.Closer].
@@ -50,7 +52,7 @@ type basic struct {
 	closed atomic.Bool
 }
 
-// Supports implements [Selective].
+// Supports implements [Limited].
 func (b *basic) Supports(req Request) error {
 	lacking := ""
 	switch {
@@ -62,7 +64,7 @@ func (b *basic) Supports(req Request) error {
 		lacking = "a queue to order"
 	case req.Reenter:
 		lacking = "re-entry by owner"
-	case req.Delay > 0:
+	case req.LockDelay > 0:
 		lacking = "lock delays"
 	case req.MinToken > 0:
 		lacking = "fencing tokens"
@@ -94,7 +96,7 @@ func (b *basic) Acquire(ctx context.Context, req Request) (Reply, error) {
 	case err != nil:
 		return Reply{}, err
 	case set:
-		return Reply{State: Granted, Holds: 1, Again: again}, nil
+		return Reply{State: Granted, Holds: 1, Replayed: again}, nil
 	}
 	return Reply{State: Busy}, nil
 }
@@ -141,9 +143,9 @@ func (b *basic) Release(ctx context.Context, ref Ref) (Reply, error) {
 	}
 	var ok bool
 	var err error
-	if ref.Keep > 0 {
+	if ref.KeepClosed > 0 {
 		// What nobody renews any more ends by itself.
-		ok, err = b.store.Renew(ctx, ref.Key, ref.ID, ref.Keep)
+		ok, err = b.store.Renew(ctx, ref.Key, ref.ID, ref.KeepClosed)
 	} else {
 		ok, err = b.store.Delete(ctx, ref.Key, ref.ID)
 	}

@@ -98,8 +98,8 @@ func (t *table) Close() error {
 
 // lacking is what no three verbs can do.
 const lacking = drivertest.Queue | drivertest.Policies | drivertest.Watch | drivertest.Shared | drivertest.Limits |
-	drivertest.Downgrade | drivertest.Resize | drivertest.Reentry | drivertest.Tokens | drivertest.MinToken | drivertest.Delay | drivertest.Forbid |
-	drivertest.Inspect | drivertest.Break | drivertest.Raise | drivertest.Guard
+	drivertest.Downgrade | drivertest.Resize | drivertest.Reentry | drivertest.Tokens | drivertest.MinToken | drivertest.LockDelay | drivertest.RejectIDFor |
+	drivertest.Inspect | drivertest.Break | drivertest.Raise | drivertest.Guard | drivertest.Visits
 
 func TestFromBasic_Conformance(t *testing.T) {
 	var store *table
@@ -186,7 +186,7 @@ func TestSupports_AsksTheDriver(t *testing.T) {
 		"policy":    {Policy: driver.WritersFirst},
 		"order":     {Ordered: true},
 		"reentry":   {Owner: "me", Reenter: true},
-		"delay":     {Delay: time.Second},
+		"delay":     {LockDelay: time.Second},
 		"min token": {MinToken: 1},
 		"guard":     {Guard: true},
 	} {
@@ -197,7 +197,7 @@ func TestSupports_AsksTheDriver(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	plain := driver.Request{Key: "k", ID: "a", TTL: time.Second, Wait: time.Second, Policy: driver.Barging}
+	plain := driver.Request{Key: "k", ID: "a", TTL: time.Second, TicketTTL: time.Second, Policy: driver.Barging}
 	if err := driver.Supports(part, plain); err != nil {
 		t.Errorf("a mutex: %v", err)
 	}

@@ -8,8 +8,9 @@
 // A [Driver] has three verbs that never wait. Each is one atomic step in the
 // store and idempotent for its lease id. What a store can do beyond them it
 // says by implementing [Watcher], [Inspector], [Breaker] or [Checker]; what it
-// cannot do it says by being [Selective]. One that only knows three verbs of
-// its own becomes a driver by [FromBasic].
+// cannot do it says by being [Limited]. One that only knows three verbs of
+// its own becomes a driver by [FromBasic]. What stands around a driver embeds
+// [Wrapper], so that nothing of that is lost.
 //
 // An error from a driver means "the store did not answer, or its answer is no
 // use": the outcome is unknown. It never means "no". A driver returns the raw
@@ -55,6 +56,10 @@ const (
 	ReadersFirst
 )
 
+// MaxPlaces is the greatest limit and the greatest weight: what an int holds
+// everywhere. A store refuses more with [ErrInvalid].
+const MaxPlaces = 1<<31 - 1
+
 // Request asks to enter a room.
 type Request struct {
 	// Key names the room: 1 to 512 bytes of UTF-8 without control characters.
@@ -68,7 +73,8 @@ type Request struct {
 	Owner string
 	// Reenter makes Owner an identity: the request enters a room that
 	// parties of the same re-entrant owner occupy exclusively, and shares
-	// their token.
+	// their token. Where the owner is inside in the other mode, the request is
+	// refused with ErrMismatch: it would wait for itself.
 	Reenter bool
 	// Labels are shown by inspection.
 	Labels map[string]string
@@ -81,53 +87,70 @@ type Request struct {
 	// Ordered insists on the policy's order: a store that keeps no queue refuses
 	// the request, and a store that keeps one takes no notice of it.
 	Ordered bool
-	// Limit bounds the sum of the weights of shared parties; 0 is no limit.
-	// All that are in the room or wait for it state the same limit.
+	// Limit bounds the sum of the weights of shared parties; 0 is no limit, and
+	// [MaxPlaces] the greatest. All that are in the room or wait for it state the
+	// same limit.
 	Limit int
 	// Resize puts Limit in force instead of entering: nobody inside is
 	// touched, and nobody enters before there is room by the new limit. Whoever
 	// waits for more than it allows loses the place when its turn comes. The
 	// answer is Resized, or Gone if nobody uses the room shared.
 	Resize bool
-	// Weight is what a shared party takes of the limit; 0 counts as 1.
+	// Downgrade makes a shared party of the exclusive one that is inside with
+	// this id, and lets nobody in: the answer is Granted, or Gone if no lease of
+	// this id is inside. So the request changes nothing if it arrives after the
+	// end of the lease. Mode is Shared.
+	Downgrade bool
+	// Weight is what a shared party takes of the limit, at most [MaxPlaces]; 0
+	// counts as 1.
 	Weight int
 
 	// TTL is the life of the lease, counted by the store from the grant.
 	TTL time.Duration
-	// Wait is the life of the ticket with which a request queues when it
+	// TicketTTL is the life of the ticket with which a request queues when it
 	// cannot enter; asking again or renewing keeps it alive. 0 asks once and
 	// never queues. A store that keeps no queue answers Busy either way.
-	Wait time.Duration
-	// Confirm is the window in which a handed-over grant must be confirmed
+	TicketTTL time.Duration
+	// ConfirmWindow is the window in which a handed-over grant must be confirmed
 	// by a renewal, or by asking again, before it passes on. The head of
 	// the queue has as long to ask when it is called, because somebody behind
-	// it would have room. It is above 0 where Wait and Notify are given.
-	Confirm time.Duration
-	// Notify is the address at which the caller hears hints, from
+	// it would have room. It is above 0 where TicketTTL and HintAddress are given.
+	ConfirmWindow time.Duration
+	// HintAddress is the address at which the caller hears hints, from
 	// [Subscription.Address]. A ticket without one is never handed the room:
 	// it takes it by asking, and it is up to the caller to ask often enough
 	// to keep the ticket alive. Asking again moves a ticket or lease to the
 	// address that the later request gives.
-	Notify string
-	// Delay keeps the room closed for so long after the lease expired or was
+	HintAddress string
+	// LockDelay keeps the room closed for so long after the lease expired or was
 	// broken, and after a hand-over that was not confirmed, since the waiter
 	// may have begun to work. A clean release is not followed by it.
-	Delay time.Duration
+	LockDelay time.Duration
 	// MinToken makes the token of the grant greater than this, but for a
 	// re-entry, which has the token of those inside. A value more than 24 h
 	// ahead of the store's clock in µs is refused with ErrInvalid.
 	MinToken int64
+	// Visit names who asks, where several may ask with one ID, so that each can
+	// undo what it asked for by a Release that carries the name, and never ends
+	// what another was told. Repetitions of a request carry the same one. It is
+	// a path of words between slashes, at most 128 bytes of [A-Za-z0-9_./-];
+	// whoever asks on behalf of a visit appends a word of its own, and the name
+	// of a visit means those below it too. A ticket belongs to the visit that
+	// asked for it last. A lease belongs to what all visits that have asked for
+	// it have in common, and to none if that is nothing, or if one of them had
+	// no name.
+	Visit string
 	// Guard refuses the request with ErrAmnesia where the store knows no token
 	// of the key and carries no mark: it may have lost its data, and with them
 	// a lease that still counts. Only a [Marker] serves it; asking for a key
 	// whose token is known costs nothing more.
 	Guard bool
-	// Once tells that every Acquire of this id says so, and that a Release with
-	// Once and Forbid may have come before: such an id is answered Gone. It is
-	// for callers that cannot know which of their requests are repetitions;
-	// they pay for it, and not those who share the room. A store may remember a
-	// hash of 64 bits in place of an id.
-	Once bool
+	// SingleUseID marks an id that the store refuses, with Gone, for a while after
+	// its release: for Ref.RejectIDFor, if that Ref has SingleUseID too. All
+	// requests of one id agree in it. It is for callers that cannot know which of
+	// their requests are repetitions; only such requests pay for it, and not others
+	// of the same room. A store may remember a hash of 64 bits in place of an id.
+	SingleUseID bool
 }
 
 // Ref names a lease or a ticket.
@@ -136,28 +159,35 @@ type Ref struct {
 	ID  string
 	// TTL is the new life of the lease (Renew), counted from the renewal.
 	TTL time.Duration
-	// Wait and Notify are the new life and address of a ticket (Renew). With
-	// Notify a Release ends only a lease or ticket that carries this address,
-	// and answers Busy if it carries another: somebody else has asked for it
-	// since, by Acquire, and may have been told that it is granted.
-	Wait   time.Duration
-	Notify string
+	// TicketTTL and HintAddress are the new life and address of a ticket (Renew).
+	TicketTTL   time.Duration
+	HintAddress string
+	// Visit lets a Release end only a lease or ticket that belongs to this visit
+	// or to one below it. If it belongs to another, or to several, the answer is
+	// Busy and nothing has changed: somebody else may have been told that it is
+	// granted. See Request.Visit.
+	Visit string
 	// Token raises the token of a lease to at least this (Renew), and so every
 	// token to come for the key. Leases of one owner that are inside together
 	// have one token. A value more than 24 h ahead of the store's clock in µs
 	// is not taken over: the reply tells what the token is.
 	Token int64
-	// Keep closes the room for so long after the release (Release).
-	Keep time.Duration
-	// Forbid makes the store refuse the id for so long after the release, so
+	// Level makes Token the token of the lease also where it is greater (Renew).
+	// Every token to come is above both. It is for who knows that nobody has
+	// been told the greater one.
+	Level bool
+	// KeepClosed closes the room for so long after the release (Release).
+	KeepClosed time.Duration
+	// RejectIDFor makes the store refuse the id for so long after the release, so
 	// that an Acquire still on its way cannot take effect (Release). It is set
 	// when an Acquire of this id went unanswered.
-	Forbid time.Duration
-	// Once makes Forbid concern requests with Once, and only those (Release).
-	Once bool
-	// Alone repeats what the last answer about the lease said, or is a guess: a
+	RejectIDFor time.Duration
+	// SingleUseID makes RejectIDFor concern requests with SingleUseID, and only
+	// those (Release).
+	SingleUseID bool
+	// Uncontended repeats what the last answer about the lease said, or is a guess: a
 	// hint on which a store may try a shorter way first (Renew, Release).
-	Alone bool
+	Uncontended bool
 }
 
 // State is the answer of the store.
@@ -165,7 +195,7 @@ type State uint8
 
 const (
 	// Gone: no lease and no ticket of this id is known (Renew, Release), or
-	// the id may not enter any more (Acquire, after a Release with Forbid).
+	// the id may not enter any more (Acquire, after a Release with RejectIDFor).
 	Gone State = iota
 	// Busy: not admitted, and not queued.
 	Busy
@@ -194,12 +224,12 @@ type Reply struct {
 	Holds int
 	// Position is the place in the queue, 1 for the head.
 	Position int
-	// Next is the time after which asking again is useful because the
+	// RetryAfter is the time after which asking again is useful because the
 	// obstacle may have ended by itself: for Busy, for the head of the queue,
 	// and for the ticket behind it while the head is called (see
-	// Request.Confirm). 0 is unknown: a waiter then asks when its ticket needs
+	// Request.ConfirmWindow). 0 is unknown: a waiter then asks when its ticket needs
 	// it.
-	Next time.Duration
+	RetryAfter time.Duration
 	// Holders is a glimpse of who is inside, at most 8, longest-lived first.
 	Holders []Holder
 	// Clock is the store's clock when it answered, since an origin of its
@@ -210,25 +240,32 @@ type Reply struct {
 	Reason string
 	// Broken is set with Gone when the lease was broken by force.
 	Broken bool
-	// Alone may be set with Granted when nobody else is inside or waits. Nothing
-	// depends on it but the cost of a Release: see Ref.Alone.
-	Alone bool
-	// Again is set with Granted when the lease was granted and confirmed before
-	// this Acquire, which repeats one; and with Gone, where Once was given, when
+	// Uncontended may be set with Granted when nobody else is inside or waits. Nothing
+	// depends on it but the cost of a Release: see Ref.Uncontended.
+	Uncontended bool
+	// Replayed is set with Granted when the lease was granted and confirmed before
+	// this Acquire, which repeats one; and with Gone, where SingleUseID was given, when
 	// the id was released before.
-	Again bool
+	Replayed bool
 }
 
 // Holder describes a party inside a room.
 type Holder struct {
-	ID        string
-	Owner     string
-	Mode      Mode
-	Weight    int
-	Token     int64
-	Since     time.Time
+	// ID is the lease id.
+	ID string
+	// Owner is what the request stated, for people to read.
+	Owner string
+	Mode  Mode
+	// Weight is what a shared party takes of the limit.
+	Weight int
+	// Token is the fencing token of the lease, 0 if there is none.
+	Token int64
+	// Since is what the request stated: when it began, by the clock of its process.
+	Since time.Time
+	// Remaining is the time until the lease ends unless it is renewed.
 	Remaining time.Duration
-	Labels    map[string]string
+	// Labels are those of the request.
+	Labels map[string]string
 	// Confirmed is false while a handed-over grant awaits its first renewal.
 	Confirmed bool
 	// Foreign marks a holder that is not ours: another library's lock.
@@ -239,9 +276,10 @@ type Holder struct {
 type Driver interface {
 	// Acquire asks to enter and answers Granted, Busy, Queued or Gone. A
 	// holder that is inside exclusively and asks again in Shared mode with the
-	// same id becomes a sharer in the same step (a downgrade); if its owner is
-	// inside more than once that is refused with ErrMismatch. The other
-	// direction changes nothing.
+	// same id becomes a sharer in the same step (a downgrade, which
+	// Request.Downgrade confines to holders); if its owner is inside more than
+	// once that is refused with ErrMismatch. The other direction changes
+	// nothing.
 	Acquire(ctx context.Context, req Request) (Reply, error)
 
 	// Renew renews leases, confirms handed-over grants, and keeps tickets
@@ -269,7 +307,7 @@ type Driver interface {
 type HintKind uint8
 
 const (
-	// HintAsk: asking again is useful, after Hint.Next.
+	// HintAsk: asking again is useful, after Hint.RetryAfter.
 	HintAsk HintKind = iota
 	// HintGranted: the room was handed to this ticket and awaits
 	// confirmation.
@@ -286,21 +324,21 @@ type Hint struct {
 	Kind HintKind
 	// ID is the ticket or lease that is meant; empty with HintResync.
 	ID string
-	// Token, Clock and Confirm describe a grant: its fencing token, the
+	// Token, Clock and ConfirmWindow describe a grant: its fencing token, the
 	// store's clock at the grant, and the window in which it is to be
 	// confirmed, counted from Clock.
-	Token   int64
-	Clock   time.Duration
-	Confirm time.Duration
-	// Next is the delay of an ask.
-	Next time.Duration
+	Token         int64
+	Clock         time.Duration
+	ConfirmWindow time.Duration
+	// RetryAfter is the delay of an ask.
+	RetryAfter time.Duration
 	// Reason is why the lease was broken.
 	Reason string
 }
 
 // Subscription is a live delivery of hints.
 type Subscription interface {
-	// Address is what requests carry as Notify. It is empty while the store
+	// Address is what requests carry as HintAddress. It is empty while the store
 	// cannot deliver.
 	Address() string
 	// Close ends the delivery and waits for a call of the function under way.
@@ -316,20 +354,27 @@ type Watcher interface {
 
 // Waiter describes a ticket in the queue.
 type Waiter struct {
-	ID       string
-	Owner    string
-	Mode     Mode
-	Weight   int
+	// ID is the id of the ticket, and of the lease that follows it.
+	ID string
+	// Owner is what the request stated, for people to read.
+	Owner string
+	Mode  Mode
+	// Weight is what a shared party will take of the limit.
+	Weight int
+	// Position is the place in the queue, 1 for the head.
 	Position int
-	Since    time.Time
+	// Since is what the request stated: when it began, by the clock of its process.
+	Since time.Time
 	// Remaining is the time until the ticket expires unless it is kept alive.
 	Remaining time.Duration
-	Labels    map[string]string
+	// Labels are those of the request.
+	Labels map[string]string
 }
 
 // Snapshot is one consistent picture of a room.
 type Snapshot struct {
-	Key     string
+	Key string
+	// Holders are those inside, in no particular order.
 	Holders []Holder
 	// Waiters stand in the order in which they will be served.
 	Waiters []Waiter
@@ -356,7 +401,8 @@ type Inspector interface {
 // Breaker is implemented by stores in which a lease can be ended by force.
 type Breaker interface {
 	// Break ends the lease or ticket id, keeps the room closed for the delay
-	// its request stated, and tells the holder the reason as soon as it asks.
+	// its request stated, and tells the holder the reason as soon as it asks: 1 to
+	// 256 bytes of UTF-8 without control characters.
 	// It answers Released, Left, or Gone when id is not there: somebody else's
 	// lease is never broken.
 	Break(ctx context.Context, key, id, reason string) (Reply, error)
@@ -366,13 +412,28 @@ type Breaker interface {
 // data, for a majority of stores that must know. Their mark is one for the
 // whole store, has no end of its own, and is lost with the data.
 type Marker interface {
-	// Marked reports whether the store carries a mark, and for how much longer
-	// it refuses guarded requests nevertheless.
-	Marked(ctx context.Context) (quarantine time.Duration, ok bool, err error)
-	// Mark sets the mark if there is none, and lets the store refuse guarded
-	// requests of keys that it does not know for so long from now. A mark
-	// that is there stays as it is.
-	Mark(ctx context.Context, quarantine time.Duration) error
+	// Marked returns the mark, with what is left of its quarantine. ok is false
+	// if the store carries none.
+	Marked(ctx context.Context) (mark Mark, ok bool, err error)
+	// Reserve keeps a store that carries no mark for who is about to mark it, by
+	// a name of [A-Za-z0-9], for so long at most. It reports whether the store
+	// is reserved under this name now: not if it carries a mark, or is reserved
+	// under another one. A reservation is lost with the data.
+	Reserve(ctx context.Context, by string, life time.Duration) (bool, error)
+	// Mark sets the mark if there is none; one that is there stays as it is. If
+	// by is not empty it does so only while the store is reserved under this
+	// name, and so has lost nothing since.
+	Mark(ctx context.Context, mark Mark, by string) error
+}
+
+// Mark is what a store carries that has not lost its data.
+type Mark struct {
+	// Name is kept and returned: what the majority of stores needs to know of its
+	// members. At most 64 bytes of [A-Za-z0-9.-].
+	Name string
+	// Quarantine is for how much longer the store refuses guarded requests of
+	// keys that it does not know.
+	Quarantine time.Duration
 }
 
 // Errors that a driver wraps where they fit.

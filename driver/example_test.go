@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // A store that can set a key if it is absent, renew it if it is ours and delete
@@ -69,4 +72,47 @@ func (sick) Check(context.Context) (driver.Report, error) {
 	var r driver.Report
 	r.Add(driver.Unsafe, "eviction", "maxmemory-policy is allkeys-lru", "locks that are held are thrown away", "set it to noeviction")
 	return r, nil
+}
+
+// counted counts what a store is asked for. It embeds a Wrapper, and not a Driver,
+// so that whatever the store can do beyond the three verbs is still found.
+type counted struct {
+	driver.Wrapper
+	asked atomic.Int64
+}
+
+func (c *counted) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	c.asked.Add(1)
+	return c.Driver.Acquire(ctx, req)
+}
+
+func ExampleWrapper() {
+	ctx := context.Background()
+	store := &counted{Wrapper: driver.Wrapper{Driver: memdriver.New()}}
+	client, err := leasehold.New(store)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = client.Close() }()
+
+	lease, err := client.Mutex("orders/42").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	snapshot, err := client.Inspect(ctx, "orders/42")
+	fmt.Println(store.asked.Load(), len(snapshot.Holders), err)
+	_ = lease.Release()
+	// Output: 1 1 <nil>
+}
+
+// What a driver can do beyond the three verbs is asked of it by As, which looks
+// into wrappers as well.
+func ExampleAs() {
+	store := &counted{Wrapper: driver.Wrapper{Driver: memdriver.New()}}
+	_, direct := driver.Driver(store).(driver.Breaker)
+	_, inside := driver.As[driver.Breaker](store)
+	fmt.Println(direct, inside)
+	// Output: false true
 }

@@ -26,9 +26,10 @@ var (
 	ErrStale = errors.New("stale token")
 	// ErrInvalid: an argument is out of its bounds, and nothing was done.
 	ErrInvalid = errors.New("invalid")
-	// ErrRetry: the fence of a resource was made by somebody else at the same
-	// time. The transaction is to be rolled back and repeated; see [SQL.Raise].
-	ErrRetry = errors.New("fence made at the same time")
+	// ErrRetry: the fence of a resource was made or raised by somebody else at the
+	// same time, and the database gave up this transaction. It is to be rolled back
+	// and repeated; see [SQL.Raise].
+	ErrRetry = errors.New("met another transaction")
 )
 
 // Bounds of what a fence accepts: those of a lock's token, owner and key.

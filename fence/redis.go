@@ -34,6 +34,9 @@ var redisScript string
 //
 //	return redis.call('SET', KEYS[1], ARGV[1])
 //
+// A body that returns several values has them as a list, up to the first that is
+// nil; one that returns none, or nil, has nil.
+//
 // If body fails the fence stays raised, and so does what body had done before.
 // An error of Eval means that it is not known whether the script ran.
 func (r Redis) Do(ctx context.Context, fence string, by Claim, body string, keys []string, args ...any) (any, error) {

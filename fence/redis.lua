@@ -7,6 +7,7 @@
 -- ARGV[2]  owner
 -- ARGV[3…] the caller's
 -- Returns {1, what the caller's part returns}, or {0, greatest token, its owner}.
+-- Several values of the caller's part are a list.
 
 local function body(KEYS, ARGV)
 -- BODY
@@ -20,6 +21,13 @@ local function after(list, n)
 	return rest
 end
 
+local function one(...)
+	if select('#', ...) > 1 then
+		return {...}
+	end
+	return (...)
+end
+
 local token, owner = tonumber(ARGV[1]), ARGV[2]
 local seen = redis.call('HMGET', KEYS[1], 'token', 'owner')
 local greatest = tonumber(seen[1] or 0)
@@ -29,4 +37,4 @@ end
 if greatest < token then
 	redis.call('HSET', KEYS[1], 'token', ARGV[1], 'owner', owner) -- the text: a number would be rounded
 end
-return {1, body(after(KEYS, 1), after(ARGV, 2))}
+return {1, one(body(after(KEYS, 1), after(ARGV, 2)))}

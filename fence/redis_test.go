@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 
@@ -59,6 +60,23 @@ func TestRedis_RefusesWhatComesAfterAGreaterToken(t *testing.T) {
 	}
 	if got, err := do(by(1<<53-1, "gamma"), `redis.call('DEL', KEYS[1])`); err != nil || got != nil {
 		t.Errorf("a body without a result: %v, %v", got, err)
+	}
+}
+
+func TestRedis_HR_F5_BodyMayReturnSeveralValues(t *testing.T) {
+	r := fenced(redistest.Start(t).Client())
+	for body, want := range map[string]any{
+		`return 'a', 2`:            []any{"a", int64(2)},
+		`return unpack({1, 2, 3})`: []any{int64(1), int64(2), int64(3)},
+		`return {'a'}`:             []any{"a"},
+		`return 'a'`:               "a",
+		`return nil, 'a'`:          []any{},
+		`return nil`:               nil,
+		``:                         nil,
+	} {
+		if got, err := r.Do(t.Context(), "f", by(1, "a"), body, nil); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q gives %v, %v, want %v", body, got, err, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package fence
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -13,13 +14,10 @@ import (
 // table of it. The zero value is for databases whose placeholders are question
 // marks, such as MySQL and SQLite. It is safe for concurrent use.
 //
-// The table is made by [SQL.Create], or by hand:
-//
-//	CREATE TABLE fence (
-//		resource VARCHAR(512) NOT NULL PRIMARY KEY,
-//		token    BIGINT       NOT NULL,
-//		owner    VARCHAR(256) NOT NULL
-//	)
+// The table is made by [SQL.Create], or by the statement of [SQL.Schema]. Its
+// columns compare text byte by byte: where they do not, as with the usual
+// collations of MySQL and MariaDB, "orders/A" would be "orders/a ", and one owner
+// another.
 type SQL struct {
 	// Table is its name, as it is written in a statement. Default: fence.
 	Table string
@@ -31,21 +29,55 @@ type SQL struct {
 // Dollar is the placeholder of PostgreSQL: $1, $2, …
 func Dollar(n int) string { return fmt.Sprintf("$%d", n) }
 
-// Create makes the table, unless it exists.
+// Schema returns the statement that makes the table, unless it exists. Every
+// database takes it; what stands in the comments is for MySQL and MariaDB, which
+// read it.
+func (s SQL) Schema() string {
+	return s.statement(`CREATE TABLE IF NOT EXISTS %s (
+		resource VARCHAR(512) /*! CHARACTER SET binary */ NOT NULL PRIMARY KEY,
+		token    BIGINT NOT NULL,
+		owner    VARCHAR(256) /*! CHARACTER SET binary */ NOT NULL
+	)`)
+}
+
+// Create makes the table, unless it exists. The error matches ErrInvalid if there
+// is one whose columns do not compare text byte by byte.
 func (s SQL) Create(ctx context.Context, db *sql.DB) error {
-	_, err := db.ExecContext(ctx, s.statement(`CREATE TABLE IF NOT EXISTS %s (
-		resource VARCHAR(512) NOT NULL PRIMARY KEY,
-		token    BIGINT       NOT NULL,
-		owner    VARCHAR(256) NOT NULL
-	)`))
-	if err != nil {
+	if _, err := db.ExecContext(ctx, s.Schema()); err != nil {
 		return fmt.Errorf("fence: create: %w", err)
+	}
+	alike, err := s.alike(ctx, db)
+	switch {
+	case err != nil:
+		return fmt.Errorf("fence: create: %w", err)
+	case alike:
+		return fmt.Errorf("fence: create: the columns resource and owner of table %s have a collation that takes different names for one; they have to be binary: %w", s.table(), ErrInvalid)
 	}
 	return nil
 }
 
-// attempts is how often Do begins, if somebody else makes the same fence.
-const attempts = 3
+// alike reports whether the table finds a row by names that are not its own. The
+// row is never committed.
+func (s SQL) alike(ctx context.Context, db *sql.DB) (bool, error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	name := rand.Text()
+	if err := s.insert(ctx, tx, name, Claim{Token: 1, Owner: name}); err != nil {
+		return false, err
+	}
+	var found int
+	lower, padded := strings.ToLower(name), name+" "
+	row := tx.QueryRowContext(ctx, s.statement(`SELECT COUNT(*) FROM %s WHERE resource IN (?, ?) OR resource = ? AND owner IN (?, ?)`),
+		lower, padded, name, lower, padded)
+	err = row.Scan(&found)
+	return found > 0, err
+}
+
+// attempts is how often Do begins, if somebody else raises the same fence.
+const attempts = 10
 
 // Do raises the fence of a resource to a claim and runs f, all in one
 // transaction, which is committed if f returns nil. A claim that is stale is
@@ -53,32 +85,34 @@ const attempts = 3
 // the fence until the end of the transaction, so that no other claim comes
 // between the check and what f does.
 //
-// A transaction that fails has not raised the fence either.
+// A transaction that fails has not raised the fence either. One that meets
+// another is repeated, as long as f has not run; if it could not be committed for
+// that reason the error matches ErrRetry.
 func (s SQL) Do(ctx context.Context, db *sql.DB, resource string, by Claim, f func(*sql.Tx) error) error {
 	for n := 1; ; n++ {
-		err := s.once(ctx, db, resource, by, f)
-		if !errors.Is(err, ErrRetry) || n == attempts {
+		ran, err := s.once(ctx, db, resource, by, f)
+		if !errors.Is(err, ErrRetry) || ran || n == attempts {
 			return err
 		}
 	}
 }
 
-func (s SQL) once(ctx context.Context, db *sql.DB, resource string, by Claim, f func(*sql.Tx) error) error {
+func (s SQL) once(ctx context.Context, db *sql.DB, resource string, by Claim, f func(*sql.Tx) error) (ran bool, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("fence: %w", err)
+		return false, fmt.Errorf("fence: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // without effect after the commit
 	if err := s.Raise(ctx, tx, resource, by); err != nil {
-		return err
+		return false, err
 	}
 	if err := f(tx); err != nil {
-		return err
+		return true, err
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("fence: %w", err)
+		return true, fmt.Errorf("fence: %w", clash(err))
 	}
-	return nil
+	return true, nil
 }
 
 // Raise is the first part of [SQL.Do], for transactions that the caller begins
@@ -88,27 +122,38 @@ func (s SQL) Raise(ctx context.Context, tx *sql.Tx, resource string, by Claim) e
 	if err := by.check(resource); err != nil {
 		return err
 	}
+	for again := false; ; again = true {
+		raised, err := s.update(ctx, tx, resource, by)
+		if raised || err != nil {
+			return err
+		}
+		greatest, err := s.greatest(ctx, tx, resource)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return s.first(ctx, tx, resource, by)
+		case err != nil:
+			return fmt.Errorf("fence: raise: %w", clash(err))
+		case greatest.Token > by.Token, greatest.Token == by.Token && greatest.Owner != by.Owner:
+			return &StaleError{Resource: resource, Claim: by, Greatest: greatest}
+		case again && greatest == by:
+			return nil // the update found it, and counts only what it changed
+		case again:
+			return fmt.Errorf("fence: raise: %w", ErrRetry)
+		}
+		// It was made since the update looked, which finds and locks it now.
+	}
+}
+
+// update raises a fence that is there and is not greater, and locks it.
+func (s SQL) update(ctx context.Context, tx *sql.Tx, resource string, by Claim) (raised bool, err error) {
 	result, err := tx.ExecContext(ctx,
 		s.statement(`UPDATE %s SET token = ?, owner = ? WHERE resource = ? AND (token < ? OR token = ? AND owner = ?)`),
 		by.Token, by.Owner, resource, by.Token, by.Token, by.Owner)
 	if err != nil {
-		return fmt.Errorf("fence: raise: %w", err)
+		return false, fmt.Errorf("fence: raise: %w", clash(err))
 	}
-	if n, err := result.RowsAffected(); err != nil || n > 0 {
-		return err
-	}
-	// Refused, or there is no fence yet, or the database counts only rows that
-	// have changed by it, and the claim is the one that stands there.
-	greatest, err := s.greatest(ctx, tx, resource)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return s.first(ctx, tx, resource, by)
-	case err != nil:
-		return fmt.Errorf("fence: raise: %w", err)
-	case greatest != by:
-		return &StaleError{Resource: resource, Claim: by, Greatest: greatest}
-	}
-	return nil
+	n, err := result.RowsAffected()
+	return n > 0, err
 }
 
 func (s SQL) greatest(ctx context.Context, tx *sql.Tx, resource string) (c Claim, err error) {
@@ -119,17 +164,34 @@ func (s SQL) greatest(ctx context.Context, tx *sql.Tx, resource string) (c Claim
 
 // first makes a fence.
 func (s SQL) first(ctx context.Context, tx *sql.Tx, resource string, by Claim) error {
-	_, err := tx.ExecContext(ctx, s.statement(`INSERT INTO %s (resource, token, owner) VALUES (?, ?, ?)`),
-		resource, by.Token, by.Owner)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrRetry, err)
+	if err := s.insert(ctx, tx, resource, by); err != nil {
+		return fmt.Errorf("fence: raise: %w: %w", ErrRetry, err)
 	}
 	return nil
 }
 
+func (s SQL) insert(ctx context.Context, tx *sql.Tx, resource string, by Claim) error {
+	_, err := tx.ExecContext(ctx, s.statement(`INSERT INTO %s (resource, token, owner) VALUES (?, ?, ?)`),
+		resource, by.Token, by.Owner)
+	return err
+}
+
+// clash makes an error match ErrRetry with which a database rolls back one of two
+// transactions that met: those of class 40 in the standard, which the driver tells
+// by a method, or as those of MySQL in the text.
+func clash(err error) error {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) && strings.HasPrefix(state.SQLState(), "40") || strings.Contains(err.Error(), "(40001)") {
+		return fmt.Errorf("%w: %w", ErrRetry, err)
+	}
+	return err
+}
+
+func (s SQL) table() string { return cmp.Or(s.Table, "fence") }
+
 // statement puts the name of the table and the placeholders into a statement.
 func (s SQL) statement(format string) string {
-	parts := strings.Split(fmt.Sprintf(format, cmp.Or(s.Table, "fence")), "?")
+	parts := strings.Split(fmt.Sprintf(format, s.table()), "?")
 	if s.Placeholder == nil {
 		return strings.Join(parts, "?")
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -22,6 +23,10 @@ type database struct {
 	// says that it changed.
 	row     []driver.Value
 	changed int64
+	// late is what updates say after the first: the fence was made in between.
+	late  int64
+	clash error // of an update
+	alike int64 // rows that are found by names which are not theirs
 }
 
 func (d *database) open() *sql.DB { return sql.OpenDB(d) }
@@ -42,17 +47,28 @@ func (d *database) ExecContext(_ context.Context, query string, _ []driver.Named
 		d.insert = d.insert[1:]
 		return driver.RowsAffected(1), err
 	}
-	return driver.RowsAffected(d.changed), nil
+	if strings.HasPrefix(query, "UPDATE") && d.clash != nil {
+		return nil, d.clash
+	}
+	changed := d.changed
+	d.changed = max(d.changed, d.late)
+	return driver.RowsAffected(changed), nil
 }
 
 func (d *database) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
 	d.note(query)
-	return &rows{row: d.row}, nil
+	if strings.Contains(query, "COUNT(*)") {
+		return &rows{columns: []string{"count"}, row: []driver.Value{d.alike}}, nil
+	}
+	return &rows{columns: []string{"token", "owner"}, row: d.row}, nil
 }
 
-type rows struct{ row []driver.Value }
+type rows struct {
+	columns []string
+	row     []driver.Value
+}
 
-func (r *rows) Columns() []string { return []string{"token", "owner"} }
+func (r *rows) Columns() []string { return r.columns }
 func (r *rows) Close() error      { return nil }
 
 func (r *rows) Next(dest []driver.Value) error {
@@ -85,7 +101,7 @@ func TestSQL_StepsOfATransaction(t *testing.T) {
 		"first":   {db: database{insert: []error{nil}}, want: "BEGIN UPDATE SELECT INSERT work COMMIT"},
 		"equal, where only changed rows count": {
 			db:   database{row: []driver.Value{int64(5), "alpha"}},
-			want: "BEGIN UPDATE SELECT work COMMIT",
+			want: "BEGIN UPDATE SELECT UPDATE SELECT work COMMIT",
 		},
 		"smaller": {
 			db:   database{row: []driver.Value{int64(7), "beta"}},
@@ -99,9 +115,17 @@ func TestSQL_StepsOfATransaction(t *testing.T) {
 			db:   database{insert: []error{unique, nil}},
 			want: "BEGIN UPDATE SELECT INSERT ROLLBACK BEGIN UPDATE SELECT INSERT work COMMIT",
 		},
+		"HR_F3: made by a smaller one since the update looked": {
+			db:   database{row: []driver.Value{int64(4), "beta"}, late: 1},
+			want: "BEGIN UPDATE SELECT UPDATE work COMMIT",
+		},
+		"HR_F3: made by its own since the update looked": {
+			db:   database{row: []driver.Value{int64(5), "alpha"}, late: 1},
+			want: "BEGIN UPDATE SELECT UPDATE work COMMIT",
+		},
 		"never first": {
-			db:   database{insert: []error{unique, unique, unique, unique}},
-			want: strings.TrimSpace(strings.Repeat("BEGIN UPDATE SELECT INSERT ROLLBACK ", 3)), err: unique,
+			db:   database{insert: slices.Repeat([]error{unique}, 11)},
+			want: strings.TrimSpace(strings.Repeat("BEGIN UPDATE SELECT INSERT ROLLBACK ", 10)), err: unique,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,12 +172,73 @@ func TestSQL_WritesStatementsAsTheDatabaseWantsThem(t *testing.T) {
 	}
 	for _, want := range []string{
 		"CREATE TABLE IF NOT EXISTS ops.fences (",
+		"SELECT COUNT(*) FROM ops.fences WHERE resource IN ($1, $2) OR resource = $3 AND owner IN ($4, $5)",
 		"UPDATE ops.fences SET token = $1, owner = $2 WHERE resource = $3 AND (token < $4 OR token = $5 AND owner = $6)",
 		"SELECT token, owner FROM ops.fences WHERE resource = $1",
 		"INSERT INTO ops.fences (resource, token, owner) VALUES ($1, $2, $3)",
 	} {
 		if !slices.ContainsFunc(d.seen, func(text string) bool { return strings.HasPrefix(text, want) }) {
 			t.Errorf("%q is not among %q", want, d.seen)
+		}
+	}
+}
+
+// state is an error of a driver that tells the state of the standard.
+type state string
+
+func (s state) Error() string    { return "rolled back" }
+func (s state) SQLState() string { return string(s) }
+
+func TestSQL_HR_F3_TransactionThatMetAnotherIsRepeated(t *testing.T) {
+	for name, row := range map[string]struct {
+		clash error
+		again bool
+	}{
+		"serialization":     {state("40001"), true},
+		"deadlock":          {fmt.Errorf("pq: %w", state("40P01")), true},
+		"deadlock of MySQL": {errors.New("Error 1213 (40001): Deadlock found when trying to get lock"), true},
+		"no such table":     {state("42P01"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := database{clash: row.clash}
+			db := d.open()
+			defer db.Close()
+			err := fence.SQL{}.Do(t.Context(), db, "r", by(1, "a"), func(*sql.Tx) error { return nil })
+			if !errors.Is(err, row.clash) || errors.Is(err, fence.ErrRetry) != row.again {
+				t.Errorf("error %v", err)
+			}
+			if begun := strings.Count(strings.Join(d.verbs(), " "), "BEGIN"); row.again != (begun > 1) {
+				t.Errorf("begun %d times", begun)
+			}
+		})
+	}
+}
+
+// On MySQL and MariaDB, whose names are alike by default, the columns are binary;
+// other databases read a comment there.
+func TestSQL_HR_F4_ColumnsCompareByteByByte(t *testing.T) {
+	schema := fence.SQL{}.Schema()
+	for _, want := range []string{
+		"resource VARCHAR(512) /*! CHARACTER SET binary */ NOT NULL PRIMARY KEY",
+		"owner    VARCHAR(256) /*! CHARACTER SET binary */ NOT NULL",
+	} {
+		if !strings.Contains(schema, want) {
+			t.Errorf("no %q in %s", want, schema)
+		}
+	}
+}
+
+func TestSQL_HR_F4_TableThatTakesDifferentNamesForOneIsRefused(t *testing.T) {
+	for _, alike := range []int64{0, 1} {
+		d := database{alike: alike}
+		db := d.open()
+		defer db.Close()
+		err := fence.SQL{}.Create(t.Context(), db)
+		if errors.Is(err, fence.ErrInvalid) != (alike > 0) || alike == 0 && err != nil {
+			t.Errorf("%d alike: %v", alike, err)
+		}
+		if got := d.verbs()[len(d.verbs())-1]; got != "ROLLBACK" {
+			t.Errorf("the trial row ends with %s", got)
 		}
 	}
 }

@@ -61,8 +61,8 @@ func BenchmarkRenew_BesideWaiters(b *testing.B) {
 			defer s.Close()
 			for i := range waiters + 1 {
 				_, err := s.Acquire(b.Context(), driver.Request{
-					Key: "k", ID: "some-lease-id-of-22-bytes-" + strconv.Itoa(i), Owner: "host.example.org:1234", TTL: time.Hour, Wait: time.Hour,
-					Confirm: time.Second, Notify: "0123456789abcdef.1", Since: time.Now(),
+					Key: "k", ID: "some-lease-id-of-22-bytes-" + strconv.Itoa(i), Owner: "host.example.org:1234", TTL: time.Hour, TicketTTL: time.Hour,
+					ConfirmWindow: time.Second, HintAddress: "0123456789abcdef.1", Since: time.Now(),
 				})
 				if err != nil {
 					b.Fatal(err)
@@ -85,7 +85,7 @@ func BenchmarkRenew_BesideWaiters(b *testing.B) {
 // waiter that has a mailbox of its own, as another process would.
 func BenchmarkHandOver_ToAnotherStore(b *testing.B) {
 	dir := b.TempDir()
-	var stores [2]*Store
+	var stores [2]*Driver
 	var addresses [2]string
 	hints := make(chan driver.Hint, 16)
 	for i := range stores {
@@ -103,7 +103,7 @@ func BenchmarkHandOver_ToAnotherStore(b *testing.B) {
 	acquire := func(i int) string {
 		s, id := stores[i%2], "id"+strconv.Itoa(i)
 		_, err := s.Acquire(b.Context(), driver.Request{
-			Key: "k", ID: id, TTL: time.Minute, Wait: time.Minute, Confirm: time.Minute, Notify: addresses[i%2],
+			Key: "k", ID: id, TTL: time.Minute, TicketTTL: time.Minute, ConfirmWindow: time.Minute, HintAddress: addresses[i%2],
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -16,7 +16,7 @@ const maxChecked = 2000
 
 // Check implements [driver.Checker]. That the directory is on a file system of
 // this machine, and that its locks have effect, [Open] has made sure of.
-func (s *Store) Check(ctx context.Context) (driver.Report, error) {
+func (s *Driver) Check(ctx context.Context) (driver.Report, error) {
 	report := driver.Report{Nodes: []driver.Node{{Server: s.machine.boot + " " + s.realPath()}}}
 	if err := s.ready(ctx); err != nil {
 		return report, err
@@ -28,7 +28,7 @@ func (s *Store) Check(ctx context.Context) (driver.Report, error) {
 }
 
 // realPath tells directories apart that have several names.
-func (s *Store) realPath() string {
+func (s *Driver) realPath() string {
 	if path, err := filepath.EvalSymlinks(s.dir); err == nil {
 		return path
 	}
@@ -36,7 +36,7 @@ func (s *Store) realPath() string {
 }
 
 // checkMode looks who else may change what is in the directory.
-func (s *Store) checkMode(report *driver.Report) {
+func (s *Driver) checkMode(report *driver.Report) {
 	const everybody, group = 0o002, 0o020
 	for _, dir := range []string{s.dir, s.path("locks"), s.path("rooms"), s.path("wake")} {
 		info, err := os.Stat(dir)
@@ -58,14 +58,14 @@ func (s *Store) checkMode(report *driver.Report) {
 
 // checkClock compares the store's clock with the wall clock, which only people
 // look at.
-func (s *Store) checkClock(report *driver.Report) {
+func (s *Driver) checkClock(report *driver.Report) {
 	lead := time.Duration(s.clock.read()-s.machine.wall().UnixMicro()) * time.Microsecond
 	report.Add(driver.Good, "clock", fmt.Sprintf("counts the time since boot, which nobody sets, and is within %v of the wall clock",
 		lead.Abs().Truncate(time.Millisecond)+time.Millisecond), "", "")
 }
 
 // checkRecords reads records, as long as there are not too many.
-func (s *Store) checkRecords(ctx context.Context, report *driver.Report) error {
+func (s *Driver) checkRecords(ctx context.Context, report *driver.Report) error {
 	read, bad, first := 0, 0, error(nil)
 	for cursor, more := "", true; more && read < maxChecked; more = cursor != "" {
 		keys, next, err := s.List(ctx, "", cursor)

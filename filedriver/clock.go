@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // machine is what the store knows of the machine it runs on.
@@ -51,6 +53,11 @@ type epoch struct {
 	Reserved int64  `json:"reservedUs"`
 	// Mark is since when guarded requests are served; 0 without a mark.
 	Mark int64 `json:"markUs,omitempty"`
+	// Name is what the mark says.
+	Name string `json:"markName,omitempty"`
+	// For is for whom the directory is reserved while it has no mark, until Until.
+	For   string `json:"reservedFor,omitempty"`
+	Until int64  `json:"reservedForUs,omitempty"`
 }
 
 const (
@@ -135,6 +142,10 @@ func (c *clock) begin(ctx context.Context, alone func() error) error {
 		if e.Boot == c.machine.boot {
 			return false, nil
 		}
+		if c.runs(e) {
+			return false, fmt.Errorf("%s is of the boot %q, this process sees %q, and yet the clock of that boot runs on here: let all containers that use the directory see the host's /proc/sys/kernel/random/boot_id, or remove the directory if nobody uses it: %w",
+				c.path, e.Boot, c.machine.boot, driver.ErrUnavailable)
+		}
 		if err := alone(); err != nil {
 			return false, err
 		}
@@ -146,6 +157,21 @@ func (c *clock) begin(ctx context.Context, alone func() error) error {
 		*e = epoch{Version: version, Boot: c.machine.boot, Origin: now - c.elapsed(), Reserved: now + margin}
 		return true, nil
 	})
+}
+
+// sameBoot is how far the wall clock and the time since boot may have moved apart in
+// one boot. Two boots of a machine begin further apart.
+const sameBoot = int64(3 * time.Second / time.Microsecond)
+
+// runs reports whether the clock of an epoch still runs here: it agrees with the wall
+// clock, which the clock of an earlier boot does not, since that one began earlier. Its
+// leases are not over then, whatever the boot is called here.
+func (c *clock) runs(e *epoch) bool {
+	if e.Boot == "" {
+		return false
+	}
+	apart := e.Origin + c.elapsed() - c.machine.wall().UnixMicro()
+	return -sameBoot < apart && apart < sameBoot
 }
 
 // update changes the epoch file under its lock, and takes over what it says.
@@ -172,9 +198,19 @@ func (c *clock) update(ctx context.Context, change func(*epoch) (bool, error)) e
 	return nil
 }
 
+// readPlain reads a file that is no symbolic link.
+func readPlain(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
 func (c *clock) load() (epoch, error) {
 	var e epoch
-	raw, err := os.ReadFile(c.path)
+	raw, err := readPlain(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return e, nil
 	}
@@ -215,5 +251,5 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return oneline.Join(d.Sync(), d.Close())
 }

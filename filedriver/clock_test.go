@@ -19,7 +19,7 @@ func TestClock_StepsOfTheWallClockChangeNothing(t *testing.T) { // L15
 		f.wall.Add(step.Microseconds())
 		f.advance(time.Second)
 		other := open(t, dir, f.option()) // a process that starts after the step
-		for _, s := range []*Store{s, other} {
+		for _, s := range []*Driver{s, other} {
 			reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "two", TTL: time.Minute})
 			if err != nil || reply.State != driver.Busy {
 				t.Errorf("after a step of %v: state %d, %v; want busy", step, reply.State, err)
@@ -51,6 +51,29 @@ func TestClock_LeasesOfAnEarlierBootAreOverAndTokensRise(t *testing.T) {
 	}
 }
 
+func TestClock_HR_A9_ALeaseOfThisBootIsNotOverUnderAnotherNameOfIt(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	s := open(t, dir, f.option())
+	grant(t, s, driver.Request{Key: "k", ID: "acquired", TTL: time.Hour})
+	closeStore(t, s) // as the command does that acquires
+	f.advance(time.Minute)
+	f.wall.Add(time.Minute.Microseconds() + 1000)
+	inside := newFake()
+	inside.elapsed.Store(f.elapsed.Load())
+	inside.wall.Store(f.wall.Load())
+	inside.boot = "of a container"
+	if s, err := Open(dir, inside.option()); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "boot_id") {
+		t.Fatalf("%v, %v; want it refused, with advice", s, err)
+	}
+	s = open(t, dir, f.option())
+	if reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Minute}); err != nil || reply.State != driver.Busy {
+		t.Errorf("%+v, %v; want busy", reply, err)
+	}
+	closeStore(t, s)
+	f.reboot("boot-2")
+	grant(t, open(t, dir, f.option()), driver.Request{Key: "k", ID: "other"})
+}
+
 func TestClock_TokensThatACallerRaisedAreFollowedByGreaterOnesOverABoot(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	s := open(t, dir, f.option())
@@ -63,7 +86,7 @@ func TestClock_TokensThatACallerRaisedAreFollowedByGreaterOnesOverABoot(t *testi
 	if left := files(t, s.path("rooms")); len(left) != 1 {
 		t.Errorf("left %v; want the token remembered while it is ahead", left)
 	}
-	f.boot = "boot-2"
+	f.reboot("boot-2")
 	s = open(t, dir, f.option())
 	third := grant(t, s, driver.Request{Key: "k", ID: "three"}).Token
 	if first <= ahead || second <= first || third <= second {
@@ -77,7 +100,7 @@ func TestClock_RunsPastWhatWasReserved(t *testing.T) {
 	last := int64(0)
 	for range 100 {
 		f.advance(7 * time.Minute)
-		for _, s := range []*Store{s, other} {
+		for _, s := range []*Driver{s, other} {
 			reply := grant(t, s, driver.Request{Key: "k", ID: "id"})
 			release(t, s, "k", "id")
 			f.advance(time.Microsecond)
@@ -97,6 +120,7 @@ func TestClock_AnotherMachineInTheDirectoryIsRefused(t *testing.T) {
 	dir, here, there := t.TempDir(), newFake(), newFake()
 	s := open(t, dir, here.option())
 	there.boot = "elsewhere"
+	there.advance(time.Hour)
 	if _, err := Open(dir, there.option()); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "another machine") {
 		t.Errorf("open: %v; want it refused", err)
 	}

@@ -29,7 +29,7 @@ const crowdTTL = 300 * time.Millisecond
 // contender takes the key "k" again and again and writes down when it believes
 // to hold it, by the machine's own clock.
 type contender struct {
-	store *Store
+	store *Driver
 	log   *os.File
 	hints chan driver.Hint
 	stop  *atomic.Bool
@@ -97,17 +97,17 @@ func (c *contender) run() {
 func (c *contender) enter(id string) (token int64, ok bool) {
 	c.sent = c.store.machine.elapsed()
 	reply := must(c.store.Acquire(context.Background(), driver.Request{
-		Key: "k", ID: id, TTL: crowdTTL, Wait: 5 * time.Second, Confirm: 200 * time.Millisecond, Notify: c.address,
+		Key: "k", ID: id, TTL: crowdTTL, TicketTTL: 5 * time.Second, ConfirmWindow: 200 * time.Millisecond, HintAddress: c.address,
 	}))
 	for reply.State == driver.Queued {
 		pause := 2 * time.Second
-		if reply.Position == 1 && reply.Next > 0 {
-			pause = min(pause, reply.Next)
+		if reply.Position == 1 && reply.RetryAfter > 0 {
+			pause = min(pause, reply.RetryAfter)
 		}
 		c.listen(id, pause)
 		c.sent = c.store.machine.elapsed()
 		c.store.Renew(context.Background(), []driver.Ref{{
-			Key: "k", ID: id, TTL: crowdTTL, Wait: 5 * time.Second, Notify: c.address,
+			Key: "k", ID: id, TTL: crowdTTL, TicketTTL: 5 * time.Second, HintAddress: c.address,
 		}}, func(_ int, r driver.Reply, err error) { reply = must(r, err) })
 	}
 	return reply.Token, reply.State == driver.Granted
@@ -123,7 +123,7 @@ func (c *contender) listen(id string, pause time.Duration) {
 			return
 		case h := <-c.hints:
 			if h.ID == id && h.Kind == driver.HintAsk {
-				timer.Reset(min(h.Next, pause))
+				timer.Reset(min(h.RetryAfter, pause))
 			} else if h.ID == id || h.Kind == driver.HintResync {
 				return
 			}

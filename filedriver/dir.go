@@ -8,9 +8,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/gofrs/flock"
-
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // The directory:
@@ -24,16 +23,19 @@ import (
 //
 // Files of other names are left alone.
 
-func (s *Store) path(elements ...string) string {
+func (s *Driver) path(elements ...string) string {
 	return filepath.Join(append([]string{s.dir}, elements...)...)
 }
 
 // prepare makes the directory, tests it and joins its clock.
-func (s *Store) prepare() error {
+func (s *Driver) prepare() error {
 	if err := makeDir(s.dir, s.config.mode); err != nil {
 		return unusable(s.dir, err)
 	}
 	if err := checkLocal(s.dir); err != nil {
+		return err
+	}
+	if err := s.checkOurs(); err != nil {
 		return err
 	}
 	if err := s.makeDirs(); err != nil {
@@ -47,7 +49,7 @@ func (s *Store) prepare() error {
 	}
 	ctx, cancel := s.bounded()
 	defer cancel()
-	s.alive = flock.New(s.path("alive"), flock.SetPermissions(s.config.mode&0o666))
+	s.alive = s.newFlock(s.path("alive"))
 	s.clock = &clock{
 		machine: s.machine, path: s.path("epoch"), mode: s.config.mode,
 		lock: s.newLock("epoch"), patience: s.config.timeout,
@@ -56,7 +58,7 @@ func (s *Store) prepare() error {
 		return err
 	}
 	if ok, err := s.alive.TryRLock(); err != nil || !ok {
-		return unusable(s.dir, fmt.Errorf("%s cannot be locked: %w", s.alive.Path(), errors.Join(err, s.alive.Close())))
+		return unusable(s.dir, fmt.Errorf("%s cannot be locked: %w", s.alive.Path(), oneline.Join(err, s.alive.Close())))
 	}
 	s.mailing = s.newLock("wake")
 	for i := range s.shards {
@@ -66,7 +68,7 @@ func (s *Store) prepare() error {
 	return nil
 }
 
-func (s *Store) makeDirs() error {
+func (s *Driver) makeDirs() error {
 	for _, dir := range []string{"", "locks", "rooms", "wake"} {
 		if err := makeDir(s.path(dir), s.config.mode); err != nil {
 			return err
@@ -77,15 +79,20 @@ func (s *Store) makeDirs() error {
 
 // restore makes the directory again that somebody removed while it was in use,
 // and with it all locks. The clock goes on as it was.
-func (s *Store) restore() {
+func (s *Driver) restore() {
 	if s.makeDirs() == nil {
+		for _, sh := range s.shards {
+			s.makeLock(sh.lock.file.Path())
+		}
+		s.makeLock(s.clock.lock.file.Path())
+		s.makeLock(s.mailing.file.Path())
 		s.clock.forget()
 	}
 }
 
 // bootDir is the name of the directory of this boot's records. Each boot has
 // its own: what a power failure left half-written is never read.
-func (s *Store) bootDir() string {
+func (s *Driver) bootDir() string {
 	return strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' {
 			return r
@@ -94,18 +101,18 @@ func (s *Store) bootDir() string {
 	}, s.machine.boot)
 }
 
-func (s *Store) checkWritable() error {
+func (s *Driver) checkWritable() error {
 	f, err := os.CreateTemp(s.dir, "probe-*")
 	if err != nil {
 		return unusable(s.dir, err)
 	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	return oneline.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // checkLocks tells whether a file lock excludes.
-func (s *Store) checkLocks() error {
+func (s *Driver) checkLocks() error {
 	path := s.path("locks", "probe")
-	first, second := flock.New(path, flock.SetPermissions(s.config.mode&0o666)), flock.New(path)
+	first, second := s.newFlock(path), s.newFlock(path)
 	ok, err := first.TryLock()
 	if err != nil {
 		return unusable(s.dir, fmt.Errorf("file locks fail: %w", err))
@@ -116,14 +123,14 @@ func (s *Store) checkLocks() error {
 	defer first.Close()
 	defer second.Close()
 	if ok, err := second.TryLock(); err != nil || ok {
-		return unusable(s.dir, fmt.Errorf("file locks have no effect there: %w", errors.Join(err, errors.ErrUnsupported)))
+		return unusable(s.dir, fmt.Errorf("file locks have no effect there: %w", oneline.Join(err, errors.ErrUnsupported)))
 	}
 	return nil
 }
 
 // checkAlone is asked when the directory was last used by another boot. Nobody
 // of that boot can be alive, unless it was no boot of this machine.
-func (s *Store) checkAlone() error {
+func (s *Driver) checkAlone() error {
 	ok, err := s.alive.TryLock()
 	if err != nil {
 		return unusable(s.dir, err)
@@ -136,8 +143,11 @@ func (s *Store) checkAlone() error {
 
 func unusable(dir string, err error) error {
 	advice := "give a directory that this user can write to"
-	if errors.Is(err, syscall.ENOTDIR) {
+	switch {
+	case errors.Is(err, syscall.ENOTDIR):
 		advice = "give a directory, not a file"
+	case errors.Is(err, syscall.ENOSPC):
+		advice = "its file system has no room for more files"
 	}
 	return fmt.Errorf("directory %s cannot keep locks: %w: %w; %s", dir, driver.ErrUnavailable, err, advice)
 }

@@ -81,9 +81,9 @@ func TestOpen_RefusesOptionsOutOfBounds(t *testing.T) {
 	}
 }
 
-func TestOpenURL(t *testing.T) {
+func TestOpen_TakesAURL(t *testing.T) {
 	dir := t.TempDir()
-	s, err := OpenURL("file://" + filepath.ToSlash(dir) + "/with%20space?prefix=app:&timeout=3s&mode=0750")
+	s, err := Open("file://"+filepath.ToSlash(dir)+"/with%20space?prefix=other:&timeout=3s&mode=0750", WithPrefix("app:"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestOpenURL(t *testing.T) {
 		"redis://localhost", "file:", "file://", "file://host/path", "file:///x#y", "file:///x?unknown=1", "file:///x?timeout=3",
 		"file:///x?mode=abc", "file:///x?mode=9", "file://%zz", "file:///x?prefix=%zz", "file:%zz",
 	} {
-		if s, err := OpenURL(bad); !errors.Is(err, driver.ErrInvalid) {
+		if s, err := Open(bad); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, %v; want it refused", bad, s, err)
 		}
 	}

@@ -11,12 +11,23 @@
 //
 // The directory must lie on a file system of the machine itself. Boots, clocks
 // and locks of several machines have nothing in common: network file systems
-// are refused as well as they can be told.
+// are refused as well as they can be told. Containers of one kernel can share a
+// directory if they see one boot id (/proc/sys/kernel/random/boot_id).
+//
+// Records lie in 64 shards, each under one file lock, which a call holds for
+// microseconds. A process that is stopped in them, by a signal, a debugger or a
+// frozen container, holds up all calls about the shard: they fail after
+// [WithTimeout] with [driver.ErrUnavailable], and a lease of the shard that ends
+// before the process goes on is lost, as its holder is told in time. Where processes
+// are stopped often, give leases that are longer than the stops.
+//
+// The directory is for locks alone: one that holds other things, or that belongs
+// to another user and is not shared by [WithMode], is refused. No symbolic link
+// in it is followed.
 package filedriver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -29,17 +40,18 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// Store is a directory of rooms. It is safe for concurrent use, and any number
-// of Stores, in one process or in many, may share a directory.
-type Store struct {
+// Driver is a directory of rooms. It is safe for concurrent use, and any number
+// of Drivers, in one process or in many, may share a directory.
+type Driver struct {
 	dir     string
 	config  config
 	machine machine
 	clock   *clock
-	alive   *flock.Flock // held shared for the life of the Store
+	alive   *flock.Flock // held shared for the life of the Driver
 	shards  [shards]*shard
 	mailing *fileLock
 
@@ -63,21 +75,34 @@ type Store struct {
 }
 
 var (
-	_ driver.Driver    = (*Store)(nil)
-	_ driver.Watcher   = (*Store)(nil)
-	_ driver.Inspector = (*Store)(nil)
-	_ driver.Breaker   = (*Store)(nil)
-	_ driver.Checker   = (*Store)(nil)
-	_ driver.Marker    = (*Store)(nil)
+	_ driver.Driver  = (*Driver)(nil)
+	_ driver.Watcher = (*Driver)(nil)
+	_ driver.Glancer = (*Driver)(nil)
+	_ driver.Breaker = (*Driver)(nil)
+	_ driver.Checker = (*Driver)(nil)
+	_ driver.Marker  = (*Driver)(nil)
 )
 
-// Open opens the store in dir, which is created if need be. It fails with
-// [driver.ErrInvalid] when an option is out of bounds or the file system is
-// known not to do, and with [driver.ErrUnavailable] when the directory cannot
-// be used as it is: not writable, locks without effect, or in use by another
-// machine.
-func Open(dir string, options ...Option) (*Store, error) {
-	c, err := newConfig(options)
+// Open opens the store in a directory, which is created if need be. It is named by its
+// path, or by a URL:
+//
+//	/var/lib/leasehold
+//	file:///var/lib/leasehold?timeout=500ms
+//	file:locks                             relative to the working directory
+//
+// Parameters of a URL are prefix, timeout (as 2s) and mode (octal, as 0770); where
+// options say something else, options count. A path that begins with "file:", or has
+// "://" in it, is written with "./" before it.
+//
+// The error matches [driver.ErrInvalid] if the URL or an option is wrong or the file
+// system is known not to do, and [driver.ErrUnavailable] if the directory cannot be
+// used as it is: not writable, locks without effect, or in use by another machine.
+func Open(location string, options ...Option) (*Driver, error) {
+	dir, stated, err := located(location)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newConfig(append(stated, options...))
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +112,7 @@ func Open(dir string, options ...Option) (*Store, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
-	s := &Store{
+	s := &Driver{
 		dir: dir, config: c, machine: c.machine,
 		closed: make(chan struct{}), subs: make(map[string]*subscription),
 	}
@@ -100,9 +125,9 @@ func Open(dir string, options ...Option) (*Store, error) {
 
 // Acquire implements [driver.Driver]. An error always means that the request
 // had no effect.
-func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
+func (s *Driver) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
 	once := ""
-	if req.Once {
+	if req.SingleUseID {
 		once = req.ID
 	}
 	e := s.do(ctx, req.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
@@ -117,9 +142,9 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (reply driver.R
 }
 
 // Release implements [driver.Driver].
-func (s *Store) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
+func (s *Driver) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
 	once := ""
-	if ref.Once && ref.Forbid > 0 {
+	if ref.SingleUseID && ref.RejectIDFor > 0 {
 		once = ref.ID
 	}
 	err = s.do(ctx, ref.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
@@ -130,7 +155,7 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply
 }
 
 // Break implements [driver.Breaker].
-func (s *Store) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
+func (s *Driver) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
 	err = s.do(ctx, key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
 		reply, wakes = room.Break(r, id, reason, now)
 		return wakes
@@ -139,9 +164,19 @@ func (s *Store) Break(ctx context.Context, key, id, reason string) (reply driver
 }
 
 // Inspect implements [driver.Inspector].
-func (s *Store) Inspect(ctx context.Context, key string) (snap driver.Snapshot, err error) {
+func (s *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return s.picture(ctx, key, room.Look)
+}
+
+// Glance implements [driver.Glancer]. The tickets are read with the record, and
+// not looked at.
+func (s *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
+	return s.picture(ctx, key, room.Glance)
+}
+
+func (s *Driver) picture(ctx context.Context, key string, see func(*room.Record, string, int64) driver.Snapshot) (snap driver.Snapshot, err error) {
 	err = s.do(ctx, key, "", func(r *room.Record, now int64) []room.Wake {
-		snap = room.Look(r, key, now)
+		snap = see(r, key, now)
 		return nil
 	})
 	if err != nil {
@@ -153,7 +188,7 @@ func (s *Store) Inspect(ctx context.Context, key string) (snap driver.Snapshot, 
 // Close ends the store: later calls fail with [driver.ErrClosed], waits for a
 // file lock end at once, hints end. It waits for what the store started, except
 // for a lock that a stopped process holds: that wait ends with the process's.
-func (s *Store) Close() error {
+func (s *Driver) Close() error {
 	s.mu.Lock()
 	if s.done {
 		s.mu.Unlock()
@@ -174,11 +209,11 @@ func (s *Store) Close() error {
 	if mail != nil {
 		err = mail.close()
 	}
-	return errors.Join(err, s.alive.Unlock())
+	return oneline.Join(err, s.alive.Unlock())
 }
 
 // start runs f in a goroutine that Close waits for.
-func (s *Store) start(f func()) bool {
+func (s *Driver) start(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done {
@@ -202,7 +237,7 @@ type step func(r *room.Record, now int64) []room.Wake
 // do runs step on the room of key under its lock, and delivers the hints
 // afterwards. once is the id of which the step needs to know whether it was
 // released, if any.
-func (s *Store) do(ctx context.Context, key, once string, step step) error {
+func (s *Driver) do(ctx context.Context, key, once string, step step) error {
 	defer s.tick(1)
 	key = s.config.prefix + key
 	name := fileName(key)
@@ -219,7 +254,7 @@ func (s *Store) do(ctx context.Context, key, once string, step step) error {
 // take takes one step on a record while its shard is locked. The record on
 // disk is the old one or the new one, whatever happens. What is remembered of the
 // id once is written before the record: who releases it has done with it.
-func (s *Store) take(ctx context.Context, sh *shard, name, key, once string, step step) ([]room.Wake, error) {
+func (s *Driver) take(ctx context.Context, sh *shard, name, key, once string, step step) ([]room.Wake, error) {
 	if !utf8.ValidString(key) {
 		return nil, fmt.Errorf("key %q is not UTF-8: %w", key, driver.ErrInvalid)
 	}
@@ -262,6 +297,6 @@ func unavailable(what string, err error) error {
 }
 
 // bounded limits how long opening and watching wait for a file lock.
-func (s *Store) bounded() (context.Context, context.CancelFunc) {
+func (s *Driver) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.config.timeout+time.Second)
 }

@@ -7,13 +7,14 @@ import (
 	"sync"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
 // subscription is one caller of Watch. Its address is the mailbox of the store
 // and a number.
 type subscription struct {
-	store  *Store
+	store  *Driver
 	mail   *mailbox
 	number string
 
@@ -23,13 +24,17 @@ type subscription struct {
 	idle   *sync.Cond    // on store.mu
 }
 
-// Watch implements [driver.Watcher]. Where the system cannot watch files, for
-// example because the user has no inotify instances left, the subscription has
-// no address and waiters poll.
-func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+// Watch implements [driver.Watcher]. It takes one watch of the system (on Linux
+// one of the user's inotify instances) for all subscriptions of the Driver, until
+// Close; where there are none left hints come through a named pipe instead. If
+// that cannot be made either the error says why: waiters poll, and the next Watch
+// tries again.
+func (s *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	mail, err := s.mailbox()
-	if err != nil && errors.Is(err, driver.ErrClosed) {
+	if errors.Is(err, driver.ErrClosed) {
 		return nil, driver.ErrClosed
+	} else if err != nil {
+		return nil, unavailable("wake-ups", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +48,7 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 }
 
 // mailbox returns the store's mailbox, which the first call makes.
-func (s *Store) mailbox() (*mailbox, error) {
+func (s *Driver) mailbox() (*mailbox, error) {
 	s.making.Lock()
 	defer s.making.Unlock()
 	s.mu.Lock()
@@ -59,7 +64,7 @@ func (s *Store) mailbox() (*mailbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done {
-		return nil, errors.Join(driver.ErrClosed, mail.close())
+		return nil, oneline.Join(driver.ErrClosed, mail.close())
 	}
 	s.mail = mail
 	s.work.Go(mail.run)
@@ -68,7 +73,7 @@ func (s *Store) mailbox() (*mailbox, error) {
 
 // Address implements [driver.Subscription].
 func (s *subscription) Address() string {
-	if s.mail == nil || s.mail.broken.Load() {
+	if s.mail.broken.Load() {
 		return ""
 	}
 	return s.mail.id + "." + s.number
@@ -94,7 +99,7 @@ func (s *subscription) end() {
 
 // deliver sends hints: to our own subscriptions directly, to those of others
 // through their mailboxes.
-func (s *Store) deliver(wakes []room.Wake) {
+func (s *Driver) deliver(wakes []room.Wake) {
 	if len(wakes) == 0 {
 		return
 	}
@@ -117,14 +122,14 @@ func (s *Store) deliver(wakes []room.Wake) {
 }
 
 // receive delivers what came through the mailbox.
-func (s *Store) receive(l letter) {
+func (s *Driver) receive(l letter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.push(l.To, l.Hint)
 }
 
 // resync tells every subscription that hints may have been lost.
-func (s *Store) resync() {
+func (s *Driver) resync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for number := range s.subs {
@@ -134,7 +139,7 @@ func (s *Store) resync() {
 
 // push queues a hint, in order, so that f never runs under a lock: it may call
 // the store. The caller holds s.mu.
-func (s *Store) push(number string, hint driver.Hint) {
+func (s *Driver) push(number string, hint driver.Hint) {
 	sub := s.subs[number]
 	if sub == nil {
 		return

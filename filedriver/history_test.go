@@ -46,7 +46,7 @@ type history struct {
 	rand   *rand.Rand
 	fake   *fake
 	dir    string
-	store  *Store
+	store  *Driver
 	model  map[string]*room.Record
 	tokens map[string]int64 // the greatest of each key
 	nid    int
@@ -99,13 +99,14 @@ func (h *history) step() {
 	h.fake.advance(time.Microsecond)
 }
 
-// reboot restarts the machine: no process lives on, and the time since boot
-// starts anew.
+// reboot restarts the machine: no process lives on, the time since boot starts anew,
+// and the wall clock has gone on, so that nobody takes the new boot for the old one.
 func (h *history) reboot() {
 	closeStore(h.T, h.store)
 	h.store = nil
 	h.fake.boot = fmt.Sprintf("boot-%d", h.rand.Int())
-	h.fake.elapsed.Store(h.rand.Int64N(int64(time.Minute)))
+	before := time.Duration(h.fake.elapsed.Swap(h.rand.Int64N(int64(time.Minute))))
+	h.fake.wall.Add((before + 2*time.Minute).Microseconds())
 	clear(h.model)
 	h.reopen()
 }
@@ -159,13 +160,13 @@ func plainly(t *testing.T, o outcome) string {
 // asks whether it was released.
 func (h *history) action(key string, seen *room.Record) (once string, act func(*room.Record, int64) outcome) {
 	ref := driver.Ref{
-		Key: key, ID: h.someID(seen), TTL: h.duration(100), Wait: h.duration(80),
-		Notify: h.notify(), Keep: h.maybe(30), Forbid: h.maybe(50), Once: h.rand.IntN(2) == 0,
+		Key: key, ID: h.someID(seen), TTL: h.duration(100), TicketTTL: h.duration(80),
+		HintAddress: h.notify(), KeepClosed: h.maybe(30), RejectIDFor: h.maybe(50), SingleUseID: h.rand.IntN(2) == 0,
 	}
 	switch h.rand.IntN(10) {
 	case 0, 1, 2, 3:
 		req := h.request(key, ref.ID)
-		if req.Once {
+		if req.SingleUseID {
 			once = req.ID
 		}
 		return once, func(r *room.Record, now int64) (o outcome) {
@@ -183,7 +184,7 @@ func (h *history) action(key string, seen *room.Record) (once string, act func(*
 			return o
 		}
 	case 6, 7, 8:
-		if ref.Once && ref.Forbid > 0 {
+		if ref.SingleUseID && ref.RejectIDFor > 0 {
 			once = ref.ID
 		}
 		return once, func(r *room.Record, now int64) (o outcome) {
@@ -213,9 +214,9 @@ func (h *history) request(key, id string) driver.Request {
 	req := driver.Request{
 		Key: key, ID: id, Owner: "owner-" + strconv.Itoa(h.rand.IntN(3)), Reenter: h.rand.IntN(4) == 0,
 		Since: time.UnixMilli(h.fake.wall.Load() / 1000), Mode: driver.Mode(h.rand.IntN(2)),
-		Policy: driver.Policy(h.rand.IntN(4)), TTL: h.duration(200), Wait: h.maybe(100),
-		Confirm: h.duration(20), Notify: h.notify(), Delay: h.maybe(30),
-		Once: h.rand.IntN(2) == 0,
+		Policy: driver.Policy(h.rand.IntN(4)), TTL: h.duration(200), TicketTTL: h.maybe(100),
+		ConfirmWindow: h.duration(20), HintAddress: h.notify(), LockDelay: h.maybe(30),
+		SingleUseID: h.rand.IntN(2) == 0,
 	}
 	if h.rand.IntN(3) == 0 {
 		req.Labels = map[string]string{"host": "h<1>", "ключ": "\u2028"}

@@ -51,7 +51,7 @@ func (sh *shard) recall(roomName, id string, r *room.Record) (*ids, error) {
 	t := &ids{sh: sh, name: strings.TrimSuffix(roomName, suffix) + idsSuffix, hash: room.Hash(id)}
 	path := filepath.Join(sh.dir, t.name)
 	var err error
-	t.file, err = os.OpenFile(path, os.O_RDWR, 0)
+	t.file, err = os.OpenFile(path, os.O_RDWR|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
 	}
@@ -188,7 +188,7 @@ func add(page, cell []byte) bool {
 
 // isOver reports whether nothing in a table counts any more.
 func (sh *shard) isOver(name string, ms int64) bool {
-	f, err := os.Open(filepath.Join(sh.dir, name))
+	f, err := os.OpenFile(filepath.Join(sh.dir, name), os.O_RDONLY|noFollow, 0)
 	if err != nil {
 		return false
 	}

@@ -15,27 +15,27 @@ import (
 )
 
 // spend takes a lock and releases it for good.
-func spend(t *testing.T, s *Store, key, id string, forbid time.Duration) {
+func spend(t *testing.T, s *Driver, key, id string, forbid time.Duration) {
 	t.Helper()
-	if got := must(s.Acquire(t.Context(), driver.Request{Key: key, ID: id, TTL: time.Minute, Once: true})); got.State != driver.Granted {
+	if got := must(s.Acquire(t.Context(), driver.Request{Key: key, ID: id, TTL: time.Minute, SingleUseID: true})); got.State != driver.Granted {
 		t.Fatalf("acquire %s by %s: %+v", key, id, got)
 	}
-	if got := must(s.Release(t.Context(), driver.Ref{Key: key, ID: id, Once: true, Forbid: forbid})); got.State != driver.Released {
+	if got := must(s.Release(t.Context(), driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: forbid})); got.State != driver.Released {
 		t.Fatalf("release %s by %s: %+v", key, id, got)
 	}
 }
 
 // refuses reports whether an id may not enter any more.
-func refuses(t *testing.T, s *Store, key, id string) bool {
+func refuses(t *testing.T, s *Driver, key, id string) bool {
 	t.Helper()
-	got := must(s.Acquire(t.Context(), driver.Request{Key: key, ID: id, TTL: time.Minute, Once: true}))
+	got := must(s.Acquire(t.Context(), driver.Request{Key: key, ID: id, TTL: time.Minute, SingleUseID: true}))
 	if got.State == driver.Granted {
 		release(t, s, key, id)
 	}
-	return got.State == driver.Gone && got.Again
+	return got.State == driver.Gone && got.Replayed
 }
 
-func tables(t *testing.T, s *Store) []string {
+func tables(t *testing.T, s *Driver) []string {
 	return slices.DeleteFunc(files(t, s.path("rooms")), func(name string) bool { return !strings.HasSuffix(name, idsSuffix) })
 }
 
@@ -144,7 +144,7 @@ func TestIds_AFileThatIsNoTableIsLeftAlone(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: time.Minute, Once: true})
+		_, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: time.Minute, SingleUseID: true})
 		if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), filepath.Base(path)) {
 			t.Errorf("%.20q: %v", content, err)
 		}

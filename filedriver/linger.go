@@ -8,15 +8,15 @@ import (
 
 // An idle room needs no file, but making a file costs more than all the rest of
 // an acquisition. So the file of a room that has just become idle lingers, for
-// whoever takes the same lock again and again. The Store that released the room
+// whoever takes the same lock again and again. The Driver that released the room
 // removes the file a moment later, or when it is closed; if its process is
 // killed first, a sweep does.
 const (
 	linger    = time.Second
-	lingering = 128 // files per Store; those of further rooms go at once
+	lingering = 128 // files per Driver; those of further rooms go at once
 )
 
-// leavings are the files that this Store has to remove.
+// leavings are the files that this Driver has to remove.
 type leavings struct {
 	mu      sync.Mutex
 	names   map[string]bool
@@ -25,7 +25,7 @@ type leavings struct {
 }
 
 // leave reports whether the file may linger. The caller holds its shard.
-func (s *Store) leave(name string) bool {
+func (s *Driver) leave(name string) bool {
 	l := &s.leavings
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *Store) leave(name string) bool {
 }
 
 // removeLeavings runs until nothing is left.
-func (s *Store) removeLeavings() {
+func (s *Driver) removeLeavings() {
 	for {
 		select {
 		case <-s.closed:
@@ -62,7 +62,7 @@ func (s *Store) removeLeavings() {
 
 // removeLingering removes the files that lingered, and reports whether there
 // were any.
-func (s *Store) removeLingering() bool {
+func (s *Driver) removeLingering() bool {
 	l := &s.leavings
 	l.mu.Lock()
 	names := l.names
@@ -78,7 +78,7 @@ func (s *Store) removeLingering() bool {
 }
 
 // endLingering removes what lingers and lets nothing linger any more.
-func (s *Store) endLingering() {
+func (s *Driver) endLingering() {
 	s.leavings.mu.Lock()
 	s.leavings.over = true
 	s.leavings.mu.Unlock()

@@ -17,7 +17,7 @@ const page = 256
 // List implements [driver.Inspector]. Keys come in no particular order. A key
 // whose record is damaged is listed if its name tells it, since it is not free.
 // A cursor that is none of List's is refused with [driver.ErrInvalid].
-func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
+func (s *Driver) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
 	n, after, err := parseCursor(cursor)
 	if err != nil {
 		return nil, "", err
@@ -52,7 +52,7 @@ func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string,
 }
 
 // ready reports why a call cannot even begin.
-func (s *Store) ready(ctx context.Context) error {
+func (s *Driver) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unavailable(s.dir, err)
 	}
@@ -65,7 +65,7 @@ func (s *Store) ready(ctx context.Context) error {
 }
 
 // listed returns the key of a record that is in use, or cannot be read.
-func (s *Store) listed(name string, rec *record) (key string, ok bool) {
+func (s *Driver) listed(name string, rec *record) (key string, ok bool) {
 	if rec == nil {
 		return spelled(name)
 	}

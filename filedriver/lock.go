@@ -39,11 +39,11 @@ type fileLock struct {
 	wanted  bool       // somebody waits for it to say it
 }
 
-func (s *Store) newLock(name string) *fileLock {
+func (s *Driver) newLock(name string) *fileLock {
 	path := s.path("locks", name)
 	return &fileLock{
 		gate:   make(chan struct{}, 1),
-		file:   flock.New(path, flock.SetPermissions(s.config.mode&0o666)),
+		file:   s.newFlock(path),
 		closed: s.closed,
 		lost:   s.restore,
 	}

@@ -19,19 +19,20 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // mailbox is the file to which other processes append hints for this one. Beside
 // it lies a file that is locked as long as the process lives, so that
 // the mailbox of a killed process can be told and removed.
 type mailbox struct {
-	store   *Store
+	store   *Driver
 	id      string
 	alive   *flock.Flock
 	file    *os.File
-	watcher *fsnotify.Watcher
-	read    int64       // offset behind the last hint delivered
-	broken  atomic.Bool // the file is gone
+	watcher *fsnotify.Watcher // nil if the file is a pipe
+	read    int64             // offset behind the last hint delivered
+	broken  atomic.Bool       // the file is gone
 }
 
 // letter is a line of a mailbox. The hint has the field names of package
@@ -54,12 +55,17 @@ const (
 )
 
 // newMailbox makes a mailbox and watches it.
-func (s *Store) newMailbox() (*mailbox, error) {
+func (s *Driver) newMailbox() (*mailbox, error) {
 	var id [8]byte
 	_, _ = crand.Read(id[:])
 	m := &mailbox{store: s, id: hex.EncodeToString(id[:])}
-	if err := errors.Join(m.create(), m.watch()); err != nil {
-		return nil, errors.Join(err, m.close())
+	if err := m.create(); err != nil {
+		return nil, oneline.Join(err, m.close())
+	}
+	if err := m.watch(); err != nil {
+		if piped := m.pipe(); piped != nil {
+			return nil, oneline.Join(err, piped, m.close())
+		}
 	}
 	return m, nil
 }
@@ -79,31 +85,35 @@ func (m *mailbox) create() error {
 		return err
 	}
 	defer m.store.mailing.unlock()
-	mode := m.store.config.mode & 0o666
-	m.alive = flock.New(m.path()+signSuffix, flock.SetPermissions(mode))
+	m.alive = m.store.newFlock(m.path() + signSuffix)
 	if ok, err := m.alive.TryLock(); err != nil || !ok {
-		return fmt.Errorf("lock %s: %w", m.alive.Path(), errors.Join(err, driver.ErrUnavailable))
+		return fmt.Errorf("lock %s: %w", m.alive.Path(), oneline.Join(err, driver.ErrUnavailable))
 	}
 	var err error
-	if m.file, err = os.OpenFile(m.path(), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode); err != nil {
-		return err
-	}
-	return os.Chmod(m.path(), mode)
+	m.file, err = makeFile(m.path(), m.store.config.mode)
+	return err
 }
 
 func (m *mailbox) watch() error {
-	if m.file == nil {
-		return nil
-	}
 	var err error
-	if m.watcher, err = fsnotify.NewWatcher(); err != nil {
+	if m.watcher, err = m.store.config.watch(); err != nil {
+		m.watcher = nil
 		return err
 	}
-	return m.watcher.Add(m.path())
+	err = m.watcher.Add(m.path())
+	if err != nil {
+		_ = m.watcher.Close()
+		m.watcher = nil
+	}
+	return err
 }
 
 // run delivers what arrives until the store is closed.
 func (m *mailbox) run() {
+	if m.watcher == nil {
+		m.runPipe()
+		return
+	}
 	for {
 		select {
 		case <-m.store.closed:
@@ -168,18 +178,19 @@ func (m *mailbox) close() error {
 			errs[i] = nil
 		}
 	}
-	return errors.Join(errs...)
+	return oneline.Join(errs...)
 }
 
 // post appends hints to the mailbox of another process. What cannot be
 // delivered is dropped: the owner polls.
-func (s *Store) post(id string, letters []letter) {
-	f, err := os.OpenFile(s.path("wake", id), os.O_WRONLY|os.O_APPEND, 0)
+func (s *Driver) post(id string, letters []letter) {
+	f, err := os.OpenFile(s.path("wake", id), os.O_WRONLY|os.O_APPEND|noFollow|noWait, 0)
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.Size() >= mailFull {
+	info, err := f.Stat()
+	if err != nil || info.Size() >= mailFull {
 		return
 	}
 	var lines []byte
@@ -190,12 +201,16 @@ func (s *Store) post(id string, letters []letter) {
 		}
 		lines = append(append(lines, line...), '\n')
 	}
+	if info.Mode()&fs.ModeNamedPipe != 0 {
+		pour(f, lines)
+		return
+	}
 	_, _ = f.Write(lines) // one write, so that lines of several writers do not mix
 }
 
 // sweepMail removes mailboxes of dead processes: those whose sign of life can
 // be locked.
-func (s *Store) sweepMail() (removed int) {
+func (s *Driver) sweepMail() (removed int) {
 	if err := s.mailing.lock(context.Background(), hurry); err != nil {
 		return 0
 	}
@@ -214,9 +229,9 @@ func (s *Store) sweepMail() (removed int) {
 	return removed
 }
 
-func (s *Store) removeDead(id string) bool {
+func (s *Driver) removeDead(id string) bool {
 	path := s.path("wake", id)
-	alive := flock.New(path + signSuffix)
+	alive := s.newFlock(path + signSuffix)
 	if ok, err := alive.TryLock(); err != nil || !ok {
 		return false
 	}

@@ -35,7 +35,7 @@ func (h *heard) count(match func(driver.Hint) bool) (n int) {
 	return n
 }
 
-func watch(t *testing.T, s *Store) (*heard, driver.Subscription) {
+func watch(t *testing.T, s *Driver) (*heard, driver.Subscription) {
 	t.Helper()
 	var h heard
 	sub, err := s.Watch(h.add)

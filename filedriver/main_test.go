@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +38,13 @@ type process struct {
 
 func startHelper(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	return startHelperWith(t, os.Args[0], nil, name, args...)
+}
+
+func startHelperWith(t *testing.T, program string, attributes *syscall.SysProcAttr, name string, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command(program)
+	cmd.SysProcAttr = attributes
 	cmd.Env = append(os.Environ(), helperEnv+"="+strings.Join(append([]string{name}, args...), "\n"))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()

@@ -8,32 +8,33 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/locktest"
 )
 
 func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 	machine := newFake()
 	dir := filepath.Join(t.TempDir(), "dir")
 	s := open(t, dir, machine.option())
-	refused := func(s *Store, why string) {
+	refused := func(s *Driver, why string) {
 		t.Helper()
 		_, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Minute, Guard: true})
 		if !errors.Is(err, driver.ErrAmnesia) {
 			t.Fatalf("%s: %v", why, err)
 		}
 	}
-	wantMark := func(s *Store, left time.Duration, ok bool) {
+	wantMark := func(s *Driver, left time.Duration, ok bool) {
 		t.Helper()
-		if gotLeft, gotOK, err := s.Marked(t.Context()); gotLeft != left || gotOK != ok || err != nil {
-			t.Fatalf("marked: %v, %v, %v; want %v, %v", gotLeft, gotOK, err, left, ok)
+		if got, gotOK, err := s.Marked(t.Context()); got.Quarantine != left || gotOK != ok || err != nil {
+			t.Fatalf("marked: %+v, %v, %v; want %v, %v", got, gotOK, err, left, ok)
 		}
 	}
-	mark := func(s *Store, quarantine time.Duration) {
+	mark := func(s *Driver, quarantine time.Duration) {
 		t.Helper()
-		if err := s.Mark(t.Context(), quarantine); err != nil {
+		if err := s.Mark(t.Context(), driver.Mark{Quarantine: quarantine}, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	serves := func(s *Store) {
+	serves := func(s *Driver) {
 		t.Helper()
 		grant(t, s, driver.Request{Key: "k", ID: "a", Guard: true})
 		release(t, s, "k", "a")
@@ -57,8 +58,18 @@ func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 	serves(s)
 
 	closeStore(t, s)
-	machine.boot = "boot-2"
+	machine.reboot("boot-2")
 	again := open(t, dir, machine.option())
 	refused(again, "the machine was restarted")
 	wantMark(again, 0, false)
+}
+
+func TestMark_HR_A8_IsSetOnlyWhileTheDirectoryIsReserved(t *testing.T) {
+	machine := newFake()
+	dir := filepath.Join(t.TempDir(), "dir")
+	locktest.Reservations(t, open(t, dir, machine.option()), machine.advance, func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -92,7 +92,7 @@ func ours(name string) bool {
 // shards is the number of lock files, and of directories of records.
 const shards = 64
 
-func (s *Store) shardOf(name string) *shard {
+func (s *Driver) shardOf(name string) *shard {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name))
 	return s.shards[h.Sum32()%shards]

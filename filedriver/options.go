@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -22,11 +24,15 @@ type config struct {
 	timeout time.Duration
 	prefix  string
 	machine machine
+	watch   func() (*fsnotify.Watcher, error)
 }
 
 // WithMode sets the permissions of directories that Open creates; files get
-// the same without the execute bits. Default 0700: locks of one user. Give
-// 0770 to share the directory with a group. The owner must have all rights.
+// the same without the execute bits, whatever the umask. Default 0700: locks of
+// one user, and a directory of another user is refused. Give 0770 in all
+// processes to share the directory with a group: what is made in it belongs to
+// the directory's group, all of whose members are trusted. The owner must have
+// all rights.
 func WithMode(mode fs.FileMode) Option { return func(c *config) { c.mode = mode } }
 
 // WithTimeout bounds how long a call waits for the file lock of a room, beside
@@ -39,7 +45,7 @@ func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = 
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 func newConfig(options []Option) (config, error) {
-	c := config{mode: 0o700, timeout: 2 * time.Second}
+	c := config{mode: 0o700, timeout: 2 * time.Second, watch: fsnotify.NewWatcher}
 	for _, option := range options {
 		option(&c)
 	}
@@ -58,16 +64,12 @@ func newConfig(options []Option) (config, error) {
 	return c, err
 }
 
-// OpenURL opens the store that a URL names: file:///var/lib/leasehold, or
-// file:locks for a path relative to the working directory. Parameters: prefix,
-// timeout (as 2s), mode (octal, as 0770). Anything else is refused with
-// [driver.ErrInvalid].
-func OpenURL(rawURL string) (*Store, error) {
-	dir, options, err := parseURL(rawURL)
-	if err != nil {
-		return nil, err
+// located returns the directory that a path or URL names, and the options of a URL.
+func located(location string) (dir string, options []Option, err error) {
+	if strings.HasPrefix(location, "file:") || strings.Contains(location, "://") && !strings.HasPrefix(location, "./") {
+		return parseURL(location)
 	}
-	return Open(dir, options...)
+	return location, nil, nil
 }
 
 func parseURL(rawURL string) (dir string, options []Option, err error) {

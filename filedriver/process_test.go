@@ -74,7 +74,7 @@ func TestStoppedProcess_InTheCriticalSectionHoldsUpNobodyForEver(t *testing.T) {
 }
 
 // twoShards returns keys of different shards.
-func twoShards(s *Store) (one, two string) {
+func twoShards(s *Driver) (one, two string) {
 	one = "key-0"
 	for i := 1; ; i++ {
 		two = fmt.Sprint("key-", i)
@@ -94,7 +94,7 @@ func churn(args []string) {
 		labels := map[string]string{"x": strings.Repeat("y", rand.IntN(5000))}
 		req := driver.Request{Key: key, ID: id, TTL: 50 * time.Millisecond, Labels: labels}
 		if i%3 > 0 {
-			req.Wait, req.Notify = 50*time.Millisecond, "nobody"
+			req.TicketTTL, req.HintAddress = 50*time.Millisecond, "nobody"
 		}
 		must(s.Acquire(context.Background(), req))
 		s.Renew(context.Background(), []driver.Ref{{Key: key, ID: id, TTL: 60 * time.Millisecond}}, func(_ int, _ driver.Reply, err error) { must(0, err) })
@@ -135,7 +135,7 @@ func waitForGrant(args []string) {
 	hints := make(chan driver.Hint, 16)
 	sub := must(s.Watch(func(h driver.Hint) { hints <- h }))
 	reply := must(s.Acquire(context.Background(), driver.Request{
-		Key: "k", ID: "waiter", TTL: time.Minute, Wait: time.Minute, Confirm: 10 * time.Second, Notify: sub.Address(),
+		Key: "k", ID: "waiter", TTL: time.Minute, TicketTTL: time.Minute, ConfirmWindow: 10 * time.Second, HintAddress: sub.Address(),
 	}))
 	fmt.Println("queued", reply.State, sub.Address())
 	for hint := range hints {
@@ -204,7 +204,7 @@ func TestKilledHolder_LockIsFreeAtTheEndOfTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	if reply.State == driver.Busy {
-		time.Sleep(reply.Next)
+		time.Sleep(reply.RetryAfter)
 		reply, err = s.Acquire(t.Context(), driver.Request{Key: "k", ID: "next", TTL: time.Minute})
 	}
 	if err != nil || reply.State != driver.Granted {

@@ -2,6 +2,7 @@ package filedriver
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,7 +42,7 @@ const draft = "draft"
 // key is an error that matches ErrMismatch. The caller closes what was loaded.
 func (sh *shard) load(name, key string) (loaded, error) {
 	path := filepath.Join(sh.dir, name)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return loaded{}, nil
 	}
@@ -71,11 +72,27 @@ func read(f *os.File) (loaded, record, error) {
 	if err != nil {
 		return loaded{}, record{}, err
 	}
-	key, room, ok := decode(slots.raw)
-	if !ok {
-		return loaded{}, record{}, content("its fields are not those of a room")
+	rec, err := decode(slots.raw)
+	if err != nil {
+		return loaded{}, record{}, content(err.Error())
 	}
-	return loaded{room: room, slots: slots}, record{key: key, room: room}, nil
+	return loaded{room: rec.room, slots: slots}, rec, nil
+}
+
+// encode returns what stands in a slot: the key after its length, and the room.
+func encode(key string, r *room.Record) []byte {
+	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(key)))
+	return room.Append(append(b, key...), r, r.End(0))
+}
+
+func decode(b []byte) (record, error) {
+	n, size := binary.Uvarint(b)
+	if size <= 0 || n > uint64(len(b)-size) {
+		return record{}, errors.New("it begins with no key")
+	}
+	key, rest := b[size:size+int(n)], b[size+int(n):] //nolint:gosec // within b
+	r, err := room.Decode(rest)
+	return record{key: string(key), room: r}, err
 }
 
 func damaged(path, why string) error {
@@ -127,9 +144,8 @@ func (sh *shard) put(name string, raw []byte) error {
 	if sh.replace(name, raw) == nil {
 		return nil
 	}
-	// The shard's first record; or another user's draft is in the way.
+	// The shard's first record.
 	_ = makeDir(sh.dir, sh.mode)
-	_ = os.Remove(filepath.Join(sh.dir, draft))
 	return sh.replace(name, raw)
 }
 
@@ -147,34 +163,4 @@ func (sh *shard) remove(name string) error {
 		return unavailable("remove record", err)
 	}
 	return nil
-}
-
-// writeFile writes a file with the permissions that dirMode gives to files,
-// whatever the umask.
-func writeFile(path string, raw []byte, dirMode fs.FileMode, sync bool) error {
-	mode := dirMode & 0o666
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	if err == nil && mode != 0o600 {
-		err = f.Chmod(mode)
-	}
-	if err == nil && sync {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
-// makeDir makes a directory and its parents with the permissions mode, whatever
-// the umask, and leaves existing ones alone.
-func makeDir(dir string, mode fs.FileMode) error {
-	if info, err := os.Stat(dir); err == nil && info.IsDir() {
-		return nil
-	}
-	if err := os.MkdirAll(dir, mode); err != nil {
-		return err
-	}
-	return os.Chmod(dir, mode)
 }

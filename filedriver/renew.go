@@ -22,7 +22,7 @@ const (
 // Renew implements [driver.Driver]. The leases and tickets of one room are
 // renewed in one step. Renewals that are kept waiting by a stopped process do
 // not hold up those of other rooms.
-func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+func (s *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	b := batch{store: s, refs: refs, each: each}
 	var late sync.WaitGroup
 	for sh, visits := range b.plan() {
@@ -35,7 +35,7 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 
 // batch is one call of Renew.
 type batch struct {
-	store *Store
+	store *Driver
 	refs  []driver.Ref
 
 	mu   sync.Mutex

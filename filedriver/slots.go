@@ -16,13 +16,14 @@ import (
 // replaced without a new file, which costs ten times as much, and a writer that
 // is killed half-way leaves the older one whole.
 //
-// A slot is a line of text and the record, whose encoding is told in codec.go:
+// A slot is a line of text, the key of the room, and its record as package room
+// encodes it:
 //
-//	leasehold2 <number> <length> <checksum>\n…\n
+//	leasehold3 <number> <length> <checksum>\n…\n
 //
 // with hexadecimal digits. The record with the greatest number is the record.
 const (
-	magic      = "leasehold2 "
+	magic      = "leasehold3 "
 	headerSize = len(magic) + 16 + 1 + 8 + 1 + 8 + 1
 	minSlot    = 2 << 10
 	maxSlot    = 32 << 20

@@ -16,7 +16,7 @@ import (
 )
 
 // recordPath returns the path of a key's record.
-func recordPath(s *Store, key string) string {
+func recordPath(s *Driver, key string) string {
 	name := fileName(key)
 	return filepath.Join(s.shardOf(name).dir, name)
 }
@@ -55,7 +55,7 @@ func TestRecord_GrowsAndShrinksInPlace(t *testing.T) {
 	grant(t, s, driver.Request{Key: "k", ID: "holder"})
 	label := map[string]string{"x": strings.Repeat("y", 1000)}
 	for i := range 40 {
-		req := driver.Request{Key: "k", ID: "w" + strconv.Itoa(i), TTL: time.Minute, Wait: time.Minute, Labels: label}
+		req := driver.Request{Key: "k", ID: "w" + strconv.Itoa(i), TTL: time.Minute, TicketTTL: time.Minute, Labels: label}
 		if _, err := s.Acquire(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}

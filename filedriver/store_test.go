@@ -28,6 +28,12 @@ func newFake() *fake {
 
 func (f *fake) advance(d time.Duration) { f.elapsed.Add(int64(d)) }
 
+// reboot has the machine started anew, a minute later.
+func (f *fake) reboot(boot string) {
+	f.boot = boot
+	f.wall.Add(time.Duration(f.elapsed.Swap(int64(time.Second))).Microseconds() + time.Minute.Microseconds())
+}
+
 func (f *fake) option() Option {
 	return func(c *config) {
 		c.machine = machine{
@@ -39,7 +45,7 @@ func (f *fake) option() Option {
 }
 
 // open opens a store that the test's end closes.
-func open(t *testing.T, dir string, options ...Option) *Store {
+func open(t *testing.T, dir string, options ...Option) *Driver {
 	t.Helper()
 	s, err := Open(dir, options...)
 	if err != nil {
@@ -49,7 +55,7 @@ func open(t *testing.T, dir string, options ...Option) *Store {
 	return s
 }
 
-func closeStore(t *testing.T, s *Store) {
+func closeStore(t *testing.T, s *Driver) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Error("close:", err)
@@ -57,7 +63,7 @@ func closeStore(t *testing.T, s *Store) {
 }
 
 // grant acquires and fails the test if that is refused.
-func grant(t *testing.T, s *Store, req driver.Request) driver.Reply {
+func grant(t *testing.T, s *Driver, req driver.Request) driver.Reply {
 	t.Helper()
 	if req.TTL == 0 {
 		req.TTL = time.Minute
@@ -69,7 +75,7 @@ func grant(t *testing.T, s *Store, req driver.Request) driver.Reply {
 	return reply
 }
 
-func release(t *testing.T, s *Store, key, id string) {
+func release(t *testing.T, s *Driver, key, id string) {
 	t.Helper()
 	reply, err := s.Release(context.Background(), driver.Ref{Key: key, ID: id})
 	if err != nil || reply.State != driver.Released {

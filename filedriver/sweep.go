@@ -24,8 +24,8 @@ const (
 )
 
 // tick counts n calls, and starts a sweep in the background when it is time.
-// The first call of a Store does: a short-lived process contributes too.
-func (s *Store) tick(n int) {
+// The first call of a Driver does: a short-lived process contributes too.
+func (s *Driver) tick(n int) {
 	if s.calls.Add(int64(n)) < s.pace.Load() || !s.sweeps.CompareAndSwap(false, true) {
 		return
 	}
@@ -46,7 +46,7 @@ func (s *Store) tick(n int) {
 
 // sweep looks at up to sweepFiles records, from a random place on, and returns
 // how many files it removed whose owners died.
-func (s *Store) sweep() (removed int) {
+func (s *Driver) sweep() (removed int) {
 	removed = s.sweepBoots() + s.sweepMail()
 	budget := sweepFiles
 	first := rand.IntN(shards)
@@ -84,7 +84,7 @@ func (sh *shard) names() []string {
 // shows the others to f, if it is not nil. A record that cannot be read is
 // shown as nil. It returns how many it removed that nobody else would have:
 // whose parties died.
-func (s *Store) visit(ctx context.Context, sh *shard, names []string, patience time.Duration, f func(name string, rec *record)) (removed int, err error) {
+func (s *Driver) visit(ctx context.Context, sh *shard, names []string, patience time.Duration, f func(name string, rec *record)) (removed int, err error) {
 	for chunk := range slices.Chunk(names, sweepLock) {
 		if err := sh.lock.lock(ctx, patience); err != nil {
 			return removed, err
@@ -114,7 +114,7 @@ func (sh *shard) look(name string, now int64) (rec *record, over bool) {
 	if strings.HasSuffix(name, idsSuffix) {
 		return nil, sh.isOver(name, now/1000)
 	}
-	f, err := os.Open(filepath.Join(sh.dir, name))
+	f, err := os.OpenFile(filepath.Join(sh.dir, name), os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, true
 	}
@@ -130,7 +130,7 @@ func (sh *shard) look(name string, now int64) (rec *record, over bool) {
 }
 
 // sweepBoots removes records of earlier boots.
-func (s *Store) sweepBoots() (removed int) {
+func (s *Driver) sweepBoots() (removed int) {
 	if s.settled.Load() {
 		return 0
 	}

@@ -31,7 +31,7 @@ func TestSweep_ClearsEarlierBoots(t *testing.T) {
 		grant(t, s, driver.Request{Key: fmt.Sprint("earlier/", i), ID: "id", TTL: time.Hour})
 	}
 	closeStore(t, s)
-	f.boot = "boot-2"
+	f.reboot("boot-2")
 	s = open(t, dir, f.option())
 	for range 5 {
 		s.sweep()

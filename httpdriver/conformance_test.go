@@ -43,7 +43,7 @@ func serve(tb testing.TB, store driver.Driver, opts ...server.Option) string {
 
 func open(tb testing.TB, url string) *httpdriver.Driver {
 	tb.Helper()
-	d, err := httpdriver.New(url)
+	d, err := httpdriver.Open(url)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Package httpdriver keeps locks in a service: it is the client of `leasehold
 // serve` (package server). The library works over it as over any other store.
 //
-//	store, err := httpdriver.New("https://locks.example.com", httpdriver.WithToken(token))
+//	store, err := httpdriver.Open("https://locks.example.com", httpdriver.WithToken(token))
 //	…
 //	client, err := leasehold.New(store)
 //

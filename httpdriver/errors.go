@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// problem is an answer that is an error, or a no.
+// problem is an answer of the service that is an error, or a no.
 type problem struct {
 	wire.Problem
 	kind error // one of package driver, or nil
@@ -29,55 +29,68 @@ func (p *problem) Error() string {
 
 func (p *problem) Unwrap() error { return p.kind }
 
-// problemOf reads an answer that is not a success. What does not come from a
-// service, but from something in between, is judged by its status.
+// Advice is what a person can do about it, empty if there is nothing to say.
+func (p *problem) Advice() string {
+	switch p.cause() {
+	case "unauthenticated":
+		return "the service wants a token, as in https://:token@host or ?token_file=FILE, or a certificate, ?cert=FILE&key=FILE"
+	case "forbidden":
+		return "the operator of the service says who may do what; see --auth-file of leasehold serve"
+	case "unavailable":
+		return "the service is up, and its own store is not"
+	}
+	return ""
+}
+
+// kinds are what the causes of the service say about a request. Unavailable is
+// what certainly has had no effect; where it says nothing, nobody knows. Causes
+// that are an answer of the store are in [problem.reply].
+var kinds = map[string]error{
+	"mismatch": driver.ErrMismatch, "invalid": driver.ErrInvalid, "too-large": driver.ErrInvalid, "unsupported": errors.ErrUnsupported,
+	"unauthenticated": driver.ErrUnavailable, "forbidden": driver.ErrUnavailable, "not-found": driver.ErrUnavailable,
+	"method-not-allowed": driver.ErrUnavailable, "too-many-waiters": driver.ErrUnavailable,
+	"unavailable": driver.ErrUnavailable, "overloaded": driver.ErrUnavailable, "draining": driver.ErrUnavailable,
+}
+
+// problemOf reads an answer that is not a success. It is that of the service if
+// it is a problem of a type of ours; a status alone says nothing.
 func problemOf(res *http.Response, text []byte) error {
 	p := new(problem)
-	if err := json.Unmarshal(text, &p.Problem); err != nil || p.Title == "" {
-		p.Problem = wire.Problem{Title: "the answer is " + res.Status}
+	media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if err != nil || media != wire.ProblemMedia || json.Unmarshal(text, &p.Problem) != nil || p.cause() == "" {
+		return strangerOf(res, text)
 	}
-	p.Status = res.StatusCode
-	p.kind = kindOf(p.Status)
+	p.Status, p.kind = res.StatusCode, kinds[p.cause()]
 	return p
 }
 
-// kindOf is what a status says about a request. Unavailable is what certainly
-// has had no effect.
-func kindOf(status int) error {
-	switch status {
-	case http.StatusUnprocessableEntity:
-		return driver.ErrMismatch
-	case http.StatusNotImplemented:
-		return errors.ErrUnsupported
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusNotFound:
-		return driver.ErrUnavailable
-	case http.StatusConflict, http.StatusGone:
-		return nil
-	}
-	if status < http.StatusInternalServerError {
-		return driver.ErrInvalid
-	}
-	return nil
-}
-
-// cause is the name of the cause that the type ends in.
+// cause is the name of the cause that the type ends in; empty if it is not of
+// ours.
 func (p *problem) cause() string {
-	name, _ := strings.CutPrefix(p.Type, wire.ProblemTypes)
+	name, ok := strings.CutPrefix(p.Type, wire.ProblemTypes)
+	if !ok {
+		return ""
+	}
 	return name
 }
 
-// reply is the answer of the store, if the problem is one.
-func (p *problem) reply() (driver.Reply, bool) {
+// reply is the answer of the store about the lease id, if the problem is one.
+func (p *problem) reply(id string) (driver.Reply, bool) {
 	r := driver.Reply{Clock: time.Duration(p.Clock) * time.Microsecond}
+	if p.LeaseID != "" && p.LeaseID != id {
+		return r, false
+	}
 	switch p.cause() {
 	case wire.CauseHeld:
-		r.State, r.Next = driver.Busy, p.FreeIn.Duration()
+		r.State, r.RetryAfter = driver.Busy, p.FreeIn.Duration()
 		for i := range p.Holders {
 			r.Holders = append(r.Holders, p.Holders[i].Holder())
 		}
+	case "moved":
+		r.State = driver.Busy
 	case wire.CauseGone, wire.CauseNotHeld:
 	case wire.CauseReleased:
-		r.Again = true
+		r.Replayed = true
 	case wire.CauseBroken:
 		r.Broken, r.Reason = true, p.Reason
 	default:
@@ -86,13 +99,43 @@ func (p *problem) reply() (driver.Reply, bool) {
 	return r, true
 }
 
-// unsent tells of a connection that could not be made: certainly nothing has
-// happened. Otherwise something may have.
-func unsent(err error) error {
-	var op *net.OpError
-	var dns *net.DNSError
-	if errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns) {
-		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+// stranger is an answer that is not the service's: a gateway, a proxy or another
+// program gave it. Whether the service has been asked, and what it has done, it
+// does not tell.
+type stranger struct {
+	status int
+	text   string
+}
+
+func (s *stranger) Error() string { return s.text }
+
+// Advice is what a person can do about it.
+func (s *stranger) Advice() string {
+	return "is the URL that of a leasehold serve, and does what stands before it let its answers through?"
+}
+
+func strangerOf(res *http.Response, text []byte) error {
+	if res.StatusCode == http.StatusBadRequest && wantsTLS(string(text)) {
+		return errWantsTLS
 	}
-	return err
+	s := &stranger{status: res.StatusCode, text: "the answer is " + statusText(res) + ", and not that of a leasehold service"}
+	if to := res.Header.Get("Location"); to != "" && res.StatusCode < http.StatusBadRequest {
+		s.text += fmt.Sprintf("; it leads to %.200q, which is not followed", to)
+	}
+	return s
+}
+
+// statusText is the status with its name.
+func statusText(res *http.Response) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode)))
+}
+
+// tooLarge reports whether less would have to be sent, whoever says so.
+func tooLarge(err error) bool {
+	var p *problem
+	if errors.As(err, &p) {
+		return p.cause() == "too-large"
+	}
+	var s *stranger
+	return errors.As(err, &s) && s.status == http.StatusRequestEntityTooLarge
 }

@@ -23,7 +23,7 @@ func Example() {
 	locks := httptest.NewServer(service) // elsewhere: leasehold serve
 	defer locks.Close()
 
-	store, err := httpdriver.New(locks.URL)
+	store, err := httpdriver.Open(locks.URL)
 	if err != nil {
 		log.Fatal(err)
 	}

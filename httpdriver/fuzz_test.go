@@ -30,7 +30,7 @@ func (c *canned) RoundTrip(r *http.Request) (*http.Response, error) {
 // answering is a driver on a service that gives one answer to everything.
 func answering(tb testing.TB, c *canned) *httpdriver.Driver {
 	tb.Helper()
-	d, err := httpdriver.New("http://service", httpdriver.WithClient(&http.Client{Transport: c}))
+	d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: c}))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func FuzzStream(f *testing.F) {
 		defer cancel()
 		ended := make(chan struct{})
 		transport := &endless{canned{200, "text/event-stream", text}, ctx, ended}
-		d, err := httpdriver.New("http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
+		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -27,17 +28,15 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver    = (*Driver)(nil)
-	_ driver.Watcher   = (*Driver)(nil)
-	_ driver.Inspector = (*Driver)(nil)
-	_ driver.Breaker   = (*Driver)(nil)
-	_ driver.Selective = (*Driver)(nil)
+	_ driver.Driver  = (*Driver)(nil)
+	_ driver.Watcher = (*Driver)(nil)
+	_ driver.Glancer = (*Driver)(nil)
+	_ driver.Breaker = (*Driver)(nil)
+	_ driver.Limited = (*Driver)(nil)
 )
 
-// New returns a driver on the service at an http or https URL, to which a path
-// may belong under which the service is served. Nothing is sent: a service that
-// is down is noticed by the first request.
-func New(rawURL string, opts ...Option) (*Driver, error) {
+// open returns a driver on the service at a URL that has neither user nor query.
+func open(rawURL string, opts []Option) (*Driver, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
 		return nil, fmt.Errorf("httpdriver: %w", err)
@@ -54,7 +53,7 @@ func New(rawURL string, opts ...Option) (*Driver, error) {
 	return d, nil
 }
 
-// Supports implements [driver.Selective]. What the store behind the service
+// Supports implements [driver.Limited]. What the store behind the service
 // lacks is found out by asking it; a majority of services is made of stores
 // behind one service.
 func (d *Driver) Supports(req driver.Request) error {
@@ -69,12 +68,12 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 	if err := d.Supports(req); err != nil {
 		return driver.Reply{}, err
 	}
-	ttl, ticket := wire.MillisOf(req.TTL), wire.MillisOf(req.Wait)
+	ttl, ticket := wire.MillisOf(req.TTL), wire.MillisOf(req.TicketTTL)
 	body := wire.Acquire{
 		LeaseID: req.ID, Mode: wire.ModeName(req.Mode), Policy: wire.PolicyName(req.Policy),
-		Limit: req.Limit, Permits: req.Weight, TTL: &ttl, Ticket: &ticket, Owner: req.Owner, Reentrant: req.Reenter,
-		Labels: req.Labels, Since: req.Since, MinToken: req.MinToken, LockDelay: wire.MillisOf(req.Delay),
-		Confirm: wire.MillisOf(req.Confirm), Notify: req.Notify, Resize: req.Resize,
+		Limit: wire.Whole(req.Limit), Permits: wire.Whole(req.Weight), TTL: &ttl, Ticket: &ticket, Owner: req.Owner, Reentrant: req.Reenter,
+		Labels: req.Labels, Since: req.Since, MinToken: wire.Whole(req.MinToken), Ordered: req.Ordered, LockDelay: wire.MillisOf(req.LockDelay),
+		Confirm: wire.MillisOf(req.ConfirmWindow), Notify: req.HintAddress, Visit: req.Visit, Resize: req.Resize, Downgrade: req.Downgrade,
 	}
 	return d.lease(ctx, req.ID, http.MethodPost, d.lock(req.Key), &body)
 }
@@ -82,11 +81,11 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 // Release implements [driver.Driver].
 func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	q := url.Values{
-		"keepMs":   {fmt.Sprint(wire.MillisOf(ref.Keep))},
-		"forbidMs": {fmt.Sprint(wire.MillisOf(ref.Forbid))},
+		"keepMs":   {fmt.Sprint(wire.MillisOf(ref.KeepClosed))},
+		"forbidMs": {fmt.Sprint(wire.MillisOf(ref.RejectIDFor))},
 	}
-	if ref.Notify != "" {
-		q.Set("notify", ref.Notify)
+	if ref.Visit != "" {
+		q.Set("visit", ref.Visit)
 	}
 	return d.lease(ctx, ref.ID, http.MethodDelete, d.lock(ref.Key)+"/leases/"+url.PathEscape(ref.ID)+"?"+q.Encode(), nil)
 }
@@ -98,9 +97,21 @@ func (d *Driver) Break(ctx context.Context, key, id, reason string) (driver.Repl
 
 // Inspect implements [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return d.picture(ctx, key, "")
+}
+
+// Glance implements [driver.Glancer].
+func (d *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
+	return d.picture(ctx, key, "?waiters=false")
+}
+
+func (d *Driver) picture(ctx context.Context, key, query string) (driver.Snapshot, error) {
 	var l wire.Lock
-	if err := d.call(ctx, http.MethodGet, d.lock(key), nil, &l); err != nil {
+	if err := d.look(ctx, d.lock(key)+query, &l); err != nil {
 		return driver.Snapshot{}, err
+	}
+	if l.Key != key {
+		return driver.Snapshot{}, fmt.Errorf("%w: the service answers for lock %.80q: %w", driver.ErrUnavailable, l.Key, errAnswer)
 	}
 	return l.Snapshot(), nil
 }
@@ -109,8 +120,11 @@ func (d *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, erro
 func (d *Driver) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
 	var l wire.Locks
 	q := url.Values{"prefix": {prefix}, "cursor": {cursor}}
-	if err := d.call(ctx, http.MethodGet, "/locks?"+q.Encode(), nil, &l); err != nil {
+	if err := d.look(ctx, "/locks?"+q.Encode(), &l); err != nil {
 		return nil, "", err
+	}
+	if l.Keys == nil {
+		return nil, "", fmt.Errorf("%w: no list of locks: %w", driver.ErrUnavailable, errAnswer)
 	}
 	return l.Keys, l.Cursor, nil
 }
@@ -139,7 +153,7 @@ func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (
 	err := d.call(ctx, method, path, body, &l)
 	var p *problem
 	if errors.As(err, &p) {
-		if reply, ok := p.reply(); ok {
+		if reply, ok := p.reply(id); ok {
 			return reply, nil
 		}
 	}
@@ -150,7 +164,7 @@ func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (
 	if err != nil {
 		return driver.Reply{}, err
 	}
-	if l.Repeated && !reply.Again {
+	if l.Repeated && !reply.Replayed {
 		// Whoever asks has to know it for the release. Asked again, the service
 		// answers for the same lease.
 		return driver.Reply{}, errRepeated
@@ -175,6 +189,15 @@ var errRepeated = errors.New("the store did not answer the service at first")
 // errAnswer is an answer that makes no sense: perhaps not that of a service.
 var errAnswer = errors.New("unexpected answer")
 
+// look asks for something that changes nothing, whoever answers.
+func (d *Driver) look(ctx context.Context, path string, into any) error {
+	err := d.call(ctx, http.MethodGet, path, nil, into)
+	if err == nil || timing.Definite(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+}
+
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 64 << 20
 
@@ -190,13 +213,14 @@ func (d *Driver) call(ctx context.Context, method, path string, body, into any) 
 	defer cancel()
 	stop := context.AfterFunc(d.ctx, cancel)
 	defer stop()
-	req, err := d.request(ctx, method, path, body)
+	var way journey
+	req, err := d.request(way.watch(ctx), method, path, body)
 	if err != nil {
 		return err
 	}
 	res, err := d.cfg.client.Do(req)
 	if err != nil {
-		return unsent(err)
+		return way.failed(err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
@@ -229,9 +253,9 @@ func (d *Driver) request(ctx context.Context, method, path string, body any) (*h
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Prefer", "return=representation") // a release then tells what it has ended
-	// Everything may be repeated, so it may be when a connection turns out to
-	// be closed. The empty value is not sent.
-	req.Header["Idempotency-Key"] = []string{}
+	// Everything may be repeated, but by the caller, who then knows that the
+	// first request may still be on its way. Only a GET, which changes nothing,
+	// and what was not written at all is sent again by net/http itself.
 	if d.cfg.token != "" {
 		req.Header.Set("Authorization", "Bearer "+d.cfg.token)
 	}

@@ -15,13 +15,14 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
 
-func TestNew_RefusesWhatIsNoService(t *testing.T) {
-	for _, rawURL := range []string{"", "h:80", "ftp://h", "http://", "http://:token@h", "http://h?x=1", "http://h#x", "http://h:x:y"} {
-		if _, err := httpdriver.New(rawURL); !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "token@") {
+func TestOpen_RefusesWhatIsNoService(t *testing.T) {
+	for _, rawURL := range []string{"", "h:80", "ftp://h", "http://", "http://user:secret@h", "http://h?x=1", "http://h#x", "http://h:x:y"} {
+		if _, err := httpdriver.Open(rawURL); !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", rawURL, err)
 		}
 	}
@@ -32,7 +33,7 @@ func TestNew_RefusesWhatIsNoService(t *testing.T) {
 		"no client":        httpdriver.WithClient(nil),
 		"a client's limit": httpdriver.WithClient(&http.Client{Timeout: time.Second}),
 	} {
-		if _, err := httpdriver.New("http://h", o); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := httpdriver.Open("http://h", o); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -54,6 +55,15 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s.URL
 	}
+	says := func(status int, cause string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", wire.ProblemMedia)
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(`{"type":"` + wire.ProblemTypes + cause + `","title":"x"}`))
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
 	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	t.Cleanup(cut.Close)
 	for what, c := range map[string]struct {
@@ -62,16 +72,19 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 	}{
 		"nobody listens":        {closed.URL, driver.ErrUnavailable},
 		"no such host":          {"http://leasehold.invalid", driver.ErrUnavailable},
-		"overloaded":            {answers(503, "<html>"), driver.ErrUnavailable},
-		"not known":             {answers(401, `{"title":"x"}`), driver.ErrUnavailable},
-		"no right":              {answers(403, ""), driver.ErrUnavailable},
-		"too many":              {answers(429, ""), driver.ErrUnavailable},
-		"another service":       {answers(404, "not here"), driver.ErrUnavailable},
-		"invalid":               {answers(400, `{"title":"x","detail":"ttlMs 1"}`), driver.ErrInvalid},
-		"mismatch":              {answers(422, `{"title":"x"}`), driver.ErrMismatch},
-		"unsupported":           {answers(501, `{"title":"x"}`), errors.ErrUnsupported},
-		"unknown":               {answers(504, `{"title":"x"}`), nil},
+		"overloaded":            {says(503, "unavailable"), driver.ErrUnavailable},
+		"not known":             {says(401, "unauthenticated"), driver.ErrUnavailable},
+		"no right":              {says(403, "forbidden"), driver.ErrUnavailable},
+		"too many":              {says(429, "too-many-waiters"), driver.ErrUnavailable},
+		"another path":          {says(404, "not-found"), driver.ErrUnavailable},
+		"invalid":               {says(400, "invalid"), driver.ErrInvalid},
+		"mismatch":              {says(422, "mismatch"), driver.ErrMismatch},
+		"unsupported":           {says(501, "unsupported"), errors.ErrUnsupported},
+		"unknown":               {says(504, "unknown"), nil},
+		"another service":       {answers(404, "not here"), nil},
+		"a proxy is overloaded": {answers(503, "<html>"), nil},
 		"a proxy's time is up":  {answers(502, "<html>"), nil},
+		"a proxy's no":          {answers(403, `{"title":"x","status":403}`), nil},
 		"a defect":              {answers(500, ""), nil},
 		"a page":                {answers(200, "<html>hello</html>"), nil},
 		"a state of the future": {answers(200, `{"state":"floating"}`), nil},
@@ -97,7 +110,7 @@ func TestTimeout_BoundsACallToASilentService(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	d, err := httpdriver.New("http://"+l.Addr().String(), httpdriver.WithTimeout(50*time.Millisecond))
+	d, err := httpdriver.Open("http://"+l.Addr().String(), httpdriver.WithTimeout(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +294,7 @@ func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	d, err := httpdriver.New(s.URL)
+	d, err := httpdriver.Open(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

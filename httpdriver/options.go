@@ -1,12 +1,12 @@
 package httpdriver
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // Bounds of the timeout.
@@ -38,7 +38,16 @@ func newConfig(opts []Option) (config, error) {
 	if c.client == nil {
 		c.client = newClient()
 	}
-	return c, errors.Join(errs...)
+	c.client = staying(c.client)
+	return c, oneline.Join(errs...)
+}
+
+// staying is the client, but that it does not follow redirections: they turn a
+// POST into a GET, and a token is not meant for another host.
+func staying(c *http.Client) *http.Client {
+	stays := *c
+	stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &stays
 }
 
 // newClient returns a client that keeps as many connections as are used at a
@@ -51,7 +60,9 @@ func newClient() *http.Client {
 
 // WithClient sets the HTTP client, for certificates, proxies and tracing. It is
 // not closed, and must have no Timeout, which would end the stream of events.
-// Default: one of the driver's own.
+// Its transport must not repeat requests by itself: the driver says what is to
+// be repeated. Its CheckRedirect is not asked, since redirections are not
+// followed. Default: one of the driver's own.
 func WithClient(c *http.Client) Option {
 	return func(cfg *config) error {
 		if c == nil || c.Timeout != 0 {

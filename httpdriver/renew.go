@@ -2,6 +2,7 @@ package httpdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -42,17 +43,29 @@ func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 func cut(refs []driver.Ref, begin int) int {
 	end, size := begin, 0
 	for end < len(refs) && end-begin < maxBatch && (size < maxBytes || end == begin) {
-		size += 150 + 2*len(refs[end].Key) + len(refs[end].ID) + len(refs[end].Notify) // a quote doubles
+		size += 150 + 2*len(refs[end].Key) + len(refs[end].ID) + len(refs[end].HintAddress) // a quote doubles
 		end++
 	}
 	return end
 }
 
+// renew sends one batch. One that is too large for somebody on the way is sent
+// in halves.
 func (d *Driver) renew(ctx context.Context, refs []driver.Ref) ([]driver.Reply, []error) {
+	replies, errs := d.batch(ctx, refs)
+	if half := len(refs) / 2; half > 0 && tooLarge(errs[0]) {
+		replies, errs = d.renew(ctx, refs[:half])
+		others, theirs := d.renew(ctx, refs[half:])
+		return append(replies, others...), append(errs, theirs...)
+	}
+	return replies, errs
+}
+
+func (d *Driver) batch(ctx context.Context, refs []driver.Ref) ([]driver.Reply, []error) {
 	body := wire.Renewals{Leases: make([]wire.Renew, len(refs))}
 	for i, ref := range refs {
-		ttl, ticket := wire.MillisOf(ref.TTL), wire.MillisOf(ref.Wait)
-		body.Leases[i] = wire.Renew{Key: ref.Key, LeaseID: ref.ID, TTL: &ttl, Ticket: &ticket, Notify: ref.Notify, MinToken: ref.Token}
+		ttl, ticket := wire.MillisOf(ref.TTL), wire.MillisOf(ref.TicketTTL)
+		body.Leases[i] = wire.Renew{Key: ref.Key, LeaseID: ref.ID, TTL: &ttl, Ticket: &ticket, Notify: ref.HintAddress, MinToken: wire.Whole(ref.Token), Level: ref.Level}
 	}
 	replies, errs := make([]driver.Reply, len(refs)), make([]error, len(refs))
 	var got wire.Renewed
@@ -62,7 +75,7 @@ func (d *Driver) renew(ctx context.Context, refs []driver.Ref) ([]driver.Reply, 
 	}
 	for i := range refs {
 		if err != nil {
-			errs[i] = err
+			errs[i] = ofBatch(err)
 			continue
 		}
 		replies[i], errs[i] = renewal(&got.Leases[i], refs[i].ID)
@@ -70,10 +83,22 @@ func (d *Driver) renew(ctx context.Context, refs []driver.Ref) ([]driver.Reply, 
 	return replies, errs
 }
 
+// ofBatch is what a problem of a whole batch says of a lease in it: that it was
+// not renewed, and never that it could not be.
+func ofBatch(err error) error {
+	var p *problem
+	if errors.As(err, &p) && !errors.Is(p.kind, driver.ErrUnavailable) {
+		return &problem{Problem: p.Problem}
+	}
+	return err
+}
+
 // renewal is one answer of a batch.
 func renewal(r *wire.Renewal, id string) (driver.Reply, error) {
 	if r.Problem != nil {
-		return driver.Reply{}, &problem{Problem: *r.Problem, kind: kindOf(r.Problem.Status)}
+		p := &problem{Problem: *r.Problem}
+		p.kind = kinds[p.cause()]
+		return driver.Reply{}, p
 	}
 	return replyOf(&r.Lease, id)
 }

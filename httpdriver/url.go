@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
@@ -21,20 +22,23 @@ import (
 //
 // Parameters are timeout=5s, token_file, a file whose first line is the token,
 // and with https:// ca and, for a certificate of one's own, cert and key, which
-// are files in PEM, server_name and skip_verify=true. Nothing is sent. What is
-// wrong with the URL matches [driver.ErrInvalid]; a token never appears in the
-// error.
-func Open(rawURL string) (*Driver, error) {
+// are files in PEM, server_name and skip_verify=true. Where opts say something else
+// than the URL, opts count; [WithClient] replaces all that the URL says of TLS.
+//
+// Nothing is sent: a service that is down is noticed by the first request. What is
+// wrong with the URL or an option matches [driver.ErrInvalid]; a token never appears
+// in the error.
+func Open(rawURL string, opts ...Option) (*Driver, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, fmt.Errorf("httpdriver: the URL cannot be parsed: %w", driver.ErrInvalid) // it may hold a token
 	}
-	opts, err := options(u)
+	stated, err := options(u)
 	if err != nil {
 		return nil, fmt.Errorf("httpdriver: %s: %w: %w", u.Redacted(), err, driver.ErrInvalid)
 	}
 	u.User, u.RawQuery = nil, ""
-	return New(u.String(), opts...)
+	return open(u.String(), append(stated, opts...))
 }
 
 // options are what the URL says beside where the service is.
@@ -46,7 +50,7 @@ func options(u *url.URL) (opts []Option, err error) {
 	}
 	timeout := q.Duration("timeout", DefaultTimeout)
 	token, err := tokenOf(u, q.Text("token_file", ""))
-	if err := errors.Join(err, q.TLS(config, "https://"), q.Rest()); err != nil {
+	if err := oneline.Join(err, q.TLS(config, "https://"), q.Rest()); err != nil {
 		return nil, err
 	}
 	opts = append(opts, WithTimeout(timeout))

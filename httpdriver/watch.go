@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strings"
 	"sync"
@@ -26,6 +27,8 @@ const (
 	maxPause = 5 * time.Second
 	// maxEvent bounds one event, in bytes, and each of its lines.
 	maxEvent = 1 << 20
+	// streamMedia is the media type of a stream.
+	streamMedia = "text/event-stream"
 )
 
 // subscription is a stream of events.
@@ -101,13 +104,13 @@ func (s *subscription) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Accept", streamMedia)
 	res, err := s.d.cfg.client.Do(req)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
+	if media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); res.StatusCode != http.StatusOK || media != streamMedia {
 		text, _ := io.ReadAll(io.LimitReader(res.Body, maxEvent))
 		return problemOf(res, text)
 	}

@@ -4,18 +4,17 @@ import (
 	"context"
 	"fmt"
 
-	sdk "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/leaseholdotel"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
+// The program has set its providers with otel.SetTracerProvider and
+// otel.SetMeterProvider. WithTracerProvider and WithMeterProvider name others.
 func Example() {
-	spans := tracetest.NewInMemoryExporter()
-	traces := sdk.NewTracerProvider(sdk.WithSyncer(spans)) // by default, the global one is used
-	observer, err := leaseholdotel.New(leaseholdotel.WithTracerProvider(traces))
+	observer, err := leaseholdotel.New()
 	if err != nil {
 		panic(err)
 	}
@@ -25,17 +24,12 @@ func Example() {
 	}
 	defer client.Close()
 
-	_ = leasehold.Do(context.Background(), client.Mutex("orders/42"), func(ctx context.Context) error {
-		_, span := traces.Tracer("shop").Start(ctx, "charge")
-		span.End()
+	// The spans are "acquire lock", "hold lock" with "charge" below it, and "release lock".
+	err = leasehold.Do(context.Background(), client.Mutex("orders/42"), func(ctx context.Context) error {
+		_, span := otel.Tracer("shop").Start(ctx, "charge")
+		defer span.End()
 		return nil
 	})
-	for _, s := range spans.GetSpans() {
-		fmt.Println(s.Name)
-	}
-	// Output:
-	// acquire lock
-	// charge
-	// hold lock
-	// release lock
+	fmt.Println(err)
+	// Output: <nil>
 }

@@ -46,7 +46,7 @@ func TestTrace_GoesOverHTTPThroughToTheStoreAndIntoTheLog(t *testing.T) {
 		}
 		h.Close()
 	})
-	remote, err := httpdriver.New(h.URL, httpdriver.WithClient(&http.Client{Transport: tracing{http.DefaultTransport}}))
+	remote, err := httpdriver.Open(h.URL, httpdriver.WithClient(&http.Client{Transport: tracing{http.DefaultTransport}}))
 	if err != nil {
 		t.Fatal(err)
 	}

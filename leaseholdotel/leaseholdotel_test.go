@@ -2,6 +2,7 @@ package leaseholdotel_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,10 +11,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	sdk "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/leasehold-go/leasehold"
@@ -25,19 +22,17 @@ import (
 // lab is a client whose locks are traced and measured.
 type lab struct {
 	*leasehold.Client
-	spans  *tracetest.InMemoryExporter
+	seen   *recorder
 	tracer trace.Tracer
-	reader *metric.ManualReader
 }
 
 func newLab(t *testing.T, d driver.Driver, opts ...leaseholdotel.Option) *lab {
 	t.Helper()
-	l := &lab{spans: tracetest.NewInMemoryExporter(), reader: metric.NewManualReader()}
-	traces := sdk.NewTracerProvider(sdk.WithSyncer(l.spans))
-	l.tracer = traces.Tracer("test")
+	l := &lab{seen: new(recorder)}
+	l.tracer = l.seen.Tracer("test")
 	observer, err := leaseholdotel.New(append([]leaseholdotel.Option{
-		leaseholdotel.WithTracerProvider(traces),
-		leaseholdotel.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(l.reader))),
+		leaseholdotel.WithTracerProvider(l.seen),
+		leaseholdotel.WithMeterProvider(l.seen),
 	}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +50,10 @@ func newLab(t *testing.T, d driver.Driver, opts ...leaseholdotel.Option) *lab {
 }
 
 // span returns the one that has ended under a name.
-func (l *lab) span(t *testing.T, name string) tracetest.SpanStub {
+func (l *lab) span(t *testing.T, name string) spanStub {
 	t.Helper()
-	all := l.spans.GetSpans()
-	i := slices.IndexFunc(all, func(s tracetest.SpanStub) bool { return s.Name == name })
+	all := l.seen.spans()
+	i := slices.IndexFunc(all, func(s spanStub) bool { return s.Name == name })
 	if i < 0 {
 		t.Fatalf("no span %q among %d", name, len(all))
 	}
@@ -68,13 +63,13 @@ func (l *lab) span(t *testing.T, name string) tracetest.SpanStub {
 func attr(attrs []attribute.KeyValue, key string) string {
 	for _, kv := range attrs {
 		if string(kv.Key) == key {
-			return kv.Value.String()
+			return fmt.Sprint(kv.Value.AsInterface())
 		}
 	}
 	return ""
 }
 
-func events(s tracetest.SpanStub) string {
+func events(s spanStub) string {
 	var names []string
 	for _, e := range s.Events {
 		names = append(names, e.Name)
@@ -85,20 +80,20 @@ func events(s tracetest.SpanStub) string {
 // traced is a store that, like an instrumented client of one, adds a span to
 // each request.
 type traced struct {
-	*memdriver.Store
+	*memdriver.Driver
 	tracer func() trace.Tracer
 }
 
 func (d traced) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	ctx, span := d.tracer().Start(ctx, "store acquire")
 	defer span.End()
-	return d.Store.Acquire(ctx, req)
+	return d.Driver.Acquire(ctx, req)
 }
 
 func (d traced) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	ctx, span := d.tracer().Start(ctx, "store release")
 	defer span.End()
-	return d.Store.Release(ctx, ref)
+	return d.Driver.Release(ctx, ref)
 }
 
 func TestTrace_GoesFromTheCallerThroughToTheStoreAndTheWork(t *testing.T) {
@@ -158,7 +153,7 @@ func TestTrace_TellsOfAWaitAndOfALoss(t *testing.T) {
 			got <- lease
 		}()
 		time.Sleep(2 * time.Second)
-		l.spans.Reset()
+		l.seen.forget()
 		if _, err := store.Break(t.Context(), "k", first.ID(), "stuck"); err != nil {
 			t.Fatal(err)
 		}
@@ -185,21 +180,21 @@ func TestTrace_BusyIsNoError(t *testing.T) {
 		if _, err := l.Mutex("k").TryLock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		l.spans.Reset()
+		l.seen.forget()
 		if _, err := l.Mutex("k").TryLock(t.Context()); err == nil {
 			t.Fatal("granted twice")
 		}
 		if s := l.span(t, "acquire k"); s.Status.Code != codes.Unset || attr(s.Attributes, "leasehold.outcome") != "held" {
 			t.Errorf("%v, %v", s.Status, s.Attributes)
 		}
-		l.spans.Reset()
+		l.seen.forget()
 		if _, err := l.Semaphore("k", 2).TryLock(t.Context()); err == nil {
 			t.Fatal("granted twice")
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		l.spans.Reset()
+		l.seen.forget()
 		if _, err := l.Mutex("k").TryLock(t.Context()); err == nil {
 			t.Fatal("granted by a closed client")
 		}
@@ -244,35 +239,18 @@ func TestMetrics_MeasureALife(t *testing.T) {
 // refuses a key among the attributes.
 func (l *lab) sums(t *testing.T) map[string]float64 {
 	t.Helper()
-	var all metricdata.ResourceMetrics
-	if err := l.reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
 	sums := make(map[string]float64)
-	add := func(name string, attrs attribute.Set, n float64) {
-		for _, kv := range attrs.ToSlice() {
-			switch value := kv.Value.String(); {
+	for _, m := range l.seen.measurements() {
+		name := m.name
+		for _, kv := range m.attrs.ToSlice() {
+			switch value := fmt.Sprint(kv.Value.AsInterface()); {
 			case strings.Contains(value, "42"):
 				t.Errorf("%s names the key: %s=%s", name, kv.Key, value)
 			case kv.Key == "leasehold.outcome" || kv.Key == "leasehold.reason":
 				name += " " + strings.TrimPrefix(string(kv.Key), "leasehold.") + "=" + value
 			}
 		}
-		sums[name] += n
-	}
-	for _, m := range all.ScopeMetrics[0].Metrics {
-		switch data := m.Data.(type) {
-		case metricdata.Sum[int64]:
-			for _, p := range data.DataPoints {
-				add(m.Name, p.Attributes, float64(p.Value))
-			}
-		case metricdata.Histogram[float64]:
-			for _, p := range data.DataPoints {
-				add(m.Name, p.Attributes, p.Sum)
-			}
-		default:
-			t.Errorf("%s is %T", m.Name, m.Data)
-		}
+		sums[name] += m.n
 	}
 	return sums
 }

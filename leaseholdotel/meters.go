@@ -2,12 +2,12 @@ package leaseholdotel
 
 import (
 	"context"
-	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // The attributes.
@@ -61,7 +61,7 @@ func newMeters(m metric.Meter) (*meters, error) {
 		waiters:      gauge("leasehold.waiters", "{call}", "Calls that wait for a lock."),
 		leases:       gauge("leasehold.leases", "{lease}", "Leases that are held."),
 	}
-	return all, errors.Join(errs...)
+	return all, oneline.Join(errs...)
 }
 
 // of are the attributes of a measurement.

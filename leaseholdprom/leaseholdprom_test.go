@@ -22,7 +22,7 @@ func class(key string) string {
 }
 
 // open returns a client of the store whose locks are measured.
-func open(t *testing.T, store *memdriver.Store) (*leasehold.Client, *leaseholdprom.Metrics) {
+func open(t *testing.T, store *memdriver.Driver) (*leasehold.Client, *leaseholdprom.Metrics) {
 	t.Helper()
 	m := leaseholdprom.New()
 	c, err := leasehold.New(store, leasehold.WithObserver(m.Observer()), leasehold.WithClass(class))

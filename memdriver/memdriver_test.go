@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
-	var store *memdriver.Store
+	var store *memdriver.Driver
 	drivertest.Run(t, drivertest.Config{
 		Open: func(testing.TB) driver.Driver { return store.Join() },
 		Wrap: func(t *testing.T, row func(*testing.T)) {
@@ -33,12 +33,12 @@ func TestConformance(t *testing.T) {
 // asker calls a store and fails the test on an error.
 type asker struct {
 	*testing.T
-	*memdriver.Store
+	*memdriver.Driver
 }
 
 func (a asker) acquire(req driver.Request) driver.Reply {
 	a.Helper()
-	req.Key, req.TTL, req.Confirm = "k", time.Minute, time.Second
+	req.Key, req.TTL, req.ConfirmWindow = "k", time.Minute, time.Second
 	reply, err := a.Acquire(a.Context(), req)
 	if err != nil {
 		a.Fatal(err)
@@ -48,7 +48,7 @@ func (a asker) acquire(req driver.Request) driver.Reply {
 
 func (a asker) renew(id, address string) (reply driver.Reply) {
 	a.Helper()
-	refs := []driver.Ref{{Key: "k", ID: id, TTL: time.Minute, Wait: time.Minute, Notify: address}}
+	refs := []driver.Ref{{Key: "k", ID: id, TTL: time.Minute, TicketTTL: time.Minute, HintAddress: address}}
 	a.Renew(a.Context(), refs, func(_ int, r driver.Reply, err error) {
 		if err != nil {
 			a.Fatal(err)
@@ -74,11 +74,11 @@ func TestStore_AThousandDeadWaitersCostOneWindow(t *testing.T) {
 		}
 		a.acquire(driver.Request{ID: "holder"})
 		for i := range 1000 {
-			a.acquire(driver.Request{ID: fmt.Sprint("dead", i), Wait: time.Hour, Notify: dead.Address()})
+			a.acquire(driver.Request{ID: fmt.Sprint("dead", i), TicketTTL: time.Hour, HintAddress: dead.Address()})
 		}
 		start := time.Now()
 		a.release("holder")
-		for a.acquire(driver.Request{ID: "alive", Wait: time.Minute}).State != driver.Granted {
+		for a.acquire(driver.Request{ID: "alive", TicketTTL: time.Minute}).State != driver.Granted {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if waited := time.Since(start); waited > 1100*time.Millisecond {
@@ -106,7 +106,7 @@ func TestStore_HintsComeInOrderAndMayCallTheStore(t *testing.T) {
 		var want []string
 		for i := range 50 {
 			want = append(want, fmt.Sprint("w", i))
-			a.acquire(driver.Request{ID: want[i], Wait: time.Minute, Notify: address})
+			a.acquire(driver.Request{ID: want[i], TicketTTL: time.Minute, HintAddress: address})
 		}
 		a.release("holder")
 		synctest.Wait()
@@ -129,7 +129,7 @@ func TestStore_CloseConcernsNoOtherThatJoined(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.acquire(driver.Request{ID: "holder"})
-		a.acquire(driver.Request{ID: "waiter", Wait: time.Minute, Notify: sub.Address()})
+		a.acquire(driver.Request{ID: "waiter", TicketTTL: time.Minute, HintAddress: sub.Address()})
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/drivertest"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
 // TestStore_R3_ForgetsNamesUsedOnce looks into the map, since memory that nobody
@@ -23,13 +25,13 @@ func TestStore_R3_ForgetsNamesUsedOnce(t *testing.T) {
 			}
 			last[key] = reply.Token
 			if i%2 == 0 { // the others expire
-				_, _ = s.Release(t.Context(), driver.Ref{Key: key, ID: id, Forbid: time.Duration(i%10) * time.Second})
+				_, _ = s.Release(t.Context(), driver.Ref{Key: key, ID: id, RejectIDFor: time.Duration(i%10) * time.Second})
 			}
 		}
 		time.Sleep(2*memory + time.Second)
-		s.mu.Lock()
-		left := len(s.rooms)
-		s.mu.Unlock()
+		s.table.mu.Lock()
+		left := len(s.table.rooms)
+		s.table.mu.Unlock()
 		if left != 0 {
 			t.Fatalf("%d rooms are remembered", left)
 		}
@@ -56,10 +58,27 @@ func TestStore_RemembersAFutureTokenUntilTheClockHasPassedIt(t *testing.T) {
 			t.Fatalf("token %d follows %d", second.Token, first.Token)
 		}
 		time.Sleep(3 * time.Hour)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if len(s.rooms) != 0 || s.sweeping {
-			t.Fatalf("%d rooms are remembered, sweeping: %v", len(s.rooms), s.sweeping)
+		s.table.mu.Lock()
+		defer s.table.mu.Unlock()
+		if len(s.table.rooms) != 0 || s.table.sweeping {
+			t.Fatalf("%d rooms are remembered, sweeping: %v", len(s.table.rooms), s.table.sweeping)
 		}
+	})
+}
+
+// TestConformance_OfTheTableAlone holds records that are encoded to the same laws
+// as those that the driver finds as they are.
+func TestConformance_OfTheTableAlone(t *testing.T) {
+	type plain struct{ roomdriver.Table } // hides Visit
+	var shared *table
+	drivertest.Run(t, drivertest.Config{
+		Open:    func(testing.TB) driver.Driver { return roomdriver.New(plain{shared}) },
+		Without: drivertest.Watch,
+		Wrap: func(t *testing.T, row func(*testing.T)) {
+			synctest.Test(t, func(t *testing.T) {
+				shared = newTable()
+				row(t)
+			})
+		},
 	})
 }

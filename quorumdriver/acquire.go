@@ -8,15 +8,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
-
-// drift is by which part the clocks of nodes may run differently.
-const drift = 0.01
-
-// life is how long a lease lasts that is asked for now.
-func life(ttl time.Duration) time.Duration {
-	return ttl - time.Duration(float64(ttl)*drift) - 2*time.Millisecond
-}
 
 // Votes that are split between contenders are given back and asked for again
 // after a random time, so that one of them is alone. A caller that waits asks
@@ -41,7 +34,7 @@ func spread(d time.Duration) time.Duration {
 // the token. If a majority answered and did not grant, what some of them granted
 // has been given back, and the answer is Busy, never Queued. The error matches
 // [driver.ErrNoQuorum] if a majority did not answer.
-func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+func (s *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	if err := s.Supports(req); err != nil {
 		return driver.Reply{}, err
 	}
@@ -49,19 +42,34 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 		return driver.Reply{}, err
 	}
 	defer s.work.Done()
+	if err := s.contradicted(ctx); err != nil {
+		return driver.Reply{}, err
+	}
 	l := s.use(leaseKey{req.Key, req.ID})
 	defer s.leave(l)
+	if req.Downgrade {
+		return s.downgrade(ctx, l, req)
+	}
 	l.note(req)
 	return s.acquire(ctx, l, req)
 }
 
 // acquire asks, and asks again while votes are split, a few times.
-func (s *Store) acquire(ctx context.Context, l *lease, req driver.Request) (driver.Reply, error) {
+func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (driver.Reply, error) {
+	if err := l.take(ctx); err != nil {
+		return driver.Reply{}, err
+	}
+	defer l.give()
 	began, examined := time.Now(), false
 	for attempt := 1; ; attempt++ {
 		v := s.poll(ctx, l, req)
+		if v.err == nil {
+			if err := s.agreed(ctx); err != nil {
+				v = verdict{err: err}
+			}
+		}
 		if v.won {
-			l.grant(req, v)
+			l.grant(req, v.reply)
 			return v.reply, nil
 		}
 		if v.forgetful && !examined && s.examine(ctx, began) {
@@ -73,7 +81,7 @@ func (s *Store) acquire(ctx context.Context, l *lease, req driver.Request) (driv
 			// if it is let in again that is another grant, with its own token.
 			l.lose()
 		}
-		clean := s.undo(ctx, l)
+		clean := s.undo(ctx, l, v.err == nil)
 		if v.definite && clean && errors.Is(v.err, driver.ErrNoQuorum) {
 			v.err = fmt.Errorf("%w: %w", v.err, driver.ErrUnavailable)
 		}
@@ -82,7 +90,7 @@ func (s *Store) acquire(ctx context.Context, l *lease, req driver.Request) (driv
 		}
 		pause := spread(splitPause << attempt)
 		if attempt == splits || !sleep(ctx, pause) {
-			v.reply.Next = 4 * pause
+			v.reply.RetryAfter = 4 * pause
 			return v.reply, nil
 		}
 	}
@@ -93,17 +101,16 @@ type verdict struct {
 	reply driver.Reply
 	err   error
 	won   bool
-	by    []int // the nodes that decided that it is won
-	split bool  // nobody seems to have a majority
+	split bool // nobody seems to have a majority
 	// forgetful tells that nodes decided it that may have lost their data, and
 	// definite that the nodes that did not answer have certainly done nothing.
 	forgetful, definite bool
 }
 
 // poll asks all nodes once. A round that is lost is for the caller to undo.
-func (s *Store) poll(ctx context.Context, l *lease, req driver.Request) verdict {
+func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict {
 	start, number := time.Now(), l.nextRound()
-	r := ask(ctx, s, l, s.everyone(), life(req.TTL), func(ctx context.Context, i int) (driver.Reply, error) {
+	r := ask(ctx, s, l, s.everyone(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
 		return s.acquireAt(ctx, l, i, number, s.request(i, req))
 	})
 	t := s.tally()
@@ -120,8 +127,8 @@ func (s *Store) poll(ctx context.Context, l *lease, req driver.Request) verdict 
 		return s.lost(ctx, t)
 	}
 	token, err := s.agree(ctx, r, t, req)
-	if took := time.Since(start); err == nil && took >= life(req.TTL) {
-		err = fmt.Errorf("%w: a majority granted, but after %v, too late for a lease of %v", driver.ErrNoQuorum, took, req.TTL)
+	if now := time.Now(); err == nil && timing.TooLate(now, start, req.TTL, timing.Drift) {
+		err = fmt.Errorf("%w: a majority granted, but after %v, too late for a lease of %v", driver.ErrNoQuorum, now.Sub(start), req.TTL)
 	}
 	if err != nil {
 		r.finish(nil)
@@ -131,12 +138,12 @@ func (s *Store) poll(ctx context.Context, l *lease, req driver.Request) verdict 
 	if t.amnesia() > 0 {
 		s.examineSoon()
 	}
-	return verdict{won: true, by: t.by(), reply: t.grant(token)}
+	return verdict{won: true, reply: t.grant(token)}
 }
 
 // clarify takes further answers for a moment while it is not clear why a round is
 // lost, but for those of nodes that are known to be slow.
-func (s *Store) clarify(ctx context.Context, r *round[driver.Reply], t *tally) {
+func (s *Driver) clarify(ctx context.Context, r *round[driver.Reply], t *tally) {
 	if t.clear() {
 		return
 	}
@@ -152,7 +159,7 @@ func (s *Store) clarify(ctx context.Context, r *round[driver.Reply], t *tally) {
 }
 
 // lost says why a round was not won.
-func (s *Store) lost(ctx context.Context, t *tally) verdict {
+func (s *Driver) lost(ctx context.Context, t *tally) verdict {
 	if ctx.Err() != nil {
 		return verdict{err: s.undecided(ctx, t.failed)}
 	}
@@ -161,26 +168,50 @@ func (s *Store) lost(ctx context.Context, t *tally) verdict {
 	return v
 }
 
-// request is what node i is asked.
-func (s *Store) request(i int, req driver.Request) driver.Request {
+// request is what node i is asked, by a visit of this process, so that undoing it
+// takes nothing away from another process that asks with the same id.
+func (s *Driver) request(i int, req driver.Request) driver.Request {
 	req = s.nodes[i].shape(req)
-	req.Notify = s.address(i, req.Notify, req.Wait > 0)
-	if req.Notify == "" {
-		req.Wait = 0 // a ticket is good for a hint, and none would come
+	req.Visit = s.visitFor(req.Visit)
+	req.HintAddress = s.address(i, req.HintAddress, req.TicketTTL > 0)
+	if req.HintAddress == "" {
+		req.TicketTTL = 0 // a ticket is good for a hint, and none would come
 	}
 	return req
 }
 
+// visitFor is what this process is called when it asks on behalf of a visit.
+func (s *Driver) visitFor(caller string) string {
+	if caller == "" {
+		return s.visit
+	}
+	return caller + "/" + s.visit
+}
+
+// visitOf is by which visit a lease was asked for here, empty if it was not.
+func (s *Driver) visitOf(l *lease) string {
+	if l == nil {
+		return ""
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.known() {
+		return ""
+	}
+	return s.visitFor(l.req.Visit)
+}
+
 // straggle takes an answer that came after the lease was granted with token.
-func (s *Store) straggle(l *lease, req driver.Request, token int64, a answer[driver.Reply]) {
+func (s *Driver) straggle(l *lease, req driver.Request, token int64, a answer[driver.Reply]) {
 	switch {
 	case errors.Is(a.err, driver.ErrAmnesia):
 		s.examineSoon()
-	case a.err == nil && a.value.State == driver.Granted && a.value.Token < token && l.lasts(a.node):
-		// Behind, it would have the next holder write back again.
+	case a.err == nil && a.value.State == driver.Granted && a.value.Token != token && l.lasts(a.node):
+		// Behind, it would have the next holder write back again; ahead, it would tell
+		// another token to who asks again.
 		ctx, cancel := context.WithTimeoutCause(context.Background(), s.timeout, errNoAnswer)
 		defer cancel()
-		_, _ = s.raiseAt(ctx, a.node, driver.Ref{Key: l.key, ID: l.id, TTL: req.TTL, Token: token})
+		_, _ = s.raiseAt(ctx, a.node, driver.Ref{Key: l.key, ID: l.id, TTL: req.TTL, Token: token, Level: l.shown() > 0})
 	}
 }
 

@@ -27,7 +27,7 @@ func TestRenew_Q6_ALeaseThatWasLostIsLetInAgainWithATokenOfItsOwn(t *testing.T) 
 		defer sub.Close()
 		ask := func(id string, wait time.Duration) driver.Reply {
 			reply, err := s.Acquire(context.Background(), driver.Request{
-				Key: "k", ID: id, TTL: time.Second, Wait: wait, Confirm: time.Second, Notify: sub.Address(),
+				Key: "k", ID: id, TTL: time.Second, TicketTTL: wait, ConfirmWindow: time.Second, HintAddress: sub.Address(),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -48,7 +48,7 @@ func TestRenew_Q6_ALeaseThatWasLostIsLetInAgainWithATokenOfItsOwn(t *testing.T) 
 		}
 		var reply driver.Reply
 		for range 20 { // as the library does: renew, and ask again when that is gone
-			s.Renew(context.Background(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Second, Wait: time.Minute, Notify: sub.Address()}},
+			s.Renew(context.Background(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Second, TicketTTL: time.Minute, HintAddress: sub.Address()}},
 				func(_ int, r driver.Reply, e error) { reply, err = r, e })
 			if err != nil {
 				t.Fatal(err)

@@ -13,11 +13,11 @@ import (
 // Check implements [driver.Checker]: it looks at every node that can be looked
 // at, and compares them, because they have to fail independently. The error
 // matches [driver.ErrNoQuorum] if a majority of them does not answer.
-func (s *Store) Check(ctx context.Context) (driver.Report, error) {
+func (s *Driver) Check(ctx context.Context) (driver.Report, error) {
 	reports, errs := make([]driver.Report, len(s.nodes)), make([]error, len(s.nodes))
 	var all sync.WaitGroup
 	for i, n := range s.nodes {
-		if c, ok := n.Driver.(driver.Checker); ok {
+		if c, ok := driver.As[driver.Checker](n.Driver); ok {
 			all.Go(func() { reports[i], errs[i] = c.Check(ctx) })
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // looked is a node that tells what it was given to tell.
 type looked struct {
-	*memdriver.Store
+	*memdriver.Driver
 	report driver.Report
 	err    error
 }
@@ -21,7 +21,7 @@ type looked struct {
 func (l *looked) Check(context.Context) (driver.Report, error) { return l.report, l.err }
 
 func node(server, data string) *looked {
-	l := &looked{Store: memdriver.New()}
+	l := &looked{Driver: memdriver.New()}
 	l.report.Nodes = []driver.Node{{Name: server + ":6379", Server: server, Data: data}}
 	l.report.Add(driver.Warning, "eviction", "of "+server, "", "")
 	return l

@@ -35,7 +35,7 @@ func TestConformance_OverMemory(t *testing.T) {
 			"unfenced": {lacking | drivertest.Tokens | drivertest.MinToken | drivertest.Raise, []quorumdriver.Option{quorumdriver.WithoutFencing()}},
 		} {
 			t.Run(fmt.Sprint(n, " nodes ", name), func(t *testing.T) {
-				var stores []*memdriver.Store
+				var stores []*memdriver.Driver
 				drivertest.Run(t, drivertest.Config{
 					Without: c.without,
 					Open: func(t testing.TB) driver.Driver {
@@ -89,12 +89,12 @@ func TestConformance_OverRedis(t *testing.T) {
 // settled returns from a call when it has reached all nodes. Without it a request
 // may reach the last ones after the next request of another process, which is of no
 // harm, but nobody can tell then what that is answered.
-type settled struct{ *quorumdriver.Store }
+type settled struct{ *quorumdriver.Driver }
 
 func (s settled) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	defer s.Settle()
 	for {
-		reply, err := s.Store.Acquire(ctx, req)
+		reply, err := s.Driver.Acquire(ctx, req)
 		if !errors.Is(err, driver.ErrNoQuorum) || ctx.Err() != nil {
 			return reply, err
 		}
@@ -104,15 +104,15 @@ func (s settled) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 
 func (s settled) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	defer s.Settle()
-	s.Store.Renew(ctx, refs, each)
+	s.Driver.Renew(ctx, refs, each)
 }
 
 func (s settled) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	defer s.Settle()
-	return s.Store.Release(ctx, ref)
+	return s.Driver.Release(ctx, ref)
 }
 
-func open(t testing.TB, nodes []driver.Driver, opts ...quorumdriver.Option) *quorumdriver.Store {
+func open(t testing.TB, nodes []driver.Driver, opts ...quorumdriver.Option) *quorumdriver.Driver {
 	t.Helper()
 	s, err := quorumdriver.New(nodes, opts...)
 	if err != nil {

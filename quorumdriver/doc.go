@@ -7,7 +7,12 @@
 //	client, err := leasehold.New(store)
 //
 // Any stores serve as nodes; they must not lose data together, so neither may one be
-// a replica of another. Every process gives the same ones.
+// a replica of another. Every process gives the same ones, in any order. The mark of a
+// node says of how many it is one, so that a process which means three of five nodes, or
+// names one server twice, is refused with [driver.ErrInvalid]; it compares the marks of a
+// majority once, with its first request. Whoever changes the number of nodes ends all
+// processes first, and removes the marks: of a Redis server the key prefix + "\x1fm", of
+// a directory all of it.
 //
 // # What it does
 //
@@ -15,7 +20,11 @@
 // them has answered, counted over all nodes and not over those that can be
 // reached. Each has a time of its own ([WithTimeout]); one that hangs costs the
 // others nothing. A lease that a majority did not grant in time is given back
-// everywhere, in the background where a node is slow. If the votes are split between
+// everywhere, in the background where a node is slow, and by a name of the process that
+// asked ([driver.Request].Visit): another one that asks with the same id, as replicas of a
+// service do, keeps what it was told. What several processes have asked for with one id at
+// the same time, and none was told, belongs to none of them: such votes stay until the end of
+// the lease that was asked for. If the votes are split between
 // contenders, they are given back and asked for again after a random time.
 //
 // A lease is renewed if a majority renews it. A node that has forgotten it, because it
@@ -46,7 +55,7 @@
 // nodes. If others have their marks, the node gets one that counts only after
 // [WithMaxTTL] and twice [WithMaxSkew]: until then its vote is missing, and then no lease
 // that it has forgotten can be live. If none has one, and all can be reached, they are
-// new. The mark is looked at only where the token of a key is unknown, so it costs
+// new; each is reserved before it is marked as that, so that nobody acts on an old look. The mark is looked at only where the token of a key is unknown, so it costs
 // nothing otherwise. It is for stores that are a [driver.Marker]; a node of another
 // kind is trusted.
 //

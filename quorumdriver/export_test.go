@@ -3,13 +3,13 @@ package quorumdriver
 import "time"
 
 // Settle waits until nothing is under way that a call has left behind.
-func (s *Store) Settle() {
+func (s *Driver) Settle() {
 	for s.unsettled() {
 		time.Sleep(100 * time.Microsecond)
 	}
 }
 
-func (s *Store) unsettled() bool {
+func (s *Driver) unsettled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.leases {
@@ -24,7 +24,7 @@ func (s *Store) unsettled() bool {
 }
 
 // Remembered is how many leases are remembered.
-func (s *Store) Remembered() int {
+func (s *Driver) Remembered() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.leases)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // agree returns the token of a grant that a majority gave: one that every node
@@ -14,15 +15,19 @@ import (
 // Mostly the nodes agree already, because the holder before wrote its token back.
 // If they do not, those that have not answered yet may make a majority agree;
 // they are waited for a moment, but for those that are known to be slow. Where
-// the owner is inside already, the nodes where it is agree, and they are waited
-// for as long as they may take.
-func (s *Store) agree(ctx context.Context, r *round[driver.Reply], t *tally, req driver.Request) (int64, error) {
+// the owner is inside already, or the lease was granted before, the nodes where it is
+// agree, and they are waited for as long as they may take. A lease that is held here
+// keeps the token that was told.
+func (s *Driver) agree(ctx context.Context, r *round[driver.Reply], t *tally, req driver.Request) (int64, error) {
 	if s.plainMaximum {
 		return t.greatest(), nil
 	}
+	if shown := r.lease.shown(); shown > 0 && s.fencing && t.blocks(t.again()) {
+		return shown, nil // it has been inside all the time
+	}
 	var patience <-chan struct{}
 	for !t.agrees(s.fencing) {
-		if _, same := t.holds(); same {
+		if _, same := t.holds(); same && t.again() == 0 {
 			if !r.waits() {
 				break
 			}
@@ -47,6 +52,17 @@ func (s *Store) agree(ctx context.Context, r *round[driver.Reply], t *tally, req
 	return s.writeBack(ctx, r.lease, t, driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL})
 }
 
+// again is at how many nodes the lease was granted before, so that its token may have
+// been told.
+func (t *tally) again() (n int) {
+	for _, a := range t.granted {
+		if a.value.Replayed {
+			n++
+		}
+	}
+	return n
+}
+
 // agrees reports whether a majority tells of the same token and as many holds as
 // any node.
 func (t *tally) agrees(fencing bool) bool {
@@ -58,12 +74,12 @@ func (t *tally) agrees(fencing bool) bool {
 // writeBack raises the token to the greatest at the nodes that are behind, until
 // a majority has it. It can meet with another request of the same lease, which
 // raises it further.
-func (s *Store) writeBack(ctx context.Context, l *lease, t *tally, ref driver.Ref) (int64, error) {
+func (s *Driver) writeBack(ctx context.Context, l *lease, t *tally, ref driver.Ref) (int64, error) {
 	const meetings = 4
 	var failed []answer[driver.Reply]
 	for range meetings {
 		ref.Token = t.greatest()
-		r := ask(ctx, s, l, t.behind(), life(ref.TTL), func(ctx context.Context, i int) (driver.Reply, error) {
+		r := ask(ctx, s, l, t.behind(), timing.Life(ref.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
 			return s.raiseAt(ctx, i, ref)
 		})
 		failed = failed[:0]
@@ -95,7 +111,7 @@ func (s *Store) writeBack(ctx context.Context, l *lease, t *tally, ref driver.Re
 }
 
 // raiseAt raises the token of a lease at one node.
-func (s *Store) raiseAt(ctx context.Context, i int, ref driver.Ref) (reply driver.Reply, err error) {
+func (s *Driver) raiseAt(ctx context.Context, i int, ref driver.Ref) (reply driver.Reply, err error) {
 	if s.plainMaximum {
 		return reply, nil
 	}
@@ -111,7 +127,7 @@ func (s *Store) raiseAt(ctx context.Context, i int, ref driver.Ref) (reply drive
 }
 
 // raised notes the token that a lease has at a node since it was raised.
-func (s *Store) raised(i int, ref driver.Ref, reply driver.Reply) {
+func (s *Driver) raised(i int, ref driver.Ref, reply driver.Reply) {
 	if l := s.lookup(leaseKey{ref.Key, ref.ID}); l != nil {
 		l.mu.Lock()
 		p := &l.at[i]
@@ -183,7 +199,7 @@ func (t *tally) raised(a answer[driver.Reply]) {
 
 // level brings a node to a token before a release, for which it leaves half of the
 // time.
-func (s *Store) level(ctx context.Context, i int, ref driver.Ref) {
+func (s *Driver) level(ctx context.Context, i int, ref driver.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
 	defer cancel()
 	s.nodes[i].Renew(ctx, []driver.Ref{ref}, func(int, driver.Reply, error) {})
@@ -195,7 +211,7 @@ func (s *Store) level(ctx context.Context, i int, ref driver.Ref) {
 // raised any more. The caller holds mu.
 func (l *lease) lag(i int, ref driver.Ref) int64 {
 	own := l.at[i].token
-	if own == 0 || l.token == 0 || !l.over || ref.Notify != "" || l.req.Reenter || l.req.Mode != driver.Exclusive {
+	if own == 0 || l.token == 0 || !l.over || ref.Visit != "" || l.req.Reenter || l.req.Mode != driver.Exclusive {
 		return 0 // or somebody else has that token
 	}
 	top := l.token

@@ -24,11 +24,11 @@ func unmarked(n int) (all []*server) {
 
 func (s *server) marked(t testing.TB) (left time.Duration, ok bool) {
 	t.Helper()
-	left, ok, err := s.store.Marked(context.Background())
+	mark, ok, err := s.store.Marked(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return left, ok
+	return mark.Quarantine, ok
 }
 
 func TestGuard_NewNodesServeAtOnce(t *testing.T) {

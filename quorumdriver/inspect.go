@@ -12,13 +12,34 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // Inspect implements [driver.Inspector]. A holder is shown if it is inside at a
 // majority of the nodes, for as long as it is. So are those who wait, in the order
 // in which they began to, which is not one in which they are served.
-func (s *Store) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	snaps, err := s.look(ctx, key)
+func (s *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return s.picture(ctx, key, inspect)
+}
+
+// Glance implements [driver.Glancer].
+func (s *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
+	return s.picture(ctx, key, driver.Glance)
+}
+
+// seeing is how a node is looked into.
+type seeing func(ctx context.Context, d driver.Driver, key string) (driver.Snapshot, error)
+
+func inspect(ctx context.Context, d driver.Driver, key string) (driver.Snapshot, error) {
+	in, ok := driver.As[driver.Inspector](d)
+	if !ok {
+		return driver.Snapshot{}, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
+	}
+	return in.Inspect(ctx, key)
+}
+
+func (s *Driver) picture(ctx context.Context, key string, see seeing) (driver.Snapshot, error) {
+	snaps, err := s.look(ctx, key, see)
 	if err != nil {
 		return driver.Snapshot{}, err
 	}
@@ -27,22 +48,12 @@ func (s *Store) Inspect(ctx context.Context, key string) (driver.Snapshot, error
 
 // look asks all nodes for their picture, and waits for all that answer in time:
 // who is inside at a majority need not be so at the fastest one.
-func (s *Store) look(ctx context.Context, key string) ([]driver.Snapshot, error) {
+func (s *Driver) look(ctx context.Context, key string, see seeing) ([]driver.Snapshot, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.work.Done()
-	r := ask(ctx, s, nil, s.everyone(), s.timeout, func(ctx context.Context, i int) (snap driver.Snapshot, err error) {
-		in, ok := s.nodes[i].Driver.(driver.Inspector)
-		if !ok {
-			return snap, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
-		}
-		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
-			snap, err = in.Inspect(ctx, key)
-			return err
-		})
-		return snap, err
-	})
+	r := s.lookInto(ctx, key, see)
 	defer r.finish(nil)
 	var snaps []driver.Snapshot
 	var failed []answer[driver.Reply]
@@ -63,8 +74,18 @@ func (s *Store) look(ctx context.Context, key string) ([]driver.Snapshot, error)
 	return snaps, nil
 }
 
+func (s *Driver) lookInto(ctx context.Context, key string, see seeing) *round[driver.Snapshot] {
+	return ask(ctx, s, nil, s.everyone(), s.timeout, func(ctx context.Context, i int) (snap driver.Snapshot, err error) {
+		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
+			snap, err = see(ctx, s.nodes[i].Driver, key)
+			return err
+		})
+		return snap, err
+	})
+}
+
 // unseen is the error where too few nodes could be looked into.
-func (s *Store) unseen(ctx context.Context, failed []answer[driver.Reply]) error {
+func (s *Driver) unseen(ctx context.Context, failed []answer[driver.Reply]) error {
 	for _, a := range failed {
 		if errors.Is(a.err, errors.ErrUnsupported) {
 			return s.nodes[a.node].named(a.err)
@@ -74,7 +95,7 @@ func (s *Store) unseen(ctx context.Context, failed []answer[driver.Reply]) error
 }
 
 // merge makes one picture of those of the nodes.
-func (s *Store) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
+func (s *Driver) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
 	out := driver.Snapshot{Key: key}
 	holders, waiters := make(map[string][]driver.Holder), make(map[string][]driver.Waiter)
 	var tokens []int64
@@ -114,9 +135,21 @@ func (s *Store) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
 }
 
 // mergeHolder is a holder as a majority sees it: it stays as long as it stays
-// with a majority.
-func (s *Store) mergeHolder(seen []driver.Holder) driver.Holder {
+// with a majority, and is a writer only where a majority has it as one: a node that
+// was away when it became a reader does not know.
+func (s *Driver) mergeHolder(seen []driver.Holder) driver.Holder {
 	h := seen[0]
+	writers := 0
+	for _, other := range seen {
+		if other.Mode == driver.Exclusive {
+			writers++
+		} else {
+			h.Mode, h.Weight = other.Mode, other.Weight
+		}
+	}
+	if writers >= s.need {
+		h.Mode, h.Weight = driver.Exclusive, 1
+	}
 	var tokens []int64
 	slices.SortFunc(seen, func(a, b driver.Holder) int { return cmp.Compare(a.Remaining, b.Remaining) })
 	for _, other := range seen {
@@ -144,7 +177,7 @@ func shared(values []int64, need int) int64 {
 // List implements [driver.Inspector]. What a majority holds is known to all nodes
 // but a minority, so that is how many are listed, one after the other; each key is
 // then looked at. A key comes once for every node that is listed.
-func (s *Store) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+func (s *Driver) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
 	c, err := parseCursor(cursor)
 	if err != nil {
 		return nil, "", err
@@ -205,13 +238,13 @@ func parseCursor(text string) (c cursor, err error) {
 	return c, nil
 }
 
-func (s *Store) listAt(ctx context.Context, i int, prefix, at string) (keys []string, next string, err error) {
+func (s *Driver) listAt(ctx context.Context, i int, prefix, at string) (keys []string, next string, err error) {
 	type page struct {
 		keys []string
 		next string
 	}
 	r := ask(ctx, s, nil, set(0).with(i), s.timeout, func(ctx context.Context, i int) (p page, err error) {
-		in, ok := s.nodes[i].Driver.(driver.Inspector)
+		in, ok := driver.As[driver.Inspector](s.nodes[i].Driver)
 		if !ok {
 			return p, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
 		}
@@ -227,7 +260,7 @@ func (s *Store) listAt(ctx context.Context, i int, prefix, at string) (keys []st
 }
 
 // inUse keeps the keys that a majority sees in use.
-func (s *Store) inUse(ctx context.Context, keys []string, next string) ([]string, string, error) {
+func (s *Driver) inUse(ctx context.Context, keys []string, next string) ([]string, string, error) {
 	const together = 16
 	used, errs := make([]bool, len(keys)), make([]error, len(keys))
 	var wg sync.WaitGroup
@@ -241,7 +274,7 @@ func (s *Store) inUse(ctx context.Context, keys []string, next string) ([]string
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := oneline.Join(errs...); err != nil {
 		return nil, "", err
 	}
 	var kept []string
@@ -251,26 +284,4 @@ func (s *Store) inUse(ctx context.Context, keys []string, next string) ([]string
 		}
 	}
 	return kept, next, nil
-}
-
-// Break implements [driver.Breaker]. The lease is broken at all nodes; the answer
-// is what a majority says.
-func (s *Store) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	if err := s.enter(ctx); err != nil {
-		return driver.Reply{}, err
-	}
-	defer s.work.Done()
-	r := ask(ctx, s, nil, s.everyone(), s.timeout, func(ctx context.Context, i int) (reply driver.Reply, err error) {
-		b, ok := s.nodes[i].Driver.(driver.Breaker)
-		if !ok {
-			return reply, fmt.Errorf("in its store no lease can be broken: %w", errors.ErrUnsupported)
-		}
-		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
-			reply, err = b.Break(ctx, key, id, reason)
-			return err
-		})
-		return reply, err
-	})
-	defer r.finish(nil)
-	return s.parted(r)
 }

@@ -1,13 +1,16 @@
 package quorumdriver
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // leaseKey names a lease or a waiter.
@@ -26,31 +29,36 @@ type lease struct {
 	req   driver.Request // as asked for here; without a key if it was not
 	held  bool           // granted, and neither given back nor lost since
 	token int64          // of the grant
+	first bool           // no other process was granted it before
 	over  bool           // given back for good
 	told  bool           // its end was answered
 	round int            // counts the rounds that were begun or given up
-	users int            // calls and background work that concern it
-	until time.Time      // when all of this may be forgotten
-	at    []post         // by node
+	// refused tells that the last round was lost because a majority refused it, so
+	// that nobody held the lease then.
+	refused bool
+	taken   bool          // somebody is asking for it
+	free    chan struct{} // closed when nobody does any more, for those who wait for that
+	users   int           // calls and background work that concern it
+	until   time.Time     // when all of this may be forgotten
+	at      []post        // by node
 }
 
 // post is what is known of a lease at one node.
 type post struct {
 	// asked tells that an acquire was sent since the last answered release, and
-	// notify the address that it gave.
-	asked  bool
-	notify string
-	// vote tells whether the node has let the lease in at our request, and
-	// counted whether that was in time to decide about it.
-	vote    vote
-	counted bool
-	token   int64 // of its answer, or to which it was raised since
+	// visit the name that it gave.
+	asked bool
+	visit string
+	// vote tells whether the node has let the lease in at our request.
+	vote  vote
+	token int64 // of its answer, or to which it was raised since
 	// away tells that an acquire went unanswered: it may still be on its way.
 	away bool
 	// released tells that the node answered a release with "it was there".
 	released bool
 	// shunned is until when the node is not asked to let the lease in: a
-	// release went unanswered, and would end what is granted before it comes.
+	// release went unanswered, and would end what is granted before it comes; or
+	// the node keeps what nobody holds, and asking would prolong that.
 	shunned time.Time
 
 	// busy tells of an acquire or a release under way; next is the release
@@ -83,7 +91,7 @@ type parting struct {
 
 // use returns the lease of that name and counts in whoever asks; leave counts
 // out.
-func (s *Store) use(k leaseKey) *lease {
+func (s *Driver) use(k leaseKey) *lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.leases[k]
@@ -97,7 +105,7 @@ func (s *Store) use(k leaseKey) *lease {
 }
 
 // lookup is use of a lease that is known, or nil.
-func (s *Store) lookup(k leaseKey) *lease {
+func (s *Driver) lookup(k leaseKey) *lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.leases[k]
@@ -116,7 +124,7 @@ func (l *lease) share() {
 
 // leave forgets the lease with the last who uses it, unless something has to be
 // remembered.
-func (s *Store) leave(l *lease) {
+func (s *Driver) leave(l *lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.mu.Lock()
@@ -139,15 +147,48 @@ func (l *lease) forgettable(now time.Time) bool {
 	})
 }
 
+// take waits until nobody else of this process asks for the lease, so that what one
+// gives back another has not been told of. give ends that.
+func (l *lease) take(ctx context.Context) error {
+	for {
+		l.mu.Lock()
+		if !l.taken {
+			l.taken = true
+			l.mu.Unlock()
+			return nil
+		}
+		if l.free == nil {
+			l.free = make(chan struct{})
+		}
+		free := l.free
+		l.mu.Unlock()
+		select {
+		case <-free:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", errBusy, context.Cause(ctx))
+		}
+	}
+}
+
+func (l *lease) give() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taken = false
+	if l.free != nil {
+		close(l.free)
+		l.free = nil
+	}
+}
+
 // known reports whether it was asked for here.
 func (l *lease) known() bool { return l.req.Key != "" }
 
 // waits reports whether it is asked for from time to time.
-func (l *lease) waits() bool { return l.req.Wait > 0 && !l.over }
+func (l *lease) waits() bool { return l.req.TicketTTL > 0 && !l.over }
 
 // sweep forgets leases whose time is over, now and then: of those whose holder
 // has gone nobody says so. The caller holds mu.
-func (s *Store) sweep() {
+func (s *Driver) sweep() {
 	const least = 64
 	if len(s.leases) < max(s.sweepSize, least) {
 		return
@@ -163,7 +204,7 @@ func (s *Store) sweep() {
 
 // flight is for how long a request may be on its way that nobody waits for any
 // more.
-func flight(ttl time.Duration) time.Duration { return max(ttl, time.Minute) }
+func flight(ttl time.Duration) time.Duration { return max(ttl, timing.ForbidFor) }
 
 // remember keeps what is known for d and as long as a request may be on its way.
 // The caller holds mu.
@@ -181,19 +222,30 @@ func (l *lease) note(req driver.Request) {
 	if !l.held {
 		l.req, l.over, l.told = req, false, false
 	}
-	l.remember(max(req.TTL, req.Wait))
+	l.remember(max(req.TTL, req.TicketTTL))
 }
 
 // grant remembers what was granted. It does not wait any more, also when it is
 // lost one day.
-func (l *lease) grant(req driver.Request, v verdict) {
+func (l *lease) grant(req driver.Request, reply driver.Reply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	req.Wait = 0
-	for _, i := range v.by {
-		l.at[i].counted = true
+	req.TicketTTL = 0
+	if !l.held {
+		l.first = !reply.Replayed
 	}
-	l.req, l.held, l.token = req, !l.over, v.reply.Token
+	l.req, l.held, l.token = req, !l.over, reply.Token
+}
+
+// shown is the token that the holder was told, if it was told here first and holds the
+// lease alone: then no node is to have another.
+func (l *lease) shown() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.held || !l.first || l.req.Reenter || l.req.Mode != driver.Exclusive {
+		return 0
+	}
+	return l.token
 }
 
 // lose notes that the lease is not held.
@@ -203,13 +255,8 @@ func (l *lease) lose() {
 	l.held = false
 }
 
-// definite reports whether an error of a node excludes that it did what was
-// asked.
+// definite is [timing.Definite] of an error of one node, which may have refused a
+// request with Guard.
 func definite(err error) bool {
-	return errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrAmnesia) || final(err)
-}
-
-// final reports whether a node has answered that it will not do what was asked.
-func final(err error) bool {
-	return errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrMismatch) || errors.Is(err, errors.ErrUnsupported)
+	return timing.Definite(err) || errors.Is(err, driver.ErrAmnesia)
 }

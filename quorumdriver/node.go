@@ -124,6 +124,21 @@ func (n *node) call(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
+// insist is call of a node that may be known to hang: for the release of what was
+// asked for there and not answered, which would take effect when the node goes on.
+// There are no more of those than such requests.
+func (n *node) insist(ctx context.Context, f func(context.Context) error) error {
+	n.mu.Lock()
+	if n.flying == 0 {
+		n.heard = time.Now()
+	}
+	n.flying++
+	n.mu.Unlock()
+	err := f(ctx)
+	n.end(ctx, err)
+	return err
+}
+
 func (n *node) begin() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -85,10 +85,12 @@ func TestGuard_LooksAtTheMarksOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(5)
 		var nodes []driver.Driver
+		var veil atomic.Bool
 		for _, s := range all {
-			nodes = append(nodes, veiled{client{s}})
+			nodes = append(nodes, veiled{client{s}, &veil})
 		}
-		a := asker{t, open(t, nodes)}
+		a := asker{t, open(t, nodes)}.begun()
+		veil.Store(true)
 		all[4].restart(true)
 		a.acquire("a", driver.Granted)
 		a.release("a", driver.Released)
@@ -104,12 +106,18 @@ func TestGuard_LooksAtTheMarksOnceAtATime(t *testing.T) {
 	})
 }
 
-// veiled does not tell of its mark.
-type veiled struct{ client }
+// veiled does not tell of its mark under the veil.
+type veiled struct {
+	client
+	veil *atomic.Bool
+}
 
-func (veiled) Marked(ctx context.Context) (time.Duration, bool, error) {
+func (v veiled) Marked(ctx context.Context) (driver.Mark, bool, error) {
+	if !v.veil.Load() {
+		return v.client.Marked(ctx)
+	}
 	<-ctx.Done()
-	return 0, false, ctx.Err()
+	return driver.Mark{}, false, ctx.Err()
 }
 
 // Who hears that nobody else was there may free the lock in a shorter way.
@@ -122,13 +130,13 @@ func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 		for _, alone := range []bool{true, false} {
 			one.alone = alone
 			all[2].stop()
-			if got := a.acquire("a", driver.Granted); got.Alone != alone {
-				t.Errorf("the nodes say %v: alone %v", alone, got.Alone)
+			if got := a.acquire("a", driver.Granted); got.Uncontended != alone {
+				t.Errorf("the nodes say %v: alone %v", alone, got.Uncontended)
 			}
-			if got := a.renewed("a", driver.Granted); got.Alone != alone {
-				t.Errorf("a renewal, the nodes say %v: alone %v", alone, got.Alone)
+			if got := a.renewed("a", driver.Granted); got.Uncontended != alone {
+				t.Errorf("a renewal, the nodes say %v: alone %v", alone, got.Uncontended)
 			}
-			reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Alone: alone})
+			reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Uncontended: alone})
 			if err != nil || reply.State != driver.Released {
 				t.Fatalf("%+v, %v", reply, err)
 			}
@@ -150,19 +158,19 @@ type lonely struct {
 
 func (d *lonely) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	reply, err := d.client.Acquire(ctx, req)
-	reply.Alone = d.alone
+	reply.Uncontended = d.alone
 	return reply, err
 }
 
 func (d *lonely) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	d.client.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
-		reply.Alone = d.alone
+		reply.Uncontended = d.alone
 		each(i, reply, err)
 	})
 }
 
 func (d *lonely) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	*d.heard = append(*d.heard, ref.Alone)
+	*d.heard = append(*d.heard, ref.Uncontended)
 	return d.client.Release(ctx, ref)
 }
 

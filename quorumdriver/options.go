@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Option changes a default of a quorum.
@@ -108,5 +109,5 @@ func (c *config) nodeName(i int) string {
 // quarantine is how long a node that lost its data is kept out. Its clock may be
 // the fastest, hence the drift.
 func (c *config) quarantine() time.Duration {
-	return c.maxTTL + time.Duration(float64(c.maxTTL)*drift) + 2*time.Millisecond + 2*c.maxSkew
+	return c.maxTTL + time.Duration(float64(c.maxTTL)*timing.Drift) + 2*time.Millisecond + 2*c.maxSkew
 }

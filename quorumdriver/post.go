@@ -19,9 +19,9 @@ func (l *lease) nextRound() int {
 
 // acquireAt asks one node, in a round, to let the lease in, after what is under way
 // there.
-func (s *Store) acquireAt(ctx context.Context, l *lease, i, round int, req driver.Request) (driver.Reply, error) {
+func (s *Driver) acquireAt(ctx context.Context, l *lease, i, round int, req driver.Request) (driver.Reply, error) {
 	if err := s.nodes[i].pass(ctx, l.key); errors.Is(err, errShut) {
-		return driver.Reply{State: driver.Busy, Next: time.Millisecond}, nil
+		return driver.Reply{State: driver.Busy, RetryAfter: time.Millisecond}, nil
 	} else if err != nil {
 		return driver.Reply{}, err
 	}
@@ -65,10 +65,10 @@ func (l *lease) begin(ctx context.Context, i, round int) error {
 }
 
 // sendAcquire sends an acquire that has begun, and notes what becomes of it.
-func (s *Store) sendAcquire(ctx context.Context, l *lease, i int, req driver.Request) (reply driver.Reply, err error) {
+func (s *Driver) sendAcquire(ctx context.Context, l *lease, i int, req driver.Request) (reply driver.Reply, err error) {
 	err = s.nodes[i].call(ctx, func(ctx context.Context) error {
 		l.mu.Lock()
-		l.at[i].asked, l.at[i].released, l.at[i].notify = true, false, req.Notify
+		l.at[i].asked, l.at[i].released, l.at[i].visit = true, false, req.Visit
 		l.mu.Unlock()
 		reply, err = s.nodes[i].Acquire(ctx, req)
 		return err
@@ -78,15 +78,15 @@ func (s *Store) sendAcquire(ctx context.Context, l *lease, i int, req driver.Req
 	}
 	l.mu.Lock()
 	mine := l.at[i].answered(reply, err)
-	reply.Again = reply.Again && (l.held || !mine) // else it is a round that was not won
+	reply.Replayed = reply.Replayed && (l.held || !mine) // else it is a round that was not won
 	l.mu.Unlock()
 	s.part(l, i)
 	return reply, err
 }
 
 // answered takes the answer to an acquire, and reports whether it was asked for
-// by us before. A lease that the node has had before, and not from us, is not ours
-// to undo.
+// by us before. A lease that the node has had before, and not from us, is spared by
+// the node when we undo it.
 func (p *post) answered(reply driver.Reply, err error) (mine bool) {
 	mine = p.away || p.vote != none
 	switch {
@@ -98,7 +98,7 @@ func (p *post) answered(reply driver.Reply, err error) (mine bool) {
 		}
 	case reply.State != driver.Granted:
 		p.vote = none
-	case !reply.Again || mine:
+	default:
 		p.vote, p.token = granted, reply.Token
 	}
 	return mine
@@ -107,18 +107,18 @@ func (p *post) answered(reply driver.Reply, err error) (mine bool) {
 // park reserves the lease at every node for a release, so that no acquire comes
 // before it. A node has a parting if its turn is still to come, and none if it may
 // be released at once.
-func (s *Store) park(l *lease, refs []driver.Ref) (partings []*parting) {
+func (s *Driver) park(l *lease, ref driver.Ref) (partings []*parting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	partings = make([]*parting, len(l.at))
 	for i := range l.at {
-		partings[i] = s.parkAt(l, i, refs[i], false)
+		partings[i] = s.parkAt(l, i, ref, false)
 	}
 	return partings
 }
 
 // parkAt is park at one node. The caller holds the lease's mu.
-func (s *Store) parkAt(l *lease, i int, ref driver.Ref, undo bool) *parting {
+func (s *Driver) parkAt(l *lease, i int, ref driver.Ref, undo bool) *parting {
 	p := &l.at[i]
 	p.releases++
 	switch {
@@ -130,7 +130,10 @@ func (s *Store) parkAt(l *lease, i int, ref driver.Ref, undo bool) *parting {
 		p.next = &parting{ref: ref, undo: undo, done: make(chan struct{})}
 		s.nodes[i].shut(l.key)
 	case !undo:
-		ref.Keep, ref.Forbid = max(ref.Keep, p.next.ref.Keep), max(ref.Forbid, p.next.ref.Forbid)
+		if !p.next.undo && p.next.ref.Visit == "" {
+			ref.Visit = "" // it ends in any case
+		}
+		ref.KeepClosed, ref.RejectIDFor = max(ref.KeepClosed, p.next.ref.KeepClosed), max(ref.RejectIDFor, p.next.ref.RejectIDFor)
 		p.next.ref, p.next.undo = ref, false
 	}
 	return p.next
@@ -138,23 +141,22 @@ func (s *Store) parkAt(l *lease, i int, ref driver.Ref, undo bool) *parting {
 
 // undo gives back what a lost round was granted, and reports whether that is done.
 // It waits for the nodes that had granted, until the end of ctx at most; those that
-// may have are asked in the background.
-func (s *Store) undo(ctx context.Context, l *lease) bool {
+// may have are asked in the background. refused tells that a majority refused the
+// round.
+func (s *Driver) undo(ctx context.Context, l *lease, refused bool) bool {
 	var nodes, sure set
-	refs := make(map[int]driver.Ref)
+	ref := driver.Ref{Key: l.key, ID: l.id}
 	l.mu.Lock()
 	l.round++
+	l.refused = refused
 	for i := range l.at {
-		// It is spared if somebody else has asked for it since, under the same
-		// id, and so has moved its address.
-		ref := driver.Ref{Key: l.key, ID: l.id, Notify: l.at[i].notify}
 		switch p := &l.at[i]; {
 		case l.held: // from a request before
 		case p.busy:
 			s.parkAt(l, i, ref, true)
 		case l.undoes(i):
 			s.parkAt(l, i, ref, true)
-			refs[i], nodes = ref, nodes.with(i)
+			nodes = nodes.with(i)
 			if p.vote == granted {
 				sure = sure.with(i)
 			}
@@ -165,7 +167,7 @@ func (s *Store) undo(ctx context.Context, l *lease) bool {
 		return true
 	}
 	r := ask(context.WithoutCancel(ctx), s, l, nodes, s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
-		return s.depart(ctx, l, i, refs[i])
+		return s.depart(ctx, l, i, ref, true)
 	})
 	defer r.finish(nil)
 	for sure != 0 {
@@ -185,8 +187,8 @@ func (l *lease) undoes(i int) bool {
 }
 
 // depart sends a release for which the node was reserved.
-func (s *Store) depart(ctx context.Context, l *lease, i int, ref driver.Ref) (driver.Reply, error) {
-	reply, err := s.sendRelease(ctx, l, i, ref)
+func (s *Driver) depart(ctx context.Context, l *lease, i int, ref driver.Ref, undo bool) (driver.Reply, error) {
+	reply, err := s.sendRelease(ctx, l, i, ref, undo)
 	s.nodes[i].unshut(l.key)
 	s.part(l, i)
 	return reply, err
@@ -194,7 +196,7 @@ func (s *Store) depart(ctx context.Context, l *lease, i int, ref driver.Ref) (dr
 
 // part ends what was under way at a node, and sends the release that has waited
 // for it.
-func (s *Store) part(l *lease, i int) {
+func (s *Driver) part(l *lease, i int) {
 	for {
 		l.mu.Lock()
 		p := &l.at[i]
@@ -212,7 +214,7 @@ func (s *Store) part(l *lease, i int) {
 		l.mu.Unlock()
 		if !idle {
 			ctx, cancel := context.WithTimeoutCause(context.Background(), s.timeout, errNoAnswer)
-			next.reply, next.err = s.sendRelease(ctx, l, i, next.ref)
+			next.reply, next.err = s.sendRelease(ctx, l, i, next.ref, next.undo)
 			cancel()
 		}
 		s.nodes[i].unshut(l.key)
@@ -220,26 +222,30 @@ func (s *Store) part(l *lease, i int) {
 	}
 }
 
-// sendRelease sends a release and notes what becomes of it. After an acquire that
+// sendRelease sends a release and notes what becomes of it. An undo is one by the
+// visit that asked last, for what nobody has been told. After an acquire that
 // may still be on its way the id is of no more use.
-func (s *Store) sendRelease(ctx context.Context, l *lease, i int, ref driver.Ref) (reply driver.Reply, err error) {
+func (s *Driver) sendRelease(ctx context.Context, l *lease, i int, ref driver.Ref, undo bool) (reply driver.Reply, err error) {
 	l.mu.Lock()
 	p := &l.at[i]
-	if l.over && p.away && ref.Forbid == 0 {
-		ref.Forbid = flight(l.req.TTL)
+	if undo {
+		ref.Visit = p.visit
+	}
+	if l.over && p.away && ref.RejectIDFor == 0 {
+		ref.RejectIDFor = flight(l.req.TTL)
 	}
 	// One that was never let in there need not be asked for.
-	idle := l.known() && !p.asked && !p.released && ref.Keep == 0 && ref.Forbid == 0
-	// Only where it was let in before the answer was given is it certain who
-	// asked last: elsewhere our request may have come after another's that was
-	// granted.
-	idle = idle || l.held && ref.Notify != "" && !p.counted
+	idle := l.known() && !p.asked && !p.released && ref.KeepClosed == 0 && ref.RejectIDFor == 0
 	lag := l.lag(i, ref)
+	call := s.nodes[i].call
+	if p.away {
+		call = s.nodes[i].insist
+	}
 	l.mu.Unlock()
 	if idle {
 		return driver.Reply{State: driver.Gone}, nil
 	}
-	err = s.nodes[i].call(ctx, func(ctx context.Context) error {
+	err = call(ctx, func(ctx context.Context) error {
 		if lag > 0 && !s.plainMaximum {
 			s.level(ctx, i, driver.Ref{Key: ref.Key, ID: ref.ID, TTL: shortest, Token: lag})
 		}
@@ -254,9 +260,14 @@ func (s *Store) sendRelease(ctx context.Context, l *lease, i int, ref driver.Ref
 	case err != nil:
 	case reply.State == driver.Gone && !reply.Broken && p.released && !l.told:
 		reply.State = driver.Released // by a try before
+	case reply.State == driver.Busy:
+		p.vote = none // it is not for us to end
+		if undo && l.refused {
+			p.shunned = time.Now().Add(l.req.TTL)
+		}
 	default:
-		p.asked, p.vote, p.counted, p.token, p.released = false, none, false, 0, reply.State == driver.Released
-		p.away = p.away && ref.Forbid == 0
+		p.asked, p.vote, p.token, p.released = false, none, 0, reply.State == driver.Released
+		p.away = p.away && ref.RejectIDFor == 0
 	}
 	return reply, err
 }

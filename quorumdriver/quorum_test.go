@@ -18,14 +18,14 @@ import (
 // asker asks one quorum about one key, and fails the test on an error.
 type asker struct {
 	testing.TB
-	s *quorumdriver.Store
+	s *quorumdriver.Driver
 }
 
 const ttl = 10 * time.Second
 
 func (a asker) acquire(id string, want driver.State, opts ...func(*driver.Request)) driver.Reply {
 	a.Helper()
-	req := driver.Request{Key: "k", ID: id, TTL: ttl, Confirm: time.Second}
+	req := driver.Request{Key: "k", ID: id, TTL: ttl, ConfirmWindow: time.Second}
 	for _, opt := range opts {
 		opt(&req)
 	}
@@ -34,6 +34,16 @@ func (a asker) acquire(id string, want driver.State, opts ...func(*driver.Reques
 		a.Fatalf("acquire %s: %+v, %v; want state %d", id, reply, err, want)
 	}
 	return reply
+}
+
+// begun is an asker whose quorum has compared the marks of its nodes, as it does
+// before its first lock.
+func (a asker) begun() asker {
+	a.Helper()
+	a.acquire("before", driver.Granted)
+	a.release("before", driver.Released)
+	synctest.Wait()
+	return a
 }
 
 func (a asker) renew(id string) (reply driver.Reply, err error) {
@@ -507,6 +517,136 @@ func TestQuorum_Q5_AReleaseComesAfterWhatHeals(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, s := range all {
 			wantInside(t, s)
+		}
+	})
+}
+
+// A downgrade that a majority does not answer is of unknown outcome. The lease is
+// what it was or less, and as long as before.
+func TestQuorum_HR_A3_ADowngradeWithNodesAwayEndsNoLease(t *testing.T) {
+	for name, away := range map[string]func(*server){"dead": (*server).kill, "hung": (*server).stop} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := servers(3)
+				c, err := leasehold.New(quorumOf(t, all))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				l, err := c.RWMutex("k").Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				away(all[0])
+				all[1].stop()
+				if err := l.Downgrade(t.Context()); err == nil {
+					t.Error("downgraded by one of three")
+				}
+				all[1].cont()
+				synctest.Wait()
+				if err := l.Downgrade(t.Context()); err != nil {
+					t.Errorf("with one node away: %v", err)
+				}
+				if l.State() == leasehold.Lost {
+					t.Fatalf("lost: %v", context.Cause(l.Context()))
+				}
+				r, err := c.RWMutex("k").TryRLock(t.Context())
+				if err != nil {
+					t.Fatalf("no reader enters beside: %v", err)
+				}
+				time.Sleep(time.Minute)
+				if l.State() != leasehold.Held || r.State() != leasehold.Held {
+					t.Errorf("a minute later: %v, %v", l.State(), r.State())
+				}
+				if err := errors.Join(r.Release(), l.Release()); err != nil {
+					t.Error(err)
+				}
+				all[0].restart(false)
+				all[0].cont()
+			})
+		})
+	}
+}
+
+// The nodes count apart: one that was away when the lease was granted gave it a
+// greater token than it has.
+func TestQuorum_HR_A3_ADowngradeKeepsTheLeaseWhoeverAnswersIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		c, err := leasehold.New(quorumOf(t, all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		ahead := driver.Request{Key: "k", ID: "before", TTL: time.Second, MinToken: time.Now().Add(time.Hour).UnixMicro()}
+		if _, err := all[2].store.Acquire(t.Context(), ahead); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := all[2].store.Release(t.Context(), driver.Ref{Key: "k", ID: "before"}); err != nil {
+			t.Fatal(err)
+		}
+		all[2].stop()
+		l, err := c.RWMutex("k").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[2].cont()
+		synctest.Wait()
+		token := l.Token()
+		all[0].kill()
+		if err := l.Downgrade(t.Context()); err != nil {
+			t.Errorf("downgrade with one node away: %v", err)
+		}
+		if l.State() != leasehold.Held || l.Token() != token {
+			t.Errorf("%v with token %d, had %d: %v", l.State(), l.Token(), token, context.Cause(l.Context()))
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+		all[0].restart(false)
+	})
+}
+
+// A node that had forgotten the lease has let it in again with a greater token when
+// the lease is left, so that whoever takes it over may be told that one.
+func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		var clients [2]*leasehold.Client
+		for i := range clients {
+			var err error
+			if clients[i], err = leasehold.New(quorumOf(t, all)); err != nil {
+				t.Fatal(err)
+			}
+			defer clients[i].Close()
+		}
+		for i := range 30 {
+			key := fmt.Sprint("k", i)
+			all[0].kill()
+			l, err := clients[0].Mutex(key).Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			all[0].restart(false)
+			for turn := 1; turn <= 2; turn++ {
+				told := l.Token()
+				if err := l.Detach(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if l, err = clients[turn%2].Mutex(key).Adopt(t.Context(), l.ID()); err != nil {
+					t.Fatal(err)
+				}
+				if l.Token() < told {
+					t.Errorf("token %d, after %d was told", l.Token(), told)
+				}
+			}
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
 		}
 	})
 }

@@ -2,6 +2,7 @@ package quorumdriver
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -10,17 +11,20 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// Store is a driver made of several. It is safe for concurrent use.
-type Store struct {
+// Driver is a driver made of several. It is safe for concurrent use.
+type Driver struct {
 	nodes []*node
-	need  int // a majority of the nodes, whether they can be reached or not
+	need  int    // a majority of the nodes, whether they can be reached or not
+	visit string // what the visits of this store are called at the nodes
 	config
 
-	work sync.WaitGroup // calls and background work under way
-	crew *crew
-	exam exam
+	work    sync.WaitGroup // calls and background work under way
+	crew    *crew
+	exam    exam
+	members members
 
 	mu        sync.Mutex
 	closed    bool
@@ -31,11 +35,11 @@ type Store struct {
 }
 
 var (
-	_ driver.Driver    = (*Store)(nil)
-	_ driver.Selective = (*Store)(nil)
-	_ driver.Watcher   = (*Store)(nil)
-	_ driver.Inspector = (*Store)(nil)
-	_ driver.Breaker   = (*Store)(nil)
+	_ driver.Driver  = (*Driver)(nil)
+	_ driver.Limited = (*Driver)(nil)
+	_ driver.Watcher = (*Driver)(nil)
+	_ driver.Glancer = (*Driver)(nil)
+	_ driver.Breaker = (*Driver)(nil)
 )
 
 // MaxNodes is the greatest number of nodes. Three, five or seven are usual.
@@ -48,8 +52,8 @@ const MaxNodes = 31
 // [MaxNodes], if one is nil or there twice, or if an option is out of its
 // bounds; and [errors.ErrUnsupported] if a node mints no fencing tokens, which
 // [WithoutFencing] does without. The nodes are then still the caller's.
-func New(nodes []driver.Driver, opts ...Option) (*Store, error) {
-	s := &Store{config: defaults(), exam: exam{turn: make(chan struct{}, 1)}, leases: make(map[leaseKey]*lease), subs: make(map[string]*subscription)}
+func New(nodes []driver.Driver, opts ...Option) (*Driver, error) {
+	s := &Driver{config: defaults(), exam: exam{turn: make(chan struct{}, 1)}, leases: make(map[leaseKey]*lease), subs: make(map[string]*subscription)}
 	for _, set := range opts {
 		set(&s.config)
 	}
@@ -61,12 +65,12 @@ func New(nodes []driver.Driver, opts ...Option) (*Store, error) {
 			return nil, fmt.Errorf("quorumdriver: node %d: %w", i+1, err)
 		}
 	}
-	s.need = len(nodes)/2 + 1
+	s.need, s.visit = len(nodes)/2+1, rand.Text()[:10]
 	s.crew = newCrew(4 * len(nodes))
 	return s, nil
 }
 
-func (s *Store) add(i int, d driver.Driver) error {
+func (s *Driver) add(i int, d driver.Driver) error {
 	v := reflect.ValueOf(d)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("no driver: %w", driver.ErrInvalid)
@@ -83,7 +87,7 @@ func (s *Store) add(i int, d driver.Driver) error {
 	}
 	n := &node{Driver: d, name: s.nodeName(i), gates: make(map[string]*gate)}
 	if s.guard {
-		n.marker, _ = d.(driver.Marker)
+		n.marker, _ = driver.As[driver.Marker](d)
 	}
 	s.nodes = append(s.nodes, n)
 	return nil
@@ -91,7 +95,7 @@ func (s *Store) add(i int, d driver.Driver) error {
 
 // Nodes yields the nodes and their names, for who wants to look at them one by
 // one. What is asked of them there the others do not hear of.
-func (s *Store) Nodes() iter.Seq2[string, driver.Driver] {
+func (s *Driver) Nodes() iter.Seq2[string, driver.Driver] {
 	return func(yield func(string, driver.Driver) bool) {
 		for _, n := range s.nodes {
 			if !yield(n.name, n.Driver) {
@@ -101,10 +105,10 @@ func (s *Store) Nodes() iter.Seq2[string, driver.Driver] {
 	}
 }
 
-// Supports implements [driver.Selective]. What a majority cannot keep safe is
+// Supports implements [driver.Limited]. What a majority cannot keep safe is
 // refused: limits, and an order among those who wait. A waiter whose request
 // does not insist on the order is served, and asks again from time to time.
-func (s *Store) Supports(req driver.Request) error {
+func (s *Driver) Supports(req driver.Request) error {
 	lacking := ""
 	switch {
 	case req.Limit > 0, req.Resize:
@@ -132,7 +136,7 @@ func (s *Store) Supports(req driver.Request) error {
 }
 
 // tooLong refuses leases that the guard does not cover.
-func (s *Store) tooLong(ttl time.Duration) error {
+func (s *Driver) tooLong(ttl time.Duration) error {
 	if !s.guard || ttl <= s.maxTTL {
 		return nil
 	}
@@ -140,7 +144,7 @@ func (s *Store) tooLong(ttl time.Duration) error {
 }
 
 // enter counts a call in, for which Close waits.
-func (s *Store) enter(ctx context.Context) error {
+func (s *Driver) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))
 	}
@@ -155,12 +159,12 @@ func (s *Store) enter(ctx context.Context) error {
 
 // background runs f beside a call or a background function under way, for which
 // Close waits.
-func (s *Store) background(f func()) { s.work.Go(f) }
+func (s *Driver) background(f func()) { s.work.Go(f) }
 
 // Close implements [driver.Driver]: it waits for calls and for what is still to
 // be released in the background, at most for twice the timeout, and closes all
 // nodes.
-func (s *Store) Close() error {
+func (s *Driver) Close() error {
 	s.mu.Lock()
 	closed := s.closed
 	s.closed = true
@@ -172,7 +176,7 @@ func (s *Store) Close() error {
 	s.crew.dismiss()
 	err := s.closeNodes()
 	if !within(s.crew.all.Wait, s.timeout) {
-		err = errors.Join(err, errors.New("quorumdriver: a node does not end its calls"))
+		err = oneline.Join(err, errors.New("quorumdriver: a node does not end its calls"))
 	}
 	return err
 }
@@ -181,7 +185,7 @@ func (s *Store) Close() error {
 // waits for what is under way, which the node bounds itself.
 const closing = 5 * time.Second
 
-func (s *Store) closeNodes() error {
+func (s *Driver) closeNodes() error {
 	errs := make([]error, len(s.nodes))
 	var all sync.WaitGroup
 	for i, n := range s.nodes {
@@ -190,7 +194,7 @@ func (s *Store) closeNodes() error {
 	if !within(all.Wait, s.timeout+closing) {
 		return errors.New("quorumdriver: a node does not close")
 	}
-	return errors.Join(errs...)
+	return oneline.Join(errs...)
 }
 
 // within reports whether wait returns within d.

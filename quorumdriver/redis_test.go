@@ -120,7 +120,7 @@ func TestQuorum_Q2_BesideABlackHole(t *testing.T) {
 	a, b := redistest.Start(t), redistest.Start(t)
 	for _, s := range []*redistest.Server{a, b} { // in use before the third one went silent
 		d := redisServer{s}.open(t)
-		if err := d.(driver.Marker).Mark(t.Context(), 0); err != nil {
+		if err := d.(driver.Marker).Mark(t.Context(), driver.Mark{}, ""); err != nil {
 			t.Fatal(err)
 		}
 		d.Close()

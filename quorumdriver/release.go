@@ -11,27 +11,22 @@ import (
 // majority has. Those that have not are released in the background, also those
 // that have not answered the acquire yet, each for the timeout at most. The answer
 // is Released if a majority had the lease, and Left if it was only waited for.
-func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+func (s *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	if err := s.enter(ctx); err != nil {
 		return driver.Reply{}, err
 	}
 	defer s.work.Done()
 	l := s.use(leaseKey{ref.Key, ref.ID})
 	defer s.leave(l)
-	if ref.Notify == "" {
-		l.end() // with Notify it may turn out to be somebody else's
+	if ref.Visit == "" {
+		l.end() // with Visit it may turn out to be somebody else's
 	}
-	refs := make([]driver.Ref, len(s.nodes))
-	for i := range refs {
-		refs[i] = ref
-		refs[i].Notify = s.address(i, ref.Notify, false)
-	}
-	partings := s.park(l, refs)
+	partings := s.park(l, ref)
 	r := ask(ctx, s, l, s.everyone(), s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
 		if p := partings[i]; p != nil {
 			return p.wait(ctx)
 		}
-		return s.depart(ctx, l, i, refs[i])
+		return s.depart(ctx, l, i, ref, false)
 	})
 	defer r.finish(nil)
 	reply, err := s.parted(r)
@@ -52,7 +47,7 @@ func (p *parting) wait(ctx context.Context) (driver.Reply, error) {
 }
 
 // parted counts the answers to a release, or to a break.
-func (s *Store) parted(r *round[driver.Reply]) (driver.Reply, error) {
+func (s *Driver) parted(r *round[driver.Reply]) (driver.Reply, error) {
 	t := s.tally()
 	counts := make(map[driver.State]int)
 	for {
@@ -82,7 +77,7 @@ func (s *Store) parted(r *round[driver.Reply]) (driver.Reply, error) {
 }
 
 // leftovers is the answer where no majority had the lease.
-func (s *Store) leftovers(t *tally, counts map[driver.State]int) (driver.Reply, error) {
+func (s *Driver) leftovers(t *tally, counts map[driver.State]int) (driver.Reply, error) {
 	switch {
 	case counts[driver.Busy] > 0:
 		return driver.Reply{State: driver.Busy}, nil

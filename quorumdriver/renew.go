@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // asking bounds how many of those who wait are asked for at once by one Renew.
@@ -20,7 +21,7 @@ const asking = 64
 //
 // An id that waits, which is known from its Acquire here, asks to be let in, and
 // is answered Granted or Busy.
-func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+func (s *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	if len(refs) == 0 {
 		return
 	}
@@ -49,11 +50,12 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 
 // renewal is one call of Renew.
 type renewal struct {
-	s       *Store
+	s       *Driver
 	ctx     context.Context
 	sent    time.Time
 	refs    []driver.Ref   // that all nodes are asked about
 	index   []int          // of them, in the caller's order
+	visits  []string       // by which they were asked for here, empty if they were not
 	apart   sync.WaitGroup // what is not decided by this alone
 	decided chan struct{}  // closed when all refs are
 
@@ -70,9 +72,12 @@ type votes struct {
 	done  bool
 	won   bool
 	token int64
+	// levels tells that the token is what was told, also where a node has a
+	// greater one.
+	levels bool
 }
 
-func (s *Store) newRenewal(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) *renewal {
+func (s *Driver) newRenewal(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) *renewal {
 	b := &renewal{s: s, ctx: ctx, sent: time.Now(), each: each, decided: make(chan struct{})}
 	places := make(chan struct{}, asking)
 	for i, ref := range refs {
@@ -95,7 +100,7 @@ func (s *Store) newRenewal(ctx context.Context, refs []driver.Ref, each func(int
 				each(i, reply, err)
 			})
 		default:
-			b.refs, b.index = append(b.refs, ref), append(b.index, i)
+			b.refs, b.index, b.visits = append(b.refs, ref), append(b.index, i), append(b.visits, s.visitOf(l))
 		}
 		if l != nil {
 			s.leave(l)
@@ -120,17 +125,17 @@ func (l *lease) asks() bool {
 
 // again asks once more to let in one that waits, unless it has been given up in the
 // meantime.
-func (s *Store) again(ctx context.Context, l *lease, ref driver.Ref) (driver.Reply, error) {
+func (s *Driver) again(ctx context.Context, l *lease, ref driver.Ref) (driver.Reply, error) {
 	l.mu.Lock()
 	req, over := l.req, l.over
-	l.remember(max(ref.TTL, ref.Wait))
+	l.remember(max(ref.TTL, ref.TicketTTL))
 	l.mu.Unlock()
 	if over {
 		return driver.Reply{}, nil // Gone
 	}
 	req.TTL = ref.TTL
-	if ref.Wait > 0 {
-		req.Wait, req.Notify = ref.Wait, ref.Notify
+	if ref.TicketTTL > 0 {
+		req.TicketTTL, req.HintAddress = ref.TicketTTL, ref.HintAddress
 	}
 	return s.acquire(ctx, l, req)
 }
@@ -142,7 +147,7 @@ func (b *renewal) renewAt(ctx context.Context, i int) error {
 	}
 	refs := make([]driver.Ref, len(b.refs))
 	for k, ref := range b.refs {
-		ref.Notify = b.s.address(i, ref.Notify, ref.Wait > 0)
+		ref.HintAddress = b.s.address(i, ref.HintAddress, ref.TicketTTL > 0)
 		refs[k] = ref
 	}
 	n := b.s.nodes[i]
@@ -226,7 +231,7 @@ func (b *renewal) win(k int, v *votes) {
 	v.done, v.won = true, true
 	token, known := b.extend(k, v)
 	if known || !b.s.fencing {
-		v.token = token
+		v.token, v.levels = token, known && b.levels(k)
 		b.tell(k, v.grant(token), nil)
 		return
 	}
@@ -268,14 +273,27 @@ func (b *renewal) extend(k int, v *votes) (token int64, known bool) {
 	}
 	l.req.TTL = ref.TTL
 	l.remember(ref.TTL)
-	if b.s.fencing && (ref.Token > 0 || l.req.Reenter) {
+	switch {
+	case b.s.fencing && ref.Level:
+		l.token = v.reached()
+	case b.s.fencing && (ref.Token > 0 || l.req.Reenter):
 		l.token = max(l.token, v.reached())
 	}
 	return l.token, true
 }
 
+// levels reports whether the token of a lease is for this process to say.
+func (b *renewal) levels(k int) bool {
+	l := b.s.lookup(leaseKey{b.refs[k].Key, b.refs[k].ID})
+	if l == nil {
+		return false
+	}
+	defer b.s.leave(l)
+	return b.refs[k].Token == 0 && l.shown() > 0
+}
+
 // gone is the answer about a lease that a majority does not have.
-func (s *Store) gone(t *tally) (driver.Reply, error) {
+func (s *Driver) gone(t *tally) (driver.Reply, error) {
 	for _, a := range t.refused {
 		if a.err != nil {
 			return driver.Reply{}, s.nodes[a.node].named(a.err)
@@ -326,37 +344,39 @@ func (b *renewal) remedy(i, k int) func(context.Context, int, driver.Ref) error 
 	switch {
 	case !ok:
 		return nil
-	case v.won && granted && a.value.Token < v.token:
-		token := v.token
+	case v.won && granted && (a.value.Token < v.token || a.value.Token > v.token && v.levels):
+		token, level := v.token, v.levels
 		return func(ctx context.Context, i int, ref driver.Ref) error {
-			ref.Token = token
+			ref.Token, ref.Level = token, level
 			_, err := b.s.raiseAt(ctx, i, ref)
 			return err
 		}
-	case v.won && a.value.State == driver.Gone && time.Since(b.sent) < life(ref.TTL):
+	case v.won && a.value.State == driver.Gone && !timing.TooLate(time.Now(), b.sent, ref.TTL, timing.Drift):
 		return b.s.rejoin
-	case !v.won && granted && v.blocks(len(v.refused)):
-		return b.s.remove
+	case !v.won && granted && v.blocks(len(v.refused)) && b.visits[k] != "":
+		visit := b.visits[k]
+		return func(ctx context.Context, i int, ref driver.Ref) error {
+			return b.s.remove(ctx, i, driver.Ref{Key: ref.Key, ID: ref.ID, Visit: visit})
+		}
 	}
 	return nil
 }
 
-// remove releases a node of a lease that a majority does not have, and that is not
-// asked for here again.
-func (s *Store) remove(ctx context.Context, i int, ref driver.Ref) error {
+// remove gives back what a node has of a lease that a majority does not have, as far
+// as it was asked for here, and is not again.
+func (s *Driver) remove(ctx context.Context, i int, ref driver.Ref) error {
 	l := s.use(leaseKey{ref.Key, ref.ID})
 	defer s.leave(l)
-	ref = driver.Ref{Key: ref.Key, ID: ref.ID}
 	l.mu.Lock()
 	free := !l.held && !l.waits() && !l.at[i].busy
 	if free {
-		s.parkAt(l, i, ref, true)
+		s.parkAt(l, i, ref, false)
 	}
 	l.mu.Unlock()
 	if !free {
 		return nil
 	}
-	_, err := s.depart(ctx, l, i, ref)
+	_, err := s.depart(ctx, l, i, ref, false)
 	return err
 }
 
@@ -373,7 +393,7 @@ func (t *tally) of(i int) (answer[driver.Reply], bool) {
 }
 
 // rejoin asks a node to let a lease in again that a majority has just renewed.
-func (s *Store) rejoin(ctx context.Context, i int, ref driver.Ref) error {
+func (s *Driver) rejoin(ctx context.Context, i int, ref driver.Ref) error {
 	l := s.lookup(leaseKey{ref.Key, ref.ID})
 	if l == nil {
 		return nil
@@ -389,7 +409,7 @@ func (s *Store) rejoin(ctx context.Context, i int, ref driver.Ref) error {
 	if !held {
 		return nil
 	}
-	req.TTL, req.Wait = ref.TTL, 0
+	req.TTL, req.TicketTTL = ref.TTL, 0
 	if token > 0 {
 		req.MinToken = token - 1
 	}

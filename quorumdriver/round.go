@@ -24,12 +24,12 @@ func (s set) without(i int) set { return s &^ (1 << i) }
 func (s set) size() int         { return bits.OnesCount32(uint32(s)) }
 
 // everyone is the set of all nodes.
-func (s *Store) everyone() set { return 1<<len(s.nodes) - 1 }
+func (s *Driver) everyone() set { return 1<<len(s.nodes) - 1 }
 
 // round is one question to several nodes at once. Its caller takes the answers
 // as they come, until it has decided, and says what becomes of the rest.
 type round[T any] struct {
-	s      *Store
+	s      *Driver
 	lease  *lease // in use until the last call has landed; may be nil
 	caller context.Context
 	ctx    context.Context // of the calls, which outlive the caller's patience
@@ -48,7 +48,7 @@ type round[T any] struct {
 
 // ask puts a question about l to some nodes. Each has limit to answer. The caller
 // calls finish in the end, and counts in s.work until then.
-func ask[T any](ctx context.Context, s *Store, l *lease, which set, limit time.Duration, call func(ctx context.Context, i int) (T, error)) *round[T] {
+func ask[T any](ctx context.Context, s *Driver, l *lease, which set, limit time.Duration, call func(ctx context.Context, i int) (T, error)) *round[T] {
 	n := which.size()
 	r := &round[T]{
 		s: s, lease: l, caller: ctx, call: call, answers: make(chan answer[T], n), left: n,

@@ -38,7 +38,11 @@ func TestQuorum_KeepsItsPromisesUnderRandomSchedules(t *testing.T) {
 		}
 		return
 	}
-	for violations := range schedules(t, *scheduleRuns) {
+	n := *scheduleRuns
+	if testing.Short() {
+		n /= 10
+	}
+	for violations := range schedules(t, n) {
 		if violations != "" {
 			t.Fatal(violations)
 		}
@@ -324,9 +328,9 @@ func (s *schedule) recover(n int) {
 	d := s.victims[n].open(s)
 	defer d.Close()
 	for range 20 {
-		left, ok, _ := d.(driver.Marker).Marked(context.Background())
+		mark, ok, _ := d.(driver.Marker).Marked(context.Background())
 		if ok {
-			time.Sleep(left)
+			time.Sleep(mark.Quarantine)
 			return
 		}
 		time.Sleep(100 * time.Millisecond)

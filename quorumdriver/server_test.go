@@ -19,7 +19,7 @@ type server struct {
 	skew time.Duration
 
 	mu    sync.Mutex
-	store *memdriver.Store
+	store *memdriver.Driver
 	dead  bool
 	// stopped is closed when the server goes on, or is killed; nil while it
 	// runs.
@@ -34,7 +34,7 @@ type server struct {
 func servers(n int) (all []*server) {
 	for range n {
 		s := &server{store: memdriver.New()}
-		_ = s.store.Mark(context.Background(), 0)
+		_ = s.store.Mark(context.Background(), driver.Mark{}, "")
 		all = append(all, s)
 	}
 	return all
@@ -111,7 +111,7 @@ var (
 )
 
 // do carries out a request as a client of the server sees it.
-func (s *server) do(ctx context.Context, op func(*memdriver.Store) error) error {
+func (s *server) do(ctx context.Context, op func(*memdriver.Driver) error) error {
 	s.mu.Lock()
 	dead, slow, store := s.dead, s.slow, s.store
 	well := !dead && slow == 0 && s.stopped == nil && !s.cut && !s.lost
@@ -132,7 +132,7 @@ func (s *server) do(ctx context.Context, op func(*memdriver.Store) error) error 
 	}
 }
 
-func (s *server) serve(ctx context.Context, slow time.Duration, op func(*memdriver.Store) error) error {
+func (s *server) serve(ctx context.Context, slow time.Duration, op func(*memdriver.Driver) error) error {
 	time.Sleep(slow)
 	s.mu.Lock()
 	for s.stopped != nil && !s.dead {
@@ -163,7 +163,7 @@ type client struct{ *server }
 
 func (c client) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
 	var got driver.Reply
-	err = c.do(ctx, func(s *memdriver.Store) (err error) {
+	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
 		req.MinToken = max(req.MinToken, time.Now().Add(c.skew).UnixMicro()-1)
 		got, err = s.Acquire(context.Background(), req)
 		return err
@@ -176,7 +176,7 @@ func (c client) Acquire(ctx context.Context, req driver.Request) (reply driver.R
 
 func (c client) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	replies := make([]driver.Reply, len(refs))
-	err := c.do(ctx, func(s *memdriver.Store) error {
+	err := c.do(ctx, func(s *memdriver.Driver) error {
 		s.Renew(context.Background(), refs, func(i int, reply driver.Reply, _ error) { replies[i] = reply })
 		return nil
 	})
@@ -191,7 +191,7 @@ func (c client) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 
 func (c client) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
 	var got driver.Reply
-	err = c.do(ctx, func(s *memdriver.Store) (err error) {
+	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
 		got, err = s.Release(context.Background(), ref)
 		return err
 	})
@@ -203,7 +203,7 @@ func (c client) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply
 
 func (c client) Inspect(ctx context.Context, key string) (snap driver.Snapshot, err error) {
 	var got driver.Snapshot
-	err = c.do(ctx, func(s *memdriver.Store) (err error) {
+	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
 		got, err = s.Inspect(context.Background(), key)
 		return err
 	})
@@ -213,25 +213,46 @@ func (c client) Inspect(ctx context.Context, key string) (snap driver.Snapshot, 
 	return snap, err
 }
 
+func (c client) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
+	var got driver.Reply
+	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
+		got, err = s.Break(context.Background(), key, id, reason)
+		return err
+	})
+	if err == nil {
+		reply = got
+	}
+	return reply, err
+}
+
 func (c client) List(context.Context, string, string) ([]string, string, error) {
 	return nil, "", errors.ErrUnsupported
 }
 
-func (c client) Marked(ctx context.Context) (left time.Duration, ok bool, err error) {
-	var gotLeft time.Duration
+func (c client) Marked(ctx context.Context) (mark driver.Mark, ok bool, err error) {
+	var got driver.Mark
 	var gotOK bool
-	err = c.do(ctx, func(s *memdriver.Store) (err error) {
-		gotLeft, gotOK, err = s.Marked(context.Background())
+	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
+		got, gotOK, err = s.Marked(context.Background())
 		return err
 	})
 	if err == nil {
-		left, ok = gotLeft, gotOK
+		mark, ok = got, gotOK
 	}
-	return left, ok, err
+	return mark, ok, err
 }
 
-func (c client) Mark(ctx context.Context, quarantine time.Duration) error {
-	return c.do(ctx, func(s *memdriver.Store) error { return s.Mark(context.Background(), quarantine) })
+func (c client) Reserve(ctx context.Context, by string, life time.Duration) (ok bool, err error) {
+	var got bool
+	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
+		got, err = s.Reserve(context.Background(), by, life)
+		return err
+	})
+	return got && err == nil, err
+}
+
+func (c client) Mark(ctx context.Context, mark driver.Mark, by string) error {
+	return c.do(ctx, func(s *memdriver.Driver) error { return s.Mark(context.Background(), mark, by) })
 }
 
 // Watch listens to the store that the server has now.
@@ -245,7 +266,7 @@ func (c client) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 func (c client) Close() error { return nil }
 
 // quorumOf returns another process's quorum of the servers.
-func quorumOf(t testing.TB, all []*server, opts ...quorumdriver.Option) *quorumdriver.Store {
+func quorumOf(t testing.TB, all []*server, opts ...quorumdriver.Option) *quorumdriver.Driver {
 	t.Helper()
 	var nodes []driver.Driver
 	for _, s := range all {

@@ -20,7 +20,7 @@ type verbs struct{ driver.Basic }
 
 func TestNew_RefusesWhatIsNoQuorum(t *testing.T) {
 	a, b := memdriver.New(), memdriver.New()
-	var none *memdriver.Store
+	var none *memdriver.Driver
 	for name, c := range map[string]struct {
 		nodes []driver.Driver
 		opts  []quorumdriver.Option
@@ -185,7 +185,7 @@ func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 		}
 		defer sub.Close()
 		a := asker{t, s}
-		a.acquire("a", driver.Granted, func(r *driver.Request) { r.Notify = sub.Address() })
+		a.acquire("a", driver.Granted, func(r *driver.Request) { r.HintAddress = sub.Address() })
 		synctest.Wait()
 		if _, err := all[0].store.Break(t.Context(), "k", "a", "one node only"); err != nil {
 			t.Fatal(err)
@@ -265,7 +265,7 @@ func TestInspect_AHolderStaysAsLongAsWithAMajority(t *testing.T) {
 
 func TestList_FindsWhatAMajorityHoldsWithoutAskingAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var stores []*memdriver.Store
+		var stores []*memdriver.Driver
 		var nodes []driver.Driver
 		for range 5 {
 			stores = append(stores, memdriver.New())
@@ -402,4 +402,27 @@ func TestErrors_AnEndedContextIsNoMissingMajority(t *testing.T) {
 			t.Errorf("took %v", took)
 		}
 	})
+}
+
+// A node that was away at a downgrade still has the writer. It is not what a
+// majority has: who takes the lease over to write would not be alone.
+func TestInspect_HR_A3_AWriterIsOneAtAMajority(t *testing.T) {
+	for lagging := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			all := servers(3)
+			for i, s := range all {
+				mode := driver.Shared
+				if i == lagging {
+					mode = driver.Exclusive
+				}
+				if _, err := s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", Mode: mode, TTL: time.Hour - time.Duration(i)*time.Minute}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			snap, err := quorumOf(t, all).Inspect(t.Context(), "k")
+			if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Shared {
+				t.Errorf("node %d lags: %+v, %v; want a reader", lagging, snap.Holders, err)
+			}
+		})
+	}
 }

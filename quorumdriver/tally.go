@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // tally counts what the nodes answer to an acquire.
@@ -21,7 +22,7 @@ type tally struct {
 	failed     []answer[driver.Reply]
 }
 
-func (s *Store) tally() *tally {
+func (s *Driver) tally() *tally {
 	return &tally{need: s.need, left: len(s.nodes), granted: make([]answer[driver.Reply], 0, len(s.nodes))}
 }
 
@@ -30,7 +31,7 @@ func (t *tally) add(a answer[driver.Reply]) {
 	switch {
 	case a.err == nil && a.value.State == driver.Granted:
 		t.granted = append(t.granted, a)
-	case a.err == nil || final(a.err):
+	case a.err == nil || timing.Final(a.err) && !errors.Is(a.err, driver.ErrClosed):
 		t.refused = append(t.refused, a)
 	default:
 		t.failed = append(t.failed, a)
@@ -55,12 +56,12 @@ func (t *tally) blocks(n int) bool { return t.nodes()-n < t.need }
 
 // grant is the answer to a request that a majority granted.
 func (t *tally) grant(token int64) driver.Reply {
-	reply := driver.Reply{State: driver.Granted, Token: token, Alone: true}
+	reply := driver.Reply{State: driver.Granted, Token: token, Uncontended: true}
 	reply.Holds, _ = t.holds()
 	for _, a := range t.granted {
 		// Whoever was granted it before was so by one of these.
-		reply.Again = reply.Again || a.value.Again
-		reply.Alone = reply.Alone && a.value.Alone
+		reply.Replayed = reply.Replayed || a.value.Replayed
+		reply.Uncontended = reply.Uncontended && a.value.Uncontended
 	}
 	return reply
 }
@@ -78,7 +79,7 @@ func (t *tally) holds() (n int, all bool) {
 }
 
 // refusal is the answer to a request that was not granted.
-func (t *tally) refusal(s *Store) (driver.Reply, error) {
+func (t *tally) refusal(s *Driver) (driver.Reply, error) {
 	if t.answered() < t.need {
 		return driver.Reply{}, s.noQuorum(t.failed)
 	}
@@ -90,7 +91,7 @@ func (t *tally) refusal(s *Store) (driver.Reply, error) {
 	case t.blocks(len(finals)), busy == 0 && len(finals) > 0:
 		return driver.Reply{}, s.nodes[finals[0].node].named(finals[0].err)
 	}
-	reply := driver.Reply{State: driver.Busy, Next: t.next()}
+	reply := driver.Reply{State: driver.Busy, RetryAfter: t.next()}
 	if h := t.holder(); h != nil {
 		reply.Holders = []driver.Holder{*h}
 	}
@@ -134,14 +135,6 @@ func (t *tally) most() (most int) {
 	return most
 }
 
-// by are the nodes that granted.
-func (t *tally) by() (nodes []int) {
-	for _, a := range t.granted {
-		nodes = append(nodes, a.node)
-	}
-	return nodes
-}
-
 // lastWord is Gone with what any of the nodes tells about it.
 func lastWord(answers []answer[driver.Reply]) driver.Reply {
 	reply := driver.Reply{State: driver.Gone}
@@ -149,7 +142,7 @@ func lastWord(answers []answer[driver.Reply]) driver.Reply {
 		if a.value.Broken && !reply.Broken {
 			reply.Broken, reply.Reason = true, a.value.Reason
 		}
-		reply.Again = reply.Again || a.value.Again
+		reply.Replayed = reply.Replayed || a.value.Replayed
 	}
 	return reply
 }
@@ -162,7 +155,7 @@ func (t *tally) next() time.Duration {
 		free = append(free, 0)
 	}
 	for _, a := range t.refused {
-		free = append(free, a.value.Next)
+		free = append(free, a.value.RetryAfter)
 	}
 	for range len(t.failed) + t.left {
 		free = append(free, math.MaxInt64)
@@ -246,13 +239,13 @@ func (t *tally) unknown() int {
 }
 
 // noQuorum is the error of a question that a majority did not answer.
-func (s *Store) noQuorum(failed []answer[driver.Reply]) error {
+func (s *Driver) noQuorum(failed []answer[driver.Reply]) error {
 	return fmt.Errorf("%w: %s", driver.ErrNoQuorum, s.report(failed))
 }
 
 // undecided is the error of a question that was not decided: the caller's
 // context ended, or too few nodes answered.
-func (s *Store) undecided(ctx context.Context, failed []answer[driver.Reply]) error {
+func (s *Driver) undecided(ctx context.Context, failed []answer[driver.Reply]) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %s", context.Cause(ctx), s.report(failed))
 	}
@@ -261,7 +254,7 @@ func (s *Store) undecided(ctx context.Context, failed []answer[driver.Reply]) er
 
 // report tells of the nodes that did not answer. Their errors are told, not
 // wrapped: what one of them means is not what all of them mean.
-func (s *Store) report(failed []answer[driver.Reply]) string {
+func (s *Driver) report(failed []answer[driver.Reply]) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d nodes are needed", s.need, len(s.nodes))
 	slices.SortFunc(failed, func(a, b answer[driver.Reply]) int { return a.node - b.node })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // settle is how long hints of single nodes are kept back for a majority to give
@@ -19,7 +20,7 @@ const settle = 20 * time.Millisecond
 // is useful, and never more. That a lease was broken is passed on only if a
 // majority says so. The error matches [errors.ErrUnsupported] if no node gives
 // hints.
-func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+func (s *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	s.mu.Lock()
 	closed := s.closed
 	s.nsub++
@@ -34,7 +35,7 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	err := fmt.Errorf("no node gives hints: %w", errors.ErrUnsupported)
 	some := false
 	for i, n := range s.nodes {
-		w, ok := n.Driver.(driver.Watcher)
+		w, ok := driver.As[driver.Watcher](n.Driver)
 		if !ok {
 			continue
 		}
@@ -55,7 +56,7 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 
 // subscription collects the hints of the nodes.
 type subscription struct {
-	s       *Store
+	s       *Driver
 	address string
 	nodes   []driver.Subscription // nil where there is none
 
@@ -102,7 +103,7 @@ func (sub *subscription) hear(i int, h driver.Hint) {
 	if h.Kind == driver.HintGranted {
 		h = driver.Hint{Kind: driver.HintAsk, ID: h.ID}
 	}
-	if h.Kind == driver.HintAsk && h.Next > 0 {
+	if h.Kind == driver.HintAsk && h.RetryAfter > 0 {
 		return
 	}
 	k := heardKey{h.Kind, h.ID}
@@ -160,12 +161,12 @@ func (sub *subscription) Close() error {
 		m.timer.Stop()
 	}
 	sub.heard = nil
-	return errors.Join(errs...)
+	return oneline.Join(errs...)
 }
 
 // address is where node i delivers the hints that are to come to address. Who waits
 // gets them in any case, if anybody listens here: they only say when to ask.
-func (s *Store) address(i int, address string, waits bool) string {
+func (s *Driver) address(i int, address string, waits bool) string {
 	if address == "" && !waits {
 		return ""
 	}

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -30,7 +28,25 @@ type batcher struct {
 	mu    sync.Mutex
 	busy  int
 	queue []*job
-	wg    sync.WaitGroup // lanes that run pipelines
+	ended bool
+	wg    sync.WaitGroup // lanes that run pipelines, and what was started
+}
+
+// start runs f on a goroutine that wait waits for, unless it has begun to.
+func (b *batcher) start(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ended {
+		b.wg.Go(f)
+	}
+}
+
+// wait waits until nothing is under way. Nothing is started any more.
+func (b *batcher) wait() {
+	b.mu.Lock()
+	b.ended = true
+	b.mu.Unlock()
+	b.wg.Wait()
 }
 
 // job is a request that waits for a lane.
@@ -119,7 +135,7 @@ func (b *batcher) quit(j *job, cause error) error {
 func (c *seam) one(ctx context.Context, words []string) (any, error) {
 	try := c.begin(ctx)
 	defer try.End()
-	cmd := redis.NewCmd(try, arguments(words)...)
+	cmd := newCommand(try, words)
 	return c.result(try, cmd, c.single.Process(try, cmd))
 }
 
@@ -129,13 +145,13 @@ func (c *seam) many(jobs []*job) {
 	try := c.begin(context.Background())
 	defer try.End()
 	pipe := c.single.Pipeline()
-	cmds := make([]*redis.Cmd, len(jobs))
+	cmds := make([]*command, len(jobs))
 	for i, j := range jobs {
-		cmds[i] = redis.NewCmd(try, arguments(j.words)...)
+		cmds[i] = newCommand(try, j.words)
 		_ = pipe.Process(try, cmds[i])
 	}
-	_, _ = pipe.Exec(try) // every command has its own error
+	_, err := pipe.Exec(try) // what was written has an error of its own
 	for i, j := range jobs {
-		j.reply, j.err = c.result(try, cmds[i], cmds[i].Err())
+		j.reply, j.err = c.result(try, cmds[i], err)
 	}
 }

@@ -2,8 +2,11 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/internal/interrupt"
 )
@@ -15,14 +18,35 @@ type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error
 // would count and print the failures of a dialer, and after some stop asking.
 func dialer(conns *interrupt.Conns, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if interrupt.Again(ctx) {
+			// go-redis wants to subscribe anew by itself, at a server that may hang.
+			return nil, errors.New("the subscription is lost")
+		}
 		nc, err := dial(ctx, network, addr)
+		if addr == behindSentinels && errors.Is(err, redis.Nil) {
+			err = errors.New("the sentinels know no primary of that name (see master=)")
+		}
 		if err != nil {
 			return &noConn{err: &dialError{&dialError{err}}}, nil
 		}
 		if addr == behindSentinels {
 			conns.KeepOnly(nc.RemoteAddr()) // the others may lead to its predecessor
 		}
-		return conns.Add(nc), nil
+		return conns.Add(ctx, nc), nil
+	}
+}
+
+// greeted is what go-redis calls at the end of a greeting: it calls what the
+// application has for that.
+func greeted(conns *interrupt.Conns, next func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, nc *redis.Conn) error {
+		if next != nil {
+			if err := next(ctx, nc); err != nil {
+				return err
+			}
+		}
+		conns.Greeted(ctx)
+		return nil
 	}
 }
 

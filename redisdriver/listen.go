@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/internal/interrupt"
+	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
 // errSilent is why a subscription is given up that answers no ping.
@@ -14,15 +18,9 @@ var errSilent = errors.New("the subscription has gone silent")
 
 // Listen implements [redisroom.Client].
 func (c *seam) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
-	err := c.listen(ctx, channel, up, message)
-	if c.cluster != nil {
-		c.cluster.ReloadState(ctx) // the node may be gone for good
-	}
-	return err
-}
-
-func (c *seam) listen(ctx context.Context, channel string, up func(), message func(string)) error {
-	sub := c.subscribe(ctx)
+	ctx, forsake := interrupt.Family(ctx)
+	defer forsake()
+	sub := c.single.Subscribe(ctx)
 	defer sub.Close()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 	defer stop()
@@ -36,7 +34,7 @@ func (c *seam) listen(ctx context.Context, channel string, up func(), message fu
 	for {
 		msg, err := sub.Receive(ctx)
 		if err != nil {
-			return errors.Join(c.failure(ctx, err), silent.cause())
+			return oneline.Join(c.failure(ctx, err), silent.cause())
 		}
 		heard.Add(1)
 		switch msg := msg.(type) {
@@ -46,13 +44,6 @@ func (c *seam) listen(ctx context.Context, channel string, up func(), message fu
 			message(msg.Payload)
 		}
 	}
-}
-
-func (c *seam) subscribe(ctx context.Context) *redis.PubSub {
-	if c.cluster != nil {
-		return c.cluster.Subscribe(ctx)
-	}
-	return c.single.Subscribe(ctx)
 }
 
 // watch closes a subscription that has gone silent.
@@ -67,7 +58,7 @@ func (c *seam) watchSilence(ctx context.Context, sub *redis.PubSub, heard *atomi
 	w := &watch{quit: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		tick := time.NewTicker(c.timeout)
+		tick := time.NewTicker(min(c.timeout, redisroom.MaxSilence))
 		defer tick.Stop()
 		for last := int64(-1); ; {
 			select {

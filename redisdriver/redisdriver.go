@@ -6,7 +6,10 @@
 //
 // It uses connections of its own, so that a renewal never waits for the
 // application: two pools, one for renewals and one for everything else, and
-// one connection to be woken on.
+// one connection to be woken on. On a cluster there are as many for each node
+// that keeps locks, and of the cluster's own client nothing but its options is
+// used. A server that takes no more connections loses no lease: renewals are
+// connected with the first grant.
 //
 // The user that the server knows needs the rights
 //
@@ -29,9 +32,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// Driver is a store on Redis or Valkey. It implements [driver.Driver],
-// [driver.Watcher], [driver.Inspector], [driver.Breaker] and [driver.Checker].
-type Driver struct{ *redisroom.Store }
+// Driver is a store on Redis or Valkey, with every kind of lock. It is made by [New]
+// or [Open], and is safe for concurrent use. Beside [driver.Driver] it implements
+// [driver.Watcher], [driver.Glancer], [driver.Breaker], [driver.Checker],
+// [driver.Marker] and [driver.DeadlineAware].
+type Driver struct{ store *redisroom.Store }
 
 // Option changes a default of a driver.
 type Option func(*options)
@@ -71,19 +76,25 @@ func WithReplicas(k int, timeout time.Duration) Option {
 
 func newOptions(opts []Option) (options, error) {
 	o := options{prefix: redisroom.DefaultPrefix, timeout: redisroom.DefaultTimeout}
+	err := o.set(opts)
+	return o, err
+}
+
+// set applies opts, and checks the outcome.
+func (o *options) set(opts []Option) error {
 	for _, opt := range opts {
-		opt(&o)
+		opt(o)
 	}
-	return o, redisroom.CheckOptions(o.prefix, o.timeout, o.acks)
+	return redisroom.CheckOptions(o.prefix, o.timeout, o.acks)
 }
 
 // store returns the store on connections that connect makes.
-func (o *options) store(connect func() *seam) *Driver {
+func (o *options) store(connect func() redisroom.Client) *Driver {
 	c := redisroom.Config{Main: connect(), Renew: connect(), Prefix: o.prefix, Timeout: o.timeout}
 	if o.acks != nil {
 		c.Acks = *o.acks
 	}
-	return &Driver{redisroom.New(c)}
+	return &Driver{store: redisroom.New(c)}
 }
 
 // New returns a driver that connects as client does: to the same servers, with
@@ -101,15 +112,15 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redisdriver: %w", err)
 	}
-	var connect func() *seam
+	var connect func() redisroom.Client
 	switch c := client.(type) {
 	case *redis.Client:
 		if c != nil {
-			connect = func() *seam { return newSingle(*c.Options(), o.timeout) }
+			connect = func() redisroom.Client { return newSingle(*c.Options(), o.timeout) }
 		}
 	case *redis.ClusterClient:
 		if c != nil {
-			connect = func() *seam { return newCluster(*c.Options(), o.timeout) }
+			connect = clusterOf(*c.Options(), o.timeout)
 		}
 	case nil:
 	default:
@@ -123,12 +134,12 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 
 // newSingle derives a client of ours from the options of another.
 func newSingle(opt redis.Options, timeout time.Duration) *seam {
-	c := &seam{timeout: timeout, conns: &interrupt.Conns{DropSilent: true}}
+	c := &seam{timeout: timeout, base: opt, conns: &interrupt.Conns{DropSilent: true, Greets: true}}
 	if opt.Dialer == nil {
 		opt.Dialer = redis.NewDialer(&opt)
 	}
 	c.lookout = newLookout(&opt, c.conns)
-	opt.Dialer = dialer(c.conns, opt.Dialer)
+	opt.Dialer, opt.OnConnect = dialer(c.conns, opt.Dialer), greeted(c.conns, opt.OnConnect)
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
 	// The deadline of the call comes first.
@@ -140,26 +151,6 @@ func newSingle(opt redis.Options, timeout time.Duration) *seam {
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	c.single = redis.NewClient(&opt)
 	c.batch.one, c.batch.many = c.one, c.many
-	return c
-}
-
-// newCluster is newSingle for a cluster.
-func newCluster(opt redis.ClusterOptions, timeout time.Duration) *seam {
-	c := &seam{timeout: timeout, conns: &interrupt.Conns{DropSilent: true}}
-	dial := opt.Dialer
-	if dial == nil {
-		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: opt.TLSConfig})
-	}
-	opt.Dialer = dialer(c.conns, dial)
-	opt.MaxRetries, opt.DialerRetries, opt.MaxRedirects = -1, 1, -1
-	opt.ReadOnly, opt.RouteByLatency, opt.RouteRandomly = false, false, false
-	opt.ContextTimeoutEnabled = true
-	opt.ReadTimeout, opt.WriteTimeout = slack(timeout), slack(timeout)
-	opt.DialTimeout, opt.PoolTimeout = timeout/2, timeout/2
-	opt.MinIdleConns, opt.MaxActiveConns = 0, 0
-	opt.PushNotificationProcessor, opt.NewClient = nil, nil
-	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	c.cluster = redis.NewClusterClient(&opt)
 	return c
 }
 

@@ -28,7 +28,7 @@ func driverOn(t testing.TB, s *redistest.Server, opts ...redisdriver.Option) *re
 }
 
 func request(key, id string) driver.Request {
-	return driver.Request{Key: key, ID: id, Owner: "tester", TTL: 10 * time.Second, Confirm: time.Second, Since: time.Now()}
+	return driver.Request{Key: key, ID: id, Owner: "tester", TTL: 10 * time.Second, ConfirmWindow: time.Second, Since: time.Now()}
 }
 
 func acquire(t testing.TB, d driver.Driver, req driver.Request) driver.Reply {
@@ -77,7 +77,7 @@ func TestDriver_HandsTheRoomToTheWaiter(t *testing.T) {
 		t.Fatalf("a: %+v, want a grant with a token", a)
 	}
 	req := request("k", "b")
-	req.Wait, req.Notify = 10*time.Second, sub.Address()
+	req.TicketTTL, req.HintAddress = 10*time.Second, sub.Address()
 	b := acquire(t, d, req)
 	if b.State != driver.Queued || b.Position != 1 || len(b.Holders) != 1 || b.Holders[0].ID != "a" || b.Holders[0].Owner != "tester" {
 		t.Fatalf("b: %+v, want the first place behind a", b)
@@ -86,7 +86,7 @@ func TestDriver_HandsTheRoomToTheWaiter(t *testing.T) {
 		t.Fatalf("release of a: %+v", r)
 	}
 	h := <-hints
-	if h.Kind != driver.HintGranted || h.ID != "b" || h.Token <= a.Token || h.Confirm != time.Second {
+	if h.Kind != driver.HintGranted || h.ID != "b" || h.Token <= a.Token || h.ConfirmWindow != time.Second {
 		t.Fatalf("hint %+v, want the grant of b with a greater token", h)
 	}
 	if r := renew(t, d, driver.Ref{Key: "k", ID: "b", TTL: 10 * time.Second}); r.State != driver.Granted || r.Token != h.Token {

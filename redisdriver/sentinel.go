@@ -2,6 +2,7 @@ package redisdriver
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,11 +14,45 @@ import (
 const behindSentinels = "FailoverClient"
 
 // sentinels are the addresses of sentinels, what they call the primary, and how
-// one of them is connected to.
+// they are connected to.
 type sentinels struct {
 	addrs   []string
 	primary string
-	connect func(addr string) *redis.SentinelClient
+	options redis.Options // but for the address
+}
+
+// search is one for the primary. It is told by the context with which go-redis dials
+// the primary; sentinels it dials with contexts of its own.
+type search struct{ named bool } // the sentinels have named one
+
+type searchKey struct{}
+
+// sorted notes in conns the connections to sentinels.
+func sorted(conns *interrupt.Conns, dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if s, ok := ctx.Value(searchKey{}).(*search); ok {
+			s.named = true
+			return dial(ctx, network, addr)
+		}
+		nc, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return conns.Add(ctx, nc), nil
+	}
+}
+
+// cutting closes the connections to sentinels when none of them has named a primary:
+// go-redis is done with them, and forgets those whose greeting has failed.
+func cutting(conns *interrupt.Conns, dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		s := new(search)
+		nc, err := dial(context.WithValue(ctx, searchKey{}, s), network, addr)
+		if err != nil && !s.named {
+			conns.Cut()
+		}
+		return nc, err
+	}
 }
 
 // How often the sentinels are asked who the primary is. The question costs a

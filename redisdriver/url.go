@@ -7,6 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/leasehold-go/leasehold/internal/interrupt"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
 	"github.com/leasehold-go/leasehold/internal/redisurl"
 )
 
@@ -18,45 +20,57 @@ import (
 //	redis+cluster://n1,n2,n3
 //
 // Parameters, such as prefix=app:, timeout=500ms and replicas=1, are those of the
-// package's options; the manual lists all of them. Nothing is sent. An error matches
-// [driver.ErrInvalid].
-func Open(url string) (*Driver, error) {
+// package's options; the manual lists all of them. Where opts say something else
+// than the URL, opts count. Nothing is sent. An error matches [driver.ErrInvalid].
+func Open(url string, opts ...Option) (*Driver, error) {
 	c, err := redisurl.Parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("redisdriver: %w", err)
 	}
 	o := options{prefix: c.Prefix, timeout: c.Timeout, acks: c.Acks}
-	return o.store(func() *seam { return connect(c) }), nil
+	if err := o.set(opts); err != nil {
+		return nil, fmt.Errorf("redisdriver: %w", err)
+	}
+	c.Timeout = o.timeout
+	return o.store(connect(c)), nil
 }
 
-func connect(c redisurl.Config) *seam {
+// connect returns what makes clients of the servers that a URL names.
+func connect(c redisurl.Config) func() redisroom.Client {
 	dial := func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }
 	switch c.Kind {
 	case redisurl.Sentinel:
-		// The failover client is made for its dialer, which asks the sentinels.
-		failover := redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: c.Master, SentinelAddrs: c.Addrs,
-			SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword,
-			Username: c.Username, Password: c.Password, DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS,
-			Dialer: dial, DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
-		})
-		s := newSingle(*failover.Options(), c.Timeout)
-		s.closeToo = failover.Close
-		s.sentinels = sentinels{addrs: c.Addrs, primary: c.Master, connect: func(addr string) *redis.SentinelClient {
-			return redis.NewSentinelClient(&redis.Options{
-				Addr: addr, Username: c.SentinelUsername, Password: c.SentinelPassword, TLSConfig: c.TLS,
-				Dialer: dial, MaxRetries: -1, ContextTimeoutEnabled: true,
-			})
-		}}
-		return s
+		return func() redisroom.Client { return behind(c, dial) }
 	case redisurl.Cluster:
-		return newCluster(redis.ClusterOptions{
+		return clusterOf(redis.ClusterOptions{
 			Addrs: c.Addrs, Username: c.Username, Password: c.Password, ClientName: c.ClientName, TLSConfig: c.TLS, Dialer: dial,
 		}, c.Timeout)
 	default:
-		return newSingle(redis.Options{
-			Network: c.Network, Addr: c.Addrs[0], Username: c.Username, Password: c.Password,
-			DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS, Dialer: dial,
-		}, c.Timeout)
+		return func() redisroom.Client {
+			return newSingle(redis.Options{
+				Network: c.Network, Addr: c.Addrs[0], Username: c.Username, Password: c.Password,
+				DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS, Dialer: dial,
+			}, c.Timeout)
+		}
 	}
+}
+
+// behind returns a client of the primary that the sentinels of a URL know.
+func behind(c redisurl.Config, dial dialFunc) *seam {
+	// The failover client is made for its dialer, which asks the sentinels.
+	var sentinelConns interrupt.Conns
+	failover := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: c.Master, SentinelAddrs: c.Addrs,
+		SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword,
+		Username: c.Username, Password: c.Password, DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS,
+		Dialer: sorted(&sentinelConns, dial), DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
+	})
+	opt := *failover.Options()
+	opt.Dialer = cutting(&sentinelConns, opt.Dialer)
+	s := newSingle(opt, c.Timeout)
+	s.closeToo, s.direct = failover.Close, dial
+	s.sentinels = sentinels{addrs: c.Addrs, primary: c.Master, options: redis.Options{
+		Username: c.SentinelUsername, Password: c.SentinelPassword, TLSConfig: c.TLS, Dialer: dial,
+	}}
+	return s
 }

@@ -32,18 +32,33 @@ func (s *seam) connected(ctx context.Context) (rueidis.Client, error) {
 		}
 		return s.client, nil
 	}
-	c := s.connecting
-	if c == nil {
-		c = &connecting{done: make(chan struct{})}
-		s.connecting = c
-		s.work.Go(func() { s.connect(c) })
-	}
+	c := s.begun()
 	s.mu.Unlock()
 	select {
 	case <-c.done:
 		return c.client, c.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: not connected yet: %w", driver.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// begun returns the attempt that is under way, or begins one. The caller has the
+// mutex.
+func (s *seam) begun() *connecting {
+	if s.connecting == nil {
+		c := &connecting{done: make(chan struct{})}
+		s.connecting = c
+		s.work.Go(func() { s.connect(c) })
+	}
+	return s.connecting
+}
+
+// Connect implements [redisroom.Client].
+func (s *seam) Connect(int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == nil && !s.closed && s.attempts.Due() {
+		s.begun()
 	}
 }
 
@@ -68,9 +83,9 @@ func (s *seam) connect(c *connecting) {
 func connectError(err error) error {
 	var reply *rueidis.RedisError
 	if errors.As(err, &reply) {
-		return redisroom.ReplyError(reply.Error())
+		err = redisroom.ReplyError(reply.Error())
 	}
-	return fmt.Errorf("%w: connect: %w", driver.ErrUnavailable, err)
+	return redisroom.ConnectError(err)
 }
 
 func closedError() error { return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable) }
@@ -98,6 +113,6 @@ func (s *seam) dialer(opt rueidis.ClientOption) func(context.Context, string, *n
 		if err != nil {
 			return nil, err
 		}
-		return s.conns.Add(nc), nil
+		return s.conns.Add(ctx, nc), nil
 	}
 }

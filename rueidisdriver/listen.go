@@ -3,13 +3,30 @@ package rueidisdriver
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// Listen implements [redisroom.Client]. rueidis itself finds out about a
-// connection that has gone silent.
+// unsubscribing bounds how long the end of a subscription is said to the server: it
+// may hang.
+const unsubscribing = 100 * time.Millisecond
+
+// Listen implements [redisroom.Client]. rueidis itself finds out about a connection
+// that has gone silent, after the time that a request may take. If that is long the
+// subscription has a client of its own, for which it is shorter.
 func (s *seam) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
+	if s.timeout <= redisroom.MaxSilence {
+		return s.listen(ctx, channel, up, message)
+	}
+	ears := newSeam(s.asked, redisroom.MaxSilence)
+	defer ears.Close()
+	return ears.listen(ctx, channel, up, message)
+}
+
+func (s *seam) listen(ctx context.Context, channel string, up func(), message func(string)) error {
 	client, err := s.connected(ctx)
 	if err != nil {
 		return err
@@ -26,7 +43,7 @@ func (s *seam) Listen(ctx context.Context, channel string, up func(), message fu
 	})
 	hooked = rueidis.WithOnReceiveReturnHook(hooked, func(err error, c rueidis.CommandClient) error {
 		if ctx.Err() != nil { // else the connection is lost
-			try := s.begin(context.WithoutCancel(ctx))
+			try := s.conns.BeginTimed(context.WithoutCancel(ctx), unsubscribing)
 			defer try.End()
 			c.Do(try, c.B().Unsubscribe().Channel(channel).Build())
 		}

@@ -6,7 +6,10 @@
 // as what package redisdriver keeps: clients of both may share locks.
 //
 // Renewals have connections of their own, so that they never wait for
-// anything else.
+// anything else, and have them from the first grant on. With a timeout above
+// 2 s a subscription has one of its own too. On a cluster there are as many for
+// each node that keeps locks. A call that is cancelled while rueidis makes a
+// connection returns when that has ended, after half the timeout at the latest.
 //
 // The user that the server knows needs the rights
 //
@@ -31,9 +34,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisurl"
 )
 
-// Driver is a store on Redis or Valkey. It implements [driver.Driver],
-// [driver.Watcher], [driver.Inspector], [driver.Breaker] and [driver.Checker].
-type Driver struct{ *redisroom.Store }
+// Driver is a store on Redis or Valkey, with every kind of lock. It is made by [New]
+// or [Open], and is safe for concurrent use. Beside [driver.Driver] it implements
+// [driver.Watcher], [driver.Glancer], [driver.Breaker], [driver.Checker],
+// [driver.Marker] and [driver.DeadlineAware].
+type Driver struct{ store *redisroom.Store }
 
 // Option changes a default of a driver.
 type Option func(*options)
@@ -71,17 +76,22 @@ func WithReplicas(k int, timeout time.Duration) Option {
 	return func(o *options) { o.acks = &redisroom.Acks{Replicas: k, Timeout: timeout} }
 }
 
+func newOptions(opts []Option) (options, error) {
+	o := options{prefix: redisroom.DefaultPrefix, timeout: redisroom.DefaultTimeout}
+	for _, set := range opts {
+		set(&o)
+	}
+	return o, redisroom.CheckOptions(o.prefix, o.timeout, o.acks)
+}
+
 // New returns a driver that connects as opt says, on first use and again
 // whenever it has to: a server that is down makes the request fail, not New.
 // Retries, client-side caching, timeouts and the sending of reads to replicas
 // are the driver's own affair, whatever opt says of them. An error matches
 // [driver.ErrInvalid].
 func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
-	o := options{prefix: redisroom.DefaultPrefix, timeout: redisroom.DefaultTimeout}
-	for _, set := range opts {
-		set(&o)
-	}
-	if err := redisroom.CheckOptions(o.prefix, o.timeout, o.acks); err != nil {
+	o, err := newOptions(opts)
+	if err != nil {
 		return nil, fmt.Errorf("rueidisdriver: %w", err)
 	}
 	if len(opt.InitAddress) == 0 {
@@ -90,11 +100,12 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	if opt.ReplicaOnly {
 		return nil, fmt.Errorf("rueidisdriver: replicas cannot keep locks: %w", driver.ErrInvalid)
 	}
-	c := redisroom.Config{Main: newSeam(opt, o.timeout), Renew: newSeam(opt, o.timeout), Prefix: o.prefix, Timeout: o.timeout}
+	client := connect(opt, o.timeout)
+	c := redisroom.Config{Main: client(), Renew: client(), Prefix: o.prefix, Timeout: o.timeout}
 	if o.acks != nil {
 		c.Acks = *o.acks
 	}
-	return &Driver{redisroom.New(c)}, nil
+	return &Driver{store: redisroom.New(c)}, nil
 }
 
 // Open returns a driver for the store that a URL names:
@@ -105,13 +116,19 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 //	redis+cluster://n1,n2,n3
 //
 // Parameters, such as prefix=app:, timeout=500ms and replicas=1, are those of the
-// package's options; the manual lists all of them. Nothing is sent. An error matches
-// [driver.ErrInvalid].
-func Open(url string) (*Driver, error) {
+// package's options; the manual lists all of them. Where opts say something else
+// than the URL, opts count. Nothing is sent. An error matches [driver.ErrInvalid].
+func Open(url string, opts ...Option) (*Driver, error) {
 	c, err := redisurl.Parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("rueidisdriver: %w", err)
 	}
+	opts = append([]Option{WithPrefix(c.Prefix), WithTimeout(c.Timeout), func(o *options) { o.acks = c.Acks }}, opts...)
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, fmt.Errorf("rueidisdriver: %w", err)
+	}
+	c.Timeout = o.timeout
 	opt := rueidis.ClientOption{
 		InitAddress: c.Addrs, Username: c.Username, Password: c.Password, SelectDB: c.DB,
 		ClientName: c.ClientName, TLSConfig: c.TLS, ForceSingleClient: c.Kind == redisurl.Single,
@@ -125,5 +142,5 @@ func Open(url string) (*Driver, error) {
 	opt.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		return c.Dial(ctx, addr)
 	}
-	return New(opt, WithPrefix(c.Prefix), WithTimeout(c.Timeout), func(o *options) { o.acks = c.Acks })
+	return New(opt, opts...)
 }

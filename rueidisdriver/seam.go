@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -18,8 +17,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// seam is the seam of internal/redisroom on rueidis.
+// firstKey is the index of the first key in a command.
+const firstKey = 3
+
+// seam is the seam of internal/redisroom on rueidis, to one server.
 type seam struct {
+	asked   rueidis.ClientOption // as the application gave it
 	option  rueidis.ClientOption
 	timeout time.Duration
 
@@ -27,16 +30,16 @@ type seam struct {
 	client     rueidis.Client // nil until connected
 	connecting *connecting    // nil if nobody is
 	closed     bool
+	attempts   redisroom.Pace
 	work       sync.WaitGroup // goroutines that the seam started
 
-	conns    interrupt.Conns
-	topology topology
-	hops     atomic.Uint64 // redirections followed
+	conns interrupt.Conns
 }
 
 var _ redisroom.Client = (*seam)(nil)
 
-func newSeam(opt rueidis.ClientOption, timeout time.Duration) *seam {
+func newSeam(asked rueidis.ClientOption, timeout time.Duration) *seam {
+	opt := asked
 	opt.DisableRetry, opt.DisableCache = true, true
 	opt.SendToReplicas, opt.ReadNodeSelector = nil, nil
 	opt.ReplicaSelector = nil //nolint:staticcheck // deprecated, but the caller may have set it
@@ -49,22 +52,21 @@ func newSeam(opt rueidis.ClientOption, timeout time.Duration) *seam {
 	if opt.Sentinel.MasterSet != "" && opt.Sentinel.TopologyRefreshInterval == 0 {
 		opt.Sentinel.TopologyRefreshInterval = 5 * time.Second
 	}
-	s := &seam{timeout: timeout}
+	s := &seam{asked: asked, timeout: timeout}
+	s.conns.Verb = "EVAL"
 	opt.DialCtxFn, opt.DialFn = s.dialer(opt), nil
 	s.option = opt
 	return s
 }
 
 // Changes implements [redisroom.Client].
-func (s *seam) Changes() uint64 { return s.conns.Made() + s.hops.Load() }
+func (s *seam) Changes() uint64 { return s.conns.Made() }
 
-// Cluster implements [redisroom.Client]. It is careful before the first
-// connection, when nobody knows.
-func (s *seam) Cluster() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.client == nil || s.client.Mode() == rueidis.ClientModeCluster
-}
+// Cut implements [redisroom.Client].
+func (s *seam) Cut() { s.conns.Cut() }
+
+// Cluster implements [redisroom.Client].
+func (s *seam) Cluster() bool { return false }
 
 // begin returns the context for a call. rueidis waits in the socket while one
 // caller has a connection to itself, and looks at the context when several
@@ -79,7 +81,24 @@ func (s *seam) Do(ctx context.Context, words []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.result(ctx, client.Do(try, command(client, words)))
+	reply, err := s.result(ctx, client.Do(try, command(client, words)))
+	if isUnsent(err) && try.Err() == nil { // to connect takes its time, whatever has become of the caller
+		return s.result(ctx, client.Do(try, first(client, words)))
+	}
+	return reply, err
+}
+
+// isUnsent reports whether the connection that a request was to go by could not be
+// had.
+func isUnsent(err error) bool {
+	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
+}
+
+// first converts words to a command that goes by the first of the connections to
+// a server, the one that is made with the client. Others are chosen by chance, and
+// made when they are; a server that is full refuses them.
+func first(client rueidis.Client, words []string) rueidis.Completed {
+	return client.B().Arbitrary(words...).Build()
 }
 
 // command converts the words of an EVALSHA.
@@ -145,7 +164,7 @@ func (s *seam) failure(ctx context.Context, err error) error {
 			return closedError()
 		}
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, rueidis.ErrNoAddr):
-		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+		return redisroom.ConnectError(err)
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
@@ -155,36 +174,24 @@ func (s *seam) failure(ctx context.Context, err error) error {
 // Run implements [redisroom.Client].
 func (s *seam) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	client, err := s.soonConnected(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		for i := range cmds {
 			each(i, redisroom.Answer{Err: err})
 		}
-	case client.Mode() == rueidis.ClientModeCluster:
-		s.runCluster(ctx, client, cmds, want, each)
-	default:
-		all := make([]int, len(cmds))
-		for i := range all {
-			all[i] = i
-		}
-		s.pipeline(ctx, client, cmds, all, want, each)
+		return
 	}
-}
-
-// pipeline runs those of the commands that which names together.
-func (s *seam) pipeline(ctx context.Context, client rueidis.Client, cmds [][]string, which []int, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	try := s.begin(ctx)
 	defer try.End()
-	completed := make([]rueidis.Completed, len(which), len(which)+1)
-	for k, i := range which {
-		completed[k] = command(client, cmds[i])
+	sent := make([]rueidis.Completed, len(cmds), len(cmds)+1)
+	for i, cmd := range cmds {
+		sent[i] = first(client, cmd)
 	}
 	if want.Replicas > 0 {
-		completed = append(completed, wait(try, client, want))
+		sent = append(sent, wait(try, client, want))
 	}
-	results := client.DoMulti(try, completed...)
-	for k, i := range which {
-		each(i, s.answer(ctx, results[k], results[len(which):]))
+	results := client.DoMulti(try, sent...)
+	for i := range cmds {
+		each(i, s.answer(ctx, results[i], results[len(cmds):]))
 	}
 }
 
@@ -207,29 +214,11 @@ func (s *seam) answer(ctx context.Context, r rueidis.RedisResult, wait []rueidis
 }
 
 // Nodes implements [redisroom.Client].
-func (s *seam) Nodes(ctx context.Context) ([]string, error) {
-	client, err := s.soonConnected(ctx)
-	if err != nil {
-		return nil, err
-	}
-	switch client.Mode() {
-	case rueidis.ClientModeSentinel:
+func (s *seam) Nodes(context.Context) ([]string, error) {
+	if s.option.Sentinel.MasterSet != "" {
 		return []string{redisroom.Primary}, nil
-	case rueidis.ClientModeStandalone:
-		return []string{s.option.InitAddress[0]}, nil
 	}
-	try := s.begin(ctx)
-	defer try.End()
-	slots, err := s.look(try, client)
-	if err != nil {
-		return nil, s.failure(ctx, err)
-	}
-	var nodes []string
-	for _, r := range slots {
-		nodes = append(nodes, r.primary)
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes), nil
+	return []string{s.option.InitAddress[0]}, nil
 }
 
 // Sentinels implements [redisroom.Client].
@@ -251,14 +240,25 @@ func (s *seam) Ask(ctx context.Context, node string, words ...string) (any, erro
 			return nil, connectError(err)
 		}
 		defer client.Close()
-	} else if client.Mode() == rueidis.ClientModeCluster {
-		if client, err = s.node(ctx, client, node, ""); err != nil {
-			return nil, err
-		}
 	}
 	try := s.begin(ctx)
 	defer try.End()
 	return s.result(ctx, client.Do(try, client.B().Arbitrary(words...).Build()))
+}
+
+// Visit implements [redisroom.Client].
+func (s *seam) Visit(ctx context.Context, addr string, words ...string) (any, error) {
+	opt := s.asked
+	if addr == "" && opt.Sentinel.MasterSet != "" {
+		return nil, fmt.Errorf("which server the sentinels name is not known: %w", errors.ErrUnsupported)
+	}
+	if addr != "" {
+		opt.InitAddress = []string{addr}
+	}
+	opt.ForceSingleClient, opt.Sentinel = true, rueidis.SentinelOption{}
+	visitor := newSeam(opt, s.timeout)
+	defer visitor.Close()
+	return visitor.Ask(ctx, "", words...)
 }
 
 // sentinel connects to a sentinel, for its own sake.
@@ -271,17 +271,10 @@ func (s *seam) sentinel(addr string) (rueidis.Client, error) {
 }
 
 // Scan implements [redisroom.Client].
-func (s *seam) Scan(ctx context.Context, node string, cursor uint64, match string, count int) ([]string, uint64, error) {
+func (s *seam) Scan(ctx context.Context, _ string, cursor uint64, match string, count int) ([]string, uint64, error) {
 	client, err := s.soonConnected(ctx)
 	if err != nil {
 		return nil, 0, err
-	}
-	if client.Mode() == rueidis.ClientModeCluster {
-		one, ok := client.Nodes()[node]
-		if !ok {
-			return nil, 0, fmt.Errorf("%w: node %s is not known", driver.ErrUnavailable, node)
-		}
-		client = one
 	}
 	try := s.begin(ctx)
 	defer try.End()

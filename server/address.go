@@ -4,16 +4,20 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // checkAddress refuses an address that cannot be one of this store: with
 // Redis it names a channel, and a client must not have the store write into
 // channels that are others' business. Replicas know one another's addresses by
-// their form only. As long as this service has none of its own to compare with,
-// the ticket does without one.
+// their form only. A service that has just started waits until it has one of its
+// own to compare with; where the store delivers nothing the ticket does without.
 func (d *desk) checkAddress(address string) (string, error) {
 	if address == "" {
 		return "", nil
+	}
+	for !d.hears() {
+		time.Sleep(time.Millisecond) // until then nothing is known of addresses
 	}
 	d.mu.Lock()
 	form := d.form

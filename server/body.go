@@ -5,17 +5,19 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/ticket"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -34,72 +36,61 @@ const (
 // decode reads the JSON body of a request. It is read to its end, which also is
 // what makes net/http notice a client that vanishes while the answer is held
 // back. An empty body is an empty object.
-//
-// What parse reads, unless it is nil, is read so: much faster, if it is as usual.
-func decode[T any](r *http.Request, parse func(text []byte) (T, bool)) (T, error) {
-	d := decoders.Get().(*decoder)
-	d.body.Reset()
-	if _, err := d.body.ReadFrom(r.Body); err != nil {
-		return *new(T), bodyError(err)
+func decode[T any](r *http.Request) (body T, err error) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return body, bodyError(err)
 	}
-	if parse != nil {
-		if body, ok := parse(d.body.Bytes()); ok {
-			d.done()
-			return body, nil
-		}
+	if !utf8.Valid(text) {
+		return body, newProblem(Invalid, "the body is not valid UTF-8")
 	}
-	body := new(T)
-	err := d.decode(body)
-	if err == nil {
-		d.done()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	switch err := d.Decode(&body); {
+	case errors.Is(err, io.EOF): // nothing but space
+		return body, nil
+	case err != nil:
+		return body, newProblem(Invalid, "the body is not the JSON that is wanted: %s", inWords(err))
 	}
-	return *body, err
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return body, newProblem(Invalid, "the body has more after its JSON")
+	}
+	return body, nil
 }
 
-// decoder reads the bodies of many requests, one after the other, as values of
-// one stream. One that has met an error is not used again.
-type decoder struct {
-	body bytes.Buffer
-	text bytes.Reader
-	json *json.Decoder // of text
-}
-
-// decoders keeps those that are not in use; a large body is not kept with them.
-var decoders = sync.Pool{New: func() any {
-	d := new(decoder)
-	d.json = json.NewDecoder(&d.text)
-	d.json.DisallowUnknownFields()
-	return d
-}}
-
-// maxKept is the memory that is kept for the next body or answer.
-const maxKept = 8 << 10
-
-// done makes the decoder ready for the next body.
-func (d *decoder) done() {
-	if d.body.Cap() <= maxKept {
-		decoders.Put(d)
-	}
-}
-
-// decode reads the body, which is to be one value.
-func (d *decoder) decode(into any) error {
-	text := bytes.Trim(d.body.Bytes(), " \t\r\n")
+// inWords is an error of encoding/json in terms of the interface.
+func inWords(err error) string {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
 	switch {
-	case !utf8.Valid(text):
-		return newProblem(Invalid, "the body is not valid UTF-8")
-	case len(text) == 0:
-		return nil
+	case errors.As(err, &kind) && kind.Field == "":
+		return "it is not an object"
+	case errors.As(err, &kind):
+		return fmt.Sprintf("%s is not %s", kind.Field, wanted(kind.Type))
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("%v, at byte %d", err, syntax.Offset)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "it ends too early"
 	}
-	d.text.Reset(text)
-	before := d.json.InputOffset()
-	if err := d.json.Decode(into); err != nil {
-		return newProblem(Invalid, "the body is not the JSON that is wanted: %s", strings.TrimPrefix(err.Error(), "json: "))
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return "there is no field " + field
 	}
-	if d.json.InputOffset()-before != int64(len(text)) {
-		return newProblem(Invalid, "the body has more after its JSON")
+	return "since is not a time such as 2026-01-02T03:04:05Z" // the only field that reads itself
+}
+
+// wanted says what a field takes.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "an array"
 	}
-	return nil
+	return "a whole number"
 }
 
 // bodyError says why a body could not be read.
@@ -127,6 +118,21 @@ func checkID(id string) error {
 	}
 	if !valid {
 		return newProblem(Invalid, "leaseId %q is not 1 to %d of A-Z, a-z, 0-9, _, . and -, the first a letter or digit", shorten(id), maxID)
+	}
+	return nil
+}
+
+// maxVisit bounds the name of a client's visit: the service appends to it.
+const maxVisit = 96
+
+func checkVisit(name string) error {
+	valid := len(name) <= maxVisit
+	for i := 0; valid && i < len(name); i++ {
+		c := name[i]
+		valid = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_.-/", c) >= 0
+	}
+	if !valid {
+		return newProblem(Invalid, "visit %q is not up to %d of A-Z, a-z, 0-9, _, ., - and /", shorten(name), maxVisit)
 	}
 	return nil
 }
@@ -221,12 +227,13 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 		checkInt("size of the labels", int64(len(labels)), 0, maxLabels),
 		checkInt("limit", int64(b.Limit), 0, 1<<31-1),
 		checkInt("permits", int64(b.Permits), 0, 1<<31-1),
-		checkInt("minToken", b.MinToken, 0, 1<<53-1),
+		checkInt("minToken", int64(b.MinToken), 0, 1<<53-1),
 		checkMillis("waitMs", b.Wait, 0, s.cfg.maxWait),
 		checkMillis("ticketMs", millisOr(b.Ticket, 0), 0, maxTicket),
 		checkMillis("lockDelayMs", b.LockDelay, 0, s.cfg.maxTTL),
 		checkMillis("confirmMs", b.Confirm, 0, maxTicket),
 		checkText("notify", b.Notify, 0, maxName),
+		checkVisit(b.Visit),
 	)
 	if err == nil && b.Notify != "" && b.Wait > 0 {
 		err = newProblem(Invalid, "waitMs holds the answer back, so that there is nothing to notify of")
@@ -237,14 +244,17 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 	if err == nil && mode == driver.Exclusive && (b.Limit > 0 || b.Permits > 1) {
 		err = newProblem(Invalid, "limit and permits are for mode shared")
 	}
+	if err == nil && b.Downgrade && (mode == driver.Exclusive || b.Wait > 0) {
+		err = newProblem(Invalid, "downgrade is for mode shared, without waitMs")
+	}
 	if err == nil && b.Reentrant && b.Owner == "" {
 		err = newProblem(Invalid, "reentrant needs an owner, whose name identifies it")
 	}
 	return driver.Request{
 		Key: name, ID: b.LeaseID, Owner: b.Owner, Reenter: b.Reentrant, Labels: b.Labels, Since: b.Since,
-		Mode: mode, Policy: policy, Limit: b.Limit, Resize: b.Resize, Weight: b.Permits, TTL: ttl,
-		Delay: b.LockDelay.Duration(), MinToken: b.MinToken, Notify: b.Notify, Once: true,
-		Confirm: cmp.Or(b.Confirm.Duration(), ticket.Window(ttl)),
+		Mode: mode, Policy: policy, Ordered: b.Ordered, Limit: int(b.Limit), Resize: b.Resize, Downgrade: b.Downgrade, Weight: int(b.Permits), TTL: ttl,
+		LockDelay: b.LockDelay.Duration(), MinToken: int64(b.MinToken), HintAddress: b.Notify, Visit: b.Visit, SingleUseID: true,
+		ConfirmWindow: cmp.Or(b.Confirm.Duration(), timing.Window(ttl)),
 	}, err
 }
 
@@ -256,24 +266,9 @@ const defaultTicket = 3 * time.Second
 // not ask, and so what a dead one costs those behind it.
 const maxTicket = time.Minute
 
-// query is the first of the parameters of a name, empty if there is none. What
-// [url.ParseQuery] refuses is not there.
-func query(u *url.URL, what string) string {
-	for field := range strings.SplitSeq(u.RawQuery, "&") {
-		name, value, _ := strings.Cut(field, "=")
-		if name, err := url.QueryUnescape(name); err != nil || name != what || strings.Contains(field, ";") {
-			continue
-		}
-		if value, err := url.QueryUnescape(value); err == nil {
-			return value
-		}
-	}
-	return ""
-}
-
 // duration reads a parameter of the query in milliseconds.
 func duration(u *url.URL, what string, absent, most time.Duration) (time.Duration, error) {
-	text := query(u, what)
+	text := u.Query().Get(what)
 	if text == "" {
 		return absent, nil
 	}

@@ -56,12 +56,15 @@ func (x *Exchange) Operation() string {
 // of an exchange may keep it, so that none is used again.
 type answer struct {
 	http.ResponseWriter
-	x          Exchange
-	id, length [1]string // headers
+	x      Exchange
+	within time.Duration // the time to send it, where the connection does not bound that; 0 if it does
 }
 
 func (w *answer) WriteHeader(status int) {
 	w.x.Status = status
+	if w.within > 0 {
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.within))
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -92,7 +95,7 @@ type middleware func(next step) step
 //	observe       tells the observers: request logs, metrics, traces
 //	recover       answers 500 instead of dropping the connection
 //	origin        refuses what another site makes a browser send
-//	limit         bounds the body
+//	limit         bounds the body; 503 on a connection that is one too many
 //	authenticate  finds the principal, 401 without one
 //	authorize     compares its rights with the route's verb, 403 without
 //	serve         the handler of the route
@@ -109,6 +112,9 @@ func (s *Server) chain() step {
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w}
+	if r.ProtoMajor == 2 { // its streams share a connection that moves on
+		a.within = s.cfg.writeTimeout
+	}
 	x := &a.x
 	x.Principal, x.Started, x.Trace, x.host = everybody{}, time.Now(), traceOf(r.Header), hostOf(r)
 	x.Route, x.vars = s.table.find(r)
@@ -118,8 +124,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer end()
 		r = r.WithContext(ctx)
 	}
-	a.id[0] = x.Trace
-	w.Header()["X-Request-Id"] = a.id[:]
+	w.Header().Set("X-Request-Id", x.Trace)
 	s.handler(a, r)
 }
 
@@ -220,7 +225,11 @@ func fromPage(h http.Header) bool {
 // request, since that is not ours.
 func (s *Server) limit(next step) step {
 	return func(w *answer, r *http.Request) {
-		if r.Body == nil || r.Body == http.NoBody || here(r.Body, s.cfg.maxBody) {
+		if s.isOver(w, r) {
+			s.refuseOver(w)
+			return
+		}
+		if r.Body == nil || r.Body == http.NoBody {
 			next(w, r)
 			return
 		}
@@ -228,13 +237,6 @@ func (s *Server) limit(next step) step {
 		limited.Body = &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w), within: s.cfg.bodyTimeout}
 		next(w, &limited)
 	}
-}
-
-// here reports whether a body has arrived, whole, and is not too large: one that
-// tells what is left of it, as [bytes.Reader] does.
-func here(body io.Reader, most int64) bool {
-	b, ok := body.(interface{ Len() int })
-	return ok && int64(b.Len()) <= most
 }
 
 // timely is a body that has to arrive within a time. When it has been read to

@@ -6,26 +6,30 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/ticket"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // confirmWithin is how long after an answer its connection may be reset for the
 // lease to be given back: a client that vanishes at that moment costs the others
 // as much as one of the library's.
-const confirmWithin = ticket.ConfirmWindow
+const confirmWithin = timing.ConfirmWindow
 
-// conn finds out whether an answer has been read. The kernel of a client that
+// conn bounds how long a client may take to read what is sent to it, and finds out
+// whether an answer has been read. The kernel of a client that
 // died with an answer unread, or before it came, resets the connection. A client
 // that has read it goes on to ask, or closes in order.
 type conn struct {
 	net.Conn
 	s *Server
 
+	over  bool                  // there were too many already
 	watch atomic.Pointer[watch] // nil for none
 	ended atomic.Bool           // the client has closed its side
+	once  sync.Once             // counts it down
 }
 
 // watch is what is to be done if the answer that was just sent is not read.
@@ -48,6 +52,7 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
+	_ = c.SetWriteDeadline(time.Now().Add(c.s.cfg.writeTimeout)) // an error comes back from the write
 	n, err := c.Conn.Write(b)
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		c.settle(false)
@@ -74,6 +79,7 @@ func (c *conn) settle(read bool) {
 // does for a process that is killed: then a reset follows, for which a goroutine
 // waits.
 func (c *conn) Close() error {
+	c.once.Do(func() { c.s.conns.Add(-1) })
 	if doubt := c.watch.Load() != nil && c.ended.Load(); doubt && c.s.desk.start(c.linger) {
 		return nil
 	}
@@ -105,7 +111,7 @@ type connKey struct{}
 // withConn is for [http.Server.ConnContext].
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	for {
-		outer, ok := c.(interface{ NetConn() net.Conn }) // of TLS, or passed on
+		outer, ok := c.(interface{ NetConn() net.Conn }) // of TLS
 		if !ok {
 			break
 		}
@@ -114,12 +120,19 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
+// connOf is the connection of a request; nil for a handler that is not served by
+// [Server.Serve].
+func connOf(ctx context.Context) *conn {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	return c
+}
+
 // onReset has undo called if the connection of a request is reset before the
 // answer that is about to be sent has been read, and otherwise keep. A handler
 // that is not served by [Server.Serve] does not find out.
 func onReset(ctx context.Context, undo, keep func()) {
-	c, ok := ctx.Value(connKey{}).(*conn)
-	if !ok {
+	c := connOf(ctx)
+	if c == nil || !c.s.cfg.undoOnReset {
 		keep()
 		return
 	}
@@ -127,16 +140,28 @@ func onReset(ctx context.Context, undo, keep func()) {
 	c.watch.Store(&watch{until: time.Now().Add(confirmWithin), undo: undo, keep: keep})
 }
 
-// listener wraps the connections of another.
+// listener wraps the connections of another, and counts them.
 type listener struct {
 	net.Listener
 	s *Server
 }
 
+// spare is how many connections beyond the most are told that there are too many;
+// others are closed.
+const spare = 32
+
 func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			l.s.scarcity.failed(l.s.cfg.log, err)
+			return nil, err
+		}
+		n, most := l.s.conns.Add(1), int64(l.s.cfg.maxConnections)
+		if n <= most+spare {
+			return &conn{Conn: c, s: l.s, over: n > most}, nil
+		}
+		l.s.conns.Add(-1)
+		_ = c.Close()
 	}
-	return &conn{Conn: c, s: l.s}, nil
 }

@@ -1,9 +1,9 @@
-//go:build !unix
+//go:build !linux
 
 package server
 
 import "net"
 
-// wasReset cannot tell here: a lease whose client died at the moment of its grant
-// ends by its time to live.
-func wasReset(net.Conn) bool { return false }
+// hungUp cannot tell here: a client that has gone is noticed when its connection
+// is read.
+func hungUp(net.Conn) bool { return false }

@@ -9,18 +9,21 @@ import (
 
 // wasReset reports whether the kernel has noted an error of a connection, such as
 // a reset.
-func wasReset(c net.Conn) bool {
+func wasReset(c net.Conn) (reset bool) {
+	onDescriptor(c, func(fd int) {
+		noted, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_ERROR)
+		reset = err == nil && noted != 0
+	})
+	return reset
+}
+
+// onDescriptor calls f with the descriptor of a connection, if it has one.
+func onDescriptor(c net.Conn, f func(fd int)) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
-		return false
+		return
 	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return false
+	if raw, err := sc.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) })
 	}
-	noted := 0
-	err = raw.Control(func(fd uintptr) {
-		noted, _ = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR)
-	})
-	return err == nil && noted != 0
 }

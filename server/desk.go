@@ -1,32 +1,37 @@
 package server
 
 import (
+	"crypto/rand"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/keeper"
-	"github.com/leasehold-go/leasehold/internal/ticket"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/session"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // desk looks after the clients that wait here. To the store it is one process
 // that waits for many: it has one subscription, and keeps all tickets alive in
 // batches.
 type desk struct {
-	s       *Server
-	watcher driver.Watcher // nil if the store has none
-	keeper  *keeper.Keeper
-	lone    *lone
-	work    sync.WaitGroup // of the desk's goroutines
+	s        *Server
+	listener *session.Listener
+	keeper   *session.Keeper
+	lone     *lone
+	name     string         // of the service, in its visits' names
+	named    atomic.Uint64  // visits
+	work     sync.WaitGroup // of the desk's goroutines
+	opened   time.Time
 
 	mu      sync.Mutex
 	closed  bool
-	sub     driver.Subscription
 	form    string               // of addresses, once it is known
 	waiters map[string][]*waiter // by lease id, which only hints use alone
-	lines   ticket.Lines[*waiter]
-	claims  map[leaseKey]*claim
+	lines   session.Lines[*waiter]
+	claims  map[claimKey]*claim
 }
 
 // leaseKey is a lease: ids are known in their own room only.
@@ -34,46 +39,25 @@ type leaseKey struct{ key, id string }
 
 func newDesk(s *Server) *desk {
 	d := &desk{
-		s: s, keeper: keeper.New(s.store.Renew, time.Now), lone: newLone(),
-		waiters: make(map[string][]*waiter), claims: make(map[leaseKey]*claim),
+		s: s, keeper: session.NewKeeper(s.store.Renew, clock.Now), lone: newLone(), name: rand.Text()[:10],
+		waiters: make(map[string][]*waiter), claims: make(map[claimKey]*claim),
 	}
-	d.watcher, _ = s.store.(driver.Watcher)
+	d.listener = session.NewListener(s.store, s.cfg.log, d.hint)
 	return d
 }
 
-// open starts to listen for hints. Who waits before it is listening gets the
-// lock by asking.
+// open starts to listen for hints.
 func (d *desk) open() {
-	if d.watcher == nil {
-		return
-	}
-	d.start(func() {
-		sub, err := d.watcher.Watch(d.hint)
-		if err != nil {
-			d.s.cfg.log.Warn("leasehold: no wake-ups, waiting by asking", "error", err)
-			return
-		}
-		d.mu.Lock()
-		closed := d.closed
-		d.sub = sub
-		d.mu.Unlock()
-		if closed {
-			_ = sub.Close() // its connection is of no more use
-			return
-		}
-		d.hint(driver.Hint{Kind: driver.HintResync})
-	})
+	d.opened = time.Now()
+	d.listener.Open(func(open func()) { d.start(open) })
 }
 
 // close ends what the desk has started, after the last request.
 func (d *desk) close() {
 	d.mu.Lock()
 	d.closed = true
-	sub := d.sub
 	d.mu.Unlock()
-	if sub != nil {
-		_ = sub.Close()
-	}
+	d.listener.Close()
 	d.work.Wait()
 	d.keeper.Close()
 }
@@ -90,14 +74,12 @@ func (d *desk) start(f func()) bool {
 }
 
 // address is where this service hears hints; empty while it does not.
-func (d *desk) address() string {
-	d.mu.Lock()
-	sub := d.sub
-	d.mu.Unlock()
-	if sub == nil {
-		return ""
-	}
-	return sub.Address()
+func (d *desk) address() string { return d.listener.Address() }
+
+// hears reports whether the desk listens for hints. A store that cannot deliver them
+// is given up after a while: who waits then asks.
+func (d *desk) hears() bool {
+	return !d.listener.Hears() || d.address() != "" || time.Since(d.opened) > d.s.cfg.storeTimeout
 }
 
 // hint passes a wake-up on to whom it concerns.
@@ -137,14 +119,10 @@ func (d *desk) part(w *waiter) {
 		delete(d.waiters, id)
 	}
 	if next, ok := d.lines.Leave(w.req.Key, w.place); ok {
-		d.keeper.Hurry(&next.task, time.Now().Add(ticket.WatchEvery))
+		d.keeper.Hurry(&next.task, clock.Now().Add(timing.WatchEvery))
 	}
 }
 
 // leads reports whether w is the first of its line: if all who stand before it
 // in the store's queue have died, nobody else tells it.
-func (d *desk) leads(w *waiter) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.lines.First(w.req.Key, w.place)
-}
+func (d *desk) leads(w *waiter) bool { return d.lines.First(w.req.Key, w.place) }

@@ -1,14 +1,19 @@
 package server
 
-import (
-	"net/url"
-	"time"
-)
+import "time"
 
 // WithSlowness sets how long headers and bodies may take to arrive.
 func WithSlowness(header, body time.Duration) Option {
 	return func(c *config) error {
 		c.headerTimeout, c.bodyTimeout = header, body
+		return nil
+	}
+}
+
+// WithWriteTimeout sets how long a client may take to read.
+func WithWriteTimeout(d time.Duration) Option {
+	return func(c *config) error {
+		c.writeTimeout = d
 		return nil
 	}
 }
@@ -28,16 +33,3 @@ func StaleFields() []string {
 	}
 	return stale
 }
-
-// Split is what a path is taken apart into, decoded: nil if
-// there are too many segments.
-func Split(u *url.URL) (segments []string) {
-	var room [maxSegments]part
-	for _, p := range split(u, room[:0]) {
-		segments = append(segments, p.text)
-	}
-	return segments
-}
-
-// Query is a parameter of the query.
-func Query(u *url.URL, what string) string { return query(u, what) }

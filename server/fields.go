@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// visitPattern is what the name of a visit looks like.
+const visitPattern = `^[A-Za-z0-9_./-]*$`
+
 // idPattern is what a lease id looks like.
 var idPattern = fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, maxID-1)
 
@@ -28,12 +31,12 @@ func (o object) and(key string, value any) object {
 var leaseFields = map[string]object{
 	"key": text("The lock"), "leaseId": leaseID,
 	"state": text("What it is now").and("enum", []string{"gone", "busy", "queued", "held", "released", "left", "resized"}),
-	"again": text("It had been granted, or released, before: the request was a repetition"), "repeated": text("The store left a request unanswered, which may still be on its way: forbid the id at the release"),
+	"again": text("It had been granted before, by a request of the same lease id, or had been released"), "repeated": text("The store left a request unanswered, which may still be on its way: forbid the id at the release"),
 	"token": token, "holds": text("How many leases the same owner has on the lock, with this one"),
 	"ttlMs": text("The time to live that was asked for"), "remainingMs": text(whatIsLeft),
 	"position": text("The place in the queue, 1 for the head"), "freeInMs": freeIn,
 	"ticketMs": text("How long the place is kept"), "retryAfterMs": text("When to ask again, so that the place is kept"),
-	"clockUs": clock, "holders": holders, "broken": broken, "reason": reason,
+	"clockUs": clockUs, "holders": holders, "broken": broken, "reason": reason,
 }
 
 // with returns fields with one more.
@@ -48,7 +51,7 @@ var (
 	leaseID    = text("The lease, or the ticket that becomes one").and("pattern", idPattern)
 	mode       = text("How the lock is, or is to be, held").and("enum", []string{"exclusive", "shared"})
 	token      = text("The fencing token: greater than every token given before for the lock. 0 if the store mints none")
-	clock      = text("The store's clock at the answer, in microseconds since an origin of its own")
+	clockUs    = text("The store's clock at the answer, in microseconds since an origin of its own")
 	holders    = text("Who holds the lock, some of them, for those who may read")
 	broken     = text("The lease was ended by force")
 	reason     = text("Why it was ended by force").and("maxLength", maxReason)
@@ -69,7 +72,7 @@ var fields = map[string]map[string]object{
 		"permits":     text("The places that are taken of them; 0 counts as 1").and("minimum", 0).and("maximum", 1<<31-1),
 		"ttlMs":       millis("The time to live of the lease", minTTL, 24*time.Hour).and("default", defaultTTL.Milliseconds()),
 		"waitMs":      millis("How long the answer may be held back until the lock is granted", 0, 24*time.Hour),
-		"ticketMs":    millis("How long the place in the queue is kept after the answer. Default 0 without waitMs, else 3000", 0, maxTicket),
+		"ticketMs":    millis("How long the place in the queue is kept after the answer, or after the connection was lost if it is given. Default 0 without waitMs, else 3000 after an answer", 0, maxTicket),
 		"owner":       text("Who asks, for people to read. Default: the name of the principal, or the address").and("maxLength", maxOwner),
 		"reentrant":   text("The owner is an identity: it may enter where it holds the lock already"),
 		"labels":      labels,
@@ -78,7 +81,11 @@ var fields = map[string]map[string]object{
 		"lockDelayMs": millis("How long the lock stays closed after the lease was lost or broken", 0, 24*time.Hour),
 		"confirmMs":   millis("Within what time a lock that is handed over is to be confirmed by a renewal", 0, maxTicket),
 		"notify":      text("The address of an event stream, on which the client is told when its turn has come").and("maxLength", maxName),
-		"resize":      text("Put limit in force and take nothing"),
+		"visit": text("A name of this request and its repetitions: a release that gives it ends what nobody else has asked for with the same lease id. "+
+			"Words between slashes").and("maxLength", maxVisit).and("pattern", visitPattern),
+		"ordered":   text("Insist on the order of the policy: refused where the store keeps no queue"),
+		"resize":    text("Put limit in force and take nothing"),
+		"downgrade": text("Make a shared lease of the exclusive one of this leaseId, and take nothing: 410 if it has ended"),
 	},
 	"Renew": {
 		"key":      text("The lock; in a batch only").and("maxLength", maxName),
@@ -87,6 +94,7 @@ var fields = map[string]map[string]object{
 		"ticketMs": millis("How long a place in the queue is kept from now on", 0, maxTicket).and("default", defaultTicket.Milliseconds()),
 		"notify":   text("The address of an event stream").and("maxLength", maxName),
 		"minToken": text("Raises the token of the lease to this").and("minimum", 0).and("maximum", int64(1<<53-1)),
+		"level":    text("The token becomes minToken also where it is greater; tokens to come are above both"),
 	},
 	"Renewals": {"leases": text("Up to what fits into a body")},
 	"Break": {
@@ -116,14 +124,14 @@ var fields = map[string]map[string]object{
 		"labels": labels,
 	},
 	"Locks": {
-		"keys":   text("Names of locks, in no particular order; one may come twice"),
+		"keys":   text("Names of locks, each once on a page; one may come again on another"),
 		"cursor": text("What to send for the next page; absent on the last"),
 	},
 	"Problem": {
 		"type": text("The cause: an address that documents it").and("format", "uri"), "title": text("The cause in words"),
 		"status": text("That of the answer"), "detail": text("What was wrong, for people to read"),
 		"key": text("The lock"), "leaseId": text("The lease"), "retryAfterMs": askAgain, "freeInMs": freeIn,
-		"holders": holders, "clockUs": clock, "broken": broken, "reason": reason,
+		"holders": holders, "clockUs": clockUs, "broken": broken, "reason": reason,
 	},
 	"Health": {"status": text("ok"), "service": text("What runs here")},
 	"Executed": {

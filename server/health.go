@@ -27,7 +27,7 @@ func healthRoutes() []Route {
 			Method: http.MethodGet, Path: "/readyz", Operation: "readyz", Probe: true,
 			Summary: "Tell whether locks can be taken: the store is reachable and writable, and the service is not about to end",
 			Reply:   Health{}, Success: []int{http.StatusOK},
-			Causes: []*Cause{Draining, Unavailable}, handle: (*Server).readyz,
+			Causes: []*Cause{Draining, Unavailable, Overloaded}, handle: (*Server).readyz,
 		},
 		{
 			Method: http.MethodGet, Path: "/metrics", Operation: "metrics", Probe: true, Verb: Read,
@@ -58,6 +58,12 @@ func (s *Server) livez(w *answer, _ *http.Request) error {
 func (s *Server) readyz(w *answer, r *http.Request) error {
 	if s.isDraining() {
 		return newProblem(Draining, "the service is about to end").after(retryLater)
+	}
+	if err := s.crowded(); err != nil {
+		return err
+	}
+	if !s.desk.hears() {
+		return newProblem(Unavailable, "the service does not hear yet whose turn it is").after(retryLater)
 	}
 	if err := s.probe.look(r.Context()); err != nil {
 		p := newProblem(Unavailable, "the store cannot be reached, or cannot be written to").after(retryLater)

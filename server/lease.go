@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -24,7 +25,7 @@ func leaseRoutes() []Route {
 			Summary: "Renew a lease, or keep a place in the queue", Verb: Acquire,
 			Body: wire.Renew{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusAccepted},
-			Causes:  []*Cause{Gone, Forced, TooLarge, Unavailable, Draining, Unknown},
+			Causes:  []*Cause{Gone, Forced, Released, TooLarge, Unavailable, Draining, Unknown},
 			handle:  (*Server).renew,
 		},
 		{
@@ -47,8 +48,8 @@ func leaseRoutes() []Route {
 			Summary: "Release a lease, or leave the queue", Verb: Acquire,
 			Query: []Parameter{
 				{Name: "keepMs", Type: "integer", Description: "keep the lock closed for so long, for jobs that are shorter than the clocks of their hosts differ"},
-				{Name: "forbidMs", Type: "integer", Description: "refuse the lease id for so long, so that a late repetition of its acquire takes nothing; 60000 unless given"},
-				{Name: "notify", Type: "string", Description: "end the lease only if it still has this address"},
+				{Name: "forbidMs", Type: "integer", Description: "refuse the lease id for so long, so that a late repetition of its acquire takes nothing; 60000 unless given, which is always allowed"},
+				{Name: "visit", Type: "string", Description: "end the lease or place only if it was asked for by the visit of this name, and a lease by no other"},
 				{Name: "Prefer", Type: "string", Header: true, Description: "return=representation answers 200 and what was ended"},
 			},
 			Reply:   wire.Lease{},
@@ -99,14 +100,14 @@ func leaseRef(x *Exchange) (driver.Ref, error) {
 func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 	ttl, err := s.lifetime(b.TTL)
 	ticket := millisOr(b.Ticket, defaultTicket)
-	ref.TTL, ref.Wait, ref.Notify, ref.Token = ttl, ticket.Duration(), b.Notify, b.MinToken
+	ref.TTL, ref.TicketTTL, ref.HintAddress, ref.Token, ref.Level = ttl, ticket.Duration(), b.Notify, int64(b.MinToken), b.Level
 	err = first(err,
 		checkMillis("ticketMs", ticket, 0, maxTicket),
 		checkText("notify", b.Notify, 0, maxName),
-		checkInt("minToken", b.MinToken, 0, 1<<53-1),
+		checkInt("minToken", int64(b.MinToken), 0, 1<<53-1),
 	)
 	if err == nil {
-		ref.Notify, err = s.desk.checkAddress(b.Notify)
+		ref.HintAddress, err = s.desk.checkAddress(b.Notify)
 	}
 	return ref, err
 }
@@ -117,7 +118,7 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := decode(r, wire.ParseRenew)
+	b, err := decode[wire.Renew](r)
 	if err != nil {
 		return err
 	}
@@ -129,21 +130,46 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	}
 	one := renewing{ref: [1]driver.Ref{ref}}
 	sent := time.Now()
-	s.verbs.Renew(s.timeouts.begin(r.Context(), sent), one.ref[:], one.answer)
+	ctx := s.timeouts.begin(r.Context(), sent)
+	s.verbs.Renew(ctx, one.ref[:], one.answer)
 	if one.err != nil {
 		return one.err
 	}
+	s.keepPlace(&ref, &one.got)
+	s.tellRelease(ctx, &ref, &one.got)
 	l := renewed(&w.x, &ref, one.got, sent)
 	switch one.got.State {
 	case driver.Granted:
-		replyLease(w, http.StatusOK, &l)
+		reply(w, http.StatusOK, &l)
 	case driver.Queued:
 		w.Header().Set("Retry-After", seconds(l.RetryAfter.Duration()))
-		replyLease(w, http.StatusAccepted, &l)
+		reply(w, http.StatusAccepted, &l)
 	default:
 		return lost(&l)
 	}
 	return nil
+}
+
+// keepPlace has a place count for as long as the store keeps it.
+func (s *Server) keepPlace(ref *driver.Ref, got *driver.Reply) {
+	of := leaseKey{ref.Key, ref.ID}
+	if got.State == driver.Queued {
+		s.places.keep(of, ref.TicketTTL)
+	} else {
+		s.places.end(of)
+	}
+}
+
+// tellRelease finds out of a lease that is gone whether it was released. It asks
+// for what no store grants, a token out of reach: the answer to an id that was
+// released comes before that is looked at.
+func (s *Server) tellRelease(ctx context.Context, ref *driver.Ref, got *driver.Reply) {
+	req := driver.Request{Key: ref.Key, ID: ref.ID, TTL: ref.TTL, SingleUseID: true, MinToken: 1<<53 - 1}
+	if got.State != driver.Gone || got.Broken || driver.Supports(s.store, req) != nil {
+		return
+	}
+	before, err := s.verbs.Acquire(ctx, req)
+	got.Replayed = err == nil && before.State == driver.Gone && before.Replayed
 }
 
 // renewing is one renewal: what the store is given, and what it answers.
@@ -163,14 +189,14 @@ func renewed(x *Exchange, ref *driver.Ref, got driver.Reply, sent time.Time) wir
 		l.TTL = wire.MillisOf(ref.TTL)
 		l.Remaining = wire.Floor(max(ref.TTL-time.Since(sent), 0))
 	case driver.Queued:
-		l.Ticket, l.RetryAfter = wire.Floor(ref.Wait), wire.Floor(min(retryLater, ref.Wait/3))
+		l.Ticket, l.RetryAfter = wire.Floor(ref.TicketTTL), wire.Floor(min(retryLater, ref.TicketTTL/3))
 	}
 	return l
 }
 
 // renewBatch renews many leases, each with an answer of its own.
 func (s *Server) renewBatch(w *answer, r *http.Request) error {
-	b, err := decode[wire.Renewals](r, nil)
+	b, err := decode[wire.Renewals](r)
 	if err != nil {
 		return err
 	}
@@ -185,13 +211,18 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 		refs, index = append(refs, ref), append(index, i)
 	}
 	sent := time.Now()
-	s.verbs.Renew(s.timeouts.begin(r.Context(), sent), refs, func(i int, got driver.Reply, err error) {
-		if at := index[i]; err != nil {
+	ctx := s.timeouts.begin(r.Context(), sent)
+	all := make([]renewing, len(refs))
+	s.verbs.Renew(ctx, refs, func(i int, got driver.Reply, err error) { all[i].answer(i, got, err) })
+	for i, at := range index {
+		if err := all[i].err; err != nil {
 			out.Leases[at] = failed(&b.Leases[at], err)
-		} else {
-			out.Leases[at] = wire.Renewal{Lease: renewed(&w.x, &refs[i], got, sent)}
+			continue
 		}
-	})
+		s.keepPlace(&refs[i], &all[i].got)
+		s.tellRelease(ctx, &refs[i], &all[i].got)
+		out.Leases[at] = wire.Renewal{Lease: renewed(&w.x, &refs[i], all[i].got, sent)}
+	}
 	reply(w, http.StatusOK, &out)
 	return nil
 }
@@ -212,42 +243,39 @@ func failed(b *wire.Renew, err error) wire.Renewal {
 	return wire.Renewal{Lease: wire.Lease{Key: b.Key, LeaseID: b.LeaseID}, Problem: &problemOf(err).Problem}
 }
 
-// forbidFor is how long the id of a released lease is refused: for longer than
-// a request can be on its way.
-const forbidFor = time.Minute
-
 // release ends a lease, or leaves the queue.
 func (s *Server) release(w *answer, r *http.Request) error {
 	ref, err := leaseRef(&w.x)
 	if err != nil {
 		return err
 	}
-	if ref.Keep, err = duration(r.URL, "keepMs", 0, s.cfg.maxTTL); err != nil {
+	if ref.KeepClosed, err = duration(r.URL, "keepMs", 0, s.cfg.maxTTL); err != nil {
 		return err
 	}
-	ref.Once, ref.Notify = true, query(r.URL, "notify")
-	if err := checkText("notify", ref.Notify, 0, maxName); err != nil {
+	ref.SingleUseID, ref.Visit = true, r.URL.Query().Get("visit")
+	if err := checkVisit(ref.Visit); err != nil {
 		return err
 	}
-	if ref.Forbid, err = duration(r.URL, "forbidMs", forbidFor, s.cfg.maxTTL); err != nil {
+	if ref.RejectIDFor, err = duration(r.URL, "forbidMs", timing.ForbidFor, max(s.cfg.maxTTL, timing.ForbidFor)); err != nil {
 		return err
 	}
-	ref.Alone = s.desk.lone.holds(ref.Key)
+	ref.Uncontended = s.desk.lone.holds(ref.Key)
 	// Who releases and vanishes has released.
 	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), time.Now()), ref)
 	if err != nil {
 		return err
 	}
 	s.lookouts.nudge(ref.Key)
+	s.places.end(leaseKey{ref.Key, ref.ID})
 	l := leaseOf(&w.x, ref.Key, ref.ID, got)
 	switch {
-	case got.State == driver.Gone && !got.Again: // a release may be repeated
+	case got.State == driver.Gone && !got.Replayed: // a release may be repeated
 		return lost(&l)
 	case prefers(r, "return", "representation"):
 		w.Header().Set("Preference-Applied", "return=representation")
-		replyLease(w, http.StatusOK, &l)
+		reply(w, http.StatusOK, &l)
 	case got.State == driver.Busy:
-		return newProblem(Moved, "the lease %s has been asked for since, with another address", ref.ID)
+		return newProblem(Moved, "the lease %s has been asked for since, by another visit", ref.ID)
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
@@ -260,7 +288,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := decode[wire.Break](r, nil)
+	b, err := decode[wire.Break](r)
 	if err != nil {
 		return err
 	}
@@ -268,7 +296,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if err := first(checkID(b.LeaseID), checkText("reason", b.Reason, 1, maxReason)); err != nil {
 		return err
 	}
-	store, ok := s.store.(driver.Breaker)
+	store, ok := driver.As[driver.Breaker](s.store)
 	if !ok {
 		return newProblem(Unsupported, "the store cannot end a lease by force")
 	}
@@ -283,6 +311,6 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 		return newProblem(NotHeld, "the lease %s is not there", b.LeaseID)
 	}
 	l := leaseOf(&w.x, name, b.LeaseID, got)
-	replyLease(w, http.StatusOK, &l)
+	reply(w, http.StatusOK, &l)
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 
 // lone remembers of each lock whether nobody but its holder was about when it
 // was last acquired or waited for: a release is told so, and costs the store
-// less then ([driver.Ref.Alone]). A request knows of no other, and a lock may be
+// less then ([driver.Ref.Uncontended]). A request knows of no other, and a lock may be
 // in use by way of another replica, so this is a guess. A wrong one costs a call
 // of the store more. Locks share places.
 type lone struct {
@@ -27,8 +27,8 @@ func (l *lone) of(key string) *atomic.Bool {
 func (l *lone) hear(key string, got *driver.Reply) {
 	switch got.State {
 	case driver.Granted, driver.Queued, driver.Busy:
-		if place := l.of(key); place.Load() != got.Alone {
-			place.Store(got.Alone)
+		if place := l.of(key); place.Load() != got.Uncontended {
+			place.Store(got.Uncontended)
 		}
 	}
 }

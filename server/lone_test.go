@@ -85,7 +85,7 @@ type crowd struct {
 func (s *crowd) Acquire(context.Context, driver.Request) (driver.Reply, error) { return s.next, nil }
 
 func (s *crowd) Release(_ context.Context, ref driver.Ref) (driver.Reply, error) {
-	s.told = append(s.told, ref.Alone)
+	s.told = append(s.told, ref.Uncontended)
 	return driver.Reply{State: driver.Released}, nil
 }
 
@@ -103,7 +103,7 @@ func TestLease_TellsTheStoreWhoWasAlone(t *testing.T) {
 		store.next = r
 		ask(t, "POST", url+key, `{"ticketMs":1000}`)
 	}
-	alone := driver.Reply{State: driver.Granted, Token: 1, Alone: true}
+	alone := driver.Reply{State: driver.Granted, Token: 1, Uncontended: true}
 	release("k", false)
 	hear("k", alone)
 	release("k", true)

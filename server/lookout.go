@@ -118,7 +118,7 @@ func (o *lookout) last() (sight, <-chan struct{}) {
 
 // look asks the store what a lock looks like.
 func (s *Server) look(ctx context.Context, key string) sight {
-	store, ok := s.store.(driver.Inspector)
+	store, ok := driver.As[driver.Inspector](s.store)
 	if !ok {
 		return sight{err: newProblem(Unsupported, "the store cannot be looked into"), etag: "unsupported"}
 	}

@@ -236,6 +236,9 @@ func (rt Route) AllCauses() []*Cause {
 	if rt.Verb != Anyone {
 		all = append(all, Unauthenticated)
 	}
+	if rt.Operation != "livez" {
+		all = append(all, Overloaded)
+	}
 	if rt.Verb != Anyone && !rt.Probe {
 		all = append(all, Forbidden, Internal)
 	}

@@ -137,10 +137,13 @@ func (s *Server) execute(w *answer, r *http.Request, p *pattern) error {
 	ran := make(chan error, 1)
 	runs = true
 	go func() {
-		err := s.run(p, lease)
-		done()
-		end() // before it is told: who asks again finds the place free
-		ran <- err
+		err := errExited
+		defer func() {
+			done()
+			end() // before it is told: who asks again finds the place free
+			ran <- err
+		}()
+		err = s.run(p, lease)
 	}()
 	select {
 	case err = <-ran:
@@ -196,7 +199,8 @@ func (s *Server) run(p *pattern, lease *leasehold.Lease) error {
 	defer cancel(nil)
 	ends := context.AfterFunc(s.jobs.ctx, func() { cancel(context.Cause(s.jobs.ctx)) })
 	defer ends()
-	err := do(ctx, lease)
+	defer func() { _ = lease.Release() }() // also if it exits
+	err := do(&protected{ctx, lease}, lease)
 	lost := lease.Context().Err() != nil
 	cause := context.Cause(lease.Context())
 	if released := lease.Release(); errors.Is(released, leasehold.ErrLost) {
@@ -213,6 +217,22 @@ func (s *Server) run(p *pattern, lease *leasehold.Lease) error {
 		return newProblem(Failed, "the operation failed")
 	}
 	return nil
+}
+
+// errExited is told of an operation that has ended its goroutine.
+var errExited error = newProblem(Failed, "the operation failed")
+
+// protected is the context of an operation. Its Err compares the clock, as that of
+// its lease does: a service that was stopped sees the loss at its first look.
+type protected struct {
+	context.Context
+	lease *leasehold.Lease
+}
+
+// Err implements [context.Context].
+func (p *protected) Err() error {
+	_ = p.lease.Context().Err() // ends both, if the time is up
+	return p.Context.Err()
 }
 
 // notBegun answers why an operation was not begun.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -276,8 +278,39 @@ func TestOperation_ThatFailsIsNoSuccess(t *testing.T) {
 	}
 }
 
+// The clock has gone on without any timer, as after a stop.
+func TestOperation_HR_C1_SeesALossAtItsFirstLook(t *testing.T) {
+	_, base := serve(t, memdriver.New(), server.WithOperation(server.Operation{
+		Do: func(ctx context.Context, l *leasehold.Lease) error {
+			clock.Skip(l.Remaining() + time.Second)
+			if ctx.Err() == nil {
+				t.Error("the first look found the operation protected")
+			}
+			return nil
+		},
+	}))
+	if got := execute(t, base+"/api/locks/simple/r"); got.status != 500 || !strings.Contains(got.body, "#unprotected") {
+		t.Errorf("%d %q", got.status, got.body)
+	}
+}
+
+func TestOperation_HR_A11_ThatExitsGivesTheLockBack(t *testing.T) {
+	store := memdriver.New()
+	_, base := serve(t, store, server.WithOperation(server.Operation{
+		Do: func(context.Context, *leasehold.Lease) error { runtime.Goexit(); return nil },
+	}))
+	for range 2 { // the second finds lock and place free
+		if got := execute(t, base+"/api/locks/simple/r"); got.status != 500 || !strings.Contains(got.body, "#operation-failed") {
+			t.Errorf("%d %q", got.status, got.body)
+		}
+	}
+	if snap, err := store.Inspect(t.Context(), "r"); err != nil || len(snap.Holders) > 0 {
+		t.Errorf("%+v, %v", snap.Holders, err)
+	}
+}
+
 // divided is a majority of stores that do not answer.
-type divided struct{ *memdriver.Store }
+type divided struct{ *memdriver.Driver }
 
 func (divided) Acquire(context.Context, driver.Request) (driver.Reply, error) {
 	return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrNoQuorum, driver.ErrUnavailable)

@@ -42,7 +42,7 @@ func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Se
 
 // moody is a store that fails while it is told to.
 type moody struct {
-	*memdriver.Store
+	*memdriver.Driver
 	err      atomic.Pointer[error]
 	acquires atomic.Int64
 }
@@ -54,12 +54,12 @@ func (m *moody) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	if err := m.err.Load(); err != nil && *err != nil {
 		return driver.Reply{}, *err
 	}
-	return m.Store.Acquire(ctx, req)
+	return m.Driver.Acquire(ctx, req)
 }
 
 func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
 	t.Parallel() // an answer counts for a second
-	store := &moody{Store: memdriver.New()}
+	store := &moody{Driver: memdriver.New()}
 	s, base := serve(t, store)
 	for range 50 {
 		if code, text := ask(t, "GET", base+"/readyz", ""); code != 200 {

@@ -23,7 +23,9 @@ type config struct {
 	maxWait      time.Duration
 	storeTimeout time.Duration
 
-	headerTimeout, bodyTimeout time.Duration
+	headerTimeout, bodyTimeout, writeTimeout time.Duration
+	maxConnections                           int
+	undoOnReset                              bool
 
 	perClient, perKey int // waiters
 
@@ -44,6 +46,10 @@ func defaults() config {
 
 		headerTimeout: headerTimeout,
 		bodyTimeout:   bodyTimeout,
+		writeTimeout:  writeTimeout,
+
+		maxConnections: mostConnections(),
+		undoOnReset:    true,
 
 		perClient: 20_000,
 		perKey:    20_000,
@@ -131,7 +137,8 @@ func WithStoreTimeout(d time.Duration) Option {
 	return bounded("store timeout", d, 10*time.Millisecond, 5*time.Minute, func(c *config) { c.storeTimeout = d })
 }
 
-// WithMaxWaiters bounds how many requests may wait at a time: of one client,
+// WithMaxWaiters bounds how many requests may wait at a time, places in queues that
+// are kept without one included: of one client,
 // which is a principal, or an address where nobody need be known, and for one
 // lock. More are answered with 429. Default 20 000 each; 1 to 1 000 000.
 func WithMaxWaiters(perClient, perKey int) Option {
@@ -142,6 +149,38 @@ func WithMaxWaiters(perClient, perKey int) Option {
 			}
 		}
 		c.perClient, c.perKey = perClient, perKey
+		return nil
+	}
+}
+
+// WithMaxConnections bounds how many connections are served at a time. A few more
+// are answered with 503, and others closed, so that a probe learns of it. Default:
+// nine tenths of the descriptors that the process may have; 1 to 1<<30.
+func WithMaxConnections(n int) Option {
+	return func(c *config) error {
+		if n < 1 || n > 1<<30 {
+			return fmt.Errorf("maximum of %d connections is not between 1 and 1<<30: %w", n, driver.ErrInvalid)
+		}
+		c.maxConnections = n
+		return nil
+	}
+}
+
+// mostConnections leaves some descriptors for the store.
+func mostConnections() int {
+	if n := descriptors(); n > 0 {
+		return max(n-max(n/10, 2*spare), 1)
+	}
+	return 1 << 30
+}
+
+// WithUndoOnReset sets what a reset means that follows the answer to a long poll
+// within a second: that the client died before it read that it was granted its
+// lock, which is then given back, or nothing. Default true; false is for a service
+// behind a balancer that resets connections whose answers it has read.
+func WithUndoOnReset(undo bool) Option {
+	return func(c *config) error {
+		c.undoOnReset = undo
 		return nil
 	}
 }

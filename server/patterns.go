@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // fixed makes a lease that lasts as long as the operation, with time to spare,
@@ -58,7 +59,7 @@ func twice(ctx context.Context, s *Server, lease *leasehold.Lease) error {
 		return err
 	}
 	err = s.cfg.operation.Do(inner.Context(), inner)
-	return errors.Join(err, inner.Release())
+	return oneline.Join(err, inner.Release())
 }
 
 func takeRead(ctx context.Context, s *Server, key string) (*leasehold.Lease, error) {

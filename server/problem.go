@@ -1,14 +1,12 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -63,6 +61,8 @@ var (
 		"Asking again does not help; another store can."}
 	Unavailable = &Cause{"unavailable", http.StatusServiceUnavailable, "The store cannot be reached",
 		"Certainly nothing was done. Ask again after Retry-After."}
+	Overloaded = &Cause{"overloaded", http.StatusServiceUnavailable, "The service has too many connections",
+		"Certainly nothing was done. Ask again after Retry-After, or another replica."}
 	Draining = &Cause{"draining", http.StatusServiceUnavailable, "The service is about to end",
 		"Ask another replica, or again after Retry-After. Nothing was done; a place in the queue is kept for ticketMs."}
 	Unknown = &Cause{"unknown", http.StatusGatewayTimeout, "The outcome is not known",
@@ -79,7 +79,7 @@ var (
 func Causes() []*Cause {
 	return []*Cause{
 		Held, Gone, Forced, Released, Moved, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
-		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Draining, Unknown, Unprotected, Failed, Internal,
+		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Overloaded, Draining, Unknown, Unprotected, Failed, Internal,
 	}
 }
 
@@ -155,66 +155,32 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
-// contentType is the header of most answers. What stands behind a response's
-// header may append to it, and then has its own.
-var contentType = []string{"application/json"}
-
 // reply answers with JSON.
 func reply(w *answer, status int, body any) {
-	w.Header()["Content-Type"] = contentType
+	w.Header().Set("Content-Type", "application/json")
 	writeJSON(w, status, body)
 }
 
-// replyLease answers with the JSON of a lease.
-func replyLease(w *answer, status int, l *wire.Lease) {
-	e := encoders.Get().(*encoder)
-	text, err := l.AppendJSON(e.text.AvailableBuffer())
+// writeJSON sends the body in one piece, with its length.
+func writeJSON(w *answer, status int, body any) {
+	text, err := json.Marshal(body)
 	if err != nil {
 		panic(err) // every body can be encoded
 	}
-	e.text.Write(text)
-	e.text.WriteByte('\n')
-	w.Header()["Content-Type"] = contentType
-	w.send(status, e.text.Bytes())
-	e.done()
-}
-
-// encoder writes the JSON of many answers, one after the other.
-type encoder struct {
-	text bytes.Buffer
-	json *json.Encoder // to text
-}
-
-var encoders = sync.Pool{New: func() any {
-	e := new(encoder)
-	e.json = json.NewEncoder(&e.text)
-	return e
-}}
-
-// done makes the encoder ready for the next answer.
-func (e *encoder) done() {
-	if e.text.Cap() <= maxKept {
-		e.text.Reset()
-		encoders.Put(e)
-	}
-}
-
-func writeJSON(w *answer, status int, body any) {
-	e := encoders.Get().(*encoder)
-	if err := e.json.Encode(body); err != nil {
-		panic(err) // every body can be encoded
-	}
-	w.send(status, e.text.Bytes())
-	e.done()
-}
-
-// send sends the body in one piece, with its length.
-func (w *answer) send(status int, body []byte) {
-	w.length[0] = strconv.Itoa(len(body))
-	w.Header()["Content-Length"] = w.length[:]
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has gone is noticed by the context
+	_, _ = w.Write(append(text, '\n')) // a client that has gone is noticed by the context
 }
 
 // gone reports whether the client has gone, so that nothing need be answered.
 func gone(ctx context.Context) bool { return ctx.Err() != nil }
+
+// vanished reports whether the client has gone, also if nobody has noticed yet:
+// what says so may lie behind its request, unread.
+func vanished(ctx context.Context) bool {
+	if gone(ctx) {
+		return true
+	}
+	c := connOf(ctx)
+	return c != nil && hungUp(c.Conn)
+}

@@ -1,6 +1,9 @@
 package server
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // quota bounds how many requests wait, so that one client cannot take all the
 // room there is, nor fill one queue.
@@ -83,4 +86,67 @@ func (q *quota) now() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waiting
+}
+
+// places are those in queues that clients keep without a request that waits: each
+// counts as one that does, until it ends by itself, or is heard to have ended.
+type places struct {
+	quota *quota
+
+	mu  sync.Mutex
+	all map[leaseKey]*place
+}
+
+// place is one of them.
+type place struct {
+	client string
+	timer  *time.Timer // ends it
+}
+
+// enter counts a place that the client is about to ask for, unless it has it
+// already.
+func (p *places) enter(client string, of leaseKey, life time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at := p.all[of]; at != nil {
+		at.timer.Reset(life)
+		return nil
+	}
+	if err := p.quota.enter(client, of.key); err != nil {
+		return err
+	}
+	at := &place{client: client}
+	at.timer = time.AfterFunc(life, func() { p.leave(of, at) })
+	p.all[of] = at
+	return nil
+}
+
+// keep prolongs a place that is counted.
+func (p *places) keep(of leaseKey, life time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at := p.all[of]; at != nil {
+		at.timer.Reset(life)
+	}
+}
+
+// end counts the place of a lease down, if there is one.
+func (p *places) end(of leaseKey) {
+	p.mu.Lock()
+	at := p.all[of]
+	p.mu.Unlock()
+	if at != nil {
+		at.timer.Stop()
+		p.leave(of, at)
+	}
+}
+
+// leave counts a place down, once.
+func (p *places) leave(of leaseKey, at *place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all[of] == at {
+		delete(p.all, of)
+		p.quota.leave(at.client, of.key)
+	}
 }

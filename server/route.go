@@ -154,8 +154,7 @@ func (t *table) find(r *http.Request) (*Route, values) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	var room [maxSegments]part
-	parts := split(r.URL, room[:0])
+	parts := split(r.URL)
 	for _, rt := range t.of[len(parts)] {
 		if rt.Method == method && rt.match(parts) {
 			return rt, rt.values(parts)
@@ -166,8 +165,7 @@ func (t *table) find(r *http.Request) (*Route, values) {
 
 // allowed returns the methods that the path has, none if it does not exist.
 func (t *table) allowed(r *http.Request) (methods []string) {
-	var room [maxSegments]part
-	parts := split(r.URL, room[:0])
+	parts := split(r.URL)
 	for _, rt := range t.of[len(parts)] {
 		if rt.match(parts) {
 			methods = append(methods, rt.Method)

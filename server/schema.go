@@ -20,6 +20,8 @@ func (s schemas) of(t reflect.Type) object {
 	switch {
 	case t == reflect.TypeFor[wire.Millis]():
 		return object{"type": "integer", "minimum": 0}
+	case t == reflect.TypeFor[wire.Whole]():
+		return object{"type": "integer"}
 	case t == reflect.TypeFor[time.Time]():
 		return object{"type": "string", "format": "date-time"}
 	case t == reflect.TypeFor[object]():

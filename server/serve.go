@@ -3,55 +3,46 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/express"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// Bounds of a connection, against clients that send slowly, or much.
+// Bounds of a connection, against clients that send slowly, or much, or do not
+// read.
 const (
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 30 * time.Second
+	writeTimeout  = 10 * time.Second // of a piece of an answer
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 32 << 10
 )
 
-// newHTTP returns the HTTP servers around the handler.
-func (s *Server) newHTTP() (*http.Server, *express.Server) {
-	all := &http.Server{
+// newHTTP returns the HTTP server around the handler.
+func (s *Server) newHTTP() *http.Server {
+	return &http.Server{
 		Handler: s, ReadHeaderTimeout: s.cfg.headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ConnContext: withConn, ErrorLog: slog.NewLogLogger(s.cfg.log.Handler(), slog.LevelDebug),
 	}
-	return all, &express.Server{Handler: s, Takes: short, Rest: all}
-}
-
-// short reports whether requests are of those that come again and again, and are
-// answered in one piece: about leases.
-func short(method, path string) bool {
-	return method != http.MethodGet && (strings.HasPrefix(path, "/v1/locks/") || path == "/v1/leases:renew")
 }
 
 // Serve serves the connections that l accepts, with TLS if config is not nil,
-// until Shutdown or Close. Unlike a server of one's own around the handler it
-// bounds how long requests may take to arrive, and notices that the client of a
+// until Shutdown or Close. It may be called for several listeners, each with TLS of
+// its own; HTTP/2 is spoken where config.NextProtos names it. Unlike a server of one's own around the handler it
+// bounds how many connections there are, how long requests may take to arrive and
+// answers to be read, and notices that the client of a
 // long poll did not live to read that it was granted its lock.
 //
 // It returns [http.ErrServerClosed] after Shutdown or Close.
 func (s *Server) Serve(l net.Listener, config *tls.Config) error {
-	if config == nil {
-		return s.express.Serve(listener{l, s})
+	l = listener{l, s}
+	if config != nil {
+		l = tls.NewListener(l, config)
 	}
-	s.mu.Lock()
-	if s.http.TLSConfig == nil {
-		s.http.TLSConfig = config
-	}
-	s.mu.Unlock()
-	return s.http.ServeTLS(listener{l, s}, "", "")
+	return s.http.Serve(l)
 }
 
 // Drain begins the end: the service says that it is not ready any more, and
@@ -75,7 +66,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.Background(), lastWords)
 		defer cancel()
 	}
-	return errors.Join(err, s.express.Shutdown(ctx), s.Close())
+	return oneline.Join(err, s.http.Shutdown(ctx), s.Close())
 }
 
 // lastWords is how long the last answers may take to be sent.
@@ -88,13 +79,14 @@ func (s *Server) Close() error {
 	s.closing.Do(func() {
 		s.Drain()
 		s.jobs.cancel(errDraining)
-		err := s.express.Close()
+		err := s.http.Close()
 		_ = s.jobs.wait(context.Background()) // Do ends with its context
+		s.streams.close()
 		s.desk.close()
 		if s.redlock != s.client {
-			err = errors.Join(err, s.redlock.Close())
+			err = oneline.Join(err, s.redlock.Close())
 		}
-		s.closeErr = errors.Join(err, s.client.Close())
+		s.closeErr = oneline.Join(err, s.client.Close())
 		s.timeouts.close()
 	})
 	return s.closeErr

@@ -2,15 +2,15 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/express"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // Server serves the locks of one store. It is an [http.Handler], safe for
@@ -22,11 +22,14 @@ type Server struct {
 	table   *table
 	handler step
 	http    *http.Server
-	express *express.Server // in front of http, where there is no TLS
 	desk    *desk
 
+	conns    atomic.Int64 // that are open
+	scarcity scarcity
 	lookouts *lookouts
+	streams  streams
 	quota    *quota
+	places   places
 	timeouts *timeouts
 	metrics  *metrics
 	probe    *probe
@@ -40,7 +43,6 @@ type Server struct {
 	drain    context.CancelFunc
 	closing  sync.Once
 	closeErr error
-	mu       sync.Mutex // guards TLSConfig
 }
 
 // New returns the service of a store, and takes charge of the store: Close
@@ -58,7 +60,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 		}
 		errs = append(errs, o(&s.cfg))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := oneline.Join(errs...); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	if s.verbs = store; s.cfg.tracer != nil {
@@ -70,28 +72,34 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.serving, s.drain = context.WithCancel(context.Background())
 	s.jobs = newJobs(s.cfg.maxOperations)
 	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
-	_, punctual := store.(driver.Punctual)
+	s.places = places{quota: s.quota, all: make(map[leaseKey]*place)}
+	_, punctual := store.(driver.DeadlineAware)
 	s.timeouts = &timeouts{each: s.cfg.storeTimeout, told: punctual}
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = newTable(routes())
 	s.document = newDocument(s.table.all)
 	s.handler = s.chain()
-	s.http, s.express = s.newHTTP()
+	s.http = s.newHTTP()
+	s.streams.all = make(map[string]*stream)
 	s.desk = newDesk(s)
 	s.lookouts = &lookouts{s: s, all: make(map[string]*lookout)}
 	s.desk.open()
 	return s, nil
 }
 
-// newClients makes what operations take their locks with.
+// newClients makes what operations take their locks with. They ask a store for as
+// long as any other request does.
 func (s *Server) newClients() (err error) {
-	log := leasehold.WithLogger(s.cfg.log)
-	if s.client, err = leasehold.New(s.store, log); err != nil {
+	opts := []leasehold.Option{
+		leasehold.WithLogger(s.cfg.log), leasehold.WithMaxOutage(s.cfg.storeTimeout),
+		leasehold.WithReleaseTimeout(s.cfg.storeTimeout),
+	}
+	if s.client, err = leasehold.New(s.store, opts...); err != nil {
 		return err
 	}
 	if s.redlock = s.client; s.cfg.quorum != nil {
-		s.redlock, err = leasehold.New(s.cfg.quorum, log)
+		s.redlock, err = leasehold.New(s.cfg.quorum, opts...)
 	}
 	return err
 }

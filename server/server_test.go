@@ -61,7 +61,7 @@ func TestLease_TakeRenewRelease(t *testing.T) {
 		{"PUT", lock + "/leases/a", `{"ttlMs":6000}`, 200, `"ttlMs":6000`},
 		{"DELETE", lock + "/leases/a", "", 204, ""},
 		{"POST", lock, `{"leaseId":"b"}`, 201, `"token":`},
-		{"PUT", lock + "/leases/a", "", 410, "#gone"},
+		{"PUT", lock + "/leases/a", "", 410, "#released"},
 		{"POST", lock + "/leases/b", "", 405, "#method-not-allowed"},
 		{"GET", h.URL + "/v1/nothing", "", 404, "#not-found"},
 		{"POST", lock, `{"colour":1}`, 400, "colour"},

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +20,7 @@ func stateRoutes() []Route {
 			Summary: "Show who holds a lock and who waits for it", Verb: Read, Reply: wire.Lock{},
 			Query: []Parameter{
 				{Name: "If-None-Match", Type: "string", Header: true, Description: "the ETag of an earlier answer: 304 while nothing has changed"},
+				{Name: "waiters", Type: "string", Description: "false leaves those who wait out, however many there are, and answers at once"},
 				{Name: "Prefer", Type: "string", Header: true, Description: "wait=30 holds the 304 back for so many seconds, or until something changes"},
 			},
 			Success: []int{http.StatusOK, http.StatusNotModified},
@@ -25,7 +28,7 @@ func stateRoutes() []Route {
 		},
 		{
 			Method: http.MethodGet, Path: "/v1/locks", Operation: "list",
-			Summary: "List the locks that are held or waited for", Verb: Read, Reply: wire.Locks{},
+			Summary: "List the locks that are held or waited for, page by page: each name once on a page, perhaps again on another", Verb: Read, Reply: wire.Locks{},
 			Query: []Parameter{
 				{Name: "prefix", Type: "string", Description: "what the names begin with"},
 				{Name: "cursor", Type: "string", Description: "that of the page before"},
@@ -41,6 +44,9 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 	name, err := lockName(&w.x)
 	if err != nil {
 		return err
+	}
+	if r.URL.Query().Get("waiters") == "false" {
+		return s.glance(w, r, name)
 	}
 	known := r.Header.Values("If-None-Match")
 	now := s.look(r.Context(), name)
@@ -61,6 +67,23 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 		return nil
 	}
 	reply(w, http.StatusOK, wire.LockOf(now.Snapshot))
+	return nil
+}
+
+// glance shows who holds a lock, and nobody who waits.
+func (s *Server) glance(w *answer, r *http.Request, name string) error {
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
+	defer cancel()
+	snap, err := driver.Glance(ctx, s.store, name)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return newProblem(Unsupported, "the store cannot be looked into")
+	}
+	if err != nil {
+		return err
+	}
+	snap.Key = name
+	w.Header().Set("Cache-Control", "no-cache")
+	reply(w, http.StatusOK, wire.LockOf(snap))
 	return nil
 }
 
@@ -130,7 +153,7 @@ func (s *Server) change(ctx context.Context, x *Exchange, name string, known []s
 
 // list shows a page of the names in use.
 func (s *Server) list(w *answer, r *http.Request) error {
-	store, ok := s.store.(driver.Inspector)
+	store, ok := driver.As[driver.Inspector](s.store)
 	if !ok {
 		return newProblem(Unsupported, "the store cannot be listed")
 	}
@@ -148,6 +171,8 @@ func (s *Server) list(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
 	if keys == nil {
 		keys = []string{}
 	}

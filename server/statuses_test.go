@@ -245,7 +245,7 @@ func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 		{"granted in the queue", "PUT", lock + "/leases/c", `{}`, 200, `"state":"held"`},
 		{"released", "DELETE", lock + "/leases/c", ``, 204, ``},
 		{"released again", "DELETE", lock + "/leases/c", ``, 204, ``},
-		{"renewed after the release", "PUT", lock + "/leases/c", `{}`, 410, "#gone"},
+		{"renewed after the release", "PUT", lock + "/leases/c", `{}`, 410, "#released"},
 		{"H3: a late repetition", "POST", lock, `{"leaseId":"c"}`, 410, "#released"},
 		{"a semaphore", "POST", base + "/v1/locks/s", `{"leaseId":"a","mode":"shared","limit":2}`, 201, ``},
 		{"with another limit", "POST", base + "/v1/locks/s", `{"leaseId":"b","mode":"shared","limit":3}`, 422, "#mismatch"},
@@ -256,11 +256,11 @@ func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 			t.Errorf("%s: %d %s; want %d %s", step.what, status, text, step.status, step.says)
 		}
 	}
-	// A ticket with an address of its own is ended only by who knows it.
+	// What was asked for by a visit is ended by nobody else's.
 	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"a"}`)
-	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"b","ticketMs":60000,"notify":"mem-91"}`)
-	code, text := ask(t, "DELETE", base+"/v1/locks/m/leases/b?notify=mem-92", "")
-	refused(t, "an old address", code, text, server.Moved)
+	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"b","ticketMs":60000,"visit":"one"}`)
+	code, text := ask(t, "DELETE", base+"/v1/locks/m/leases/b?visit=two", "")
+	refused(t, "another visit", code, text, server.Moved)
 	// An id that was broken is not granted again.
 	ask(t, "POST", base+"/v1/locks/m:break", `{"leaseId":"a","reason":"stuck"}`)
 	code, text = ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"a"}`)

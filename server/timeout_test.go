@@ -79,7 +79,7 @@ type dutiful struct {
 	tries chan time.Time
 }
 
-func (s dutiful) Punctual() time.Duration { return 0 }
+func (s dutiful) CallTimeout() time.Duration { return 0 }
 
 func (s dutiful) Acquire(ctx context.Context, _ driver.Request) (driver.Reply, error) {
 	if ctx.Done() != nil {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -149,12 +148,17 @@ type phone struct {
 // call sends a request that waits for a minute.
 func (t *town) call(service int, key, id string) *phone {
 	t.Helper()
+	return t.post(service, key, fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":60000}`, id))
+}
+
+// post sends a request for a lock.
+func (t *town) post(service int, key, body string) *phone {
+	t.Helper()
 	c, err := net.Dial("tcp", t.addr[service])
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	body := fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":60000}`, id)
 	if _, err := fmt.Fprintf(c, "POST /v1/locks/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body); err != nil {
 		t.Fatal(err)
 	}
@@ -293,23 +297,6 @@ func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(t *testing.T) {
 				t.Fatalf("round %d: was told that it holds: %+v", i, snap)
 			}
 			t.release(key, "w")
-		}
-	})
-}
-
-// The first connection may only seem to be dead.
-func TestVanish_TheLaterRequestHasTheWait(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("k", "holder")
-		first := t.call(0, "k", "w")
-		t.await("k", window, "queued", queueOf(1))
-		second := t.call(0, "k", "w")
-		if status, text := first.answer(); status != 202 || !strings.Contains(text, `"position":1`) {
-			t.Errorf("%d %s", status, text)
-		}
-		t.release("k", "holder")
-		if status, text := second.answer(); status != 201 {
-			t.Errorf("%d %s", status, text)
 		}
 	})
 }

@@ -214,10 +214,10 @@ func TestWait_OfOneWhoseLeaseIsBrokenIsToldWhy(t *testing.T) {
 }
 
 // deaf is a store whose hints do not arrive.
-type deaf struct{ *memdriver.Store }
+type deaf struct{ *memdriver.Driver }
 
 func (d deaf) Watch(func(driver.Hint)) (driver.Subscription, error) {
-	return d.Store.Watch(func(driver.Hint) {})
+	return d.Driver.Watch(func(driver.Hint) {})
 }
 
 func TestWait_EndsAlsoWhenEveryHintIsLost(t *testing.T) {
@@ -243,10 +243,10 @@ func TestWait_EndsAlsoWhenEveryHintIsLost(t *testing.T) {
 }
 
 // blind is a store that keeps no queue and has no hints.
-type blind struct{ store *memdriver.Store }
+type blind struct{ store *memdriver.Driver }
 
 func (b blind) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	req.Wait, req.Notify = 0, ""
+	req.TicketTTL, req.HintAddress = 0, ""
 	return b.store.Acquire(ctx, req)
 }
 
@@ -274,12 +274,12 @@ func TestWait_OnAStoreWithoutAQueueIsByAsking(t *testing.T) {
 
 // silent is a store that does not answer while it is told not to.
 type silent struct {
-	*memdriver.Store
+	*memdriver.Driver
 	still chan struct{} // closed when it answers again
 }
 
 func (s silent) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := s.Store.Acquire(ctx, req)
+	reply, err := s.Driver.Acquire(ctx, req)
 	select {
 	case <-s.still:
 		return reply, err

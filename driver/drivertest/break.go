@@ -59,7 +59,7 @@ var breakRows = []row{
 	},
 	{
 		name:  "break/is followed by the delay",
-		needs: Break | Delay,
+		needs: Break | LockDelay,
 		why:   "the holder has not stopped yet; its request said how long that may take",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
@@ -120,7 +120,7 @@ var breakRows = []row{
 // breaks breaks the row's lease or ticket called name.
 func (p *process) breaks(name string, want driver.State) {
 	p.Helper()
-	b, ok := p.d.(driver.Breaker)
+	b, ok := driver.As[driver.Breaker](p.d)
 	if !ok {
 		p.Fatal("the driver is no driver.Breaker; say Without: drivertest.Break if it need not be")
 	}

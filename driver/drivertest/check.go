@@ -13,7 +13,7 @@ var checkRows = []row{
 		why:  "whoever asks whether locks are safe asks it of a store that is in use",
 		run: func(l *lab) {
 			p := l.process()
-			checker, ok := p.d.(driver.Checker)
+			checker, ok := driver.As[driver.Checker](p.d)
 			if !ok {
 				l.Skip("the store tells nothing of itself")
 			}

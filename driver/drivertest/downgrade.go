@@ -95,6 +95,56 @@ var downgradeRows = []row{
 		},
 	},
 	{
+		name:  "downgrade/HR_A3 by its holder only, it is the same",
+		needs: Shared | Downgrade,
+		why:   "a request that may change a lease, but not take one, is as good for whoever holds it",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("a", driver.Granted)
+			for range 2 { // a repetition changes nothing
+				if got := p.acquire("a", driver.Granted, lower); got.Token != first.Token {
+					l.Fatalf("token %d, then %d, for one lease", first.Token, got.Token)
+				}
+			}
+			q.acquire("r", driver.Granted, shared)
+			q.acquire("w", driver.Busy)
+			p.renew("a", driver.Granted)
+			p.release("a", driver.Released)
+		},
+	},
+	{
+		name:  "downgrade/HR_A3 of a lease that has ended takes nothing",
+		needs: Shared | Downgrade,
+		why:   "a request that was held up on its way would lock for a holder that has gone",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("never", driver.Gone, lower)
+			p.acquire("a", driver.Granted)
+			p.release("a", driver.Released)
+			p.acquire("a", driver.Gone, lower) // the room is free
+			q.acquire("b", driver.Granted)
+			p.acquire("a", driver.Gone, lower) // one is alone inside
+			q.acquire("b", driver.Granted, lower)
+			p.acquire("a", driver.Gone, lower) // sharers are
+			q.release("b", driver.Released)
+			q.acquire("c", driver.Granted)
+			q.release("c", driver.Released)
+		},
+	},
+	{
+		name:  "downgrade/HR_A3 of a ticket is none",
+		needs: Shared | Downgrade | Queue,
+		why:   "who waits holds nothing that could become less, and keeps the place",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			q.acquire("w", driver.Queued, waits(long))
+			q.acquire("w", driver.Gone, lower)
+			p.release("a", driver.Released)
+			q.acquire("w", driver.Granted, waits(long))
+		},
+	},
+	{
 		name:  "downgrade/there is no upgrade",
 		needs: Shared | Downgrade,
 		why:   "two readers that both wait to become the writer would wait for ever; a reader that asks as a writer stays what it is",

@@ -72,30 +72,33 @@ const (
 	Tokens
 	// MinToken: Request.MinToken.
 	MinToken
-	// Delay: Request.Delay.
-	Delay
-	// Keep: Ref.Keep.
-	Keep
-	// Forbid: Ref.Forbid. Without it an Acquire that arrives after the
+	// LockDelay: Request.LockDelay.
+	LockDelay
+	// KeepClosed: Ref.KeepClosed.
+	KeepClosed
+	// RejectIDFor: Ref.RejectIDFor. Without it an Acquire that arrives after the
 	// release of its lease creates it anew.
-	Forbid
+	RejectIDFor
 	// Inspect: [driver.Inspector].
 	Inspect
 	// Break: [driver.Breaker].
 	Break
-	// Again: Reply.Again. Without it a repetition is not told from the first.
-	Again
+	// Replayed: Reply.Replayed. Without it a repetition is not told from the first.
+	Replayed
 	// Raise: Ref.Token.
 	Raise
 	// Guard: Request.Guard and [driver.Marker].
 	Guard
+	// Visits: Request.Visit and Ref.Visit. Without it a Release ends a lease
+	// whoever has asked for it.
+	Visits
 
 	features = iota
 )
 
 var featureNames = [features]string{
-	"Queue", "Policies", "Watch", "Shared", "Limits", "Downgrade", "Resize", "Reentry", "Tokens", "MinToken", "Delay", "Keep", "Forbid",
-	"Inspect", "Break", "Again", "Raise", "Guard",
+	"Queue", "Policies", "Watch", "Shared", "Limits", "Downgrade", "Resize", "Reentry", "Tokens", "MinToken", "LockDelay", "KeepClosed", "RejectIDFor",
+	"Inspect", "Break", "Replayed", "Raise", "Guard", "Visits",
 }
 
 // String lists the features of the set.
@@ -161,7 +164,7 @@ func rows() []row {
 	for _, group := range [][]row{
 		leaseRows, releaseRows, errorRows, batchRows, tokenRows, raiseRows, guardRows, keyRows, reentryRows,
 		queueRows, orderRows, handOverRows, deadRows, sharedRows, downgradeRows, limitRows, resizeRows,
-		inspectRows, breakRows, watchRows, againRows, checkRows, crowdRows, refusalRows,
+		inspectRows, breakRows, watchRows, againRows, visitRows, checkRows, crowdRows, refusalRows,
 	} {
 		all = append(all, group...)
 	}

@@ -26,7 +26,7 @@ func ExampleRun() {
 // of its own, and a minute passes in no time.
 func ExampleRun_virtualTime() {
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T)
-		var store *memdriver.Store
+		var store *memdriver.Driver
 		drivertest.Run(t, drivertest.Config{
 			Open: func(testing.TB) driver.Driver { return store.Join() },
 			Wrap: func(t *testing.T, row func(*testing.T)) {
@@ -48,7 +48,7 @@ func ExampleConfig_without() {
 			Open: func(testing.TB) driver.Driver { return driver.FromBasic(table) },
 			Without: drivertest.Queue | drivertest.Policies | drivertest.Watch | drivertest.Shared |
 				drivertest.Limits | drivertest.Downgrade | drivertest.Resize | drivertest.Reentry | drivertest.Tokens | drivertest.MinToken |
-				drivertest.Delay | drivertest.Forbid | drivertest.Inspect | drivertest.Break,
+				drivertest.LockDelay | drivertest.RejectIDFor | drivertest.Inspect | drivertest.Break | drivertest.Visits,
 		})
 	}
 }

@@ -47,6 +47,24 @@ var guardRows = []row{
 		},
 	},
 	{
+		name:  "guard/HR_F11 a mark says what it was given",
+		needs: Guard,
+		why:   "by its name those who share the store see whether they mean the same group of stores",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.mark(0)
+			if err := q.marker().Mark(context.Background(), driver.Mark{Name: "other"}, ""); err != nil {
+				l.Fatal(err)
+			}
+			if mark, ok, err := q.marker().Marked(context.Background()); mark.Name != markName || !ok || err != nil {
+				l.Fatalf("%+v, %v, %v; want the name %q", mark, ok, err, markName)
+			}
+			if reserved, err := q.marker().Reserve(context.Background(), "q", long); reserved || err != nil {
+				l.Fatalf("reserved although it is marked: %v, %v", reserved, err)
+			}
+		},
+	},
+	{
 		name:  "guard/an ended context",
 		needs: Guard,
 		why:   "who does not know says so",
@@ -56,7 +74,9 @@ var guardRows = []row{
 			cancel()
 			_, _, err := p.marker().Marked(ctx)
 			l.unanswered("marked", err)
-			l.unanswered("mark", p.marker().Mark(ctx, 0))
+			_, err = p.marker().Reserve(ctx, "x", time.Second)
+			l.unanswered("reserve", err)
+			l.unanswered("mark", p.marker().Mark(ctx, driver.Mark{}, ""))
 		},
 	},
 	{
@@ -69,16 +89,19 @@ var guardRows = []row{
 			if _, _, err := p.marker().Marked(context.Background()); !errors.Is(err, driver.ErrClosed) {
 				l.Errorf("marked: %v, want driver.ErrClosed", err)
 			}
-			if err := p.marker().Mark(context.Background(), 0); !errors.Is(err, driver.ErrClosed) {
+			if err := p.marker().Mark(context.Background(), driver.Mark{}, ""); !errors.Is(err, driver.ErrClosed) {
 				l.Errorf("mark: %v, want driver.ErrClosed", err)
 			}
 		},
 	},
 }
 
+// markName is what the mark says that the rows set.
+const markName = "5.abc-DEF"
+
 func (p *process) marker() driver.Marker {
 	p.Helper()
-	m, ok := p.d.(driver.Marker)
+	m, ok := driver.As[driver.Marker](p.d)
 	if !ok {
 		p.Fatal("the driver is no driver.Marker; say Without: drivertest.Guard if it need not be")
 	}
@@ -89,7 +112,7 @@ func (p *process) mark(quarantine time.Duration) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := p.marker().Mark(ctx, quarantine); err != nil {
+	if err := p.marker().Mark(ctx, driver.Mark{Name: markName, Quarantine: quarantine}, ""); err != nil {
 		p.Fatalf("mark: %v", err)
 	}
 }
@@ -100,9 +123,9 @@ func (p *process) marked() time.Duration {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	left, ok, err := p.marker().Marked(ctx)
+	mark, ok, err := p.marker().Marked(ctx)
 	if err != nil || !ok {
 		p.Fatalf("marked: %v, %v", ok, err)
 	}
-	return left
+	return mark.Quarantine
 }

@@ -24,8 +24,8 @@ var handOverRows = []row{
 			p.release("holder", driver.Released)
 			hint := q.hear(driver.HintGranted, "a")
 			l.greater(hint.Token, first.Token)
-			if hint.Confirm != 10*window {
-				l.Fatalf("the hint gives %v to confirm, but %v was asked for", hint.Confirm, 10*window)
+			if hint.ConfirmWindow != 10*window {
+				l.Fatalf("the hint gives %v to confirm, but %v was asked for", hint.ConfirmWindow, 10*window)
 			}
 			if queued.Clock != 0 && hint.Clock < queued.Clock {
 				l.Fatalf("the hint is dated %v, before the ticket at %v", hint.Clock, queued.Clock)
@@ -184,8 +184,8 @@ var handOverRows = []row{
 			p.acquire("head", driver.Queued, waits(long))
 			q.acquire("a", driver.Queued, waits(long))
 			p.release("head", driver.Left)
-			if hint := q.hear(driver.HintAsk, "a"); hint.Next <= 0 || hint.Next > long/2+rounding {
-				l.Fatalf("the new head is told to ask in %v; the holder lives for %v", hint.Next, long/2)
+			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter <= 0 || hint.RetryAfter > long/2+rounding {
+				l.Fatalf("the new head is told to ask in %v; the holder lives for %v", hint.RetryAfter, long/2)
 			}
 			q.renew("a", driver.Queued)
 		},
@@ -217,7 +217,7 @@ var handOverRows = []row{
 			q.acquire("a", driver.Queued, waits(long), by)
 			p.release("holder", driver.Released)
 			for { // it may have been told about the holder's expiry before
-				if hint := q.hear(driver.HintAsk, "a"); hint.Next < time.Second {
+				if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter < time.Second {
 					break
 				}
 			}
@@ -242,8 +242,8 @@ var deadRows = []row{
 			q.acquire("a", driver.Queued, waits(long))
 			q.release("holder", driver.Released)
 			lost := p.hear(driver.HintGranted, "dead")
-			if hint := q.hear(driver.HintAsk, "a"); hint.Next > window+rounding {
-				l.Fatalf("the next in the queue is told to ask in %v; the window is %v", hint.Next, window)
+			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter > window+rounding {
+				l.Fatalf("the next in the queue is told to ask in %v; the window is %v", hint.RetryAfter, window)
 			}
 			l.pass(window)
 			got := q.renew("a", driver.Granted)

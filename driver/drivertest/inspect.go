@@ -27,6 +27,42 @@ var inspectRows = []row{
 		},
 	},
 	{
+		name:  "inspect/HR_D7 a glance",
+		needs: Inspect | Queue,
+		why:   "whoever only wants to know who is inside must not pay for all who wait, nor be told anything else",
+		run: func(l *lab) {
+			p := l.process()
+			glance := func() driver.Snapshot {
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				snap, err := driver.Glance(ctx, p.d, l.key)
+				if err != nil {
+					l.Fatal(err)
+				}
+				return snap
+			}
+			if got := glance(); len(got.Holders) != 0 || got.Key != l.key {
+				l.Fatalf("a free room: %+v", got)
+			}
+			p.acquire("a", driver.Granted, labels(map[string]string{"n": "1"}))
+			for _, name := range []string{"b", "c"} {
+				p.acquire(name, driver.Queued, waits(long))
+			}
+			got, want := glance(), p.inspect(l.key)
+			if len(want.Waiters) != 2 || len(got.Waiters) != 0 {
+				l.Fatalf("%d waiters, at a glance %d", len(want.Waiters), len(got.Waiters))
+			}
+			if len(got.Holders) != 1 || got.Holders[0].ID != l.id("a") || got.Holders[0].Labels["n"] != "1" || got.Token != want.Token {
+				l.Fatalf("at a glance %+v, want %+v", got, want)
+			}
+			p.release("a", driver.Released)
+			p.acquire("b", driver.Granted, waits(long))
+			if got = glance(); len(got.Holders) != 1 || got.Holders[0].ID != l.id("b") {
+				l.Fatalf("at a glance %+v, want b inside", got)
+			}
+		},
+	},
+	{
 		name:  "inspect/the holder",
 		needs: Inspect,
 		why:   "at night somebody has to know whom to call, and whether the lock will free itself",
@@ -153,14 +189,14 @@ var inspectRows = []row{
 	},
 	{
 		name:  "inspect/a closed room",
-		needs: Inspect | Keep,
+		needs: Inspect | KeepClosed,
 		why:   "a room that refuses everybody although nobody is inside has to say why",
 		run: func(l *lab) {
 			p := l.process()
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(brief))
 			ref := l.ref("a")
-			ref.Keep = long
+			ref.KeepClosed = long
 			p.releaseRefBy(start, brief, ref, driver.Released)
 			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+rounding {
 				l.Fatalf("closed for %v, want at most %v", got.Closed, long)
@@ -265,7 +301,7 @@ func (p *process) list(prefix string) map[string]bool {
 
 func (p *process) inspector() driver.Inspector {
 	p.Helper()
-	in, ok := p.d.(driver.Inspector)
+	in, ok := driver.As[driver.Inspector](p.d)
 	if !ok {
 		p.Fatal("the driver is no driver.Inspector; say Without: drivertest.Inspect if it need not be")
 	}

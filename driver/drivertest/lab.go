@@ -38,7 +38,7 @@ func (l *lab) id(name string) string { return name + "-" + l.tag }
 
 // ref is the row's lease or ticket called name, kept long.
 func (l *lab) ref(name string) driver.Ref {
-	return driver.Ref{Key: l.key, ID: l.id(name), TTL: long, Wait: long}
+	return driver.Ref{Key: l.key, ID: l.id(name), TTL: long, TicketTTL: long}
 }
 
 // pass lets d pass in the store, and a little more.
@@ -88,27 +88,29 @@ func (p *process) close() {
 type option func(*driver.Request)
 
 func ttl(d time.Duration) option        { return func(r *driver.Request) { r.TTL = d } }
-func waits(d time.Duration) option      { return func(r *driver.Request) { r.Wait = d } }
-func confirm(d time.Duration) option    { return func(r *driver.Request) { r.Confirm = d } }
-func delay(d time.Duration) option      { return func(r *driver.Request) { r.Delay = d } }
+func waits(d time.Duration) option      { return func(r *driver.Request) { r.TicketTTL = d } }
+func confirm(d time.Duration) option    { return func(r *driver.Request) { r.ConfirmWindow = d } }
+func delay(d time.Duration) option      { return func(r *driver.Request) { r.LockDelay = d } }
 func policy(p driver.Policy) option     { return func(r *driver.Request) { r.Policy = p } }
 func minToken(n int64) option           { return func(r *driver.Request) { r.MinToken = n } }
 func owner(name string) option          { return func(r *driver.Request) { r.Owner = name } }
 func reenter(name string) option        { return func(r *driver.Request) { r.Owner, r.Reenter = name, true } }
 func labels(m map[string]string) option { return func(r *driver.Request) { r.Labels = m } }
+func visit(name string) option          { return func(r *driver.Request) { r.Visit = name } }
 func in(key string) option              { return func(r *driver.Request) { r.Key = key } }
 func guard(r *driver.Request)           { r.Guard = true }
 func ordered(r *driver.Request)         { r.Ordered = true }
 func resize(r *driver.Request)          { r.Resize = true }
 func shared(r *driver.Request)          { r.Mode = driver.Shared }
+func lower(r *driver.Request)           { r.Mode, r.Downgrade = driver.Shared, true }
 func places(limit, weight int) option {
 	return func(r *driver.Request) { r.Mode, r.Limit, r.Weight = driver.Shared, limit, weight }
 }
 
 func (p *process) request(name string, opts []option) driver.Request {
 	req := driver.Request{
-		Key: p.key, ID: p.id(name), Owner: "owner of " + name, Since: time.Now(), TTL: long, Confirm: long,
-		Notify: p.address(),
+		Key: p.key, ID: p.id(name), Owner: "owner of " + name, Since: time.Now(), TTL: long, ConfirmWindow: long,
+		HintAddress: p.address(),
 	}
 	for _, opt := range opts {
 		opt(&req)
@@ -152,7 +154,7 @@ func (p *process) try(req driver.Request) (driver.Reply, error) {
 func (p *process) renew(name string, want driver.State) driver.Reply {
 	p.Helper()
 	ref := p.ref(name)
-	ref.Notify = p.address()
+	ref.HintAddress = p.address()
 	return p.renewRef(ref, want)
 }
 
@@ -160,7 +162,7 @@ func (p *process) renew(name string, want driver.State) driver.Reply {
 func (p *process) renewBy(start time.Time, d time.Duration, name string, want driver.State) driver.Reply {
 	p.Helper()
 	ref := p.ref(name)
-	ref.Notify = p.address()
+	ref.HintAddress = p.address()
 	return p.renewRefBy(start, d, ref, want)
 }
 

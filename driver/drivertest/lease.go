@@ -30,8 +30,8 @@ var leaseRows = []row{
 			p.acquire("a", driver.Granted)
 			for _, asks := range []*process{p, q} {
 				got := asks.acquire("b", driver.Busy)
-				if got.Next < 0 || got.Next > long+rounding {
-					l.Fatalf("next ask in %v, but the lease lives for %v", got.Next, long)
+				if got.RetryAfter < 0 || got.RetryAfter > long+rounding {
+					l.Fatalf("next ask in %v, but the lease lives for %v", got.RetryAfter, long)
 				}
 				if len(got.Holders) > 8 {
 					l.Fatalf("%d holders in a reply; a glimpse is at most 8", len(got.Holders))
@@ -181,7 +181,7 @@ var leaseRows = []row{
 			p, q := l.process(), l.process()
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(brief))
-			next := q.acquireBy(start, brief, "b", driver.Busy).Next
+			next := q.acquireBy(start, brief, "b", driver.Busy).RetryAfter
 			if next > brief+rounding {
 				l.Fatalf("next ask in %v, but the lease lives for %v", next, brief)
 			}
@@ -218,7 +218,7 @@ var leaseRows = []row{
 			p, q := l.process(), l.process()
 			granted := p.acquire("a", driver.Granted)
 			lone, other := l.ref("a"), l.ref("b")
-			lone.Alone, other.Alone = true, true
+			lone.Uncontended, other.Uncontended = true, true
 			if got := p.renewRef(lone, driver.Granted); got.Token != 0 && got.Token != granted.Token {
 				l.Fatalf("token %d, want %d", got.Token, granted.Token)
 			}

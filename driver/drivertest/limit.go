@@ -43,6 +43,36 @@ var limitRows = []row{
 		},
 	},
 	{
+		name:  "limit/HR_D4 counts the greatest weights",
+		needs: Limits,
+		why:   "weights add up to more than an int holds where it has 32 bits, and must not wrap around into room that is not there",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			const most = driver.MaxPlaces
+			p.acquire("a", driver.Granted, places(most, most-1))
+			q.acquire("b", driver.Busy, places(most, most))
+			q.acquire("c", driver.Busy, places(most, 2))
+			q.acquire("d", driver.Granted, places(most, 1))
+			p.release("a", driver.Released)
+			q.acquire("b", driver.Busy, places(most, most))
+		},
+	},
+	{
+		name:  "limit/HR_D4 is bounded",
+		needs: Limits,
+		why:   "numbers that a program of 32 bits cannot read would hide the lock from it",
+		run: func(l *lab) {
+			p := l.process()
+			var beyond int64 = driver.MaxPlaces + 1 // negative where an int has 32 bits
+			for _, odd := range []option{places(int(beyond), 1), places(0, int(beyond)), places(-1, 1), places(3, -1)} {
+				if _, err := p.try(p.request("a", []option{odd})); !errors.Is(err, driver.ErrInvalid) {
+					l.Fatalf("%v, want driver.ErrInvalid", err)
+				}
+			}
+			p.acquire("b", driver.Granted)
+		},
+	},
+	{
 		name:  "limit/an expired place returns",
 		needs: Limits,
 		why:   "a holder that died gives its places back once, and its late release gives nothing",

@@ -6,10 +6,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// listen subscribes the process; its requests carry the address from now on.
+// listen subscribes the process; its requests carry the address from now on. A
+// store that is without hints may still be a driver.Watcher, without an address.
 func (p *process) listen() *process {
 	p.Helper()
-	w, ok := p.d.(driver.Watcher)
+	if p.cfg.Without&Watch != 0 {
+		return p
+	}
+	w, ok := driver.As[driver.Watcher](p.d)
 	if !ok {
 		p.Fatal("the driver is no driver.Watcher; say Without: drivertest.Watch if it need not be")
 	}

@@ -167,10 +167,10 @@ var queueRows = []row{
 			start := time.Now()
 			p.acquire("holder", driver.Granted, ttl(brief))
 			got := q.acquireBy(start, brief, "a", driver.Queued, waits(long))
-			if got.Next <= 0 || got.Next > brief+rounding {
-				l.Fatalf("the head is told to ask in %v; the holder lives for %v", got.Next, brief)
+			if got.RetryAfter <= 0 || got.RetryAfter > brief+rounding {
+				l.Fatalf("the head is told to ask in %v; the holder lives for %v", got.RetryAfter, brief)
 			}
-			l.pass(got.Next)
+			l.pass(got.RetryAfter)
 			q.acquire("a", driver.Granted, waits(long))
 		},
 	},
@@ -219,14 +219,14 @@ var orderRows = []row{
 	},
 	{
 		name:  "order/a ticket forbidden on leaving does not come back",
-		needs: Queue | Forbid,
+		needs: Queue | RejectIDFor,
 		why:   "the ask of a waiter that gave up may be on its way still; a ticket, or a grant, in its name would hold up everybody",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
 			ref := l.ref("a")
-			ref.Forbid = long
+			ref.RejectIDFor = long
 			p.releaseRef(ref, driver.Left)
 			p.acquire("a", driver.Gone, waits(long))
 			p.release("holder", driver.Released)
@@ -248,7 +248,7 @@ var orderRows = []row{
 			for _, name := range names {
 				q.acquire(name, driver.Queued, waits(4*step))
 				ref := l.ref(name)
-				ref.Wait = 4 * step
+				ref.TicketTTL = 4 * step
 				refs = append(refs, ref)
 			}
 			for range 60 { // 15 times the life of a ticket

@@ -45,6 +45,31 @@ var raiseRows = []row{
 		},
 	},
 	{
+		name:  "raise/HR_B4 levels what nobody was told",
+		needs: Tokens | Raise,
+		why:   "a store that was ahead of the majority is asked again under the lease, and must not answer another token than the holder has",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			first := p.acquire("a", driver.Granted)
+			p.raise("a", first.Token+1000, first.Token+1000)
+			for _, token := range []int64{first.Token + 500, first.Token + 500, first.Token + 700, first.Token + 600} {
+				ref := l.ref("a")
+				ref.Token, ref.Level = token, true
+				if got := p.renewRef(ref, driver.Granted); got.Token != token {
+					l.Fatalf("token %d after it was levelled to %d", got.Token, token)
+				}
+				if got := p.renew("a", driver.Granted); got.Token != token {
+					l.Fatalf("renewed: token %d after it was levelled to %d", got.Token, token)
+				}
+				if got := q.acquire("a", driver.Granted); got.Token != token {
+					l.Fatalf("asked again: token %d after it was levelled to %d", got.Token, token)
+				}
+			}
+			p.release("a", driver.Released)
+			l.greater(q.acquire("b", driver.Granted).Token, first.Token+1000)
+		},
+	},
+	{
 		name:  "raise/over expiry",
 		needs: Tokens | Raise,
 		why:   "the raised token counts also if its holder was lost right after",

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -114,6 +115,48 @@ var reentryRows = []row{
 				p.release(name, driver.Released)
 			}
 			q.acquire("b", driver.Granted, waits(long))
+		},
+	},
+	{
+		name:  "reentry/HR_D2 who reads cannot ask to write, nor the other way round",
+		needs: Reentry | Shared,
+		why:   "an owner that would wait for itself would do so for ever, whatever the context under which it asks",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			me, you := reenter("user-1"), reenter("user-2")
+			refused := func(name string, opts ...option) {
+				l.Helper()
+				for _, more := range [][]option{nil, {waits(long)}} {
+					if l.cfg.Without&Queue != 0 && more != nil {
+						continue
+					}
+					if reply, err := q.try(q.request(name, append(more, opts...))); !errors.Is(err, driver.ErrMismatch) {
+						l.Fatalf("acquire %s: %+v, %v; want driver.ErrMismatch", name, reply, err)
+					}
+				}
+			}
+			p.acquire("r1", driver.Granted, shared)
+			p.acquire("r2", driver.Granted, shared, me)
+			refused("w", me)
+			q.acquire("w", driver.Busy, you)
+			q.acquire("w", driver.Busy, owner("user-1")) // who is only called so is another
+			q.acquire("r3", driver.Granted, shared, me)
+			for _, name := range []string{"r1", "r2", "r3"} {
+				p.release(name, driver.Released)
+			}
+			p.acquire("w1", driver.Granted, me)
+			refused("r", shared, me)
+			q.acquire("r", driver.Busy, shared, you)
+			p.acquire("w2", driver.Granted, me)
+			p.release("w2", driver.Released)
+			if l.cfg.Without&Downgrade == 0 {
+				p.acquire("w1", driver.Granted, lower)
+				refused("w", me)
+				q.acquire("r", driver.Granted, shared, me)
+				p.release("r", driver.Released)
+			}
+			p.release("w1", driver.Released)
+			q.acquire("w", driver.Granted, me)
 		},
 	},
 }

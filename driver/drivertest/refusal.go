@@ -12,7 +12,7 @@ var refusalRows = []row{
 	refuses(Limits, "a limit that is not kept is no limit", places(3, 1)),
 	refuses(Resize, "a limit that was not changed is still the old one", places(3, 1), resize),
 	refuses(Reentry, "an owner that cannot enter again would wait for itself", reenter("user-1")),
-	refuses(Delay, "a caller that asked for the delay relies on it", delay(long)),
+	refuses(LockDelay, "a caller that asked for the delay relies on it", delay(long)),
 	refuses(MinToken, "a token below what the caller has seen is refused where it is used", minToken(1)),
 	refuses(Guard, "a store that cannot tell that it has lost its data must not be trusted to tell", guard),
 	refuses(Queue, "who insists on the order of arrival would be overtaken for ever", ordered),

@@ -39,7 +39,7 @@ var releaseRows = []row{
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
-			ref.Alone = true
+			ref.Uncontended = true
 			q.acquire("b", driver.Busy)
 			p.releaseRef(ref, driver.Released)
 			p.releaseRef(ref, driver.Gone)
@@ -56,7 +56,7 @@ var releaseRows = []row{
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
-			ref.Alone = true
+			ref.Uncontended = true
 			q.acquire("b", driver.Queued, waits(long))
 			p.releaseRef(ref, driver.Released)
 			p.acquire("c", driver.Busy)
@@ -104,13 +104,13 @@ var releaseRows = []row{
 	},
 	{
 		name:  "release/forbids a late acquire",
-		needs: Forbid,
+		needs: RejectIDFor,
 		why:   "an acquire that went unanswered may still be on its way; after its release it must not take the lock for a caller that has gone",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
-			ref.Forbid = long
+			ref.RejectIDFor = long
 			p.releaseRef(ref, driver.Released)
 			p.acquire("a", driver.Gone)
 			p.acquire("a", driver.Gone, waits(long))
@@ -122,12 +122,12 @@ var releaseRows = []row{
 	},
 	{
 		name:  "release/forbids an acquire that has not come",
-		needs: Forbid,
+		needs: RejectIDFor,
 		why:   "the release of an unanswered acquire may overtake it",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			ref := l.ref("a")
-			ref.Forbid = long
+			ref.RejectIDFor = long
 			p.releaseRef(ref, driver.Gone)
 			p.acquire("a", driver.Gone)
 			q.acquire("b", driver.Granted)
@@ -138,25 +138,25 @@ var releaseRows = []row{
 	},
 	{
 		name:  "release/keeps the room closed",
-		needs: Keep,
+		needs: KeepClosed,
 		why:   "a cron job that is shorter than the difference of its hosts' clocks keeps the lock until all have tried",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(brief))
 			ref := l.ref("a")
-			ref.Keep = 4 * brief
+			ref.KeepClosed = 4 * brief
 			p.releaseRefBy(start, brief, ref, driver.Released)
-			q.acquireBy(start, ref.Keep, "b", driver.Busy)
+			q.acquireBy(start, ref.KeepClosed, "b", driver.Busy)
 			l.pass(brief)
-			q.acquireBy(start, ref.Keep, "b", driver.Busy)
+			q.acquireBy(start, ref.KeepClosed, "b", driver.Busy)
 			l.pass(3 * brief)
 			q.acquire("b", driver.Granted)
 		},
 	},
 	{
 		name:  "release/is not followed by the delay",
-		needs: Delay,
+		needs: LockDelay,
 		why:   "a holder that released in order has nothing on its way any more",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
@@ -167,7 +167,7 @@ var releaseRows = []row{
 	},
 	{
 		name:  "release/expiry is followed by the delay",
-		needs: Delay,
+		needs: LockDelay,
 		why:   "a holder that lost its lease may have writes on their way; the room stays closed until they have landed",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()

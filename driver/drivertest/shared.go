@@ -154,8 +154,8 @@ var sharedRows = []row{
 			p.release("w", driver.Released)
 			inside := map[string]bool{}
 			for len(inside) < n {
-				hint := q.hearAny(func(h driver.Hint) bool { return h.ID != "" && !inside[h.ID] && h.Next < time.Second }, "the other readers")
-				ref := driver.Ref{Key: l.key, ID: hint.ID, TTL: long, Wait: long, Notify: q.address()}
+				hint := q.hearAny(func(h driver.Hint) bool { return h.ID != "" && !inside[h.ID] && h.RetryAfter < time.Second }, "the other readers")
+				ref := driver.Ref{Key: l.key, ID: hint.ID, TTL: long, TicketTTL: long, HintAddress: q.address()}
 				if got, _ := q.renewAll([]driver.Ref{ref}); got[0].State == driver.Granted {
 					inside[hint.ID] = true
 				}

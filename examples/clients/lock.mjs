@@ -23,6 +23,9 @@ import { fileURLToPath } from "node:url";
 
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
+// What the type of every problem of the service begins with.
+const problems = "https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#";
+
 /** The service answered with a problem that asking again does not change. */
 export class Refused extends Error {}
 
@@ -102,7 +105,7 @@ class Lease {
 				return;
 			}
 			if (status === 202) continue; // still queued: ask again, and keep the place
-			if (![0, 429, 503, 504].includes(status)) {
+			if ((status > 0 && status < 500 && status !== 429) || status === 501) {
 				throw new Refused(answer.detail ?? `status ${status}`);
 			}
 			await sleep(answer.retryAfterMs ?? 1_000);
@@ -131,17 +134,19 @@ class Lease {
 		}, Math.min(pause, this.remaining));
 	}
 
-	/** Returns status and answer; status 0 if there was none. */
+	/** Returns status and answer; status 0 if there was none of the service: what a proxy answers says nothing. */
 	async #ask(method, path, body, timeout) {
 		const headers = { "Content-Type": "application/json" };
 		if (this.#bearer) headers.Authorization = `Bearer ${this.#bearer}`;
 		try {
 			const response = await fetch(this.#url + path, {
-				method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(timeout),
+				method, headers, body: body && JSON.stringify(body), redirect: "manual", signal: AbortSignal.timeout(timeout),
 			});
-			const text = await response.text();
-			const json = response.headers.get("Content-Type")?.includes("json");
-			return { status: response.status, answer: json ? JSON.parse(text) : {} };
+			const { status } = response;
+			if (status === 204) return { status, answer: {} };
+			const answer = await response.json();
+			const ours = response.ok ? answer.leaseId === this.id : answer.type.startsWith(problems);
+			return ours ? { status, answer } : { status: 0, answer: {} };
 		} catch {
 			return { status: 0, answer: {} };
 		}

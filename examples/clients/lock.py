@@ -25,6 +25,9 @@ import urllib.parse
 import urllib.request
 import uuid
 
+# What the type of every problem of the service begins with.
+PROBLEMS = "https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#"
+
 
 class Refused(Exception):
     """The service answered with a problem that asking again does not change."""
@@ -98,7 +101,7 @@ class Lock:
                 return
             if status == 202:
                 continue  # still queued: ask again, and keep the place
-            if status not in (0, 429, 503, 504):
+            if 0 < status < 500 and status != 429 or status == 501:
                 raise Refused(answer.get("detail", status))
             time.sleep(answer.get("retryAfterMs", 1000) / 1000)
 
@@ -119,7 +122,7 @@ class Lock:
             pause = self.ttl / 3 if self._renew() else self.ttl / 12
 
     def _ask(self, method, path, body, timeout):
-        """Returns status and answer; status 0 if there was none."""
+        """Returns status and answer; status 0 if there was none of the service."""
         request = urllib.request.Request(self.url + path, method=method)
         request.add_header("Content-Type", "application/json")
         if self.bearer:
@@ -127,14 +130,16 @@ class Lock:
         data = None if body is None else json.dumps(body).encode()
         try:
             with urllib.request.urlopen(request, data, timeout) as response:
-                return response.status, json.load(response) if response.status != 204 else {}
+                answer = json.load(response) if response.status != 204 else {"leaseId": self.id}
+                return (response.status, answer) if answer.get("leaseId") == self.id else (0, {})
         except urllib.error.HTTPError as problem:
-            with problem:
+            with problem:  # one that is not the service's, but a proxy's, says nothing
                 try:
-                    return problem.code, json.load(problem)
-                except ValueError:
-                    return problem.code, {}  # a proxy's
-        except (OSError, ValueError):
+                    answer = json.load(problem)
+                    return (problem.code, answer) if answer["type"].startswith(PROBLEMS) else (0, {})
+                except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                    return 0, {}
+        except (OSError, ValueError, AttributeError):
             return 0, {}
 
 

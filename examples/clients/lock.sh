@@ -20,16 +20,30 @@ trap 'rm -rf "$tmp"' EXIT
 # The lease id makes every request repeatable: one that was not answered is
 # sent again, and has the effect of one.
 id=sh-$$-$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
+problems=https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#
 owner=$(uname -n):$$
 
 # ask SECONDS METHOD URL [BODY] sends a request, prints the status, and leaves
-# the answer in $tmp/answer. The bearer token is passed on standard input, where
-# other users of the machine do not see it.
+# the answer in $tmp/answer. An answer that is not the service's, but a proxy's,
+# says nothing: its status is printed as 000. The bearer token is passed on
+# standard input, where other users of the machine do not see it.
 ask() {
+	status=$(send "$@")
+	grep -q "\"leaseId\":\"$id\"\|\"type\":\"$problems" "$tmp/answer" || [ "$status" = 204 ] || status=000
+	echo "$status"
+}
+
+send() {
+	: >"$tmp/answer"
 	printf '%s\n' "${LEASEHOLD_AUTH:+header = \"Authorization: Bearer $LEASEHOLD_AUTH\"}" |
 		curl --silent --config - --max-time "$1" --request "$2" --output "$tmp/answer" \
 			--write-out '%{http_code}' --header 'Content-Type: application/json' \
 			${4:+--data "$4"} "$3" || true
+}
+
+refused() {
+	cat "$tmp/answer" >&2
+	exit 69
 }
 
 # take waits for the lock, and keeps its place in the queue while it waits.
@@ -39,11 +53,9 @@ take() {
 		case $status in
 		200 | 201) return ;;
 		202) ;; # still queued: ask again
-		000 | 429 | 503 | 504) sleep 1 ;; # not answered, or not now
-		*)
-			cat "$tmp/answer" >&2
-			exit 69
-			;;
+		501) refused ;;
+		000 | 429 | 5??) sleep 1 ;; # not answered, or not now
+		*) refused ;;
 		esac
 	done
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -96,5 +97,22 @@ func TestFence_SQLWritersAtTheSameTimeNeverGoBack(t *testing.T) {
 	}
 	if err := rows.Err(); err != nil || last != writers {
 		t.Errorf("last written: %d, %v", last, err)
+	}
+}
+
+func TestFence_HR_F4_TableWithACollationIsRefused(t *testing.T) {
+	db := openFile(t)
+	for _, column := range []string{"resource", "owner"} {
+		declared := map[string]string{"resource": "TEXT", "owner": "TEXT"}
+		declared[column] = "TEXT COLLATE NOCASE"
+		_, err := db.ExecContext(t.Context(), fmt.Sprintf(`CREATE TABLE %s_alike (resource %s PRIMARY KEY, token BIGINT, owner %s)`,
+			column, declared["resource"], declared["owner"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = fence.SQL{Table: column + "_alike"}.Create(t.Context(), db)
+		if !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%s takes different names for one, and the table is taken: %v", column, err)
+		}
 	}
 }

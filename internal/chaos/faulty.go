@@ -31,7 +31,7 @@ var errLost = errors.New("connection reset")
 // Wrap puts faults between a client and its driver.
 func Wrap(d driver.Driver, f Faults) driver.Driver {
 	w := &faulty{Driver: d, Faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 1))}
-	if watcher, ok := d.(driver.Watcher); ok {
+	if watcher, ok := driver.As[driver.Watcher](d); ok {
 		return &deaf{w, watcher}
 	}
 	return w
@@ -46,7 +46,7 @@ type faulty struct {
 	rnd *rand.Rand
 }
 
-// Supports implements [driver.Selective].
+// Supports implements [driver.Limited].
 func (f *faulty) Supports(req driver.Request) error { return driver.Supports(f.Driver, req) }
 
 // Close waits for requests that are still on their way.

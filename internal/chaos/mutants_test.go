@@ -236,7 +236,7 @@ var mutants = []mutant{
 				},
 				renew: func(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 					reply, err := one(ctx, d, ref)
-					if err == nil && reply.State == driver.Gone && ref.Wait > 0 {
+					if err == nil && reply.State == driver.Gone && ref.TicketTTL > 0 {
 						reply = driver.Reply{State: driver.Queued, Position: 2}
 					}
 					return reply, err
@@ -337,7 +337,7 @@ var mutants = []mutant{
 		breaks: func(_ *world, d driver.Driver) driver.Driver {
 			return with(&broken{Driver: d, acquire: func(ctx context.Context, req driver.Request) (driver.Reply, error) {
 				reply, err := d.Acquire(ctx, req)
-				if err != nil && ctx.Err() == nil && req.Wait == 0 {
+				if err != nil && ctx.Err() == nil && req.TicketTTL == 0 {
 					return driver.Reply{State: driver.Busy}, nil
 				}
 				return reply, err
@@ -349,7 +349,7 @@ var mutants = []mutant{
 		tune: func(w *world) { w.plan.TTL = time.Minute },
 		breaks: func(_ *world, d driver.Driver) driver.Driver {
 			return with(&broken{Driver: d, acquire: func(ctx context.Context, req driver.Request) (driver.Reply, error) {
-				if req.Wait == 0 {
+				if req.TicketTTL == 0 {
 					req.ID = req.ID[:10] + time.Now().Format("150405.000000")
 				}
 				return d.Acquire(ctx, req)
@@ -363,14 +363,14 @@ var mutants = []mutant{
 			return with(&broken{
 				Driver: d,
 				acquire: func(ctx context.Context, req driver.Request) (driver.Reply, error) {
-					if req.Wait > 0 {
-						req.Wait, req.Confirm = 24*time.Hour, 24*time.Hour
+					if req.TicketTTL > 0 {
+						req.TicketTTL, req.ConfirmWindow = 24*time.Hour, 24*time.Hour
 					}
 					return d.Acquire(ctx, req)
 				},
 				renew: func(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-					if ref.Wait > 0 {
-						ref.Wait = 24 * time.Hour
+					if ref.TicketTTL > 0 {
+						ref.TicketTTL = 24 * time.Hour
 					}
 					return one(ctx, d, ref)
 				},
@@ -394,7 +394,7 @@ func (w *world) ownerOf(id string) string {
 
 // flushed is a store that starts its tokens again from 1 with every hour.
 type flushed struct {
-	*memdriver.Store
+	*memdriver.Driver
 	w *world
 }
 
@@ -407,20 +407,20 @@ func (f *flushed) fewer(token int64) int64 {
 }
 
 func (f *flushed) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := f.Store.Acquire(ctx, req)
+	reply, err := f.Driver.Acquire(ctx, req)
 	reply.Token = f.fewer(reply.Token)
 	return reply, err
 }
 
 func (f *flushed) Watch(hear func(driver.Hint)) (driver.Subscription, error) {
-	return f.Store.Watch(func(h driver.Hint) {
+	return f.Driver.Watch(func(h driver.Hint) {
 		h.Token = f.fewer(h.Token)
 		hear(h)
 	})
 }
 
 func (f *flushed) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	f.Store.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
+	f.Driver.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
 		reply.Token = f.fewer(reply.Token)
 		each(i, reply, err)
 	})
@@ -429,7 +429,7 @@ func (f *flushed) Renew(ctx context.Context, refs []driver.Ref, each func(int, d
 // naiveQuorum takes the greatest token of a majority for that of the grant. The
 // clocks of its nodes, from which they take their tokens, are apart.
 type naiveQuorum struct {
-	nodes []*memdriver.Store
+	nodes []*memdriver.Driver
 	mu    sync.Mutex
 	rnd   *rand.Rand
 }
@@ -440,7 +440,7 @@ func newNaiveQuorum(seed uint64) *naiveQuorum {
 }
 
 // up returns the nodes that answer this time.
-func (q *naiveQuorum) up() []*memdriver.Store {
+func (q *naiveQuorum) up() []*memdriver.Driver {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.nodes == nil { // in the bubble, whose clock they take
@@ -449,7 +449,7 @@ func (q *naiveQuorum) up() []*memdriver.Store {
 		}
 	}
 	i := q.rnd.IntN(6)
-	var up []*memdriver.Store
+	var up []*memdriver.Driver
 	for k, n := range q.nodes {
 		if k != i {
 			up = append(up, n)
@@ -463,7 +463,7 @@ func (q *naiveQuorum) Supports(req driver.Request) error {
 }
 
 func (q *naiveQuorum) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	req.Wait = 0
+	req.TicketTTL = 0
 	won, busy := driver.Reply{State: driver.Granted}, driver.Reply{State: driver.Busy}
 	votes := 0
 	for _, n := range q.up() {

@@ -286,7 +286,7 @@ func (p *play) look(ctx context.Context) error {
 		return err
 	}
 	defer d.Close()
-	store, ok := d.(driver.Inspector)
+	store, ok := driver.As[driver.Inspector](d)
 	if !ok {
 		return nil
 	}

@@ -38,7 +38,7 @@ type world struct {
 	open  func(w *world) driver.Driver
 	outer func(d driver.Driver) driver.Driver
 
-	store *memdriver.Store
+	store *memdriver.Driver
 	start time.Time
 
 	mu      sync.Mutex

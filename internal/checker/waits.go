@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/history"
-	"github.com/leasehold-go/leasehold/internal/ticket"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // window is the longest time for which a dead waiter that is handed the lock
@@ -212,7 +212,7 @@ func (j *judge) undone(l *life, at int64) int64 {
 		allowed += own.overlap(from, at) + own.count(from, at)*window/2
 	}
 	if at-l.none.At > allowed && j.hindered(l) {
-		allowed += int64(ticket.Life("somewhere")) // the longest there is
+		allowed += int64(timing.TicketLife("somewhere")) // the longest there is
 	}
 	return allowed
 }

@@ -19,7 +19,7 @@ import (
 // looked at, and matches [driver.ErrUnavailable] if it did not answer.
 func Examine(ctx context.Context, d driver.Driver, ttl time.Duration) (driver.Report, error) {
 	var report driver.Report
-	checker, checked := d.(driver.Checker)
+	checker, checked := driver.As[driver.Checker](d)
 	if checked {
 		var err error
 		if report, err = checker.Check(ctx); err != nil {
@@ -51,7 +51,7 @@ type examination struct {
 func (e *examination) request(id string) driver.Request {
 	return driver.Request{
 		Key: e.key, ID: id, Owner: "leasehold doctor", Since: time.Now(), Policy: driver.Barging,
-		TTL: e.ttl, Confirm: time.Second,
+		TTL: e.ttl, ConfirmWindow: time.Second,
 	}
 }
 
@@ -88,7 +88,7 @@ func (e *examination) take(ctx context.Context) error {
 const samples = 15
 
 // renewals compares how long they take with how long a lease lasts: the first is
-// due after a third of it, and later tries after a twelfth each.
+// due after a third of it, and later tries follow within a twelfth each.
 func (e *examination) renewals(ctx context.Context) {
 	var took []time.Duration
 	for range samples {
@@ -131,7 +131,7 @@ const (
 
 // wakeUp has a waiter woken. It ends the lease.
 func (e *examination) wakeUp(ctx context.Context) {
-	watcher, ok := e.d.(driver.Watcher)
+	watcher, ok := driver.As[driver.Watcher](e.d)
 	req := e.request("b")
 	if !ok || driver.Supports(e.d, req) != nil {
 		return
@@ -147,13 +147,13 @@ func (e *examination) wakeUp(ctx context.Context) {
 	})
 	if err == nil {
 		defer sub.Close()
-		req.Notify = e.address(ctx, sub)
+		req.HintAddress = e.address(ctx, sub)
 	}
-	if req.Notify == "" {
+	if req.HintAddress == "" {
 		e.deaf("nothing can be subscribed to")
 		return
 	}
-	req.Wait = 10 * time.Second
+	req.TicketTTL = 10 * time.Second
 	defer e.giveBack(req.ID)
 	if reply, err := e.d.Acquire(ctx, req); err != nil || reply.State != driver.Queued {
 		return // no queue, no wake-ups
@@ -184,7 +184,8 @@ func (e *examination) address(ctx context.Context, sub driver.Subscription) stri
 
 func (e *examination) deaf(what string) {
 	e.report.Add(driver.Warning, "wake-up", what, "waiters ask twice a second instead",
-		"on Redis, give the user +@pubsub and &prefix*; in a directory, raise the limit of file notifications")
+		"on Redis, give the user +@pubsub and &prefix*; on PostgreSQL behind a pooler, name the server with listen=; "+
+			"in a directory, raise the limit of file notifications")
 }
 
 // round makes a duration readable: two digits or so.

@@ -14,7 +14,7 @@ import (
 
 // patient is a store with a complaint.
 type patient struct {
-	*memdriver.Store
+	*memdriver.Driver
 	delay  time.Duration // of a renewal
 	forget bool          // mints a token for every request
 	plain  bool          // has no tokens
@@ -26,7 +26,7 @@ func (p *patient) Acquire(ctx context.Context, req driver.Request) (driver.Reply
 	if p.fail != nil {
 		return driver.Reply{}, p.fail
 	}
-	reply, err := p.Store.Acquire(ctx, req)
+	reply, err := p.Driver.Acquire(ctx, req)
 	switch {
 	case p.forget:
 		reply.Token = time.Now().UnixNano()
@@ -38,14 +38,14 @@ func (p *patient) Acquire(ctx context.Context, req driver.Request) (driver.Reply
 
 func (p *patient) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	time.Sleep(p.delay)
-	p.Store.Renew(ctx, refs, each)
+	p.Driver.Renew(ctx, refs, each)
 }
 
 func (p *patient) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	if p.deaf {
 		return nil, errors.New("deaf")
 	}
-	return p.Store.Watch(f)
+	return p.Driver.Watch(f)
 }
 
 func TestExamine_FindsWhatTheUseOfALockShows(t *testing.T) {
@@ -68,7 +68,7 @@ func TestExamine_FindsWhatTheUseOfALockShows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := row.patient
-			p.Store = memdriver.New()
+			p.Driver = memdriver.New()
 			report, err := doctor.Examine(t.Context(), &p, ttl)
 			if err != nil {
 				t.Fatal(err)
@@ -85,7 +85,7 @@ func TestExamine_FindsWhatTheUseOfALockShows(t *testing.T) {
 }
 
 func TestExamine_SaysThatAStoreCouldNotBeLookedAt(t *testing.T) {
-	p := &patient{Store: memdriver.New(), fail: driver.ErrUnavailable}
+	p := &patient{Driver: memdriver.New(), fail: driver.ErrUnavailable}
 	if report, err := doctor.Examine(t.Context(), p, time.Second); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("%+v, %v, want ErrUnavailable", report, err)
 	}

@@ -29,11 +29,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// go-redis keeps a coarse clock for as long as the process lives.
 		goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/internal/pool.startGlobalTimeCache.func1"),
-		// On a cluster, rueidis closes what it has replaced 5 s later, and puts
-		// off a look at the topology by up to 1 s, also after its end.
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient).redirectOrNew.func1"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
 	)
 }
 

@@ -75,6 +75,13 @@ type Conns struct {
 	// each of them would cost a timeout of its own. It is set before the first
 	// connection.
 	DropSilent bool
+	// Greets is set before the first connection by whoever calls Greeted.
+	Greets bool
+	// Verb is how every command begins that has an effect. What fails on a
+	// connection before the first one is written is reported as an error of
+	// dialling: it says that nothing was sent. Empty for no such report. It is
+	// set before the first connection.
+	Verb string
 
 	calls atomic.Int64
 	made  atomic.Uint64
@@ -130,10 +137,16 @@ func (cs *Conns) interrupt(deadline time.Time) bool {
 	return false
 }
 
-// Add returns nc, made interruptible.
-func (cs *Conns) Add(nc net.Conn) net.Conn {
+// Add returns nc, made interruptible. The context is the one that it was dialled
+// for.
+func (cs *Conns) Add(ctx context.Context, nc net.Conn) net.Conn {
 	c := &conn{Conn: nc, owner: cs}
 	cs.made.Add(1)
+	if f, ok := ctx.Value(familyKey{}).(*family); ok {
+		f.mu.Lock()
+		f.conns = append(f.conns, c)
+		f.mu.Unlock()
+	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.set == nil {
@@ -154,6 +167,9 @@ type conn struct {
 	mu          sync.Mutex
 	serves      time.Time // the deadline of the call
 	interrupted bool
+	spoken      atomic.Bool // a verb was written
+	greeted     bool
+	greeting    []time.Time // the deadlines there were before that
 }
 
 // interrupt ends the call of the given deadline if the connection serves it.
@@ -194,6 +210,9 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 func (c *conn) serve(t time.Time) time.Time {
 	if c.serves != t {
 		c.serves, c.interrupted = t, false
+		if c.owner.Greets && !c.greeted && len(c.greeting) < maxGreeting {
+			c.greeting = append(c.greeting, t)
+		}
 	}
 	if c.interrupted {
 		return past
@@ -233,6 +252,9 @@ func (cs *Conns) dropIdle(addr net.Addr) {
 func (cs *Conns) KeepOnly(addr net.Addr) {
 	cs.drop(func(c *conn) bool { return c.RemoteAddr().String() != addr.String() })
 }
+
+// Cut closes all connections.
+func (cs *Conns) Cut() { cs.drop(func(*conn) bool { return true }) }
 
 func (cs *Conns) drop(which func(*conn) bool) {
 	cs.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -14,7 +15,11 @@ import (
 // crowd is W1 in one process: contenders of many clients, which mix all kinds
 // of lock, and die.
 func crowd(l *lab) {
-	const clients, contenders, lasting = 4, 10, 6 * time.Second
+	const clients, contenders = 4, 10
+	lasting := 6 * time.Second
+	if testing.Short() {
+		lasting /= 2
+	}
 	start := time.Now()
 	var w Witness
 	var deaths atomic.Int64

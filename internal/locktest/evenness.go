@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -14,7 +15,11 @@ import (
 // are served: all are served equally often, and nobody is overtaken whose
 // ticket lives.
 func evenness(l *lab) {
-	const clients, each, rounds = 4, 25, 10
+	const clients, each = 4, 25
+	rounds := 10
+	if testing.Short() {
+		rounds = 6
+	}
 	ctx, enough := context.WithTimeout(context.Background(), 2*patience)
 	defer enough()
 	q := &queue{enough: enough, goal: clients * each * rounds}

@@ -8,14 +8,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/filedriver"
 	"github.com/leasehold-go/leasehold/internal/locktest"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/postgresdriver"
 	"github.com/leasehold-go/leasehold/redisdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
@@ -52,6 +55,38 @@ func TestGoRedis(t *testing.T) {
 func TestRueidis(t *testing.T) {
 	t.Parallel()
 	onServer(t, redistest.Start(t), onRueidis)
+}
+
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.Start(t).URL() + "&create=true"
+	locktest.Run(t, locktest.Config{
+		Open:  func(tb testing.TB) driver.Driver { return onPostgres(tb, url) },
+		Flush: func(tb testing.TB) { flushPostgres(tb, url) },
+	})
+}
+
+func onPostgres(tb testing.TB, url string) driver.Driver {
+	tb.Helper()
+	d, err := postgresdriver.Open(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+// flushPostgres makes a server forget all locks.
+func flushPostgres(tb testing.TB, url string) {
+	tb.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, strings.TrimSuffix(url, "&create=true"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "TRUNCATE leasehold"); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 func onServer(t *testing.T, server *redistest.Server, open func(testing.TB, string) driver.Driver) {

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/filedriver"
 	"github.com/leasehold-go/leasehold/internal/locktest"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/stores"
 )
@@ -52,6 +53,9 @@ func TestProcesses_Soak_AllKindsUnderRandomKills(t *testing.T) { onStores(t, "al
 // onStores has a play run on every store that processes can share.
 func onStores(t *testing.T, name string, lasting time.Duration) {
 	t.Parallel()
+	if testing.Short() {
+		lasting = max(lasting/4, 4*time.Second)
+	}
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t)
@@ -59,6 +63,13 @@ func onStores(t *testing.T, name string, lasting time.Duration) {
 		a.run(lasting)
 		a.nothingLeft(onGoRedis(t, server.Addr()))
 		endsByItself(t, server)
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Start(t).URL() + "&create=true&timeout=500ms"
+		a := &arena{t: t, name: name, play: plays[name], url: url}
+		a.run(lasting)
+		a.nothingLeft(onPostgres(t, url))
 	})
 	t.Run("directory", func(t *testing.T) {
 		t.Parallel()

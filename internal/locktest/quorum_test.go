@@ -16,7 +16,7 @@ var ofQuorum = regexp.MustCompile(`^(L|P2_|K[12356]_|K11_(Opposite|Key)|K12_Canc
 
 func TestQuorum(t *testing.T) {
 	t.Parallel()
-	var stores []*memdriver.Store
+	var stores []*memdriver.Driver
 	for range 3 {
 		stores = append(stores, memdriver.New())
 	}

@@ -20,7 +20,7 @@ func (s *Store) Check(ctx context.Context) (driver.Report, error) {
 	if err != nil {
 		return report, classify(err)
 	}
-	c := &checkup{store: s, report: &report}
+	c := &checkup{store: s, report: &report, replicas: make(map[string]int)}
 	for _, node := range nodes {
 		if err := c.node(ctx, node); err != nil {
 			return report, err
@@ -42,6 +42,8 @@ type checkup struct {
 	report *driver.Report
 	// subject is the server that is looked at, if there are several.
 	subject string
+	// replicas counts those of each server that told.
+	replicas map[string]int
 }
 
 func (c *checkup) add(severity driver.Severity, check, what, why, remedy string) {
@@ -87,7 +89,8 @@ func (c *checkup) node(ctx context.Context, node string) error {
 	if text != "" {
 		c.version(info)
 		c.role(info)
-		c.replication(info)
+		c.oneServer(ctx, info)
+		c.replication(ctx, node, info)
 		c.eviction(info)
 		c.persistence(ctx, node, info)
 	}
@@ -156,34 +159,6 @@ func (c *checkup) role(info map[string]string) {
 	default:
 		c.good("role", "is a primary")
 	}
-}
-
-// replication compares the replicas that there are with those that acknowledge.
-func (c *checkup) replication(info map[string]string) {
-	connected, want := connectedReplicas(joinInfo(info)), c.store.acks.want.Replicas
-	switch {
-	case info["role"] == "slave":
-	case want > connected:
-		c.add(driver.Unsafe, "replicas", fmt.Sprintf("%d of %d replicas that have to acknowledge are connected", connected, want),
-			"no lock can be had", "connect replicas, or ask for fewer")
-	case want == connected && want > 0:
-		c.good("replicas", fmt.Sprintf("all %d replicas acknowledge", connected))
-	case want > 0:
-		c.add(driver.Warning, "replicas", fmt.Sprintf("%d of %d replicas acknowledge", want, connected),
-			"a failover to another forgets the latest grants", fmt.Sprintf("ask for replicas=%d, or fence", connected))
-	case connected > 0:
-		c.add(driver.Warning, "replicas", fmt.Sprintf("%d copy the data, and nobody waits for them", connected),
-			"a failover forgets the latest grants", fmt.Sprintf("ask for replicas=%d, or fence, or take a quorum", connected))
-	}
-}
-
-// joinInfo writes fields as INFO does.
-func joinInfo(info map[string]string) string {
-	var b strings.Builder
-	for name, value := range info {
-		b.WriteString(name + ":" + value + "\n")
-	}
-	return b.String()
 }
 
 func (c *checkup) eviction(info map[string]string) {

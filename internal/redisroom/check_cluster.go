@@ -1,9 +1,11 @@
 package redisroom
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,8 @@ var allSlots = strconv.Itoa(slots)
 
 // cluster looks at what the nodes of a cluster think of each other.
 func (c *checkup) cluster(ctx context.Context, nodes []string) {
+	c.moving(ctx, nodes)
+	c.bare(nodes)
 	for _, node := range nodes {
 		text, err := c.ask(ctx, node, "CLUSTER", "INFO")
 		if err != nil && isRight(err) {
@@ -29,6 +33,65 @@ func (c *checkup) cluster(ctx context.Context, nodes []string) {
 		c.state(parseInfo(text), len(nodes))
 		return
 	}
+}
+
+// bare tells of primaries without a replica where others have some.
+func (c *checkup) bare(nodes []string) {
+	var without []string
+	for _, node := range nodes {
+		if n, told := c.replicas[node]; told && n == 0 {
+			without = append(without, node)
+		}
+	}
+	if len(without) == len(c.replicas) {
+		return // it is told of all at once
+	}
+	for _, c.subject = range without {
+		c.add(driver.Warning, "replicas", "has none, and others have", "when it is lost nobody takes over the locks of its slots", "add a replica of it")
+	}
+	c.subject = ""
+}
+
+// moving tells of slots that are on their way from one node to another.
+func (c *checkup) moving(ctx context.Context, nodes []string) {
+	var slots []string
+	for _, node := range nodes {
+		text, err := c.ask(ctx, node, "CLUSTER", "NODES")
+		if err != nil && isRight(err) {
+			c.add(driver.Notice, "slots", "the user may not ask for CLUSTER NODES", "a slot may be half moved", "grant +cluster|nodes to look at it")
+			return
+		}
+		slots = append(slots, openSlots(strings.TrimPrefix(text, "txt:"))...)
+	}
+	slices.Sort(slots)
+	if slots = slices.Compact(slots); len(slots) == 0 {
+		return
+	}
+	what := "slot " + slots[0] + " is being moved"
+	if len(slots) > 1 {
+		what = fmt.Sprintf("%d slots are being moved, such as %s", len(slots), slots[0])
+	}
+	c.add(driver.Warning, "slots", what, "a free lock of such a slot cannot be taken until the slot has arrived",
+		"finish the move, or end it with CLUSTER SETSLOT and STABLE")
+}
+
+// openSlots reads from CLUSTER NODES which slots the node that answers is giving away
+// or taking over: "[93-<-id]", "[77->-id]".
+func openSlots(text string) (slots []string) {
+	const before = 8 // fields before the slots
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) <= before || !strings.Contains(fields[2], "myself") {
+			continue
+		}
+		for _, field := range fields[before:] {
+			if slot, ok := strings.CutPrefix(field, "["); ok {
+				number, _, _ := strings.Cut(slot, "-")
+				slots = append(slots, number)
+			}
+		}
+	}
+	return slots
 }
 
 func (c *checkup) state(info map[string]string, primaries int) {
@@ -54,6 +117,7 @@ func (c *checkup) state(info map[string]string, primaries int) {
 // sentinels looks at what the sentinels think of the primary, and of each other.
 func (c *checkup) sentinels(ctx context.Context, addrs []string, primary string) {
 	answered, most := 0, 0
+	c.agreed(ctx, addrs, primary)
 	for _, addr := range addrs {
 		c.subject = addr
 		reply, err := c.store.main.Ask(ctx, addr, "SENTINEL", "MASTER", primary)
@@ -80,6 +144,47 @@ func (c *checkup) sentinels(ctx context.Context, addrs []string, primary string)
 	}
 }
 
+// agreed looks whether all sentinels name the same primary. For a moment after a
+// failover they do not.
+func (c *checkup) agreed(ctx context.Context, addrs []string, primary string) {
+	var named map[string]string
+	for try := range 2 {
+		if try > 0 {
+			select {
+			case <-time.After(failingOver):
+			case <-ctx.Done():
+			}
+		}
+		if named = c.named(ctx, addrs, primary); len(named) <= 1 {
+			return
+		}
+	}
+	var all []string
+	for _, addr := range named {
+		all = append(all, addr)
+	}
+	slices.Sort(all)
+	c.add(driver.Unsafe, "sentinel", fmt.Sprintf("the sentinels name %d primaries: %s", len(all), strings.Join(all, ", ")),
+		"each of them grants what the other has granted", "name the sentinels of one primary only, and give each primary a name of its own")
+}
+
+// failingOver is how long sentinels may take to tell each other of a failover.
+const failingOver = 3 * time.Second
+
+// named returns the addresses of the primaries that sentinels name, by their identity.
+func (c *checkup) named(ctx context.Context, addrs []string, primary string) map[string]string {
+	named := make(map[string]string)
+	for _, addr := range addrs {
+		reply, err := c.store.main.Ask(ctx, addr, "SENTINEL", "MASTER", primary)
+		if err != nil {
+			continue // that it does not answer is told elsewhere
+		}
+		at := net.JoinHostPort(field(reply, "ip"), field(reply, "port"))
+		named[cmp.Or(field(reply, "runid"), at)] = at
+	}
+	return named
+}
+
 // field returns a value of a reply of names and values.
 func field(reply any, name string) string {
 	pairs, _ := reply.([]any)
@@ -92,7 +197,7 @@ func field(reply any, name string) string {
 	return ""
 }
 
-//go:embed lasting.lua
+//go:embed lua/lasting.lua
 var lastingLua string
 
 var lastingScript = newScript(lastingLua)

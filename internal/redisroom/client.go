@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
 // Client is the seam between the scripts and a Redis client library: all that
@@ -40,17 +42,43 @@ type Client interface {
 	Sentinels() (addrs []string, primary string)
 	// Ask runs one command, whatever its words, on a node or a sentinel.
 	Ask(ctx context.Context, node string, words ...string) (any, error)
+	// Visit runs one command on a server over a connection that is made for it.
+	// The server is the one at addr, a replica for instance, or, if that is empty,
+	// the one to which the client leads.
+	Visit(ctx context.Context, addr string, words ...string) (any, error)
 	// Scan runs one step of SCAN on a primary.
 	Scan(ctx context.Context, node string, cursor uint64, match string, count int) (keys []string, next uint64, err error)
+	// Connect begins to connect to the server of a slot, unless it is connected,
+	// and returns at once. It does not insist.
+	Connect(slot int)
+	// Cut closes the connections that there are. What is under way fails, and
+	// others are made when they are needed.
+	Cut()
 	// Cluster reports whether commands are routed by key.
 	Cluster() bool
 	// Changes counts the connections that were made and the redirections that
-	// were followed. While it stays the same the servers are those of before,
-	// with all that they knew.
+	// were followed. While it stays the same, and there is no cluster, the server
+	// is that of before, though it may have been a replica in between.
 	Changes() uint64
 	// Close closes all connections and waits for what the client started.
 	Close() error
 }
+
+// Pace keeps attempts apart. It is safe for concurrent use.
+type Pace struct{ last atomic.Int64 }
+
+// pace is how far apart attempts are.
+const pace = int64(time.Second)
+
+// Due reports whether an attempt may be made now; if so it is counted.
+func (p *Pace) Due() bool {
+	now, last := time.Now().UnixNano(), p.last.Load()
+	return (now-last >= pace || now < last) && p.last.CompareAndSwap(last, now)
+}
+
+// MaxSilence is how long a subscription waits at most for the answer to a ping, also
+// where a request may take longer: it is subscribed anew at little cost.
+const MaxSilence = 2 * time.Second
 
 // Primary is the name of the node behind sentinels.
 const Primary = "primary"

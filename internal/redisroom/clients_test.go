@@ -18,11 +18,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// go-redis keeps a coarse clock for as long as the process lives.
 		goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/internal/pool.startGlobalTimeCache.func1"),
-		// On a cluster, rueidis closes what it has replaced 5 s later, and puts
-		// off a look at the topology by up to 1 s, also after its end.
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient).redirectOrNew.func1"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
 	)
 }
 
@@ -69,12 +64,12 @@ func newStore(t testing.TB, s *redistest.Server, opts ...redisdriver.Option) *re
 }
 
 func request(key, id string) driver.Request {
-	return driver.Request{Key: key, ID: id, Owner: "tester", TTL: 10 * time.Second, Confirm: time.Second, Since: time.Now()}
+	return driver.Request{Key: key, ID: id, Owner: "tester", TTL: 10 * time.Second, ConfirmWindow: time.Second, Since: time.Now()}
 }
 
 func waiting(key, id, notify string) driver.Request {
 	req := request(key, id)
-	req.Wait, req.Notify = 10*time.Second, notify
+	req.TicketTTL, req.HintAddress = 10*time.Second, notify
 	return req
 }
 
@@ -115,7 +110,7 @@ func renewAll(d driver.Driver, refs []driver.Ref) ([]driver.Reply, []error) {
 }
 
 func lease(key, id string) driver.Ref {
-	return driver.Ref{Key: key, ID: id, TTL: 10 * time.Second, Wait: 10 * time.Second}
+	return driver.Ref{Key: key, ID: id, TTL: 10 * time.Second, TicketTTL: 10 * time.Second}
 }
 
 // ears is a subscription and what was heard.

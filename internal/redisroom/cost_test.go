@@ -31,7 +31,7 @@ func TestCost_FreeLockIsOneCallOfTwoCommands(t *testing.T) {
 		key := t.Name()
 		acquaint(t, d)
 		free := func(id string, alone bool) {
-			if got, err := d.Release(background, driver.Ref{Key: key, ID: id, Alone: alone}); err != nil || got.State != driver.Released {
+			if got, err := d.Release(background, driver.Ref{Key: key, ID: id, Uncontended: alone}); err != nil || got.State != driver.Released {
 				t.Fatalf("%+v, %v", got, err)
 			}
 		}
@@ -69,7 +69,7 @@ func TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide(t *testing.T) {
 		}
 		free := func(alone bool) {
 			ref := onceRef(key, id)
-			ref.Alone = alone
+			ref.Uncontended = alone
 			if got, err := d.Release(background, ref); err != nil || got.State != driver.Released {
 				t.Fatalf("%+v, %v", got, err)
 			}
@@ -94,12 +94,12 @@ func TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide(t *testing.T) {
 // onceRequest and onceRef are those of a caller that cannot know what it repeats.
 func onceRequest(key, id string) driver.Request {
 	req := request(key, id)
-	req.Once = true
+	req.SingleUseID = true
 	return req
 }
 
 func onceRef(key, id string) driver.Ref {
-	return driver.Ref{Key: key, ID: id, Once: true, Forbid: time.Minute}
+	return driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: time.Minute}
 }
 
 func TestCost_RenewalOfAThousandLeasesIsTenCalls(t *testing.T) {
@@ -114,7 +114,7 @@ func TestCost_RenewalOfAThousandLeasesIsTenCalls(t *testing.T) {
 		}
 		for _, alone := range []bool{false, true} {
 			for i := range refs {
-				refs[i].Alone = alone
+				refs[i].Uncontended = alone
 			}
 			renew(t, d, refs[0], driver.Granted) // connects, and loads the script
 			got := s.Calls(t, func() {
@@ -157,7 +157,7 @@ func costOfHandOver(t *testing.T, s *redistest.Server, d store, e *ears, once bo
 	acquire(t, d, request(key, "w0"), driver.Granted)
 	for i := 1; i <= n; i++ {
 		req := waiting(key, fmt.Sprint("w", i), e.Address())
-		req.Once = once
+		req.SingleUseID = once
 		acquire(t, d, req, driver.Queued)
 	}
 	renew(t, d, lease(key, "w0"), driver.Granted)
@@ -204,7 +204,7 @@ func TestCost_ScriptsAgainstBareCommands(t *testing.T) {
 	ours := func() {
 		const id = "01234567890123456789012345" // as long as those of the library
 		got := acquire(t, d, request("ours", id), driver.Granted)
-		if _, err := d.Release(background, driver.Ref{Key: "ours", ID: id, Alone: got.Alone}); err != nil {
+		if _, err := d.Release(background, driver.Ref{Key: "ours", ID: id, Uncontended: got.Uncontended}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestCost_AnIdThatIsUsedOnceAgainstOthers(t *testing.T) {
 			if once {
 				req, ref = onceRequest("free", id), onceRef("free", id)
 			}
-			ref.Alone = acquire(t, d, req, driver.Granted).Alone
+			ref.Uncontended = acquire(t, d, req, driver.Granted).Uncontended
 			if _, err := d.Release(background, ref); err != nil {
 				t.Fatal(err)
 			}
@@ -252,7 +252,7 @@ func TestCost_AnIdThatIsUsedOnceAgainstOthers(t *testing.T) {
 			req := waiting(key, next(), e.Address())
 			ref := driver.Ref{Key: key, ID: queue[0]}
 			if once {
-				req.Once, ref = true, onceRef(key, queue[0])
+				req.SingleUseID, ref = true, onceRef(key, queue[0])
 			}
 			queue = append(queue[1:], req.ID)
 			acquire(t, d, req, driver.Queued)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -22,8 +24,9 @@ var refusals = []struct {
 	{"LHFOREIGN", driver.ErrMismatch, "use another key or prefix"},
 	{"WRONGTYPE", driver.ErrMismatch, "use another key or prefix"},
 	{"NOAUTH", driver.ErrUnavailable, "the server wants a password; give one with the client's options or in the URL"},
+	{"Protocol error: unauthenticated", driver.ErrUnavailable, "the server wants a password; give one with the client's options or in the URL"},
 	{"WRONGPASS", driver.ErrUnavailable, "check user name and password"},
-	{"NOPERM", driver.ErrUnavailable, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection +time and, to be woken, +@pubsub"},
+	{"NOPERM", driver.ErrUnavailable, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection +time, on a cluster +cluster|slots, and, to be woken, +@pubsub"},
 	{"LOADING", driver.ErrUnavailable, "the server is loading its data; it will serve in a while"},
 	{"MASTERDOWN", driver.ErrUnavailable, "this is a replica that has lost its primary; connect to the primary"},
 	{"READONLY", driver.ErrUnavailable, "this is a replica; connect to the primary, or use a sentinel or cluster URL"},
@@ -39,6 +42,8 @@ var refusals = []struct {
 	{"max number of clients reached", driver.ErrUnavailable, "raise maxclients of the server"},
 	{"invalid password", driver.ErrUnavailable, "check user name and password"},
 	{"DB index is out of range", driver.ErrUnavailable, "the server has fewer databases"},
+	{"No such master with that name", driver.ErrUnavailable, "the sentinels know no primary of that name; see master="},
+	{"This instance has cluster support disabled", driver.ErrUnavailable, "the server is no node of a cluster; give it a URL without one"},
 	{"unknown command", driver.ErrUnavailable, "the server does not offer this command to this user"},
 }
 
@@ -61,10 +66,27 @@ func refusal(err ReplyError) error {
 	switch {
 	case strings.Contains(text, "OOM command not allowed"):
 		return fmt.Errorf("%s (the server is out of memory; raise maxmemory): %w", text, driver.ErrUnavailable)
+	case strings.HasPrefix(strings.ToLower(text), "unknown redis command called from script"):
+		return fmt.Errorf("%s (the server does not offer a command that locks need, such as TIME): %w", text, driver.ErrUnavailable)
 	case strings.Contains(text, "can't run this command"), strings.Contains(text, "can't access at least one of the keys"):
 		return fmt.Errorf("%s (the user lacks a right to a command or key): %w", text, driver.ErrUnavailable)
 	}
 	return err
+}
+
+// ConnectError is the error of a request for which no connection could be had, or
+// none that was of use: nothing was sent. It wraps [driver.ErrUnavailable].
+func ConnectError(err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, driver.ErrUnavailable):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		hint = " (the server has closed the connection at once: it serves no more clients, see its maxclients, or it wants TLS, rediss://)"
+	case strings.Contains(err.Error(), "invalid reply"), strings.Contains(err.Error(), "can't parse"):
+		hint = " (this is no Redis, or it wants TLS, rediss://)"
+	}
+	return fmt.Errorf("%w: connect: %w%s", driver.ErrUnavailable, err, hint)
 }
 
 // classify gives an error of a call its class.
@@ -73,13 +95,36 @@ func classify(err error) error {
 		return nil
 	}
 	var reply ReplyError
-	if errors.As(err, &reply) {
-		return refusal(reply)
+	if !errors.As(err, &reply) {
+		return err
 	}
-	return err
+	told := refusal(reply)
+	if errors.Is(err, driver.ErrUnavailable) && !errors.Is(told, driver.ErrUnavailable) {
+		return err // it was told before anything was sent
+	}
+	return told
 }
 
 // notSent is the error of a call that was not made because ctx had ended.
 func notSent(ctx context.Context) error {
 	return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))
 }
+
+// uncertain makes an error that may say that nothing was done one that does not: it
+// concerns a part of what was asked only, and the outcome of the rest is unknown.
+func uncertain(err error) error {
+	if errors.Is(err, driver.ErrUnavailable) {
+		return &unknown{err}
+	}
+	return err
+}
+
+type unknown struct{ cause error }
+
+func (e *unknown) Error() string { return e.cause.Error() }
+
+func (e *unknown) Is(target error) bool {
+	return target != driver.ErrUnavailable && errors.Is(e.cause, target)
+}
+
+func (e *unknown) As(target any) bool { return errors.As(e.cause, target) }

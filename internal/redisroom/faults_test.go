@@ -121,8 +121,8 @@ func TestForeignLock_R5_ExcludesBothWays(t *testing.T) {
 		if len(busy.Holders) != 1 || !busy.Holders[0].Foreign || busy.Holders[0].ID != "theirs" {
 			t.Errorf("holders %+v, want theirs", busy.Holders)
 		}
-		if busy.Next <= 0 || busy.Next > time.Second {
-			t.Errorf("ask again after %v: their release is not announced", busy.Next)
+		if busy.RetryAfter <= 0 || busy.RetryAfter > time.Second {
+			t.Errorf("ask again after %v: their release is not announced", busy.RetryAfter)
 		}
 		acquire(t, d, shared, driver.Busy)
 		queued := acquire(t, d, waiting(key, "w", ""), driver.Queued)
@@ -344,16 +344,17 @@ func TestReplica_IsUnavailable(t *testing.T) {
 func TestSilentServer_CancelAndTimeoutReturn(t *testing.T) {
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL() + "?timeout=300ms&prefix=" + t.Name() + ":")
+		d := open(s.URL() + "?timeout=1s&prefix=" + t.Name() + ":")
 		acquire(t, d, request("k", "a"), driver.Granted)
 		renew(t, d, lease("k", "a"), driver.Granted)
 		s.Stop()
 		defer s.Cont()
-		// While rueidis connects it does not look at the context; it takes
-		// half the timeout at most.
-		prompt := 100 * time.Millisecond
+		// Less than the timeout, and so much that a busy machine keeps it. While
+		// rueidis connects it does not look at the context; it takes half the
+		// timeout at most.
+		prompt := 500 * time.Millisecond
 		if strings.HasSuffix(t.Name(), "rueidis") {
-			prompt += 150 * time.Millisecond
+			prompt += 450 * time.Millisecond
 		}
 
 		calls := map[string]func(context.Context) error{
@@ -384,8 +385,8 @@ func TestSilentServer_CancelAndTimeoutReturn(t *testing.T) {
 
 			start = time.Now()
 			err = call(background)
-			if took := time.Since(start); took > 800*time.Millisecond {
-				t.Errorf("%s: returned after %v, the timeout is 300ms", name, took)
+			if took := time.Since(start); took > 2500*time.Millisecond {
+				t.Errorf("%s: returned after %v, the timeout is 1s", name, took)
 			}
 			if err == nil {
 				t.Errorf("%s: answered by a server that stands still", name)
@@ -445,6 +446,43 @@ func TestClose_EndsCallsAndSubscriptions(t *testing.T) {
 		}
 		if _, err := d.Watch(func(driver.Hint) {}); !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("watch: %v, want ErrClosed", err)
+		}
+	})
+}
+
+func TestRelease_HR_D5_AnswersWhereTheQueueWasEvicted(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		key := t.Name()
+		acquire(t, d, request(key, "a"), driver.Granted)
+		acquire(t, d, waiting(key, "b", "ears"), driver.Queued)
+		for _, name := range s.Keys(t) {
+			if strings.HasPrefix(name, "leasehold:"+key+"\x1fz") {
+				s.Client().Del(background, name)
+			}
+		}
+		release(t, d, key, "a", driver.Gone)
+		// Those who believe to be inside keep others out for as long as they may.
+		acquire(t, d, request(key, "c"), driver.Busy)
+		s.Client().Del(background, "leasehold:"+key)
+		acquire(t, d, request(key, "c"), driver.Granted)
+	})
+}
+
+// A server whose TIME is disabled mints no tokens, and nothing may be left of the
+// attempt.
+func TestClock_HR_A1_ThatIsNotToBeHadLeavesNothing(t *testing.T) {
+	s := redistest.Start(t, "--rename-command", "TIME", "")
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		for _, req := range []driver.Request{request(t.Name(), "a"), waiting(t.Name(), "b", "")} {
+			if reply, err := d.Acquire(background, req); err == nil {
+				t.Errorf("%+v without a clock", reply)
+			}
+		}
+		if keys := s.Keys(t); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
 		}
 	})
 }

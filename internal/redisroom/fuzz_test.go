@@ -45,7 +45,7 @@ func FuzzReplies(f *testing.F) {
 		for _, parse := range []func(any) (driver.Reply, error){parseAcquire, parseRelease, parseRenewal, parseReply} {
 			if reply, ok := decode(data); ok {
 				r, err := parse(reply)
-				if err == nil && (r.State > driver.Left || r.Next < 0 || r.Clock < 0) {
+				if err == nil && (r.State > driver.Left || r.RetryAfter < 0 || r.Clock < 0) {
 					t.Errorf("%s gives %+v", data, r)
 				}
 			}
@@ -65,7 +65,7 @@ func FuzzHints(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		h, ok := parseHint(text)
-		if ok != (h.ID != "") || h.Next < 0 || h.Clock < 0 || h.Confirm < 0 || h.Kind == driver.HintResync {
+		if ok != (h.ID != "") || h.RetryAfter < 0 || h.Clock < 0 || h.ConfirmWindow < 0 || h.Kind == driver.HintResync {
 			t.Errorf("%q gives %+v, %v", text, h, ok)
 		}
 	})

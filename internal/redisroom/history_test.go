@@ -40,7 +40,11 @@ func historySeeds(t *testing.T) []uint64 {
 	t.Logf("seeds are drawn from -history.from=%d", from)
 	rnd := rand.New(rand.NewPCG(from, 0))
 	var seeds []uint64
-	for range histories {
+	n := histories
+	if testing.Short() {
+		n /= 4
+	}
+	for range n {
 		seeds = append(seeds, rnd.Uint64())
 	}
 	return seeds
@@ -228,7 +232,7 @@ func (h *history) request(key string) driver.Request {
 	r := h.rnd
 	req := driver.Request{
 		Key: key, ID: h.id(key), Owner: fmt.Sprintf("o %d", r.IntN(3)), Since: time.UnixMilli(1_700_000_000_000),
-		Policy: driver.Policy(r.IntN(4)), TTL: h.ttl(), Confirm: h.ttl(),
+		Policy: driver.Policy(r.IntN(4)), TTL: h.ttl(), ConfirmWindow: h.ttl(),
 	}
 	if r.IntN(2) == 0 {
 		req.Policy = driver.FIFO
@@ -251,15 +255,15 @@ func (h *history) request(key string) driver.Request {
 		}
 	}
 	if r.IntN(3) > 0 {
-		req.Wait = h.ttl()
+		req.TicketTTL = h.ttl()
 	}
 	if r.IntN(6) > 0 {
-		req.Notify = h.address[r.IntN(len(h.address))]
+		req.HintAddress = h.address[r.IntN(len(h.address))]
 	}
 	if r.IntN(8) == 0 {
-		req.Delay = time.Duration(r.IntN(20)) * time.Millisecond
+		req.LockDelay = time.Duration(r.IntN(20)) * time.Millisecond
 	}
-	req.Once = r.IntN(3) == 0
+	req.SingleUseID, req.Visit = r.IntN(3) == 0, h.visit()
 	switch r.IntN(30) {
 	case 0:
 		req.MinToken = h.rooms[key].Token + r.Int64N(1000)
@@ -267,6 +271,15 @@ func (h *history) request(key string) driver.Request {
 		req.MinToken = time.Now().Add(25 * time.Hour).UnixMicro()
 	}
 	return req
+}
+
+// visit returns the name of a visit, mostly none.
+func (h *history) visit() string {
+	names := []string{"v", "v/1", "v/1/x", "v/2", "w-_.9"}
+	if i := h.rnd.IntN(3 * len(names)); i < len(names) {
+		return names[i]
+	}
+	return ""
 }
 
 // id returns a new id, or one that was used before.
@@ -313,13 +326,14 @@ func (h *history) acquire(key string) {
 }
 
 func (h *history) renew(key string) {
-	ref := driver.Ref{Key: key, ID: h.used(key), TTL: h.ttl(), Wait: h.ttl()}
+	ref := driver.Ref{Key: key, ID: h.used(key), TTL: h.ttl(), TicketTTL: h.ttl()}
 	if h.rnd.IntN(6) > 0 {
-		ref.Notify = h.address[h.rnd.IntN(len(h.address))]
+		ref.HintAddress = h.address[h.rnd.IntN(len(h.address))]
 	}
 	switch h.rnd.IntN(12) {
 	case 0:
 		ref.Token = max(h.rooms[key].Token+h.rnd.Int64N(1000)-500, 0)
+		ref.Level = h.rnd.IntN(2) == 0
 	case 1:
 		ref.Token = time.Now().Add(25 * time.Hour).UnixMicro()
 	}
@@ -339,16 +353,14 @@ func (h *history) renew(key string) {
 func (h *history) release(key string) {
 	ref := driver.Ref{Key: key, ID: h.used(key)}
 	if h.rnd.IntN(8) == 0 {
-		ref.Keep = time.Duration(h.rnd.IntN(20)) * time.Millisecond
+		ref.KeepClosed = time.Duration(h.rnd.IntN(20)) * time.Millisecond
 	}
 	if h.rnd.IntN(4) == 0 {
-		ref.Forbid = h.ttl()
-		ref.Once = h.rnd.IntN(4) > 0
+		ref.RejectIDFor = h.ttl()
+		ref.SingleUseID = h.rnd.IntN(4) > 0
 	}
-	ref.Alone = h.rnd.IntN(2) == 0
-	if h.rnd.IntN(8) == 0 {
-		ref.Notify = h.address[h.rnd.IntN(len(h.address))]
-	}
+	ref.Uncontended = h.rnd.IntN(2) == 0
+	ref.Visit = h.visit()
 	var got driver.Reply
 	var gotErr error
 	now := h.call(key, func(ctx context.Context) driver.Reply { got, gotErr = h.store.Release(ctx, ref); return got })
@@ -506,7 +518,7 @@ func (h *history) matchHints(got []heard) {
 	slices.SortStableFunc(h.wanted, byAddress)
 	same := slices.EqualFunc(got, h.wanted, func(a, b heard) bool {
 		return a.address == b.address && a.hint.Kind == b.hint.Kind && a.hint.ID == b.hint.ID && a.hint.Token == b.hint.Token &&
-			a.hint.Clock == b.hint.Clock && a.hint.Confirm == b.hint.Confirm && h.near(a.hint.Next, b.hint.Next) && a.hint.Reason == b.hint.Reason
+			a.hint.Clock == b.hint.Clock && a.hint.ConfirmWindow == b.hint.ConfirmWindow && h.near(a.hint.RetryAfter, b.hint.RetryAfter) && a.hint.Reason == b.hint.Reason
 	})
 	if !same {
 		h.errorf("hints:\n got %+v\nwant %+v", got, h.wanted)
@@ -542,7 +554,7 @@ func (h *history) sameReply(a, b driver.Reply) bool {
 		a.Token, b.Token = 0, 0
 	}
 	same := a.State == b.State && a.Token == b.Token && a.Holds == b.Holds && a.Position == b.Position &&
-		h.near(a.Next, b.Next) && a.Broken == b.Broken && a.Reason == b.Reason && a.Again == b.Again && len(a.Holders) == len(b.Holders)
+		h.near(a.RetryAfter, b.RetryAfter) && a.Broken == b.Broken && a.Reason == b.Reason && a.Replayed == b.Replayed && len(a.Holders) == len(b.Holders)
 	if !same || len(a.Holders) == 0 {
 		return same
 	}

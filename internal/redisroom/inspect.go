@@ -13,11 +13,20 @@ import (
 
 // Inspect implements [driver.Inspector].
 func (s *Store) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return s.inspect(ctx, key)
+}
+
+// Glance implements [driver.Glancer].
+func (s *Store) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
+	return s.inspect(ctx, key, "glance")
+}
+
+func (s *Store) inspect(ctx context.Context, key string, args ...string) (driver.Snapshot, error) {
 	if err := checkKey(key); err != nil {
 		return driver.Snapshot{}, err
 	}
 	f := s.form(inspectScript)
-	reply, err := s.run(ctx, inspectScript, roomCommand(f, s.prefix, key))
+	reply, err := s.run(ctx, inspectScript, roomCommand(f, s.prefix, key, args...))
 	if err != nil {
 		return driver.Snapshot{}, err
 	}
@@ -26,7 +35,7 @@ func (s *Store) Inspect(ctx context.Context, key string) (driver.Snapshot, error
 	return snap, err
 }
 
-// parseSnapshot reads what inspect.lua returns.
+// parseSnapshot reads what lua/inspect.lua returns.
 func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 	const scalars, perParty = 6, 3
 	f, ok := reply.([]any)
@@ -85,7 +94,7 @@ func parseHolderKey(value string, left, token int64) driver.Holder {
 	return h
 }
 
-// party is what room.lua stores of a party, as far as inspection shows it.
+// party is what lua/room stores of a party, as far as inspection shows it.
 type party struct {
 	state  byte
 	mode   driver.Mode
@@ -94,7 +103,7 @@ type party struct {
 	meta   meta
 }
 
-// parseParty reads the words of room.lua's PARTY.
+// parseParty reads the words of lua/room's PARTY.
 func parseParty(words string) (p party, err error) {
 	const fields = 13
 	w := strings.SplitN(words, " ", fields)

@@ -142,10 +142,10 @@ func (m *meter) next(key string, wait bool) driver.Request {
 	req := request(key, id)
 	if wait {
 		req = waiting(key, id, m.ears.Address())
-		req.Wait = 10 * time.Minute
+		req.TicketTTL = 10 * time.Minute
 	}
 	// Nobody answers a call to come: it must not be over before it is measured.
-	req.TTL, req.Confirm = 10*time.Minute, time.Minute
+	req.TTL, req.ConfirmWindow = 10*time.Minute, time.Minute
 	m.kind.ask(&req, m.asked)
 	return req
 }
@@ -197,7 +197,12 @@ type handOver struct {
 func (h handOver) total() float64 { return h.release + h.confirm + h.queue }
 
 // times is how many hand-overs are measured with each length of queue.
-const times = 100
+func times() int {
+	if testing.Short() {
+		return 30
+	}
+	return 100
+}
 
 // contended measures hand-overs with n waiting.
 func (m *meter) contended(n int) handOver {
@@ -205,7 +210,7 @@ func (m *meter) contended(n int) handOver {
 	m.spent(func() {})
 	var releases, confirms, queues []float64
 	commands := int64(0)
-	for range times {
+	for range times() {
 		coming := m.queue[0]
 		left := m.spent(m.leave)
 		came := m.spent(m.come)
@@ -224,7 +229,7 @@ func (m *meter) contended(n int) handOver {
 		pass()
 	}
 	inside := m.callsInside(pass)
-	return handOver{commands / times, inside, middle(releases), middle(confirms), middle(queues)}
+	return handOver{commands / int64(times()), inside, middle(releases), middle(confirms), middle(queues)}
 }
 
 // leave has the first of those inside release what it has.
@@ -254,7 +259,7 @@ func (m *meter) fill(n int) {
 		m.takeAlso(req.ID)
 		m.inside = append(m.inside, req.ID)
 	}
-	for len(m.queue) < min(n, len(queues)*(times+2)) {
+	for len(m.queue) < min(n, len(queues)*(times()+2)) {
 		m.enqueue()
 	}
 	var wg sync.WaitGroup

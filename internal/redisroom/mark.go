@@ -12,30 +12,48 @@ import (
 )
 
 // Marked implements [driver.Marker].
-func (s *Store) Marked(ctx context.Context) (quarantine time.Duration, ok bool, err error) {
-	return s.mark(ctx)
+func (s *Store) Marked(ctx context.Context) (mark driver.Mark, ok bool, err error) {
+	reply, err := s.mark(ctx, "look")
+	if err != nil {
+		return driver.Mark{}, false, err
+	}
+	return parseMark(reply)
+}
+
+// Reserve implements [driver.Marker].
+func (s *Store) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
+	reply, err := s.mark(ctx, "reserve", by, strconv.FormatInt(max(life.Milliseconds(), 1), 10))
+	return err == nil && reply == int64(1), err
 }
 
 // Mark implements [driver.Marker].
-func (s *Store) Mark(ctx context.Context, quarantine time.Duration) error {
-	_, _, err := s.mark(ctx, strconv.FormatInt(quarantine.Milliseconds(), 10))
+func (s *Store) Mark(ctx context.Context, mark driver.Mark, by string) error {
+	_, err := s.mark(ctx, "mark", strconv.FormatInt(mark.Quarantine.Milliseconds(), 10), mark.Name, by)
 	return err
 }
 
-func (s *Store) mark(ctx context.Context, args ...string) (time.Duration, bool, error) {
+func (s *Store) mark(ctx context.Context, args ...string) (any, error) {
 	cmd := append([]string{evalsha, s.form(markScript).sha, "1", s.prefix + markKey}, args...)
 	reply, err := s.run(ctx, markScript, cmd)
-	if err != nil {
-		return 0, false, err
+	if err == nil && s.main.Cluster() { // which is known only now
+		err = errNoMark
 	}
-	if s.main.Cluster() { // which is known only now
-		return 0, false, errNoMark
+	return reply, err
+}
+
+// parseMark reads the answer of lua/mark.lua.
+func parseMark(reply any) (mark driver.Mark, ok bool, err error) {
+	if _, none := reply.(int64); none {
+		return mark, false, nil
 	}
-	left, ok := reply.(int64)
-	if !ok {
-		return 0, false, fmt.Errorf("%w: %v", errReply, reply)
+	if fields, ok := reply.([]any); ok && len(fields) == 2 {
+		left, isLeft := fields[0].(int64)
+		name, isName := fields[1].(string)
+		if isLeft && isName {
+			return driver.Mark{Name: name, Quarantine: millis(left)}, true, nil
+		}
 	}
-	return millis(left), left >= 0, nil
+	return mark, false, fmt.Errorf("%w: %v", errReply, reply)
 }
 
 // errNoMark is the answer of a cluster, where a script may look at one slot

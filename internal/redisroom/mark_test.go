@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/locktest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
@@ -19,12 +20,12 @@ func TestGuard_AServerWithoutAMarkOpensNoUnknownRoom(t *testing.T) {
 		forgets := func(why string) {
 			t.Helper()
 			for _, wait := range []time.Duration{0, time.Minute} {
-				guarded.Wait = wait
+				guarded.TicketTTL = wait
 				if _, err := d.Acquire(t.Context(), guarded); !errors.Is(err, driver.ErrAmnesia) {
 					t.Fatalf("%s: %v", why, err)
 				}
 			}
-			guarded.Wait = 0
+			guarded.TicketTTL = 0
 			for _, key := range s.Keys(t) {
 				if key != "leasehold:\x1fm" {
 					t.Fatalf("%s: a refusal leaves %q", why, key)
@@ -32,17 +33,17 @@ func TestGuard_AServerWithoutAMarkOpensNoUnknownRoom(t *testing.T) {
 			}
 		}
 		marker := d.(driver.Marker)
-		if left, ok, err := marker.Marked(t.Context()); left != 0 || ok || err != nil {
-			t.Fatalf("marked: %v, %v, %v", left, ok, err)
+		if mark, ok, err := marker.Marked(t.Context()); ok || err != nil {
+			t.Fatalf("marked: %+v, %v, %v", mark, ok, err)
 		}
 		forgets("without a mark")
 
 		const quarantine = 400 * time.Millisecond
-		if err := marker.Mark(t.Context(), quarantine); err != nil {
+		if err := marker.Mark(t.Context(), driver.Mark{Quarantine: quarantine}, ""); err != nil {
 			t.Fatal(err)
 		}
-		if left, ok, err := marker.Marked(t.Context()); left > quarantine || !ok || err != nil {
-			t.Fatalf("marked: %v, %v, %v", left, ok, err)
+		if mark, ok, err := marker.Marked(t.Context()); mark.Quarantine > quarantine || !ok || err != nil {
+			t.Fatalf("marked: %+v, %v, %v", mark, ok, err)
 		}
 		eventually(t, "the quarantine is over", func() bool {
 			_, err := d.Acquire(t.Context(), guarded)
@@ -79,13 +80,13 @@ func TestGuard_OfAnIdThatIsUsedOnce(t *testing.T) {
 		if _, err := d.Acquire(t.Context(), guarded); !errors.Is(err, driver.ErrAmnesia) {
 			t.Fatalf("without a mark: %v", err)
 		}
-		if err := d.(driver.Marker).Mark(t.Context(), 0); err != nil {
+		if err := d.(driver.Marker).Mark(t.Context(), driver.Mark{}, ""); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range []string{"a", "b"} { // a counter that is made, and one that is there
 			guarded.ID = id
 			ref := onceRef(guarded.Key, id)
-			ref.Alone = acquire(t, d, guarded, driver.Granted).Alone
+			ref.Uncontended = acquire(t, d, guarded, driver.Granted).Uncontended
 			if got, err := d.Release(t.Context(), ref); err != nil || got.State != driver.Released {
 				t.Fatalf("%+v, %v", got, err)
 			}
@@ -130,5 +131,14 @@ func TestRaise_OutlivesTheHolderOfTheFirstForm(t *testing.T) {
 		if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
+	})
+}
+
+func TestMark_HR_A8_IsSetOnlyWhileTheServerIsReserved(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		forget := func() { s.Client().FlushAll(t.Context()) }
+		locktest.Reservations(t, open(s.URL()).(driver.Marker), func(d time.Duration) { time.Sleep(d + 50*time.Millisecond) }, forget)
+		forget()
 	})
 }

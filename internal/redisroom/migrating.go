@@ -62,7 +62,7 @@ func (s *Store) end(ctx context.Context, least time.Duration) time.Time {
 	return end
 }
 
-//go:embed alone.lua
+//go:embed lua/alone.lua
 var aloneLua string
 
 var aloneScript = newFreeingScript(aloneLua)
@@ -86,12 +86,29 @@ func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
 	return c.build(s.form(aloneScript), keys)
 }
 
+// releaseMigrating is Release while a slot moves. Of the shorter way the outcome may
+// remain unknown, and so of both, whatever the longer one says.
+func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd []string) (driver.Reply, error) {
+	done, tried := s.releaseAlone(ctx, ref)
+	if done {
+		return driver.Reply{State: driver.Released}, nil
+	}
+	reply, err := s.run(ctx, releaseScript, cmd)
+	if err != nil && tried != nil && !errors.Is(tried, driver.ErrUnavailable) {
+		err = uncertain(err)
+	}
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return parseRelease(reply)
+}
+
 // releaseAlone releases the lease of a lone holder by its one key, which a slot
 // that moves does not hinder and which costs less than three. It reports whether
 // it could. Where the id is to be remembered there are two, of which a slot that
 // moves lacks one.
 func (s *Store) releaseAlone(ctx context.Context, ref *driver.Ref) (bool, error) {
-	if ref.Keep > 0 || ref.Forbid > 0 && !ref.Once || ref.Notify != "" {
+	if ref.KeepClosed > 0 || ref.RejectIDFor > 0 && !ref.SingleUseID || ref.Visit != "" {
 		return false, nil // that is not in the one key
 	}
 	reply, err := s.attempt(ctx, aloneScript, s.aloneCommand(ref, false))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // Defaults and bounds of a store's options.
@@ -95,13 +96,13 @@ type Store struct {
 }
 
 var (
-	_ driver.Driver    = (*Store)(nil)
-	_ driver.Watcher   = (*Store)(nil)
-	_ driver.Inspector = (*Store)(nil)
-	_ driver.Breaker   = (*Store)(nil)
-	_ driver.Checker   = (*Store)(nil)
-	_ driver.Marker    = (*Store)(nil)
-	_ driver.Punctual  = (*Store)(nil)
+	_ driver.Driver        = (*Store)(nil)
+	_ driver.Watcher       = (*Store)(nil)
+	_ driver.Glancer       = (*Store)(nil)
+	_ driver.Breaker       = (*Store)(nil)
+	_ driver.Checker       = (*Store)(nil)
+	_ driver.Marker        = (*Store)(nil)
+	_ driver.DeadlineAware = (*Store)(nil)
 )
 
 // New returns a store. The configuration has been checked by the caller.
@@ -118,76 +119,80 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	}
 	sent, changes := clock.Now(), s.main.Changes()
 	server := s.clock(req.Key)
-	oldest := server.oldest(sent, req.TTL)
-	floor, known := server.floor(changes)
-	if oldest == anyAge || !known {
-		reply, err := s.acquire(ctx, &req, seed)
-		if err == nil {
-			server.learn(sent, changes, &reply)
-		}
-		return s.raised(ctx, &req, reply, err)
+	least := s.least(server, sent, req.TTL, changes)
+	reply, err := s.acquire(ctx, &req, least, plainly)
+	if err == nil {
+		server.heard.Store(int64(sent.Sub(began)))
 	}
-	reply, err := s.acquire(ctx, &req, plainly)
-	fell := s.main.Changes() != changes // perhaps
-	switch {
-	case err != nil && fell, err == nil && reply.Alone && (fell || reply.Token <= floor):
-		// It was granted, or was by a try whose answer is lost, from a counter
-		// that may have fallen back.
+	if err == nil && least == anyAge {
+		server.learn(sent, changes, reply.Clock)
+	}
+	if reply.Uncontended {
+		reply.Clock = 0 // the lease of a lone holder is not told by it
+	}
+	if least < anyAge && s.main.Changes() != changes && mayBeLow(&reply, err) {
 		s.low.add(req.ID)
-	case err == nil && reply.Alone && reply.Token <= oldest:
-		return s.acquire(ctx, &req, general)
 	}
 	return s.raised(ctx, &req, reply, err)
 }
 
+// mayBeLow reports whether a request that may have gone to a server of which
+// nothing was known has brought, or may have brought, a token from a counter that
+// has fallen back.
+func mayBeLow(reply *driver.Reply, err error) bool {
+	if err != nil {
+		return !errors.Is(err, driver.ErrUnavailable)
+	}
+	return reply.Uncontended
+}
+
 // raised returns the reply to an acquire with a token that is greater than any
 // that was given for the key, also if the counter had fallen back. Nobody has
-// seen the token that is replaced.
+// seen the token that is replaced. It takes a second call: whatever becomes of that,
+// the lock may have been taken by the first.
 func (s *Store) raised(ctx context.Context, req *driver.Request, reply driver.Reply, err error) (driver.Reply, error) {
-	if err != nil || !s.low.has(req.ID) {
+	if err != nil || req.Downgrade || !s.low.has(req.ID) {
 		return reply, err
 	}
 	if reply.State == driver.Granted {
-		again := reply.Again
-		reply, err = s.raise(ctx, req)
-		reply.Again = again
-	}
-	if err == nil {
-		s.low.remove(req.ID)
-	}
-	return reply, err
-}
-
-// raise has the token of a lease raised to the server's clock, which is told by
-// asking again.
-func (s *Store) raise(ctx context.Context, req *driver.Request) (driver.Reply, error) {
-	reply, err := s.acquire(ctx, req, general)
-	clock := reply.Clock.Microseconds()
-	if err != nil || reply.State != driver.Granted || reply.Token >= clock {
-		return reply, err
-	}
-	ref := driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL, Token: clock}
-	s.Renew(ctx, []driver.Ref{ref}, func(_ int, renewed driver.Reply, e error) {
-		reply.Token, reply.Clock, err = renewed.Token, 0, e // the lease counts from later
-		if e == nil && renewed.State != driver.Granted {
-			err = errEnded
+		again := reply.Replayed
+		reply, err = s.acquire(ctx, req, anyAge, raising)
+		if err != nil {
+			return driver.Reply{}, fmt.Errorf("raise the token: %w", uncertain(err))
 		}
-	})
+		reply.Replayed = again
+	}
+	s.low.remove(req.ID)
+	return reply, nil
+}
+
+func (s *Store) acquire(ctx context.Context, req *driver.Request, least int64, how string) (driver.Reply, error) {
+	reply, err := s.ask(ctx, req, least, how)
+	if err == nil && (reply.State == driver.Granted || reply.State == driver.Queued) {
+		s.connectRenewals(req.Key)
+	}
 	return reply, err
 }
 
-// errEnded is a lease that was over before its token was known.
-var errEnded = errors.New("the lease ended while its token was raised")
+// connectRenewals has renewals connected to the server that has something to renew
+// now: when the first is due it may be too full or too busy for another connection.
+func (s *Store) connectRenewals(key string) {
+	slot := 0
+	if s.renew.Cluster() {
+		slot = Slot(s.prefix + key)
+	}
+	s.renew.Connect(slot)
+}
 
-func (s *Store) acquire(ctx context.Context, req *driver.Request, how string) (driver.Reply, error) {
+func (s *Store) ask(ctx context.Context, req *driver.Request, least int64, how string) (driver.Reply, error) {
 	sc := acquireScript
-	if req.Once && !req.Resize {
+	if req.SingleUseID && !req.Resize {
 		sc = onceScript
 	}
 	if s.acks.wanted() {
-		return s.acquireAcked(ctx, sc, req, how)
+		return s.acquireAcked(ctx, sc, req, least, how)
 	}
-	reply, err := s.run(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, how))
+	reply, err := s.run(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, least, how))
 	if err != nil {
 		return driver.Reply{}, s.guardError(req, err)
 	}
@@ -200,7 +205,7 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 		return driver.Reply{}, err
 	}
 	s.low.remove(ref.ID)
-	if ref.Alone {
+	if ref.Uncontended {
 		switch done, err := s.releaseAlone(ctx, &ref); {
 		case err != nil:
 			return driver.Reply{}, err
@@ -211,10 +216,7 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 	cmd := releaseCommand(s.form(releaseScript), s.prefix, &ref)
 	reply, err := s.attempt(ctx, releaseScript, cmd)
 	if isMigrating(err) {
-		if done, _ := s.releaseAlone(ctx, &ref); done {
-			return driver.Reply{State: driver.Released}, nil
-		}
-		reply, err = s.run(ctx, releaseScript, cmd)
+		return s.releaseMigrating(ctx, &ref, cmd)
 	}
 	if err != nil {
 		return driver.Reply{}, classify(err)
@@ -252,12 +254,12 @@ func (s *Store) Close() error {
 	for sub := range subs {
 		<-sub.done
 	}
-	return errors.Join(s.main.Close(), s.renew.Close())
+	return oneline.Join(s.main.Close(), s.renew.Close())
 }
 
-// Punctual implements [driver.Punctual]: the clients set the deadline of a call
+// CallTimeout implements [driver.DeadlineAware]: the clients set the deadline of a call
 // on its connection, which is never later than the timeout.
-func (s *Store) Punctual() time.Duration { return s.timeout }
+func (s *Store) CallTimeout() time.Duration { return s.timeout }
 
 // form returns the form of a script that the server understands.
 func (s *Store) form(sc *script) *form {
@@ -288,16 +290,20 @@ func (s *Store) attempt(ctx context.Context, sc *script, cmd []string) (any, err
 	for err != nil && s.repeat(sc, cmd, err) {
 		reply, err = s.main.Do(ctx, cmd)
 	}
+	s.doubt(err)
 	return reply, err
 }
 
 // repeat reports whether cmd had no effect because the server does not know
-// the script, or its header, and makes it one that may succeed.
+// the script, or its header, or had first to remove what has expired, and makes it
+// one that may succeed.
 func (s *Store) repeat(sc *script, cmd []string, err error) bool {
 	var reply ReplyError
 	switch {
 	case !errors.As(err, &reply):
 		return false
+	case isUnfinished(reply):
+		return true
 	case isNoScript(reply) && cmd[0] == evalsha:
 		cmd[0], cmd[1] = eval, sc.text(cmd[1])
 		return true

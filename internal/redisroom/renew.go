@@ -58,9 +58,35 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 			return
 		}
 	}
-	for len(groups) > 0 {
-		groups = s.renewGroups(ctx, refs, groups, each)
+	r := round{store: s, refs: refs, each: each}
+	groups = r.over(ctx, s.renew, groups, s.renew == s.main)
+	if ctx.Err() == nil {
+		r.over(ctx, s.main, groups, true)
+		return
 	}
+	for _, g := range groups {
+		for _, i := range g.which {
+			each(i, driver.Reply{}, notSent(ctx))
+		}
+	}
+}
+
+// round is one call of Renew.
+type round struct {
+	store *Store
+	refs  []driver.Ref
+	each  func(int, driver.Reply, error)
+}
+
+// over runs the groups, again where that helps, and returns those that had no
+// connection, unless it is the last attempt.
+func (r *round) over(ctx context.Context, client Client, groups []*renewal, last bool) (unsent []*renewal) {
+	for len(groups) > 0 {
+		var failed []*renewal
+		groups, failed = r.run(ctx, client, groups, last)
+		unsent = append(unsent, failed...)
+	}
+	return unsent
 }
 
 // group cuts the refs into those that one script call can renew: of one slot if
@@ -82,7 +108,7 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 			k.slot = Slot(s.prefix + ref.Key)
 		}
 		script := renewScript
-		if ref.Alone && ref.Token == 0 {
+		if ref.Uncontended && ref.Token == 0 {
 			k.ttl, script = ref.TTL, renewAlone
 		}
 		if g == nil || k != last {
@@ -98,9 +124,11 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 	return groups
 }
 
-// renewGroups runs the groups and returns those to run again: what the server
-// had not the script for, and, one by one, what failed together.
-func (s *Store) renewGroups(ctx context.Context, refs []driver.Ref, groups []*renewal, each func(int, driver.Reply, error)) (again []*renewal) {
+// run runs the groups once. It returns those to run again, which are what the server
+// had not the script for, and, one by one, what failed together; and those that
+// could not be sent, for the connection of others.
+func (r *round) run(ctx context.Context, client Client, groups []*renewal, last bool) (again, unsent []*renewal) {
+	s, refs, each := r.store, r.refs, r.each
 	now := clock.Now()
 	cmds := make([][]string, len(groups))
 	for i, g := range groups {
@@ -109,15 +137,20 @@ func (s *Store) renewGroups(ctx context.Context, refs []driver.Ref, groups []*re
 		}
 		cmds[i] = g.cmd
 	}
-	s.renew.Run(ctx, cmds, s.acks.want, func(i int, a Answer) {
+	client.Run(ctx, cmds, s.acks.want, func(i int, a Answer) {
 		g := groups[i]
 		if retry := s.retry(refs, g, a.Err); retry != nil {
 			again = append(again, retry...)
 			return
 		}
-		var others []int // not alone any more
+		r.store.doubt(a.Err)
+		if !last && isUnsent(a.Err) {
+			unsent = append(unsent, g)
+			return
+		}
+		var others []int // not alone any more, or not reached yet
 		for k, i := range g.which {
-			if g.script == renewAlone && g.silent(k, a) {
+			if g.left(k, a) {
 				others = append(others, i)
 				continue
 			}
@@ -131,13 +164,24 @@ func (s *Store) renewGroups(ctx context.Context, refs []driver.Ref, groups []*re
 			again = append(again, &renewal{which: others, script: renewScript})
 		}
 	})
-	return again
+	return again, unsent
 }
 
-// silent reports whether a script for lone holders has left the k'th to others.
-func (g *renewal) silent(k int, a Answer) bool {
+// isUnsent reports whether a request found no connection, where another client
+// may have one.
+func isUnsent(err error) bool {
+	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
+}
+
+// left reports whether a script has left the k'th to another: one for lone holders
+// does, and one that had too much to remove.
+func (g *renewal) left(k int, a Answer) bool {
 	replies, ok := a.Reply.([]any)
-	return a.Err == nil && ok && len(replies) == len(g.which) && replies[k] == nil
+	if a.Err != nil || !ok || len(replies) != len(g.which) {
+		return false
+	}
+	err, refused := replies[k].(ReplyError)
+	return refused && isUnfinished(err) || g.script == renewAlone && replies[k] == nil
 }
 
 // retry returns what may be answered after g has failed, if it has.

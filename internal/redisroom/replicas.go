@@ -131,7 +131,7 @@ func (s *Store) slot(key string) int {
 
 // acquireAcked is Acquire where replicas acknowledge the grant. One that they do
 // not acknowledge is undone before the error is returned.
-func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, how string) (driver.Reply, error) {
+func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, least int64, how string) (driver.Reply, error) {
 	if s.acks.isSpoiled(req.ID) {
 		return driver.Reply{State: driver.Gone}, nil
 	}
@@ -142,7 +142,7 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 	if err := s.checkReplicas(ctx, slot, req.Key); err != nil {
 		return driver.Reply{}, err
 	}
-	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, how))
+	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, least, how))
 	if answer.Err != nil {
 		return driver.Reply{}, s.guardError(req, answer.Err)
 	}
@@ -153,7 +153,7 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 	if err = s.acks.confirm(slot, answer); err == nil {
 		return reply, nil
 	}
-	if reply.Again {
+	if reply.Replayed {
 		// It was acknowledged before, perhaps, and is in use.
 		return driver.Reply{}, err
 	}
@@ -177,6 +177,7 @@ func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (ans
 	for {
 		s.main.Run(ctx, [][]string{cmd}, s.acks.want, func(_ int, a Answer) { answer = a })
 		if answer.Err == nil || !s.repeat(sc, cmd, answer.Err) {
+			s.doubt(answer.Err)
 			return answer
 		}
 	}
@@ -196,7 +197,7 @@ func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hope
 	switch {
 	case err != nil:
 		s.acks.spoil(req.ID, max(req.TTL, time.Minute))
-		return fmt.Errorf("%w; undo: %w", cause, err)
+		return fmt.Errorf("%w; undo: %w", uncertain(cause), uncertain(err))
 	case hopeless:
 		return fmt.Errorf("%w; ask for no replicas, or take another server or user: %w", cause, errors.ErrUnsupported)
 	}
@@ -217,7 +218,7 @@ func (a *acks) isSpoiled(id string) bool {
 	return time.Now().Before(a.spoiled[id])
 }
 
-//go:embed replicas.lua
+//go:embed lua/replicas.lua
 var replicasLua string
 
 var replicasScript = newScript(replicasLua)

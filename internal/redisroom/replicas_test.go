@@ -234,7 +234,7 @@ func TestReplicas_HandedOverGrantIsAcknowledgedBeforeTheWaiterActs(t *testing.T)
 		e := listen(t, d)
 		acquire(t, d, request("k", "a"), driver.Granted)
 		req := waiting("k", "b", e.Address())
-		req.Confirm = 10 * time.Second
+		req.ConfirmWindow = 10 * time.Second
 		acquire(t, d, req, driver.Queued)
 		release(t, d, "k", "a", driver.Released)
 		for {

@@ -14,14 +14,14 @@ import (
 // errReply is the cause when a server answers what no script of ours returns.
 var errReply = errors.New("unexpected reply")
 
-// What acquire.lua returns: the scalars, then perhaps the glimpse of a holder
+// What lua/acquire returns: the scalars, then perhaps the glimpse of a holder
 // or, with GONE, the reason of a break.
 const (
 	replyScalars = 6
 	replyGlimpse = 13
 )
 
-// parseReply reads a reply as of acquire.lua.
+// parseReply reads a reply as of lua/acquire.
 func parseReply(reply any) (driver.Reply, error) {
 	fields, ok := reply.([]any)
 	if !ok || len(fields) < replyScalars {
@@ -38,10 +38,10 @@ func parseReply(reply any) (driver.Reply, error) {
 	}
 	r := driver.Reply{
 		State: driver.State(n[0]), Token: n[1], Holds: int(n[2]), Position: int(n[3]),
-		Next: millis(n[4]), Clock: micros(n[5]),
+		RetryAfter: millis(n[4]), Clock: micros(n[5]),
 	}
 	if r.State == driver.Granted || r.State == driver.Gone {
-		r.Again, r.Position = r.Position == 1, 0
+		r.Replayed, r.Position = r.Position == 1, 0
 	}
 	switch {
 	case len(fields) == replyScalars:
@@ -120,16 +120,24 @@ func parseMeta(s string) (m meta) {
 	return m
 }
 
-// parseAcquire reads the answer of acquire.lua. A bare number is the token of
-// a lease on a free room.
+// parseAcquire reads the answer of lua/acquire. A bare number is the token of
+// a lease on a free room, and two are that and the clock that seeded it.
 func parseAcquire(reply any) (driver.Reply, error) {
-	if token, ok := reply.(int64); ok {
-		return driver.Reply{State: driver.Granted, Token: token, Holds: 1, Alone: true}, nil
+	token, ok := reply.(int64)
+	var clock int64
+	if pair, is := reply.([]any); is && len(pair) == 2 {
+		var timed bool
+		token, ok = pair[0].(int64)
+		clock, timed = pair[1].(int64)
+		ok = ok && timed
+	}
+	if ok {
+		return driver.Reply{State: driver.Granted, Token: token, Holds: 1, Uncontended: true, Clock: micros(clock)}, nil
 	}
 	return parseReply(reply)
 }
 
-// parseRelease reads the answer of release.lua. A bare number is the end of a
+// parseRelease reads the answer of lua/release. A bare number is the end of a
 // lone holder's lease.
 func parseRelease(reply any) (driver.Reply, error) {
 	if n, ok := reply.(int64); ok && n == 1 {
@@ -138,7 +146,7 @@ func parseRelease(reply any) (driver.Reply, error) {
 	return parseReply(reply)
 }
 
-// parseRenewal reads one answer of renew.lua. A string is the token of a lone
+// parseRenewal reads one answer of lua/renew. A string is the token of a lone
 // holder.
 func parseRenewal(reply any) (driver.Reply, error) {
 	switch reply := reply.(type) {
@@ -149,7 +157,7 @@ func parseRenewal(reply any) (driver.Reply, error) {
 		if err != nil {
 			return driver.Reply{}, fmt.Errorf("%w: %q", errReply, reply)
 		}
-		return driver.Reply{State: driver.Granted, Token: token, Holds: 1, Alone: true}, nil
+		return driver.Reply{State: driver.Granted, Token: token, Holds: 1, Uncontended: true}, nil
 	}
 	return parseReply(reply)
 }
@@ -167,11 +175,11 @@ func parseHint(text string) (h driver.Hint, ok bool) {
 	case "g":
 		var n [3]int64
 		ok = parseInts(rest, n[:])
-		h.Kind, h.Token, h.Clock, h.Confirm = driver.HintGranted, n[0], micros(n[1]), millis(n[2])
+		h.Kind, h.Token, h.Clock, h.ConfirmWindow = driver.HintGranted, n[0], micros(n[1]), millis(n[2])
 	case "a":
 		var n [1]int64
 		ok = parseInts(rest, n[:])
-		h.Kind, h.Next = driver.HintAsk, millis(n[0])
+		h.Kind, h.RetryAfter = driver.HintAsk, millis(n[0])
 	case "b":
 		h.Kind, h.Reason, ok = driver.HintBroken, rest, true
 	}

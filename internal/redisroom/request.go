@@ -10,12 +10,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
 )
 
 const (
 	maxKey   = 512
 	maxID    = 64
 	maxOwner = 256
+	maxVisit = 128
 )
 
 // none stands for an empty word in what a script takes apart by spaces.
@@ -56,6 +58,18 @@ func checkNotify(address string) error {
 	return nil
 }
 
+func checkVisit(visit string) error {
+	valid := len(visit) <= maxVisit
+	for i := 0; valid && i < len(visit); i++ {
+		c := visit[i]
+		valid = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-' || c == '/'
+	}
+	if !valid {
+		return fmt.Errorf("visit %q: want at most %d of [A-Za-z0-9_./-]: %w", visit, maxVisit, driver.ErrInvalid)
+	}
+	return nil
+}
+
 func checkRequest(req *driver.Request) error {
 	if err := checkKey(req.Key); err != nil {
 		return err
@@ -63,7 +77,10 @@ func checkRequest(req *driver.Request) error {
 	if err := checkID(req.ID); err != nil {
 		return err
 	}
-	if err := checkNotify(req.Notify); err != nil {
+	if err := checkNotify(req.HintAddress); err != nil {
+		return err
+	}
+	if err := checkVisit(req.Visit); err != nil {
 		return err
 	}
 	switch {
@@ -73,10 +90,10 @@ func checkRequest(req *driver.Request) error {
 		return fmt.Errorf("time to live %v is below 1ms: %w", req.TTL, driver.ErrInvalid)
 	case req.Mode > driver.Shared, req.Policy > driver.ReadersFirst:
 		return fmt.Errorf("unknown mode %d or policy %d: %w", req.Mode, req.Policy, driver.ErrInvalid)
-	case req.Limit < 0, req.Weight < 0, req.Wait < 0, req.Confirm < 0, req.Delay < 0, req.MinToken < 0:
+	case req.TicketTTL < 0, req.ConfirmWindow < 0, req.LockDelay < 0, req.MinToken < 0:
 		return fmt.Errorf("negative number in the request: %w", driver.ErrInvalid)
 	}
-	return nil
+	return room.CheckPlaces(*req)
 }
 
 func checkRef(ref *driver.Ref) error {
@@ -86,7 +103,10 @@ func checkRef(ref *driver.Ref) error {
 	if err := checkID(ref.ID); err != nil {
 		return err
 	}
-	return checkNotify(ref.Notify)
+	if err := checkVisit(ref.Visit); err != nil {
+		return err
+	}
+	return checkNotify(ref.HintAddress)
 }
 
 // printable reports whether s is UTF-8 without control characters.
@@ -190,20 +210,22 @@ func numkeys(n int) string {
 	return strconv.Itoa(n)
 }
 
-// What acquire.lua is told beside the request itself.
+// What lua/acquire is told beside the request itself.
 const (
 	plainly  = ""
-	seed     = "seed"
 	general  = "general"
+	raising  = "raise"
 	resizing = "resize"
+	lowering = "downgrade"
 )
 
-// acquireCommand encodes a request as acquire.lua takes it.
-func acquireCommand(f *form, prefix string, req *driver.Request, how string) []string {
+// acquireCommand encodes a request as lua/acquire takes it: a counter that is not
+// above least is seeded anew.
+func acquireCommand(f *form, prefix string, req *driver.Request, least int64, how string) []string {
 	c := newCommand()
 	h := c.room(prefix, req.Key)
 	keys := roomKeys
-	if req.Once && !req.Resize {
+	if req.SingleUseID && !req.Resize {
 		c.spent(h, req.ID)
 		keys++
 	}
@@ -217,9 +239,13 @@ func acquireCommand(f *form, prefix string, req *driver.Request, how string) []s
 	c.text = appendMeta(c.text, req)
 	c.end()
 	c.int(req.TTL.Milliseconds())
+	c.int(least)
 	switch {
+	case how != plainly:
 	case req.Resize:
 		how = resizing
+	case req.Downgrade:
+		how = lowering
 	case !simple(req):
 		how = general
 	}
@@ -231,7 +257,7 @@ func acquireCommand(f *form, prefix string, req *driver.Request, how string) []s
 
 // simple reports whether the first form of a holder key can hold the request.
 func simple(req *driver.Request) bool {
-	return req.Mode == driver.Exclusive && req.Delay == 0 && req.MinToken == 0
+	return req.Mode == driver.Exclusive && req.LockDelay == 0 && req.MinToken == 0
 }
 
 // appendTerms appends what a request asks beside its id, meta and TTL.
@@ -242,12 +268,12 @@ func appendTerms(b []byte, req *driver.Request) []byte {
 	}
 	b = append(b, mode...)
 	for _, n := range [...]int64{
-		int64(req.Policy), int64(weight), int64(limit), req.Wait.Milliseconds(),
-		req.Confirm.Milliseconds(), req.Delay.Milliseconds(), req.MinToken,
+		int64(req.Policy), int64(weight), int64(limit), req.TicketTTL.Milliseconds(),
+		req.ConfirmWindow.Milliseconds(), req.LockDelay.Milliseconds(), req.MinToken,
 	} {
 		b = append(strconv.AppendInt(b, n, 10), ' ')
 	}
-	b = append(append(b, orNone(req.Notify)...), ' ')
+	b = append(append(b, orNone(req.HintAddress)...), ' ')
 	return appendIdentity(b, req)
 }
 
@@ -267,9 +293,14 @@ func appendIdentity(b []byte, req *driver.Request) []byte {
 	return append(append(b, '='), url.QueryEscape(req.Owner)...)
 }
 
-// appendMeta appends what inspection shows of a party, as JSON.
+// appendMeta appends, as JSON, the visit that a party belongs to, if any, and what
+// inspection shows of it. The scripts find the visit where it stands here.
 func appendMeta(b []byte, req *driver.Request) []byte {
-	b = appendString(append(b, `{"o":`...), req.Owner)
+	b = append(b, '{')
+	if req.Visit != "" {
+		b = append(append(append(b, `"v":"`...), req.Visit...), `",`...)
+	}
+	b = appendString(append(b, `"o":`...), req.Owner)
 	b = strconv.AppendInt(append(b, `,"s":`...), req.Since.UnixMilli(), 10)
 	if len(req.Labels) > 0 {
 		labels, _ := json.Marshal(req.Labels) // strings always encode
@@ -289,36 +320,36 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// releaseCommand encodes a release as release.lua takes it.
+// releaseCommand encodes a release as lua/release takes it.
 func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
 	c := newCommand()
 	h := c.room(prefix, ref.Key)
-	keep, forbid, spent := max(ref.Keep.Milliseconds(), 0), max(ref.Forbid.Milliseconds(), 0), spentLife(ref)
+	keep, forbid, spent := max(ref.KeepClosed.Milliseconds(), 0), max(ref.RejectIDFor.Milliseconds(), 0), spentLife(ref)
 	keys := roomKeys
 	if spent > 0 {
 		c.spent(h, ref.ID)
 		forbid, keys = 0, keys+1
 	}
 	c.id(ref.ID)
-	more := keep > 0 || forbid > 0 || ref.Notify != ""
+	more := keep > 0 || forbid > 0 || ref.Visit != ""
 	if more || spent > 0 {
 		c.int(spent)
 	}
 	if more {
 		c.text = append(strconv.AppendInt(c.text, keep, 10), ' ')
 		c.text = append(strconv.AppendInt(c.text, forbid, 10), ' ')
-		c.word(orNone(ref.Notify))
+		c.word(orNone(ref.Visit))
 	}
 	return c.build(f, keys)
 }
 
 // spentLife is for how many ms a released id is to be remembered for requests
-// with Once.
+// with SingleUseID.
 func spentLife(ref *driver.Ref) int64 {
-	if !ref.Once {
+	if !ref.SingleUseID {
 		return 0
 	}
-	return max(ref.Forbid.Milliseconds(), 0)
+	return max(ref.RejectIDFor.Milliseconds(), 0)
 }
 
 // renewCommand encodes a renewal as its script takes it.
@@ -329,7 +360,7 @@ func (s *Store) renewCommand(g *renewal, refs []driver.Ref, oldest int64) []stri
 	return renewCommand(s.form(renewScript), s.prefix, refs, g.which, oldest)
 }
 
-// renewCommand encodes the renewal of refs as renew.lua takes it.
+// renewCommand encodes the renewal of refs as lua/renew takes it.
 func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
 	c := newCommand()
 	for _, i := range which {
@@ -339,18 +370,22 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest
 		ref := &refs[i]
 		if ref.Token > 0 {
 			// No holder key begins so: the free path passes it by.
-			c.text = append(strconv.AppendInt(append(c.text, '+'), ref.Token, 10), ' ')
+			how := byte('+')
+			if ref.Level {
+				how = '='
+			}
+			c.text = append(strconv.AppendInt(append(c.text, how), ref.Token, 10), ' ')
 		}
 		c.id(ref.ID)
 		c.int(ref.TTL.Milliseconds())
-		c.int(max(ref.Wait.Milliseconds(), 0))
-		c.word(orNone(ref.Notify))
+		c.int(max(ref.TicketTTL.Milliseconds(), 0))
+		c.word(orNone(ref.HintAddress))
 	}
 	c.int(oldest)
 	return c.build(f, roomKeys*len(which))
 }
 
-// renewAloneCommand encodes the renewal of refs with one TTL as renew_alone.lua
+// renewAloneCommand encodes the renewal of refs with one TTL as lua/renew_alone.lua
 // takes it.
 func renewAloneCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
 	c := newCommand()

@@ -7,69 +7,73 @@ import (
 	"strings"
 )
 
-//go:embed room.lua
+//go:embed lua/room/1_state.lua
 var roomLua string
 
-//go:embed record.lua
+//go:embed lua/room/2_record.lua
 var recordLua string
 
-//go:embed rule.lua
+//go:embed lua/room/3_rule.lua
 var ruleLua string
 
-//go:embed acquire_once.lua
+//go:embed lua/room/life.lua
+var lifeLua string
+
+//go:embed lua/acquire/0_once.lua
 var acquireOnceLua string
 
-//go:embed acquire_free.lua
+//go:embed lua/acquire/1_free.lua
 var acquireFreeLua string
 
-//go:embed acquire_busy.lua
+//go:embed lua/acquire/2_common.lua
 var acquireBusyLua string
 
-//go:embed acquire.lua
+//go:embed lua/acquire/3_general.lua
 var acquireLua string
 
-//go:embed renew_free.lua
+//go:embed lua/renew/1_free.lua
 var renewFreeLua string
 
-//go:embed renew_known.lua
+//go:embed lua/renew/2_common.lua
 var renewKnownLua string
 
-//go:embed renew.lua
+//go:embed lua/renew/3_general.lua
 var renewLua string
 
-//go:embed renew_alone.lua
+//go:embed lua/renew_alone.lua
 var renewAloneLua string
 
-//go:embed release_free.lua
+//go:embed lua/release/1_free.lua
 var releaseFreeLua string
 
-//go:embed release_next.lua
+//go:embed lua/release/2_common.lua
 var releaseNextLua string
 
-//go:embed release.lua
+//go:embed lua/release/3_general.lua
 var releaseLua string
 
-//go:embed break.lua
+//go:embed lua/break.lua
 var breakLua string
 
-//go:embed inspect.lua
+//go:embed lua/inspect.lua
 var inspectLua string
 
-//go:embed list.lua
+//go:embed lua/list.lua
 var listLua string
 
-//go:embed mark.lua
+//go:embed lua/mark.lua
 var markLua string
 
-// A script's free path stands first, then the commonest of the other cases: a
-// call that one of them settles does not even define the functions of the rest.
+// A script is made of stages: the free path, the commonest of the other cases, the
+// general path. A call that one of them settles does not define the functions of the
+// next. The second stage may be left out: it only saves time.
 var (
-	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua+acquireLua)
-	onceScript    = newScript(acquireOnceLua+acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua+acquireLua)
-	renewScript   = newFreeingScript(renewFreeLua, renewKnownLua, roomLua, recordLua, ruleLua+renewLua)
+	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua, lifeLua+recordLua, ruleLua+acquireLua)
+	onceScript    = newScript(acquireOnceLua+acquireFreeLua, acquireBusyLua, roomLua, lifeLua+recordLua, ruleLua+acquireLua)
+	renewScript   = newFreeingScript(renewFreeLua, renewKnownLua, roomLua, lifeLua+recordLua, ruleLua+renewLua)
 	renewAlone    = newFreeingScript(renewAloneLua)
-	releaseScript = newFreeingScript(releaseFreeLua, releaseNextLua, roomLua, recordLua, ruleLua+releaseLua)
-	breakScript   = newFreeingScript(roomLua, recordLua, ruleLua+breakLua)
+	releaseScript = newFreeingScript(releaseFreeLua, releaseNextLua, roomLua, lifeLua+recordLua, ruleLua+releaseLua)
+	breakScript   = newFreeingScript(roomLua, lifeLua+recordLua, ruleLua+breakLua)
 	inspectScript = newScript(inspectLua)
 	listScript    = newScript(listLua)
 	markScript    = newScript(markLua)
@@ -82,7 +86,12 @@ type script struct{ main, plain *form }
 // form is one text of a script.
 type form struct{ text, sha string }
 
+// include is a line of a script in whose place the text of lua/room/life.lua stands,
+// for the stages before lua/room.
+const include = "-- include life.lua\n"
+
 func newForm(text string) *form {
+	text = strings.ReplaceAll(text, include, lifeLua)
 	sum := sha1.Sum([]byte(text))
 	return &form{text: text, sha: hex.EncodeToString(sum[:])}
 }
@@ -97,7 +106,7 @@ func newScript(stages ...string) *script {
 // the room for all variables of a function when it begins. And a function that is
 // defined looks up each variable around it in a list of those of its own stage,
 // while it finds those of the stages before at once. So what many functions share
-// stands in a stage before theirs: room.lua, record.lua and rule.lua in one take
+// stands in a stage before theirs: the three files of lua/room in one take
 // half as long again.
 func nest(stages []string) string {
 	if len(stages) == 1 {
@@ -127,6 +136,10 @@ func (s *script) text(sha string) string {
 	}
 	return s.plain.text
 }
+
+// isUnfinished reports whether a script has ended before its purpose, lest it take
+// too long.
+func isUnfinished(err ReplyError) bool { return strings.HasPrefix(string(err), "LHMORE") }
 
 // isNoScript reports whether the server has no script of the digest sent.
 func isNoScript(err ReplyError) bool { return strings.HasPrefix(string(err), "NOSCRIPT") }

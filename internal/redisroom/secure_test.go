@@ -65,7 +65,7 @@ func TestTLS_SaysWhatIsWrongWithCertificates(t *testing.T) {
 }
 
 // The rights are those in the documentation of the two packages.
-func TestACL_TheRightsInTheDocumentationAreEnough(t *testing.T) {
+func TestACL_HR_F9_RightsInTheDocumentationAreEnough(t *testing.T) {
 	documented := []any{"~leasehold:*", "&leasehold:*", "+@connection", "+@scripting", "+@read", "+@write", "+@pubsub", "+time"}
 	server := redistest.Start(t)
 	redistest.StartReplica(t, server)

@@ -28,8 +28,8 @@ func TestScripts_StallOfTheServerEndsNoLeaseEarly(t *testing.T) {
 	s := redistest.Start(t)
 	run := func(prologue, id string, wait time.Duration) {
 		t.Helper()
-		req := driver.Request{Key: "k", ID: id, TTL: 10 * time.Second, Confirm: time.Second, Wait: wait, Notify: "ears"}
-		cmd := acquireCommand(acquireScript.plain, "", &req, plainly)
+		req := driver.Request{Key: "k", ID: id, TTL: 10 * time.Second, ConfirmWindow: time.Second, TicketTTL: wait, HintAddress: "ears"}
+		cmd := acquireCommand(acquireScript.plain, "", &req, anyAge, plainly)
 		cmd[0], cmd[1] = eval, prologue+acquireScript.plain.text
 		args := make([]any, len(cmd))
 		for i, word := range cmd {
@@ -42,7 +42,7 @@ func TestScripts_StallOfTheServerEndsNoLeaseEarly(t *testing.T) {
 	run("", "holder", 0)
 	ends := s.Client().PExpireTime(context.Background(), "k").Val().Milliseconds()
 	run(stalled, "waiter", time.Second)
-	const band = 1 << 45 // see room.lua
+	const band = 1 << 45 // see lua/room/1_state.lua
 	score := s.Client().ZScore(context.Background(), string(appendSide(nil, []byte("k"), sortedKey)), "iholder").Val()
 	if got := int64(score) + band; got < ends {
 		t.Errorf("the holder's lease ends %d ms before its time", ends-got)

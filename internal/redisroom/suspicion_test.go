@@ -18,15 +18,15 @@ func TestHandOver_W5_PassesOverTheTicketsOfAProcessThatDied(t *testing.T) {
 		for _, id := range []string{"dead1", "live1", "dead2", "live2"} {
 			req := waiting(key, id, e.Address())
 			if id[0] == 'd' {
-				req.Notify = silent.Address()
+				req.HintAddress = silent.Address()
 			}
-			req.Confirm = 50 * time.Millisecond
+			req.ConfirmWindow = 50 * time.Millisecond
 			acquire(t, live, req, driver.Queued)
 		}
 		release(t, live, key, "holder", driver.Released)
 		silent.hear(t, driver.HintGranted, "dead1") // and does nothing
 
-		live1 := driver.Ref{Key: key, ID: "live1", TTL: 10 * time.Second, Wait: 10 * time.Second, Notify: e.Address()}
+		live1 := driver.Ref{Key: key, ID: "live1", TTL: 10 * time.Second, TicketTTL: 10 * time.Second, HintAddress: e.Address()}
 		eventually(t, "the window of dead1 is over", func() bool {
 			replies, errs := renewAll(live, []driver.Ref{live1})
 			if errs[0] != nil {

@@ -14,7 +14,7 @@ import (
 // is none, waiting goes on by asking.
 const (
 	minResubscribe = 50 * time.Millisecond
-	maxResubscribe = 5 * time.Second
+	maxResubscribe = time.Second
 )
 
 type subscription struct {

@@ -34,16 +34,22 @@ type Clock struct {
 // since the clock is a library that is loaded before those of the server.
 func StartWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
 	tb.Helper()
-	dir := tb.TempDir()
+	c, env := NewClock(tb, tb.TempDir())
+	return start(tb, &Server{env: env}, slices.Concat(defaults, args)), c
+}
+
+// NewClock returns a clock, and the environment in which a process goes by it that may
+// read the directory.
+func NewClock(tb testing.TB, dir string) (c *Clock, env []string) {
+	tb.Helper()
 	file, err := os.Create(filepath.Join(dir, "clock"))
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
 	tb.Cleanup(func() { _ = file.Close() })
-	c := &Clock{tb: tb, file: file}
+	c = &Clock{tb: tb, file: file}
 	c.Step(0)
-	s := &Server{env: []string{"LD_PRELOAD=" + compile(tb, dir, "clock", clockShim), "REDISTEST_CLOCK=" + file.Name()}}
-	return start(tb, s, slices.Concat(defaults, args)), c
+	return c, []string{"LD_PRELOAD=" + compile(tb, dir, "clock", clockShim), "REDISTEST_CLOCK=" + file.Name()}
 }
 
 // compile makes a shared library of C text and returns its path.

@@ -3,13 +3,16 @@
 // Every server is a real redis-server process on a free loopback port, with a
 // temporary directory and no persistence. It ends with the test, and also if
 // the test binary dies. Nothing is shared between tests: starting one takes
-// some 50 ms.
+// some 50 ms. LEASEHOLD_REDIS_SERVER names another server by the path of its
+// program, that of Valkey for instance; the log of the first test of a package says
+// which one it is.
 //
 // A test that looks for leaked goroutines with goleak does so in TestMain, or
 // in a cleanup registered before [Start]: a running server has goroutines.
 package redistest
 
 import (
+	"cmp"
 	"crypto/tls"
 	"net"
 	"net/url"
@@ -18,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,6 +63,23 @@ func Start(tb testing.TB, args ...string) *Server {
 	return start(tb, new(Server), append(slices.Clone(defaults), args...))
 }
 
+// program returns the server to start: that of LEASEHOLD_REDIS_SERVER, the path of a
+// redis-server or valkey-server, or the redis-server that is installed.
+func program() string { return cmp.Or(os.Getenv("LEASEHOLD_REDIS_SERVER"), "redis-server") }
+
+// reported is set when the version has been.
+var reported sync.Once
+
+// report tells once for each test binary which server it runs against.
+func report(tb testing.TB) {
+	reported.Do(func() {
+		out, err := exec.Command(program(), "--version").CombinedOutput()
+		if err == nil {
+			tb.Logf("redistest: %s: %s", program(), strings.TrimSpace(string(out)))
+		}
+	})
+}
+
 // defaults are the arguments of every server but sentinels.
 var defaults = []string{
 	"--save", "",
@@ -71,9 +92,10 @@ var defaults = []string{
 // arguments.
 func start(tb testing.TB, s *Server, args []string) *Server {
 	tb.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
+	if _, err := exec.LookPath(program()); err != nil {
 		tb.Fatalf("redistest: %v: the tests need a real Redis server; `make test` installs it", err)
 	}
+	report(tb)
 	s.tb, s.dir, s.args = tb, tb.TempDir(), args
 	if s.config != "" {
 		s.args = slices.Insert(s.args, 0, write(tb, s.dir, "redis.conf", s.config))
@@ -111,7 +133,7 @@ func (s *Server) launch(marks ...string) error {
 		"--daemonize", "no",
 		"--logfile", "",
 	)
-	cmd := exec.Command("redis-server", args...)
+	cmd := exec.Command(program(), args...)
 	cmd.Env = append(os.Environ(), s.env...)
 	proc, err := spawn(cmd, marks...)
 	if err != nil {

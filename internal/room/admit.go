@@ -1,6 +1,7 @@
 package room
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -80,14 +81,14 @@ func (s *scene) fits(p *Party) bool {
 	if p.Mode == driver.Exclusive {
 		return len(s.Inside) == 0
 	}
-	used := 0
+	used := int64(p.Weight)
 	for _, in := range s.Inside {
 		if in.Mode == driver.Exclusive {
 			return false
 		}
-		used += in.Weight
+		used += int64(in.Weight)
 	}
-	return s.Limit == 0 || used+p.Weight <= s.Limit
+	return s.Limit == 0 || used <= int64(s.Limit)
 }
 
 // oversized reports whether p can never fit, after the limit was lowered.
@@ -126,10 +127,10 @@ func (s *scene) mint(p *Party) int64 {
 	return s.Token
 }
 
-// raise makes the token of p, which is inside, at least token. Those who share
-// its exclusive side share its token.
-func (s *scene) raise(p *Party, token int64) {
-	if token <= p.Token || token > s.now+ahead {
+// raise makes the token of p, which is inside, at least token, or exactly that if it
+// is levelled. Those who share its exclusive side share its token.
+func (s *scene) raise(p *Party, token int64, level bool) {
+	if token <= 0 || token > s.now+ahead || token <= p.Token && !level {
 		return
 	}
 	s.Token = max(s.Token, token)
@@ -155,7 +156,7 @@ func (s *scene) enter(p Party, expiry int64, confirmed bool) *Party {
 func (s *scene) queue(p Party, expiry int64) {
 	s.Seq++
 	p.Expiry = expiry
-	at, _ := slices.BinarySearchFunc(s.Queue, p.Rank, func(q Party, rank int64) int { return int(q.Rank - rank) })
+	at, _ := slices.BinarySearchFunc(s.Queue, p.Rank, func(q Party, rank int64) int { return cmp.Compare(q.Rank, rank) })
 	s.Queue = slices.Insert(s.Queue, at, p)
 }
 
@@ -170,16 +171,12 @@ func (s *scene) refresh(p *Party, wait time.Duration, notify string) {
 // room and who can be told, and tells the new head when to ask. Its work is
 // bounded: where it stops, the head is told to ask at once.
 func (s *scene) handOver() {
-	for entered, dropped := 0, 0; entered < batch && dropped < drops; {
-		if len(s.Queue) == 0 || s.taken() {
+	for entered := 0; entered < batch && !s.taken(); {
+		s.dropHeads()
+		if len(s.Queue) == 0 {
 			break
 		}
 		head := s.Queue[0]
-		if head.Notify != "" && s.marked("!"+head.Notify) || s.oversized(&head) {
-			s.Queue = remove(s.Queue, head.ID)
-			dropped++
-			continue
-		}
 		if !s.fits(&head) || head.Notify == "" {
 			break
 		}
@@ -191,10 +188,21 @@ func (s *scene) handOver() {
 		entered++
 		s.wake(head, driver.Hint{
 			Kind: driver.HintGranted, ID: head.ID, Token: s.Inside[len(s.Inside)-1].Token,
-			Clock: micros(s.now), Confirm: millis(head.Window),
+			Clock: micros(s.now), ConfirmWindow: millis(head.Window),
 		})
 	}
 	s.hintHead()
+}
+
+// dropHeads removes those at the head of the queue who will never enter.
+func (s *scene) dropHeads() {
+	n := slices.IndexFunc(s.Queue, func(p Party) bool {
+		return !s.oversized(&p) && (p.Notify == "" || !s.marked("!"+p.Notify))
+	})
+	if n < 0 {
+		n = len(s.Queue)
+	}
+	s.Queue = slices.Delete(s.Queue, 0, n)
 }
 
 // call gives a ticket its window to come, unless it has less left.
@@ -247,7 +255,7 @@ func (s *scene) hintHead() {
 		return
 	}
 	s.Head, s.When = head.ID, s.ms+next
-	s.wake(head, driver.Hint{Kind: driver.HintAsk, ID: head.ID, Next: millis(next)})
+	s.wake(head, driver.Hint{Kind: driver.HintAsk, ID: head.ID, RetryAfter: millis(next)})
 }
 
 // acquit forgets whom was suspected: it concerns only the tickets in the queue,

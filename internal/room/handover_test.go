@@ -19,7 +19,7 @@ func TestHandOver_AReleaseWakesTheNextAndTellsTheNewHead(t *testing.T) {
 	s.heard("granted b", "ask c 1s")
 	s.renew("b", driver.Granted, "p")
 	s.pass(time.Second)
-	if got := s.renew("c", driver.Queued, "p"); got.Position != 1 || got.Next != 29*time.Second {
+	if got := s.renew("c", driver.Queued, "p"); got.Position != 1 || got.RetryAfter != 29*time.Second {
 		t.Fatalf("%+v", got)
 	}
 	s.release("b", driver.Released)
@@ -145,20 +145,20 @@ func TestHandOver_AHeadThatKeepsOutWhoFitsIsCalledAndHasItsWindow(t *testing.T) 
 	s.acquire("w1", driver.Queued, waits("p"))
 	s.acquire("w2", driver.Queued, waits("q"))
 	s.heard() // there is no room for it either
-	if got := s.acquire("r2", driver.Queued, reader, waits("o")); got.Next != 0 {
-		t.Errorf("the third is to ask after %v", got.Next)
+	if got := s.acquire("r2", driver.Queued, reader, waits("o")); got.RetryAfter != 0 {
+		t.Errorf("the third is to ask after %v", got.RetryAfter)
 	}
 	s.heard("ask w1 0s")
 	s.renew("w1", driver.Queued, "p")
 	s.release("w2", driver.Left)
 	s.pass(400 * time.Millisecond)
-	if got := s.renew("r2", driver.Queued, "o"); got.Next != 600*time.Millisecond {
-		t.Errorf("the one behind the head is to ask after %v", got.Next)
+	if got := s.renew("r2", driver.Queued, "o"); got.RetryAfter != 600*time.Millisecond {
+		t.Errorf("the one behind the head is to ask after %v", got.RetryAfter)
 	}
 	s.heard() // not again within its window
 	s.pass(600 * time.Millisecond)
-	if got := s.renew("r2", driver.Queued, "o"); got.Next != time.Second {
-		t.Errorf("the one behind the head is to ask after %v", got.Next)
+	if got := s.renew("r2", driver.Queued, "o"); got.RetryAfter != time.Second {
+		t.Errorf("the one behind the head is to ask after %v", got.RetryAfter)
 	}
 	s.heard("ask w1 0s")
 	s.pass(time.Second)

@@ -55,7 +55,7 @@ func (h *history) judgeReply(req driver.Request, reply driver.Reply, ttl time.Du
 		case id == req.ID:
 		case b.until > h.now && !compatible(b.Request, req):
 			h.Fatalf("%s is let in while %s believes to hold", req.ID, id)
-		case b.end <= h.now && b.end+b.Delay.Microseconds() > h.now && h.believes[req.ID].until <= h.now && !reentry:
+		case b.end <= h.now && b.end+b.LockDelay.Microseconds() > h.now && h.believes[req.ID].until <= h.now && !reentry:
 			h.Fatalf("%s is let in while the room is closed after %s", req.ID, id)
 		}
 	}
@@ -120,7 +120,7 @@ func (h *history) judgeWakes(wakes []Wake, caller string) {
 				h.Fatalf("hint %+v about %+v", w, p)
 			}
 			reply := driver.Reply{State: driver.Granted, Token: p.Token, Holds: 1, Clock: w.Hint.Clock}
-			h.judgeReply(h.about(p.ID), reply, w.Hint.Confirm)
+			h.judgeReply(h.about(p.ID), reply, w.Hint.ConfirmWindow)
 			h.nobodyIsPassed(h.about(p.ID), reply, caller)
 		case driver.HintAsk:
 			if h.r.ticket(w.Hint.ID) == nil || w.Hint.ID == caller {

@@ -58,7 +58,7 @@ func (h *history) request() driver.Request {
 	req := driver.Request{
 		Key: "k", ID: fmt.Sprint("id", h.next), Owner: rapid.SampledFrom([]string{"o1", "o2", "o10"}).Draw(h.T, "owner"),
 		Mode: driver.Mode(rapid.IntRange(0, 1).Draw(h.T, "mode")), TTL: duration(h.T, "ttl"),
-		Confirm: time.Second, Notify: rapid.SampledFrom([]string{"", "p", "q"}).Draw(h.T, "notify"),
+		ConfirmWindow: time.Second, HintAddress: rapid.SampledFrom([]string{"", "p", "q"}).Draw(h.T, "notify"),
 	}
 	if req.Mode == driver.Shared {
 		req.Limit, req.Weight = h.limit, rapid.IntRange(0, 3).Draw(h.T, "weight")
@@ -70,10 +70,10 @@ func (h *history) request() driver.Request {
 		req.Reenter = true
 	}
 	if rapid.Bool().Draw(h.T, "waits") {
-		req.Wait = duration(h.T, "wait")
+		req.TicketTTL = duration(h.T, "wait")
 	}
 	if sometimes(h.T, "delay") {
-		req.Delay = duration(h.T, "delay")
+		req.LockDelay = duration(h.T, "delay")
 	}
 	if sometimes(h.T, "minimum") {
 		req.MinToken = h.last + int64(rapid.IntRange(-5, 50).Draw(h.T, "ahead"))
@@ -166,7 +166,7 @@ func (h *history) actions(policies ...driver.Policy) map[string]func(*rapid.T) {
 		},
 		"renew": func(t *rapid.T) {
 			req := h.pick(t)
-			ref := driver.Ref{Key: "k", ID: req.ID, TTL: duration(t, "ttl"), Wait: duration(t, "wait"), Notify: req.Notify}
+			ref := driver.Ref{Key: "k", ID: req.ID, TTL: duration(t, "ttl"), TicketTTL: duration(t, "wait"), HintAddress: req.HintAddress}
 			inside := h.r.inside(req.ID) != nil
 			if sometimes(t, "raise") {
 				ref.Token = h.last + rapid.Int64Range(-3, 3).Draw(t, "token")
@@ -182,17 +182,17 @@ func (h *history) actions(policies ...driver.Policy) map[string]func(*rapid.T) {
 			req := h.pick(t)
 			ref := driver.Ref{Key: "k", ID: req.ID}
 			if sometimes(t, "keep") {
-				ref.Keep = duration(t, "kept")
+				ref.KeepClosed = duration(t, "kept")
 			}
 			if rapid.Bool().Draw(t, "forbid") {
-				ref.Forbid = time.Hour
-				h.over[req.ID] = h.now + ref.Forbid.Microseconds() - 1000
+				ref.RejectIDFor = time.Hour
+				h.over[req.ID] = h.now + ref.RejectIDFor.Microseconds() - 1000
 			}
 			reply, wakes := Release(&h.r, ref, h.now)
 			h.end(req.ID, reply.State)
 			delete(h.tokens, req.ID)
-			if reply.State == driver.Released && ref.Keep > 0 {
-				h.closed = max(h.closed, h.now+ref.Keep.Microseconds()-1000)
+			if reply.State == driver.Released && ref.KeepClosed > 0 {
+				h.closed = max(h.closed, h.now+ref.KeepClosed.Microseconds()-1000)
 			}
 			h.judgeWakes(wakes, req.ID)
 			h.nobodyWaitsBeforeAnOpenDoor("")

@@ -41,7 +41,7 @@ type Record struct {
 	// Marks holds short memories: "+id" an id that may not enter any more,
 	// "!address" a process that let a hand-over lapse, "~id" a broken lease.
 	Marks map[string]Mark `json:"marks,omitempty"`
-	// Spent holds ids that may not enter any more by a request with Once.
+	// Spent holds ids that may not enter any more by a request with SingleUseID.
 	Spent Spent `json:"spent,omitempty"`
 }
 
@@ -65,6 +65,7 @@ type Party struct {
 	Token     int64             `json:"token,omitempty"`
 	Called    int64             `json:"called,omitempty"` // of a ticket: when it was last called to come
 	Confirmed bool              `json:"confirmed,omitempty"`
+	Visit     string            `json:"visit,omitempty"`
 }
 
 // Mark is a memory that ends at Until.
@@ -88,8 +89,6 @@ const (
 	suspicion = 60_000
 	// batch bounds the hand-overs of one call.
 	batch = 64
-	// drops bounds the tickets of suspects that one call removes.
-	drops = 1024
 	// ahead is how far, in µs, a minimum token may lie ahead of the clock.
 	ahead = int64(24 * time.Hour / time.Microsecond)
 )
@@ -125,8 +124,8 @@ func newParty(req driver.Request) Party {
 		ID: req.ID, Owner: req.Owner, Reenter: req.Reenter, Labels: req.Labels,
 		Since: req.Since.UnixMilli(), Mode: req.Mode, Policy: req.Policy,
 		Weight: max(req.Weight, 1), TTL: req.TTL.Milliseconds(),
-		Window: req.Confirm.Milliseconds(), Delay: req.Delay.Milliseconds(),
-		MinToken: req.MinToken, Notify: req.Notify,
+		Window: req.ConfirmWindow.Milliseconds(), Delay: req.LockDelay.Milliseconds(),
+		MinToken: req.MinToken, Notify: req.HintAddress, Visit: req.Visit,
 	}
 }
 

@@ -19,7 +19,7 @@ func (s *scene) broken(m Mark) driver.Reply {
 // spent answers for an id that has been used.
 func (s *scene) spent(released bool) driver.Reply {
 	reply := s.reply(driver.Gone)
-	reply.Again = released
+	reply.Replayed = released
 	return reply
 }
 
@@ -34,7 +34,7 @@ func (s *scene) granted(p *Party) driver.Reply {
 
 func (s *scene) busy() driver.Reply {
 	reply := s.reply(driver.Busy)
-	reply.Next = millis(s.next())
+	reply.RetryAfter = millis(s.next())
 	reply.Holders = s.glimpse()
 	return reply
 }
@@ -51,10 +51,10 @@ func (s *scene) queued(id string, glimpse bool, called int64) driver.Reply {
 	switch reply.Position {
 	case 1:
 		next := s.next()
-		reply.Next = millis(next)
+		reply.RetryAfter = millis(next)
 		s.Head, s.When = id, s.ms+next
 	case 2:
-		reply.Next = millis(called)
+		reply.RetryAfter = millis(called)
 	}
 	if glimpse {
 		reply.Holders = s.glimpse()

@@ -1,6 +1,7 @@
 package room
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -12,10 +13,13 @@ import (
 // An error leaves the record as it was, but for what had expired.
 func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, error) {
 	s := open(r, now, req.ID)
+	if err := CheckPlaces(req); err != nil {
+		return driver.Reply{}, nil, err
+	}
 	if req.Resize {
 		return s.resize(req)
 	}
-	if req.Once {
+	if req.SingleUseID {
 		if released, spent := s.Spent.released(req.ID, s.ms); spent {
 			return s.spent(released), nil, nil
 		}
@@ -29,11 +33,16 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	if p := s.inside(req.ID); p != nil {
 		return s.again(p, req)
 	}
+	if req.Downgrade {
+		s.handOver()
+		return s.reply(driver.Gone), s.wakes, nil
+	}
 	if t := s.ticket(req.ID); t != nil {
-		s.refresh(t, max(req.Wait, millis(t.Window)), req.Notify)
+		s.refresh(t, max(req.TicketTTL, millis(t.Window)), req.HintAddress)
+		t.Visit = req.Visit
 		return s.ask(req.ID, req.TTL, true), s.wakes, nil
 	}
-	if err := s.check(req); err != nil {
+	if err := cmp.Or(s.check(req), s.atOdds(req)); err != nil {
 		return driver.Reply{}, nil, err
 	}
 	s.handOver()
@@ -43,12 +52,12 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	switch {
 	case s.admits(&p):
 		return s.granted(s.enter(p, s.ms+p.TTL, true)), s.wakes, nil
-	case req.Wait <= 0:
+	case req.TicketTTL <= 0:
 		s.summon(&p)
 		return s.busy(), s.wakes, nil
 	}
-	s.queue(p, s.ms+req.Wait.Milliseconds())
-	delete(s.Marks, "!"+req.Notify)
+	s.queue(p, s.ms+req.TicketTTL.Milliseconds())
+	delete(s.Marks, "!"+req.HintAddress)
 	s.hintHead()
 	return s.queued(req.ID, true, s.summon(&p)), s.wakes, nil
 }
@@ -57,11 +66,11 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 func Renew(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, ref.ID)
 	if p := s.inside(ref.ID); p != nil {
-		s.raise(p, ref.Token)
+		s.raise(p, ref.Token, ref.Level)
 		return s.confirm(p, ref.TTL), nil
 	}
 	if t := s.ticket(ref.ID); t != nil {
-		s.refresh(t, ref.Wait, ref.Notify)
+		s.refresh(t, ref.TicketTTL, ref.HintAddress)
 		return s.ask(ref.ID, ref.TTL, false), s.wakes
 	}
 	if m, ok := s.Marks["~"+ref.ID]; ok {
@@ -74,15 +83,15 @@ func Renew(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 // Release ends a lease or a ticket.
 func Release(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, ref.ID)
-	if p := find(append(slices.Clip(s.Inside), s.Queue...), ref.ID); p != nil && ref.Notify != "" && ref.Notify != p.Notify {
+	if p := find(append(slices.Clip(s.Inside), s.Queue...), ref.ID); p != nil && ref.Visit != "" && !below(p.Visit, ref.Visit) {
 		s.handOver()
 		return s.reply(driver.Busy), s.wakes
 	}
 	reply := s.leave(ref.ID)
-	if reply.State == driver.Released && ref.Keep > 0 {
-		s.Closed = max(s.Closed, s.ms+ref.Keep.Milliseconds())
+	if reply.State == driver.Released && ref.KeepClosed > 0 {
+		s.Closed = max(s.Closed, s.ms+ref.KeepClosed.Milliseconds())
 	}
-	if ref.Forbid > 0 {
+	if ref.RejectIDFor > 0 {
 		s.forbid(ref, &reply)
 	}
 	s.handOver()
@@ -109,23 +118,33 @@ func Break(r *Record, id, reason string, now int64) (driver.Reply, []Wake) {
 
 // Look returns the picture of the room without changing the record.
 func Look(r *Record, key string, now int64) driver.Snapshot {
+	snap := Glance(r, key, now)
+	ms := now / 1000
+	for _, p := range r.Queue {
+		if p.Expiry <= ms {
+			continue
+		}
+		if p.Mode == driver.Shared {
+			snap.Limit = r.Limit
+		}
+		snap.Waiters = append(snap.Waiters, p.waiter(len(snap.Waiters)+1, ms))
+	}
+	return snap
+}
+
+// Glance is Look without those who wait.
+func Glance(r *Record, key string, now int64) driver.Snapshot {
 	ms := now / 1000
 	snap := driver.Snapshot{Key: key, Token: r.Token}
-	sharer := func(p Party) bool { return p.Mode == driver.Shared && p.Expiry > ms }
-	if slices.ContainsFunc(r.Inside, sharer) || slices.ContainsFunc(r.Queue, sharer) {
-		snap.Limit = r.Limit
-	}
 	closed := r.Closed
 	for _, p := range r.Inside {
 		if p.Expiry > ms {
 			snap.Holders = append(snap.Holders, p.holder(ms))
+			if p.Mode == driver.Shared {
+				snap.Limit = r.Limit
+			}
 		} else if p.Delay > 0 {
 			closed = max(closed, p.Expiry+p.Delay)
-		}
-	}
-	for _, p := range r.Queue {
-		if p.Expiry > ms {
-			snap.Waiters = append(snap.Waiters, p.waiter(len(snap.Waiters)+1, ms))
 		}
 	}
 	if closed > ms && len(snap.Holders) == 0 {
@@ -141,13 +160,13 @@ func (s *scene) again(p *Party, req driver.Request) (driver.Reply, []Wake, error
 		if err := s.checkDowngrade(req); err != nil {
 			return driver.Reply{}, nil, err
 		}
-		p.Mode, p.Weight, p.Reenter = driver.Shared, max(req.Weight, 1), false
+		p.Mode, p.Weight = driver.Shared, max(req.Weight, 1)
 		s.agree(req)
 	}
 	again := p.Confirmed
-	p.Notify = req.Notify
+	p.Notify, p.Visit = req.HintAddress, common(p.Visit, req.Visit)
 	reply := s.confirm(p, req.TTL)
-	reply.Again = again
+	reply.Replayed = again
 	if downgrade {
 		s.handOver()
 	}
@@ -174,6 +193,16 @@ func (s *scene) ask(id string, ttl time.Duration, glimpse bool) driver.Reply {
 	return s.queued(id, glimpse, s.summon(t))
 }
 
+// CheckPlaces refuses a limit or a weight out of bounds.
+func CheckPlaces(req driver.Request) error {
+	for _, n := range []int{req.Limit, req.Weight} {
+		if n < 0 || n > driver.MaxPlaces {
+			return fmt.Errorf("limit %d, weight %d: want 0 to %d: %w", req.Limit, req.Weight, driver.MaxPlaces, driver.ErrInvalid)
+		}
+	}
+	return nil
+}
+
 // check refuses what contradicts those who use the room.
 func (s *scene) check(req driver.Request) error {
 	if req.Guard && s.Token == 0 {
@@ -187,6 +216,16 @@ func (s *scene) check(req driver.Request) error {
 	}
 	if req.Mode == driver.Shared && req.Limit > 0 && req.Weight > req.Limit {
 		return fmt.Errorf("weight %d is above the limit %d: %w", req.Weight, req.Limit, driver.ErrInvalid)
+	}
+	return nil
+}
+
+// atOdds refuses a request that would wait for its own owner, who is inside in
+// the other mode.
+func (s *scene) atOdds(req driver.Request) error {
+	own := func(p Party) bool { return p.Reenter && p.Owner == req.Owner && p.Mode != req.Mode }
+	if req.Reenter && slices.ContainsFunc(s.Inside, own) {
+		return fmt.Errorf("owner %q is inside exclusively and asks to share, or the other way round: %w", req.Owner, driver.ErrMismatch)
 	}
 	return nil
 }
@@ -223,14 +262,14 @@ func (s *scene) agree(req driver.Request) {
 
 // forbid remembers an id that has ended, or has not come yet.
 func (s *scene) forbid(ref driver.Ref, reply *driver.Reply) {
-	until := s.ms + ref.Forbid.Milliseconds()
-	if !ref.Once {
+	until := s.ms + ref.RejectIDFor.Milliseconds()
+	if !ref.SingleUseID {
 		s.mark("+"+ref.ID, until, "")
 		return
 	}
 	released, _ := s.Spent.released(ref.ID, s.ms)
 	if reply.State == driver.Gone {
-		reply.Again = released
+		reply.Replayed = released
 	} else {
 		released = true
 	}

@@ -26,9 +26,9 @@ func (s *story) pass(d time.Duration) { s.now += d.Microseconds() }
 type option func(*driver.Request)
 
 func ttl(d time.Duration) option   { return func(r *driver.Request) { r.TTL = d } }
-func delay(d time.Duration) option { return func(r *driver.Request) { r.Delay = d } }
+func delay(d time.Duration) option { return func(r *driver.Request) { r.LockDelay = d } }
 func waits(address string) option {
-	return func(r *driver.Request) { r.Wait, r.Notify = time.Minute, address }
+	return func(r *driver.Request) { r.TicketTTL, r.HintAddress = time.Minute, address }
 }
 func policy(p driver.Policy) option { return func(r *driver.Request) { r.Policy = p } }
 func reader(r *driver.Request)      { r.Mode = driver.Shared }
@@ -41,7 +41,7 @@ func owner(name string) option {
 
 func (s *story) acquire(id string, want driver.State, opts ...option) driver.Reply {
 	s.Helper()
-	req := driver.Request{Key: "k", ID: id, TTL: 30 * time.Second, Confirm: time.Second}
+	req := driver.Request{Key: "k", ID: id, TTL: 30 * time.Second, ConfirmWindow: time.Second}
 	for _, opt := range opts {
 		opt(&req)
 	}
@@ -55,7 +55,7 @@ func (s *story) acquire(id string, want driver.State, opts ...option) driver.Rep
 
 func (s *story) renew(id string, want driver.State, address string) driver.Reply {
 	s.Helper()
-	ref := driver.Ref{Key: "k", ID: id, TTL: 30 * time.Second, Wait: time.Minute, Notify: address}
+	ref := driver.Ref{Key: "k", ID: id, TTL: 30 * time.Second, TicketTTL: time.Minute, HintAddress: address}
 	reply, wakes := Renew(&s.r, ref, s.now)
 	if reply.State != want {
 		s.Fatalf("renew %s: %+v, want state %d", id, reply, want)
@@ -85,7 +85,7 @@ func (s *story) note(wakes []Wake) {
 		case driver.HintGranted:
 			s.out = append(s.out, "granted "+w.Hint.ID)
 		case driver.HintAsk:
-			s.out = append(s.out, fmt.Sprintf("ask %s %v", w.Hint.ID, w.Hint.Next))
+			s.out = append(s.out, fmt.Sprintf("ask %s %v", w.Hint.ID, w.Hint.RetryAfter))
 		case driver.HintBroken:
 			s.out = append(s.out, "broken "+w.Hint.ID)
 		}
@@ -104,7 +104,7 @@ func TestDelay_FollowsExpiryFromTheMomentItCame(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted, ttl(time.Second), delay(10*time.Second))
 	s.pass(5 * time.Second)
-	if got := s.acquire("b", driver.Busy); got.Next != 6*time.Second || len(got.Holders) != 0 {
+	if got := s.acquire("b", driver.Busy); got.RetryAfter != 6*time.Second || len(got.Holders) != 0 {
 		t.Fatalf("%+v", got)
 	}
 	if got := Look(&s.r, "k", s.now); got.Closed != 6*time.Second {
@@ -129,8 +129,8 @@ func TestKeep_NeverOpensEarlierThanBefore(t *testing.T) {
 	s := tell(t)
 	s.acquire("a1", driver.Granted, owner("me"))
 	s.acquire("a2", driver.Granted, owner("me"))
-	s.releaseRef(driver.Ref{ID: "a1", Keep: 10 * time.Second}, driver.Released)
-	s.releaseRef(driver.Ref{ID: "a2", Keep: time.Second}, driver.Released)
+	s.releaseRef(driver.Ref{ID: "a1", KeepClosed: 10 * time.Second}, driver.Released)
+	s.releaseRef(driver.Ref{ID: "a2", KeepClosed: time.Second}, driver.Released)
 	s.pass(9 * time.Second)
 	s.acquire("b", driver.Busy)
 	s.pass(time.Second)
@@ -141,7 +141,7 @@ func TestKeep_IsNotForThoseWhoOnlyWaited(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted)
 	s.acquire("b", driver.Queued, waits("p"))
-	s.releaseRef(driver.Ref{ID: "b", Keep: time.Hour}, driver.Left)
+	s.releaseRef(driver.Ref{ID: "b", KeepClosed: time.Hour}, driver.Left)
 	s.release("a", driver.Released)
 	s.acquire("c", driver.Granted)
 }
@@ -214,7 +214,7 @@ func TestAcquire_ShowsWhoStaysLongest(t *testing.T) {
 	s.acquire("r2", driver.Granted, reader, ttl(20*time.Second))
 	s.acquire("r3", driver.Granted, reader, ttl(5*time.Second))
 	got := s.acquire("w", driver.Busy)
-	if len(got.Holders) != 1 || got.Holders[0].ID != "r2" || got.Holders[0].Remaining != 20*time.Second || got.Next != 5*time.Second {
+	if len(got.Holders) != 1 || got.Holders[0].ID != "r2" || got.Holders[0].Remaining != 20*time.Second || got.RetryAfter != 5*time.Second {
 		t.Fatalf("%+v", got)
 	}
 }

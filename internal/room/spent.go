@@ -1,6 +1,6 @@
 package room
 
-// Spent remembers ids that have been released, for requests with Once: of each its
+// Spent remembers ids that have been released, for requests with SingleUseID: of each its
 // hash ([Hash]), and twice the time until when it counts, and one if it was in the
 // room. There may be a million of them in a minute. So a store that reads and
 // writes the record with every call keeps them elsewhere: a call needs to find in

@@ -12,11 +12,11 @@ import (
 // spend has an id enter and released for good.
 func spend(t *testing.T, r *Record, id string, forbid time.Duration, now int64) {
 	t.Helper()
-	got, _, err := Acquire(r, driver.Request{ID: id, TTL: time.Minute, Once: true}, now)
+	got, _, err := Acquire(r, driver.Request{ID: id, TTL: time.Minute, SingleUseID: true}, now)
 	if err != nil || got.State != driver.Granted {
 		t.Fatalf("acquire %s: %+v, %v", id, got, err)
 	}
-	if got, _ := Release(r, driver.Ref{ID: id, Once: true, Forbid: forbid}, now); got.State != driver.Released {
+	if got, _ := Release(r, driver.Ref{ID: id, SingleUseID: true, RejectIDFor: forbid}, now); got.State != driver.Released {
 		t.Fatalf("release %s: %+v", id, got)
 	}
 }

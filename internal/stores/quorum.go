@@ -18,6 +18,7 @@ const quorumPrefix = "quorum+"
 // quorum opens a store on several servers that know nothing of each other:
 //
 //	quorum+redis://user:password@h1:6379,h2,h3/0?prefix=app:
+//	quorum+postgres://user:password@h1,h2,h3/database
 //
 // What is not a parameter of the quorum itself (fencing, guard, max-ttl and
 // max-skew) goes to every node; the timeout is for both.
@@ -33,7 +34,7 @@ func quorum(rawURL string) (driver.Driver, error) {
 		}
 	}
 	for _, u := range urls {
-		d, err := redis(u)
+		d, err := node(u)
 		if err != nil {
 			closeAll()
 			return nil, err
@@ -46,6 +47,14 @@ func quorum(rawURL string) (driver.Driver, error) {
 		return nil, fmt.Errorf("store %s: %w", Redact(rawURL), err)
 	}
 	return s, nil
+}
+
+// node opens a member of a quorum.
+func node(rawURL string) (driver.Driver, error) {
+	if strings.HasPrefix(rawURL, "postgres") {
+		return postgres(rawURL)
+	}
+	return redis(rawURL)
 }
 
 // quorumNodes takes the URL apart, which net/url cannot do for several hosts.

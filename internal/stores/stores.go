@@ -33,7 +33,8 @@ var kinds = []kind{
 		"redis://user:password@host:6379/0", "rediss://host:6379", "unix:///run/redis.sock",
 		"redis+sentinel://s1,s2,s3/?master=mymaster", "redis+cluster://n1,n2,n3",
 	}, redis},
-	{[]string{quorumPrefix + "redis", quorumPrefix + "rediss"}, []string{"quorum+redis://n1,n2,n3,n4,n5"}, quorum},
+	{[]string{"postgres", "postgresql"}, []string{"postgres://user:password@host:5432/database"}, postgres},
+	{[]string{quorumPrefix + "redis", quorumPrefix + "rediss", quorumPrefix + "postgres", quorumPrefix + "postgresql"}, []string{"quorum+redis://n1,n2,n3,n4,n5"}, quorum},
 	{[]string{"http", "https"}, []string{"https://:token@host"}, service},
 	{[]string{"memory"}, nil, memory},
 }
@@ -108,7 +109,7 @@ func schemeOf(rawURL string) (string, error) {
 }
 
 func file(rawURL string) (driver.Driver, error) {
-	d, err := filedriver.OpenURL(rawURL)
+	d, err := filedriver.Open(rawURL)
 	if err != nil {
 		return nil, err // not a nil *Store in an interface
 	}

@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/stores"
 )
 
@@ -39,6 +41,7 @@ func TestOpen_SaysWhatIsWrong(t *testing.T) {
 		"file:":                          "names no directory",
 		"file://host/dir":                "three slashes",
 		"file:///tmp/x?colour=1":         "unknown parameter",
+		"postgres://u:secret@h:x/db":     "cannot parse",
 		"memory:x":                       "no name",
 	} {
 		_, err := stores.Open(rawURL)
@@ -60,6 +63,25 @@ func TestOpen_EveryFormOfRedis(t *testing.T) {
 			continue
 		}
 		d.Close()
+	}
+}
+
+func TestOpen_Postgres(t *testing.T) {
+	server := postgrestest.Start(t)
+	for _, rawURL := range []string{
+		server.URL() + "&create=true", strings.Replace(server.URL(), "postgres:", "postgresql:", 1),
+		"quorum+" + server.URL() + "&create=true&table=alone&max-ttl=1m",
+	} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		defer d.Close()
+		reply, err := d.Acquire(t.Context(), driver.Request{Key: rawURL[:8], ID: "x", TTL: time.Minute})
+		if err != nil || reply.State != driver.Granted {
+			t.Errorf("%s: %+v, %v", rawURL, reply, err)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package urlquery
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -96,6 +97,9 @@ func (q *Query) TLS(c *tls.Config, scheme string) error {
 	if cert == "" && key == "" {
 		return nil
 	}
+	if cert == "" || key == "" {
+		return errors.New("cert and key go together: the files of a certificate and of its key")
+	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return fmt.Errorf("certificate %q and key %q: %w", cert, key, err)
@@ -111,7 +115,7 @@ func trust(c *tls.Config, file string) error {
 	}
 	pem, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return fmt.Errorf("ca: %w", err)
 	}
 	if c.RootCAs, err = x509.SystemCertPool(); err != nil {
 		c.RootCAs = x509.NewCertPool()

@@ -53,8 +53,8 @@ func HintName(k driver.HintKind) string {
 // HintOf is the JSON of a hint.
 func HintOf(h driver.Hint) Hint {
 	return Hint{
-		LeaseID: h.ID, Token: h.Token, Clock: h.Clock.Microseconds(), Confirm: Floor(h.Confirm),
-		After: MillisOf(h.Next), Reason: h.Reason,
+		LeaseID: h.ID, Token: h.Token, Clock: h.Clock.Microseconds(), Confirm: Floor(h.ConfirmWindow),
+		After: MillisOf(h.RetryAfter), Reason: h.Reason,
 	}
 }
 
@@ -63,7 +63,7 @@ func HintOf(h driver.Hint) Hint {
 func (h *Hint) Hint(event string) (hint driver.Hint, ok bool) {
 	hint = driver.Hint{
 		ID: h.LeaseID, Token: h.Token, Clock: time.Duration(h.Clock) * time.Microsecond,
-		Confirm: h.Confirm.Duration(), Next: h.After.Duration(), Reason: h.Reason,
+		ConfirmWindow: h.Confirm.Duration(), RetryAfter: h.After.Duration(), Reason: h.Reason,
 	}
 	switch event {
 	case EventAsk:

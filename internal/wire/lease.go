@@ -12,8 +12,8 @@ type Acquire struct {
 	LeaseID string  `json:"leaseId,omitempty"`
 	Mode    string  `json:"mode,omitempty"`
 	Policy  string  `json:"policy,omitempty"`
-	Limit   int     `json:"limit,omitempty"`
-	Permits int     `json:"permits,omitempty"`
+	Limit   Whole   `json:"limit,omitempty"`
+	Permits Whole   `json:"permits,omitempty"`
 	TTL     *Millis `json:"ttlMs,omitempty"`
 	// Wait is how long the answer may be held back until the lock is granted.
 	Wait Millis `json:"waitMs,omitempty"`
@@ -23,15 +23,22 @@ type Acquire struct {
 	Reentrant bool              `json:"reentrant,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Since     time.Time         `json:"since,omitzero"`
-	MinToken  int64             `json:"minToken,omitempty"`
+	MinToken  Whole             `json:"minToken,omitempty"`
 	LockDelay Millis            `json:"lockDelayMs,omitempty"`
 	// Confirm is the time within which a hand-over that the event stream tells
 	// of is to be confirmed by a renewal.
 	Confirm Millis `json:"confirmMs,omitempty"`
 	// Notify is the address of an event stream.
 	Notify string `json:"notify,omitempty"`
+	// Visit names the request, so that it can be undone by a release that names it.
+	Visit string `json:"visit,omitempty"`
+	// Ordered insists on the order of the policy: it is refused where the store
+	// keeps no queue.
+	Ordered bool `json:"ordered,omitempty"`
 	// Resize changes the limit in force and takes nothing.
 	Resize bool `json:"resize,omitempty"`
+	// Downgrade makes a shared lease of an exclusive one, and takes nothing.
+	Downgrade bool `json:"downgrade,omitempty"`
 }
 
 // Lease is the answer about one lease or ticket.
@@ -69,8 +76,8 @@ type Lease struct {
 func LeaseOf(key, id string, r driver.Reply) Lease {
 	l := Lease{
 		Key: key, LeaseID: id, State: StateName(r.State), Token: r.Token, Holds: r.Holds,
-		Position: r.Position, FreeIn: MillisOf(r.Next), Clock: r.Clock.Microseconds(),
-		Broken: r.Broken, Reason: r.Reason, Again: r.Again,
+		Position: r.Position, FreeIn: MillisOf(r.RetryAfter), Clock: r.Clock.Microseconds(),
+		Broken: r.Broken, Reason: r.Reason, Again: r.Replayed,
 	}
 	for _, h := range r.Holders {
 		l.Holders = append(l.Holders, HolderOf(h))
@@ -85,8 +92,8 @@ func (l *Lease) Reply() (driver.Reply, error) {
 		return driver.Reply{}, err
 	}
 	r := driver.Reply{
-		State: state, Token: l.Token, Holds: l.Holds, Position: l.Position, Next: l.FreeIn.Duration(),
-		Clock: time.Duration(l.Clock) * time.Microsecond, Broken: l.Broken, Reason: l.Reason, Again: l.Again,
+		State: state, Token: l.Token, Holds: l.Holds, Position: l.Position, RetryAfter: l.FreeIn.Duration(),
+		Clock: time.Duration(l.Clock) * time.Microsecond, Broken: l.Broken, Reason: l.Reason, Replayed: l.Again,
 	}
 	for i := range l.Holders {
 		r.Holders = append(r.Holders, l.Holders[i].Holder())
@@ -102,8 +109,9 @@ type Renew struct {
 	TTL     *Millis `json:"ttlMs,omitempty"`
 	Ticket  *Millis `json:"ticketMs,omitempty"`
 	Notify  string  `json:"notify,omitempty"`
-	// MinToken raises the token of the lease.
-	MinToken int64 `json:"minToken,omitempty"`
+	// MinToken raises the token of the lease, and with Level lowers it.
+	MinToken Whole `json:"minToken,omitempty"`
+	Level    bool  `json:"level,omitempty"`
 }
 
 // Renewals is the body of a batch renewal.

@@ -7,8 +7,11 @@
 package wire
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
+	"strconv"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -16,6 +19,33 @@ import (
 
 // Millis is a duration in whole milliseconds.
 type Millis int64
+
+// UnmarshalJSON reads any number that is whole, however it is written: 1000.0 is.
+func (m *Millis) UnmarshalJSON(text []byte) error { return unmarshalWhole((*int64)(m), text) }
+
+// Whole is a whole number of a request.
+type Whole int64
+
+// UnmarshalJSON reads any number that is whole, however it is written: 1000.0 is.
+func (n *Whole) UnmarshalJSON(text []byte) error { return unmarshalWhole((*int64)(n), text) }
+
+// unmarshalWhole reads a number. A JSON null changes nothing.
+func unmarshalWhole(n *int64, text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	if whole, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		*n = whole
+		return nil
+	}
+	const exact = 1 << 53 // above, not every number has a float of its own
+	f, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > exact {
+		return &json.UnmarshalTypeError{Value: "number " + string(text), Type: reflect.TypeFor[int64]()}
+	}
+	*n = int64(f)
+	return nil
+}
 
 // MillisOf returns d in milliseconds, of which a part counts as a whole one:
 // what is above 0 never becomes 0.

@@ -59,7 +59,7 @@ func (s Store) open() (driver.Driver, error) {
 	case s.dir != "":
 		return filedriver.Open(s.dir)
 	case strings.HasPrefix(s.url, "file:"):
-		return filedriver.OpenURL(s.url)
+		return filedriver.Open(s.url)
 	default:
 		return redisdriver.Open(s.url)
 	}

@@ -1,0 +1,340 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// A lease that was left in the store, and is taken over.
+
+// left takes a lock, leaves its lease in the store, and returns it.
+func left(t *testing.T, l leasehold.Locker) *leasehold.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Detach(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func TestAdopt_HR_F13_TakesOverWhatDetachLeft(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store, leasehold.WithTTL(ttl))
+		b, _ := open(t, store, leasehold.WithTTL(ttl))
+		before := left(t, a.Mutex("k"))
+		time.Sleep(ttl / 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		l, err := b.Mutex("k").Adopt(ctx, before.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.ID() != before.ID() || l.Token() != before.Token() || l.Key() != "k" {
+			t.Errorf("lease %s of token %d, want %s of %d", l.ID(), l.Token(), before.ID(), before.Token())
+		}
+		time.Sleep(10 * ttl) // it is renewed
+		if l.State() != leasehold.Held {
+			t.Errorf("state %v", l.State())
+		}
+		_, err = a.Mutex("k").TryLock(t.Context())
+		wantErr(t, err, leasehold.ErrHeld)
+		inner, err := b.Mutex("k").TryLock(l.Context())
+		if err != nil {
+			t.Errorf("re-entry: %v", err)
+		} else if err := inner.Release(); err != nil {
+			t.Error(err)
+		}
+		cancel() // its context derives from that of Adopt
+		<-l.Context().Done()
+		time.Sleep(time.Second)
+		wantFree(t, store, "k")
+	})
+}
+
+func TestAdopt_HR_F13_EveryKindHasIt(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store)
+		b, _ := open(t, store)
+		for name, row := range map[string]struct {
+			lock  leasehold.Locker
+			adopt func(context.Context, string) (*leasehold.Lease, error)
+			wrong []func(context.Context, string) (*leasehold.Lease, error)
+		}{
+			"writer": {a.RWMutex("w"), b.RWMutex("w").Adopt, []func(context.Context, string) (*leasehold.Lease, error){b.RWMutex("w").RAdopt, b.Semaphore("w", 3).Adopt}},
+			"reader": {a.RWMutex("r").Reader(), b.RWMutex("r").RAdopt, []func(context.Context, string) (*leasehold.Lease, error){b.Mutex("r").Adopt, b.Semaphore("r", 3).Adopt}},
+			"place":  {a.Semaphore("s", 3), b.Semaphore("s", 3).Adopt, []func(context.Context, string) (*leasehold.Lease, error){b.Mutex("s").Adopt, b.RWMutex("s").RAdopt, b.Semaphore("s", 4).Adopt}},
+		} {
+			before := left(t, row.lock)
+			for _, wrong := range row.wrong {
+				_, err := wrong(t.Context(), before.ID())
+				wantErr(t, err, leasehold.ErrMismatch)
+			}
+			l, err := row.adopt(t.Context(), before.ID())
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if err := l.Release(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			wantFree(t, store, l.Key())
+		}
+	})
+}
+
+func TestAdopt_HR_F13_RefusesWhatIsNotThere(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store, leasehold.WithTTL(ttl))
+		b, d := open(t, store, leasehold.WithTTL(ttl))
+		adopt := func(key, id string, wants ...error) {
+			t.Helper()
+			l, err := b.Mutex(key).Adopt(t.Context(), id)
+			if err == nil {
+				t.Errorf("%q of %q was taken over", id, key)
+				_ = l.Release()
+				return
+			}
+			wantErr(t, err, wants...)
+		}
+		expired := left(t, a.Mutex("expired"))
+		released := lock(t, a, "released")
+		if err := released.Release(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl + time.Second)
+		adopt("expired", expired.ID(), leasehold.ErrNotHeld)
+		adopt("released", released.ID(), leasehold.ErrNotHeld)
+		adopt("never", "NEVERTHERE", leasehold.ErrNotHeld)
+
+		broken := left(t, a.Mutex("broken"))
+		if _, err := store.Break(t.Context(), "broken", broken.ID(), "stale"); err != nil {
+			t.Fatal(err)
+		}
+		adopt("broken", broken.ID(), leasehold.ErrNotHeld, leasehold.ErrForced)
+
+		other := lock(t, a, "other")
+		adopt("k", other.ID(), leasehold.ErrNotHeld)      // of another key
+		adopt("other", "SOMEOTHER", leasehold.ErrNotHeld) // another's lock
+		before := d.count(renew)
+		for _, id := range []string{"", "-x", "a b", strings.Repeat("x", 65), "ä"} {
+			adopt("other", id, leasehold.ErrInvalid)
+		}
+		if n := d.count(renew) - before; n > 0 {
+			t.Errorf("the store was asked for what can be no id %d times", n)
+		}
+		for _, key := range []string{"expired", "released", "never", "k"} {
+			wantFree(t, store, key) // nothing was created
+		}
+		if other.State() != leasehold.Held {
+			t.Errorf("another's lease is %v", other.State())
+		}
+		if err := other.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAdopt_HR_F13_LeaseOfThisClientIsNotTakenTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl))
+		mine := lock(t, c, "mine")
+		_, err := c.Mutex("mine").Adopt(t.Context(), mine.ID())
+		wantErr(t, err, leasehold.ErrMismatch)
+		if mine.State() != leasehold.Held {
+			t.Errorf("state %v", mine.State())
+		}
+		if err := mine.Release(); err != nil {
+			t.Error(err)
+		}
+
+		before := left(t, c.Mutex("k"))
+		d.on(renew, 2, fault{late: time.Second})
+		var mu sync.Mutex
+		var leases []*leasehold.Lease
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				l, err := c.Mutex("k").Adopt(t.Context(), before.ID())
+				if err != nil {
+					wantErr(t, err, leasehold.ErrMismatch)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				leases = append(leases, l)
+			})
+		}
+		wg.Wait()
+		if len(leases) != 1 {
+			t.Fatalf("taken over %d times", len(leases))
+		}
+		if err := leases[0].Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAdopt_HR_F13_StoreThatIsAwayLeavesTheLeaseAsItWas(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store)
+		b, d := open(t, store)
+		before := left(t, a.Mutex("k"))
+		d.on(renew, 1, loses)
+		l, err := b.Mutex("k").Adopt(t.Context(), before.ID())
+		if err != nil {
+			t.Fatalf("a lost answer: %v", err)
+		}
+		if err := l.Detach(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d.on(renew, 0, hangs)
+		start := time.Now()
+		_, err = b.Mutex("k", leasehold.WithMaxOutage(3*time.Second)).Adopt(t.Context(), before.ID())
+		wantErr(t, err, leasehold.ErrUnknown)
+		if took := time.Since(start); took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("it took %v, want 3 s", took)
+		}
+		d.heal()
+		time.Sleep(time.Second)
+		snap, err := store.Inspect(t.Context(), "k")
+		if err != nil || len(snap.Holders) != 1 {
+			t.Errorf("%+v, %v", snap, err)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestTryLock_HR_F13_MaxOutageBoundsHowLongASilentStoreIsAsked(t *testing.T) {
+	for _, budget := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 0} {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store)
+			d.on(acquire, 0, hangs)
+			var opts []leasehold.Option
+			want := 10 * time.Second
+			if budget > 0 {
+				opts, want = append(opts, leasehold.WithMaxOutage(budget)), budget
+			}
+			start := time.Now()
+			_, err := c.Mutex("k", opts...).TryLock(t.Context())
+			wantErr(t, err, leasehold.ErrUnknown)
+			if took := time.Since(start); took < want || took > want+want/10 {
+				t.Errorf("it took %v, want %v", took, want)
+			}
+			d.heal()
+			time.Sleep(time.Minute)
+		})
+	}
+	_, err := leasehold.New(memdriver.New(), leasehold.WithMaxOutage(0))
+	wantErr(t, err, leasehold.ErrInvalid)
+}
+
+func TestBreak_HR_F13_WithoutAReasonTellsWhoDidIt(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		for _, name := range []string{"operator-3", strings.Repeat("ä", 128)} {
+			c, err := leasehold.New(breakable{newFault(store), store}, leasehold.WithName(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := lock(t, c, "k")
+			if err := c.Break(t.Context(), "k", l.ID(), ""); err != nil {
+				t.Fatal(err)
+			}
+			err = l.Release()
+			wantErr(t, err, leasehold.ErrForced)
+			if !strings.Contains(err.Error(), "by "+name[:len("operator-3")]) {
+				t.Errorf("%v does not tell who broke it", err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// breakable is a store in which leases can be broken.
+type breakable struct {
+	*faultDriver
+	driver.Breaker
+}
+
+var _ driver.Breaker = breakable{}
+
+func TestAdopt_HR_F13_ClosedClientTakesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		before := left(t, c.Mutex("k"))
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Mutex("k").Adopt(t.Context(), before.ID()); !errors.Is(err, leasehold.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+// unseen is a store that cannot be inspected for a while.
+type unseen struct {
+	*faultDriver
+	until time.Time
+}
+
+func (d *unseen) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	if time.Now().Before(d.until) {
+		return driver.Snapshot{}, errors.New("the answer was lost")
+	}
+	return d.faultDriver.Inspect(ctx, key)
+}
+
+// That the answer was lost does not make a writer of a reader.
+func TestAdopt_HR_A3_KindIsLookedAtUntilTheStoreAnswers(t *testing.T) {
+	for _, away := range []time.Duration{time.Second, time.Hour} {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			a, _ := open(t, store, leasehold.WithTTL(time.Minute))
+			before := left(t, a.RWMutex("k").Reader())
+			b, err := leasehold.New(&unseen{newFault(store), time.Now().Add(away)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			l, err := b.RWMutex("k").Adopt(t.Context(), before.ID())
+			switch {
+			case err == nil:
+				t.Errorf("a reader's lease was taken over to write: %s", l.ID())
+			case away == time.Second:
+				wantErr(t, err, leasehold.ErrMismatch)
+			default:
+				wantErr(t, err, leasehold.ErrUnknown)
+			}
+		})
+	}
+}
+
+// A request of whoever took the lock is still on its way when it is released by
+// whoever took the lease over.
+func TestAdopt_HR_A2_WhatComesLateLocksForNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, d := open(t, store, leasehold.WithTTL(ttl))
+		b, _ := open(t, store, leasehold.WithTTL(ttl))
+		d.on(acquire, 1, fault{stray: 20 * time.Second, err: errors.New("lost")})
+		before := left(t, a.Mutex("k"))
+		l, err := b.Mutex("k").Adopt(t.Context(), before.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(21 * time.Second)
+		wantFree(t, store, "k")
+	})
+}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/leasehold-go/leasehold/internal/stores"
+)
+
+// adviser is an error that knows what can be done about it.
+type adviser interface {
+	error
+	Advice() string
+}
+
+// advised is an error with advice.
+type advised struct {
+	error
+	advice string
+}
+
+func (a *advised) Advice() string { return a.advice }
+
+func (a *advised) Unwrap() error { return a.error }
+
+// advice is what can be done about err, empty if nobody can tell.
+func (g *global) advice(cmd *cobra.Command, err error) string {
+	var known adviser
+	errors.As(err, &known)
+	code := ExitCode(err)
+	switch {
+	case code == codeUsage:
+		return fmt.Sprintf("see: %s --help", cmd.CommandPath())
+	case code != codeUnavailable:
+		return ""
+	case known != nil && known.Advice() != "":
+		return known.Advice()
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "its file system has no room for more; df -h tells of space, and df -i of files"
+	case strings.HasPrefix(g.used, "file:"):
+		return fmt.Sprintf("--store or $%s names another store", envStore)
+	}
+	return fmt.Sprintf("is the store %s up, and may this user reach it? --store or $%s names another", stores.Redact(g.used), envStore)
+}
+
+// flagError says in words what is wrong with a flag.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	var number *strconv.NumError
+	if !errors.As(err, &invalid) || !errors.As(err, &number) {
+		return usage("%w", err)
+	}
+	what := "is not a whole number"
+	switch {
+	case errors.Is(number, strconv.ErrRange):
+		what = "is too large"
+	case number.Func == "ParseBool":
+		what = "is neither true nor false"
+	}
+	return usage("--%s %q %s", invalid.GetFlag().Name, invalid.GetValue(), what)
+}

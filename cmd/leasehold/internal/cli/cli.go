@@ -1,0 +1,146 @@
+// Package cli is the leasehold command. Its verbs return errors that carry an
+// exit code; only main ends the process.
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold/internal/stores"
+)
+
+// Run runs the command with the arguments that follow its name, and reports on
+// standard error what went wrong. A SIGQUIT for which nobody listens ends it at
+// once, and leaves what was begun to the end of the process. [ExitCode] and
+// [DiedOf] tell main what to do with the error.
+func Run(args []string) error {
+	g := new(global)
+	root := newRoot(g)
+	root.SetArgs(args)
+	out := &printed{w: os.Stdout}
+	root.SetOut(out)
+	hearQuit()
+	done := make(chan error, 1)
+	go func() {
+		cmd, err := root.ExecuteC()
+		err = out.failed(err)
+		g.complain(cmd, err)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case sig := <-unheard:
+		return &exitError{code: 128 + int(sig.(syscall.Signal))}
+	}
+}
+
+// printed is standard output. It remembers that something could not be printed: whoever
+// reads it, a script perhaps, lacks what the exit code promises.
+type printed struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	n, err := p.w.Write(b)
+	p.err = cmp.Or(p.err, err)
+	return n, err
+}
+
+// failed is how a verb ended that returned err.
+func (p *printed) failed(err error) error {
+	if p.err == nil || err != nil && !errors.Is(err, p.err) {
+		return err
+	}
+	return &exitError{code: codeOutput, err: cmp.Or(err, p.err)}
+}
+
+func newRoot(g *global) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "leasehold",
+		Short:         "Locks that work across machines",
+		Long:          about,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	g.flags(root.PersistentFlags())
+	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
+		newList(g), newInspect(g), newChanges(g), newBreak(g), newDoctor(g), newServe(g), newBench(g), newVersion(g))
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	return root
+}
+
+// complain prints err, if there is anything to say, and what can be done.
+func (g *global) complain(cmd *cobra.Command, err error) {
+	var exit *exitError
+	if err == nil || errors.As(err, &exit) && exit.err == nil {
+		return
+	}
+	code := ExitCode(err)
+	w := cmd.ErrOrStderr()
+	if g.json {
+		writeEvent(w, event{Event: "error", Code: &code, Error: err.Error()})
+		return
+	}
+	fmt.Fprintf(w, "leasehold: %s\n", strings.TrimPrefix(err.Error(), "leasehold: "))
+	if text := g.advice(cmd, err); text != "" {
+		fmt.Fprintln(w, text)
+	}
+}
+
+// about is what `leasehold --help` says.
+var about = strings.TrimSpace(`
+Leasehold gives commands and programs locks that work across machines.
+
+A lock is a lease: it is granted for a time, renewed while its holder lives, and
+its end is always noticed. Whoever waits is served in the order of arrival.
+
+Stores, given by --store or $LEASEHOLD_STORE:
+  ` + stores.Examples("\n  ") + `
+Without one, a directory of your own keeps the locks. It serves the processes of
+one user on one machine; for locks across machines name a Redis or Valkey.
+
+Exit codes:
+  0     done; "run" passes on the code of its command, 128+n if signal n killed it
+  1     there is no such lease to break, or no leader; "doctor" found locks unsafe,
+        "bench --verify" a broken promise
+  64    the call is wrong
+  65    the name is in use as another kind of lock, or holds foreign data
+  69    the store does not answer; no command was started
+  70    something else went wrong in leasehold itself
+  74    standard output cannot be written; "acquire" has given the lease back
+  75    held by others (another code with -E)
+  79    the lease was lost; a command was ended
+  80    the release could not be confirmed; of "run", the command succeeded
+  124   the command was ended by --at-most
+  126   the command cannot be executed
+  127   the command was not found
+`)
+
+// table prints rows in columns that are as wide as their widest cell.
+func table(w io.Writer, rows [][]string) {
+	var width []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], len([]rune(cell)))
+		}
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			fmt.Fprintf(&b, "%-*s  ", width[i], cell)
+		}
+		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	}
+}

@@ -1,0 +1,80 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// doubting is a gateway that answers the first request of each kind in the place
+// of the service: an acquire after the service has granted it, others before
+// the service is asked.
+type doubting struct {
+	service http.Handler
+	marks   string // a directory, in which a file tells that a renewal was let through
+
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (g *doubting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	client, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	r.URL.Path, r.URL.RawPath = "/"+path, ""
+	g.mu.Lock()
+	g.seen[client+r.Method]++
+	n := g.seen[client+r.Method]
+	g.mu.Unlock()
+	switch {
+	case n > 1:
+		g.service.ServeHTTP(w, r)
+		if r.Method == http.MethodPut {
+			_ = os.WriteFile(filepath.Join(g.marks, client), nil, 0o600)
+		}
+		return
+	case r.Method == http.MethodPost:
+		g.service.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	status := map[string]int{http.MethodPost: http.StatusBadGateway, http.MethodPut: http.StatusGone, http.MethodDelete: http.StatusGone}[r.Method]
+	w.Header().Set("Content-Type", "text/html")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, "<html>no</html>")
+}
+
+// TestClients_HR_C5_BelieveOnlyTheService: a gateway says once that the lock cannot
+// be had, once that the lease is gone, and once that it was gone at its release.
+func TestClients_HR_C5_BelieveOnlyTheService(t *testing.T) {
+	a := newArena(t)
+	service, err := url.Parse(a.service.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &doubting{service: httputil.NewSingleHostReverseProxy(service), marks: t.TempDir(), seen: make(map[string]int)}
+	h := httptest.NewServer(g)
+	t.Cleanup(h.Close)
+	for name, program := range map[string][]string{
+		"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append(program[1:], name, "sh", "-c", `while [ ! -e "$0" ]; do sleep 0.1; done; test "$LEASEHOLD_TOKEN" -gt 0`, filepath.Join(g.marks, name))
+			cmd := exec.CommandContext(t.Context(), program[0], args...)
+			cmd.Dir, cmd.Env = a.dir, append(os.Environ(), "LEASEHOLD_URL="+h.URL+"/"+name)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if snap, err := a.direct.Inspect(t.Context(), name); err != nil || len(snap.Holders) > 0 {
+				t.Errorf("left behind: %+v, %v", snap, err)
+			}
+		})
+	}
+}

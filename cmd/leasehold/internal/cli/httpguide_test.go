@@ -1,0 +1,180 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/server"
+)
+
+const httpGuide = "../../../../docs/http.md"
+
+// service is a `leasehold serve` of its own process.
+type service struct {
+	url     string
+	process *os.Process
+}
+
+// startService starts one on a free port; it ends with the test.
+func startService(t *testing.T, args ...string) *service {
+	t.Helper()
+	cmd := exec.Command(command(t), append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...) //nolint:noctx // it is ended in order, below
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	serving := make(chan string, 1)
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		lines := bufio.NewScanner(log)
+		for lines.Scan() {
+			if found := regexp.MustCompile(`msg=serving url=(\S+)`).FindStringSubmatch(lines.Text()); found != nil {
+				serving <- found[1]
+			}
+		}
+		_, _ = io.Copy(io.Discard, log)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT) // a test may have stopped it
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-drained
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	select {
+	case url := <-serving:
+		return &service{url, cmd.Process}
+	case <-time.After(bound):
+		t.Fatal("it does not serve")
+	}
+	return nil
+}
+
+// need fails if a program that examples are written for is not there.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("%v: the client examples need it; `make deps` installs it on Debian", err)
+		}
+	}
+}
+
+// withClients is a directory with the clients of other languages in it.
+func withClients(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../../../../examples/clients")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestGuideHTTP_EverySnippetDoesWhatItShows runs what docs/http.md shows, on a
+// service of its own.
+func TestGuideHTTP_EverySnippetDoesWhatItShows(t *testing.T) {
+	need(t, "curl", "python3", "node")
+	blocks := snippets(t, httpGuide)
+	if languages := slices.Sorted(maps.Keys(blocks)); !slices.Equal(languages, []string{"console", "js", "json", "python", "sh"}) {
+		t.Fatalf("blocks of %q", languages)
+	}
+	s := startService(t, "--store", "file://"+t.TempDir(), "--operation", "50ms")
+	run := func(t *testing.T, block, dir string) {
+		t.Helper()
+		block = strings.ReplaceAll(block, "http://127.0.0.1:8080", s.url)
+		checkBlock(t, block, dir, "PATH="+dir+":"+filepath.Dir(command(t))+":"+os.Getenv("PATH"), "LEASEHOLD_URL="+s.url)
+	}
+	for i, block := range blocks["console"] {
+		t.Run(fmt.Sprint("console ", i+1), func(t *testing.T) { run(t, block, withClients(t)) })
+	}
+	for _, row := range []struct{ language, program, file, prints string }{
+		{"python", "PYTHONPATH=. python3", "snippet.py", "token is a number: True\nheld: True\n"},
+		{"js", "node", "snippet.mjs", "token is a number: true\nlost: false\n"},
+	} {
+		for _, block := range blocks[row.language] {
+			t.Run(row.language, func(t *testing.T) {
+				dir := withClients(t)
+				if err := os.WriteFile(filepath.Join(dir, row.file), []byte(block), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				run(t, "$ "+row.program+" "+row.file+"\n"+row.prints, dir)
+			})
+		}
+	}
+}
+
+func TestGuideHTTP_CommandsAndFilesAreUnderstood(t *testing.T) {
+	blocks := snippets(t, httpGuide)
+	for line := range strings.Lines(strings.Join(blocks["sh"], "")) {
+		line, _, _ = strings.Cut(line, "#")
+		args := strings.Fields(line)
+		out, err := exec.CommandContext(t.Context(), command(t), append(args[1:], "--help")...).CombinedOutput()
+		if args[0] != "leasehold" || err != nil {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	}
+	for _, text := range blocks["json"] {
+		path := filepath.Join(t.TempDir(), "auth.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.OpenAuthFile(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestGuideHTTP_EveryCauseIsDocumentedAndNoOther(t *testing.T) {
+	text, err := os.ReadFile(httpGuide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, errs, _ := strings.Cut(string(text), "\n## Errors\n")
+	var want strings.Builder
+	for _, c := range server.Causes() {
+		fmt.Fprintf(&want, "\n### %s\n\n%d. %s. %s\n", c.Name, c.Status, c.Title, c.Meaning)
+	}
+	_, got, _ := strings.Cut(errs, "\n###")
+	if got = "\n###" + got; got != want.String() {
+		t.Errorf("the causes are not documented as:\n%s", want.String())
+	}
+}
+
+// The flags that the guide names exist.
+func TestGuideHTTP_FlagsExist(t *testing.T) {
+	text, err := os.ReadFile(httpGuide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), command(t), "serve", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := regexp.MustCompile("`(--[a-z-]+)").FindAllStringSubmatch(string(text), -1)
+	if len(flags) < 8 {
+		t.Errorf("%d flags found", len(flags))
+	}
+	for _, flag := range flags {
+		if !strings.Contains(string(out), flag[1]+" ") {
+			t.Errorf("%s is no flag of serve", flag[1])
+		}
+	}
+}

@@ -1,0 +1,404 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/stores"
+)
+
+// Commands print the deadline of their lease to a pipe that they have opened
+// themselves, and their descendants hold it open: its end is the proof that
+// nothing of them is left, whatever has become of leasehold.
+const (
+	begin = `exec >$PIPE; `
+	ready = `echo $LEASEHOLD_DEADLINE; `
+	// daemon has no parent and a session of its own, and takes no TERM.
+	daemon = `trap "" TERM; (setsid sh -c "while :; do sleep 1; done" &); `
+	// stubborn takes no TERM either.
+	stubborn = begin + daemon + ready + `while :; do sleep 1; done`
+)
+
+func TestRun_C2_FrozenStoreKillsGroupBeforeLeaseEnds(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := startRun(t, server.URL(), "--ttl", "3s", "--grace", "500ms", "demo", "sh", "-c", stubborn)
+	deadline := r.deadline()
+	server.Stop() // before the first renewal, so that the deadline holds
+	r.wantGoneBefore(deadline)
+	r.wantCode(79)
+	r.wantSaid("lease lost: the store has not confirmed it in time; the command gets TERM now and KILL after 500ms")
+}
+
+// TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen: the command is dead in time, and
+// whoever waits for its end is not to wait for the store.
+func TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := startRun(t, server.URL(), "--ttl", "6s", "--grace", "2s", "demo", "sh", "-c", begin+ready+"while :; do sleep 1; done")
+	deadline := r.deadline()
+	server.Stop()
+	r.wantGoneBefore(deadline)
+	dead := time.Now()
+	r.wantCode(79)
+	if took := time.Since(dead); took > 3*time.Second {
+		t.Errorf("run ended %v after its command", took)
+	}
+}
+
+func TestRun_C2_StoreThatComesBackLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := startRun(t, server.URL()+"?timeout=200ms", "--ttl", "3s", "--grace", "100ms", "demo", "sh", "-c", begin+ready+"read line; exit 5")
+	r.deadline()
+	server.Stop()
+	r.awaitSaid("the store does not confirm the lease; unless it does, the command is ended in")
+	server.Cont()
+	r.awaitSaid("the store confirms the lease again")
+	r.stdin.Close()
+	r.wantCode(5)
+}
+
+func TestRun_C3_BrokenLockEndsStubbornGroupAfterGrace(t *testing.T) {
+	t.Parallel()
+	forEachStore(t, func(t *testing.T, url string) {
+		r := startRun(t, url, "--ttl", "1500ms", "--grace", "300ms", "demo", "sh", "-c", stubborn)
+		r.deadline()
+		breakLock(t, url, "maintenance")
+		r.wantGoneBefore(time.Now().Add(bound))
+		r.wantCode(79)
+		r.wantSaid("lease broken by force: maintenance; the command gets TERM now and KILL after 300ms")
+	})
+}
+
+func TestRun_C3_DeletedKeyEndsStubbornGroup(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := startRun(t, server.URL(), "--ttl", "1500ms", "--grace", "300ms", "demo", "sh", "-c", stubborn)
+	r.deadline()
+	if n, err := server.Client().Del(t.Context(), "leasehold:demo").Result(); n != 1 || err != nil {
+		t.Fatalf("deleted %d keys, %v", n, err)
+	}
+	r.wantGoneBefore(time.Now().Add(bound))
+	r.wantCode(79)
+	r.wantSaid("lease lost")
+}
+
+func TestRun_C3_OnLostIgnoreLetsTheCommandFinish(t *testing.T) {
+	t.Parallel()
+	forEachStore(t, func(t *testing.T, url string) {
+		r := startRun(t, url, "--ttl", "1s", "--on-lost=ignore", "demo", "sh", "-c", begin+ready+"read line; echo finished")
+		r.deadline()
+		breakLock(t, url, "")
+		r.awaitSaid("the command runs on unprotected")
+		r.stdin.Close()
+		if got := r.line(); got != "finished" {
+			t.Errorf("read %q", got)
+		}
+		r.wantCode(79)
+	})
+}
+
+func TestRun_C4_KilledWrapperTakesTheCommandAlongAndFreesTheLock(t *testing.T) {
+	t.Parallel()
+	forEachStore(t, func(t *testing.T, url string) {
+		r := startRun(t, url, "--ttl", "2s", "demo", "sh", "-c", stubborn)
+		deadline := r.deadline()
+		r.signal(syscall.SIGKILL)
+		r.wantGoneBefore(deadline)
+		client := newClient(t, url)
+		if _, err := client.Mutex("demo").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
+			t.Errorf("before the end of the lease: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), bound)
+		defer cancel()
+		lease, err := client.Mutex("demo").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if early := time.Until(deadline); early > 0 {
+			t.Errorf("free %v before the end of the lease", early)
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
+	t.Parallel()
+	forEachStore(t, func(t *testing.T, url string) {
+		// A twentieth of the TTL is what a busy machine has to kill.
+		r := startRun(t, url, "--ttl", "6s", "--grace", "300ms", "demo", "sh", "-c", stubborn)
+		deadline := r.deadline()
+		r.signal(syscall.SIGSTOP)
+		r.wantGoneBefore(deadline)
+		r.signal(syscall.SIGCONT)
+		r.wantCode(79)
+	})
+}
+
+func TestRun_RenewedLeaseLetsTheCommandOutliveTheTTL(t *testing.T) {
+	t.Parallel()
+	forEachStore(t, func(t *testing.T, url string) {
+		r := startRun(t, url, "--ttl", "2s", "demo", "sh", "-c", begin+ready+"sleep 5; exit 4")
+		r.wantGoneBefore(time.Now().Add(bound))
+		r.wantCode(4)
+	})
+}
+
+func TestRun_KeepsTheLockUntilTheLastDescendantIsGone(t *testing.T) {
+	t.Parallel()
+	forEachStore(t, func(t *testing.T, url string) {
+		r := startRun(t, url, "--grace", "2s", "demo", "sh", "-c", begin+daemon+ready)
+		r.deadline() // the command itself ends here
+		if _, err := newClient(t, url).Mutex("demo").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
+			t.Errorf("while a daemon of the command lives: %v", err)
+		}
+		r.wantGoneBefore(time.Now().Add(bound))
+		r.wantCode(0)
+	})
+}
+
+func TestRun_UnconfirmedReleaseIsTold(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct {
+		script string
+		code   int
+	}{
+		"80 if the command succeeded":   {"exit 0", 80},
+		"its own code if it had failed": {"exit 6", 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			r := startRun(t, server.URL(), "demo", "sh", "-c", begin+ready+"read line; "+want.script)
+			r.deadline()
+			server.Stop()
+			r.stdin.Close()
+			r.wantCode(want.code)
+			r.wantSaid(`lock "demo": release: outcome unknown`)
+		})
+	}
+}
+
+func forEachStore(t *testing.T, f func(t *testing.T, url string)) {
+	t.Run("file", func(t *testing.T) {
+		t.Parallel()
+		f(t, "file://"+t.TempDir())
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		f(t, redistest.Start(t).URL())
+	})
+}
+
+func newClient(t *testing.T, url string) *leasehold.Client {
+	t.Helper()
+	d, err := stores.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func breakLock(t *testing.T, url, reason string) {
+	t.Helper()
+	d, err := stores.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s, err := d.(driver.Inspector).Inspect(t.Context(), "demo")
+	if err != nil || len(s.Holders) != 1 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if reply, err := d.(driver.Breaker).Break(t.Context(), "demo", s.Holders[0].ID, reason); err != nil || reply.State != driver.Released {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+}
+
+// running is a `leasehold run` in a process of its own.
+type running struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin *os.File
+	pipe  *os.File // see begin
+	lines *bufio.Reader
+	said  *output
+}
+
+func startRun(t *testing.T, url string, args ...string) *running {
+	t.Helper()
+	inR, inW := pipe(t)
+	r := &running{t: t, stdin: inW, said: new(output)}
+	name := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.cmd = &exec.Cmd{
+		Path: command(t), Args: append([]string{"leasehold", "run", "--store", url}, args...),
+		Env: append(os.Environ(), "PIPE="+name), Stdin: inR, Stderr: r.said,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		// The guard and what it guards hold standard error too.
+		WaitDelay: bound,
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inR.Close()
+	r.open(name)
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill() // most have ended
+		_ = r.cmd.Wait()
+		if t.Failed() {
+			t.Logf("leasehold said:\n%s", r.said)
+		}
+	})
+	return r
+}
+
+// open waits until the command opens its pipe.
+func (r *running) open(name string) {
+	r.t.Helper()
+	stuck := time.AfterFunc(bound, func() {
+		_ = r.cmd.Process.Kill()
+		_ = os.WriteFile(name, nil, 0) // somebody has to open it
+	})
+	defer stuck.Stop()
+	f, err := os.Open(name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { f.Close() })
+	r.pipe, r.lines = f, bufio.NewReader(f)
+}
+
+func (r *running) line() string {
+	r.t.Helper()
+	r.bound()
+	line, err := r.lines.ReadString('\n')
+	if err != nil {
+		r.t.Fatalf("the command printed %q, %v", line, err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// bound keeps reads of the pipe from waiting for ever.
+func (r *running) bound() {
+	r.t.Helper()
+	if err := r.pipe.SetReadDeadline(time.Now().Add(bound)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// deadline waits for the command to start, and returns the end of its lease.
+func (r *running) deadline() time.Time {
+	r.t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, r.line())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return at
+}
+
+func (r *running) signal(sig syscall.Signal) {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(sig); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *running) wantGoneBefore(deadline time.Time) {
+	r.t.Helper()
+	r.bound()
+	if _, err := io.Copy(io.Discard, r.lines); err != nil {
+		r.t.Fatalf("something of the command is left: %v", err)
+	}
+	if late := time.Since(deadline); late > 0 {
+		r.t.Errorf("gone %v after the end of the lease", late)
+	}
+}
+
+func (r *running) wantCode(want int) {
+	r.t.Helper()
+	stuck := time.AfterFunc(bound, func() { _ = r.cmd.Process.Kill() })
+	defer stuck.Stop()
+	_ = r.cmd.Wait() // the code says it
+	if got := r.cmd.ProcessState.ExitCode(); got != want {
+		r.t.Errorf("exit code %d, want %d", got, want)
+	}
+}
+
+func (r *running) wantSaid(text string) {
+	r.t.Helper()
+	if !strings.Contains(r.said.String(), text) {
+		r.t.Errorf("said %q, want %q", r.said, text)
+	}
+}
+
+func (r *running) awaitSaid(text string) {
+	r.t.Helper()
+	awaitText(r.t, r.said, text)
+}
+
+func awaitText(t *testing.T, o *output, text string) {
+	t.Helper()
+	for end := time.Now().Add(bound); !strings.Contains(o.String(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("said %q, want %q", o, text)
+		}
+	}
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.Close()
+		w.Close()
+	})
+	return r, w
+}
+
+// output collects what a process writes while the test reads it.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}

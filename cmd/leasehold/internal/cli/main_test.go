@@ -1,0 +1,184 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/cli"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// bound is how long anything here may take that has no time of its own.
+const bound = 30 * time.Second
+
+// raceOptions spare every process the second that one with the race detector
+// sleeps before it exits.
+const raceOptions = "atexit_sleep_ms=0"
+
+// The test binary is also the command, and the guard that the command starts.
+func TestMain(m *testing.M) {
+	proc.GuardMain()
+	os.Setenv("GORACE", raceOptions)
+	if filepath.Base(os.Args[0]) != "leasehold" {
+		// Under nohup the tests would hand down an ignored SIGHUP, and the
+		// command rightly leaves it ignored.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	testscript.Main(m, map[string]func(){
+		"leasehold": func() { // as in cmd/leasehold
+			err := cli.Run(os.Args[1:])
+			if sig := cli.DiedOf(err); sig != 0 {
+				cli.Die(sig)
+			}
+			os.Exit(cli.ExitCode(err))
+		},
+	})
+}
+
+// command returns the path of the command.
+func command(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("leasehold") // testscript has put it there
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestStories runs every story on a directory and on a Redis server: the
+// command behaves the same on both.
+func TestStories(t *testing.T) {
+	for _, store := range []string{"file", "redis"} {
+		t.Run(store, func(t *testing.T) {
+			server := ""
+			if store == "redis" {
+				server = redistest.Start(t).URL()
+			}
+			testscript.Run(t, testscript.Params{
+				Dir:      "testdata",
+				Deadline: time.Now().Add(5 * time.Minute), // a story that hangs fails
+				Setup: func(env *testscript.Env) error {
+					// Stories share the server, and must not share locks.
+					env.Setenv("LEASEHOLD_STORE", server+"?prefix="+filepath.Base(env.WorkDir)+":")
+					if server == "" {
+						env.Setenv("LEASEHOLD_STORE", "file://"+env.WorkDir+"/.locks")
+					}
+					env.Setenv("HOME", env.WorkDir)
+					env.Setenv("GORACE", raceOptions)
+					script := filepath.Join(env.WorkDir, "command")
+					if _, err := os.Stat(script); err == nil {
+						return os.Chmod(script, 0o755)
+					}
+					return nil
+				},
+				Condition: func(cond string) (bool, error) { return cond == store, nil },
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){
+					"code": code, "waitfor": waitfor, "waitline": waitline, "sendsig": sendsig,
+					"serving": serving, "waiting": waiting,
+				},
+				RequireExplicitExec: true,
+				RequireUniqueNames:  true,
+			})
+		})
+	}
+}
+
+// code runs a command and checks its exit code: code 75 leasehold run …
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N command [arg...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got, err := 0, ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// waitfor waits until files exist.
+func waitfor(ts *testscript.TestScript, neg bool, args []string) {
+	for _, name := range args {
+		eventually(ts, name, func() bool {
+			_, err := os.Stat(ts.MkAbs(name))
+			return err == nil != neg
+		})
+	}
+}
+
+// waitline waits until a file has a text: waitline FILE TEXT
+func waitline(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: waitline file text")
+	}
+	eventually(ts, args[0], func() bool {
+		b, err := os.ReadFile(ts.MkAbs(args[0]))
+		return err == nil && strings.Contains(string(b), args[1])
+	})
+}
+
+// serving waits until a service has logged its URL to a file, and sets a
+// variable to it: serving FILE VARIABLE
+func serving(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: serving file variable")
+	}
+	waitline(ts, false, []string{args[0], "msg=serving"})
+	_, rest, _ := strings.Cut(ts.ReadFile(args[0]), "url=")
+	url, _, _ := strings.Cut(rest, " ")
+	ts.Setenv(args[1], url)
+}
+
+// waiting waits until so many wait for a lock, and so many hold it, one unless
+// something else is said: waiting NAME WAITERS [HOLDERS]
+func waiting(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: waiting name waiters [holders]")
+	}
+	holders := append(args, "1")[2]
+	eventually(ts, strings.Join(args, " "), func() bool {
+		var lock struct{ Holders, Waiters []struct{} }
+		ts.Check(ts.Exec("leasehold", "inspect", "--json", args[0]))
+		ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &lock))
+		return strconv.Itoa(len(lock.Waiters)) == args[1] && strconv.Itoa(len(lock.Holders)) == holders
+	})
+}
+
+// sendsig sends a signal to the process whose id is in a file: sendsig TERM FILE
+func sendsig(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: sendsig NAME file")
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[1])))
+	ts.Check(err)
+	signals := map[string]syscall.Signal{"HUP": 1, "INT": 2, "KILL": 9, "TERM": 15}
+	ts.Check(syscall.Kill(pid, signals[args[0]]))
+}
+
+func eventually(ts *testscript.TestScript, what string, done func() bool) {
+	for end := time.Now().Add(bound); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("waited for %s in vain", what)
+		}
+	}
+}

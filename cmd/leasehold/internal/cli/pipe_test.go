@@ -1,0 +1,39 @@
+//go:build linux || darwin
+
+package cli
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel sends PIPE to whoever writes to a connection whose other side has gone.
+func TestWatchSignals_HR_F8_AConnectionThatBreaksEndsNoWait(t *testing.T) {
+	ctx, s := watchSignals(t.Context())
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[1])
+	_ = unix.Close(ends[0])
+	if _, err := unix.Write(ends[1], []byte("PING")); !errors.Is(err, unix.EPIPE) {
+		t.Fatal(err)
+	}
+	later := make(chan os.Signal, 1) // Go delivers signals in the order of their numbers, or of their arrival
+	signal.Notify(later, syscall.SIGWINCH)
+	defer signal.Stop(later)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGWINCH); err != nil {
+		t.Fatal(err)
+	}
+	<-later
+	s.settle()
+	s.relieve()
+	if ctx.Err() != nil {
+		t.Errorf("the wait ended")
+	}
+}

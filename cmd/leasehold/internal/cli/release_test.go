@@ -1,0 +1,46 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/respproxy"
+)
+
+// TestRelease_HR_C7_ALateAnswerDoesNotHideALoss loses the answer to the first try of
+// a release: of a lease that was there, and of one that was not.
+func TestRelease_HR_C7_ALateAnswerDoesNotHideALoss(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := respproxy.Start(t, server.Addr())
+	release := func(id string) int {
+		t.Helper()
+		lost := proxy.Add(respproxy.DropReply, 1, respproxy.Mentions(id))
+		cmd := exec.CommandContext(t.Context(), command(t), "release", "--store", "redis://"+proxy.Addr()+"?timeout=300ms", "demo", id)
+		out, err := cmd.CombinedOutput()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		t.Logf("%s", out)
+		lost.WaitFired(t, 1)
+		return cmd.ProcessState.ExitCode()
+	}
+	if code := release("NEVER"); code != 79 {
+		t.Errorf("exit code %d for a lease that was lost, want 79", code)
+	}
+	out, err := exec.CommandContext(t.Context(), command(t), "acquire", "--store", server.URL(), "--ttl", time.Minute.String(), "demo").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _, _ := strings.Cut(string(out), " ")
+	for range 2 {
+		if code := release(id); code != 0 {
+			t.Errorf("exit code %d for a lease that was released, want 0", code)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+func newRenew(g *global) *cobra.Command {
+	ttl := duration(30 * time.Second)
+	cmd := &cobra.Command{
+		Use:   "renew [flags] NAME ID",
+		Short: "Renew a lease that \"acquire\" has taken",
+		Long: strings.TrimSpace(fmt.Sprintf(`
+Renew makes a lease last for --ttl from now on, or longer if it does already. If
+it has ended, the exit code is %d: others may hold the lock, and what is done
+under it must stop. A code of %d says that the store did not answer: the lease
+lasts as long as it did before.
+`, codeLost, codeUnavailable)),
+		Example: `  leasehold renew deploy "$id" --ttl 5m || exit`,
+		Args:    exactly(2, "the name of a lock and the id of a lease"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d := time.Duration(ttl)
+			if d < leasehold.MinTTL || d > leasehold.MaxTTL {
+				return usage("TTL %v is not between %v and %v", d, leasehold.MinTTL, leasehold.MaxTTL)
+			}
+			ref := driver.Ref{Key: args[0], ID: args[1], TTL: d}
+			return classify(g.refer(ref, func(ctx context.Context, store driver.Driver) (reply driver.Reply, err error) {
+				store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
+				if reply.State == driver.Queued {
+					reply = driver.Reply{} // a place in the queue is no lease
+				}
+				return reply, err
+			}))
+		},
+	}
+	cmd.Flags().Var(&ttl, "ttl", "how long the lease lasts from now on")
+	return cmd
+}
+
+func newRelease(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "release NAME ID",
+		Short: "Give back a lease that \"acquire\" has taken",
+		Long: strings.TrimSpace(fmt.Sprintf(`
+Release gives a lease back, whereupon the next in the queue holds the lock. If it
+had ended before, the exit code is %d: what was done under it was not protected
+to the end. A code of %d says that the store has not confirmed the release; the
+lease ends by its time to live at the latest. Released again within a minute, it
+is as if it had been released once.
+`, codeLost, codeUnreleased)),
+		Example: `  leasehold release deploy "$id"`,
+		Args:    exactly(2, "the name of a lock and the id of a lease"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			err := g.release(args[0], args[1])
+			if errors.Is(err, leasehold.ErrUnknown) {
+				return &exitError{code: codeUnreleased, err: err}
+			}
+			return classify(err)
+		},
+	}
+}
+
+// release gives back a lease that was left in the store.
+func (g *global) release(key, id string) error {
+	ref := driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: remembered}
+	return g.refer(ref, func(ctx context.Context, store driver.Driver) (driver.Reply, error) {
+		return store.Release(ctx, ref)
+	})
+}
+
+// remembered is for how long a store knows that a lease was released, and did not
+// end in another way. A release whose answer was late is told apart by it.
+const remembered = time.Minute
+
+// refer asks the store about a lease, by its id, until it answers. Renewals and
+// releases may be repeated.
+func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) (driver.Reply, error)) error {
+	if err := checkRef(ref); err != nil {
+		return err
+	}
+	rawURL, err := g.storeURL()
+	if err != nil {
+		return err
+	}
+	store, err := stores.Open(rawURL)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(noContext, answerWithin)
+	defer cancel()
+	unanswered := false
+	for pause := 20 * time.Millisecond; ; pause *= 2 {
+		try, end := context.WithTimeout(ctx, answerWithin/3)
+		reply, err := ask(try, store)
+		end()
+		switch {
+		case err == nil && reply.Broken:
+			return fmt.Errorf("lock %q: %w: %w: %s", ref.Key, leasehold.ErrLost, leasehold.ErrForced, reply.Reason)
+		case err == nil && reply.State == driver.Gone && !reply.Replayed: // it was not released before
+			return fmt.Errorf("lock %q: %w: the store does not have lease %s any more", ref.Key, leasehold.ErrLost, ref.ID)
+		case err == nil:
+			return nil
+		}
+		certain := errors.Is(err, leasehold.ErrUnavailable) || codeOf(err) == codeUsage || codeOf(err) == codeInUse
+		unanswered = unanswered || !certain
+		if certain || ctx.Err() != nil || pause > time.Second {
+			return failedRef(ref, err, unanswered)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// failedRef says of a store that did not answer that nobody can know.
+func failedRef(ref driver.Ref, err error, unanswered bool) error {
+	if unanswered {
+		return fmt.Errorf("lock %q: %w: %w", ref.Key, leasehold.ErrUnknown, err)
+	}
+	return fmt.Errorf("lock %q: %w", ref.Key, err)
+}
+
+// leaseID is how the ids of leases look.
+var leaseID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+
+func checkRef(ref driver.Ref) error {
+	if !leaseID.MatchString(ref.ID) {
+		return usage("%q is not the id of a lease", ref.ID)
+	}
+	client, err := leasehold.New(memdriver.New())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = client.Inspect(noContext, ref.Key) // knows what a key is
+	return err
+}

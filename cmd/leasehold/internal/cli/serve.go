@@ -1,0 +1,295 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// serveFlags are what `leasehold serve` was told.
+type serveFlags struct {
+	*global
+	listen   string
+	authFile string
+	cert     string
+	key      string
+	clientCA string
+	insecure bool
+	drain    duration
+	level    string
+
+	operation operationFlags
+	limits    limitFlags
+}
+
+func newServe(g *global) *cobra.Command {
+	f := &serveFlags{global: g, drain: duration(30 * time.Second), operation: newOperationFlags(), limits: newLimitFlags()}
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Serve the locks of a store over HTTP, for programs in any language",
+		Long: strings.TrimSpace(`
+Serve answers HTTP requests for locks until it gets TERM or INT. All that is known of
+locks is in the store, so that several may serve one store, and one that is restarted
+goes on where it was. What it serves is described at /openapi.json.
+
+On TERM or INT it drains: /readyz says that it is not ready, requests that wait are
+answered, and operations that run are given --drain to finish. HUP reads the files of
+--auth-file and --tls-cert again.
+
+Spans of requests are sent where OTEL_EXPORTER_OTLP_ENDPOINT, or another of the standard
+variables of OpenTelemetry, says.
+
+Without --auth-file and --tls-client-ca everybody may do everything, and only the
+loopback interface is served, unless --insecure says that this is meant.
+`),
+		Example: `  leasehold serve
+  leasehold serve --store redis://db1:6379 --listen :8443 --auth-file auth.json \
+    --tls-cert cert.pem --tls-key key.pem
+  curl -d '{"leaseId":"a1","waitMs":10000}' http://127.0.0.1:8080/v1/locks/orders%2F42`,
+		Args: exactly(0, "flags"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return classify(f.run(cmd.Context(), cmd.ErrOrStderr()))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`HOST:PORT` to serve; an empty host is every interface")
+	flags.StringVar(&f.authFile, "auth-file", "", "`FILE` that names who may do what, by bearer tokens or certificates")
+	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` of the certificate, in PEM")
+	flags.StringVar(&f.key, "tls-key", "", "`FILE` of its private key")
+	flags.StringVar(&f.clientCA, "tls-client-ca", "", "`FILE` of the authorities that sign clients' certificates")
+	flags.BoolVar(&f.insecure, "insecure", false, "serve other interfaces than loopback although nobody is asked who they are")
+	flags.Var(&f.drain, "drain", "how long operations that run may take to finish when the service is to end")
+	flags.StringVar(&f.level, "log", "info", "what is logged: `debug|info|warn|error`; requests are info")
+	f.operation.register(flags)
+	f.limits.register(flags)
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
+	return cmd
+}
+
+// logger writes to standard error, for people or, with --json, for machines.
+func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.level)); err != nil {
+		return nil, usage("--log %q is none of debug, info, warn, error", f.level)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if f.json {
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	}
+	return slog.New(slog.NewTextHandler(w, opts)), nil
+}
+
+// files are those that HUP reads again.
+type files struct {
+	auth *server.AuthFile
+	tls  *server.TLS
+}
+
+func (f *files) reload() error {
+	var errs []error
+	if f.auth != nil {
+		errs = append(errs, f.auth.Reload())
+	}
+	if f.tls != nil {
+		errs = append(errs, f.tls.Reload())
+	}
+	return errors.Join(errs...)
+}
+
+func (f *files) config() *tls.Config {
+	if f.tls == nil {
+		return nil
+	}
+	return f.tls.Config()
+}
+
+// open reads the files that say who may ask, and how.
+func (f *serveFlags) open() (all files, opts []server.Option, err error) {
+	if f.cert != "" {
+		if all.tls, err = server.OpenTLS(f.cert, f.key, f.clientCA); err != nil {
+			return all, nil, usage("%w", err)
+		}
+	}
+	switch {
+	case f.authFile != "":
+		if all.auth, err = server.OpenAuthFile(f.authFile); err != nil {
+			return all, nil, usage("%w", err)
+		}
+		opts = append(opts, server.WithAuthenticator(all.auth))
+	case f.clientCA != "" && all.tls == nil:
+		return all, nil, usage("--tls-client-ca goes with --tls-cert and --tls-key")
+	case f.clientCA != "":
+		opts = append(opts, server.WithAuthenticator(server.AnyCertificate()))
+	case !f.insecure && !loopback(f.listen):
+		return all, nil, usage("--listen %s can be reached from elsewhere and nobody would be asked who they are; give --auth-file or --tls-client-ca, or --insecure if that is meant", f.listen)
+	}
+	return all, opts, nil
+}
+
+// checkListen says what is wrong with an address before it is used.
+func checkListen(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return usage("--listen %q is not an address such as 127.0.0.1:8080, or :8080 for every interface", address)
+	}
+	return nil
+}
+
+// unlistened says why an address cannot be listened on.
+func unlistened(err error) error {
+	advice := "--listen gives another address"
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		advice = "another program listens there, perhaps another leasehold; " + advice
+	case errors.Is(err, syscall.EACCES):
+		advice = "this user may not listen there; " + advice
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		advice = "this machine does not have that address; " + advice
+	}
+	return &exitError{code: codeUnavailable, err: &advised{fmt.Errorf("serve: %w", err), advice}}
+}
+
+// loopback reports whether an address can be reached from this machine only.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip, ipErr := netip.ParseAddr(host)
+	return err == nil && (host == "localhost" || ipErr == nil && ip.IsLoopback())
+}
+
+func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
+	log, err := f.logger(stderr)
+	if err != nil {
+		return err
+	}
+	if f.drain < 0 {
+		return usage("--drain %v is negative", time.Duration(f.drain))
+	}
+	if err := checkListen(f.listen); err != nil {
+		return err
+	}
+	all, opts, err := f.open()
+	if err != nil {
+		return err
+	}
+	if f.authFile != "" && f.cert == "" && !loopback(f.listen) {
+		log.Warn("tokens are sent in the clear, unless something in front of the service encrypts them; see --tls-cert", "listen", f.listen)
+	}
+	operation, err := f.operation.options()
+	if err != nil {
+		return err
+	}
+	tracing, sent, err := traces(log)
+	if err != nil {
+		return err
+	}
+	defer sent()
+	opts = append(append(append(opts, f.limits.options()...), operation...), tracing...)
+	opts = append(opts, server.WithLogger(log), server.WithObserver(server.LogRequests(log)))
+	s, err := f.service(opts)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return unlistened(err)
+	}
+	return f.until(s, listener, &all, log)
+}
+
+// service opens the stores.
+func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
+	rawURL, err := f.servedURL()
+	if err != nil {
+		return nil, err
+	}
+	var quorum driver.Driver
+	if f.operation.quorum != "" {
+		if quorum, err = stores.Open(f.operation.quorum); err != nil {
+			return nil, err
+		}
+		opts = append(opts, server.WithQuorum(quorum))
+	}
+	store, err := stores.Open(rawURL)
+	if err == nil {
+		var s *server.Server
+		if s, err = server.New(store, opts...); err == nil {
+			return s, nil
+		}
+		_ = store.Close() // why it was not used is worth telling
+	}
+	if quorum != nil {
+		_ = quorum.Close()
+	}
+	return nil, err
+}
+
+// until serves until a signal says that it is over, and drains.
+func (f *serveFlags) until(s *server.Server, l net.Listener, all *files, log *slog.Logger) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	scheme := "http"
+	if all.tls != nil {
+		scheme = "https"
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l, all.config()) }()
+	log.Info("serving", "url", scheme+"://"+l.Addr().String(), "store", stores.Redact(f.used))
+	for {
+		select {
+		case err := <-ended:
+			return &exitError{code: codeInternal, err: fmt.Errorf("serve: %w", err)}
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				if err := all.reload(); err != nil {
+					log.Error("files not read again; what was read before counts", "error", err)
+				} else {
+					log.Info("files read again")
+				}
+				continue
+			}
+			signal.Stop(signals) // a second one kills
+			log.Info("draining", "signal", sig.String(), "limit", time.Duration(f.drain).String())
+			return f.end(s, ended, log)
+		}
+	}
+}
+
+// end drains. Operations that take too long are cut short, and give their locks
+// back.
+func (f *serveFlags) end(s *server.Server, ended <-chan error, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(noContext, time.Duration(f.drain))
+	defer cancel()
+	err := s.Shutdown(ctx)
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		log.Warn("not everything ended in time; the rest was cut short", "limit", time.Duration(f.drain).String())
+		err = nil
+	}
+	log.Info("ended")
+	return err
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// limitFlags bound what clients can ask for.
+type limitFlags struct {
+	body      int64
+	ttl       duration
+	wait      duration
+	perClient int
+	perKey    int
+	conns     int
+	undo      bool
+	store     duration
+}
+
+func newLimitFlags() limitFlags {
+	return limitFlags{
+		body: 64 << 10, ttl: duration(24 * time.Hour), wait: duration(time.Minute),
+		perClient: 20_000, perKey: 20_000, undo: true, store: duration(5 * time.Second),
+	}
+}
+
+func (f *limitFlags) register(flags *pflag.FlagSet) {
+	flags.Int64Var(&f.body, "max-body", f.body, "most `BYTES` of a request's body")
+	flags.Var(&f.ttl, "max-ttl", "longest time to live of a lease")
+	flags.Var(&f.wait, "max-wait", "how long an answer is held back at most; who waits longer asks again")
+	flags.IntVar(&f.perClient, "max-waiters", f.perClient, "most requests of one client that wait, `N`")
+	flags.IntVar(&f.perKey, "max-waiters-per-key", f.perKey, "most requests for one lock that wait, `N`")
+	flags.IntVar(&f.conns, "max-connections", 0, "most connections, `N` (default: nine tenths of the descriptors that the process may have)")
+	flags.BoolVar(&f.undo, "undo-on-reset", true, "take a reset right after the grant to a long poll for a client that died before it read; false behind balancers that reset")
+	flags.Var(&f.store, "store-timeout", "how long the store is asked before the outcome is said to be unknown")
+}
+
+func (f *limitFlags) options() []server.Option {
+	opts := []server.Option{
+		server.WithMaxBody(f.body), server.WithMaxTTL(time.Duration(f.ttl)), server.WithMaxWait(time.Duration(f.wait)),
+		server.WithMaxWaiters(f.perClient, f.perKey), server.WithStoreTimeout(time.Duration(f.store)),
+		server.WithUndoOnReset(f.undo),
+	}
+	if f.conns != 0 {
+		opts = append(opts, server.WithMaxConnections(f.conns))
+	}
+	return opts
+}
+
+// operationFlags say what is executed under /api/locks.
+type operationFlags struct {
+	length  duration
+	command string
+	ttl     duration
+	wait    duration
+	grace   duration
+	most    int
+	quorum  string
+}
+
+func newOperationFlags() operationFlags {
+	return operationFlags{
+		length: duration(15 * time.Second), ttl: duration(30 * time.Second), wait: duration(30 * time.Second),
+		grace: duration(5 * time.Second), most: 1000,
+	}
+}
+
+func (f *operationFlags) register(flags *pflag.FlagSet) {
+	flags.Var(&f.length, "operation", "the operation under /api/locks does nothing for so long")
+	flags.StringVar(&f.command, "operation-command", "", "the operation is `STRING`, run with sh -c")
+	flags.Var(&f.ttl, "operation-ttl", "time to live of an operation's lease")
+	flags.Var(&f.wait, "operation-wait", "how long an operation waits for its turn, with the pattern fair")
+	flags.Var(&f.grace, "operation-grace", "time between TERM and KILL for a command whose lock is lost")
+	flags.IntVar(&f.most, "max-operations", f.most, "most operations at a time, `N`")
+	flags.StringVar(&f.quorum, "quorum-store", "", "store of the pattern redlock, a `URL` (default: the one that is served)")
+}
+
+func (f *operationFlags) options() ([]server.Option, error) {
+	op := server.Simulate(time.Duration(f.length))
+	if f.command != "" {
+		if grace, most := time.Duration(f.grace), time.Duration(f.ttl)/3; grace < 0 || grace > most {
+			return nil, usage("--operation-grace %v is not between 0 and %v, a third of --operation-ttl", grace, most)
+		}
+		op = f.shell()
+	}
+	return []server.Option{
+		server.WithOperation(op), server.WithOperationTTL(time.Duration(f.ttl)),
+		server.WithOperationWait(time.Duration(f.wait)), server.WithMaxOperations(f.most),
+	}, nil
+}
+
+// shell is an operation that is a command. Nothing of it is left when somebody
+// else can have the lock.
+func (f *operationFlags) shell() server.Operation {
+	margin := min(time.Duration(f.ttl)/20, time.Second) // a kernel under load takes some time to kill
+	return server.Operation{Do: func(ctx context.Context, lease *leasehold.Lease) error {
+		if ttl := time.Duration(f.ttl); lease.Remaining() < ttl/2 { // it was handed over, and not confirmed yet
+			if err := lease.Extend(ctx, ttl); err != nil {
+				return err
+			}
+		}
+		limit := func() time.Time { return lease.Deadline().Add(-margin) }
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return err
+		}
+		defer null.Close()
+		p, err := proc.Start(proc.Command{
+			Args: []string{"sh", "-c", f.command}, Env: operationEnv(lease), Stdin: null, Stdout: os.Stderr,
+			Grace: time.Duration(f.grace), Deadline: limit(), Background: true,
+		})
+		if err != nil {
+			return err
+		}
+		f.follow(ctx, p, limit)
+		result, err := p.Wait()
+		if result.Code != 0 {
+			err = errors.Join(err, fmt.Errorf("the command ended with code %d", result.Code))
+		}
+		return err
+	}}
+}
+
+// follow pushes the command's deadline forward as its lease is renewed, and
+// returns when nothing of it is left.
+func (f *operationFlags) follow(ctx context.Context, p *proc.Process, limit func() time.Time) {
+	tick := time.NewTicker(min(max(time.Duration(f.ttl)/50, 5*time.Millisecond), 500*time.Millisecond))
+	defer tick.Stop()
+	over := ctx.Done()
+	for last := limit(); ; {
+		select {
+		case <-p.Done():
+			return
+		case <-over:
+			over = nil
+			p.Stop(time.Duration(f.grace))
+		case <-tick.C:
+			if now := limit(); over != nil && now.After(last) {
+				last = now
+				p.SetDeadline(now)
+			}
+		}
+	}
+}
+
+// operationEnv is what the command sees. It is not told that it runs under
+// "leasehold run", since it cannot re-enter.
+func operationEnv(l *leasehold.Lease) []string {
+	return append(os.Environ(),
+		envKey+"="+l.Key(),
+		envLease+"="+l.ID(),
+		envToken+"="+strconv.FormatInt(l.Token(), 10),
+		envDeadline+"="+l.Deadline().Format(time.RFC3339Nano),
+	)
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	sdkresource "go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// lastSpans is how long the sending of the last spans may take.
+const lastSpans = 2 * time.Second
+
+// traces returns the options that make the service send spans where the
+// environment variables of OpenTelemetry say, none if they say nothing. end sends
+// the last ones.
+func traces(log *slog.Logger) (opts []server.Option, end func(), err error) {
+	asked, err := spansAsked(os.Getenv)
+	if err != nil {
+		return nil, nil, usage("%w", err)
+	}
+	if !asked {
+		return nil, func() {}, nil
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans were not sent", "error", err) }))
+	name := sdkresource.NewSchemaless(attribute.String("service.name", "leasehold"))
+	resource, err := sdkresource.Merge(name, sdkresource.Environment())
+	if err != nil {
+		return nil, nil, usage("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	exporter, err := newExporter()
+	if err != nil {
+		return nil, nil, err
+	}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(resource))
+	end = func() {
+		ctx, cancel := context.WithTimeout(noContext, lastSpans)
+		defer cancel()
+		if err := provider.Shutdown(ctx); err != nil {
+			log.Warn("the last spans were not sent", "error", err)
+		}
+	}
+	const scope = "github.com/leasehold-go/leasehold/server"
+	return []server.Option{server.WithTracer(tracer{provider.Tracer(scope)})}, end, nil
+}
+
+// newExporter returns the exporter that the environment variables describe, which
+// it reads itself.
+func newExporter() (sdk.SpanExporter, error) {
+	var opts []otlptracehttp.Option
+	if otlpVariable(os.Getenv, "ENDPOINT") == "" {
+		opts = append(opts, otlptracehttp.WithInsecure()) // the specification's default is http, the exporter's is https
+	}
+	exporter, err := otlptracehttp.New(noContext, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("spans: %w", err)
+	}
+	return exporter, nil
+}
+
+// tracer makes the spans of a service, named as OpenTelemetry's conventions for
+// HTTP have it.
+type tracer struct{ trace.Tracer }
+
+// Request implements [server.Tracer]. The span is below that of the caller.
+func (t tracer) Request(r *http.Request, x *server.Exchange) (context.Context, func()) {
+	if x.Route != nil && x.Route.Probe {
+		return r.Context(), func() {}
+	}
+	name, attrs := r.Method, []attribute.KeyValue{attribute.String("http.request.method", r.Method)}
+	if x.Route != nil {
+		name += " " + x.Route.Path
+		attrs = append(attrs, attribute.String("http.route", x.Route.Path))
+	}
+	if x.Name != "" {
+		attrs = append(attrs, attribute.String("leasehold.key", x.Name))
+	}
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := t.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(x.Started), trace.WithAttributes(attrs...))
+	x.Trace = span.SpanContext().TraceID().String()
+	return ctx, func() {
+		if x.Status != 0 { // else the client had gone
+			span.SetAttributes(attribute.Int("http.response.status_code", x.Status))
+		}
+		if x.Cause != nil {
+			span.SetAttributes(attribute.String("leasehold.cause", x.Cause.Name))
+		}
+		if x.Status >= http.StatusInternalServerError && x.Cause != nil {
+			span.SetStatus(codes.Error, x.Cause.Title)
+		}
+		span.End()
+	}
+}
+
+// Store implements [server.Tracer].
+func (t tracer) Store(ctx context.Context, verb string) (context.Context, func(error)) {
+	ctx, span := t.Start(ctx, "store "+verb, trace.WithSpanKind(trace.SpanKindClient))
+	return ctx, func(err error) {
+		if err != nil {
+			span.RecordError(err)
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}
+}

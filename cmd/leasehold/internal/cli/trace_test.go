@@ -1,0 +1,168 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	coltrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// collector is one that keeps the spans that it is sent, by their names.
+type collector struct {
+	url    string
+	bodies chan *coltrace.ExportTraceServiceRequest
+	spans  map[string]*tracepb.Span
+}
+
+func startCollector(t *testing.T) *collector {
+	t.Helper()
+	c := &collector{bodies: make(chan *coltrace.ExportTraceServiceRequest, 100), spans: make(map[string]*tracepb.Span)}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := new(coltrace.ExportTraceServiceRequest)
+		raw, err := io.ReadAll(r.Body)
+		err = errors.Join(err, proto.Unmarshal(raw, body))
+		if err != nil || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" || r.Header.Get("X-Tenant") != "a b" {
+			t.Errorf("a collector is sent %s %v: %v", r.URL, r.Header, err)
+		}
+		c.bodies <- body
+		w.Header().Set("Content-Type", "application/x-protobuf") // an empty answer accepts everything
+	}))
+	t.Cleanup(s.Close)
+	c.url = s.URL
+	return c
+}
+
+// TestServe_SpansGoFromTheCallerThroughToTheStore has a service send the spans of
+// a request that belongs to a trace already.
+func TestServe_SpansGoFromTheCallerThroughToTheStore(t *testing.T) {
+	const traceID, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	c := startCollector(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.url)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=a%20b")
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=shop")
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+	s := startService(t, "--store", "memory:")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/v1/locks/orders%2F42", strings.NewReader(`{"leaseId":"a1"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Traceparent", "00-"+traceID+"-"+caller+"-01")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if id := res.Header.Get("X-Request-Id"); id != traceID {
+		t.Errorf("the request has the id %q, want that of its trace", id)
+	}
+	request, store := c.await(t, "POST /v1/locks/{name}"), c.await(t, "store acquire")
+	if hex.EncodeToString(request.TraceId) != traceID || hex.EncodeToString(request.ParentSpanId) != caller || request.Kind != tracepb.Span_SPAN_KIND_SERVER {
+		t.Errorf("the span of the request is not below the caller's: %+v", request)
+	}
+	if attribute(request.Attributes, "leasehold.key") != "orders/42" || attribute(request.Attributes, "http.response.status_code") != "201" {
+		t.Errorf("the span of the request does not tell what it was about: %+v", request)
+	}
+	if !bytes.Equal(store.TraceId, request.TraceId) || !bytes.Equal(store.ParentSpanId, request.SpanId) || store.Kind != tracepb.Span_SPAN_KIND_CLIENT {
+		t.Errorf("the span of the store is not below the request's: %+v", store)
+	}
+}
+
+// await waits for the span of a name.
+func (c *collector) await(t *testing.T, name string) *tracepb.Span {
+	t.Helper()
+	for timeout := time.After(bound); ; {
+		if s, ok := c.spans[name]; ok {
+			return s
+		}
+		select {
+		case body := <-c.bodies:
+			for _, r := range body.ResourceSpans {
+				if of := r.Resource.Attributes; attribute(of, "service.name") != "leasehold" || attribute(of, "service.namespace") != "shop" {
+					t.Errorf("the spans are those of %+v", r.Resource)
+				}
+				for _, s := range r.ScopeSpans {
+					for _, span := range s.Spans {
+						c.spans[span.Name] = span
+					}
+				}
+			}
+		case <-timeout:
+			t.Fatalf("no span %q", name)
+		}
+	}
+}
+
+// attribute is the text of the value of a key.
+func attribute(all []*common.KeyValue, key string) string {
+	for _, kv := range all {
+		if kv.Key != key {
+			continue
+		}
+		if n, ok := kv.Value.Value.(*common.AnyValue_IntValue); ok {
+			return strconv.FormatInt(n.IntValue, 10)
+		}
+		return kv.Value.GetStringValue()
+	}
+	return ""
+}
+
+func TestServe_LogsThatACollectorRefusesSpans(t *testing.T) {
+	collector := httptest.NewServer(http.NotFoundHandler())
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+	cmd := exec.CommandContext(t.Context(), command(t), "serve", "--listen", "127.0.0.1:0", "--store", "memory:")
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop := time.AfterFunc(bound, func() { _ = cmd.Process.Kill() })
+	defer stop.Stop()
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		if _, url, ok := strings.Cut(lines.Text(), "msg=serving url="); ok {
+			url, _, _ = strings.Cut(url, " ")
+			res, err := http.Post(url+"/v1/locks/k", "application/json", strings.NewReader(`{"leaseId":"a1"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+		}
+		if strings.Contains(lines.Text(), "spans were not sent") && strings.Contains(lines.Text(), "404") {
+			return
+		}
+	}
+	t.Error("the log does not say that spans were not sent")
+}
+
+func TestServe_RefusesAnExporterThatItDoesNotHave(t *testing.T) {
+	for name, value := range map[string]string{
+		"OTEL_TRACES_EXPORTER": "zipkin", "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318",
+		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TIMEOUT": "soon", "OTEL_EXPORTER_OTLP_HEADERS": "secret",
+	} {
+		cmd := exec.CommandContext(t.Context(), command(t), "serve", "--listen", "127.0.0.1:0", "--store", "memory:")
+		cmd.Env = append(cmd.Environ(), "OTEL_TRACES_EXPORTER=otlp", name+"="+value)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != 64 || !strings.Contains(string(out), name) || strings.Contains(string(out), "secret") {
+			t.Errorf("%s=%s: code %d, want 64 and a word about it: %s", name, value, code, out)
+		}
+	}
+}

@@ -1,0 +1,332 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"encoding/gob"
+	"errors"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// guardName is the argv[0] that makes a process a guard. The environment would not
+// do: the child inherits it, and may be the same binary.
+const guardName = "lease-guard"
+
+// GuardMain must be called first in main, and in TestMain. In a process that Start
+// has made to be a guard it does the guard's work and exits; in any other it
+// returns at once.
+func GuardMain() {
+	if len(os.Args) != 2 || os.Args[0] != guardName {
+		return
+	}
+	// PDEATHSIG is bound to the thread that forks, so it must never end.
+	runtime.LockOSThread()
+	fd, err := strconv.Atoi(os.Args[1])
+	if err != nil || !runGuard(fd) {
+		os.Exit(1) //nolint:forbidigo // this process was made to be a guard
+	}
+	os.Exit(0) //nolint:forbidigo // its main goes no further
+}
+
+// guard is the parent of the child. One goroutine owns it.
+type guard struct {
+	plan
+	spec    spec
+	pid     int
+	ended   bool // the child was reaped: its pid may belong to somebody else
+	status  syscall.WaitStatus
+	stopped bool
+	seen    map[int]int64 // where orphans are lost: members of the tree, with their start
+	look    time.Duration // until the next look at the tree while it is being killed
+	lookAt  int64
+	took    time.Duration // by the last look
+	reports chan report
+}
+
+func runGuard(fd int) bool {
+	unix.CloseOnExec(fd)
+	setName(guardName)
+	hush()
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, syscall.SIGCHLD)
+	bell, err := newAlarm()
+	if err != nil || adoptOrphans() != nil {
+		return false
+	}
+	socket := os.NewFile(uintptr(fd), "wrapper")
+	in := gob.NewDecoder(socket)
+	g := &guard{seen: make(map[int]int64), look: firstLook, reports: make(chan report, 64)}
+	if err := in.Decode(&g.spec); err != nil {
+		return false
+	}
+	flushed := g.report(socket)
+	if err := g.start(); err != nil {
+		var errno syscall.Errno
+		errors.As(err, &errno)
+		g.reports <- report{Kind: reportFailed, Errno: errno}
+	} else {
+		g.reports <- report{Kind: reportStarted, Pid: g.pid}
+		g.watch(orders(in), died, bell)
+		g.reports <- report{Kind: reportEnded, Status: g.status, Stopped: g.stopped, Late: g.late}
+	}
+	close(g.reports)
+	<-flushed
+	return true
+}
+
+// hush drops the signals that would end or stop the guard. They are caught and not
+// ignored, because the child would inherit that; what is ignored already, as
+// nohup does, stays so for the child's sake.
+func hush() {
+	dropped := make(chan os.Signal, 1)
+	for _, s := range append([]os.Signal{syscall.SIGPIPE, syscall.SIGTTIN, syscall.SIGTTOU}, forwarded...) {
+		if !signal.Ignored(s) {
+			signal.Notify(dropped, s)
+		}
+	}
+}
+
+// start forks the child, and then lets go of its standard input and output.
+func (g *guard) start() error {
+	g.plan = plan{grace: int64(g.spec.Grace), deadline: g.spec.Deadline}
+	attr := &syscall.ProcAttr{Dir: g.spec.Dir, Env: g.spec.Env, Files: []uintptr{0, 1, 2}, Sys: childAttr()}
+	attr.Sys.Foreground = g.spec.Foreground // on descriptor Ctty, 0
+	pid, err := syscall.ForkExec(g.spec.Path, g.spec.Args, attr)
+	if err == syscall.ENOEXEC && script(at(g.spec.Dir, g.spec.Path)) {
+		args := append([]string{"/bin/sh", g.spec.Path}, g.spec.Args[1:]...)
+		pid, err = syscall.ForkExec(args[0], args, attr)
+	}
+	if err != nil {
+		return err
+	}
+	g.pid = pid
+	if null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+		_ = unix.Dup2(null, 0) // or a pipe stays open for a little longer
+		_ = unix.Dup2(null, 1)
+		unix.Close(null)
+	}
+	return nil
+}
+
+// watch returns when the whole tree is gone.
+func (g *guard) watch(orders <-chan order, died <-chan os.Signal, bell *alarm) {
+	for {
+		gone, more := g.reap()
+		if gone {
+			return
+		}
+		now := clock()
+		g.act(now)
+		bell.set(sooner(g.next(), g.nextLook(now)))
+		select {
+		case o, ok := <-orders:
+			if ok {
+				g.obey(o)
+				break
+			}
+			orders = nil // the wrapper is gone
+			g.end(clock(), clock())
+		case <-more:
+		case <-died:
+		case <-bell.C:
+		}
+	}
+}
+
+func (g *guard) obey(o order) {
+	switch o.Kind {
+	case orderSignal:
+		g.toGroup(o.Signal)
+	case orderDeadline:
+		g.setDeadline(o.At)
+		g.tell(report{Kind: reportDeadline, At: g.deadline})
+	case orderStop:
+		g.stopped = g.stopped || !g.ended
+		g.end(clock(), o.At)
+	}
+}
+
+// tell reports, but not to a wrapper that does not read because it is stopped.
+func (g *guard) tell(r report) {
+	select {
+	case g.reports <- r:
+	default:
+	}
+}
+
+// act does what the plan has for now.
+func (g *guard) act(now int64) {
+	switch g.step(now) {
+	case stepTerm:
+		g.toTree(syscall.SIGTERM, syscall.SIGCONT) // a stopped process cannot act on TERM
+	case stepKill:
+		g.toTree(syscall.SIGKILL)
+	case stepNone:
+		if g.killing && due(g.lookAt, now) {
+			g.lookAt = 0
+			g.toTree(syscall.SIGKILL)
+		}
+	}
+}
+
+// batch is how many of the dead are collected at a time. Processes that fork and exit leave
+// others meanwhile, without end, and the plan must not wait for that.
+const batch = 64
+
+// ready is a channel that always is.
+var ready = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// reap collects some of the dead, and reports whether the whole tree is gone. more is
+// ready at once if there may be others to collect, and nil if there are none.
+func (g *guard) reap() (gone bool, more <-chan struct{}) {
+	for range batch {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err == syscall.ECHILD:
+			return orphansCome || g.empty(), nil
+		case err != nil || pid == 0:
+			return false, nil
+		case pid != g.pid:
+			g.lookSoon() // it may have left somebody
+		case ws.Stopped():
+			g.tell(report{Kind: reportStopped, Signal: ws.StopSignal()})
+		default:
+			g.ended, g.status = true, ws
+			g.lookSoon()
+			rest := clock() + int64(linger)
+			g.end(rest, later(rest, g.grace))
+		}
+	}
+	return false, ready
+}
+
+const (
+	firstLook = 2 * time.Millisecond
+	lastLook  = 128 * time.Millisecond
+)
+
+// nextLook is when to look for members of the tree that the last look missed, 0 for
+// never. Where orphans are lost, no signal tells of the last one's end either.
+func (g *guard) nextLook(now int64) int64 {
+	if !g.killing && (orphansCome || !g.ended) {
+		return 0
+	}
+	if g.lookAt == 0 || g.lookAt <= now {
+		g.lookAt = now + int64(g.look)
+		g.look = min(2*g.look, lastLook)
+	}
+	return g.lookAt
+}
+
+// lookSoon brings the next look forward, but spends at most half of the time on looking.
+func (g *guard) lookSoon() {
+	if g.killing {
+		g.look = max(firstLook, g.took)
+		g.lookAt = sooner(g.lookAt, clock()+int64(g.look))
+	}
+}
+
+// toGroup signals the child's group.
+func (g *guard) toGroup(sig syscall.Signal) {
+	if g.grouped() {
+		_ = unix.Kill(-g.pid, sig)
+		return
+	}
+	tree, _ := g.tree()
+	for _, e := range tree {
+		if e.pgid == g.pid {
+			e.signal(sig)
+		}
+	}
+}
+
+// grouped reports whether the number of the child's group still is that: while its
+// leader has not been waited for, and then while the guard has another child in
+// it. A chain of processes that fork and exit always has one there.
+func (g *guard) grouped() bool { return !g.ended || anchored(g.pid) }
+
+// toTree signals the child's group and everything else that descends from it. The
+// group comes first: it takes no look at the table, and misses nobody.
+func (g *guard) toTree(signals ...syscall.Signal) {
+	grouped := g.grouped()
+	for _, sig := range signals {
+		if grouped {
+			_ = unix.Kill(-g.pid, sig)
+		}
+	}
+	tree, _ := g.tree() // after an error the next look may have more luck
+	for _, e := range tree {
+		for _, sig := range signals {
+			if !grouped || e.pgid != g.pid {
+				e.signal(sig)
+			}
+		}
+	}
+}
+
+// tree lists what is left of the child and its descendants: all of it, unless the plan
+// has something else to do meanwhile.
+func (g *guard) tree() ([]entry, error) {
+	began := clock()
+	all, err := processes(g.next())
+	g.took = time.Duration(clock() - began)
+	found := under(all, func(e entry) bool {
+		if orphansCome {
+			return e.ppid == os.Getpid()
+		}
+		start, seen := g.seen[e.pid]
+		return e.ppid == os.Getpid() || e.pgid == g.pid || seen && start == e.start
+	})
+	for _, e := range found {
+		g.seen[e.pid] = e.start
+	}
+	return found, err
+}
+
+// empty looks whether anything is left where wait cannot tell.
+func (g *guard) empty() bool {
+	tree, err := g.tree()
+	return err == nil && len(tree) == 0
+}
+
+// orders delivers what the wrapper says, and closes when it is gone.
+func orders(in *gob.Decoder) <-chan order {
+	c := make(chan order)
+	go func() {
+		defer close(c)
+		for {
+			var o order
+			if in.Decode(&o) != nil {
+				return
+			}
+			c <- o
+		}
+	}()
+	return c
+}
+
+// report starts to send reports, and returns what closes when all are sent.
+func (g *guard) report(socket *os.File) <-chan struct{} {
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		out := gob.NewEncoder(socket)
+		for r := range g.reports {
+			_ = out.Encode(r) // a wrapper that is gone needs no report
+		}
+	}()
+	return flushed
+}

@@ -1,0 +1,355 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// bound is how long anything here may take that has no time of its own.
+const bound = 20 * time.Second
+
+// soon is what a busy machine takes to do something at once.
+const soon = 5 * time.Second
+
+// The test binary plays every part: wrapper, guard, child and grandchild.
+func TestMain(m *testing.M) {
+	GuardMain()
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each of the parts takes a second to leave
+	switch os.Getenv("PROC_ROLE") {
+	case "":
+		// Under nohup the tests would hand down an ignored SIGHUP.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		goleak.VerifyTestMain(m)
+	case "wrapper":
+		playWrapper()
+	case "tree":
+		signal.Ignore(syscall.SIGTERM)
+		play("leaf", false)
+		play("leaf", true)
+		must(play("daemon", true).Wait())
+		playLeaf()
+	case "daemon":
+		play("leaf", true)
+	case "leaf":
+		signal.Ignore(syscall.SIGTERM)
+		playLeaf()
+	case "echo":
+		playEcho()
+	}
+	os.Exit(0)
+}
+
+// treeSize is how many processes the role "tree" makes: itself, a child in its
+// group, one in a session of its own, and a daemon without a parent.
+const treeSize = 4
+
+func play(role string, session bool) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "PROC_ROLE="+role)
+	cmd.Stdout = os.Stdout
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
+	must(cmd.Start())
+	return cmd
+}
+
+func playLeaf() {
+	fmt.Println("up")
+	<-time.After(time.Minute) // should all else fail
+}
+
+// playEcho names every signal it gets, and leaves with 7 on TERM.
+func playEcho() {
+	c := make(chan os.Signal, 16)
+	signal.Notify(c, slices.DeleteFunc(Forwarded(), func(s os.Signal) bool {
+		return s == syscall.SIGURG // Go sends it to itself
+	})...)
+	fmt.Println("up")
+	for s := range c {
+		fmt.Println(signalName(s.(syscall.Signal)))
+		if s == syscall.SIGTERM {
+			os.Exit(7)
+		}
+	}
+}
+
+// script is what the role "wrapper" is told in PROC_SCRIPT. The command's output
+// is descriptor 3, reports go to 4, and lines on 5 give orders.
+type wrapperScript struct {
+	Args  []string
+	Role  string
+	Grace time.Duration
+}
+
+type wrapperReport struct {
+	Pid    int
+	Err    string
+	Result *Result
+}
+
+func playWrapper() {
+	for fd := 3; fd <= 5; fd++ {
+		unix.CloseOnExec(fd)
+	}
+	var s wrapperScript
+	must(json.Unmarshal([]byte(os.Getenv("PROC_SCRIPT")), &s))
+	out, reports := os.NewFile(3, "out"), json.NewEncoder(os.NewFile(4, "reports"))
+	cmd := roleCommand(s.Role, s.Args)
+	cmd.Stdout, cmd.Grace = out, s.Grace
+	p, err := Start(cmd)
+	if err != nil {
+		must(reports.Encode(wrapperReport{Err: err.Error()}))
+		os.Exit(1)
+	}
+	out.Close()
+	must(reports.Encode(wrapperReport{Pid: p.Pid()}))
+	go func() {
+		for lines := bufio.NewScanner(os.NewFile(5, "orders")); lines.Scan(); {
+			verb, text, _ := strings.Cut(lines.Text(), " ")
+			d, _ := time.ParseDuration(text)
+			switch verb {
+			case "stop":
+				p.Stop(d)
+				continue
+			case "peer-gone":
+				writeToNobody()
+			default:
+				p.SetDeadline(time.Now().Add(d))
+			}
+			must(reports.Encode(wrapperReport{Pid: p.Pid()}))
+		}
+	}()
+	r, err := p.Wait()
+	done := wrapperReport{Result: &r}
+	if err != nil {
+		done.Err = err.Error()
+	}
+	must(reports.Encode(done))
+	os.Exit(r.Code)
+}
+
+// writeToNobody writes to a connection whose other side has gone.
+func writeToNobody() {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	must(err)
+	must(unix.Close(ends[0]))
+	if _, err := unix.Write(ends[1], []byte("PING")); !errors.Is(err, unix.EPIPE) {
+		panic(err)
+	}
+}
+
+func roleCommand(role string, args []string) Command {
+	if role == "" {
+		return Command{Args: args}
+	}
+	return Command{Args: []string{os.Args[0]}, Env: append(os.Environ(), "PROC_ROLE="+role)}
+}
+
+// wrapper is a wrapper in a process of its own.
+type wrapper struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	child   int
+	guard   int
+	out     *lines
+	reports *json.Decoder
+	orders  *os.File
+}
+
+func startWrapper(t *testing.T, s wrapperScript, adjust func(*exec.Cmd)) *wrapper {
+	t.Helper()
+	text, _ := json.Marshal(s)
+	outR, outW := pipe(t)
+	repR, repW := pipe(t)
+	ordR, ordW := pipe(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "PROC_ROLE=wrapper", "PROC_SCRIPT="+string(text))
+	cmd.ExtraFiles = []*os.File{outW, repW, ordR}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if adjust != nil {
+		adjust(cmd)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
+	}
+	w := &wrapper{t: t, cmd: cmd, out: readLines(t, outR), reports: json.NewDecoder(repR), orders: ordW}
+	t.Cleanup(func() { bury(cmd, w.guard) })
+	must(repR.SetReadDeadline(time.Now().Add(bound)))
+	w.child = w.report().Pid
+	w.guard = find(func(e entry) bool { return e.ppid == cmd.Process.Pid })
+	return w
+}
+
+// bury kills a process and all below it. The others are orphans then, and this
+// process the heir, one generation after the other.
+func bury(cmd *exec.Cmd, orphans ...int) {
+	all, _ := processes(0)
+	below := under(all, func(e entry) bool { return e.pid == cmd.Process.Pid })
+	for _, e := range below {
+		e.signal(syscall.SIGKILL)
+		orphans = append(orphans, e.pid)
+	}
+	_ = cmd.Wait()
+	for _, pid := range orphans {
+		if pid != 0 {
+			_, _ = syscall.Wait4(pid, nil, 0, nil)
+		}
+	}
+}
+
+func (w *wrapper) report() (r wrapperReport) {
+	w.t.Helper()
+	if err := w.reports.Decode(&r); err != nil {
+		w.t.Fatalf("the wrapper reports nothing: %v", err)
+	}
+	return r
+}
+
+// setDeadline makes the wrapper set its deadline, and returns when it has.
+func (w *wrapper) setDeadline(d time.Duration) {
+	w.t.Helper()
+	fmt.Fprintln(w.orders, "deadline", d)
+	w.report()
+}
+
+func (w *wrapper) signal(sig syscall.Signal) {
+	w.t.Helper()
+	if err := w.cmd.Process.Signal(sig); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// find returns the first process that is as asked for, or 0.
+func find(is func(entry) bool) int {
+	all, _ := processes(0)
+	for _, e := range all {
+		if is(e) {
+			return e.pid
+		}
+	}
+	return 0
+}
+
+// lines is the output of a tree of processes. Its end is the proof that they all
+// are gone, for each of them holds the pipe.
+type lines struct {
+	t *testing.T
+	f *os.File
+	r *bufio.Reader
+}
+
+func readLines(t *testing.T, f *os.File) *lines {
+	return &lines{t: t, f: f, r: bufio.NewReader(f)}
+}
+
+func (l *lines) want(text string) {
+	l.t.Helper()
+	must(l.f.SetReadDeadline(time.Now().Add(bound)))
+	got, err := l.r.ReadString('\n')
+	if err != nil || strings.TrimSpace(got) != text {
+		l.t.Fatalf("read %q, %v; want %q", got, err, text)
+	}
+}
+
+func (l *lines) wantUp(n int) {
+	l.t.Helper()
+	for range n {
+		l.want("up")
+	}
+}
+
+func (l *lines) wantEnd(within time.Duration) {
+	l.t.Helper()
+	must(l.f.SetReadDeadline(time.Now().Add(within)))
+	if rest, err := io.ReadAll(l.r); errors.Is(err, os.ErrDeadlineExceeded) {
+		l.t.Fatalf("somebody still lives after %v; read %q", within, rest)
+	}
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.Close()
+		w.Close()
+	})
+	return r, w
+}
+
+// start runs cmd in this process, and returns what it prints.
+func start(t *testing.T, cmd Command) (*Process, *lines) {
+	t.Helper()
+	r, w := pipe(t)
+	cmd.Stdout = w
+	p, err := Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	t.Cleanup(func() {
+		p.Stop(0)
+		wait(t, p)
+	})
+	return p, readLines(t, r)
+}
+
+func wait(t *testing.T, p *Process) Result {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(bound):
+		t.Fatal("Wait does not return")
+	}
+	r, err := p.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func kill(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func send(t *testing.T, p *Process, sig syscall.Signal) {
+	t.Helper()
+	if err := p.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must is for what cannot fail, and for the parts that have no test to fail.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func sh(script string) Command { return Command{Args: []string{"sh", "-c", script}} }
+
+func signalName(sig syscall.Signal) string { return unix.SignalName(sig) }

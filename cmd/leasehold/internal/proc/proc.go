@@ -1,0 +1,76 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// ErrGuardLost says that the guard died, or hung and was killed, before it had
+// said how the command ended. The command and all its descendants were killed.
+var ErrGuardLost = errors.New("proc: the guard process was lost")
+
+// Command says what to run.
+type Command struct {
+	// Args is the program and its arguments. A program without a slash is looked
+	// up in the PATH of Env. As with execvp, a script without "#!" is run by sh.
+	Args []string
+	// Env is the environment, nil for the caller's.
+	Env []string
+	// Dir is the working directory, empty for the caller's.
+	Dir string
+	// Stdin, Stdout and Stderr are inherited as they are; nil stands for the
+	// caller's own. Further descriptors that the caller itself inherited pass too.
+	Stdin, Stdout, Stderr *os.File
+	// Grace is the time between TERM and KILL at the deadline, and for what the
+	// command leaves behind. Zero means KILL at once.
+	Grace time.Duration
+	// Deadline is the first deadline, see [Process.SetDeadline]. Zero means none.
+	Deadline time.Time
+	// Signals, if not nil, is a channel on which the caller has been listening with
+	// [os/signal.Notify] so far. The command takes it over: what waits in it is
+	// forwarded, so that no signal falls between the two, or is forwarded twice.
+	Signals chan os.Signal
+	// Background keeps the caller's signals and terminal from the command. It is
+	// meant for servers.
+	Background bool
+}
+
+// Result tells how a command ended.
+type Result struct {
+	// Code is the exit code as a shell would show it: 128+n after signal n.
+	Code int
+	// Signal is what killed the command, or 0.
+	Signal syscall.Signal
+	// Stopped: Stop was called before the command had ended.
+	Stopped bool
+	// DeadlineHit: the deadline's TERM or KILL was sent.
+	DeadlineHit bool
+	// Interrupted: the command died of a Ctrl-C or Ctrl-\ that the terminal gave
+	// to it alone. A caller that cares about shell scripts around it should, after
+	// its clean-up, send Signal to its own group and die of it, too.
+	Interrupted bool
+}
+
+// StartError says why a command could not be started.
+type StartError struct {
+	Name string
+	Err  error
+
+	missing bool
+}
+
+func (e *StartError) Error() string { return fmt.Sprintf("%s: %v", e.Name, e.Err) }
+
+func (e *StartError) Unwrap() error { return e.Err }
+
+// Code is the exit code a shell would use: 127 if the command was not found,
+// 126 if it was found and could not be executed.
+func (e *StartError) Code() int {
+	if e.missing {
+		return 127
+	}
+	return 126
+}

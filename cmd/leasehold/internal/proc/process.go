@@ -1,0 +1,340 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// forwarded are the signals that go from the wrapper to the child's group: all that
+// Go lets a program have and that are not about the wrapper itself. Its runtime
+// keeps SIGPROF and the first three real-time signals. It also sends SIGURG to
+// itself, so that a child may get one that nobody sent; who asks for that signal
+// has to look whether there is a reason for it anyway. SIGPIPE is not among them: the
+// kernel sends it to the wrapper for each write to a connection that has broken, as one to
+// a store may, and nobody can tell that from one that was sent.
+var forwarded = append([]os.Signal{
+	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGALRM,
+	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
+	syscall.SIGABRT, syscall.SIGURG, syscall.SIGIO, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ,
+}, forwardedHere()...)
+
+// Forwarded returns the signals that go to a command, for a caller that listens
+// with [Command.Signals] before it starts one.
+func Forwarded() []os.Signal { return slices.Clone(forwarded) }
+
+const (
+	// backstop is how much later than the guard the wrapper acts on the same times.
+	backstop = 250 * time.Millisecond
+	// patience is what a guard has from then on to say how the command ended. On a
+	// busy machine it may be seconds before a process gets a processor.
+	patience = 5 * time.Second
+)
+
+// Process is a running command. Its methods may be called by several goroutines.
+type Process struct {
+	pid     int
+	grace   time.Duration
+	guard   *os.Process
+	link    *link
+	tty     *terminal
+	signals chan os.Signal
+	typed   bool // owned by supervise: no interrupt was forwarded
+
+	silent chan struct{} // closed when the guard has said its last word
+	done   chan struct{}
+	result Result // these two from done on
+	err    error
+
+	mu       sync.Mutex
+	over     bool
+	asked    int64 // the last deadline sent, by clock, 0 for none
+	deadline int64 // the earliest by which the guard may be going
+	stopAt   int64
+	timer    *time.Timer // acts in the place of a guard that let a time pass
+	acted    bool        // it did
+	acting   sync.WaitGroup
+}
+
+// Start runs the command. What cannot be executed is reported as a [*StartError].
+// Every started Process must be waited for, or at least until Done.
+func Start(cmd Command) (*Process, error) {
+	s, err := cmd.spec()
+	if err != nil {
+		return nil, err
+	}
+	house.open()
+	p := &Process{grace: cmd.Grace, signals: cmd.Signals, silent: make(chan struct{}), done: make(chan struct{}), typed: true}
+	if p.signals == nil {
+		p.signals = make(chan os.Signal, 64)
+	}
+	if !cmd.Background {
+		p.tty = openTerminal()
+		s.Foreground = p.tty.lends(int(descriptor(cmd.Stdin, 0)))
+		for _, sig := range forwarded {
+			if !signal.Ignored(sig) { // what nohup ignores, the child is to ignore
+				signal.Notify(p.signals, sig)
+			}
+		}
+		dropPipe()
+	}
+	if err := p.start(cmd, s); err != nil {
+		p.release()
+		return nil, err
+	}
+	go p.supervise()
+	return p, nil
+}
+
+// dropPipe has the wrapper outlive what it writes to where nobody reads, such as a message.
+// The signal is caught and not ignored, because the child would inherit that.
+var dropPipe = sync.OnceFunc(func() {
+	if !signal.Ignored(syscall.SIGPIPE) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	}
+})
+
+// spec checks the command, and translates it for the guard.
+func (cmd *Command) spec() (spec, error) {
+	if len(cmd.Args) == 0 {
+		return spec{}, errors.New("proc: no command")
+	}
+	if cmd.Grace < 0 {
+		return spec{}, fmt.Errorf("proc: negative grace %v", cmd.Grace)
+	}
+	if cmd.Dir != "" {
+		if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
+			return spec{}, &StartError{Name: cmd.Dir, Err: syscall.ENOTDIR}
+		}
+	}
+	env := cmd.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	env = lastOfEach(env)
+	path, err := lookup(cmd.Args[0], cmd.Dir, env)
+	if err != nil {
+		missing := errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
+		return spec{}, &StartError{Name: cmd.Args[0], Err: err, missing: missing}
+	}
+	return spec{
+		Path: path, Args: cmd.Args, Env: env, Dir: cmd.Dir,
+		Grace: cmd.Grace, Deadline: reading(cmd.Deadline),
+	}, nil
+}
+
+// start forks the guard and waits until it has started the child, or failed to.
+func (p *Process) start(cmd Command, s spec) error {
+	l, theirs, err := newLink()
+	if err != nil {
+		return fmt.Errorf("proc: %w", err)
+	}
+	p.link = l
+	pid, err := forkGuard(cmd, theirs)
+	unix.Close(theirs)
+	if err != nil {
+		return fmt.Errorf("proc: start the guard: %w", err)
+	}
+	if p.guard, err = os.FindProcess(pid); err != nil {
+		return fmt.Errorf("proc: start the guard: %w", err)
+	}
+	first, err := p.introduce(s)
+	if err == nil && first.Kind == reportStarted {
+		p.pid = first.Pid
+		p.asked = s.Deadline
+		p.confirmed(s.Deadline)
+		p.tty.started(first.Pid, s.Foreground)
+		return nil
+	}
+	_ = p.guard.Kill()
+	p.bury()
+	if err != nil {
+		p.avenge() // it may have come to fork the child
+		return fmt.Errorf("proc: start the guard: %w", err)
+	}
+	p.tty.started(0, s.Foreground)
+	p.tty.take()
+	return &StartError{Name: cmd.Args[0], Err: first.Errno}
+}
+
+// introduce sends the command, and returns the first report.
+func (p *Process) introduce(s spec) (report, error) {
+	if err := p.link.introduce(s); err != nil {
+		return report{}, err
+	}
+	return p.link.receive()
+}
+
+// forkGuard starts the guard in a group of its own: what is sent to the wrapper's
+// group is not meant for it.
+func forkGuard(cmd Command, socket int) (int, error) {
+	path, err := self()
+	if err != nil {
+		return 0, err
+	}
+	files := []uintptr{descriptor(cmd.Stdin, 0), descriptor(cmd.Stdout, 1), descriptor(cmd.Stderr, 2)}
+	// Descriptors that the wrapper inherited, say from make or systemd, stay where
+	// they are. The socket takes the first number that is not one of them.
+	for inherited(len(files)) {
+		files = append(files, uintptr(len(files)))
+	}
+	argv := []string{guardName, strconv.Itoa(len(files))}
+	files = append(files, uintptr(socket))
+	return house.fork(func() (int, error) {
+		return syscall.ForkExec(path, argv, &syscall.ProcAttr{
+			Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true},
+		})
+	})
+}
+
+// inherited reports whether the descriptor is open and goes to children. What Go
+// itself opens does not.
+func inherited(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil && flags&unix.FD_CLOEXEC == 0
+}
+
+// descriptor is that of f. For the caller's own the number is used as it is, since
+// a look through os.File would change its blocking mode.
+func descriptor(f *os.File, own uintptr) uintptr {
+	if f == nil {
+		return own
+	}
+	return f.Fd()
+}
+
+// Pid is the command's process id, and that of its process group.
+func (p *Process) Pid() int { return p.pid }
+
+// Signal sends sig to the command's process group.
+func (p *Process) Signal(sig os.Signal) error {
+	s, ok := sig.(syscall.Signal)
+	if !ok {
+		return fmt.Errorf("proc: unsupported signal %v", sig)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return os.ErrProcessDone
+	}
+	p.send(order{Kind: orderSignal, Signal: s})
+	return nil
+}
+
+// SetDeadline sets the time by which nothing of the command may be left; the zero
+// time lifts it. The guard enforces it even if the caller has been stopped or
+// hangs: TERM is sent one Grace before, KILL at the deadline. It must therefore be
+// pushed forward more than a Grace ahead; once TERM was sent it is final. The
+// caller should allow for the milliseconds that a KILL takes, and for 250 more
+// should the guard hang and the caller's process have to act in its place.
+func (p *Process) SetDeadline(at time.Time) {
+	d := reading(at)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked, p.deadline = d, sooner(p.deadline, d)
+	p.send(order{Kind: orderDeadline, At: d})
+	p.arm()
+}
+
+// Stop sends TERM to the command and all its descendants, and KILL to what is left
+// of them after the grace. It does not wait for that; Wait does. Stopping again can
+// only bring the KILL forward. The deadline stays in force.
+func (p *Process) Stop(grace time.Duration) {
+	at := later(clock(), int64(max(grace, 0)))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopAt = sooner(p.stopAt, at)
+	p.send(order{Kind: orderStop, At: p.stopAt})
+	p.arm()
+}
+
+// Done is closed when the command and all its descendants are gone.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits until the command and all its descendants are gone. The error, if
+// any, is ErrGuardLost.
+func (p *Process) Wait() (Result, error) {
+	<-p.done
+	return p.result, p.err
+}
+
+// send is called with mu held. A guard that takes no orders is no guard.
+func (p *Process) send(o order) {
+	if !p.over && p.link.order(o) != nil {
+		_ = p.guard.Kill()
+	}
+}
+
+// confirmed notes the deadline by which the guard said it goes. Until it does, the
+// earlier ones count: a guard that hangs is found out at the last deadline that it
+// knew of, also while the caller keeps renewing.
+func (p *Process) confirmed(at int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deadline = sooner(at, p.asked)
+	p.arm()
+}
+
+// act does the guard's work: nothing of the command may be left now, whether the
+// guard hangs or is only slow. What it does not say in time it cannot say any more.
+func (p *Process) act() {
+	p.mu.Lock()
+	if p.over || p.acted {
+		p.mu.Unlock()
+		return
+	}
+	p.acted = true
+	p.acting.Add(1)
+	p.mu.Unlock()
+	defer p.acting.Done()
+	end := time.Now().Add(patience)
+	for look := firstLook; time.Now().Before(end) && !p.ended(look); look = min(2*look, lastLook) {
+		killBelow(p.guard.Pid)
+	}
+	_ = p.guard.Kill() // without effect once it has gone
+}
+
+// ended waits for the guard's end, at most for d.
+func (p *Process) ended(d time.Duration) bool {
+	select {
+	case <-p.silent:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// arm is called with mu held, and sets the timer for the time that comes first.
+func (p *Process) arm() {
+	if p.timer == nil {
+		p.timer = time.AfterFunc(time.Hour, p.act)
+	}
+	at := sooner(p.deadline, p.stopAt)
+	if at == 0 || p.over || p.acted {
+		p.timer.Stop()
+		return
+	}
+	p.timer.Reset(max(time.Duration(at-clock()), 0) + backstop)
+}
+
+// reading converts a time to one of clock. The clock is read first: should the
+// process be stopped in between, the result is early and not late.
+func reading(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	now := clock()
+	return max(later(now, int64(time.Until(at))), 1)
+}

@@ -1,0 +1,281 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestRun_C1_TheExitCodeIsTheChilds(t *testing.T) {
+	for _, c := range []struct {
+		script string
+		code   int
+		signal syscall.Signal
+	}{
+		{"exit 0", 0, 0},
+		{"exit 7", 7, 0},
+		{"exit 255", 255, 0},
+		{"kill -TERM $$", 143, syscall.SIGTERM},
+		{"kill -KILL $$", 137, syscall.SIGKILL},
+		{"kill -INT $$", 130, syscall.SIGINT},
+	} {
+		p, err := Start(sh(c.script))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := wait(t, p), (Result{Code: c.code, Signal: c.signal}); got != want {
+			t.Errorf("%q: %+v, want %+v", c.script, got, want)
+		}
+	}
+	noChildren(t)
+}
+
+func TestRun_C1_WhatCannotBeExecutedSaysWhyLikeAShell(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		name string
+		code int
+	}{
+		{"no-such-command-anywhere", 127},
+		{filepath.Join(dir, "missing"), 127},
+		{"", 127},
+		{write("plain", "exit 0", 0o644), 126},
+		{"plain", 126},
+		{dir, 126},
+		{write("alien", "\x7fALIEN\x00\x00", 0o755), 126},
+		{write("lost", "#!/no/such/interpreter\n", 0o755), 126},
+	} {
+		_, err := Start(Command{Args: []string{c.name}, Env: []string{"PATH=" + dir + ":/usr/bin:/bin"}})
+		var failed *StartError
+		if !errors.As(err, &failed) || failed.Code() != c.code {
+			t.Errorf("%q: %v, want code %d", c.name, err, c.code)
+		}
+	}
+	noChildren(t)
+}
+
+func TestRun_AScriptWithoutAnInterpreterLineIsRunBySh(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(path, []byte("exit $1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Start(Command{Args: []string{"./script", "9"}, Dir: filepath.Dir(path)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := wait(t, p); r.Code != 9 {
+		t.Errorf("%+v, want code 9", r)
+	}
+}
+
+func TestRun_TheLastSettingOfAVariableCounts(t *testing.T) {
+	cmd := sh(`echo "$X-$Y"`)
+	cmd.Env = append(os.Environ(), "X=old", "Y=\xff", "X=new")
+	p, out := start(t, cmd)
+	out.want("new-\xff")
+	wait(t, p)
+}
+
+func TestRun_C6_ArgumentsReachTheCommandAsTheyAre(t *testing.T) {
+	p, out := start(t, Command{Args: []string{"sh", "-c", `printf '%s\n' "$@"`, "-c", "-v", "--", "", "a b", "\xff\xfe"}})
+	for _, want := range []string{"-v", "--", "", "a b", "\xff\xfe"} {
+		out.want(want)
+	}
+	wait(t, p)
+}
+
+func TestRun_C7_BinaryDataPassesUntouched(t *testing.T) {
+	data := make([]byte, 4<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(data)
+	inR, inW := pipe(t)
+	outR, outW := pipe(t)
+	p, err := Start(Command{Args: []string{"cat"}, Stdin: inR, Stdout: outW})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inR.Close()
+	outW.Close()
+	go func() {
+		_, _ = inW.Write(data) // what is missing will be missed
+		inW.Close()
+	}()
+	got, err := io.ReadAll(outR)
+	if err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes came back of %d, %v", len(got), len(data), err)
+	}
+	wait(t, p)
+}
+
+func TestRun_C7_AWrapperWithoutStandardInputWorks(t *testing.T) {
+	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "cat; exit 5"}}, func(cmd *exec.Cmd) {
+		cmd.Args = []string{"sh", "-c", `exec "$0" <&-`, cmd.Path}
+		cmd.Path = "/bin/sh"
+	})
+	w.out.wantEnd(bound)
+	if r := w.report(); r.Result.Code != 5 {
+		t.Errorf("%+v, want code 5", r.Result)
+	}
+}
+
+func TestRun_C7_InheritedDescriptorsKeepTheirNumbers(t *testing.T) {
+	inner := wrapperScript{Args: []string{"sh", "-c", "cat <&6; cat <&7"}}
+	w := startWrapper(t, inner, func(cmd *exec.Cmd) {
+		for _, text := range []string{"six\n", "seven\n"} {
+			r, in := pipe(t)
+			fmt.Fprint(in, text)
+			in.Close()
+			cmd.ExtraFiles = append(cmd.ExtraFiles, r)
+		}
+	})
+	w.out.want("six")
+	w.out.want("seven")
+	w.out.wantEnd(bound)
+}
+
+func TestRun_C5_SignalsAreForwardedToTheGroup(t *testing.T) {
+	w := startWrapper(t, wrapperScript{Role: "echo"}, nil)
+	w.out.want("up")
+	for _, sig := range []syscall.Signal{
+		syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGWINCH, syscall.SIGALRM, syscall.SIGTERM,
+	} {
+		w.signal(sig)
+		w.out.want(signalName(sig))
+	}
+	w.out.wantEnd(bound)
+	if r := w.report(); *r.Result != (Result{Code: 7}) {
+		t.Errorf("%+v, want the child's own code 7", r.Result)
+	}
+}
+
+func TestRun_C5_WhatTheCallerIgnoresTheChildIgnores(t *testing.T) {
+	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "kill -HUP $$; echo lives"}}, func(cmd *exec.Cmd) {
+		cmd.Args = []string{"sh", "-c", `trap "" HUP; exec "$0"`, cmd.Path}
+		cmd.Path = "/bin/sh"
+	})
+	w.out.want("lives")
+}
+
+func TestRun_ABackgroundCommandGetsNoSignals(t *testing.T) {
+	cmd := roleCommand("echo", nil)
+	cmd.Background = true
+	p, out := start(t, cmd)
+	out.want("up")
+	kill(t, os.Getpid(), syscall.SIGWINCH)
+	send(t, p, syscall.SIGUSR1)
+	out.want("SIGUSR1")
+}
+
+func TestRun_TheExitCodeSurvivesASignalAtTheLastMoment(t *testing.T) {
+	for range 20 {
+		p, err := Start(sh("exit 7"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for running := true; running; {
+			kill(t, os.Getpid(), syscall.SIGWINCH)
+			_ = p.Signal(syscall.SIGCONT) // too late at last
+			select {
+			case <-p.Done():
+				running = false
+			default:
+			}
+		}
+		if r := wait(t, p); r != (Result{Code: 7}) {
+			t.Fatalf("%+v, want code 7", r)
+		}
+	}
+}
+
+func TestRun_ManyCommandsAtOnceDoNotMeddleWithOneAnother(t *testing.T) {
+	var all sync.WaitGroup
+	for code := range 16 {
+		all.Go(func() {
+			cmd := sh(fmt.Sprintf("sleep 0.0%d; exit %d", code, code))
+			cmd.Background, cmd.Deadline = true, time.Now().Add(time.Hour)
+			p, err := Start(cmd)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			p.SetDeadline(time.Now().Add(time.Minute))
+			_ = p.Signal(syscall.SIGCONT)
+			if r, err := p.Wait(); err != nil || r != (Result{Code: code}) {
+				t.Errorf("%+v, %v; want code %d", r, err, code)
+			}
+		})
+	}
+	all.Wait()
+	noChildren(t)
+}
+
+func TestRun_WhatTheChildLeavesBehindEndsBeforeWaitReturns(t *testing.T) {
+	cmd := sh(`trap "" TERM; setsid sh -c 'echo up; sleep 1000' & read x; exit 3`)
+	if _, err := exec.LookPath("setsid"); err != nil {
+		cmd = sh(`trap "" TERM; sh -c 'echo up; sleep 1000' & read x; exit 3`)
+	}
+	in, inW := pipe(t)
+	cmd.Stdin, cmd.Grace = in, 100*time.Millisecond
+	p, out := start(t, cmd)
+	out.want("up")
+	inW.Close()
+	if r := wait(t, p); r != (Result{Code: 3}) {
+		t.Errorf("%+v, want code 3 and nothing else", r)
+	}
+	out.wantEnd(soon)
+	noChildren(t)
+}
+
+func TestRun_WhatEndsByItselfSoonAfterTheChildIsLeftInPeace(t *testing.T) {
+	in, inW := pipe(t)
+	cmd := sh(`(trap "echo disturbed" TERM; read x; echo finished) & exit 0`)
+	cmd.Args[2] = strings.Replace(cmd.Args[2], "read x", "read x <&0", 1)
+	cmd.Stdin, cmd.Grace = in, time.Second
+	p, out := start(t, cmd)
+	inW.Close()
+	out.want("finished")
+	wait(t, p)
+}
+
+// noChildren checks that no zombie and no guard is left.
+func noChildren(t *testing.T) {
+	t.Helper()
+	all, err := processes(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		if e.ppid == os.Getpid() {
+			t.Errorf("process %d is left", e.pid)
+		}
+	}
+}
+
+func TestSignals_ThatCameBeforeTheStartAreForwarded(t *testing.T) {
+	cmd := sh("sleep 60")
+	cmd.Signals = make(chan os.Signal, 1)
+	cmd.Signals <- syscall.SIGTERM
+	p, _ := start(t, cmd)
+	if r := wait(t, p); r != (Result{Code: 143, Signal: syscall.SIGTERM}) {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,137 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"fmt"
+	"math"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestStop_C3_KillsWhatIgnoresTermAndEveryGrandchild(t *testing.T) {
+	const grace = 300 * time.Millisecond
+	p, out := start(t, roleCommand("tree", nil))
+	out.wantUp(treeSize)
+	began := time.Now()
+	p.Stop(grace)
+	p.Stop(time.Hour) // changes nothing
+	out.wantEnd(bound)
+	if took := time.Since(began); took < grace {
+		t.Errorf("killed after %v, before the grace of %v", took, grace)
+	}
+	want := Result{Code: 137, Signal: syscall.SIGKILL, Stopped: true}
+	if r := wait(t, p); r != want {
+		t.Errorf("%+v, want %+v", r, want)
+	}
+	noChildren(t)
+}
+
+func TestStop_AChildThatObeysEndsBeforeTheGrace(t *testing.T) {
+	p, out := start(t, roleCommand("echo", nil))
+	out.want("up")
+	p.Stop(time.Hour)
+	out.want("SIGTERM")
+	if r := wait(t, p); r != (Result{Code: 7, Stopped: true}) {
+		t.Errorf("%+v, want the child's own code 7", r)
+	}
+}
+
+func TestStop_AStoppedChildIsToldToo(t *testing.T) {
+	cmd := roleCommand("echo", nil)
+	cmd.Background = true
+	p, out := start(t, cmd)
+	out.want("up")
+	send(t, p, syscall.SIGSTOP)
+	p.Stop(time.Hour)
+	if r := wait(t, p); r.Code != 7 {
+		t.Errorf("%+v, want the child's own code 7", r)
+	}
+}
+
+func TestStop_CatchesAProcessThatKeepsForkingDaemons(t *testing.T) {
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("no setsid(1) here")
+	}
+	p, out := start(t, sh(`trap "" TERM; n=0
+		while :; do n=$((n+1)); (setsid sleep 60 &); [ $n = 20 ] && echo up; [ $n -gt 400 ] && sleep 60; done`))
+	out.want("up")
+	p.Stop(0)
+	out.wantEnd(bound)
+	wait(t, p)
+	noChildren(t)
+}
+
+func TestStop_IsObeyedByTheWrapperWhenTheGuardHangs(t *testing.T) {
+	if !orphansCome {
+		t.Skip("needs a subreaper")
+	}
+	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
+	w.out.wantUp(treeSize)
+	kill(t, w.guard, syscall.SIGSTOP)
+	fmt.Fprintln(w.orders, "stop 200ms")
+	w.out.wantEnd(bound)
+	r := w.report()
+	if r.Err != ErrGuardLost.Error() || r.Result.Code != 137 || !r.Result.Stopped {
+		t.Errorf("%+v, %v; want 137, stopped, %v", r.Result, r.Err, ErrGuardLost)
+	}
+}
+
+func TestDeadline_EndsAnIdleTree(t *testing.T) {
+	const life, grace = 600 * time.Millisecond, 300 * time.Millisecond
+	cmd := roleCommand("tree", nil)
+	cmd.Grace = grace
+	p, out := start(t, cmd)
+	out.wantUp(treeSize)
+	at := time.Now().Add(life)
+	p.SetDeadline(at)
+	out.wantEnd(bound)
+	if early := time.Until(at); early > 0 {
+		t.Errorf("killed %v before the deadline", early)
+	}
+	if r := wait(t, p); r.Code != 137 || !r.DeadlineHit || r.Stopped {
+		t.Errorf("%+v, want 137 by the deadline", r)
+	}
+}
+
+func TestDeadline_PushedForwardIsNotHit(t *testing.T) {
+	in, inW := pipe(t)
+	first := time.Now().Add(3 * time.Second) // a busy machine takes some of it to start
+	cmd := sh("read x; exit 4")
+	cmd.Stdin, cmd.Deadline, cmd.Grace = in, first, 10*time.Millisecond
+	p, _ := start(t, cmd)
+	p.SetDeadline(time.Now().Add(time.Hour))
+	select {
+	case <-p.Done():
+		t.Error("ended at the old deadline")
+	case <-time.After(time.Until(first) + 200*time.Millisecond):
+	}
+	p.SetDeadline(time.Time{})
+	inW.Close()
+	if r := wait(t, p); r != (Result{Code: 4}) {
+		t.Errorf("%+v, want code 4", r)
+	}
+}
+
+func TestDeadline_FarAwayIsNoDeadline(t *testing.T) {
+	cmd := roleCommand("echo", nil)
+	cmd.Deadline, cmd.Grace = time.Now().AddDate(3000, 0, 0), time.Second
+	p, out := start(t, cmd)
+	out.want("up")
+	p.SetDeadline(cmd.Deadline)
+	p.Stop(math.MaxInt64)
+	if r := wait(t, p); r != (Result{Code: 7, Stopped: true}) {
+		t.Errorf("%+v, want the child's own code 7", r)
+	}
+}
+
+func TestDeadline_InThePastKillsAtOnce(t *testing.T) {
+	cmd := sh("sleep 1000")
+	cmd.Deadline = time.Now().Add(-time.Hour)
+	p, _ := start(t, cmd)
+	if r := wait(t, p); !r.DeadlineHit || r.Code != 137 {
+		t.Errorf("%+v, want 137 by the deadline", r)
+	}
+}

@@ -1,0 +1,168 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// supervise lives as long as the guard: it forwards signals, follows the child's
+// stops, and settles the result.
+func (p *Process) supervise() {
+	reports := p.receive()
+	var last report
+	for reports != nil {
+		select {
+		case sig := <-p.signals:
+			p.forward(sig.(syscall.Signal))
+		case r, ok := <-reports:
+			switch {
+			case !ok:
+				reports = nil
+			case r.Kind == reportStopped:
+				p.follow(r.Signal)
+			case r.Kind == reportDeadline:
+				p.confirmed(r.At)
+			default:
+				last = r
+			}
+		}
+	}
+	acted := p.relieve()
+	p.settle(last, acted)
+	p.release()
+	close(p.done)
+}
+
+// receive delivers the guard's reports, and closes when the guard is gone.
+func (p *Process) receive() <-chan report {
+	c := make(chan report)
+	go func() {
+		defer close(c)
+		for {
+			r, err := p.link.receive()
+			if err != nil {
+				return
+			}
+			c <- r
+		}
+	}()
+	return c
+}
+
+func (p *Process) forward(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGINT, syscall.SIGQUIT:
+		p.typed = false
+	case syscall.SIGCONT:
+		p.tty.resumed()
+	}
+	_ = p.Signal(sig) // without effect once it has ended
+}
+
+// follow does with the wrapper what happened to the child: it was stopped.
+func (p *Process) follow(sig syscall.Signal) {
+	if p.tty == nil {
+		return // whoever stopped it will continue it
+	}
+	wants := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
+	switch {
+	case wants && (p.tty.theirs() || p.tty.give()):
+	case sig == syscall.SIGSTOP && !p.tty.given:
+		return
+	default:
+		p.tty.take()
+		if p.tty.suspend() {
+			return // the SIGCONT that ended it is forwarded like any other
+		}
+		p.tty.resumed()
+		if wants && !p.tty.theirs() {
+			p.Stop(p.grace) // it would wait for ever for what nobody can give it
+		}
+	}
+	_ = p.Signal(syscall.SIGCONT)
+}
+
+// relieve ends what is done in the place of the guard, which is known by its pid
+// only as long as nobody has waited for it. It reports whether anything was done.
+func (p *Process) relieve() bool {
+	p.mu.Lock()
+	p.over = true
+	acted := p.acted
+	p.mu.Unlock()
+	close(p.silent)
+	p.acting.Wait()
+	return acted
+}
+
+// settle finds out how it ended, and makes sure that it did.
+func (p *Process) settle(last report, acted bool) {
+	p.bury()
+	if last.Kind != reportEnded {
+		last = p.obituary(p.avenge())
+		p.err = ErrGuardLost
+	}
+	p.tty.take()
+	if acted { // before the guard has heard of it
+		o := p.obituary(last.Status)
+		last.Stopped, last.Late = last.Stopped || o.Stopped, last.Late || o.Late
+	}
+	p.result = Result{Stopped: last.Stopped, DeadlineHit: last.Late}
+	if !last.Status.Signaled() {
+		p.result.Code = last.Status.ExitStatus()
+		return
+	}
+	sig := last.Status.Signal()
+	p.result.Signal, p.result.Code = sig, 128+int(sig)
+	p.result.Interrupted = p.typed && p.tty.interrupted(sig)
+	p.tty.tidy()
+}
+
+// bury waits for the guard.
+func (p *Process) bury() {
+	_, _ = p.guard.Wait() // how it ended does not matter, only what it reported
+	house.forget(p.guard.Pid)
+}
+
+// obituary is the report that the guard can no longer write.
+func (p *Process) obituary(status syscall.WaitStatus) report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return report{Status: status, Stopped: p.stopAt != 0, Late: due(p.deadline, clock())}
+}
+
+// avenge kills what a dead guard left behind until nothing is left, and returns
+// how the child ended.
+func (p *Process) avenge() syscall.WaitStatus {
+	status := syscall.WaitStatus(syscall.SIGKILL)
+	tick := time.NewTicker(firstLook)
+	defer tick.Stop()
+	// One empty look may have missed a process that lost its parent meanwhile.
+	for empty := 0; empty < 2; <-tick.C {
+		child, left, err := house.killOrphans(p.pid)
+		if child != nil {
+			status = *child
+		}
+		if empty++; left > 0 || err != nil {
+			empty = 0
+		}
+	}
+	return status
+}
+
+// release gives back everything but the result.
+func (p *Process) release() {
+	signal.Stop(p.signals)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if p.link != nil {
+		p.link.file.Close()
+	}
+	p.tty.close()
+}

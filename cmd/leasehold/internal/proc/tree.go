@@ -1,0 +1,127 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"os"
+	"sync"
+	"syscall"
+)
+
+// entry is a process as the system's table showed it.
+type entry struct {
+	pid, ppid, pgid int
+	start           int64 // tells it from a later process with the same pid
+}
+
+// under returns the entries for which root holds, and all their descendants.
+func under(all []entry, root func(entry) bool) []entry {
+	children := make(map[int][]entry)
+	var found []entry
+	for _, e := range all {
+		children[e.ppid] = append(children[e.ppid], e)
+		if root(e) {
+			found = append(found, e)
+		}
+	}
+	seen := make(map[int]bool)
+	for _, e := range found {
+		seen[e.pid] = true
+	}
+	for i := 0; i < len(found); i++ {
+		for _, c := range children[found[i].pid] {
+			if !seen[c.pid] {
+				seen[c.pid] = true
+				found = append(found, c)
+			}
+		}
+	}
+	return found
+}
+
+// killBelow kills, once, all that descends from a process.
+func killBelow(pid int) {
+	all, _ := processes(0) // after an error the next look may have more luck
+	for _, e := range under(all, func(e entry) bool { return e.ppid == pid }) {
+		e.signal(syscall.SIGKILL)
+	}
+}
+
+// household keeps what the calling process has started apart from what was left
+// at its door by a guard that died.
+type household struct {
+	once   sync.Once
+	before map[int]int64 // children the process had before its first Start, with their start
+
+	mu     sync.Mutex // held while a guard is forked, so that a sweep never sees it unlisted
+	guards map[int]bool
+}
+
+var house = household{guards: make(map[int]bool)}
+
+// open makes the process the heir of its orphans. Once is enough.
+func (h *household) open() {
+	h.once.Do(func() {
+		_ = adoptOrphans() // the guard asks again, and insists
+		h.before = make(map[int]int64)
+		all, _ := processes(0)
+		for _, e := range all {
+			if e.ppid == os.Getpid() {
+				h.before[e.pid] = e.start
+			}
+		}
+	})
+}
+
+// fork runs start, which forks a guard, and lists the guard.
+func (h *household) fork(start func() (int, error)) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pid, err := start()
+	if err == nil {
+		h.guards[pid] = true
+	}
+	return pid, err
+}
+
+func (h *household) forget(guard int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.guards, guard)
+}
+
+// killOrphans kills, once, what a dead guard left, and reaps of it what it can. It
+// returns the exit status of child if that was among it, and how many are left.
+func (h *household) killOrphans(child int) (status *syscall.WaitStatus, left int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if child != 0 && anchored(child) {
+		_ = syscall.Kill(-child, syscall.SIGKILL) // misses nobody who forks and exits
+	}
+	all, err := processes(0)
+	if err != nil {
+		return nil, 0, err
+	}
+	orphans := under(all, func(e entry) bool { return h.orphan(e, child) })
+	for _, e := range orphans {
+		e.signal(syscall.SIGKILL)
+		if e.ppid != os.Getpid() {
+			continue
+		}
+		// By its own pid: a wait for any child would rob os/exec of its own.
+		var ws syscall.WaitStatus
+		if pid, _ := syscall.Wait4(e.pid, &ws, syscall.WNOHANG, nil); pid == child {
+			status = &ws
+		}
+	}
+	return status, len(orphans), nil
+}
+
+func (h *household) orphan(e entry, child int) bool {
+	if !orphansCome {
+		return child != 0 && (e.pid == child || e.pgid == child)
+	}
+	start, known := h.before[e.pid]
+	mine := h.guards[e.pid] || known && start == e.start
+	return e.ppid == os.Getpid() && !mine
+}

@@ -1,0 +1,68 @@
+package proc
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphansCome: on macOS they go to launchd.
+const orphansCome = false
+
+// forwardedHere are the signals that go to the child and are not everywhere.
+func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO, syscall.SIGEMT} }
+
+// anchored reports whether a process group certainly is the child's. Once that has
+// been waited for nobody knows, since its orphans are not ours.
+func anchored(int) bool { return false }
+
+func adoptOrphans() error { return nil }
+
+func self() (string, error) { return os.Executable() }
+
+func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func setName(string) {}
+
+func socketpair() ([2]int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fds[0])
+		unix.CloseOnExec(fds[1])
+	}
+	return fds, err
+}
+
+// processes reads the table of processes, at once.
+func processes(int64) ([]entry, error) {
+	table, err := unix.SysctlKinfoProcSlice("kern.proc.all")
+	if err != nil {
+		return nil, os.NewSyscallError("sysctl", err)
+	}
+	all := make([]entry, 0, len(table))
+	for i := range table {
+		p := &table[i]
+		all = append(all, entry{
+			pid:   int(p.Proc.P_pid),
+			ppid:  int(p.Eproc.Ppid),
+			pgid:  int(p.Eproc.Pgid),
+			start: p.Proc.P_starttime.Nano(),
+		})
+	}
+	return all, nil
+}
+
+func (e entry) signal(sig syscall.Signal) { _ = unix.Kill(e.pid, sig) }
+
+func stopSelf() error { return unix.Kill(unix.Getpid(), unix.SIGSTOP) }
+
+// ignoringTTOU runs f with SIGTTOU ignored; there is no portable way to block it,
+// nor one in Go to undo the ignoring.
+func ignoringTTOU(f func() error) error {
+	signal.Ignore(unix.SIGTTOU)
+	return f()
+}

@@ -1,0 +1,170 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphansCome: a process whose parent died becomes the child of its nearest
+// ancestor that asked for it.
+const orphansCome = true
+
+// forwardedHere are the signals that go to the child and are not everywhere. The
+// real-time ones begin with the first that Go's runtime does not keep.
+func forwardedHere() []os.Signal {
+	all := []os.Signal{syscall.SIGPWR, syscall.SIGSTKFLT}
+	for sig := syscall.Signal(35); sig <= 64; sig++ {
+		all = append(all, sig)
+	}
+	return all
+}
+
+// anchored reports whether a process group has a member that is a child of the
+// caller, alive or not yet waited for. Its number then stands for no other group.
+func anchored(group int) bool {
+	for {
+		err := unix.Waitid(unix.P_PGID, group, nil, unix.WEXITED|unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return err == nil
+		}
+	}
+}
+
+func adoptOrphans() error {
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// self is the running binary, even when its file has been replaced meanwhile.
+func self() (string, error) { return "/proc/self/exe", nil }
+
+// childAttr ties the child's life to the thread that forks it.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// setName renames the process, so that a "killall leasehold" meant for the wrapper
+// spares the guard.
+func setName(name string) {
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // a name is no reason to fail
+}
+
+func socketpair() ([2]int, error) {
+	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+}
+
+// processes reads the table of processes. It is no snapshot: a process that is
+// born or loses its parent meanwhile may be missing, hence callers look again. With
+// thousands of the dead in it the table takes seconds on a busy machine: what was read
+// by the time until, 0 for never, is returned with errHurry.
+func processes(until int64) ([]entry, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var all []entry
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if due(until, clock()) {
+			return all, errHurry
+		}
+		if e, err := readEntry(pid); err == nil {
+			all = append(all, e)
+		}
+	}
+	return all, nil
+}
+
+var errHurry = errors.New("proc: no time to read the whole table of processes")
+
+var errStat = errors.New("proc: unexpected format of /proc/PID/stat")
+
+// readEntry reads /proc/PID/stat: "pid (name) state ppid pgrp … starttime …". The
+// name may hold anything, so the fields are counted from its last parenthesis.
+func readEntry(pid int) (entry, error) {
+	b, err := readSmall("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return entry{}, err
+	}
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 20 {
+		return entry{}, errStat
+	}
+	var n [3]int64
+	for i, field := range [3]int{1, 2, 19} {
+		if n[i], err = strconv.ParseInt(string(f[field]), 10, 64); err != nil {
+			return entry{}, errStat
+		}
+	}
+	return entry{pid: pid, ppid: int(n[0]), pgid: int(n[1]), start: n[2]}, nil
+}
+
+// readSmall reads a file of at most a kilobyte with three system calls: a busy
+// machine has thousands of processes, and a deadline may be waiting.
+func readSmall(name string) ([]byte, error) {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var buf [1024]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return nil, err
+	}
+	return buf[:n], nil
+}
+
+// signal sends sig to this very process, never to a later one with its pid. Where
+// the kernel or a sandbox has no pidfd, the pid must do. What is gone already, or
+// may not be signalled, shows at the next look.
+func (e entry) signal(sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(e.pid, 0)
+	if err == unix.ESRCH {
+		return
+	}
+	if err != nil {
+		_ = unix.Kill(e.pid, sig)
+		return
+	}
+	defer unix.Close(fd)
+	if now, err := readEntry(e.pid); err == nil && now.start == e.start {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+}
+
+// stopSelf stops the calling process and returns when it was continued. To one's
+// own thread: a signal to the process might be taken by another thread, later.
+func stopSelf() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGSTOP)
+}
+
+// ignoringTTOU runs f with SIGTTOU blocked: setting the foreground group from the
+// background would stop the process. Blocked and not ignored, because children
+// inherit what is ignored.
+func ignoringTTOU(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var set, old unix.Sigset_t
+	set.Val[0] = 1 << (unix.SIGTTOU - 1) // the 22nd of at least 32 bits
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old); err != nil {
+		return err
+	}
+	err := f()
+	return errors.Join(err, unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil))
+}

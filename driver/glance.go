@@ -1,0 +1,32 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Glancer is implemented by an [Inspector] whose picture of a room takes time for
+// everybody who waits there, and that has a cheaper one without them. A thousand
+// candidates who look at a leader would otherwise look at a million tickets.
+type Glancer interface {
+	Inspector
+	// Glance returns the picture of [Inspector.Inspect] without Waiters, at a
+	// cost that does not grow with their number. Limit is that of those inside.
+	Glance(ctx context.Context, key string) (Snapshot, error)
+}
+
+// Glance returns the picture of a room without those who wait, in the way that
+// the driver has. The error matches [errors.ErrUnsupported] if it is no [Inspector].
+func Glance(ctx context.Context, d Driver, key string) (Snapshot, error) {
+	in, ok := As[Inspector](d)
+	if !ok {
+		return Snapshot{}, fmt.Errorf("the store cannot be looked into: %w", errors.ErrUnsupported)
+	}
+	if g, ok := in.(Glancer); ok {
+		return g.Glance(ctx, key)
+	}
+	snap, err := in.Inspect(ctx, key)
+	snap.Waiters = nil
+	return snap, err
+}

@@ -1,0 +1,22 @@
+package driver
+
+// Limited is implemented by stores that cannot serve every kind of request,
+// and by wrappers around drivers that may be such stores.
+type Limited interface {
+	// Supports returns nil if a request of this shape can be served, and
+	// otherwise an error that says what the store lacks and matches
+	// [errors.ErrUnsupported]. The shape is Mode, Policy, Ordered, Limit,
+	// Resize, Weight, Reenter, Guard and TTL, and whether LockDelay and MinToken are above zero.
+	// Nobody is asked and the answer never changes, so that a lock is refused when it is made
+	// and not when it is first taken.
+	Supports(req Request) error
+}
+
+// Supports reports whether d serves requests of the shape of req. A driver
+// that is not [Limited] serves all.
+func Supports(d Driver, req Request) error {
+	if s, ok := As[Limited](d); ok {
+		return s.Supports(req)
+	}
+	return nil
+}

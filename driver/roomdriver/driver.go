@@ -1,0 +1,254 @@
+package roomdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// Driver is a store over a table. It is safe for concurrent use.
+type Driver struct {
+	table  Table
+	tx     Transactor // nil if the table is none
+	rooms  rooms      // nil if the table is none
+	cfg    config
+	sweeps sweeps
+
+	listening sync.Mutex // held while the driver begins to listen
+
+	closed atomic.Bool
+
+	mu   sync.Mutex
+	ear  driver.Subscription // of the table; nil before the first Watch
+	subs map[string]*subscription
+	nsub int
+}
+
+var (
+	_ driver.Driver  = (*Driver)(nil)
+	_ driver.Watcher = (*Driver)(nil)
+	_ driver.Glancer = (*Driver)(nil)
+	_ driver.Breaker = (*Driver)(nil)
+	_ driver.Marker  = (*Driver)(nil)
+)
+
+// New returns a driver over a table, which it closes when it is closed.
+func New(t Table, options ...Option) *Driver {
+	d := &Driver{table: t, cfg: newConfig(options), subs: make(map[string]*subscription)}
+	d.tx, _ = t.(Transactor)
+	if d.rooms, _ = t.(rooms); d.rooms != nil {
+		d.cfg.parallel = 1 // there is nothing to wait for
+	}
+	d.sweeps.init(d)
+	return d
+}
+
+// Calls on rooms in memory are used again: there they are what costs most. Any
+// other table might hold on to what it was given.
+var (
+	enterings  = sync.Pool{New: func() any { return new(entering) }}
+	releasings = sync.Pool{New: func() any { return new(releasing) }}
+)
+
+// Acquire implements [driver.Driver].
+func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	reply, err := d.enter(ctx, req)
+	if errors.Is(err, driver.ErrAmnesia) {
+		return d.enterMarked(ctx, req)
+	}
+	return reply, err
+}
+
+func (d *Driver) enter(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	c := enterings.Get().(*entering)
+	*c = entering{visit: visit{key: req.Key}, req: req}
+	if req.SingleUseID {
+		c.once = req.ID
+	}
+	reply, err := c.answer(d.do(ctx, c))
+	if d.rooms != nil {
+		enterings.Put(c)
+	}
+	return reply, err
+}
+
+// entering is a call of Acquire.
+type entering struct {
+	visit
+	req driver.Request
+}
+
+func (c *entering) Step(r *room.Record, now int64) (wakes []room.Wake, err error) {
+	c.reply, wakes, err = room.Acquire(r, c.req, now)
+	return wakes, err
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	c := releasings.Get().(*releasing)
+	*c = releasing{visit: visit{key: ref.Key}, ref: ref}
+	if ref.SingleUseID && ref.RejectIDFor > 0 {
+		c.once = ref.ID
+	}
+	reply, err := c.answer(d.do(ctx, c))
+	if d.rooms != nil {
+		releasings.Put(c)
+	}
+	return reply, err
+}
+
+// releasing is a call of Release.
+type releasing struct {
+	visit
+	ref driver.Ref
+}
+
+func (c *releasing) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
+	c.reply, wakes = room.Release(r, c.ref, now)
+	return wakes, nil
+}
+
+// Break implements [driver.Breaker].
+func (d *Driver) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	c := breaking{visit: visit{key: key}, id: id, reason: reason}
+	return c.answer(d.do(ctx, &c))
+}
+
+// breaking is a call of Break.
+type breaking struct {
+	visit
+	id, reason string
+}
+
+func (c *breaking) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
+	c.reply, wakes = room.Break(r, c.id, c.reason, now)
+	return wakes, nil
+}
+
+// Inspect implements [driver.Inspector].
+func (d *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return d.picture(ctx, key, room.Look)
+}
+
+// Glance implements [driver.Glancer]. A table that keeps its records encoded
+// decodes the tickets nevertheless.
+func (d *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
+	return d.picture(ctx, key, room.Glance)
+}
+
+// seeing is room.Look or room.Glance.
+type seeing func(r *room.Record, key string, now int64) driver.Snapshot
+
+func (d *Driver) picture(ctx context.Context, key string, see seeing) (driver.Snapshot, error) {
+	if err := d.usable(ctx); err != nil {
+		return driver.Snapshot{}, err
+	}
+	if err := checkKey(key); err != nil {
+		return driver.Snapshot{}, err
+	}
+	c := looking{visit: visit{key: key}, see: see}
+	err := d.look(ctx, &c)
+	return c.snap, err
+}
+
+// looking is a call of Inspect or Glance.
+type looking struct {
+	visit
+	see  seeing
+	snap driver.Snapshot
+	head string
+}
+
+func (c *looking) Step(r *room.Record, now int64) ([]room.Wake, error) {
+	c.snap, c.head = c.see(r, c.key, now), r.Head
+	return nil, nil
+}
+
+// look reads a record without changing it.
+func (d *Driver) look(ctx context.Context, c *looking) error {
+	r, ok := d.table.(Reader)
+	if !ok {
+		return d.visit(ctx, c)
+	}
+	raw, now, err := r.Read(ctx, c.key)
+	if err != nil {
+		return err
+	}
+	record, err := decode(c.key, raw)
+	if err == nil {
+		_, err = c.Step(&record, now.UnixMicro())
+	}
+	return err
+}
+
+// List implements [driver.Inspector], with the keys of locks that are kept closed
+// although nobody holds them.
+func (d *Driver) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
+	if err := d.usable(ctx); err != nil {
+		return nil, "", err
+	}
+	page, err := d.table.List(ctx, prefix, cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, e := range page.Entries {
+		if !strings.HasPrefix(e.Key, own) && inUse(e, page.Now) {
+			keys = append(keys, e.Key)
+		}
+	}
+	return keys, page.Next, nil
+}
+
+// inUse reports whether a record is worth looking at. One that cannot be read is.
+func inUse(e Entry, now time.Time) bool {
+	snap, err := Look(e.Record, e.Key, now)
+	return err != nil || len(snap.Holders) > 0 || len(snap.Waiters) > 0 || snap.Closed > 0
+}
+
+// Close ends the driver's subscriptions, its sweeps and its table. Later calls
+// fail with [driver.ErrClosed].
+func (d *Driver) Close() error {
+	if d.closed.Swap(true) {
+		return nil
+	}
+	d.mu.Lock()
+	for _, sub := range d.subs {
+		sub.end()
+	}
+	d.mu.Unlock()
+	d.sweeps.close()
+	d.listening.Lock() // whoever begins to listen now sees that the driver is closed
+	defer d.listening.Unlock()
+	var err error
+	if d.ear != nil {
+		err = d.ear.Close()
+	}
+	return errors.Join(err, d.table.Close())
+}
+
+// usable is what every call asks first.
+func (d *Driver) usable(ctx context.Context) error {
+	if d.closed.Load() {
+		return driver.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// checkKey refuses keys that are no lock's.
+func checkKey(key string) error {
+	if key == "" || strings.HasPrefix(key, own) || !utf8.ValidString(key) {
+		return fmt.Errorf("key %q is not the name of a lock: %w", key, driver.ErrInvalid)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package roomdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// The mark is a record of its own: Closed is when the quarantine ends, and Head what
+// the mark says. Before there is one, Head is for whom the store is reserved until
+// Closed.
+
+// Marked implements [driver.Marker].
+func (d *Driver) Marked(ctx context.Context) (mark driver.Mark, ok bool, err error) {
+	if err := d.usable(ctx); err != nil {
+		return mark, false, err
+	}
+	c := looking{visit: visit{key: markKey}, see: room.Look}
+	if err := d.look(ctx, &c); err != nil || c.snap.Token == 0 {
+		return mark, false, err
+	}
+	return driver.Mark{Name: c.head, Quarantine: max(c.snap.Closed, 0)}, true, nil
+}
+
+// Reserve implements [driver.Marker].
+func (d *Driver) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
+	if err := d.usable(ctx); err != nil {
+		return false, err
+	}
+	c := reserving{visit: visit{key: markKey}, by: by, life: life}
+	err := d.visit(ctx, &c)
+	return c.reserved && err == nil, err
+}
+
+// reserving is a call of Reserve.
+type reserving struct {
+	visit
+	by       string
+	life     time.Duration
+	reserved bool
+}
+
+func (c *reserving) Step(r *room.Record, now int64) ([]room.Wake, error) {
+	c.reserved = r.Token == 0 && (r.Closed <= now/1000 || r.Head == c.by)
+	if c.reserved {
+		r.Head, r.Closed = c.by, now/1000+c.life.Milliseconds()
+	}
+	return nil, nil
+}
+
+// Mark implements [driver.Marker].
+func (d *Driver) Mark(ctx context.Context, mark driver.Mark, by string) error {
+	if err := d.usable(ctx); err != nil {
+		return err
+	}
+	return d.visit(ctx, &marking{visit: visit{key: markKey}, mark: mark, by: by})
+}
+
+// marking is a call of Mark.
+type marking struct {
+	visit
+	mark driver.Mark
+	by   string
+}
+
+func (c *marking) Step(r *room.Record, now int64) ([]room.Wake, error) {
+	if r.Token != 0 || c.by != "" && (r.Head != c.by || r.Closed <= now/1000) {
+		return nil, nil
+	}
+	r.Token, r.Head, r.Closed = markToken, c.mark.Name, 0
+	if c.mark.Quarantine > 0 {
+		r.Closed = now/1000 + 1 + c.mark.Quarantine.Milliseconds()
+	}
+	return nil, nil
+}
+
+// enterMarked asks for a key of which no token is known, if the mark tells that
+// nothing was lost. The mark is looked at again before the answer counts: the
+// process may have been stopped after the first look, and the data lost since.
+func (d *Driver) enterMarked(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if err := d.checkMark(ctx); err != nil {
+		return driver.Reply{}, err
+	}
+	req.Guard = false
+	reply, err := d.enter(ctx, req)
+	if err != nil || reply.State != driver.Granted && reply.State != driver.Queued {
+		return reply, err
+	}
+	lost := d.checkMark(ctx)
+	if lost == nil {
+		return reply, nil
+	}
+	return driver.Reply{}, d.undo(ctx, req, lost)
+}
+
+// undo gives back what was let in, and returns the cause. Whatever it is, it may say
+// that nothing was done only if that is so.
+func (d *Driver) undo(ctx context.Context, req driver.Request, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	reply, err := d.Release(ctx, driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit})
+	if err == nil && reply.State == driver.Busy {
+		err = errors.New("it was asked for by others, too")
+	}
+	if err != nil {
+		return fmt.Errorf("look at the mark again: %v; undo: %v", cause, err) //nolint:errorlint // what they match is not true of the request
+	}
+	return cause
+}
+
+// checkMark refuses while there is no mark, or it is in quarantine.
+func (d *Driver) checkMark(ctx context.Context) error {
+	mark, ok, err := d.Marked(ctx)
+	if err == nil && (!ok || mark.Quarantine > 0) {
+		err = driver.ErrAmnesia
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+package roomdriver
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// End returns the time after which a record may be forgotten, by the clock of
+// its table, without reading the rest of it. A table can keep it in a column:
+// it is as precise as a millisecond, and changes only with the record. forever
+// is set for a record without an end. What is no record matches
+// [driver.ErrMismatch].
+func End(record []byte) (end time.Time, forever bool, err error) {
+	ms, err := room.End(record)
+	if err != nil {
+		return time.Time{}, false, fmt.Errorf("%w: %w", err, driver.ErrMismatch)
+	}
+	return time.UnixMilli(ms), ms == room.Never, nil
+}
+
+// Look returns what an encoded record tells about the lock of key at a time of
+// its table's clock. No record is a lock that nobody holds. What is no record
+// matches [driver.ErrMismatch].
+func Look(record []byte, key string, now time.Time) (driver.Snapshot, error) {
+	r, err := decode(key, record)
+	if err != nil {
+		return driver.Snapshot{}, err
+	}
+	return room.Look(&r, key, now.UnixMicro()), nil
+}
+
+func decode(key string, record []byte) (room.Record, error) {
+	if record == nil {
+		return room.Record{}, nil
+	}
+	r, err := room.Decode(record)
+	if err != nil {
+		return r, fmt.Errorf("the record of %q cannot be read (%w): inspect it, and remove it if no holder is alive: %w", key, err, driver.ErrMismatch)
+	}
+	return r, nil
+}
+
+// encode returns the record that takes the place of before. It is nil if it may
+// be forgotten at once, and before itself if nothing has changed.
+func (d *Driver) encode(r *room.Record, before []byte, now int64) []byte {
+	end := r.End(d.cfg.memory.Milliseconds())
+	left := end - now/1000
+	if left <= 0 {
+		return nil
+	}
+	if r.Token == markToken {
+		end, left = room.Never, 0
+	}
+	next := room.Append(nil, r, end)
+	if bytes.Equal(next, before) {
+		return before
+	}
+	d.sweeps.expect(left)
+	return next
+}
+
+// Keys that begin with own are the driver's: those of locks have no control
+// characters.
+const (
+	own     = "\x01"
+	markKey = own + "mark"
+)
+
+// noteKey is where an id is remembered that was used once.
+func noteKey(key, id string) string {
+	return fmt.Sprintf("%snote %016x %s", own, room.Hash(id), key)
+}
+
+// recall adds to a record what the note remembers of an id.
+func recall(r *room.Record, key string, note []byte) error {
+	n, err := decode(key, note)
+	if err != nil || len(n.Spent) == 0 {
+		return err
+	}
+	if r.Spent == nil {
+		r.Spent = make(room.Spent)
+	}
+	maps.Copy(r.Spent, n.Spent)
+	return nil
+}
+
+// remember moves what is remembered of an id from a record to its note.
+func (d *Driver) remember(r *room.Record, id string, note []byte, now int64) []byte {
+	var n room.Record
+	hash := room.Hash(id)
+	if value, ok := r.Spent[hash]; ok {
+		n.Spent = room.Spent{hash: value}
+		delete(r.Spent, hash)
+	}
+	return d.encode(&n, note, now)
+}
+
+// markToken tells the record of the mark.
+const markToken = math.MaxInt64

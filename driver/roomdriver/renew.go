@@ -1,0 +1,131 @@
+package roomdriver
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// Renew implements [driver.Driver]. The leases and tickets of one key are renewed
+// in one step, and those of many keys by a few transactions where the table has
+// them.
+func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	b := renewal{d: d, refs: refs, each: each}
+	visits := b.plan()
+	if err := d.usable(ctx); err != nil {
+		b.report(err, visits...)
+		return
+	}
+	if d.tx == nil || len(visits) == 1 {
+		b.single(ctx, visits)
+		return
+	}
+	var rest []*stop
+	for chunk := range slices.Chunk(visits, d.cfg.batch) {
+		rest = append(rest, b.together(ctx, chunk)...)
+	}
+	b.single(ctx, rest)
+}
+
+// renewal is one call of Renew.
+type renewal struct {
+	d    *Driver
+	refs []driver.Ref
+
+	mu   sync.Mutex
+	each func(int, driver.Reply, error) // guarded by mu
+}
+
+// stop is what a renewal has to do at one key.
+type stop struct {
+	visit
+	refs    []driver.Ref // of the renewal
+	indexes []int        // of the refs that have the key
+	replies []driver.Reply
+}
+
+// plan sorts a renewal by key.
+func (b *renewal) plan() (stops []*stop) {
+	byKey := make(map[string]*stop, len(b.refs))
+	for i, ref := range b.refs {
+		s := byKey[ref.Key]
+		if s == nil {
+			s = &stop{visit: visit{key: ref.Key}, refs: b.refs}
+			byKey[ref.Key] = s
+			stops = append(stops, s)
+		}
+		s.indexes = append(s.indexes, i)
+	}
+	slices.SortFunc(stops, func(x, y *stop) int { return cmp.Compare(x.key, y.key) })
+	return stops
+}
+
+func (s *stop) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
+	s.replies = s.replies[:0]
+	for _, i := range s.indexes {
+		reply, more := room.Renew(r, s.refs[i], now)
+		s.replies, wakes = append(s.replies, reply), append(wakes, more...)
+	}
+	return wakes, nil
+}
+
+// together makes stops in one transaction, and returns those that it left out.
+func (b *renewal) together(ctx context.Context, stops []*stop) (rest []*stop) {
+	calls := make([]call, 0, len(stops))
+	asked := make([]*stop, 0, len(stops))
+	for _, s := range stops {
+		if err := checkKey(s.key); err != nil {
+			b.report(err, s)
+			continue
+		}
+		calls, asked = append(calls, s), append(asked, s)
+	}
+	skipped := b.d.transact(ctx, calls)
+	for i, s := range asked {
+		if skipped[i] {
+			rest = append(rest, s)
+		} else {
+			b.report(s.err, s)
+		}
+	}
+	return rest
+}
+
+// single makes stops one by one, several at the same time.
+func (b *renewal) single(ctx context.Context, stops []*stop) {
+	var wg sync.WaitGroup
+	next := make(chan *stop, len(stops))
+	for _, s := range stops {
+		next <- s
+	}
+	close(next)
+	work := func() {
+		for s := range next {
+			b.report(b.d.do(ctx, s), s)
+		}
+	}
+	for range min(b.d.cfg.parallel, len(stops)) - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+}
+
+// report passes the replies of stops on, or what was in the way of them.
+func (b *renewal) report(err error, stops ...*stop) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range stops {
+		for n, i := range s.indexes {
+			if err != nil {
+				b.each(i, driver.Reply{}, err)
+			} else {
+				b.each(i, s.replies[n], nil)
+			}
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package roomdriver
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Swapper is a table that replaces a record if it is still the one that was read:
+// a conditional write, a compare-and-swap of a key-value store, a file with an
+// ETag.
+type Swapper interface {
+	// Load returns the record of key, nil if there is none, with what tells this
+	// version of it from all others, none included, and the clock of the table,
+	// read after the call began. Its error changes nothing.
+	Load(ctx context.Context, key string) (record []byte, version string, now time.Time, err error)
+	// Swap puts next in place of the record if it still has the version; a nil
+	// next removes it. ok is false if it has another, and nothing was changed.
+	// An error says that the outcome is unknown, unless it matches
+	// [driver.ErrUnavailable].
+	Swap(ctx context.Context, key, version string, next []byte) (ok bool, err error)
+	// List and Close are those of [Table].
+	List(ctx context.Context, prefix, cursor string) (Page, error)
+	Close() error
+}
+
+// FromSwapper returns a table of what can compare and swap. What else the store can
+// do is added by embedding the table in a struct, with a [Bus] for instance. An update that finds
+// the record replaced begins again after a pause that grows from 1 to 32 ms, until
+// its context ends; it then matches [driver.ErrUnavailable] and the context's
+// error.
+func FromSwapper(s Swapper) Table { return swapTable{s} }
+
+type swapTable struct{ Swapper }
+
+// Update implements [Table].
+func (t swapTable) Update(ctx context.Context, key string, f func(record []byte, now time.Time) (next []byte, err error)) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 32*time.Millisecond) {
+		record, version, now, err := t.Load(ctx, key)
+		if err != nil {
+			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+		}
+		next, err := f(record, now)
+		if err != nil || same(record, next) {
+			return err
+		}
+		if ok, err := t.Swap(ctx, key, version, next); ok || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(rand.N(pause) + pause/2):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the record was replaced again and again: %w", driver.ErrUnavailable, ctx.Err())
+		}
+	}
+}
+
+// same reports whether nothing has to be written.
+func same(record, next []byte) bool {
+	return (record == nil) == (next == nil) && string(record) == string(next)
+}

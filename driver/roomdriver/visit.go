@@ -1,0 +1,189 @@
+package roomdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// call is one step on the record of a key.
+type call interface {
+	// Step may run again with another record: only what it did last counts.
+	room.Step
+	state() *visit
+}
+
+// visit is what is known of a call.
+type visit struct {
+	key    string
+	once   string // the id of which the step needs to know whether it was used, if any
+	reply  driver.Reply
+	called bool
+	enters bool        // by the last step the lock has changed hands
+	wakes  []room.Wake // of the last step
+	err    error       // of the last step, and then of the call
+}
+
+func (v *visit) state() *visit { return v }
+
+// answer is the reply if err is nil: a step that was not saved was not taken.
+func (v *visit) answer(err error) (driver.Reply, error) {
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return v.reply, nil
+}
+
+// rooms is implemented by tables of this module that keep records as they are,
+// in memory: to encode them would take several times as long as all the rest.
+type rooms interface {
+	// Visit takes a step on the record of key.
+	Visit(key string, step room.Step) ([]room.Wake, error)
+}
+
+// errNotCalled is the error of a table that does not do as it says.
+var errNotCalled = errors.New("the table has not read the record")
+
+// do makes one call, and delivers its hints if it has certainly been saved.
+func (d *Driver) do(ctx context.Context, c call) error {
+	if err := d.usable(ctx); err != nil {
+		return err
+	}
+	if err := checkKey(c.state().key); err != nil {
+		return err
+	}
+	return d.visit(ctx, c)
+}
+
+func (d *Driver) visit(ctx context.Context, c call) error {
+	v := c.state()
+	switch {
+	case d.rooms != nil:
+		v.wakes, v.err = d.rooms.Visit(v.key, c)
+		v.called = true
+		d.finish(ctx, v, nil)
+	case d.tx != nil:
+		if len(d.transact(ctx, []call{c})) > 0 {
+			v.err = errNotCalled // a single one is not to be left out
+		}
+	default:
+		d.finish(ctx, v, d.table.Update(ctx, v.key, func(record []byte, now time.Time) ([]byte, error) {
+			next, _, err := d.take(c, Found{Record: record, Now: now})
+			return next, err
+		}))
+	}
+	return v.err
+}
+
+// transact makes calls about different keys, which are sorted, in one transaction,
+// and returns those that were left out.
+func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bool) {
+	items := make([]Item, len(calls))
+	for i, c := range calls {
+		v := c.state()
+		items[i].Key = v.key
+		if v.once != "" {
+			items[i].Note = noteKey(v.key, v.once)
+		}
+	}
+	left, err := d.tx.Transact(ctx, items, func(i int, found Found) Change {
+		record, note, err := d.take(calls[i], found)
+		if err != nil {
+			return Change{Record: found.Record, Note: found.Note}
+		}
+		v := calls[i].state()
+		return Change{Record: record, Note: note, Enters: v.enters, Messages: d.messages(v.wakes)}
+	})
+	skipped = make(map[int]bool)
+	if err == nil {
+		for _, i := range left {
+			skipped[i] = true
+		}
+	}
+	for i, c := range calls {
+		if !skipped[i] {
+			d.finish(ctx, c.state(), err)
+		}
+	}
+	return skipped
+}
+
+// take takes the step of a call on an encoded record.
+func (d *Driver) take(c call, found Found) (record, note []byte, err error) {
+	v := c.state()
+	v.called = true
+	defer func() { v.err = err }()
+	r, err := decode(v.key, found.Record)
+	if err != nil {
+		return nil, nil, err
+	}
+	noted := d.tx != nil && v.once != ""
+	if noted {
+		if err := recall(&r, v.key, found.Note); err != nil {
+			return nil, nil, err
+		}
+	}
+	now, err := clock(found.Now)
+	if err != nil {
+		return nil, nil, err
+	}
+	if found.Shut {
+		r.Closed = max(r.Closed, now/1000+shut.Milliseconds())
+	}
+	before := slices.Clone(r.Inside)
+	if v.wakes, err = c.Step(&r, now); err != nil {
+		return nil, nil, err
+	}
+	v.enters = changesHands(before, &r)
+	if noted {
+		note = d.remember(&r, v.once, found.Note, now)
+	}
+	return d.encode(&r, found.Record, now), note, nil
+}
+
+// shut is for how long a lock is kept closed that cannot change hands. It is then
+// asked again.
+const shut = 250 * time.Millisecond
+
+// changesHands reports whether somebody is inside who was not before, and does not
+// merely join the others. Where places are counted, whoever enters may have the place
+// of somebody whose lease has ended.
+func changesHands(before []room.Party, r *room.Record) bool {
+	in := func(list []room.Party) func(room.Party) bool {
+		return func(p room.Party) bool {
+			return slices.ContainsFunc(list, func(q room.Party) bool { return q.ID == p.ID })
+		}
+	}
+	if !slices.ContainsFunc(r.Inside, func(p room.Party) bool { return !in(before)(p) }) {
+		return false
+	}
+	joins := len(before) > 0 && r.Limit == 0 && !slices.ContainsFunc(before, func(p room.Party) bool { return !in(r.Inside)(p) })
+	return !joins
+}
+
+// clock returns the time in µs, of which tokens are made.
+func clock(now time.Time) (int64, error) {
+	us := now.UnixMicro()
+	if us <= 0 || us >= 1<<53 {
+		return 0, fmt.Errorf("the clock of the table shows %v, of which no token can be made: %w", now, driver.ErrUnavailable)
+	}
+	return us, nil
+}
+
+// finish ends a call with what the table said.
+func (d *Driver) finish(ctx context.Context, v *visit, err error) {
+	switch {
+	case v.called && v.err != nil: // refused, and so nothing has changed
+	case err != nil:
+		v.err = err
+	case !v.called:
+		v.err = errNotCalled
+	default:
+		d.send(ctx, v.wakes)
+	}
+}

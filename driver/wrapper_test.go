@@ -1,0 +1,121 @@
+package driver_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/drivertest"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/quorumdriver"
+)
+
+// twice is a driver in two wrappers, one in the other.
+func twice(d driver.Driver) driver.Driver {
+	return &counted{Wrapper: driver.Wrapper{Driver: driver.Wrapper{Driver: d}}}
+}
+
+func TestConformance_HR_F12_WrappedStoreIsAsGoodAsItIsBare(t *testing.T) {
+	var store *memdriver.Driver
+	drivertest.Run(t, drivertest.Config{
+		Open: func(testing.TB) driver.Driver { return twice(store.Join()) },
+		Wrap: func(t *testing.T, row func(*testing.T)) {
+			synctest.Test(t, func(t *testing.T) {
+				store = memdriver.New()
+				row(t)
+			})
+		},
+	})
+}
+
+func TestWrapper_HR_F12_WaiterBehindItIsWoken(t *testing.T) {
+	c, err := leasehold.New(twice(memdriver.New()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	outer, err := c.Mutex("k").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		l, err := c.Mutex("k").Lock(t.Context())
+		if err == nil {
+			err = l.Release()
+		}
+		served <- err
+	}()
+	for {
+		snap, err := c.Inspect(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(snap.Waiters) == 1 && snap.Waiters[0].Remaining > 5*time.Second {
+			break // it has told an address: who polls has a shorter ticket
+		}
+	}
+	if err := outer.Release(); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWrapper_HR_F12_WhatTheStoreCannotDoIsSaidBeforehand(t *testing.T) {
+	d := twice(driver.FromBasic(new(table)))
+	if err := driver.Supports(d, driver.Request{Mode: driver.Shared}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%v, want that shared locks are refused", err)
+	}
+	if _, ok := driver.As[driver.Inspector](d); ok {
+		t.Error("a store that cannot be inspected can be behind a wrapper")
+	}
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.RWMutex("k").RLock(t.Context()); !errors.Is(err, leasehold.ErrUnsupported) {
+		t.Errorf("%v", err)
+	}
+	if _, ok := driver.As[driver.DeadlineAware](d); ok {
+		t.Error("a wrapper is said to be punctual, which only it can know")
+	}
+	if _, ok := driver.As[driver.Watcher](driver.Wrapper{}); ok {
+		t.Error("nothing can watch")
+	}
+}
+
+func TestWrapper_HR_F12_NodesOfAQuorumMayBeWrapped(t *testing.T) {
+	var nodes []driver.Driver
+	for range 3 {
+		nodes = append(nodes, twice(memdriver.New()))
+	}
+	d, err := quorumdriver.New(nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l, err := c.Mutex("k").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, err := c.Inspect(t.Context(), "k")
+	if err != nil || len(snap.Holders) != 1 {
+		t.Fatalf("%+v, %v", snap, err)
+	}
+	if err := c.Break(t.Context(), "k", l.ID(), "a test"); err != nil {
+		t.Error(err)
+	}
+	if err := l.Release(); !errors.Is(err, leasehold.ErrForced) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,125 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+func TestElection_HR_A10_CandidatesOfOneNameLeadOneAfterTheOther(t *testing.T) {
+	named := leasehold.WithOwner("scheduler")
+	for name, opts := range map[string][2][]leasehold.Option{
+		"of the client":   {{named}, nil},
+		"of the election": {nil, {named}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				var mu sync.Mutex
+				leaders, terms := 0, 0
+				var wg sync.WaitGroup
+				for range 3 {
+					c, _ := open(t, store, opts[0]...)
+					wg.Go(func() {
+						err := c.Election("k", "", opts[1]...).Lead(t.Context(), func(context.Context, *leasehold.Lease) error {
+							mu.Lock()
+							leaders, terms = leaders+1, terms+1
+							if leaders > 1 {
+								t.Errorf("%d lead at once", leaders)
+							}
+							mu.Unlock()
+							time.Sleep(time.Minute)
+							mu.Lock()
+							leaders--
+							mu.Unlock()
+							return nil
+						})
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				wg.Wait()
+				if terms != 3 {
+					t.Errorf("%d terms", terms)
+				}
+			})
+		})
+	}
+}
+
+func TestElection_HR_A10_IsNotEnteredUnderItsOwnLease(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		never := func(context.Context, *leasehold.Lease) error {
+			t.Error("leads beside the leader")
+			return nil
+		}
+		err := c.Election("k", "").Lead(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
+			return c.Election("k", "").Lead(ctx, never)
+		})
+		wantErr(t, err, leasehold.ErrMismatch)
+		l := lock(t, c, "k")
+		wantErr(t, c.Election("k", "").Lead(l.Context(), never), leasehold.ErrMismatch)
+	})
+}
+
+// A program may go on after its leader's function has panicked.
+func TestElection_HR_A11_LeaderThatPanicsOrExitsLeadsNoMore(t *testing.T) {
+	for name, end := range map[string]func(){
+		"panics": func() { panic("in the middle") },
+		"exits":  runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, _ := open(t, store)
+				var lease *leasehold.Lease
+				go func() {
+					defer func() { _ = recover() }()
+					_ = c.Election("k", "").Lead(context.Background(), func(_ context.Context, l *leasehold.Lease) error {
+						lease = l
+						end()
+						return nil
+					})
+				}()
+				synctest.Wait()
+				wantFree(t, store, "k")
+				if lease.State() != leasehold.Released {
+					t.Errorf("%v", lease.State())
+				}
+			})
+		})
+	}
+}
+
+func TestElection_HR_C1_LeaderThatWasStoppedSeesTheLossAtItsFirstLook(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl))
+		campaign, stop := context.WithCancel(t.Context())
+		defer stop()
+		err := c.Election("k", "").Lead(campaign, func(ctx context.Context, _ *leasehold.Lease) error {
+			time.Sleep(time.Second)
+			at := time.Now()
+			clock.Skip(ttl) // no timer runs
+			if ctx.Err() == nil {
+				t.Error("the first look found the leadership alive")
+			}
+			wantErr(t, context.Cause(ctx), leasehold.ErrLost)
+			if passed := time.Since(at); passed != 0 {
+				t.Errorf("it took %v of timers", passed)
+			}
+			stop()
+			return nil
+		})
+		if !errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("%v, want that it was lost", err)
+		}
+	})
+}

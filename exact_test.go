@@ -1,0 +1,150 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// What the documentation says in passing.
+
+func TestElection_HR_F10_TextThatWouldBeChangedOnItsWayIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store)
+		err := c.Election("k", "host\xff:80").Lead(t.Context(), func(context.Context, *leasehold.Lease) error { return nil })
+		wantErr(t, err, leasehold.ErrInvalid)
+		for _, labels := range []map[string]string{{"a": "\xff"}, {"\xff": "a"}} {
+			_, err := c.Mutex("k", leasehold.WithLabels(labels)).TryLock(t.Context())
+			wantErr(t, err, leasehold.ErrInvalid)
+		}
+		if n := d.count(acquire); n > 0 {
+			t.Errorf("%d requests were sent", n)
+		}
+	})
+}
+
+func TestClient_HR_F10_EverythingSaysClosedAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, err := leasehold.New(memdriver.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, inspect := c.Inspect(t.Context(), "k")
+		_, leader := c.Election("k", "").Leader(t.Context())
+		var keys error
+		for _, keys = range c.Keys(t.Context(), "") {
+		}
+		_, lock := c.Mutex("k").Lock(t.Context())
+		_, adopt := c.Mutex("k").Adopt(t.Context(), "ID")
+		for name, err := range map[string]error{
+			"inspect": inspect, "keys": keys, "lock": lock, "leader": leader, "adopt": adopt,
+			"break":  c.Break(t.Context(), "k", "id", "reason"),
+			"resize": c.Semaphore("k", 3).Resize(t.Context(), 4),
+		} {
+			if !errors.Is(err, leasehold.ErrClosed) || errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestErrors_HR_F10_AreOneLine(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store)
+		held := lock(t, c, "held")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("the caller's reason"))
+		d.on(release, 0, fails)
+		_, options := leasehold.New(memdriver.New(), leasehold.WithTTL(0), leasehold.WithOwner(""))
+		_, cancelled := c.Mutex("k").Lock(ctx)
+		_, all := leasehold.All(c.Mutex("a"), c.Mutex("held")).TryLock(t.Context())
+		do := leasehold.Do(t.Context(), c.Mutex("do"), func(context.Context) error { return errors.New("failed") })
+		lead := c.Election("e", "").Lead(t.Context(), func(context.Context, *leasehold.Lease) error { return errors.New("failed") })
+		for name, err := range map[string]error{"options": options, "cancelled": cancelled, "all": all, "do": do, "lead": lead} {
+			if err == nil || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %q", name, err)
+			}
+		}
+		wantErr(t, cancelled, context.Canceled)
+		wantErr(t, all, leasehold.ErrHeld, leasehold.ErrUnknown)
+		d.heal()
+		if err := held.Release(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestReentry_HR_F10_UnderALeaseThatReachedItsMaximumIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		m := c.Mutex("k", leasehold.WithMaxHold(time.Second))
+		outer, err := m.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		for _, ctx := range []context.Context{outer.Context(), context.WithoutCancel(outer.Context())} {
+			l, err := m.Lock(ctx)
+			if err == nil {
+				t.Errorf("a fresh hold: %v", l.State())
+				_ = l.Release()
+				continue
+			}
+			wantErr(t, err, leasehold.ErrMaxHold)
+		}
+		wantErr(t, outer.Release(), leasehold.ErrMaxHold)
+	})
+}
+
+func TestReentry_HR_F10_LastReleaseFreesTheLockInAnyOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store)
+		b, _ := open(t, store)
+		outer := lock(t, a, "k")
+		inner, err := a.Mutex("k").Lock(outer.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := outer.Release(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		wantErr(t, context.Cause(inner.Context()), leasehold.ErrReleased) // derived from the outer one's
+		_, err = b.Mutex("k").TryLock(t.Context())
+		wantErr(t, err, leasehold.ErrHeld)
+		time.Sleep(time.Minute) // it is renewed
+		_, err = b.Mutex("k").TryLock(t.Context())
+		wantErr(t, err, leasehold.ErrHeld)
+		if err := inner.Release(); err != nil {
+			t.Error(err)
+		}
+		wantFree(t, store, "k")
+	})
+}
+
+func TestReentry_HR_F10_EndOfTheCallersContextEndsAllDepths(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		outer, err := c.Mutex("k").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Mutex("k").Lock(outer.Context()); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		synctest.Wait()
+		wantFree(t, store, "k")
+	})
+}

@@ -1,0 +1,94 @@
+package fence_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/leasehold-go/leasehold/fence"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
+)
+
+var dollar = fence.SQL{Placeholder: fence.Dollar}
+
+func openPostgres(t *testing.T, url string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(20)
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := dollar.Create(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func nothing(*sql.Tx) error { return nil }
+
+// race has two claims come at the same time, of tokens 1 and 2.
+func race(t *testing.T, db *sql.DB, resource string) (first, second error) {
+	t.Helper()
+	var errs [2]error
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			errs[i] = dollar.Do(t.Context(), db, resource, by(int64(i+1), fmt.Sprint("owner ", i)), nothing)
+		})
+	}
+	wg.Wait()
+	return errs[0], errs[1]
+}
+
+// Two holders come to a resource that has no fence yet, the older of them late.
+func TestPostgres_HR_F3_GreatestOfTwoFirstClaimsIsNotRefused(t *testing.T) {
+	s := postgrestest.Start(t)
+	for _, isolation := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run(isolation, func(t *testing.T) {
+			db := openPostgres(t, s.Database(t)+"&default_transaction_isolation="+url.PathEscape(isolation))
+			for i := range 200 {
+				resource := fmt.Sprint(i)
+				older, newer := race(t, db, resource)
+				if newer != nil {
+					t.Fatalf("round %d: the greatest claim is refused: %v", i, newer)
+				}
+				if older != nil {
+					wantStale(t, older, by(2, "owner 1"))
+				}
+			}
+		})
+	}
+}
+
+// Somebody else raises the fence while a transaction that sees an older state of
+// the database does.
+func TestPostgres_HR_F3_SerializationFailuresAreToBeRepeated(t *testing.T) {
+	db := openPostgres(t, postgrestest.Start(t).URL())
+	if err := dollar.Do(t.Context(), db, "r", by(1, "a"), nothing); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := tx.QueryRowContext(t.Context(), "SELECT 1").Scan(new(int)); err != nil { // it sees what is now
+		t.Fatal(err)
+	}
+	if err := dollar.Do(t.Context(), db, "r", by(2, "b"), nothing); err != nil {
+		t.Fatal(err)
+	}
+	if err := dollar.Raise(t.Context(), tx, "r", by(3, "c")); !errors.Is(err, fence.ErrRetry) {
+		t.Errorf("%v, want that it is to be repeated", err)
+	}
+}

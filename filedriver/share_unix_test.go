@@ -1,0 +1,250 @@
+//go:build unix
+
+package filedriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func init() {
+	helpers["share"] = func(args []string) {
+		syscall.Umask(0o077)
+		s := must(Open(args[0], WithMode(0o770)))
+		sub := must(s.Watch(func(driver.Hint) {}))
+		for _, key := range []string{"both", args[1]} {
+			reply := must(s.Acquire(context.Background(), driver.Request{Key: key, ID: args[1], TTL: time.Minute, HintAddress: sub.Address()}))
+			if reply.State != driver.Granted {
+				fmt.Println("error: state", reply.State)
+				os.Exit(1)
+			}
+		}
+		must(s.Release(context.Background(), driver.Ref{Key: "both", ID: args[1]}))
+		must(0, s.Close())
+		fmt.Println("done")
+	}
+}
+
+// startAs is startHelper as another user of a group, if this one may do that; else it
+// is this user.
+func startAs(t *testing.T, program string, uid, gid uint32, name string, args ...string) *process {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return startHelper(t, name, args...)
+	}
+	return startHelperWith(t, program, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{gid}}}, name, args...)
+}
+
+func TestMode_HR_F1_TwoUsersOfAGroupShareADirectoryUnderEveryUmask(t *testing.T) {
+	const group = 34567
+	top := shared(t, group)
+	dir := filepath.Join(top, "missing", "locks") // of which both parents are made
+	program := filepath.Join(top, "program")
+	text, err := os.ReadFile(os.Args[0])
+	if err := errors.Join(err, os.WriteFile(program, text, 0o755), os.Chmod(program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for uid := uint32(23001); uid < 23003; uid++ {
+		for range 2 {
+			startAs(t, program, uid, group, "share", dir, fmt.Sprint("user", uid)).expect(t, "done")
+		}
+	}
+	for _, name := range files(t, dir) {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil || info.Mode().Perm() != 0o660 {
+			t.Errorf("%s: mode %v, %v; want the group to read and write it", name, info.Mode(), err)
+		}
+	}
+	for _, name := range []string{"..", ".", "locks", "rooms", "wake"} {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil || info.Mode().Perm() != 0o770 || info.Mode()&fs.ModeSetgid == 0 {
+			t.Errorf("%s: mode %v, %v; want it shared, and to pass its group on", name, info.Mode(), err)
+		}
+	}
+}
+
+// A process may be stopped or killed at any moment: what it was just making is not there
+// yet, or shared already. Else the others of the group could not use it, for ever.
+func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
+	dir := t.TempDir()
+	s := &Driver{dir: dir, config: config{mode: 0o770}}
+	for what, makes := range map[string]func(path string) error{
+		"file lock": func(path string) error { return s.newFlock(path).Close() },
+		"directory": func(path string) error { return makeDir(path, 0o770) },
+	} {
+		want := map[string]fs.FileMode{"file lock": 0o660, "directory": 0o770 | fs.ModeDir | fs.ModeSetgid}[what]
+		for i := range 2000 {
+			path := filepath.Join(dir, fmt.Sprint(what, i))
+			seen, started := make(chan fs.FileMode, 1), make(chan struct{})
+			go func() {
+				close(started)
+				for {
+					if info, err := os.Lstat(path); err == nil {
+						seen <- info.Mode()
+						return
+					}
+				}
+			}()
+			<-started
+			if err := makes(path); err != nil {
+				t.Fatal(err)
+			}
+			if mode := <-seen; mode != want {
+				t.Fatalf("%s: seen with the mode %v in round %d, want %v at once", what, mode, i, want)
+			}
+		}
+	}
+	for _, name := range files(t, dir) {
+		if strings.Contains(name, unnamedMark) {
+			t.Errorf("%s was left", name)
+		}
+	}
+}
+
+// shared is a directory that other users can come to, and which belongs to a group if
+// this user may do that.
+func shared(t *testing.T, group int) string {
+	t.Helper()
+	top, err := os.MkdirTemp("", "leasehold-share-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(top) })
+	if os.Getuid() == 0 {
+		if err := os.Chown(top, 0, group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(top, 0o770|fs.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
+func TestLinks_HR_F2_NothingIsWrittenThroughALink(t *testing.T) {
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newFake()
+	dir := filepath.Join(t.TempDir(), "dir")
+	closeStore(t, open(t, dir, f.option()))
+	f.reboot("boot-2") // so that the epoch is written
+	s := &Driver{dir: dir, machine: machine{boot: f.boot}}
+	room := filepath.Join("rooms", s.bootDir())
+	for i := range shards {
+		name := fmt.Sprintf("%02x", i)
+		if err := os.MkdirAll(filepath.Join(dir, room, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range []string{draft, fileName("read")} {
+			if err := os.Symlink(victim, filepath.Join(dir, room, name, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.Symlink(victim, filepath.Join(dir, "epoch.draft")); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, f.option())
+	grant(t, s, driver.Request{Key: "written", ID: "id"})
+	if reply, err := s.Acquire(t.Context(), driver.Request{Key: "read", ID: "id", TTL: time.Minute}); !errors.Is(err, driver.ErrMismatch) {
+		t.Errorf("a record that is a link: %+v, %v; want a mismatch", reply, err)
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+		t.Errorf("the file that the links lead to holds %q, %v", text, err)
+	}
+	closeStore(t, s)
+	for _, lock := range []string{"alive", "locks/00", "locks/epoch", "locks/probe"} {
+		missing := victim + filepath.Base(lock)
+		_ = os.Remove(filepath.Join(dir, lock))
+		if err := os.Symlink(missing, filepath.Join(dir, lock)); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Open(dir, f.option()); err == nil {
+			for i := range 200 {
+				_, _ = s.Acquire(t.Context(), driver.Request{Key: fmt.Sprint(i), ID: "id", TTL: time.Minute})
+			}
+			_ = s.Close()
+		}
+		if _, err := os.Lstat(missing); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: a file was made where the link leads to (%v)", lock, err)
+		}
+		if err := os.Remove(filepath.Join(dir, lock)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOpen_HR_F2_TakesNoDirectoryThatHoldsOtherThings(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "letter.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(dir)
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "letter.txt") {
+		t.Errorf("%v; want it refused, with what it holds", err)
+	}
+	if left := files(t, dir); len(left) != 1 {
+		t.Errorf("it was changed: %v", left)
+	}
+}
+
+func TestOpen_HR_F2_TakesNoDirectoryOfSomebodyElseUnlessItIsShared(t *testing.T) {
+	info, err := os.Lstat(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat := *info.Sys().(*syscall.Stat_t)
+	if _, foreign := foreignOwner(owned{info, &stat}); foreign {
+		t.Error("a directory of this user is taken for foreign")
+	}
+	stat.Uid = 23001
+	if name, foreign := foreignOwner(owned{info, &stat}); !foreign || !strings.Contains(name, "23001") {
+		t.Errorf("a directory of user 23001 belongs to %q, %v", name, foreign)
+	}
+	if os.Getuid() != 0 {
+		return // who may not give a directory away
+	}
+	dir := t.TempDir()
+	if err := os.Chown(dir, 23001, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "23001") || !strings.Contains(err.Error(), "mode=0770") {
+		t.Errorf("%v; want it refused, with advice", err)
+	}
+	closeStore(t, open(t, dir, WithMode(0o770)))
+}
+
+// owned is a file with another owner.
+type owned struct {
+	fs.FileInfo
+	stat *syscall.Stat_t
+}
+
+func (o owned) Sys() any { return o.stat }
+
+func TestLinks_HR_F2_EpochThatIsALinkIsNotRead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	closeStore(t, open(t, dir))
+	elsewhere := filepath.Join(t.TempDir(), "epoch")
+	if err := errors.Join(os.Rename(filepath.Join(dir, "epoch"), elsewhere), os.Symlink(elsewhere, filepath.Join(dir, "epoch"))); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(dir); !errors.Is(err, driver.ErrUnavailable) {
+		if err == nil {
+			closeStore(t, s)
+		}
+		t.Errorf("a directory whose epoch is a link is opened: %v", err)
+	}
+}

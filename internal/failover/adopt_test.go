@@ -1,0 +1,51 @@
+package failover_test
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
+)
+
+// A lease that was left through one client library is taken over through the
+// other, with its token.
+func TestAdopt_HR_F13_TokenStaysOnRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	client := func(d driver.Driver, err error) *leasehold.Client {
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := leasehold.New(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	first, err := redisdriver.Open(s.URL())
+	a := client(first, err)
+	second, err := rueidisdriver.Open(s.URL())
+	b := client(second, err)
+
+	before, err := a.Mutex("k").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Detach(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.Mutex("k").Adopt(t.Context(), before.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Token() == 0 || l.Token() != before.Token() {
+		t.Errorf("token %d, want %d", l.Token(), before.Token())
+	}
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,117 @@
+package interrupt
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"slices"
+	"sync"
+)
+
+// A library greets a server on a new connection before it sends a command, and may
+// forget to close the connection if that fails. Until the greeting is over nothing
+// was sent.
+
+// callKey is the key under which a call finds itself among the values of a
+// context that was derived from it.
+type callKey struct{}
+
+// Value implements [context.Context].
+func (c *Call) Value(key any) any {
+	if key == (callKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// Forsake closes the connection that the call was to use, if it was not greeted:
+// a library may forget one whose greeting has failed.
+func (c *Call) Forsake() {
+	c.conns.drop(func(nc *conn) bool {
+		nc.mu.Lock()
+		defer nc.mu.Unlock()
+		return slices.Contains(nc.greeting, c.deadline)
+	})
+}
+
+// Greeted says that the greeting of the connection that serves a call is over:
+// commands may follow. The context is the call or comes from it.
+func (cs *Conns) Greeted(ctx context.Context) {
+	call, ok := ctx.Value(callKey{}).(*Call)
+	if !ok {
+		return
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for c := range cs.set {
+		c.mu.Lock()
+		if slices.Contains(c.greeting, call.deadline) {
+			c.greeting, c.greeted = nil, true
+		}
+		c.mu.Unlock()
+	}
+}
+
+// family are the connections that were made for one context.
+type family struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// familyKey is the key under which a context has its family.
+type familyKey struct{}
+
+// Family returns a context, and what closes all connections that were added for
+// it. That is for a library that connects anew by itself, and may forget a
+// connection whose greeting has failed.
+func Family(ctx context.Context) (context.Context, func()) {
+	f := new(family)
+	return context.WithValue(ctx, familyKey{}, f), f.close
+}
+
+// Again reports whether a connection was added for the family of a context before.
+func Again(ctx context.Context) bool {
+	f, ok := ctx.Value(familyKey{}).(*family)
+	if !ok {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.conns) > 0
+}
+
+func (f *family) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, nc := range f.conns {
+		_ = nc.Close()
+	}
+	f.conns = nil
+}
+
+// maxGreeting is how many deadlines a greeting has at most. Subscriptions are never
+// said to be greeted.
+const maxGreeting = 16
+
+// Read implements [net.Conn].
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	return n, c.report(err)
+}
+
+// Write implements [net.Conn].
+func (c *conn) Write(b []byte) (int, error) {
+	if c.owner.Verb != "" && !c.spoken.Load() && bytes.Contains(b, []byte(c.owner.Verb)) {
+		c.spoken.Store(true)
+	}
+	n, err := c.Conn.Write(b)
+	return n, c.report(err)
+}
+
+// report is err, or says that nothing was sent.
+func (c *conn) report(err error) error {
+	if err == nil || c.owner.Verb == "" || c.spoken.Load() {
+		return err
+	}
+	return &net.OpError{Op: "dial", Net: "greeting", Addr: c.RemoteAddr(), Err: err}
+}

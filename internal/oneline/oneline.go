@@ -1,0 +1,33 @@
+// Package oneline joins errors into one whose text is a line: an error reads as a
+// path, and a log has one line for it.
+package oneline
+
+import "strings"
+
+// Join is [errors.Join] with a semicolon between the texts: nil errors are left
+// out, and none at all are nil.
+func Join(errs ...error) error {
+	var all joined
+	for _, err := range errs {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+type joined []error
+
+func (j joined) Error() string {
+	texts := make([]string, len(j))
+	for i, err := range j {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap makes the error match all that are joined.
+func (j joined) Unwrap() []error { return j }

@@ -1,0 +1,263 @@
+// Package postgrestest gives a test a PostgreSQL server of its own.
+//
+// Every server is a real postgres process on a free loopback port, with a
+// temporary directory, without a password and without care for crashes. It ends
+// with the test, and on Linux also if the test binary dies. Starting one takes a
+// second or two: tests that can share one take a [Server.Database] each.
+package postgrestest
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// patience bounds every wait for a server. It is long because the machine may be
+// busy, and is used up only when something is broken.
+const patience = 30 * time.Second
+
+// attempts bounds how often another port is tried when the one that was free a
+// moment ago is taken.
+const attempts = 5
+
+// superuser is the name of the server's.
+const superuser = "tester"
+
+// Server is one PostgreSQL server. Its methods belong on the test's goroutine.
+type Server struct {
+	bin, dir string
+	port     int
+	settings []string
+	env      []string // of the server, beside the helper's own
+	cmd      *exec.Cmd
+	gone     chan struct{} // closed when the process has ended
+	names    atomic.Int64
+}
+
+// Start starts a server and waits until it accepts connections. Settings follow
+// the helper's own, as in
+//
+//	postgrestest.Start(t, "default_transaction_isolation=serializable")
+func Start(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	return start(tb, &Server{bin: binaries(tb), dir: directory(tb), settings: settings})
+}
+
+func start(tb testing.TB, s *Server) *Server {
+	tb.Helper()
+	s.must(tb, s.command("initdb", "--pgdata", s.data(), "--username", superuser, "--auth", "trust",
+		"--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"))
+	return launched(tb, s)
+}
+
+// launched starts a server that has its data.
+func launched(tb testing.TB, s *Server) *Server {
+	tb.Helper()
+	var err error
+	for range attempts {
+		if err = s.launchAnywhere(); err == nil {
+			tb.Cleanup(func() { s.stop(tb) })
+			return s
+		}
+	}
+	tb.Fatalf("postgrestest: start postgres: %v", err)
+	return nil
+}
+
+// URL returns the address of the database that every server has.
+func (s *Server) URL() string { return s.url("postgres") }
+
+// Database makes a database, and returns its address.
+func (s *Server) Database(tb testing.TB) string {
+	tb.Helper()
+	name := fmt.Sprintf("test%d", s.names.Add(1))
+	s.must(tb, s.command("createdb", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--username", superuser, name))
+	return s.url(name)
+}
+
+func (s *Server) url(database string) string {
+	u := url.URL{Scheme: "postgres", User: url.User(superuser), Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
+		Path: "/" + database, RawQuery: "sslmode=disable"}
+	return u.String()
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// binaries returns where the programs of the newest version are: Debian does not
+// put them into the path.
+func binaries(tb testing.TB) string {
+	tb.Helper()
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil { // the others are beside it
+			return filepath.Dir(path)
+		}
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) == 0 {
+		tb.Fatal("postgrestest: no postgres: the tests need a real PostgreSQL server; `make test` installs it")
+	}
+	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }))
+}
+
+// version is that of a path as Debian has it.
+func version(path string) int {
+	n, _ := strconv.Atoi(strings.Split(path, "/")[4])
+	return n
+}
+
+// directory makes a directory for the user that the server runs as. It is not one
+// of the test's, into which another user cannot look.
+func directory(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "postgrestest")
+	if err == nil {
+		err = handOver(dir)
+	}
+	if err != nil {
+		tb.Fatalf("postgrestest: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Errorf("postgrestest: %v", err)
+		}
+	})
+	return dir
+}
+
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd.Dir, cmd.Env = s.dir, []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	unprivileged(cmd)
+	return cmd
+}
+
+func (s *Server) must(tb testing.TB, cmd *exec.Cmd) {
+	tb.Helper()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("postgrestest: %s: %v\n%s", filepath.Base(cmd.Path), err, out)
+	}
+}
+
+// launchAnywhere starts the process on a free port.
+func (s *Server) launchAnywhere() error {
+	l, err := redistest.Listen()
+	if err != nil {
+		return err
+	}
+	s.port = l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		return err
+	}
+	return s.launch()
+}
+
+// launch starts the process, and returns when it is ready.
+func (s *Server) launch() error {
+	settings := append([]string{
+		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(s.port), "unix_socket_directories=",
+		"fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200",
+	}, s.settings...)
+	args := []string{"-D", s.data()}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd = s.command("postgres", args...)
+	s.cmd.Env = append(s.cmd.Env, s.env...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.gone = make(chan struct{})
+	if err := run(s.cmd, s.gone); err != nil {
+		return err
+	}
+	return s.awaitReady()
+}
+
+func (s *Server) awaitReady() error {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-s.gone:
+			return fmt.Errorf("it ended at once:\n%s", s.log())
+		default:
+		}
+		// Its own log tells: who answers on the port may be another.
+		if strings.Contains(s.log(), "ready to accept") {
+			return nil
+		}
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.gone
+	return fmt.Errorf("not ready after %v:\n%s", patience, s.log())
+}
+
+func (s *Server) log() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return string(text)
+}
+
+// Restart starts a server that was killed again, on its port and with its data.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	if err := s.launch(); err != nil {
+		tb.Fatalf("postgrestest: restart: %v", err)
+	}
+}
+
+// stop ends the server at once; its children end with it.
+func (s *Server) stop(tb testing.TB) {
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-s.gone:
+	case <-time.After(patience):
+		_ = s.cmd.Process.Kill()
+		tb.Errorf("postgrestest: the server did not end within %v", patience)
+	}
+	if tb.Failed() {
+		tb.Logf("log of the PostgreSQL server:\n%s", s.log())
+	}
+}
+
+// Standby starts a server that follows this one by streaming replication, as a
+// replica that may be promoted. Settings are as for [Start].
+func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	r := &Server{bin: s.bin, dir: directory(tb), settings: settings}
+	s.must(tb, r.command("pg_basebackup", "--pgdata", r.data(), "--host", "127.0.0.1", "--port", strconv.Itoa(s.port),
+		"--username", superuser, "--write-recovery-conf", "--wal-method", "stream", "--checkpoint", "fast", "--no-sync"))
+	launched(tb, r)
+	s.awaitStreaming(tb)
+	return r
+}
+
+// awaitStreaming returns when the primary knows that a standby follows.
+func (s *Server) awaitStreaming(tb testing.TB) {
+	tb.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		out, err := s.command("psql", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--username", superuser, "--tuples-only",
+			"--command", "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'", "postgres").Output()
+		if n, _ := strconv.Atoi(strings.TrimSpace(string(out))); err == nil && n > 0 {
+			return
+		}
+	}
+	tb.Fatalf("postgrestest: no standby follows after %v", patience)
+}
+
+// Promote makes a primary of a standby, and returns when it is one.
+func (s *Server) Promote(tb testing.TB) {
+	tb.Helper()
+	s.must(tb, s.command("pg_ctl", "promote", "--pgdata", s.data(), "--wait"))
+}

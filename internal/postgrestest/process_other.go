@@ -1,0 +1,22 @@
+//go:build !linux
+
+package postgrestest
+
+import "os/exec"
+
+// handOver does nothing: tests are not run as root here.
+func handOver(string) error { return nil }
+
+func unprivileged(*exec.Cmd) {}
+
+// run starts a program and closes gone when it has ended.
+func run(cmd *exec.Cmd, gone chan<- struct{}) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		_ = cmd.Wait() // it is ended, so the error says nothing
+		close(gone)
+	}()
+	return nil
+}

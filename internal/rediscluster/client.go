@@ -1,0 +1,297 @@
+// Package rediscluster is the client of a Redis or Valkey Cluster: it knows which
+// node serves which slot, and sends requests there by clients of single servers.
+//
+// The libraries have cluster clients of their own. They ask one node at a time where
+// everything is, which may be one that hangs, each client for itself; they keep
+// subscriptions at nodes that have left; and they do not tell what was sent and what
+// was not. What is done here is done alike for both of them.
+package rediscluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
+
+const (
+	// firstKey is the index of the first key in a command.
+	firstKey = 3
+	// maxHops bounds the redirections that one command follows.
+	maxHops = 3
+)
+
+// Config is what a client is made of.
+type Config struct {
+	// Seeds are addresses of nodes, as host:port.
+	Seeds []string
+	// Timeout bounds one request, with all that it takes.
+	Timeout time.Duration
+	// Open returns a client of the server at addr. It need not connect.
+	Open func(addr string) redisroom.Client
+	// Picture is shared by clients of the same cluster.
+	Picture *Picture
+	// MayBeOne says that the one seed may be a server without a cluster. Whether it
+	// is, it is asked.
+	MayBeOne bool
+	// Look, if it is not nil, says where everything is; nodes are not asked.
+	Look func(context.Context) ([]Range, error)
+}
+
+// Client is the client of a cluster. It implements [redisroom.Client].
+type Client struct {
+	config Config
+	hops   atomic.Uint64 // redirections followed
+	armed  atomic.Bool   // a check for silence is to come
+
+	mu       sync.Mutex
+	nodes    map[string]*node
+	suspects map[string]time.Time // when nodes have failed
+	gone     uint64               // changes of nodes that were closed
+	retired  map[*node]*time.Timer
+	looking  *looking        // nil if nobody is
+	looked   time.Time       // when the last one had ended
+	led      map[string]bool // primaries, as far as was known last
+	closed   bool
+	work     sync.WaitGroup // goroutines that the client started
+}
+
+var _ redisroom.Client = (*Client)(nil)
+
+// New returns a client. Nothing is sent.
+func New(config Config) *Client {
+	c := &Client{
+		config: config, nodes: make(map[string]*node), suspects: make(map[string]time.Time),
+		retired: make(map[*node]*time.Timer),
+	}
+	config.Picture.join(c)
+	return c
+}
+
+func closedError() error { return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable) }
+
+// Changes implements [redisroom.Client].
+func (c *Client) Changes() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.gone + c.hops.Load() + c.config.Picture.Changes()
+	for _, node := range c.nodes {
+		n += node.Changes()
+	}
+	return n
+}
+
+// Cluster implements [redisroom.Client]. It is careful before the first answer,
+// when nobody knows.
+func (c *Client) Cluster() bool { return !c.config.Picture.single.Load() }
+
+// Sentinels implements [redisroom.Client].
+func (c *Client) Sentinels() (addrs []string, primary string) { return nil, "" }
+
+// Connect implements [redisroom.Client].
+func (c *Client) Connect(slot int) {
+	if addr, _ := c.config.Picture.primary(slot); addr != "" {
+		if node, err := c.node(addr); err == nil {
+			node.Connect(slot)
+		}
+	}
+}
+
+// Cut implements [redisroom.Client].
+func (c *Client) Cut() {
+	c.mu.Lock()
+	nodes := slices.Collect(maps.Values(c.nodes))
+	c.mu.Unlock()
+	for _, n := range nodes {
+		n.Cut()
+	}
+}
+
+func (c *Client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// find returns the address of the node that serves a slot. If nothing is known it
+// waits until something is. If what is known is old it has it renewed, and waits a
+// little for that: a node that was replaced meanwhile would cost a timeout.
+func (c *Client) find(ctx context.Context, slot int) (string, error) {
+	addr, known := c.config.Picture.primary(slot)
+	if !known {
+		if err := c.look().wait(ctx); err != nil {
+			return "", err
+		}
+		addr, _ = c.config.Picture.primary(slot)
+	} else if c.config.Picture.age() > stale && !c.config.Picture.single.Load() {
+		c.glance(ctx)
+		addr, _ = c.config.Picture.primary(slot)
+	}
+	if addr == "" {
+		c.look()
+		return "", fmt.Errorf("%w: no node serves slot %d; see CLUSTER INFO", driver.ErrUnavailable, slot)
+	}
+	return addr, nil
+}
+
+// Do implements [redisroom.Client].
+func (c *Client) Do(ctx context.Context, words []string) (any, error) {
+	r := request{Client: c, words: words, began: time.Now()}
+	addr, err := c.find(ctx, r.slot())
+	if err != nil {
+		return nil, err
+	}
+	node, err := c.node(addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.rest(ctx, r.began)
+	defer cancel()
+	c.arm(c.config.Timeout / patience)
+	reply, err := node.Do(ctx, words)
+	if err != nil {
+		a := r.follow(ctx, addr, redisroom.Answer{Err: err})
+		return a.Reply, a.Err
+	}
+	return reply, nil
+}
+
+// rest bounds what is left of a request that had to wait before it could be sent.
+// Others are bounded by the clients of the nodes.
+func (c *Client) rest(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
+	if time.Since(began) < c.config.Timeout/patience {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, began.Add(c.config.Timeout))
+}
+
+// answer is the outcome of one of many commands.
+type answer struct {
+	i int
+	redisroom.Answer
+}
+
+// Run implements [redisroom.Client]. It runs the commands on all nodes at once, and
+// reports those of one node without waiting for another.
+func (c *Client) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
+	began := time.Now()
+	answers := make(chan answer, len(cmds))
+	nodes := c.byNode(ctx, cmds, answers)
+	ctx, cancel := c.rest(ctx, began)
+	defer cancel()
+	for addr, which := range nodes {
+		go c.runNode(ctx, addr, cmds, which, func(i int, a redisroom.Answer) {
+			if a.Err != nil {
+				r := request{Client: c, words: cmds[i], want: want, began: began}
+				a = r.follow(ctx, addr, a)
+			}
+			answers <- answer{i, a}
+		}, want)
+	}
+	for range cmds {
+		a := <-answers
+		each(a.i, a.Answer)
+	}
+}
+
+// byNode sorts the commands by the nodes that serve them; those for which there is
+// none it answers.
+func (c *Client) byNode(ctx context.Context, cmds [][]string, answers chan<- answer) map[string][]int {
+	nodes := make(map[string][]int)
+	for i, cmd := range cmds {
+		addr, err := c.find(ctx, redisroom.Slot(cmd[firstKey]))
+		if err != nil {
+			answers <- answer{i, redisroom.Answer{Err: err}}
+			continue
+		}
+		nodes[addr] = append(nodes[addr], i)
+	}
+	return nodes
+}
+
+// runNode runs those of the commands that which names on one node.
+func (c *Client) runNode(ctx context.Context, addr string, cmds [][]string, which []int, each func(int, redisroom.Answer), want redisroom.Acks) {
+	node, err := c.node(addr)
+	if err != nil {
+		for _, i := range which {
+			each(i, redisroom.Answer{Err: err})
+		}
+		return
+	}
+	some := make([][]string, len(which))
+	for k, i := range which {
+		some[k] = cmds[i]
+	}
+	c.arm(c.config.Timeout / patience)
+	node.Run(ctx, some, want, func(k int, a redisroom.Answer) { each(which[k], a) })
+}
+
+// Nodes implements [redisroom.Client]. It asks the cluster anew; what is known
+// already is good enough if nobody answers.
+func (c *Client) Nodes(ctx context.Context) ([]string, error) {
+	err := c.look().wait(ctx)
+	primaries, _ := c.config.Picture.nodes()
+	if len(primaries) > 0 && !errors.Is(err, driver.ErrClosed) {
+		return primaries, nil
+	}
+	return nil, err
+}
+
+// Ask implements [redisroom.Client].
+func (c *Client) Ask(ctx context.Context, addr string, words ...string) (any, error) {
+	node, err := c.node(addr)
+	if err != nil {
+		return nil, err
+	}
+	return node.Ask(ctx, addr, words...)
+}
+
+// Visit implements [redisroom.Client].
+func (c *Client) Visit(ctx context.Context, addr string, words ...string) (any, error) {
+	if addr == "" {
+		if addr, _ = c.config.Picture.primary(0); addr == "" {
+			return nil, c.unknown(nil)
+		}
+	}
+	node, err := c.node(addr)
+	if err != nil {
+		return nil, err
+	}
+	return node.Visit(ctx, "", words...)
+}
+
+// Scan implements [redisroom.Client].
+func (c *Client) Scan(ctx context.Context, addr string, cursor uint64, match string, count int) ([]string, uint64, error) {
+	node, err := c.node(addr)
+	if err != nil {
+		return nil, 0, err
+	}
+	return node.Scan(ctx, addr, cursor, match, count)
+}
+
+// Close implements [redisroom.Client].
+func (c *Client) Close() error {
+	c.config.Picture.leave(c)
+	c.mu.Lock()
+	c.closed = true
+	nodes := slices.Collect(maps.Values(c.nodes))
+	for node, timer := range c.retired {
+		timer.Stop()
+		nodes = append(nodes, node)
+	}
+	c.mu.Unlock()
+	var errs []error
+	for _, node := range nodes {
+		errs = append(errs, node.Close())
+	}
+	c.work.Wait()
+	return oneline.Join(errs...)
+}

@@ -1,0 +1,240 @@
+package rediscluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
+
+const (
+	// together is how many nodes are asked at once where everything is: one of
+	// them may hang.
+	together = 3
+	// patience is the part of the timeout after which others are asked beside
+	// those that have not answered.
+	patience = 16
+	// stale is the age from which on the picture is renewed while it is used.
+	stale = 5 * time.Second
+	// pause is how far apart the questions are.
+	pause = 20 * time.Millisecond
+)
+
+// looking is a question about where everything is that several calls wait for.
+type looking struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// look begins to ask the cluster, unless somebody does already.
+func (c *Client) look() *looking {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.looking != nil {
+		return c.looking
+	}
+	l := &looking{done: make(chan struct{})}
+	if c.closed || c.config.Picture.single.Load() {
+		if c.closed {
+			l.err = closedError()
+		}
+		close(l.done)
+		return l
+	}
+	c.looking = l
+	early := pause - time.Since(c.looked)
+	c.work.Go(func() {
+		time.Sleep(early)
+		l.err = c.ask()
+		c.mu.Lock()
+		c.looking, c.looked = nil, time.Now()
+		c.mu.Unlock()
+		close(l.done)
+	})
+	return l
+}
+
+// wait waits for the answer.
+func (l *looking) wait(ctx context.Context) error {
+	var late <-chan time.Time
+	if deadline, ok := ctx.Deadline(); ok { // Done may be late
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-l.done:
+		return l.err
+	case <-ctx.Done():
+	case <-late:
+	}
+	return fmt.Errorf("%w: not sent: the cluster does not tell where its slots are: %w", driver.ErrUnavailable, cause(ctx))
+}
+
+// glance has the picture renewed, and waits for that a little.
+func (c *Client) glance(ctx context.Context) {
+	timer := time.NewTimer(c.config.Timeout / patience)
+	defer timer.Stop()
+	select {
+	case <-c.look().done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func cause(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+// report is what a node has answered.
+type report struct {
+	ranges []Range
+	err    error
+	addr   string
+}
+
+// ask asks nodes, some at a time, until one of them has told where everything is.
+func (c *Client) ask() error {
+	asked := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), c.config.Timeout)
+	defer cancel()
+	if c.config.Look != nil {
+		ranges, err := c.config.Look(ctx)
+		if err != nil || len(ranges) == 0 {
+			return c.unknown([]error{oneline.Join(err, errors.New("the application knows of no slot"))})
+		}
+		c.config.Picture.replace(ranges, asked)
+		return nil
+	}
+	addrs := c.candidates()
+	reports := make(chan report, len(addrs))
+	next := time.NewTicker(max(c.config.Timeout/patience, time.Millisecond))
+	defer next.Stop()
+	begun, failed := 0, 0
+	begin := func() {
+		if begun < len(addrs) {
+			addr := addrs[begun]
+			begun++
+			c.work.Go(func() { reports <- c.askNode(addr) })
+		}
+	}
+	for range together {
+		begin()
+	}
+	var errs []error
+	for failed < begun {
+		select {
+		case r := <-reports:
+			if r.err == nil {
+				c.suspect(r.addr, false)
+				c.config.Picture.replace(r.ranges, asked)
+				return nil
+			}
+			if c.config.MayBeOne && isOne(r.err) {
+				c.config.Picture.alone(r.addr)
+				return nil
+			}
+			failed++
+			errs = append(errs, r.err)
+			begin()
+		case <-next.C:
+			begin()
+		case <-ctx.Done():
+			errs = append(errs, context.DeadlineExceeded)
+			failed = begun
+		}
+	}
+	return c.unknown(errs)
+}
+
+// isOne reports whether an error says that a server belongs to no cluster, or that
+// its user may not ask.
+func isOne(err error) bool {
+	return isReply(err) && strings.Contains(strings.ToUpper(err.Error()), "CLUSTER")
+}
+
+// unknown is the error when nobody has told where anything is.
+func (c *Client) unknown(errs []error) error {
+	for _, err := range errs {
+		var reply redisroom.ReplyError
+		if errors.As(err, &reply) {
+			return err // it says more than that others do not answer
+		}
+	}
+	if len(errs) == 0 {
+		errs = []error{errors.New("no node is known")}
+	}
+	return fmt.Errorf("%w: no node of the cluster tells where its slots are: %w", driver.ErrUnavailable, errs[0])
+}
+
+// askNode asks one node. The question ends with the timeout of a request, also when
+// another node has answered: a connection that is interrupted is lost.
+func (c *Client) askNode(addr string) report {
+	node, err := c.node(addr)
+	if err != nil {
+		return report{err: err, addr: addr}
+	}
+	reply, err := node.Ask(context.Background(), addr, "CLUSTER", "SLOTS")
+	if err != nil {
+		return report{err: err, addr: addr}
+	}
+	ranges, err := parseSlots(reply, addr)
+	return report{ranges, err, addr}
+}
+
+// candidates returns the nodes that may know where everything is in the order in
+// which they are to be asked: primaries before others, those that have failed last,
+// and otherwise by chance.
+func (c *Client) candidates() []string {
+	primaries, replicas := c.config.Picture.nodes()
+	addrs := slices.Concat(shuffled(primaries), shuffled(replicas), shuffled(c.config.Seeds))
+	var good, bad []string
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, addr := range addrs {
+		switch {
+		case slices.Contains(good, addr) || slices.Contains(bad, addr):
+		case c.isSuspect(addr):
+			bad = append(bad, addr)
+		default:
+			good = append(good, addr)
+		}
+	}
+	return append(good, bad...)
+}
+
+func shuffled(addrs []string) []string {
+	addrs = slices.Clone(addrs)
+	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
+	return addrs
+}
+
+// suspicion is how long a node that has failed is asked last.
+const suspicion = 10 * time.Second
+
+// suspect notes whether a node has failed.
+func (c *Client) suspect(addr string, failed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !failed {
+		delete(c.suspects, addr)
+	} else {
+		c.suspects[addr] = time.Now()
+	}
+}
+
+// isSuspect reports whether a node has failed lately. The caller has the mutex.
+func (c *Client) isSuspect(addr string) bool {
+	failed, ok := c.suspects[addr]
+	return ok && time.Since(failed) < suspicion
+}

@@ -1,0 +1,166 @@
+package rediscluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
+
+// node is the client of one node, and what is noticed of it.
+type node struct {
+	redisroom.Client
+	cluster *Client
+	addr    string
+	// asked is how many requests are under way, and heard when, in ns, one was
+	// answered, or the first of them sent.
+	asked, heard atomic.Int64
+}
+
+func (n *node) begin() {
+	if n.asked.Add(1) == 1 {
+		n.heard.Store(time.Now().UnixNano())
+	}
+}
+
+func (n *node) end() {
+	n.heard.Store(time.Now().UnixNano())
+	n.asked.Add(-1)
+}
+
+// silence is for how long nothing was answered of what is under way.
+func (n *node) silence() time.Duration {
+	if n.asked.Load() == 0 {
+		return 0
+	}
+	return max(time.Duration(time.Now().UnixNano()-n.heard.Load()), 1)
+}
+
+// Do implements [redisroom.Client].
+func (n *node) Do(ctx context.Context, words []string) (any, error) {
+	n.begin()
+	defer n.end()
+	reply, err := n.Client.Do(ctx, words)
+	return reply, n.whileClosing(err)
+}
+
+// Run implements [redisroom.Client].
+func (n *node) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
+	n.begin()
+	defer n.end()
+	n.Client.Run(ctx, cmds, want, func(i int, a redisroom.Answer) {
+		a.Err = n.whileClosing(a.Err)
+		each(i, a)
+	})
+}
+
+// errRetired is the error of a request that met the end of the client of its node.
+var errRetired = errors.New("the node has left the cluster")
+
+// whileClosing replaces the error of a client of a node that was closed: that of the
+// cluster is not. Nobody can tell what was sent.
+func (n *node) whileClosing(err error) error {
+	if errors.Is(err, driver.ErrClosed) && !n.cluster.isClosed() {
+		return errRetired
+	}
+	return err
+}
+
+// node returns the client of the node at addr.
+func (c *Client) node(addr string) (*node, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, closedError()
+	}
+	n := c.nodes[addr]
+	if n == nil {
+		n = &node{Client: c.config.Open(addr), cluster: c, addr: addr}
+		c.nodes[addr] = n
+	}
+	return n, nil
+}
+
+// adapt cuts the connections to nodes that have failed and are no primaries any more:
+// what waits for one that hangs, and what listens there, shall go where it has to. Clients of nodes
+// that have left are closed once what they may be doing is over.
+func (c *Client) adapt() {
+	primaries, replicas := c.config.Picture.nodes()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for addr, n := range c.nodes {
+		if slices.Contains(primaries, addr) {
+			continue
+		}
+		if !c.closed && (c.led[addr] && c.isSuspect(addr) || n.silence() > c.config.Timeout/patience) {
+			c.work.Go(n.evict)
+		}
+		if !c.closed && !slices.Contains(replicas, addr) && !slices.Contains(c.config.Seeds, addr) {
+			c.retire(addr, n)
+		}
+	}
+	c.led = make(map[string]bool)
+	for _, addr := range primaries {
+		c.led[addr] = true
+	}
+}
+
+// evict cuts the connections of a node until nothing is under way there: more may
+// have queued for it.
+func (n *node) evict() {
+	end := time.Now().Add(n.cluster.config.Timeout)
+	for n.Cut(); n.asked.Load() > 0 && time.Now().Before(end); n.Cut() {
+		time.Sleep(evicting)
+	}
+}
+
+// evicting is the pause between two cuts.
+const evicting = 5 * time.Millisecond
+
+// retire closes the client of a node later. The caller has the mutex.
+func (c *Client) retire(addr string, n *node) {
+	delete(c.nodes, addr)
+	delete(c.suspects, addr)
+	c.gone += n.Changes()
+	c.retired[n] = time.AfterFunc(3*c.config.Timeout, func() {
+		_ = n.Close()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.retired, n)
+	})
+}
+
+// arm has the nodes checked for silence after a while, unless they are to be anyway.
+func (c *Client) arm(after time.Duration) {
+	if c.armed.CompareAndSwap(false, true) {
+		time.AfterFunc(after, c.check)
+	}
+}
+
+// check has the cluster asked where everything is if a node does not answer: it may
+// have been replaced, which nobody else would tell.
+func (c *Client) check() {
+	c.armed.Store(false)
+	limit := c.config.Timeout / patience
+	var longest time.Duration
+	c.mu.Lock()
+	for addr, n := range c.nodes {
+		silence := n.silence()
+		if silence > limit {
+			c.suspects[addr] = time.Now()
+		}
+		longest = max(longest, silence)
+	}
+	c.mu.Unlock()
+	switch {
+	case longest > limit:
+		c.look()
+		c.arm(4 * limit)
+	case longest > 0:
+		c.arm(limit)
+	}
+}

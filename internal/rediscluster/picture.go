@@ -1,0 +1,229 @@
+package rediscluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Slots is the number of hash slots of a cluster.
+const Slots = 16384
+
+// Range is a run of slots that one primary serves.
+type Range struct {
+	First, Last int
+	Primary     string   // host:port
+	Replicas    []string // host:port
+}
+
+// Picture is what is known about who serves which slot. Several clients of one
+// cluster share it, so that what one of them finds out is known to all. The zero
+// value knows nothing. It is safe for concurrent use.
+type Picture struct {
+	single atomic.Bool // there is one server, and no cluster
+
+	mu      sync.RWMutex
+	ranges  []Range
+	patches map[int]string // slots of which a redirection has told since
+	taken   time.Time      // when the question was sent
+	told    map[*Client]struct{}
+	changes uint64
+}
+
+// Changes counts how often a slot was found to be served by another node.
+func (p *Picture) Changes() uint64 {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.changes
+}
+
+// primary returns the address of the node that serves a slot, or nothing, and
+// whether anything is known at all.
+func (p *Picture) primary(slot int) (addr string, known bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if addr, ok := p.patches[slot]; ok {
+		return addr, true
+	}
+	i, found := slices.BinarySearchFunc(p.ranges, slot, func(r Range, slot int) int {
+		switch {
+		case r.Last < slot:
+			return -1
+		case r.First > slot:
+			return 1
+		}
+		return 0
+	})
+	if found {
+		addr = p.ranges[i].Primary
+	}
+	return addr, len(p.ranges) > 0
+}
+
+// nodes returns the addresses of the primaries and of the replicas, each sorted.
+func (p *Picture) nodes() (primaries, replicas []string) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, r := range p.ranges {
+		primaries = append(primaries, r.Primary)
+		replicas = append(replicas, r.Replicas...)
+	}
+	for _, addr := range p.patches {
+		primaries = append(primaries, addr)
+	}
+	slices.Sort(primaries)
+	slices.Sort(replicas)
+	return slices.Compact(primaries), slices.Compact(replicas)
+}
+
+// age is how long ago the cluster was asked.
+func (p *Picture) age() time.Duration {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return time.Since(p.taken)
+}
+
+// join has a client told when the picture has changed, and leave ends that.
+func (p *Picture) join(c *Client) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.told == nil {
+		p.told = make(map[*Client]struct{})
+	}
+	p.told[c] = struct{}{}
+}
+
+func (p *Picture) leave(c *Client) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.told, c)
+}
+
+// since reports whether the cluster was asked after a moment.
+func (p *Picture) since(t time.Time) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.taken.After(t)
+}
+
+// replace takes over what a node has answered to a question sent at asked, and tells
+// the clients.
+func (p *Picture) replace(ranges []Range, asked time.Time) {
+	for _, c := range p.put(ranges, asked) {
+		c.adapt()
+	}
+}
+
+// put returns whom to tell.
+func (p *Picture) put(ranges []Range, asked time.Time) []*Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if asked.Before(p.taken) {
+		return nil
+	}
+	if !slices.EqualFunc(p.ranges, ranges, func(a, b Range) bool {
+		return a.First == b.First && a.Last == b.Last && a.Primary == b.Primary
+	}) {
+		p.changes++
+	}
+	p.ranges, p.patches, p.taken = ranges, nil, asked
+	return slices.Collect(maps.Keys(p.told))
+}
+
+// alone notes that there is one server, and no cluster.
+func (p *Picture) alone(addr string) {
+	p.replace([]Range{{First: 0, Last: Slots - 1, Primary: addr}}, time.Now())
+	p.single.Store(true)
+}
+
+// patch notes that a node has said that another serves a slot.
+func (p *Picture) patch(slot int, addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.patches == nil {
+		p.patches = make(map[int]string)
+	}
+	p.patches[slot] = addr
+	p.changes++
+}
+
+// parseSlots reads the reply of CLUSTER SLOTS from the node at origin. A cluster
+// that does not know under which name its clients reach it leaves the host of an
+// address out: it is that of the node that answered.
+func parseSlots(reply any, origin string) ([]Range, error) {
+	entries, _ := reply.([]any)
+	var ranges []Range
+	for _, entry := range entries {
+		fields, _ := entry.([]any)
+		if len(fields) < 3 {
+			return nil, fmt.Errorf("CLUSTER SLOTS: unexpected reply: %v", entry)
+		}
+		first, ok1 := fields[0].(int64)
+		last, ok2 := fields[1].(int64)
+		r := Range{First: int(first), Last: int(last)}
+		for i, field := range fields[2:] {
+			addr, ok := parseNode(field, origin)
+			switch {
+			case !ok || !ok1 || !ok2:
+				return nil, fmt.Errorf("CLUSTER SLOTS: unexpected reply: %v", entry)
+			case i == 0:
+				r.Primary = addr
+			default:
+				r.Replicas = append(r.Replicas, addr)
+			}
+		}
+		ranges = append(ranges, r)
+	}
+	if len(ranges) == 0 {
+		return nil, fmt.Errorf("%s belongs to no cluster: it knows of no slot that is served", origin)
+	}
+	slices.SortFunc(ranges, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
+	return ranges, nil
+}
+
+// parseNode reads an entry of a node, which begins with host and port.
+func parseNode(field any, origin string) (addr string, ok bool) {
+	words, _ := field.([]any)
+	if len(words) < 2 {
+		return "", false
+	}
+	host, _ := words[0].(string) // nil if it is not known
+	port, ok := words[1].(int64)
+	return seenFrom(origin, host, strconv.FormatInt(port, 10)), ok
+}
+
+// seenFrom completes an address that the node at origin has told. A node behind an
+// address that is not of its own machine may call itself by one that is.
+func seenFrom(origin, host, port string) string {
+	reached, at, err := net.SplitHostPort(origin)
+	if err != nil {
+		return net.JoinHostPort(host, port)
+	}
+	if ip := net.ParseIP(host); host == "" || host == "?" || ip.IsLoopback() && !isLocal(reached) {
+		host = reached
+	}
+	if port == "0" { // of a cluster that speaks TLS only, before Redis 7.0.5
+		port = at
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func isLocal(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// redirected is where the node at origin sends a command by an address that may
+// lack its host.
+func redirected(origin, addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return seenFrom(origin, host, port)
+}

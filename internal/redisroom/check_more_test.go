@@ -1,0 +1,147 @@
+package redisroom_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// balance starts what leads connections to servers in turn, and returns its address.
+func balance(t *testing.T, servers ...*redistest.Server) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	var n atomic.Int64
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", servers[n.Add(1)%int64(len(servers))].Addr())
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			pass := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from)
+				_ = to.Close()
+				_ = from.Close()
+			}
+			go pass(client, server)
+			go pass(server, client)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// wantNone checks that nothing of a kind was found that is not good.
+func wantNone(t *testing.T, report driver.Report, check string) {
+	t.Helper()
+	for _, f := range report.About(check) {
+		if f.Severity > driver.Notice {
+			t.Errorf("a false alarm: %+v", f)
+		}
+	}
+}
+
+func TestCheck_HR_H8_BalancerThatLeadsToTwoServers(t *testing.T) {
+	a, b := redistest.Start(t), redistest.Start(t)
+	two, one := balance(t, a, b), balance(t, a)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		wantFinding(t, check(t, open("redis://"+two)), driver.Unsafe, "server", "2 servers")
+		wantNone(t, check(t, open("redis://"+one)), "server")
+	})
+}
+
+func TestCheck_HR_H8_SentinelsOfTwoPrimaries(t *testing.T) {
+	t.Parallel()
+	x, y := redistest.StartSentinel(t), redistest.StartSentinel(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		url := func(addrs ...string) string {
+			return "redis+sentinel://" + strings.Join(addrs, ",") + "?master=" + redistest.PrimaryName
+		}
+		report := check(t, open(url(x.Sentinel.Addr(), y.Sentinel.Addr())))
+		wantFinding(t, report, driver.Unsafe, "sentinel", x.Primary.Addr())
+		wantFinding(t, report, driver.Unsafe, "sentinel", y.Primary.Addr())
+		for _, f := range check(t, open(url(x.Sentinel.Addr()))).Findings {
+			if f.Severity == driver.Unsafe {
+				t.Errorf("a false alarm: %+v", f)
+			}
+		}
+	})
+}
+
+func TestCheck_HR_H8_ReplicaThatHangsDoesNotAcknowledge(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	replica := redistest.StartReplica(t, primary)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		url := primary.URL() + "?replicas=1&prefix=" + t.Name() + ":"
+		wantFinding(t, check(t, open(url)), driver.Good, "replicas", "all 1")
+		replica.Stop()
+		report := check(t, open(url))
+		replica.Cont()
+		wantFinding(t, report, driver.Unsafe, "replicas", "0 of 1")
+		for _, f := range report.About("replicas") {
+			if f.Severity == driver.Good {
+				t.Errorf("good and bad at once: %+v", f)
+			}
+		}
+		eventually(t, "in step again", func() bool {
+			return strings.Contains(fmt.Sprint(primary.Info(t, "replication")), "lag=0")
+		})
+	})
+}
+
+func TestCheck_HR_H8_ReplicaThatEvicts(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	replica := redistest.StartReplica(t, primary)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		set := func(name, value string) {
+			if err := replica.Client().ConfigSet(background, name, value).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantNone(t, check(t, open(primary.URL())), "eviction")
+		set("maxmemory", "100mb")
+		set("maxmemory-policy", "allkeys-lru")
+		wantFinding(t, check(t, open(primary.URL())), driver.Warning, "eviction", "allkeys-lru")
+		set("maxmemory", "0")
+		set("maxmemory-policy", "noeviction")
+	})
+}
+
+func TestCheck_HR_H8_SlotThatIsHalfMovedAndPrimaryWithoutReplica(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	c.AddReplicas(c.Nodes[0], c.Nodes[1])
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(clusterURL(c, "timeout=5s&prefix="))
+		report := check(t, d)
+		wantFinding(t, report, driver.Good, "cluster", "3 primaries")
+		wantFinding(t, report, driver.Warning, "replicas", "has none")
+		for _, f := range report.About("replicas") {
+			if strings.Contains(f.What, "has none") && f.Subject != c.Nodes[2].Addr() {
+				t.Errorf("a false alarm: %+v", f)
+			}
+		}
+		wantNone(t, report, "slots")
+		move := c.Move(t.Name())
+		wantFinding(t, check(t, d), driver.Warning, "slots", "is being moved")
+		move.Rest()
+		move.End()
+		eventually(t, "moved", func() bool { return move.Settled(c) })
+		wantNone(t, check(t, d), "slots")
+	})
+}

@@ -1,0 +1,402 @@
+package redisroom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// wire is a client of a server, on which everything can be lost or refused.
+type wire struct {
+	Client
+	server  *redis.Client
+	cluster bool
+	changes uint64
+	sent    int
+	// before and after, if set, stand around the n'th command from now, counted
+	// from 0: what they return is its outcome.
+	before, after func(n int) error
+	from          int
+	// late stands before every script, if set.
+	late string
+}
+
+func (w *wire) Cluster() bool   { return w.cluster }
+func (w *wire) Changes() uint64 { return w.changes }
+func (w *wire) Connect(int)     {}
+func (w *wire) Close() error    { return nil }
+
+// faults puts faults before and after the commands from now on.
+func (w *wire) faults(before, after func(n int) error) {
+	w.before, w.after, w.from = before, after, w.sent
+}
+
+func (w *wire) Do(ctx context.Context, cmd []string) (any, error) {
+	n := w.sent - w.from
+	w.sent++
+	if w.before != nil {
+		if err := w.before(n); err != nil {
+			return nil, err
+		}
+	}
+	args := make([]any, len(cmd))
+	for i := range cmd {
+		args[i] = cmd[i]
+	}
+	if w.late != "" {
+		args[0], args[1] = eval, w.late+textOf(cmd)
+	}
+	reply, err := w.server.Do(ctx, args...).Result()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		w.sent--
+	}
+	if refusal := redis.Error(nil); errors.As(err, &refusal) && !errors.Is(err, redis.Nil) {
+		return nil, ReplyError(err.Error())
+	}
+	if replies, ok := reply.([]any); ok {
+		for i, r := range replies {
+			if refusal, ok := r.(error); ok {
+				replies[i] = ReplyError(refusal.Error())
+			}
+		}
+	}
+	if w.after != nil {
+		if err := w.after(n); err != nil {
+			return nil, err
+		}
+	}
+	return reply, ignoreNil(err)
+}
+
+// textOf is the plain text of the script that a command runs.
+func textOf(cmd []string) string {
+	for _, sc := range []*script{acquireScript, onceScript, renewScript, renewAlone, releaseScript, breakScript, aloneScript} {
+		if cmd[1] == sc.main.sha || cmd[1] == sc.plain.sha || cmd[1] == sc.main.text || cmd[1] == sc.plain.text {
+			return sc.plain.text
+		}
+	}
+	return ""
+}
+
+func ignoreNil(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}
+
+func newWire(t *testing.T, cluster bool) (*wire, *Store) {
+	t.Helper()
+	w := &wire{server: redistest.Start(t).Client(), cluster: cluster}
+	s := New(Config{Main: w, Renew: w, Prefix: "p:", Timeout: time.Second})
+	t.Cleanup(func() { _ = s.Close() })
+	return w, s
+}
+
+func simpleRequest(key, id string) driver.Request {
+	return driver.Request{Key: key, ID: id, TTL: 10 * time.Second, ConfirmWindow: time.Second, Since: time.UnixMilli(1)}
+}
+
+// pair takes a lock and releases it, and returns the token.
+func pair(t *testing.T, s *Store, key, id string) int64 {
+	t.Helper()
+	reply, err := s.Acquire(context.Background(), simpleRequest(key, id))
+	if err != nil || reply.State != driver.Granted {
+		t.Fatalf("%s by %s: %+v, %v", key, id, reply, err)
+	}
+	if _, err := s.Release(context.Background(), driver.Ref{Key: key, ID: id, Uncontended: reply.Uncontended}); err != nil {
+		t.Fatal(err)
+	}
+	return reply.Token
+}
+
+// fallBack gives a key's counter the value of a replica that lacked the end: the
+// next grant of it is below the last.
+func (w *wire) fallBack(t *testing.T, key string, last int64) {
+	t.Helper()
+	counter := string(appendSide(nil, []byte("p:"+key), recordKey))
+	if err := w.server.Set(context.Background(), counter, last-10, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var errLost = errors.New("the connection was reset")
+
+// TestAcquire_HR_A2_WhatFailsAfterAGrantIsNotDefinite has the second of two calls
+// refused, which are made where the token of the first may have fallen back.
+func TestAcquire_HR_A2_WhatFailsAfterAGrantIsNotDefinite(t *testing.T) {
+	refusals := []error{
+		ReplyError("READONLY You can't write against a read only replica."), ReplyError("OOM command not allowed when used memory > 'maxmemory'."),
+		fmt.Errorf("%w: no free connection", driver.ErrUnavailable),
+	}
+	for _, refusal := range refusals {
+		w, s := newWire(t, false)
+		pair(t, s, "other", "first")
+		last := pair(t, s, "k", "a")
+		w.fallBack(t, "k", last)
+		w.faults(func(n int) error {
+			if n == 0 {
+				w.changes++ // it travels by a new connection
+				return nil
+			}
+			return refusal
+		}, nil)
+		reply, err := s.Acquire(context.Background(), simpleRequest("k", "b"))
+		switch {
+		case err == nil && reply.Token <= last:
+			t.Errorf("token %d follows %d", reply.Token, last)
+		case err != nil && errors.Is(err, driver.ErrUnavailable):
+			t.Errorf("%v: certainly nothing happened, but the lock is taken", err)
+		case err == nil:
+			continue // it needed no second call
+		}
+		// Who is told that nothing is known releases what there may be.
+		w.faults(nil, nil)
+		released, err := s.Release(context.Background(), driver.Ref{Key: "k", ID: "b", RejectIDFor: time.Second})
+		if err != nil || released.State != driver.Released {
+			t.Errorf("release of the unknown: %+v, %v", released, err)
+		}
+	}
+}
+
+// TestAcquire_HR_A2_IsOneCall: what is done in one call cannot fail in its middle.
+func TestAcquire_HR_A2_IsOneCall(t *testing.T) {
+	ways := map[string]func(w *wire, last int64){
+		"an old counter":            func(w *wire, last int64) { w.fallBack(t, "k", last-time.Hour.Microseconds()) },
+		"a counter below a reading": func(w *wire, last int64) { w.fallBack(t, "k", last) },
+		"a new connection":          func(w *wire, _ int64) { w.changes++ },
+	}
+	for name, way := range ways {
+		w, s := newWire(t, false)
+		last := pair(t, s, "k", "a")
+		way(w, last)
+		w.faults(nil, nil)
+		reply, err := s.Acquire(context.Background(), simpleRequest("k", "b"))
+		if err != nil || reply.Token <= last {
+			t.Errorf("%s: %+v, %v after token %d", name, reply, err, last)
+		}
+		if n := w.sent - w.from; n != 1 {
+			t.Errorf("%s: %d calls", name, n)
+		}
+	}
+}
+
+// TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer has counters fall back
+// without a new connection and without a redirection.
+func TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer(t *testing.T) {
+	ways := []struct {
+		name    string
+		cluster bool
+		meet    func(t *testing.T, w *wire, s *Store)
+	}{
+		{"a node of a cluster takes over", true, func(*testing.T, *wire, *Store) {}},
+		{"the server was a replica for a while", false, func(t *testing.T, w *wire, s *Store) {
+			w.faults(func(int) error { return ReplyError("READONLY You can't write against a read only replica.") }, nil)
+			if _, err := s.Acquire(context.Background(), simpleRequest("k", "refused")); !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("%v, want ErrUnavailable", err)
+			}
+			w.faults(nil, nil)
+		}},
+		{"a release was not answered", false, func(t *testing.T, w *wire, s *Store) {
+			w.faults(nil, func(int) error { return errLost })
+			if _, err := s.Release(context.Background(), driver.Ref{Key: "k", ID: "none"}); !errors.Is(err, errLost) {
+				t.Errorf("%v, want that the connection was reset", err)
+			}
+			w.faults(nil, nil)
+		}},
+		{"the client was idle meanwhile", false, func(*testing.T, *wire, *Store) { clock.Skip(2 * silence) }},
+	}
+	for _, way := range ways {
+		w, s := newWire(t, way.cluster)
+		last := pair(t, s, "k", "a")
+		for i := range 3 { // takeovers
+			for range 20 {
+				last = pair(t, s, "k", "b")
+			}
+			way.meet(t, w, s)
+			w.fallBack(t, "k", last)
+			if token := pair(t, s, "k", "c"); token <= last {
+				t.Errorf("%s, for the %d. time: token %d follows %d", way.name, i+1, token, last)
+			}
+		}
+	}
+}
+
+// TestTokens_HR_B2_OfARepeatedAcquireAreComparedToo loses the answer to an acquire
+// on a server that came back with old data.
+func TestTokens_HR_B2_OfARepeatedAcquireAreComparedToo(t *testing.T) {
+	w, s := newWire(t, false)
+	last := pair(t, s, "k", "a")
+	w.fallBack(t, "k", last)
+	w.changes++ // it was restarted, and another request has connected first
+	pair(t, s, "other", "first")
+
+	w.faults(nil, func(int) error { return errLost })
+	if _, err := s.Acquire(context.Background(), simpleRequest("k", "b")); !errors.Is(err, errLost) {
+		t.Fatalf("%v, want that the connection was reset", err)
+	}
+	w.faults(nil, nil)
+	w.changes++ // the one that was reset is replaced
+	reply, err := s.Acquire(context.Background(), simpleRequest("k", "b"))
+	if err != nil || reply.State != driver.Granted || reply.Token <= last {
+		t.Errorf("asked again: %+v, %v; want a token above %d", reply, err, last)
+	}
+}
+
+// TestCounter_HR_B3_LivesUntilTheClockHasPassedItsToken has a token raised above the
+// clock, and the lock be used in all ways thereafter.
+func TestCounter_HR_B3_LivesUntilTheClockHasPassedItsToken(t *testing.T) {
+	const ahead = 20 * time.Hour
+	ctx := context.Background()
+	share := func(r *driver.Request) { r.Mode = driver.Shared }
+	uses := map[string]func(*driver.Request){
+		"a mutex": nil, "a first reader": share, "one who waits": func(r *driver.Request) { r.TicketTTL = time.Second },
+		"a delay": func(r *driver.Request) { r.LockDelay = time.Second }, "an id used once": func(r *driver.Request) { r.SingleUseID = true },
+	}
+	for name, change := range uses {
+		w, s := newWire(t, false)
+		req := simpleRequest("k", "raised")
+		req.MinToken = time.Now().Add(ahead).UnixMicro()
+		first, err := s.Acquire(ctx, req)
+		if err != nil || first.Token <= req.MinToken {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		if _, err := s.Release(ctx, driver.Ref{Key: "k", ID: "raised"}); err != nil {
+			t.Fatal(err)
+		}
+		counter := string(appendSide(nil, []byte("p:k"), recordKey))
+		lives := func(when string) {
+			t.Helper()
+			if left := w.server.PTTL(ctx, counter).Val(); left < ahead {
+				t.Errorf("%s: %s the counter has %v left, its token is %v ahead", name, when, left, ahead)
+			}
+		}
+		lives("after the raise")
+		w.changes++ // the next one seeds
+		req = simpleRequest("k", "next")
+		if change != nil {
+			change(&req)
+		}
+		next, err := s.Acquire(ctx, req)
+		if err != nil || next.Token <= first.Token {
+			t.Fatalf("%s: %+v, %v after %d", name, next, err, first.Token)
+		}
+		lives("while held")
+		var renewed driver.Reply
+		w.renew(s, driver.Ref{Key: "k", ID: "next", TTL: time.Second}, &renewed)
+		lives("renewed")
+		if _, err := s.Release(ctx, driver.Ref{Key: "k", ID: "next"}); err != nil {
+			t.Fatal(err)
+		}
+		lives("when released")
+	}
+}
+
+// renew renews one lease by the script itself.
+func (w *wire) renew(s *Store, ref driver.Ref, reply *driver.Reply) {
+	s.Renew(context.Background(), []driver.Ref{ref}, func(_ int, r driver.Reply, _ error) { *reply = r })
+}
+
+// Run implements [Client].
+func (w *wire) Run(ctx context.Context, cmds [][]string, _ Acks, each func(int, Answer)) {
+	for i, cmd := range cmds {
+		reply, err := w.Do(ctx, cmd)
+		each(i, Answer{Reply: reply, Err: err})
+	}
+}
+
+// TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall: a seed that is above the clock
+// is not the clock.
+func TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall(t *testing.T) {
+	w, s := newWire(t, false)
+	req := simpleRequest("k", "raised")
+	req.MinToken = time.Now().Add(20 * time.Hour).UnixMicro()
+	if _, err := s.Acquire(context.Background(), req); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Release(context.Background(), driver.Ref{Key: "k", ID: "raised"}); err != nil {
+		t.Fatal(err)
+	}
+	s = New(Config{Main: w, Renew: w, Prefix: "p:", Timeout: time.Second})
+	defer s.Close()
+	const pairs = 100
+	w.faults(nil, nil)
+	for i := range pairs {
+		for _, key := range []string{"k", "ordinary"} {
+			pair(t, s, key, fmt.Sprint("a", i))
+		}
+	}
+	if n := w.sent - w.from; n > 4*pairs+4 {
+		t.Errorf("%d pairs cost %d calls", 2*pairs, n)
+	}
+}
+
+// TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite loses the answer to a release
+// by one key while a slot moves, and has the one by three refused.
+func TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite(t *testing.T) {
+	w, s := newWire(t, true)
+	ctx := context.Background()
+	if _, err := s.Acquire(ctx, simpleRequest("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	pair(t, s, "other", "first") // loads the script
+	var alone bool
+	w.faults(func(n int) error {
+		switch n {
+		case 0:
+			return ReplyError("TRYAGAIN Multiple keys request during rehashing of slot")
+		case 1:
+			alone = true
+			return nil
+		}
+		return ReplyError("CLUSTERDOWN The cluster is down")
+	}, func(int) error { return errLost })
+	_, err := s.Release(ctx, driver.Ref{Key: "k", ID: "a"})
+	if !alone || err == nil || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v: certainly nothing happened, but the lock has been released", err)
+	}
+}
+
+// TestUncertain_HR_A2_SaysEverythingButThatNothingHappened: what else an error is
+// stays.
+func TestUncertain_HR_A2_SaysEverythingButThatNothingHappened(t *testing.T) {
+	err := fmt.Errorf("undo: %w", uncertain(fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, driver.ErrNotReplicated, context.Canceled)))
+	if errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, driver.ErrNotReplicated) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	var reply ReplyError
+	if !errors.As(uncertain(fmt.Errorf("%w: %w", driver.ErrUnavailable, ReplyError("OOM"))), &reply) {
+		t.Error("what the server said is lost")
+	}
+}
+
+// TestCounter_HR_B3_OfABusyRecordOutlivesItsLastToken has a lock be shared for hours,
+// so that its record is never folded, and looks how long its token is remembered.
+func TestCounter_HR_B3_OfABusyRecordOutlivesItsLastToken(t *testing.T) {
+	w, s := newWire(t, false)
+	ctx := context.Background()
+	counter := string(appendSide(nil, []byte("p:k"), recordKey))
+	for minute := 0; minute < 200; minute += 7 {
+		w.late = later(60 * minute)
+		for _, what := range []string{"first", "second"} {
+			req := simpleRequest("k", fmt.Sprint(what, minute))
+			req.Mode = driver.Shared
+			reply, err := s.Acquire(ctx, req)
+			if err != nil || reply.State != driver.Granted {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+			ends := w.server.PExpireTime(ctx, counter).Val() // since the epoch
+			if left := ends - time.Duration(reply.Token)*time.Microsecond; left < 30*time.Minute {
+				t.Errorf("after %d minutes: the token is forgotten %v after it was given", minute, left)
+			}
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package redisroom_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// TestGlance_HR_D7_CostsTheSameHoweverManyWait looks at the holder behind whom many
+// candidates wait, each with a kilobyte to say of itself.
+func TestGlance_HR_D7_CostsTheSameHoweverManyWait(t *testing.T) {
+	s := redistest.Start(t)
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d := open(s.URL())
+		key, queued := t.Name(), 0
+		acquire(t, d, request(key, "leader"), driver.Granted)
+		look := func(waiters int) (commands, sent int64) {
+			for ; queued < waiters; queued++ {
+				req := waiting(key, fmt.Sprint("w", queued), "ears")
+				req.Labels = map[string]string{"value": strings.Repeat("x", 1000)}
+				acquire(t, d, req, driver.Queued)
+			}
+			glance := func() {
+				snap, err := driver.Glance(background, d, key)
+				if err != nil || len(snap.Holders) != 1 || snap.Holders[0].ID != "leader" || len(snap.Waiters) != 0 {
+					t.Fatalf("%+v, %v", snap, err)
+				}
+			}
+			glance() // loads the script
+			before := output(t, s)
+			for _, n := range s.Calls(t, glance) {
+				commands += n
+			}
+			return commands, output(t, s) - before
+		}
+		few, _ := look(2)
+		many, sent := look(1000)
+		if many != few {
+			t.Errorf("%d commands with 1000 who wait, %d with two", many, few)
+		}
+		if sent > 100_000 { // those who wait have said a million
+			t.Errorf("the server sent %d bytes", sent)
+		}
+	})
+}
+
+// output is how many bytes the server has sent.
+func output(t *testing.T, s *redistest.Server) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(s.Info(t, "stats")["total_net_output_bytes"], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,138 @@
+-- acquire/2_common.lua: settles what comes with every contended or shared lock, without
+-- the functions of acquire/3_general.lua, whose definition alone takes longer: a try
+-- is refused, a ticket is queued behind others, the first sharer enters a free room, a
+-- further sharer an open one, the first waiter is called if only it is in
+-- the way. Everything else goes on to the next stage; until then nothing is written.
+--
+-- KEYS, ARGV, returns  as of acquire/1_free.lua
+-- Inherits  how, held
+-- Leaves    nothing: the next stage reads the room itself
+repeat
+  if how == 'general' then
+    held = redis.pcall('GET', KEYS[1])
+  elseif how then
+    break
+  end
+  local call, fmt, match, sub, R, Z = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3]
+  local BAND, ANCHOR, QUEUE, BEHIND, SPARE = 2 ^ 45, 2 ^ 49, 2 ^ 50, 2 ^ 46, 1800000
+  local id, mode, weight, limit, wait, window, notify, meta =
+    match(ARGV[1], '^(%S+) (%a) 0 (%d+) (%d+) (%d+) (%d+) 0 0 (%S+) %- (.*)$')
+  if not id or limit ~= '0' and tonumber(weight) > tonumber(limit) then break end
+  local t = call('TIME')
+  local now = t[1] * 1000000 + t[2]
+  local ms = math.floor(now / 1000)
+  if held == false and mode == 's' then
+    -- Free, and its last token is known.
+    local tok = redis.pcall('GET', R)
+    tok = type(tok) == 'string' and tonumber(tok)
+    if not tok then break end
+    tok = math.max(tok + 1, now)
+    -- include life.lua
+    local exp, token, rexp = ms + ARGV[2], fmt('%d', tok), ms + life(tok, ms, ARGV[2])
+    call('DEL', R, Z)
+    call('HSET', R, id, fmt('c s 0 %s %s %s 0 0 %d %s %s - %s', weight, ARGV[2], window, 1 + BEHIND, token, notify, meta),
+      '#', fmt('%s 0 %s 0 - 0 1 0 %s 1 - 0 %d %d', token, limit, weight, exp, rexp))
+    call('PEXPIREAT', R, rexp)
+    call('ZADD', Z, ANCHOR, '#', exp - BAND, 'i' .. id)
+    call('PEXPIREAT', Z, rexp)
+    call('SET', KEYS[1], '*', 'PXAT', exp + 1)
+    return { 3, tonumber(token), 1, 0, 0, now }
+  end
+  if type(held) ~= 'string' then break end
+  if held ~= '*' then
+    -- A try, and the holder is alone.
+    local who, about = match(held, '^([%w_.-]+) x [%d ]+ %S+ %S+ ({.*})$')
+    local token = wait == '0' and who and who ~= id and redis.pcall('GET', R)
+    token = type(token) == 'string' and tonumber(token)
+    local left = token and call('PTTL', KEYS[1]) or 0
+    if left <= 0 then break end
+    return { 1, 0, 0, 0, left, now, who, left, 'x', 1, token, 'c', about }
+  end
+
+  local known = redis.pcall('HMGET', R, '#', id, '~' .. id)
+  if not known[1] or known[2] or known[3] or call('ZSCORE', Z, '+' .. id) then break end
+  local tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp =
+    match(known[1], '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) %- (%d+) (%d+) (%d+)$')
+  if not tok or tok == '0' or n == '0' then break end
+  if mode == 's' and shares ~= '0' and lim ~= limit then break end
+  seq, when, used, shares, hexp, rexp = tonumber(seq), tonumber(when), tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
+
+  local holder = call('ZRANGE', Z, 0, 0, 'WITHSCORES')
+  local left = holder[2] and holder[2] + BAND - ms or 0
+  local first = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, 1)[1]
+  if left <= 0 or call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1] then break end -- to be purged
+  if first and (first ~= 'q' .. head or ms + left < when) then break end -- to be hinted
+  if not first and head ~= '-' then break end
+
+  local room = mode == 's' and nx == '0' and (limit == '0' or used + weight <= tonumber(limit))
+  local called, summon, ears = 0, nil, nil
+  if first and nx == '0' then
+    local ticket = call('HGET', R, head)
+    local hmode, hweight, hwindow, htime, hnotify =
+      match(ticket or '', '^w (%a) %d (%d+) %d+ (%d+) %d+ %d+ %d+ (%d+) (%S+)')
+    if not hmode or hnotify ~= '-' and call('ZSCORE', Z, '!' .. hnotify) then break end -- to be dropped
+    if hmode == 's' and (lim == '0' or used + hweight <= tonumber(lim) or tonumber(hweight) > tonumber(lim)) then break end
+    if room and hnotify ~= '-' then
+      -- Only the head is in the way: is it still there?
+      local due = htime + hwindow - ms
+      called = (call('ZSCORE', Z, 't' .. head) or 0) - ms
+      if called <= 0 then break end
+      if due > 0 then
+        called = math.min(called, due)
+      elseif called > tonumber(hwindow) then
+        called, ears = tonumber(hwindow), hnotify
+        summon = string.gsub(ticket, '^(w %a %d %d+ %d+ %d+ %d+ %d+ %d+ )%d+', '%1' .. fmt('%d', ms))
+      end
+    end
+  end
+
+  if room and not first then
+    local exp = ms + ARGV[2]
+    if exp + SPARE >= rexp then break end
+    local token = fmt('%d', math.max(tok + 1, now))
+    if exp > hexp then
+      hexp = exp
+      call('SET', KEYS[1], '*', 'PXAT', exp + 1)
+    end
+    call('HSET', R, id, fmt('c s 0 %s %s %s 0 0 %d %s %s - %s', weight, ARGV[2], window, seq + 1 + BEHIND, token, notify, meta),
+      '#', fmt('%s %d %s 0 - %d %d 0 %d %d - %s %d %d', token, seq, limit, when, n + 1, used + weight, shares + 1, xtok, hexp, rexp))
+    call('ZADD', Z, exp - BAND, 'i' .. id)
+    return { 3, tonumber(token), 1, 0, 0, now }
+  end
+
+  -- The holder that the reply shows.
+  local shown = left
+  if n ~= '1' then
+    holder = call('ZREVRANGEBYSCORE', Z, '(0', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    shown = holder[2] and holder[2] + BAND - ms
+  end
+  local who = sub(holder[1] or '', 2)
+  local confirmed, side, part, token, about =
+    match(shown and call('HGET', R, who) or '', '^(%a) (%a) %d (%d+) %d+ %d+ %d+ %d+ %d+ (%d+) %S+ %S+ (.*)$')
+  if not about then break end
+
+  local state, position, next_ = 1, 0, left
+  if wait ~= '0' then
+    local exp = ms + wait
+    if exp + SPARE >= rexp then break end
+    seq = seq + 1
+    local rank = fmt('%d', seq + BEHIND)
+    if not first then head, when = id, ms + left end
+    if summon then when = ms end
+    if mode == 's' then lim, shares = limit, shares + 1 end
+    call('ZADD', Z, exp, 't' .. id, rank + QUEUE, 'q' .. id)
+    call('HSET', R, id, fmt('w %s 0 %s %s %s 0 0 %s 0 %s - %s', mode, weight, ARGV[2], window, rank, notify, meta),
+      '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d', tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp))
+    if notify ~= '-' then call('ZREM', Z, '!' .. notify) end
+    state, position = 2, first and call('ZCOUNT', Z, QUEUE, rank + QUEUE) or 1
+    if first then next_ = position == 2 and called or 0 end
+  elseif summon then
+    call('HSET', R, '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d', tok, seq, lim, head, ms, n, nx, used, shares, xtok, hexp, rexp))
+  end
+  if summon then
+    call('ZADD', Z, ms + called, 't' .. head)
+    call('HSET', R, head, summon)
+    redis.pcall('PUBLISH', ears, fmt('a %s 0', head))
+  end
+  return { state, 0, 0, position, next_, now, who, shown, side, tonumber(part), tonumber(token), confirmed, about }
+until true

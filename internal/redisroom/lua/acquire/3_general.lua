@@ -1,0 +1,151 @@
+-- acquire/3_general.lua: settles every request, by the rule: room.Acquire.
+--
+-- KEYS, ARGV, returns  as of acquire/1_free.lua
+-- Inherits  how; room/1_state.lua, room/2_record.lua and room/3_rule.lua, with open,
+--           save and reply
+local ttl = tonumber(ARGV[2])
+local id, mode, policy, weight, limit, wait, window, delay, min, notify, who, meta =
+  match(ARGV[1], '^(%S+) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$')
+weight, limit, wait, window = tonumber(weight), tonumber(limit), tonumber(wait), tonumber(window)
+delay, min = tonumber(delay), tonumber(min)
+
+local function check()
+  if KEYS[4] and tok == 0 then
+    local since = pcall_('GET', KEYS[4]) or 'for'
+    if type(since) == 'string' and match(since, '^for') then since = nil end
+    if not since then return redis.error_reply('LHAMNESIA the server carries no mark') end
+    since = type(since) == 'string' and tonumber(match(since, '^%d+') or '')
+    if not since then return redis.error_reply('LHFOREIGN the key of the mark holds something else') end
+    if since > ms then return redis.error_reply(fmt('LHAMNESIA the server is in quarantine for %d ms', since - ms)) end
+  end
+  if min > now + AHEAD then
+    return redis.error_reply(fmt('LHINVALID minimum token %d is more than 24 h ahead of the server clock (%d)', min, now))
+  end
+  if mode == 's' and shares > 0 and lim ~= limit then
+    return redis.error_reply(fmt('LHMISMATCH limit %d, but the limit in force is %d', limit, lim))
+  end
+  if limit > 0 and weight > limit then
+    return redis.error_reply(fmt('LHINVALID weight %d is above the limit %d', weight, limit))
+  end
+end
+
+local function at_odds()
+  if who == '-' or n == 0 then return end
+  local own = nx > 0 and mode == 's' and ident == who
+  if nx == 0 and mode == 'x' then
+    local ids = call('ZRANGEBYSCORE', Z, '-inf', '(0')
+    for i = 1, #ids do
+      own = own or party(sub(ids[i], 2)).ident == who
+    end
+  end
+  if own then
+    return redis.error_reply('LHMISMATCH its owner is inside exclusively and asks to share, or the other way round')
+  end
+end
+
+local function check_downgrade()
+  if n > 1 then return redis.error_reply(fmt('LHMISMATCH held %d times by its owner, it cannot become shared', n)) end
+  return check()
+end
+
+local function common(a, b)
+  while a ~= '' and not below(b, a) do a = match(a, '^(.*)/') or '' end
+  return a
+end
+
+local function with_visit(p, visit)
+  local meta_ = string.gsub(p.meta, '^{"v":"[^"]+",', '{', 1)
+  return visit == '' and meta_ or '{"v":"' .. visit .. '",' .. sub(meta_, 2)
+end
+
+local function again(p)
+  local downgrade = p.mode == 'x' and mode == 's'
+  local err = downgrade and check_downgrade()
+  if err then return err end
+  local meta_ = with_visit(p, common(visit_of(p.meta), visit_of(meta)))
+  if downgrade or p.notify ~= notify or p.meta ~= meta_ then
+    general()
+    if downgrade then
+      p.mode, p.weight = 's', weight
+      nx, used, shares, lim, ident = 0, weight, shares + 1, limit, '-'
+    end
+    p.notify, p.meta = notify, meta_
+    store(p)
+  end
+  if how == 'raise' then raise(p, now) end
+  local before = p.state == 'c' and 1 or 0
+  local out = confirm(p, ttl)
+  out[4] = before
+  if downgrade then hand_over() end
+  return out
+end
+
+local function resize()
+  if shares == 0 then return reply(GONE) end
+  if lim == 0 or limit == 0 then
+    return redis.error_reply(fmt('LHMISMATCH limit %d, but the limit in force is %d (0 is none)', limit, lim))
+  end
+  dirty, lim = true, limit
+  hand_over()
+  return reply(RESIZED)
+end
+
+-- known answers for an id that has been here before.
+local function known()
+  if simple then return simple.id == id and again(simple) or nil end
+  if not isrec then return end
+  if marked('+' .. id) then return reply(GONE) end
+  local out, why = broken(id)
+  if why then return out end
+  local p = party(id)
+  if not p then return end
+  if p.state ~= 'w' then return again(p) end
+  if how == 'downgrade' then return end
+  local meta_ = with_visit(p, visit_of(meta))
+  if p.meta ~= meta_ then
+    p.meta = meta_
+    store(p)
+  end
+  refresh(p, math.max(wait, p.window), notify)
+  out = ask_(p, ttl) or reply(GONE)
+  return out[1] == QUEUED and glimpse(out) or out
+end
+
+local function newcomer()
+  hand_over()
+  local p = { id = id, state = '-', mode = mode, policy = policy, weight = weight, ttl = ttl, window = window,
+    delay = delay, min = min, rank = 0, token = 0, notify = notify, ident = who, meta = meta }
+  p.rank = rank(p)
+  if mode == 's' then lim = limit end
+  if admits(p) then
+    enter(p, ms + ttl, 'c')
+    return granted(p)
+  end
+  if wait == 0 then
+    summon(p)
+    return busy()
+  end
+  queue(p, ms + wait)
+  if notify ~= '-' then call('ZREM', Z, '!' .. notify) end
+  hint_head(first())
+  return glimpse(queued(id, p.rank, summon(p)))
+end
+
+local err = open(KEYS[1], KEYS[2], KEYS[3], id)
+if err then return err end
+local out
+if how == 'resize' then
+  out = resize()
+else
+  out = known()
+end
+if not out and how == 'downgrade' then
+  hand_over()
+  out = reply(GONE)
+end
+if not out then
+  err = check() or at_odds()
+  out = err or newcomer()
+end
+save()
+return out

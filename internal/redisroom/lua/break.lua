@@ -1,0 +1,23 @@
+-- break.lua: ends the lease or ticket of an id by force, room.Break.
+--
+-- KEYS  H, R, Z of the room (room/1_state.lua)
+-- ARGV  1 id, 2 reason
+-- Returns a reply as of acquire/1_free.lua.
+local id = ARGV[1]
+local err = open(KEYS[1], KEYS[2], KEYS[3], '')
+if err then return err end
+if simple and simple.id == id then general() end
+local p = isrec and party(id)
+local out = reply(GONE)
+if p then
+  local exp = expiry(p)
+  drop(p)
+  if p.state ~= 'w' and p.delay > 0 and ms + p.delay > closed then closed = ms + p.delay end
+  out = reply(p.state == 'w' and LEFT or RELEASED)
+  call('HSET', R, '~' .. id, ARGV[2])
+  mark('~' .. id, math.max(exp, ms + SUSPICION))
+  wake(p, 'b ' .. id .. ' ' .. ARGV[2])
+  hand_over()
+end
+save()
+return out

@@ -1,0 +1,26 @@
+-- list.lua: whether a room is occupied or waited for.
+--
+-- KEYS  H, R, Z of the room (room/1_state.lua)
+-- ARGV  1 "1" if somebody else's lock counts
+-- Returns 1 or 0.
+local hv = redis.pcall('GET', KEYS[1])
+if type(hv) == 'table' then return 0 end
+if hv and hv ~= '*' then
+  if string.find(hv, '^[%w_.-]+ x [%d ]+ %S+ %S+ {.*}$') then return 1 end
+  if ARGV[1] == '1' and redis.call('PTTL', KEYS[1]) >= 0 then return 1 end
+end
+-- Without a record what stands in Z means nothing any more.
+local scalars = redis.pcall('HGET', KEYS[2], '#')
+if type(scalars) ~= 'string' or scalars == '' or redis.call('TYPE', KEYS[3]).ok ~= 'zset' then return 0 end
+local t = redis.call('TIME')
+local ms = math.floor((t[1] * 1000000 + t[2]) / 1000)
+if hv == '*' and redis.call('ZCOUNT', KEYS[3], '(' .. string.format('%d', ms - 2 ^ 45), '(0') > 0 then return 1 end
+local from, some = 0, nil
+repeat
+  some = redis.call('ZRANGEBYSCORE', KEYS[3], 2 ^ 50, '+inf', 'LIMIT', from, 512)
+  for _, m in ipairs(some) do
+    if tonumber(redis.call('ZSCORE', KEYS[3], 't' .. string.sub(m, 2)) or 0) > ms then return 1 end
+  end
+  from = from + 512
+until #some < 512
+return 0

@@ -1,0 +1,87 @@
+-- release/2_common.lua: ends a lease in a room that is described by a record, without
+-- the functions of release/3_general.lua, whose definition alone takes as long: others
+-- stay inside; or the next waiter is handed the room, and with a sharer the sharers
+-- behind it; or nobody is left. Everything else goes on to the next stage; until then
+-- nothing is written.
+--
+-- KEYS, ARGV, returns  as of release/1_free.lua
+-- Inherits  held
+-- Leaves    nothing: the next stage reads the room itself
+repeat
+  if held ~= '*' then break end
+  local call, fmt, match, sub, R, Z = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3]
+  local BAND, QUEUE, BATCH, SPARE, YOUNG = 2 ^ 45, 2 ^ 50, 64, 1800000, 1800000000
+  local id = sub(ARGV[1], 1, -2)
+  local mine = redis.pcall('HMGET', R, '#', id)
+  local mode, weight = match(mine[2] or '', '^[uc] (%a) %d (%d+) ')
+  local tok, seq, lim, head, when, n, used, shares, xtok, hexp, rexp =
+    match(mode and mine[1] or '', '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) %d+ (%d+) (%d+) %- (%d+) (%d+) (%d+)$')
+  if not tok then break end
+  local limit = lim == '0' and math.huge or tonumber(lim)
+  n, used, shares, hexp, rexp = n - 1, tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
+  if mode == 's' then used, shares = used - weight, shares - 1 end
+
+  local t = call('TIME')
+  local now = t[1] * 1000000 + t[2]
+  local ms = math.floor(now / 1000)
+  local inside = call('ZRANGE', Z, 0, 1, 'WITHSCORES')
+  if not inside[2] or inside[2] + BAND <= ms or call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1] then break end -- to be purged
+  local soonest = n > 0 and (inside[inside[1] == 'i' .. id and 4 or 2] or 0) + BAND or math.huge
+  local queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, 2)
+  if queue[1] ~= (head ~= '-' and 'q' .. head or nil) then break end -- to be hinted
+  local ticket = queue[1] and call('HGET', R, head)
+  if queue[2] and sub(ticket or '', 1, 3) == 'w s' then
+    queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, BATCH)
+  end
+
+  -- Who enters, and who is the first of those who do not.
+  local enter, gone, came, told, nx, stays, heard = {}, { 'i' .. id }, {}, {}, 0, nil, nil
+  local usual = true
+  for i, member in ipairs(queue) do
+    local next_ = sub(member, 2)
+    if i > 1 then ticket = call('HGET', R, next_) end
+    local side, policy, part, notify = match(ticket or '', '^w (%a) (%d) (%d+) %d+ %d+ %d+ %d+ %d+ %d+ (%S+)')
+    usual = side and (nx == 1 or policy ~= '1' and notify ~= '-' and not call('ZSCORE', Z, '!' .. notify) and
+      (side == 'x' or tonumber(part) <= limit))
+    if not usual then break end
+    if nx == 1 or side == 'x' and n > 0 or side == 's' and used + part > limit then
+      stays, heard = next_, notify
+      break
+    end
+    local terms, window, rank, about = match(ticket, '^w( %a %d %d+ %d+ (%d+) 0 0 )(%d+) %d+ %S+( %- .*)$')
+    local exp = window and ms + window
+    usual = exp and exp <= hexp and exp + SPARE < rexp and i < BATCH
+    if not usual then break end
+    n, tok = n + 1, fmt('%d', math.max(tok + 1, now))
+    if side == 'x' then nx, xtok = 1, tok else used = used + part end
+    enter[2 * i - 1], enter[2 * i] = next_, 'u' .. terms .. rank .. ' ' .. tok .. ' ' .. notify .. about
+    gone[2 * i], gone[2 * i + 1] = member, 't' .. next_
+    came[2 * i - 1], came[2 * i] = exp - BAND, 'i' .. next_
+    told[i] = { notify, fmt('g %s %s %d %s', next_, tok, now, window) }
+    soonest = math.min(soonest, exp)
+  end
+  -- Nobody is left, and the room is folded as save does, unless marks are.
+  if not usual or n == 0 and call('ZCARD', Z) > 2 then break end
+  if KEYS[4] then call('PSETEX', KEYS[4], ARGV[2], '1') end
+  if n == 0 then
+    -- include life.lua
+    if tonumber(tok) < now - YOUNG then tok = fmt('%d', now) end
+    call('DEL', KEYS[1], R, Z)
+    call('SET', R, tok, 'PXAT', ms + life(tok, ms, 0))
+    return { 4, 0, 0, 0, 0, now }
+  end
+  local hint = stays and (stays ~= head or soonest < tonumber(when))
+  if hint then when = fmt('%d', soonest) end
+  if not stays then when = '0' end
+
+  call('HDEL', R, id)
+  if came[1] then call('ZADD', Z, unpack(came)) end
+  call('ZREM', Z, unpack(gone)) -- after it, lest Z be empty, and gone with its end, in between
+  enter[#enter + 1] = '#'
+  enter[#enter + 1] = fmt('%s %s %s 0 %s %s %d %d %d %d - %s %d %d', tok, seq, lim, stays or '-', when, n, nx, used, shares,
+    xtok, hexp, rexp)
+  call('HSET', R, unpack(enter))
+  for _, message in ipairs(told) do redis.pcall('PUBLISH', message[1], message[2]) end
+  if hint and heard ~= '-' then redis.pcall('PUBLISH', heard, fmt('a %s %d', stays, soonest - ms)) end
+  return { 4, 0, 0, 0, 0, now }
+until true

@@ -1,0 +1,48 @@
+-- release/3_general.lua: settles every release, by the rule: room.Release.
+--
+-- KEYS, ARGV, returns  as of release/1_free.lua
+-- Inherits  room/1_state.lua, room/2_record.lua and room/3_rule.lua, with open, save
+--           and reply
+local id = sub(ARGV[1], 1, -2)
+local keep, forbid, visit = match(ARGV[3] or '', '^(%d+) (%d+) (%S+)$')
+if not keep then keep, forbid, visit = 0, 0, '-' end
+keep, forbid = tonumber(keep), tonumber(forbid)
+
+local function leave()
+  local p = simple and simple.id == id and simple or isrec and party(id)
+  if not p then return (broken(id)) end
+  if visit ~= '-' and not below(visit_of(p.meta), visit) then return reply(BUSY) end
+  general()
+  drop(p)
+  if p.state == 'w' then return reply(LEFT) end
+  if keep > 0 and ms + keep > closed then closed = ms + keep end
+  return reply(RELEASED)
+end
+
+-- remember_id is the part of room's forbid that concerns requests with Once.
+local was = KEYS[4] and pcall_('GET', KEYS[4])
+local function remember_id(out)
+  if out[1] ~= GONE then
+    was = '1'
+  elseif was == '1' then
+    out[4] = 1
+  end
+  call('PSETEX', KEYS[4], ARGV[2], was == '1' and '1' or '0')
+end
+
+local err = open(KEYS[1], KEYS[2], KEYS[3], id)
+if err then return err end
+local out = leave()
+if out[1] == BUSY then
+  hand_over()
+  save()
+  return out
+end
+if KEYS[4] then remember_id(out) end
+if forbid > 0 then
+  general()
+  mark('+' .. id, ms + forbid)
+end
+hand_over()
+save()
+return out

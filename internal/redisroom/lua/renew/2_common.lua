@@ -1,0 +1,35 @@
+-- renew/2_common.lua: confirms grants and prolongs leases in rooms that are described
+-- by a record, without the functions of renew/3_general.lua, whose definition alone
+-- takes as long. Everything else goes on to the next stage; until then nothing is
+-- written for it.
+--
+-- KEYS, ARGV, returns  as of renew/1_free.lua
+-- Inherits  out, rest
+-- Leaves    out, rest
+local call, match, others = redis.call, string.match, {}
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2]
+local ms = math.floor(now / 1000)
+for _, i in ipairs(rest) do
+  local H, R, Z, a = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], 4 * i - 3
+  local id, exp = string.sub(ARGV[a], 1, -2), ms + ARGV[a + 1]
+  local record = redis.pcall('GET', H) == '*' and redis.pcall('HMGET', R, '#', id)
+  local scalars, n, hexp, rexp =
+    match(record and record[1] or '', '^(%d+ %d+ %d+ %d+ %S+ %d+ (%d+) %d+ .*) (%d+) (%d+)$')
+  local party, mode, token = match(scalars and record[2] or '', '^[uc]( (%a) %d %d+ %d+ %d+ 0 %d+ %d+ (%d+) .*)$')
+  local soonest = party and redis.pcall('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
+  local purged = soonest and soonest + 2 ^ 45 > ms and not call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1]
+  if purged and exp + 1800000 < tonumber(rexp) then
+    call('ZADD', Z, 'GT', exp - 2 ^ 45, 'i' .. id)
+    if exp > tonumber(hexp) then
+      call('SET', H, '*', 'PXAT', exp + 1)
+      hexp = exp
+    end
+    call('HSET', R, id, 'c' .. party, '#', scalars .. ' ' .. hexp .. ' ' .. rexp)
+    out[i] = { 3, tonumber(token), mode == 'x' and tonumber(n) or 1, 0, 0, now }
+  else
+    others[#others + 1] = i
+  end
+end
+if #others == 0 then return out end
+rest = others

@@ -1,0 +1,35 @@
+-- renew/3_general.lua: settles every renewal, by the rule: room.Renew.
+--
+-- KEYS, ARGV, returns  as of renew/1_free.lua
+-- Inherits  out, rest; room/1_state.lua, room/2_record.lua and room/3_rule.lua, with
+--           open, save and reply
+--
+-- The word of a lease whose token is to be raised is "+<token> <id> ", or begins with
+-- "=" if it is to be levelled. No holder key begins so: it comes here.
+local function renew(id, ttl, wait, notify, how, token)
+  local p = simple and simple.id == id and simple or isrec and party(id)
+  if p and p.state ~= 'w' then
+    if token then raise(p, token, how == '=') end
+    return confirm(p, ttl)
+  end
+  if p then
+    refresh(p, wait, notify)
+    return ask_(p, ttl) or reply(GONE)
+  end
+  local r, why = broken(id)
+  if why then return r end
+  hand_over()
+  return reply(GONE)
+end
+
+for _, i in ipairs(rest) do
+  local a = 4 * i - 3
+  local how, token, id = match(ARGV[a], '^([+=])(%d+) (%S+) $')
+  id = id or sub(ARGV[a], 1, -2)
+  out[i] = open(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], id)
+  if not out[i] then
+    out[i] = renew(id, tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), ARGV[a + 3], how, tonumber(token))
+    save()
+  end
+end
+return out

@@ -1,0 +1,39 @@
+-- room/1_state.lua: the admission rule on Redis, which every general path shares: here
+-- its state, then room/2_record.lua and room/3_rule.lua. They inherit nothing from the
+-- stages before them.
+--
+-- The functions have the names and the order they have in internal/room, and
+-- the same meaning; there they are pure and explained. Only what differs is
+-- commented here. Times are milliseconds, tokens and the clock microseconds,
+-- all of the server.
+--
+-- KEYS of one room, all in one slot:
+--   H  holder key. "<id> <terms> <meta>": an exclusive holder, and nobody else
+--      about (the free path knows only this form). "*": the room is described
+--      by R. Anything else is somebody else's lock.
+--   R  while H has the first form or is absent: the last token, a plain
+--      integer, which is the holder's if there is one. It outlives H.
+--      Otherwise a hash: '#' the scalars, <id> a party, ~<id> why a lease was
+--      broken. The free path's INCR fails on the hash, which is how it learns
+--      of a queue without a command of its own.
+--   Z  one sorted set in three bands: insiders by expiry - BAND (below 0),
+--      tickets and marks by expiry, the queue by rank + QUEUE. Its member '#'
+--      keeps it from vanishing, and losing its expiry, while R is a hash.
+local call, pcall_ = redis.call, redis.pcall
+local fmt, match, sub = string.format, string.match, string.sub
+local BAND, ANCHOR, QUEUE = 2 ^ 45, 2 ^ 49, 2 ^ 50
+local BEHIND, SUSPICION, BATCH, DROPS, PURGE, SWEEPS = 2 ^ 46, 60000, 64, 16384, 512, 4
+local AHEAD, SPARE, YOUNG = 86400000000, 1800000, 1800000000
+
+local H, R, Z            -- keys of the room at hand
+local now, ms            -- the server's clock
+local hv                 -- what H held when the call began
+local simple             -- the holder in H's first form, if any
+local foreign            -- remaining ms of somebody else's lock, if any
+local isrec              -- R is a hash
+local dirty              -- the scalars have changed
+local tok, seq, lim, closed, head, when    -- as in room.Record
+local n, nx, used, shares                  -- insiders; exclusive ones; weight inside; sharers inside or waiting
+local ident, xtok                          -- re-entrant owner and token of the exclusive side
+local hexp, rexp                           -- when H expires; when R and Z expire
+local caller

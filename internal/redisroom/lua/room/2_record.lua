@@ -1,0 +1,269 @@
+-- room/2_record.lua: how a room is kept in its keys. open reads it, save_scalars writes
+-- the scalars.
+--
+-- Inherits  the variables of room/1_state.lua; life (room/life.lua)
+--
+-- A script that fails in its middle leaves what it has written. So whatever may
+-- fail comes before the first write: open looks at the types of the keys and the
+-- form of the scalars, every time at which a key ends is an absolute one, which the
+-- server takes whatever it is, and what is missing nonetheless is taken for
+-- what it is, something that is not there.
+
+-- A party is "<state> <mode> <policy> <weight> <ttl> <window> <delay> <min>
+-- <rank> <token> <notify> <ident> <meta>"; state is w(aiting), u(nconfirmed)
+-- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word. Who waits has
+-- in token's place when it was last called to come.
+local PARTY = '^(%a) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$'
+
+local function parse(id, s)
+  local p = { id = id }
+  local w, ttl, win, delay, min, rank, token
+  p.state, p.mode, p.policy, w, ttl, win, delay, min, rank, token, p.notify, p.ident, p.meta = match(s, PARTY)
+  if not p.state then return end
+  p.weight, p.ttl, p.window, p.delay = tonumber(w), tonumber(ttl), tonumber(win), tonumber(delay)
+  p.min, p.rank, p.token = tonumber(min), tonumber(rank), tonumber(token)
+  return p
+end
+
+-- visit_of reads the visit that a party belongs to, which begins its meta.
+local function visit_of(meta) return match(meta, '^{"v":"([^"]+)",') or '' end
+
+local function below(visit, name)
+  return sub(visit .. '/', 1, #name + 1) == name .. '/'
+end
+
+local function store(p)
+  call('HSET', R, p.id, fmt('%s %s %s %d %d %d %d %d %d %d %s %s %s', p.state, p.mode, p.policy, p.weight,
+    p.ttl, p.window, p.delay, p.min, p.rank, p.token, p.notify, p.ident, p.meta))
+end
+
+local function party(id)
+  local s = call('HGET', R, id)
+  return s and parse(id, s)
+end
+
+-- outlive keeps the record until exp at least, and its token for as long as a
+-- counter lives. So that not every call says so anew, half an hour of that may
+-- pass meanwhile.
+local function outlive(exp)
+  if math.max(exp, math.floor(tok / 1000)) + SPARE < rexp then return end
+  rexp = ms + life(tok, ms, math.max(exp - ms, 0))
+  call('PEXPIREAT', R, rexp)
+  call('PEXPIREAT', Z, rexp)
+end
+
+local function mark(name, untl)
+  call('ZADD', Z, untl, name)
+  outlive(untl)
+end
+
+local function expiry(p)
+  if p.state == 'w' then return tonumber(call('ZSCORE', Z, 't' .. p.id) or 0) end
+  return tonumber(call('ZSCORE', Z, 'i' .. p.id) or -BAND) + BAND
+end
+
+local function marked(name) return call('ZSCORE', Z, name) end
+
+-- occupy keeps H, and so a foreign SET NX, out until exp.
+local function occupy(exp)
+  if exp > hexp then
+    hexp = exp
+    call('SET', H, '*', 'PXAT', exp + 1)
+    hv = '*'
+  end
+  outlive(exp)
+end
+
+-- discount takes somebody who has gone off the scalars.
+local function discount(p)
+  dirty = true
+  if p.mode == 's' then shares = shares - 1 end
+  if p.state == 'w' then return end
+  n = n - 1
+  if p.mode == 'x' then
+    nx = nx - 1
+  else
+    used = used - p.weight
+  end
+end
+
+local function drop(p)
+  call('HDEL', R, p.id)
+  if p.state == 'w' then
+    call('ZREM', Z, 'q' .. p.id, 't' .. p.id)
+  else
+    call('ZREM', Z, 'i' .. p.id)
+  end
+  discount(p)
+end
+
+local function save_scalars()
+  call('HSET', R, '#', fmt('%d %d %d %d %s %d %d %d %d %d %s %d %d %d', tok, seq, lim, closed, head, when,
+    n, nx, used, shares, ident, xtok, hexp, rexp))
+end
+
+-- general turns the first form into a record, before anything is written that
+-- the first form cannot hold.
+local function general()
+  dirty = true
+  if isrec then return end
+  isrec, rexp = true, 0
+  local p = simple
+  if p then n, nx = 0, 0 end
+  call('DEL', R, Z)
+  save_scalars()
+  call('ZADD', Z, ANCHOR, '#')
+  outlive(p and p.exp or ms)
+  if p then
+    store(p)
+    call('ZADD', Z, p.exp - BAND, 'i' .. p.id)
+    n, nx, ident, xtok = 1, 1, p.ident, p.token
+    simple = nil
+    occupy(p.exp)
+  end
+end
+
+-- expired takes note of somebody in the room, or of a ticket, whose time is over. It
+-- returns whom that makes suspect.
+local function expired(kind, p, exp)
+  discount(p)
+  if kind == 't' then
+    return p.token > 0 and p.notify ~= '-' and exp == p.token + p.window and p.notify
+  end
+  if p.delay > 0 and exp + p.delay > closed then closed = exp + p.delay end
+  return p.state == 'u' and p.notify
+end
+
+-- sweep removes members of Z by their scores, some at a time, and returns whether
+-- there were any. The lost have no part in what happens then.
+local function sweep(low, high, lost)
+  local found = call('ZRANGEBYSCORE', Z, low, high, 'WITHSCORES', 'LIMIT', 0, PURGE)
+  if not found[1] then return false end
+  local members, fields, suspects = {}, {}, {}
+  for i = 1, #found, 2 do
+    local m, kind = found[i], sub(found[i], 1, 1)
+    members[#members + 1] = m
+    if kind == 't' then members[#members + 1] = 'q' .. sub(m, 2) end
+    fields[#fields + 1] = (kind == 'i' or kind == 't') and sub(m, 2) or m
+  end
+  for i, words in ipairs(call('HMGET', R, unpack(fields))) do
+    local m, exp = found[2 * i - 1], tonumber(found[2 * i])
+    local kind = sub(m, 1, 1)
+    local p = words and (kind == 'i' or kind == 't') and parse(fields[i], words)
+    if kind == 'i' then exp = exp + BAND end
+    if p and lost then
+      discount(p)
+    elseif p then
+      suspects[#suspects + 1] = expired(kind, p, exp) or nil
+    elseif kind == 'i' then
+      n, nx = n - 1, math.max(nx - 1, 0)
+    end
+  end
+  dirty = true
+  call('ZREM', Z, unpack(members))
+  call('HDEL', R, unpack(fields))
+  for _, address in ipairs(suspects) do mark('!' .. address, ms + SUSPICION) end
+  return true
+end
+
+-- purge is bounded, since a script holds up everybody else: it returns an error
+-- where thousands have died at once, and whoever called goes on with it.
+local function purge()
+  if not isrec then return end
+  local sweeps = 0
+  while sweeps < SWEEPS and sweep('-inf', ms - BAND) do sweeps = sweeps + 1 end
+  while sweeps < SWEEPS and sweep(0, ms) do sweeps = sweeps + 1 end
+  -- Without "*" in H nothing has kept others out: nobody is inside any more.
+  while hv ~= '*' and n > 0 and sweep('-inf', '(0', true) do end
+  if hv ~= '*' then hexp = 0 end
+  if hv ~= '*' or n <= 0 then n, nx, used = 0, 0, 0 end
+  if sweeps < SWEEPS then return end
+  save_scalars()
+  return redis.error_reply('LHMORE there is more to be removed')
+end
+
+local SCALARS = '^(%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+)$'
+
+-- load_record reads the scalars, if they are whole.
+local function load_record(s)
+  local f = { match(s, SCALARS) }
+  if not f[1] then return false end
+  for i = 1, 14 do
+    if i ~= 5 and i ~= 11 then f[i] = tonumber(f[i]) end
+  end
+  tok, seq, lim, closed, head, when, n, nx, used, shares, ident, xtok, hexp, rexp = unpack(f)
+  return true
+end
+
+-- glance reads H: the first form, or somebody else's lock. It returns an error
+-- for what is no lock at all.
+local function glance()
+  if not hv or (isrec and hv == '*') then return end
+  -- Not PTTL: it counts from a moment later than ms if the server was held up
+  -- since, and a lease would end early by that.
+  local at = call('PEXPIRETIME', H)
+  if at == -1 then return redis.error_reply('LHFOREIGN the key holds a string without expiry') end
+  if at <= ms then
+    -- Over since the script began: for a script its keys stay until its end.
+    hv = false
+    return
+  end
+  if hv == '*' then
+    -- The record of those inside is gone, and they may not know yet: the room
+    -- stays closed until the last of their leases is over.
+    if at > closed then closed = at end
+    return
+  end
+  local id, notify, who, meta = match(hv, '^([%w_.-]+) x [%d ]+ (%S+) (%S+) ({.*})$')
+  if not id or isrec then
+    foreign = at - ms
+    return
+  end
+  if tok == 0 then
+    -- Deleted by hand or evicted. What was given before is less.
+    tok = now
+    call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, at - ms))
+  end
+  simple = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, ttl = 0, window = 0, delay = 0, min = 0,
+    rank = 0, token = tok, notify = notify, ident = who, meta = meta, exp = at }
+  n, nx, ident, xtok = 1, 1, who, tok
+end
+
+local function foreign_type(what, key)
+  return redis.error_reply(fmt('LHFOREIGN the key of the %s holds a %s', what, call('TYPE', key).ok))
+end
+
+-- load reads R, and looks at Z. A record of which a part is missing, because it was
+-- evicted or deleted, begins again, but for what is left of its token.
+local function load()
+  local anchor = pcall_('ZSCORE', Z, '#')
+  if type(anchor) == 'table' then return foreign_type('queue', Z) end
+  local s = pcall_('HGET', R, '#')
+  if type(s) == 'string' then
+    isrec = load_record(s) and anchor and true or false
+    if isrec then return end
+    seq, closed, head, when, n, nx, used, shares = 0, 0, '-', 0, 0, 0, 0, 0
+    ident, xtok, hexp, rexp = '-', 0, 0, 0
+    call('DEL', R, Z)
+    if tok > 0 then call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, 0)) end
+  elseif type(s) == 'table' then
+    tok = tonumber(pcall_('GET', R))
+    if not tok then return foreign_type('token', R) end
+  elseif call('EXISTS', R) == 1 then
+    return foreign_type('token', R)
+  end
+end
+
+-- open reads the room of three keys. It returns an error reply or nothing.
+local function open(h, r, z, id)
+  H, R, Z, caller = h, r, z, id
+  local t = call('TIME')
+  now = t[1] * 1000000 + t[2]
+  ms = math.floor(now / 1000)
+  simple, foreign, isrec, dirty = nil, nil, false, false
+  tok, seq, lim, closed, head, when = 0, 0, 0, 0, '-', 0
+  n, nx, used, shares, ident, xtok, hexp, rexp = 0, 0, 0, 0, '-', 0, 0, 0
+  hv = pcall_('GET', H)
+  if type(hv) == 'table' then return redis.error_reply('LHFOREIGN the key holds a ' .. call('TYPE', H).ok) end
+  return load() or glance() or purge()
+end

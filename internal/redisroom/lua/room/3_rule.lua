@@ -1,0 +1,330 @@
+-- room/3_rule.lua: who may enter, in the order of internal/room. save writes what has
+-- changed; reply, granted, busy and queued make the answers.
+--
+-- Inherits  the variables of room/1_state.lua; the functions of room/2_record.lua, and
+--           life (room/life.lua)
+
+local function reenters(p)
+  return p.ident ~= '-' and p.mode == 'x' and nx > 0 and ident == p.ident
+end
+
+-- taken settles most cases without a look at who waits.
+local function taken() return nx > 0 and ident == '-' end
+
+local function fits(p)
+  if reenters(p) then return true end
+  if foreign or ms < closed then return false end
+  if p.mode == 'x' then return n == 0 end
+  return nx == 0 and (lim == 0 or used + p.weight <= lim)
+end
+
+local function first()
+  if not isrec then return end
+  local q = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  if q[1] then return sub(q[1], 2), tonumber(q[2]) - QUEUE end
+end
+
+local function must_pass(p)
+  if p.policy == '1' or reenters(p) then return false end
+  local id, rank = first()
+  return id and rank < p.rank
+end
+
+local function admits(p) return fits(p) and not must_pass(p) end
+
+local function rank(p)
+  local first_ = (p.policy == '2' and p.mode == 'x') or (p.policy == '3' and p.mode == 's')
+  return seq + 1 + (first_ and 0 or BEHIND)
+end
+
+local function mint(p)
+  if reenters(p) then return xtok end
+  tok = math.max(tok + 1, now, p.min + 1)
+  return tok
+end
+
+local function raise(p, to, level)
+  if to > now + AHEAD or to == p.token or to < p.token and not level then return end
+  tok = math.max(tok, to)
+  if to < p.token then general() end -- in the first form it is the counter
+  p.token = to
+  if simple then
+    call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, p.exp - ms))
+    return
+  end
+  dirty = true
+  store(p)
+  if p.mode == 's' then return end
+  xtok = to
+  if n == 1 then return end
+  for _, m in ipairs(call('ZRANGEBYSCORE', Z, '-inf', '(0')) do
+    local q = party(sub(m, 2))
+    if q then
+      q.token = to
+      store(q)
+    end
+  end
+end
+
+local function enter(p, exp, state)
+  p.token = mint(p)
+  general()
+  if p.state == 'w' then
+    call('ZREM', Z, 'q' .. p.id, 't' .. p.id)
+  elseif p.mode == 's' then
+    shares = shares + 1
+  end
+  p.state = state
+  n = n + 1
+  if p.mode == 'x' then
+    nx, ident, xtok = nx + 1, p.ident, p.token
+  else
+    used = used + p.weight
+  end
+  store(p)
+  call('ZADD', Z, exp - BAND, 'i' .. p.id)
+  occupy(exp + p.delay)
+end
+
+local function queue(p, exp)
+  general()
+  seq = seq + 1
+  p.state = 'w'
+  if p.mode == 's' then shares = shares + 1 end
+  store(p)
+  call('ZADD', Z, exp, 't' .. p.id, p.rank + QUEUE, 'q' .. p.id)
+  outlive(exp)
+end
+
+local function refresh(p, wait, notify)
+  call('ZADD', Z, ms + wait, 't' .. p.id)
+  outlive(ms + wait)
+  if p.notify ~= notify then
+    p.notify = notify
+    store(p)
+  end
+  if notify ~= '-' then call('ZREM', Z, '!' .. notify) end
+end
+
+local function wake(p, text)
+  -- Without the right to publish the waiters poll.
+  if p.notify ~= '-' and p.id ~= caller then pcall_('PUBLISH', p.notify, text) end
+end
+
+-- Somebody else's lock may end earlier than its expiry, and nobody tells.
+local function next_ask()
+  if foreign then return math.min(foreign, 500) end
+  if ms < closed then return closed - ms end
+  if simple then return simple.exp - ms end
+  if n == 0 then return 0 end
+  local soonest = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
+  if not soonest or soonest >= 0 then return math.max(hexp - ms, 1) end
+  return math.max(soonest + BAND - ms, 1)
+end
+
+-- call_in is room's call.
+local function call_in(p)
+  if ms + p.window >= expiry(p) then return false end
+  call('ZADD', Z, ms + p.window, 't' .. p.id)
+  p.token = ms
+  store(p)
+  return true
+end
+
+local function summon(p)
+  if not fits(p) then return 0 end
+  local id = first()
+  if not id or id == p.id then return 0 end
+  local h = party(id)
+  if not h or h.notify == '-' then return 0 end
+  if ms >= h.token + h.window and call_in(h) then
+    head, when, dirty = id, ms, true
+    wake(h, fmt('a %s %d', id, 0))
+  end
+  local next_, left = expiry(h) - ms, h.token + h.window - ms
+  return left > 0 and left < next_ and left or next_
+end
+
+local function hint_head(id)
+  if not id then
+    if head ~= '-' then head, when, dirty = '-', 0, true end
+    return
+  end
+  local p = not taken() and party(id)
+  local next_ = p and fits(p) and 0 or next_ask()
+  if id == head and ms + next_ >= when then return end
+  head, when, dirty = id, ms + next_, true
+  if id == caller then return end
+  p = p or party(id)
+  if p then wake(p, fmt('a %s %d', id, next_)) end
+end
+
+local function unwanted(p)
+  return not p or p.notify ~= '-' and marked('!' .. p.notify) or p.mode == 's' and lim > 0 and p.weight > lim
+end
+
+-- drop_heads looks at more and more, since mostly there is one. It is bounded: what
+-- ten thousands leave is dropped by the calls to come.
+local function drop_heads()
+  local dropped, some = 0, 1
+  repeat
+    some = math.min(8 * some, PURGE)
+    local ids, gone = {}, {}
+    for i, m in ipairs(call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, some)) do ids[i] = sub(m, 2) end
+    if not ids[1] then return end
+    for i, words in ipairs(call('HMGET', R, unpack(ids))) do
+      local p = words and parse(ids[i], words)
+      if not unwanted(p) then break end
+      if p then discount(p) end
+      gone[2 * i - 1], gone[2 * i] = 'q' .. ids[i], 't' .. ids[i]
+    end
+    local n = #gone / 2
+    if n > 0 then
+      call('ZREM', Z, unpack(gone))
+      call('HDEL', R, unpack(ids, 1, n))
+    end
+    dropped = dropped + n
+  until n < #ids or dropped >= DROPS
+end
+
+local function hand_over()
+  local id = first()
+  local entered = 0
+  while entered < BATCH do
+    if not id or taken() then break end
+    local p = party(id)
+    if unwanted(p) then
+      drop_heads()
+      id = first()
+      p = id and party(id)
+      if unwanted(p) then break end
+    end
+    if not fits(p) or p.notify == '-' then
+      break
+    elseif p.policy == '1' then
+      call_in(p)
+      break
+    else
+      enter(p, ms + p.window, 'u')
+      entered = entered + 1
+      wake(p, fmt('g %s %d %d %d', id, p.token, now, p.window))
+    end
+    id = first()
+  end
+  hint_head(id)
+end
+
+-- acquit forgets whom was suspected, when nobody waits. Here it is put off until
+-- the room could be folded.
+local function acquit()
+  for _, m in ipairs(call('ZRANGEBYSCORE', Z, 0, '(' .. fmt('%d', ANCHOR), 'LIMIT', 0, PURGE)) do
+    if sub(m, 1, 1) == '!' then call('ZREM', Z, m) end
+  end
+end
+
+-- save writes the scalars, or folds an empty room back into its token.
+local function save()
+  if not dirty or not isrec then return end
+  if n == 0 and not foreign then
+    if closed > ms and hexp ~= closed then
+      hexp = 0
+      occupy(closed)
+    elseif closed <= ms and hv == '*' then
+      hexp = 0
+      call('DEL', H)
+    end
+  end
+  local left = n == 0 and closed <= ms and call('ZCARD', Z)
+  if left and left > 1 and not first() then
+    acquit()
+    left = call('ZCARD', Z)
+  end
+  if left == 1 then
+    call('DEL', R, Z)
+    -- Nobody is inside, so an old counter can be seeded anew (counter.go).
+    if tok > 0 and tok < now - YOUNG then tok = now end
+    if tok > 0 then call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, 0)) end
+    return
+  end
+  outlive(ms)
+  save_scalars()
+end
+
+local function reply(state, token, holds, position, next_)
+  return { state, token or 0, holds or 0, position or 0, next_ or 0, now }
+end
+
+-- glimpse appends the party that stays longest.
+local function glimpse(out)
+  local id, left, p
+  if foreign then
+    id, left, p = hv, foreign, { mode = 'x', weight = 1, token = 0, state = 'f', meta = '' }
+  elseif simple then
+    p, id, left = simple, simple.id, simple.exp - ms
+  elseif n > 0 then
+    local last = call('ZREVRANGEBYSCORE', Z, '(0', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    if last[1] then
+      id, left = sub(last[1], 2), tonumber(last[2]) + BAND - ms
+      p = party(id)
+    end
+  end
+  if p then
+    for i, v in ipairs({ id, left, p.mode, p.weight, p.token, p.state, p.meta }) do out[6 + i] = v end
+  end
+  return out
+end
+
+local GONE, BUSY, QUEUED, GRANTED, RELEASED, LEFT, RESIZED = 0, 1, 2, 3, 4, 5, 6
+
+local function granted(p) return reply(GRANTED, p.token, p.mode == 'x' and n or 1) end
+
+local function broken(id)
+  local why = isrec and call('HGET', R, '~' .. id)
+  local out = reply(GONE)
+  if why then out[7] = why end
+  return out, why
+end
+
+local function busy() return glimpse(reply(BUSY, 0, 0, 0, next_ask())) end
+
+local function queued(id, r, called)
+  local position = call('ZCOUNT', Z, QUEUE, r + QUEUE)
+  local next_ = 0
+  if position == 1 then
+    next_ = next_ask()
+    head, when, dirty = id, ms + next_, true
+  elseif position == 2 then
+    next_ = called
+  end
+  return reply(QUEUED, 0, 0, position, next_)
+end
+
+local function confirm(p, ttl)
+  if simple then
+    call('PEXPIREAT', H, ms + ttl, 'GT')
+    call('PEXPIREAT', R, ms + life(tok, ms, ttl), 'GT')
+    simple.exp = math.max(simple.exp, ms + ttl)
+  else
+    call('ZADD', Z, 'GT', ms + ttl - BAND, 'i' .. p.id)
+    if p.state == 'u' then
+      p.state = 'c'
+      store(p)
+    end
+    occupy(ms + ttl + p.delay)
+    dirty = true
+  end
+  return granted(p)
+end
+
+-- ask_ is room's ask. It returns nothing if the ticket was dropped on the way.
+local function ask_(p, ttl)
+  hand_over()
+  p = party(p.id)
+  if not p then return end
+  if p.state ~= 'w' then return confirm(p, ttl) end
+  if not admits(p) then return queued(p.id, p.rank, summon(p)) end
+  enter(p, ms + ttl, 'c')
+  local out = granted(p)
+  hand_over()
+  return out
+end

@@ -1,0 +1,6 @@
+-- life is how long a counter lives, in ms: until an hour after the lease beside it,
+-- and until an hour after the server's clock has passed its token, since a counter
+-- that is gone is seeded with that clock.
+local function life(tok, ms, hold)
+  return 3600000 + hold + math.max(0, math.floor(tok / 1000) - ms)
+end

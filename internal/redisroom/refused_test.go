@@ -1,0 +1,114 @@
+package redisroom_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// occupied starts a server that serves no more clients.
+func occupied(t *testing.T) *redistest.Server {
+	t.Helper()
+	s := redistest.Start(t, "--maxclients", "10")
+	for range 12 {
+		nc, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = nc.Close() })
+	}
+	return s
+}
+
+// H5, H6: whoever asks by himself and a crowd are told the same.
+func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T) {
+	secret := redistest.Start(t, "--requirepass", "secret")
+	sentinel := redistest.StartSentinel(t)
+	for name, row := range map[string]struct{ url, says string }{
+		"wrong password":        {"redis://:wrong@" + secret.Addr(), "check user name and password"},
+		"no password":           {"redis://" + secret.Addr(), "wants a password"},
+		"no such database":      {"redis://:secret@" + secret.Addr() + "/99", "fewer databases"},
+		"no clients more":       {"redis://" + occupied(t).Addr(), "maxclients"},
+		"plain text to TLS":     {"redis://" + redistest.StartTLS(t, false).Addr(), "TLS"},
+		"unknown to sentinels":  {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=nobody", "master"},
+		"TIME is disabled":      {"redis://" + redistest.Start(t, "--rename-command", "TIME", "").Addr(), "TIME"},
+		"no server":             {"redis://127.0.0.1:1", "refused"},
+		"a server of no client": {"redis+cluster://127.0.0.1:1", "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachClient(t, func(t *testing.T, open func(string) store) {
+				d := open(row.url)
+				start := time.Now()
+				var all sync.WaitGroup
+				for i := range 65 {
+					ask := func() {
+						_, err := d.Acquire(background, request(fmt.Sprint("k", i), "a"))
+						if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.says) {
+							t.Errorf("acquire %d: %v, want ErrUnavailable that says %q", i, err, row.says)
+						}
+					}
+					if i == 0 {
+						ask()
+					} else {
+						all.Go(ask)
+					}
+				}
+				all.Wait()
+				_, errs := renewAll(d, []driver.Ref{lease("k", "a")})
+				if !errors.Is(errs[0], driver.ErrUnavailable) {
+					t.Errorf("renewal: %v, want ErrUnavailable", errs[0])
+				}
+				if took := time.Since(start); took > 5*time.Second {
+					t.Errorf("took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// G1: the garbage collector would close forgotten connections some day.
+func TestRefused_HR_G1_NoConnectionIsLeft(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	secret := redistest.Start(t, "--requirepass", "secret")
+	cluster := redistest.StartCluster(t, 2)
+	for name, row := range map[string]struct {
+		servers []*redistest.Server
+		url     string
+	}{
+		"a server":  {[]*redistest.Server{secret}, "redis://:wrong@" + secret.Addr()},
+		"a cluster": {cluster.Nodes, "redis+cluster://nobody:wrong@" + strings.Join(cluster.Addrs(), ",")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachClient(t, func(t *testing.T, open func(string) store) {
+				var before []string
+				for _, s := range row.servers {
+					before = append(before, connections(t, s))
+				}
+				d := open(row.url)
+				var all sync.WaitGroup
+				for i := range 64 {
+					all.Go(func() {
+						if _, err := d.Acquire(background, request(fmt.Sprint("k", i), "a")); !errors.Is(err, driver.ErrUnavailable) {
+							t.Errorf("acquire: %v, want ErrUnavailable", err)
+						}
+					})
+				}
+				all.Wait()
+				for range 10 {
+					renewAll(d, []driver.Ref{lease("k", "a")})
+				}
+				for i, s := range row.servers {
+					eventually(t, "all connections are closed", func() bool { return connections(t, s) == before[i] })
+				}
+			})
+		})
+	}
+}

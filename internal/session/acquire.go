@@ -1,0 +1,164 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/timing"
+)
+
+// unavailableTries is how often a store that certainly did nothing is asked.
+const unavailableTries = 3
+
+// Answer is what the store said to a request.
+type Answer struct {
+	driver.Reply
+	// Unanswered tells of tries that may still be on their way.
+	Unanswered bool
+
+	began time.Time // when it was first to be asked
+	sent  time.Time // when the try that was answered was
+}
+
+// Grant is a lease that the store gave.
+type Grant struct {
+	Token int64
+	// Origin is when the request was sent that was answered, or when the store
+	// handed the lock over, at the earliest; see package timing.
+	Origin time.Time
+	// Window is the time for the confirmation of a lock that was handed over; 0
+	// if the store counts the full TTL already.
+	Window time.Duration
+	Alone  bool // nobody else was there
+	// Unanswered tells of requests of this id that may still be on their way.
+	Unanswered bool
+}
+
+// handed is when the store handed the lock over; zero if it did not.
+func (g *Grant) handed() time.Time {
+	if g.Window == 0 {
+		return time.Time{}
+	}
+	return g.Origin
+}
+
+// Grant is the lease that the store says it has given.
+func (a *Answer) Grant() Grant {
+	return Grant{Token: a.Token, Origin: a.sent, Alone: a.Uncontended, Unanswered: a.Unanswered}
+}
+
+// Try asks once whether a lock is free, and repeats that until it is answered. What
+// a request that was not answered may still do is undone in the background.
+func (s *Session) Try(ctx context.Context, t *Terms, req *driver.Request) (Answer, error) {
+	a, err := s.ask(ctx, t, req, nil)
+	if a.Unanswered && a.State != driver.Granted {
+		s.Undo(ctx, t, req, true)
+	}
+	return a, err
+}
+
+// Ask sends req until it is answered, and undoes nothing.
+func (s *Session) Ask(ctx context.Context, t *Terms, req *driver.Request) (Answer, error) {
+	return s.ask(ctx, t, req, nil)
+}
+
+// ask sends req until it is answered, for w, which is nil for a try. It is
+// repeated with the same id, so that an answer that was lost is given again.
+func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Waiter) (a Answer, err error) {
+	a.began = s.Now()
+	a.sent = a.began
+	var last error
+	for attempt := 1; ; attempt++ {
+		err = s.send(ctx, t, req, w, &a, attempt)
+		switch {
+		case err == nil && a.State == driver.Gone && !a.Broken && last != nil:
+			// The id was given up: nobody can tell what became of it before.
+			return Answer{Unanswered: true}, s.because(ctx, fmt.Errorf("%w: %w", ErrUnknown, last))
+		case err == nil:
+			return a, nil
+		case errors.Is(err, errNotAsked) && last != nil:
+			err = last // says more
+		}
+		a.Reply, last = driver.Reply{}, err
+		a.Unanswered = a.Unanswered || !timing.Definite(err)
+		tired := !a.Unanswered && attempt >= unavailableTries || s.patience(&a, t, w) <= 0
+		if timing.Final(err) || tired || !s.sleep(ctx, timing.BackOff(attempt)) {
+			break
+		}
+		a.sent = s.Now()
+	}
+	if a.Unanswered {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return a, s.because(ctx, err)
+}
+
+// send asks once, when it is the request's turn. The time of the try begins only
+// then: what has waited here is not sent again while the store answers it.
+func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Waiter, a *Answer, attempt int) (err error) {
+	p, ok := s.asking.pass()
+	if !ok {
+		if p, ok = s.asking.wait(ctx, s.closing, func() time.Duration { return s.patience(a, t, w) }); !ok {
+			return errNotAsked
+		}
+		if w != nil {
+			s.listener.await(ctx)
+		}
+		a.sent = s.Now()
+	}
+	defer func() { s.asking.leave(p, err == nil) }()
+	if w != nil {
+		w.aim()
+	}
+	try, cancel := s.bound(ctx, timing.Try(attempt, s.patience(a, t, w)))
+	defer cancel()
+	if a.Reply, err = s.drv.Acquire(try, *req); err != nil {
+		return err
+	}
+	if a.State == driver.Granted && t.tooLate(s.Now(), a.sent, t.TTL) {
+		return timing.ErrLate
+	}
+	s.hear(a.sent)
+	return nil
+}
+
+// patience is how much longer a store is asked that does not answer: of a try,
+// since it began; of a wait, since this session was answered last, since a store
+// that serves others comes to serve us.
+func (s *Session) patience(a *Answer, t *Terms, w *Waiter) time.Duration {
+	since := s.instant(a.began)
+	if w != nil {
+		since = max(since, clock.Instant(s.heard.Load()))
+	}
+	return t.MaxOutage - time.Duration(s.instant(s.Now())-since)
+}
+
+// hear notes that the store answered what was sent at sent.
+func (s *Session) hear(sent time.Time) { s.heard.Store(int64(s.instant(sent))) }
+
+// renew is the driver's, and hears it.
+func (s *Session) renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	sent := s.Now()
+	s.drv.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
+		if err == nil {
+			s.hear(sent)
+		}
+		each(i, reply, err)
+	})
+}
+
+// because puts before err why ctx or the session ended, if they have.
+func (s *Session) because(ctx context.Context, err error) error {
+	cause := CauseOf(ctx)
+	if cause == nil && s.IsClosing() {
+		cause = ErrClosed
+	}
+	if cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
+}

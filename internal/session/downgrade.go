@@ -1,0 +1,82 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
+)
+
+// Mode is the side that may be counted on: a writer's lease is a reader's from the
+// moment that Lower is called, unless it is certain that the store did not do it.
+func (h *Hold) Mode() driver.Mode {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mode
+}
+
+// Lowering reports whether a request on its way may make a reader's lease of a
+// writer's.
+func (h *Hold) Lowering() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.reader && (h.unsure || h.lowering > 0)
+}
+
+// CanLower returns why the lease is not a writer's, nil if it is.
+func (h *Hold) CanLower() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.ended != nil:
+		return fmt.Errorf("%w: %w", ErrNotHeld, h.ended)
+	case h.reader:
+		return fmt.Errorf("a reader's lease: %w", driver.ErrMismatch)
+	}
+	return nil
+}
+
+// Lower makes the lease a reader's here. Downgrade has to follow.
+func (h *Hold) Lower() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mode = driver.Shared
+	h.lowering++
+}
+
+// Downgrade makes the lease a reader's in the store, by what req says apart from the
+// lease.
+func (h *Hold) Downgrade(ctx context.Context, req driver.Request) error {
+	req.ID, req.TTL, req.HintAddress, req.Downgrade = h.id, h.TTL(), h.s.Address(), true
+	sent := h.s.Now()
+	reply, err := h.s.drv.Acquire(ctx, req)
+	return h.downgraded(sent, req.TTL, &reply, err)
+}
+
+// downgraded ends a downgrade that was sent at sent, as the store answered it.
+func (h *Hold) downgraded(sent time.Time, ttl time.Duration, reply *driver.Reply, err error) error {
+	alive := h.Live() // a late answer changes nothing
+	h.mu.Lock()
+	h.lowering--
+	switch {
+	case err != nil:
+		defer h.mu.Unlock()
+		h.unsure = h.unsure || !timing.Definite(err)
+		if !h.unsure && !h.reader && h.lowering == 0 {
+			h.mode = driver.Exclusive
+		}
+		return Unknown(err)
+	case !alive || h.ended != nil:
+		h.mu.Unlock()
+		return h.notHeld()
+	case reply.State != driver.Granted:
+		h.end(Gone(reply))
+		return h.notHeld()
+	}
+	defer h.mu.Unlock()
+	h.reader, h.alone = true, reply.Uncontended
+	h.deadline = max(h.deadline, h.s.instant(h.terms().deadline(sent, ttl)))
+	return nil
+}

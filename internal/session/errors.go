@@ -1,0 +1,51 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
+)
+
+// Errors that tell how a lease or a call ended. The library shows them to its
+// users.
+var (
+	ErrUnknown = errors.New("outcome unknown")
+	ErrLost    = errors.New("lease lost")
+	ErrForced  = errors.New("lease broken by force")
+	ErrNotHeld = errors.New("lease not held")
+	ErrMaxHold = errors.New("maximum hold time reached")
+	ErrClosed  = errors.New("client closed")
+)
+
+// errTwice is a lease that is held already.
+var errTwice = fmt.Errorf("held by this client: %w", driver.ErrMismatch)
+
+// Unknown marks err as an outcome that cannot be known, unless the store says
+// that nothing was done.
+func Unknown(err error) error {
+	if timing.Definite(err) || errors.Is(err, ErrUnknown) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// Forced matches ErrForced and ErrLost.
+func Forced(reason string) error {
+	if reason == "" {
+		return fmt.Errorf("%w: %w", ErrLost, ErrForced)
+	}
+	return fmt.Errorf("%w: %w: %s", ErrLost, ErrForced, reason)
+}
+
+// CauseOf is why ctx ended: an error that matches both its Err and its cause; nil
+// if it has not.
+func CauseOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,268 @@
+package session
+
+import (
+	"container/heap"
+	"context"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
+)
+
+// Sink is what a task belongs to. Its methods are called without a lock of the
+// keeper, and never concurrently for one task.
+type Sink interface {
+	// Ask returns what to send and how long this try may take. If ok is
+	// false the task is dropped.
+	Ask(now time.Time) (ref driver.Ref, try time.Duration, ok bool)
+	// Answer takes the outcome of the renewal that was sent at sent and
+	// returns when the next is due; the zero time drops the task.
+	Answer(sent time.Time, reply driver.Reply, err error) (next time.Time)
+}
+
+// Task is one lease or ticket that is kept alive. The zero value with Sink set
+// is ready for Add.
+type Task struct {
+	Sink Sink
+	// Slack is how much earlier than due the task may go when a batch leaves
+	// anyway.
+	Slack time.Duration
+
+	// Guarded by the keeper's mutex.
+	due    clock.Instant
+	again  clock.Instant // due, as asked for while flying
+	index  int32         // in the heap, from 1; 0 is absent
+	flying bool
+	added  bool // again comes from Add, which outlives a dropping answer
+	gone   bool
+}
+
+// Keeper keeps leases and tickets alive through one function: one min-heap by due
+// time, one timer, and a batched renewal of everything due and nearly due. Between
+// renewals there is no goroutine; a batch under way has one. It is safe for
+// concurrent use.
+type Keeper struct {
+	renew func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error))
+	now   func() time.Time
+	epoch clock.Epoch
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	heap   tasks
+	timer  *time.Timer
+	armed  clock.Instant // when the timer fires; 0 if it does not
+	closed bool
+}
+
+// maxBatch bounds the refs of one renewal.
+const maxBatch = 1000
+
+// NewKeeper returns a keeper that renews with renew and reads the time from now.
+func NewKeeper(renew func(context.Context, []driver.Ref, func(int, driver.Reply, error)), now func() time.Time) *Keeper {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Keeper{renew: renew, now: now, epoch: clock.NewEpoch(now()), ctx: ctx, cancel: cancel}
+}
+
+// Add keeps t from now on; its first renewal is due at due.
+func (k *Keeper) Add(t *Task, due time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t.gone, t.added = false, t.flying
+	k.schedule(t, k.epoch.Instant(due))
+}
+
+// Hurry makes t due at due if it was due later. A task that is not kept is
+// left alone; one that is being renewed is renewed again at due.
+func (k *Keeper) Hurry(t *Task, due time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if at := k.epoch.Instant(due); t.flying || t.index > 0 && at < t.due {
+		k.schedule(t, at)
+	}
+}
+
+// Remove forgets t. The answer of a renewal under way may still come to its
+// sink, and changes nothing here.
+func (k *Keeper) Remove(t *Task) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t.gone = true
+	if t.index > 0 {
+		heap.Remove(&k.heap, int(t.index)-1)
+	}
+}
+
+// Len returns the number of tasks waiting for their time.
+func (k *Keeper) Len() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.heap)
+}
+
+// Close stops all renewals and waits for those under way.
+func (k *Keeper) Close() {
+	k.mu.Lock()
+	k.closed = true
+	k.heap = nil
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	k.mu.Unlock()
+	k.cancel()
+	k.wg.Wait()
+}
+
+func (k *Keeper) schedule(t *Task, due clock.Instant) {
+	switch {
+	case k.closed || t.gone:
+		return
+	case t.flying:
+		if t.again == 0 || due < t.again {
+			t.again = due
+		}
+		return
+	case t.index > 0:
+		t.due = due
+		heap.Fix(&k.heap, int(t.index)-1)
+	default:
+		t.due = due
+		heap.Push(&k.heap, t)
+	}
+	k.arm()
+}
+
+// arm sets the timer to the first due task, unless it fires before anyway.
+func (k *Keeper) arm() {
+	if len(k.heap) == 0 || k.armed != 0 && k.armed <= k.heap[0].due {
+		return
+	}
+	k.armed = k.heap[0].due
+	wait := max(time.Duration(k.armed-k.epoch.Instant(k.now())), 0)
+	if k.timer == nil {
+		k.timer = time.AfterFunc(wait, k.fire)
+		return
+	}
+	k.timer.Reset(wait)
+}
+
+// fire sends what is due. It runs in a goroutine of the timer's.
+func (k *Keeper) fire() {
+	k.mu.Lock()
+	k.armed = 0
+	if k.closed {
+		k.mu.Unlock()
+		return
+	}
+	now := k.now()
+	due := k.collect(k.epoch.Instant(now))
+	k.arm()
+	k.wg.Add(1) // under the lock: Close has not begun to wait
+	k.mu.Unlock()
+	defer k.wg.Done()
+
+	for _, b := range k.batches(due, now) {
+		k.wg.Go(func() { k.send(b) })
+	}
+}
+
+// collect takes what is due, and what is nearly due if anything leaves.
+func (k *Keeper) collect(now clock.Instant) []*Task {
+	var due []*Task
+	for len(k.heap) > 0 {
+		t := k.heap[0]
+		if t.due > now && (len(due) == 0 || t.due > now+clock.Instant(t.Slack)) {
+			break
+		}
+		heap.Pop(&k.heap)
+		t.flying, t.again = true, 0
+		due = append(due, t)
+	}
+	return due
+}
+
+// batch is a renewal of tasks that have about the same time for it.
+type batch struct {
+	tasks []*Task
+	refs  []driver.Ref
+	try   time.Duration
+}
+
+// batches groups tasks by the magnitude of the time they have: a lease of
+// seconds does not cut short the try of a lease of hours.
+func (k *Keeper) batches(due []*Task, now time.Time) []*batch {
+	open := make(map[int]*batch)
+	var all []*batch
+	for _, t := range due {
+		ref, try, ok := t.Sink.Ask(now)
+		if !ok {
+			k.landed(t, time.Time{})
+			continue
+		}
+		size := bits.Len64(uint64(max(try, 0)))
+		b := open[size]
+		if b == nil || len(b.refs) == maxBatch {
+			b = &batch{try: try}
+			open[size] = b
+			all = append(all, b)
+		}
+		b.tasks = append(b.tasks, t)
+		b.refs = append(b.refs, ref)
+		b.try = min(b.try, try)
+	}
+	return all
+}
+
+func (k *Keeper) send(b *batch) {
+	ctx, cancel := context.WithTimeout(k.ctx, b.try)
+	defer cancel()
+	sent := k.now() // before the request leaves: the store counts from later
+	k.renew(ctx, b.refs, func(i int, reply driver.Reply, err error) {
+		k.landed(b.tasks[i], b.tasks[i].Sink.Answer(sent, reply, err))
+	})
+}
+
+// landed puts a task back whose renewal has ended.
+func (k *Keeper) landed(t *Task, next time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t.flying = false
+	at := k.epoch.Instant(next)
+	if at == 0 && !t.added {
+		return
+	}
+	if at == 0 || t.again != 0 && t.again < at {
+		at = t.again
+	}
+	t.added = false
+	k.schedule(t, at)
+}
+
+// tasks is a min-heap by due time.
+type tasks []*Task
+
+func (h tasks) Len() int           { return len(h) }
+func (h tasks) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h tasks) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = int32(i+1), int32(j+1)
+}
+
+func (h *tasks) Push(x any) {
+	t := x.(*Task)
+	*h = append(*h, t)
+	t.index = int32(len(*h))
+}
+
+func (h *tasks) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	t.index = 0
+	return t
+}

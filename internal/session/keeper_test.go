@@ -1,0 +1,346 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"pgregory.net/rapid"
+)
+
+var errTest = errors.New("renewal failed")
+
+// probe is a task that is due every period after its last sending.
+type probe struct {
+	Task
+	period time.Duration
+	try    time.Duration
+
+	mu    sync.Mutex
+	asked []time.Time
+	sent  []time.Time
+	drop  bool // the next answer drops it
+	gone  bool // Ask says that it is over
+}
+
+func newProbe(period time.Duration) *probe {
+	p := &probe{period: period, try: time.Second}
+	p.Sink = p
+	return p
+}
+
+func (p *probe) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, now)
+	return driver.Ref{Key: fmt.Sprintf("%p", p)}, p.try, !p.gone
+}
+
+func (p *probe) Answer(sent time.Time, _ driver.Reply, _ error) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent = append(p.sent, sent)
+	if p.drop || p.period == 0 {
+		return time.Time{}
+	}
+	return sent.Add(p.period)
+}
+
+// take returns how often it was asked since the last take.
+func (p *probe) take() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.asked)
+	p.asked = nil
+	return n
+}
+
+func (p *probe) times() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.asked)
+}
+
+// answerAll is a store that answers at once.
+func answerAll(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	for i := range refs {
+		each(i, driver.Reply{State: driver.Granted}, nil)
+	}
+}
+
+// settle lets time pass, and all that is due then come to an end.
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+type renewFunc = func(context.Context, []driver.Ref, func(int, driver.Reply, error))
+
+// inTime runs f in virtual time with a keeper that is closed at the end.
+func inTime(t *testing.T, renew renewFunc, f func(t *testing.T, k *Keeper)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		k := NewKeeper(renew, time.Now)
+		defer k.Close()
+		f(t, k)
+	})
+}
+
+func TestKeeper_RenewsWhenDueAndAgain(t *testing.T) {
+	inTime(t, answerAll, func(t *testing.T, k *Keeper) {
+		start, p := time.Now(), newProbe(time.Second)
+		k.Add(&p.Task, start.Add(3*time.Second))
+		settle(10*time.Second + time.Millisecond)
+		if p.times() != 8 || !p.asked[0].Equal(start.Add(3*time.Second)) {
+			t.Errorf("asked %d times, first after %v", p.times(), p.asked[0].Sub(start))
+		}
+	})
+}
+
+func TestKeeper_EarlierTaskMovesTheTimer(t *testing.T) {
+	inTime(t, answerAll, func(t *testing.T, k *Keeper) {
+		start, late, early := time.Now(), newProbe(0), newProbe(0)
+		k.Add(&late.Task, start.Add(time.Hour))
+		k.Add(&early.Task, start.Add(time.Second))
+		settle(time.Second)
+		if early.times() != 1 || late.times() != 0 {
+			t.Errorf("asked %d and %d", early.times(), late.times())
+		}
+		settle(time.Hour)
+		if late.times() != 1 {
+			t.Error("the later one was forgotten")
+		}
+	})
+}
+
+func TestKeeper_NearlyDueLeaveInTheSameBatch(t *testing.T) {
+	var sizes []int
+	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		sizes = append(sizes, len(refs))
+		answerAll(ctx, refs, each)
+	}
+	inTime(t, renew, func(t *testing.T, k *Keeper) {
+		start := time.Now()
+		for i := range 100 {
+			p := newProbe(0)
+			p.Slack = time.Second
+			k.Add(&p.Task, start.Add(time.Minute+time.Duration(i)*10*time.Millisecond))
+		}
+		far := newProbe(0)
+		far.Slack = time.Second
+		k.Add(&far.Task, start.Add(2*time.Minute))
+		settle(time.Minute + time.Millisecond)
+		if len(sizes) != 1 || sizes[0] != 100 || far.times() != 0 {
+			t.Errorf("batches %v", sizes)
+		}
+	})
+}
+
+func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
+	var mu sync.Mutex
+	var budgets []time.Duration
+	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		deadline, _ := ctx.Deadline()
+		mu.Lock()
+		budgets = append(budgets, time.Until(deadline))
+		mu.Unlock()
+		if len(refs) > maxBatch {
+			t.Errorf("%d refs", len(refs))
+		}
+		answerAll(ctx, refs, each)
+	}
+	inTime(t, renew, func(t *testing.T, k *Keeper) {
+		for i := range 2500 {
+			p := newProbe(0)
+			if p.try = time.Hour; i%2 == 0 {
+				p.try = 10 * time.Millisecond
+			}
+			k.Add(&p.Task, time.Now().Add(time.Millisecond))
+		}
+		settle(time.Second)
+		short := 0
+		for _, b := range budgets {
+			if b == 10*time.Millisecond {
+				short++
+			} else if b != time.Hour {
+				t.Errorf("a try of %v", b)
+			}
+		}
+		if len(budgets) != 4 || short != 2 {
+			t.Errorf("budgets %v", budgets)
+		}
+	})
+}
+
+func TestKeeper_HungBatchDelaysNoOther(t *testing.T) {
+	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		if len(refs) == 1 {
+			<-ctx.Done()
+		}
+		answerAll(ctx, refs, each)
+	}
+	inTime(t, renew, func(t *testing.T, k *Keeper) {
+		hung, a, b := newProbe(time.Second), newProbe(time.Second), newProbe(time.Second)
+		hung.try = time.Hour
+		k.Add(&hung.Task, time.Now())
+		settle(time.Millisecond)
+		k.Add(&a.Task, time.Now())
+		k.Add(&b.Task, time.Now())
+		settle(10 * time.Second)
+		if a.times() < 10 || b.times() < 10 || hung.times() != 1 {
+			t.Errorf("asked %d, %d; the hung one %d", a.times(), b.times(), hung.times())
+		}
+	})
+}
+
+func TestKeeper_TriesEndWithTheirTime(t *testing.T) {
+	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		<-ctx.Done()
+		for i := range refs {
+			each(i, driver.Reply{}, errTest)
+		}
+	}
+	inTime(t, renew, func(t *testing.T, k *Keeper) {
+		start, p := time.Now(), newProbe(0)
+		k.Add(&p.Task, start)
+		settle(2 * time.Second)
+		if len(p.sent) != 1 || !p.sent[0].Equal(start) {
+			t.Errorf("sent %v", p.sent)
+		}
+	})
+}
+
+func TestKeeper_AddWhileFlyingOutlivesADroppingAnswer(t *testing.T) {
+	gate := make(chan struct{}, 10)
+	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+		answerAll(ctx, refs, each)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		gate = make(chan struct{}, 10)
+		k := NewKeeper(renew, time.Now)
+		defer k.Close()
+		for _, again := range []struct {
+			name string
+			do   func(*probe)
+			want int
+		}{
+			{"Add", func(p *probe) { k.Add(&p.Task, time.Now().Add(time.Minute)) }, 2},
+			{"Hurry", func(p *probe) { k.Hurry(&p.Task, time.Now()) }, 1},
+			{"Remove", func(p *probe) { k.Remove(&p.Task) }, 1},
+			{"Remove, Add", func(p *probe) { k.Remove(&p.Task); k.Add(&p.Task, time.Now()) }, 2},
+			{"Add, Remove", func(p *probe) { k.Add(&p.Task, time.Now()); k.Remove(&p.Task) }, 1},
+		} {
+			p := newProbe(0) // its answers drop it
+			k.Add(&p.Task, time.Now())
+			synctest.Wait()
+			again.do(p)
+			gate <- struct{}{}
+			synctest.Wait()
+			gate <- struct{}{}
+			settle(time.Hour)
+			select {
+			case <-gate:
+			default:
+			}
+			if p.times() != again.want {
+				t.Errorf("%s while flying: asked %d times, want %d", again.name, p.times(), again.want)
+			}
+		}
+	})
+}
+
+func TestKeeper_CloseStopsEverythingAndWaits(t *testing.T) {
+	hang := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		<-ctx.Done()
+		answerAll(ctx, refs, each)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		k := NewKeeper(hang, time.Now)
+		flying, waiting := newProbe(time.Second), newProbe(time.Second)
+		flying.try = time.Hour
+		k.Add(&flying.Task, time.Now())
+		k.Add(&waiting.Task, time.Now().Add(time.Minute))
+		synctest.Wait()
+		start := time.Now()
+		k.Close()
+		if time.Since(start) != 0 || len(flying.sent) != 1 {
+			t.Errorf("closed after %v, %d answers", time.Since(start), len(flying.sent))
+		}
+		k.Add(&waiting.Task, time.Now())
+		settle(time.Hour)
+		if flying.times() != 1 || waiting.times() != 0 {
+			t.Error("renewed after the close")
+		}
+	})
+}
+
+// TestKeeper_EveryTaskIsAskedInTime plays random calls and holds the keeper to
+// a model: a task that is kept is asked at its time or at most its slack before,
+// and a task that is not kept is not asked.
+func TestKeeper_EveryTaskIsAskedInTime(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		steps := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) [3]int {
+			return [3]int{rapid.IntRange(0, 4).Draw(r, "task"), rapid.IntRange(0, 3).Draw(r, "call"), rapid.IntRange(0, 5000).Draw(r, "ms")}
+		}), 1, 60).Draw(r, "steps")
+		synctest.Test(t, func(t *testing.T) {
+			k := NewKeeper(answerAll, time.Now)
+			defer k.Close()
+			var probes [5]*probe
+			var due [5]time.Time // zero is not kept
+			for i := range probes {
+				probes[i] = newProbe(0)
+				probes[i].Slack = time.Duration(i) * 100 * time.Millisecond
+			}
+			check := func() {
+				now := time.Now()
+				for i, p := range probes {
+					n := p.take()
+					switch {
+					case n > 1, n == 1 && (due[i].IsZero() || due[i].After(now.Add(p.Slack))):
+						t.Fatalf("task %d asked %d times, due %v from now", i, n, due[i].Sub(now))
+					case n == 0 && !due[i].IsZero() && !due[i].After(now):
+						t.Fatalf("task %d not asked, due %v ago", i, now.Sub(due[i]))
+					case n == 1:
+						due[i] = time.Time{}
+					}
+				}
+			}
+			for _, s := range steps {
+				i, ms := s[0], time.Duration(s[2])*time.Millisecond
+				at := time.Now().Add(ms + time.Millisecond)
+				switch s[1] {
+				case 0:
+					k.Add(&probes[i].Task, at)
+					due[i] = at
+				case 1:
+					k.Hurry(&probes[i].Task, at)
+					if !due[i].IsZero() && at.Before(due[i]) {
+						due[i] = at
+					}
+				case 2:
+					k.Remove(&probes[i].Task)
+					due[i] = time.Time{}
+				case 3:
+					for range ms / (10 * time.Millisecond) {
+						settle(10 * time.Millisecond)
+						check()
+					}
+				}
+			}
+			settle(time.Minute)
+			check()
+			if n := k.Len(); n != 0 {
+				t.Fatalf("%d tasks left", n)
+			}
+		})
+	})
+}

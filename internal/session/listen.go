@@ -1,0 +1,151 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
+)
+
+// Listener hears the hints of a store for one process, by one subscription. It is
+// safe for concurrent use.
+type Listener struct {
+	watcher driver.Watcher // nil if the store has none
+	hear    func(driver.Hint)
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	closed  bool
+	sub     driver.Subscription
+	opening *opening // of sub; nil before it was asked for
+}
+
+// maxOpening is how long those of a burst wait for an address.
+const maxOpening = 250 * time.Millisecond
+
+// opening is a subscription on its way.
+type opening struct {
+	began time.Time
+	once  sync.Once
+	done  chan struct{} // closed when it has an address, or has failed
+}
+
+func (o *opening) end() { o.once.Do(func() { close(o.done) }) }
+
+// NewListener returns a listener that calls hear for each hint once it is opened,
+// one at a time. A resync comes first, when there is an address.
+func NewListener(d driver.Driver, log *slog.Logger, hear func(driver.Hint)) *Listener {
+	l := &Listener{hear: hear, log: log}
+	l.watcher, _ = driver.As[driver.Watcher](d)
+	return l
+}
+
+// Hears reports whether the store can deliver hints at all.
+func (l *Listener) Hears() bool { return l.watcher != nil }
+
+// Open starts to listen in a goroutine that run starts, unless that has been done.
+// Whoever waits before it is listening gets the lock by asking.
+func (l *Listener) Open(run func(func())) {
+	if l.watcher == nil {
+		return
+	}
+	l.mu.Lock()
+	start := l.opening == nil && !l.closed
+	if start {
+		l.opening = &opening{began: clock.Now(), done: make(chan struct{})}
+	}
+	o := l.opening
+	l.mu.Unlock()
+	if start {
+		run(func() { l.open(o) })
+	}
+}
+
+// open opens the subscription. A store may have the address only later, and then
+// has all ask.
+func (l *Listener) open(o *opening) {
+	sub, err := l.watcher.Watch(l.hint)
+	l.mu.Lock()
+	closed := l.closed
+	if err == nil {
+		l.sub = sub
+	} else {
+		l.opening = nil // who waits next tries again
+	}
+	l.mu.Unlock()
+	if err != nil {
+		o.end()
+	}
+	if err == nil && closed {
+		_ = sub.Close() // its connection is of no more use
+		return
+	}
+	l.hint(driver.Hint{Kind: driver.HintResync})
+	if err != nil {
+		l.log.Warn("leasehold: no wake-ups, waiting by asking", "error", err)
+	}
+}
+
+// Close ends the subscription, also one on its way.
+func (l *Listener) Close() {
+	l.mu.Lock()
+	l.closed = true
+	sub := l.sub
+	l.mu.Unlock()
+	if sub != nil {
+		_ = sub.Close() // its connection is of no more use
+	}
+}
+
+func (l *Listener) hint(h driver.Hint) {
+	if h.Kind == driver.HintResync {
+		l.opened()
+	}
+	l.hear(h)
+}
+
+// opened notes that there is an address by now, if there is.
+func (l *Listener) opened() {
+	l.mu.Lock()
+	o := l.opening
+	l.mu.Unlock()
+	if o != nil && l.Address() != "" {
+		o.end()
+	}
+}
+
+// await waits a moment for a subscription on its way, so that not all of a burst have
+// to tell their address by another request.
+func (l *Listener) await(ctx context.Context) {
+	l.mu.Lock()
+	o := l.opening
+	l.mu.Unlock()
+	if o == nil {
+		return
+	}
+	left := maxOpening - clock.Now().Sub(o.began)
+	if left <= 0 {
+		return
+	}
+	late := time.NewTimer(left)
+	defer late.Stop()
+	select {
+	case <-o.done:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+}
+
+// Address is where hints are heard; empty while they are not.
+func (l *Listener) Address() string {
+	l.mu.Lock()
+	sub := l.sub
+	l.mu.Unlock()
+	if sub == nil {
+		return ""
+	}
+	return sub.Address()
+}

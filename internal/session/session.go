@@ -1,0 +1,253 @@
+// Package session is the engine between those who use a store and its driver: it
+// asks and asks again, waits in queues, keeps leases and tickets alive, and has
+// undone what nobody waits for any more.
+package session
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
+)
+
+// Session is a process and a store, over time. It is safe for concurrent use.
+type Session struct {
+	drv      driver.Driver
+	punctual punctuality // of the driver
+	listener *Listener
+	keeper   *Keeper
+	expiry   expiry
+	epoch    clock.Epoch
+
+	asking  gate         // of requests for locks
+	undoing gate         // of what undoes those that were given up
+	heard   atomic.Int64 // a clock.Instant: when a request was sent that was answered
+	hints   atomic.Uint64
+	lines   Lines[*Waiter]
+
+	closing chan struct{} // closed by Close
+
+	mu      sync.Mutex
+	idle    *sync.Cond // signalled when busy falls to 0
+	busy    int        // calls and background work under way
+	closed  bool
+	waiters map[string]*Waiter // by lease id
+	holds   map[string]*Hold   // likewise
+}
+
+// New returns a session with a store, which it closes in the end.
+func New(d driver.Driver, log *slog.Logger) *Session {
+	s := &Session{
+		drv: d, punctual: punctualityOf(d), epoch: clock.NewEpoch(clock.Now()),
+		closing: make(chan struct{}), waiters: make(map[string]*Waiter), holds: make(map[string]*Hold),
+	}
+	s.keeper = NewKeeper(s.renew, clock.Now)
+	s.expiry.s = s
+	s.idle = sync.NewCond(&s.mu)
+	s.listener = NewListener(d, log, s.hint)
+	return s
+}
+
+// Now is the time on the clock by which leases are counted.
+func (s *Session) Now() time.Time { return clock.Now() }
+
+// instant returns t in a third of the space.
+func (s *Session) instant(t time.Time) clock.Instant { return s.epoch.Instant(t) }
+
+func (s *Session) time(i clock.Instant) time.Time { return s.epoch.Time(i) }
+
+// Driver returns the store, for what a session has nothing to do with.
+func (s *Session) Driver() driver.Driver { return s.drv }
+
+// Close ends the session: waiters get ErrClosed, and leases that are held end with
+// it and are given back, at most for their release timeout. When it returns nothing
+// of the session runs any more, and the driver is closed. Further calls do nothing.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	close(s.closing)
+	holds := slices.Collect(maps.Values(s.holds))
+	s.mu.Unlock()
+
+	s.stopAll(holds)
+	s.mu.Lock()
+	for s.busy > 0 {
+		s.idle.Wait()
+	}
+	s.mu.Unlock()
+	s.keeper.Close()
+	s.listener.Close()
+	return s.drv.Close()
+}
+
+// stoppers is how many leases are given back at a time when a session closes.
+const stoppers = 64
+
+// stopAll ends all leases at once and has them given back, some at a time: a store
+// that does not answer costs one release timeout, not one per lease.
+func (s *Session) stopAll(holds []*Hold) {
+	var limit time.Duration
+	holds = slices.DeleteFunc(holds, func(h *Hold) bool {
+		limit = max(limit, h.terms().ReleaseTimeout)
+		return !h.quit(ErrClosed)
+	})
+	end := s.Now().Add(limit)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(len(holds), stoppers) {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(len(holds)); i = next.Add(1) {
+				h := holds[i-1]
+				h.events.GiveBack(ErrClosed, min(h.terms().ReleaseTimeout, end.Sub(s.Now())))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// register has a lease found by its id, unless the session is closed or has one of
+// this id.
+func (s *Session) register(h *Hold) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.holds[h.id] != nil:
+		return errTwice
+	}
+	s.holds[h.id] = h
+	return nil
+}
+
+// forget drops a lease that has ended.
+func (s *Session) forget(h *Hold) {
+	s.keeper.Remove(&h.task)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.holds, h.id)
+}
+
+// NotHeld refuses a lease that is held here already.
+func (s *Session) NotHeld(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holds[id] != nil {
+		return errTwice
+	}
+	return nil
+}
+
+// Background runs f in a goroutine that Close waits for.
+func (s *Session) Background(f func()) {
+	s.Enter()
+	go func() {
+		defer s.Leave()
+		f()
+	}()
+}
+
+// Enter counts a call that Close waits for, until Leave.
+func (s *Session) Enter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy++
+}
+
+// Leave ends what Enter or Begin counted.
+func (s *Session) Leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left()
+}
+
+// left ends what busy counts. The caller holds mu.
+func (s *Session) left() {
+	if s.busy--; s.busy == 0 {
+		s.idle.Broadcast()
+	}
+}
+
+// Begin is Enter, unless the session is closed.
+func (s *Session) Begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	s.busy++
+	return nil
+}
+
+// Size is how many leases are held, and how many calls wait, or ask in order to.
+func (s *Session) Size() (held, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.holds), len(s.waiters)
+}
+
+// Closing is closed when the session is.
+func (s *Session) Closing() <-chan struct{} { return s.closing }
+
+// IsClosing reports whether the session is closed, or about to be.
+func (s *Session) IsClosing() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// sleep reports whether it slept for d; false means that ctx ended, or the session
+// was closed.
+func (s *Session) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-s.closing:
+	}
+	return false
+}
+
+// Address is where this session hears hints; empty while it does not.
+func (s *Session) Address() string { return s.listener.Address() }
+
+// hint passes a wake-up on to whom it concerns.
+func (s *Session) hint(h driver.Hint) {
+	s.hints.Add(1)
+	if h.Kind == driver.HintResync {
+		for _, w := range s.allWaiters() {
+			w.hint(h)
+		}
+		return
+	}
+	s.mu.Lock()
+	w, held := s.waiters[h.ID], s.holds[h.ID]
+	s.mu.Unlock()
+	switch {
+	case h.Kind == driver.HintBroken && held != nil:
+		held.forced(h.Reason)
+	case w != nil:
+		w.hint(h)
+	}
+}
+
+func (s *Session) allWaiters() []*Waiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.waiters))
+}

@@ -1,0 +1,15 @@
+package stores
+
+import (
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/postgresdriver"
+)
+
+// postgres opens a table of a database. Nothing is sent.
+func postgres(rawURL string) (driver.Driver, error) {
+	d, err := postgresdriver.Open(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}

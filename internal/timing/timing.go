@@ -1,0 +1,106 @@
+// Package timing holds the only definitions of how long things last between a
+// process and a store: of leases, tickets, tries and pauses, and of when an answer
+// comes too late. The engine, the service and the stores that ask other stores use
+// them.
+package timing
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const (
+	// Drift is by which part the clock of a store may run differently, unless
+	// something else is said.
+	Drift = 0.01
+	// FirstTry bounds the first try of a request, for stores that do not bound it
+	// themselves. Each one after it may take twice as long: otherwise a store that
+	// needs longer would never get to answer.
+	FirstTry = 5 * time.Second
+	// ForbidFor is how long a store refuses the id of a request that may still be
+	// on its way: as long as the longest timeout of one. It has nothing to do with
+	// the lease, whose life may be a day: every id that is forbidden takes memory of
+	// the store, and a Redis server serves the lock in a slower way meanwhile.
+	ForbidFor = time.Minute
+)
+
+// Life is how long a lease lasts on the local clock. Stores count whole
+// milliseconds, hence the 2 ms.
+//
+// Everything that is computed about the life of a lease counts from one instant:
+// its origin, the sending of the request that the store answered. The store's
+// clock may have started at any moment since.
+func Life(ttl time.Duration, drift float64) time.Duration {
+	return ttl - time.Duration(float64(ttl)*drift) - 2*time.Millisecond
+}
+
+// TooLate reports whether a lease with this origin is over by now, so that an
+// answer which came this late cannot be used.
+func TooLate(now, origin time.Time, ttl time.Duration, drift float64) bool {
+	return !now.Before(origin.Add(Life(ttl, drift)))
+}
+
+// ErrLate is a grant that came too late. Asked again, the store counts the lease
+// afresh.
+var ErrLate = errors.New("the answer took longer than the lease lasts")
+
+// Try is how long the nth try of a request may take, counted from 1, of what is
+// left for all.
+func Try(n int, left time.Duration) time.Duration {
+	return min(FirstTry<<min(n-1, 10), max(left, time.Millisecond))
+}
+
+// RenewalTry is how long one try of a renewal may take of what is left of the
+// lease: another one is to fit in before the deadline.
+func RenewalTry(left time.Duration) time.Duration { return max(left/2, time.Millisecond) }
+
+// ReleaseTry is how long one try of a release may take of what is left for all.
+func ReleaseTry(left time.Duration) time.Duration {
+	return max(left/3, min(left, 100*time.Millisecond))
+}
+
+// BackOff is the pause before the next try of something that was not answered.
+func BackOff(attempt int) time.Duration {
+	return min(10*time.Millisecond<<min(attempt, 6), 500*time.Millisecond)
+}
+
+// UndoIn is the pause before the next try to undo something. There may be many to
+// be undone, so they ask less and less often.
+func UndoIn(attempt int) time.Duration {
+	return Spread(min(BackOff(attempt)<<max(attempt-6, 0), 2*time.Second))
+}
+
+// RenewIn is the pause after a renewal that has failed, the nth time in a row, with
+// so much of the lease left. At first it is short, since most outages are. A store
+// that certainly did nothing, because it could not be reached or refused, costs
+// little to ask again, so that its coming back is noticed within a second. One that
+// does not answer may have too much to do. Where attempts are counted they are
+// spread.
+func RenewIn(ttl, left time.Duration, n int, refused, counted bool) time.Duration {
+	pause := min(ttl/12, left/4)
+	if !counted {
+		pause = min(pause, 100*time.Millisecond<<min(n-1, 20))
+		if refused {
+			pause = min(pause, time.Second)
+		}
+	}
+	return max(pause, time.Millisecond)
+}
+
+// Spread varies d by a tenth downwards, so that waiters do not ask in step.
+func Spread(d time.Duration) time.Duration {
+	return d - time.Duration(rand.Int64N(int64(d)/10))
+}
+
+// Final reports whether asking a store again cannot help.
+func Final(err error) bool {
+	return errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrMismatch) ||
+		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, driver.ErrClosed)
+}
+
+// Definite reports whether err excludes that the store did what was asked. It says
+// nothing of earlier tries.
+func Definite(err error) bool { return errors.Is(err, driver.ErrUnavailable) || Final(err) }

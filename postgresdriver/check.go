@@ -1,0 +1,166 @@
+package postgresdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var _ driver.Checker = (*Driver)(nil)
+
+// Check implements [driver.Checker]. It wants no more rights than locks do.
+func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
+	c := &checkup{cfg: d.table.cfg, report: new(driver.Report)}
+	ctx, cancel := context.WithTimeout(ctx, d.table.cfg.timeout)
+	defer cancel()
+	conn, err := d.table.main.Acquire(ctx)
+	if err != nil {
+		return *c.report, unavailable(explain(connectError(ctx, err), c.cfg))
+	}
+	defer conn.Release()
+	if err := c.server(ctx, conn); err != nil {
+		return *c.report, unavailable(explain(err, c.cfg))
+	}
+	if err := c.table(ctx, conn); err != nil {
+		return *c.report, unavailable(explain(err, c.cfg))
+	}
+	return *c.report, nil
+}
+
+// checkup is one look at a store.
+type checkup struct {
+	cfg    options
+	report *driver.Report
+}
+
+// judge adds a finding that is good if ok.
+func (c *checkup) judge(ok bool, severity driver.Severity, check, good, what, why, remedy string) {
+	if ok {
+		c.report.Add(driver.Good, check, good, "", "")
+		return
+	}
+	c.report.Add(severity, check, what, why, remedy)
+}
+
+// serverFacts are read in one statement, so that the clock is as near as can be.
+const serverFacts = `SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
+	current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), current_setting('fsync'),
+	current_setting('autovacuum'), current_setting('server_encoding'), (SELECT count(*) FROM pg_stat_replication),
+	pg_backend_pid(), pg_postmaster_start_time(), (SELECT system_identifier FROM pg_control_system())::text, clock_timestamp()`
+
+func (c *checkup) server(ctx context.Context, conn *pgxpool.Conn) error {
+	var number, replicas, pid int
+	var version, commit, standbys, fsync, vacuum, encoding, id string
+	var replica bool
+	var started, now time.Time
+	before := time.Now()
+	err := conn.QueryRow(ctx, serverFacts).Scan(&number, &version, &replica, &commit, &standbys, &fsync, &vacuum, &encoding,
+		&replicas, &pid, &started, &id, &now)
+	if err != nil {
+		return err
+	}
+	at := conn.Conn().Config()
+	c.report.Nodes = []driver.Node{{
+		Name: fmt.Sprintf("%s:%d", at.Host, at.Port), Server: fmt.Sprint(id, "/", started.UnixMicro()), Data: id,
+	}}
+	c.judge(number >= 140000, driver.Unsafe, "version", "PostgreSQL "+version,
+		"PostgreSQL "+version, "it does not do what the store relies on", "take PostgreSQL 14 or later")
+	c.judge(!replica, driver.Unsafe, "role", "is a primary",
+		"is a replica", "no lock can be had", "connect to the primary, or name all hosts and add target_session_attrs=read-write")
+	c.judge(fsync == "on", driver.Warning, "fsync", "what is committed survives a crash of the machine",
+		"fsync is off", "a crash of the machine forgets locks that are held, or loses the database", "set fsync=on")
+	c.judge(commit != "off", driver.Warning, "synchronous_commit", "is "+commit+", so a commit that was answered survives a crash of the server",
+		"synchronous_commit is off", "a crash of the server forgets the locks of the last second, and two may hold one",
+		"add synchronous_commit=on to the URL, or set it for the role")
+	c.replication(replicas, standbys, commit)
+	c.judge(vacuum == "on", driver.Warning, "autovacuum", "cleans the table up",
+		"autovacuum is off", "the table grows with every name that was used once", "set autovacuum=on")
+	c.judge(encoding == "UTF8", driver.Warning, "encoding", "every name of a lock can be kept",
+		"the database is encoded as "+encoding, "names that it does not know are refused", "take a database in UTF8")
+	c.clock(now.Sub(before), time.Since(before))
+	c.judge(uint32(pid) == conn.Conn().PgConn().PID(), driver.Notice, "pooler", "the connection leads to the server itself", //nolint:gosec // a pid
+		"a pooler stands between", "in transaction mode it delivers no notifications, and waiters ask twice a second",
+		"give the address of the server with listen=, and add default_query_exec_mode=exec where it mixes up prepared statements")
+	return c.limits(ctx, conn)
+}
+
+// replication says what a failover forgets.
+func (c *checkup) replication(replicas int, standbys, commit string) {
+	switch {
+	case standbys != "" && commit != "off" && commit != "local":
+		c.report.Add(driver.Good, "replication", "a commit waits for "+standbys, "", "")
+	case replicas > 0:
+		c.report.Add(driver.Warning, "replication", fmt.Sprintf("%d replicas follow, and no commit waits for them", replicas),
+			"a failover forgets the last locks, and two may hold one", "set synchronous_standby_names, and synchronous_commit=on")
+	default:
+		c.report.Add(driver.Notice, "replication", "no replica follows", "while the server is away no lock can be had", "")
+	}
+}
+
+// clock compares the server's clock with ours, as far as the round trip lets it.
+func (c *checkup) clock(ahead, took time.Duration) {
+	const bearable = 10 * time.Second
+	ahead -= took / 2
+	what := fmt.Sprintf("differs from ours by %v", ahead.Abs().Round(time.Millisecond))
+	c.judge(ahead.Abs() < bearable, driver.Warning, "clock", what, what,
+		"tokens are made of it: those of a server that takes over might be smaller", "have the clocks synchronised")
+}
+
+// limits looks whether the timeouts of a transaction have effect.
+func (c *checkup) limits(ctx context.Context, conn *pgxpool.Conn) error {
+	want := fmt.Sprint(c.cfg.timeout.Milliseconds(), "ms")
+	var same bool
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, limit, want); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `SELECT bool_and(setting || unit = $1) FROM pg_settings
+			WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout')`, want).Scan(&same)
+	})
+	c.judge(same, driver.Warning, "timeouts", fmt.Sprintf("a transaction that is stopped gives the lock's row back after %v", c.cfg.timeout),
+		"the timeouts of a transaction have no effect", "a process that is stopped may keep others from a lock", "take out what stands between")
+	return err
+}
+
+// rightsNeeded are those on the table.
+var rightsNeeded = []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
+
+// tableFacts are of the table, if it is there and may be named.
+const tableFacts = `SELECT coalesce(obj_description(r.oid, 'pg_class'), ''),
+	ARRAY(SELECT p FROM unnest($2::text[]) AS p WHERE NOT has_table_privilege(r.oid, p)),
+	coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg_size_pretty(pg_total_relation_size(r.oid))
+	FROM (SELECT to_regclass($1)::oid AS oid) AS r LEFT JOIN pg_stat_user_tables AS s ON s.relid = r.oid WHERE r.oid IS NOT NULL`
+
+func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
+	var comment, size string
+	var lacking []string
+	var live, dead int64
+	err := conn.QueryRow(ctx, tableFacts, c.cfg.name(), rightsNeeded).Scan(&comment, &lacking, &live, &dead, &size)
+	if errors.Is(err, pgx.ErrNoRows) {
+		severity, remedy := driver.Unsafe, "open the store with create=true, or execute:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table))
+		if c.cfg.create {
+			severity, remedy = driver.Notice, ""
+		}
+		c.report.Add(severity, "table", "there is no table "+c.cfg.name(), "it has to be created before a lock can be had", remedy)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.judge(strings.HasPrefix(comment, version+":"), driver.Warning, "table", c.cfg.name()+" is of this version",
+		fmt.Sprintf("%s says of itself %q", c.cfg.name(), comment), "it was made by another version, or by hand",
+		"compare it with what leasehold would execute:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table)))
+	c.judge(len(lacking) == 0, driver.Unsafe, "rights", "are enough", "the role lacks "+strings.Join(lacking, ", "), "no lock can be had",
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON "+c.cfg.name())
+	c.judge(dead < 10_000+10*live, driver.Warning, "bloat", "the table takes "+size,
+		fmt.Sprintf("%d dead rows beside %d live ones, in %s", dead, live, size), "every call takes longer",
+		"end transactions that have been open for long, and let autovacuum come by more often")
+	return nil
+}

@@ -1,0 +1,69 @@
+//go:build linux
+
+package postgresdriver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
+)
+
+func TestClock_LeasesAndTokensGoByTheServers(t *testing.T) {
+	server, clock := postgrestest.StartWithClock(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	first, err := d.Acquire(t.Context(), mutex("k", "a"))
+	if err != nil || first.State != driver.Granted {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	clock.Step(-30 * time.Minute)
+	d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
+		if err != nil || reply.State != driver.Granted {
+			t.Errorf("renewed after a step back: %+v, %v", reply, err)
+		}
+	})
+	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	second, err := d.Acquire(t.Context(), mutex("k", "b"))
+	if err != nil || second.State != driver.Granted || second.Token <= first.Token {
+		t.Errorf("after a step back: %+v, %v; the token before was %d", second, err, first.Token)
+	}
+	clock.Step(2 * time.Hour)
+	third, err := d.Acquire(t.Context(), mutex("k", "c"))
+	if err != nil || third.State != driver.Granted || third.Token <= second.Token {
+		t.Errorf("after a step forward: %+v, %v", third, err)
+	}
+	d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "b", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
+		if err != nil || reply.State != driver.Gone {
+			t.Errorf("the holder of before: %+v, %v", reply, err)
+		}
+	})
+	if f := findings(t, d)["clock"]; f.Severity != driver.Warning {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestSweep_NamesUsedOnceLeaveAnEmptyTable(t *testing.T) {
+	server, clock := postgrestest.StartWithClock(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	boss := admin(t, server.URL())
+	// As many as the sweeps of some seconds take.
+	exec(t, boss, `INSERT INTO leasehold SELECT 'job/' || n, record, ends FROM leasehold, generate_series(1, 2500) AS n WHERE key = 'warm-up'`)
+	if removed, err := d.table.Sweep(t.Context(), 1000); removed != 0 || err != nil {
+		t.Errorf("%d rows that still count were removed, %v", removed, err)
+	}
+	clock.Step(2 * time.Hour)
+	exec(t, boss, `BEGIN`)
+	exec(t, boss, `SELECT FROM leasehold WHERE key = 'job/7' FOR UPDATE`) // somebody uses it
+	for _, want := range []int{1000, 1000, 500} {
+		if removed, err := d.table.Sweep(t.Context(), 1000); removed != want || err != nil {
+			t.Errorf("%d rows removed, want %d; %v", removed, want, err)
+		}
+	}
+	exec(t, boss, `COMMIT`)
+	if removed, err := d.table.Sweep(t.Context(), 1000); removed != 1 || err != nil {
+		t.Errorf("%d rows removed, %v", removed, err)
+	}
+}

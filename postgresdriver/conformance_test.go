@@ -1,0 +1,37 @@
+package postgresdriver_test
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/drivertest"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/postgresdriver"
+)
+
+func TestConformance(t *testing.T) {
+	server := postgrestest.Start(t)
+	drivertest.Run(t, drivertest.Config{
+		Open: func(t testing.TB) driver.Driver { return open(t, server.URL()+"&create=true") },
+	})
+}
+
+func open(t testing.TB, url string) *postgresdriver.Driver {
+	t.Helper()
+	d, err := postgresdriver.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestConformance_BehindAPooler plays the suite behind PgBouncer in transaction mode, with
+// a database whose transactions are serializable unless they say otherwise.
+func TestConformance_BehindAPooler(t *testing.T) {
+	server := postgrestest.Start(t, "default_transaction_isolation=serializable")
+	through := server.Bouncer(t) + "&create=true&default_query_exec_mode=exec&listen=" + url.QueryEscape(server.URL())
+	drivertest.Run(t, drivertest.Config{
+		Open: func(t testing.TB) driver.Driver { return open(t, through) },
+	})
+}

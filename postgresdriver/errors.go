@@ -1,0 +1,145 @@
+package postgresdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var (
+	// errTaken: somebody else has inserted the row meanwhile.
+	errTaken = errors.New("the row was inserted by another transaction")
+	// errPinned: a transaction that has not ended keeps the lock from changing hands.
+	errPinned = errors.New("the lock is pinned by a transaction")
+	// errFull: the server's queue of notifications is full, since somebody who listens
+	// does not read.
+	errFull = errors.New("the queue of notifications is full")
+)
+
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, driver.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+}
+
+// beforeCommit is the error of a statement that was sent with a commit behind it. Only
+// the server's own word that the statement has failed is certain: then it has skipped
+// the commit. The last words of a session that was ended are not, and neither is
+// [pgconn.SafeToRetry]: a connection that was cut after the sending may say so.
+func beforeCommit(err error) error {
+	var told *pgconn.PgError
+	switch {
+	case !errors.As(err, &told) || told.SeverityUnlocalized != "ERROR" || strings.HasPrefix(told.Code, "08"):
+		return err
+	case told.Code == "22P02":
+		return fmt.Errorf("%w: %w", errPinned, unavailable(err))
+	case told.Code == "23505":
+		return fmt.Errorf("%w: %w", errTaken, unavailable(err))
+	}
+	return unavailable(err)
+}
+
+// atCommit is the error of a commit. Nobody knows what became of it, but for a queue
+// that is full, which is noticed before anything is committed. A commit that is
+// acknowledged with a warning has not reached the synchronous replicas: its wait for
+// them was cancelled.
+func atCommit(err error, warning string) error {
+	var told *pgconn.PgError
+	if err == nil && warning != "" {
+		return fmt.Errorf("the server has committed with a warning: %s: %w", warning, driver.ErrNotReplicated)
+	}
+	if errors.As(err, &told) && told.Code == "54000" && told.SeverityUnlocalized == "ERROR" {
+		return fmt.Errorf("%w: %w", errFull, unavailable(err))
+	}
+	return err
+}
+
+// missing reports whether there is no table, or no schema.
+func missing(err error) bool {
+	var told *pgconn.PgError
+	return errors.As(err, &told) && (told.Code == "42P01" || told.Code == "3F000")
+}
+
+// connectError is the error of a call that got no connection.
+func connectError(ctx context.Context, err error) error {
+	var failed *pgconn.ConnectError
+	if ctx.Err() != nil && !errors.As(err, &failed) {
+		return fmt.Errorf("no connection was free, or the server did not answer in time: %w", err)
+	}
+	return err
+}
+
+// hints tell by the code of an error what to do. TABLE is the table.
+var hints = map[string]string{
+	"42P01": "there is no table TABLE: create it by the SQL that `leasehold doctor` shows, or open the store with create=true",
+	"3F000": "there is no such schema: create it, or open the store with create=true",
+	"42703": "the table TABLE has other columns: it is of another version, or not of leasehold; name another one",
+	"42804": "the table TABLE has other columns: it is of another version, or not of leasehold; name another one",
+	"42883": "the table TABLE has other columns: it is of another version, or not of leasehold; name another one",
+	"42809": "TABLE is no table; name another one",
+	"55000": "TABLE is no table; name another one",
+	"42501": "the role lacks a right: GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE, and USAGE on its schema",
+	"25006": "this is a read-only replica: connect to the primary, or name all hosts and add target_session_attrs=read-write",
+	"3D000": "there is no such database: see the path of the URL",
+	"28P01": "check the user's password",
+	"28000": "the server does not let this user in from here: see its pg_hba.conf",
+	"53300": "the server takes no more connections: raise max_connections, or let a pooler stand between",
+	"57P03": "the server is starting or stopping; it will serve in a while",
+	"53100": "the server's disk is full",
+	"55P03": "another transaction has kept the row of this lock for too long",
+	"57014": "a statement took longer than the store's timeout",
+	"26000": "what stands between mixes up prepared statements: add default_query_exec_mode=exec to the URL",
+	"42P05": "what stands between mixes up prepared statements: add default_query_exec_mode=exec to the URL",
+	"22021": "the database cannot keep this name: it has another encoding than UTF8",
+	"22P05": "the database cannot keep this name: it has another encoding than UTF8",
+}
+
+// explain adds to an error what to do about it.
+func explain(err error, o options) error {
+	var told *pgconn.PgError
+	if !errors.As(err, &told) {
+		return err
+	}
+	code := told.Code
+	switch {
+	case code == "08P01" && strings.Contains(told.Message, "prepared statement"):
+		code = "26000"
+	case code == "0A000" && strings.Contains(told.Message, "recovery"):
+		code = "25006"
+	}
+	hint := hints[code]
+	if hint == "" {
+		return err
+	}
+	return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(hint, "TABLE", o.name()))
+}
+
+// warnings is where a connection keeps the last warning of its server.
+const warnings = "leasehold.warning"
+
+// noteWarnings has connections keep warnings.
+func noteWarnings(cfg *pgconn.Config) {
+	before := cfg.OnNotice
+	cfg.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
+		if notice.SeverityUnlocalized == "WARNING" {
+			conn.CustomData()[warnings] = notice.Message
+		}
+		if before != nil {
+			before(conn, notice)
+		}
+	}
+}
+
+func forgetWarning(conn *pgxpool.Conn) { delete(conn.Conn().PgConn().CustomData(), warnings) }
+
+func warningOf(conn *pgxpool.Conn) string {
+	text, _ := conn.Conn().PgConn().CustomData()[warnings].(string)
+	return text
+}

@@ -1,0 +1,62 @@
+//go:build linux
+
+package postgresdriver
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
+)
+
+// TestFailover_ASynchronousReplicaKnowsWhatWasGranted kills a primary and promotes the
+// replica that every commit has waited for. The store finds it by itself.
+func TestFailover_ASynchronousReplicaKnowsWhatWasGranted(t *testing.T) {
+	primary := postgrestest.Start(t, "synchronous_commit=on", "synchronous_standby_names=*")
+	replica := primary.Standby(t)
+	host := func(s *postgrestest.Server) string {
+		u, err := url.Parse(s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.Host
+	}
+	both := strings.Replace(primary.URL(), host(primary), host(primary)+","+host(replica), 1) + "&target_session_attrs=read-write&create=true"
+	d := warm(t, openURL(t, both))
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool { return sub.Address() != "" })
+	before, err := d.Acquire(t.Context(), mutex("k", "a"))
+	if err != nil || before.State != driver.Granted {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	if f := findings(t, d)["replication"]; f.Severity != driver.Good {
+		t.Errorf("%+v", f)
+	}
+	primary.Kill(t)
+	eventually(t, func() bool { return sub.Address() == "" })
+	replica.Promote(t)
+	eventually(t, func() bool { return sub.Address() != "" })
+	reply, err := d.Acquire(t.Context(), mutex("k", "b"))
+	if err != nil || reply.State != driver.Busy || reply.Holders[0].ID != "a" || reply.Holders[0].Token != before.Token {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
+		if err != nil || reply.State != driver.Granted {
+			t.Errorf("%+v, %v", reply, err)
+		}
+	})
+	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	after, err := d.Acquire(t.Context(), mutex("k", "b"))
+	if err != nil || after.State != driver.Granted || after.Token <= before.Token {
+		t.Errorf("%+v, %v", after, err)
+	}
+}

@@ -1,0 +1,156 @@
+package postgresdriver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Pauses of an ear.
+const (
+	soon   = 50 * time.Millisecond // before it connects again
+	late   = 10 * time.Second      // the same, if it hears nothing
+	silent = 10 * time.Second      // after which it looks whether the server is there
+)
+
+// ear is a subscription: a connection that listens. It has an address once it has heard
+// itself: a pooler may accept LISTEN and deliver nothing.
+type ear struct {
+	t       *table
+	address string
+	receive func(body string)
+	hears   atomic.Bool
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+}
+
+// Listen implements [roomdriver.Listener].
+func (t *table) Listen(receive func(body string)) (driver.Subscription, error) {
+	ctx, cancel := context.WithCancel(t.ctx)
+	e := &ear{t: t, address: "leasehold_" + strings.ToLower(rand.Text()), receive: receive, cancel: cancel}
+	e.work.Go(func() { e.run(ctx) })
+	return e, nil
+}
+
+// Address implements [driver.Subscription].
+func (e *ear) Address() string {
+	if !e.hears.Load() {
+		return ""
+	}
+	return e.address
+}
+
+// Close implements [driver.Subscription].
+func (e *ear) Close() error {
+	e.cancel()
+	e.work.Wait()
+	return nil
+}
+
+// run connects again whenever the connection is lost.
+func (e *ear) run(ctx context.Context) {
+	for pause := soon; ctx.Err() == nil; pause = min(2*pause, late) {
+		_ = e.listen(ctx)
+		if e.hears.Swap(false) {
+			pause = soon
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// listen delivers what is sent until the connection is lost. What was sent before it
+// heard itself may be lost, so everybody is told to ask.
+func (e *ear) listen(ctx context.Context) error {
+	conn, err := e.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.t.cfg.timeout)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	if err := e.within(ctx, func(ctx context.Context) error { return e.probe(ctx, conn) }); err != nil {
+		return err
+	}
+	for {
+		var n *pgconn.Notification
+		err := wait(ctx, silent, func(ctx context.Context) (err error) {
+			n, err = conn.WaitForNotification(ctx)
+			return err
+		})
+		switch {
+		case err == nil:
+			e.receive(n.Payload)
+		case ctx.Err() != nil || conn.IsClosed() || !errors.Is(err, context.DeadlineExceeded):
+			return err
+		default:
+			if err := e.within(ctx, conn.Ping); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// probe listens, and sends itself a message by another connection.
+func (e *ear) probe(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, `LISTEN `+e.address); err != nil {
+		return err
+	}
+	if _, err := e.t.main.Exec(ctx, `SELECT pg_notify($1, '')`, e.address); err != nil {
+		return err
+	}
+	n, err := conn.WaitForNotification(ctx)
+	if err != nil {
+		return err
+	}
+	e.hears.Store(true)
+	e.receive("")
+	if n.Payload != "" {
+		e.receive(n.Payload)
+	}
+	return nil
+}
+
+// connect makes a connection that is no part of a pool.
+func (e *ear) connect(ctx context.Context) (conn *pgx.Conn, err error) {
+	pool := e.t.main.Config()
+	cfg := pool.ConnConfig
+	if e.t.cfg.listen != "" {
+		if cfg, err = pgx.ParseConfig(e.t.cfg.listen); err != nil {
+			return nil, err
+		}
+	} else if pool.BeforeConnect != nil {
+		if err := pool.BeforeConnect(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
+	cfg.OnNotification = nil
+	err = e.within(ctx, func(ctx context.Context) error {
+		conn, err = pgx.ConnectConfig(ctx, cfg)
+		return err
+	})
+	return conn, err
+}
+
+func (e *ear) within(ctx context.Context, f func(context.Context) error) error {
+	return wait(ctx, e.t.cfg.timeout, f)
+}
+
+func wait(ctx context.Context, d time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return f(ctx)
+}

@@ -1,0 +1,124 @@
+package postgresdriver
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leasehold-go/leasehold/internal/urlquery"
+)
+
+// Option changes a default of a store.
+type Option func(*options)
+
+type options struct {
+	schema, table string
+	create        bool
+	timeout       time.Duration
+	listen        string
+}
+
+// WithSchema sets the schema of the table. By default it is found by the search_path
+// of the role. Processes that exclude each other name it alike.
+func WithSchema(name string) Option { return func(o *options) { o.schema = name } }
+
+// WithTable sets the name of the table, "leasehold" by default. Tables know nothing of
+// each other's locks.
+func WithTable(name string) Option { return func(o *options) { o.table = name } }
+
+// WithCreate has the first call that finds no table create it, and the schema if one
+// is named. By default such a call fails, and says so. See [SQL].
+func WithCreate() Option { return func(o *options) { o.create = true } }
+
+// WithTimeout bounds one transaction, connecting included: 100 ms to a minute, 2 s by
+// default. The server bounds statements, waiting for the row, and idleness within the
+// transaction by as much. If it passes after the commit was sent, the outcome is
+// unknown.
+func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// WithListen has a waiting process listen at another address of the same database, a
+// URL or a connection string. It is for a pooler in transaction mode, which delivers no
+// notifications: the address is that of the server, or of a pool in session mode.
+func WithListen(url string) Option { return func(o *options) { o.listen = url } }
+
+func newOptions(opts []Option) (options, error) {
+	o := options{table: "leasehold", timeout: 2 * time.Second}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := checkName("table", o.table); err != nil {
+		return o, err
+	}
+	if o.schema != "" {
+		if err := checkName("schema", o.schema); err != nil {
+			return o, err
+		}
+	}
+	if o.timeout < 100*time.Millisecond || o.timeout > time.Minute {
+		return o, fmt.Errorf("timeout %v is not between 100ms and 1m", o.timeout)
+	}
+	if o.listen != "" {
+		if _, err := pgx.ParseConfig(o.listen); err != nil {
+			return o, fmt.Errorf("listen: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// checkName refuses what PostgreSQL would cut or refuse.
+func checkName(what, name string) error {
+	if name == "" || len(name) > 63 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%s name %q is not between 1 and 63 bytes of UTF-8", what, name)
+	}
+	return nil
+}
+
+// name is the table in SQL.
+func (o options) name() string {
+	if o.schema == "" {
+		return pgx.Identifier{o.table}.Sanitize()
+	}
+	return pgx.Identifier{o.schema, o.table}.Sanitize()
+}
+
+// ownParameters are those that the server does not know.
+var ownParameters = []string{"schema", "table", "create", "timeout", "listen"}
+
+// split takes the parameters of this package out of a URL. Several hosts may stand in
+// it, which net/url does not know.
+func split(rawURL string) (rest string, opts []Option, err error) {
+	scheme, _, ok := strings.Cut(rawURL, "://")
+	if !ok || scheme != "postgres" && scheme != "postgresql" {
+		return "", nil, errors.New("want a URL such as postgres://user:password@host:5432/database")
+	}
+	front, query, _ := strings.Cut(rawURL, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "", nil, errors.New("what follows the question mark is not of the form name=value&name=value")
+	}
+	own := make(url.Values)
+	for name, value := range values {
+		if slices.Contains(ownParameters, name) {
+			own[name] = value
+			values.Del(name)
+		}
+	}
+	q := urlquery.New(own)
+	opts = []Option{
+		WithSchema(q.Text("schema", "")), WithTable(q.Text("table", "leasehold")),
+		WithTimeout(q.Duration("timeout", 2*time.Second)), WithListen(q.Text("listen", "")),
+	}
+	if q.Bool("create") {
+		opts = append(opts, WithCreate())
+	}
+	if len(values) > 0 {
+		front += "?" + strings.ReplaceAll(values.Encode(), "+", "%20") // pgx takes a plus for one
+	}
+	return front, opts, q.Rest()
+}

@@ -1,0 +1,82 @@
+package postgresdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+)
+
+// ErrNotHeld is the error of [Pin] if the lease is over, by the clock of the database.
+var ErrNotHeld = errors.New("the lease is not held any more")
+
+// Lease is what [Pin] needs to know of a lease. That of package leasehold is one.
+type Lease interface {
+	Key() string
+	ID() string
+}
+
+// A pin is an advisory lock of a key, which many may share, and which a change of hands
+// needs alone, for the rest of its transaction. It takes no row, so renewals go on. The
+// table counts by its own id, so it does not matter by which name it is known.
+const (
+	pin = `SELECT pg_advisory_xact_lock_shared(hashtextextended($1::text, $2::text::regclass::oid::bigint)),
+		current_setting('transaction_isolation')`
+	pinned = `SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), clock_timestamp()`
+	// unpinned fails if somebody has a pin. The time keeps the server from working the
+	// failure out before it is needed.
+	unpinned = `SELECT CASE WHEN pg_try_advisory_xact_lock(hashtextextended($1::text, $2::text::regclass::oid::bigint)) THEN 0
+		ELSE ('leasehold: a transaction that has not ended pins the lock, ' || clock_timestamp())::int END`
+)
+
+// Pin makes what a transaction does depend on a lock in the same database. It fails
+// with [ErrNotHeld] if the lease is over, by the clock of the database; after that
+// nobody else is granted the lock until the transaction ends, also if the lease runs
+// out or is released, or its holder is stopped for an hour, meanwhile. So a holder that
+// has lost its lease commits nothing, and what it commits was done under the lock. No
+// token has to be compared. For the effects of a lock on other databases see package
+// fence.
+//
+// Pin comes before the statements that depend on the lock. It does not prolong the
+// lease, whose renewals go on, and holds no row. While the transaction lasts waiters
+// keep their places and ask four times a second. If the session of a transaction ends
+// its pin ends with it, and nothing is committed.
+//
+// The transaction is one of READ COMMITTED, PostgreSQL's default: the others look at
+// the lock as it was when they began. Others are refused with [driver.ErrInvalid]. The
+// role needs the right to SELECT from the table of locks. Options name the table, as
+// those of the store do.
+func Pin(ctx context.Context, tx pgx.Tx, lease Lease, opts ...Option) error {
+	o, err := newOptions(opts)
+	if err != nil {
+		return fmt.Errorf("pin: %w: %w", err, driver.ErrInvalid)
+	}
+	var isolation string
+	var record []byte
+	var now time.Time
+	b := &pgx.Batch{}
+	b.Queue(pin, lease.Key(), o.name()).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &isolation) })
+	b.Queue(o.sql(pinned), lease.Key()).QueryRow(func(row pgx.Row) error { return row.Scan(&record, &now) })
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("pin %q: %w", lease.Key(), explain(err, o))
+	}
+	if isolation != "read committed" && isolation != "read uncommitted" {
+		return fmt.Errorf("pin %q: the transaction is one of %s, which sees the lock as it was when it began; take READ COMMITTED: %w",
+			lease.Key(), isolation, driver.ErrInvalid)
+	}
+	snap, err := roomdriver.Look(record, lease.Key(), now)
+	if err != nil {
+		return fmt.Errorf("pin %q: %w", lease.Key(), err)
+	}
+	for _, h := range snap.Holders {
+		if h.ID == lease.ID() {
+			return nil
+		}
+	}
+	return fmt.Errorf("pin %q: %w", lease.Key(), ErrNotHeld)
+}

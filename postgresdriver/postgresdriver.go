@@ -1,0 +1,151 @@
+// Package postgresdriver keeps locks in a table of PostgreSQL 14 or later, for
+// programs that have such a database anyway. It knows every kind of lock.
+//
+//	pool, err := pgxpool.New(ctx, "postgres://app@db1/app")
+//	…
+//	store, err := postgresdriver.New(pool, postgresdriver.WithCreate())
+//	…
+//	client, err := leasehold.New(store)
+//
+// # How it uses the database
+//
+// Every lock in use is one row. A verb is one transaction of two round trips: it
+// locks the row, reads the server's clock, and writes the row back. Nothing is held
+// between two verbs, neither a transaction nor an advisory lock nor a session, so a
+// pooler in transaction mode may stand between ([WithListen] then tells where to
+// listen; otherwise waiters ask from time to time). A thousand leases are renewed by
+// four transactions of a few statements each.
+//
+// Updates are HOT as long as a page has room: no column that changes has an index,
+// and half of each page is left free. What vacuum finds are the rows of names that
+// were used once, which are deleted an hour after their last token.
+//
+// Waiters of other processes are woken by NOTIFY, in the transaction that gives rise
+// to it; commits that notify wait for each other in PostgreSQL, so nothing is sent to
+// oneself. Each process that waits has one connection that listens.
+//
+// # Connections
+//
+// A store has two pools of its own, with the settings of the pool that it was made
+// from: at most eight connections, and two for renewals, which so never wait for
+// the application. Each transaction sets statement_timeout, lock_timeout and
+// idle_in_transaction_session_timeout for itself ([WithTimeout]). A process that is
+// stopped within a transaction therefore keeps others from that lock for as long at
+// most.
+//
+// # What the server is trusted with
+//
+// An acknowledged commit must survive: with synchronous_commit off, or fsync off, a
+// crash of the server forgets the last locks, and a failover to a replica does so
+// unless it is synchronous (synchronous_standby_names, and synchronous_commit on or
+// higher). A forgotten lock may be granted again while its holder still works; the
+// token tells the two apart. Tokens begin with the server's clock in microseconds and
+// rise with it, so they rise also over a restored backup, unless the clock is stepped
+// back behind what was given since.
+//
+// # Rights
+//
+// The role needs USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on the
+// table, nothing else. Who creates the table needs CREATE on the schema; [SQL] is
+// what it executes.
+package postgresdriver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+)
+
+// Driver is a store in a table. It is safe for concurrent use.
+type Driver struct {
+	*roomdriver.Driver
+	table *table
+}
+
+var (
+	_ driver.Driver  = (*Driver)(nil)
+	_ driver.Watcher = (*Driver)(nil)
+	_ driver.Glancer = (*Driver)(nil)
+	_ driver.Breaker = (*Driver)(nil)
+	_ driver.Marker  = (*Driver)(nil)
+)
+
+// New returns a store in the database of a pool. It uses the pool's settings and
+// hooks for connections of its own; the pool may be closed before. Nothing is sent.
+// An error matches [driver.ErrInvalid].
+func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
+	return open(pool.Config(), opts)
+}
+
+// Open returns a store in the database that a URL names:
+//
+//	postgres://user:password@host:5432/database?sslmode=verify-full&sslrootcert=ca.pem
+//	postgres://h1,h2/database?target_session_attrs=read-write
+//
+// Parameters are those of pgx, of libpq, of the server (as synchronous_commit=on), and
+// the options of this package: schema, table, create=true, timeout=2s, listen (a URL,
+// percent-encoded). Nothing is sent. An error matches [driver.ErrInvalid], and has no
+// password in it.
+func Open(url string, opts ...Option) (*Driver, error) {
+	rest, own, err := split(url)
+	if err != nil {
+		return nil, fmt.Errorf("postgresdriver: %w: %w", err, driver.ErrInvalid)
+	}
+	cfg, err := pgxpool.ParseConfig(rest)
+	if err != nil {
+		return nil, fmt.Errorf("postgresdriver: %w: %w", err, driver.ErrInvalid)
+	}
+	return open(cfg, append(own, opts...))
+}
+
+func open(cfg *pgxpool.Config, opts []Option) (*Driver, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, fmt.Errorf("postgresdriver: %w: %w", err, driver.ErrInvalid)
+	}
+	t, err := newTable(cfg, o)
+	if err != nil {
+		return nil, fmt.Errorf("postgresdriver: %w: %w", err, driver.ErrInvalid)
+	}
+	return &Driver{roomdriver.New(t), t}, nil
+}
+
+// What a context says of a call: that it renews, or ends something. Neither waits for
+// its turn behind those who ask: on both others wait.
+type (
+	renewal struct{}
+	ending  struct{}
+)
+
+// Renew implements [driver.Driver], on connections of its own.
+func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	d.Driver.Renew(context.WithValue(ctx, renewal{}, true), refs, each)
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	return d.Driver.Release(context.WithValue(ctx, ending{}, true), ref)
+}
+
+// Sizes of the pools.
+const (
+	mainConns  = 8
+	renewConns = 2
+)
+
+// connect returns a pool of at most n connections.
+func connect(cfg *pgxpool.Config, n int32, timeout time.Duration) (*pgxpool.Pool, error) {
+	cfg = cfg.Copy()
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = n, 0, 0
+	cfg.PingTimeout = timeout
+	if limit := cfg.ConnConfig.ConnectTimeout; limit <= 0 || limit > timeout {
+		cfg.ConnConfig.ConnectTimeout = timeout
+	}
+	noteWarnings(&cfg.ConnConfig.Config)
+	return pgxpool.NewWithConfig(context.Background(), cfg)
+}

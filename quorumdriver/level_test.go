@@ -1,0 +1,110 @@
+package quorumdriver_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// ahead has one of three nodes, which is slow to answer the first time, count further
+// than the others.
+func ahead(t *testing.T) (all []*server, a asker, first driver.Reply) {
+	all = servers(3)
+	a = asker{t, quorumOf(t, all)}.begun()
+	ref := driver.Ref{Key: "k", ID: "x", TTL: ttl}
+	grant, err := all[2].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "x", TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref.Token = grant.Token + time.Hour.Microseconds()
+	all[2].store.Renew(t.Context(), []driver.Ref{ref}, func(int, driver.Reply, error) {})
+	if _, err := all[2].store.Release(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	all[2].delay(20 * time.Millisecond)
+	first = a.acquire("a", driver.Granted)
+	all[2].delay(0)
+	return all, a, first
+}
+
+// tokenAt is the token that a lease has at a server.
+func (s *server) tokenAt(t *testing.T, id string) int64 {
+	t.Helper()
+	snap, err := s.store.Inspect(t.Context(), "k")
+	if err != nil || len(snap.Holders) != 1 || snap.Holders[0].ID != id {
+		t.Fatalf("%+v, %v; want %s inside", snap, err, id)
+	}
+	return snap.Holders[0].Token
+}
+
+func TestAcquire_HR_B4_AskingAgainAnswersTheTokenThatWasTold(t *testing.T) {
+	for _, down := range []int{-1, 0, 1, 2} {
+		for _, settled := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				all, a, first := ahead(t)
+				if settled {
+					time.Sleep(time.Second)
+				} else {
+					down = -1 // the node that is ahead has not been levelled
+				}
+				if down >= 0 {
+					all[down].kill()
+				}
+				for name, other := range map[string]asker{"its process": a, "another process": {t, quorumOf(t, all)}} {
+					if got := other.acquire("a", driver.Granted); got.Token != first.Token {
+						t.Errorf("asked again by %s with node %d down: token %d, was told %d", name, down+1, got.Token, first.Token)
+					}
+					if got := other.renewed("a", driver.Granted); got.Token != first.Token {
+						t.Errorf("renewed by %s with node %d down: token %d, was told %d", name, down+1, got.Token, first.Token)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestAcquire_HR_B4_ANodeThatIsAheadIsLevelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, a, first := ahead(t)
+		time.Sleep(time.Second)
+		for i, s := range all {
+			if got := s.tokenAt(t, "a"); got != first.Token {
+				t.Errorf("node %d: token %d, told was %d", i+1, got, first.Token)
+			}
+		}
+		// One that comes to be ahead later is levelled by a renewal.
+		ref := driver.Ref{Key: "k", ID: "a", TTL: ttl, Token: first.Token + 1000}
+		all[1].store.Renew(t.Context(), []driver.Ref{ref}, func(int, driver.Reply, error) {})
+		if got := a.renewed("a", driver.Granted); got.Token != first.Token {
+			t.Errorf("renewed: token %d, told was %d", got.Token, first.Token)
+		}
+		synctest.Wait()
+		if got := all[1].tokenAt(t, "a"); got != first.Token {
+			t.Errorf("after a renewal: token %d, told was %d", got, first.Token)
+		}
+		a.release("a", driver.Released)
+		synctest.Wait()
+		if next := a.acquire("b", driver.Granted); next.Token <= first.Token+1000 {
+			t.Errorf("token %d of the next, and a node gave %d", next.Token, first.Token+1000)
+		}
+	})
+}
+
+// A lease whose time was over, and another's between, is another grant although the
+// process has not heard of it.
+func TestAcquire_HR_B4_ALeaseThatWasOverGetsATokenOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		p, q := asker{t, quorumOf(t, all)}, asker{t, quorumOf(t, all)}
+		p.acquire("a", driver.Granted)
+		time.Sleep(2 * ttl)
+		second := q.acquire("b", driver.Granted)
+		q.release("b", driver.Released)
+		synctest.Wait()
+		if again := p.acquire("a", driver.Granted); again.Token <= second.Token {
+			t.Errorf("token %d after %d", again.Token, second.Token)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package quorumdriver
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Processes that mean different nodes do not exclude each other: a majority of
+// three and a majority of five may have nobody in common, and a server that is
+// named twice has two votes. So the mark of a node says of how many it is one, and
+// has a part of its own. Each process compares the marks of its nodes before it tells
+// what its first request was answered, and then until it has seen all of them.
+
+// members is what is known of whether the nodes are those of everybody else.
+type members struct {
+	mu       sync.Mutex
+	compared set       // nodes whose marks have been seen
+	looked   time.Time // at those that are missing, last
+	wrong    error     // what contradicts
+}
+
+// markName is what a mark says that is set here.
+func (s *Driver) markName() string { return fmt.Sprintf("%d.%s", len(s.nodes), rand.Text()) }
+
+// agreed returns an error that matches [driver.ErrInvalid] if the nodes contradict
+// what others mean. It is asked when a majority has answered, and looks at the marks
+// until those of a majority are known.
+func (s *Driver) agreed(ctx context.Context) error {
+	if s.guarded() == 0 {
+		return nil
+	}
+	known, wrong := s.members.state()
+	enough := min(s.need, s.guarded().size())
+	switch {
+	case wrong != nil:
+		return wrong
+	case known.size() < enough:
+		return s.compare(s.lookAt(ctx, func(r *round[marked], m *marks) bool {
+			return m.marked() < enough || r.waits()
+		}))
+	case known != s.guarded() && s.members.due():
+		s.background(func() { _ = s.compare(s.marks(context.Background())) })
+	}
+	return nil
+}
+
+// contradicted returns what contradicts, looking again now and then.
+func (s *Driver) contradicted(ctx context.Context) error {
+	_, wrong := s.members.state()
+	if wrong == nil || !s.members.due() {
+		return wrong
+	}
+	return s.compare(s.marks(ctx))
+}
+
+// state is of which nodes the marks are known, and what is wrong with them.
+func (m *members) state() (known set, wrong error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.compared, m.wrong
+}
+
+// due reports whether it is time to look again.
+func (m *members) due() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.looked) < examEvery {
+		return false
+	}
+	m.looked = time.Now()
+	return true
+}
+
+// compare compares marks, and remembers what comes of it. Marks that say nothing are
+// of no use for that.
+func (s *Driver) compare(m marks) error {
+	wrong := s.contradiction(m.names)
+	s.members.mu.Lock()
+	defer s.members.mu.Unlock()
+	s.members.wrong, s.members.looked = wrong, time.Now()
+	for i := range m.names {
+		s.members.compared = s.members.compared.with(i)
+	}
+	return wrong
+}
+
+// contradiction says how the marks of the nodes, by their number, contradict that
+// they are the nodes of this quorum.
+func (s *Driver) contradiction(names map[int]string) error {
+	owner := make(map[string]int)
+	for _, i := range slices.Sorted(maps.Keys(names)) {
+		size, _, _ := strings.Cut(names[i], ".")
+		n, err := strconv.Atoi(size)
+		if err != nil {
+			continue
+		}
+		if n != len(s.nodes) {
+			return fmt.Errorf("%s is one of %d nodes of a quorum, and here are %d: all processes name the same ones; whoever changes them ends all processes, and removes the marks: %w", s.nodes[i].name, n, len(s.nodes), driver.ErrInvalid)
+		}
+		if other, ok := owner[names[i]]; ok {
+			return fmt.Errorf("%s is the same store as %s: it would have two votes: %w", s.nodes[i].name, s.nodes[other].name, driver.ErrInvalid)
+		}
+		owner[names[i]] = i
+	}
+	return nil
+}

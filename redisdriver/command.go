@@ -1,0 +1,120 @@
+package redisdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/interrupt"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
+
+// command is a command of go-redis that knows whether it was written. Until then
+// whatever fails is definite: go-redis may have waited for a connection, or have
+// been refused while it greeted the server.
+type command struct {
+	redis.Cmd
+	written bool
+	mark    string   // the word that is marked
+	short   [32]byte // holds the mark while it is written, if it fits
+}
+
+// marked is the word of a command by which it is noticed that it is written.
+type marked struct{ *command }
+
+// MarshalBinary implements [encoding.BinaryMarshaler]: go-redis calls it when it
+// writes the command to its connection.
+func (m marked) MarshalBinary() ([]byte, error) {
+	m.written = true
+	return append(m.short[:0], m.mark...), nil
+}
+
+// newCommand converts words without copying most of them. The last one is
+// marked: go-redis looks at others itself.
+func newCommand(ctx context.Context, words []string) *command {
+	last := len(words) - 1
+	c := &command{mark: words[last]}
+	args := make([]any, len(words))
+	for i := range words[:last] {
+		args[i] = &words[i]
+	}
+	args[last] = marked{c}
+	c.Cmd = *redis.NewCmd(ctx, args...)
+	return c
+}
+
+// outcome returns the error of the command, which is err if go-redis returned that
+// instead of setting it.
+func (c *command) outcome(err error) error {
+	if c.Err() != nil || c.written {
+		return c.Err()
+	}
+	return err
+}
+
+// result gives the outcome of a command the form that the seam asks for.
+func (c *seam) result(try *interrupt.Call, cmd *command, err error) (any, error) {
+	switch err = cmd.outcome(err); {
+	case !cmd.written:
+		return nil, c.unsent(try, err)
+	case err == nil:
+		return value(cmd.Val()), nil
+	case err == redis.Nil: //nolint:errorlint // inside another error it is somebody else's
+		return nil, nil
+	}
+	return nil, c.failure(try.Context, err)
+}
+
+// unsent is the error of a command that was not written to any connection.
+func (c *seam) unsent(try *interrupt.Call, err error) error {
+	try.Forsake()
+	if err == nil {
+		err = errors.New("no connection")
+	}
+	return redisroom.ConnectError(c.failure(try.Context, err))
+}
+
+// value replaces the errors inside a reply.
+func value(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = value(v[i])
+		}
+	case map[any]any:
+		var pairs []any
+		for name, item := range v {
+			pairs = append(pairs, name, value(item))
+		}
+		return pairs
+	case redis.Error:
+		return redisroom.ReplyError(v.Error())
+	}
+	return v
+}
+
+// failure gives an error of go-redis the form that the seam asks for.
+func (c *seam) failure(ctx context.Context, err error) error {
+	var reply redis.Error
+	var op *net.OpError
+	var dial *dialError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &dial):
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	case errors.As(err, &reply):
+		return redisroom.ReplyError(reply.Error())
+	case errors.Is(err, redis.ErrClosed):
+		return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable)
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		return fmt.Errorf("%w: no free connection: %w", driver.ErrUnavailable, err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return err
+}

@@ -1,0 +1,19 @@
+package server
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// hungUp reports whether the other side has closed a connection or reset it,
+// whatever of what it sent before is still unread.
+func hungUp(c net.Conn) (is bool) {
+	const over = unix.POLLRDHUP | unix.POLLHUP | unix.POLLERR
+	onDescriptor(c, func(fd int) {
+		all := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(all, 0)
+		is = err == nil && n > 0 && all[0].Revents&over != 0
+	})
+	return is
+}

@@ -1,0 +1,88 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// callFor sends a request with a place that is to outlast its connection.
+func (t *town) callFor(service int, key, id string, wait, ticket time.Duration) *phone {
+	t.Helper()
+	return t.post(service, key, fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":%d,"ticketMs":%d}`, id, wait.Milliseconds(), ticket.Milliseconds()))
+}
+
+// A proxy has sent a long poll twice, and cuts one connection after the other.
+func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
+	store, gone := memdriver.New(), make(chan string, 2)
+	counted := &stalled{Driver: store.Join()}
+	town := &town{t, store, [2]string{listen(t, counted, ends(gone))}}
+	town.take("k", "holder")
+	first := town.callFor(0, "k", "w", time.Minute, 30*time.Second)
+	town.await("k", window, "queued", queueOf(1))
+	before := counted.asked.Load()
+	second := town.callFor(0, "k", "w", time.Minute, 30*time.Second)
+	town.await("k", window, "asked for by the second, too", func(driver.Snapshot) bool { return counted.asked.Load() > before })
+	first.die()
+	soon(t, "the first request has ended", gone)
+	second.die()
+	soon(t, "the second request has ended", gone)
+	town.await("k", window, "kept for as long as was said", func(s driver.Snapshot) bool {
+		return len(s.Waiters) == 1 && s.Waiters[0].Remaining > 16*time.Second
+	})
+}
+
+// reordered is a store whose releases arrive late.
+type reordered struct {
+	*memdriver.Driver
+	leaving, gate chan struct{}
+}
+
+func (r *reordered) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	if ref.ID == "w" {
+		r.leaving <- struct{}{}
+		<-r.gate
+	}
+	return r.Driver.Release(ctx, ref)
+}
+
+// A long poll without a ticket has waited long enough and leaves the queue while its
+// client, whose connection a proxy has cut, asks again.
+func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
+	store := memdriver.New()
+	slow := &reordered{store.Join(), make(chan struct{}), make(chan struct{})}
+	seen := make(chan struct{}, 8)
+	watch := server.WithObserver(func(_ *http.Request, x *server.Exchange) {
+		if x.Operation() == "acquire" && x.LeaseID == "w" {
+			seen <- struct{}{}
+		}
+	})
+	town := &town{t, store, [2]string{listen(t, slow, watch), listen(t, store.Join())}}
+	if status, text := ask(t, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	first := town.callFor(0, "k", "w", 50*time.Millisecond, 0)
+	soon(t, "the first request leaves", slow.leaving)
+	if status, text := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), ""); status != 204 {
+		t.Fatal(status, text)
+	}
+	second := town.callFor(0, "k", "w", time.Minute, 0)
+	select {
+	case <-seen: // it was let in while the first is leaving
+	case <-time.After(200 * time.Millisecond): // it waits for that
+	}
+	close(slow.gate)
+	first.answer()
+	if status, text := second.answer(); status != 200 && status != 201 {
+		t.Fatal(status, text)
+	}
+	if snap := town.look("k"); !heldBy("w")(snap) {
+		t.Errorf("it was told that it holds: %+v", snap)
+	}
+}

@@ -1,0 +1,269 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// stalled is a store whose calls can be held up on their way there, or back.
+type stalled struct {
+	*memdriver.Driver
+	acquires, asked atomic.Int64
+	there           func(req driver.Request) error // nil lets all pass
+	back            func(reply driver.Reply)
+	deaf            atomic.Int64 // releases that are not answered yet
+}
+
+func (s *stalled) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	if s.deaf.Add(-1) >= 0 {
+		return driver.Reply{}, errors.New("no answer")
+	}
+	return s.Driver.Release(ctx, ref)
+}
+
+func (s *stalled) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	s.acquires.Add(1)
+	if s.there != nil {
+		if err := s.there(req); err != nil {
+			return driver.Reply{}, err
+		}
+	}
+	reply, err := s.Driver.Acquire(ctx, req)
+	s.asked.Add(1)
+	if s.back != nil {
+		s.back(reply)
+	}
+	return reply, err
+}
+
+func (s *stalled) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	s.Driver.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
+		if s.back != nil {
+			s.back(reply)
+		}
+		each(i, reply, err)
+	})
+	s.asked.Add(1)
+}
+
+// ends tells when a request has ended whose client had gone.
+func ends(into chan<- string) server.Option {
+	return server.WithObserver(func(_ *http.Request, x *server.Exchange) {
+		if x.Status == 0 {
+			into <- x.LeaseID
+		}
+	})
+}
+
+// soon waits for something, with a bound.
+func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s: not within 20 s", what)
+	}
+	return v
+}
+
+// A request that a service reads late, or that reaches the store late, is perhaps of a
+// client that has long asked again, and has been told that it holds.
+func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) {
+	for service, by := range []string{"the same service", "another service"} {
+		t.Run(by, func(t *testing.T) {
+			store := memdriver.New()
+			entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+			var late atomic.Bool
+			slow := &stalled{Driver: store.Join(), there: func(driver.Request) error {
+				if late.Load() {
+					entered <- struct{}{}
+					<-gate
+				}
+				return nil
+			}}
+			town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
+			if status, text := town.call(service, "k", "w").answer(); status != 201 {
+				t.Fatal(status, text)
+			}
+			late.Store(true)
+			first := town.call(0, "k", "w")
+			soon(t, "the late request is sent to the store", entered)
+			first.die()
+			close(gate)
+			soon(t, "the late request has ended", gone)
+			if snap := town.look("k"); !heldBy("w")(snap) {
+				t.Errorf("it was told that it holds: %+v", snap)
+			}
+			town.release("k", "w")
+		})
+	}
+}
+
+// Two services keep a ticket: the client had to change from one to the other.
+func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.T) {
+	store := memdriver.New()
+	granted, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+	var once atomic.Bool
+	slow := &stalled{Driver: store.Join(), back: func(reply driver.Reply) {
+		if reply.State == driver.Granted && once.CompareAndSwap(false, true) {
+			close(granted)
+			<-gate
+		}
+	}}
+	town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
+	if status, text := ask(t, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	first := town.call(0, "k", "w")
+	town.await("k", window, "queued", queueOf(1))
+	second := town.call(1, "k", "w")
+	for before := slow.asked.Load(); slow.asked.Load() < before+2; time.Sleep(time.Millisecond) {
+		// The first service takes the ticket back by each of them.
+	}
+	if status, text := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), ""); status != 204 {
+		t.Fatal(status, text)
+	}
+	soon(t, "the first service is granted the lock", granted)
+	if status, text := second.answer(); status != 200 && status != 201 {
+		t.Fatal(status, text)
+	}
+	first.die()
+	close(gate)
+	soon(t, "the first request has ended", gone)
+	if snap := town.look("k"); !heldBy("w")(snap) {
+		t.Errorf("it was told that it holds: %+v", snap)
+	}
+}
+
+// What says that the client has gone lies behind its request.
+func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
+	store, gone := &stalled{Driver: memdriver.New()}, make(chan string, 1)
+	s, err := server.New(store, ends(gone))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	town := &town{t, store, [2]string{l.Addr().String()}}
+	town.call(0, "k", "w").die()
+	go func() { _ = s.Serve(l, nil) }()
+	soon(t, "the request has ended", gone)
+	if n := store.acquires.Load(); n != 0 {
+		t.Errorf("the store was asked %d times", n)
+	}
+}
+
+func TestVanish_HR_A5_NothingIsAskedAgainForAClientThatHasGone(t *testing.T) {
+	entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+	store := &stalled{Driver: memdriver.New(), there: func(driver.Request) error {
+		entered <- struct{}{}
+		<-gate
+		return errors.New("no answer")
+	}}
+	town := &town{t, store, [2]string{listen(t, store, ends(gone))}}
+	p := town.call(0, "k", "w")
+	soon(t, "the store is asked", entered)
+	p.die()
+	close(gate)
+	soon(t, "the request has ended", gone)
+	if n := store.acquires.Load(); n != 1 {
+		t.Errorf("the store was asked %d times", n)
+	}
+}
+
+// A client that has two requests under way is answered both, with one lease,
+// whichever services they went to.
+func TestWait_HR_E9_RequestsForOneLeaseAreAllAnswered(t *testing.T) {
+	towns(t, func(t *town) {
+		for second := range 2 {
+			key := fmt.Sprint("k", second)
+			t.take(key, "holder")
+			first := t.call(0, key, "w")
+			t.await(key, window, "queued", queueOf(1))
+			later := t.call(second, key, "w")
+			t.release(key, "holder")
+			a, textA := first.answer()
+			b, textB := later.answer()
+			if a+b != 200+201 {
+				t.Errorf("service %d: answered %d %s and %d %s, want one 201 and one 200", second, a, textA, b, textB)
+			}
+			if snap := t.look(key); !heldBy("w")(snap) {
+				t.Errorf("%+v", snap)
+			}
+			t.release(key, "w")
+		}
+	})
+}
+
+// A proxy has cut the connection of a long poll.
+func TestVanish_HR_E11_APlaceIsKeptForAsLongAsWasSaid(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("k", "holder")
+		c, err := net.Dial("tcp", t.addr[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := `{"leaseId":"w","waitMs":60000,"ticketMs":30000}`
+		_, _ = io.WriteString(c, fmt.Sprintf("POST /v1/locks/k HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		t.await("k", window, "queued", queueOf(1))
+		other := t.call(1, "k", "other")
+		t.await("k", window, "queued", queueOf(2))
+		c.Close()
+		t.await("k", window, "kept for as long as was said", func(s driver.Snapshot) bool {
+			return len(s.Waiters) == 2 && s.Waiters[0].ID == "w" && s.Waiters[0].Remaining > 16*time.Second
+		})
+		again := t.call(1, "k", "w")
+		t.release("k", "holder")
+		if status, text := again.answer(); status != 201 {
+			t.Errorf("%d %s", status, text)
+		}
+		t.release("k", "w")
+		if status, text := other.answer(); status != 201 {
+			t.Errorf("%d %s", status, text)
+		}
+	})
+}
+
+// The store is away for longer than one try of undoing takes.
+func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
+	entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+	store := &stalled{Driver: memdriver.New(), there: func(driver.Request) error {
+		entered <- struct{}{}
+		<-gate
+		return nil
+	}}
+	store.deaf.Store(3)
+	town := &town{t, store, [2]string{listen(t, store, ends(gone))}}
+	p := town.call(0, "k", "w")
+	soon(t, "the store is asked", entered)
+	p.die()
+	close(gate)
+	soon(t, "the request has ended", gone)
+	town.await("k", window, "free", func(snap driver.Snapshot) bool { return len(snap.Holders) == 0 })
+}
+
+// How long an id is to be refused does not depend on how long leases may live.
+func TestRelease_HR_D8_MayForbidTheIDForLongerThanLeasesLive(t *testing.T) {
+	store := memdriver.New()
+	town := &town{t, store, [2]string{listen(t, store, server.WithMaxTTL(10*time.Second))}}
+	if status, text := ask(t, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"w"}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	if status, text := ask(t, "DELETE", town.url(0, "/v1/locks/k/leases/w?forbidMs=60000"), ""); status != 204 {
+		t.Error(status, text)
+	}
+}

@@ -1,0 +1,253 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// latent is a store whose subscriptions take their time to be there.
+type latent struct {
+	*memdriver.Driver
+	up atomic.Bool
+}
+
+func (l *latent) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+	sub, err := l.Driver.Watch(f)
+	return &latentSubscription{sub, l}, err
+}
+
+type latentSubscription struct {
+	driver.Subscription
+	l *latent
+}
+
+func (s *latentSubscription) Address() string {
+	if !s.l.up.Load() {
+		return ""
+	}
+	return s.Subscription.Address()
+}
+
+func TestReady_HR_G5_NotBeforeTheServiceHearsWhoseTurnItIs(t *testing.T) {
+	store := &latent{Driver: memdriver.New()}
+	_, base := serve(t, store, server.WithStoreTimeout(time.Minute))
+	status, text := ask(t, "GET", base+"/readyz", "")
+	refused(t, "before", status, text, server.Unavailable)
+	store.up.Store(true)
+	if status, text := ask(t, "GET", base+"/readyz", ""); status != 200 {
+		t.Errorf("then: %d %s", status, text)
+	}
+}
+
+func TestReady_HR_G5_AStoreThatDeliversNothingIsGivenUp(t *testing.T) {
+	_, base := serve(t, &latent{Driver: memdriver.New()}, server.WithStoreTimeout(50*time.Millisecond))
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if status, text := ask(t, "GET", base+"/readyz", ""); status == 200 {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(status, text)
+		}
+	}
+	if status, text := ask(t, "POST", base+"/v1/locks/k", `{"notify":"mem-1"}`); status != 201 {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// The address comes from another replica, which has been there for longer.
+func TestEvents_HR_G5_AServiceThatHasJustStartedKeepsAnAddress(t *testing.T) {
+	shared := memdriver.New()
+	store := &latent{Driver: shared.Join()}
+	_, base := serve(t, store, server.WithStoreTimeout(time.Minute))
+	granted := make(chan string, 1)
+	sub, err := shared.Watch(func(h driver.Hint) {
+		if h.Kind == driver.HintGranted {
+			granted <- h.ID
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
+	queued := make(chan int, 1)
+	go func() {
+		status, _ := ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":"a","ticketMs":30000,"notify":%q}`, sub.Address()))
+		queued <- status
+	}()
+	store.up.Store(true)
+	if status := soon(t, "the ticket", queued); status != 202 {
+		t.Fatal(status)
+	}
+	ask(t, "DELETE", base+"/v1/locks/k/leases/holder", "")
+	if id := soon(t, "the hand-over", granted); id != "a" {
+		t.Errorf("granted to %s", id)
+	}
+}
+
+func TestEvents_HR_E4_NothingIsReadyBeforeThereIsAnAddress(t *testing.T) {
+	store := &latent{Driver: memdriver.New()}
+	_, base := serve(t, store)
+	r := tune(t, base+"/v1/events?name=k")
+	var lock wire.Lock
+	r.hear("lock", &lock) // the stream is open
+	store.up.Store(true)
+	var ready wire.Ready
+	if r.hear("ready", &ready); ready.Address == "" {
+		t.Error("ready without an address")
+	}
+}
+
+// frozen is a store that does not answer.
+type frozen struct{ *memdriver.Driver }
+
+func (frozen) Acquire(ctx context.Context, _ driver.Request) (driver.Reply, error) {
+	<-ctx.Done()
+	return driver.Reply{}, ctx.Err()
+}
+
+func TestOperation_HR_F15_TheTimeForTheStoreBoundsEveryAnswer(t *testing.T) {
+	const each = 300 * time.Millisecond
+	_, base := serve(t, frozen{memdriver.New()}, server.WithStoreTimeout(each))
+	for _, p := range patterns {
+		began := time.Now()
+		got := execute(t, base+"/api/locks/"+p+"/"+p)
+		if took := time.Since(began); got.status != 503 && got.status != 504 || took > 5*time.Second {
+			t.Errorf("%s: %d %s after %v", p, got.status, got.body, took)
+		}
+	}
+}
+
+// listenAgain opens a stream that goes on behind an event.
+func listenAgain(t *testing.T, url, last string) (*bufio.Scanner, context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	return bufio.NewScanner(res.Body), cancel
+}
+
+// nextEvent reads one event.
+func nextEvent(t *testing.T, lines *bufio.Scanner) (id, name, data string) {
+	t.Helper()
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ": ")
+		switch {
+		case field == "id":
+			id = value
+		case field == "event":
+			name = value
+		case field == "data":
+			data = value
+		case field == "" && data != "":
+			return id, name, data
+		}
+	}
+	t.Fatalf("no event: %v", lines.Err())
+	return "", "", ""
+}
+
+// A browser comes back by itself, and says what it has read.
+func TestEvents_HR_E9_AStreamGoesOnBehindTheLastEvent(t *testing.T) {
+	_, base := serve(t, memdriver.New())
+	lines, hangUp := listenAgain(t, base+"/v1/events", "")
+	last, name, data := nextEvent(t, lines)
+	var ready wire.Ready
+	if err := json.Unmarshal([]byte(data), &ready); err != nil || name != "ready" {
+		t.Fatal(name, data, err)
+	}
+	for i := range 3 {
+		lock := fmt.Sprintf("%s/v1/locks/k%d", base, i)
+		ask(t, "POST", lock, `{"leaseId":"holder"}`)
+		if status, text := ask(t, "POST", lock, fmt.Sprintf(`{"leaseId":"w%d","ticketMs":30000,"notify":%q}`, i, ready.Address)); status != 202 {
+			t.Fatal(status, text)
+		}
+	}
+	hangUp() // and so misses what comes
+	for i := range 3 {
+		ask(t, "DELETE", fmt.Sprintf("%s/v1/locks/k%d/leases/holder", base, i), "")
+	}
+	lines, _ = listenAgain(t, base+"/v1/events", last)
+	seen := make(map[string]bool)
+	for len(seen) < 3 {
+		id, name, data := nextEvent(t, lines)
+		var hint wire.Hint
+		if err := json.Unmarshal([]byte(data), &hint); err != nil || id == "" || id == last || name == "ready" {
+			t.Fatal(id, name, data, err)
+		}
+		if name == "granted" {
+			seen[hint.LeaseID] = true
+		}
+	}
+	lines, _ = listenAgain(t, base+"/v1/events", "somebody-elses.1")
+	if _, name, _ := nextEvent(t, lines); name != "ready" {
+		t.Errorf("a stream that is not known begins with %s", name)
+	}
+}
+
+// A place in a queue is kept also for a client that does not wait for the answer.
+func TestQuota_HR_E9_APlaceCountsAsARequestThatWaits(t *testing.T) {
+	_, base := serve(t, memdriver.New(), server.WithMaxWaiters(2, 2))
+	ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
+	take := func(id string) (int, string) {
+		return ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"ticketMs":60000}`, id))
+	}
+	for range 2 { // again is the same place
+		for _, id := range []string{"a", "b"} {
+			if status, text := take(id); status != 202 {
+				t.Fatal(status, text)
+			}
+		}
+	}
+	status, text := take("c")
+	refused(t, "one place too many", status, text, server.TooMany)
+	if _, text := ask(t, "GET", base+"/metrics", ""); !strings.Contains(text, "leasehold_http_waiters 2\n") {
+		t.Error("the metrics do not count two that wait")
+	}
+	ask(t, "DELETE", base+"/v1/locks/k/leases/a", "")
+	if status, text := take("c"); status != 202 {
+		t.Errorf("after one has left: %d %s", status, text)
+	}
+}
+
+// The place of a long poll that is over, or cut, is kept as well.
+func TestQuota_HR_E9_APlaceThatOutlastsItsWaitCounts(t *testing.T) {
+	_, base := serve(t, memdriver.New(), server.WithMaxWaiters(1, 1))
+	ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
+	wait := func(id string) (int, string) {
+		return ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"waitMs":5,"ticketMs":60000}`, id))
+	}
+	for range 3 { // it counts once, however often it waits
+		if status, text := wait("a"); status != 202 {
+			t.Fatal(status, text)
+		}
+	}
+	status, text := wait("b")
+	refused(t, "one place too many", status, text, server.TooMany)
+	ask(t, "DELETE", base+"/v1/locks/k/leases/a", "")
+	if status, text := wait("b"); status != 202 {
+		t.Errorf("after one has left: %d %s", status, text)
+	}
+}

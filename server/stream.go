@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+const (
+	// backlog is how many events wait for a slow client. One that is slower
+	// misses some and is told so.
+	backlog = 4096
+	// replay is how many are kept that were sent, for a client that did not read
+	// them.
+	replay = 256
+	// lingerFor is how long a stream waits for a client that has gone.
+	lingerFor = 15 * time.Second
+)
+
+// stream is what one client is told, on one connection after the other.
+type stream struct {
+	id, of   string              // of whom, and of what
+	sub      driver.Subscription // nil if the store has none
+	watchers sync.WaitGroup
+	cancel   context.CancelFunc // of watchers
+	leave    func()             // the quota
+	ended    sync.Once
+	more     chan struct{} // holds a token when there is something to be sent
+
+	mu    sync.Mutex
+	log   []event
+	first uint64 // the number of the first in log, from 1
+
+	// Guarded by the mu of streams.
+	taken chan struct{} // closed when the client has come back by another connection
+	timer *time.Timer   // ends the stream; nil while a connection has it
+}
+
+// event is one that waits to be sent.
+type event struct {
+	name string
+	data any
+}
+
+// newStream subscribes to the store: the stream has an address of its own, so that
+// a client that has died is not taken for another.
+func (s *Server) newStream(x *Exchange, of string, names []string) (_ *stream, err error) {
+	f := &stream{id: rand.Text(), of: of, more: make(chan struct{}, 1), first: 1}
+	if f.leave, err = s.admit(x, names...); err != nil {
+		return nil, err
+	}
+	f.push(event{wire.EventReady, nil})
+	if watcher, ok := driver.As[driver.Watcher](s.store); ok {
+		f.sub, err = watcher.Watch(f.hint)
+	}
+	if err != nil {
+		f.leave()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel = cancel
+	for _, name := range names {
+		f.watchers.Go(func() { f.follow(ctx, s, name) })
+	}
+	return f, nil
+}
+
+func (f *stream) hint(h driver.Hint) {
+	if h.Kind != driver.HintResync { // the address tells
+		f.push(event{wire.HintName(h.Kind), wire.HintOf(h)})
+	} else {
+		f.push(event{wire.EventReady, nil})
+	}
+}
+
+// follow tells of every change of a lock.
+func (f *stream) follow(ctx context.Context, s *Server, name string) {
+	o := s.lookouts.watch(name)
+	defer o.leave()
+	for {
+		now, next := o.last()
+		if now.etag != "" && now.err == nil {
+			f.push(event{wire.EventLock, wire.LockOf(now.Snapshot)})
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// push has an event sent. It does not wait for the client.
+func (f *stream) push(e event) {
+	f.mu.Lock()
+	if len(f.log) == backlog {
+		f.log, f.first = f.log[1:], f.first+1
+	}
+	f.log = append(f.log, e)
+	f.mu.Unlock()
+	f.wake()
+}
+
+// wake has somebody look for events.
+func (f *stream) wake() {
+	select {
+	case f.more <- struct{}{}:
+	default:
+	}
+}
+
+// pull returns the events from number next on, or from the first that is there,
+// and the number of the first of them.
+func (f *stream) pull(next uint64) (events []event, first uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if most := int(max(next, f.first+replay) - f.first - replay); most > 0 {
+		most = min(most, len(f.log))
+		f.log, f.first = append([]event(nil), f.log[most:]...), f.first+uint64(most)
+	}
+	first = max(next, f.first)
+	if at := first - f.first; at < uint64(len(f.log)) {
+		events = append(events, f.log[at:]...)
+	}
+	return events, first
+}
+
+func (f *stream) address() string {
+	if f.sub == nil {
+		return ""
+	}
+	return f.sub.Address()
+}
+
+// end ends what serves the stream. Further calls wait for the first.
+func (f *stream) end() {
+	f.ended.Do(func() {
+		f.cancel()
+		if f.sub != nil {
+			_ = f.sub.Close() // nobody is told any more
+		}
+		f.watchers.Wait()
+		f.leave()
+	})
+}
+
+// streams are those that a client hears, or may come back to.
+type streams struct {
+	mu  sync.Mutex
+	all map[string]*stream // by id
+}
+
+// add takes a new stream, for its first connection. taken is closed when another
+// one has it.
+func (s *streams) add(f *stream) (taken chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.taken = make(chan struct{})
+	s.all[f.id] = f
+	return f.taken
+}
+
+// resume returns the stream of which last is the id of an event, and the number of
+// the next; nil if there is none, or it is somebody else's.
+func (s *streams) resume(last, of string) (_ *stream, next uint64, taken chan struct{}) {
+	id, number, _ := strings.Cut(last, ".")
+	n, err := strconv.ParseUint(number, 10, 63)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.all[id]
+	if err != nil || f == nil || f.of != of || f.timer != nil && !f.timer.Stop() {
+		return nil, 0, nil
+	}
+	if f.timer == nil {
+		close(f.taken) // the old connection has not been missed yet
+	}
+	f.timer, f.taken = nil, make(chan struct{})
+	f.wake()
+	return f, n + 1, f.taken
+}
+
+// leave ends a connection. Its stream waits for the client to come back, unless it
+// has done so already, or cannot.
+func (s *streams) leave(f *stream, taken chan struct{}, last bool) {
+	if last {
+		s.end(f)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.taken != taken {
+		f.wake() // what this one was woken for
+		return
+	}
+	f.timer = time.AfterFunc(lingerFor, func() { s.end(f) })
+}
+
+// end ends a stream whose client has not come back.
+func (s *streams) end(f *stream) {
+	s.mu.Lock()
+	delete(s.all, f.id)
+	s.mu.Unlock()
+	f.end()
+}
+
+// close ends all streams, which nobody hears any more.
+func (s *streams) close() {
+	s.mu.Lock()
+	var all []*stream
+	for id, f := range s.all {
+		delete(s.all, id)
+		if f.timer != nil {
+			f.timer.Stop()
+		}
+		all = append(all, f)
+	}
+	s.mu.Unlock()
+	for _, f := range all {
+		f.end()
+	}
+}

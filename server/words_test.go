@@ -1,0 +1,133 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// Python writes 1000.0 where it has divided.
+func TestServer_HR_E10_AWholeNumberIsOneHoweverItIsWritten(t *testing.T) {
+	_, base := serve(t, memdriver.New())
+	for i, number := range []string{"2000", "2000.0", "2e3", "2000.00"} {
+		var l struct{ TTLMs int }
+		body := fmt.Sprintf(`{"leaseId":"a","mode":"shared","limit":%[1]s,"permits":%[1]s,"ttlMs":%[1]s,"ticketMs":%[1]s,"minToken":%[1]s}`, number)
+		answer(t, "POST", fmt.Sprintf("%s/v1/locks/k%d", base, i), body, 201, &l)
+		if l.TTLMs != 2000 {
+			t.Errorf("%s is taken for %d", number, l.TTLMs)
+		}
+	}
+}
+
+func TestServer_HR_E10_WhatIsWrongIsToldInTheWordsOfTheInterface(t *testing.T) {
+	_, base := serve(t, memdriver.New())
+	for body, want := range map[string]string{
+		`{"ttlMs":1000.5}`:    "ttlMs is not a whole number",
+		`{"ttlMs":"1000"}`:    "ttlMs is not a whole number",
+		`{"ttlMs":1e400}`:     "ttlMs is not a whole number",
+		`{"minToken":1e17}`:   "minToken is not a whole number",
+		`{"limit":[]}`:        "limit is not a whole number",
+		`{"owner":7}`:         "owner is not a string",
+		`{"reentrant":"yes"}`: "reentrant is not true or false",
+		`{"labels":{"a":1}}`:  "is not a string",
+		`{"labels":"a"}`:      "labels is not an object",
+		`{"since":"today"}`:   "since is not a time",
+		`{"since":7}`:         "since is not a time",
+		`{"leaseID_":"a"}`:    `there is no field \"leaseID_\"`,
+		`{"leaseId":"a"`:      "it ends too early",
+		`{"leaseId":a}`:       "at byte",
+		`[]`:                  "it is not an object",
+	} {
+		status, text := ask(t, "POST", base+"/v1/locks/k", body)
+		refused(t, body, status, text, server.Invalid)
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: %s, want %q", body, text, want)
+		}
+		for _, word := range []string{"wire", "struct", "json:", "int64", "Go "} {
+			if strings.Contains(text, word) {
+				t.Errorf("%s: %s speaks of %q", body, text, word)
+			}
+		}
+	}
+}
+
+// queueless is a store that keeps no queue.
+type queueless struct{ *memdriver.Driver }
+
+func (queueless) Supports(req driver.Request) error {
+	if req.Ordered {
+		return fmt.Errorf("no queue is kept: %w", errors.ErrUnsupported)
+	}
+	return nil
+}
+
+func TestAcquire_HR_E5_WhoInsistsOnTheOrderIsRefusedWhereThereIsNone(t *testing.T) {
+	_, base := serve(t, queueless{memdriver.New()})
+	d, err := httpdriver.Open(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	req := driver.Request{Key: "k", ID: "a", TTL: time.Second, Ordered: true}
+	if got, err := d.Acquire(t.Context(), req); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%+v, %v; want it refused", got, err)
+	}
+	req.Ordered = false
+	if got, err := d.Acquire(t.Context(), req); err != nil || got.State != driver.Granted {
+		t.Errorf("without: %+v, %v", got, err)
+	}
+}
+
+func TestRenew_HR_C9_OneThatWasReleasedIsToldSo(t *testing.T) {
+	_, base := serve(t, memdriver.New())
+	lock := base + "/v1/locks/k"
+	ask(t, "POST", lock, `{"leaseId":"a"}`)
+	ask(t, "DELETE", lock+"/leases/a", "")
+	status, text := ask(t, "PUT", lock+"/leases/a", "")
+	refused(t, "a renewal after the release", status, text, server.Released)
+	status, text = ask(t, "PUT", lock+"/leases/never", "")
+	refused(t, "a renewal of what never was", status, text, server.Gone)
+
+	d, err := httpdriver.Open(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	refs := []driver.Ref{{Key: "k", ID: "a", TTL: time.Second}, {Key: "k", ID: "never", TTL: time.Second}}
+	d.Renew(context.Background(), refs, func(i int, got driver.Reply, err error) {
+		if err != nil || got.State != driver.Gone || got.Replayed != (i == 0) {
+			t.Errorf("%s: %+v, %v", refs[i].ID, got, err)
+		}
+	})
+	if status, text := ask(t, "POST", lock, `{"leaseId":"b"}`); status != 201 {
+		t.Errorf("the lock is taken: %d %s", status, text)
+	}
+}
+
+// stutter is a store that lists names twice, as a scan of Redis does.
+type stutter struct{ *memdriver.Driver }
+
+func (s stutter) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	keys, next, err := s.Driver.List(ctx, prefix, cursor)
+	return append(keys, keys...), next, err
+}
+
+func TestList_HR_E3_ANameStandsOnceOnAPage(t *testing.T) {
+	_, base := serve(t, stutter{memdriver.New()})
+	for _, key := range []string{"a", "b"} {
+		ask(t, "POST", base+"/v1/locks/"+key, "")
+	}
+	var page struct{ Keys []string }
+	answer(t, "GET", base+"/v1/locks", "", 200, &page)
+	if fmt.Sprint(page.Keys) != "[a b]" {
+		t.Errorf("listed %v", page.Keys)
+	}
+}
