@@ -2,6 +2,8 @@ package leasehold_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,4 +179,69 @@ func TestStats_HR_H9_AgreeWithWhatObserversAreTold(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The first try may have had its effect, which the second, that the store certainly
+// refused, does not undo.
+func TestUncertain_HR_A2_ARefusalAfterALostAnswerIsNotDefinite(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		verb verb
+		do   func(*leasehold.Client, *leasehold.Lease) error
+	}{
+		{"TryLock", acquire, func(c *leasehold.Client, _ *leasehold.Lease) error {
+			_, err := c.Mutex("other").TryLock(context.Background())
+			return err
+		}},
+		{"Lock", acquire, func(c *leasehold.Client, _ *leasehold.Lease) error {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			_, err := c.Mutex("other").Lock(ctx)
+			return err
+		}},
+		{"Adopt", renew, func(c *leasehold.Client, l *leasehold.Lease) error {
+			_, err := c.Mutex("k").Adopt(context.Background(), l.ID())
+			return err
+		}},
+		{"Release", release, func(_ *leasehold.Client, l *leasehold.Lease) error { return l.Release() }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, d := open(t, store)
+				l := lock(t, c, "k")
+				if row.verb == renew {
+					if err := l.Detach(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				d.on(row.verb, 1, loses)
+				d.on(row.verb, 0, refuses)
+				err := row.do(c, l)
+				wantErr(t, err, leasehold.ErrUnknown)
+				if errors.Is(err, leasehold.ErrUnavailable) {
+					t.Errorf("%v says that nothing was done", err)
+				}
+				if !errors.Is(err, errStoreIsLoading) && !strings.Contains(err.Error(), "loading") {
+					t.Errorf("%v does not say what failed last", err)
+				}
+				d.heal()
+			})
+		})
+	}
+}
+
+// A downgrade that was refused after one of unknown outcome does not make the lease
+// a writer's again for certain.
+func TestUncertain_HR_A2_ADowngradeRefusedAfterALostAnswerIsNotDefinite(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		_, w, d := writer(t, store)
+		d.on(acquire, 1, loses)
+		wantErr(t, w.Downgrade(t.Context()), leasehold.ErrUnknown)
+		d.on(acquire, 1, refuses)
+		err := w.Downgrade(t.Context())
+		wantErr(t, err, leasehold.ErrUnknown)
+		if errors.Is(err, leasehold.ErrUnavailable) {
+			t.Errorf("%v says that nothing was done", err)
+		}
+	})
 }

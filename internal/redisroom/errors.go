@@ -109,22 +109,3 @@ func classify(err error) error {
 func notSent(ctx context.Context) error {
 	return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))
 }
-
-// uncertain makes an error that may say that nothing was done one that does not: it
-// concerns a part of what was asked only, and the outcome of the rest is unknown.
-func uncertain(err error) error {
-	if errors.Is(err, driver.ErrUnavailable) {
-		return &unknown{err}
-	}
-	return err
-}
-
-type unknown struct{ cause error }
-
-func (e *unknown) Error() string { return e.cause.Error() }
-
-func (e *unknown) Is(target error) bool {
-	return target != driver.ErrUnavailable && errors.Is(e.cause, target)
-}
-
-func (e *unknown) As(target any) bool { return errors.As(e.cause, target) }

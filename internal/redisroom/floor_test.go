@@ -365,19 +365,6 @@ func TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite(t *testing.T) {
 	}
 }
 
-// TestUncertain_HR_A2_SaysEverythingButThatNothingHappened: what else an error is
-// stays.
-func TestUncertain_HR_A2_SaysEverythingButThatNothingHappened(t *testing.T) {
-	err := fmt.Errorf("undo: %w", uncertain(fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, driver.ErrNotReplicated, context.Canceled)))
-	if errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, driver.ErrNotReplicated) || !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	var reply ReplyError
-	if !errors.As(uncertain(fmt.Errorf("%w: %w", driver.ErrUnavailable, ReplyError("OOM"))), &reply) {
-		t.Error("what the server said is lost")
-	}
-}
-
 // TestCounter_HR_B3_OfABusyRecordOutlivesItsLastToken has a lock be shared for hours,
 // so that its record is never folded, and looks how long its token is remembered.
 func TestCounter_HR_B3_OfABusyRecordOutlivesItsLastToken(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // While a cluster moves a slot, it serves no script of several keys there
@@ -95,7 +96,7 @@ func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd []str
 	}
 	reply, err := s.run(ctx, releaseScript, cmd)
 	if err != nil && tried != nil && !errors.Is(tried, driver.ErrUnavailable) {
-		err = uncertain(err)
+		err = timing.Uncertain(err)
 	}
 	if err != nil {
 		return driver.Reply{}, err

@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Defaults and bounds of a store's options.
@@ -158,7 +159,7 @@ func (s *Store) raised(ctx context.Context, req *driver.Request, reply driver.Re
 		again := reply.Replayed
 		reply, err = s.acquire(ctx, req, anyAge, raising)
 		if err != nil {
-			return driver.Reply{}, fmt.Errorf("raise the token: %w", uncertain(err))
+			return driver.Reply{}, fmt.Errorf("raise the token: %w", timing.Uncertain(err))
 		}
 		reply.Replayed = again
 	}

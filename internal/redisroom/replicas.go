@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Acks says by how many replicas what is written must be acknowledged before
@@ -197,7 +198,7 @@ func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hope
 	switch {
 	case err != nil:
 		s.acks.spoil(req.ID, max(req.TTL, time.Minute))
-		return fmt.Errorf("%w; undo: %w", uncertain(cause), uncertain(err))
+		return fmt.Errorf("%w; undo: %w", timing.Uncertain(cause), timing.Uncertain(err))
 	case hopeless:
 		return fmt.Errorf("%w; ask for no replicas, or take another server or user: %w", cause, errors.ErrUnsupported)
 	}

@@ -77,7 +77,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		switch {
 		case err == nil && a.State == driver.Gone && !a.Broken && last != nil:
 			// The id was given up: nobody can tell what became of it before.
-			return Answer{Unanswered: true}, s.because(ctx, fmt.Errorf("%w: %w", ErrUnknown, last))
+			return Answer{Unanswered: true}, s.because(ctx, unknown(last))
 		case err == nil:
 			return a, nil
 		case errors.Is(err, errNotAsked) && last != nil:
@@ -92,7 +92,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		a.sent = s.Now()
 	}
 	if a.Unanswered {
-		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+		err = unknown(err)
 	}
 	return a, s.because(ctx, err)
 }

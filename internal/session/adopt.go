@@ -18,6 +18,7 @@ import (
 // matches ErrNotHeld if it is not there.
 func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began time.Time) (g Grant, err error) {
 	a := Answer{began: began}
+	uncertain := false
 	for attempt := 1; ; attempt++ {
 		a.sent = s.Now()
 		try, cancel := s.bound(ctx, timing.Try(1, s.patience(&a, t, nil)))
@@ -34,8 +35,13 @@ func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began t
 			return g, fmt.Errorf("%w: %w", ErrNotHeld, Forced(a.Reason))
 		case err == nil:
 			return g, ErrNotHeld
-		case timing.Final(err), s.patience(&a, t, nil) <= 0, !s.sleep(ctx, timing.BackOff(attempt)):
-			return g, s.because(ctx, Unknown(err))
+		}
+		uncertain = uncertain || !timing.Definite(err)
+		if timing.Final(err) || s.patience(&a, t, nil) <= 0 || !s.sleep(ctx, timing.BackOff(attempt)) {
+			if uncertain {
+				err = unknown(err)
+			}
+			return g, s.because(ctx, err)
 		}
 	}
 }

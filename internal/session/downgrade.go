@@ -67,7 +67,10 @@ func (h *Hold) downgraded(sent time.Time, ttl time.Duration, reply *driver.Reply
 		if !h.unsure && !h.reader && h.lowering == 0 {
 			h.mode = driver.Exclusive
 		}
-		return Unknown(err)
+		if h.unsure {
+			return unknown(err)
+		}
+		return err
 	case !alive || h.ended != nil:
 		h.mu.Unlock()
 		return h.notHeld()

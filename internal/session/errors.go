@@ -32,6 +32,12 @@ func Unknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
+// unknown marks err, the error of the last of several tries, as an outcome that
+// cannot be known because of a try before it.
+func unknown(err error) error {
+	return fmt.Errorf("%w: %w", ErrUnknown, timing.Uncertain(err))
+}
+
 // Forced matches ErrForced and ErrLost.
 func Forced(reason string) error {
 	if reason == "" {

@@ -50,6 +50,9 @@ func (h *Hold) Release(ctx context.Context, lost bool, limit time.Duration) erro
 	switch {
 	case err != nil:
 		h.goOn(ctx, ref, err)
+		if repeated {
+			return fmt.Errorf("release: %w", unknown(err))
+		}
 		return fmt.Errorf("release: %w", Unknown(err))
 	case lost:
 		return nil // what it says of a lease that was over is no news

@@ -101,6 +101,26 @@ func Final(err error) bool {
 		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, driver.ErrClosed)
 }
 
+// Uncertain is err for somebody who must not take it for definite: it is about a part
+// of what was asked, or about the last of several tries. It matches everything that
+// err does but [driver.ErrUnavailable].
+func Uncertain(err error) error {
+	if errors.Is(err, driver.ErrUnavailable) {
+		return &uncertain{err}
+	}
+	return err
+}
+
+type uncertain struct{ cause error }
+
+func (e *uncertain) Error() string { return e.cause.Error() }
+
+func (e *uncertain) Is(target error) bool {
+	return target != driver.ErrUnavailable && errors.Is(e.cause, target)
+}
+
+func (e *uncertain) As(target any) bool { return errors.As(e.cause, target) }
+
 // Definite reports whether err excludes that the store did what was asked. It says
 // nothing of earlier tries.
 func Definite(err error) bool { return errors.Is(err, driver.ErrUnavailable) || Final(err) }

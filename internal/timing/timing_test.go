@@ -1,0 +1,28 @@
+package timing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// reply is an error of a type that its user looks for.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+
+// TestUncertain_HR_A2_SaysEverythingButThatNothingHappened: what else an error is
+// stays.
+func TestUncertain_HR_A2_SaysEverythingButThatNothingHappened(t *testing.T) {
+	err := fmt.Errorf("undo: %w", Uncertain(fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, driver.ErrNotReplicated, context.Canceled)))
+	if errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, driver.ErrNotReplicated) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	var told reply
+	if !errors.As(Uncertain(fmt.Errorf("%w: %w", driver.ErrUnavailable, reply("OOM"))), &told) {
+		t.Error("what the server said is lost")
+	}
+}
