@@ -105,19 +105,21 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 }
 
 func TestTimeout_BoundsACallToASilentService(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	d, err := httpdriver.Open("http://"+l.Addr().String(), httpdriver.WithTimeout(50*time.Millisecond))
+	// Within that time the request has to be sent, else it is certain that nothing happened.
+	d, err := httpdriver.Open("http://"+l.Addr().String(), httpdriver.WithTimeout(2*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
 	start := time.Now()
 	_, err = d.Acquire(t.Context(), request("k", "a"))
-	if err == nil || errors.Is(err, driver.ErrUnavailable) || time.Since(start) > 5*time.Second {
+	if err == nil || errors.Is(err, driver.ErrUnavailable) || time.Since(start) > 20*time.Second {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 }

@@ -36,7 +36,7 @@ var keyRows = []row{
 					continue
 				}
 				held[key] = fmt.Sprintf("a%d", i)
-				p.acquire(held[key], driver.Granted, in(key), ttl(long/2))
+				p.acquire(held[key], driver.Granted, in(key), ttl(2*long))
 			}
 			for key := range held {
 				q.acquire("not-"+held[key], driver.Busy, in(key))
