@@ -203,7 +203,7 @@ func TestLock_StoreThatHangsForEverIsGivenUpInTime(t *testing.T) {
 		start := time.Now()
 		_, err := c.Mutex("k").Lock(context.Background())
 		wantErr(t, err, leasehold.ErrUnknown)
-		if got := time.Since(start); got > 20*time.Second {
+		if got := time.Since(start); got < 30*time.Second || got > 35*time.Second {
 			t.Errorf("gave up after %v", got)
 		}
 	})
@@ -225,14 +225,17 @@ func TestLock_ErrorsTellWhatIsKnown(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store)
 				d.on(acquire, 0, row.fault)
-				for _, take := range []func(context.Context) (*leasehold.Lease, error){c.Mutex("k").TryLock, c.Mutex("k").Lock} {
+				for _, call := range []struct {
+					take func(context.Context) (*leasehold.Lease, error)
+					most time.Duration
+				}{{c.Mutex("k").TryLock, 11 * time.Second}, {c.Mutex("k").Lock, 31 * time.Second}} {
 					start := time.Now()
-					_, err := take(t.Context())
+					_, err := call.take(t.Context())
 					wantErr(t, err, row.want)
 					if errors.Is(err, row.not) || errors.Is(err, leasehold.ErrHeld) || errors.Is(err, leasehold.ErrLost) {
 						t.Errorf("%v also says something else", err)
 					}
-					if got := time.Since(start); got > 15*time.Second {
+					if got := time.Since(start); got > call.most {
 						t.Errorf("took %v", got)
 					}
 				}

@@ -234,7 +234,7 @@ func TestTryLock_HR_F13_MaxOutageBoundsHowLongASilentStoreIsAsked(t *testing.T) 
 			time.Sleep(time.Minute)
 		})
 	}
-	_, err := leasehold.New(memdriver.New(), leasehold.WithMaxOutage(0))
+	_, err := leasehold.New(memdriver.New(), leasehold.WithMaxOutage(time.Microsecond))
 	wantErr(t, err, leasehold.ErrInvalid)
 }
 

@@ -30,7 +30,7 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leasehold: %w", err)
 	}
-	c := &Client{session: session.New(d, cfg.Log), cfg: cfg}
+	c := &Client{session: session.New(d, cfg.Log, cfg.outage), cfg: cfg}
 	_, c.selective = driver.As[driver.Limited](d)
 	return c, nil
 }

@@ -62,6 +62,7 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 	}
 	publish := func(cfg *config) error {
 		cfg.reenter = false // two candidates of one name are two
+		cfg.MaxOutage = noLimit
 		cfg.labels = maps.Clone(cfg.labels)
 		if cfg.labels == nil {
 			cfg.labels = make(map[string]string)
@@ -80,8 +81,9 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 // the leadership is given up.
 //
 // Lead returns what fn returned, once fn returns while it still leads or after
-// [Election.Resign]; and the error of the campaign if ctx ends or the store
-// cannot serve it. Under the context of a lease of the same key it fails with
+// [Election.Resign]; and the error of the campaign if ctx ends. A store that is away
+// ends no campaign, however long: only what time does not heal does, such as a wrong
+// password ([driver.ErrPermanent]). Under the context of a lease of the same key it fails with
 // ErrMismatch instead of waiting for itself. One Election runs one Lead at a time.
 func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	if e.err != nil {

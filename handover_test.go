@@ -267,7 +267,7 @@ func TestLock_P5_OutlivesAStoreThatIsAwayAndForgetsTheQueue(t *testing.T) {
 		first := lock(t, a, "k")
 		got := make(chan error, 1)
 		go func() {
-			l, err := b.Mutex("k").Lock(context.Background())
+			l, err := b.Mutex("k", leasehold.WithMaxOutage(-1)).Lock(context.Background())
 			if err == nil {
 				err = l.Release()
 			}

@@ -29,11 +29,11 @@ func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 // context derives from ctx.
 //
 // If the wait ends first the error is a [*HeldError]: it matches ErrHeld and
-// the context's error. An error that matches ErrUnknown says that the store did
-// not answer; ErrUnavailable that it certainly did nothing. Nothing is left
-// behind in any case: what may have been begun is undone in the background.
-// [WithMaxWait] bounds the wait, and [WithMaxOutage] how long a store is asked that
-// does not answer.
+// the context's error. A store that is away is waited for too, at most for
+// [WithMaxOutage]: an error that matches ErrUnknown says that it did not answer;
+// ErrUnavailable that it certainly did nothing. Nothing is left behind in any case:
+// what may have been begun is undone in the background. [WithMaxWait] bounds the wait
+// as a whole.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err
@@ -42,9 +42,8 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 }
 
 // TryLock asks once and does not wait for the mutex. If it is held, or somebody
-// waits for it, the error is a [*HeldError]. Other errors are those of Lock. A store
-// that does not answer is asked again and again, for 10 s unless [WithMaxOutage] or
-// the end of ctx says otherwise.
+// waits for it, the error is a [*HeldError]. Other errors are those of Lock. It does not
+// wait for a store that is away: see [WithMaxOutage].
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err

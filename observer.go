@@ -40,6 +40,29 @@ type Observer struct {
 	// Released is called when the store has answered to the release of a lease,
 	// or has not in time; also for a lease that was lost and is then released.
 	Released func(ctx context.Context, event ReleasedInfo)
+	// Outage is called when the store has answered nothing for a second, of all that
+	// the client asks, and again when it has answered. Only observers of the client,
+	// not those of one lock, are told.
+	Outage func(event OutageInfo)
+}
+
+// OutageInfo tells of a store that does not answer.
+type OutageInfo struct {
+	// Since is when the first request was sent that was not answered.
+	Since time.Time
+	// Over tells that the store answers again.
+	Over bool
+	// Err is what failed last.
+	Err error
+}
+
+// outage tells the observers of the client.
+func (c *config) outage(o session.Outage) {
+	for _, observer := range c.observers {
+		if observer.Outage != nil {
+			observer.Outage(OutageInfo{Since: o.Since, Over: o.Over, Err: o.Err})
+		}
+	}
 }
 
 // LockInfo describes what is asked for.

@@ -60,7 +60,7 @@ func defaults() config {
 			RenewFraction:  1.0 / 3,
 			Drift:          timing.Drift,
 			ReleaseTimeout: 5 * time.Second,
-			MaxOutage:      10 * time.Second,
+			MaxOutage:      30 * time.Second,
 			Log:            slog.New(slog.DiscardHandler),
 		},
 		maxWait: noLimit,
@@ -167,13 +167,21 @@ func WithMaxWait(d time.Duration) Option {
 	return bounded("maximum wait", d, time.Millisecond, MaxTTL, func(c *config) { c.maxWait = d })
 }
 
-// WithMaxOutage bounds how long a store that does not answer is asked: by TryLock
-// from its call on, and by Lock since the store answered this client last, whatever
-// it was asked. Then the error matches ErrUnknown. A store that refuses, so that
-// certainly nothing happened, is asked three times only, and the error matches
-// ErrUnavailable. Once Lock has a place in the queue no outage ends it. Default
-// 10 s; 1 ms to 24 h.
+// WithMaxOutage bounds how long Lock waits for a store that is away: one that cannot be
+// reached, does not answer, or says that it cannot serve now. It counts from when the
+// store answered this client last, and ends waits in a queue as well. Then the error
+// matches ErrUnavailable if certainly nothing was done, or else ErrUnknown, and says
+// what failed last. 0 fails at the first request that fails; a negative d waits for as
+// long as the wait lasts. What time does not heal, such as a wrong password, ends a wait
+// at once in any case; the error then matches [driver.ErrPermanent].
+//
+// A TryLock waits for no outage. It asks three times in a row if the store refuses, and
+// for 10 s, or d if that is less, if the store does not answer, in order to learn what
+// became of its request. Default 30 s; up to 24 h.
 func WithMaxOutage(d time.Duration) Option {
+	if d <= 0 {
+		return func(c *config) error { c.MaxOutage = max(d, noLimit); return nil }
+	}
 	return bounded("maximum outage", d, time.Millisecond, MaxTTL, func(c *config) { c.MaxOutage = d })
 }
 

@@ -447,6 +447,11 @@ var (
 	// ErrUnavailable: the request certainly had no effect; the store could
 	// not be reached, refused to serve, or did not let us in.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrPermanent: the store refuses in a way that time does not heal, until
+	// somebody changes a setting: a wrong password, a missing right, a certificate
+	// that is not trusted, a server of another kind. It is an ErrUnavailable, and
+	// whoever waits for the store to come back gives up at once.
+	ErrPermanent error = permanent{}
 	// ErrNotReplicated: the store's replicas did not acknowledge what was
 	// asked to be acknowledged. With ErrUnavailable nothing of it is left;
 	// without, the outcome is unknown.
@@ -461,3 +466,9 @@ var (
 	// ErrClosed: the driver has been closed.
 	ErrClosed = errors.New("driver closed")
 )
+
+type permanent struct{}
+
+func (permanent) Error() string { return ErrUnavailable.Error() }
+
+func (permanent) Unwrap() error { return ErrUnavailable }

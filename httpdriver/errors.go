@@ -47,8 +47,8 @@ func (p *problem) Advice() string {
 // that are an answer of the store are in [problem.reply].
 var kinds = map[string]error{
 	"mismatch": driver.ErrMismatch, "invalid": driver.ErrInvalid, "too-large": driver.ErrInvalid, "unsupported": errors.ErrUnsupported,
-	"unauthenticated": driver.ErrUnavailable, "forbidden": driver.ErrUnavailable, "not-found": driver.ErrUnavailable,
-	"method-not-allowed": driver.ErrUnavailable, "too-many-waiters": driver.ErrUnavailable,
+	"unauthenticated": driver.ErrPermanent, "forbidden": driver.ErrPermanent, "not-found": driver.ErrPermanent,
+	"method-not-allowed": driver.ErrPermanent, "too-many-waiters": driver.ErrUnavailable,
 	"unavailable": driver.ErrUnavailable, "overloaded": driver.ErrUnavailable, "draining": driver.ErrUnavailable,
 }
 

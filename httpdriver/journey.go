@@ -33,7 +33,7 @@ func (j *journey) watch(ctx context.Context) context.Context {
 // failed tells what it means that a request was not answered.
 func (j *journey) failed(err error) error {
 	if reason := misled(err); reason != nil {
-		return fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, reason, err)
+		return fmt.Errorf("%w: %w: %w", driver.ErrPermanent, reason, err)
 	}
 	var op *net.OpError
 	dial := errors.As(err, &op) && op.Op == "dial" // of a transport that does not tell
@@ -47,7 +47,7 @@ func (j *journey) failed(err error) error {
 // other side is not who it should be. None of it gets better with time.
 var (
 	errNoTLS        = errors.New("the service does not speak TLS at this port; its URL begins with http://")
-	errWantsTLS     = fmt.Errorf("%w: the service speaks TLS at this port; its URL begins with https://", driver.ErrUnavailable)
+	errWantsTLS     = fmt.Errorf("%w: the service speaks TLS at this port; its URL begins with https://", driver.ErrPermanent)
 	errUnknownCA    = errors.New("the certificate of the service is signed by an authority that is not trusted; ?ca=FILE names one")
 	errWrongName    = errors.New("the certificate of the service is for another name; ?server_name=NAME says which is meant")
 	errCertificate  = errors.New("the certificate of the service is not valid")

@@ -174,7 +174,7 @@ func TestQuorum_Q1_TheLibraryTellsThatThereIsNoMajority(t *testing.T) {
 		all[0].kill()
 		all[1].kill()
 		for name, take := range map[string]func(context.Context) (*leasehold.Lease, error){
-			"Lock": c.Mutex("k").Lock, "TryLock": c.Mutex("k").TryLock,
+			"Lock": c.Mutex("k", leasehold.WithMaxOutage(0)).Lock, "TryLock": c.Mutex("k").TryLock,
 		} {
 			start := time.Now()
 			_, err = take(t.Context())

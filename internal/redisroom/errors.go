@@ -2,6 +2,7 @@ package redisroom
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,8 @@ import (
 )
 
 // refusals tells what a server's error reply means and what to do about it.
-// All of them say that nothing was changed.
+// All of them say that nothing was changed; what time may heal is ErrUnavailable, what
+// it cannot heal is ErrPermanent.
 var refusals = []struct {
 	code string // how the reply begins
 	kind error
@@ -23,28 +25,28 @@ var refusals = []struct {
 	{"LHAMNESIA", driver.ErrAmnesia, ""},
 	{"LHFOREIGN", driver.ErrMismatch, "use another key or prefix"},
 	{"WRONGTYPE", driver.ErrMismatch, "use another key or prefix"},
-	{"NOAUTH", driver.ErrUnavailable, "the server wants a password; give one with the client's options or in the URL"},
-	{"Protocol error: unauthenticated", driver.ErrUnavailable, "the server wants a password; give one with the client's options or in the URL"},
-	{"WRONGPASS", driver.ErrUnavailable, "check user name and password"},
-	{"NOPERM", driver.ErrUnavailable, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection +time, on a cluster +cluster|slots, and, to be woken, +@pubsub"},
+	{"NOAUTH", driver.ErrPermanent, "the server wants a password; give one with the client's options or in the URL"},
+	{"Protocol error: unauthenticated", driver.ErrPermanent, "the server wants a password; give one with the client's options or in the URL"},
+	{"WRONGPASS", driver.ErrPermanent, "check user name and password"},
+	{"NOPERM", driver.ErrPermanent, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection +time, on a cluster +cluster|slots, and, to be woken, +@pubsub"},
 	{"LOADING", driver.ErrUnavailable, "the server is loading its data; it will serve in a while"},
 	{"MASTERDOWN", driver.ErrUnavailable, "this is a replica that has lost its primary; connect to the primary"},
 	{"READONLY", driver.ErrUnavailable, "this is a replica; connect to the primary, or use a sentinel or cluster URL"},
 	{"CLUSTERDOWN", driver.ErrUnavailable, "the cluster does not serve this slot; see CLUSTER INFO"},
 	{"TRYAGAIN", driver.ErrUnavailable, "the slot is being migrated; ask again"},
-	{"MOVED", driver.ErrUnavailable, "this is a node of a cluster; use a cluster client or URL"},
+	{"MOVED", driver.ErrPermanent, "this is a node of a cluster; use a cluster client or URL"},
 	{"ASK", driver.ErrUnavailable, "the slot is being migrated; ask again"},
-	{"CROSSSLOT", driver.ErrUnavailable, "the proxy in between cuts hash slots in a way of its own"},
+	{"CROSSSLOT", driver.ErrPermanent, "the proxy in between cuts hash slots in a way of its own"},
 	{"BUSY", driver.ErrUnavailable, "another script blocks the server; see SCRIPT KILL"},
 	{"OOM", driver.ErrUnavailable, "the server is out of memory; raise maxmemory"},
 	{"MISCONF", driver.ErrUnavailable, "the server cannot save its data and refuses writes; see its log"},
 	{"NOREPLICAS", driver.ErrUnavailable, "the server has too few replicas to accept writes; see min-replicas-to-write"},
 	{"max number of clients reached", driver.ErrUnavailable, "raise maxclients of the server"},
-	{"invalid password", driver.ErrUnavailable, "check user name and password"},
-	{"DB index is out of range", driver.ErrUnavailable, "the server has fewer databases"},
-	{"No such master with that name", driver.ErrUnavailable, "the sentinels know no primary of that name; see master="},
-	{"This instance has cluster support disabled", driver.ErrUnavailable, "the server is no node of a cluster; give it a URL without one"},
-	{"unknown command", driver.ErrUnavailable, "the server does not offer this command to this user"},
+	{"invalid password", driver.ErrPermanent, "check user name and password"},
+	{"DB index is out of range", driver.ErrPermanent, "the server has fewer databases"},
+	{"No such master with that name", driver.ErrPermanent, "the sentinels know no primary of that name; see master="},
+	{"This instance has cluster support disabled", driver.ErrPermanent, "the server is no node of a cluster; give it a URL without one"},
+	{"unknown command", driver.ErrPermanent, "the server does not offer this command to this user"},
 }
 
 // refusal gives a server's error reply its class. One that is not known stays
@@ -67,9 +69,9 @@ func refusal(err ReplyError) error {
 	case strings.Contains(text, "OOM command not allowed"):
 		return fmt.Errorf("%s (the server is out of memory; raise maxmemory): %w", text, driver.ErrUnavailable)
 	case strings.HasPrefix(strings.ToLower(text), "unknown redis command called from script"):
-		return fmt.Errorf("%s (the server does not offer a command that locks need, such as TIME): %w", text, driver.ErrUnavailable)
+		return fmt.Errorf("%s (the server does not offer a command that locks need, such as TIME): %w", text, driver.ErrPermanent)
 	case strings.Contains(text, "can't run this command"), strings.Contains(text, "can't access at least one of the keys"):
-		return fmt.Errorf("%s (the user lacks a right to a command or key): %w", text, driver.ErrUnavailable)
+		return fmt.Errorf("%s (the user lacks a right to a command or key): %w", text, driver.ErrPermanent)
 	}
 	return err
 }
@@ -77,16 +79,19 @@ func refusal(err ReplyError) error {
 // ConnectError is the error of a request for which no connection could be had, or
 // none that was of use: nothing was sent. It wraps [driver.ErrUnavailable].
 func ConnectError(err error) error {
-	hint := ""
+	hint, kind := "", driver.ErrUnavailable
+	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, driver.ErrUnavailable):
 		return err
+	case errors.As(err, &untrusted):
+		kind = driver.ErrPermanent
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
 		hint = " (the server has closed the connection at once: it serves no more clients, see its maxclients, or it wants TLS, rediss://)"
 	case strings.Contains(err.Error(), "invalid reply"), strings.Contains(err.Error(), "can't parse"):
 		hint = " (this is no Redis, or it wants TLS, rediss://)"
 	}
-	return fmt.Errorf("%w: connect: %w%s", driver.ErrUnavailable, err, hint)
+	return fmt.Errorf("%w: connect: %w%s", kind, err, hint)
 }
 
 // classify gives an error of a call its class.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -85,8 +84,18 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		}
 		a.Reply, last = driver.Reply{}, err
 		a.Unanswered = a.Unanswered || !timing.Definite(err)
-		tired := !a.Unanswered && attempt >= unavailableTries || s.patience(&a, t, w) <= 0
-		if timing.Final(err) || tired || !s.sleep(ctx, timing.BackOff(attempt)) {
+		if timing.Permanent(err) {
+			break
+		}
+		left := s.patience(&a, t, w)
+		if w != nil && timing.Definite(err) { // that others are served says nothing of us
+			left = t.outage(a.began, s.Now())
+		}
+		if t.tired(left) || w == nil && !a.Unanswered && attempt >= unavailableTries {
+			err = s.away(a.began, err)
+			break
+		}
+		if !s.sleep(ctx, min(timing.BackOff(attempt), left)) {
 			break
 		}
 		a.sent = s.Now()
@@ -117,6 +126,7 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 	try, cancel := s.bound(ctx, timing.Try(attempt, s.patience(a, t, w)))
 	defer cancel()
 	if a.Reply, err = s.drv.Acquire(try, *req); err != nil {
+		s.miss(ctx, a.sent, err)
 		return err
 	}
 	if a.State == driver.Granted && t.tooLate(s.Now(), a.sent, t.TTL) {
@@ -130,15 +140,19 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 // since it began; of a wait, since this session was answered last, since a store
 // that serves others comes to serve us.
 func (s *Session) patience(a *Answer, t *Terms, w *Waiter) time.Duration {
-	since := s.instant(a.began)
-	if w != nil {
-		since = max(since, clock.Instant(s.heard.Load()))
+	if w == nil {
+		return t.tryOutage(a.began, s.Now())
 	}
-	return t.MaxOutage - time.Duration(s.instant(s.Now())-since)
+	return t.outage(s.answeredSince(a.began), s.Now())
 }
 
-// hear notes that the store answered what was sent at sent.
-func (s *Session) hear(sent time.Time) { s.heard.Store(int64(s.instant(sent))) }
+// away is err, with how long the store has been asked since began.
+func (s *Session) away(began time.Time, err error) error {
+	if d := s.Now().Sub(began).Round(time.Millisecond); d > 0 {
+		return fmt.Errorf("asked for %v: %w", d, err)
+	}
+	return err
+}
 
 // renew is the driver's, and hears it.
 func (s *Session) renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
@@ -146,6 +160,8 @@ func (s *Session) renew(ctx context.Context, refs []driver.Ref, each func(int, d
 	s.drv.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
 		if err == nil {
 			s.hear(sent)
+		} else {
+			s.miss(ctx, sent, err)
 		}
 		each(i, reply, err)
 	})

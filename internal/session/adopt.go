@@ -37,7 +37,7 @@ func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began t
 			return g, ErrNotHeld
 		}
 		uncertain = uncertain || !timing.Definite(err)
-		if timing.Final(err) || s.patience(&a, t, nil) <= 0 || !s.sleep(ctx, timing.BackOff(attempt)) {
+		if timing.Permanent(err) || t.tired(s.patience(&a, t, nil)) || !s.sleep(ctx, timing.BackOff(attempt)) {
 			if uncertain {
 				err = unknown(err)
 			}
@@ -54,10 +54,10 @@ func (s *Session) Inspect(ctx context.Context, t *Terms, store driver.Inspector,
 		try, cancel := s.bound(ctx, timing.Try(1, s.patience(&a, t, nil)))
 		snap, err := store.Inspect(try, key)
 		cancel()
-		if err == nil || timing.Final(err) {
+		if err == nil || timing.Permanent(err) {
 			return snap, err
 		}
-		if s.patience(&a, t, nil) <= 0 || !s.sleep(ctx, timing.BackOff(attempt)) {
+		if t.tired(s.patience(&a, t, nil)) || !s.sleep(ctx, timing.BackOff(attempt)) {
 			return snap, s.because(ctx, Unknown(err))
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // deadline: a matter of microseconds, so that the steps are taken by hand here.
 func TestDeadlines_HR_C4_AnAnswerAtTheDeadlineLeavesNoLeaseWithoutATimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(memdriver.New(), slog.New(slog.DiscardHandler))
+		s := New(memdriver.New(), slog.New(slog.DiscardHandler), nil)
 		defer s.Close()
 		terms := &Terms{TTL: 10 * time.Second, NoRenewal: true, ReleaseTimeout: time.Second, MaxOutage: time.Second}
 		req := driver.Request{Key: "k", ID: "a", TTL: terms.TTL}

@@ -25,9 +25,9 @@ type Session struct {
 	expiry   expiry
 	epoch    clock.Epoch
 
-	asking  gate         // of requests for locks
-	undoing gate         // of what undoes those that were given up
-	heard   atomic.Int64 // a clock.Instant: when a request was sent that was answered
+	asking  gate // of requests for locks
+	undoing gate // of what undoes those that were given up
+	outage  outage
 	hints   atomic.Uint64
 	lines   Lines[*Waiter]
 
@@ -41,12 +41,17 @@ type Session struct {
 	holds   map[string]*Hold   // likewise
 }
 
-// New returns a session with a store, which it closes in the end.
-func New(d driver.Driver, log *slog.Logger) *Session {
+// New returns a session with a store, which it closes in the end. tell, which may be
+// nil, is called when an outage of the store begins and when it ends.
+func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 	s := &Session{
 		drv: d, punctual: punctualityOf(d), epoch: clock.NewEpoch(clock.Now()),
 		closing: make(chan struct{}), waiters: make(map[string]*Waiter), holds: make(map[string]*Hold),
 	}
+	if tell == nil {
+		tell = func(Outage) {}
+	}
+	s.outage.log, s.outage.tell = log, tell
 	s.keeper = NewKeeper(s.renew, clock.Now)
 	s.expiry.s = s
 	s.idle = sync.NewCond(&s.mu)

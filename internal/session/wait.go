@@ -49,9 +49,6 @@ func (w *Waiter) wait(ctx context.Context, a Answer, observe func(Progress)) (Gr
 		switch {
 		case ctx.Err() != nil:
 			continue // the select tells; what was asked is given back
-		case err != nil && !timing.Final(err):
-			w.retry(ctx, err)
-			continue
 		case err != nil:
 			return Grant{}, err
 		case a.State == driver.Granted:
@@ -82,17 +79,6 @@ func (w *Waiter) keep(a Answer) {
 	if h := w.early; h != nil {
 		w.early = nil
 		w.act(*h)
-	}
-}
-
-// retry pauses after a question that was not answered. A store that is away for
-// a while does not end a wait.
-func (w *Waiter) retry(ctx context.Context, err error) {
-	w.mu.Lock()
-	w.failed = err
-	w.mu.Unlock()
-	if w.s.sleep(ctx, timing.Spread(timing.PollEvery)) {
-		w.wake()
 	}
 }
 

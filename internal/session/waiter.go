@@ -36,6 +36,7 @@ type Waiter struct {
 	resynced bool         // the session listens anew since the last answer
 	failed   error        // of the last question, until one is answered
 	failures int          // in a row
+	failing  time.Time    // since when
 	early    *driver.Hint // came before the answer that it belongs to
 	grant    *Grant       // the outcome: one of these three
 	gone     bool         // the ticket is not there any more
@@ -146,11 +147,16 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 		return time.Time{}
 	}
 	switch {
-	case err != nil && !timing.Final(err):
+	case err != nil && !timing.Permanent(err):
 		// The place is kept for the life of the ticket: go on asking.
-		w.failed = err
+		if w.failed = err; w.failures == 0 {
+			w.failing = sent
+		}
 		w.failures++
-		return w.s.Now().Add(timing.RetryIn(w.told, w.failures))
+		if left := w.patience(err); !w.t.tired(left) {
+			return w.s.Now().Add(min(timing.RetryIn(w.told, w.failures), left))
+		}
+		w.err = unknown(w.s.away(w.failing, err)) // the lock may be handed over meanwhile
 	case err != nil:
 		w.err = err
 	case reply.State == driver.Queued, reply.State == driver.Busy:
@@ -168,6 +174,16 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 	}
 	w.wake()
 	return time.Time{}
+}
+
+// patience is how much longer the store is waited for, which has failed with err. That
+// it serves others says nothing of us while it refuses. The caller holds mu.
+func (w *Waiter) patience(err error) time.Duration {
+	since := w.failing
+	if !timing.Definite(err) {
+		since = w.s.answeredSince(since)
+	}
+	return w.t.outage(since, w.s.Now())
 }
 
 // queued takes note of an answer and returns when to ask again. The caller

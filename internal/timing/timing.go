@@ -20,6 +20,12 @@ const (
 	// themselves. Each one after it may take twice as long: otherwise a store that
 	// needs longer would never get to answer.
 	FirstTry = 5 * time.Second
+	// TryOutage bounds how long a store that does not answer is asked by those who do
+	// not wait.
+	TryOutage = 10 * time.Second
+	// OutageAfter is for how long nothing is answered before that is an outage, of
+	// which people are told.
+	OutageAfter = time.Second
 	// ForbidFor is how long a store refuses the id of a request that may still be
 	// on its way: as long as the longest timeout of one. It has nothing to do with
 	// the lease, whose life may be a day: every id that is forbidden takes memory of
@@ -48,9 +54,10 @@ func TooLate(now, origin time.Time, ttl time.Duration, drift float64) bool {
 var ErrLate = errors.New("the answer took longer than the lease lasts")
 
 // Try is how long the nth try of a request may take, counted from 1, of what is
-// left for all.
+// left for all: at most a half, so that a request that the network has swallowed is
+// sent again in time.
 func Try(n int, left time.Duration) time.Duration {
-	return min(FirstTry<<min(n-1, 10), max(left, time.Millisecond))
+	return min(FirstTry<<min(n-1, 10), max(left/2, min(left, time.Second), time.Millisecond))
 }
 
 // RenewalTry is how long one try of a renewal may take of what is left of the
@@ -99,6 +106,12 @@ func Spread(d time.Duration) time.Duration {
 func Final(err error) bool {
 	return errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrMismatch) ||
 		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, driver.ErrClosed)
+}
+
+// Permanent reports whether waiting for a store that answers with err cannot help. What
+// one node of a quorum says does not speak for the others.
+func Permanent(err error) bool {
+	return Final(err) || errors.Is(err, driver.ErrPermanent) && !errors.Is(err, driver.ErrNoQuorum)
 }
 
 // Uncertain is err for somebody who must not take it for definite: it is about a part

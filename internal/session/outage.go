@@ -1,0 +1,87 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/timing"
+)
+
+// Outage is a time in which a store answers nothing that a session asks.
+type Outage struct {
+	Since time.Time // as [time.Now] tells it
+	// Err is what failed last.
+	Err error
+	// Over tells that the store answers again.
+	Over bool
+}
+
+// outage notices that a store does not answer for a while, and has that be told once
+// when it begins and once when it ends.
+type outage struct {
+	log  *slog.Logger
+	tell func(Outage)
+
+	heard   atomic.Int64 // a clock.Instant: when a request was sent that was answered
+	missing atomic.Bool  // since is set
+
+	mu    sync.Mutex
+	since time.Time // of the first request that failed after the last that was answered
+	told  bool
+	err   error
+}
+
+// hear notes that the store answered what was sent at sent.
+func (s *Session) hear(sent time.Time) {
+	o := &s.outage
+	o.heard.Store(int64(s.instant(sent)))
+	if !o.missing.Load() {
+		return
+	}
+	o.mu.Lock()
+	since, over := o.since, Outage{Since: clock.Local(o.since), Err: o.err, Over: true}
+	told := o.told
+	o.since, o.told, o.err = time.Time{}, false, nil
+	o.missing.Store(false)
+	o.mu.Unlock()
+	if told {
+		o.log.Info("leasehold: the store answers again", "away", s.Now().Sub(since).Round(time.Millisecond))
+		o.tell(over)
+	}
+}
+
+// miss notes that what was sent at sent was not answered. That ctx has ended, or that
+// the request is refused for good, says nothing of the store.
+func (s *Session) miss(ctx context.Context, sent time.Time, err error) {
+	if ctx.Err() != nil || s.IsClosing() || timing.Permanent(err) {
+		return
+	}
+	o := &s.outage
+	o.mu.Lock()
+	if o.since.IsZero() {
+		o.since = sent
+		o.missing.Store(true)
+	}
+	o.err = err
+	begins := !o.told && s.Now().Sub(o.since) >= timing.OutageAfter
+	o.told = o.told || begins
+	now := Outage{Since: clock.Local(o.since), Err: err}
+	o.mu.Unlock()
+	if begins {
+		o.log.Warn("leasehold: the store does not answer", "error", err)
+		o.tell(now)
+	}
+}
+
+// answeredSince is the later of began and of when the store was asked last what it
+// answered.
+func (s *Session) answeredSince(began time.Time) time.Time {
+	if heard := clock.Instant(s.outage.heard.Load()); heard > s.instant(began) {
+		return s.time(heard)
+	}
+	return began
+}
