@@ -46,8 +46,9 @@ PACKAGES ?= 3
 .PHONY: test
 test: deps ## Run the tests, the long ones in short, with the race detector: four minutes
 	$(RACE) -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS))
-	@# The race detector allocates as well, so what is allocated is counted without.
-	$(GO) test -count=1 -run 'Allocat' ./internal/costs ./internal/redisroom
+	@# The race detector allocates as well, so what is allocated is counted without. It
+	@# is too slow to explore far.
+	$(GO) test -count=1 -run 'Allocat|Explore' ./internal/costs ./internal/redisroom ./internal/explore
 
 .PHONY: test-all
 test-all: test test-long nested cross floors test-32 ## Run everything that a change has to pass but lint
@@ -99,6 +100,10 @@ race: deps ## Run all tests COUNT times, in changing order
 .PHONY: soak
 soak: deps ## Run the long tests, which look for rare failures
 	$(GO) test -tags soak -run Soak -timeout 60m $(TESTFLAGS) ./...
+
+.PHONY: explore
+explore: ## Try everything that a few parties can do with a lock, two or three steps further: half an hour
+	$(GO) test -count=1 -v -timeout 0 -run TestExplore $(TESTFLAGS) ./internal/explore -explore.deep
 
 .PHONY: chaos
 chaos: deps ## Let every store suffer for CHAOS_FOR, and judge what its clients saw

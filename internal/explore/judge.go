@@ -1,0 +1,353 @@
+package explore
+
+import (
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// judgeStore holds what a call did in the store against what is promised to the
+// others. was names those who were inside before.
+func (w *world) judgeStore(m message, c *Call, was []string) {
+	w.depart(m, c)
+	for i := range w.record.Inside {
+		if in := &w.record.Inside[i]; !slices.Contains(was, in.ID) {
+			w.judgeEntry(in, m)
+		}
+	}
+	w.attend(m, c)
+	w.levels(m)
+	// A holder that shows it lives changes nothing for the others, who were told when to ask.
+	if alive := c.Reply.State == driver.Granted && slices.Contains(was, id(m.lease)); c.Err == nil && (!alive || m.op == downgrade) {
+		w.judgeDoor(m, c)
+	}
+}
+
+// depart takes note of who has gone.
+func (w *world) depart(m message, c *Call) {
+	state := c.Reply.State
+	if m.op == resize || m.lease != w.mine(int(m.lease.who)) || state != driver.Released && state != driver.Left {
+		return
+	}
+	p, req := &w.parties[m.lease.who], w.Parties[m.lease.who][m.kind]
+	p.arrival, p.place, p.owed = 0, 0, 0
+	p.broken = p.broken || m.op == breakUp
+	switch {
+	case state != driver.Released:
+	case m.op == breakUp:
+		w.close(req.LockDelay)
+	case m.op == release && w.Keeps && !m.lost:
+		w.close(keep)
+	}
+}
+
+// close takes note that nobody may enter for so long.
+func (w *world) close(d time.Duration) {
+	if d > 0 {
+		w.closed = max(w.closed, w.ms()*1000+d.Microseconds())
+	}
+}
+
+// attend takes note of who has come, and until when who waits is kept a place.
+func (w *world) attend(m message, c *Call) {
+	if m.op == resize || m.op == breakUp || m.lease != w.mine(int(m.lease.who)) || c.Err != nil {
+		return
+	}
+	p, req := &w.parties[m.lease.who], w.Parties[m.lease.who][m.kind]
+	switch c.Reply.State {
+	case driver.Queued:
+		if p.arrival == 0 || w.patience(p) <= w.now {
+			p.arrival = w.arrive()
+		}
+		p.place, p.owed = (w.ms()+req.TicketTTL.Milliseconds())*1000, 0
+		if req.Policy == driver.Barging && c.Reply.RetryAfter > 0 {
+			p.owed = w.ms()*1000 + (c.Reply.RetryAfter + window).Microseconds() // it is to ask then
+		}
+	case driver.Granted:
+		p.arrival, p.place, p.owed = 0, 0, 0
+	}
+}
+
+// arrive is the number of the next who queues.
+func (w *world) arrive() int {
+	last := 0
+	for _, p := range w.parties {
+		last = max(last, p.arrival)
+	}
+	return last + 1
+}
+
+// levels takes note of a token that was raised, which those share who share it.
+func (w *world) levels(m message) {
+	if m.op != raise {
+		return
+	}
+	for _, in := range w.record.Inside {
+		w.deposit = max(w.deposit, in.Token)
+	}
+}
+
+// judgeEntry judges that somebody was let in.
+func (w *world) judgeEntry(in *room.Party, m message) {
+	l, ok := byID[in.ID]
+	if !ok {
+		w.fail("%s is inside, whom nobody knows", in.ID)
+		return
+	}
+	if slices.Contains(w.dead, l) {
+		w.fail("%s is let in again, which was told that it is released", in.ID)
+	}
+	if w.sharesToken(in) {
+		return
+	}
+	if in.Token <= w.deposit {
+		w.fail("%s enters with the token +%d after +%d", in.ID, in.Token-epoch, w.deposit-epoch)
+	}
+	if in.Token <= in.MinToken {
+		w.fail("%s enters with the token +%d, and asked for more than +%d", in.ID, in.Token-epoch, in.MinToken-epoch)
+	}
+	w.deposit = max(w.deposit, in.Token)
+	if w.now < w.closed {
+		w.fail("%s enters while the room is kept closed", in.ID)
+	}
+	if l != w.mine(int(l.who)) {
+		return // nobody knows when it came
+	}
+	for who := range w.parties {
+		other := &w.parties[who]
+		if who == int(l.who) || other.arrival == 0 || w.patience(other) <= w.now || w.isInside(who) {
+			continue
+		}
+		if w.mustPass(in, w.parties[l.who].arrival, other, who) {
+			w.fail("%s enters before %s, which has waited for longer", in.ID, id(w.mine(who)))
+		}
+	}
+	if m.lease != l {
+		p := &w.parties[l.who]
+		p.arrival = 0
+		p.place = (w.ms() + window.Milliseconds()) * 1000
+	}
+}
+
+func (w *world) isInside(who int) bool {
+	return slices.ContainsFunc(w.record.Inside, func(p room.Party) bool { return p.ID == id(w.mine(who)) })
+}
+
+// patience is until when a party that waits may count on its place.
+func (w *world) patience(p *party) int64 {
+	if p.owed > 0 {
+		return min(p.place, p.owed)
+	}
+	return p.place
+}
+
+// sharesToken reports whether somebody enters beside its owner.
+func (w *world) sharesToken(in *room.Party) bool {
+	return slices.ContainsFunc(w.record.Inside, func(other room.Party) bool {
+		return other.ID != in.ID && in.Reenter && other.Reenter && other.Owner == in.Owner && other.Mode == driver.Exclusive && other.Token == in.Token
+	})
+}
+
+// mustPass reports whether somebody who enters should have let pass another who waits.
+// It says nothing of those whose policies differ.
+func (w *world) mustPass(in *room.Party, arrived int, other *party, who int) bool {
+	req := w.Parties[who][other.kind]
+	if in.Policy == driver.Barging || req.Policy != in.Policy || req.Limit > 0 && req.Weight > w.record.Limit {
+		return false
+	}
+	favours := func(mode driver.Mode) bool {
+		return in.Policy == driver.WritersFirst && mode == driver.Exclusive || in.Policy == driver.ReadersFirst && mode == driver.Shared
+	}
+	if mine, theirs := favours(in.Mode), favours(req.Mode); mine != theirs {
+		return theirs
+	}
+	return arrived == 0 || other.arrival < arrived
+}
+
+// judgeDoor judges that nobody waits who could be let in, and told.
+func (w *world) judgeDoor(m message, c *Call) {
+	if len(w.record.Queue) == 0 || m.op == breakUp && c.Reply.State == driver.Gone {
+		return
+	}
+	head := &w.record.Queue[0]
+	if head.Notify == "" || head.ID == id(m.lease) && m.op != resize || w.full(head) {
+		return
+	}
+	called := w.record.Head == head.ID && w.record.When <= w.ms()
+	switch {
+	case called && (c.Reply.State == driver.Gone || head.Policy == driver.Barging):
+	case head.Policy != driver.Barging:
+		w.fail("%s waits before an open door", head.ID)
+	default:
+		w.fail("%s waits before an open door, and was not called", head.ID)
+	}
+}
+
+// full reports whether there is no room for somebody.
+func (w *world) full(p *room.Party) bool {
+	if w.record.Closed > w.ms() {
+		return true
+	}
+	used := int64(p.Weight)
+	for _, in := range w.record.Inside {
+		if in.Mode == driver.Exclusive && p.Mode == driver.Exclusive && in.Reenter && p.Reenter && in.Owner == p.Owner {
+			return false
+		}
+		if in.Mode == driver.Exclusive || p.Mode == driver.Exclusive {
+			return true
+		}
+		used += int64(in.Weight)
+	}
+	return w.record.Limit > 0 && used > int64(w.record.Limit)
+}
+
+// judgeReply holds an answer against what the party knows that it got before.
+func (w *world) judgeReply(m message, c *Call, p *party) {
+	state := c.Reply.State
+	sure := p.phase == holding && p.until > w.now && !p.broken
+	name := id(m.lease)
+	for _, h := range c.Reply.Holders {
+		if h.ID == name {
+			w.fail("%s is refused because of itself", name)
+		}
+		if !slices.ContainsFunc(w.record.Inside, func(in room.Party) bool { return in.ID == h.ID && in.Expiry > w.ms() }) {
+			w.fail("%s is refused because of %s, which is not inside", name, h.ID)
+		}
+	}
+	switch {
+	case !sure:
+	case m.op == renew || m.op == raise:
+		if state != driver.Granted {
+			w.fail("%s holds, and its renewal is answered %s", name, stateNames[state])
+		} else if c.Reply.Token < p.token || c.Reply.Token != p.token && !w.Raises {
+			w.fail("%s has the token +%d, and is told +%d", name, p.token-epoch, c.Reply.Token-epoch)
+		}
+	case m.op == release && state != driver.Released && !p.repeated:
+		w.fail("%s holds, and its release is answered %s", name, stateNames[state])
+	}
+	if p.broken && (m.op == renew || m.op == release) && state == driver.Gone && !c.Reply.Broken && !p.repeated {
+		w.fail("%s was broken, and is not told so", name)
+	}
+}
+
+// check is what must hold at every moment.
+func (w *world) check() {
+	ms := w.ms()
+	inside := func(name string) *room.Party {
+		for i := range w.record.Inside {
+			if p := &w.record.Inside[i]; p.ID == name && p.Expiry > ms {
+				return p
+			}
+		}
+		return nil
+	}
+	for who := range w.parties {
+		p := &w.parties[who]
+		if !w.sure(p) {
+			continue
+		}
+		name := id(w.mine(who))
+		in := inside(name)
+		switch {
+		case in == nil:
+			w.fail("%s was told that it holds, and is not inside", name)
+		case in.Mode == driver.Shared && !p.reads && w.Parties[who][p.kind].Mode == driver.Exclusive:
+			w.fail("%s was told that it holds alone, and is a reader", name)
+		case in.Token != p.token && !w.Raises:
+			w.fail("%s was told the token +%d, and has +%d", name, p.token-epoch, in.Token-epoch)
+		}
+		for other := range who {
+			if w.sure(&w.parties[other]) && !w.compatible(who, other) {
+				w.fail("%s and %s believe to hold at once", name, id(w.mine(other)))
+			}
+		}
+	}
+	w.checkPlaces()
+	w.checkRecord(inside)
+}
+
+// sure reports whether somebody believes to hold, as the store has told, and no
+// operator has ended it.
+func (w *world) sure(p *party) bool { return p.phase == holding && p.until > w.now && !p.broken }
+
+func (w *world) compatible(a, b int) bool {
+	p, q := &w.parties[a], &w.parties[b]
+	r, s := w.Parties[a][p.kind], w.Parties[b][q.kind]
+	reads := func(p *party, r driver.Request) bool { return p.reads || r.Mode == driver.Shared }
+	sure := func(p *party, r driver.Request) bool { return p.reader || r.Mode == driver.Shared }
+	if reads(p, r) && reads(q, s) {
+		return r.Limit == 0 || w.Resize > 0 || max(r.Weight, 1)+max(s.Weight, 1) <= w.limit
+	}
+	return r.Reenter && s.Reenter && r.Owner == s.Owner && !sure(p, r) && !sure(q, s)
+}
+
+// checkPlaces judges that who waits has its place still.
+func (w *world) checkPlaces() {
+	for who := range w.parties {
+		p := &w.parties[who]
+		if p.place == 0 || w.patience(p) <= w.now || p.broken {
+			continue
+		}
+		name := id(w.mine(who))
+		is := func(p room.Party) bool { return p.ID == name && p.Expiry > w.ms() }
+		oversized := w.Parties[who][p.kind].Limit > 0 && w.Parties[who][p.kind].Weight > w.record.Limit
+		if !oversized && !slices.ContainsFunc(w.record.Queue, is) && !slices.ContainsFunc(w.record.Inside, is) {
+			w.fail("%s was told that it waits, and its place is gone", name)
+		}
+	}
+}
+
+// checkRecord judges that a record is one.
+func (w *world) checkRecord(inside func(string) *room.Party) {
+	alone, beside := 0, 0
+	for _, p := range w.record.Inside {
+		switch {
+		case p.Expiry <= w.ms():
+		case p.Mode == driver.Exclusive && !p.Reenter:
+			alone++
+		default:
+			beside++
+		}
+	}
+	if alone > 1 || alone > 0 && beside > 0 {
+		w.fail("somebody who must be alone inside is not")
+	}
+	for i, p := range w.record.Queue {
+		if i > 0 && w.record.Queue[i-1].Rank >= p.Rank {
+			w.fail("the queue is out of order")
+		}
+		if inside(p.ID) != nil {
+			w.fail("%s is inside, and waits", p.ID)
+		}
+		if slices.Contains(w.dead, byID[p.ID]) {
+			w.fail("%s waits again, which was told that it is released", p.ID)
+		}
+	}
+	if w.record.Token > 0 && w.record.Token < w.deposit {
+		w.fail("the record has the token +%d, and +%d was given", w.record.Token-epoch, w.deposit-epoch)
+	}
+}
+
+// settles plays that all have gone: everything ends, nothing is left, and who comes
+// then gets in with a greater token.
+func (w *world) settles() {
+	r := w.copied()
+	now := w.now
+	for range len(r.Queue) + 4 {
+		if r.Idle(now) {
+			break
+		}
+		now = max(now, r.Until()*1000)
+		_, _ = room.Renew(&r, driver.Ref{Key: key, ID: "nobody"}, now)
+	}
+	if !r.Idle(now) || now > w.now+3*forbid.Microseconds() {
+		w.fail("something is left %d µs after everybody has gone: %+v", now-w.now, r)
+		return
+	}
+	reply, _, err := room.Acquire(&r, driver.Request{Key: key, ID: "last", TTL: leaseTTL}, now)
+	if err != nil || reply.State != driver.Granted || reply.Token <= w.deposit {
+		w.fail("who comes last is answered %+v, %v; the last token was +%d", reply, err, w.deposit-epoch)
+	}
+}
