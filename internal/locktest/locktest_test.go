@@ -23,6 +23,13 @@ import (
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
 
+// These tell a process that it is a contender of a play: the URL of the store, and the
+// name of the play.
+const (
+	storeEnv = "LEASEHOLD_LOCKTEST_STORE"
+	playEnv  = "LEASEHOLD_LOCKTEST_PLAY"
+)
+
 func TestMain(m *testing.M) {
 	if url := os.Getenv(storeEnv); url != "" {
 		os.Exit(act(url, os.Getenv(playEnv)))

@@ -1,3 +1,5 @@
+//go:build unix
+
 package locktest_test
 
 import (
@@ -22,11 +24,8 @@ import (
 // contenders, which are killed and stopped while they hold locks. They tell on
 // their output what they believe, with times of the one clock of their kernel.
 
-const (
-	storeEnv    = "LEASEHOLD_LOCKTEST_STORE"
-	playEnv     = "LEASEHOLD_LOCKTEST_PLAY"
-	processLife = 400 * time.Millisecond // of leases
-)
+// processLife is the time to live of the leases of a play.
+const processLife = 400 * time.Millisecond
 
 // play is what the processes of an arena do.
 type play struct {
