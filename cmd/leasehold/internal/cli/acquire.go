@@ -36,11 +36,11 @@ check the exit code of each renewal, and fence what they write.
   leasehold release deploy "$id"`,
 		Args: exactly(1, "the name of a lock"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w, err := newWant(cmd, &f, args, leasehold.WithoutRenewal())
+			spec, err := newLockSpec(cmd, &f, args, leasehold.WithoutRenewal())
 			if err != nil {
 				return classify(err)
 			}
-			return classify(w.leave(cmd.Context(), cmd.OutOrStdout()))
+			return classify(spec.acquireDetached(cmd.Context(), cmd.OutOrStdout()))
 		},
 	}
 	f.registerLock(cmd)
@@ -48,7 +48,7 @@ check the exit code of each renewal, and fence what they write.
 	return cmd
 }
 
-// leftLease is a lease that was taken for somebody else.
+// leftLease describes a lease that outlives the command, as JSON.
 type leftLease struct {
 	Key   string `json:"key"`
 	Lease string `json:"leaseId"`
@@ -57,49 +57,49 @@ type leftLease struct {
 	TTL   int64  `json:"ttlMs"`
 }
 
-// print tells of the lease.
-func (w *want) print(lease *leasehold.Lease, out io.Writer) (err error) {
-	if w.how.json {
+// print prints the lease's id and token.
+func (spec *lockSpec) print(lease *leasehold.Lease, out io.Writer) (err error) {
+	if spec.flags.json {
 		return json.NewEncoder(out).Encode(leftLease{
-			Key: lease.Key(), Lease: lease.ID(), Token: lease.Token(), Owner: w.owner, TTL: w.ttl().Milliseconds(),
+			Key: lease.Key(), Lease: lease.ID(), Token: lease.Token(), Owner: spec.owner, TTL: spec.ttl().Milliseconds(),
 		})
 	}
 	_, err = fmt.Fprintln(out, lease.ID(), lease.Token())
 	return err
 }
 
-// leave takes the lock, leaves its lease in the store, and tells of it. One that
-// could not be told of is given back, since nobody else could do that.
-func (w *want) leave(parent context.Context, out io.Writer) error {
-	client, err := open(w.store)
+// acquireDetached takes the lock, leaves its lease in the store, and prints it. It
+// releases a lease that cannot be printed, since nobody else knows its id.
+func (spec *lockSpec) acquireDetached(parent context.Context, out io.Writer) error {
+	client, err := open(spec.store)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, sentry := watchSignals(parent)
-	defer sentry.relieve()
-	held, err := w.acquire(ctx, client)
-	sentry.settle()
+	ctx, watcher := watchSignals(parent)
+	defer watcher.stop()
+	held, err := spec.acquire(ctx, client)
+	watcher.detach()
 	if err == nil && ctx.Err() != nil { // a signal, in the last moment
 		err = errors.Join(context.Cause(ctx), held.release(nil))
 	}
 	if err != nil {
-		return w.refused(ctx, err)
+		return spec.refused(ctx, err)
 	}
-	bound, cancel := context.WithTimeout(noContext, answerWithin)
+	bound, cancel := context.WithTimeout(noContext, requestTimeout)
 	defer cancel()
 	if err := held.main.Detach(bound); err != nil {
 		return errors.Join(err, held.release(nil))
 	}
-	signal.Ignore(syscall.SIGPIPE) // whose default is to die here
-	if err := w.print(held.main, out); err != nil {
-		return errors.Join(err, w.how.release(held.main.Key(), held.main.ID()))
+	signal.Ignore(syscall.SIGPIPE) // its default action would end the process here
+	if err := spec.print(held.main, out); err != nil {
+		return errors.Join(err, spec.flags.release(held.main.Key(), held.main.ID()))
 	}
 	return nil
 }
 
-// answerWithin bounds how long a store is asked for what needs no waiting.
-const answerWithin = 10 * time.Second
+// requestTimeout bounds a request that does not wait.
+const requestTimeout = 10 * time.Second
 
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/stores"
 )
 
-// adviser is an error that knows what can be done about it.
+// adviser is an error with advice about what to do.
 type adviser interface {
 	error
 	Advice() string
@@ -29,7 +29,7 @@ func (a *advised) Advice() string { return a.advice }
 
 func (a *advised) Unwrap() error { return a.error }
 
-// advice is what can be done about err, empty if nobody can tell.
+// advice returns what can be done about err, or "" if that is not known.
 func (g *global) advice(cmd *cobra.Command, err error) string {
 	var known adviser
 	errors.As(err, &known)
@@ -49,7 +49,7 @@ func (g *global) advice(cmd *cobra.Command, err error) string {
 	return fmt.Sprintf("is the store %s up, and may this user reach it? --store or $%s names another", stores.Redact(g.used), envStore)
 }
 
-// flagError says in words what is wrong with a flag.
+// flagError describes an invalid flag in words.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	var number *strconv.NumError

@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/stores"
 )
 
-// benchFlags are what `leasehold bench` was told.
+// benchFlags are the flags of `leasehold bench`.
 type benchFlags struct {
 	*global
 	lasting    duration
@@ -70,10 +70,10 @@ name a live holder, and nothing left. What is violated is printed, with exit cod
 	return cmd
 }
 
-// benchPrefix begins the names of the locks that bench takes.
+// benchPrefix is the prefix of the locks that bench takes.
 const benchPrefix = "leasehold-bench/"
 
-// figures are what was measured.
+// figures are the results of a measurement.
 type figures struct {
 	Store string `json:"store"`
 	// Pair is a lock and its release, by one goroutine.
@@ -86,7 +86,7 @@ type figures struct {
 	HandOver spread `json:"handOver"`
 }
 
-// spread is how long something took.
+// spread summarizes a set of durations.
 type spread struct {
 	Count int     `json:"count"`
 	P50   float64 `json:"p50Ms"`
@@ -152,7 +152,7 @@ func (f *figures) show(w io.Writer) {
 	})
 }
 
-// pair takes a lock and releases it.
+// pair acquires and releases a lock.
 func pair(ctx context.Context, c *leasehold.Client, key string) error {
 	lease, err := c.Mutex(key).Lock(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func pair(ctx context.Context, c *leasehold.Client, key string) error {
 	return lease.Release()
 }
 
-// pairs measures pairs of one goroutine, one after the other.
+// pairs measures the pairs of one goroutine, one after the other.
 func pairs(ctx context.Context, c *leasehold.Client, key string, lasting time.Duration) (spread, error) {
 	for range 10 { // connected, and acquainted with the server
 		if err := pair(ctx, c, key); err != nil {
@@ -179,7 +179,7 @@ func pairs(ctx context.Context, c *leasehold.Client, key string, lasting time.Du
 	return spreadOf(took), nil
 }
 
-// throughput counts the pairs of many goroutines, each with a lock of its own.
+// throughput counts the pairs of n goroutines, each with a lock of its own.
 func throughput(ctx context.Context, c *leasehold.Client, prefix string, n int, lasting time.Duration) (perSecond float64, err error) {
 	counts, errs := make([]int, n), make([]error, n)
 	var wg sync.WaitGroup
@@ -204,7 +204,7 @@ func throughput(ctx context.Context, c *leasehold.Client, prefix string, n int, 
 	return float64(sum) / time.Since(start).Seconds(), nil
 }
 
-// handOvers has two clients wait for each other.
+// handOvers measures hand-overs between two clients that wait for each other.
 func handOvers(ctx context.Context, a, b *leasehold.Client, key string, lasting time.Duration) (spread, error) {
 	holder, err := a.Mutex(key).Lock(ctx)
 	if err != nil {

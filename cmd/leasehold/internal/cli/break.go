@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// breakFlags are what `leasehold break` was told.
+// breakFlags are the flags of `leasehold break`.
 type breakFlags struct {
 	*global
 	reason string
@@ -78,8 +78,7 @@ func (f *breakFlags) run(cmd *cobra.Command, name, id string) error {
 	return f.tell(cmd, s, id)
 }
 
-// holder is the id of the only one who holds the lock, if that is what was
-// asked for.
+// holder returns the id of the only holder, if the flags ask for that.
 func (f *breakFlags) holder(cmd *cobra.Command, s driver.Snapshot) (string, error) {
 	switch n := len(s.Holders); {
 	case n == 0:
@@ -94,7 +93,7 @@ func (f *breakFlags) holder(cmd *cobra.Command, s driver.Snapshot) (string, erro
 	return s.Holders[0].ID, nil
 }
 
-// broken is a lease that was broken, as JSON.
+// broken describes a lease that was broken, as JSON.
 type broken struct {
 	Key    string `json:"key"`
 	Lease  string `json:"leaseId"`

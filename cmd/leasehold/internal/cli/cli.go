@@ -1,5 +1,5 @@
-// Package cli is the leasehold command. Its verbs return errors that carry an
-// exit code; only main ends the process.
+// Package cli implements the leasehold command. [Run] executes one command line; its
+// error carries the exit code. Only main ends the process.
 package cli
 
 import (
@@ -16,17 +16,17 @@ import (
 	"github.com/leasehold-go/leasehold/internal/stores"
 )
 
-// Run runs the command with the arguments that follow its name, and reports on
-// standard error what went wrong. A SIGQUIT for which nobody listens ends it at
-// once, and leaves what was begun to the end of the process. [ExitCode] and
-// [DiedOf] tell main what to do with the error.
+// Run executes the command line args, without the program's name, and prints errors and
+// advice on standard error. [ExitCode] and [DiedOf] tell main what to do with the
+// returned error. A SIGQUIT ends Run at once while neither a wait nor a child handles it;
+// the end of the process then ends what Run has started. Run is called once per process.
 func Run(args []string) error {
 	g := new(global)
 	root := newRoot(g)
 	root.SetArgs(args)
 	out := &printed{w: os.Stdout}
 	root.SetOut(out)
-	hearQuit()
+	catchQuit()
 	done := make(chan error, 1)
 	go func() {
 		cmd, err := root.ExecuteC()
@@ -37,13 +37,13 @@ func Run(args []string) error {
 	select {
 	case err := <-done:
 		return err
-	case sig := <-unheard:
+	case sig := <-unhandledQuit:
 		return &exitError{code: 128 + int(sig.(syscall.Signal))}
 	}
 }
 
-// printed is standard output. It remembers that something could not be printed: whoever
-// reads it, a script perhaps, lacks what the exit code promises.
+// printed is standard output. It remembers the first write error, because the reader, a
+// script perhaps, lacks what the exit code promises.
 type printed struct {
 	w   io.Writer
 	err error
@@ -55,7 +55,7 @@ func (p *printed) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// failed is how a verb ended that returned err.
+// failed returns the error of a verb that returned err, or of the failed write.
 func (p *printed) failed(err error) error {
 	if p.err == nil || err != nil && !errors.Is(err, p.err) {
 		return err
@@ -73,12 +73,13 @@ func newRoot(g *global) *cobra.Command {
 	}
 	g.flags(root.PersistentFlags())
 	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
-		newList(g), newInspect(g), newChanges(g), newBreak(g), newDoctor(g), newServe(g), newBench(g), newVersion(g))
+		newList(g), newInspect(g), newWatch(g), newBreak(g), newDoctor(g), newServe(g), newBench(g), newVersion(g))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	return root
 }
 
-// complain prints err, if there is anything to say, and what can be done.
+// complain prints err and advice about it. It prints nothing if err only carries an exit
+// code.
 func (g *global) complain(cmd *cobra.Command, err error) {
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) && exit.err == nil {

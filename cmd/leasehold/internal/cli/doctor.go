@@ -18,8 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/stores"
 )
 
-// codeUnsafe is how doctor ends when it has found something that makes locks
-// unsafe.
+// codeUnsafe is the exit code of doctor if a finding makes locks unsafe.
 const codeUnsafe = 1
 
 func newDoctor(g *global) *cobra.Command {
@@ -54,7 +53,7 @@ is 1 if one of them makes locks unsafe.
 	return cmd
 }
 
-// diagnosis is a finding about a store.
+// diagnosis is a finding and its store.
 type diagnosis struct {
 	store string // redacted; empty if there is only one
 	driver.Finding
@@ -91,7 +90,7 @@ func (g *global) doctor(cmd *cobra.Command, urls []string, ttl time.Duration) er
 	return err
 }
 
-// examineOne looks at the store that is meant.
+// examineOne checks the store that the flags name.
 func (g *global) examineOne(ctx context.Context, ttl time.Duration) ([]diagnosis, error) {
 	rawURL, err := g.storeURL()
 	if err != nil {
@@ -110,8 +109,8 @@ func examine(ctx context.Context, rawURL string, ttl time.Duration) (driver.Repo
 	return doctor.Examine(ctx, d, ttl)
 }
 
-// examineMany looks at stores that are to fail independently. A minority of them
-// may be away.
+// examineMany checks stores that are meant to fail independently. A minority of them may
+// be unreachable.
 func (g *global) examineMany(ctx context.Context, urls []string, ttl time.Duration) (all []diagnosis, err error) {
 	var answered []doctor.Store
 	var silent []diagnosis
@@ -150,8 +149,8 @@ func diagnoses(store string, findings []driver.Finding) (all []diagnosis) {
 	return all
 }
 
-// printFindings prints a line for each, the worst first, in columns of which
-// empty ones are left out.
+// printFindings prints a line for each finding, the most severe first, without empty
+// columns.
 func (g *global) printFindings(w io.Writer, all []diagnosis) {
 	count := make(map[driver.Severity]int)
 	rows := make([][]string, 0, len(all))
@@ -184,7 +183,7 @@ func plural(n int, word string) string {
 	return word + "s"
 }
 
-// sentence is what a finding says.
+// sentence describes a finding.
 func sentence(f driver.Finding) string {
 	text := f.What
 	if f.Why != "" {
@@ -196,7 +195,7 @@ func sentence(f driver.Finding) string {
 	return text
 }
 
-// withoutEmpty leaves out columns in which nothing stands.
+// withoutEmpty removes columns whose cells are all empty.
 func withoutEmpty(rows [][]string) [][]string {
 	out := make([][]string, len(rows))
 	for column := range 5 {
@@ -210,7 +209,7 @@ func withoutEmpty(rows [][]string) [][]string {
 	return out
 }
 
-// reportView is what doctor finds, as JSON.
+// reportView is the result of doctor as JSON.
 type reportView struct {
 	Safe     bool          `json:"safe"`
 	Findings []findingView `json:"findings"`

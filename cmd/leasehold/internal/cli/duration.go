@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// duration is a flag that takes what flock(1) takes, seconds, and what Go does.
+// duration is a flag that takes seconds, as flock(1) does, or a Go duration.
 type duration time.Duration
 
 // Set implements [pflag.Value].
@@ -38,7 +38,7 @@ func (d *duration) String() string {
 // Type implements [pflag.Value].
 func (d *duration) Type() string { return "duration" }
 
-// span makes a time readable for people.
+// span formats a duration for people.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:

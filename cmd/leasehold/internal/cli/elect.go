@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// electFlags are what `leasehold elect` was told.
+// electFlags are the flags of `leasehold elect`.
 type electFlags struct {
 	runFlags
 	value  string
 	leader bool
 }
 
-// labelValue carries what a leader publishes, as the Election of the library has it.
+// labelValue is the label with what a leader publishes, as in the library's Election.
 const labelValue = "leasehold.value"
 
 func newElect(g *global) *cobra.Command {
@@ -42,11 +42,11 @@ leader's owner; with --json all that is known of the leader.
 			if f.leader {
 				return classify(f.printLeader(cmd, args))
 			}
-			j, err := f.candidate(cmd, args)
+			c, err := f.candidate(cmd, args)
 			if err != nil {
 				return classify(err)
 			}
-			return classify(j.lead(cmd.Context()))
+			return classify(c.lead(cmd.Context()))
 		},
 	}
 	flags := cmd.Flags()
@@ -60,31 +60,31 @@ leader's owner; with --json all that is known of the leader.
 	return cmd
 }
 
-func (f *electFlags) candidate(cmd *cobra.Command, args []string) (*job, error) {
+func (f *electFlags) candidate(cmd *cobra.Command, args []string) (*runCommand, error) {
 	if f.value != "" {
 		f.labels = append(f.labels, labelValue+"="+f.value)
 	}
-	return f.job(cmd, args)
+	return f.runCommand(cmd, args)
 }
 
-// campaignAgain is the pause before the next campaign while the store is away.
+// campaignAgain is the pause before the next campaign while the store does not answer.
 const campaignAgain = time.Second
 
-// lead runs the command once for every term of office, until it ends while it
-// leads.
-func (j *job) lead(ctx context.Context) error {
+// lead runs the command once for every term of leadership, until the command ends by
+// itself while leading.
+func (c *runCommand) lead(ctx context.Context) error {
 	for led := false; ; {
-		err := j.run(ctx)
+		err := c.run(ctx)
 		var exit *exitError
 		switch ended := errors.As(err, &exit); {
 		case ended && exit.lost:
 			led = true
 			if exit.err != nil {
-				j.say.tell(always, event{Event: "lost", Key: j.names[0], Error: err.Error()}, "%v", err)
+				c.report.tell(levelQuiet, event{Event: "lost", Key: c.names[0], Error: err.Error()}, "%v", err)
 			}
-			j.say.tell(normal, event{Event: "campaigning", Key: j.names[0]}, "lock %q: campaigning again", j.names[0])
+			c.report.tell(levelNormal, event{Event: "campaigning", Key: c.names[0]}, "lock %q: campaigning again", c.names[0])
 		case led && !ended && codeOf(err) == codeUnavailable: // before the command, as anything without a code
-			j.say.tell(normal, event{Event: "campaigning", Key: j.names[0], Error: err.Error()}, "%v; campaigning again", err)
+			c.report.tell(levelNormal, event{Event: "campaigning", Key: c.names[0], Error: err.Error()}, "%v; campaigning again", err)
 			time.Sleep(campaignAgain)
 		default:
 			return err
@@ -92,7 +92,7 @@ func (j *job) lead(ctx context.Context) error {
 	}
 }
 
-// leaderView is a leader as JSON.
+// leaderView describes a leader as JSON.
 type leaderView struct {
 	Key   string    `json:"key"`
 	Owner string    `json:"owner"`

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Exit codes beside those of the child. They follow sysexits.h and timeout(1)
-// where those have a word for it.
+// Exit codes of the command itself. They follow sysexits.h and timeout(1) where those
+// define one.
 const (
 	codeNotThere    = 1   // there is no such lease, or no leader; what was looked at is not sound
 	codeUsage       = 64  // the call itself is wrong
@@ -26,12 +26,12 @@ const (
 	codeOverdue     = 124 // --at-most was exceeded
 )
 
-// exitError is how a command ends that does not end with 0.
+// exitError is an error with an exit code other than 0.
 type exitError struct {
 	code int
-	err  error // nil: there is nothing to say
+	err  error // nil if there is nothing to print
 	lost bool  // the lease of a command was, so that its code says nothing
-	// die is the signal of which the process is to die, 0 for none.
+	// die is the signal by which the process should end, 0 for none.
 	die syscall.Signal
 }
 
@@ -44,7 +44,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// ExitCode is the code with which a process ends whose [Run] returned err.
+// ExitCode returns the exit code for an error of [Run]: 0 for nil.
 func ExitCode(err error) int {
 	var exit *exitError
 	switch {
@@ -56,8 +56,8 @@ func ExitCode(err error) int {
 	return codeUsage // cobra's own errors are about the call
 }
 
-// DiedOf is the signal of which the process should die after [Run] returned
-// err, so that the shell script around it ends too; 0 for none.
+// DiedOf returns the signal of which the process should die after [Run] returned err, so
+// that a surrounding shell script ends too; 0 for none.
 func DiedOf(err error) syscall.Signal {
 	var exit *exitError
 	if errors.As(err, &exit) {
@@ -66,18 +66,16 @@ func DiedOf(err error) syscall.Signal {
 	return 0
 }
 
-// Die ends the process group by the signal that a Ctrl-C or Ctrl-\ gave to the
-// command alone. A shell script around us goes on unless it gets the signal too,
-// and sees that we died of it. It returns where the process has to exit with
-// [ExitCode] instead.
+// Die sends the signal of a Ctrl-C or Ctrl-\ to the whole process group, so that a
+// surrounding shell script ends too. If it returns, the process exits with [ExitCode].
 func Die(sig syscall.Signal) {
 	if sig == syscall.SIGQUIT {
-		signal.Ignore(sig) // Go would answer with a dump of all goroutines
+		signal.Ignore(sig) // Go would print the stacks of all goroutines
 		_ = syscall.Kill(0, sig)
 		return
 	}
 	signal.Reset(sig)
-	_ = syscall.Kill(0, sig) // without effect, there still is the exit code
+	_ = syscall.Kill(0, sig) // if it fails, the exit code remains
 	time.Sleep(time.Second)  // another thread may be the one to take it
 }
 
@@ -85,7 +83,7 @@ func usage(format string, args ...any) error {
 	return &exitError{code: codeUsage, err: fmt.Errorf(format, args...)}
 }
 
-// classify gives an error of the library or a store its code.
+// classify gives an error of the library or of a store its exit code.
 func classify(err error) error {
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) {
@@ -94,7 +92,8 @@ func classify(err error) error {
 	return &exitError{code: codeOf(err), err: err}
 }
 
-// codeOf asks for what is known before what is unknown: an error may be both.
+// codeOf returns the exit code of an error. It asks for definite outcomes first, since an
+// error may match several sentinels.
 func codeOf(err error) int {
 	switch {
 	case errors.Is(err, leasehold.ErrHeld):

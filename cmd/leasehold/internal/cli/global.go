@@ -12,7 +12,7 @@ import (
 // envStore names the store when no flag does.
 const envStore = "LEASEHOLD_STORE"
 
-// global are the flags of all verbs.
+// global holds the flags of all verbs.
 type global struct {
 	store string
 	json  bool
@@ -24,8 +24,8 @@ func (g *global) flags(f *pflag.FlagSet) {
 	f.BoolVar(&g.json, "json", false, "print JSON for machines")
 }
 
-// storeURL resolves which store is meant, in a form that a child in another
-// working directory understands too.
+// storeURL resolves the store's URL, in a form that a child in another working directory
+// understands too.
 func (g *global) storeURL() (string, error) {
 	rawURL, err := g.servedURL()
 	if rawURL == stores.Memory {
@@ -34,7 +34,7 @@ func (g *global) storeURL() (string, error) {
 	return rawURL, err
 }
 
-// servedURL is storeURL for a process that keeps the store to itself.
+// servedURL is storeURL for a process that keeps the store to itself: memory is allowed.
 func (g *global) servedURL() (string, error) {
 	rawURL := g.store
 	if rawURL == "" {
@@ -50,7 +50,7 @@ func (g *global) servedURL() (string, error) {
 	return rawURL, classify(err)
 }
 
-// client returns a client of the store that is meant.
+// client returns a client of the store that the flags name.
 func (g *global) client() (*leasehold.Client, error) {
 	rawURL, err := g.storeURL()
 	if err != nil {

@@ -88,7 +88,7 @@ func headline(s driver.Snapshot) string {
 	return text
 }
 
-// note says what is unusual about a holder.
+// note describes what is unusual about a holder.
 func note(h driver.Holder) string {
 	text := ""
 	if h.Mode == driver.Shared {

@@ -61,8 +61,7 @@ func (g *global) list(cmd *cobra.Command, prefix string) error {
 	return nil
 }
 
-// snapshots looks at every lock by itself: each picture is consistent, all
-// together are not.
+// snapshots inspects each lock. Each picture is consistent, all of them together are not.
 func snapshots(ctx context.Context, client *leasehold.Client, prefix string) ([]driver.Snapshot, error) {
 	var keys []string
 	for key, err := range client.Keys(ctx, prefix) {
@@ -79,7 +78,7 @@ func snapshots(ctx context.Context, client *leasehold.Client, prefix string) ([]
 			return nil, err
 		}
 		if len(s.Holders)+len(s.Waiters) > 0 || s.Closed > 0 {
-			locks = append(locks, s) // the others have ended since
+			locks = append(locks, s) // the other locks were released meanwhile
 		}
 	}
 	return locks, nil

@@ -31,8 +31,8 @@ func TestWatchSignals_HR_F8_AConnectionThatBreaksEndsNoWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-later
-	s.settle()
-	s.relieve()
+	s.detach()
+	s.stop()
 	if ctx.Err() != nil {
 		t.Errorf("the wait ended")
 	}

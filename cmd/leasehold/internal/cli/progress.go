@@ -14,10 +14,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// queueView shows a wait: on a terminal as a line that follows what happens, in
-// JSON as an event per change, else as one line when the wait begins.
+// queueView shows the progress of a wait: on a terminal as one line that is redrawn, with
+// --json as an event per change, and otherwise as one line when the wait begins.
 type queueView struct {
-	say    *teller
+	report *reporter
 	client *leasehold.Client
 	tty    *os.File // nil if there is no terminal to write to
 	shown  bool
@@ -31,22 +31,22 @@ type queueView struct {
 	ticker sync.WaitGroup
 }
 
-func newQueueView(say *teller, client *leasehold.Client, stderr any) *queueView {
-	v := &queueView{say: say, client: client}
+func newQueueView(say *reporter, client *leasehold.Client, stderr any) *queueView {
+	v := &queueView{report: say, client: client}
 	f, ok := stderr.(*os.File)
-	if ok && !say.json && say.level >= normal && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+	if ok && !say.json && say.level >= levelNormal && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		v.tty = f
 	}
 	return v
 }
 
-// lookEvery is how often the holder is looked up while somebody may read it.
-const lookEvery = 5 * time.Second
+// holderInterval is the time between two looks at the holder while a terminal shows it.
+const holderInterval = 5 * time.Second
 
-// event is called by the waiting goroutine, as [leasehold.ObserveWait] says.
+// event is called by the waiting goroutine, see [leasehold.ObserveWait].
 func (v *queueView) event(ctx context.Context, e leasehold.WaitEvent) {
 	moved := v.shown && e.Position != v.place
-	if v.shown && !moved && (v.tty == nil || time.Since(v.looked) < lookEvery) {
+	if v.shown && !moved && (v.tty == nil || time.Since(v.looked) < holderInterval) {
 		return
 	}
 	if v.shown {
@@ -56,14 +56,14 @@ func (v *queueView) event(ctx context.Context, e leasehold.WaitEvent) {
 	switch {
 	case v.tty != nil:
 		v.draw(e)
-	case !v.shown || v.say.json || v.say.level >= chatty:
+	case !v.shown || v.report.json || v.report.level >= levelVerbose:
 		v.line(e)
 	}
 	v.shown = true
 }
 
-// holder asks who holds the lock now: the place has changed, so somebody else
-// does. If the store cannot tell, nothing is said.
+// holder asks for the current holder after the position has changed. It returns no holder
+// if the store does not answer.
 func (v *queueView) holder(ctx context.Context, e leasehold.WaitEvent) driver.Holder {
 	ctx, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
 	defer cancel()
@@ -80,10 +80,10 @@ func (v *queueView) line(e leasehold.WaitEvent) {
 		h := wire.HolderOf(e.Holder)
 		ev.Holder = &h
 	}
-	v.say.tell(normal, ev, "waiting for %q: %s", e.Key, situation(e))
+	v.report.tell(levelNormal, ev, "waiting for %q: %s", e.Key, situation(e))
 }
 
-// situation tells who is in the way, and how far the queue has come.
+// situation describes the holder and the position in the queue.
 func situation(e leasehold.WaitEvent) string {
 	text := "queued"
 	if h := e.Holder; h.ID != "" || h.Foreign {
@@ -100,7 +100,7 @@ func heldBy(h driver.Holder) string {
 	return text + " for " + span(age(h.Since))
 }
 
-// draw shows e in a line of the terminal that is redrawn every second.
+// draw shows e in a line of the terminal, redrawn every second.
 func (v *queueView) draw(e leasehold.WaitEvent) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -126,7 +126,7 @@ func (v *queueView) draw(e leasehold.WaitEvent) {
 	})
 }
 
-// redraw is called with mu held.
+// redraw draws the line. The caller holds mu.
 func (v *queueView) redraw() {
 	e := v.last
 	waited := (e.Waited + time.Since(v.at)).Truncate(time.Second)
@@ -140,7 +140,7 @@ func (v *queueView) redraw() {
 	fmt.Fprintf(v.tty, "\r\x1b[K%s", text)
 }
 
-// end wipes the line: what follows belongs to the command.
+// end clears the line before the command writes.
 func (v *queueView) end() {
 	if v.stop == nil {
 		return

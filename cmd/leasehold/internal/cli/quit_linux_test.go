@@ -54,8 +54,8 @@ func (q *quitting) want131() {
 	}
 }
 
-// held takes the lock "demo", and returns the URL of its store.
-func held(t *testing.T) (url string, lease *leasehold.Lease) {
+// heldLock takes the lock "demo", and returns the URL of its store.
+func heldLock(t *testing.T) (url string, lease *leasehold.Lease) {
 	t.Helper()
 	url = "file://" + t.TempDir()
 	lease, err := newClient(t, url).Mutex("demo").Lock(t.Context())
@@ -67,7 +67,7 @@ func held(t *testing.T) (url string, lease *leasehold.Lease) {
 
 func TestQuit_HR_F6_EndsAWaitWith131(t *testing.T) {
 	t.Parallel()
-	url, lease := held(t)
+	url, lease := heldLock(t)
 	for _, args := range [][]string{
 		{"run", "demo", "true"}, {"acquire", "demo"}, {"elect", "demo", "true"},
 	} {
@@ -84,7 +84,7 @@ func TestQuit_HR_F6_EndsAWaitWith131(t *testing.T) {
 
 func TestQuit_HR_F6_EndsAVerbThatDoesNotListenWith131(t *testing.T) {
 	t.Parallel()
-	url, _ := held(t)
+	url, _ := heldLock(t)
 	q := startQuitting(t, url, "watch", "demo")
 	q.start()
 	awaitText(t, q.said, "demo")
@@ -107,7 +107,7 @@ func TestQuit_HR_F6_OfACommandIsItsEnd(t *testing.T) {
 // A Ctrl-\ goes to a command in the foreground alone.
 func TestQuit_HR_F6_ByTheTerminalOfACommandEndsWith131(t *testing.T) {
 	t.Parallel()
-	url, lease := held(t)
+	url, lease := heldLock(t)
 	for _, waits := range []bool{true, false} {
 		master, slave := openTerminal(t)
 		q := startQuitting(t, url, "run", "demo", "sh", "-c", `echo up; sleep 60`)

@@ -21,7 +21,7 @@ func TestRelease_HR_C7_ALateAnswerDoesNotHideALoss(t *testing.T) {
 	release := func(id string) int {
 		t.Helper()
 		lost := proxy.Add(respproxy.DropReply, 1, respproxy.Mentions(id))
-		cmd := exec.CommandContext(t.Context(), command(t), "release", "--store", "redis://"+proxy.Addr()+"?timeout=300ms", "demo", id)
+		cmd := exec.CommandContext(t.Context(), command(t), "release", "--store", "redis://"+proxy.Addr()+"?timeout=1s", "demo", id)
 		out, err := cmd.CombinedOutput()
 		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ lasts as long as it did before.
 			return classify(g.refer(ref, func(ctx context.Context, store driver.Driver) (reply driver.Reply, err error) {
 				store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 				if reply.State == driver.Queued {
-					reply = driver.Reply{} // a place in the queue is no lease
+					reply = driver.Reply{} // a place in the queue is not a lease
 				}
 				return reply, err
 			}))
@@ -71,7 +71,7 @@ is as if it had been released once.
 	}
 }
 
-// release gives back a lease that was left in the store.
+// release releases a lease that outlived its command.
 func (g *global) release(key, id string) error {
 	ref := driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: remembered}
 	return g.refer(ref, func(ctx context.Context, store driver.Driver) (driver.Reply, error) {
@@ -79,11 +79,11 @@ func (g *global) release(key, id string) error {
 	})
 }
 
-// remembered is for how long a store knows that a lease was released, and did not
-// end in another way. A release whose answer was late is told apart by it.
+// remembered is for how long a store remembers that a lease was released rather than
+// lost. With it, a release whose reply was lost can be repeated.
 const remembered = time.Minute
 
-// refer asks the store about a lease, by its id, until it answers. Renewals and
+// refer sends a request about a lease by its id, until the store answers. Renewals and
 // releases may be repeated.
 func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) (driver.Reply, error)) error {
 	if err := checkRef(ref); err != nil {
@@ -98,11 +98,11 @@ func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) 
 		return err
 	}
 	defer store.Close()
-	ctx, cancel := context.WithTimeout(noContext, answerWithin)
+	ctx, cancel := context.WithTimeout(noContext, requestTimeout)
 	defer cancel()
 	unanswered := false
 	for pause := 20 * time.Millisecond; ; pause *= 2 {
-		try, end := context.WithTimeout(ctx, answerWithin/3)
+		try, end := context.WithTimeout(ctx, requestTimeout/3)
 		reply, err := ask(try, store)
 		end()
 		switch {
@@ -122,7 +122,7 @@ func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) 
 	}
 }
 
-// failedRef says of a store that did not answer that nobody can know.
+// failedRef is the error of a request whose outcome is unknown.
 func failedRef(ref driver.Ref, err error, unanswered bool) error {
 	if unanswered {
 		return fmt.Errorf("lock %q: %w: %w", ref.Key, leasehold.ErrUnknown, err)
@@ -130,7 +130,7 @@ func failedRef(ref driver.Ref, err error, unanswered bool) error {
 	return fmt.Errorf("lock %q: %w", ref.Key, err)
 }
 
-// leaseID is how the ids of leases look.
+// leaseID is the syntax of lease ids.
 var leaseID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 func checkRef(ref driver.Ref) error {
@@ -142,6 +142,6 @@ func checkRef(ref driver.Ref) error {
 		return err
 	}
 	defer client.Close()
-	_, err = client.Inspect(noContext, ref.Key) // knows what a key is
+	_, err = client.Inspect(noContext, ref.Key) // checks the key
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// runFlags are what `leasehold run` was told.
+// runFlags are the flags of `leasehold run`.
 type runFlags struct {
 	lockFlags
 	also    []string
@@ -29,11 +29,11 @@ func newRun(g *global) *cobra.Command {
 		Long:    runLong,
 		Example: runExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			j, err := f.job(cmd, args)
+			c, err := f.runCommand(cmd, args)
 			if err != nil {
 				return classify(err)
 			}
-			return classify(j.run(cmd.Context()))
+			return classify(c.run(cmd.Context()))
 		},
 	}
 	flags := cmd.Flags()
@@ -48,15 +48,15 @@ func newRun(g *global) *cobra.Command {
 	return cmd
 }
 
-// registerCommand registers what says which command is run, and how it ends.
+// registerCommand registers the flags that give the command and its end.
 func (f *runFlags) registerCommand(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.command, "command", "c", "", "run `STRING` with sh -c; may also follow NAME, as with flock")
 	flags.Var(&f.grace, "grace", "time between TERM and KILL (default 10s, at most a third of --ttl)")
 }
 
-// job checks what was asked before anything is asked of the store.
-func (f *runFlags) job(cmd *cobra.Command, args []string) (*job, error) {
+// runCommand checks flags and arguments. It sends nothing to the store.
+func (f *runFlags) runCommand(cmd *cobra.Command, args []string) (*runCommand, error) {
 	if len(args) == 0 {
 		return nil, usage("%s takes the name of a lock and a command", cmd.Name())
 	}
@@ -71,14 +71,14 @@ func (f *runFlags) job(cmd *cobra.Command, args []string) (*job, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	w, err := newWant(cmd, &f.lockFlags, append(args[:1:1], f.also...), f.options()...)
+	spec, err := newLockSpec(cmd, &f.lockFlags, append(args[:1:1], f.also...), f.options()...)
 	if err != nil {
 		return nil, err
 	}
-	return &job{want: w, flags: f, argv: argv, grace: grace}, nil
+	return &runCommand{lockSpec: spec, runFlags: f, argv: argv, grace: grace}, nil
 }
 
-// options are those that only a run has.
+// options returns the options that only a run has.
 func (f *runFlags) options() []leasehold.Option {
 	if f.atLeast == 0 {
 		return nil
@@ -86,8 +86,8 @@ func (f *runFlags) options() []leasehold.Option {
 	return []leasehold.Option{leasehold.WithMinHold(time.Duration(f.atLeast))}
 }
 
-// argv is the command: what follows NAME, or a string for the shell before it,
-// or after it as flock has it. A first "--" only says that no flags follow.
+// argv returns the command: the arguments after NAME, or a shell with the string of -c,
+// which may also follow NAME as with flock(1). A first "--" ends the flags.
 func (f *runFlags) argv(cmd *cobra.Command, rest []string) ([]string, error) {
 	shell := cmd.Flags().Changed("command")
 	switch {
@@ -110,9 +110,9 @@ func (f *runFlags) argv(cmd *cobra.Command, rest []string) ([]string, error) {
 	return rest[1:], nil
 }
 
-// effectiveGrace is the time between TERM and KILL. TERM is sent so long before
-// the lease can end, so a grace above a third of the TTL would leave the store
-// no time to be away for.
+// effectiveGrace returns the time between TERM and KILL. TERM is sent this long before
+// the lease can end, so a grace above a third of the TTL would leave too little time to
+// renew.
 func (f *runFlags) effectiveGrace(given bool) (time.Duration, error) {
 	longest := time.Duration(f.ttl) / 3
 	switch grace := time.Duration(f.grace); {

@@ -23,7 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// serveFlags are what `leasehold serve` was told.
+// serveFlags are the flags of `leasehold serve`.
 type serveFlags struct {
 	*global
 	listen   string
@@ -84,7 +84,7 @@ loopback interface is served, unless --insecure says that this is meant.
 	return cmd
 }
 
-// logger writes to standard error, for people or, with --json, for machines.
+// logger returns a logger to standard error, in text or, with --json, as JSON.
 func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.level)); err != nil {
@@ -97,7 +97,7 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(w, opts)), nil
 }
 
-// files are those that HUP reads again.
+// files are the files that SIGHUP reloads.
 type files struct {
 	auth *server.AuthFile
 	tls  *server.TLS
@@ -121,7 +121,7 @@ func (f *files) config() *tls.Config {
 	return f.tls.Config()
 }
 
-// open reads the files that say who may ask, and how.
+// open reads the files of authorization and TLS.
 func (f *serveFlags) open() (all files, opts []server.Option, err error) {
 	if f.cert != "" {
 		if all.tls, err = server.OpenTLS(f.cert, f.key, f.clientCA); err != nil {
@@ -144,7 +144,7 @@ func (f *serveFlags) open() (all files, opts []server.Option, err error) {
 	return all, opts, nil
 }
 
-// checkListen says what is wrong with an address before it is used.
+// checkListen checks the form of an address.
 func checkListen(address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
@@ -156,7 +156,7 @@ func checkListen(address string) error {
 	return nil
 }
 
-// unlistened says why an address cannot be listened on.
+// unlistened describes why listening on an address failed.
 func unlistened(err error) error {
 	advice := "--listen gives another address"
 	switch {
@@ -218,7 +218,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	return f.until(s, listener, &all, log)
 }
 
-// service opens the stores.
+// service opens the store and returns the service over it.
 func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
 	rawURL, err := f.servedURL()
 	if err != nil {
@@ -237,7 +237,7 @@ func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
 		if s, err = server.New(store, opts...); err == nil {
 			return s, nil
 		}
-		_ = store.Close() // why it was not used is worth telling
+		_ = store.Close() // the first error is the one to report
 	}
 	if quorum != nil {
 		_ = quorum.Close()
@@ -245,7 +245,7 @@ func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
 	return nil, err
 }
 
-// until serves until a signal says that it is over, and drains.
+// until serves until a signal arrives, and then drains.
 func (f *serveFlags) until(s *server.Server, l net.Listener, all *files, log *slog.Logger) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -270,15 +270,15 @@ func (f *serveFlags) until(s *server.Server, l net.Listener, all *files, log *sl
 				}
 				continue
 			}
-			signal.Stop(signals) // a second one kills
+			signal.Stop(signals) // a second signal has its default action
 			log.Info("draining", "signal", sig.String(), "limit", time.Duration(f.drain).String())
 			return f.end(s, ended, log)
 		}
 	}
 }
 
-// end drains. Operations that take too long are cut short, and give their locks
-// back.
+// end drains the service. It cuts operations short that take too long; their locks are
+// released.
 func (f *serveFlags) end(s *server.Server, ended <-chan error, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(noContext, time.Duration(f.drain))
 	defer cancel()

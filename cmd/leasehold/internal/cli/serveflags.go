@@ -57,7 +57,7 @@ func (f *limitFlags) options() []server.Option {
 	return opts
 }
 
-// operationFlags say what is executed under /api/locks.
+// operationFlags say which command runs under /api/locks.
 type operationFlags struct {
 	length  duration
 	command string
@@ -99,8 +99,8 @@ func (f *operationFlags) options() ([]server.Option, error) {
 	}, nil
 }
 
-// shell is an operation that is a command. Nothing of it is left when somebody
-// else can have the lock.
+// shell returns the operation that runs the command. All its processes are gone before
+// the lock can be granted to another client.
 func (f *operationFlags) shell() server.Operation {
 	margin := min(time.Duration(f.ttl)/20, time.Second) // a kernel under load takes some time to kill
 	return server.Operation{Do: func(ctx context.Context, lease *leasehold.Lease) error {
@@ -131,8 +131,8 @@ func (f *operationFlags) shell() server.Operation {
 	}}
 }
 
-// follow pushes the command's deadline forward as its lease is renewed, and
-// returns when nothing of it is left.
+// follow pushes the command's deadline forward as its lease is renewed, and returns when
+// all its processes are gone.
 func (f *operationFlags) follow(ctx context.Context, p *proc.Process, limit func() time.Time) {
 	tick := time.NewTicker(min(max(time.Duration(f.ttl)/50, 5*time.Millisecond), 500*time.Millisecond))
 	defer tick.Stop()
@@ -153,8 +153,8 @@ func (f *operationFlags) follow(ctx context.Context, p *proc.Process, limit func
 	}
 }
 
-// operationEnv is what the command sees. It is not told that it runs under
-// "leasehold run", since it cannot re-enter.
+// operationEnv is the environment of the command. It does not tell about "leasehold run",
+// since a run in it cannot re-enter.
 func operationEnv(l *leasehold.Lease) []string {
 	return append(os.Environ(),
 		envKey+"="+l.Key(),

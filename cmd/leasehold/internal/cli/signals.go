@@ -15,23 +15,23 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
 )
 
-// harmless are the signals that do not end a process which does nothing about
-// them. Of those that a command gets, the rest ends a wait.
-var harmless = []os.Signal{syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGURG}
+// harmlessSignals are the forwarded signals whose default action does not end a process.
+// The other forwarded signals end a wait.
+var harmlessSignals = []os.Signal{syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGURG}
 
-// deadly are the signals that end a wait.
-func deadly() []os.Signal {
-	return slices.DeleteFunc(proc.Forwarded(), func(sig os.Signal) bool { return slices.Contains(harmless, sig) })
+// fatalSignals returns the signals that end a wait.
+func fatalSignals() []os.Signal {
+	return slices.DeleteFunc(proc.Forwarded(), func(sig os.Signal) bool { return slices.Contains(harmlessSignals, sig) })
 }
 
-// unheard gets a SIGQUIT for which no wait and no command listens. Go would answer
-// it with a dump of all goroutines, which is not what Ctrl-\ asks a command for.
-var unheard = make(chan os.Signal, 1)
+// unhandledQuit receives a SIGQUIT that neither a wait nor a child handles. Without it Go
+// would print the stacks of all goroutines when the user presses Ctrl-\.
+var unhandledQuit = make(chan os.Signal, 1)
 
-func hearQuit() { signal.Notify(unheard, syscall.SIGQUIT) }
+func catchQuit() { signal.Notify(unhandledQuit, syscall.SIGQUIT) }
 
-// signalError ends a wait. It matches [context.Canceled], so that errors name
-// the signal and not both.
+// signalError is the cause of a wait that a signal ended. It matches [context.Canceled],
+// so that errors name the signal alone.
 type signalError struct{ signal syscall.Signal }
 
 func (e *signalError) Error() string {
@@ -40,45 +40,45 @@ func (e *signalError) Error() string {
 
 func (e *signalError) Is(target error) bool { return target == context.Canceled }
 
-// sentry turns the first deadly signal into the end of a context, for as long
-// as there is no command that could get it.
-type sentry struct {
-	signals chan os.Signal
-	leave   chan struct{}
-	left    sync.WaitGroup
+// signalWatcher cancels a context at the first fatal signal, until a command takes the
+// signals over.
+type signalWatcher struct {
+	signals  chan os.Signal
+	detached chan struct{}
+	done     sync.WaitGroup
 }
 
-// watchSignals returns a context that ends with a *signalError. A second signal
-// then kills, as if nobody listened.
-func watchSignals(parent context.Context) (context.Context, *sentry) {
+// watchSignals returns a context whose cause becomes a *signalError. A second signal then
+// has its default action.
+func watchSignals(parent context.Context) (context.Context, *signalWatcher) {
 	ctx, cancel := context.WithCancelCause(parent)
-	s := &sentry{signals: make(chan os.Signal, 64), leave: make(chan struct{})}
-	for _, sig := range deadly() {
+	s := &signalWatcher{signals: make(chan os.Signal, 64), detached: make(chan struct{})}
+	for _, sig := range fatalSignals() {
 		if !signal.Ignored(sig) { // what nohup ignores stays ignored
 			signal.Notify(s.signals, sig)
 		}
 	}
-	signal.Stop(unheard)
-	s.left.Go(func() {
+	signal.Stop(unhandledQuit)
+	s.done.Go(func() {
 		select {
 		case sig := <-s.signals:
-			s.relieve()
+			s.stop()
 			cancel(&signalError{sig.(syscall.Signal)})
-		case <-s.leave:
+		case <-s.detached:
 		}
 	})
 	return ctx, s
 }
 
-// settle leaves the context as it is from now on: a lease hangs on it, and must
-// not end before its command. Signals are kept for whoever takes them over.
-func (s *sentry) settle() {
-	close(s.leave)
-	s.left.Wait()
+// detach stops cancelling the context, because the leases derive from it and must not end
+// before their command. Later signals stay in the channel.
+func (s *signalWatcher) detach() {
+	close(s.detached)
+	s.done.Wait()
 }
 
-// relieve ends the watch, unless the command has taken it over.
-func (s *sentry) relieve() {
-	hearQuit() // first, so that there always is somebody
+// stop stops receiving signals. It is not called if the command has taken them over.
+func (s *signalWatcher) stop() {
+	catchQuit() // first, so that no signal is missed
 	signal.Stop(s.signals)
 }

@@ -20,12 +20,11 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// lastSpans is how long the sending of the last spans may take.
+// lastSpans bounds the export of the last spans.
 const lastSpans = 2 * time.Second
 
-// traces returns the options that make the service send spans where the
-// environment variables of OpenTelemetry say, none if they say nothing. end sends
-// the last ones.
+// traces returns the options that export spans as the environment variables of
+// OpenTelemetry say, or none if they are not set. end exports the last spans.
 func traces(log *slog.Logger) (opts []server.Option, end func(), err error) {
 	asked, err := spansAsked(os.Getenv)
 	if err != nil {
@@ -56,8 +55,8 @@ func traces(log *slog.Logger) (opts []server.Option, end func(), err error) {
 	return []server.Option{server.WithTracer(tracer{provider.Tracer(scope)})}, end, nil
 }
 
-// newExporter returns the exporter that the environment variables describe, which
-// it reads itself.
+// newExporter returns the exporter that the environment variables describe. The exporter
+// reads them itself.
 func newExporter() (sdk.SpanExporter, error) {
 	var opts []otlptracehttp.Option
 	if otlpVariable(os.Getenv, "ENDPOINT") == "" {
@@ -70,11 +69,11 @@ func newExporter() (sdk.SpanExporter, error) {
 	return exporter, nil
 }
 
-// tracer makes the spans of a service, named as OpenTelemetry's conventions for
-// HTTP have it.
+// tracer makes the spans of the service, with the names of OpenTelemetry's conventions
+// for HTTP.
 type tracer struct{ trace.Tracer }
 
-// Request implements [server.Tracer]. The span is below that of the caller.
+// Request implements [server.Tracer]. The parent is the caller's span.
 func (t tracer) Request(r *http.Request, x *server.Exchange) (context.Context, func()) {
 	if x.Route != nil && x.Route.Probe {
 		return r.Context(), func() {}

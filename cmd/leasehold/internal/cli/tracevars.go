@@ -9,9 +9,9 @@ import (
 )
 
 // spansAsked reports whether the standard environment variables ask for spans:
-// OTEL_TRACES_EXPORTER, which is otlp or none, OTEL_SDK_DISABLED, and the endpoint.
-// An error says which variable the exporter would not understand; the exporter
-// itself would go on with its default.
+// OTEL_TRACES_EXPORTER, which is otlp or none, OTEL_SDK_DISABLED, and the endpoint. The
+// error names a variable that the exporter would not understand: the exporter itself
+// would use its default.
 func spansAsked(getenv func(string) string) (bool, error) {
 	endpoint := otlpVariable(getenv, "ENDPOINT")
 	switch exporter := getenv("OTEL_TRACES_EXPORTER"); {
@@ -43,7 +43,7 @@ func checkVariables(getenv func(string) string) error {
 	return nil
 }
 
-// otlpVariable is the variable of traces whose name ends in the word, or that of
+// otlpVariable returns the variable for traces whose name ends in word, or the one for
 // all signals.
 func otlpVariable(getenv func(string) string, word string) string {
 	if v := getenv("OTEL_EXPORTER_OTLP_TRACES_" + word); v != "" {

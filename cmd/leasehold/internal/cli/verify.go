@@ -20,7 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/stores"
 )
 
-// verifyFlags are those of `leasehold bench --verify`.
+// verifyFlags are the flags of `leasehold bench --verify`.
 type verifyFlags struct {
 	processes int
 	seed      uint64
@@ -38,7 +38,7 @@ func (f *verifyFlags) register(flags *pflag.FlagSet) {
 	_ = flags.MarkHidden("work") // what the processes are started with
 }
 
-// span is how long to go on.
+// span returns the duration of the measurement.
 func (f *benchFlags) span(usual time.Duration) time.Duration {
 	if f.lasting <= 0 {
 		return usual
@@ -46,7 +46,8 @@ func (f *benchFlags) span(usual time.Duration) time.Duration {
 	return time.Duration(f.lasting)
 }
 
-// verifyStore plays with the store and judges what the players saw.
+// verifyStore runs random operations on the store from several processes, and checks the
+// history that they recorded.
 func (f *benchFlags) verifyStore(cmd *cobra.Command) error {
 	if f.processes < 1 {
 		return usage("--processes %d: want at least 1", f.processes)
@@ -93,7 +94,7 @@ func (f *benchFlags) verifyStore(cmd *cobra.Command) error {
 	return classify(os.RemoveAll(dir))
 }
 
-// rulesOf are the promises of a store, as far as it says itself what it is.
+// rulesOf returns the promises of a store, as far as its driver tells what it supports.
 func rulesOf(d driver.Driver) history.Rules {
 	rules := history.Rules{Prompt: int64(8 * time.Second)}
 	rules.Tokens = driver.Supports(d, driver.Request{MinToken: 1}) == nil
@@ -102,7 +103,7 @@ func rulesOf(d driver.Driver) history.Rules {
 	return rules
 }
 
-// judge prints the verdict about a history.
+// judge checks a history and prints the result.
 func (f *benchFlags) judge(cmd *cobra.Command, path string) error {
 	h, err := history.Load(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// age is the time since then, as well as two clocks can tell.
+// age is the time since a wall clock reading of another machine.
 func age(since time.Time) time.Duration {
 	if since.IsZero() {
 		return 0
@@ -16,7 +16,7 @@ func age(since time.Time) time.Duration {
 	return max(time.Since(since), 0)
 }
 
-// ownerName is what people call a holder or waiter.
+// ownerName names a holder or waiter for people.
 func ownerName(owner string, foreign bool) string {
 	if foreign {
 		return cmp.Or(owner, "another program")

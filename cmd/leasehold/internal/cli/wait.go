@@ -38,8 +38,8 @@ the lock. It looks twice a second.
 	return cmd
 }
 
-// lookAgain is how often a lock is looked at that somebody waits for or watches.
-const lookAgain = 500 * time.Millisecond
+// pollInterval is the time between two looks at a lock.
+const pollInterval = 500 * time.Millisecond
 
 func (f *lockFlags) untilFree(ctx context.Context, name string) error {
 	if f.conflict < 0 || f.conflict > 255 {
@@ -59,7 +59,7 @@ func (f *lockFlags) untilFree(ctx context.Context, name string) error {
 		if s.Key = name; free(s) {
 			return nil
 		}
-		pause := min(lookAgain, max(obstacle(s), 10*time.Millisecond))
+		pause := min(pollInterval, max(timeToFree(s), 10*time.Millisecond))
 		if f.wait >= 0 {
 			left := time.Until(began.Add(time.Duration(f.wait)))
 			if left <= 0 {
@@ -71,14 +71,14 @@ func (f *lockFlags) untilFree(ctx context.Context, name string) error {
 	}
 }
 
-// free reports whether whoever asks would be granted the lock.
+// free reports whether the lock would be granted at once.
 func free(s driver.Snapshot) bool {
 	return len(s.Holders)+len(s.Waiters) == 0 && s.Closed == 0
 }
 
-// obstacle is how long the lock is not free if nobody does anything; 0 if
-// nobody knows.
-func obstacle(s driver.Snapshot) time.Duration {
+// timeToFree is the time after which the lock is free if nothing is renewed, or 0 if that
+// is unknown.
+func timeToFree(s driver.Snapshot) time.Duration {
 	longest := s.Closed
 	for _, h := range s.Holders {
 		longest = max(longest, h.Remaining)

@@ -1,137 +1,108 @@
 package cli
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
-	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// watch stands between a running command and its lease.
-//
-// The guard process has the deadline by which nothing of the command may be
-// left, and sends TERM a grace before. All that is done here is to push it
-// forward after each renewal. So a store that hangs, a process that hangs and a
-// process that was stopped are one case: the deadline is not pushed.
-type watch struct {
-	job      *job
-	lease    *grip
-	deadline time.Time // the guard's; zero if the command may outlive the lease
-	doubt    bool      // it was said that the lease is not confirmed
-	ended    error     // why the lease ended under the command
-	overdue  bool      // --at-most was exceeded
-}
-
-func newWatch(j *job, lease *grip) *watch {
-	w := &watch{job: j, lease: lease}
-	if j.flags.onLost == "kill" {
-		w.deadline = w.limit()
+func newWatch(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch NAME",
+		Short: "Print a line whenever holders or waiters of a lock change",
+		Long: strings.TrimSpace(`
+Watch prints who holds the lock NAME and who waits for it: at once, and whenever
+that has changed, until it is interrupted. With --json every line is what
+"inspect" shows, with the time. It looks twice a second, so that what lasts less
+may not be seen. A store that does not answer is reported, and asked again.
+`),
+		Example: `  leasehold watch nightly-backup
+  leasehold watch nightly-backup --json | jq -r .holders[].owner`,
+		Args: exactly(1, "the name of a lock"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return classify(g.watchChanges(cmd, args[0]))
+		},
 	}
-	return w
 }
 
-// limit is when KILL is sent at the latest. The lease's own deadline is the
-// last moment at which the lock is certainly ours; a kernel under load takes
-// some time to kill.
-func (w *watch) limit() time.Time {
-	margin := min(w.job.ttl()/20, time.Second)
-	return w.lease.deadline().Add(-margin)
-}
-
-// follow returns when nothing of the command is left.
-func (w *watch) follow(p *proc.Process) {
-	// The lease is renewed every third of its TTL: looking this often keeps the
-	// guard's deadline close to the lease's, whenever this process is stopped.
-	tick := time.NewTicker(min(max(w.job.ttl()/50, 5*time.Millisecond), 500*time.Millisecond))
-	defer tick.Stop()
-	var atMost <-chan time.Time
-	if d := time.Duration(w.job.flags.atMost); d > 0 {
-		atMost = time.After(d)
+// watchChanges returns when its output is closed, or on an error of the first look. A
+// signal ends the process.
+func (g *global) watchChanges(cmd *cobra.Command, name string) error {
+	client, err := g.client()
+	if err != nil {
+		return err
 	}
-	over := w.lease.done()
-	for {
-		select {
-		case <-p.Done():
-			return
-		case <-tick.C:
-			w.look(p)
-		case <-atMost:
-			w.overdue = true
-			w.job.say.overdue(w.lease.main, time.Duration(w.job.flags.atMost), w.job.grace)
-			p.Stop(w.job.grace)
-		case <-over:
-			over = nil
-			if w.ended == nil {
-				w.end(p, w.lease.cause())
+	defer client.Close()
+	out := cmd.OutOrStdout()
+	var last, failure string
+	for first := true; ; first = false {
+		s, err := client.Inspect(cmd.Context(), name)
+		s.Key = name
+		switch now := participants(s); {
+		case err != nil && first:
+			return err
+		case err != nil:
+			if text := err.Error(); text != failure {
+				failure = text
+				g.complain(cmd, classify(err))
+			}
+		case first || now != last || failure != "":
+			last, failure = now, ""
+			if err := g.change(out, s); err != nil {
+				return err
 			}
 		}
+		time.Sleep(pollInterval)
 	}
 }
 
-// look pushes the guard's deadline forward if the lease was renewed.
-func (w *watch) look(p *proc.Process) {
-	if w.lease.cause() != nil {
-		return // what is over is not prolonged
+// participants lists holders and waiters without anything that changes with time.
+func participants(s driver.Snapshot) string {
+	var b strings.Builder
+	for _, h := range s.Holders {
+		fmt.Fprintln(&b, h.ID, h.Token, h.Mode, h.Weight)
 	}
-	if limit := w.limit(); !w.deadline.IsZero() && limit.After(w.deadline) {
-		w.deadline = limit
-		p.SetDeadline(limit)
+	for _, w := range s.Waiters {
+		fmt.Fprintln(&b, w.Position, w.ID)
 	}
-	switch doubt := w.lease.unconfirmed(); {
-	case w.ended != nil:
-	case !w.deadline.IsZero() && time.Until(w.deadline) <= w.job.grace:
-		w.end(p, errLate) // the guard does the same at this moment
-	case doubt && !w.doubt:
-		w.doubt = true
-		w.job.say.unconfirmed(w.lease.main, time.Until(w.deadline.Add(-w.job.grace)))
-	case !doubt && w.doubt:
-		w.doubt = false
-		w.job.say.confirmed(w.lease.main)
-	}
+	fmt.Fprintln(&b, s.Limit, s.Closed > 0)
+	return b.String()
 }
 
-// errLate is why a command is ended whose lease is not over yet.
-var errLate = fmt.Errorf("%w: the store has not confirmed it in time", leasehold.ErrLost)
-
-// end ends the command because its lease was lost, or is about to be.
-func (w *watch) end(p *proc.Process, cause error) {
-	w.ended = cause
-	if w.deadline.IsZero() {
-		w.job.say.lost(w.lease.main, cause, "the command runs on unprotected, as --on-lost=ignore says")
-		return
+func (g *global) change(w io.Writer, s driver.Snapshot) error {
+	now := time.Now()
+	if g.json {
+		return json.NewEncoder(w).Encode(struct {
+			Time time.Time `json:"time"`
+			wire.Lock
+		}{now, wire.LockOf(s)})
 	}
-	w.job.say.lost(w.lease.main, cause, fmt.Sprintf("the command gets TERM now and KILL after %s", span(w.job.grace)))
-	p.Stop(w.job.grace)
+	_, err := fmt.Fprintf(w, "%s %s\n", now.Format(time.TimeOnly), summary(s))
+	return err
 }
 
-// verdict is how the whole ends. A loss outweighs everything, for the work was
-// unprotected. --at-most comes next, as with timeout(1). A command that failed
-// keeps its code even if the release was not confirmed: its failure is what the
-// caller has to act on, and the lock frees itself.
-func (w *watch) verdict(r proc.Result, guard, release error) error {
-	lost := errors.Is(release, leasehold.ErrLost)
-	if release == nil {
-		w.job.say.released(w.lease.main)
+// summary describes a lock in one line.
+func summary(s driver.Snapshot) string {
+	var holders, waiters []string
+	for _, h := range s.Holders {
+		holders = append(holders, fmt.Sprintf("%s (lease %s)", ownerName(h.Owner, h.Foreign), h.ID))
 	}
-	switch {
-	case w.ended != nil:
-		return &exitError{code: codeLost, lost: true} // it has been said
-	case lost:
-		return &exitError{code: codeLost, lost: true, err: release}
-	case w.overdue:
-		return &exitError{code: codeOverdue, err: release}
-	case r.DeadlineHit:
-		return &exitError{code: codeLost, lost: true, err: fmt.Errorf("lock %q: %w; the command was ended", w.job.names[0], errLate)}
-	case guard != nil:
-		return &exitError{code: r.Code, err: errors.Join(guard, release)}
-	case r.Code == 0 && release != nil:
-		return &exitError{code: codeUnreleased, err: release}
-	case r.Code == 0:
-		return nil
-	case r.Interrupted:
-		return &exitError{code: r.Code, err: release, die: r.Signal}
+	for _, q := range s.Waiters {
+		waiters = append(waiters, ownerName(q.Owner, false))
 	}
-	return &exitError{code: r.Code, err: release}
+	text := s.Key + ": " + headline(s)
+	if len(holders) > 0 {
+		text += " by " + strings.Join(holders, ", ")
+	}
+	if len(waiters) > 0 {
+		text += "; waiting: " + strings.Join(waiters, ", ")
+	}
+	return text
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
-// lockFlags say which lock is meant, how long it is waited for, and as whom.
+// lockFlags are the flags that name a lock, bound the wait and describe the holder.
 type lockFlags struct {
 	*global
 	nonblock  bool
@@ -37,7 +37,7 @@ func newLockFlags(g *global) lockFlags {
 	return lockFlags{global: g, ttl: duration(30 * time.Second), wait: -1}
 }
 
-// registerLock registers what says which lock is meant.
+// registerLock registers the flags that name the lock and bound the wait.
 func (f *lockFlags) registerLock(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -55,7 +55,7 @@ func (f *lockFlags) registerLock(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("exclusive", "shared", "limit")
 }
 
-// registerHolder registers what says who holds it, and what is told of it.
+// registerHolder registers the flags that describe the holder, and how much is printed.
 func (f *lockFlags) registerHolder(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&f.ttl, "ttl", "time to live of the lease: how long a machine that dies blocks the others, and how long the store may be away")
@@ -84,14 +84,14 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 func (f *lockFlags) level() int {
 	switch {
 	case f.quiet:
-		return always
+		return levelQuiet
 	case f.verbose:
-		return chatty
+		return levelVerbose
 	}
-	return normal
+	return levelNormal
 }
 
-// mode is what a nested run is told of the lock around it.
+// mode is the mode that a nested run reads from its environment.
 func (f *lockFlags) mode() string {
 	switch {
 	case f.limited:
@@ -102,82 +102,82 @@ func (f *lockFlags) mode() string {
 	return modeExclusive
 }
 
-// want is one lock, or several, that a verb is to take.
-type want struct {
-	how    *lockFlags
-	names  []string // NAME, then those of --also
+// lockSpec says which locks a verb takes, and how.
+type lockSpec struct {
+	flags  *lockFlags
+	names  []string // NAME, then the names of --also
 	store  string
 	owner  string
-	opts   []leasehold.Option // beside those that the flags give
-	outer  map[string]held    // those of names under which this runs already
+	opts   []leasehold.Option  // in addition to those of the flags
+	outer  map[string]heldLock // surrounding runs of the same names
 	stderr io.Writer
-	say    teller
+	report reporter
 }
 
-// newWant checks what was asked, down to what the library would refuse, before
-// anything is asked of the store.
-func newWant(cmd *cobra.Command, f *lockFlags, names []string, opts ...leasehold.Option) (want, error) {
+// newLockSpec checks the flags and names, down to what the library would refuse. It sends
+// nothing to the store.
+func newLockSpec(cmd *cobra.Command, f *lockFlags, names []string, opts ...leasehold.Option) (lockSpec, error) {
 	if err := f.check(cmd); err != nil {
-		return want{}, err
+		return lockSpec{}, err
 	}
 	store, err := f.storeURL()
 	if err != nil {
-		return want{}, err
+		return lockSpec{}, err
 	}
-	w := want{
-		how: f, names: names, store: store, owner: f.owner, opts: opts, stderr: cmd.ErrOrStderr(),
-		say: teller{w: cmd.ErrOrStderr(), json: f.json, level: f.level()},
+	spec := lockSpec{
+		flags: f, names: names, store: store, owner: f.owner, opts: opts, stderr: cmd.ErrOrStderr(),
+		report: reporter{w: cmd.ErrOrStderr(), json: f.json, level: f.level()},
 	}
-	if err := w.nest(surrounding()); err != nil {
-		return want{}, err
+	if err := spec.findOuter(outerLocks()); err != nil {
+		return lockSpec{}, err
 	}
-	return w, w.checkLocks()
+	return spec, spec.checkLocks()
 }
 
-// checkLocks asks a store in memory, where it costs nothing, so that what is
-// refused is refused by the same code and in the same words as later.
-func (w *want) checkLocks() error {
+// checkLocks tries the locks on an empty store in memory, so that invalid names and
+// options are refused by the same code and in the same words as later.
+func (spec *lockSpec) checkLocks() error {
 	client, err := leasehold.New(memdriver.New())
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	for _, name := range w.order() {
-		if _, err := w.lock(client, name, time.Duration(w.how.wait)).TryLock(noContext); err != nil {
+	for _, name := range spec.order() {
+		if _, err := spec.lock(client, name, time.Duration(spec.flags.wait)).TryLock(noContext); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// order is that in which all who want several locks take them, so that nobody
-// waits in a circle. A name that is given twice is taken once.
-func (w *want) order() []string {
-	names := slices.Clone(w.names)
+// order returns the names sorted and without duplicates. All programs take several locks
+// in this order, so no circle of waiters can form.
+func (spec *lockSpec) order() []string {
+	names := slices.Clone(spec.names)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// lock is any kind of it.
+// lock is a lock of any kind.
 type lock interface {
 	Lock(ctx context.Context) (*leasehold.Lease, error)
 	TryLock(ctx context.Context) (*leasehold.Lease, error)
 }
 
-// lock returns the lock of a name, for which it waits at most so long; a
-// negative wait has no end.
-func (w *want) lock(client *leasehold.Client, name string, wait time.Duration) lock {
-	opts := w.options(name, wait)
-	outer, nested := w.outer[name]
+// lock returns the lock of a name, which waits for at most wait, or without an end if
+// wait is negative.
+func (spec *lockSpec) lock(client *leasehold.Client, name string, wait time.Duration) lock {
+	opts := spec.options(name, wait)
+	outer, nested := spec.outer[name]
 	switch {
 	case nested && outer.Mode != modeShared:
-		return client.Mutex(name, opts...) // re-enters, and holds more than was asked
-	case w.how.limited:
-		return places{client.Semaphore(name, w.how.limit, opts...), w.how.permits}
+		return client.Mutex(name, opts...) // re-enters an exclusive lock, which includes the one asked for
+	case spec.flags.limited:
+		return places{client.Semaphore(name, spec.flags.limit, opts...), spec.flags.permits}
 	case nested:
-		// A writer that waits for the reader around us must not stop us.
+		// Barging: a writer that waits for the outer reader must not block this one.
 		return reader{client.RWMutex(name, append(opts, leasehold.WithBarging())...)}
-	case w.how.shared:
+	case spec.flags.shared:
 		return reader{client.RWMutex(name, opts...)}
 	}
 	return client.Mutex(name, opts...)
@@ -189,7 +189,7 @@ type reader struct{ m *leasehold.RWMutex }
 func (r reader) Lock(ctx context.Context) (*leasehold.Lease, error)    { return r.m.RLock(ctx) }
 func (r reader) TryLock(ctx context.Context) (*leasehold.Lease, error) { return r.m.TryRLock(ctx) }
 
-// places are n of those of a semaphore.
+// places are n places of a semaphore.
 type places struct {
 	s *leasehold.Semaphore
 	n int
@@ -200,20 +200,20 @@ func (p places) TryLock(ctx context.Context) (*leasehold.Lease, error) {
 	return p.s.TryLockN(ctx, p.n)
 }
 
-// options are those of one lock. What bounds a command's time is not among
-// them: the library would give the lock back while the command still ends.
-func (w *want) options(name string, wait time.Duration) []leasehold.Option {
-	owner := w.owner
-	if outer, nested := w.outer[name]; nested && outer.Mode != modeShared {
+// options returns the options of one lock. The limit on a command's time is not among
+// them: with it the library would release the lock while the command is still ending.
+func (spec *lockSpec) options(name string, wait time.Duration) []leasehold.Option {
+	owner := spec.owner
+	if outer, nested := spec.outer[name]; nested && outer.Mode != modeShared {
 		owner = outer.Owner
 	}
-	opts := append([]leasehold.Option{leasehold.WithTTL(w.ttl()), leasehold.WithOwner(owner)}, w.opts...)
+	opts := append([]leasehold.Option{leasehold.WithTTL(spec.ttl()), leasehold.WithOwner(owner)}, spec.opts...)
 	if wait >= 0 {
 		opts = append(opts, leasehold.WithMaxWait(wait))
 	}
-	if len(w.how.labels) > 0 {
+	if len(spec.flags.labels) > 0 {
 		labels := make(map[string]string)
-		for _, pair := range w.how.labels {
+		for _, pair := range spec.flags.labels {
 			k, v, _ := strings.Cut(pair, "=")
 			labels[k] = v
 		}
@@ -222,116 +222,116 @@ func (w *want) options(name string, wait time.Duration) []leasehold.Option {
 	return opts
 }
 
-func (w *want) ttl() time.Duration { return time.Duration(w.how.ttl) }
+func (spec *lockSpec) ttl() time.Duration { return time.Duration(spec.flags.ttl) }
 
-// acquire waits for the locks, one after the other, as the flags say. Those
-// already taken are renewed meanwhile; the loss of one ends the wait.
-func (w *want) acquire(ctx context.Context, client *leasehold.Client) (*grip, error) {
+// acquire waits for the locks, one after the other. It renews the leases that it has
+// meanwhile; the loss of one ends the wait.
+func (spec *lockSpec) acquire(ctx context.Context, client *leasehold.Client) (*leaseSet, error) {
 	began := time.Now()
-	g := new(grip)
-	ctx, g.abort = context.WithCancelCause(ctx) // the leases derive from it
-	for _, name := range w.order() {
-		l, err := w.acquireOne(ctx, client, name, began)
+	g := new(leaseSet)
+	ctx, g.abort = context.WithCancelCause(ctx) // parent of the leases' contexts
+	for _, name := range spec.order() {
+		l, err := spec.acquireOne(ctx, client, name, began)
 		if err != nil {
 			err = g.failed(err)
-			g.settle()
+			g.unlink()
 			return nil, errors.Join(err, g.release(nil))
 		}
-		g.add(l, name == w.names[0])
+		g.add(l, name == spec.names[0])
 	}
-	if !g.settle() {
+	if !g.unlink() {
 		return nil, errors.Join(g.failed(leasehold.ErrLost), g.release(nil))
 	}
 	return g, nil
 }
 
-// acquireOne waits for one lock, and until its lease has its full time: one
-// that was handed over begins with a short one.
-func (w *want) acquireOne(ctx context.Context, client *leasehold.Client, name string, began time.Time) (*leasehold.Lease, error) {
-	wait := time.Duration(w.how.wait)
-	if wait > 0 && len(w.names) > 1 {
+// acquireOne waits for one lock, and until its lease has its full time: a lease that was
+// handed over begins with a short one.
+func (spec *lockSpec) acquireOne(ctx context.Context, client *leasehold.Client, name string, began time.Time) (*leasehold.Lease, error) {
+	wait := time.Duration(spec.flags.wait)
+	if wait > 0 && len(spec.names) > 1 {
 		wait = max(wait-time.Since(began), 0).Truncate(time.Millisecond)
 	}
-	lock := w.lock(client, name, wait)
+	lock := spec.lock(client, name, wait)
 	take := lock.Lock
-	if _, nested := w.outer[name]; nested || w.how.nonblock {
+	if _, nested := spec.outer[name]; nested || spec.flags.nonblock {
 		take = lock.TryLock
 	}
-	view := newQueueView(&w.say, client, w.stderr)
+	view := newQueueView(&spec.report, client, spec.stderr)
 	lease, err := take(leasehold.ObserveWait(ctx, func(e leasehold.WaitEvent) { view.event(ctx, e) }))
 	view.end()
 	if err != nil {
 		return nil, err
 	}
-	if lease.Remaining() < w.ttl()/2 {
-		err = lease.Extend(ctx, w.ttl())
+	if lease.Remaining() < spec.ttl()/2 {
+		err = lease.Extend(ctx, spec.ttl())
 	}
 	if err == nil {
-		err = w.reentered(ctx, client, lease)
+		err = spec.reentered(ctx, client, lease)
 	}
 	if err != nil {
 		return nil, errors.Join(err, lease.Release())
 	}
-	w.say.acquired(lease, w.owner, time.Since(began))
+	spec.report.acquired(lease, spec.owner, time.Since(began))
 	return lease, nil
 }
 
 // refused gives an acquisition that failed its exit code.
-func (w *want) refused(ctx context.Context, err error) error {
+func (spec *lockSpec) refused(ctx context.Context, err error) error {
 	var sig *signalError
 	var busy *leasehold.HeldError
 	held := errors.As(err, &busy) && !errors.Is(err, leasehold.ErrLost)
 	switch {
 	case errors.As(context.Cause(ctx), &sig):
 		return interrupted(sig.signal, err)
-	case held && w.nested(busy.Key):
-		return outerLost(w.outer[busy.Key])
-	case held && w.say.level < normal && !w.say.json:
-		return &exitError{code: w.how.conflict} // -q: the code says it
+	case held && spec.nested(busy.Key):
+		return outerLost(spec.outer[busy.Key])
+	case held && spec.report.level < levelNormal && !spec.report.json:
+		return &exitError{code: spec.flags.conflict} // -q prints nothing
 	case held:
-		return &exitError{code: w.how.conflict, err: err}
+		return &exitError{code: spec.flags.conflict, err: err}
 	}
 	return err
 }
 
-// nest finds the surrounding runs of the same locks. An exclusive one is
-// re-entered by its owner; beside a shared one another is taken.
-func (w *want) nest(around []held) error {
-	w.outer = make(map[string]held)
+// findOuter finds the surrounding runs of the same locks. A run re-enters an exclusive
+// outer lock with the outer owner, and takes a shared lock once more.
+func (spec *lockSpec) findOuter(around []heldLock) error {
+	spec.outer = make(map[string]heldLock)
 	for _, h := range around {
 		switch {
-		case h.Store != w.store || !slices.Contains(w.names, h.Key) || w.nested(h.Key):
+		case h.Store != spec.store || !slices.Contains(spec.names, h.Key) || spec.nested(h.Key):
 			continue
 		case h.Mode == modeShared || h.Mode == modeLimited:
-			if w.how.mode() == modeExclusive {
+			if spec.flags.mode() == modeExclusive {
 				return usage("this runs under lock %q already, %s, and would wait for itself", h.Key, h.Mode)
 			}
-			if h.Mode == modeLimited || w.how.limited {
-				continue // another place, or none at all: the store says it
+			if h.Mode == modeLimited || spec.flags.limited {
+				continue // another place, if the store has one
 			}
-		case w.how.owner != "" && w.how.owner != h.Owner:
-			return usage("--owner %q: this runs under lock %q already, held by %q, and would wait for itself", w.how.owner, h.Key, h.Owner)
-		case h.Key == w.names[0]:
-			w.owner = h.Owner
+		case spec.flags.owner != "" && spec.flags.owner != h.Owner:
+			return usage("--owner %q: this runs under lock %q already, held by %q, and would wait for itself", spec.flags.owner, h.Key, h.Owner)
+		case h.Key == spec.names[0]:
+			spec.owner = h.Owner
 		}
-		w.outer[h.Key] = h
+		spec.outer[h.Key] = h
 	}
-	if w.owner == "" {
-		w.owner = newOwner()
+	if spec.owner == "" {
+		spec.owner = newOwner()
 	}
 	return nil
 }
 
-func (w *want) nested(name string) bool {
-	_, nested := w.outer[name]
+func (spec *lockSpec) nested(name string) bool {
+	_, nested := spec.outer[name]
 	return nested
 }
 
-// reentered refuses a nested run whose outer lease is not there any more: what
-// runs under a lost lease must not begin afresh. The token tells of an
-// exclusive one, for it is the same then.
-func (w *want) reentered(ctx context.Context, client *leasehold.Client, lease *leasehold.Lease) error {
-	outer, nested := w.outer[lease.Key()]
+// reentered refuses a nested run whose outer lease is over, because its command must not
+// begin under a lost lease. An exclusive outer lease is recognized by its token, which is
+// the same after a re-entry, and a shared one by its id.
+func (spec *lockSpec) reentered(ctx context.Context, client *leasehold.Client, lease *leasehold.Lease) error {
+	outer, nested := spec.outer[lease.Key()]
 	if !nested || outer.Mode != modeShared && lease.Token() == outer.Token {
 		return nil
 	}
@@ -349,6 +349,6 @@ func (w *want) reentered(ctx context.Context, client *leasehold.Client, lease *l
 	return outerLost(outer)
 }
 
-func outerLost(outer held) error {
+func outerLost(outer heldLock) error {
 	return &exitError{code: codeLost, err: fmt.Errorf("lock %q: %w: the run around this one held it with token %d, and does not any more", outer.Key, leasehold.ErrLost, outer.Token)}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// held is a lock under which this process runs, as the environment tells. The
-// innermost has variables of its own, for scripts to read; those around it are
-// in LEASEHOLD_OUTER, so that a run of A in a run of B in a run of A re-enters
-// too, and does not wait for itself.
-type held struct {
+// heldLock is a lock under which this process runs, read from its environment. The
+// innermost lock has variables of its own, for scripts. The locks around it are in
+// LEASEHOLD_OUTER, so that a run of A in a run of B in a run of A re-enters A instead of
+// waiting for itself.
+type heldLock struct {
 	Store string `json:"store"`
 	Key   string `json:"key"`
 	Lease string `json:"leaseId"`
@@ -41,29 +41,29 @@ const (
 	envOuter    = "LEASEHOLD_OUTER"
 )
 
-// surrounding returns the locks under which this process runs, the innermost
-// first. What does not read as ours is somebody else's business.
-func surrounding() []held {
+// outerLocks returns the locks under which this process runs, the innermost first. It
+// ignores variables that it cannot read.
+func outerLocks() []heldLock {
 	token, err := strconv.ParseInt(os.Getenv(envToken), 10, 64)
-	inner := held{
+	inner := heldLock{
 		Store: os.Getenv(envStore), Key: os.Getenv(envKey), Lease: os.Getenv(envLease),
 		Token: token, Owner: os.Getenv(envOwner), Mode: os.Getenv(envMode),
 	}
 	if err != nil || inner.Key == "" || inner.Owner == "" {
 		return nil
 	}
-	var outer []held
+	var outer []heldLock
 	if json.Unmarshal([]byte(os.Getenv(envOuter)), &outer) != nil {
 		outer = nil
 	}
-	return append([]held{inner}, outer...)
+	return append([]heldLock{inner}, outer...)
 }
 
-// environment is what a command sees that runs while lease is held: the
-// caller's own, and what it may want to know of its lock. Locks beside the one
-// of NAME stand with those around it.
-func environment(w *want, lease *grip) []string {
-	inner := w.held(lease.main)
+// environ returns the environment of a command that runs under leases: that of this
+// process, and the variables that describe the lock of NAME. The locks of --also are
+// listed with the outer locks.
+func environ(spec *lockSpec, lease *leaseSet) []string {
+	inner := spec.describe(lease.main)
 	env := append(os.Environ(),
 		envStore+"="+inner.Store,
 		envKey+"="+inner.Key,
@@ -73,13 +73,13 @@ func environment(w *want, lease *grip) []string {
 		envMode+"="+inner.Mode,
 		envDeadline+"="+lease.deadline().Format(time.RFC3339Nano),
 	)
-	var outer []held
+	var outer []heldLock
 	for _, l := range lease.leases {
 		if l != lease.main {
-			outer = append(outer, w.held(l))
+			outer = append(outer, spec.describe(l))
 		}
 	}
-	if outer = append(outer, surrounding()...); len(outer) > 0 {
+	if outer = append(outer, outerLocks()...); len(outer) > 0 {
 		text, err := json.Marshal(outer)
 		if err == nil {
 			env = append(env, envOuter+"="+string(text))
@@ -88,17 +88,17 @@ func environment(w *want, lease *grip) []string {
 	return env
 }
 
-// held describes a lease of w to those who run under it.
-func (w *want) held(l *leasehold.Lease) held {
-	h := held{Store: w.store, Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: w.owner, Mode: w.how.mode()}
-	if outer, nested := w.outer[h.Key]; nested {
+// describe describes a lease for nested runs.
+func (spec *lockSpec) describe(l *leasehold.Lease) heldLock {
+	h := heldLock{Store: spec.store, Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: spec.owner, Mode: spec.flags.mode()}
+	if outer, nested := spec.outer[h.Key]; nested {
 		h.Owner, h.Mode = outer.Owner, outer.Mode
 	}
 	return h
 }
 
-// newOwner names this run for people, and apart from every other: nested runs
-// re-enter by it.
+// newOwner returns an owner name that is unique to this run, since nested runs re-enter
+// by it, and that people can read.
 func newOwner() string {
 	host, err := os.Hostname()
 	if err != nil || len(host) > 200 {

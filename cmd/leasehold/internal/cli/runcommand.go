@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
+)
+
+// noContext is the context of calls that have a bound of their own.
+var noContext = context.Background()
+
+// runCommand is one `leasehold run`: locks, and a command that runs while they are held.
+type runCommand struct {
+	lockSpec
+	runFlags *runFlags
+	argv     []string
+	grace    time.Duration
+}
+
+func (c *runCommand) run(parent context.Context) error {
+	client, err := open(c.store)
+	if err != nil {
+		return err
+	}
+	ctx, watcher := watchSignals(parent)
+	lease, err := c.acquire(ctx, client)
+	watcher.detach()
+	if err != nil {
+		watcher.stop()
+		client.Close()
+		return c.refused(ctx, err)
+	}
+	err = c.execute(ctx, lease, watcher)
+	closeClient(client, err)
+	return err
+}
+
+// closeClient closes the client of a run that ended with err. After a loss it waits for
+// at most finalReleaseTimeout: the store is probably silent.
+func closeClient(client *leasehold.Client, err error) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		client.Close()
+	}()
+	var patience <-chan time.Time
+	if exit := (*exitError)(nil); errors.As(err, &exit) && exit.lost {
+		patience = time.After(finalReleaseTimeout)
+	}
+	select {
+	case <-closed:
+	case <-patience:
+	}
+}
+
+// interrupted is the error of a wait that a signal ended. Ctrl-C at a terminal is meant
+// for the surrounding shell script too, which goes on unless this process dies of the
+// signal.
+func interrupted(sig syscall.Signal, err error) error {
+	exit := &exitError{code: 128 + int(sig), err: err}
+	if (sig == syscall.SIGINT || sig == syscall.SIGQUIT) && term.IsTerminal(int(os.Stdin.Fd())) {
+		exit.die = sig
+	}
+	return exit
+}
+
+// execute runs the command while the leases last, and releases them when all processes of
+// the command are gone.
+func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *signalWatcher) error {
+	if cause := context.Cause(ctx); cause != nil { // a signal, in the last moment
+		watcher.stop()
+		return c.refused(ctx, errors.Join(cause, lease.release(nil)))
+	}
+	m := newMonitor(c, lease)
+	p, err := proc.Start(proc.Command{
+		Args: c.argv, Env: environ(&c.lockSpec, lease),
+		Grace: c.grace, Deadline: m.deadline, Signals: watcher.signals,
+	})
+	if err != nil {
+		watcher.stop()
+		return notStarted(err, lease)
+	}
+	c.report.started(lease.main, p.Pid())
+	m.follow(p)
+	result, err := p.Wait()
+	catchQuit() // until the release is over
+	c.report.ended(lease.main, result.Code)
+	ended := m.ended
+	if ended == nil && result.DeadlineHit {
+		ended = errLate // the guard noticed first
+	}
+	return m.verdict(result, err, lease.release(ended))
+}
+
+// notStarted releases the locks of a command that could not be started.
+func notStarted(err error, lease *leaseSet) error {
+	code := codeInternal
+	var failed *proc.StartError
+	if errors.As(err, &failed) {
+		code = failed.Code()
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		code = codeUsage
+	}
+	return &exitError{code: code, err: errors.Join(err, lease.release(nil))}
+}
