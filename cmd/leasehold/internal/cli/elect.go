@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // electFlags are the flags of `leasehold elect`.
@@ -24,6 +26,7 @@ const labelValue = "leasehold.value"
 
 func newElect(g *global) *cobra.Command {
 	f := &electFlags{runFlags: runFlags{lockFlags: newLockFlags(g), onLost: "kill"}}
+	f.maxOutage = -1
 	cmd := &cobra.Command{
 		Use:   "elect [flags] NAME [--] COMMAND [ARG...]",
 		Short: "Run a command while leading, and again whenever leadership returns",
@@ -31,7 +34,7 @@ func newElect(g *global) *cobra.Command {
 Elect waits until it leads the election NAME, and runs COMMAND while it does, as
 "leasehold run" would. If the leadership is lost, COMMAND is ended, and elect
 campaigns again. It ends, with the exit code of COMMAND, when COMMAND ends by
-itself or by a signal. Once it has led, it waits for a store that is away.
+itself or by a signal. It waits for a store that is away, however long.
 
 With --leader it prints what the leader has published with --value, or else the
 leader's owner; with --json all that is known of the leader.
@@ -73,17 +76,16 @@ const campaignAgain = time.Second
 // lead runs the command once for every term of leadership, until the command ends by
 // itself while leading.
 func (c *runCommand) lead(ctx context.Context) error {
-	for led := false; ; {
+	for {
 		err := c.run(ctx)
 		var exit *exitError
 		switch ended := errors.As(err, &exit); {
 		case ended && exit.lost:
-			led = true
 			if exit.err != nil {
 				c.report.tell(levelQuiet, event{Event: "lost", Key: c.names[0], Error: err.Error()}, "%v", err)
 			}
 			c.report.tell(levelNormal, event{Event: "campaigning", Key: c.names[0]}, "lock %q: campaigning again", c.names[0])
-		case led && !ended && codeOf(err) == codeUnavailable: // before the command, as anything without a code
+		case !ended && codeOf(err) == codeUnavailable && !errors.Is(err, driver.ErrPermanent): // before the command, as anything without a code
 			c.report.tell(levelNormal, event{Event: "campaigning", Key: c.names[0], Error: err.Error()}, "%v; campaigning again", err)
 			time.Sleep(campaignAgain)
 		default:

@@ -39,6 +39,8 @@ const (
 	envDeadline = "LEASEHOLD_DEADLINE"
 	envMode     = "LEASEHOLD_MODE"
 	envOuter    = "LEASEHOLD_OUTER"
+	// envUnprotected is 1 for a command that runs without the lock.
+	envUnprotected = "LEASEHOLD_UNPROTECTED"
 )
 
 // outerLocks returns the locks under which this process runs, the innermost first. It

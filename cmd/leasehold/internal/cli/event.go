@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -21,6 +22,7 @@ type event struct {
 	Position int          `json:"position,omitempty"`
 	Holder   *wire.Holder `json:"holder,omitempty"`
 	Waited   *int64       `json:"waitedMs,omitempty"`
+	Away     *int64       `json:"awayMs,omitempty"`
 	Left     *int64       `json:"remainingMs,omitempty"`
 	Pid      int          `json:"pid,omitempty"`
 	Code     *int         `json:"code,omitempty"`
@@ -96,6 +98,21 @@ func (r *reporter) confirmed(l *leasehold.Lease) {
 func (r *reporter) overdue(l *leasehold.Lease, limit, grace time.Duration) {
 	r.tell(levelNormal, event{Event: "overdue", Key: l.Key(), Lease: l.ID()},
 		"lock %q: the command has run for %s; it gets TERM now and KILL after %s", l.Key(), span(limit), span(grace))
+}
+
+// outage tells of a store that does not answer, and of its return.
+func (r *reporter) outage(o leasehold.OutageInfo) {
+	away := time.Since(o.Since)
+	if o.Over {
+		r.tell(levelNormal, event{Event: "answers", Away: ms(away)}, "the store answers again after %s", span(away))
+		return
+	}
+	r.tell(levelNormal, event{Event: "away", Away: ms(away), Error: o.Err.Error()}, "the store does not answer: %v; asking it again", o.Err)
+}
+
+func (r *reporter) unprotected(key string, err error) {
+	r.tell(levelQuiet, event{Event: "unprotected", Key: key, Error: err.Error()},
+		"WARNING: the command runs WITHOUT the lock, as --if-unavailable=run says: %s", strings.TrimPrefix(err.Error(), "leasehold: "))
 }
 
 func (r *reporter) lost(l *leasehold.Lease, cause error, consequence string) {

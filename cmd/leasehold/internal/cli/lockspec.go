@@ -20,6 +20,7 @@ type lockFlags struct {
 	*global
 	nonblock  bool
 	wait      duration
+	maxOutage duration // below 0: without bound
 	exclusive bool
 	shared    bool
 	limited   bool
@@ -34,7 +35,7 @@ type lockFlags struct {
 }
 
 func newLockFlags(g *global) lockFlags {
-	return lockFlags{global: g, ttl: duration(30 * time.Second), wait: -1}
+	return lockFlags{global: g, ttl: duration(30 * time.Second), wait: -1, maxOutage: duration(30 * time.Second)}
 }
 
 // registerLock registers the flags that name the lock and bound the wait.
@@ -44,6 +45,7 @@ func (f *lockFlags) registerLock(cmd *cobra.Command) {
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: if the lock is held, exit with 75")
 	flags.VarP(&f.wait, "wait", "w", "wait at most so long, as 90s, 5m or plain seconds, then exit with 75")
 	flags.Var(&f.wait, "timeout", "the same as --wait")
+	flags.Var(&f.maxOutage, "max-outage", "wait at most so long for a store that is away, then exit with 69; 0 is not at all")
 	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "hold the lock alone, as is the default")
 	flags.BoolVarP(&f.shared, "shared", "s", false, "hold the lock beside others that hold it with -s")
 	flags.IntVar(&f.limit, "limit", 0, "hold one of `N` places; all who use the name give the same N")
@@ -75,6 +77,8 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 		return usage("--label %q is not of the form KEY=VALUE", f.labels)
 	case f.wait < -1:
 		return usage("--wait %v is negative", time.Duration(f.wait))
+	case f.maxOutage < 0 && cmd.Flags().Changed("max-outage"):
+		return usage("--max-outage %v is negative", time.Duration(f.maxOutage))
 	case cmd.Flags().Changed("permits") && !f.limited:
 		return usage("--permits counts places of --limit, which is missing")
 	}
@@ -207,7 +211,7 @@ func (spec *lockSpec) options(name string, wait time.Duration) []leasehold.Optio
 	if outer, nested := spec.outer[name]; nested && outer.Mode != modeShared {
 		owner = outer.Owner
 	}
-	opts := append([]leasehold.Option{leasehold.WithTTL(spec.ttl()), leasehold.WithOwner(owner)}, spec.opts...)
+	opts := append([]leasehold.Option{leasehold.WithTTL(spec.ttl()), leasehold.WithOwner(owner), leasehold.WithMaxOutage(time.Duration(spec.flags.maxOutage))}, spec.opts...)
 	if wait >= 0 {
 		opts = append(opts, leasehold.WithMaxWait(wait))
 	}

@@ -17,6 +17,7 @@ type runFlags struct {
 	command string
 	grace   duration
 	onLost  string
+	without string // what happens if the store is not available
 	atLeast duration
 	atMost  duration
 }
@@ -44,8 +45,15 @@ func newRun(g *global) *cobra.Command {
 	flags.StringVar(&f.onLost, "on-lost", "kill", "what happens to the command when the lease is lost, `kill|ignore`")
 	flags.Var(&f.atLeast, "at-least", "keep the lock for at least so long, even if the command is done sooner")
 	flags.Var(&f.atMost, "at-most", "end the command after so long and exit with 124")
+	flags.StringVar(&f.without, "if-unavailable", "fail", "what happens if the store cannot be asked, `fail|run`: exit with 69, or run the command WITHOUT the lock")
 	f.registerHolder(cmd)
 	return cmd
+}
+
+// unprotected reports whether the command is to run although the store, which failed
+// with err, does not let anybody have the lock.
+func (f *runFlags) unprotected(err error) bool {
+	return f.without == "run" && codeOf(err) == codeUnavailable
 }
 
 // registerCommand registers the flags that give the command and its end.
@@ -131,6 +139,8 @@ func (f *runFlags) check() error {
 	switch {
 	case f.onLost != "kill" && f.onLost != "ignore":
 		return usage("--on-lost %q is neither kill nor ignore", f.onLost)
+	case f.without != "fail" && f.without != "run" && f.without != "":
+		return usage("--if-unavailable %q is neither fail nor run", f.without)
 	case f.atMost < 0:
 		return usage("--at-most %v is negative", time.Duration(f.atMost))
 	case f.atLeast < 0:

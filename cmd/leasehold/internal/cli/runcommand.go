@@ -25,14 +25,23 @@ type runCommand struct {
 }
 
 func (c *runCommand) run(parent context.Context) error {
-	client, err := open(c.store)
+	client, err := open(c.store, leasehold.WithObserver(leasehold.Observer{Outage: c.report.outage}))
 	if err != nil {
+		if c.runFlags.unprotected(err) {
+			_, watcher := watchSignals(parent)
+			return c.executeUnprotected(watcher, err)
+		}
 		return err
 	}
 	ctx, watcher := watchSignals(parent)
 	lease, err := c.acquire(ctx, client)
 	watcher.detach()
-	if err != nil {
+	switch {
+	case err != nil && context.Cause(ctx) == nil && c.runFlags.unprotected(err):
+		err = c.executeUnprotected(watcher, err)
+		client.Close() // it has undone meanwhile what it may have left in the store
+		return err
+	case err != nil:
 		watcher.stop()
 		client.Close()
 		return c.refused(ctx, err)
@@ -97,6 +106,33 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 		ended = errLate // the guard noticed first
 	}
 	return m.verdict(result, err, lease.release(ended))
+}
+
+// executeUnprotected runs the command without the locks, since the store failed with
+// cause.
+func (c *runCommand) executeUnprotected(watcher *signalWatcher, cause error) error {
+	c.report.unprotected(c.names[0], cause)
+	p, err := proc.Start(proc.Command{
+		Args: c.argv, Env: append(os.Environ(), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals,
+	})
+	if err != nil {
+		watcher.stop()
+		return notStarted(err, new(leaseSet))
+	}
+	if d := time.Duration(c.runFlags.atMost); d > 0 {
+		overdue := time.AfterFunc(d, func() { p.Stop(c.grace) })
+		defer overdue.Stop()
+	}
+	result, err := p.Wait()
+	switch {
+	case result.Stopped:
+		return &exitError{code: codeOverdue, err: err}
+	case err == nil && result.Code == 0:
+		return nil
+	case err == nil && result.Interrupted:
+		return &exitError{code: result.Code, die: result.Signal}
+	}
+	return &exitError{code: result.Code, err: err}
 }
 
 // notStarted releases the locks of a command that could not be started.

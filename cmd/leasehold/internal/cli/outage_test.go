@@ -1,0 +1,80 @@
+package cli_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+func TestRunAndElect_WaitForAStoreThatIsAway(t *testing.T) {
+	t.Parallel()
+	for _, verb := range [][]string{{"run", "-w", "1m"}, {"elect"}} {
+		t.Run(verb[0], func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			server.Kill()
+			c := exec.CommandContext(t.Context(), command(t), append(verb, "--store", server.URL(), "demo", "--", "sh", "-c", "exit 5")...)
+			said := new(output)
+			c.Stderr = said
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			awaitText(t, said, "the store does not answer: ")
+			server.Restart()
+			_ = c.Wait() // the code says it
+			if got := c.ProcessState.ExitCode(); got != 5 {
+				t.Errorf("exit code %d, want the command's: %s", got, said)
+			}
+			if !strings.Contains(said.String(), "the store answers again after ") {
+				t.Errorf("said %q", said)
+			}
+		})
+	}
+}
+
+func TestRun_WithoutTheStoreRunsOnlyWhereThatIsWanted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Kill()
+	const script = `echo "unprotected=$LEASEHOLD_UNPROTECTED key=$LEASEHOLD_KEY"; exit 7`
+	for _, row := range []struct {
+		flags []string
+		code  int
+		runs  bool
+	}{
+		{[]string{"--max-outage", "0"}, 69, false},
+		{[]string{"--max-outage", "0", "--if-unavailable=fail"}, 69, false},
+		{[]string{"--max-outage", "0", "--if-unavailable=run"}, 7, true},
+		{[]string{"-n", "--if-unavailable=run"}, 7, true},
+		{[]string{"--max-outage", "0", "--if-unavailable=run", "--limit", "0"}, 64, false},
+		{[]string{"--if-unavailable=perhaps"}, 64, false},
+	} {
+		args := append([]string{"run", "--store", server.URL()}, row.flags...)
+		c := exec.CommandContext(t.Context(), command(t), append(args, "demo", "sh", "-c", script)...)
+		said := new(output)
+		c.Stderr = said
+		out, _ := c.Output() // the code says how it ended
+		if got := c.ProcessState.ExitCode(); got != row.code {
+			t.Errorf("%q: exit code %d, want %d: %s", row.flags, got, row.code, said)
+		}
+		if ran := string(out) == "unprotected=1 key=\n"; ran != row.runs {
+			t.Errorf("%q: it printed %q", row.flags, out)
+		}
+		if loud := strings.Contains(said.String(), "WARNING") && strings.Contains(said.String(), "WITHOUT the lock"); loud != row.runs {
+			t.Errorf("%q: it said %q", row.flags, said)
+		}
+	}
+	// A lock that others hold is another thing than a store that is away.
+	server.Restart()
+	holder := startRun(t, server.URL(), "demo", "sh", "-c", begin+ready+"read line; exit 3")
+	holder.deadline()
+	c := exec.CommandContext(t.Context(), command(t), "run", "--store", server.URL(), "-n", "--if-unavailable=run", "demo", "sh", "-c", script)
+	_ = c.Run() // the code says it
+	if got := c.ProcessState.ExitCode(); got != 75 {
+		t.Errorf("exit code %d of a lock that is held", got)
+	}
+	holder.stdin.Close()
+	holder.wantCode(3)
+}
