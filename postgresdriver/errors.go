@@ -35,12 +35,13 @@ func unavailable(err error) error {
 // [pgconn.SafeToRetry]: a connection that was cut after the sending may say so.
 func beforeCommit(err error) error {
 	var told *pgconn.PgError
-	switch {
-	case !errors.As(err, &told) || told.SeverityUnlocalized != "ERROR" || strings.HasPrefix(told.Code, "08"):
+	if !errors.As(err, &told) || told.SeverityUnlocalized != "ERROR" || strings.HasPrefix(told.Code, "08") {
 		return err
-	case told.Code == "22P02":
+	}
+	switch told.Code {
+	case "22P02":
 		return fmt.Errorf("%w: %w", errPinned, unavailable(err))
-	case told.Code == "23505":
+	case "23505":
 		return fmt.Errorf("%w: %w", errTaken, unavailable(err))
 	}
 	return unavailable(err)
@@ -50,9 +51,9 @@ func beforeCommit(err error) error {
 // that is full, which is noticed before anything is committed. A commit that is
 // acknowledged with a warning has not reached the synchronous replicas: its wait for
 // them was cancelled.
-func atCommit(err error, warning string) error {
+func atCommit(err error, conn *pgxpool.Conn) error {
 	var told *pgconn.PgError
-	if err == nil && warning != "" {
+	if warning := warningOf(conn); err == nil && warning != "" {
 		return fmt.Errorf("the server has committed with a warning: %s: %w", warning, driver.ErrNotReplicated)
 	}
 	if errors.As(err, &told) && told.Code == "54000" && told.SeverityUnlocalized == "ERROR" {

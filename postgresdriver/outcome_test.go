@@ -18,8 +18,12 @@ import (
 // asText has pgx send statements as text, so that a proxy knows them.
 const asText = "&default_query_exec_mode=exec"
 
-// commit is how a proxy knows the end of a transaction.
-const commit = "COMMIT\x00"
+// How a proxy knows what is sent: a statement that changes a record by itself, and one
+// that only reads.
+const (
+	change = "WITH done AS"
+	look   = "SELECT (SELECT record"
+)
 
 func openURL(t *testing.T, url string) *Driver {
 	t.Helper()
@@ -38,6 +42,13 @@ func warm(t *testing.T, d *Driver) *Driver {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// ticket asks for a place in the queue, which has to be written.
+func ticket(key, id string) driver.Request {
+	req := mutex(key, id)
+	req.TicketTTL = time.Minute
+	return req
 }
 
 func mutex(key, id string) driver.Request {
@@ -72,11 +83,11 @@ func holds(t *testing.T, d *Driver, key, id string) bool {
 	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
 }
 
-func TestAcquire_ACutBeforeTheTransactionIsCertainlyNothing(t *testing.T) {
+func TestAcquire_ACutBeforeTheChangeIsCertainlyNothing(t *testing.T) {
 	server := postgrestest.Start(t)
 	proxy := server.Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true"+asText))
-	cut := proxy.CutBefore("ORDER BY key FOR UPDATE") // and no sweep
+	cut := proxy.CutBefore(look)
 	_, err := d.Acquire(t.Context(), mutex("k", "a"))
 	<-cut.Fired()
 	if !errors.Is(err, driver.ErrUnavailable) || holds(t, d, "k", "a") {
@@ -84,35 +95,35 @@ func TestAcquire_ACutBeforeTheTransactionIsCertainlyNothing(t *testing.T) {
 	}
 }
 
-func TestAcquire_ACutAroundTheCommitIsUnknownAndAskedForAgain(t *testing.T) {
+func TestAcquire_ACutAroundTheChangeIsUnknownAndAskedForAgain(t *testing.T) {
 	server := postgrestest.Start(t)
 	proxy := server.Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true"+asText))
 	for key, cut := range map[string]func(string) *postgrestest.Cut{"before": proxy.CutBefore, "after": proxy.CutAfter} {
-		done := cut(commit)
+		done := cut(change)
 		_, err := d.Acquire(t.Context(), mutex(key, "a"))
 		<-done.Fired()
 		if err == nil || errors.Is(err, driver.ErrUnavailable) {
-			t.Errorf("%s the commit: %v; nobody can know what became of it", key, err)
+			t.Errorf("%s the change: %v; nobody can know what became of it", key, err)
 		}
 		if got := holds(t, d, key, "a"); got != (key == "after") {
-			t.Errorf("%s the commit: the lease is there: %t", key, got)
+			t.Errorf("%s the change: the lease is there: %t", key, got)
 		}
 		again, err := d.Acquire(t.Context(), mutex(key, "a"))
 		if err != nil || again.State != driver.Granted || again.Replayed != (key == "after") {
-			t.Errorf("%s the commit, asked again: %+v, %v", key, again, err)
+			t.Errorf("%s the change, asked again: %+v, %v", key, again, err)
 		}
 	}
 }
 
-func TestRelease_ACutAfterTheCommitIsUnknownAndTheNextHolderSurvives(t *testing.T) {
+func TestRelease_ACutAfterTheChangeIsUnknownAndTheNextHolderSurvives(t *testing.T) {
 	server := postgrestest.Start(t)
 	proxy := server.Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true"+asText))
 	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
 		t.Fatal(err)
 	}
-	cut := proxy.CutAfter(commit)
+	cut := proxy.CutAfter(change)
 	_, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
 	<-cut.Fired()
 	if err == nil || errors.Is(err, driver.ErrUnavailable) {
@@ -169,8 +180,8 @@ func TestTransact_AProcessThatIsStoppedKeepsTheRowNoLongerThanTheTimeout(t *test
 	other := openURL(t, server.URL()+"&timeout=10s")
 	start := time.Now()
 	err := between(context.Background(), stopped, "warm-up", func() {
-		reply, err := other.Acquire(context.Background(), mutex("warm-up", "b"))
-		if err != nil || reply.State != driver.Busy {
+		reply, err := other.Acquire(context.Background(), ticket("warm-up", "b"))
+		if err != nil || reply.State != driver.Queued {
 			t.Errorf("%+v, %v", reply, err)
 		}
 	})
@@ -191,7 +202,7 @@ func TestAcquire_ARowThatSomebodyElseLocksIsSaidAndHoldsUpNobodyElse(t *testing.
 	stuck := make(chan error, 20)
 	for range cap(stuck) {
 		go func() {
-			_, err := d.Acquire(context.Background(), mutex("warm-up", "b"))
+			_, err := d.Acquire(context.Background(), ticket("warm-up", "b"))
 			stuck <- err
 		}()
 	}

@@ -9,12 +9,14 @@
 //
 // # How it uses the database
 //
-// Every lock in use is one row. A verb is one transaction of two round trips: it
-// locks the row, reads the server's clock, and writes the row back. Nothing is held
-// between two verbs, neither a transaction nor an advisory lock nor a session, so a
-// pooler in transaction mode may stand between ([WithListen] then tells where to
-// listen; otherwise waiters ask from time to time). A thousand leases are renewed by
-// four transactions of a few statements each.
+// Every lock in use is one row. A verb is one round trip if this process was the last
+// to write the row, and mostly two otherwise: a conditional statement, in a transaction
+// of its own, that replaces what was read. Where others are always faster, the row is
+// locked, read with the server's clock, and written. Nothing is held between two verbs,
+// neither a transaction nor an advisory lock nor a session, so a pooler in transaction
+// mode may stand between ([WithListen] then tells where to listen; otherwise waiters ask
+// from time to time). What many goroutines ask of one lock at the same time is one
+// transaction, and a thousand leases are renewed by four, of a few statements each.
 //
 // Updates are HOT as long as a page has room: no column that changes has an index,
 // and half of each page is left free. What vacuum finds are the rows of names that
@@ -115,21 +117,12 @@ func open(cfg *pgxpool.Config, opts []Option) (*Driver, error) {
 	return &Driver{roomdriver.New(t), t}, nil
 }
 
-// What a context says of a call: that it renews, or ends something. Neither waits for
-// its turn behind those who ask: on both others wait.
-type (
-	renewal struct{}
-	ending  struct{}
-)
+// renewal is what a context says of a call that renews.
+type renewal struct{}
 
 // Renew implements [driver.Driver], on connections of its own.
 func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	d.Driver.Renew(context.WithValue(ctx, renewal{}, true), refs, each)
-}
-
-// Release implements [driver.Driver].
-func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	return d.Driver.Release(context.WithValue(ctx, ending{}, true), ref)
 }
 
 // Sizes of the pools.

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,16 +22,18 @@ type table struct {
 	cfg         options
 	main, renew *pgxpool.Pool
 	sql         statements
-	limits      string // milliseconds
-
-	turns turns
+	limits      string // of a transaction, in milliseconds
+	hurry       string // of an exchange; the server's word comes before our time is over
 
 	ctx   context.Context // ends with Close
 	close context.CancelFunc
 }
 
 // statements are the texts with the name of the table.
-type statements struct{ lock, lockMany, notes, insert, update, remove, read, list, sweep string }
+type statements struct {
+	lock, lockMany, notes, insert, update, remove, read, list, sweep string
+	exchangeNone, exchange, exchangeForNone                          string
+}
 
 // The clock is read by a statement of its own after the row was locked: one statement
 // would read it before.
@@ -40,9 +41,22 @@ const (
 	begin = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
 	limit = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true),
 		set_config('idle_in_transaction_session_timeout', $1, true)`
+	hurry  = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)`
 	clock  = `SELECT clock_timestamp()`
 	guard  = `SELECT pg_advisory_xact_lock(id) FROM unnest($1::bigint[]) AS id`
 	notify = `SELECT pg_notify(address, body) FROM unnest($1::text[], $2::text[]) AS message (address, body)`
+)
+
+// Parts of a statement that exchanges a record. What allows it is looked at behind the
+// row's lock, and fails, with a text that is no number, if it came to wait for too long,
+// or if the lock changes hands and somebody has a pin.
+const (
+	intime  = `clock_timestamp() BETWEEN $2::timestamptz AND $3::timestamptz`
+	allowed = ` RETURNING CASE
+		WHEN clock_timestamp() > $3::timestamptz + interval '5 s' THEN ('leasehold: too late, ' || clock_timestamp())::int
+		WHEN CASE WHEN $4::bool THEN NOT ` + tryPin + ` END THEN ('leasehold: pinned, ' || clock_timestamp())::int
+		ELSE (SELECT count(pg_notify(address, body))::int FROM unnest($6::text[], $7::text[]) AS message (address, body)) END AS sent`
+	tryPin = `pg_try_advisory_xact_lock(hashtextextended($1::text, $5::text::regclass::oid::bigint))`
 )
 
 // sql puts the name of the table into a statement.
@@ -50,11 +64,21 @@ func (o options) sql(text string) string { return strings.ReplaceAll(text, "TABL
 
 func newStatements(with func(text string) string) statements {
 	lock := with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE`)
+	exchange := func(change string) string {
+		return with(`WITH done AS (` + change + allowed + `)
+			SELECT (SELECT max(sent) FROM done), CASE WHEN NOT EXISTS (SELECT FROM done) THEN
+				(SELECT record FROM TABLE_NAME WHERE key = $1::text) END, clock_timestamp()`)
+	}
 	return statements{
-		lock:     lock,
-		lockMany: lock + ` SKIP LOCKED`,
-		notes:    with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[])`),
-		insert:   with(`INSERT INTO TABLE_NAME (key, record, ends) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[])`),
+		exchangeNone: exchange(`INSERT INTO TABLE_NAME AS t (key, record, ends)
+			SELECT $1::text, $8::bytea, $9::bigint WHERE ` + intime + ` ON CONFLICT (key) DO NOTHING`),
+		exchange: exchange(`UPDATE TABLE_NAME AS t SET record = $8::bytea, ends = $9::bigint
+			WHERE key = $1::text AND record = $10::bytea AND ` + intime),
+		exchangeForNone: exchange(`DELETE FROM TABLE_NAME AS t WHERE key = $1::text AND record = $8::bytea AND ` + intime),
+		lock:            lock,
+		lockMany:        lock + ` SKIP LOCKED`,
+		notes:           with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[])`),
+		insert:          with(`INSERT INTO TABLE_NAME (key, record, ends) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[])`),
 		update: with(`UPDATE TABLE_NAME AS t SET record = n.record, ends = n.ends
 			FROM unnest($1::text[], $2::bytea[], $3::bigint[]) AS n (key, record, ends) WHERE t.key = n.key`),
 		remove: with(`DELETE FROM TABLE_NAME WHERE key = ANY($1::text[])`),
@@ -77,10 +101,12 @@ func newTable(cfg *pgxpool.Config, o options) (*table, error) {
 		main.Close()
 		return nil, err
 	}
-	t := &table{cfg: o, main: main, renew: renew, sql: newStatements(o.sql), limits: strconv.FormatInt(o.timeout.Milliseconds(), 10)}
+	t := &table{cfg: o, main: main, renew: renew, sql: newStatements(o.sql), limits: milliseconds(o.timeout), hurry: milliseconds(o.timeout * 3 / 4)}
 	t.ctx, t.close = context.WithCancel(context.Background())
 	return t, nil
 }
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // lockID is an advisory lock about a key of the table.
 func (o options) lockID(use, key string) int64 {
@@ -88,23 +114,14 @@ func (o options) lockID(use, key string) int64 {
 	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // all bits count
 }
 
-// with runs f with a connection, within the time of a transaction and in turn if it is
-// about one key, and once more if the table had to be created first. f changes nothing
-// if it says that there is no table.
-func (t *table) with(ctx context.Context, key string, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
+// with runs f with a connection, within the time of a transaction, and once more if the
+// table had to be created first. f changes nothing if it says that there is no table.
+func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.timeout)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
-	renews, ends := ctx.Value(renewal{}) != nil, ctx.Value(ending{}) != nil
-	if key != "" && !renews && !ends {
-		done, err := t.turns.take(ctx, key)
-		if err != nil {
-			return unavailable(fmt.Errorf("other transactions about this lock did not end in time: %w", err))
-		}
-		defer done()
-	}
 	pool := t.main
-	if renews {
+	if ctx.Value(renewal{}) != nil {
 		pool = t.renew
 	}
 	conn, err := pool.Acquire(ctx)
@@ -128,12 +145,8 @@ func (t *table) Update(ctx context.Context, key string, f func([]byte, time.Time
 
 // Transact implements [roomdriver.Transactor].
 func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(int, roomdriver.Found) roomdriver.Change) (skipped []int, err error) {
-	single := ""
-	if len(items) == 1 {
-		single = items[0].Key
-	}
 	silent, shut := false, false
-	err = t.with(ctx, single, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		for {
 			tx := transaction{table: t, conn: conn, items: items, silent: silent, shut: shut}
 			skipped, err = tx.run(ctx, f)
@@ -149,6 +162,52 @@ func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(in
 		}
 	})
 	return skipped, err
+}
+
+// Exchange implements [roomdriver.Exchanger] by one round trip: nothing is done between
+// the statements, so they are sent together.
+func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool, found roomdriver.Found, err error) {
+	addresses, bodies := []string{}, []string{}
+	for _, m := range x.Messages {
+		addresses, bodies = append(addresses, m.Address), append(bodies, m.Body)
+	}
+	statement, args := t.sql.exchange, []any{x.Key, x.From, x.Until, x.Enters, t.cfg.name(), addresses, bodies}
+	if x.Record != nil {
+		end, _, err := roomdriver.End(x.Record)
+		if err != nil {
+			return false, found, unavailable(err)
+		}
+		args = append(args, x.Record, end.UnixMilli())
+	} else {
+		statement = t.sql.exchangeForNone
+	}
+	if x.Before != nil {
+		args = append(args, x.Before)
+	} else {
+		statement = t.sql.exchangeNone
+	}
+	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		var sent *int
+		b := &pgx.Batch{}
+		b.Queue(begin)
+		b.Queue(hurry, t.hurry)
+		nothing := false // was changed, and the server has said so
+		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
+			err := row.Scan(&sent, &found.Record, &found.Now)
+			nothing = err == nil && sent == nil
+			return err
+		})
+		err := commit(ctx, conn, b)
+		if nothing {
+			return unavailable(err)
+		}
+		done = err == nil
+		return err
+	})
+	if errors.Is(err, errPinned) || errors.Is(err, errFull) {
+		return false, roomdriver.Found{}, nil
+	}
+	return done, found, err
 }
 
 // transaction is one attempt to replace the records of items.
@@ -183,7 +242,7 @@ func (r *rows) queue(b *pgx.Batch, statement string) {
 
 func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) roomdriver.Change) (skipped []int, err error) {
 	if err := tx.read(ctx); err != nil {
-		tx.rollback(ctx)
+		rollback(ctx, tx.conn)
 		return nil, unavailable(err) // nothing was written
 	}
 	for i, item := range tx.items {
@@ -200,7 +259,7 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 		}
 		tx.enters = change.Enters
 		if err := errors.Join(tx.put(item.Key, record, change.Record), tx.put(item.Note, note, change.Note)); err != nil {
-			tx.rollback(ctx)
+			rollback(ctx, tx.conn)
 			return nil, unavailable(err)
 		}
 		for _, m := range change.Messages {
@@ -289,24 +348,34 @@ func (tx *transaction) write(ctx context.Context) error {
 		b.Queue(notify, tx.addresses, tx.body)
 	}
 	if b.Len() == 0 || ctx.Err() != nil {
-		tx.rollback(ctx)
+		rollback(ctx, tx.conn)
 		return unavailable(ctx.Err())
 	}
+	return commit(ctx, tx.conn, b)
+}
+
+// commit sends statements with the end of their transaction, and reads the answers.
+func commit(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch) error {
 	b.Queue(`COMMIT`)
-	forgetWarning(tx.conn)
-	err := tx.outcome(tx.conn.SendBatch(ctx, b), b.Len())
+	forgetWarning(conn)
+	results := conn.SendBatch(ctx, b)
+	err := outcome(conn, results, b.QueuedQueries[:b.Len()-1])
+	_ = results.Close() // whatever is left, the commit has been answered
 	if err != nil {
-		tx.rollback(ctx)
+		rollback(ctx, conn)
 	}
 	return err
 }
 
-// outcome reads the answers. If a statement before the commit has failed, the server
-// has skipped the commit.
-func (tx *transaction) outcome(results pgx.BatchResults, n int) error {
-	defer func() { _ = results.Close() }() // whatever is left, the commit has been answered
-	for range n - 1 {
-		if _, err := results.Exec(); err != nil {
+// outcome reads the answers to statements and to the commit behind them. If a statement
+// has failed the server has skipped the commit.
+func outcome(conn *pgxpool.Conn, results pgx.BatchResults, statements []*pgx.QueuedQuery) error {
+	for _, s := range statements {
+		read := s.Fn
+		if read == nil {
+			read = func(results pgx.BatchResults) error { _, err := results.Exec(); return err }
+		}
+		if err := read(results); err != nil {
 			return beforeCommit(err)
 		}
 	}
@@ -314,20 +383,20 @@ func (tx *transaction) outcome(results pgx.BatchResults, n int) error {
 	if err == nil && tag.String() != "COMMIT" {
 		return unavailable(errors.New("the server has answered the commit by " + tag.String()))
 	}
-	return atCommit(err, warningOf(tx.conn))
+	return atCommit(err, conn)
 }
 
 // rollback gives the connection back without a transaction. If that fails the pool
 // closes it.
-func (tx *transaction) rollback(ctx context.Context) {
-	if !tx.conn.Conn().IsClosed() {
-		_, _ = tx.conn.Exec(ctx, `ROLLBACK`)
+func rollback(ctx context.Context, conn *pgxpool.Conn) {
+	if !conn.Conn().IsClosed() {
+		_, _ = conn.Exec(ctx, `ROLLBACK`)
 	}
 }
 
 // Read implements [roomdriver.Reader].
 func (t *table) Read(ctx context.Context, key string) (record []byte, now time.Time, err error) {
-	err = t.with(ctx, "", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, t.sql.read, key).Scan(&record, &now)
 	})
 	return record, now, unavailable(err)
@@ -336,7 +405,7 @@ func (t *table) Read(ctx context.Context, key string) (record []byte, now time.T
 // List implements [roomdriver.Table]. The cursor is the last key of a page.
 func (t *table) List(ctx context.Context, prefix, cursor string) (page roomdriver.Page, err error) {
 	const size = 256
-	err = t.with(ctx, "", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		page = roomdriver.Page{}
 		rows, err := conn.Query(ctx, t.sql.list, prefix, cursor, size)
 		if err != nil {
@@ -355,7 +424,7 @@ func (t *table) List(ctx context.Context, prefix, cursor string) (page roomdrive
 
 // Sweep implements [roomdriver.Sweeper]. Rows that are in use are left out.
 func (t *table) Sweep(ctx context.Context, limit int) (removed int, err error) {
-	err = t.with(ctx, "", func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		tag, err := conn.Exec(ctx, t.sql.sweep, limit)
 		removed = int(tag.RowsAffected())
 		return err

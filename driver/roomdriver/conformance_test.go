@@ -30,6 +30,7 @@ func TestConformance(t *testing.T) {
 			}{roomdriver.FromSwapper(swapping{r}), &r.Bus}
 		}, 0},
 		{"transactions", func(r *rows) roomdriver.Table { return &ledger{rows: r} }, 0},
+		{"exchanging", func(r *rows) roomdriver.Table { return exchanging{&ledger{rows: r, overtaken: true}} }, 0},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			var shared *rows

@@ -10,11 +10,16 @@
 //	Reader      look at a lock without locking its record
 //	Notifier    wake waiters in other processes; Bus does it within one process
 //	Transactor  renew many leases in one transaction, and send messages by it
+//	Exchanger   make most calls in one request, by conditional writes
 //	Sweeper     remove what may be forgotten by itself
 //
 // [FromSwapper] makes a table of what can compare and swap. A store that cannot
 // keep a record of some hundred bytes, but knows "set if absent with a time to
 // live", is a matter of [driver.FromBasic] instead.
+//
+// The calls of one driver about one key take turns, and those that arrive while one
+// is under way are made together by the next update: the record of a long queue is not
+// written once for each waiter.
 //
 // # What a table promises
 //

@@ -18,9 +18,12 @@ import (
 type Driver struct {
 	table  Table
 	tx     Transactor // nil if the table is none
+	swap   Exchanger  // nil if the table is none
 	rooms  rooms      // nil if the table is none
 	cfg    config
 	sweeps sweeps
+	turns  turns
+	known  known
 
 	listening sync.Mutex // held while the driver begins to listen
 
@@ -44,6 +47,8 @@ var (
 func New(t Table, options ...Option) *Driver {
 	d := &Driver{table: t, cfg: newConfig(options), subs: make(map[string]*subscription)}
 	d.tx, _ = t.(Transactor)
+	d.swap, _ = t.(Exchanger)
+	d.turns.waiting = make(map[string][]*turn)
 	if d.rooms, _ = t.(rooms); d.rooms != nil {
 		d.cfg.parallel = 1 // there is nothing to wait for
 	}
@@ -155,8 +160,10 @@ func (d *Driver) picture(ctx context.Context, key string, see seeing) (driver.Sn
 		return driver.Snapshot{}, err
 	}
 	c := looking{visit: visit{key: key}, see: see}
-	err := d.look(ctx, &c)
-	return c.snap, err
+	if err := d.look(ctx, &c); err != nil {
+		return driver.Snapshot{}, err
+	}
+	return c.snap, nil
 }
 
 // looking is a call of Inspect or Glance.

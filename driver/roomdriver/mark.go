@@ -32,8 +32,10 @@ func (d *Driver) Reserve(ctx context.Context, by string, life time.Duration) (bo
 		return false, err
 	}
 	c := reserving{visit: visit{key: markKey}, by: by, life: life}
-	err := d.visit(ctx, &c)
-	return c.reserved && err == nil, err
+	if err := d.visit(ctx, &c); err != nil {
+		return false, err
+	}
+	return c.reserved, nil
 }
 
 // reserving is a call of Reserve.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/room"
@@ -73,6 +74,12 @@ func (s *stop) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
 	return wakes, nil
 }
 
+func (s *stop) date(now time.Time) {
+	for i := range s.replies {
+		s.replies[i].Clock = sinceEpoch(now)
+	}
+}
+
 // together makes stops in one transaction, and returns those that it left out.
 func (b *renewal) together(ctx context.Context, stops []*stop) (rest []*stop) {
 	calls := make([]call, 0, len(stops))
@@ -105,7 +112,7 @@ func (b *renewal) single(ctx context.Context, stops []*stop) {
 	close(next)
 	work := func() {
 		for s := range next {
-			b.report(b.d.do(ctx, s), s)
+			b.report(b.d.doNow(ctx, s), s)
 		}
 	}
 	for range min(b.d.cfg.parallel, len(stops)) - 1 {

@@ -99,6 +99,32 @@ type Transactor interface {
 	Transact(ctx context.Context, items []Item, f func(i int, found Found) Change) (skipped []int, err error)
 }
 
+// Exchanger is implemented by a [Transactor] that can replace one record by one
+// request, without a lock: a conditional write. The driver then does so where it can.
+// It often knows the record and the clock from the last call, and needs no reading.
+type Exchanger interface {
+	Transactor
+	Reader
+	// Exchange makes x.Change if the record is still x.Before, byte by byte, and the
+	// clock shows a time between x.From and x.Until when the request arrives. Otherwise
+	// it changes nothing and returns what it has found; the driver then asks again.
+	// found.Now is the clock, read while the call lasts, in either case. If it is zero
+	// nothing was changed, and the driver takes a transaction: if x.Enters and the table
+	// cannot save that, for instance.
+	//
+	// A request that comes to wait for another one is given up after some seconds, by
+	// the table's own clock. It does not have an effect when nobody expects it any more.
+	Exchange(ctx context.Context, x Exchange) (done bool, found Found, err error)
+}
+
+// Exchange is a conditional change of one record. A nil record is none.
+type Exchange struct {
+	Key         string
+	Before      []byte
+	From, Until time.Time
+	Change
+}
+
 // Item is what a transaction replaces.
 type Item struct {
 	Key string

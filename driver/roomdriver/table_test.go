@@ -117,6 +117,8 @@ type ledger struct {
 	*rows
 	busy  func(key string) bool // who is left out of a transaction of several
 	fails error                 // after f
+
+	overtaken bool // exchanges are, now and then
 }
 
 func (t *ledger) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
@@ -162,4 +164,40 @@ func (t *ledger) commit(items []roomdriver.Item, f func(int, roomdriver.Found) r
 		messages = append(messages, c.Messages...)
 	}
 	return messages, skipped, nil
+}
+
+// exchanging is a table with conditional writes, too. Every seventh is overtaken, and
+// every eleventh has to be a transaction.
+type exchanging struct{ *ledger }
+
+func (t exchanging) Read(_ context.Context, key string) ([]byte, time.Time, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls++
+	return t.records[key], t.now(), nil
+}
+
+func (t exchanging) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool, found roomdriver.Found, err error) {
+	if err := ctx.Err(); err != nil {
+		return false, found, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	if done, found = t.swap(x); done {
+		_ = t.Notify(ctx, x.Messages)
+	}
+	return done, found, t.lose
+}
+
+func (t exchanging) swap(x roomdriver.Exchange) (done bool, found roomdriver.Found) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.calls++; t.overtaken && t.calls%11 == 0 {
+		return false, found
+	}
+	found.Now, found.Record = t.now(), t.records[x.Key]
+	same := (found.Record == nil) == (x.Before == nil) && string(found.Record) == string(x.Before)
+	if !same || t.overtaken && t.calls%7 == 0 || found.Now.Before(x.From) || found.Now.After(x.Until) {
+		return false, found
+	}
+	t.put(x.Key, x.Record)
+	return true, found
 }

@@ -16,6 +16,8 @@ type call interface {
 	// Step may run again with another record: only what it did last counts.
 	room.Step
 	state() *visit
+	// date puts the clock into the replies, where the step had to guess it.
+	date(now time.Time)
 }
 
 // visit is what is known of a call.
@@ -30,6 +32,8 @@ type visit struct {
 }
 
 func (v *visit) state() *visit { return v }
+
+func (v *visit) date(now time.Time) { v.reply.Clock = sinceEpoch(now) }
 
 // answer is the reply if err is nil: a step that was not saved was not taken.
 func (v *visit) answer(err error) (driver.Reply, error) {
@@ -51,29 +55,53 @@ var errNotCalled = errors.New("the table has not read the record")
 
 // do makes one call, and delivers its hints if it has certainly been saved.
 func (d *Driver) do(ctx context.Context, c call) error {
-	if err := d.usable(ctx); err != nil {
-		return err
-	}
-	if err := checkKey(c.state().key); err != nil {
+	if err := d.allows(ctx, c); err != nil {
 		return err
 	}
 	return d.visit(ctx, c)
 }
 
+// doNow is do for a call that waits for no other.
+func (d *Driver) doNow(ctx context.Context, c call) error {
+	if err := d.allows(ctx, c); err != nil {
+		return err
+	}
+	if d.rooms != nil {
+		return d.visit(ctx, c)
+	}
+	return d.save(ctx, c)
+}
+
+func (d *Driver) allows(ctx context.Context, c call) error {
+	if err := d.usable(ctx); err != nil {
+		return err
+	}
+	return checkKey(c.state().key)
+}
+
 func (d *Driver) visit(ctx context.Context, c call) error {
+	if d.rooms == nil {
+		return d.inTurn(ctx, c)
+	}
+	v := c.state()
+	v.wakes, v.err = d.rooms.Visit(v.key, c)
+	v.called = true
+	d.finish(ctx, v, nil)
+	return v.err
+}
+
+// save has the table take the step of a call.
+func (d *Driver) save(ctx context.Context, c call) error {
 	v := c.state()
 	switch {
-	case d.rooms != nil:
-		v.wakes, v.err = d.rooms.Visit(v.key, c)
-		v.called = true
-		d.finish(ctx, v, nil)
+	case d.swap != nil && v.once == "" && d.exchange(ctx, c):
 	case d.tx != nil:
 		if len(d.transact(ctx, []call{c})) > 0 {
 			v.err = errNotCalled // a single one is not to be left out
 		}
 	default:
 		d.finish(ctx, v, d.table.Update(ctx, v.key, func(record []byte, now time.Time) ([]byte, error) {
-			next, _, err := d.take(c, Found{Record: record, Now: now})
+			next, _, err := d.take(c, Found{Record: record, Now: now}, 0)
 			return next, err
 		}))
 	}
@@ -91,10 +119,17 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 			items[i].Note = noteKey(v.key, v.once)
 		}
 	}
+	next := make([][]byte, len(calls))
+	sent := time.Now()
 	left, err := d.tx.Transact(ctx, items, func(i int, found Found) Change {
-		record, note, err := d.take(calls[i], found)
+		d.known.read(sent, found.Now)
+		record, note, err := d.take(calls[i], found, 0)
 		if err != nil {
-			return Change{Record: found.Record, Note: found.Note}
+			record, note = found.Record, found.Note
+		}
+		next[i] = record
+		if err != nil {
+			return Change{Record: record, Note: note}
 		}
 		v := calls[i].state()
 		return Change{Record: record, Note: note, Enters: v.enters, Messages: d.messages(v.wakes)}
@@ -103,6 +138,11 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 	if err == nil {
 		for _, i := range left {
 			skipped[i] = true
+		}
+		for i, item := range items {
+			if !skipped[i] {
+				d.known.renew(item.Key, next[i])
+			}
 		}
 	}
 	for i, c := range calls {
@@ -113,8 +153,9 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 	return skipped
 }
 
-// take takes the step of a call on an encoded record.
-func (d *Driver) take(c call, found Found) (record, note []byte, err error) {
+// take takes the step of a call on an encoded record. By slack the clock may show more
+// than what was found.
+func (d *Driver) take(c call, found Found, slack time.Duration) (record, note []byte, err error) {
 	v := c.state()
 	v.called = true
 	defer func() { v.err = err }()
@@ -135,15 +176,30 @@ func (d *Driver) take(c call, found Found) (record, note []byte, err error) {
 	if found.Shut {
 		r.Closed = max(r.Closed, now/1000+shut.Milliseconds())
 	}
-	before := slices.Clone(r.Inside)
-	if v.wakes, err = c.Step(&r, now); err != nil {
+	before := r
+	before.Inside = slices.Clone(r.Inside)
+	if err = walk(c, &r, now); err != nil {
 		return nil, nil, err
 	}
-	v.enters = changesHands(before, &r)
+	if slack > 0 {
+		if err := allow(&before, &r, slack); err != nil {
+			return nil, nil, err
+		}
+	}
 	if noted {
 		note = d.remember(&r, v.once, found.Note, now)
 	}
 	return d.encode(&r, found.Record, now), note, nil
+}
+
+// walk takes the step of a call on a record.
+func walk(c call, r *room.Record, now int64) (err error) {
+	v := c.state()
+	v.called, v.enters = true, false
+	before := slices.Clone(r.Inside)
+	v.wakes, v.err = c.Step(r, now)
+	v.enters = v.err == nil && (v.enters || changesHands(before, r))
+	return v.err
 }
 
 // shut is for how long a lock is kept closed that cannot change hands. It is then
@@ -173,6 +229,11 @@ func clock(now time.Time) (int64, error) {
 		return 0, fmt.Errorf("the clock of the table shows %v, of which no token can be made: %w", now, driver.ErrUnavailable)
 	}
 	return us, nil
+}
+
+// sinceEpoch is a time as replies have it.
+func sinceEpoch(now time.Time) time.Duration {
+	return time.Duration(now.UnixMicro()) * time.Microsecond
 }
 
 // finish ends a call with what the table said.

@@ -58,7 +58,7 @@ func postgresHavoc(t *testing.T, server *postgrestest.Server, proxy *postgrestes
 	around := func(name string, cut func(text string) *postgrestest.Cut) chaos.Havoc {
 		return chaos.Havoc{Name: name, Do: func(*rand.Rand) error {
 			select {
-			case <-cut("COMMIT\x00").Fired():
+			case <-cut("WITH done AS").Fired():
 			case <-time.After(ttl):
 			}
 			return nil
@@ -74,8 +74,8 @@ func postgresHavoc(t *testing.T, server *postgrestest.Server, proxy *postgrestes
 		lasts("stop the server", func() { server.Stop(t) }, func() { server.Cont(t) }),
 		lasts("black hole", proxy.Mute, proxy.Unmute),
 		{Name: "connections cut", Do: func(*rand.Rand) error { proxy.CutAll(); return nil }},
-		around("cut before the commit", proxy.CutBefore),
-		around("cut after the commit", proxy.CutAfter),
+		around("cut before a change", proxy.CutBefore),
+		around("cut after a change", proxy.CutAfter),
 		sqlHavoc(server, "sessions killed", `SELECT pg_terminate_backend(pid)`+others),
 		sqlHavoc(server, "transactions killed", `SELECT pg_terminate_backend(pid)`+others+` AND state LIKE 'idle in%'`),
 		sqlHavoc(server, "statements cancelled", `SELECT pg_cancel_backend(pid)`+others),

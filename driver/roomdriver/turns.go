@@ -1,0 +1,154 @@
+package roomdriver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// turns lets one update of a key at a time go to the table: several would only wait
+// for each other there, each with a connection. The calls that arrive meanwhile are
+// made together by the next update, in the order in which they came. So the record of
+// a long queue is not written once for each waiter.
+type turns struct {
+	mu      sync.Mutex
+	waiting map[string][]*turn // of each key with an update under way
+}
+
+// turn is a call that waits for the update before it.
+type turn struct {
+	ctx  context.Context
+	call call
+	done chan struct{} // closed after the call was made
+}
+
+// inTurn makes a call when no other one of the same key is under way. If it fails the
+// call may still be used: it goes on without whoever gave up.
+func (d *Driver) inTurn(ctx context.Context, c call) error {
+	key := c.state().key
+	t := &turn{ctx: ctx, call: c, done: make(chan struct{})}
+	if d.turns.join(key, t) {
+		defer d.nextTurn(key)
+		return d.save(ctx, c)
+	}
+	select {
+	case <-t.done:
+		return c.state().err
+	case <-ctx.Done():
+	}
+	if d.turns.leave(key, t) {
+		return fmt.Errorf("%w: the calls before it took too long: %w", driver.ErrUnavailable, ctx.Err())
+	}
+	return fmt.Errorf("nobody waited for the answer of the table: %w", ctx.Err())
+}
+
+// join reports whether it is t's turn. Otherwise t waits.
+func (s *turns) join(key string, t *turn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting, busy := s.waiting[key]
+	if busy {
+		waiting = append(waiting, t)
+	}
+	s.waiting[key] = waiting
+	return !busy
+}
+
+// leave reports whether t was still waiting, and does so no longer.
+func (s *turns) leave(key string, t *turn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.waiting[key], t)
+	if i < 0 {
+		return false
+	}
+	s.waiting[key] = slices.Delete(s.waiting[key], i, i+1)
+	return true
+}
+
+// take removes those who wait first, as many as one update can serve.
+func (s *turns) take(key string) []*turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.waiting[key]
+	if len(waiting) == 0 {
+		delete(s.waiting, key)
+		return nil
+	}
+	n := slices.IndexFunc(waiting, func(t *turn) bool { return t.call.state().once != "" })
+	if n < 0 {
+		n = len(waiting)
+	}
+	n = max(n, 1) // an update reads the note of one id
+	s.waiting[key] = waiting[n:]
+	return waiting[:n:n]
+}
+
+// nextTurn has the calls made that waited for one of the same key.
+func (d *Driver) nextTurn(key string) {
+	if next := d.turns.take(key); next != nil {
+		go func() {
+			defer d.nextTurn(key)
+			d.saveAll(next)
+		}()
+	}
+}
+
+// saveAll makes calls about one key by one update, which ends when nobody waits for it
+// any more.
+func (d *Driver) saveAll(turns []*turn) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(turns[0].ctx))
+	defer cancel()
+	var left atomic.Int64
+	left.Store(int64(len(turns)))
+	for _, t := range turns {
+		defer close(t.done)
+		defer context.AfterFunc(t.ctx, func() {
+			if left.Add(-1) == 0 {
+				cancel()
+			}
+		})()
+	}
+	if len(turns) == 1 {
+		_ = d.save(ctx, turns[0].call)
+		return
+	}
+	all := &group{visit: visit{key: turns[0].call.state().key}}
+	for _, t := range turns {
+		all.calls = append(all.calls, t.call)
+	}
+	if err := d.save(ctx, all); err != nil {
+		for _, c := range all.calls {
+			c.state().err = err
+		}
+	}
+}
+
+// group is several calls about one key.
+type group struct {
+	visit
+	calls []call
+}
+
+// Step takes their steps one after the other. One that is refused changes nothing.
+func (g *group) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
+	for _, c := range g.calls {
+		if walk(c, r, now) == nil {
+			wakes = append(wakes, c.state().wakes...)
+		}
+		g.enters = g.enters || c.state().enters
+	}
+	return wakes, nil
+}
+
+func (g *group) date(now time.Time) {
+	for _, c := range g.calls {
+		c.date(now)
+	}
+}

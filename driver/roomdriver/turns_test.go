@@ -1,0 +1,222 @@
+package roomdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+)
+
+// slow is a table whose updates take a second, or until hung is closed.
+type slow struct {
+	*rows
+	hung chan struct{}
+}
+
+func (t slow) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
+	if t.hung == nil {
+		time.Sleep(time.Second)
+		return t.rows.Update(ctx, key, f)
+	}
+	select {
+	case <-t.hung:
+		return t.rows.Update(ctx, key, f)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// crowd has n tickets asked for at the same time, after a holder.
+func crowd(t *testing.T, d driver.Driver, n int) (replies []driver.Reply) {
+	t.Helper()
+	acquire(t, d, request("holder"), driver.Granted)
+	replies = make([]driver.Reply, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			req := request(fmt.Sprint("w", i))
+			req.TicketTTL = time.Hour
+			reply, err := d.Acquire(t.Context(), req)
+			if err != nil {
+				t.Error(err)
+			}
+			replies[i] = reply
+		})
+		synctest.Wait() // so that there is an order
+	}
+	wg.Wait()
+	return replies
+}
+
+func TestTurns_CallsOfOneKeyAreMadeTogetherAndInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := slow{rows: newRows()}
+		d := open(t, table)
+		start := time.Now()
+		for i, reply := range crowd(t, d, 100) {
+			if reply.State != driver.Queued || reply.Position != i+1 {
+				t.Errorf("%d: %+v", i, reply)
+			}
+		}
+		if took := time.Since(start); took != 3*time.Second || table.calls != 3 {
+			t.Errorf("%v, %d updates; want the holder's, the first waiter's, and one for the others", took, table.calls)
+		}
+	})
+}
+
+func TestTurns_ARefusalOfOneIsNobodyElses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, slow{rows: newRows()})
+		var wg sync.WaitGroup
+		outcome := make([]error, 6)
+		for i := range outcome {
+			wg.Go(func() {
+				req := request(fmt.Sprint(i))
+				req.Mode, req.Limit = driver.Shared, 10
+				if i%2 == 1 {
+					req.Limit = 5
+				}
+				_, outcome[i] = d.Acquire(t.Context(), req)
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		for i, err := range outcome {
+			if errors.Is(err, driver.ErrMismatch) != (i%2 == 1) {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+	})
+}
+
+func TestTurns_WhoeverGivesUpIsToldWhetherItWasAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := slow{newRows(), make(chan struct{})}
+		d := open(t, table)
+		var wg sync.WaitGroup
+		ask := func(id string, patience time.Duration) *error {
+			err := new(error)
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				_, *err = d.Acquire(ctx, request(id))
+			})
+			synctest.Wait()
+			return err
+		}
+		first := ask("first", 2*time.Second) // alone
+		waiting := ask("waiting", time.Second)
+		under := ask("under way", 4*time.Second) // together with the next
+		last := ask("last", time.Hour)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if err := *waiting; !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v; it was never asked", err)
+		}
+		for _, err := range []error{*first, *under} {
+			if errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v; nobody knows what became of it", err)
+			}
+		}
+		close(table.hung)
+		wg.Wait()
+		if *last != nil {
+			t.Error(*last)
+		}
+		if snap, err := d.Inspect(t.Context(), "k"); err != nil || len(snap.Holders) != 1 || snap.Holders[0].ID != "under way" {
+			t.Errorf("%+v, %v", snap, err)
+		}
+	})
+}
+
+func TestTurns_AGroupForWhichNobodyWaitsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, slow{newRows(), make(chan struct{})}) // never closed
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*time.Second)
+				defer cancel()
+				_, _ = d.Acquire(ctx, request(fmt.Sprint(i)))
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+	})
+}
+
+func TestExchange_AKnownRecordNeedsOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := exchanging{&ledger{rows: newRows()}}
+		d, other := open(t, table), open(t, table)
+		requests := func(want int, what string, f func()) {
+			t.Helper()
+			table.calls = 0
+			if f(); table.calls != want {
+				t.Errorf("%s: %d requests, want %d", what, table.calls, want)
+			}
+		}
+		key := request("").Key
+		requests(2, "a name that nobody knows", func() { acquire(t, d, request("a"), driver.Granted) })
+		requests(1, "its release", func() { release(t, d, driver.Ref{Key: key, ID: "a"}, driver.Released) })
+		requests(1, "the next acquire", func() { acquire(t, d, request("b"), driver.Granted) })
+		requests(1, "a renewal", func() {
+			d.Renew(t.Context(), []driver.Ref{{Key: key, ID: "b", TTL: time.Hour}}, func(int, driver.Reply, error) {})
+		})
+		requests(1, "a refusal", func() { acquire(t, d, request("c"), driver.Busy) })
+		requests(1, "somebody else's refusal", func() { acquire(t, other, request("c"), driver.Busy) })
+		requests(1, "its release", func() { release(t, d, driver.Ref{Key: key, ID: "b"}, driver.Released) })
+		requests(2, "somebody else", func() { acquire(t, other, request("d"), driver.Granted) })
+		requests(1, "a guess that is wrong, and shows what is there", func() { acquire(t, d, request("e"), driver.Busy) })
+		time.Sleep(time.Minute)
+		requests(2, "a clock that was not read for long", func() { acquire(t, d, request("e"), driver.Granted) })
+	})
+}
+
+// TestExchange_NeverShortensALeaseByAGuess has a clock whose readings are old, steps and
+// lag: a lease lives for its TTL from the call at least, and tokens rise.
+func TestExchange_NeverShortensALeaseByAGuess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := exchanging{&ledger{rows: newRows()}}
+		d := open(t, table)
+		const ttl = 500 * time.Millisecond
+		last, steps := int64(0), 0
+		for i := range 2000 {
+			time.Sleep(time.Duration(i%97) * 37 * time.Microsecond)
+			if i%50 == 49 {
+				table.skew += time.Duration(i%7-3) * 40 * time.Millisecond // steps of both directions
+			}
+			req := request(fmt.Sprint(i))
+			req.TTL = ttl
+			called := table.now()
+			reply, err := d.Acquire(t.Context(), req)
+			if err != nil && !errors.Is(err, driver.ErrUnavailable) { // the clock was stepped: unknown
+				steps++
+				reply = acquire(t, d, req, driver.Granted)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if reply.State != driver.Granted || reply.Token <= last {
+				t.Fatalf("%+v after %d", reply, last)
+			}
+			last = reply.Token
+			snap, err := roomdriver.Look(table.records["k"], "k", called)
+			if err != nil || len(snap.Holders) != 1 {
+				t.Fatalf("%+v, %v", snap, err)
+			}
+			if lives := snap.Holders[0].Remaining; lives < ttl-time.Millisecond || lives > ttl+25*time.Millisecond {
+				t.Fatalf("call %d: the lease lives for %v", i, lives)
+			}
+			release(t, d, driver.Ref{Key: "k", ID: req.ID}, driver.Released)
+		}
+		if steps == 0 {
+			t.Error("no step was noticed by a change that was made")
+		}
+	})
+}
