@@ -22,7 +22,7 @@ import (
 // one lease are not kept apart.
 //
 // The error matches ErrNotHeld if the lease has ended, is of another key, or was
-// never there; ErrForced, too, if it was broken; ErrMismatch if it is of another
+// never there; ErrBroken, too, if it was broken; ErrMismatch if it is of another
 // kind, as far as the store can be inspected, or is held by this client; ErrInvalid
 // if the id can be none; and ErrUnknown if the store did not answer for the time of
 // [WithMaxOutage]. It is then as it was before, or renewed once.

@@ -120,7 +120,7 @@ func TestAdopt_HR_F13_RefusesWhatIsNotThere(t *testing.T) {
 		if _, err := store.Break(t.Context(), "broken", broken.ID(), "stale"); err != nil {
 			t.Fatal(err)
 		}
-		adopt("broken", broken.ID(), leasehold.ErrNotHeld, leasehold.ErrForced)
+		adopt("broken", broken.ID(), leasehold.ErrNotHeld, leasehold.ErrBroken)
 
 		other := lock(t, a, "other")
 		adopt("k", other.ID(), leasehold.ErrNotHeld)      // of another key
@@ -250,7 +250,7 @@ func TestBreak_HR_F13_WithoutAReasonTellsWhoDidIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = l.Release()
-			wantErr(t, err, leasehold.ErrForced)
+			wantErr(t, err, leasehold.ErrBroken)
 			if !strings.Contains(err.Error(), "by "+name[:len("operator-3")]) {
 				t.Errorf("%v does not tell who broke it", err)
 			}

@@ -170,8 +170,8 @@ func TestDowngrade_HR_A3_OfALeaseThatWasBrokenSaysSo(t *testing.T) {
 		if _, err := store.Break(t.Context(), "k", w.ID(), "stuck"); err != nil {
 			t.Fatal(err)
 		}
-		wantErr(t, w.Downgrade(t.Context()), leasehold.ErrNotHeld, leasehold.ErrForced)
-		wantErr(t, context.Cause(w.Context()), leasehold.ErrForced)
+		wantErr(t, w.Downgrade(t.Context()), leasehold.ErrNotHeld, leasehold.ErrBroken)
+		wantErr(t, context.Cause(w.Context()), leasehold.ErrBroken)
 	})
 }
 

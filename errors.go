@@ -35,8 +35,8 @@ var (
 	ErrNotReplicated = driver.ErrNotReplicated
 	// ErrMaxHold: the lease ended because it reached WithMaxHold.
 	ErrMaxHold = session.ErrMaxHold
-	// ErrForced: the lease was broken by force.
-	ErrForced = session.ErrForced
+	// ErrBroken: the lease was ended by [Client.Break]. The error matches ErrLost, too.
+	ErrBroken = session.ErrBroken
 	// ErrClosed: the client has been closed.
 	ErrClosed = session.ErrClosed
 

@@ -122,7 +122,7 @@ func (c *Client) Keys(ctx context.Context, prefix string) iter.Seq2[string, erro
 const MaxReason = 256
 
 // Break ends a lease, or a place in the queue, by force: the one of this id and
-// no other. Its holder learns the reason, with ErrForced, by its next renewal
+// no other. Its holder learns the reason, with ErrBroken, by its next renewal
 // at the latest: at most [MaxReason] bytes of UTF-8 without control characters; if
 // it is empty they learn who broke it, by the client's [WithName]. The lock stays
 // closed for the [WithLockDelay] that the holder chose. The error matches ErrNotHeld

@@ -162,7 +162,7 @@ func TestAll_K12_LossOfOneIsLossOfAll(t *testing.T) {
 		}
 		<-whole.Context().Done()
 		synctest.Wait()
-		if cause := context.Cause(whole.Context()); !errors.Is(cause, leasehold.ErrForced) {
+		if cause := context.Cause(whole.Context()); !errors.Is(cause, leasehold.ErrBroken) {
 			t.Errorf("cause %v", cause)
 		}
 		if whole.State() != leasehold.Lost {
@@ -250,7 +250,7 @@ func TestBreak_HolderLearnsTheReason(t *testing.T) {
 		}
 		<-l.Context().Done()
 		err := l.Release()
-		if !errors.Is(err, leasehold.ErrForced) || !errors.Is(err, leasehold.ErrLost) {
+		if !errors.Is(err, leasehold.ErrBroken) || !errors.Is(err, leasehold.ErrLost) {
 			t.Errorf("release: %v", err)
 		}
 		t.Log(err)
@@ -356,7 +356,7 @@ func TestDo_TellsALossOnce(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
-		if !errors.Is(err, leasehold.ErrForced) || strings.Count(err.Error(), "over") != 1 {
+		if !errors.Is(err, leasehold.ErrBroken) || strings.Count(err.Error(), "over") != 1 {
 			t.Errorf("got %q", err)
 		}
 	})

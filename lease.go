@@ -71,7 +71,7 @@ func makeLease(parent context.Context, h *hold, g *grip) *Lease {
 
 // Context is derived from the context that Lock was given and ends when the
 // lease ends. Its [context.Cause] then is, or wraps, ErrReleased, ErrLost,
-// ErrMaxHold, ErrForced, ErrClosed, or the parent's own cause.
+// ErrMaxHold, ErrBroken, ErrClosed, or the parent's own cause.
 //
 // Its Err compares the clock. Its Done channel is closed by a timer, which runs up
 // to some milliseconds late after the process was stopped, and so ends a context
@@ -193,7 +193,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // called any number of times: all calls return the result of the first.
 //
 // The error matches ErrLost if the lease had ended before, so that the work was
-// not protected to its end (together with ErrMaxHold, ErrForced or ErrClosed if
+// not protected to its end (together with ErrMaxHold, ErrBroken or ErrClosed if
 // that is why), and ErrUnknown if the store did not confirm the release in time;
 // it is then repeated in the background, until the lease ends by its TTL at the
 // latest. What counts is whether the lease was live when Release was called.

@@ -174,7 +174,7 @@ type EndedInfo struct {
 // Lost reports whether the lease was lost.
 func (e *EndedInfo) Lost() bool { return errors.Is(e.Cause, ErrLost) }
 
-// Reason sums Cause up in a word. For a lease that was lost: "forced" (broken),
+// Reason sums Cause up in a word. For a lease that was lost: "broken" (by force),
 // "gone" (the store no longer had it), "expired" (no renewal was confirmed before
 // its deadline), or "failed" (a renewal was refused, or failed too often). For
 // others: "released", "max_hold", "closed" (the client was), and "context" (the
@@ -184,7 +184,7 @@ func (e *EndedInfo) Reason() string {
 }
 
 var reasons = []named{
-	{ErrForced, "forced"},
+	{ErrBroken, "broken"},
 	{session.ErrGone, "gone"},
 	{session.ErrExpired, "expired"},
 	{ErrLost, "failed"},

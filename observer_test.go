@@ -224,7 +224,7 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 				t.Error(err)
 			}
 		}},
-		"forced":   {lost: true, end: breakIt},
+		"broken":   {lost: true, end: breakIt},
 		"gone":     {lost: true, end: deleteIt},
 		"expired":  {lost: true, renewals: &hangs},
 		"failed":   {lost: true, renewals: &fails, opts: []leasehold.Option{leasehold.WithMaxRenewAttempts(2)}},

@@ -115,7 +115,7 @@ func TestWrapper_HR_F12_NodesOfAQuorumMayBeWrapped(t *testing.T) {
 	if err := c.Break(t.Context(), "k", l.ID(), "a test"); err != nil {
 		t.Error(err)
 	}
-	if err := l.Release(); !errors.Is(err, leasehold.ErrForced) {
+	if err := l.Release(); !errors.Is(err, leasehold.ErrBroken) {
 		t.Error(err)
 	}
 }

@@ -165,7 +165,7 @@ func TestTrace_TellsOfAWaitAndOfALoss(t *testing.T) {
 		if events(asking) != "queued granted" || asking.EndTime.Sub(asking.StartTime) < 2*time.Second {
 			t.Errorf("acquire: %s", events(asking))
 		}
-		if !strings.HasSuffix(events(hold), "lost") || hold.Status.Code != codes.Error || !strings.Contains(hold.Status.Description, "stuck") || attr(hold.Attributes, "leasehold.reason") != "forced" {
+		if !strings.HasSuffix(events(hold), "lost") || hold.Status.Code != codes.Error || !strings.Contains(hold.Status.Description, "stuck") || attr(hold.Attributes, "leasehold.reason") != "broken" {
 			t.Errorf("hold: %s, %v, %v", events(hold), hold.Status, hold.Attributes)
 		}
 		if key := attr(asking.Attributes, "leasehold.key"); key != "" {

@@ -180,7 +180,7 @@ func TestMetrics_CountLossesByReason(t *testing.T) {
 		want(t, m, `
 # HELP leasehold_losses_total Leases that ended before they were released, by reason.
 # TYPE leasehold_losses_total counter
-leasehold_losses_total{class="broken",reason="forced"} 1
+leasehold_losses_total{class="broken",reason="broken"} 1
 leasehold_losses_total{class="deleted",reason="gone"} 1
 leasehold_losses_total{class="late",reason="release"} 1
 `, "leasehold_losses_total")

@@ -120,7 +120,7 @@ func (c *contender) tell(ctx context.Context, err error) {
 		err  error
 		word string
 	}{
-		{leasehold.ErrForced, "forced"}, {leasehold.ErrHeld, "held"}, {leasehold.ErrLost, "lost"},
+		{leasehold.ErrBroken, "broken"}, {leasehold.ErrHeld, "held"}, {leasehold.ErrLost, "lost"},
 		{leasehold.ErrUnknown, "unknown"}, {leasehold.ErrUnavailable, "unavailable"},
 	} {
 		if errors.Is(err, known.err) {

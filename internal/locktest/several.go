@@ -91,7 +91,7 @@ var severalRows = []row{
 	{"K12_LossOfOneIsLossOfAll/broken", func(l *lab) {
 		l.lose(func(c *leasehold.Client, p *leasehold.Lease) {
 			l.must(c.Break(context.Background(), p.Key(), p.ID(), "test"))
-		}, leasehold.ErrForced)
+		}, leasehold.ErrBroken)
 	}},
 	{"K12_LossOfOneIsLossOfAll/deleted", func(l *lab) {
 		_, m := l.client()

@@ -32,7 +32,7 @@ func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began t
 		case err == nil && a.State == driver.Granted:
 			return a.Grant(), nil
 		case err == nil && a.Broken:
-			return g, fmt.Errorf("%w: %w", ErrNotHeld, Forced(a.Reason))
+			return g, fmt.Errorf("%w: %w", ErrNotHeld, Broken(a.Reason))
 		case err == nil:
 			return g, ErrNotHeld
 		}

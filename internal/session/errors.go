@@ -14,7 +14,7 @@ import (
 var (
 	ErrUnknown = errors.New("outcome unknown")
 	ErrLost    = errors.New("lease lost")
-	ErrForced  = errors.New("lease broken by force")
+	ErrBroken  = errors.New("lease broken by force")
 	ErrNotHeld = errors.New("lease not held")
 	ErrMaxHold = errors.New("maximum hold time reached")
 	ErrClosed  = errors.New("client closed")
@@ -38,12 +38,12 @@ func unknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, timing.Uncertain(err))
 }
 
-// Forced matches ErrForced and ErrLost.
-func Forced(reason string) error {
+// Broken matches ErrBroken and ErrLost.
+func Broken(reason string) error {
 	if reason == "" {
-		return fmt.Errorf("%w: %w", ErrLost, ErrForced)
+		return fmt.Errorf("%w: %w", ErrLost, ErrBroken)
 	}
-	return fmt.Errorf("%w: %w: %s", ErrLost, ErrForced, reason)
+	return fmt.Errorf("%w: %w: %s", ErrLost, ErrBroken, reason)
 }
 
 // CauseOf is why ctx ended: an error that matches both its Err and its cause; nil

@@ -246,20 +246,20 @@ func (h *Hold) waiting() (all []chan error) {
 	return all
 }
 
-// forced ends the lease that the store says was broken.
-func (h *Hold) forced(reason string) {
+// broken ends the lease that the store says was broken.
+func (h *Hold) broken(reason string) {
 	h.mu.Lock()
 	if h.ended != nil {
 		h.mu.Unlock()
 		return
 	}
-	h.end(Forced(reason))
+	h.end(Broken(reason))
 }
 
 // Gone is how a lease was lost that the store no longer has.
 func Gone(reply *driver.Reply) error {
 	if reply.Broken {
-		return Forced(reply.Reason)
+		return Broken(reply.Reason)
 	}
 	return ErrGone
 }

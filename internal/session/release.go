@@ -69,7 +69,7 @@ func (h *Hold) judge(reply *driver.Reply, repeated bool) error {
 	h.mu.Unlock()
 	switch {
 	case reply.Broken:
-		return Forced(reply.Reason)
+		return Broken(reply.Reason)
 	case reply.State == driver.Gone && !repeated && live:
 		return fmt.Errorf("%w: the store no longer had it at its release", ErrLost)
 	}

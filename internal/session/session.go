@@ -245,7 +245,7 @@ func (s *Session) hint(h driver.Hint) {
 	s.mu.Unlock()
 	switch {
 	case h.Kind == driver.HintBroken && held != nil:
-		held.forced(h.Reason)
+		held.broken(h.Reason)
 	case w != nil:
 		w.hint(h)
 	}

@@ -168,7 +168,7 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 		}
 		w.grant = &Grant{Token: reply.Token, Origin: sent}
 	case reply.Broken:
-		w.err = Forced(reply.Reason)
+		w.err = Broken(reply.Reason)
 	default:
 		w.gone = true
 	}

@@ -107,7 +107,7 @@ func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) 
 		end()
 		switch {
 		case err == nil && reply.Broken:
-			return fmt.Errorf("lock %q: %w: %w: %s", ref.Key, leasehold.ErrLost, leasehold.ErrForced, reply.Reason)
+			return fmt.Errorf("lock %q: %w: %w: %s", ref.Key, leasehold.ErrLost, leasehold.ErrBroken, reply.Reason)
 		case err == nil && reply.State == driver.Gone && !reply.Replayed: // it was not released before
 			return fmt.Errorf("lock %q: %w: the store does not have lease %s any more", ref.Key, leasehold.ErrLost, ref.ID)
 		case err == nil:
