@@ -23,11 +23,18 @@ type request struct {
 	weight int
 }
 
+// use is what a kind of lock makes of a key.
+type use struct {
+	mode    Mode
+	readers bool // beside writers
+	limit   int  // of a semaphore
+}
+
 // lockRequest is what the constructors of all kinds have in common: it refuses
 // what can never be served. Locks without options of their own share the
 // client's.
-func (c *Client) lockRequest(key string, opts []Option, mode driver.Mode, limit int) (request, error) {
-	r := request{c: c, cfg: &c.cfg, key: key, mode: mode, limit: limit, weight: 1}
+func (c *Client) lockRequest(key string, opts []Option, use use) (request, error) {
+	r := request{c: c, cfg: &c.cfg, key: key, mode: use.mode, limit: use.limit, weight: 1}
 	if err := check("key", key, MaxKey); err != nil {
 		return r, lockError(key, err)
 	}
@@ -38,7 +45,10 @@ func (c *Client) lockRequest(key string, opts []Option, mode driver.Mode, limit 
 		}
 		r.cfg = &cfg
 	}
-	r.policy = r.cfg.policy
+	var err error
+	if r.policy, err = r.cfg.policyFor(use.readers); err != nil {
+		return r, lockError(key, err)
+	}
 	if c.selective { // most stores are not, and a request has its price
 		if err := driver.Supports(c.session.Driver(), r.request()); err != nil {
 			return r, lockError(key, err)
@@ -238,8 +248,8 @@ func (r *request) lease(ctx context.Context, req *driver.Request, g session.Gran
 
 func (r *request) request() driver.Request {
 	return driver.Request{
-		Key: r.key, ID: rand.Text(), Owner: r.cfg.owner, Reenter: r.cfg.reenter,
-		Labels: r.cfg.labels, Since: time.Now(), Mode: r.mode, Policy: r.policy, Ordered: r.cfg.ordered,
+		Key: r.key, ID: rand.Text(), Owner: r.cfg.owner(), Reenter: r.cfg.reentrantOwner != "",
+		Labels: r.cfg.labels, Since: time.Now(), Mode: r.mode, Policy: r.policy, Ordered: r.cfg.strictOrder,
 		Limit: r.limit, Weight: r.weight, TTL: r.cfg.TTL, ConfirmWindow: timing.Window(r.cfg.TTL),
 		LockDelay: r.cfg.lockDelay, MinToken: r.cfg.minToken,
 	}

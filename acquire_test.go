@@ -50,8 +50,8 @@ func TestLock_L2_LostRepliesGiveOneHoldAndOneToken(t *testing.T) {
 
 func TestTryLock_L2_BusyAfterALostReplyNamesTheHolder(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store, leasehold.WithOwner("holder"))
-		b, d := open(t, store, leasehold.WithOwner("asker"))
+		a, _ := open(t, store, leasehold.WithName("holder"))
+		b, d := open(t, store, leasehold.WithName("asker"))
 		lock(t, a, "k")
 		d.on(acquire, 1, fails)
 		_, err := b.Mutex("k").TryLock(t.Context())

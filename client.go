@@ -21,15 +21,21 @@ type Client struct {
 }
 
 // New returns a client of a store. It takes charge of the driver: Close closes
-// it. The options are the defaults of the client's locks.
+// it. The options are the defaults of the client's locks, but for
+// [WithReentrantOwner], which is one lock's. If an option is refused the error
+// matches ErrInvalid, and the driver is the caller's still.
 func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if v := reflect.ValueOf(d); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("leasehold: nil driver: %w", ErrInvalid)
 	}
 	cfg, err := defaults().with(opts)
+	if err == nil && cfg.reentrantOwner != "" {
+		err = fmt.Errorf("reentrant owner %q of a client: it is an option of one lock: %w", cfg.reentrantOwner, ErrInvalid)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("leasehold: %w", err)
 	}
+	cfg.ownPolicy = false // from here on it is a default
 	c := &Client{session: session.New(d, cfg.Log, cfg.outage), cfg: cfg}
 	_, c.selective = driver.As[driver.Limited](d)
 	return c, nil

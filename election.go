@@ -51,8 +51,8 @@ type Leader struct {
 
 // Election returns the election of a key, in which this candidate publishes
 // value: at most 4 KiB of UTF-8 that tells the others how to reach it, for
-// instance. See [Client.Mutex]. An election is never re-entered: [WithOwner] only
-// names the candidate here, as [WithName] does.
+// instance. See [Client.Mutex]. An election is never re-entered: it refuses
+// [WithReentrantOwner] with ErrInvalid.
 func (c *Client) Election(key, value string, opts ...Option) *Election {
 	switch {
 	case len(value) > MaxValue:
@@ -61,7 +61,9 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 		return &Election{err: lockError(key, fmt.Errorf("value %q is not valid UTF-8: %w", value, ErrInvalid))}
 	}
 	publish := func(cfg *config) error {
-		cfg.reenter = false // two candidates of one name are two
+		if cfg.reentrantOwner != "" { // two candidates of one name are two
+			return fmt.Errorf("reentrant owner %q of an election: %w", cfg.reentrantOwner, ErrInvalid)
+		}
 		cfg.MaxOutage = noLimit
 		cfg.labels = maps.Clone(cfg.labels)
 		if cfg.labels == nil {

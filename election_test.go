@@ -15,7 +15,7 @@ import (
 )
 
 func TestElection_HR_A10_CandidatesOfOneNameLeadOneAfterTheOther(t *testing.T) {
-	named := leasehold.WithOwner("scheduler")
+	named := leasehold.WithName("scheduler")
 	for name, opts := range map[string][2][]leasehold.Option{
 		"of the client":   {{named}, nil},
 		"of the election": {nil, {named}},

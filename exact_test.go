@@ -64,7 +64,7 @@ func TestErrors_HR_F10_AreOneLine(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("the caller's reason"))
 		d.on(release, 0, fails)
-		_, options := leasehold.New(memdriver.New(), leasehold.WithTTL(0), leasehold.WithOwner(""))
+		_, options := leasehold.New(memdriver.New(), leasehold.WithTTL(0), leasehold.WithName(""))
 		_, cancelled := c.Mutex("k").Lock(ctx)
 		_, all := leasehold.All(c.Mutex("a"), c.Mutex("held")).TryLock(t.Context())
 		do := leasehold.Do(t.Context(), c.Mutex("do"), func(context.Context) error { return errors.New("failed") })

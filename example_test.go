@@ -176,7 +176,7 @@ func ExampleHeldError() {
 	store := memdriver.New()
 	client, _ := leasehold.New(store)
 	defer client.Close()
-	holder := client.Mutex("orders/42", leasehold.WithOwner("worker-7"))
+	holder := client.Mutex("orders/42", leasehold.WithName("worker-7"))
 	_, _ = holder.Lock(context.Background())
 
 	_, err := client.Mutex("orders/42", leasehold.WithMaxWait(20*time.Millisecond)).Lock(context.Background())
@@ -192,7 +192,7 @@ func ExampleHeldError() {
 func ExampleWithRetry() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
-	_, _ = client.Mutex("orders/42", leasehold.WithOwner("worker-7")).Lock(context.Background())
+	_, _ = client.Mutex("orders/42", leasehold.WithName("worker-7")).Lock(context.Background())
 
 	// Asks again instead of standing in the queue. One Backoff serves any
 	// number of locks.
@@ -206,22 +206,46 @@ func ExampleWithRetry() {
 	// 1ms 2ms 10ms
 }
 
-func ExampleWithOwner() {
+func ExampleWithReentrantOwner() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
 
-	// The same owner may take the lock again, also from another process.
-	mine := client.Mutex("orders/42", leasehold.WithOwner("worker-7"))
+	// The owner may take this lock again, also from another process.
+	mine := client.Mutex("orders/42", leasehold.WithReentrantOwner("worker-7"))
 	outer, _ := mine.Lock(context.Background())
 	inner, err := mine.Lock(context.Background())
 	fmt.Println(inner.Token() == outer.Token(), err)
 
 	_ = inner.Release()
-	_, err = client.Mutex("orders/42", leasehold.WithOwner("worker-8")).TryLock(context.Background())
+	_, err = client.Mutex("orders/42", leasehold.WithReentrantOwner("worker-8")).TryLock(context.Background())
 	fmt.Println(errors.Is(err, leasehold.ErrHeld))
 	// Output:
 	// true <nil>
 	// true
+}
+
+func ExampleWithPolicy() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	writersFirst := leasehold.WithPolicy(leasehold.WritersFirst)
+	catalog := client.RWMutex("catalog", writersFirst)
+	lease, err := catalog.RLock(context.Background())
+	fmt.Println(lease.State(), err)
+
+	_, err = client.Mutex("orders/42", writersFirst).Lock(context.Background()) // has no readers
+	fmt.Println(errors.Is(err, leasehold.ErrInvalid))
+	// Output:
+	// held <nil>
+	// true
+}
+
+func ExampleWithStrictOrder() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	// Of a store that keeps no queue the error would match ErrUnsupported.
+	_, err := client.Mutex("orders/42", leasehold.WithStrictOrder()).Lock(context.Background())
+	fmt.Println(err)
+	// Output: <nil>
 }
 
 func ExampleMutex_reentry() {
@@ -269,7 +293,7 @@ func ExampleClient_Stats() {
 func ExampleClient_Inspect() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
-	lease, _ := client.Mutex("orders/42", leasehold.WithOwner("worker-7"), leasehold.WithLabels(map[string]string{"job": "charge"})).Lock(context.Background())
+	lease, _ := client.Mutex("orders/42", leasehold.WithName("worker-7"), leasehold.WithLabels(map[string]string{"job": "charge"})).Lock(context.Background())
 
 	snap, err := client.Inspect(context.Background(), "orders/42")
 	if err != nil {
@@ -371,7 +395,7 @@ func ExampleElection() {
 func ExampleObserveWait() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
-	_, _ = client.Mutex("orders/42", leasehold.WithOwner("worker-7")).Lock(context.Background())
+	_, _ = client.Mutex("orders/42", leasehold.WithName("worker-7")).Lock(context.Background())
 
 	place := 0
 	ctx := leasehold.ObserveWait(context.Background(), func(e leasehold.WaitEvent) {

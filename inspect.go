@@ -135,7 +135,7 @@ func (c *Client) Break(ctx context.Context, key, id, reason string) error {
 		return lockError(key, err)
 	}
 	if reason == "" {
-		reason = "by " + strings.ToValidUTF8(c.cfg.owner[:min(len(c.cfg.owner), MaxReason-3)], "")
+		reason = "by " + strings.ToValidUTF8(c.cfg.name[:min(len(c.cfg.name), MaxReason-3)], "")
 	}
 	if err := check("reason", reason, MaxReason); err != nil {
 		return lockError(key, err)

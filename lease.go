@@ -88,9 +88,9 @@ func (l *Lease) Context() context.Context { return &l.ctx }
 // Key returns the key of the lock.
 func (l *Lease) Key() string { return l.hold.Key() }
 
-// Owner returns who holds the lease: what WithOwner or WithName said, or host
-// and process id.
-func (l *Lease) Owner() string { return l.hold.cfg.owner }
+// Owner returns who holds the lease: what WithReentrantOwner or WithName said, or
+// host and process id.
+func (l *Lease) Owner() string { return l.hold.cfg.owner() }
 
 // ID returns the lease's id in the store.
 func (l *Lease) ID() string { return l.hold.ID() }

@@ -2,8 +2,6 @@ package leasehold
 
 import (
 	"context"
-
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Mutex is an exclusive lock: one lease at a time. It holds no state of its
@@ -11,7 +9,8 @@ import (
 // safe for concurrent use.
 //
 // Waiting is in the order of arrival at the store. A Lock of the same key under
-// a lease's context, or by the same [WithOwner], re-enters.
+// a lease's context, or by the same
+// [WithReentrantOwner], re-enters.
 type Mutex struct {
 	request
 	err error // what was wrong with its making
@@ -21,7 +20,7 @@ type Mutex struct {
 // control characters. What is wrong with the key or an option is said by the
 // first use of the lock, before anything is asked of the store.
 func (c *Client) Mutex(key string, opts ...Option) *Mutex {
-	r, err := c.lockRequest(key, opts, driver.Exclusive, 0)
+	r, err := c.lockRequest(key, opts, use{mode: Exclusive})
 	return &Mutex{request: r, err: err}
 }
 

@@ -14,7 +14,7 @@ func TestObserveWait_TellsHolderAndPlacesUntilTheGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
 		client := func(owner string) *leasehold.Client {
-			c, err := leasehold.New(store, leasehold.WithOwner(owner))
+			c, err := leasehold.New(store, leasehold.WithName(owner))
 			if err != nil {
 				t.Fatal(err)
 			}

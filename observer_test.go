@@ -102,7 +102,7 @@ func TestObserver_IsToldOfTheWholeLifeOfALease(t *testing.T) {
 
 func TestObserver_IsToldOfAWaitAndOfTheHandOff(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		holder, _ := open(t, store, leasehold.WithOwner("worker-7"))
+		holder, _ := open(t, store, leasehold.WithName("worker-7"))
 		c, f, d := observed(t, store)
 		held := lock(t, holder, "k")
 		// The message that hands the lock over takes its time.

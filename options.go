@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -40,14 +41,16 @@ type config struct {
 	maxWait   time.Duration // noLimit: none
 	retry     *Backoff
 	lockDelay time.Duration
-	owner     string
-	reenter   bool
-	labels    map[string]string
-	minToken  int64
-	policy    driver.Policy
-	ordered   bool
-	observers []*Observer
-	class     func(key string) string
+	name      string
+	// reentrantOwner may take the lock again while it holds it; empty if nobody may.
+	reentrantOwner string
+	labels         map[string]string
+	minToken       int64
+	policy         Policy
+	ownPolicy      bool // the policy is not a default
+	strictOrder    bool
+	observers      []*Observer
+	class          func(key string) string
 }
 
 // noLimit is a maximum wait without a bound: 0 means to try once.
@@ -64,13 +67,13 @@ func defaults() config {
 			Log:            slog.New(slog.DiscardHandler),
 		},
 		maxWait: noLimit,
-		owner:   hostOwner(),
+		name:    hostName(),
 		class:   oneClass,
 	}
 }
 
-// hostOwner names the process for people who look at a lock.
-func hostOwner() string {
+// hostName names the process for people who look at a lock.
+func hostName() string {
 	host, err := os.Hostname()
 	if err != nil || check("hostname", host, 200) != nil {
 		host = "localhost"
@@ -80,6 +83,7 @@ func hostOwner() string {
 
 // with applies opts to a copy of c.
 func (c config) with(opts []Option) (config, error) {
+	c.ownPolicy = false
 	var errs []error
 	for _, o := range opts {
 		if o == nil {
@@ -94,8 +98,28 @@ func (c config) with(opts []Option) (config, error) {
 	if c.MaxHold > 0 && c.MinHold > c.MaxHold {
 		return c, fmt.Errorf("minimum hold %v is longer than the maximum hold %v: %w", c.MinHold, c.MaxHold, ErrInvalid)
 	}
+	if c.strictOrder && c.policy == Barging {
+		return c, fmt.Errorf("strict order with policy %v: %w", c.policy, ErrInvalid)
+	}
+	if c.strictOrder && c.retry != nil {
+		return c, fmt.Errorf("strict order with retry without a queue: %w", ErrInvalid)
+	}
 	return c, c.checkLife()
 }
+
+// policyFor is the policy for a lock that has readers and writers, or has not.
+func (c *config) policyFor(readers bool) (Policy, error) {
+	switch {
+	case readers || c.policy == FIFO || c.policy == Barging:
+		return c.policy, nil
+	case c.ownPolicy:
+		return FIFO, fmt.Errorf("policy %v of a lock without readers and writers: %w", c.policy, ErrInvalid)
+	}
+	return FIFO, nil // a default of the client, for others
+}
+
+// owner is what the store shows of the holder.
+func (c *config) owner() string { return cmp.Or(c.reentrantOwner, c.name) }
 
 // checkLife refuses leases that are over before they are renewed.
 func (c *config) checkLife() error {
@@ -186,7 +210,8 @@ func WithMaxOutage(d time.Duration) Option {
 }
 
 // WithRetry makes Lock ask again after the delays of b instead of waiting in
-// the queue. Whoever waits in the queue is served first.
+// the queue. Whoever waits in the queue is served first. Default: Lock waits in the
+// queue, where the store keeps one.
 func WithRetry(b Backoff) Option {
 	return func(c *config) error {
 		if err := b.check(); err != nil {
@@ -221,33 +246,31 @@ func WithoutRenewal() Option {
 	return func(c *config) error { c.NoRenewal = true; return nil }
 }
 
-// WithOwner names the holder, for people who look at the lock and for
-// re-entry: the same owner may take the lock again while it holds it, from
-// anywhere, so the name must be one holder's alone. To write while the same owner
-// reads, or to read while it writes, fails with ErrMismatch, as it would wait for
-// itself; under the writer's context one may read. See WithName for a name
-// that is only shown. Default: host and process id, without re-entry. 1 to 256 bytes of
-// UTF-8 without control characters.
-func WithOwner(owner string) Option {
+// WithName names the holder for people who look at the lock: two holders of one
+// name exclude each other as any two do. Default: host and process id. 1 to 256
+// bytes of UTF-8 without control characters.
+func WithName(name string) Option {
 	return func(c *config) error {
-		if err := check("owner", owner, MaxOwner); err != nil {
-			return err
-		}
-		c.owner, c.reenter = owner, true
-		return nil
+		c.name = name
+		return check("name", name, MaxOwner)
 	}
 }
 
-// WithName names the holder for people who look at the lock, without making it
-// an identity as WithOwner does: two holders of one name exclude each other.
-// Default: host and process id. Bounds are those of WithOwner.
-func WithName(name string) Option {
+// WithReentrantOwner lets an owner take this lock again while it holds it, from
+// anywhere: other goroutines, clients and processes included. All leases of the
+// owner share one token, and the last release frees the lock. The owner must be one
+// holder's alone, such as the id of a job; it is shown in place of [WithName].
+// Default: re-entry under the lease's context only; see [Lease.Context].
+//
+// It is an option of one lock: [New] refuses it with ErrInvalid, since it would make
+// every lock of the client re-entrant, and so does an [Election]. To write while the
+// same owner reads, or to read while it writes, fails with ErrMismatch, as it would
+// wait for itself; under the writer's context one may read. 1 to 256 bytes of UTF-8
+// without control characters.
+func WithReentrantOwner(owner string) Option {
 	return func(c *config) error {
-		if err := check("name", name, MaxOwner); err != nil {
-			return err
-		}
-		c.owner, c.reenter = name, false
-		return nil
+		c.reentrantOwner = owner
+		return check("owner", owner, MaxOwner)
 	}
 }
 
@@ -281,30 +304,51 @@ func WithMinToken(n int64) Option {
 	}
 }
 
-// WithFIFO insists on the order of arrival: in a store that keeps no queue, such
-// as a quorum, the lock is refused with ErrUnsupported. Default: the order of
-// arrival where the store keeps one, and asking from time to time where not.
-func WithFIFO() Option {
-	return func(c *config) error { c.policy, c.ordered = driver.FIFO, true; return nil }
+// Policy says in which order those who wait for a lock are served; see [WithPolicy].
+type Policy = driver.Policy
+
+// The policies of locks.
+const (
+	// FIFO serves everybody in the order of arrival at the store. Readers that are
+	// neighbours in the queue enter together.
+	FIFO = driver.FIFO
+	// Barging lets a newcomer take a free lock ahead of those who wait, and wakes
+	// waiters instead of handing them the lock: more throughput, no promise of order.
+	Barging = driver.Barging
+	// WritersFirst, of an [RWMutex], lets writers pass before readers: a waiting
+	// writer stops new readers. Writers are served in the order of arrival; readers
+	// wait for as long as writers come.
+	WritersFirst = driver.WritersFirst
+	// ReadersFirst, of an [RWMutex], lets readers pass before writers: writers wait
+	// for as long as readers come.
+	ReadersFirst = driver.ReadersFirst
+)
+
+// WithPolicy sets the order in which those who wait are served. It is stated by
+// each that asks, so all who use a key should state the same. Default: [FIFO], as far
+// as the store keeps a queue; see [WithStrictOrder].
+//
+// [WritersFirst] and [ReadersFirst] have a meaning for an [RWMutex] only: other kinds
+// of lock refuse them with ErrInvalid, and take no notice of such a default of their
+// client. A store that keeps no queue, such as a quorum, refuses both with
+// ErrUnsupported.
+func WithPolicy(p Policy) Option {
+	return func(c *config) error {
+		if p > ReadersFirst {
+			return fmt.Errorf("%v is not a policy: %w", p, ErrInvalid)
+		}
+		c.policy, c.ownPolicy = p, true
+		return nil
+	}
 }
 
-// WithBarging lets a newcomer take a free lock ahead of those who wait, and
-// wakes waiters instead of handing them the lock: more throughput, no promise
-// of order. Default: first come, first served.
-func WithBarging() Option {
-	return func(c *config) error { c.policy, c.ordered = driver.Barging, false; return nil }
-}
-
-// WithWritersFirst lets whoever asks for exclusive use pass before readers: a
-// waiting writer stops new readers. Writers are served in the order of arrival.
-func WithWritersFirst() Option {
-	return func(c *config) error { c.policy = driver.WritersFirst; return nil }
-}
-
-// WithReadersFirst lets readers pass before whoever asks for exclusive use:
-// writers wait as long as readers come.
-func WithReadersFirst() Option {
-	return func(c *config) error { c.policy = driver.ReadersFirst; return nil }
+// WithStrictOrder insists that the order of the policy is kept: a store that keeps
+// no queue, such as a quorum, refuses the lock with ErrUnsupported. Without it
+// waiters of such a store ask from time to time, and the first to ask after a release
+// gets the lock. [Barging] and [WithRetry], which keep no order, are refused beside it
+// with ErrInvalid. Default: order where the store keeps it.
+func WithStrictOrder() Option {
+	return func(c *config) error { c.strictOrder = true; return nil }
 }
 
 // WithLogger sets the logger of events that an operator must see: losses, what

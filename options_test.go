@@ -31,11 +31,15 @@ func refusals() []refusal {
 		{"nil logger", one(leasehold.WithLogger(nil)), []string{"nil logger"}},
 		{"max wait -1ns", one(leasehold.WithMaxWait(-1)), []string{"-1ns", "24h"}},
 		{"release timeout 0", one(leasehold.WithReleaseTimeout(0)), []string{"0s", "1ms", "24h"}},
-		{"owner empty", one(leasehold.WithOwner("")), []string{"owner is empty"}},
-		{"owner long", one(leasehold.WithOwner(strings.Repeat("x", 257))), []string{"257", "256"}},
-		{"owner control", one(leasehold.WithOwner("a\nb")), []string{"control"}},
-		{"owner bytes", one(leasehold.WithOwner("\xff")), []string{"UTF-8"}},
+		{"owner empty", one(leasehold.WithReentrantOwner("")), []string{"owner is empty"}},
+		{"name empty", one(leasehold.WithName("")), []string{"name is empty"}},
+		{"owner long", one(leasehold.WithReentrantOwner(strings.Repeat("x", 257))), []string{"257", "256"}},
+		{"owner control", one(leasehold.WithReentrantOwner("a\nb")), []string{"control"}},
+		{"owner bytes", one(leasehold.WithReentrantOwner("\xff")), []string{"UTF-8"}},
 		{"labels", one(leasehold.WithLabels(map[string]string{"a": strings.Repeat("x", 1020)})), []string{"1024"}},
+		{"policy unknown", one(leasehold.WithPolicy(leasehold.ReadersFirst + 1)), []string{"policy 4"}},
+		{"strict order and barging", []leasehold.Option{leasehold.WithStrictOrder(), leasehold.WithPolicy(leasehold.Barging)}, []string{"strict order", "barging"}},
+		{"strict order and retry", []leasehold.Option{leasehold.WithStrictOrder(), leasehold.WithRetry(leasehold.Constant(time.Second))}, []string{"strict order", "retry"}},
 		{"min token -1", one(leasehold.WithMinToken(-1)), []string{"-1", "2^53"}},
 		{"min token 2^53", one(leasehold.WithMinToken(1 << 53)), []string{"9007199254740992", "2^53"}},
 		{"attempts -1", one(leasehold.WithMaxRenewAttempts(-1)), []string{"-1", "1000"}},
@@ -118,7 +122,8 @@ func TestOptions_BoundsThemselvesAreAccepted(t *testing.T) {
 		{leasehold.WithMaxRenewAttempts(0)}, {leasehold.WithMaxRenewAttempts(1000)},
 		{leasehold.WithMaxWait(0)}, {leasehold.WithMaxWait(time.Millisecond)}, {leasehold.WithMaxWait(day)},
 		{leasehold.WithMaxHold(10 * time.Millisecond)}, {leasehold.WithMinHold(time.Millisecond)}, {leasehold.WithLockDelay(day)},
-		{leasehold.WithOwner(strings.Repeat("x", 256))}, {leasehold.WithOwner("{a}:b c ü")},
+		{leasehold.WithName(strings.Repeat("x", 256))}, {leasehold.WithName("{a}:b c ü")},
+		{leasehold.WithStrictOrder()}, {leasehold.WithPolicy(leasehold.ReadersFirst)},
 		{leasehold.WithMinToken(0)}, {leasehold.WithLogger(slog.Default())}, {leasehold.WithLabels(nil)},
 		{leasehold.WithRetry(leasehold.Backoff{Base: time.Millisecond, Step: time.Hour, Factor: 10, Cap: time.Hour, Jitter: 1})},
 	} {
@@ -134,6 +139,46 @@ func TestOptions_BoundsThemselvesAreAccepted(t *testing.T) {
 		}
 		_ = c.Close()
 	}
+}
+
+func TestPolicy_IsRefusedWhereItHasNoMeaning(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		for _, p := range []leasehold.Policy{leasehold.FIFO, leasehold.Barging, leasehold.WritersFirst, leasehold.ReadersFirst} {
+			c, d := open(t, store)
+			own := leasehold.WithPolicy(p)
+			locks := func(c *leasehold.Client, opts ...leasehold.Option) map[string]func(context.Context) (*leasehold.Lease, error) {
+				return map[string]func(context.Context) (*leasehold.Lease, error){
+					"mutex":     c.Mutex("k", opts...).TryLock,
+					"semaphore": c.Semaphore("k", 2, opts...).TryLock,
+					"writer":    c.RWMutex("k", opts...).TryLock,
+					"reader":    c.RWMutex("k", opts...).TryRLock,
+				}
+			}
+			for kind, try := range locks(c, own) {
+				before := d.count(acquire)
+				l, err := try(t.Context())
+				if readers := p == leasehold.WritersFirst || p == leasehold.ReadersFirst; readers && (kind == "mutex" || kind == "semaphore") {
+					wantErr(t, err, leasehold.ErrInvalid)
+					if d.count(acquire) != before || err != nil && !strings.Contains(err.Error(), p.String()) {
+						t.Errorf("%s with %v: %v after %d requests", kind, p, err, d.count(acquire)-before)
+					}
+					continue
+				}
+				if err != nil || l.Release() != nil {
+					t.Errorf("%s with %v: %v", kind, p, err)
+				}
+			}
+			// As the default of a client it is for the locks that it has a meaning for.
+			c, _ = open(t, store, own)
+			for _, opts := range [][]leasehold.Option{nil, {leasehold.WithTTL(ttl)}} {
+				for kind, try := range locks(c, opts...) {
+					if l, err := try(t.Context()); err != nil || l.Release() != nil {
+						t.Errorf("%s of a client with %v: %v", kind, p, err)
+					}
+				}
+			}
+		}
+	})
 }
 
 func TestKeys_R4_RefusedBeforeAnyRequest(t *testing.T) {

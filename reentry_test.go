@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,13 +44,13 @@ func TestReentry_K1_ToDepthFiveByContext(t *testing.T) {
 
 func TestReentry_K1_ToDepthFiveByOwner(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		owner := leasehold.WithOwner("worker-7")
-		a, _ := open(t, store, owner)
-		b, _ := open(t, store, owner)
+		owner := leasehold.WithReentrantOwner("worker-7")
+		a, _ := open(t, store)
+		b, _ := open(t, store)
 		stranger, _ := open(t, store)
 		var leases []*leasehold.Lease
 		for i := range 5 {
-			leases = append(leases, lock(t, []*leasehold.Client{a, b}[i%2], "k"))
+			leases = append(leases, lock(t, []*leasehold.Client{a, b}[i%2], "k", owner))
 		}
 		for i, l := range leases {
 			if l.Token() != leases[0].Token() {
@@ -128,14 +129,56 @@ func TestReentry_K3_StrangersExcludeEachOther(t *testing.T) {
 		_, err := c.Mutex("same client").TryLock(t.Context())
 		wantErr(t, err, leasehold.ErrHeld)
 
-		lock(t, c, "k", leasehold.WithOwner("user-1"))
+		lock(t, c, "k", leasehold.WithReentrantOwner("user-1"))
 		for _, owner := range []string{"user-10", "user-", "user", "USER-1", "user-1 "} {
-			_, err := c.Mutex("k", leasehold.WithOwner(owner)).TryLock(t.Context())
+			_, err := c.Mutex("k", leasehold.WithReentrantOwner(owner)).TryLock(t.Context())
 			wantErr(t, err, leasehold.ErrHeld)
 		}
 		held := new(leasehold.HeldError)
 		if _, err := c.Mutex("k").TryLock(t.Context()); !errors.As(err, &held) || held.Owner != "user-1" {
 			t.Errorf("%v does not name the holder", err)
+		}
+	})
+}
+
+func TestReentry_OwnerIsOfOneLock(t *testing.T) {
+	owner := leasehold.WithReentrantOwner("worker-7")
+	_, err := leasehold.New(memdriver.New(), owner)
+	wantErr(t, err, leasehold.ErrInvalid)
+	if err != nil && !strings.Contains(err.Error(), "worker-7") {
+		t.Errorf("%v does not name the owner", err)
+	}
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithName("web"))
+		wantErr(t, c.Election("e", "", owner).Lead(t.Context(), nil), leasehold.ErrInvalid)
+		if n := d.count(acquire); n != 0 {
+			t.Errorf("%d requests for what is refused", n)
+		}
+		for _, name := range []leasehold.Option{leasehold.WithName("api"), owner} { // in either order
+			outer := lock(t, c, "k", owner, name)
+			inner := lock(t, c, "k", name, owner)
+			if inner.Token() != outer.Token() || outer.Owner() != "worker-7" {
+				t.Errorf("tokens %d and %d of %q", outer.Token(), inner.Token(), outer.Owner())
+			}
+			_, err := c.Mutex("k").TryLock(t.Context()) // another lock of the same client
+			wantErr(t, err, leasehold.ErrHeld)
+			if err := errors.Join(inner.Release(), outer.Release()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A name that people read makes nobody the same.
+func TestReentry_NameIsNoOwner(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithName("web"))
+		if l := lock(t, c, "k"); l.Owner() != "web" {
+			t.Errorf("held by %q", l.Owner())
+		}
+		for _, opts := range [][]leasehold.Option{nil, {leasehold.WithName("web")}} {
+			_, err := c.Mutex("k", opts...).TryLock(t.Context())
+			wantErr(t, err, leasehold.ErrHeld)
 		}
 	})
 }
@@ -167,18 +210,18 @@ func TestReentry_OuterFirstKeepsTheInner(t *testing.T) {
 // Under another context it is not known in this process that the owner is inside.
 func TestReentry_HR_D2_OwnerThatWouldWaitForItselfIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		me := leasehold.WithOwner("worker-7")
-		a, _ := open(t, store, me)
-		b, _ := open(t, store, me)
+		me := leasehold.WithReentrantOwner("worker-7")
+		a, _ := open(t, store)
+		b, _ := open(t, store)
 		for _, c := range []*leasehold.Client{a, b} {
 			for _, row := range []struct {
 				name      string
 				hold, ask func(context.Context) (*leasehold.Lease, error)
 			}{
-				{"read, then write", a.RWMutex("k").RLock, c.RWMutex("k").Lock},
-				{"write, then read", a.RWMutex("k").Lock, c.RWMutex("k").RLock},
-				{"write, then a place", a.Mutex("k").Lock, c.Semaphore("k", 3).Lock},
-				{"a place, then write", a.Semaphore("k", 3).Lock, c.Mutex("k").Lock},
+				{"read, then write", a.RWMutex("k", me).RLock, c.RWMutex("k", me).Lock},
+				{"write, then read", a.RWMutex("k", me).Lock, c.RWMutex("k", me).RLock},
+				{"write, then a place", a.Mutex("k", me).Lock, c.Semaphore("k", 3, me).Lock},
+				{"a place, then write", a.Semaphore("k", 3, me).Lock, c.Mutex("k", me).Lock},
 			} {
 				held, err := row.hold(t.Context())
 				if err != nil {

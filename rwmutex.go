@@ -11,9 +11,8 @@ import (
 // Its write side and a [Mutex] of the same key are the same lock. Every reader
 // has a lease, a token and an expiry of its own.
 //
-// Who is let pass is said by an option: in the order of arrival by default,
-// where readers that are neighbours in the queue enter together; see
-// [WithWritersFirst] and [WithReadersFirst].
+// Waiters are served in the order of arrival, where readers that are neighbours in
+// the queue enter together, unless [WithPolicy] says otherwise.
 type RWMutex struct {
 	write, read request
 	err         error
@@ -21,11 +20,11 @@ type RWMutex struct {
 
 // RWMutex returns the read-write lock of a key; see [Client.Mutex].
 func (c *Client) RWMutex(key string, opts ...Option) *RWMutex {
-	write, err := c.lockRequest(key, opts, driver.Exclusive, 0)
+	write, err := c.lockRequest(key, opts, use{mode: Exclusive, readers: true})
 	if err != nil {
 		return &RWMutex{err: err}
 	}
-	read, err := c.lockRequest(key, opts, driver.Shared, 0)
+	read, err := c.lockRequest(key, opts, use{mode: Shared, readers: true})
 	return &RWMutex{write: write, read: read, err: err}
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Semaphore is a lock with a number of places. Places are leased: a holder that
@@ -29,7 +27,7 @@ func (c *Client) Semaphore(key string, limit int, opts ...Option) *Semaphore {
 	if limit < 1 || limit > math.MaxInt32 {
 		return &Semaphore{err: lockError(key, fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid))}
 	}
-	r, err := c.lockRequest(key, opts, driver.Shared, limit)
+	r, err := c.lockRequest(key, opts, use{mode: Shared, limit: limit})
 	return &Semaphore{request: r, err: err}
 }
 

@@ -25,6 +25,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -55,6 +56,15 @@ const (
 	// ReadersFirst lets shared waiters pass before exclusive ones.
 	ReadersFirst
 )
+
+// String returns the name that the policy has in the HTTP service and the command.
+func (p Policy) String() string {
+	names := [...]string{FIFO: "fifo", Barging: "barging", WritersFirst: "writers-first", ReadersFirst: "readers-first"}
+	if int(p) < len(names) {
+		return names[p]
+	}
+	return fmt.Sprintf("policy %d", uint8(p))
+}
 
 // MaxPlaces is the greatest limit and the greatest weight: what an int holds
 // everywhere. A store refuses more with [ErrInvalid].

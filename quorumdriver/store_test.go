@@ -59,11 +59,15 @@ func TestSupports_RefusesWhatAMajorityCannotKeep(t *testing.T) {
 		defer c.Close()
 		ctx := t.Context()
 		for name, take := range map[string]func() (*leasehold.Lease, error){
-			"semaphore":     func() (*leasehold.Lease, error) { return c.Semaphore("s", 2).TryLock(ctx) },
-			"fair mutex":    func() (*leasehold.Lease, error) { return c.Mutex("k", leasehold.WithFIFO()).TryLock(ctx) },
-			"writers first": func() (*leasehold.Lease, error) { return c.RWMutex("k", leasehold.WithWritersFirst()).TryLock(ctx) },
-			"readers first": func() (*leasehold.Lease, error) { return c.RWMutex("k", leasehold.WithReadersFirst()).TryRLock(ctx) },
-			"long lease":    func() (*leasehold.Lease, error) { return c.Mutex("k", leasehold.WithTTL(time.Hour)).TryLock(ctx) },
+			"semaphore":  func() (*leasehold.Lease, error) { return c.Semaphore("s", 2).TryLock(ctx) },
+			"fair mutex": func() (*leasehold.Lease, error) { return c.Mutex("k", leasehold.WithStrictOrder()).TryLock(ctx) },
+			"writers first": func() (*leasehold.Lease, error) {
+				return c.RWMutex("k", leasehold.WithPolicy(leasehold.WritersFirst)).TryLock(ctx)
+			},
+			"readers first": func() (*leasehold.Lease, error) {
+				return c.RWMutex("k", leasehold.WithPolicy(leasehold.ReadersFirst)).TryRLock(ctx)
+			},
+			"long lease": func() (*leasehold.Lease, error) { return c.Mutex("k", leasehold.WithTTL(time.Hour)).TryLock(ctx) },
 		} {
 			if _, err := take(); !errors.Is(err, leasehold.ErrUnsupported) {
 				t.Errorf("%s: %v, want ErrUnsupported", name, err)

@@ -31,8 +31,8 @@ func run(ctx context.Context, store example.Store) error {
 		return err
 	}
 	defer client.Close()
-	// By default all are served in the order of arrival. WithWritersFirst and
-	// WithReadersFirst are the other policies.
+	// By default all are served in the order of arrival. WithPolicy
+	// sets another one: writers first, or readers first.
 	catalog := client.RWMutex("readwrite/catalog")
 	var version atomic.Int64
 	version.Store(1)

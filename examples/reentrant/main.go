@@ -54,7 +54,7 @@ func byContext(ctx context.Context, client *leasehold.Client) (err error) {
 
 func byOwner(ctx context.Context, client *leasehold.Client) error {
 	// The name has to be that of one worker: all who use it enter together.
-	mine := client.Mutex("reentrant/batch", leasehold.WithOwner("worker-7"))
+	mine := client.Mutex("reentrant/batch", leasehold.WithReentrantOwner("worker-7"))
 	first, err := mine.Lock(ctx)
 	if err != nil {
 		return err

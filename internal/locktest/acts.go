@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -35,7 +36,7 @@ func Contend(c *contender, ctx context.Context) {
 func mutexes(c *contender, ctx context.Context) {
 	opts := c.impatient()
 	if rand.IntN(3) == 0 {
-		opts = append(opts, leasehold.WithBarging())
+		opts = append(opts, leasehold.WithPolicy(leasehold.Barging))
 	}
 	c.hold(ctx, mutex(c.Client, c.Prefix+"mutex", opts...), Sighting{Key: c.Prefix + "mutex", Exclusive: true})
 }
@@ -60,7 +61,7 @@ func reentrant(c *contender, ctx context.Context) {
 
 // owned takes a mutex twice, by its owner.
 func owned(c *contender, ctx context.Context) {
-	s := mutex(c.Client, c.Prefix+"owned", append(c.impatient(), leasehold.WithOwner(c.owner))...)
+	s := mutex(c.Client, c.Prefix+"owned", append(c.impatient(), leasehold.WithReentrantOwner(c.owner))...)
 	if outer, ok := c.take(ctx, s); ok {
 		c.again(ctx, outer, s, ctx, c.Prefix+"owned")
 	}
@@ -89,20 +90,24 @@ func (c *contender) again(ctx context.Context, outer *leasehold.Lease, s side, u
 
 // policies are those of the read-write locks, by the name of their key.
 var policies = map[string][]leasehold.Option{
-	"fifo": nil, "writers": {leasehold.WithWritersFirst()}, "readers": {leasehold.WithReadersFirst()},
+	"fifo": nil, "writers": {leasehold.WithPolicy(leasehold.WritersFirst)}, "readers": {leasehold.WithPolicy(leasehold.ReadersFirst)},
 }
 
 func readersAndWriters(c *contender, ctx context.Context) {
 	names := []string{"fifo", "writers", "readers"}
 	name := names[rand.IntN(len(names))]
-	opts := append(c.impatient(), policies[name]...)
+	plain := c.impatient()
+	opts := append(slices.Clip(plain), policies[name]...)
 	see := Sighting{Key: c.Prefix + name, Weight: 1}
 	if rand.IntN(3) > 0 {
 		c.hold(ctx, reader(c.Client, see.Key, opts...), see)
 		return
 	}
-	write := []use{writer, writer, mutex}[rand.IntN(3)] // a mutex is the same lock
-	lease, ok := c.take(ctx, write(c.Client, see.Key, opts...))
+	write := writer(c.Client, see.Key, opts...)
+	if rand.IntN(3) == 0 {
+		write = mutex(c.Client, see.Key, plain...) // is the same lock
+	}
+	lease, ok := c.take(ctx, write)
 	if !ok {
 		return
 	}

@@ -24,13 +24,13 @@ var reentryRows = slices.Concat(
 		l.unwind(stranger, leases)
 	}),
 	each("K1_FreedAtTheLastReleaseByOwner", sides[:2], func(l *lab, k kind) {
-		owner := leasehold.WithOwner("worker-7")
-		a, _ := l.client(owner, leasehold.WithTTL(life))
-		b, _ := l.client(owner, leasehold.WithTTL(2*life))
+		owned := k.ask.with(leasehold.WithReentrantOwner("worker-7"))
+		a, _ := l.client(leasehold.WithTTL(life))
+		b, _ := l.client(leasehold.WithTTL(2 * life))
 		stranger, _ := l.client()
 		var leases []*leasehold.Lease
 		for i := range 5 {
-			leases = append(leases, l.enter(k.ask, []*leasehold.Client{a, b}[i%2]))
+			leases = append(leases, l.enter(owned, []*leasehold.Client{a, b}[i%2]))
 		}
 		time.Sleep(2 * life) // all of them are renewed
 		l.unwind(stranger, leases)
@@ -49,9 +49,9 @@ var reentryRows = slices.Concat(
 // strangers is K3.
 var strangers = row{"K3_StrangersExcludeEachOther", func(l *lab) {
 	c, _ := l.client()
-	lease := l.lock(c, leasehold.WithOwner("user-1"))
+	lease := l.lock(c, leasehold.WithReentrantOwner("user-1"))
 	for _, owner := range []string{"user-10", "user-", "user"} {
-		l.refused(use(mutex).with(leasehold.WithOwner(owner)), c, leasehold.ErrHeld)
+		l.refused(use(mutex).with(leasehold.WithReentrantOwner(owner)), c, leasehold.ErrHeld)
 	}
 	l.refused(mutex, c, leasehold.ErrHeld)
 	l.release(lease)

@@ -67,11 +67,11 @@ var starvationRows = []row{
 	{"K4_WriterIsServedWhileReadersChurn/FIFO", func(l *lab) { l.churn(writer, reader) }},
 	{"K4_ReaderIsServedWhileWritersChurn/FIFO", func(l *lab) { l.churn(reader, writer) }},
 	{"K4_WriterIsServedWhileReadersChurn/writers first", func(l *lab) {
-		first := leasehold.WithWritersFirst()
+		first := leasehold.WithPolicy(leasehold.WritersFirst)
 		l.churn(use(writer).with(first), use(reader).with(first))
 	}},
 	{"K4_ReaderIsServedWhileWritersChurn/readers first", func(l *lab) {
-		first := leasehold.WithReadersFirst()
+		first := leasehold.WithPolicy(leasehold.ReadersFirst)
 		l.churn(use(reader).with(first), use(writer).with(first))
 	}},
 	{"K4_ManyPlacesAreServedWhileFewChurn", func(l *lab) { l.churn(places(3, 3), places(1, 3)) }},
@@ -168,8 +168,8 @@ var downgradeRows = func() []row {
 		then   []string // when those have left
 	}{
 		{"FIFO", nil, []string{"r1", "r2"}, []string{"w", "r3"}},
-		{"writers first", []leasehold.Option{leasehold.WithWritersFirst()}, nil, []string{"w", "r1", "r2", "r3"}},
-		{"readers first", []leasehold.Option{leasehold.WithReadersFirst()}, []string{"r1", "r2", "r3"}, []string{"w"}},
+		{"writers first", []leasehold.Option{leasehold.WithPolicy(leasehold.WritersFirst)}, nil, []string{"w", "r1", "r2", "r3"}},
+		{"readers first", []leasehold.Option{leasehold.WithPolicy(leasehold.ReadersFirst)}, []string{"r1", "r2", "r3"}, []string{"w"}},
 	} {
 		rows = append(rows, row{"K7_DowngradeLetsReadersInAndNoWriter/" + c.policy, func(l *lab) {
 			l.downgrade(c.opts, c.enter, c.then)

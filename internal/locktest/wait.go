@@ -44,7 +44,7 @@ var waitRows = slices.Concat(
 	each("W11_ArrivalsOfOneMomentAreServedInTheStoresOrder", kinds, sameMoment),
 	each("W12_OneStrategyServesManyWaitsAtATimeAndAgain", kinds, oneStrategy),
 	each("P5_WaitEndsUnservedInTime", kinds, func(l *lab, k kind) {
-		a, _ := l.client(leasehold.WithOwner("holder"))
+		a, _ := l.client(leasehold.WithName("holder"))
 		b, _ := l.client()
 		lease := l.enter(k.block, a)
 		ctx, cancel := context.WithTimeout(context.Background(), life)

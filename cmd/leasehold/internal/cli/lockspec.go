@@ -180,7 +180,7 @@ func (spec *lockSpec) lock(client *leasehold.Client, name string, wait time.Dura
 		return places{client.Semaphore(name, spec.flags.limit, opts...), spec.flags.permits}
 	case nested:
 		// Barging: a writer that waits for the outer reader must not block this one.
-		return reader{client.RWMutex(name, append(opts, leasehold.WithBarging())...)}
+		return reader{client.RWMutex(name, append(opts, leasehold.WithPolicy(leasehold.Barging))...)}
 	case spec.flags.shared:
 		return reader{client.RWMutex(name, opts...)}
 	}
@@ -211,7 +211,7 @@ func (spec *lockSpec) options(name string, wait time.Duration) []leasehold.Optio
 	if outer, nested := spec.outer[name]; nested && outer.Mode != modeShared {
 		owner = outer.Owner
 	}
-	opts := append([]leasehold.Option{leasehold.WithTTL(spec.ttl()), leasehold.WithOwner(owner), leasehold.WithMaxOutage(time.Duration(spec.flags.maxOutage))}, spec.opts...)
+	opts := append([]leasehold.Option{leasehold.WithTTL(spec.ttl()), leasehold.WithReentrantOwner(owner), leasehold.WithMaxOutage(time.Duration(spec.flags.maxOutage))}, spec.opts...)
 	if wait >= 0 {
 		opts = append(opts, leasehold.WithMaxWait(wait))
 	}
