@@ -13,6 +13,7 @@ if type(hv) == 'table' then
   return redis.error_reply('LHFOREIGN the key holds a ' .. redis.call('TYPE', KEYS[1]).ok)
 end
 local left = hv and redis.call('PTTL', KEYS[1]) or 0
+if left == 0 then hv = false end -- over, though its key stays until this millisecond is
 local out = { 0, 0, 0, now, hv or '', left }
 local s = redis.pcall('HGET', KEYS[2], '#')
 if type(s) == 'table' then
