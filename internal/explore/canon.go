@@ -246,7 +246,7 @@ func (s *Scenario) orders() (all [][]uint8) {
 			return
 		}
 		for name := range s.Parties {
-			if !slices.Contains(names, uint8(name)) && s.alike(who, name) { //nolint:gosec // small
+			if !slices.Contains(names, uint8(name)) && s.same(who, name) { //nolint:gosec // small
 				extend(append(names, uint8(name))) //nolint:gosec // small
 			}
 		}
@@ -255,6 +255,6 @@ func (s *Scenario) orders() (all [][]uint8) {
 	return all
 }
 
-func (s *Scenario) alike(a, b int) bool {
+func (s *Scenario) same(a, b int) bool {
 	return slices.EqualFunc(s.Parties[a], s.Parties[b], sameRequest)
 }

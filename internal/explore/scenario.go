@@ -80,8 +80,8 @@ func ahead(us int64) func(*driver.Request) {
 	return func(req *driver.Request) { req.MinToken = epoch + us }
 }
 
-// each gives n parties the same list.
-func each(n int, k ...driver.Request) (all [][]driver.Request) {
+// alike gives n parties the same list.
+func alike(n int, k ...driver.Request) (all [][]driver.Request) {
 	for range n {
 		all = append(all, k)
 	}
@@ -90,12 +90,12 @@ func each(n int, k ...driver.Request) (all [][]driver.Request) {
 
 // Scenarios are all that is explored.
 var Scenarios = []Scenario{
-	{Name: "mutex of two", Parties: each(2, exclusive()), Attempts: 2, Faults: 2, Depth: 6, Deep: 9, Short: 4},
-	{Name: "mutex of three", Parties: each(3, exclusive()), Attempts: 1, Faults: 1, Depth: 7, Deep: 9, Short: 4},
+	{Name: "mutex of two", Parties: alike(2, exclusive()), Attempts: 2, Faults: 2, Depth: 6, Deep: 9, Short: 4},
+	{Name: "mutex of three", Parties: alike(3, exclusive()), Attempts: 1, Faults: 1, Depth: 7, Deep: 9, Short: 4},
 	{Name: "tries", Parties: [][]driver.Request{{exclusive()}, {exclusive(try)}, {exclusive(try)}}, Attempts: 2, Faults: 1, Depth: 6, Deep: 8, Short: 4},
 	{Name: "waiters without an address", Parties: [][]driver.Request{{exclusive()}, {exclusive(deaf)}, {exclusive(deaf)}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
-	{Name: "broken and delayed", Parties: each(2, exclusive(slow)), Attempts: 2, Faults: 1, Breaks: true, Depth: 6, Deep: 8, Short: 4},
-	{Name: "kept closed", Parties: each(2, exclusive()), Attempts: 2, Faults: 1, Keeps: true, Depth: 7, Deep: 9, Short: 4},
+	{Name: "broken and delayed", Parties: alike(2, exclusive(slow)), Attempts: 2, Faults: 1, Breaks: true, Depth: 6, Deep: 8, Short: 4},
+	{Name: "kept closed", Parties: alike(2, exclusive()), Attempts: 2, Faults: 1, Keeps: true, Depth: 7, Deep: 9, Short: 4},
 	{Name: "readers and a writer", Parties: [][]driver.Request{{exclusive()}, {shared()}, {shared()}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
 	{Name: "writers first", Parties: [][]driver.Request{{exclusive(policy(driver.WritersFirst))}, {shared(policy(driver.WritersFirst))}, {shared(policy(driver.WritersFirst))}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
 	{Name: "readers first", Parties: [][]driver.Request{{exclusive(policy(driver.ReadersFirst))}, {exclusive(policy(driver.ReadersFirst))}, {shared(policy(driver.ReadersFirst))}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
@@ -105,8 +105,8 @@ var Scenarios = []Scenario{
 	{Name: "re-entry", Parties: [][]driver.Request{{exclusive(owner("o"))}, {exclusive(owner("o"))}, {exclusive(), shared(owner("o"))}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
 	{Name: "re-entry and downgrades", Parties: [][]driver.Request{{exclusive(owner("o"))}, {exclusive(owner("o"))}}, Attempts: 2, Faults: 1, Downgrades: true, Depth: 7, Deep: 9, Short: 4},
 	{Name: "places", Parties: [][]driver.Request{{shared(places(1, 2))}, {shared(places(2, 2))}, {shared(places(1, 2)), exclusive()}}, Attempts: 1, Faults: 1, Depth: 5, Deep: 7, Short: 3},
-	{Name: "resized places", Parties: each(2, shared(places(2, 3))), Attempts: 2, Faults: 0, Resize: 1, Depth: 7, Deep: 10, Short: 4},
-	{Name: "visits", Parties: each(2, exclusive()), Attempts: 1, Faults: 3, Visits: true, Narrow: true, Depth: 5, Deep: 7, Short: 3},
-	{Name: "doubled requests", Parties: each(2, exclusive()), Attempts: 1, Faults: 2, Doubles: true, Depth: 6, Deep: 8, Short: 4},
+	{Name: "resized places", Parties: alike(2, shared(places(2, 3))), Attempts: 2, Faults: 0, Resize: 1, Depth: 7, Deep: 10, Short: 4},
+	{Name: "visits", Parties: alike(2, exclusive()), Attempts: 1, Faults: 3, Visits: true, Narrow: true, Depth: 5, Deep: 7, Short: 3},
+	{Name: "doubled requests", Parties: alike(2, exclusive()), Attempts: 1, Faults: 2, Doubles: true, Depth: 6, Deep: 8, Short: 4},
 	{Name: "raised tokens", Parties: [][]driver.Request{{exclusive(), exclusive(ahead(5_000_000))}, {exclusive()}}, Attempts: 2, Faults: 1, Raises: true, Depth: 5, Deep: 7, Short: 3},
 }

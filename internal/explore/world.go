@@ -15,6 +15,9 @@ import (
 // epoch is when every exploration begins, in µs.
 const epoch = 1_700_000_000_000_000
 
+// raisedBy is by how much renewals raise tokens.
+const raisedBy = 1_000_000
+
 // ways is how many visits there may be of each lease.
 const ways = 3
 
@@ -140,6 +143,7 @@ type Call struct {
 	Reply driver.Reply
 	Wakes []room.Wake
 	Err   error
+	Over  bool            // the lease of who calls has come to its end in this millisecond
 	Look  driver.Snapshot // afterwards
 }
 
@@ -207,7 +211,7 @@ func (w *world) refers(m message) driver.Ref {
 			ref.HintAddress = addresses[m.lease.who]
 		}
 		if m.op == raise {
-			ref.Token = w.parties[m.lease.who].token + 1_000_000
+			ref.Token = w.parties[m.lease.who].token + raisedBy
 		}
 	case undo:
 		ref.Visit = visitName(m.visit)
@@ -226,10 +230,12 @@ func (w *world) refers(m message) driver.Ref {
 func (w *world) deliver(m message, answered bool) {
 	before := len(w.record.Inside)
 	was := make([]string, 0, 4)
-	for i := range before {
-		was = append(was, w.record.Inside[i].ID)
-	}
 	c := Call{Now: w.since()}
+	for i := range before {
+		in := &w.record.Inside[i]
+		was = append(was, in.ID)
+		c.Over = c.Over || in.ID == id(m.lease) && in.Expiry == w.ms()
+	}
 	now := w.now
 	switch m.op {
 	case acquire:
@@ -243,7 +249,7 @@ func (w *world) deliver(m message, answered bool) {
 		c.Req.Downgrade, c.Req.Mode, c.Req.Reenter = true, driver.Shared, false
 		c.Reply, c.Wakes, c.Err = room.Acquire(&w.record, c.Req, now)
 	case resize:
-		c.Op, c.Req = "Acquire", driver.Request{Key: key, ID: "resizer", Mode: driver.Shared, Resize: true, Limit: w.Resize}
+		c.Op, c.Req = "Acquire", driver.Request{Key: key, ID: "resizer", Mode: driver.Shared, TTL: leaseTTL, Resize: true, Limit: w.Resize}
 		c.Reply, c.Wakes, c.Err = room.Acquire(&w.record, c.Req, now)
 	case renew, raise:
 		c.Op, c.Ref = "Renew", w.refers(m)

@@ -49,6 +49,7 @@ func NewClock(tb testing.TB, dir string) (c *Clock, env []string) {
 	tb.Cleanup(func() { _ = file.Close() })
 	c = &Clock{tb: tb, file: file}
 	c.Step(0)
+	c.write(8, 0)
 	return c, []string{"LD_PRELOAD=" + compile(tb, dir, "clock", clockShim), "REDISTEST_CLOCK=" + file.Name()}
 }
 
@@ -64,14 +65,27 @@ func compile(tb testing.TB, dir, name, text string) string {
 	return lib
 }
 
-// Step moves the clock by d at once, backward if d is negative.
+// Step moves the clock by d at once, backward if d is negative. A clock that is held
+// stays where it is.
 func (c *Clock) Step(d time.Duration) {
 	c.tb.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ahead += d
-	word := binary.NativeEndian.AppendUint64(nil, uint64(c.ahead))
-	if _, err := c.file.WriteAt(word, 0); err != nil {
-		c.tb.Errorf("redistest: step the clock: %v", err)
+	c.write(0, int64(c.ahead))
+}
+
+// Hold has the clock stand still at a time, until it is held at another one.
+func (c *Clock) Hold(at time.Time) {
+	c.tb.Helper()
+	c.write(8, at.UnixNano())
+}
+
+// write sets a word of the file, which the processes read at any time.
+func (c *Clock) write(at int64, ns int64) {
+	c.tb.Helper()
+	word := binary.NativeEndian.AppendUint64(nil, uint64(ns)) //nolint:gosec // two's complement
+	if _, err := c.file.WriteAt(word, at); err != nil {
+		c.tb.Errorf("redistest: set the clock: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 // clock.c: loaded before the libraries of a process (LD_PRELOAD), it shifts the
 // wall clock of that process by what a file says at the moment: eight bytes, the
-// nanoseconds to add. Monotonic clocks stay as they are.
+// nanoseconds to add; and eight more, the nanoseconds since the Unix epoch at which it
+// stands still, if they are not 0. Monotonic clocks stay as they are.
 //
 // It calls the kernel itself and allocates nothing, because allocators ask for
 // the time before they can serve anybody.
@@ -20,7 +21,7 @@ static const volatile int64_t *shift;
 __attribute__((constructor)) static void map_shift(void) {
 	const char *path = getenv("REDISTEST_CLOCK");
 	int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-	void *at = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *shift, PROT_READ, MAP_SHARED, fd, 0);
+	void *at = fd < 0 ? MAP_FAILED : mmap(NULL, 2 * sizeof *shift, PROT_READ, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
 		abort(); // rather than run with a clock that nobody can set
 	close(fd);
@@ -31,7 +32,8 @@ int clock_gettime(clockid_t id, struct timespec *t) {
 	int err = (int)syscall(SYS_clock_gettime, id, t);
 	if (err || !shift || (id != CLOCK_REALTIME && id != CLOCK_REALTIME_COARSE))
 		return err;
-	int64_t ns = t->tv_sec * billion + t->tv_nsec + *shift;
+	int64_t held = shift[1];
+	int64_t ns = held ? held : t->tv_sec * billion + t->tv_nsec + shift[0];
 	t->tv_sec = ns / billion;
 	t->tv_nsec = ns % billion;
 	return 0;

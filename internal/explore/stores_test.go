@@ -1,0 +1,147 @@
+//go:build linux
+
+package explore_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/explore"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
+)
+
+// stores are all on which traces are played. A new store joins by a line.
+var stores = []struct {
+	name string
+	// less is how many steps fewer are played than in memory.
+	less int
+	play func(t *testing.T, play func(*testing.T, *explore.Stage))
+}{
+	{"memory", 0, inBubble(func() store { return memdriver.New() })},
+	{"table", 0, inBubble(func() store { return roomdriver.New(&rows{records: make(map[string][]byte)}) })},
+	{"go-redis", 1, onRedis(func(s *redistest.Server) (store, error) {
+		return redisdriver.New(s.Client(), redisdriver.WithTimeout(time.Minute))
+	})},
+	{"rueidis", 2, onRedis(func(s *redistest.Server) (store, error) {
+		return rueidisdriver.Open("redis://"+s.Addr(), rueidisdriver.WithTimeout(time.Minute))
+	})},
+}
+
+type store interface {
+	driver.Driver
+	driver.Watcher
+	driver.Inspector
+	driver.Breaker
+}
+
+// inBubble plays on a store whose clock is that of its bubble.
+func inBubble(open func() store) func(*testing.T, func(*testing.T, *explore.Stage)) {
+	return func(t *testing.T, play func(*testing.T, *explore.Stage)) {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			d := open()
+			defer d.Close()
+			play(t, &explore.Stage{
+				Store: d, Epoch: begin.UnixMicro(),
+				SetClock: func(since time.Duration) { time.Sleep(since - time.Since(begin)) },
+			})
+		})
+	}
+}
+
+// onRedis plays on a server whose clock stands still until it is set.
+func onRedis(open func(*redistest.Server) (store, error)) func(*testing.T, func(*testing.T, *explore.Stage)) {
+	return func(t *testing.T, play func(*testing.T, *explore.Stage)) {
+		server, clock := redistest.StartWithClock(t)
+		begin := time.Now().Truncate(time.Millisecond)
+		clock.Hold(begin)
+		d, err := open(server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		play(t, &explore.Stage{
+			Store: d, Epoch: begin.UnixMicro(), Callers: 16, Lingers: true,
+			SetClock: func(since time.Duration) { clock.Hold(begin.Add(since)) },
+		})
+	}
+}
+
+// TestExplore_StoresDoWhatTheRuleDoes plays what was explored on every store: each step
+// of each state, up to a smaller depth.
+func TestExplore_StoresDoWhatTheRuleDoes(t *testing.T) {
+	for _, st := range stores {
+		t.Run(st.name, func(t *testing.T) {
+			begin, n, lingered := time.Now(), 0, 0
+			st.play(t, func(t *testing.T, stage *explore.Stage) {
+				for _, s := range explore.Scenarios {
+					d := s.Short - st.less - slower
+					if *deep {
+						d++
+					}
+					traces := every(s, d)
+					n += len(traces)
+					if wrong := s.Replay(stage, traces); wrong != "" {
+						t.Errorf("%s: %s", s.Name, wrong)
+					}
+				}
+				lingered = stage.Lingered
+			})
+			t.Logf("%d traces in %v, %d of them up to the millisecond of an end", n, time.Since(begin), lingered)
+		})
+	}
+}
+
+// every returns the ways by which each step of each state was tried.
+func every(s explore.Scenario, depth int) (traces []explore.Trace) {
+	s.Explore(depth, func(t explore.Trace) { traces = append(traces, slices.Clone(t)) })
+	slices.SortFunc(traces, func(a, b explore.Trace) int { return slices.Compare(a, b) })
+	return traces
+}
+
+// rows is a table of the least that a table can be.
+type rows struct {
+	roomdriver.Bus
+	mu      sync.Mutex
+	records map[string][]byte
+}
+
+func (r *rows) Update(_ context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := f(slices.Clone(r.records[key]), time.Now())
+	if err != nil {
+		return err
+	}
+	if next == nil {
+		delete(r.records, key)
+	} else {
+		r.records[key] = slices.Clone(next)
+	}
+	return nil
+}
+
+func (r *rows) List(_ context.Context, prefix, _ string) (roomdriver.Page, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	page := roomdriver.Page{Now: time.Now()}
+	for _, key := range slices.Sorted(maps.Keys(r.records)) {
+		if strings.HasPrefix(key, prefix) {
+			page.Entries = append(page.Entries, roomdriver.Entry{Key: key, Record: r.records[key]})
+		}
+	}
+	return page, nil
+}
+
+func (r *rows) Close() error { return nil }
