@@ -137,7 +137,8 @@ func TestQuorum_Q2_BesideABlackHole(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("median %v, longest %v", took[len(took)/2], took[len(took)-1])
-	if median := took[len(took)/2]; median > 10*time.Millisecond {
+	// To wait for the third would take its timeout.
+	if median := took[len(took)/2]; median > quorumdriver.DefaultTimeout/4 {
 		t.Errorf("lock and unlock take %v at the median", median)
 	}
 }

@@ -80,15 +80,17 @@ func TestConnection_H5_SlowClientsAreCutOff(t *testing.T) {
 
 // The time limit of a body must not end the wait behind it.
 func TestConnection_AWaitOutlastsTheTimeForItsBody(t *testing.T) {
+	t.Parallel()
+	const slowness, wait = time.Second, 2 * time.Second
 	store := memdriver.New()
-	addr := listen(t, store.Join(), server.WithSlowness(50*time.Millisecond, 50*time.Millisecond))
+	addr := listen(t, store.Join(), server.WithSlowness(slowness, slowness))
 	lock := "http://" + addr + "/v1/locks/k"
 	if status, text := ask(t, "POST", lock, `{"leaseId":"a"}`); status != 201 {
 		t.Fatal(status, text)
 	}
 	start := time.Now()
-	status, text := ask(t, "POST", lock, `{"leaseId":"b","waitMs":400}`)
-	if status != 202 || time.Since(start) < 400*time.Millisecond {
+	status, text := ask(t, "POST", lock, fmt.Sprintf(`{"leaseId":"b","waitMs":%d}`, wait.Milliseconds()))
+	if status != 202 || time.Since(start) < wait {
 		t.Errorf("%d %s after %v", status, text, time.Since(start))
 	}
 }

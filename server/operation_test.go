@@ -84,9 +84,10 @@ func (g *gate) operation() server.Operation {
 }
 
 func TestOperation_IsRefusedWhileTheLockIsHeld(t *testing.T) {
+	t.Parallel()
 	store := memdriver.New()
-	_, base := serve(t, store, server.WithOperation(server.Simulate(time.Millisecond)), server.WithOperationWait(50*time.Millisecond))
-	status, _ := ask(t, "POST", base+"/v1/locks/user123", `{"leaseId":"a","ttlMs":11500}`)
+	_, base := serve(t, store, server.WithOperation(server.Simulate(time.Millisecond)), server.WithOperationWait(500*time.Millisecond))
+	status, _ := ask(t, "POST", base+"/v1/locks/user123", `{"leaseId":"a","ttlMs":60000}`)
 	if status != 201 {
 		t.Fatal(status)
 	}
@@ -105,8 +106,8 @@ func TestOperation_IsRefusedWhileTheLockIsHeld(t *testing.T) {
 		if want := fmt.Sprintf(`{"error":"Resource locked","retryAfterMs":%d}`, body.RetryAfter); got.status != 409 || got.body != want {
 			t.Errorf("%s: %d %q, want %q", p, got.status, got.body, want)
 		}
-		if body.RetryAfter <= 0 || body.RetryAfter > 11500 {
-			t.Errorf("%s: retry after %d ms of a lease of 11500", p, body.RetryAfter)
+		if body.RetryAfter <= 0 || body.RetryAfter > 60000 {
+			t.Errorf("%s: retry after %d ms of a lease of 60000", p, body.RetryAfter)
 		}
 		if after := got.header.Get("Retry-After"); after != strconv.Itoa((body.RetryAfter+999)/1000) {
 			t.Errorf("%s: Retry-After %q beside %d ms", p, after, body.RetryAfter)

@@ -97,10 +97,10 @@ func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
 	}
 }
 
-// eventually waits for something that takes a second or so.
+// eventually waits for something that takes a second or so, and 15 if a stream lingers.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it did not come about")
 		}
@@ -341,6 +341,7 @@ func spokenAs(t *testing.T, who, method, url, body string, header ...string) (in
 
 // A stream that follows many locks has the service look at each of them.
 func TestQuota_AStreamCountsForEveryLockThatItFollows(t *testing.T) {
+	t.Parallel()
 	auth, _ := openAuth(t, roles())
 	s, base := serve(t, memdriver.New(), server.WithAuthenticator(auth), server.WithMaxWaiters(3, 3))
 	if got := speak(t, "admin", "GET", base+"/v1/events?name=a&name=b&name=c&name=d", ""); got.status != 429 {

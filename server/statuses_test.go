@@ -173,7 +173,7 @@ func TestStatus_H4_WhatTheStoreSaysIsToldApart(t *testing.T) {
 	} {
 		t.Run(row.cause.Name, func(t *testing.T) {
 			t.Parallel() // whoever asks through the library goes on for 10 s before the outcome is unknown
-			s, base := serve(t, &broken{err: row.err}, server.WithStoreTimeout(50*time.Millisecond))
+			s, base := serve(t, &broken{err: row.err}, server.WithStoreTimeout(500*time.Millisecond))
 			var wg sync.WaitGroup
 			for _, rt := range having(s, row.cause) {
 				if rt.Operation == "renewBatch" || row.cause == server.Draining && (rt.Operation == "redlock" || rt.Operation == "readyz") {
@@ -324,7 +324,7 @@ func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
 		defer mu.Unlock()
 		return fate(l)
 	}}
-	_, base := serve(t, store, server.WithOperation(op), server.WithOperationWait(50*time.Millisecond), server.WithMaxOperations(1))
+	_, base := serve(t, store, server.WithOperation(op), server.WithOperationWait(500*time.Millisecond), server.WithMaxOperations(1))
 	let := func(f func(*leasehold.Lease) error) {
 		mu.Lock()
 		defer mu.Unlock()

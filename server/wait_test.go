@@ -289,8 +289,9 @@ func (s silent) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 }
 
 func TestWait_AnUnknownOutcomeIsSaidAndARepetitionFindsTheLease(t *testing.T) {
+	t.Parallel()
 	store := silent{memdriver.New(), make(chan struct{})}
-	base := "http://" + listen(t, store, server.WithStoreTimeout(50*time.Millisecond))
+	base := "http://" + listen(t, store, server.WithStoreTimeout(time.Second))
 	var g grant
 	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 504, &g)
 	if !strings.HasSuffix(g.Type, "#unknown") {

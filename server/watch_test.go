@@ -166,14 +166,14 @@ func TestEvents_TellOfOnesOwnLeases(t *testing.T) {
 		for ready.Address == "" { // a store may take its time to listen
 			r.hear("ready", &ready)
 		}
-		body := `{"leaseId":"a","ticketMs":30000,"ttlMs":60000,"confirmMs":10000,"notify":"` + ready.Address + `"}`
+		body := `{"leaseId":"a","ticketMs":30000,"ttlMs":60000,"confirmMs":30000,"notify":"` + ready.Address + `"}`
 		if status, text := ask(t.T, "POST", t.url(0, "/v1/locks/k"), body); status != 202 {
 			t.Fatalf("%d %s", status, text)
 		}
 		t.release("k", "holder")
 		var hint wire.Hint
 		r.hear("granted", &hint)
-		if hint.LeaseID != "a" || hint.Token == 0 || hint.Confirm != 10000 {
+		if hint.LeaseID != "a" || hint.Token == 0 || hint.Confirm != 30000 {
 			t.Errorf("%+v", hint)
 		}
 		var g grant

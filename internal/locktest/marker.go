@@ -12,7 +12,7 @@ import (
 // pass lets time pass in the store, and forget has it lose its data.
 func Reservations(t *testing.T, m driver.Marker, pass func(time.Duration), forget func()) {
 	t.Helper()
-	const life = 300 * time.Millisecond
+	const life = 30 * time.Second
 	reserve := func(by string, want bool) {
 		t.Helper()
 		if got, err := m.Reserve(context.Background(), by, life); got != want || err != nil {

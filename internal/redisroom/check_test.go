@@ -34,6 +34,7 @@ func wantFinding(t *testing.T, report driver.Report, severity driver.Severity, c
 }
 
 func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
+	t.Parallel()
 	good := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
 	harmless := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
@@ -74,6 +75,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 }
 
 func TestCheck_FindsKeysThatNeverEnd(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	c := s.Client()
 	eachClient(t, func(t *testing.T, open func(string) store) {

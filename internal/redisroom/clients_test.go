@@ -3,6 +3,7 @@ package redisroom_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"testing"
 	"time"
 
@@ -15,6 +16,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Those that are parallel wait for servers most of the time, whatever the processors.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m,
 		// go-redis keeps a coarse clock for as long as the process lives.
 		goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/internal/pool.startGlobalTimeCache.func1"),
@@ -63,13 +69,17 @@ func newStore(t testing.TB, s *redistest.Server, opts ...redisdriver.Option) *re
 	return d
 }
 
+// life is the time to live of leases and tickets that are not to end. It is long,
+// because the machine may be busy.
+const life = time.Minute
+
 func request(key, id string) driver.Request {
-	return driver.Request{Key: key, ID: id, Owner: "tester", TTL: 10 * time.Second, ConfirmWindow: time.Second, Since: time.Now()}
+	return driver.Request{Key: key, ID: id, Owner: "tester", TTL: life, ConfirmWindow: life / 4, Since: time.Now()}
 }
 
 func waiting(key, id, notify string) driver.Request {
 	req := request(key, id)
-	req.TicketTTL, req.HintAddress = 10*time.Second, notify
+	req.TicketTTL, req.HintAddress = life, notify
 	return req
 }
 
@@ -110,7 +120,7 @@ func renewAll(d driver.Driver, refs []driver.Ref) ([]driver.Reply, []error) {
 }
 
 func lease(key, id string) driver.Ref {
-	return driver.Ref{Key: key, ID: id, TTL: 10 * time.Second, TicketTTL: 10 * time.Second}
+	return driver.Ref{Key: key, ID: id, TTL: life, TicketTTL: life}
 }
 
 // ears is a subscription and what was heard.

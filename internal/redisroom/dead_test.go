@@ -29,25 +29,26 @@ func TestPurge_HR_D1_DeadPartiesCostNobodyAWait(t *testing.T) {
 	sharing := func(weight int, ttl time.Duration) func(*driver.Request) {
 		return func(r *driver.Request) { r.Mode, r.Limit, r.Weight, r.TTL = driver.Shared, dead+1, weight, ttl }
 	}
-	waits := func(r *driver.Request) { r.TicketTTL, r.HintAddress = time.Second, "ears" }
+	const brief, long = time.Minute, time.Hour // however busy the machine
+	waits := func(r *driver.Request) { r.TicketTTL, r.HintAddress = brief, "ears" }
 
-	enter("alive", driver.Granted, sharing(1, time.Minute))
+	enter("alive", driver.Granted, sharing(1, long))
 	for i := range dead {
-		enter(fmt.Sprint("dead-", i), driver.Granted, sharing(1, time.Second))
+		enter(fmt.Sprint("dead-", i), driver.Granted, sharing(1, brief))
 	}
-	w.late = later(2)
+	w.late = later(120)
 	var renewed driver.Reply
-	w.renew(s, driver.Ref{Key: "k", ID: "alive", TTL: time.Minute}, &renewed)
+	w.renew(s, driver.Ref{Key: "k", ID: "alive", TTL: long}, &renewed)
 	if renewed.State != driver.Granted {
 		t.Errorf("the one who lives is told %+v", renewed)
 	}
-	enter("next", driver.Granted, sharing(dead, time.Minute))
+	enter("next", driver.Granted, sharing(dead, long))
 
 	w.late = ""
 	for i := range dead {
 		enter(fmt.Sprint("waits-", i), driver.Queued, waits)
 	}
-	w.late = later(20)
+	w.late = later(240)
 	if reply := enter("last", driver.Queued, waits); reply.Position != 1 {
 		t.Errorf("place %d behind %d tickets that have run out", reply.Position, dead)
 	}
@@ -62,7 +63,7 @@ func TestHandOver_HR_D1_TicketsOfADeadProcessCostNobodyAWait(t *testing.T) {
 	ask := func(id, notify string) driver.Reply {
 		t.Helper()
 		req := simpleRequest("k", id)
-		req.TicketTTL, req.HintAddress = time.Minute, notify
+		req.TTL, req.TicketTTL, req.HintAddress = time.Hour, time.Hour, notify
 		reply, err := s.Acquire(ctx, req)
 		if err != nil {
 			t.Fatal(err)
@@ -90,13 +91,13 @@ func TestList_HR_D1_TellsOfWhoWaitsBehindTheDead(t *testing.T) {
 	waits := func(d time.Duration) func(*driver.Request) {
 		return func(r *driver.Request) { queueing(r); r.TicketTTL = d }
 	}
-	b.enter("holder", func(r *driver.Request) { r.TTL = time.Second })
+	b.enter("holder", func(r *driver.Request) { r.TTL = 30 * time.Second })
 	for i := range 700 {
-		b.enter(fmt.Sprint("dead-", i), waits(time.Second))
+		b.enter(fmt.Sprint("dead-", i), waits(30*time.Second))
 	}
-	b.enter("alive", waits(time.Minute))
+	b.enter("alive", waits(10*time.Minute))
 	sc, cmd := calls["list"](b)
-	if listed, err := b.run(later(2), sc, cmd); err != nil || listed != int64(1) {
+	if listed, err := b.run(later(60), sc, cmd); err != nil || listed != int64(1) {
 		t.Errorf("%v, %v; want it listed", listed, err)
 	}
 }

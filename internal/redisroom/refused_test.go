@@ -66,7 +66,7 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 				if !errors.Is(errs[0], driver.ErrUnavailable) {
 					t.Errorf("renewal: %v, want ErrUnavailable", errs[0])
 				}
-				if took := time.Since(start); took > 5*time.Second {
+				if took := time.Since(start); took > 20*time.Second {
 					t.Errorf("took %v", took)
 				}
 			})

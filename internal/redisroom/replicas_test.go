@@ -76,7 +76,7 @@ func TestReplicas_R8_NoneConnectedFailsAtOnce(t *testing.T) {
 			d := open(url + "&" + acknowledged)
 			start := time.Now()
 			_, err := d.Acquire(background, request("k", "a"))
-			if took := time.Since(start); took > 3*time.Second {
+			if took := time.Since(start); took > 4*time.Second {
 				t.Errorf("failed after %v", took)
 			}
 			wantUnreplicated(t, d, "k", err)
