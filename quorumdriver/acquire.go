@@ -11,29 +11,29 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Votes that are split between contenders are given back and asked for again
-// after a random time, so that one of them is alone. A caller that waits asks
-// again later anyway; one that tries would be told that a lock is held that
-// nobody holds.
+// Split votes are released and asked for again after a random time, so that one contender
+// is alone. A try, which does not ask again later, would otherwise report a lock as held
+// that nobody holds.
 const (
-	splits     = 3
+	maxSplits  = 3
 	splitPause = 4 * time.Millisecond
 )
 
-// pollEvery is how soon a waiter is told to ask again at the latest; half of it
-// at the soonest.
-const pollEvery = 400 * time.Millisecond
+// pollInterval is the longest time after which a waiter asks again; the shortest is half
+// of it.
+const pollInterval = 400 * time.Millisecond
 
-// spread varies d by up to half downwards, so that contenders do not ask in step.
+// spread shortens d by up to half at random, so that contenders do not ask in step.
 func spread(d time.Duration) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d)/2))
 }
 
-// Acquire implements [driver.Driver]. It asks all nodes at once and answers as
-// soon as a majority has. Granted means that a majority granted, and agrees on
-// the token. If a majority answered and did not grant, what some of them granted
-// has been given back, and the answer is Busy, never Queued. The error matches
-// [driver.ErrNoQuorum] if a majority did not answer.
+// Acquire implements [driver.Driver]. It asks all nodes at once, and answers as soon as
+// the outcome is known. Granted means that a majority granted, and agrees on the token.
+// If a majority answered and did not grant, the driver has released what some nodes
+// granted, and the answer is Busy, never Queued. The error matches [driver.ErrNoQuorum]
+// if a majority did not answer, and [driver.ErrUnavailable] too if nothing is left of the
+// request.
 func (s *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	if err := s.Supports(req); err != nil {
 		return driver.Reply{}, err
@@ -42,7 +42,7 @@ func (s *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 		return driver.Reply{}, err
 	}
 	defer s.work.Done()
-	if err := s.contradicted(ctx); err != nil {
+	if err := s.knownContradiction(ctx); err != nil {
 		return driver.Reply{}, err
 	}
 	l := s.use(leaseKey{req.Key, req.ID})
@@ -54,17 +54,17 @@ func (s *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 	return s.acquire(ctx, l, req)
 }
 
-// acquire asks, and asks again while votes are split, a few times.
+// acquire asks, and asks again a few times while votes are split.
 func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (driver.Reply, error) {
-	if err := l.take(ctx); err != nil {
+	if err := l.lockAcquire(ctx); err != nil {
 		return driver.Reply{}, err
 	}
-	defer l.give()
+	defer l.unlockAcquire()
 	began, examined := time.Now(), false
 	for attempt := 1; ; attempt++ {
 		v := s.poll(ctx, l, req)
 		if v.err == nil {
-			if err := s.agreed(ctx); err != nil {
+			if err := s.checkMembers(ctx); err != nil {
 				v = verdict{err: err}
 			}
 		}
@@ -72,14 +72,14 @@ func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (dri
 			l.grant(req, v.reply)
 			return v.reply, nil
 		}
-		if v.forgetful && !examined && s.examine(ctx, began) {
+		if v.forgetful && !examined && s.checkMarks(ctx, began) {
 			examined, attempt = true, 0
 			continue
 		}
 		if v.err == nil {
-			// It was held once, perhaps, and a majority does not have it any more:
-			// if it is let in again that is another grant, with its own token.
-			l.lose()
+			// If it was held before, a majority does not have it any more: the next grant
+			// is another one, with its own token.
+			l.markLost()
 		}
 		clean := s.undo(ctx, l, v.err == nil)
 		if v.definite && clean && errors.Is(v.err, driver.ErrNoQuorum) {
@@ -89,28 +89,28 @@ func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (dri
 			return v.reply, v.err
 		}
 		pause := spread(splitPause << attempt)
-		if attempt == splits || !sleep(ctx, pause) {
+		if attempt == maxSplits || !sleep(ctx, pause) {
 			v.reply.RetryAfter = 4 * pause
 			return v.reply, nil
 		}
 	}
 }
 
-// verdict is what came of one round.
+// verdict is the outcome of one round.
 type verdict struct {
 	reply driver.Reply
 	err   error
 	won   bool
-	split bool // nobody seems to have a majority
-	// forgetful tells that nodes decided it that may have lost their data, and
+	split bool // no contender has a majority
+	// forgetful tells that nodes that may have lost their data were decisive, and
 	// definite that the nodes that did not answer have certainly done nothing.
 	forgetful, definite bool
 }
 
-// poll asks all nodes once. A round that is lost is for the caller to undo.
+// poll asks all nodes once. The caller undoes a round that is lost.
 func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict {
 	start, number := time.Now(), l.nextRound()
-	r := ask(ctx, s, l, s.everyone(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
+	r := ask(ctx, s, l, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
 		return s.acquireAt(ctx, l, i, number, s.request(i, req))
 	})
 	t := s.tally()
@@ -122,11 +122,11 @@ func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict
 		t.add(a)
 	}
 	if len(t.granted) < s.need {
-		s.clarify(ctx, r, t)
+		s.awaitReason(ctx, r, t)
 		r.finish(nil)
-		return s.lost(ctx, t)
+		return s.lostRound(ctx, t)
 	}
-	token, err := s.agree(ctx, r, t, req)
+	token, err := s.agreeOnToken(ctx, r, t, req)
 	if now := time.Now(); err == nil && timing.TooLate(now, start, req.TTL, timing.Drift) {
 		err = fmt.Errorf("%w: a majority granted, but after %v, too late for a lease of %v", driver.ErrNoQuorum, now.Sub(start), req.TTL)
 	}
@@ -134,22 +134,22 @@ func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict
 		r.finish(nil)
 		return verdict{err: err, definite: t.definite()}
 	}
-	r.finish(func(a answer[driver.Reply]) { s.straggle(l, req, token, a) })
+	r.finish(func(a answer[driver.Reply]) { s.lateGrant(l, req, token, a) })
 	if t.amnesia() > 0 {
-		s.examineSoon()
+		s.checkMarksSoon()
 	}
 	return verdict{won: true, reply: t.grant(token)}
 }
 
-// clarify takes further answers for a moment while it is not clear why a round is
-// lost, but for those of nodes that are known to be slow.
-func (s *Driver) clarify(ctx context.Context, r *round[driver.Reply], t *tally) {
-	if t.clear() {
+// awaitReason takes further answers for a moment until it is known why the round is lost.
+// It does not wait for slow nodes.
+func (s *Driver) awaitReason(ctx context.Context, r *round[driver.Reply], t *tally) {
+	if t.reasonKnown() {
 		return
 	}
-	moment, cancel := context.WithTimeout(ctx, hush)
+	moment, cancel := context.WithTimeout(ctx, slowAfter)
 	defer cancel()
-	for !t.clear() && r.waits() {
+	for !t.reasonKnown() && r.worthWaiting() {
 		a, ok := r.nextBefore(moment.Done())
 		if !ok {
 			return
@@ -158,8 +158,8 @@ func (s *Driver) clarify(ctx context.Context, r *round[driver.Reply], t *tally) 
 	}
 }
 
-// lost says why a round was not won.
-func (s *Driver) lost(ctx context.Context, t *tally) verdict {
+// lostRound returns why a round was lost.
+func (s *Driver) lostRound(ctx context.Context, t *tally) verdict {
 	if ctx.Err() != nil {
 		return verdict{err: s.undecided(ctx, t.failed)}
 	}
@@ -168,19 +168,19 @@ func (s *Driver) lost(ctx context.Context, t *tally) verdict {
 	return v
 }
 
-// request is what node i is asked, by a visit of this process, so that undoing it
-// takes nothing away from another process that asks with the same id.
+// request returns the request for node i, with the visit of this process, so that undoing
+// it ends no lease that another process was granted with the same id.
 func (s *Driver) request(i int, req driver.Request) driver.Request {
 	req = s.nodes[i].shape(req)
 	req.Visit = s.visitFor(req.Visit)
 	req.HintAddress = s.address(i, req.HintAddress, req.TicketTTL > 0)
 	if req.HintAddress == "" {
-		req.TicketTTL = 0 // a ticket is good for a hint, and none would come
+		req.TicketTTL = 0 // a ticket serves hints, and none would come
 	}
 	return req
 }
 
-// visitFor is what this process is called when it asks on behalf of a visit.
+// visitFor is the visit of this process on behalf of a caller's visit.
 func (s *Driver) visitFor(caller string) string {
 	if caller == "" {
 		return s.visit
@@ -188,38 +188,39 @@ func (s *Driver) visitFor(caller string) string {
 	return caller + "/" + s.visit
 }
 
-// visitOf is by which visit a lease was asked for here, empty if it was not.
+// visitOf is the visit by which this process asked for a lease, empty if it did not.
 func (s *Driver) visitOf(l *lease) string {
 	if l == nil {
 		return ""
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.known() {
+	if !l.askedHere() {
 		return ""
 	}
 	return s.visitFor(l.req.Visit)
 }
 
-// straggle takes an answer that came after the lease was granted with token.
-func (s *Driver) straggle(l *lease, req driver.Request, token int64, a answer[driver.Reply]) {
+// lateGrant takes an answer that came after the lease was granted with token. A node with
+// a smaller token would make the next holder write back again; one with a greater token
+// would tell another token when the lease is asked for again.
+func (s *Driver) lateGrant(l *lease, req driver.Request, token int64, a answer[driver.Reply]) {
 	switch {
 	case errors.Is(a.err, driver.ErrAmnesia):
-		s.examineSoon()
-	case a.err == nil && a.value.State == driver.Granted && a.value.Token != token && l.lasts(a.node):
-		// Behind, it would have the next holder write back again; ahead, it would tell
-		// another token to who asks again.
+		s.checkMarksSoon()
+	case a.err == nil && a.value.State == driver.Granted && a.value.Token != token && l.isHeldAt(a.node):
 		ctx, cancel := context.WithTimeoutCause(context.Background(), s.timeout, errNoAnswer)
 		defer cancel()
-		_, _ = s.raiseAt(ctx, a.node, driver.Ref{Key: l.key, ID: l.id, TTL: req.TTL, Token: token, Level: l.shown() > 0})
+		_, _ = s.raiseAt(ctx, a.node, driver.Ref{Key: l.key, ID: l.id, TTL: req.TTL, Token: token, Level: l.reportedToken() > 0})
 	}
 }
 
-// lasts reports whether the lease is held, and is not being released at a node.
-func (l *lease) lasts(i int) bool {
+// isHeldAt reports whether the lease is held and no request about it is under way at a
+// node.
+func (l *lease) isHeldAt(i int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.held && !l.at[i].busy
+	return l.held && !l.nodes[i].queue.busy
 }
 
 // sleep reports whether it slept for d; false means that ctx ended.

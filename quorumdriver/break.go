@@ -9,29 +9,30 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Break implements [driver.Breaker]. It looks first, and sends nothing to nodes that
-// do not have the lease: what arrives there late would break a later lease of that id.
-// A majority that has broken the lease lets nobody in under its id for a minute, which
-// is longer than a request is on its way. The lease is broken at all nodes that answer;
-// the answer is what a majority says.
+// Break implements [driver.Breaker]. It looks first, and sends nothing to nodes that do
+// not have the lease: a request that arrives there late would break a later lease of that
+// id. A majority that has broken the lease rejects its id for a minute, which is longer
+// than a request is on its way. The lease is broken at all nodes that answer; the answer
+// is that of a majority. The error matches [driver.ErrNoQuorum] if a majority did not
+// answer.
 func (s *Driver) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
 	if err := s.enter(ctx); err != nil {
 		return driver.Reply{}, err
 	}
 	defer s.work.Done()
-	there, err := s.where(ctx, key, id)
+	there, err := s.findLease(ctx, key, id)
 	if err != nil || there == 0 {
 		return driver.Reply{}, err // Gone
 	}
-	r := ask(ctx, s, nil, s.everyone(), s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
+	r := ask(ctx, s, nil, s.allNodes(), s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
 		if !there.has(i) {
 			return driver.Reply{}, nil
 		}
 		return s.breakAt(ctx, i, key, id, reason)
 	})
 	defer r.finish(nil)
-	reply, err := s.parted(r)
-	for r.waits() { // so that nobody sees the lease at a node that answers
+	reply, err := s.countReleases(r)
+	for r.worthWaiting() { // so that nobody sees the lease at a node that answers
 		if _, ok := r.next(); !ok {
 			break
 		}
@@ -51,15 +52,15 @@ func (s *Driver) breakAt(ctx context.Context, i int, key, id, reason string) (re
 	return reply, err
 }
 
-// where is which nodes have a lease or ticket, or may have it: those that have not
-// answered count if a majority may have it with them. The error is that a majority has
-// not answered.
-func (s *Driver) where(ctx context.Context, key, id string) (there set, err error) {
+// findLease returns the nodes that have a lease or ticket, or may have it: nodes that
+// have not answered count if they could complete a majority. The error says that a
+// majority did not answer.
+func (s *Driver) findLease(ctx context.Context, key, id string) (there set, err error) {
 	r := s.lookInto(ctx, key, inspect)
 	defer r.finish(nil)
-	unknown := s.everyone()
+	unknown := s.allNodes()
 	var failed []answer[driver.Reply]
-	for len(s.nodes)-unknown.size() < s.need || r.waits() {
+	for len(s.nodes)-unknown.size() < s.need || r.worthWaiting() {
 		a, ok := r.next()
 		if !ok {
 			break
@@ -74,7 +75,7 @@ func (s *Driver) where(ctx context.Context, key, id string) (there set, err erro
 		}
 	}
 	if len(s.nodes)-unknown.size() < s.need {
-		return 0, s.unseen(ctx, failed)
+		return 0, s.lookError(ctx, failed)
 	}
 	if (there | unknown).size() >= s.need {
 		there |= unknown
@@ -82,7 +83,7 @@ func (s *Driver) where(ctx context.Context, key, id string) (there set, err erro
 	return there, nil
 }
 
-// has reports whether an id is in a picture.
+// has reports whether a picture shows an id.
 func has(snap driver.Snapshot, id string) bool {
 	return slices.ContainsFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == id }) ||
 		slices.ContainsFunc(snap.Waiters, func(w driver.Waiter) bool { return w.ID == id })

@@ -10,9 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/doctor"
 )
 
-// Check implements [driver.Checker]: it looks at every node that can be looked
-// at, and compares them, because they have to fail independently. The error
-// matches [driver.ErrNoQuorum] if a majority of them does not answer.
+// Check implements [driver.Checker]. It checks every node that is a [driver.Checker], and
+// compares the nodes, because they have to fail independently. The error matches
+// [driver.ErrNoQuorum] if a majority of them does not answer.
 func (s *Driver) Check(ctx context.Context) (driver.Report, error) {
 	reports, errs := make([]driver.Report, len(s.nodes)), make([]error, len(s.nodes))
 	var all sync.WaitGroup

@@ -1,95 +1,96 @@
-// Package quorumdriver makes one driver of several, so that locks survive the loss
-// of a minority of them: Redlock, with fencing tokens and with a guard against
-// nodes that forget.
+// Package quorumdriver combines several stores into one driver, so that locks survive the
+// loss of a minority of them. It is the Redlock algorithm with fencing tokens, and with a
+// guard against stores that come back without their data.
 //
 //	nodes := []driver.Driver{a, b, c, d, e} // independent of one another
 //	store, err := quorumdriver.New(nodes)
 //	client, err := leasehold.New(store)
 //
-// Any stores serve as nodes; they must not lose data together, so neither may one be
-// a replica of another. Every process gives the same ones, in any order. The mark of a
-// node says of how many it is one, so that a process which means three of five nodes, or
-// names one server twice, is refused with [driver.ErrInvalid]; it compares the marks of a
-// majority once, with its first request. Whoever changes the number of nodes ends all
-// processes first, and removes the marks: of a Redis server the key prefix + "\x1fm", of
-// a directory all of it.
+// Any store serves as a node. Two nodes must not lose data together, so none may be a
+// replica of another. All processes use the same nodes, in any order. The mark of a node
+// states the size of its quorum: a process that uses three of five nodes, or names one
+// server twice, is refused with [driver.ErrInvalid]. Each process compares the marks of a
+// majority once, with its first request. To change the number of nodes, end all processes
+// and remove the marks: of a Redis server the key prefix + "\x1fm", of a directory all of
+// it.
 //
 // # What it does
 //
-// All nodes are asked at once, and the answer is given as soon as a majority of
-// them has answered, counted over all nodes and not over those that can be
-// reached. Each has a time of its own ([WithTimeout]); one that hangs costs the
-// others nothing. A lease that a majority did not grant in time is given back
-// everywhere, in the background where a node is slow, and by a name of the process that
-// asked ([driver.Request].Visit): another one that asks with the same id, as replicas of a
-// service do, keeps what it was told. What several processes have asked for with one id at
-// the same time, and none was told, belongs to none of them: such votes stay until the end of
-// the lease that was asked for. If the votes are split between
-// contenders, they are given back and asked for again after a random time.
+// The driver asks all nodes at once and answers as soon as a majority has answered. The
+// majority is counted over all nodes, also over those that cannot be reached. Each node
+// has a timeout of its own ([WithTimeout]); a node that hangs does not delay the others.
 //
-// A lease is renewed if a majority renews it. A node that has forgotten it, because it
-// was restarted, is then asked to let it in again, which makes up for the loss of
-// that node; but only then, since otherwise a lease that is over could come back.
+// If no majority grants a lease in time, the driver releases it at every node, in the
+// background where a node is slow. The release names the visit of this process
+// ([driver.Request].Visit), so a lease that another process was granted with the same id
+// stays, as between replicas of a service. If several processes asked with one id at the
+// same time and none was granted it, no process can release these votes: they stay until
+// the lease that was asked for would end. Votes that are split between contenders are
+// released and asked for again after a random time.
 //
-// [driver.ErrNoQuorum] says that a majority did not answer, and names the nodes that
-// did not. That a majority answers and the lock is held is the answer Busy.
+// A lease is renewed if a majority renews it. If a node has forgotten the lease, because
+// it was restarted, the driver then acquires it there again, which makes up for the loss.
+// It does so only after a majority has renewed, since otherwise a lease that is over
+// could come back.
 //
-// Mutexes, re-entry and read-write locks work. What a majority cannot keep safe is
-// refused with [errors.ErrUnsupported] when the lock is made: limits (semaphores),
-// and the order of those who wait. A mutex that does not insist on the order is
-// served without it: a waiter asks again every 200 to 400 ms, when the holder's time is
-// over, and when a node gives a hint that the lock is free.
+// [driver.ErrNoQuorum] says that a majority did not answer, and names the nodes that did
+// not. If a majority answers and the lock is held, the answer is Busy.
 //
-// # Why one at a time
+// Mutexes, re-entry and read-write locks work. A majority cannot keep limits (semaphores)
+// or the order of waiters; such locks are refused with [errors.ErrUnsupported] when they
+// are made. A mutex that does not insist on the order is served without one: a waiter
+// asks again every 200 to 400 ms, when the holder's lease would end, and when a node
+// hints that the lock is free.
 //
-// While a lease is live, a majority of nodes has it: each counts its time from a moment
-// after the request was sent, and the holder from before, less the drift of clocks. Two
-// majorities have a node in common, and that node lets in one at a time. It holds
-// as long as a node keeps what it has granted.
+// # Why a lock has one holder
 //
-// # A node that forgets
+// While a lease is live, a majority of nodes has it: each node counts its time from a
+// moment after the request was sent, and the holder from before, less the drift of
+// clocks. Two majorities have a node in common, and that node grants the lock to one of
+// them. This holds as long as a node keeps what it has granted.
 //
-// A node that was restarted without its data would grant again what it has granted. So
-// each node carries a mark that is lost with the data. A node without one refuses to
-// let anybody into a room of which it knows no token; the driver then looks at all
-// nodes. If others have their marks, the node gets one that counts only after
-// [WithMaxTTL] and twice [WithMaxSkew]: until then its vote is missing, and then no lease
-// that it has forgotten can be live. If none has one, and all can be reached, they are
-// new; each is reserved before it is marked as that, so that nobody acts on an old look. The mark is looked at only where the token of a key is unknown, so it costs
-// nothing otherwise. It is for stores that are a [driver.Marker]; a node of another
-// kind is trusted.
+// # A node that loses its data
 //
-// Nodes that save their data now and then and come back with old data are not noticed:
-// let them save everything (appendfsync always) or nothing. Restart one node after
-// another, and wait for the quarantine in between if they save nothing. The first use of a
-// quorum needs all nodes; with one of them down the others have to wait for the
-// quarantine, because they might have forgotten too. [WithoutGuard] switches the guard
-// off.
+// A node that was restarted without its data would grant the same lock again. So each
+// node carries a mark that is lost with the data. A node without a mark refuses to grant
+// a key whose token it does not know, and the driver then reads the marks of all nodes.
+// If others have marks, the node gets one that counts only after a quarantine of
+// [WithMaxTTL] and twice [WithMaxSkew]. Its vote is missing until then, and afterwards no
+// lease that it has forgotten can be live. If no node has a mark and all can be reached,
+// they are new: the driver reserves each of them before it marks them, so that no other
+// process acts on an outdated look. A node reads its mark only where the token of a key
+// is unknown, so the guard costs nothing otherwise. It needs nodes that are a
+// [driver.Marker]; other nodes are trusted.
+//
+// The guard does not notice a node that comes back with old data. Let nodes save every
+// write (appendfsync always) or nothing. Restart one node after another; if they save
+// nothing, wait for the quarantine in between. The first use of a quorum needs all nodes:
+// with one of them down the others wait for the quarantine, because they might have lost
+// data too. [WithoutGuard] switches the guard off.
 //
 // # Why tokens rise
 //
-// Each node counts by itself, so that the greatest token of a majority says nothing: if A
-// stands at 100, and B and C at 10, a holder by A and B gets 101, and the next, by B and
-// C, 12. Therefore the token, which is the greatest that a majority has granted, is
-// written back: before it is handed out every node of a majority on which the lease is
-// held has it, and so will grant a greater one next.
+// Each node counts by itself, so the greatest token of a majority does not suffice: if A
+// is at 100, and B and C at 10, a holder by A and B gets 101, and the next one, by B and
+// C, 12. The driver therefore writes back the greatest token that the majority granted:
+// before it returns the token, every node of a majority that holds the lease has it, and
+// grants a greater one next.
 //
 // Let T be the token of a lease, W the majority that has it, and L a later exclusive
-// lease, granted by the majority M. W and M have a node n in common. At n, L came in
-// after T had been written there: had it come before, it would still have been inside, and
-// the write would have found the first lease gone. So n granted L a token above T, and
-// the token of L, which is at least that, is above T too. What n knows of T does not get
-// lost before a clock that every node shares to within [WithMaxSkew] has passed it:
-// the count of a key outlives its last token by an hour, and a node that lost it begins
-// at the time of the end of its quarantine or later. (A token that a caller's minimum has
-// put ahead of all clocks is beyond that.)
+// lease, granted by the majority M. W and M have a node n in common. At n, L was granted
+// after T had been written there: had L been granted before, L would still have been
+// held, and the write would have found the first lease gone. So n granted L a token above
+// T, and the token of L, which is at least that, is above T too. What n knows of T does
+// not get lost before a clock that every node shares to within [WithMaxSkew] has passed
+// it: the counter of a key outlives its last token by an hour, and a node that lost it
+// begins at the time of the end of its quarantine or later. (A token that a caller's
+// minimum has put ahead of all clocks is beyond that.)
 //
-// Mostly the write costs nothing: the holder before has left the nodes at one count, so
-// that they grant the same token, and there is nothing to write. It takes one more
-// round after the first use of a key, after a node was away, and where several ask at
-// once. Nodes that differ although a majority agrees are brought to one count by the
-// release.
+// The write usually costs nothing: the previous holder left the nodes at one count, so
+// they grant the same token, and there is nothing to write. It takes one more round after
+// the first use of a key, after a node was away, and when several contenders ask at once.
+// Nodes that differ although a majority agrees are brought to one count by the release.
 //
-// Readers that are inside together may have the same token. [WithoutFencing] switches the
-// tokens off; they are 0 then.
+// Readers that hold the lock together may have the same token. [WithoutFencing] switches
+// the tokens off; they are 0 then.
 package quorumdriver

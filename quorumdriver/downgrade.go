@@ -8,13 +8,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// downgrade makes a lease that is held a shared one. It is so when a majority
-// has done it: readers then find one at which they can enter. A node that has
-// done it keeps the lease as before, and one that has not keeps more than is
-// needed, so that nothing of a round without a majority is undone.
+// downgrade makes a held lease a shared one. A majority suffices: readers then find a
+// node at which they can enter. A round without a majority is not undone: a node that has
+// downgraded still keeps the lease, and one that has not keeps more than is needed.
 func (s *Driver) downgrade(ctx context.Context, l *lease, req driver.Request) (driver.Reply, error) {
-	before := l.lower(req)
-	r := ask(ctx, s, l, s.everyone(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (reply driver.Reply, err error) {
+	before := l.noteDowngrade(req)
+	r := ask(ctx, s, l, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (reply driver.Reply, err error) {
 		err = s.nodes[i].call(ctx, func(ctx context.Context) error {
 			reply, err = s.nodes[i].Acquire(ctx, s.request(i, req))
 			return err
@@ -30,18 +29,18 @@ func (s *Driver) downgrade(ctx context.Context, l *lease, req driver.Request) (d
 		}
 		t.add(a)
 	}
-	reply, err := s.lowered(ctx, l, t)
+	reply, err := s.downgraded(ctx, l, t)
 	switch {
 	case err != nil && definite(err):
-		l.heighten(before)
+		l.undoDowngrade(before)
 	case err == nil && reply.State != driver.Granted:
-		l.lose()
+		l.markLost()
 	}
 	return reply, err
 }
 
-// lowered is the answer of the nodes. The lease keeps its token.
-func (s *Driver) lowered(ctx context.Context, l *lease, t *tally) (driver.Reply, error) {
+// downgraded is the reply to a downgrade. The lease keeps its token.
+func (s *Driver) downgraded(ctx context.Context, l *lease, t *tally) (driver.Reply, error) {
 	switch {
 	case len(t.granted) >= t.need:
 		return t.grant(s.tokenOf(l, t)), nil
@@ -55,8 +54,8 @@ func (s *Driver) lowered(ctx context.Context, l *lease, t *tally) (driver.Reply,
 	return driver.Reply{}, err
 }
 
-// tokenOf is the token of a lease that a majority still has: the one that was
-// told, where it was granted here.
+// tokenOf is the token of a lease that a majority still has: the one that this process
+// was granted, or else the greatest.
 func (s *Driver) tokenOf(l *lease, t *tally) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,24 +65,23 @@ func (s *Driver) tokenOf(l *lease, t *tally) int64 {
 	case l.held && l.token > 0:
 		return l.token
 	}
-	return t.greatest()
+	return t.greatestToken()
 }
 
-// lower notes, before the nodes are asked, that a node which has forgotten the
-// lease is asked to let it in as a shared one from now on. It returns what was
-// to be asked for before.
-func (l *lease) lower(req driver.Request) (before driver.Request) {
+// noteDowngrade notes, before the nodes are asked, that a node which has forgotten the
+// lease is asked for a shared one from now on. It returns the request before that.
+func (l *lease) noteDowngrade(req driver.Request) (before driver.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before = l.req
-	if l.known() {
+	if l.askedHere() {
 		l.req.Mode, l.req.Limit, l.req.Weight, l.req.Reenter = req.Mode, req.Limit, req.Weight, false
 	}
 	return before
 }
 
-// heighten takes lower back: no node has done it.
-func (l *lease) heighten(before driver.Request) {
+// undoDowngrade restores the request: no node has downgraded.
+func (l *lease) undoDowngrade(before driver.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.req.Mode, l.req.Limit, l.req.Weight, l.req.Reenter = before.Mode, before.Limit, before.Weight, before.Reenter

@@ -9,30 +9,29 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// agree returns the token of a grant that a majority gave: one that every node
-// of a majority has, and below which none of them will fall.
+// agreeOnToken returns the token of a grant by a majority: a token that every node of a
+// majority has, and below which none of them will fall.
 //
-// Mostly the nodes agree already, because the holder before wrote its token back.
-// If they do not, those that have not answered yet may make a majority agree;
-// they are waited for a moment, but for those that are known to be slow. Where
-// the owner is inside already, or the lease was granted before, the nodes where it is
-// agree, and they are waited for as long as they may take. A lease that is held here
-// keeps the token that was told.
-func (s *Driver) agree(ctx context.Context, r *round[driver.Reply], t *tally, req driver.Request) (int64, error) {
+// Usually the nodes agree, because the previous holder wrote its token back. If not,
+// further answers may make a majority agree, and are awaited for a moment, except those
+// of slow nodes. If the owner has other leases, or the lease was granted before, the
+// nodes that have it agree, and their answers are awaited for as long as the round lasts.
+// A lease that is held here keeps the token that its holder was told.
+func (s *Driver) agreeOnToken(ctx context.Context, r *round[driver.Reply], t *tally, req driver.Request) (int64, error) {
 	if s.plainMaximum {
-		return t.greatest(), nil
+		return t.greatestToken(), nil
 	}
-	if shown := r.lease.shown(); shown > 0 && s.fencing && t.blocks(t.again()) {
-		return shown, nil // it has been inside all the time
+	if shown := r.lease.reportedToken(); shown > 0 && s.fencing && t.blocks(t.replayed()) {
+		return shown, nil // it has been held all the time
 	}
 	var patience <-chan struct{}
 	for !t.agrees(s.fencing) {
-		if _, same := t.holds(); same && t.again() == 0 {
-			if !r.waits() {
+		if _, same := t.holds(); same && t.replayed() == 0 {
+			if !r.worthWaiting() {
 				break
 			}
 			if patience == nil {
-				moment, cancel := context.WithTimeout(ctx, hush)
+				moment, cancel := context.WithTimeout(ctx, slowAfter)
 				defer cancel()
 				patience = moment.Done()
 			}
@@ -46,15 +45,15 @@ func (s *Driver) agree(ctx context.Context, r *round[driver.Reply], t *tally, re
 	if !s.fencing {
 		return 0, nil
 	}
-	if token, ok := t.agreed(); ok {
+	if token, ok := t.agreedToken(); ok {
 		return token, nil
 	}
 	return s.writeBack(ctx, r.lease, t, driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL})
 }
 
-// again is at how many nodes the lease was granted before, so that its token may have
-// been told.
-func (t *tally) again() (n int) {
+// replayed counts the nodes at which the lease was granted before, so that its token may
+// have been told.
+func (t *tally) replayed() (n int) {
 	for _, a := range t.granted {
 		if a.value.Replayed {
 			n++
@@ -63,28 +62,27 @@ func (t *tally) again() (n int) {
 	return n
 }
 
-// agrees reports whether a majority tells of the same token and as many holds as
-// any node.
+// agrees reports whether a majority has the same token and as many holds as any node.
 func (t *tally) agrees(fencing bool) bool {
 	_, same := t.holds()
-	_, agreed := t.agreed()
+	_, agreed := t.agreedToken()
 	return same && (agreed || !fencing)
 }
 
-// writeBack raises the token to the greatest at the nodes that are behind, until
-// a majority has it. It can meet with another request of the same lease, which
-// raises it further.
+// writeBack raises the token to the greatest one at the nodes that are behind, until a
+// majority has it. Another request of the same lease may raise it further at the same
+// time.
 func (s *Driver) writeBack(ctx context.Context, l *lease, t *tally, ref driver.Ref) (int64, error) {
 	const meetings = 4
 	var failed []answer[driver.Reply]
 	for range meetings {
-		ref.Token = t.greatest()
+		ref.Token = t.greatestToken()
 		r := ask(ctx, s, l, t.behind(), timing.Life(ref.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
 			return s.raiseAt(ctx, i, ref)
 		})
 		failed = failed[:0]
 		for {
-			if _, ok := t.agreed(); ok {
+			if _, ok := t.agreedToken(); ok {
 				break
 			}
 			a, ok := r.next()
@@ -100,10 +98,10 @@ func (s *Driver) writeBack(ctx context.Context, l *lease, t *tally, ref driver.R
 			}
 		}
 		r.finish(nil)
-		if token, ok := t.agreed(); ok {
+		if token, ok := t.agreedToken(); ok {
 			return token, nil
 		}
-		if t.greatest() == ref.Token {
+		if t.greatestToken() == ref.Token {
 			break
 		}
 	}
@@ -126,27 +124,27 @@ func (s *Driver) raiseAt(ctx context.Context, i int, ref driver.Ref) (reply driv
 	return reply, nil
 }
 
-// raised notes the token that a lease has at a node since it was raised.
+// raised notes the token that a lease has at a node.
 func (s *Driver) raised(i int, ref driver.Ref, reply driver.Reply) {
 	if l := s.lookup(leaseKey{ref.Key, ref.ID}); l != nil {
 		l.mu.Lock()
-		p := &l.at[i]
+		p := &l.nodes[i]
 		p.token = max(p.token, reply.Token)
 		l.mu.Unlock()
 		s.leave(l)
 	}
 }
 
-// greatest is the greatest token that was granted.
-func (t *tally) greatest() (token int64) {
+// greatestToken is the greatest token that a node granted.
+func (t *tally) greatestToken() (token int64) {
 	for _, a := range t.granted {
 		token = max(token, a.value.Token)
 	}
 	return token
 }
 
-// agreed returns the token that a majority has, if one has.
-func (t *tally) agreed() (int64, bool) {
+// agreedToken returns the token that a majority has, if one has.
+func (t *tally) agreedToken() (int64, bool) {
 	for k, a := range t.granted {
 		same := 1
 		for _, b := range t.granted[k+1:] {
@@ -161,8 +159,8 @@ func (t *tally) agreed() (int64, bool) {
 	return 0, false
 }
 
-// reached is the greatest token that a majority has reached.
-func (t *tally) reached() int64 {
+// majorityToken is the greatest token that a majority has reached.
+func (t *tally) majorityToken() int64 {
 	var tokens []int64
 	for _, a := range t.granted {
 		tokens = append(tokens, a.value.Token)
@@ -171,9 +169,9 @@ func (t *tally) reached() int64 {
 	return tokens[len(tokens)-t.need]
 }
 
-// behind are the nodes whose token is not the greatest.
+// behind is the set of nodes whose token is not the greatest.
 func (t *tally) behind() (nodes set) {
-	top := t.greatest()
+	top := t.greatestToken()
 	for _, a := range t.granted {
 		if a.value.Token < top {
 			nodes = nodes.with(a.node)
@@ -182,8 +180,8 @@ func (t *tally) behind() (nodes set) {
 	return nodes
 }
 
-// raised takes the answer of a node to a raise: the token that it has now. A node
-// that no longer has the lease is out.
+// raised takes the answer of a node to a raise: its token now. A node that no longer has
+// the lease does not count.
 func (t *tally) raised(a answer[driver.Reply]) {
 	for k := range t.granted {
 		if g := &t.granted[k]; g.node == a.node && a.err == nil {
@@ -197,25 +195,25 @@ func (t *tally) raised(a answer[driver.Reply]) {
 	}
 }
 
-// level brings a node to a token before a release, for which it leaves half of the
-// time.
-func (s *Driver) level(ctx context.Context, i int, ref driver.Ref) {
+// raiseBeforeRelease raises the token at a node before a release. It leaves half of the
+// time to the release.
+func (s *Driver) raiseBeforeRelease(ctx context.Context, i int, ref driver.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
 	defer cancel()
 	s.nodes[i].Renew(ctx, []driver.Ref{ref}, func(int, driver.Reply, error) {})
 }
 
-// lag returns the token to which a node is to be brought before a lease is released
-// there, 0 for none. Whoever comes next would wait for other nodes, or write back,
-// where one is behind, or ahead of the majority; and a lease that is over cannot be
-// raised any more. The caller holds mu.
-func (l *lease) lag(i int, ref driver.Ref) int64 {
-	own := l.at[i].token
-	if own == 0 || l.token == 0 || !l.over || ref.Visit != "" || l.req.Reenter || l.req.Mode != driver.Exclusive {
-		return 0 // or somebody else has that token
+// tokenToRaise returns the token to which a node is raised before the lease is released
+// there, 0 for none. Where a node differs from the majority, the next holder would wait
+// for other nodes or write back, and a lease that is over cannot be raised any more. The
+// caller holds mu.
+func (l *lease) tokenToRaise(i int, ref driver.Ref) int64 {
+	own := l.nodes[i].token
+	if own == 0 || l.token == 0 || !l.ended || ref.Visit != "" || l.req.Reenter || l.req.Mode != driver.Exclusive {
+		return 0 // or another lease has that token
 	}
 	top := l.token
-	for _, p := range l.at {
+	for _, p := range l.nodes {
 		top = max(top, p.token)
 	}
 	if own == top {

@@ -8,86 +8,86 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// exam sees to it that nodes which lost their data are noticed. One runs at a
-// time, and none soon after another.
-type exam struct {
+// markCheck finds nodes that lost their data. One check runs at a time, and none soon
+// after another.
+type markCheck struct {
 	turn chan struct{} // holds a token while one is under way, which guards:
 	last time.Time     // when the last one ended
-	fine bool          // and found that all nodes serve, or will
+	ok   bool          // and found that all nodes serve, or will
 }
 
-// examEvery is how often the marks of the nodes are looked at, at most.
-const examEvery = time.Second
+// markCheckInterval is the least time between two checks of the marks.
+const markCheckInterval = time.Second
 
-// looks and lookPause say for how long a node without a mark may only be one of
-// a deployment that somebody else is just setting up.
+// maxLooks and lookPause say for how long a node without a mark may belong to a quorum
+// that another process is just setting up.
 const (
-	looks     = 4
+	maxLooks  = 4
 	lookPause = 250 * time.Millisecond
 )
 
-// examineSoon examines in the background, unless that is under way.
-func (s *Driver) examineSoon() {
-	if len(s.exam.turn) == 0 {
-		s.background(func() { s.examine(context.Background(), time.Now()) })
+// checkMarksSoon checks the marks in the background, unless a check is under way.
+func (s *Driver) checkMarksSoon() {
+	if len(s.markCheck.turn) == 0 {
+		s.background(func() { s.checkMarks(context.Background(), time.Now()) })
 	}
 }
 
-// examine looks at the marks, because a node refused at some time since then to
-// open a room. It reports whether it is worthwhile to ask again.
-func (s *Driver) examine(ctx context.Context, since time.Time) bool {
+// checkMarks checks the marks, because a node refused a request with Guard at some time
+// after since. It reports whether asking again is worthwhile.
+func (s *Driver) checkMarks(ctx context.Context, since time.Time) bool {
 	select {
-	case s.exam.turn <- struct{}{}:
-		defer func() { <-s.exam.turn }()
+	case s.markCheck.turn <- struct{}{}:
+		defer func() { <-s.markCheck.turn }()
 	case <-ctx.Done():
 		return false
 	}
 	switch {
-	case s.exam.last.IsZero():
-	case !s.exam.last.Before(since):
-		return s.exam.fine
-	case time.Since(s.exam.last) < examEvery:
+	case s.markCheck.last.IsZero():
+	case !s.markCheck.last.Before(since):
+		return s.markCheck.ok
+	case time.Since(s.markCheck.last) < markCheckInterval:
 		return false
 	}
-	s.exam.fine = s.settleMarks(ctx)
-	s.exam.last = time.Now()
-	return s.exam.fine
+	s.markCheck.ok = s.ensureMarks(ctx)
+	s.markCheck.last = time.Now()
+	return s.markCheck.ok
 }
 
-// settleMarks sees to it that every node that can be reached has a mark. Those
-// without one have lost their data, and are put into quarantine, unless none of
-// all the nodes has one: then they are new and serve at once.
-func (s *Driver) settleMarks(ctx context.Context) (fine bool) {
+// ensureMarks gives every node that can be reached a mark. Nodes without one have lost
+// their data and are put into quarantine. If no node has a mark, all are new and serve at
+// once.
+func (s *Driver) ensureMarks(ctx context.Context) (fine bool) {
 	for look := 1; ; look++ {
-		m := s.marks(ctx)
+		m := s.allMarks(ctx)
 		switch {
 		case s.compare(m) != nil:
 			return false
 		case m.unmarked == 0:
 			return true
 		case m.marked() == 0 && m.unknown == 0:
-			done, err := s.setUp(ctx)
+			done, err := s.markNewNodes(ctx)
 			if done || err != nil {
 				return done
 			}
 			look-- // somebody else sets it up, or has done so
-		case look == looks:
+		case look == maxLooks:
 			s.mark(ctx, m.unmarked, s.quarantine(), "")
 			return false
 		}
 		if !sleep(ctx, spread(lookPause)) {
-			return false // somebody else will have to judge
+			return false // another process will decide
 		}
 	}
 }
 
-// setUp marks nodes that are new, and reports whether it did; an error means that
-// a node cannot be reserved by anybody, such as a replica. A look may be old when
-// the mark arrives: others may have set the nodes up meanwhile, locked, and one of the
-// nodes may have forgotten that. So all are reserved first, one after the other so that
-// two who set up do not keep each other from it, and are marked only as long as they
-// have kept that; whoever else wants to set up finds a node reserved, or marked.
-func (s *Driver) setUp(ctx context.Context) (done bool, err error) {
+// markNewNodes marks nodes that are new, and reports whether it did; an error means that
+// a node cannot be reserved by any process, such as a replica. What this process has read
+// may be old when its mark arrives: others may have marked the nodes meanwhile and locked
+// something, and a node may have lost that. So this process first reserves all nodes, in
+// order, so that two processes do not block each other. A node accepts the mark only
+// while it has kept the reservation. Any other process finds a node reserved, or marked.
+func (s *Driver) markNewNodes(ctx context.Context) (done bool, err error) {
 	by := rand.Text()
 	for i := range s.nodes {
 		if !s.guarded().has(i) {
@@ -98,10 +98,10 @@ func (s *Driver) setUp(ctx context.Context) (done bool, err error) {
 		}
 	}
 	s.mark(ctx, s.guarded(), 0, by)
-	return s.marks(ctx).unmarked == 0, nil
+	return s.allMarks(ctx).unmarked == 0, nil
 }
 
-// reserve reserves a node for as long as reserving and marking all may take.
+// reserve reserves a node for as long as reserving and marking all nodes may take.
 func (s *Driver) reserve(ctx context.Context, i int, by string) (bool, error) {
 	life := time.Duration(len(s.nodes)+1) * s.timeout
 	r := ask(ctx, s, nil, set(0).with(i), s.timeout, func(ctx context.Context, i int) (ok bool, err error) {
@@ -116,28 +116,28 @@ func (s *Driver) reserve(ctx context.Context, i int, by string) (bool, error) {
 	return a.value, a.err
 }
 
-// marks is who of the guarded nodes carries a mark.
+// marks tells which of the guarded nodes carry a mark.
 type marks struct {
-	names    map[int]string // by node, of those that carry one
+	names    map[int]string // of the nodes that carry one
 	unmarked set
 	unknown  int
 }
 
 func (m *marks) marked() int { return len(m.names) }
 
-// marks looks at the marks of the nodes, and waits for all that answer in time.
-func (s *Driver) marks(ctx context.Context) marks {
-	return s.lookAt(ctx, func(*round[marked], *marks) bool { return true })
+// allMarks reads the marks, and waits for all nodes that answer in time.
+func (s *Driver) allMarks(ctx context.Context) marks {
+	return s.readMarks(ctx, func(*round[marked], *marks) bool { return true })
 }
 
-// marked is what a node says of its mark.
+// marked is a node's answer about its mark.
 type marked struct {
 	mark driver.Mark
 	ok   bool
 }
 
-// lookAt looks at the marks of the nodes for as long as it is wanted.
-func (s *Driver) lookAt(ctx context.Context, more func(*round[marked], *marks) bool) (m marks) {
+// readMarks reads the marks while more reports true.
+func (s *Driver) readMarks(ctx context.Context, more func(*round[marked], *marks) bool) (m marks) {
 	m.names = make(map[int]string)
 	r := ask(ctx, s, nil, s.guarded(), s.timeout, func(ctx context.Context, i int) (v marked, err error) {
 		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
@@ -163,8 +163,8 @@ func (s *Driver) lookAt(ctx context.Context, more func(*round[marked], *marks) b
 	return m
 }
 
-// mark sets the marks of some nodes, of those that are reserved under by if that is
-// not empty.
+// mark sets the marks of some nodes. If by is not empty, a node takes the mark only while
+// it is reserved under that name.
 func (s *Driver) mark(ctx context.Context, nodes set, quarantine time.Duration, by string) {
 	r := ask(ctx, s, nil, nodes, s.timeout, func(ctx context.Context, i int) (struct{}, error) {
 		return struct{}{}, s.nodes[i].call(ctx, func(ctx context.Context) error {

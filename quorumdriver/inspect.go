@@ -15,9 +15,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// Inspect implements [driver.Inspector]. A holder is shown if it is inside at a
-// majority of the nodes, for as long as it is. So are those who wait, in the order
-// in which they began to, which is not one in which they are served.
+// Inspect implements [driver.Inspector]. It shows holders and waiters that a majority of
+// the nodes shows. Remaining is the time for which a majority keeps the holder. Waiters
+// come in the order in which they began to wait, which is not the order in which they are
+// served. The error matches [driver.ErrNoQuorum] if a majority did not answer.
 func (s *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
 	return s.picture(ctx, key, inspect)
 }
@@ -27,8 +28,8 @@ func (s *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error
 	return s.picture(ctx, key, driver.Glance)
 }
 
-// seeing is how a node is looked into.
-type seeing func(ctx context.Context, d driver.Driver, key string) (driver.Snapshot, error)
+// lookFunc reads the picture of a lock at a node.
+type lookFunc func(ctx context.Context, d driver.Driver, key string) (driver.Snapshot, error)
 
 func inspect(ctx context.Context, d driver.Driver, key string) (driver.Snapshot, error) {
 	in, ok := driver.As[driver.Inspector](d)
@@ -38,7 +39,7 @@ func inspect(ctx context.Context, d driver.Driver, key string) (driver.Snapshot,
 	return in.Inspect(ctx, key)
 }
 
-func (s *Driver) picture(ctx context.Context, key string, see seeing) (driver.Snapshot, error) {
+func (s *Driver) picture(ctx context.Context, key string, see lookFunc) (driver.Snapshot, error) {
 	snaps, err := s.look(ctx, key, see)
 	if err != nil {
 		return driver.Snapshot{}, err
@@ -46,9 +47,9 @@ func (s *Driver) picture(ctx context.Context, key string, see seeing) (driver.Sn
 	return s.merge(key, snaps), nil
 }
 
-// look asks all nodes for their picture, and waits for all that answer in time:
-// who is inside at a majority need not be so at the fastest one.
-func (s *Driver) look(ctx context.Context, key string, see seeing) ([]driver.Snapshot, error) {
+// look asks all nodes for their picture, and waits for all that answer in time: the
+// fastest node need not know a holder that a majority has.
+func (s *Driver) look(ctx context.Context, key string, see lookFunc) ([]driver.Snapshot, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func (s *Driver) look(ctx context.Context, key string, see seeing) ([]driver.Sna
 	defer r.finish(nil)
 	var snaps []driver.Snapshot
 	var failed []answer[driver.Reply]
-	for len(snaps) < s.need || r.waits() {
+	for len(snaps) < s.need || r.worthWaiting() {
 		a, ok := r.next()
 		if !ok {
 			break
@@ -69,13 +70,13 @@ func (s *Driver) look(ctx context.Context, key string, see seeing) ([]driver.Sna
 		snaps = append(snaps, a.value)
 	}
 	if len(snaps) < s.need {
-		return nil, s.unseen(ctx, failed)
+		return nil, s.lookError(ctx, failed)
 	}
 	return snaps, nil
 }
 
-func (s *Driver) lookInto(ctx context.Context, key string, see seeing) *round[driver.Snapshot] {
-	return ask(ctx, s, nil, s.everyone(), s.timeout, func(ctx context.Context, i int) (snap driver.Snapshot, err error) {
+func (s *Driver) lookInto(ctx context.Context, key string, see lookFunc) *round[driver.Snapshot] {
+	return ask(ctx, s, nil, s.allNodes(), s.timeout, func(ctx context.Context, i int) (snap driver.Snapshot, err error) {
 		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
 			snap, err = see(ctx, s.nodes[i].Driver, key)
 			return err
@@ -84,8 +85,8 @@ func (s *Driver) lookInto(ctx context.Context, key string, see seeing) *round[dr
 	})
 }
 
-// unseen is the error where too few nodes could be looked into.
-func (s *Driver) unseen(ctx context.Context, failed []answer[driver.Reply]) error {
+// lookError is the error if too few nodes answered.
+func (s *Driver) lookError(ctx context.Context, failed []answer[driver.Reply]) error {
 	for _, a := range failed {
 		if errors.Is(a.err, errors.ErrUnsupported) {
 			return s.nodes[a.node].named(a.err)
@@ -94,7 +95,7 @@ func (s *Driver) unseen(ctx context.Context, failed []answer[driver.Reply]) erro
 	return s.undecided(ctx, failed)
 }
 
-// merge makes one picture of those of the nodes.
+// merge makes one picture of the nodes' pictures.
 func (s *Driver) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
 	out := driver.Snapshot{Key: key}
 	holders, waiters := make(map[string][]driver.Holder), make(map[string][]driver.Waiter)
@@ -134,9 +135,9 @@ func (s *Driver) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
 	return out
 }
 
-// mergeHolder is a holder as a majority sees it: it stays as long as it stays
-// with a majority, and is a writer only where a majority has it as one: a node that
-// was away when it became a reader does not know.
+// mergeHolder is a holder as a majority sees it. It stays for as long as it stays with a
+// majority. It is exclusive only if a majority has it so: a node that was away during a
+// downgrade does not know of it.
 func (s *Driver) mergeHolder(seen []driver.Holder) driver.Holder {
 	h := seen[0]
 	writers := 0
@@ -163,7 +164,7 @@ func (s *Driver) mergeHolder(seen []driver.Holder) driver.Holder {
 	return h
 }
 
-// shared is the value that need of them have, or else the greatest.
+// shared is the value that need of the values have, or else the greatest.
 func shared(values []int64, need int) int64 {
 	slices.Sort(values)
 	for i := range len(values) - need + 1 {
@@ -174,9 +175,9 @@ func shared(values []int64, need int) int64 {
 	return values[len(values)-1]
 }
 
-// List implements [driver.Inspector]. What a majority holds is known to all nodes
-// but a minority, so that is how many are listed, one after the other; each key is
-// then looked at. A key comes once for every node that is listed.
+// List implements [driver.Inspector]. A key that a majority holds is known to all nodes
+// but a minority, so it lists as many nodes, one after the other, and inspects each key.
+// A key may be returned once for every node that is listed.
 func (s *Driver) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
 	c, err := parseCursor(cursor)
 	if err != nil {
@@ -198,11 +199,10 @@ func (s *Driver) List(ctx context.Context, prefix, cursor string) ([]string, str
 		}
 		failed = append(failed, answer[driver.Reply]{node: c.node, err: err})
 	}
-	return nil, "", s.unseen(ctx, failed)
+	return nil, "", s.lookError(ctx, failed)
 }
 
-// cursor is where a listing stands: at a position in one node, after so many that
-// were listed whole.
+// cursor is the position of a listing: within one node, after so many complete ones.
 type cursor struct {
 	listed, node int
 	at           string
@@ -210,7 +210,7 @@ type cursor struct {
 
 func (c *cursor) String() string { return fmt.Sprintf("%d %d %s", c.listed, c.node, c.at) }
 
-// advance goes on in the same node, or begins the next.
+// advance goes on in the same node, or begins the next one.
 func (c *cursor) advance(at string) {
 	if c.at = at; at == "" {
 		c.listed++
@@ -259,7 +259,7 @@ func (s *Driver) listAt(ctx context.Context, i int, prefix, at string) (keys []s
 	return a.value.keys, a.value.next, a.err
 }
 
-// inUse keeps the keys that a majority sees in use.
+// inUse returns the keys that a majority sees in use.
 func (s *Driver) inUse(ctx context.Context, keys []string, next string) ([]string, string, error) {
 	const together = 16
 	used, errs := make([]bool, len(keys)), make([]error, len(keys))

@@ -20,21 +20,21 @@ import (
 // has a part of its own. Each process compares the marks of its nodes before it tells
 // what its first request was answered, and then until it has seen all of them.
 
-// members is what is known of whether the nodes are those of everybody else.
+// members is what is known of whether all processes use the same nodes.
 type members struct {
 	mu       sync.Mutex
 	compared set       // nodes whose marks have been seen
-	looked   time.Time // at those that are missing, last
+	looked   time.Time // last time
 	wrong    error     // what contradicts
 }
 
-// markName is what a mark says that is set here.
+// markName is the text of a new mark.
 func (s *Driver) markName() string { return fmt.Sprintf("%d.%s", len(s.nodes), rand.Text()) }
 
-// agreed returns an error that matches [driver.ErrInvalid] if the nodes contradict
-// what others mean. It is asked when a majority has answered, and looks at the marks
-// until those of a majority are known.
-func (s *Driver) agreed(ctx context.Context) error {
+// checkMembers returns an error that matches [driver.ErrInvalid] if the marks contradict
+// this process's list of nodes. It is called when a majority has answered, and reads
+// marks until those of a majority are known.
+func (s *Driver) checkMembers(ctx context.Context) error {
 	if s.guarded() == 0 {
 		return nil
 	}
@@ -44,44 +44,44 @@ func (s *Driver) agreed(ctx context.Context) error {
 	case wrong != nil:
 		return wrong
 	case known.size() < enough:
-		return s.compare(s.lookAt(ctx, func(r *round[marked], m *marks) bool {
-			return m.marked() < enough || r.waits()
+		return s.compare(s.readMarks(ctx, func(r *round[marked], m *marks) bool {
+			return m.marked() < enough || r.worthWaiting()
 		}))
-	case known != s.guarded() && s.members.due():
-		s.background(func() { _ = s.compare(s.marks(context.Background())) })
+	case known != s.guarded() && s.members.dueForCheck():
+		s.background(func() { _ = s.compare(s.allMarks(context.Background())) })
 	}
 	return nil
 }
 
-// contradicted returns what contradicts, looking again now and then.
-func (s *Driver) contradicted(ctx context.Context) error {
+// knownContradiction returns the contradiction that was found, and looks again now and
+// then.
+func (s *Driver) knownContradiction(ctx context.Context) error {
 	_, wrong := s.members.state()
-	if wrong == nil || !s.members.due() {
+	if wrong == nil || !s.members.dueForCheck() {
 		return wrong
 	}
-	return s.compare(s.marks(ctx))
+	return s.compare(s.allMarks(ctx))
 }
 
-// state is of which nodes the marks are known, and what is wrong with them.
+// state returns the nodes whose marks are known, and the contradiction.
 func (m *members) state() (known set, wrong error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.compared, m.wrong
 }
 
-// due reports whether it is time to look again.
-func (m *members) due() bool {
+// dueForCheck reports whether it is time to look again, and if so counts a look.
+func (m *members) dueForCheck() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if time.Since(m.looked) < examEvery {
+	if time.Since(m.looked) < markCheckInterval {
 		return false
 	}
 	m.looked = time.Now()
 	return true
 }
 
-// compare compares marks, and remembers what comes of it. Marks that say nothing are
-// of no use for that.
+// compare compares marks and stores the outcome. It ignores marks without a size.
 func (s *Driver) compare(m marks) error {
 	wrong := s.contradiction(m.names)
 	s.members.mu.Lock()
@@ -93,8 +93,8 @@ func (s *Driver) compare(m marks) error {
 	return wrong
 }
 
-// contradiction says how the marks of the nodes, by their number, contradict that
-// they are the nodes of this quorum.
+// contradiction returns how the marks, by the index of their node, contradict this
+// process's list of nodes.
 func (s *Driver) contradiction(names map[int]string) error {
 	owner := make(map[string]int)
 	for _, i := range slices.Sorted(maps.Keys(names)) {

@@ -10,40 +10,40 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// node is one of the stores, and what is known of how it answers.
+// node is one of the stores, and how it has answered so far.
 type node struct {
 	driver.Driver
 	name   string
-	marker driver.Marker // nil if it is not guarded
+	marker driver.Marker // nil if the node is not guarded
 
-	mu     sync.Mutex
-	flying int       // calls under way
-	heard  time.Time // when the last call was answered, or the first of those under way began
-	silent bool      // the last call to end was not answered in time
+	mu       sync.Mutex
+	underWay int       // calls under way
+	heard    time.Time // when the last call was answered, or the first of those under way began
+	timedOut bool      // the last call to end was not answered in time
 
 	gates map[string]*gate // by key; guarded by mu
 
-	heal sync.Mutex // one at a time
+	repairing sync.Mutex // held during a repair
 }
 
-// gate holds an acquire back while releases of the same key are under way at the
-// node: whoever takes a lock again that was just released here would otherwise be
-// refused by the nodes that are not the fastest.
+// gate delays an acquire while releases of the same key are under way at the node.
+// Without it, a lock that was just released here would be refused by all nodes but the
+// fastest.
 type gate struct {
 	releases int
 	waiting  int
 	open     chan struct{}
 }
 
-// queue bounds those who wait at a gate. To others the lock is held, unless the
-// node hangs.
-const queue = 4
+// maxGateWaiters bounds the acquires that wait at a gate. Further ones are answered as if
+// the lock were held, or fail if the node is slow.
+const maxGateWaiters = 4
 
-// errShut tells that a lock is still held at a node, by one who is releasing it.
-var errShut = errors.New("it is being released")
+// errReleasing tells that the node still has the lock, and its release is under way.
+var errReleasing = errors.New("it is being released")
 
-// shut closes the gate of a key for a release; unshut ends that.
-func (n *node) shut(key string) {
+// closeGate closes the gate of a key for a release; openGate ends that.
+func (n *node) closeGate(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	g := n.gates[key]
@@ -54,7 +54,7 @@ func (n *node) shut(key string) {
 	g.releases++
 }
 
-func (n *node) unshut(key string) {
+func (n *node) openGate(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	g := n.gates[key]
@@ -67,20 +67,20 @@ func (n *node) unshut(key string) {
 	}
 }
 
-// pass waits at the gate of a key until it is open.
-func (n *node) pass(ctx context.Context, key string) error {
+// passGate waits until the gate of a key is open.
+func (n *node) passGate(ctx context.Context, key string) error {
 	n.mu.Lock()
 	g := n.gates[key]
 	switch {
 	case g == nil:
 		n.mu.Unlock()
 		return nil
-	case g.waiting == queue:
+	case g.waiting == maxGateWaiters:
 		n.mu.Unlock()
-		if n.hushed() {
+		if n.slow() {
 			return errHangs
 		}
-		return errShut
+		return errReleasing
 	}
 	g.waiting++
 	if g.open == nil {
@@ -96,25 +96,25 @@ func (n *node) pass(ctx context.Context, key string) error {
 	}
 }
 
-// A node that hangs must not collect goroutines: one for every call that is
-// made as long as its first ones have not timed out.
+// A node that hangs must not collect a goroutine for every call that is made before the
+// first ones have timed out.
 const (
-	// crowd is how many calls may be under way at a node that has not been
-	// heard of for hush.
-	crowd = 16
-	hush  = 100 * time.Millisecond
+	// maxUnanswered is how many calls may be under way at a node that has not answered
+	// for slowAfter.
+	maxUnanswered = 16
+	slowAfter     = 100 * time.Millisecond
 )
 
 var (
-	// errNoAnswer is why a call ended that took too long.
+	// errNoAnswer is the cause of a call that took too long.
 	errNoAnswer = errors.New("no answer in time")
 	errHangs    = fmt.Errorf("it has not answered what was asked before: %w", driver.ErrUnavailable)
 	errBusy     = fmt.Errorf("an earlier request for the same lease is still under way: %w", driver.ErrUnavailable)
 	errUnsure   = fmt.Errorf("it may still carry out a release of the same lease: %w", driver.ErrUnavailable)
 )
 
-// call makes one call. One that is known to hang gets a single call at a time,
-// by which it is noticed when it is back; others fail at once.
+// call makes one call to the node. While the node is known to hang it makes one call at a
+// time, which notices when the node is back, and fails others at once.
 func (n *node) call(ctx context.Context, f func(context.Context) error) error {
 	if err := n.begin(); err != nil {
 		return err
@@ -124,15 +124,15 @@ func (n *node) call(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// insist is call of a node that may be known to hang: for the release of what was
-// asked for there and not answered, which would take effect when the node goes on.
-// There are no more of those than such requests.
-func (n *node) insist(ctx context.Context, f func(context.Context) error) error {
+// callAlways is call for the release of a request that was not answered: it is made
+// although the node is known to hang, because the request takes effect when the node goes
+// on. There are no more such calls than such requests.
+func (n *node) callAlways(ctx context.Context, f func(context.Context) error) error {
 	n.mu.Lock()
-	if n.flying == 0 {
+	if n.underWay == 0 {
 		n.heard = time.Now()
 	}
-	n.flying++
+	n.underWay++
 	n.mu.Unlock()
 	err := f(ctx)
 	n.end(ctx, err)
@@ -144,39 +144,39 @@ func (n *node) begin() error {
 	defer n.mu.Unlock()
 	now := time.Now()
 	switch {
-	case n.flying == 0:
+	case n.underWay == 0:
 		n.heard = now
-	case n.silent, n.flying >= crowd && now.Sub(n.heard) > hush:
+	case n.timedOut, n.underWay >= maxUnanswered && now.Sub(n.heard) > slowAfter:
 		return errHangs
 	}
-	n.flying++
+	n.underWay++
 	return nil
 }
 
-// end counts a call out. One that was given up by its caller tells nothing of the
+// end notes the outcome of a call. A call that its caller gave up says nothing about the
 // node.
 func (n *node) end(ctx context.Context, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.flying--
+	n.underWay--
 	switch {
 	case err == nil || ctx.Err() == nil:
-		n.silent, n.heard = false, time.Now()
+		n.timedOut, n.heard = false, time.Now()
 	case errors.Is(context.Cause(ctx), errNoAnswer):
-		n.silent = true
+		n.timedOut = true
 	}
 }
 
-// hushed reports whether it is not worthwhile to wait for the node.
-func (n *node) hushed() bool {
+// slow reports whether waiting for the node is not worthwhile.
+func (n *node) slow() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.silent || n.flying > 0 && time.Since(n.heard) > hush
+	return n.timedOut || n.underWay > 0 && time.Since(n.heard) > slowAfter
 }
 
-// shape is what a request looks like when the node gets it. Nobody is handed a
-// room: a majority is taken, not given. So tickets are there for the hint that
-// comes when the room is free.
+// shape returns a request as the node gets it. A node never hands the lock over to a
+// waiter, since a waiter needs a majority. So tickets are kept only for the hint that the
+// lock is free.
 func (n *node) shape(req driver.Request) driver.Request {
 	req.Policy, req.Ordered = driver.Barging, false
 	req.Guard = n.marker != nil

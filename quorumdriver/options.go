@@ -20,8 +20,8 @@ type config struct {
 	maxTTL  time.Duration
 	maxSkew time.Duration
 
-	// plainMaximum hands the greatest token out without writing it back, which
-	// is wrong: a test shows it.
+	// plainMaximum returns the greatest token without writing it back, which is wrong: a
+	// test shows that.
 	plainMaximum bool
 }
 
@@ -45,32 +45,32 @@ func defaults() config {
 	return config{timeout: DefaultTimeout, fencing: true, guard: true, maxTTL: DefaultMaxTTL, maxSkew: DefaultMaxSkew}
 }
 
-// WithTimeout bounds how long one node may take for one answer, whatever the
-// node's driver does: 10 ms to a minute, 1 s by default. A node that takes
-// longer costs the others nothing while they are a majority.
+// WithTimeout bounds how long one node may take for one answer, whatever the node's
+// driver does: 10 ms to a minute, 1 s by default. A node that takes longer does not delay
+// the others while they are a majority.
 func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
-// WithNames says what the nodes are called in errors, in their order: "node 1",
-// "node 2" and so on by default. None is empty, none is there twice.
+// WithNames names the nodes in errors, in their order: "node 1", "node 2" and so on by
+// default. There is one name for each node, none is empty, and all differ.
 func WithNames(names ...string) Option {
 	return func(c *config) { c.names = append([]string{}, names...) }
 }
 
-// WithoutFencing hands out no fencing tokens: they are 0. It saves the round
-// that makes the nodes agree on a token when they do not, as after the first
-// use of a key, and lets nodes take part that have no tokens.
+// WithoutFencing returns no fencing tokens: they are 0. It saves the round that makes the
+// nodes agree on a token if they differ, as after the first use of a key, and allows
+// nodes that mint no tokens.
 func WithoutFencing() Option { return func(c *config) { c.fencing = false } }
 
-// WithoutGuard trusts a node that was restarted empty. Then two can hold one lock
-// at once: one with the votes of a majority before the restart, the other with
-// the forgotten vote among its own. Use it where nodes never lose data, or where
-// all of them are of a kind that has no mark.
+// WithoutGuard trusts a node that was restarted empty. Two clients can then hold one lock
+// at once: one with the votes of a majority before the restart, the other with the vote
+// of the restarted node among its own. Use it if nodes never lose data, or if none of
+// them carries marks.
 func WithoutGuard() Option { return func(c *config) { c.guard = false } }
 
-// WithMaxTTL sets the longest lease that is served, and so for how long a node
-// that lost its data is kept out. 10 ms to 24 h, 10 minutes by default. It has to
-// be the same in all processes. Locks with a longer time to live are refused with
-// [errors.ErrUnsupported]. Without the guard there is no such bound.
+// WithMaxTTL sets the longest time to live of a lease, and so for how long a node that
+// lost its data is kept out: 10 ms to 24 h, 10 minutes by default. It is the same in all
+// processes. Locks with a longer time to live are refused with [errors.ErrUnsupported].
+// Without the guard there is no such bound.
 func WithMaxTTL(d time.Duration) Option { return func(c *config) { c.maxTTL = d } }
 
 // WithMaxSkew sets by how much the clocks of the nodes may differ: a node that
@@ -106,8 +106,8 @@ func (c *config) nodeName(i int) string {
 	return c.names[i]
 }
 
-// quarantine is how long a node that lost its data is kept out. Its clock may be
-// the fastest, hence the drift.
+// quarantine is how long a node that lost its data is kept out. Its clock may be the
+// fastest, hence the drift.
 func (c *config) quarantine() time.Duration {
 	return c.maxTTL + time.Duration(float64(c.maxTTL)*timing.Drift) + 2*time.Millisecond + 2*c.maxSkew
 }

@@ -14,22 +14,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// Driver is a driver made of several. It is safe for concurrent use.
+// Driver is a store made of several nodes. It is made by [New], and is safe for
+// concurrent use. Beside [driver.Driver] it implements [driver.Limited],
+// [driver.Watcher], [driver.Glancer], [driver.Breaker] and [driver.Checker].
 type Driver struct {
 	nodes []*node
 	need  int    // a majority of the nodes, whether they can be reached or not
-	visit string // what the visits of this store are called at the nodes
+	visit string // the last word of this driver's visits
 	config
 
-	work    sync.WaitGroup // calls and background work under way
-	crew    *crew
-	exam    exam
-	members members
+	work      sync.WaitGroup // calls and background work under way
+	markCheck markCheck
+	members   members
 
 	mu        sync.Mutex
 	closed    bool
 	leases    map[leaseKey]*lease
-	sweepSize int // of leases, at which it is swept
+	sweepSize int // number of leases at which the next sweep runs
 	subs      map[string]*subscription
 	nsub      int
 }
@@ -45,15 +46,15 @@ var (
 // MaxNodes is the greatest number of nodes. Three, five or seven are usual.
 const MaxNodes = 31
 
-// New returns a driver made of nodes, which it owns from then on: Close closes
-// them. Every process that is to exclude the others gives the same nodes.
+// New returns a driver made of nodes, and owns them: Close closes them. All processes
+// that are to exclude each other use the same nodes. Nothing is sent.
 //
-// The error matches [driver.ErrInvalid] if there are no nodes or more than
-// [MaxNodes], if one is nil or there twice, or if an option is out of its
-// bounds; and [errors.ErrUnsupported] if a node mints no fencing tokens, which
-// [WithoutFencing] does without. The nodes are then still the caller's.
+// The error matches [driver.ErrInvalid] if there are no nodes or more than [MaxNodes], if
+// one is nil or there twice, or if an option is out of its bounds. It matches
+// [errors.ErrUnsupported] if a node mints no fencing tokens, which [WithoutFencing] does
+// without. After an error the nodes are still the caller's.
 func New(nodes []driver.Driver, opts ...Option) (*Driver, error) {
-	s := &Driver{config: defaults(), exam: exam{turn: make(chan struct{}, 1)}, leases: make(map[leaseKey]*lease), subs: make(map[string]*subscription)}
+	s := &Driver{config: defaults(), markCheck: markCheck{turn: make(chan struct{}, 1)}, leases: make(map[leaseKey]*lease), subs: make(map[string]*subscription)}
 	for _, set := range opts {
 		set(&s.config)
 	}
@@ -66,7 +67,6 @@ func New(nodes []driver.Driver, opts ...Option) (*Driver, error) {
 		}
 	}
 	s.need, s.visit = len(nodes)/2+1, rand.Text()[:10]
-	s.crew = newCrew(4 * len(nodes))
 	return s, nil
 }
 
@@ -93,8 +93,8 @@ func (s *Driver) add(i int, d driver.Driver) error {
 	return nil
 }
 
-// Nodes yields the nodes and their names, for who wants to look at them one by
-// one. What is asked of them there the others do not hear of.
+// Nodes yields the names and drivers of the nodes, to inspect them one by one. A request
+// to one node changes nothing at the others.
 func (s *Driver) Nodes() iter.Seq2[string, driver.Driver] {
 	return func(yield func(string, driver.Driver) bool) {
 		for _, n := range s.nodes {
@@ -105,9 +105,9 @@ func (s *Driver) Nodes() iter.Seq2[string, driver.Driver] {
 	}
 }
 
-// Supports implements [driver.Limited]. What a majority cannot keep safe is
-// refused: limits, and an order among those who wait. A waiter whose request
-// does not insist on the order is served, and asks again from time to time.
+// Supports implements [driver.Limited]. It refuses, with [errors.ErrUnsupported], what a
+// majority cannot keep: limits, and an order of waiters. A waiter whose request does not
+// insist on the order is served, and asks again from time to time.
 func (s *Driver) Supports(req driver.Request) error {
 	lacking := ""
 	switch {
@@ -135,7 +135,7 @@ func (s *Driver) Supports(req driver.Request) error {
 	return nil
 }
 
-// tooLong refuses leases that the guard does not cover.
+// tooLong refuses leases that are longer than the guard covers.
 func (s *Driver) tooLong(ttl time.Duration) error {
 	if !s.guard || ttl <= s.maxTTL {
 		return nil
@@ -143,7 +143,7 @@ func (s *Driver) tooLong(ttl time.Duration) error {
 	return fmt.Errorf("a majority of stores keeps one that lost its data out for leases of up to %v, and %v is longer (WithMaxTTL, or max-ttl of a URL): %w", s.maxTTL, ttl, errors.ErrUnsupported)
 }
 
-// enter counts a call in, for which Close waits.
+// enter counts a call, for which Close waits. It refuses calls after Close.
 func (s *Driver) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))
@@ -157,13 +157,13 @@ func (s *Driver) enter(ctx context.Context) error {
 	return nil
 }
 
-// background runs f beside a call or a background function under way, for which
-// Close waits.
+// background runs f in a goroutine, for which Close waits. It is called by calls and
+// background functions under way.
 func (s *Driver) background(f func()) { s.work.Go(f) }
 
-// Close implements [driver.Driver]: it waits for calls and for what is still to
-// be released in the background, at most for twice the timeout, and closes all
-// nodes.
+// Close waits for calls and for releases in the background, for at most twice the
+// timeout, and closes all nodes. Later calls fail with [driver.ErrClosed]. Calling it
+// again does nothing.
 func (s *Driver) Close() error {
 	s.mu.Lock()
 	closed := s.closed
@@ -173,16 +173,15 @@ func (s *Driver) Close() error {
 		return nil
 	}
 	within(s.work.Wait, 2*s.timeout)
-	s.crew.dismiss()
 	err := s.closeNodes()
-	if !within(s.crew.all.Wait, s.timeout) {
+	if !within(s.work.Wait, s.timeout) {
 		err = oneline.Join(err, errors.New("quorumdriver: a node does not end its calls"))
 	}
 	return err
 }
 
-// closing is how much longer than a call the closing of a node may take: it
-// waits for what is under way, which the node bounds itself.
+// closing is how much longer than a call the closing of a node may take: a node may wait
+// for what is under way, with a bound of its own.
 const closing = 5 * time.Second
 
 func (s *Driver) closeNodes() error {

@@ -11,16 +11,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// asking bounds how many of those who wait are asked for at once by one Renew.
-const asking = 64
+// maxAcquires bounds the waiters for which one Renew asks at the same time.
+const maxAcquires = 64
 
-// Renew implements [driver.Driver]. A lease is renewed when a majority has
-// renewed it; nodes that have forgotten it, as after a restart, are then asked
-// to let it in again, in the background. A lease that a majority does not have is
-// Gone, and the others are released.
+// Renew implements [driver.Driver]. A lease is renewed when a majority has renewed it.
+// Nodes that have forgotten it, as after a restart, are then asked for it again, in the
+// background. A lease that a majority does not have is Gone, and the other nodes are
+// released.
 //
-// An id that waits, which is known from its Acquire here, asks to be let in, and
-// is answered Granted or Busy.
+// A ref whose id waits, which is known from its Acquire here, asks for the lock, and is
+// answered Granted or Busy.
 func (s *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	if len(refs) == 0 {
 		return
@@ -33,31 +33,31 @@ func (s *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 	}
 	defer s.work.Done()
 	b := s.newRenewal(ctx, refs, each)
-	r := ask(ctx, s, nil, s.everyone(), s.timeout, func(ctx context.Context, i int) (struct{}, error) {
+	r := ask(ctx, s, nil, s.allNodes(), s.timeout, func(ctx context.Context, i int) (struct{}, error) {
 		return struct{}{}, b.renewAt(ctx, i)
 	})
 	var heard []int
 	for a, ok := r.nextBefore(b.decided); ok; a, ok = r.nextBefore(b.decided) {
-		b.silence(a)
+		b.noAnswer(a)
 		heard = append(heard, a.node)
 	}
-	b.apart.Wait()
-	r.finish(func(a answer[struct{}]) { b.mend(a.node) })
+	b.separate.Wait()
+	r.finish(func(a answer[struct{}]) { b.repair(a.node) })
 	for _, i := range heard {
-		s.background(func() { b.mend(i) })
+		s.background(func() { b.repair(i) })
 	}
 }
 
 // renewal is one call of Renew.
 type renewal struct {
-	s       *Driver
-	ctx     context.Context
-	sent    time.Time
-	refs    []driver.Ref   // that all nodes are asked about
-	index   []int          // of them, in the caller's order
-	visits  []string       // by which they were asked for here, empty if they were not
-	apart   sync.WaitGroup // what is not decided by this alone
-	decided chan struct{}  // closed when all refs are
+	s        *Driver
+	ctx      context.Context
+	sent     time.Time
+	refs     []driver.Ref   // that all nodes are asked about
+	index    []int          // of them, in the caller's order
+	visits   []string       // by which they were asked for here, empty if they were not
+	separate sync.WaitGroup // acquires and write-backs for single refs
+	decided  chan struct{}  // closed when all refs are
 
 	mu    sync.Mutex
 	each  func(int, driver.Reply, error)
@@ -68,18 +68,17 @@ type renewal struct {
 // votes are the nodes' answers about one ref.
 type votes struct {
 	tally
-	said  set // nodes whose answer is in
-	done  bool
-	won   bool
-	token int64
-	// levels tells that the token is what was told, also where a node has a
-	// greater one.
+	answered set // nodes that have answered
+	done     bool
+	won      bool
+	token    int64
+	// levels tells that token is what the holder was told, and replaces greater ones too.
 	levels bool
 }
 
 func (s *Driver) newRenewal(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) *renewal {
 	b := &renewal{s: s, ctx: ctx, sent: time.Now(), each: each, decided: make(chan struct{})}
-	places := make(chan struct{}, asking)
+	places := make(chan struct{}, maxAcquires)
 	for i, ref := range refs {
 		err := s.tooLong(ref.TTL)
 		l := s.lookup(leaseKey{ref.Key, ref.ID})
@@ -88,13 +87,13 @@ func (s *Driver) newRenewal(ctx context.Context, refs []driver.Ref, each func(in
 			b.mu.Lock()
 			each(i, driver.Reply{}, err)
 			b.mu.Unlock()
-		case l != nil && l.asks():
-			l.share()
-			b.apart.Go(func() {
+		case l != nil && l.waiting():
+			l.use()
+			b.separate.Go(func() {
 				defer s.leave(l)
 				places <- struct{}{}
 				defer func() { <-places }()
-				reply, err := s.again(ctx, l, ref)
+				reply, err := s.acquireAgain(ctx, l, ref)
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				each(i, reply, err)
@@ -116,19 +115,19 @@ func (s *Driver) newRenewal(ctx context.Context, refs []driver.Ref, each func(in
 	return b
 }
 
-// asks reports whether the lease is one that waits to be granted.
-func (l *lease) asks() bool {
+// waiting reports whether the lease is one that waits to be granted.
+func (l *lease) waiting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.held && l.waits()
+	return !l.held && l.mayWait()
 }
 
-// again asks once more to let in one that waits, unless it has been given up in the
-// meantime.
-func (s *Driver) again(ctx context.Context, l *lease, ref driver.Ref) (driver.Reply, error) {
+// acquireAgain asks once more for a lease that waits, unless it has been given up
+// meanwhile.
+func (s *Driver) acquireAgain(ctx context.Context, l *lease, ref driver.Ref) (driver.Reply, error) {
 	l.mu.Lock()
-	req, over := l.req, l.over
-	l.remember(max(ref.TTL, ref.TicketTTL))
+	req, over := l.req, l.ended
+	l.keepFor(max(ref.TTL, ref.TicketTTL))
 	l.mu.Unlock()
 	if over {
 		return driver.Reply{}, nil // Gone
@@ -157,8 +156,8 @@ func (b *renewal) renewAt(ctx context.Context, i int) error {
 	})
 }
 
-// silence counts a node that has not answered, or not all.
-func (b *renewal) silence(a answer[struct{}]) {
+// noAnswer counts a node that has answered about no ref, or not about all.
+func (b *renewal) noAnswer(a answer[struct{}]) {
 	if a.err == nil {
 		return
 	}
@@ -167,43 +166,43 @@ func (b *renewal) silence(a answer[struct{}]) {
 	}
 }
 
-// vote takes one answer about one ref. The first of a node counts.
+// vote takes one answer about one ref. The first answer of a node counts.
 func (b *renewal) vote(k int, a answer[driver.Reply]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := &b.votes[k]
-	if !v.said.has(a.node) {
-		v.said = v.said.with(a.node)
+	if !v.answered.has(a.node) {
+		v.answered = v.answered.with(a.node)
 		v.add(a)
-		b.judge(k, v)
+		b.decide(k, v)
 	}
 }
 
-// judge decides about a ref if that can be done. The caller holds mu.
-func (b *renewal) judge(k int, v *votes) {
+// decide decides about a ref if the answers suffice. The caller holds mu.
+func (b *renewal) decide(k int, v *votes) {
 	if v.done {
 		return
 	}
 	switch {
 	case len(v.granted) >= v.need:
-		if v.left > 0 && b.ahead(k, v) {
-			return // whether a majority has the greater token the others say
+		if v.left > 0 && b.mayBeRaised(k, v) {
+			return // the others tell whether a majority has the greater token
 		}
 		b.win(k, v)
 	case v.blocks(len(v.refused)):
 		v.done = true
-		b.forget(k)
-		reply, err := b.s.gone(&v.tally)
-		b.tell(k, reply, err)
+		b.markLost(k)
+		reply, err := b.s.goneReply(&v.tally)
+		b.report(k, reply, err)
 	case v.left == 0:
 		v.done = true
-		b.tell(k, driver.Reply{}, b.s.undecided(b.ctx, v.failed))
+		b.report(k, driver.Reply{}, b.s.undecided(b.ctx, v.failed))
 	}
 }
 
-// ahead reports whether the token of a lease may have been raised: by this renewal,
+// mayBeRaised reports whether the token of a lease may have been raised: by this renewal,
 // or by that of another lease of its owner.
-func (b *renewal) ahead(k int, v *votes) bool {
+func (b *renewal) mayBeRaised(k int, v *votes) bool {
 	ref := b.refs[k]
 	if ref.Token > 0 {
 		return b.s.fencing
@@ -215,50 +214,49 @@ func (b *renewal) ahead(k int, v *votes) bool {
 	defer b.s.leave(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return b.s.fencing && l.req.Reenter && v.greatest() > l.token
+	return b.s.fencing && l.req.Reenter && v.greatestToken() > l.token
 }
 
-// tell reports what was decided about a ref. The caller holds mu.
-func (b *renewal) tell(k int, reply driver.Reply, err error) {
+// report reports the decision about a ref. The caller holds mu.
+func (b *renewal) report(k int, reply driver.Reply, err error) {
 	b.each(b.index[k], reply, err)
 	if b.open--; b.open == 0 {
 		close(b.decided)
 	}
 }
 
-// win is the decision that a lease is renewed. The caller holds mu.
+// win decides that a lease is renewed. The caller holds mu.
 func (b *renewal) win(k int, v *votes) {
 	v.done, v.won = true, true
 	token, known := b.extend(k, v)
 	if known || !b.s.fencing {
-		v.token, v.levels = token, known && b.levels(k)
-		b.tell(k, v.grant(token), nil)
+		v.token, v.levels = token, known && b.mayLevel(k)
+		b.report(k, v.grant(token), nil)
 		return
 	}
-	if token, ok := v.agreed(); ok {
+	if token, ok := v.agreedToken(); ok {
 		v.token = token
-		b.tell(k, v.grant(token), nil)
+		b.report(k, v.grant(token), nil)
 		return
 	}
 	t := v.tally
 	t.granted = slices.Clone(t.granted)
-	b.apart.Go(func() {
+	b.separate.Go(func() {
 		token, err := b.s.writeBack(b.ctx, nil, &t, b.refs[k])
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if err != nil {
 			v.won = false
-			b.tell(k, driver.Reply{}, err)
+			b.report(k, driver.Reply{}, err)
 			return
 		}
 		v.token = token
-		b.tell(k, t.grant(token), nil)
+		b.report(k, t.grant(token), nil)
 	})
 }
 
-// extend notes that a lease was renewed, and returns its token if it is known
-// here: the one that it has had from the beginning, unless a majority has a
-// greater one.
+// extend notes that a lease was renewed, and returns its token if it is known here: the
+// token of the grant, unless a majority has a greater one.
 func (b *renewal) extend(k int, v *votes) (token int64, known bool) {
 	ref := b.refs[k]
 	l := b.s.lookup(leaseKey{ref.Key, ref.ID})
@@ -272,56 +270,55 @@ func (b *renewal) extend(k int, v *votes) (token int64, known bool) {
 		return 0, false
 	}
 	l.req.TTL = ref.TTL
-	l.remember(ref.TTL)
+	l.keepFor(ref.TTL)
 	switch {
 	case b.s.fencing && ref.Level:
-		l.token = v.reached()
+		l.token = v.majorityToken()
 	case b.s.fencing && (ref.Token > 0 || l.req.Reenter):
-		l.token = max(l.token, v.reached())
+		l.token = max(l.token, v.majorityToken())
 	}
 	return l.token, true
 }
 
-// levels reports whether the token of a lease is for this process to say.
-func (b *renewal) levels(k int) bool {
+// mayLevel reports whether this process decides the token of a lease.
+func (b *renewal) mayLevel(k int) bool {
 	l := b.s.lookup(leaseKey{b.refs[k].Key, b.refs[k].ID})
 	if l == nil {
 		return false
 	}
 	defer b.s.leave(l)
-	return b.refs[k].Token == 0 && l.shown() > 0
+	return b.refs[k].Token == 0 && l.reportedToken() > 0
 }
 
-// gone is the answer about a lease that a majority does not have.
-func (s *Driver) gone(t *tally) (driver.Reply, error) {
+// goneReply is the reply about a lease that a majority does not have.
+func (s *Driver) goneReply(t *tally) (driver.Reply, error) {
 	for _, a := range t.refused {
 		if a.err != nil {
 			return driver.Reply{}, s.nodes[a.node].named(a.err)
 		}
 	}
-	return lastWord(t.refused), nil
+	return goneReplyOf(t.refused), nil
 }
 
-// forget notes that a lease was lost.
-func (b *renewal) forget(k int) {
+// markLost notes that a lease was lost.
+func (b *renewal) markLost(k int) {
 	ref := b.refs[k]
 	if l := b.s.lookup(leaseKey{ref.Key, ref.ID}); l != nil {
-		l.lose()
+		l.markLost()
 		b.s.leave(l)
 	}
 }
 
-// mend does at a node what its answers leave to do, when all is decided: it is
-// brought up to a token, asked to let a lease in again that it has forgotten, or
-// released of one that the others do not have.
-func (b *renewal) mend(i int) {
+// repair brings a node in line after the decisions: it raises a token there, acquires a
+// lease again that the node has forgotten, or releases one that the others do not have.
+func (b *renewal) repair(i int) {
 	n := b.s.nodes[i]
-	if !n.heal.TryLock() {
+	if !n.repairing.TryLock() {
 		return // the next renewal comes soon
 	}
-	defer n.heal.Unlock()
+	defer n.repairing.Unlock()
 	for k, ref := range b.refs {
-		do := b.remedy(i, k)
+		do := b.repairOf(i, k)
 		if do == nil {
 			continue
 		}
@@ -329,13 +326,13 @@ func (b *renewal) mend(i int) {
 		err := do(ctx, i, ref)
 		cancel()
 		if err != nil && !definite(err) {
-			return // it hangs
+			return // the node hangs
 		}
 	}
 }
 
-// remedy is what is to be done at a node about a ref, nil for nothing.
-func (b *renewal) remedy(i, k int) func(context.Context, int, driver.Ref) error {
+// repairOf returns the repair of a node for a ref, nil for none.
+func (b *renewal) repairOf(i, k int) func(context.Context, int, driver.Ref) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v, ref := &b.votes[k], b.refs[k]
@@ -352,35 +349,35 @@ func (b *renewal) remedy(i, k int) func(context.Context, int, driver.Ref) error 
 			return err
 		}
 	case v.won && a.value.State == driver.Gone && !timing.TooLate(time.Now(), b.sent, ref.TTL, timing.Drift):
-		return b.s.rejoin
+		return b.s.reacquire
 	case !v.won && granted && v.blocks(len(v.refused)) && b.visits[k] != "":
 		visit := b.visits[k]
 		return func(ctx context.Context, i int, ref driver.Ref) error {
-			return b.s.remove(ctx, i, driver.Ref{Key: ref.Key, ID: ref.ID, Visit: visit})
+			return b.s.releaseLeftover(ctx, i, driver.Ref{Key: ref.Key, ID: ref.ID, Visit: visit})
 		}
 	}
 	return nil
 }
 
-// remove gives back what a node has of a lease that a majority does not have, as far
-// as it was asked for here, and is not again.
-func (s *Driver) remove(ctx context.Context, i int, ref driver.Ref) error {
+// releaseLeftover releases at one node a lease that a majority does not have, if this
+// process asked for it and does not ask again.
+func (s *Driver) releaseLeftover(ctx context.Context, i int, ref driver.Ref) error {
 	l := s.use(leaseKey{ref.Key, ref.ID})
 	defer s.leave(l)
 	l.mu.Lock()
-	free := !l.held && !l.waits() && !l.at[i].busy
+	free := !l.held && !l.mayWait() && !l.nodes[i].queue.busy
 	if free {
-		s.parkAt(l, i, ref, false)
+		s.queueRelease(l, i, ref, false)
 	}
 	l.mu.Unlock()
 	if !free {
 		return nil
 	}
-	_, err := s.depart(ctx, l, i, ref, false)
+	_, err := s.releaseNow(ctx, l, i, ref, false)
 	return err
 }
 
-// of returns what a node answered, if it did.
+// of returns the answer of a node, if there is one.
 func (t *tally) of(i int) (answer[driver.Reply], bool) {
 	for _, answers := range [][]answer[driver.Reply]{t.granted, t.refused} {
 		for _, a := range answers {
@@ -392,8 +389,9 @@ func (t *tally) of(i int) (answer[driver.Reply], bool) {
 	return answer[driver.Reply]{}, false
 }
 
-// rejoin asks a node to let a lease in again that a majority has just renewed.
-func (s *Driver) rejoin(ctx context.Context, i int, ref driver.Ref) error {
+// reacquire acquires a lease again at a node that has forgotten it, after a majority has
+// renewed it.
+func (s *Driver) reacquire(ctx context.Context, i int, ref driver.Ref) error {
 	l := s.lookup(leaseKey{ref.Key, ref.ID})
 	if l == nil {
 		return nil
@@ -401,9 +399,9 @@ func (s *Driver) rejoin(ctx context.Context, i int, ref driver.Ref) error {
 	defer s.leave(l)
 	l.mu.Lock()
 	req, token := l.req, l.token
-	held := l.held && !l.at[i].busy && !time.Now().Before(l.at[i].shunned)
+	held := l.held && !l.nodes[i].queue.busy && !time.Now().Before(l.nodes[i].avoidUntil)
 	if held {
-		l.at[i].busy = true // in the same step, so that a release comes after it
+		l.nodes[i].queue.busy = true // in the same step, so that a release comes after it
 	}
 	l.mu.Unlock()
 	if !held {
@@ -415,7 +413,7 @@ func (s *Driver) rejoin(ctx context.Context, i int, ref driver.Ref) error {
 	}
 	_, err := s.sendAcquire(ctx, l, i, s.request(i, req))
 	if errors.Is(err, driver.ErrAmnesia) {
-		s.examineSoon()
+		s.checkMarksSoon()
 	}
 	return err
 }

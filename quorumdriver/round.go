@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// answer is what one node said to one question.
+// answer is what one node answered to one request.
 type answer[T any] struct {
 	node  int
 	value T
@@ -23,82 +23,82 @@ func (s set) with(i int) set    { return s | 1<<i }
 func (s set) without(i int) set { return s &^ (1 << i) }
 func (s set) size() int         { return bits.OnesCount32(uint32(s)) }
 
-// everyone is the set of all nodes.
-func (s *Driver) everyone() set { return 1<<len(s.nodes) - 1 }
+// allNodes is the set of all nodes.
+func (s *Driver) allNodes() set { return 1<<len(s.nodes) - 1 }
 
-// round is one question to several nodes at once. Its caller takes the answers
-// as they come, until it has decided, and says what becomes of the rest.
+// round is one request to several nodes at once. The caller takes answers as they come
+// until it has decided, and then says what becomes of later ones.
 type round[T any] struct {
 	s      *Driver
-	lease  *lease // in use until the last call has landed; may be nil
+	lease  *lease // in use until the last call has ended; may be nil
 	caller context.Context
-	ctx    context.Context // of the calls, which outlive the caller's patience
+	ctx    context.Context // of the calls, which outlive the caller's context
 	cancel context.CancelFunc
 	call   func(ctx context.Context, i int) (T, error)
 
-	answers chan answer[T]
-	left    int           // nodes that next has not told of
-	over    chan struct{} // closed by finish
-	late    func(answer[T])
+	answers  chan answer[T]
+	left     int           // nodes that next has not returned
+	finished chan struct{} // closed by finish
+	late     func(answer[T])
 
-	mu     sync.Mutex
-	flying int // calls under way
-	waited set // of which next will tell
+	mu       sync.Mutex
+	underWay int // calls under way
+	awaited  set // nodes that next has not returned
 }
 
-// ask puts a question about l to some nodes. Each has limit to answer. The caller
-// calls finish in the end, and counts in s.work until then.
+// ask sends a request about l to some nodes; each has limit to answer. The caller counts
+// in s.work, and calls finish in the end.
 func ask[T any](ctx context.Context, s *Driver, l *lease, which set, limit time.Duration, call func(ctx context.Context, i int) (T, error)) *round[T] {
 	n := which.size()
 	r := &round[T]{
 		s: s, lease: l, caller: ctx, call: call, answers: make(chan answer[T], n), left: n,
-		over: make(chan struct{}), flying: n, waited: which,
+		finished: make(chan struct{}), underWay: n, awaited: which,
 	}
 	r.ctx, r.cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), min(limit, s.timeout), errNoAnswer)
 	if n == 0 {
 		r.cancel()
 		return r
 	}
-	r.share()
+	r.use()
 	s.work.Add(n)
 	for i := range s.nodes {
 		if which.has(i) {
-			s.crew.run(job{r, i})
+			go r.run(i)
 		}
 	}
 	return r
 }
 
-// do calls one node and hands its answer to next, or to late if next has not waited
-// for it.
-func (r *round[T]) do(i int) {
+// run calls one node, and gives its answer to next, or to late if next has given up the
+// node.
+func (r *round[T]) run(i int) {
 	defer r.s.work.Done()
-	defer r.landed()
+	defer r.callEnded()
 	a := answer[T]{node: i}
 	if a.value, a.err = r.call(r.ctx, i); a.err != nil && !definite(a.err) && errors.Is(context.Cause(r.ctx), errNoAnswer) {
-		a.err = errNoAnswer // which says more than what the client made of it
+		a.err = errNoAnswer // clearer than the client's own error
 	}
 	r.mu.Lock()
-	waited := r.waited.has(i)
+	waited := r.awaited.has(i)
 	if waited {
-		r.waited = r.waited.without(i)
+		r.awaited = r.awaited.without(i)
 		r.answers <- a
 	}
 	r.mu.Unlock()
 	if waited {
 		return
 	}
-	<-r.over
+	<-r.finished
 	if r.late != nil {
 		r.late(a)
 	}
 }
 
-// landed ends one of the calls, and frees their context with the last.
-func (r *round[T]) landed() {
+// callEnded ends one call. The last one frees the context of the calls.
+func (r *round[T]) callEnded() {
 	r.mu.Lock()
-	r.flying--
-	last := r.flying == 0
+	r.underWay--
+	last := r.underWay == 0
 	r.mu.Unlock()
 	if last {
 		r.cancel()
@@ -106,9 +106,9 @@ func (r *round[T]) landed() {
 	}
 }
 
-func (r *round[T]) share() {
+func (r *round[T]) use() {
 	if r.lease != nil {
-		r.lease.share()
+		r.lease.use()
 	}
 }
 
@@ -118,11 +118,11 @@ func (r *round[T]) leave() {
 	}
 }
 
-// next returns the next answer, or an error in its place if the node has not
-// answered in time or the caller's context has ended; false after the last node.
+// next returns the next answer, or an error in its place if the node has not answered in
+// time or the caller's context has ended. It returns false after the last node.
 func (r *round[T]) next() (answer[T], bool) { return r.nextBefore(nil) }
 
-// nextBefore is next that gives up, and tells of no node, when end is closed.
+// nextBefore is next, but returns false when end is closed.
 func (r *round[T]) nextBefore(end <-chan struct{}) (answer[T], bool) {
 	if r.left == 0 {
 		return answer[T]{}, false
@@ -138,11 +138,11 @@ func (r *round[T]) nextBefore(end <-chan struct{}) (answer[T], bool) {
 	case <-r.ctx.Done():
 	}
 	r.left--
-	return r.missing(), true
+	return r.unanswered(), true
 }
 
-// missing tells of a node that has not answered, after those that have.
-func (r *round[T]) missing() answer[T] {
+// unanswered returns a buffered answer, or the error of a node that has not answered.
+func (r *round[T]) unanswered() answer[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
@@ -150,45 +150,46 @@ func (r *round[T]) missing() answer[T] {
 		return a
 	default:
 	}
-	i := bits.TrailingZeros32(uint32(r.waited))
-	r.waited = r.waited.without(i)
-	return answer[T]{node: i, err: r.why()}
+	i := bits.TrailingZeros32(uint32(r.awaited))
+	r.awaited = r.awaited.without(i)
+	return answer[T]{node: i, err: r.cause()}
 }
 
-// why is the error of a node that has not answered.
-func (r *round[T]) why() error {
+// cause is the error of a node that has not answered.
+func (r *round[T]) cause() error {
 	if r.caller.Err() != nil {
 		return context.Cause(r.caller)
 	}
 	return errNoAnswer
 }
 
-// waits reports whether somebody has not answered yet who is worth waiting for, or
-// of whom it is known that nothing will come any more.
-func (r *round[T]) waits() bool {
+// worthWaiting reports whether an answer is there, or may come from a node that is not
+// slow. It also reports true if the time is over, so that next tells of the nodes that
+// did not answer.
+func (r *round[T]) worthWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.answers) > 0 || r.ctx.Err() != nil {
 		return true
 	}
 	for i, n := range r.s.nodes {
-		if r.waited.has(i) && !n.hushed() {
+		if r.awaited.has(i) && !n.slow() {
 			return true
 		}
 	}
 	return false
 }
 
-// finish ends the round. What comes now, and what came unasked for, goes to late,
-// in the background; nil lets it go.
+// finish ends the round. It gives answers that nobody took, and those that come later, to
+// late, in the background; nil drops them.
 func (r *round[T]) finish(late func(answer[T])) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waited, r.late = 0, late
-	close(r.over)
+	r.awaited, r.late = 0, late
+	close(r.finished)
 	for len(r.answers) > 0 {
 		if a := <-r.answers; late != nil {
-			r.share()
+			r.use()
 			r.s.background(func() {
 				defer r.leave()
 				late(a)

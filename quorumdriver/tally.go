@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// tally counts what the nodes answer to an acquire.
+// tally counts the nodes' answers to an acquire.
 type tally struct {
 	need, left int
 	granted    []answer[driver.Reply]
@@ -42,8 +42,8 @@ func (t *tally) nodes() int { return len(t.granted) + len(t.refused) + len(t.fai
 
 func (t *tally) answered() int { return len(t.granted) + len(t.refused) }
 
-// decided reports whether further answers change nothing: a majority granted, or
-// can no longer, and it is known whether a majority answers.
+// decided reports whether further answers change nothing: a majority granted, or no
+// longer can, and it is known whether a majority answers.
 func (t *tally) decided() bool {
 	if len(t.granted) >= t.need {
 		return true
@@ -51,23 +51,23 @@ func (t *tally) decided() bool {
 	return len(t.granted)+t.left < t.need && (t.answered() >= t.need || t.blocks(len(t.failed)))
 }
 
-// blocks reports whether so many nodes keep the others from being a majority.
+// blocks reports whether n nodes keep the others from being a majority.
 func (t *tally) blocks(n int) bool { return t.nodes()-n < t.need }
 
-// grant is the answer to a request that a majority granted.
+// grant is the reply to a request that a majority granted.
 func (t *tally) grant(token int64) driver.Reply {
 	reply := driver.Reply{State: driver.Granted, Token: token, Uncontended: true}
 	reply.Holds, _ = t.holds()
 	for _, a := range t.granted {
-		// Whoever was granted it before was so by one of these.
+		// An earlier grant came from one of these nodes.
 		reply.Replayed = reply.Replayed || a.value.Replayed
 		reply.Uncontended = reply.Uncontended && a.value.Uncontended
 	}
 	return reply
 }
 
-// holds is how many leases of its owner a majority has seen, and whether none of
-// the nodes that answered has seen more.
+// holds is the number of leases of the same owner that a majority has seen. all reports
+// whether no node has seen more.
 func (t *tally) holds() (n int, all bool) {
 	var holds []int
 	for _, a := range t.granted {
@@ -78,7 +78,7 @@ func (t *tally) holds() (n int, all bool) {
 	return n, n == holds[len(holds)-1]
 }
 
-// refusal is the answer to a request that was not granted.
+// refusal is the reply to a request that was not granted.
 func (t *tally) refusal(s *Driver) (driver.Reply, error) {
 	if t.answered() < t.need {
 		return driver.Reply{}, s.noQuorum(t.failed)
@@ -87,19 +87,19 @@ func (t *tally) refusal(s *Driver) (driver.Reply, error) {
 	busy := len(t.refused) - len(finals) - len(gone)
 	switch {
 	case t.blocks(len(gone)):
-		return lastWord(gone), nil
+		return goneReplyOf(gone), nil
 	case t.blocks(len(finals)), busy == 0 && len(finals) > 0:
 		return driver.Reply{}, s.nodes[finals[0].node].named(finals[0].err)
 	}
-	reply := driver.Reply{State: driver.Busy, RetryAfter: t.next()}
+	reply := driver.Reply{State: driver.Busy, RetryAfter: t.retryAfter()}
 	if h := t.holder(); h != nil {
 		reply.Holders = []driver.Holder{*h}
 	}
 	return reply, nil
 }
 
-// refusals are the nodes that will not do what was asked, and those that say that
-// the id may not enter any more. The others say that somebody is in the way.
+// refusals returns the nodes that refused with an error, and those that answered Gone.
+// The other refusals say that the lock is held.
 func (t *tally) refusals() (finals, gone []answer[driver.Reply]) {
 	for _, a := range t.refused {
 		switch {
@@ -112,10 +112,10 @@ func (t *tally) refusals() (finals, gone []answer[driver.Reply]) {
 	return finals, gone
 }
 
-// clear reports whether it is known why a round is lost, whatever the other nodes
-// answer. Where there is no majority it is good to know of all of them whether
-// something is left of it.
-func (t *tally) clear() bool {
+// reasonKnown reports whether it is known why a round is lost, whatever the other nodes
+// answer. Without a majority the answers of all nodes tell whether something may be left
+// of the round.
+func (t *tally) reasonKnown() bool {
 	finals, gone := t.refusals()
 	if t.left == 0 || t.blocks(len(finals)) || t.blocks(len(gone)) {
 		return true
@@ -123,20 +123,20 @@ func (t *tally) clear() bool {
 	if t.blocks(len(t.failed)) {
 		return false
 	}
-	most := t.most()
+	most := t.mostVotes()
 	return most >= t.need || most+len(t.failed)+t.left < t.need && len(finals)+len(gone) == 0
 }
 
-// most is at how many nodes the same holder stands in the way.
-func (t *tally) most() (most int) {
+// mostVotes is the number of nodes at which the same holder has the lock.
+func (t *tally) mostVotes() (most int) {
 	for _, n := range t.votes() {
 		most = max(most, n)
 	}
 	return most
 }
 
-// lastWord is Gone with what any of the nodes tells about it.
-func lastWord(answers []answer[driver.Reply]) driver.Reply {
+// goneReplyOf is Gone with the reason that any of the nodes gave.
+func goneReplyOf(answers []answer[driver.Reply]) driver.Reply {
 	reply := driver.Reply{State: driver.Gone}
 	for _, a := range answers {
 		if a.value.Broken && !reply.Broken {
@@ -147,9 +147,9 @@ func lastWord(answers []answer[driver.Reply]) driver.Reply {
 	return reply
 }
 
-// next is when asking again is useful: when a majority may be free, or sooner,
-// since nothing tells a waiter that the lock was released.
-func (t *tally) next() time.Duration {
+// retryAfter is when a majority may be free, or sooner: no node tells a waiter reliably
+// that the lock was released.
+func (t *tally) retryAfter() time.Duration {
 	var free []time.Duration
 	for range t.granted {
 		free = append(free, 0)
@@ -162,12 +162,12 @@ func (t *tally) next() time.Duration {
 	}
 	slices.Sort(free)
 	if at := free[t.need-1]; at > 0 {
-		return min(at, spread(pollEvery))
+		return min(at, spread(pollInterval))
 	}
-	return spread(pollEvery)
+	return spread(pollInterval)
 }
 
-// votes counts for how many nodes which holder stands in the way.
+// votes counts the nodes at which each holder has the lock.
 func (t *tally) votes() map[string]int {
 	votes := make(map[string]int)
 	for _, a := range t.refused {
@@ -183,8 +183,8 @@ func (t *tally) votes() map[string]int {
 	return votes
 }
 
-// holder is the one that stands in the way at the most nodes, as the node shows
-// it where it stays longest.
+// holder is the one that has the lock at the most nodes, as shown by the node where it
+// stays longest.
 func (t *tally) holder() *driver.Holder {
 	votes := t.votes()
 	var first *driver.Holder
@@ -200,9 +200,9 @@ func (t *tally) holder() *driver.Holder {
 	return first
 }
 
-// split reports whether a majority answered and nobody can have one.
+// split reports whether a majority answered and no contender can have one.
 func (t *tally) split() bool {
-	most := t.most()
+	most := t.mostVotes()
 	return most > 0 && t.answered() >= t.need && most+len(t.failed)+t.left < t.need
 }
 
@@ -216,18 +216,18 @@ func (t *tally) amnesia() (n int) {
 	return n
 }
 
-// forgetful reports whether a majority would have answered but for nodes that may
-// have lost their data.
+// forgetful reports whether nodes that may have lost their data kept a majority from
+// answering.
 func (t *tally) forgetful() bool {
 	n := t.amnesia()
 	return n > 0 && t.answered() < t.need
 }
 
-// definite reports whether so few of the nodes that did not answer may have done
-// what was asked that it makes no difference to anybody.
+// definite reports whether too few nodes may have carried the request out for it to
+// matter.
 func (t *tally) definite() bool { return !t.blocks(t.unknown()) }
 
-// unknown counts the nodes that may or may not have done what was asked.
+// unknown counts the nodes that may or may not have carried the request out.
 func (t *tally) unknown() int {
 	n := t.left
 	for _, a := range t.failed {
@@ -238,13 +238,13 @@ func (t *tally) unknown() int {
 	return n
 }
 
-// noQuorum is the error of a question that a majority did not answer.
+// noQuorum is the error of a request that a majority did not answer.
 func (s *Driver) noQuorum(failed []answer[driver.Reply]) error {
 	return fmt.Errorf("%w: %s", driver.ErrNoQuorum, s.report(failed))
 }
 
-// undecided is the error of a question that was not decided: the caller's
-// context ended, or too few nodes answered.
+// undecided is the error of a request that was not decided: the caller's context ended,
+// or too few nodes answered.
 func (s *Driver) undecided(ctx context.Context, failed []answer[driver.Reply]) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %s", context.Cause(ctx), s.report(failed))
@@ -252,8 +252,8 @@ func (s *Driver) undecided(ctx context.Context, failed []answer[driver.Reply]) e
 	return s.noQuorum(failed)
 }
 
-// report tells of the nodes that did not answer. Their errors are told, not
-// wrapped: what one of them means is not what all of them mean.
+// report describes the nodes that did not answer. It does not wrap their errors: what one
+// of them matches does not hold for the quorum.
 func (s *Driver) report(failed []answer[driver.Reply]) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d nodes are needed", s.need, len(s.nodes))

@@ -10,23 +10,22 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// settle is how long hints of single nodes are kept back for a majority to give
-// the same, at the latest; half of it at the soonest, so that those whom different
-// nodes wake do not ask in step.
-const settle = 20 * time.Millisecond
+// hintDelay is the longest time for which a hint of a single node waits for a majority to
+// give the same; the shortest is half of it, so that waiters that different nodes wake do
+// not ask in step.
+const hintDelay = 20 * time.Millisecond
 
-// Watch implements [driver.Watcher]. A hint that is given by a majority of the
-// nodes is passed on at once, and one by fewer a moment later: it says that asking
-// is useful, and never more. That a lease was broken is passed on only if a
-// majority says so. The error matches [errors.ErrUnsupported] if no node gives
-// hints.
+// Watch implements [driver.Watcher]. A hint by a majority of the nodes is passed on at
+// once, and one by fewer after up to 20 ms. Hints only say that asking is useful. That a
+// lease was broken is passed on only if a majority says so. The error matches
+// [errors.ErrUnsupported] if no node gives hints, and [driver.ErrClosed] after Close.
 func (s *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	s.mu.Lock()
 	closed := s.closed
 	s.nsub++
 	sub := &subscription{
 		s: s, address: fmt.Sprintf("quorum-%d", s.nsub), f: f,
-		nodes: make([]driver.Subscription, len(s.nodes)), heard: make(map[heardKey]*heard),
+		nodes: make([]driver.Subscription, len(s.nodes)), pending: make(map[hintKey]*pendingHint),
 	}
 	s.mu.Unlock()
 	if closed {
@@ -39,7 +38,7 @@ func (s *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 		if !ok {
 			continue
 		}
-		if sub.nodes[i], err = w.Watch(func(h driver.Hint) { sub.hear(i, h) }); err != nil {
+		if sub.nodes[i], err = w.Watch(func(h driver.Hint) { sub.receive(i, h) }); err != nil {
 			err = n.named(err)
 			continue
 		}
@@ -60,20 +59,20 @@ type subscription struct {
 	address string
 	nodes   []driver.Subscription // nil where there is none
 
-	mu     sync.Mutex
-	f      func(driver.Hint)
-	heard  map[heardKey]*heard
-	closed bool
+	mu      sync.Mutex
+	f       func(driver.Hint)
+	pending map[hintKey]*pendingHint
+	closed  bool
 }
 
-// heardKey is what a hint is about.
-type heardKey struct {
+// hintKey is what a hint is about.
+type hintKey struct {
 	kind driver.HintKind
 	id   string
 }
 
-// heard is a hint that some nodes have given.
-type heard struct {
+// pendingHint is a hint that some nodes have given.
+type pendingHint struct {
 	hint  driver.Hint
 	nodes map[int]bool
 	timer *time.Timer
@@ -97,47 +96,47 @@ func (sub *subscription) at(i int) string {
 	return sub.nodes[i].Address()
 }
 
-// hear takes a hint of a node. To ask later is of no use to know, since everybody
-// asks from time to time.
-func (sub *subscription) hear(i int, h driver.Hint) {
+// receive takes a hint of a node. It drops hints to ask later, since waiters ask from
+// time to time anyway.
+func (sub *subscription) receive(i int, h driver.Hint) {
 	if h.Kind == driver.HintGranted {
 		h = driver.Hint{Kind: driver.HintAsk, ID: h.ID}
 	}
 	if h.Kind == driver.HintAsk && h.RetryAfter > 0 {
 		return
 	}
-	k := heardKey{h.Kind, h.ID}
+	k := hintKey{h.Kind, h.ID}
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	if sub.closed {
 		return
 	}
-	m := sub.heard[k]
+	m := sub.pending[k]
 	if m == nil {
-		m = &heard{hint: h, nodes: make(map[int]bool)}
-		wait := spread(settle)
+		m = &pendingHint{hint: h, nodes: make(map[int]bool)}
+		wait := spread(hintDelay)
 		if h.Kind == driver.HintBroken {
-			wait = sub.s.timeout // it is dropped then, and the nodes may be far from each other
+			wait = sub.s.timeout // the hint is dropped then, and nodes may be far apart
 		}
-		m.timer = time.AfterFunc(wait, func() { sub.late(k, m) })
-		sub.heard[k] = m
+		m.timer = time.AfterFunc(wait, func() { sub.expire(k, m) })
+		sub.pending[k] = m
 	}
 	m.nodes[i] = true
 	if len(m.nodes) >= sub.s.need {
 		m.timer.Stop()
-		delete(sub.heard, k)
+		delete(sub.pending, k)
 		sub.f(m.hint)
 	}
 }
 
-// late passes on what no majority has said in time, or drops it.
-func (sub *subscription) late(k heardKey, m *heard) {
+// expire passes on a hint that no majority has given in time, or drops it.
+func (sub *subscription) expire(k hintKey, m *pendingHint) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	if sub.closed || sub.heard[k] != m {
+	if sub.closed || sub.pending[k] != m {
 		return
 	}
-	delete(sub.heard, k)
+	delete(sub.pending, k)
 	if k.kind != driver.HintBroken {
 		sub.f(m.hint)
 	}
@@ -157,15 +156,15 @@ func (sub *subscription) Close() error {
 	sub.mu.Lock() // waits for a call of f under way
 	defer sub.mu.Unlock()
 	sub.closed = true
-	for _, m := range sub.heard {
+	for _, m := range sub.pending {
 		m.timer.Stop()
 	}
-	sub.heard = nil
+	sub.pending = nil
 	return oneline.Join(errs...)
 }
 
-// address is where node i delivers the hints that are to come to address. Who waits
-// gets them in any case, if anybody listens here: they only say when to ask.
+// address is the address at node i for hints that are to go to address. A waiter gets
+// hints if there is any subscription: they only say when to ask.
 func (s *Driver) address(i int, address string, waits bool) string {
 	if address == "" && !waits {
 		return ""
@@ -184,5 +183,5 @@ func (s *Driver) address(i int, address string, waits bool) string {
 	case waits:
 		return ""
 	}
-	return address // nobody's here, and so nobody's there
+	return address // no subscription here has it, and so none at the nodes
 }
