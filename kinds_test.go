@@ -383,3 +383,23 @@ func TestWithName_IsNoIdentity(t *testing.T) {
 		giveBack(t, l)
 	})
 }
+func TestBreak_IsKnownAtOnceInTheSameProcess(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		holder, d := open(t, store)
+		operator, err := leasehold.New(breakable{newFault(store), store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer operator.Close()
+		l := lock(t, holder, "k")
+		if err := operator.Break(t.Context(), "k", l.ID(), "maintenance"); err != nil {
+			t.Fatal(err)
+		}
+		if l.Context().Err() == nil || d.count(renew) != 0 {
+			t.Errorf("not known at once, after %d renewals", d.count(renew))
+		}
+		if cause := context.Cause(l.Context()); !strings.Contains(cause.Error(), "maintenance") || !errors.Is(cause, leasehold.ErrLost) {
+			t.Errorf("cause %v", cause)
+		}
+	})
+}

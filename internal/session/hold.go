@@ -247,13 +247,16 @@ func (h *Hold) waiting() (all []chan error) {
 }
 
 // broken ends the lease that the store says was broken.
-func (h *Hold) broken(reason string) {
+func (h *Hold) broken(reason string) { h.over(Broken(reason)) }
+
+// over ends the lease because of cause, if it has not ended.
+func (h *Hold) over(cause error) {
 	h.mu.Lock()
 	if h.ended != nil {
 		h.mu.Unlock()
 		return
 	}
-	h.end(Broken(reason))
+	h.end(cause)
 }
 
 // Gone is how a lease was lost that the store no longer has.

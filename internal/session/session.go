@@ -56,6 +56,7 @@ func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 	s.expiry.s = s
 	s.idle = sync.NewCond(&s.mu)
 	s.listener = NewListener(d, log, s.hint)
+	s.enroll()
 	return s
 }
 
@@ -81,6 +82,7 @@ func (s *Session) Close() error {
 	}
 	s.closed = true
 	close(s.closing)
+	defer s.resign()
 	holds := slices.Collect(maps.Values(s.holds))
 	s.mu.Unlock()
 

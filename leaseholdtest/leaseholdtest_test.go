@@ -1,0 +1,117 @@
+package leaseholdtest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/leaseholdtest"
+)
+
+// everywhere runs a test in real time and in virtual time.
+func everywhere(t *testing.T, f func(t *testing.T)) {
+	t.Run("real", f)
+	t.Run("virtual", func(t *testing.T) { synctest.Test(t, f) })
+}
+
+func TestHold_KeepsTheLockFromOthers(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		c, store := leaseholdtest.New(t)
+		release := store.Hold("k")
+		if _, err := c.Mutex("k").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
+			t.Errorf("%v, want ErrHeld", err)
+		}
+		got := make(chan error, 1)
+		go func() {
+			_, err := c.Mutex("k").Lock(t.Context())
+			got <- err
+		}()
+		store.AwaitWaiters("k", 1)
+		release()
+		release() // of no effect
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLoseAndBreak_EndTheLeaseAtOnce(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		c, store := leaseholdtest.New(t)
+		for name, end := range map[string]func(){
+			"lose":  func() { store.Lose("k") },
+			"break": func() { store.Break("k", "maintenance") },
+		} {
+			l, err := c.Mutex("k").TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			end()
+			if l.Context().Err() == nil || l.State() != leasehold.Lost {
+				t.Errorf("%s: %v, %v", name, l.State(), l.Context().Err())
+			}
+			if cause := context.Cause(l.Context()); !errors.Is(cause, leasehold.ErrLost) {
+				t.Errorf("%s: cause %v", name, cause)
+			}
+			if store.Held("k") {
+				t.Errorf("%s: the store still has it", name)
+			}
+			if err := l.Release(); !errors.Is(err, leasehold.ErrLost) {
+				t.Errorf("%s: released with %v", name, err)
+			}
+		}
+	})
+}
+
+func TestDownAndFreeze_EndWithUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, store := leaseholdtest.New(t)
+		for name, row := range map[string]struct {
+			fail func()
+			want error
+		}{"down": {store.Down, leasehold.ErrUnavailable}, "frozen": {store.Freeze, leasehold.ErrUnknown}} {
+			row.fail()
+			if _, err := c.Mutex("k").TryLock(t.Context()); !errors.Is(err, row.want) {
+				t.Errorf("%s: %v, want %v", name, err, row.want)
+			}
+			time.AfterFunc(10*time.Second, store.Up)
+			l, err := c.Mutex("k").Lock(t.Context()) // through the outage
+			if err != nil {
+				t.Fatal(err)
+			}
+			row.fail()
+			<-l.Context().Done()
+			if cause := context.Cause(l.Context()); !errors.Is(cause, leasehold.ErrLost) {
+				t.Errorf("%s: the lease ended because of %v", name, cause)
+			}
+			store.Up()
+			_ = l.Release() // it was lost
+		}
+	})
+}
+
+func TestDropReplies_LosesAnswersAndNotRequests(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		c, store := leaseholdtest.New(t)
+		store.DropReplies(1)
+		l, err := c.Mutex("k").TryLock(t.Context()) // it is repeated
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.DropReplies(1)
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+		store.AwaitHeld("k", false)
+	})
+}
+
+func TestLocker_IsFree(t *testing.T) {
+	lock := leaseholdtest.Locker(t)
+	if err := leasehold.Do(t.Context(), lock, func(context.Context) error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
