@@ -161,7 +161,7 @@ func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
 		return r.again(ctx, bound, t)
 	}
 	req := r.request()
-	w, err := r.c.session.NewWaiter(&r.cfg.Terms, req)
+	w, err := r.c.session.NewWaiter(&r.cfg.Terms, &req)
 	if err != nil {
 		return nil, lockError(r.key, err)
 	}
@@ -171,16 +171,15 @@ func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
 	if err != nil && !a.Unanswered {
 		return nil, lockError(r.key, err)
 	}
-	g := a.Grant()
 	if err == nil && a.State != driver.Granted {
 		t.waiting(a.Position, ownerOf(&a.Reply))
-		g, err = w.Wait(bound, a, r.observer(bound))
+		err = w.Wait(bound, &a, r.observer(bound))
 	}
 	if err != nil {
 		w.Undo(ctx) // whatever the ticket has become
 		return nil, r.path(err)
 	}
-	return r.lease(ctx, &req, g, t)
+	return r.lease(ctx, &req, a.Grant(), t)
 }
 
 // again asks without a queue, as WithRetry says.

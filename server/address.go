@@ -12,29 +12,32 @@ import (
 // channels that are others' business. Replicas know one another's addresses by
 // their form only. A service that has just started waits until it has one of its
 // own to compare with; where the store delivers nothing the ticket does without.
-func (d *desk) checkAddress(address string) (string, error) {
+func (s *Server) checkAddress(address string) (string, error) {
 	if address == "" {
 		return "", nil
 	}
-	for !d.hears() {
+	for !s.hears() {
 		time.Sleep(time.Millisecond) // until then nothing is known of addresses
 	}
-	d.mu.Lock()
-	form := d.form
-	d.mu.Unlock()
-	if now := d.address(); form == "" && now != "" {
-		form = formOf(now)
-		d.mu.Lock()
-		d.form = form
-		d.mu.Unlock()
+	form := s.addressForm.Load()
+	if now := s.session.Address(); form == nil && now != "" {
+		known := formOf(now)
+		form = &known
+		s.addressForm.Store(form)
 	}
-	switch form {
-	case formOf(address):
-		return address, nil
-	case "":
+	switch {
+	case form == nil:
 		return "", nil
+	case *form == formOf(address):
+		return address, nil
 	}
 	return "", newProblem(Invalid, "notify %q is not the address of an event stream of this service", shorten(address))
+}
+
+// hears reports whether the service listens for hints. A store that cannot deliver
+// them is given up after a while: who waits then asks.
+func (s *Server) hears() bool {
+	return !s.session.Hears() || s.session.Address() != "" || time.Since(s.opened) > s.cfg.storeTimeout
 }
 
 var words = regexp.MustCompile(`[0-9A-Za-z]+`)

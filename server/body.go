@@ -239,7 +239,7 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 		err = newProblem(Invalid, "waitMs holds the answer back, so that there is nothing to notify of")
 	}
 	if err == nil {
-		b.Notify, err = s.desk.checkAddress(b.Notify)
+		b.Notify, err = s.checkAddress(b.Notify)
 	}
 	if err == nil && mode == driver.Exclusive && (b.Limit > 0 || b.Permits > 1) {
 		err = newProblem(Invalid, "limit and permits are for mode shared")

@@ -80,7 +80,7 @@ func (c *conn) settle(read bool) {
 // waits.
 func (c *conn) Close() error {
 	c.once.Do(func() { c.s.conns.Add(-1) })
-	if doubt := c.watch.Load() != nil && c.ended.Load(); doubt && c.s.desk.start(c.linger) {
+	if doubt := c.watch.Load() != nil && c.ended.Load(); doubt && c.s.start(c.linger) {
 		return nil
 	}
 	err := c.Conn.Close()
@@ -104,6 +104,26 @@ func (c *conn) linger() {
 			return
 		}
 	}
+}
+
+// client is the context of a request, whose Err tells also of a client that has gone
+// unnoticed: what says so may lie behind its request, unread.
+type client struct {
+	context.Context
+	conn *conn // nil for a handler that is not served by Serve
+}
+
+func clientOf(ctx context.Context) client { return client{ctx, connOf(ctx)} }
+
+// Err implements [context.Context].
+func (c *client) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	if c.conn != nil && hungUp(c.conn.Conn) {
+		return context.Canceled
+	}
+	return nil
 }
 
 type connKey struct{}

@@ -62,7 +62,7 @@ func (s *Server) readyz(w *answer, r *http.Request) error {
 	if err := s.crowded(); err != nil {
 		return err
 	}
-	if !s.desk.hears() {
+	if !s.hears() {
 		return newProblem(Unavailable, "the service does not hear yet whose turn it is").after(retryLater)
 	}
 	if err := s.probe.look(r.Context()); err != nil {

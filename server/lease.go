@@ -107,7 +107,7 @@ func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 		checkInt("minToken", int64(b.MinToken), 0, 1<<53-1),
 	)
 	if err == nil {
-		ref.HintAddress, err = s.desk.checkAddress(b.Notify)
+		ref.HintAddress, err = s.checkAddress(b.Notify)
 	}
 	return ref, err
 }
@@ -259,7 +259,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	if ref.RejectIDFor, err = duration(r.URL, "forbidMs", timing.ForbidFor, max(s.cfg.maxTTL, timing.ForbidFor)); err != nil {
 		return err
 	}
-	ref.Uncontended = s.desk.lone.holds(ref.Key)
+	ref.Uncontended = s.lone.holds(ref.Key)
 	// Who releases and vanishes has released.
 	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), time.Now()), ref)
 	if err != nil {

@@ -52,7 +52,7 @@ func (l *lookouts) watch(key string) *lookout {
 		ctx, cancel := context.WithCancel(context.Background())
 		o = &lookout{of: l, key: key, nudged: make(chan struct{}, 1), stop: cancel, next: make(chan struct{})}
 		l.all[key] = o
-		l.s.desk.start(func() { o.run(ctx) })
+		l.s.start(func() { o.run(ctx) })
 	}
 	o.clients++
 	return o

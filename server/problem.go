@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -120,6 +121,7 @@ func problemOf(err error) *problem {
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.Is(err, session.ErrUnknown): // whatever the store said last
 	case errors.Is(err, driver.ErrInvalid):
 		return newProblem(Invalid, "%v", err)
 	case errors.Is(err, driver.ErrMismatch):
@@ -174,13 +176,3 @@ func writeJSON(w *answer, status int, body any) {
 
 // gone reports whether the client has gone, so that nothing need be answered.
 func gone(ctx context.Context) bool { return ctx.Err() != nil }
-
-// vanished reports whether the client has gone, also if nobody has noticed yet:
-// what says so may lie behind its request, unread.
-func vanished(ctx context.Context) bool {
-	if gone(ctx) {
-		return true
-	}
-	c := connOf(ctx)
-	return c != nil && hungUp(c.Conn)
-}

@@ -82,12 +82,13 @@ func (s *Server) Close() error {
 		err := s.http.Close()
 		_ = s.jobs.wait(context.Background()) // Do ends with its context
 		s.streams.close()
-		s.desk.close()
+		s.session.End()
 		if s.redlock != s.client {
 			err = oneline.Join(err, s.redlock.Close())
 		}
 		s.closeErr = oneline.Join(err, s.client.Close())
 		s.timeouts.close()
+		s.tries.close()
 	})
 	return s.closeErr
 }

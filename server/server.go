@@ -7,22 +7,31 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/session"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Server serves the locks of one store. It is an [http.Handler], safe for
 // concurrent use.
 type Server struct {
-	store   driver.Driver
-	verbs   driver.Driver // the store, as requests ask it for leases
-	cfg     config
-	table   *table
-	handler step
-	http    *http.Server
-	desk    *desk
+	store    driver.Driver
+	verbs    driver.Driver // the store, as requests ask it for leases
+	cfg      config
+	table    *table
+	handler  step
+	http     *http.Server
+	session  *session.Session
+	terms    session.Terms // of what requests ask of it
+	inflight *inflight
+	lone     *lone
+	opened   time.Time
+
+	addressForm atomic.Pointer[string] // of the store's addresses; nil until one is known
 
 	conns    atomic.Int64 // that are open
 	scarcity scarcity
@@ -30,7 +39,8 @@ type Server struct {
 	streams  streams
 	quota    *quota
 	places   places
-	timeouts *timeouts
+	timeouts *timeouts // of renewals and releases
+	tries    *timeouts // of a try of an acquire
 	metrics  *metrics
 	probe    *probe
 	document func() []byte
@@ -74,7 +84,9 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
 	s.places = places{quota: s.quota, all: make(map[leaseKey]*place)}
 	_, punctual := store.(driver.DeadlineAware)
+	s.lone = newLone()
 	s.timeouts = &timeouts{each: s.cfg.storeTimeout, told: punctual}
+	s.tries = &timeouts{each: timing.Try(1, s.cfg.storeTimeout), told: punctual}
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = newTable(routes())
@@ -82,10 +94,38 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.handler = s.chain()
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
-	s.desk = newDesk(s)
 	s.lookouts = &lookouts{s: s, all: make(map[string]*lookout)}
-	s.desk.open()
+	s.openSession()
 	return s, nil
+}
+
+// openSession has the service be one process that waits for all its clients.
+func (s *Server) openSession() {
+	s.session = session.New(s.store, s.cfg.log, nil)
+	s.session.Through(s.verbs)
+	s.terms = session.Terms{
+		Drift: timing.Drift, ReleaseTimeout: s.cfg.storeTimeout, Log: s.cfg.log,
+		MaxOutage: s.cfg.storeTimeout, MaxTry: s.cfg.storeTimeout,
+		Policy: session.Policy{
+			AskFirst: true, GoneAnswers: true,
+			CallContext: func(ctx context.Context) context.Context { return s.tries.begin(ctx, time.Now()) },
+		},
+	}
+	s.inflight = newInflight(s.session, &s.terms)
+	s.opened = time.Now()
+	s.session.Listen()
+}
+
+// start runs f in a goroutine that Close waits for, unless it has been called.
+func (s *Server) start(f func()) bool {
+	if s.session.Begin() != nil {
+		return false
+	}
+	go func() {
+		defer s.session.Leave()
+		f()
+	}()
+	return true
 }
 
 // newClients makes what operations take their locks with. They ask a store for as

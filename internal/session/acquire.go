@@ -19,9 +19,14 @@ type Answer struct {
 	// Unanswered tells of tries that may still be on their way.
 	Unanswered bool
 
-	began time.Time // when it was first to be asked
-	sent  time.Time // when the try that was answered was
+	began  time.Time     // when it was first to be asked
+	sent   time.Time     // when the try that was answered was, or what counts as that
+	window time.Duration // of a grant that was handed over, and is not confirmed
 }
+
+// Sent is when the request was sent that was answered, or when the store handed the
+// lock over, at the earliest; see package timing.
+func (a *Answer) Sent() time.Time { return a.sent }
 
 // Grant is a lease that the store gave.
 type Grant struct {
@@ -47,13 +52,14 @@ func (g *Grant) handed() time.Time {
 
 // Grant is the lease that the store says it has given.
 func (a *Answer) Grant() Grant {
-	return Grant{Token: a.Token, Origin: a.sent, Alone: a.Uncontended, Unanswered: a.Unanswered}
+	return Grant{Token: a.Token, Origin: a.sent, Window: a.window, Alone: a.Uncontended, Unanswered: a.Unanswered}
 }
 
 // Try asks once whether a lock is free, and repeats that until it is answered. What
 // a request that was not answered may still do is undone in the background.
 func (s *Session) Try(ctx context.Context, t *Terms, req *driver.Request) (Answer, error) {
-	a, err := s.ask(ctx, t, req, nil)
+	var a Answer
+	err := s.ask(ctx, t, req, nil, &a)
 	if a.Unanswered && a.State != driver.Granted {
 		s.Undo(ctx, t, req, true)
 	}
@@ -61,24 +67,26 @@ func (s *Session) Try(ctx context.Context, t *Terms, req *driver.Request) (Answe
 }
 
 // Ask sends req until it is answered, and undoes nothing.
-func (s *Session) Ask(ctx context.Context, t *Terms, req *driver.Request) (Answer, error) {
-	return s.ask(ctx, t, req, nil)
+func (s *Session) Ask(ctx context.Context, t *Terms, req *driver.Request) (a Answer, err error) {
+	err = s.ask(ctx, t, req, nil, &a)
+	return a, err
 }
 
-// ask sends req until it is answered, for w, which is nil for a try. It is
+// ask sends req until it is answered by a, for w, which is nil for a try. It is
 // repeated with the same id, so that an answer that was lost is given again.
-func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Waiter) (a Answer, err error) {
+func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Waiter, a *Answer) (err error) {
 	a.began = s.Now()
 	a.sent = a.began
 	var last error
 	for attempt := 1; ; attempt++ {
-		err = s.send(ctx, t, req, w, &a, attempt)
+		err = s.send(ctx, t, req, w, a, attempt)
 		switch {
-		case err == nil && a.State == driver.Gone && !a.Broken && last != nil:
+		case err == nil && a.State == driver.Gone && !a.Broken && last != nil && !t.Policy.GoneAnswers:
 			// The id was given up: nobody can tell what became of it before.
-			return Answer{Unanswered: true}, s.because(ctx, unknown(last))
+			*a = Answer{Unanswered: true}
+			return s.because(ctx, unknown(last))
 		case err == nil:
-			return a, nil
+			return nil
 		case errors.Is(err, errNotAsked) && last != nil:
 			err = last // says more
 		}
@@ -87,7 +95,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		if timing.Permanent(err) {
 			break
 		}
-		left := s.patience(&a, t, w)
+		left := s.patience(a, t, w)
 		if w != nil && timing.Definite(err) { // that others are served says nothing of us
 			left = t.outage(a.began, s.Now())
 		}
@@ -103,7 +111,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 	if a.Unanswered {
 		err = unknown(err)
 	}
-	return a, s.because(ctx, err)
+	return s.because(ctx, err)
 }
 
 // send asks once, when it is the request's turn. The time of the try begins only
@@ -112,7 +120,7 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 	p, ok := s.asking.pass()
 	if !ok {
 		if p, ok = s.asking.wait(ctx, s.closing, func() time.Duration { return s.patience(a, t, w) }); !ok {
-			return errNotAsked
+			return errCrowded
 		}
 		if w != nil {
 			s.listener.await(ctx)
@@ -123,13 +131,16 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 	if w != nil {
 		w.aim()
 	}
-	try, cancel := s.bound(ctx, timing.Try(attempt, s.patience(a, t, w)))
+	if ctx.Err() != nil {
+		return errNotAsked
+	}
+	try, cancel := s.bound(t.Policy.call(ctx), timing.Try(attempt, s.patience(a, t, w)))
 	defer cancel()
-	if a.Reply, err = s.drv.Acquire(try, *req); err != nil {
+	if a.Reply, err = s.verbs.Acquire(try, *req); err != nil {
 		s.miss(ctx, a.sent, err)
 		return err
 	}
-	if a.State == driver.Granted && t.tooLate(s.Now(), a.sent, t.TTL) {
+	if a.State == driver.Granted && t.tooLate(s.Now(), a.sent, req.TTL) {
 		return timing.ErrLate
 	}
 	s.hear(a.sent)
@@ -167,12 +178,18 @@ func (s *Session) renew(ctx context.Context, refs []driver.Ref, each func(int, d
 	})
 }
 
-// because puts before err why ctx or the session ended, if they have.
-func (s *Session) because(ctx context.Context, err error) error {
+// over is why ctx or the session ended; nil if they have not.
+func (s *Session) over(ctx context.Context) error {
 	cause := CauseOf(ctx)
 	if cause == nil && s.IsClosing() {
 		cause = ErrClosed
 	}
+	return cause
+}
+
+// because puts before err why ctx or the session ended, if they have.
+func (s *Session) because(ctx context.Context, err error) error {
+	cause := s.over(ctx)
 	if cause == nil || errors.Is(err, cause) {
 		return err
 	}

@@ -16,15 +16,12 @@ import (
 
 // Confirm renews the lease that ref names until the store has answered. The error
 // matches ErrNotHeld if it is not there.
-func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began time.Time) (g Grant, err error) {
+func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began time.Time) (g Grant, _ error) {
 	a := Answer{began: began}
 	uncertain := false
 	for attempt := 1; ; attempt++ {
-		a.sent = s.Now()
-		try, cancel := s.bound(ctx, timing.Try(1, s.patience(&a, t, nil)))
-		err = errors.New("the store said nothing of it")
-		s.renew(try, []driver.Ref{ref}, func(_ int, reply driver.Reply, e error) { a.Reply, err = reply, e })
-		cancel()
+		once, err := s.renewOnce(ctx, ref, timing.Try(1, s.patience(&a, t, nil)))
+		a.Reply, a.sent = once.Reply, once.sent
 		if err == nil && a.State == driver.Granted && t.tooLate(s.Now(), a.sent, t.TTL) {
 			err = timing.ErrLate
 		}
@@ -44,6 +41,23 @@ func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began t
 			return g, s.because(ctx, err)
 		}
 	}
+}
+
+// Park keeps the place of req in the queue for so long from now on, for somebody who
+// does not wait any more and may come back: without an address, since a lock that it
+// is handed would not be confirmed. It returns what the store says of it.
+func (s *Session) Park(ctx context.Context, t *Terms, req *driver.Request, life time.Duration) (Answer, error) {
+	return s.renewOnce(t.Policy.call(ctx), driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL, TicketTTL: life}, t.MaxOutage)
+}
+
+// renewOnce renews one lease or ticket, for at most limit.
+func (s *Session) renewOnce(ctx context.Context, ref driver.Ref, limit time.Duration) (a Answer, err error) {
+	a.sent = s.Now()
+	ctx, cancel := s.bound(ctx, limit)
+	defer cancel()
+	err = errors.New("the store said nothing of it")
+	s.renew(ctx, []driver.Ref{ref}, func(_ int, reply driver.Reply, e error) { a.Reply, err = reply, e })
+	return a, err
 }
 
 // Inspect looks at a lock until that is answered: a reader's lease must not be taken

@@ -28,7 +28,10 @@ const (
 )
 
 // errNotAsked is a request that did not come to be sent.
-var errNotAsked = fmt.Errorf("%w: not asked yet: too many requests are under way", driver.ErrUnavailable)
+var (
+	errNotAsked = fmt.Errorf("%w: not asked yet", driver.ErrUnavailable)
+	errCrowded  = fmt.Errorf("%w: too many requests are under way", errNotAsked)
+)
 
 // gate lets requests leave in the order in which they come, as many as may be
 // under way.

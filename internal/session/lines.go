@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// Lines are the waiters of one process, by the locks that they wait for, in the
+// lines are the waiters of one process, by the locks that they wait for, in the
 // order in which they came. They are safe for concurrent use.
-type Lines[W any] struct {
+type lines struct {
 	mu    sync.Mutex
 	byKey map[string]*list.List
 }
 
-// Place is that of a waiter in its line.
-type Place *list.Element
+// place is that of a waiter in its line.
+type place *list.Element
 
-// Join puts w at the end of the line for a lock.
-func (l *Lines[W]) Join(key string, w W) Place {
+// join puts w at the end of the line for a lock.
+func (l *lines) join(key string, w *Waiter) place {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byKey == nil {
@@ -30,9 +30,9 @@ func (l *Lines[W]) Join(key string, w W) Place {
 	return line.PushBack(w)
 }
 
-// Leave takes a waiter out of its line. If it was the first, next is who is it
-// now.
-func (l *Lines[W]) Leave(key string, p Place) (next W, ok bool) {
+// leave takes a waiter out of its line. If it was the first, next is who is it
+// now; else nil.
+func (l *lines) leave(key string, p place) (next *Waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	line := l.byKey[key]
@@ -42,13 +42,13 @@ func (l *Lines[W]) Leave(key string, p Place) (next W, ok bool) {
 	case now == nil:
 		delete(l.byKey, key)
 	case first:
-		return now.Value.(W), true
+		return now.Value.(*Waiter)
 	}
-	return next, false
+	return nil
 }
 
-// First reports whether a waiter is the first of its line.
-func (l *Lines[W]) First(key string, p Place) bool {
+// first reports whether a waiter is the first of its line.
+func (l *lines) first(key string, p place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	line := l.byKey[key]

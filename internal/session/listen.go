@@ -10,9 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// Listener hears the hints of a store for one process, by one subscription. It is
+// listener hears the hints of a store for one process, by one subscription. It is
 // safe for concurrent use.
-type Listener struct {
+type listener struct {
 	watcher driver.Watcher // nil if the store has none
 	hear    func(driver.Hint)
 	log     *slog.Logger
@@ -35,20 +35,20 @@ type opening struct {
 
 func (o *opening) end() { o.once.Do(func() { close(o.done) }) }
 
-// NewListener returns a listener that calls hear for each hint once it is opened,
+// newListener returns a listener that calls hear for each hint once it is opened,
 // one at a time. A resync comes first, when there is an address.
-func NewListener(d driver.Driver, log *slog.Logger, hear func(driver.Hint)) *Listener {
-	l := &Listener{hear: hear, log: log}
+func newListener(d driver.Driver, log *slog.Logger, hear func(driver.Hint)) *listener {
+	l := &listener{hear: hear, log: log}
 	l.watcher, _ = driver.As[driver.Watcher](d)
 	return l
 }
 
-// Hears reports whether the store can deliver hints at all.
-func (l *Listener) Hears() bool { return l.watcher != nil }
+// hears reports whether the store can deliver hints at all.
+func (l *listener) hears() bool { return l.watcher != nil }
 
-// Open starts to listen in a goroutine that run starts, unless that has been done.
+// start starts to listen in a goroutine that run starts, unless that has been done.
 // Whoever waits before it is listening gets the lock by asking.
-func (l *Listener) Open(run func(func())) {
+func (l *listener) start(run func(func())) {
 	if l.watcher == nil {
 		return
 	}
@@ -66,7 +66,7 @@ func (l *Listener) Open(run func(func())) {
 
 // open opens the subscription. A store may have the address only later, and then
 // has all ask.
-func (l *Listener) open(o *opening) {
+func (l *listener) open(o *opening) {
 	sub, err := l.watcher.Watch(l.hint)
 	l.mu.Lock()
 	closed := l.closed
@@ -89,8 +89,8 @@ func (l *Listener) open(o *opening) {
 	}
 }
 
-// Close ends the subscription, also one on its way.
-func (l *Listener) Close() {
+// close ends the subscription, also one on its way.
+func (l *listener) close() {
 	l.mu.Lock()
 	l.closed = true
 	sub := l.sub
@@ -100,7 +100,7 @@ func (l *Listener) Close() {
 	}
 }
 
-func (l *Listener) hint(h driver.Hint) {
+func (l *listener) hint(h driver.Hint) {
 	if h.Kind == driver.HintResync {
 		l.opened()
 	}
@@ -108,18 +108,18 @@ func (l *Listener) hint(h driver.Hint) {
 }
 
 // opened notes that there is an address by now, if there is.
-func (l *Listener) opened() {
+func (l *listener) opened() {
 	l.mu.Lock()
 	o := l.opening
 	l.mu.Unlock()
-	if o != nil && l.Address() != "" {
+	if o != nil && l.address() != "" {
 		o.end()
 	}
 }
 
 // await waits a moment for a subscription on its way, so that not all of a burst have
 // to tell their address by another request.
-func (l *Listener) await(ctx context.Context) {
+func (l *listener) await(ctx context.Context) {
 	l.mu.Lock()
 	o := l.opening
 	l.mu.Unlock()
@@ -139,8 +139,8 @@ func (l *Listener) await(ctx context.Context) {
 	}
 }
 
-// Address is where hints are heard; empty while they are not.
-func (l *Listener) Address() string {
+// address is where hints are heard; empty while they are not.
+func (l *listener) address() string {
 	l.mu.Lock()
 	sub := l.sub
 	l.mu.Unlock()

@@ -24,14 +24,16 @@ func punctualityOf(d driver.Driver) punctuality {
 // bound returns a context in which a call of the driver ends after about d. A
 // punctual driver needs no more than to be told, if it would take longer.
 func (s *Session) bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if p := s.punctual; !p.told {
-		return context.WithTimeout(ctx, d)
-	} else if p.after > 0 && p.after <= d+d/4 {
+	p := s.punctual
+	if p.told && p.after > 0 && p.after <= d+d/4 {
 		return ctx, nothing
 	}
 	deadline := time.Now().Add(d)
-	if earlier, ok := ctx.Deadline(); ok && earlier.Before(deadline) {
+	if end, ok := ctx.Deadline(); ok && !end.After(deadline) {
 		return ctx, nothing
+	}
+	if !p.told {
+		return context.WithDeadline(ctx, deadline)
 	}
 	return &punctual{ctx, deadline}, nothing
 }

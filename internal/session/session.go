@@ -19,8 +19,9 @@ import (
 // Session is a process and a store, over time. It is safe for concurrent use.
 type Session struct {
 	drv      driver.Driver
-	punctual punctuality // of the driver
-	listener *Listener
+	verbs    driver.Driver // drv, as it is asked for locks
+	punctual punctuality   // of the driver
+	listener *listener
 	keeper   *Keeper
 	expiry   expiry
 	epoch    clock.Epoch
@@ -29,7 +30,7 @@ type Session struct {
 	undoing gate // of what undoes those that were given up
 	outage  outage
 	hints   atomic.Uint64
-	lines   Lines[*Waiter]
+	lines   lines
 
 	closing chan struct{} // closed by Close
 
@@ -37,15 +38,16 @@ type Session struct {
 	idle    *sync.Cond // signalled when busy falls to 0
 	busy    int        // calls and background work under way
 	closed  bool
-	waiters map[string]*Waiter // by lease id
-	holds   map[string]*Hold   // likewise
+	waiters map[string]*Waiter // by lease id; several for one are a list
+	waiting int                // waiters in all
+	holds   map[string]*Hold   // by lease id
 }
 
 // New returns a session with a store, which it closes in the end. tell, which may be
 // nil, is called when an outage of the store begins and when it ends.
 func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 	s := &Session{
-		drv: d, punctual: punctualityOf(d), epoch: clock.NewEpoch(clock.Now()),
+		drv: d, verbs: d, punctual: punctualityOf(d), epoch: clock.NewEpoch(clock.Now()),
 		closing: make(chan struct{}), waiters: make(map[string]*Waiter), holds: make(map[string]*Hold),
 	}
 	if tell == nil {
@@ -55,10 +57,25 @@ func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 	s.keeper = NewKeeper(s.renew, clock.Now)
 	s.expiry.s = s
 	s.idle = sync.NewCond(&s.mu)
-	s.listener = NewListener(d, log, s.hint)
+	s.listener = newListener(d, log, s.hint)
 	s.enroll()
 	return s
 }
+
+// Through has requests for locks go through d, which is the driver with something
+// around it that takes note of what callers ask. It is called before anything is
+// asked. Batches of renewals, and what is undone, belong to no caller and go past it.
+func (s *Session) Through(d driver.Driver) { s.verbs = d }
+
+// Listen has the session hear hints from now on, and not only once somebody waits.
+func (s *Session) Listen() {
+	if !s.IsClosing() {
+		s.listener.start(s.Background)
+	}
+}
+
+// Hears reports whether the store can deliver hints at all.
+func (s *Session) Hears() bool { return s.listener.hears() }
 
 // Now is the time on the clock by which leases are counted.
 func (s *Session) Now() time.Time { return clock.Now() }
@@ -71,14 +88,23 @@ func (s *Session) time(i clock.Instant) time.Time { return s.epoch.Time(i) }
 // Driver returns the store, for what a session has nothing to do with.
 func (s *Session) Driver() driver.Driver { return s.drv }
 
-// Close ends the session: waiters get ErrClosed, and leases that are held end with
-// it and are given back, at most for their release timeout. When it returns nothing
-// of the session runs any more, and the driver is closed. Further calls do nothing.
+// Close ends the session and closes the driver. Further calls do nothing.
 func (s *Session) Close() error {
+	if !s.End() {
+		return nil
+	}
+	return s.drv.Close()
+}
+
+// End ends the session: waiters get ErrClosed, and leases that are held end with
+// it and are given back, at most for their release timeout. When it returns true
+// nothing of the session runs any more, and the driver is open. Further calls do
+// nothing and return false.
+func (s *Session) End() bool {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return nil
+		return false
 	}
 	s.closed = true
 	close(s.closing)
@@ -93,8 +119,8 @@ func (s *Session) Close() error {
 	}
 	s.mu.Unlock()
 	s.keeper.Close()
-	s.listener.Close()
-	return s.drv.Close()
+	s.listener.close()
+	return true
 }
 
 // stoppers is how many leases are given back at a time when a session closes.
@@ -171,6 +197,17 @@ func (s *Session) Enter() {
 	s.busy++
 }
 
+// enterUnlessEnded is Enter for what follows from a call, and may come after the end.
+func (s *Session) enterUnlessEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed && s.busy == 0 {
+		return false
+	}
+	s.busy++
+	return true
+}
+
 // Leave ends what Enter or Begin counted.
 func (s *Session) Leave() {
 	s.mu.Lock()
@@ -200,7 +237,40 @@ func (s *Session) Begin() error {
 func (s *Session) Size() (held, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.holds), len(s.waiters)
+	return len(s.holds), s.waiting
+}
+
+// addWaiter has hints find a waiter, unless the session is closed.
+func (s *Session) addWaiter(w *Waiter) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	s.busy++
+	s.waiting++
+	w.next = s.waiters[w.req.ID]
+	s.waiters[w.req.ID] = w
+	return nil
+}
+
+// dropWaiter has hints find a waiter no more.
+func (s *Session) dropWaiter(w *Waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first := s.waiters[w.req.ID]; first != w {
+		for first.next != w {
+			first = first.next
+		}
+		first.next = w.next
+	} else if w.next != nil {
+		s.waiters[w.req.ID] = w.next
+	} else {
+		delete(s.waiters, w.req.ID)
+	}
+	w.next = nil
+	s.waiting--
+	s.left()
 }
 
 // Closing is closed when the session is.
@@ -219,11 +289,14 @@ func (s *Session) IsClosing() bool {
 // sleep reports whether it slept for d; false means that ctx ended, or the session
 // was closed.
 func (s *Session) sleep(ctx context.Context, d time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
+		return ctx.Err() == nil
 	case <-ctx.Done():
 	case <-s.closing:
 	}
@@ -231,30 +304,34 @@ func (s *Session) sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Address is where this session hears hints; empty while it does not.
-func (s *Session) Address() string { return s.listener.Address() }
+func (s *Session) Address() string { return s.listener.address() }
 
 // hint passes a wake-up on to whom it concerns.
 func (s *Session) hint(h driver.Hint) {
 	s.hints.Add(1)
-	if h.Kind == driver.HintResync {
-		for _, w := range s.allWaiters() {
-			w.hint(h)
-		}
+	s.mu.Lock()
+	held := s.holds[h.ID]
+	s.mu.Unlock()
+	if h.Kind == driver.HintBroken && held != nil {
+		held.broken(h.Reason)
 		return
 	}
-	s.mu.Lock()
-	w, held := s.waiters[h.ID], s.holds[h.ID]
-	s.mu.Unlock()
-	switch {
-	case h.Kind == driver.HintBroken && held != nil:
-		held.broken(h.Reason)
-	case w != nil:
+	var one [1]*Waiter
+	for _, w := range s.concerned(one[:0], &h) {
 		w.hint(h)
 	}
 }
 
-func (s *Session) allWaiters() []*Waiter {
+// concerned appends the waiters that a hint is for: all, of whichever lock, with the
+// id that it names, since ids are known in their own room only.
+func (s *Session) concerned(all []*Waiter, h *driver.Hint) []*Waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.waiters))
+	if h.Kind != driver.HintResync {
+		return s.waiters[h.ID].appendTo(all)
+	}
+	for _, w := range s.waiters {
+		all = w.appendTo(all)
+	}
+	return all
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -16,9 +17,11 @@ type Terms struct {
 	Drift          float64 // see [timing.Drift]
 	ReleaseTimeout time.Duration
 	MaxOutage      time.Duration // for which a store that does not answer is waited for; 0 is not at all, below 0 without bound
+	MaxTry         time.Duration // for which one is asked by those who do not wait; 0 is [timing.TryOutage]
 	MaxHold        time.Duration // 0 is without bound
 	MinHold        time.Duration
 	Log            *slog.Logger
+	Policy         Policy
 }
 
 // Life is how long a lease lasts on the local clock.
@@ -52,7 +55,7 @@ func (t *Terms) outage(since, now time.Time) time.Duration {
 // tryOutage is the same for somebody who does not wait, but wants to know what has
 // become of what was asked.
 func (t *Terms) tryOutage(since, now time.Time) time.Duration {
-	return min(t.outage(since, now), timing.TryOutage-now.Sub(since))
+	return min(t.outage(since, now), cmp.Or(t.MaxTry, timing.TryOutage)-now.Sub(since))
 }
 
 // tired reports whether a store that failed is asked no more, of whose time so much

@@ -39,28 +39,49 @@ func (s *Session) releaseOnce(ctx context.Context, ref driver.Ref, limit time.Du
 // Undo undoes in the background what a request may have left behind. Whoever asked
 // has gone.
 func (s *Session) Undo(ctx context.Context, t *Terms, req *driver.Request, unanswered bool) {
-	ref := driver.Ref{Key: req.Key, ID: req.ID}
+	a := Abandoned{Ref: driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit}, Life: max(req.TTL, req.TicketTTL)}
 	if unanswered {
-		ref.RejectIDFor = timing.ForbidFor
+		a.Ref.RejectIDFor = timing.ForbidFor
 	}
-	until := s.Now().Add(max(req.TTL, req.TicketTTL))
-	ctx = context.WithoutCancel(ctx)
-	s.Background(func() {
-		if err := s.undo(ctx, t, ref, until); err != nil {
-			t.Log.Warn("leasehold: abandoned request not undone", "key", ref.Key, "lease", ref.ID, "error", err)
-		}
-	})
+	s.GiveBack(context.WithoutCancel(ctx), t, &a)
 }
 
-// undo releases ref until the store has answered, or until what may be there is
+// Abandoned is what nobody waits for any more.
+type Abandoned struct {
+	Ref  driver.Ref
+	Life time.Duration // of the lease or ticket: it is over by itself then
+	// Keep is how long a place in the queue is kept all the same; 0 is not at all.
+	Keep time.Duration
+	// Tried is called after the first try to give it back, if it is not nil.
+	Tried func()
+}
+
+// GiveBack undoes in the background what was abandoned, unless the session has ended.
+func (s *Session) GiveBack(ctx context.Context, t *Terms, a *Abandoned) {
+	if !s.enterUnlessEnded() {
+		return
+	}
+	until := s.Now().Add(a.Life)
+	go func() {
+		defer s.Leave()
+		if err := s.undo(ctx, t, a, until); err != nil {
+			t.Log.Warn("leasehold: abandoned request not undone", "key", a.Ref.Key, "lease", a.Ref.ID, "error", err)
+		}
+	}()
+}
+
+// undo gives back until the store has answered, or until what may be there is
 // over by itself: a store that was away comes back with what it was last asked
 // for. There may be many of these, so they ask less and less often. A
 // session that is closed waits for about a release timeout at most, or until ctx ends.
-func (s *Session) undo(ctx context.Context, t *Terms, ref driver.Ref, until time.Time) error {
+func (s *Session) undo(ctx context.Context, t *Terms, a *Abandoned, until time.Time) error {
 	soon := s.Now().Add(t.ReleaseTimeout)
 	try := timing.ReleaseTry(t.ReleaseTimeout)
 	for attempt := 1; ; attempt++ {
-		err := s.undoOnce(ctx, ref, try, until)
+		err := s.undoOnce(ctx, a, try, until)
+		if attempt == 1 && a.Tried != nil {
+			a.Tried()
+		}
 		now := s.Now()
 		if err == nil || timing.Final(err) || now.After(until) || s.IsClosing() && now.After(soon) {
 			return err
@@ -88,21 +109,34 @@ func (s *Session) whileOpen(ctx context.Context) (context.Context, context.Cance
 	return ctx, cancel
 }
 
-// undoOnce releases in its turn: if thousands give up at one moment the store is
+// undoOnce gives back in its turn: if thousands give up at one moment the store is
 // not to be flooded by what they leave either. A session that is closed does not
 // stand in line.
-func (s *Session) undoOnce(ctx context.Context, ref driver.Ref, limit time.Duration, until time.Time) error {
+func (s *Session) undoOnce(ctx context.Context, a *Abandoned, limit time.Duration, until time.Time) error {
 	p, ok := s.undoing.pass()
 	if !ok {
 		p, ok = s.undoing.wait(ctx, s.closing, func() time.Duration { return until.Sub(s.Now()) })
 	}
 	if !ok && !s.IsClosing() {
-		return errNotAsked
+		return errCrowded
 	}
-	_, err := s.releaseOnce(ctx, ref, limit)
+	err := s.giveBackOnce(ctx, a, limit)
 	if ok {
 		s.undoing.leave(p, err == nil)
 	}
+	return err
+}
+
+// giveBackOnce releases, or keeps a place that is to be kept.
+func (s *Session) giveBackOnce(ctx context.Context, a *Abandoned, limit time.Duration) error {
+	if a.Keep > 0 {
+		ref := driver.Ref{Key: a.Ref.Key, ID: a.Ref.ID, TTL: a.Ref.TTL, TicketTTL: a.Keep}
+		kept, err := s.renewOnce(ctx, ref, limit)
+		if err != nil || kept.State == driver.Queued {
+			return err
+		}
+	}
+	_, err := s.releaseOnce(ctx, a.Ref, limit)
 	return err
 }
 
@@ -114,7 +148,7 @@ func (s *Session) goOn(ctx context.Context, t *Terms, ref driver.Ref, until time
 		ctx, cancel := s.whileOpen(ctx)
 		defer cancel()
 		if s.sleep(ctx, timing.Spread(timing.PollEvery)) {
-			_ = s.undo(ctx, t, ref, until)
+			_ = s.undo(ctx, t, &Abandoned{Ref: ref}, until)
 		}
 	})
 }

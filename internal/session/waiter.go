@@ -18,28 +18,35 @@ type Waiter struct {
 	task  Task
 	woken chan struct{} // holds one token
 	news  chan struct{} // holds one token; nil if nobody observes the wait
-	place Place         // in the session's line; set before the ticket is kept
+	place place         // in the session's line; set before the ticket is kept
+	next  *Waiter       // of the same lease id; guarded by the session's mutex
 
 	// These belong to the caller's goroutine.
 	began      time.Time
 	unanswered bool // requests may still be on their way
 	waited     bool // it came to that
 
+	ctx context.Context // of the wait; set before the ticket is kept
+
 	mu       sync.Mutex
 	answered time.Time     // when the question behind clock was sent
 	clock    time.Duration // the store's clock in that answer
 	sight    sight
-	asked    bool         // a request has left
-	told     string       // the address that the ticket carries
-	poll     bool         // hints do not reach us
-	hints    uint64       // hints by the session when poll was set
-	resynced bool         // the session listens anew since the last answer
-	failed   error        // of the last question, until one is answered
-	failures int          // in a row
-	failing  time.Time    // since when
-	early    *driver.Hint // came before the answer that it belongs to
-	grant    *Grant       // the outcome: one of these three
-	gone     bool         // the ticket is not there any more
+	asked    bool          // a request has left
+	told     string        // the address that the ticket carries
+	poll     bool          // hints do not reach us
+	hints    uint64        // hints by the session when poll was set
+	resynced bool          // the session listens anew since the last answer
+	failed   error         // of the last question, until one is answered
+	failures int           // in a row
+	failing  time.Time     // since when
+	early    *driver.Hint  // came before the answer that it belongs to
+	busy     bool          // the store keeps no ticket: it was Busy
+	stopped  bool          // it is not kept any more
+	flying   bool          // a renewal of the ticket is under way
+	landed   chan struct{} // closed when it has been answered; nil if nobody waits for that
+	end      *Answer       // the outcome: one of these three
+	gone     bool          // the ticket is not there any more
 	err      error
 }
 
@@ -54,19 +61,15 @@ var waiters = sync.Pool{New: func() any {
 
 // NewWaiter returns a waiter that is about to ask what req says, unless the session
 // is closed. It is to be closed.
-func (s *Session) NewWaiter(t *Terms, req driver.Request) (*Waiter, error) {
+func (s *Session) NewWaiter(t *Terms, req *driver.Request) (*Waiter, error) {
 	w := waiters.Get().(*Waiter)
 	w.mu.Lock() // a hint to its last user may come this late
-	w.s, w.t, w.req = s, t, req
+	w.s, w.t, w.req = s, t, *req
 	w.mu.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	if err := s.addWaiter(w); err != nil {
 		w.recycle()
-		return nil, ErrClosed
+		return nil, err
 	}
-	s.busy++
-	s.waiters[req.ID] = w
 	return w, nil
 }
 
@@ -75,11 +78,9 @@ func (w *Waiter) Close() {
 	s, waited := w.s, w.waited
 	if waited {
 		s.keeper.Remove(&w.task)
+		w.step()
 	}
-	s.mu.Lock()
-	delete(s.waiters, w.req.ID)
-	s.left()
-	s.mu.Unlock()
+	s.dropWaiter(w)
 	if !waited {
 		w.recycle()
 	}
@@ -87,8 +88,8 @@ func (w *Waiter) Close() {
 
 // Queue asks for the lock, and for a place in the queue. If it returns an error, or
 // the wait that follows does, what was asked for is to be undone.
-func (w *Waiter) Queue(ctx context.Context) (Answer, error) {
-	a, err := w.s.ask(ctx, w.t, &w.req, w)
+func (w *Waiter) Queue(ctx context.Context) (a Answer, err error) {
+	err = w.s.ask(ctx, w.t, &w.req, w, &a)
 	if w.began.IsZero() {
 		w.began = a.began
 	}
@@ -101,6 +102,14 @@ func (w *Waiter) Undo(ctx context.Context) { w.s.Undo(ctx, w.t, &w.req, w.unansw
 
 // Unanswered tells of requests that may still be on their way.
 func (w *Waiter) Unanswered() bool { return w.unanswered }
+
+// appendTo appends the waiters for one lease id.
+func (w *Waiter) appendTo(all []*Waiter) []*Waiter {
+	for ; w != nil; w = w.next {
+		all = append(all, w)
+	}
+	return all
+}
 
 // aim has what is about to be sent carry the address where hints are heard now,
 // so that the ticket need not be told of it by another request.
@@ -129,21 +138,41 @@ func (w *Waiter) address() string {
 	return w.s.Address()
 }
 
-// Ask implements [Sink].
+// Ask implements [Sink]. The ticket of somebody who has gone is left alone: it may
+// have been asked for by another process since, which the store knows by its address.
 func (w *Waiter) Ask(time.Time) (driver.Ref, time.Duration, bool) {
+	left := w.ctx.Err() != nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	address := w.address()
-	w.told = address
-	alive := timing.TicketLife(address)
-	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, TicketTTL: alive, HintAddress: address}, alive / 3, !w.settled()
+	switch {
+	case w.settled() || w.stopped:
+		return driver.Ref{}, 0, false
+	case left || w.asksItself():
+		w.wake()
+		return driver.Ref{}, 0, false
+	}
+	w.flying = true
+	w.told = w.address()
+	life := timing.TicketLife(w.told)
+	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, TicketTTL: life, HintAddress: w.told}, life / 3, true
+}
+
+// asksItself reports whether the next question is an Acquire: of the first of a line,
+// whose turn it may be, and where the store keeps no ticket. The caller holds mu.
+func (w *Waiter) asksItself() bool {
+	return w.t.Policy.AskFirst && (w.busy || w.s.lines.first(w.req.Key, w.place))
 }
 
 // Answer implements [Sink].
 func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.settled() {
+	w.flying = false
+	if w.landed != nil {
+		close(w.landed)
+		w.landed = nil
+	}
+	if w.settled() || w.stopped {
 		return time.Time{}
 	}
 	switch {
@@ -161,12 +190,16 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 		w.err = err
 	case reply.State == driver.Queued, reply.State == driver.Busy:
 		return w.queued(sent, reply)
+	case reply.State == driver.Granted && w.t.Policy.AskFirst:
+		// It is taken by whoever is woken.
 	case reply.State == driver.Granted:
 		if now := w.s.Now(); w.t.tooLate(now, sent, w.req.TTL) {
 			w.failed = timing.ErrLate
 			return now
 		}
-		w.grant = &Grant{Token: reply.Token, Origin: sent}
+		w.end = &Answer{Reply: reply, sent: sent}
+	case reply.Broken && w.t.Policy.GoneAnswers:
+		w.end = &Answer{Reply: reply, sent: sent}
 	case reply.Broken:
 		w.err = Broken(reply.Reason)
 	default:
@@ -196,7 +229,7 @@ func (w *Waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 	case w.news <- struct{}{}:
 	default:
 	}
-	wait := timing.AskIn(w.told, w.address(), w.s.lines.First(w.req.Key, w.place), reply.RetryAfter)
+	wait := timing.AskIn(w.told, w.address(), w.s.lines.first(w.req.Key, w.place), reply.RetryAfter)
 	return w.s.Now().Add(wait)
 }
 
@@ -217,9 +250,13 @@ func (w *Waiter) hint(h driver.Hint) {
 // act does what a hint says. The caller holds mu.
 func (w *Waiter) act(h driver.Hint) {
 	now := w.s.Now()
+	if w.t.Policy.AskFirst && (h.Kind == driver.HintGranted || h.Kind == driver.HintAsk && h.RetryAfter == 0) {
+		w.wake()
+		return
+	}
 	if h.Kind == driver.HintGranted {
 		if handed, ok := w.since(h, now); ok {
-			w.grant = &Grant{Token: h.Token, Origin: handed, Window: h.ConfirmWindow}
+			w.end = &Answer{Reply: driver.Reply{State: driver.Granted, Token: h.Token}, sent: handed, window: h.ConfirmWindow}
 			w.wake()
 			return
 		}
@@ -252,7 +289,7 @@ func (w *Waiter) since(h driver.Hint, now time.Time) (time.Time, bool) {
 	return at, !w.t.tooLate(now, at, h.ConfirmWindow)
 }
 
-func (w *Waiter) settled() bool { return w.grant != nil || w.gone || w.err != nil }
+func (w *Waiter) settled() bool { return w.end != nil || w.gone || w.err != nil }
 
 func (w *Waiter) wake() {
 	select {
