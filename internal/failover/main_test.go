@@ -174,7 +174,7 @@ func steady() []leasehold.Option {
 
 // handOver is how long it takes a waiter to enter, with slack: it is woken at
 // once, or asks twice a second if wake-ups do not reach it.
-const handOver = 5 * time.Second
+const handOver = 12 * time.Second
 
 // crowd locks many keys at once, on as many connections, until all could be
 // locked and released.

@@ -38,11 +38,11 @@ func TestReplicas_R8_LockThatIsNotReplicatedIsNotTaken(t *testing.T) {
 // replica is back, and is lost by its deadline if it stays away.
 func TestReplicas_R8_LeaseLivesByAcknowledgedRenewals(t *testing.T) {
 	t.Parallel()
-	const ttl = 6 * time.Second
+	const ttl = 10 * time.Second
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	both(t, func(r *rig) acts {
-		c := r.client(primary.URL()+"?replicas=1", leasehold.WithTTL(ttl))
+		c := r.client(primary.URL()+"?replicas=1", leasehold.WithTTL(ttl), leasehold.WithRenewFraction(0.15))
 		held := r.lock(c, "k")
 		r.renewed(held)
 		unconfirmed := func() {

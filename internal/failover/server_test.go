@@ -54,7 +54,7 @@ func TestServer_L7_OneHungRenewalAmongMany(t *testing.T) {
 	s := redistest.Start(t)
 	both(t, func(r *rig) acts {
 		proxy := respproxy.Start(t, s.Addr())
-		c := r.client("redis://"+proxy.Addr()+"?timeout=500ms", leasehold.WithTTL(6*time.Second))
+		c := r.client("redis://"+proxy.Addr()+"?timeout=1s", leasehold.WithTTL(patience), leasehold.WithRenewFraction(0.05))
 		leases := make([]*leasehold.Lease, 250)
 		for i := range leases {
 			leases[i] = r.lock(c, fmt.Sprint("k", i))

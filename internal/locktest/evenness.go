@@ -18,9 +18,9 @@ func evenness(l *lab) {
 	const clients, each = 4, 25
 	rounds := 10
 	if testing.Short() {
-		rounds = 6
+		rounds = 3
 	}
-	ctx, enough := context.WithTimeout(context.Background(), 2*patience)
+	ctx, enough := context.WithTimeout(context.Background(), 4*patience)
 	defer enough()
 	q := &queue{enough: enough, goal: clients * each * rounds}
 	a, _ := l.client()

@@ -151,7 +151,7 @@ func TestRedis_K13_ForeignHolderExcludesReadersAndPlaces(t *testing.T) {
 			select {
 			case l := <-got:
 				r.release(l)
-			case <-time.After(5 * time.Second):
+			case <-time.After(20 * time.Second):
 				r.Fatalf("%s: still waiting for a lock that is free", name)
 			}
 		}

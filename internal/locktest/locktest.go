@@ -84,7 +84,7 @@ func nothingLeft(t *testing.T, c Config) {
 		t.Skip("the store cannot be listed")
 	}
 	var keys []string
-	eventually(t, 20*time.Second, func() bool {
+	eventually(t, 2*patience, func() bool {
 		var err error
 		keys, _, err = store.List(context.Background(), "", "")
 		return err == nil && len(keys) == 0

@@ -106,13 +106,14 @@ func (r *rig) wantFree(key string, within time.Duration) {
 	r.Helper()
 	c := r.client(r.server.Addr())
 	var snap driver.Snapshot
+	answered := time.Now().Add(20 * time.Second) // a look that is not answered says nothing
 	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
 		var err error
 		snap, err = c.Inspect(context.Background(), key)
 		if err == nil && len(snap.Holders) == 0 && len(snap.Waiters) == 0 {
 			return
 		}
-		if time.Now().After(end) {
+		if err == nil && time.Now().After(end) || time.Now().After(answered) {
 			r.Fatalf("left behind: %+v, %v", snap, err)
 		}
 	}
@@ -169,7 +170,7 @@ func TestRedis_L4_CancelledAcquireIsUndone(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, leasehold.ErrUnknown) {
 			r.Errorf("%v", err)
 		}
-		r.wantFree("orders", 2*time.Second)
+		r.wantFree("orders", 20*time.Second)
 	})
 }
 
@@ -208,13 +209,18 @@ func TestRedis_L5_SilentServerLosesByTheLocalDeadline(t *testing.T) {
 				l := r.lock(c, "k")
 				time.Sleep(1500 * time.Millisecond) // it is renewed
 				silence(r)
+				stop, machine := make(chan struct{}), make(chan time.Duration)
+				go func() { machine <- sluggishness(stop) }()
 				select {
 				case <-l.Context().Done():
-				case <-time.After(2 * time.Second):
-					r.Fatal("no loss")
+				case <-time.After(20 * time.Second):
+					r.Error("no loss")
 				}
-				if late := time.Since(l.Deadline()); late > 200*time.Millisecond || late < 0 {
-					r.Errorf("noticed %v after the deadline", late)
+				late := time.Since(l.Deadline())
+				close(stop)
+				// As late as any timer here, and a moment.
+				if most := 2*<-machine + 200*time.Millisecond; late > most || late < 0 {
+					r.Errorf("noticed %v after the deadline, want %v at most", late, most)
 				}
 				if !errors.Is(context.Cause(l.Context()), leasehold.ErrLost) {
 					r.Error(context.Cause(l.Context()))
@@ -224,10 +230,25 @@ func TestRedis_L5_SilentServerLosesByTheLocalDeadline(t *testing.T) {
 	}
 }
 
+// sluggishness returns by how much a timer of this process was late at most, until
+// it is told to stop.
+func sluggishness(stop <-chan struct{}) (most time.Duration) {
+	const beat = 10 * time.Millisecond
+	for due := time.Now().Add(beat); ; due = time.Now().Add(beat) {
+		select {
+		case <-time.After(time.Until(due)):
+			most = max(most, time.Since(due))
+		case <-stop:
+			return max(most, time.Since(due))
+		}
+	}
+}
+
 func TestRedis_L6_BlipLosesNothing(t *testing.T) {
 	both(t, func(r *rig) {
-		// Much longer than a blip, and than what a busy machine adds to one.
-		c := r.client(r.proxy.Addr(), leasehold.WithTTL(3*time.Second))
+		// Much longer than a blip, and than what a busy machine adds to one; renewed as
+		// often as if it lived for a second.
+		c := r.client(r.proxy.Addr(), leasehold.WithTTL(30*time.Second), leasehold.WithRenewFraction(0.01))
 		l := r.lock(c, "k")
 		for i := range 8 {
 			time.Sleep(300 * time.Millisecond)
@@ -265,12 +286,9 @@ func TestRedis_StallDuringAnAcquireIsAnsweredSoonAfter(t *testing.T) {
 			{700 * time.Millisecond, time.Second},
 			{1200 * time.Millisecond, time.Second},
 		} {
-			best := time.Hour
-			for tries := 0; tries < 5 && best > row.bound; tries++ {
-				best = min(best, r.answeredAfter(c, row.stall))
-			}
-			if best > row.bound {
-				r.Errorf("answered %v after a stall of %v, at best", best, row.stall)
+			got := best(10, row.bound, func() time.Duration { return r.answeredAfter(c, row.stall) })
+			if got > row.bound {
+				r.Errorf("answered %v after a stall of %v, at best", got, row.stall)
 			}
 		}
 	})
@@ -321,31 +339,44 @@ func TestRedis_W3_WaitsEndWithoutAnyWakeUp(t *testing.T) {
 			}
 			return time.Since(start)
 		}
-		if got := wait(); got > 2*time.Second {
+		if got := best(3, 2*time.Second, wait); got > 2*time.Second {
 			r.Errorf("without wake-ups: waited %v", got)
 		}
 		// Subscribed again, a wake-up is heard at once.
 		r.proxy.DropPubSub(false)
 		waitFor(r.T, func() bool { return len(r.server.Client().PubSubChannels(context.Background(), "*").Val()) > 0 })
-		first := r.lock(a, "k")
-		got := make(chan time.Time, 1)
-		go func() {
-			l, err := b.Mutex("k").Lock(context.Background())
-			at := time.Now()
-			if err != nil {
-				r.Error(err)
-			} else {
-				r.release(l)
-			}
-			got <- at // the test ends with it
-		}()
-		waitFor(r.T, func() bool { return locktest.Listening(a, "k") == 1 })
-		start := time.Now()
-		r.release(first)
-		if wait := (<-got).Sub(start); wait > 300*time.Millisecond {
-			r.Errorf("subscribed again: waited %v", wait)
+		hears := func() time.Duration {
+			first := r.lock(a, "k")
+			got := make(chan time.Time, 1)
+			go func() {
+				l, err := b.Mutex("k").Lock(context.Background())
+				at := time.Now()
+				if err != nil {
+					r.Error(err)
+				} else {
+					r.release(l)
+				}
+				got <- at // the test ends with it
+			}()
+			waitFor(r.T, func() bool { return locktest.Listening(a, "k") == 1 })
+			start := time.Now()
+			r.release(first)
+			return (<-got).Sub(start)
+		}
+		if got := best(3, 300*time.Millisecond, hears); got > 300*time.Millisecond {
+			r.Errorf("subscribed again: waited %v", got)
 		}
 	})
+}
+
+// best plays until it takes no longer than it should, a few times at most: whatever
+// else this machine does delays something now and then.
+func best(tries int, bound time.Duration, play func() time.Duration) time.Duration {
+	least := play()
+	for n := 1; n < tries && least > bound; n++ {
+		least = min(least, play())
+	}
+	return least
 }
 
 func TestRedis_W4_CommandsOfWaitersAreFew(t *testing.T) {
@@ -376,7 +407,8 @@ func TestRedis_W4_CommandsOfWaitersAreFew(t *testing.T) {
 
 func TestRedis_R1_ScriptFlushIsNotNoticed(t *testing.T) {
 	both(t, func(r *rig) {
-		a, b := r.client(r.server.Addr(), leasehold.WithTTL(time.Second)), r.client(r.server.Addr())
+		// Renewed as often as if it lived for a second.
+		a, b := r.client(r.server.Addr(), leasehold.WithTTL(30*time.Second), leasehold.WithRenewFraction(0.01)), r.client(r.server.Addr())
 		first := r.lock(a, "k")
 		var others []*leasehold.Lease
 		for i := range 50 {
@@ -411,7 +443,7 @@ func TestRedis_R1_ScriptFlushIsNotNoticed(t *testing.T) {
 // waitFor looks until ok; the server sends no event for it.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it did not come to that")
 		}

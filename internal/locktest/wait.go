@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -172,11 +173,15 @@ func overtaking(l *lab, k kind) {
 	a, _ := l.client()
 	b, _ := l.client()
 	c, _ := l.client()
-	for range 10 {
+	rounds, tries := 10, 100
+	if testing.Short() {
+		rounds, tries = 4, 50
+	}
+	for range rounds {
 		first := l.enter(k.block, a)
 		got := make(chan outcome, 1)
 		l.await(context.Background(), k.ask, b, "waiter", got)
-		tried := make(chan error, 100)
+		tried := make(chan error, tries)
 		go func() {
 			for range cap(tried) {
 				lease, err := k.rival(c, l.key).try(context.Background())
@@ -203,7 +208,11 @@ func passedOn(l *lab, k kind) {
 	a, _ := l.client()
 	b, _ := l.client()
 	c, _ := l.client()
-	for i := range 20 {
+	rounds := 20
+	if testing.Short() {
+		rounds = 10
+	}
+	for i := range rounds {
 		first := l.enter(k.block, a)
 		got := make(chan outcome, 2)
 		ctx, cancel := context.WithCancel(context.Background())
