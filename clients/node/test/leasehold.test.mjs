@@ -1,0 +1,155 @@
+// Run against a service: LEASEHOLD_URL is its address, LEASEHOLD_PID its process.
+
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Client, Held, Lost, Refused, Unavailable } from "../index.mjs";
+
+const url = process.env.LEASEHOLD_URL;
+const pid = Number(process.env.LEASEHOLD_PID);
+const client = new Client(url);
+const fresh = (t) => `${t.name}/${randomUUID()}`;
+
+async function eventually(ok, what) {
+	for (const end = performance.now() + 30_000; !(await ok()); await sleep(20)) {
+		assert.ok(performance.now() < end, `not within 30 s: ${what}`);
+	}
+}
+
+const waiting = (name, n) => eventually(async () => (await client.inspect(name)).waiters.length === n, `${n} waiters`);
+
+async function breakIt(name, reason) {
+	const { holders } = await client.inspect(name);
+	const response = await fetch(`${url}/v1/locks/${encodeURIComponent(name)}:break`, {
+		method: "POST",
+		body: JSON.stringify({ leaseId: holders[0].leaseId, reason }),
+	});
+	assert.equal(response.status, 200);
+}
+
+test("a lock holds and is released", async (t) => {
+	const name = fresh(t);
+	const lease = await client.lock(name);
+	assert.ok(lease.token > 0 && lease.held && lease.remaining > 0);
+	lease.check();
+	await assert.rejects(client.tryLock(name), (error) => error instanceof Held && error.holders[0].owner === client.owner);
+	await lease.release();
+	await lease.release(); // of no effect
+	const again = await client.tryLock(name);
+	assert.ok(again.token > lease.token);
+	await again[Symbol.asyncDispose]();
+	await (await client.tryLock(name)).release();
+});
+
+test("a wait ends in time and leaves the queue", async (t) => {
+	const name = fresh(t);
+	await client.with(name, async () => {
+		await assert.rejects(client.lock(name, { wait: 300 }), Held);
+		await waiting(name, 0);
+	});
+});
+
+test("a wait that is aborted leaves nothing", async (t) => {
+	const name = fresh(t);
+	const lease = await client.lock(name);
+	const stop = new AbortController();
+	const waiter = client.lock(name, { signal: stop.signal });
+	await waiting(name, 1);
+	stop.abort(new Error("the caller's reason"));
+	await assert.rejects(waiter, /the caller's reason/);
+	await waiting(name, 0);
+	await lease.release();
+	await eventually(async () => (await client.inspect(name)).holders.length === 0, "the lock is free");
+});
+
+test("many take turns", async (t) => {
+	const name = fresh(t);
+	let inside = 0;
+	let turns = 0;
+	const one = () =>
+		client.with(name, async () => {
+			assert.equal(++inside, 1);
+			turns++;
+			await sleep(10);
+			inside--;
+		});
+	await Promise.all(Array.from({ length: 20 }, one));
+	assert.equal(turns, 20);
+});
+
+test("readers and places", async (t) => {
+	const name = fresh(t);
+	const readers = [await client.lock(name, { shared: true }), await client.lock(name, { shared: true })];
+	await assert.rejects(client.tryLock(name), Held);
+	await Promise.all(readers.map((r) => r.release()));
+	const places = [await client.lock(name, { limit: 3, permits: 2 }), await client.lock(name, { limit: 3 })];
+	await assert.rejects(client.tryLock(name, { limit: 3 }), Held);
+	await assert.rejects(client.tryLock(name, { limit: 4 }), (error) => error instanceof Refused && error.type.endsWith("#mismatch"));
+	await Promise.all(places.map((p) => p.release()));
+});
+
+test("renewal keeps it", async (t) => {
+	await client.with(fresh(t), () => sleep(7_000), { ttl: 5_000 });
+});
+
+test("a break is a loss", async (t) => {
+	const name = fresh(t);
+	const lease = await client.lock(name, { ttl: 9_000 });
+	const lost = new Promise((told) => lease.signal.addEventListener("abort", told));
+	await breakIt(name, "maintenance");
+	await lost;
+	assert.ok(lease.signal.reason instanceof Lost);
+	assert.throws(() => lease.check(), /maintenance/);
+	await assert.rejects(lease.release(), Lost);
+});
+
+test("the error of the work is not hidden by a loss", async (t) => {
+	const name = fresh(t);
+	const work = async (lease) => {
+		await breakIt(name, "maintenance");
+		await eventually(() => !lease.held, "the loss");
+		throw new TypeError("of the work");
+	};
+	await assert.rejects(client.with(name, work, { ttl: 9_000 }), TypeError);
+});
+
+test("a service that hangs is a loss by the clock", async (t) => {
+	const lease = await client.lock(fresh(t), { ttl: 2_000 });
+	process.kill(pid, "SIGSTOP");
+	try {
+		await eventually(() => !lease.held, "the end of the lease");
+	} finally {
+		process.kill(pid, "SIGCONT");
+	}
+	await assert.rejects(lease.release(), Lost);
+});
+
+test("a lock waits through an outage", async (t) => {
+	process.kill(pid, "SIGSTOP");
+	setTimeout(() => process.kill(pid, "SIGCONT"), 1_000);
+	await client.with(fresh(t), (lease) => assert.ok(lease.held), { wait: 60_000 });
+});
+
+test("a service that is not there is unavailable", async () => {
+	const nobody = new Client("http://127.0.0.1:1", { maxOutage: 300 });
+	for (const wait of [0, 5_000, undefined]) await assert.rejects(nobody.lock("x", { wait }), Unavailable);
+});
+
+test("answers that are lost, or a proxy's own, are asked for again", async (t) => {
+	for (const spoil of [() => Promise.reject(new TypeError("fetch failed")), () => Promise.resolve(new Response("", { status: 404 }))]) {
+		const spoilt = new Set();
+		const lossy = async (where, init) => {
+			const response = await fetch(where, init);
+			const request = init.method + where;
+			if (spoilt.has(request)) return response;
+			spoilt.add(request);
+			await response.arrayBuffer();
+			return spoil();
+		};
+		const name = fresh(t);
+		await new Client(url, { fetch: lossy }).with(name, (lease) => assert.ok(lease.held));
+		assert.deepEqual((await client.inspect(name)).holders, []);
+	}
+});
