@@ -102,7 +102,7 @@ soak: deps ## Run the long tests, which look for rare failures
 	$(GO) test -tags soak -run Soak -timeout 60m $(TESTFLAGS) ./...
 
 .PHONY: explore
-explore: ## Try everything that a few parties can do with a lock, two or three steps further: half an hour
+explore: deps ## Try everything that a few parties can do with a lock, two or three steps further
 	$(GO) test -count=1 -v -timeout 0 -run TestExplore $(TESTFLAGS) ./internal/explore -explore.deep
 
 .PHONY: chaos

@@ -202,6 +202,8 @@ func (c *canon) users() {
 		c.until(p.place)
 		c.until(p.owed)
 		c.bool(p.owed > 0)
+		c.until(p.lapse)
+		c.bool(p.lapse > 0)
 	}
 }
 

@@ -9,15 +9,16 @@ import (
 )
 
 // judgeStore holds what a call did in the store against what is promised to the
-// others. was names those who were inside before.
-func (w *world) judgeStore(m message, c *Call, was []string) {
+// others. was names those who were inside before, and waited tells that who calls was in
+// the queue.
+func (w *world) judgeStore(m message, c *Call, was []string, waited bool) {
 	w.depart(m, c)
 	for i := range w.record.Inside {
 		if in := &w.record.Inside[i]; !slices.Contains(was, in.ID) {
 			w.judgeEntry(in, m)
 		}
 	}
-	w.attend(m, c)
+	w.attend(m, c, waited)
 	w.levels(m)
 	// A holder that shows it lives changes nothing for the others, who were told when to ask.
 	if alive := c.Reply.State == driver.Granted && slices.Contains(was, id(m.lease)); c.Err == nil && (!alive || m.op == downgrade) {
@@ -51,14 +52,20 @@ func (w *world) close(d time.Duration) {
 }
 
 // attend takes note of who has come, and until when who waits is kept a place.
-func (w *world) attend(m message, c *Call) {
+func (w *world) attend(m message, c *Call, waited bool) {
 	if m.op == resize || m.op == breakUp || m.lease != w.mine(int(m.lease.who)) || c.Err != nil {
 		return
 	}
 	p, req := &w.parties[m.lease.who], w.Parties[m.lease.who][m.kind]
+	if state := c.Reply.State; state != driver.Queued && state != driver.Granted && w.patience(p) <= w.now {
+		p.arrival, p.place = 0, 0
+	}
+	if p.lapse <= w.now {
+		p.lapse = 0 // it is heard of
+	}
 	switch c.Reply.State {
 	case driver.Queued:
-		if p.arrival == 0 || w.patience(p) <= w.now {
+		if p.arrival == 0 || !waited {
 			p.arrival = w.arrive()
 		}
 		p.place, p.owed = (w.ms()+req.TicketTTL.Milliseconds())*1000, 0
@@ -112,7 +119,7 @@ func (w *world) judgeEntry(in *room.Party, m message) {
 	if w.now < w.closed {
 		w.fail("%s enters while the room is kept closed", in.ID)
 	}
-	if l != w.mine(int(l.who)) {
+	if l != w.mine(int(l.who)) || w.parties[l.who].phase == idle {
 		return // nobody knows when it came
 	}
 	for who := range w.parties {
@@ -135,12 +142,16 @@ func (w *world) isInside(who int) bool {
 	return slices.ContainsFunc(w.record.Inside, func(p room.Party) bool { return p.ID == id(w.mine(who)) })
 }
 
-// patience is until when a party that waits may count on its place.
+// patience is until when a party that waits may count on its place. Who lets a hand-over
+// lapse loses all places.
 func (w *world) patience(p *party) int64 {
-	if p.owed > 0 {
-		return min(p.place, p.owed)
+	until := p.place
+	for _, by := range []int64{p.owed, p.lapse} {
+		if by > 0 {
+			until = min(until, by)
+		}
 	}
-	return p.place
+	return until
 }
 
 // sharesToken reports whether somebody enters beside its owner.
@@ -175,9 +186,11 @@ func (w *world) judgeDoor(m message, c *Call) {
 	if head.Notify == "" || head.ID == id(m.lease) && m.op != resize || w.full(head) {
 		return
 	}
-	called := w.record.Head == head.ID && w.record.When <= w.ms()
-	switch {
-	case called && (c.Reply.State == driver.Gone || head.Policy == driver.Barging):
+	if c.Reply.State == driver.Gone && (m.op == acquire || m.op == downgrade || c.Reply.Broken) {
+		return // a word to who has ended; nobody is let in by it
+	}
+	switch called := w.record.Head == head.ID && w.record.When <= w.ms(); {
+	case called && head.Policy == driver.Barging:
 	case head.Policy != driver.Barging:
 		w.fail("%s waits before an open door", head.ID)
 	default:
@@ -216,6 +229,9 @@ func (w *world) judgeReply(m message, c *Call, p *party) {
 			w.fail("%s is refused because of %s, which is not inside", name, h.ID)
 		}
 	}
+	if m.op == acquire && state == driver.Queued && c.Err == nil {
+		w.judgeWait(m)
+	}
 	switch {
 	case !sure:
 	case m.op == renew || m.op == raise:
@@ -231,6 +247,20 @@ func (w *world) judgeReply(m message, c *Call, p *party) {
 		w.fail("%s was broken, and is not told so", name)
 	}
 }
+
+// judgeWait judges that nobody waits for its own owner.
+func (w *world) judgeWait(m message) {
+	req := w.Parties[m.lease.who][m.kind]
+	own := func(p room.Party) bool {
+		return p.Reenter && p.Owner == req.Owner && p.Mode != req.Mode
+	}
+	if req.Reenter && w.parties[m.lease.who].phase == asking && w.parties[m.lease.who].arrival > 0 && w.first(m) && slices.ContainsFunc(w.record.Inside, own) {
+		w.fail("%s waits for its own owner", id(m.lease))
+	}
+}
+
+// first reports whether nothing but this request has been sent for a lease.
+func (w *world) first(m message) bool { return m.sent == w.now && !w.parties[m.lease.who].unanswered }
 
 // check is what must hold at every moment.
 func (w *world) check() {

@@ -96,6 +96,7 @@ type party struct {
 	arrival int   // in the queue; 0 is not there
 	place   int64 // µs; its ticket is kept so long if it is not asked to come
 	owed    int64 // µs; it was asked to come by then; 0 is not
+	lapse   int64 // µs; an earlier lease was, and nobody comes; 0 is not
 }
 
 // visits are sets of the ways by which a party has asked: each one once.
@@ -231,6 +232,7 @@ func (w *world) deliver(m message, answered bool) {
 	before := len(w.record.Inside)
 	was := make([]string, 0, 4)
 	c := Call{Now: w.since()}
+	waited := slices.ContainsFunc(w.record.Queue, func(p room.Party) bool { return p.ID == id(m.lease) && p.Expiry > w.ms() })
 	for i := range before {
 		in := &w.record.Inside[i]
 		was = append(was, in.ID)
@@ -266,7 +268,7 @@ func (w *world) deliver(m message, answered bool) {
 		w.calls = append(w.calls, c)
 		w.text = append(w.text, fmt.Sprintf("      store: %s", c.say()))
 	}
-	w.judgeStore(m, &c, was)
+	w.judgeStore(m, &c, was, waited)
 	w.wake(c.Wakes)
 	if answered {
 		w.tell(m, &c)
@@ -284,7 +286,12 @@ func (w *world) wake(wakes []room.Wake) {
 			continue
 		}
 		p := &w.parties[l.who]
-		if by := w.ms()*1000 + window.Microseconds(); wake.Hint.Kind != driver.HintBroken && (p.owed == 0 || by < p.owed) {
+		by := w.ms()*1000 + window.Microseconds()
+		switch {
+		case wake.Hint.Kind == driver.HintBroken:
+		case l != w.mine(int(l.who)) || p.phase == idle:
+			p.lapse = max(p.lapse, by)
+		case p.owed == 0 || by < p.owed:
 			p.owed = by
 		}
 		if l == w.mine(int(l.who)) && (p.phase == asking || p.phase == waiting || wake.Hint.Kind == driver.HintBroken && p.phase == holding) {

@@ -1,0 +1,365 @@
+package explore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/quorumdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// system is what two clients use, by way of a post.
+type system struct {
+	name  string
+	fates []fate
+	open  func(*testing.T, *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func())
+}
+
+var systems = []system{
+	{"engine", []fate{lost, unanswered, slow, late, held}, openEngine},
+	{"service of two replicas", []fate{lost, unanswered, slow, late, held}, openService},
+	{"quorum of three", []fate{lost, unanswered, slow, late, held, forgets}, openQuorum},
+}
+
+func openEngine(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
+	store := memdriver.New()
+	for i, name := range []string{"A", "B"} {
+		clients[i] = &mailed{post: p, from: name, store: store.Join()}
+	}
+	return clients, emptied(store), func() { closeAll(t, store, clients[0].(*mailed).store, clients[1].(*mailed).store) }
+}
+
+func openService(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
+	store := memdriver.New()
+	var ends []func()
+	var replicas []http.RoundTripper
+	for _, name := range []string{"one", "two"} {
+		inner := store.Join()
+		s, err := server.New(&mailed{post: p, from: name, store: inner}, server.WithStoreTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newPipes()
+		go func() { _ = s.Serve(l, nil) }()
+		transport := &http.Transport{DialContext: l.dial, DisableCompression: true}
+		replicas = append(replicas, transport)
+		ends = append(ends, func() {
+			transport.CloseIdleConnections()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := s.Shutdown(ctx); err != nil {
+				t.Errorf("shutdown: %v", err)
+			}
+			_ = l.Close()
+			_ = inner.Close()
+		})
+	}
+	for i, name := range []string{"A", "B"} {
+		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{
+			Transport: &mailedHTTP{post: p, from: name, replicas: replicas, n: i},
+		}), httpdriver.WithTimeout(1500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients[i] = d
+	}
+	return clients, emptied(store), func() {
+		for _, end := range ends {
+			end()
+		}
+		closeAll(t, store)
+	}
+}
+
+func openQuorum(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
+	var stores [3]*memdriver.Driver
+	var all []driver.Driver
+	for i := range stores {
+		stores[i] = memdriver.New()
+		all = append(all, stores[i])
+	}
+	var mu sync.Mutex
+	var nodes [2][3]*mailed
+	// A node that forgets does so for both, and once.
+	forgotten := false
+	forget := func(i int) func() driver.Driver {
+		return func() driver.Driver {
+			mu.Lock()
+			defer mu.Unlock()
+			if forgotten {
+				return nodes[0][i].store
+			}
+			forgotten = true
+			stores[i] = memdriver.New()
+			all = append(all, stores[i])
+			return stores[i]
+		}
+	}
+	for c, name := range []string{"A", "B"} {
+		var asked []driver.Driver
+		for i := range stores {
+			m := &mailed{post: p, from: fmt.Sprintf("%s at %d", name, i+1), store: stores[i]}
+			nodes[c][i] = m
+			asked = append(asked, m)
+		}
+		q, err := quorumdriver.New(asked, quorumdriver.WithTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients[c] = q
+	}
+	for c := range nodes {
+		for i, m := range nodes[c] {
+			m.forget = func() driver.Driver {
+				s := forget(i)()
+				other := nodes[1-c][i]
+				other.mu.Lock()
+				other.store = s
+				other.mu.Unlock()
+				return s
+			}
+		}
+	}
+	settled = func(t *testing.T, key string) {
+		for _, s := range stores {
+			emptied(s)(t, key)
+		}
+	}
+	return clients, settled, func() { closeAll(t, all...) }
+}
+
+// emptied checks that nothing is left of a lock.
+func emptied(s *memdriver.Driver) func(*testing.T, string) {
+	return func(t *testing.T, key string) {
+		snap, err := s.Inspect(context.Background(), key)
+		if err != nil || len(snap.Holders)+len(snap.Waiters) > 0 {
+			t.Errorf("left behind: %+v, %v", snap, err)
+		}
+	}
+}
+
+func closeAll(t *testing.T, all ...driver.Driver) {
+	for _, d := range all {
+		if err := d.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+}
+
+// scene is one play of two clients.
+type scene struct {
+	*testing.T
+	mu     sync.Mutex
+	live   []*belief
+	last   int64
+	wrongs []string
+}
+
+// belief is a lease that its holder believes in.
+type belief struct {
+	name   string
+	lease  *leasehold.Lease
+	shared bool
+}
+
+func (s *scene) wrong(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wrongs = append(s.wrongs, fmt.Sprintf(format, args...))
+}
+
+// enters judges that somebody was told that it holds the lock.
+func (s *scene) enters(name string, l *leasehold.Lease, shared bool) *belief {
+	h := &belief{name, l, shared}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.live {
+		if other.lease.Context().Err() == nil && (!other.shared || !shared) {
+			s.wrongs = append(s.wrongs, fmt.Sprintf("%s holds beside %s", name, other.name))
+		}
+	}
+	if token := l.Token(); !shared {
+		if token <= s.last {
+			s.wrongs = append(s.wrongs, fmt.Sprintf("%s has the token %d after %d", name, token, s.last))
+		}
+		s.last = token
+	}
+	s.live = append(s.live, h)
+	return h
+}
+
+// leaves judges the end of a lease that nothing should have cost.
+func (s *scene) leaves(h *belief) {
+	if err := h.lease.Context().Err(); err != nil {
+		s.wrong("%s has lost its lease: %v", h.name, context.Cause(h.lease.Context()))
+	}
+	s.mu.Lock()
+	s.live = slices.DeleteFunc(s.live, func(other *belief) bool { return other == h })
+	s.mu.Unlock()
+	if err := h.lease.Release(); err != nil && !errors.Is(err, leasehold.ErrUnknown) {
+		s.wrong("%s releases: %v", h.name, err)
+	}
+}
+
+// holds locks, works for so long and releases. Nothing that the post does is reason
+// enough for it to fail.
+func (s *scene) holds(name string, lock func(context.Context) (*leasehold.Lease, error), shared bool, work time.Duration) {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	l, err := lock(ctx)
+	if err != nil {
+		s.wrong("%s asks for the lock: %v", name, err)
+		return
+	}
+	if took := time.Since(begin); took > time.Minute {
+		s.wrong("%s waited for %v", name, took)
+	}
+	h := s.enters(name, l, shared)
+	time.Sleep(work)
+	s.leaves(h)
+}
+
+// programs are what the two clients do.
+var programs = []struct {
+	name string
+	play func(s *scene, a, b *leasehold.Client, quorum bool)
+}{
+	{"a mutex in turn", func(s *scene, a, b *leasehold.Client, _ bool) {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			s.holds("A", a.Mutex("k").Lock, false, 1500*time.Millisecond)
+			s.holds("A again", a.Mutex("k").Lock, false, 10*time.Millisecond)
+		})
+		wg.Go(func() { s.holds("B", b.Mutex("k").Lock, false, 1500*time.Millisecond) })
+		wg.Wait()
+	}},
+	{"a writer that becomes a reader", func(s *scene, a, b *leasehold.Client, quorum bool) {
+		if quorum {
+			return // a majority keeps readers apart as writers are
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			l, err := a.RWMutex("k").Lock(context.Background())
+			if err != nil {
+				s.wrong("A asks to write: %v", err)
+				return
+			}
+			h := s.enters("A", l, false)
+			s.mu.Lock()
+			h.shared = true // from when it is asked for
+			s.mu.Unlock()
+			if err := l.Downgrade(context.Background()); err != nil && !errors.Is(err, leasehold.ErrUnknown) {
+				s.wrong("A becomes a reader: %v", err)
+			}
+			time.Sleep(500 * time.Millisecond)
+			s.leaves(h)
+		})
+		wg.Go(func() {
+			s.holds("B", b.RWMutex("k").RLock, true, time.Second)
+			s.holds("B writing", b.RWMutex("k").Lock, false, 10*time.Millisecond)
+		})
+		wg.Wait()
+	}},
+	{"a waiter that gives up", func(s *scene, a, b *leasehold.Client, _ bool) {
+		var wg sync.WaitGroup
+		wg.Go(func() { s.holds("A", a.Mutex("k").Lock, false, 1500*time.Millisecond) })
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 700*time.Millisecond)
+			defer cancel()
+			if l, err := b.Mutex("k").Lock(ctx); err == nil {
+				s.leaves(s.enters("B", l, false))
+			}
+			s.holds("B again", b.Mutex("k").Lock, false, 10*time.Millisecond)
+		})
+		wg.Wait()
+	}},
+}
+
+// play runs a program, and returns what was wrong, how many messages there were and
+// what became of them.
+func play(t *testing.T, sys system, program int, plan map[int]fate) (wrongs []string, messages int, log []string) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(plan)
+		drivers, settled, end := sys.open(t, p)
+		var clients [2]*leasehold.Client
+		for i, d := range drivers {
+			c, err := leasehold.New(d, leasehold.WithTTL(ttl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients[i] = c
+		}
+		s := &scene{T: t}
+		programs[program].play(s, clients[0], clients[1], sys.name == "quorum of three")
+		for _, c := range clients {
+			if err := c.Close(); err != nil {
+				s.wrong("close: %v", err)
+			}
+		}
+		time.Sleep(lateness + 100*time.Millisecond) // what is late has arrived
+		settled(t, "k")
+		end()
+		p.stop()
+		wrongs, messages, log = s.wrongs, p.count, p.log
+	})
+	return wrongs, messages, log
+}
+
+// TestExplore_OrdersOfMessages has two clients of the library use a store, a service and
+// a quorum, and tries what can become of each message.
+func TestExplore_OrdersOfMessages(t *testing.T) {
+	for _, sys := range systems {
+		for i, program := range programs {
+			t.Run(sys.name+"/"+program.name, func(t *testing.T) { everyFate(t, sys, i) })
+		}
+	}
+}
+
+// everyFate tries all plans with one fate, or with two if the exploration is deep.
+func everyFate(t *testing.T, sys system, program int) {
+	begin := time.Now()
+	runs := 0
+	try := func(p map[int]fate) (messages int) {
+		wrongs, messages, log := play(t, sys, program, p)
+		if runs++; len(wrongs) > 0 {
+			t.Errorf("%s\n%s\nplay it again with -run '%s' -explore.plan=%s", strings.Join(wrongs, "\n"), strings.Join(log, "\n"), t.Name(), planText(p))
+		}
+		return messages
+	}
+	if *plan != "" {
+		try(planOf(t, *plan))
+		return
+	}
+	tried := sys.fates
+	if slower > 0 && sys.name != "engine" {
+		tried = []fate{unanswered, late}
+	}
+	n := try(nil)
+	for at := range n {
+		for _, f := range tried {
+			m := try(map[int]fate{at: f})
+			for second := at + 1; *deep && second < m; second++ {
+				for _, g := range tried {
+					try(map[int]fate{at: f, second: g})
+				}
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	t.Logf("%d messages, %d orders in %v", n, runs, time.Since(begin).Round(time.Millisecond))
+}

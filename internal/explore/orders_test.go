@@ -1,0 +1,422 @@
+package explore_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// fate is what becomes of a message.
+type fate uint8
+
+const (
+	arrives    fate = iota
+	lost            // it does not arrive, and who sent it is told that nobody knows
+	unanswered      // it arrives, and the answer is lost
+	slow            // it arrives, and the answer takes its time
+	late            // it is given up, and arrives much later
+	held            // whatever else can happen happens before it
+	forgets         // the store has lost everything before it
+	fates
+)
+
+var fateNames = [...]string{"arrives", "is lost", "is not answered", "is answered late", "arrives late", "is held", "finds everything forgotten"}
+
+// How late what is late is: longer than a renewal may take, and longer than a lease lasts.
+const (
+	ttl      = 3 * time.Second
+	slowness = 2 * time.Second
+	lateness = 4 * time.Second
+)
+
+var errNoAnswer = errors.New("no answer")
+
+// post delivers the messages of a world, one at a time and each when nothing else can
+// happen any more, so that their order is the same each time. plan says what becomes of
+// the nth of them; all others arrive.
+type post struct {
+	plan map[int]fate
+	wake chan struct{}
+	end  chan struct{}
+
+	mu     sync.Mutex
+	queue  []*letter
+	held   []*letter
+	count  int
+	log    []string
+	strays sync.WaitGroup
+}
+
+type letter struct {
+	from, what string
+	n          int
+	fate       chan fate
+}
+
+func newPost(plan map[int]fate) *post {
+	p := &post{plan: plan, wake: make(chan struct{}, 1), end: make(chan struct{})}
+	go p.deliver()
+	return p
+}
+
+// send waits for its turn, and returns what becomes of a message.
+func (p *post) send(from, what string) fate {
+	l := &letter{from: from, what: what, fate: make(chan fate, 1)}
+	p.mu.Lock()
+	p.queue = append(p.queue, l)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+	return <-l.fate
+}
+
+func (p *post) deliver() {
+	for {
+		select {
+		case <-p.wake:
+		case <-p.end:
+			return
+		}
+		for {
+			synctest.Wait()
+			l, f := p.next()
+			if l == nil {
+				break
+			}
+			l.fate <- f
+		}
+	}
+}
+
+// next picks the next message, by who sends what: it does not depend on which goroutine
+// came first.
+func (p *post) next() (*letter, fate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.queue) > 0 {
+		slices.SortStableFunc(p.queue, func(a, b *letter) int {
+			return cmp.Or(strings.Compare(a.from, b.from), strings.Compare(a.what, b.what))
+		})
+		l := p.queue[0]
+		p.queue = p.queue[1:]
+		l.n = p.count
+		p.count++
+		f := p.plan[l.n]
+		p.note(l, f)
+		if f != held {
+			return l, f
+		}
+		p.held = append(p.held, l)
+	}
+	if len(p.held) == 0 {
+		return nil, 0
+	}
+	l := p.held[0]
+	p.held = p.held[1:]
+	return l, arrives
+}
+
+// note writes down a message of which something becomes, and those around it.
+func (p *post) note(l *letter, f fate) {
+	p.log = append(p.log, fmt.Sprintf("%d %s: %s %s", l.n, l.from, l.what, fateNames[f]))
+}
+
+// stop ends the delivery when what is late has arrived.
+func (p *post) stop() {
+	p.strays.Wait()
+	close(p.end)
+}
+
+// after runs f so much later.
+func (p *post) after(d time.Duration, f func()) {
+	p.strays.Go(func() {
+		time.Sleep(d)
+		f()
+	})
+}
+
+// mailed is a driver that is asked by way of a post.
+type mailed struct {
+	*post
+	from string
+
+	mu     sync.Mutex
+	store  driver.Driver
+	forget func() driver.Driver // an empty store, nil if this one forgets nothing
+}
+
+func (m *mailed) inner() driver.Driver {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.store
+}
+
+// call sends one message.
+func (m *mailed) call(ctx context.Context, what string, f func(context.Context) error) error {
+	switch fate := m.send(m.from, what); fate {
+	case lost:
+		return errNoAnswer
+	case late:
+		m.after(lateness, func() { _ = f(context.Background()) })
+		return errNoAnswer
+	case unanswered:
+		_ = f(context.Background())
+		return errNoAnswer
+	case slow:
+		err := f(context.Background())
+		select {
+		case <-time.After(slowness):
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	case forgets:
+		if m.forget != nil {
+			m.mu.Lock()
+			m.store = m.forget()
+			m.mu.Unlock()
+		}
+		fallthrough
+	default:
+		return f(ctx)
+	}
+}
+
+func (m *mailed) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
+	var got driver.Reply
+	err = m.call(ctx, "acquire", func(ctx context.Context) (err error) {
+		r, err := m.inner().Acquire(ctx, req)
+		if m.mu.Lock(); err == nil {
+			got = r
+		}
+		m.mu.Unlock()
+		return err
+	})
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return got, nil
+}
+
+func (m *mailed) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	for i, ref := range refs {
+		var got driver.Reply
+		err := m.call(ctx, "renew", func(ctx context.Context) (err error) {
+			m.inner().Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				got, err = r, e
+			})
+			return err
+		})
+		if err != nil {
+			got = driver.Reply{}
+		}
+		each(i, got, err)
+	}
+}
+
+func (m *mailed) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	var got driver.Reply
+	err := m.call(ctx, "release", func(ctx context.Context) error {
+		r, err := m.inner().Release(ctx, ref)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		got = r
+		return err
+	})
+	if err != nil {
+		return driver.Reply{}, err
+	}
+	return got, nil
+}
+
+// Close leaves the store to those whose messages are late.
+func (m *mailed) Close() error { return nil }
+
+// Watch implements [driver.Watcher]. Hints are sent by the post too.
+func (m *mailed) Watch(hear func(driver.Hint)) (driver.Subscription, error) {
+	var mu sync.Mutex // one at a time
+	tell := func(h driver.Hint) {
+		mu.Lock()
+		defer mu.Unlock()
+		hear(h)
+	}
+	return m.inner().(driver.Watcher).Watch(func(h driver.Hint) {
+		m.strays.Go(func() { // a store does not wait
+			switch m.send(m.from, "hint") {
+			case lost, unanswered:
+			case slow:
+				m.after(slowness, func() { tell(h) })
+			case late:
+				m.after(lateness, func() { tell(h) })
+			default:
+				tell(h)
+			}
+		})
+	})
+}
+
+func (m *mailed) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return m.inner().(driver.Inspector).Inspect(ctx, key)
+}
+
+func (m *mailed) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	return m.inner().(driver.Inspector).List(ctx, prefix, cursor)
+}
+
+func (m *mailed) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	return m.inner().(driver.Breaker).Break(ctx, key, id, reason)
+}
+
+func (m *mailed) Marked(ctx context.Context) (driver.Mark, bool, error) {
+	return m.inner().(driver.Marker).Marked(ctx)
+}
+
+func (m *mailed) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
+	return m.inner().(driver.Marker).Reserve(ctx, by, life)
+}
+
+func (m *mailed) Mark(ctx context.Context, mark driver.Mark, by string) error {
+	return m.inner().(driver.Marker).Mark(ctx, mark, by)
+}
+
+// mailedHTTP sends requests to replicas in turn, by way of a post.
+type mailedHTTP struct {
+	*post
+	from     string
+	replicas []http.RoundTripper
+
+	mu sync.Mutex
+	n  int
+}
+
+func (m *mailedHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(req.URL.Path, "/events") {
+		return m.replicas[0].RoundTrip(req) // a stream; its hints are sent by the post of the store
+	}
+	fate := m.send(m.from, req.Method)
+	m.mu.Lock()
+	to := m.replicas[m.n%len(m.replicas)]
+	m.n++
+	m.mu.Unlock()
+	body, err := bodyOf(req)
+	if err != nil {
+		return nil, err
+	}
+	again := func() {
+		copied := req.Clone(context.Background())
+		copied.Body = io.NopCloser(strings.NewReader(body))
+		if resp, err := to.RoundTrip(copied); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+	}
+	switch fate {
+	case lost:
+		return nil, errNoAnswer
+	case late:
+		m.after(lateness, again)
+		return nil, errNoAnswer
+	case unanswered:
+		again()
+		return nil, errNoAnswer
+	case slow:
+		again()
+		select {
+		case <-time.After(slowness):
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+		return nil, errNoAnswer
+	}
+	req.Body = io.NopCloser(strings.NewReader(body))
+	return to.RoundTrip(req)
+}
+
+func bodyOf(req *http.Request) (string, error) {
+	if req.Body == nil {
+		return "", nil
+	}
+	defer req.Body.Close()
+	body, err := io.ReadAll(req.Body)
+	return string(body), err
+}
+
+// pipes is a listener in memory.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+var plan = flag.String("explore.plan", "", "play this plan only, as in 3=late,7=lost")
+
+// planOf reads a plan.
+func planOf(t *testing.T, text string) map[int]fate {
+	t.Helper()
+	p := make(map[int]fate)
+	for word := range strings.SplitSeq(text, ",") {
+		n, name, _ := strings.Cut(word, "=")
+		var at int
+		if _, err := fmt.Sscan(n, &at); err != nil || !slices.Contains(shortNames[:], name) {
+			t.Fatalf("%q is not a plan", text)
+		}
+		p[at] = fate(slices.Index(shortNames[:], name)) //nolint:gosec // few
+	}
+	return p
+}
+
+var shortNames = [...]string{"arrives", "lost", "unanswered", "slow", "late", "held", "forgets"}
+
+func planText(p map[int]fate) string {
+	var words []string
+	for _, n := range slices.Sorted(maps.Keys(p)) {
+		words = append(words, fmt.Sprintf("%d=%s", n, shortNames[p[n]]))
+	}
+	return strings.Join(words, ",")
+}
