@@ -5,6 +5,7 @@ package cli_test
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -37,6 +38,11 @@ func TestMain(m *testing.M) {
 		// Under nohup the tests would hand down an ignored SIGHUP, and the
 		// command rightly leaves it ignored.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		// Most of the tests wait for a lease to end.
+		flag.Parse()
+		if err := flag.Set("test.parallel", "5"); err != nil {
+			panic(err)
+		}
 	}
 	testscript.Main(m, map[string]func(){
 		"leasehold": func() { // as in cmd/leasehold

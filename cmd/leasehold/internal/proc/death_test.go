@@ -96,7 +96,7 @@ func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
 	}
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
-	w.setDeadline(2 * time.Second) // by then it is stopped
+	w.setDeadline(5 * time.Second) // by then it is stopped
 	kill(t, w.guard, syscall.SIGSTOP)
 	w.setDeadline(time.Hour)
 	w.out.wantEnd(bound)

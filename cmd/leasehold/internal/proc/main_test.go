@@ -25,7 +25,7 @@ import (
 const bound = 20 * time.Second
 
 // soon is what a busy machine takes to do something at once.
-const soon = 5 * time.Second
+const soon = 15 * time.Second
 
 // The test binary plays every part: wrapper, guard, child and grandchild.
 func TestMain(m *testing.M) {

@@ -98,7 +98,7 @@ func TestDeadline_EndsAnIdleTree(t *testing.T) {
 
 func TestDeadline_PushedForwardIsNotHit(t *testing.T) {
 	in, inW := pipe(t)
-	first := time.Now().Add(3 * time.Second) // a busy machine takes some of it to start
+	first := time.Now().Add(6 * time.Second) // a busy machine takes some of it to start
 	cmd := sh("read x; exit 4")
 	cmd.Stdin, cmd.Deadline, cmd.Grace = in, first, 10*time.Millisecond
 	p, _ := start(t, cmd)
