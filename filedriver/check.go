@@ -14,8 +14,9 @@ import (
 // maxChecked bounds how many records Check reads.
 const maxChecked = 2000
 
-// Check implements [driver.Checker]. That the directory is on a file system of
-// this machine, and that its locks have effect, [Open] has made sure of.
+// Check reports who may change the directory, how far the store's clock is from the wall
+// clock, and damaged records, of which it reads at most 2000. [Open] has checked the file
+// system and the file locks already. See [driver.Checker].
 func (s *Driver) Check(ctx context.Context) (driver.Report, error) {
 	report := driver.Report{Nodes: []driver.Node{{Server: s.machine.boot + " " + s.realPath()}}}
 	if err := s.ready(ctx); err != nil {
@@ -27,7 +28,7 @@ func (s *Driver) Check(ctx context.Context) (driver.Report, error) {
 	return report, s.checkRecords(ctx, &report)
 }
 
-// realPath tells directories apart that have several names.
+// realPath identifies a directory that has several names.
 func (s *Driver) realPath() string {
 	if path, err := filepath.EvalSymlinks(s.dir); err == nil {
 		return path
@@ -35,7 +36,7 @@ func (s *Driver) realPath() string {
 	return s.dir
 }
 
-// checkMode looks who else may change what is in the directory.
+// checkMode finds who else may change the directory.
 func (s *Driver) checkMode(report *driver.Report) {
 	const everybody, group = 0o002, 0o020
 	for _, dir := range []string{s.dir, s.path("locks"), s.path("rooms"), s.path("wake")} {
@@ -56,15 +57,14 @@ func (s *Driver) checkMode(report *driver.Report) {
 	report.Add(driver.Good, "permissions", "only the owner may write", "", "")
 }
 
-// checkClock compares the store's clock with the wall clock, which only people
-// look at.
+// checkClock compares the store's clock with the wall clock, for people who read times.
 func (s *Driver) checkClock(report *driver.Report) {
 	lead := time.Duration(s.clock.read()-s.machine.wall().UnixMicro()) * time.Microsecond
 	report.Add(driver.Good, "clock", fmt.Sprintf("counts the time since boot, which nobody sets, and is within %v of the wall clock",
 		lead.Abs().Truncate(time.Millisecond)+time.Millisecond), "", "")
 }
 
-// checkRecords reads records, as long as there are not too many.
+// checkRecords reads the records, up to maxChecked.
 func (s *Driver) checkRecords(ctx context.Context, report *driver.Report) error {
 	read, bad, first := 0, 0, error(nil)
 	for cursor, more := "", true; more && read < maxChecked; more = cursor != "" {

@@ -27,7 +27,7 @@ func (s *Driver) path(elements ...string) string {
 	return filepath.Join(append([]string{s.dir}, elements...)...)
 }
 
-// prepare makes the directory, tests it and joins its clock.
+// prepare makes the directory, checks it and joins its clock.
 func (s *Driver) prepare() error {
 	if err := makeDir(s.dir, s.config.mode); err != nil {
 		return unusable(s.dir, err)
@@ -50,17 +50,17 @@ func (s *Driver) prepare() error {
 	ctx, cancel := s.bounded()
 	defer cancel()
 	s.alive = s.newFlock(s.path("alive"))
-	s.clock = &clock{
+	s.clock = &bootClock{
 		machine: s.machine, path: s.path("epoch"), mode: s.config.mode,
-		lock: s.newLock("epoch"), patience: s.config.timeout,
+		lock: s.newLock("epoch"), timeout: s.config.timeout,
 	}
-	if err := s.clock.begin(ctx, s.checkAlone); err != nil {
+	if err := s.clock.start(ctx, s.checkUnused); err != nil {
 		return err
 	}
 	if ok, err := s.alive.TryRLock(); err != nil || !ok {
 		return unusable(s.dir, fmt.Errorf("%s cannot be locked: %w", s.alive.Path(), oneline.Join(err, s.alive.Close())))
 	}
-	s.mailing = s.newLock("wake")
+	s.mailboxLock = s.newLock("wake")
 	for i := range s.shards {
 		name := fmt.Sprintf("%02x", i)
 		s.shards[i] = &shard{dir: s.path("rooms", s.bootDir(), name), mode: s.config.mode, lock: s.newLock(name)}
@@ -77,21 +77,21 @@ func (s *Driver) makeDirs() error {
 	return nil
 }
 
-// restore makes the directory again that somebody removed while it was in use,
-// and with it all locks. The clock goes on as it was.
+// restore makes the directory again after it was removed while in use. All locks are then
+// free, and the clock goes on.
 func (s *Driver) restore() {
 	if s.makeDirs() == nil {
 		for _, sh := range s.shards {
 			s.makeLock(sh.lock.file.Path())
 		}
 		s.makeLock(s.clock.lock.file.Path())
-		s.makeLock(s.mailing.file.Path())
-		s.clock.forget()
+		s.makeLock(s.mailboxLock.file.Path())
+		s.clock.reload()
 	}
 }
 
-// bootDir is the name of the directory of this boot's records. Each boot has
-// its own: what a power failure left half-written is never read.
+// bootDir is the name of the directory of this boot's records. Each boot has its own, so
+// records that a power failure left half-written are never read.
 func (s *Driver) bootDir() string {
 	return strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' {
@@ -109,7 +109,7 @@ func (s *Driver) checkWritable() error {
 	return oneline.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// checkLocks tells whether a file lock excludes.
+// checkLocks checks that a file lock excludes.
 func (s *Driver) checkLocks() error {
 	path := s.path("locks", "probe")
 	first, second := s.newFlock(path), s.newFlock(path)
@@ -118,7 +118,7 @@ func (s *Driver) checkLocks() error {
 		return unusable(s.dir, fmt.Errorf("file locks fail: %w", err))
 	}
 	if !ok {
-		return nil // another process tries the same: locks work
+		return nil // another process makes the same check: locks work
 	}
 	defer first.Close()
 	defer second.Close()
@@ -128,9 +128,9 @@ func (s *Driver) checkLocks() error {
 	return nil
 }
 
-// checkAlone is asked when the directory was last used by another boot. Nobody
-// of that boot can be alive, unless it was no boot of this machine.
-func (s *Driver) checkAlone() error {
+// checkUnused is called if another boot used the directory last. No process of that boot
+// can be alive, unless it was a boot of another machine.
+func (s *Driver) checkUnused() error {
 	ok, err := s.alive.TryLock()
 	if err != nil {
 		return unusable(s.dir, err)

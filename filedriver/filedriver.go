@@ -1,29 +1,32 @@
-// Package filedriver keeps locks in a directory of one machine. Any number of
-// processes share it: it needs no server, and is the embedded default of the
-// command.
+// Package filedriver keeps locks in a directory of one machine, shared by any number of
+// processes. It knows every kind of lock, needs no server, and is the default store of
+// the command.
 //
-// A room is one small file, replaced as a whole under a file lock; the rule is
-// package internal/room. A process that dies at any instant leaves a readable
-// record, and its leases end in time. The clock is the machine's time since
-// boot, which all processes share and nobody can set, so that steps of the wall
-// clock change nothing; leases of an earlier boot are over. Waiters are woken
-// by file notifications, and by polling where there are none.
+//	store, err := filedriver.Open("/var/lib/leasehold")
+//	client, err := leasehold.New(store)
 //
-// The directory must lie on a file system of the machine itself. Boots, clocks
-// and locks of several machines have nothing in common: network file systems
-// are refused as well as they can be told. Containers of one kernel can share a
-// directory if they see one boot id (/proc/sys/kernel/random/boot_id).
+// Each lock in use is one small file, which a process replaces as a whole under a file
+// lock. If the process dies at any instant, the file holds the old record or the new one,
+// and its leases end in time. The clock is the machine's time since boot. All processes
+// share it and nobody can set it, so steps of the wall clock change nothing; leases of an
+// earlier boot are over. Waiters are woken by file notifications, and poll where the
+// system has none left.
+//
+// The directory must lie on a file system of the machine itself, because boots, clocks
+// and file locks of several machines have nothing in common: Open refuses network file
+// systems that it recognizes. Containers of one kernel can share a directory if they see
+// the same boot id (/proc/sys/kernel/random/boot_id).
 //
 // Records lie in 64 shards, each under one file lock, which a call holds for
-// microseconds. A process that is stopped in them, by a signal, a debugger or a
-// frozen container, holds up all calls about the shard: they fail after
-// [WithTimeout] with [driver.ErrUnavailable], and a lease of the shard that ends
-// before the process goes on is lost, as its holder is told in time. Where processes
-// are stopped often, give leases that are longer than the stops.
+// microseconds. If a process is stopped in between, by a signal, a debugger or a frozen
+// container, all calls about that shard fail after [WithTimeout] with
+// [driver.ErrUnavailable]. A lease of the shard that ends before the process goes on is
+// lost, and its holder is told in time. Where processes are stopped often, use leases
+// that are longer than the stops.
 //
-// The directory is for locks alone: one that holds other things, or that belongs
-// to another user and is not shared by [WithMode], is refused. No symbolic link
-// in it is followed.
+// The directory is for locks alone. One that holds other files, or that belongs to
+// another user and is not shared by [WithMode], is refused. No symbolic link in it is
+// followed.
 package filedriver
 
 import (
@@ -44,28 +47,30 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// Driver is a directory of rooms. It is safe for concurrent use, and any number
-// of Drivers, in one process or in many, may share a directory.
+// Driver is a store in a directory. It is made by [Open], and is safe for concurrent use.
+// Any number of Drivers, in one process or in many, may share a directory. Beside
+// [driver.Driver] it implements [driver.Watcher], [driver.Glancer], [driver.Breaker],
+// [driver.Checker] and [driver.Marker].
 type Driver struct {
-	dir     string
-	config  config
-	machine machine
-	clock   *clock
-	alive   *flock.Flock // held shared for the life of the Driver
-	shards  [shards]*shard
-	mailing *fileLock
+	dir         string
+	config      config
+	machine     machine
+	clock       *bootClock
+	alive       *flock.Flock // locked, shared, for the life of the Driver
+	shards      [shards]*shard
+	mailboxLock *fileLock
 
-	calls   atomic.Int64 // since the last sweep
-	pace    atomic.Int64 // calls between sweeps
-	sweeps  atomic.Bool  // a sweep is under way
-	settled atomic.Bool  // nothing of earlier boots is left
+	calls         atomic.Int64 // since the last sweep
+	sweepInterval atomic.Int64 // calls between sweeps
+	sweeping      atomic.Bool  // a sweep is under way
+	bootsSwept    atomic.Bool  // no files of earlier boots are left
 
 	closed chan struct{}
 	work   sync.WaitGroup
 
-	leavings leavings
+	leavings idleFiles
 
-	making sync.Mutex // held while the mailbox is made
+	mailboxMaking sync.Mutex // held while the mailbox is made
 
 	mu   sync.Mutex
 	done bool
@@ -83,22 +88,23 @@ var (
 	_ driver.Marker  = (*Driver)(nil)
 )
 
-// Open opens the store in a directory, which is created if need be. It is named by its
-// path, or by a URL:
+// Open opens the store in a directory, and makes the directory if it does not exist. The
+// location is a path, or a URL:
 //
 //	/var/lib/leasehold
 //	file:///var/lib/leasehold?timeout=500ms
 //	file:locks                             relative to the working directory
 //
-// Parameters of a URL are prefix, timeout (as 2s) and mode (octal, as 0770); where
-// options say something else, options count. A path that begins with "file:", or has
-// "://" in it, is written with "./" before it.
+// Parameters of a URL are prefix, timeout (as 2s) and mode (octal, as 0770); options
+// override them. A path that begins with "file:" or contains "://" is written with "./"
+// before it.
 //
-// The error matches [driver.ErrInvalid] if the URL or an option is wrong or the file
-// system is known not to do, and [driver.ErrUnavailable] if the directory cannot be
-// used as it is: not writable, locks without effect, or in use by another machine.
+// The error matches [driver.ErrInvalid] if the URL or an option is wrong, or the file
+// system is known to be unsuitable. It matches [driver.ErrUnavailable] if the directory
+// cannot be used as it is: not writable, file locks without effect, or in use by another
+// machine.
 func Open(location string, options ...Option) (*Driver, error) {
-	dir, stated, err := located(location)
+	dir, stated, err := parseLocation(location)
 	if err != nil {
 		return nil, err
 	}
@@ -116,22 +122,25 @@ func Open(location string, options ...Option) (*Driver, error) {
 		dir: dir, config: c, machine: c.machine,
 		closed: make(chan struct{}), subs: make(map[string]*subscription),
 	}
-	s.pace.Store(1)
+	s.sweepInterval.Store(1)
 	if err := s.prepare(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// Acquire implements [driver.Driver]. An error always means that the request
-// had no effect.
+// Acquire asks for a lock, and answers Granted, Queued, Busy, Gone or Resized. An error
+// always means that nothing was changed. It matches [driver.ErrInvalid],
+// [driver.ErrMismatch], [driver.ErrAmnesia], [driver.ErrClosed], or
+// [driver.ErrUnavailable] if the file lock was not free in time or a file could not be
+// written. See [driver.Driver].
 func (s *Driver) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
 	once := ""
 	if req.SingleUseID {
 		once = req.ID
 	}
-	e := s.do(ctx, req.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
-		req.Guard = req.Guard && r.Token == 0 && !s.clock.marked(now)
+	e := s.update(ctx, req.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
+		req.Guard = req.Guard && r.Token == 0 && !s.clock.servesGuarded(now)
 		reply, wakes, err = room.Acquire(r, req, now)
 		return wakes
 	})
@@ -141,41 +150,46 @@ func (s *Driver) Acquire(ctx context.Context, req driver.Request) (reply driver.
 	return reply, err
 }
 
-// Release implements [driver.Driver].
+// Release ends a lease or leaves the queue, and answers Released, Left, Gone, or Busy if
+// the lease belongs to another visit. The next waiter is told in the same step. An error
+// means that nothing was changed. See [driver.Driver].
 func (s *Driver) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
 	once := ""
 	if ref.SingleUseID && ref.RejectIDFor > 0 {
 		once = ref.ID
 	}
-	err = s.do(ctx, ref.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
+	err = s.update(ctx, ref.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
 		reply, wakes = room.Release(r, ref, now)
 		return wakes
 	})
 	return answer(reply, err)
 }
 
-// Break implements [driver.Breaker].
+// Break ends the lease or the place in the queue id by force, and tells its owner the
+// reason: 1 to 256 bytes of UTF-8 without control characters. It answers Released, Left,
+// or Gone if id is not there. See [driver.Breaker].
 func (s *Driver) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
-	err = s.do(ctx, key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
+	err = s.update(ctx, key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
 		reply, wakes = room.Break(r, id, reason, now)
 		return wakes
 	})
 	return answer(reply, err)
 }
 
-// Inspect implements [driver.Inspector].
+// Inspect returns one consistent picture of a lock: its holders and waiters. A lock that
+// nobody uses is no error. See [driver.Inspector].
 func (s *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
 	return s.picture(ctx, key, room.Look)
 }
 
-// Glance implements [driver.Glancer]. The tickets are read with the record, and
-// not looked at.
+// Glance returns the picture of Inspect without the waiters. It reads the whole record
+// nevertheless. See [driver.Glancer].
 func (s *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
 	return s.picture(ctx, key, room.Glance)
 }
 
 func (s *Driver) picture(ctx context.Context, key string, see func(*room.Record, string, int64) driver.Snapshot) (snap driver.Snapshot, err error) {
-	err = s.do(ctx, key, "", func(r *room.Record, now int64) []room.Wake {
+	err = s.update(ctx, key, "", func(r *room.Record, now int64) []room.Wake {
 		snap = see(r, key, now)
 		return nil
 	})
@@ -185,9 +199,10 @@ func (s *Driver) picture(ctx context.Context, key string, see func(*room.Record,
 	return snap, nil
 }
 
-// Close ends the store: later calls fail with [driver.ErrClosed], waits for a
-// file lock end at once, hints end. It waits for what the store started, except
-// for a lock that a stopped process holds: that wait ends with the process's.
+// Close ends the subscriptions and waits for what the store started. Calls that wait for
+// a file lock end at once, and later calls fail with [driver.ErrClosed]; leases live on.
+// A wait in the system for a file lock that a stopped process holds ends only with that
+// process. Calling it again does nothing.
 func (s *Driver) Close() error {
 	s.mu.Lock()
 	if s.done {
@@ -196,7 +211,7 @@ func (s *Driver) Close() error {
 	}
 	s.done = true
 	s.mu.Unlock()
-	s.endLingering() // while locks can still be had
+	s.closeIdleFiles() // while locks can still be had
 	s.mu.Lock()
 	close(s.closed)
 	for _, sub := range slices.Collect(maps.Values(s.subs)) {
@@ -212,7 +227,7 @@ func (s *Driver) Close() error {
 	return oneline.Join(err, s.alive.Unlock())
 }
 
-// start runs f in a goroutine that Close waits for.
+// start runs f in a goroutine that Close waits for. It reports false after Close.
 func (s *Driver) start(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +238,7 @@ func (s *Driver) start(f func()) bool {
 	return true
 }
 
-// answer is reply if err is nil: a step that could not be saved was not taken.
+// answer is reply if err is nil: a step that was not written was not taken.
 func answer(reply driver.Reply, err error) (driver.Reply, error) {
 	if err != nil {
 		return driver.Reply{}, err
@@ -231,13 +246,13 @@ func answer(reply driver.Reply, err error) (driver.Reply, error) {
 	return reply, nil
 }
 
-// step is one call of package room.
+// step is one call of package room on a record.
 type step func(r *room.Record, now int64) []room.Wake
 
-// do runs step on the room of key under its lock, and delivers the hints
-// afterwards. once is the id of which the step needs to know whether it was
-// released, if any.
-func (s *Driver) do(ctx context.Context, key, once string, step step) error {
+// update takes a step on the record of key under its lock, and then delivers the hints.
+// once is the single-use id of which the step needs to know whether it was released,
+// empty for none.
+func (s *Driver) update(ctx context.Context, key, once string, step step) error {
 	defer s.tick(1)
 	key = s.config.prefix + key
 	name := fileName(key)
@@ -245,16 +260,17 @@ func (s *Driver) do(ctx context.Context, key, once string, step step) error {
 	if err := sh.lock.lock(ctx, s.config.timeout); err != nil {
 		return err
 	}
-	wakes, err := s.take(ctx, sh, name, key, once, step)
+	wakes, err := s.apply(ctx, sh, name, key, once, step)
 	sh.lock.unlock()
 	s.deliver(wakes)
 	return err
 }
 
-// take takes one step on a record while its shard is locked. The record on
-// disk is the old one or the new one, whatever happens. What is remembered of the
-// id once is written before the record: who releases it has done with it.
-func (s *Driver) take(ctx context.Context, sh *shard, name, key, once string, step step) ([]room.Wake, error) {
+// apply takes one step on a record while its shard is locked. The file holds the old
+// record or the new one, whatever happens. The state of the single-use id is written
+// before the record: if the process dies in between, the release has not happened, but
+// the id is spent.
+func (s *Driver) apply(ctx context.Context, sh *shard, name, key, once string, step step) ([]room.Wake, error) {
 	if !utf8.ValidString(key) {
 		return nil, fmt.Errorf("key %q is not UTF-8: %w", key, driver.ErrInvalid)
 	}
@@ -268,24 +284,24 @@ func (s *Driver) take(ctx context.Context, sh *shard, name, key, once string, st
 		return nil, err
 	}
 	after := before.room
-	var memory *ids
+	var memory *usedIDs
 	if once != "" {
-		memory, err = sh.recall(name, once, &after)
+		memory, err = sh.loadUsedIDs(name, once, &after)
 		defer memory.close()
 		if err != nil {
 			return nil, err
 		}
 	}
 	wakes := step(&after, now)
-	if err := s.clock.cover(ctx, after.Token); err != nil {
+	if err := s.clock.reserveToken(ctx, after.Token); err != nil {
 		return nil, err
 	}
 	if memory != nil {
-		if err := memory.keep(&after, now/1000); err != nil {
+		if err := memory.store(&after, now/1000); err != nil {
 			return nil, err
 		}
 	}
-	if err := sh.save(name, key, &after, &before.slots, now, s.leave); err != nil {
+	if err := sh.save(name, key, &after, &before.slots, now, s.keepIdleFile); err != nil {
 		return nil, err
 	}
 	return wakes, nil
@@ -296,7 +312,8 @@ func unavailable(what string, err error) error {
 	return fmt.Errorf("%s: %w: %w", what, driver.ErrUnavailable, err)
 }
 
-// bounded limits how long opening and watching wait for a file lock.
+// bounded returns a context for Open and Watch, which wait for file locks without a
+// caller's context.
 func (s *Driver) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.config.timeout+time.Second)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// subscription is one caller of Watch. Its address is the mailbox of the store
-// and a number.
+// subscription is one caller of Watch. Its address is the id of the store's mailbox and a
+// number.
 type subscription struct {
 	store  *Driver
 	mail   *mailbox
@@ -24,11 +24,11 @@ type subscription struct {
 	idle   *sync.Cond    // on store.mu
 }
 
-// Watch implements [driver.Watcher]. It takes one watch of the system (on Linux
-// one of the user's inotify instances) for all subscriptions of the Driver, until
-// Close; where there are none left hints come through a named pipe instead. If
-// that cannot be made either the error says why: waiters poll, and the next Watch
-// tries again.
+// Watch delivers hints to f, one at a time, until the subscription is closed. All
+// subscriptions of a Driver share one watch of the system (on Linux one of the user's
+// inotify instances) until Close. If no watch is left, hints come through a named pipe
+// instead. If that fails too, the error matches [driver.ErrUnavailable] and waiters poll;
+// the next Watch tries again. See [driver.Watcher].
 func (s *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	mail, err := s.mailbox()
 	if errors.Is(err, driver.ErrClosed) {
@@ -47,10 +47,10 @@ func (s *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	return sub, nil
 }
 
-// mailbox returns the store's mailbox, which the first call makes.
+// mailbox returns the store's mailbox. The first call makes it.
 func (s *Driver) mailbox() (*mailbox, error) {
-	s.making.Lock()
-	defer s.making.Unlock()
+	s.mailboxMaking.Lock()
+	defer s.mailboxMaking.Unlock()
 	s.mu.Lock()
 	mail := s.mail
 	s.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *subscription) Close() error {
 	return nil
 }
 
-// end ends the delivery, and waits for a call of f under way. The caller holds
-// store.mu, which is free while it waits.
+// end ends the delivery, and waits for a call of f under way. The caller holds store.mu,
+// which end unlocks while it waits.
 func (s *subscription) end() {
 	delete(s.store.subs, s.number)
 	s.queue = nil
@@ -97,13 +97,13 @@ func (s *subscription) end() {
 	}
 }
 
-// deliver sends hints: to our own subscriptions directly, to those of others
-// through their mailboxes.
+// deliver sends hints: directly to this Driver's subscriptions, and through mailboxes to
+// those of others.
 func (s *Driver) deliver(wakes []room.Wake) {
 	if len(wakes) == 0 {
 		return
 	}
-	letters := make(map[string][]letter)
+	letters := make(map[string][]message)
 	s.mu.Lock()
 	for _, w := range wakes {
 		id, number, ok := strings.Cut(w.Address, ".")
@@ -112,17 +112,17 @@ func (s *Driver) deliver(wakes []room.Wake) {
 		case s.mail != nil && s.mail.id == id:
 			s.push(number, w.Hint)
 		default:
-			letters[id] = append(letters[id], letter{To: number, Hint: w.Hint})
+			letters[id] = append(letters[id], message{To: number, Hint: w.Hint})
 		}
 	}
 	s.mu.Unlock()
 	for id, mail := range letters {
-		s.post(id, mail)
+		s.send(id, mail)
 	}
 }
 
-// receive delivers what came through the mailbox.
-func (s *Driver) receive(l letter) {
+// receive delivers a hint from the mailbox.
+func (s *Driver) receive(l message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.push(l.To, l.Hint)
@@ -137,8 +137,8 @@ func (s *Driver) resync() {
 	}
 }
 
-// push queues a hint, in order, so that f never runs under a lock: it may call
-// the store. The caller holds s.mu.
+// push queues a hint for a goroutine that calls f in order and without a lock, since f
+// may call the store. The caller holds s.mu.
 func (s *Driver) push(number string, hint driver.Hint) {
 	sub := s.subs[number]
 	if sub == nil {

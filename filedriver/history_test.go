@@ -74,8 +74,8 @@ func (h *history) reopen() {
 	if h.store, err = Open(h.dir, h.fake.option()); err != nil {
 		h.Fatal(err)
 	}
-	h.store.pace.Store(math.MaxInt64)
-	h.store.leavings.over = true
+	h.store.sweepInterval.Store(math.MaxInt64)
+	h.store.leavings.closed = true
 }
 
 func (h *history) step() {
@@ -120,7 +120,7 @@ func (h *history) call(key string) {
 	}
 	once, act := h.action(key, want)
 	var got, expected outcome
-	err := h.store.do(context.Background(), key, once, func(r *room.Record, now int64) []room.Wake {
+	err := h.store.update(context.Background(), key, once, func(r *room.Record, now int64) []room.Wake {
 		got = act(r, now)
 		expected = act(want, now)
 		return nil

@@ -11,12 +11,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// page is how many keys List returns at a time, or a few more.
+// page is the approximate number of keys that List returns at a time.
 const page = 256
 
-// List implements [driver.Inspector]. Keys come in no particular order. A key
-// whose record is damaged is listed if its name tells it, since it is not free.
-// A cursor that is none of List's is refused with [driver.ErrInvalid].
+// List returns a page of the keys in use that begin with prefix, in no particular order,
+// and the cursor of the next page, empty after the last. It lists a key whose record is
+// damaged if the file's name contains the key, since the lock is not free. The error
+// matches [driver.ErrInvalid] if the cursor is not one of List's. See [driver.Inspector].
 func (s *Driver) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
 	n, after, err := parseCursor(cursor)
 	if err != nil {
@@ -31,11 +32,11 @@ func (s *Driver) List(ctx context.Context, prefix, cursor string) (keys []string
 		names := s.shards[n].names()
 		at, _ := slices.BinarySearch(names, after+"\x00")
 		names = slices.DeleteFunc(names[at:], func(name string) bool {
-			key, ok := spelled(name)
+			key, ok := keyOf(name)
 			return ok && !strings.HasPrefix(key, prefix)
 		})
 		for chunk := range slices.Chunk(names, sweepLock) {
-			_, err := s.visit(ctx, s.shards[n], chunk, s.config.timeout, func(name string, rec *record) {
+			_, err := s.examine(ctx, s.shards[n], chunk, s.config.timeout, func(name string, rec *record) {
 				if key, ok := s.listed(name, rec); ok && strings.HasPrefix(key, prefix) {
 					keys = append(keys, strings.TrimPrefix(key, s.config.prefix))
 				}
@@ -51,7 +52,7 @@ func (s *Driver) List(ctx context.Context, prefix, cursor string) (keys []string
 	return keys, "", nil
 }
 
-// ready reports why a call cannot even begin.
+// ready is the error of a call that cannot begin.
 func (s *Driver) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unavailable(s.dir, err)
@@ -67,13 +68,13 @@ func (s *Driver) ready(ctx context.Context) error {
 // listed returns the key of a record that is in use, or cannot be read.
 func (s *Driver) listed(name string, rec *record) (key string, ok bool) {
 	if rec == nil {
-		return spelled(name)
+		return keyOf(name)
 	}
 	snap := room.Look(&rec.room, rec.key, s.clock.read())
 	return rec.key, len(snap.Holders)+len(snap.Waiters) > 0 || snap.Closed > 0
 }
 
-// A cursor is the shard and the last file name that was looked at.
+// formatCursor returns a cursor: the shard and the last file name that was examined.
 func formatCursor(shard int, name string) string { return strconv.Itoa(shard) + "/" + name }
 
 func parseCursor(cursor string) (shard int, after string, err error) {

@@ -13,30 +13,29 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// errStuck marks the error of a lock that stayed taken: its holder is slow, or
-// was stopped.
-var errStuck = errors.New("file lock is taken")
+// errTaken is the error of a lock that stayed taken: its holder is slow, or was stopped.
+var errTaken = errors.New("file lock is taken")
 
-// fileLock is a mutex between processes. The file stays for ever: a lock file
-// that may be removed can be locked twice, on the old inode and on the new.
+// fileLock is a mutex between processes. Its file is never removed: processes could
+// otherwise lock the old and a new inode at the same time.
 //
-// A file lock belongs to an open file, so goroutines of one process queue at
-// the gate first. Who is through it waits for the file lock in the system. Such
-// a wait cannot be called off, so a goroutine does it, at most one per lock: when
-// its caller gives up, the next caller takes the wait over, and if there is none
-// the lock is given back as soon as it is had.
+// A file lock belongs to an open file, so goroutines of one process queue at the gate
+// first. The first one then waits for the file lock in the system. This wait cannot be
+// cancelled, so a goroutine does it, at most one per lock. If its caller gives up, the
+// next caller takes the wait over; if there is none, the goroutine unlocks the file as
+// soon as it has the lock.
 type fileLock struct {
 	gate   chan struct{}
 	file   *flock.Flock
 	closed <-chan struct{}
-	lost   func() // called when the directory is gone
+	onLost func() // called when the directory is gone
 
-	freed time.Time // by whom has the gate
-	since time.Time // when this process began to have the lock turn after turn
+	lastUnlock time.Time // guarded by the gate
+	turnBegan  time.Time // when this process began to have the lock turn after turn
 
 	mu      sync.Mutex
-	pending chan error // what a goroutine that blocks will say, or nil
-	wanted  bool       // somebody waits for it to say it
+	pending chan error // delivers the result of block; nil if it does not run
+	wanted  bool       // a caller waits for pending
 }
 
 func (s *Driver) newLock(name string) *fileLock {
@@ -45,12 +44,12 @@ func (s *Driver) newLock(name string) *fileLock {
 		gate:   make(chan struct{}, 1),
 		file:   s.newFlock(path),
 		closed: s.closed,
-		lost:   s.restore,
+		onLost: s.restore,
 	}
 }
 
-// lock waits until the lock is ours, ctx is done, patience is over or the
-// store is closed. An error matches ErrUnavailable or ErrClosed.
+// lock waits until it has the lock, ctx is done, patience is over or the store is closed.
+// The error matches ErrUnavailable or ErrClosed.
 func (l *fileLock) lock(ctx context.Context, patience time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return unavailable("file lock "+l.file.Path(), err)
@@ -67,9 +66,9 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) error {
 	case <-l.closed:
 		return driver.ErrClosed
 	case <-ctx.Done():
-		return l.stuck(ctx.Err())
+		return l.errTakenBy(ctx.Err())
 	case <-limit.C:
-		return l.stuck(fmt.Errorf("waited %v", patience))
+		return l.errTakenBy(fmt.Errorf("waited %v", patience))
 	}
 	l.yield()
 	got := l.try()
@@ -86,36 +85,36 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) error {
 	case <-l.closed:
 		err = driver.ErrClosed
 	case <-ctx.Done():
-		err = l.stuck(ctx.Err())
+		err = l.errTakenBy(ctx.Err())
 	case <-limit.C:
-		err = l.stuck(fmt.Errorf("waited %v", patience))
+		err = l.errTakenBy(fmt.Errorf("waited %v", patience))
 	}
-	l.giveUp(got)
+	l.abandon(got)
 	<-l.gate
 	return err
 }
 
-// A process whose goroutines take the lock in a row would never let another in,
-// which takes longer to wake up than the lock stays free.
+// A process whose goroutines take the lock in a row would starve the others, since waking
+// up takes longer than the lock stays free.
 const (
-	turn  = 5 * time.Millisecond
-	pause = 150 * time.Microsecond
+	maxTurn   = 5 * time.Millisecond
+	turnPause = 150 * time.Microsecond
 )
 
-// yield leaves the lock free for a pause when it has been ours for a turn. The
+// yield leaves the lock free for a pause after this process has had it for a turn. The
 // caller has the gate.
 func (l *fileLock) yield() {
 	switch now := time.Now(); {
-	case now.Sub(l.freed) > pause:
-		l.since = now
-	case now.Sub(l.since) > turn:
-		time.Sleep(pause)
-		l.since = now.Add(pause)
+	case now.Sub(l.lastUnlock) > turnPause:
+		l.turnBegan = now
+	case now.Sub(l.turnBegan) > maxTurn:
+		time.Sleep(turnPause)
+		l.turnBegan = now.Add(turnPause)
 	}
 }
 
-// try returns nil if the lock is ours, or else where to hear that it is, or
-// why it cannot be had.
+// try returns nil if it has the lock. Otherwise it returns a channel that delivers nil
+// with the lock, or the error.
 func (l *fileLock) try() chan error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +124,7 @@ func (l *fileLock) try() chan error {
 	}
 	ok, err := l.file.TryLock()
 	if errors.Is(err, fs.ErrNotExist) {
-		l.lost()
+		l.onLost()
 		ok, err = l.file.TryLock()
 	}
 	if ok {
@@ -141,7 +140,7 @@ func (l *fileLock) try() chan error {
 	return got
 }
 
-// block waits for the file lock, and gives it back if nobody wants it any more.
+// block waits for the file lock, and unlocks it if no caller wants it any more.
 func (l *fileLock) block(got chan error) {
 	err := l.file.Lock()
 	l.mu.Lock()
@@ -154,9 +153,8 @@ func (l *fileLock) block(got chan error) {
 	got <- err
 }
 
-// giveUp tells that the caller behind the gate waits no longer. If the lock
-// was had at this very moment, it is given back.
-func (l *fileLock) giveUp(got chan error) {
+// abandon ends a caller's wait. If the lock arrived at this very moment, it unlocks it.
+func (l *fileLock) abandon(got chan error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wanted = false
@@ -172,11 +170,11 @@ func (l *fileLock) giveUp(got chan error) {
 func (l *fileLock) unlock() {
 	// Closing the file unlocks it too, so a failed unlock is none.
 	_ = l.file.Unlock()
-	l.freed = time.Now()
+	l.lastUnlock = time.Now()
 	<-l.gate
 }
 
-func (l *fileLock) stuck(err error) error {
+func (l *fileLock) errTakenBy(err error) error {
 	return fmt.Errorf("%w: %w: %s: %w (if it stays so, a stopped process holds it; fuser or lslocks tells which)",
-		driver.ErrUnavailable, errStuck, l.file.Path(), err)
+		driver.ErrUnavailable, errTaken, l.file.Path(), err)
 }

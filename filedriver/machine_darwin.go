@@ -29,7 +29,7 @@ func thisMachine() (machine, error) {
 	}, nil
 }
 
-// checkLocal refuses what is known to be a network file system.
+// checkLocal refuses known network file systems.
 func checkLocal(dir string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// thisMachine counts by CLOCK_BOOTTIME, which runs on while the machine is
-// suspended. In a time namespace it is shifted, and is shifted back, so that
-// containers of one kernel agree.
+// thisMachine counts by CLOCK_BOOTTIME, which goes on during suspension. In a time
+// namespace the clock is shifted; thisMachine undoes the shift, so that containers of one
+// kernel agree.
 func thisMachine() (machine, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -34,7 +34,7 @@ func thisMachine() (machine, error) {
 	}, nil
 }
 
-// timeNamespace returns by how much CLOCK_BOOTTIME is shifted for us.
+// timeNamespace returns the shift of CLOCK_BOOTTIME in this namespace.
 func timeNamespace() time.Duration {
 	raw, err := os.ReadFile("/proc/self/timens_offsets")
 	if err != nil {
@@ -50,7 +50,7 @@ func timeNamespace() time.Duration {
 	return 0
 }
 
-// remote holds the magic numbers of file systems that several machines mount.
+// remote holds the magic numbers of network file systems.
 var remote = map[int64]string{
 	unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", unix.SMB2_SUPER_MAGIC: "SMB",
 	unix.CIFS_SUPER_MAGIC: "CIFS", unix.AFS_SUPER_MAGIC: "AFS", unix.AFS_FS_MAGIC: "AFS",
@@ -58,7 +58,7 @@ var remote = map[int64]string{
 	unix.OCFS2_SUPER_MAGIC: "OCFS2", 0x0bd00bd0: "Lustre", 0x01161970: "GFS2",
 }
 
-// checkLocal refuses what is known to be a network file system.
+// checkLocal refuses known network file systems.
 func checkLocal(dir string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {

@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// thisMachine fails: no clock is known here that all processes share and
-// nobody can set.
+// thisMachine fails: this system has no known clock that all processes share and nobody
+// can set.
 func thisMachine() (machine, error) {
 	return machine{}, fmt.Errorf("directory stores on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }

@@ -46,7 +46,7 @@ func bootNumber() (uint64, error) {
 	return n, err
 }
 
-// checkLocal refuses what is known to be a network file system.
+// checkLocal refuses known network file systems.
 func checkLocal(dir string) error {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {

@@ -22,36 +22,37 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// mailbox is the file to which other processes append hints for this one. Beside
-// it lies a file that is locked as long as the process lives, so that
-// the mailbox of a killed process can be told and removed.
+// mailbox is the file to which other processes append hints for this one. A file beside
+// it is locked for as long as the process lives, so that others can recognize and remove
+// the mailbox of a killed process.
 type mailbox struct {
-	store   *Driver
-	id      string
-	alive   *flock.Flock
-	file    *os.File
-	watcher *fsnotify.Watcher // nil if the file is a pipe
-	read    int64             // offset behind the last hint delivered
-	broken  atomic.Bool       // the file is gone
+	store    *Driver
+	id       string
+	liveness *flock.Flock
+	file     *os.File
+	watcher  *fsnotify.Watcher // nil if the file is a pipe
+	read     int64             // offset behind the last hint delivered
+	broken   atomic.Bool       // the file is gone
 }
 
-// letter is a line of a mailbox. The hint has the field names of package
-// driver: what a reader of another version does not know it ignores, and asks
-// no later than its poll.
-type letter struct {
+// message is a line of a mailbox. The hint has the field names of package driver. A
+// reader of another version ignores fields that it does not know, and asks at its next
+// poll at the latest.
+type message struct {
 	To   string      `json:"to"`
 	Hint driver.Hint `json:"hint"`
 }
 
-// signSuffix ends the name of a mailbox's sign of life.
-const signSuffix = ".lock"
+// livenessSuffix ends the name of the file that is locked while the mailbox's process
+// lives.
+const livenessSuffix = ".lock"
 
 const (
-	// mailRead is the length at which the owner empties its mailbox.
-	mailRead = 256 << 10
-	// mailFull is the length at which others stop appending: the owner is
-	// stopped, or dead.
-	mailFull = 1 << 20
+	// truncateAt is the length at which the owner empties its mailbox.
+	truncateAt = 256 << 10
+	// maxMailbox is the length at which others stop appending: the owner is stopped, or
+	// dead.
+	maxMailbox = 1 << 20
 )
 
 // newMailbox makes a mailbox and watches it.
@@ -77,17 +78,17 @@ func mailboxID(id string) bool {
 
 func (m *mailbox) path() string { return m.store.path("wake", m.id) }
 
-// create makes the files while no sweep looks at them half made.
+// create makes the files under the lock that keeps sweeps from seeing them half made.
 func (m *mailbox) create() error {
 	ctx, cancel := m.store.bounded()
 	defer cancel()
-	if err := m.store.mailing.lock(ctx, m.store.config.timeout); err != nil {
+	if err := m.store.mailboxLock.lock(ctx, m.store.config.timeout); err != nil {
 		return err
 	}
-	defer m.store.mailing.unlock()
-	m.alive = m.store.newFlock(m.path() + signSuffix)
-	if ok, err := m.alive.TryLock(); err != nil || !ok {
-		return fmt.Errorf("lock %s: %w", m.alive.Path(), oneline.Join(err, driver.ErrUnavailable))
+	defer m.store.mailboxLock.unlock()
+	m.liveness = m.store.newFlock(m.path() + livenessSuffix)
+	if ok, err := m.liveness.TryLock(); err != nil || !ok {
+		return fmt.Errorf("lock %s: %w", m.liveness.Path(), oneline.Join(err, driver.ErrUnavailable))
 	}
 	var err error
 	m.file, err = makeFile(m.path(), m.store.config.mode)
@@ -108,7 +109,7 @@ func (m *mailbox) watch() error {
 	return err
 }
 
-// run delivers what arrives until the store is closed.
+// run delivers hints until the store is closed.
 func (m *mailbox) run() {
 	if m.watcher == nil {
 		m.runPipe()
@@ -131,28 +132,28 @@ func (m *mailbox) run() {
 			if !ok {
 				return
 			}
-			m.drain() // events were lost, but not hints
+			m.drain() // events were lost, but hints are in the file
 		}
 	}
 }
 
-// drain delivers the hints that have arrived, and empties the file when it has
-// grown long.
+// drain delivers the hints that have arrived, and empties the file when it has grown
+// long.
 //
-// A hint that is appended between the last reading and the truncation is lost;
-// nobody needs to exclude it: after the truncation every waiter is told to ask,
-// and what a lost hint told was in the record before the hint was sent.
+// A hint that is appended between the last read and the truncation is lost. That does no
+// harm: after the truncation every waiter is told to ask, and the record held the change
+// before its hint was sent.
 func (m *mailbox) drain() {
-	raw, _ := io.ReadAll(io.NewSectionReader(m.file, m.read, mailFull+mailRead))
+	raw, _ := io.ReadAll(io.NewSectionReader(m.file, m.read, maxMailbox+truncateAt))
 	whole := raw[:bytes.LastIndexByte(raw, '\n')+1]
 	m.read += int64(len(whole))
 	for line := range bytes.Lines(whole) {
-		var l letter
+		var l message
 		if json.Unmarshal(line, &l) == nil {
 			m.store.receive(l)
 		}
 	}
-	if m.read < mailRead {
+	if m.read < truncateAt {
 		return
 	}
 	if err := m.file.Truncate(0); err == nil {
@@ -170,8 +171,8 @@ func (m *mailbox) close() error {
 	if m.file != nil {
 		errs = append(errs, m.file.Close(), os.Remove(m.path()))
 	}
-	if m.alive != nil {
-		errs = append(errs, m.alive.Close(), os.Remove(m.alive.Path()))
+	if m.liveness != nil {
+		errs = append(errs, m.liveness.Close(), os.Remove(m.liveness.Path()))
 	}
 	for i, err := range errs {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -181,16 +182,16 @@ func (m *mailbox) close() error {
 	return oneline.Join(errs...)
 }
 
-// post appends hints to the mailbox of another process. What cannot be
-// delivered is dropped: the owner polls.
-func (s *Driver) post(id string, letters []letter) {
+// send appends hints to the mailbox of another process. It drops hints that cannot be
+// delivered: the owner polls.
+func (s *Driver) send(id string, letters []message) {
 	f, err := os.OpenFile(s.path("wake", id), os.O_WRONLY|os.O_APPEND|noFollow|noWait, 0)
 	if err != nil {
 		return
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || info.Size() >= mailFull {
+	if err != nil || info.Size() >= maxMailbox {
 		return
 	}
 	var lines []byte
@@ -202,40 +203,39 @@ func (s *Driver) post(id string, letters []letter) {
 		lines = append(append(lines, line...), '\n')
 	}
 	if info.Mode()&fs.ModeNamedPipe != 0 {
-		pour(f, lines)
+		writePipe(f, lines)
 		return
 	}
 	_, _ = f.Write(lines) // one write, so that lines of several writers do not mix
 }
 
-// sweepMail removes mailboxes of dead processes: those whose sign of life can
-// be locked.
-func (s *Driver) sweepMail() (removed int) {
-	if err := s.mailing.lock(context.Background(), hurry); err != nil {
+// sweepMailboxes removes mailboxes of dead processes, whose liveness file can be locked.
+func (s *Driver) sweepMailboxes() (removed int) {
+	if err := s.mailboxLock.lock(context.Background(), briefTimeout); err != nil {
 		return 0
 	}
-	defer s.mailing.unlock()
+	defer s.mailboxLock.unlock()
 	entries, _ := os.ReadDir(s.path("wake"))
 	if len(entries) > sweepFiles {
 		from := rand.IntN(len(entries) - sweepFiles)
 		entries = entries[from : from+sweepFiles]
 	}
 	for _, entry := range entries {
-		id, ok := strings.CutSuffix(entry.Name(), signSuffix)
-		if ok && mailboxID(id) && s.removeDead(id) {
+		id, ok := strings.CutSuffix(entry.Name(), livenessSuffix)
+		if ok && mailboxID(id) && s.removeDeadMailbox(id) {
 			removed++
 		}
 	}
 	return removed
 }
 
-func (s *Driver) removeDead(id string) bool {
+func (s *Driver) removeDeadMailbox(id string) bool {
 	path := s.path("wake", id)
-	alive := s.newFlock(path + signSuffix)
+	alive := s.newFlock(path + livenessSuffix)
 	if ok, err := alive.TryLock(); err != nil || !ok {
 		return false
 	}
 	_ = os.Remove(path)
 	_ = alive.Close()
-	return os.Remove(path+signSuffix) == nil
+	return os.Remove(path+livenessSuffix) == nil
 }

@@ -63,7 +63,7 @@ func TestMailbox_DeliversInOrderAndStaysShort(t *testing.T) {
 		}
 	}
 	info, err := os.Stat(s.mail.path())
-	if err != nil || info.Size() > mailFull {
+	if err != nil || info.Size() > maxMailbox {
 		t.Errorf("the mailbox has %d bytes, %v", info.Size(), err)
 	}
 	h.mu.Lock()
@@ -93,7 +93,7 @@ func TestMailbox_OfAStoppedReaderStopsGrowing(t *testing.T) {
 	for range 200 {
 		other.deliver([]room.Wake{wake(m.id+".1", long)})
 	}
-	if info, err := os.Stat(m.path()); err != nil || info.Size() > mailFull+20_000 {
+	if info, err := os.Stat(m.path()); err != nil || info.Size() > maxMailbox+20_000 {
 		t.Errorf("the mailbox has %d bytes, %v", info.Size(), err)
 	}
 }

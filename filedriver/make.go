@@ -15,13 +15,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// Whoever may write to the directory can put links there. Nothing is written, locked
-// or read through one: files are made where there is none, and opened without
-// following. And everything that is made has the permissions of the store whatever
-// the umask of the process is, so that those who share the directory can use it.
+// A user who may write to the directory can put links there, so no file is written, locked
+// or read through a link: files are made where there is none, and opened without following.
+// Everything that is made has the permissions of the store whatever the umask of the process
+// is, so that all users who share the directory can use it.
 
-// writeFile writes a new file with the permissions that dirMode gives to files. One
-// that a crash has left there, or a link, is removed.
+// writeFile writes a new file with the permissions that dirMode gives to files. It
+// replaces a file that a crash has left, or a link.
 func writeFile(path string, raw []byte, dirMode fs.FileMode, sync bool) error {
 	f, err := makeFile(path, dirMode)
 	if errors.Is(err, fs.ErrExist) {
@@ -40,8 +40,7 @@ func writeFile(path string, raw []byte, dirMode fs.FileMode, sync bool) error {
 	return oneline.Join(err, f.Close())
 }
 
-// makeFile makes a file that is not there, with the permissions that dirMode gives to
-// files.
+// makeFile makes a new file with the permissions that dirMode gives to files.
 func makeFile(path string, dirMode fs.FileMode) (*os.File, error) {
 	mode := dirMode & 0o666
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
@@ -54,20 +53,21 @@ func makeFile(path string, dirMode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// newFlock is a file lock of the store, whose file is made beforehand where several
-// users are to lock it.
+// newFlock returns a file lock of the store. If several users share it, newFlock makes
+// its file.
 func (s *Driver) newFlock(path string) *flock.Flock {
 	s.makeLock(path)
 	return flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDONLY|noFollow), flock.SetPermissions(s.config.mode&0o666))
 }
 
-// makeLock makes the file of a lock that several users share. It is made under another
-// name: a process may end before it has the permissions, and it stays for ever.
+// makeLock makes the file of a lock that several users share. The file has a temporary
+// name until it has its permissions, since the process may die in between and the file is
+// never removed.
 func (s *Driver) makeLock(path string) {
 	if _, err := os.Lstat(path); err == nil || s.config.mode&0o066 == 0 {
 		return
 	}
-	unnamed := unnamed(path)
+	unnamed := temporaryName(path)
 	f, err := makeFile(unnamed, s.config.mode)
 	if err != nil {
 		return
@@ -82,15 +82,15 @@ func (s *Driver) makeLock(path string) {
 	}
 }
 
-// unnamed is a name for what is to get the name path.
-func unnamed(path string) string { return path + unnamedMark + rand.Text() }
+// temporaryName is a name for a file or directory that will be renamed to path.
+func temporaryName(path string) string { return path + temporaryMark + rand.Text() }
 
-// unnamedMark stands in such a name, and in no other.
-const unnamedMark = ".new-"
+// temporaryMark is part of every temporary name, and of no other name.
+const temporaryMark = ".new-"
 
-// makeDir makes a directory, and what is missing of its parents, with the permissions
-// mode. Existing ones are left alone. A directory that a group shares passes its group
-// on to what is made in it.
+// makeDir makes a directory, and missing parents, with the permissions mode. It leaves
+// existing ones as they are. A directory that a group shares passes its group on to new
+// files in it.
 func makeDir(dir string, mode fs.FileMode) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
@@ -105,14 +105,14 @@ func makeDir(dir string, mode fs.FileMode) error {
 	if err == nil {
 		return nil
 	}
-	_, there := os.ReadDir(dir) // of somebody who was faster, or no directory
+	_, there := os.ReadDir(dir) // another process made it, or it is no directory
 	if there != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return there
 }
 
-// makeOneDir makes a directory, under another name until it has its permissions.
+// makeOneDir makes a directory, under a temporary name until it has its permissions.
 func makeOneDir(dir string, mode fs.FileMode) error {
 	if mode&0o070 == 0 {
 		if err := os.Mkdir(dir, mode); err != nil {
@@ -120,7 +120,7 @@ func makeOneDir(dir string, mode fs.FileMode) error {
 		}
 		return os.Chmod(dir, mode)
 	}
-	unnamed := unnamed(dir)
+	unnamed := temporaryName(dir)
 	err := os.Mkdir(unnamed, mode)
 	if err == nil {
 		err = os.Chmod(unnamed, mode|fs.ModeSetgid)
@@ -134,7 +134,7 @@ func makeOneDir(dir string, mode fs.FileMode) error {
 	return err
 }
 
-// checkOurs refuses a directory that is somebody else's, or for something else.
+// checkOurs refuses a directory that belongs to another user, or holds other files.
 func (s *Driver) checkOurs() error {
 	info, err := os.Lstat(s.dir)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Driver) checkOurs() error {
 	return s.checkEmpty()
 }
 
-// checkEmpty refuses a directory that is not empty, and no store.
+// checkEmpty refuses a directory without a store that is not empty.
 func (s *Driver) checkEmpty() error {
 	if _, err := os.Lstat(s.path("epoch")); err == nil {
 		return nil
@@ -163,8 +163,8 @@ func (s *Driver) checkEmpty() error {
 	return nil
 }
 
-// partOfStore reports whether a store may have left this name in its directory before it had
-// an epoch, or after that was removed.
+// partOfStore reports whether a store may have left this name in its directory before it
+// had an epoch file, or after that file was removed.
 func partOfStore(name string) bool {
 	switch name {
 	case "alive", "locks", "rooms", "wake", "epoch", "epoch.draft", "lost+found":
@@ -173,6 +173,6 @@ func partOfStore(name string) bool {
 	if probe, _ := filepath.Match("probe-*", name); probe {
 		return true
 	}
-	of, _, half := strings.Cut(name, unnamedMark)
+	of, _, half := strings.Cut(name, temporaryMark)
 	return half && partOfStore(of)
 }

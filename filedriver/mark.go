@@ -7,15 +7,16 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// The mark stands in the epoch file, and so is lost with the directory and when
-// the machine starts anew, as the locks are.
+// The mark is part of the epoch file. Like the locks, it is lost with the directory and at
+// the next boot.
 
-// Marked implements [driver.Marker].
+// Marked returns the mark by which a quorum knows that the directory has not lost its
+// data. See [driver.Marker].
 func (s *Driver) Marked(ctx context.Context) (mark driver.Mark, ok bool, err error) {
 	var now epoch
 	err = s.clock.update(ctx, func(e *epoch) (bool, error) {
 		now = *e
-		return false, s.clock.own(e)
+		return false, s.clock.checkBoot(e)
 	})
 	if err != nil || now.Mark == 0 {
 		return driver.Mark{}, false, err
@@ -24,14 +25,15 @@ func (s *Driver) Marked(ctx context.Context) (mark driver.Mark, ok bool, err err
 	return driver.Mark{Name: now.Name, Quarantine: max(left, 0)}, true, nil
 }
 
-// Reserve implements [driver.Marker].
+// Reserve keeps a directory without a mark for the process that is about to mark it, for
+// life at most. See [driver.Marker].
 func (s *Driver) Reserve(ctx context.Context, by string, life time.Duration) (reserved bool, err error) {
 	err = s.clock.update(ctx, func(e *epoch) (bool, error) {
-		if err := s.clock.own(e); err != nil || e.Mark != 0 {
+		if err := s.clock.checkBoot(e); err != nil || e.Mark != 0 {
 			return false, err
 		}
 		now := e.Origin + s.clock.elapsed()
-		if other := e.reservedFor(now); other != "" && other != by {
+		if other := e.reservation(now); other != "" && other != by {
 			return false, nil
 		}
 		e.For, e.Until, reserved = by, now+life.Microseconds(), true
@@ -40,14 +42,14 @@ func (s *Driver) Reserve(ctx context.Context, by string, life time.Duration) (re
 	return reserved && err == nil, err
 }
 
-// Mark implements [driver.Marker].
+// Mark marks the directory unless it has a mark. See [driver.Marker].
 func (s *Driver) Mark(ctx context.Context, mark driver.Mark, by string) error {
 	return s.clock.update(ctx, func(e *epoch) (bool, error) {
-		if err := s.clock.own(e); err != nil || e.Mark != 0 {
+		if err := s.clock.checkBoot(e); err != nil || e.Mark != 0 {
 			return false, err
 		}
 		now := e.Origin + s.clock.elapsed()
-		if by != "" && by != e.reservedFor(now) {
+		if by != "" && by != e.reservation(now) {
 			return false, nil
 		}
 		e.Mark, e.Name, e.For, e.Until = now+mark.Quarantine.Microseconds(), mark.Name, "", 0
@@ -55,16 +57,16 @@ func (s *Driver) Mark(ctx context.Context, mark driver.Mark, by string) error {
 	})
 }
 
-// reservedFor is for whom the directory is reserved, if it is.
-func (e *epoch) reservedFor(now int64) string {
+// reservation is the process for which the directory is reserved, empty for none.
+func (e *epoch) reservation(now int64) string {
 	if now >= e.Until {
 		return ""
 	}
 	return e.For
 }
 
-// marked reports whether guarded requests of unknown keys are served.
-func (c *clock) marked(now int64) bool {
+// servesGuarded reports whether the mark allows guarded requests of unknown keys.
+func (c *bootClock) servesGuarded(now int64) bool {
 	e, err := c.load()
 	return err == nil && e.Boot == c.machine.boot && e.Mark != 0 && e.Mark <= now
 }

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// longest is the length up to which a key is spelled out in its file's name.
-// File systems allow 255 bytes, some encryption layers 143.
-const longest = 120
+// maxSpelled is the length up to which the name of a file contains its key. File systems
+// allow 255 bytes, some encryption layers 143.
+const maxSpelled = 120
 
 const suffix = ".room"
 
-// fileName returns the name of the file of a key. Different keys have different
-// names, also where case or Unicode normal forms are folded: all but lower-case
-// ASCII letters, digits, '-', '_' and '.' is escaped. The first letter keeps
-// clear of names that are special on Windows. A long key is named by its hash.
+// fileName returns the name of the file of a key. Different keys have different names,
+// also where the file system folds case or Unicode normal forms: all but lower-case ASCII
+// letters, digits, '-', '_' and '.' are escaped. The prefix avoids names that are special
+// on Windows. The name of a long key is its hash.
 func fileName(key string) string {
 	var b strings.Builder
 	b.Grow(len(key) + 16)
 	b.WriteString("k-")
 	for i := range len(key) {
-		if c := key[i]; plain(c) {
+		if c := key[i]; isPlain(c) {
 			b.WriteByte(c)
 		} else {
 			b.WriteByte('%')
@@ -30,7 +30,7 @@ func fileName(key string) string {
 			b.WriteByte(digits[c&15])
 		}
 	}
-	if b.Len() > longest {
+	if b.Len() > maxSpelled {
 		sum := sha256.Sum256([]byte(key))
 		return "h-" + hex.EncodeToString(sum[:]) + suffix
 	}
@@ -40,13 +40,13 @@ func fileName(key string) string {
 
 const digits = "0123456789abcdef"
 
-func plain(c byte) bool {
+func isPlain(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.'
 }
 
-// spelled returns the key that a file name spells out; ok is false for the name
-// of a hash and for names that are not ours.
-func spelled(name string) (key string, ok bool) {
+// keyOf returns the key in a file name. ok is false if the name is a hash, or no name of
+// a record.
+func keyOf(name string) (key string, ok bool) {
 	rest, ok := strings.CutPrefix(name, "k-")
 	if !ok {
 		return "", false
@@ -74,9 +74,8 @@ func spelled(name string) (key string, ok bool) {
 	return b.String(), fileName(b.String()) == name
 }
 
-// ours reports whether a file of this name holds a record, or the ids that its
-// room remembers.
-func ours(name string) bool {
+// isOurName reports whether a file of this name holds a record or a table of ids.
+func isOurName(name string) bool {
 	if base, ok := strings.CutSuffix(name, idsSuffix); ok {
 		name = base + suffix
 	}
@@ -85,11 +84,11 @@ func ours(name string) bool {
 		_, err := hex.DecodeString(hash)
 		return ok && err == nil && len(hash) == 2*sha256.Size
 	}
-	_, ok := spelled(name)
+	_, ok := keyOf(name)
 	return ok
 }
 
-// shards is the number of lock files, and of directories of records.
+// shards is the number of lock files and of record directories.
 const shards = 64
 
 func (s *Driver) shardOf(name string) *shard {

@@ -30,15 +30,15 @@ func FuzzFileName(f *testing.F) {
 		if len(name) > 143 || strings.ContainsAny(name, "/\\:*?\"<>|\x00") || strings.ToLower(name) != name || !utf8.ValidString(name) {
 			t.Errorf("%q has the name %q", one, name)
 		}
-		if !ours(name) {
+		if !isOurName(name) {
 			t.Errorf("%q is not recognised", name)
 		}
-		if key, ok := spelled(name); ok && key != one {
+		if key, ok := keyOf(name); ok && key != one {
 			t.Errorf("%q reads back as %q", one, key)
 		}
 		if one != two && name == fileName(two) {
 			t.Errorf("%q and %q meet", one, two)
 		}
-		_, _ = spelled(one)
+		_, _ = keyOf(one)
 	})
 }

@@ -27,21 +27,19 @@ type config struct {
 	watch   func() (*fsnotify.Watcher, error)
 }
 
-// WithMode sets the permissions of directories that Open creates; files get
-// the same without the execute bits, whatever the umask. Default 0700: locks of
-// one user, and a directory of another user is refused. Give 0770 in all
-// processes to share the directory with a group: what is made in it belongs to
-// the directory's group, all of whose members are trusted. The owner must have
-// all rights.
+// WithMode sets the permissions of directories that Open makes, 0700 by default: locks of
+// one user. Files get the same without the execute bits, whatever the umask is. Set 0770
+// in all processes to share the directory with a group: new files belong to the
+// directory's group, whose members are all trusted. The owner must have all rights.
 func WithMode(mode fs.FileMode) Option { return func(c *config) { c.mode = mode } }
 
-// WithTimeout bounds how long a call waits for the file lock of a room, beside
-// its context. Default 2 s, from 10 ms to 1 min. The lock is held for
-// microseconds; only a process that was stopped meanwhile holds it for longer.
+// WithTimeout bounds how long a call waits for a file lock, in addition to its context:
+// 10 ms to 1 min, 2 s by default. A lock is held for microseconds, unless its process was
+// stopped.
 func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
-// WithPrefix puts prefix before every key: stores of one directory with
-// different prefixes do not meet. Default none, at most 512 bytes of UTF-8.
+// WithPrefix sets a prefix for every key, none by default: at most 512 bytes of UTF-8.
+// Stores with different prefixes share a directory, but no lock.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 func newConfig(options []Option) (config, error) {
@@ -64,8 +62,8 @@ func newConfig(options []Option) (config, error) {
 	return c, err
 }
 
-// located returns the directory that a path or URL names, and the options of a URL.
-func located(location string) (dir string, options []Option, err error) {
+// parseLocation returns the directory of a path or URL, and the options of a URL.
+func parseLocation(location string) (dir string, options []Option, err error) {
 	if strings.HasPrefix(location, "file:") || strings.Contains(location, "://") && !strings.HasPrefix(location, "./") {
 		return parseURL(location)
 	}

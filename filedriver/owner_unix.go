@@ -19,8 +19,8 @@ const (
 	noWait = syscall.O_NONBLOCK
 )
 
-// makePipe makes a named pipe with the permissions that dirMode gives to files. It is
-// opened for both sides, so that it does not end with a writer.
+// makePipe makes a named pipe with the permissions that dirMode gives to files. It opens
+// both ends, so that the pipe does not end with a writer.
 func makePipe(path string, dirMode fs.FileMode) (*os.File, error) {
 	mode := dirMode & 0o666
 	if err := syscall.Mkfifo(path, uint32(mode)); err != nil {
@@ -32,8 +32,8 @@ func makePipe(path string, dirMode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|noFollow|noWait, 0)
 }
 
-// writeNow writes b to a pipe if there is room for all of it, and never waits. A
-// deadline would refuse what fits if this process was stopped just before the write.
+// writeNow writes b to a pipe if it fits as a whole, and never waits. A deadline would
+// refuse data that fits if this process was stopped just before the write.
 func writeNow(f *os.File, b []byte) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -49,8 +49,8 @@ func writeNow(f *os.File, b []byte) error {
 	return errors.Join(err, failed)
 }
 
-// foreignOwner reports whether a file belongs to another user, and to whom. What
-// belongs to the administrator is nobody's else.
+// foreignOwner reports whether a file belongs to another user, and to whom. The
+// administrator is not another user.
 func foreignOwner(info fs.FileInfo) (name string, foreign bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || stat.Uid == 0 || int64(stat.Uid) == int64(os.Geteuid()) {

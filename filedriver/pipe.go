@@ -9,19 +9,18 @@ import (
 	"time"
 )
 
-// Where the system watches no more files, because the user's inotify instances are
-// used up by other programs, the mailbox is a named pipe. It needs nothing but a file.
-// What does not fit into it is dropped, as in a file that is full.
+// If other programs have used up the user's inotify instances, the mailbox is a named pipe,
+// which needs only a file. Hints that do not fit are dropped, as with a full file.
 
 const (
-	// whole is how much is written to a pipe in one piece.
-	whole = 4 << 10
-	// pipeFull is how much is read at once from a pipe of which some may have been
-	// dropped.
+	// pipeChunk is how much is written to a pipe at a time.
+	pipeChunk = 4 << 10
+	// pipeFull is how much buffered input makes it likely that lines were dropped.
 	pipeFull = 32 << 10
 )
 
-// pipe makes a pipe of the mailbox, of which nobody knows yet.
+// pipe replaces the file of a new mailbox by a named pipe, before its id is known to
+// others.
 func (m *mailbox) pipe() (err error) {
 	if err := errors.Join(m.file.Close(), os.Remove(m.path())); err != nil {
 		return err
@@ -30,7 +29,7 @@ func (m *mailbox) pipe() (err error) {
 	return err
 }
 
-// runPipe delivers what arrives until the store is closed.
+// runPipe delivers hints from a pipe until the store is closed.
 func (m *mailbox) runPipe() {
 	m.store.work.Go(func() {
 		<-m.store.closed
@@ -42,24 +41,24 @@ func (m *mailbox) runPipe() {
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
-		var l letter
+		var l message
 		if json.Unmarshal(line, &l) == nil {
 			m.store.receive(l)
 		}
 		if lines.Buffered() > pipeFull {
 			_, _ = lines.Discard(lines.Buffered())
-			m.store.resync() // by which everybody asks
+			m.store.resync() // every waiter then asks
 		}
 	}
 }
 
-// pour writes lines to a pipe, as many at a time as do not mix with those of others.
-// Those that do not fit are dropped.
-func pour(f *os.File, lines []byte) {
+// writePipe writes lines to a pipe, in chunks that do not mix with those of other
+// writers. It drops lines that do not fit.
+func writePipe(f *os.File, lines []byte) {
 	for len(lines) > 0 {
-		end := bytes.LastIndexByte(lines[:min(len(lines), whole)], '\n') + 1
+		end := bytes.LastIndexByte(lines[:min(len(lines), pipeChunk)], '\n') + 1
 		if end == 0 {
-			return // a line that is too long
+			return // the line is too long
 		}
 		if writeNow(f, lines[:end]) != nil {
 			return

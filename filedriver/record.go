@@ -13,15 +13,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// record is what the file of a room holds. The key tells whose it is: names of
-// long keys are hashes.
+// record is the content of a lock's file. It holds the key, since names of long keys are
+// hashes.
 type record struct {
 	key  string
 	room room.Record
 }
 
-// loaded is a room as it was found, with its file open unless it was empty.
-type loaded struct {
+// foundRecord is a record with its open file. It is empty without a file.
+type foundRecord struct {
 	room  room.Record
 	slots slots
 }
@@ -33,53 +33,53 @@ type shard struct {
 	lock *fileLock
 }
 
-// draft is where a shard's new files are written before they are put in place.
-// There is one per shard since there is one writer: what a crash leaves behind,
-// the next writer overwrites.
+// draft is the name under which a shard's new files are written before they are renamed.
+// Each shard has one, since it has one writer at a time. The next writer overwrites what
+// a crash left.
 const draft = "draft"
 
-// load reads a record; no file is an empty room. What is not a record of this
-// key is an error that matches ErrMismatch. The caller closes what was loaded.
-func (sh *shard) load(name, key string) (loaded, error) {
+// load reads a record; no file means an empty record. A file that is no record of this
+// key is an error that matches ErrMismatch. The caller closes the record's file.
+func (sh *shard) load(name, key string) (foundRecord, error) {
 	path := filepath.Join(sh.dir, name)
 	f, err := os.OpenFile(path, os.O_RDWR|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return loaded{}, nil
+		return foundRecord{}, nil
 	}
 	if err != nil {
 		if info, e := os.Lstat(path); e == nil && !info.Mode().IsRegular() {
-			return loaded{}, damaged(path, "it is not a regular file")
+			return foundRecord{}, damaged(path, "it is not a regular file")
 		}
-		return loaded{}, unavailable("read record", err)
+		return foundRecord{}, unavailable("read record", err)
 	}
 	l, rec, err := read(f)
 	if err == nil && rec.key != key {
-		err = content(fmt.Sprintf("it holds the key %q", rec.key))
+		err = contentError(fmt.Sprintf("it holds the key %q", rec.key))
 	}
 	if err == nil {
 		return l, nil
 	}
 	_ = f.Close()
-	if reason := content(""); errors.As(err, &reason) {
-		return loaded{}, damaged(path, err.Error())
+	if reason := contentError(""); errors.As(err, &reason) {
+		return foundRecord{}, damaged(path, err.Error())
 	}
-	return loaded{}, unavailable("read record", err)
+	return foundRecord{}, unavailable("read record", err)
 }
 
 // read reads the record in an open file.
-func read(f *os.File) (loaded, record, error) {
+func read(f *os.File) (foundRecord, record, error) {
 	slots, err := readSlots(f)
 	if err != nil {
-		return loaded{}, record{}, err
+		return foundRecord{}, record{}, err
 	}
 	rec, err := decode(slots.raw)
 	if err != nil {
-		return loaded{}, record{}, content(err.Error())
+		return foundRecord{}, record{}, contentError(err.Error())
 	}
-	return loaded{room: rec.room, slots: slots}, rec, nil
+	return foundRecord{room: rec.room, slots: slots}, rec, nil
 }
 
-// encode returns what stands in a slot: the key after its length, and the room.
+// encode returns the content of a slot: the length of the key, the key, and the record.
 func encode(key string, r *room.Record) []byte {
 	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(key)))
 	return room.Append(append(b, key...), r, r.End(0))
@@ -99,19 +99,19 @@ func damaged(path, why string) error {
 	return fmt.Errorf("%s is not a lock of ours (%s): inspect it, and remove it if no holder is alive: %w", path, why, driver.ErrMismatch)
 }
 
-// save puts the record in place of the one that was loaded.
+// save replaces the record that was loaded.
 //
-// An idle room needs no file: its token is followed by the clock, which is
-// greater. A token that a caller raised above the clock is remembered until the
-// clock has passed it. lingers asks whether an idle room's file may stay for now.
+// An idle lock needs no file: the clock's next token is greater than its own. A token
+// that a caller raised above the clock is kept until the clock has passed it. keepIdle
+// decides whether the file of an idle lock may stay for now.
 //
-// Nothing is synced. A crash of the process loses nothing that was written, and
-// the leases of a machine that crashed are over: its next boot never reads these
-// files, and its clock starts beyond their tokens.
-func (sh *shard) save(name, key string, r *room.Record, before *slots, now int64, lingers func(name string) bool) error {
+// Nothing is synced. A crash of the process loses nothing that was written, and after a
+// crash of the machine the leases are over: the next boot never reads these files, and
+// its clock starts beyond their tokens.
+func (sh *shard) save(name, key string, r *room.Record, before *slots, now int64, keepIdle func(name string) bool) error {
 	if idle := r.Idle(now) && r.Token < now; idle && before.file == nil {
 		return nil
-	} else if idle && !lingers(name) {
+	} else if idle && !keepIdle(name) {
 		before.close()
 		return sh.remove(name)
 	}
@@ -139,12 +139,12 @@ func written(err error) error {
 	return nil
 }
 
-// put has a file replaced, or made.
+// put replaces or makes a file.
 func (sh *shard) put(name string, raw []byte) error {
 	if sh.replace(name, raw) == nil {
 		return nil
 	}
-	// The shard's first record.
+	// The directory is missing before the shard's first record.
 	_ = makeDir(sh.dir, sh.mode)
 	return sh.replace(name, raw)
 }

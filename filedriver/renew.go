@@ -12,29 +12,29 @@ import (
 
 // Bounds of a batched renewal.
 const (
-	// together is how many rooms are renewed under one locking of a shard.
-	together = 32
-	// hurry is how long a taken shard keeps the renewals of other shards
-	// waiting.
-	hurry = 5 * time.Millisecond
+	// renewBatch is how many records are renewed under one lock of a shard.
+	renewBatch = 32
+	// briefTimeout is how long renewals of other shards wait for a shard that is taken.
+	briefTimeout = 5 * time.Millisecond
 )
 
-// Renew implements [driver.Driver]. The leases and tickets of one room are
-// renewed in one step. Renewals that are kept waiting by a stopped process do
-// not hold up those of other rooms.
+// Renew renews leases, confirms grants and keeps places in the queue; refs of one key
+// take one step. It calls each once for every ref, by its index, never concurrently. If a
+// stopped process holds up a shard, the renewals of the other shards go on. See
+// [driver.Driver].
 func (s *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	b := batch{store: s, refs: refs, each: each}
+	b := renewal{store: s, refs: refs, each: each}
 	var late sync.WaitGroup
 	for sh, visits := range b.plan() {
-		if rest := b.renew(ctx, sh, visits, hurry); len(rest) > 0 {
+		if rest := b.renew(ctx, sh, visits, briefTimeout); len(rest) > 0 {
 			late.Go(func() { b.renew(ctx, sh, rest, s.config.timeout) })
 		}
 	}
 	late.Wait()
 }
 
-// batch is one call of Renew.
-type batch struct {
+// renewal is one call of Renew.
+type renewal struct {
 	store *Driver
 	refs  []driver.Ref
 
@@ -42,21 +42,21 @@ type batch struct {
 	each func(int, driver.Reply, error) // guarded by mu
 }
 
-// visit is what the batch has to do in one room.
-type visit struct {
+// keyRenewal is the part of a renewal that concerns one key.
+type keyRenewal struct {
 	key, name string
 	indexes   []int // of refs
 }
 
-// plan sorts the batch by shard and room.
-func (b *batch) plan() map[*shard][]*visit {
-	plan := make(map[*shard][]*visit)
-	rooms := make(map[string]*visit, len(b.refs))
+// plan sorts the refs by shard and key.
+func (b *renewal) plan() map[*shard][]*keyRenewal {
+	plan := make(map[*shard][]*keyRenewal)
+	rooms := make(map[string]*keyRenewal, len(b.refs))
 	for i, ref := range b.refs {
 		v := rooms[ref.Key]
 		if v == nil {
 			key := b.store.config.prefix + ref.Key
-			v = &visit{key: key, name: fileName(key)}
+			v = &keyRenewal{key: key, name: fileName(key)}
 			rooms[ref.Key] = v
 			sh := b.store.shardOf(v.name)
 			plan[sh] = append(plan[sh], v)
@@ -66,13 +66,13 @@ func (b *batch) plan() map[*shard][]*visit {
 	return plan
 }
 
-// renew makes the renewals of one shard. If the shard stays taken for all of
-// hurry it returns those that are left.
-func (b *batch) renew(ctx context.Context, sh *shard, visits []*visit, patience time.Duration) (rest []*visit) {
+// renew makes the renewals of one shard. With briefTimeout it returns those that are left
+// if the shard stays taken.
+func (b *renewal) renew(ctx context.Context, sh *shard, visits []*keyRenewal, patience time.Duration) (rest []*keyRenewal) {
 	for len(visits) > 0 {
-		now := visits[:min(together, len(visits))]
+		now := visits[:min(renewBatch, len(visits))]
 		err := sh.lock.lock(ctx, patience)
-		if errors.Is(err, errStuck) && patience == hurry {
+		if errors.Is(err, errTaken) && patience == briefTimeout {
 			return visits
 		}
 		visits = visits[len(now):]
@@ -82,19 +82,19 @@ func (b *batch) renew(ctx context.Context, sh *shard, visits []*visit, patience 
 			}
 			continue
 		}
-		b.take(ctx, sh, now)
+		b.apply(ctx, sh, now)
 	}
 	return nil
 }
 
-// take makes visits to a locked shard, unlocks it and reports.
-func (b *batch) take(ctx context.Context, sh *shard, visits []*visit) {
+// apply makes renewals in a locked shard, unlocks it and reports.
+func (b *renewal) apply(ctx context.Context, sh *shard, visits []*keyRenewal) {
 	replies := make([][]driver.Reply, len(visits))
 	errs := make([]error, len(visits))
 	var wakes []room.Wake
 	for n, v := range visits {
 		var more []room.Wake
-		more, errs[n] = b.store.take(ctx, sh, v.name, v.key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
+		more, errs[n] = b.store.apply(ctx, sh, v.name, v.key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
 			for _, i := range v.indexes {
 				reply, w := room.Renew(r, b.refs[i], now)
 				replies[n] = append(replies[n], reply)
@@ -112,7 +112,7 @@ func (b *batch) take(ctx context.Context, sh *shard, visits []*visit) {
 	}
 }
 
-func (b *batch) report(v *visit, replies []driver.Reply, err error) {
+func (b *renewal) report(v *keyRenewal, replies []driver.Reply, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for n, i := range v.indexes {

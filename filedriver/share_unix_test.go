@@ -105,7 +105,7 @@ func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
 		}
 	}
 	for _, name := range files(t, dir) {
-		if strings.Contains(name, unnamedMark) {
+		if strings.Contains(name, temporaryMark) {
 			t.Errorf("%s was left", name)
 		}
 	}

@@ -31,7 +31,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// slots is what is known of a record's open file.
+// slots is the open file of a record.
 type slots struct {
 	file   *os.File
 	size   int    // of one slot
@@ -40,8 +40,8 @@ type slots struct {
 	raw    []byte // the record
 }
 
-// readSlots finds the record in an open file. Its error says what is wrong with
-// the content.
+// readSlots finds the record in an open file. A contentError says what is wrong with the
+// file.
 func readSlots(f *os.File) (slots, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -49,7 +49,7 @@ func readSlots(f *os.File) (slots, error) {
 	}
 	size := info.Size() / 2
 	if !info.Mode().IsRegular() || size < minSlot || size > maxSlot || info.Size()%2 != 0 {
-		return slots{}, content("it has not the form of a record")
+		return slots{}, contentError("it has not the form of a record")
 	}
 	all := make([]byte, 2*size)
 	if _, err := f.ReadAt(all, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -62,13 +62,13 @@ func readSlots(f *os.File) (slots, error) {
 		current, other, s.next = second, first, 0
 	}
 	if !current.whole || !other.whole && !other.unfinished(current.number) {
-		return slots{}, content("its checksum is wrong")
+		return slots{}, contentError("its checksum is wrong")
 	}
 	s.number, s.raw = current.number, current.raw
 	return s, nil
 }
 
-// close closes the file; what was written is in the system's hands.
+// close closes the file. The system has what was written.
 func (s *slots) close() {
 	if s.file != nil {
 		_ = s.file.Close()
@@ -76,12 +76,12 @@ func (s *slots) close() {
 	}
 }
 
-// content is an error about what a file holds.
-type content string
+// contentError is an error about the content of a file.
+type contentError string
 
-func (c content) Error() string { return string(c) }
+func (c contentError) Error() string { return string(c) }
 
-// slot is one slot as it was found.
+// slot is one slot of a file.
 type slot struct {
 	whole  bool // it holds a record
 	blank  bool // it was never written
@@ -89,8 +89,8 @@ type slot struct {
 	raw    []byte
 }
 
-// unfinished reports whether the slot is one that nobody wrote yet, or whose
-// writer was killed: the process that wrote the record after number.
+// unfinished reports whether the slot was never written, or its writer was killed while
+// it wrote the record after number.
 func (s slot) unfinished(number uint64) bool { return s.blank || s.number == number+1 }
 
 func parseSlot(b []byte) slot {
@@ -127,14 +127,14 @@ func checksum(number uint64, raw []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, raw)
 }
 
-// formatSlot returns the bytes of a slot, without what fills it up.
+// formatSlot returns the bytes of a slot, without the rest of its space.
 func formatSlot(number uint64, raw []byte) []byte {
 	b := make([]byte, 0, headerSize+len(raw)+1)
 	b = fmt.Appendf(b, "%s%016x %08x %08x\n", magic, number, len(raw), checksum(number, raw))
 	return append(append(b, raw...), '\n')
 }
 
-// write puts raw in place of the record. ok is false if it does not fit.
+// write replaces the record by raw. ok is false if raw does not fit.
 func (s *slots) write(raw []byte) (ok bool, err error) {
 	b := formatSlot(s.number+1, raw)
 	if len(b) > s.size {
@@ -144,7 +144,7 @@ func (s *slots) write(raw []byte) (ok bool, err error) {
 	return true, err
 }
 
-// newSlots returns the content of a new file for the record, with room to grow.
+// newSlots returns the content of a new file for a record, with room to grow.
 func newSlots(raw []byte) []byte {
 	size := minSlot
 	for size < headerSize+len(raw)+len(raw)/2 {

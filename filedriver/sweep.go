@@ -12,42 +12,42 @@ import (
 	"time"
 )
 
-// What is released is cleared away by who released it. What is left to sweep is
-// what died: records of holders that never released, mailboxes of killed processes, and
-// everything of earlier boots. A bounded part is swept beside ordinary calls,
-// the more often the more there is to find.
+// A release removes its own files. Sweeps remove the files of dead processes: records of
+// holders that never released, mailboxes, and everything of earlier boots. Each sweep
+// examines a bounded number of files beside ordinary calls. Sweeps come more often the more
+// they find.
 const (
-	sweepFiles = 128  // files looked at in one sweep
-	sweepLock  = 16   // files looked at under one locking of a shard
-	slowest    = 4096 // calls between two sweeps that find nothing
-	fastest    = 64   // calls between two sweeps that find much
+	sweepFiles       = 128  // files looked at in one sweep
+	sweepLock        = 16   // files looked at under one locking of a shard
+	maxSweepInterval = 4096 // calls between two sweeps that find nothing
+	minSweepInterval = 64   // calls between two sweeps that find much
 )
 
-// tick counts n calls, and starts a sweep in the background when it is time.
-// The first call of a Driver does: a short-lived process contributes too.
+// tick counts n calls, and starts a sweep in the background when it is due. The first
+// call of a Driver starts one, so that short-lived processes contribute too.
 func (s *Driver) tick(n int) {
-	if s.calls.Add(int64(n)) < s.pace.Load() || !s.sweeps.CompareAndSwap(false, true) {
+	if s.calls.Add(int64(n)) < s.sweepInterval.Load() || !s.sweeping.CompareAndSwap(false, true) {
 		return
 	}
 	started := s.start(func() {
 		found := s.sweep()
-		pace := min(2*max(s.pace.Load(), fastest), slowest)
+		pace := min(2*max(s.sweepInterval.Load(), minSweepInterval), maxSweepInterval)
 		if found > 0 {
-			pace = fastest
+			pace = minSweepInterval
 		}
-		s.pace.Store(pace)
+		s.sweepInterval.Store(pace)
 		s.calls.Store(0)
-		s.sweeps.Store(false)
+		s.sweeping.Store(false)
 	})
 	if !started {
-		s.sweeps.Store(false)
+		s.sweeping.Store(false)
 	}
 }
 
-// sweep looks at up to sweepFiles records, from a random place on, and returns
-// how many files it removed whose owners died.
+// sweep examines up to sweepFiles files from a random place on, and returns how many
+// files of dead processes it removed.
 func (s *Driver) sweep() (removed int) {
-	removed = s.sweepBoots() + s.sweepMail()
+	removed = s.sweepBoots() + s.sweepMailboxes()
 	budget := sweepFiles
 	first := rand.IntN(shards)
 	for i := range shards {
@@ -58,7 +58,7 @@ func (s *Driver) sweep() (removed int) {
 			names = append(names[from:], names[:from]...)[:budget]
 		}
 		budget -= len(names)
-		n, err := s.visit(context.Background(), sh, names, s.config.timeout, nil)
+		n, err := s.examine(context.Background(), sh, names, s.config.timeout, nil)
 		removed += n
 		if err != nil || budget == 0 {
 			break
@@ -67,7 +67,7 @@ func (s *Driver) sweep() (removed int) {
 	return removed
 }
 
-// names lists the files of the shard, in lexical order.
+// names lists the files of the shard in lexical order.
 func (sh *shard) names() []string {
 	d, err := os.Open(sh.dir)
 	if err != nil {
@@ -75,23 +75,22 @@ func (sh *shard) names() []string {
 	}
 	defer d.Close()
 	names, _ := d.Readdirnames(-1)
-	names = slices.DeleteFunc(names, func(name string) bool { return !ours(name) && name != draft })
+	names = slices.DeleteFunc(names, func(name string) bool { return !isOurName(name) && name != draft })
 	slices.Sort(names)
 	return names
 }
 
-// visit removes, of the files named, those that mean nothing any more, and
-// shows the others to f, if it is not nil. A record that cannot be read is
-// shown as nil. It returns how many it removed that nobody else would have:
-// whose parties died.
-func (s *Driver) visit(ctx context.Context, sh *shard, names []string, patience time.Duration, f func(name string, rec *record)) (removed int, err error) {
+// examine removes the named files that have expired, and passes the others to f, if it is
+// not nil. A record that cannot be read is passed as nil. It returns how many files of
+// dead processes it removed, which no other code would have removed.
+func (s *Driver) examine(ctx context.Context, sh *shard, names []string, patience time.Duration, f func(name string, rec *record)) (removed int, err error) {
 	for chunk := range slices.Chunk(names, sweepLock) {
 		if err := sh.lock.lock(ctx, patience); err != nil {
 			return removed, err
 		}
 		now := s.clock.read()
 		for _, name := range chunk {
-			rec, over := sh.look(name, now)
+			rec, over := sh.examineFile(name, now)
 			switch {
 			case !over && f != nil:
 				f(name, rec)
@@ -104,15 +103,15 @@ func (s *Driver) visit(ctx context.Context, sh *shard, names []string, patience 
 	return removed, nil
 }
 
-// look reads a record, and tells whether its file may go: for a record when
-// nobody is in it, nobody waits, and the clock has passed its token; for ids when
-// none counts any more.
-func (sh *shard) look(name string, now int64) (rec *record, over bool) {
+// examineFile reads a file, and reports whether it may be removed. A record may be
+// removed if nobody holds the lock or waits and the clock has passed its token, and a
+// table of ids if all of them have expired.
+func (sh *shard) examineFile(name string, now int64) (rec *record, over bool) {
 	if name == draft {
-		return nil, true // a writer died: the lock is ours, so nobody writes
+		return nil, true // a writer died: this process has the lock
 	}
 	if strings.HasSuffix(name, idsSuffix) {
-		return nil, sh.isOver(name, now/1000)
+		return nil, sh.allExpired(name, now/1000)
 	}
 	f, err := os.OpenFile(filepath.Join(sh.dir, name), os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +130,7 @@ func (sh *shard) look(name string, now int64) (rec *record, over bool) {
 
 // sweepBoots removes records of earlier boots.
 func (s *Driver) sweepBoots() (removed int) {
-	if s.settled.Load() {
+	if s.bootsSwept.Load() {
 		return 0
 	}
 	left := false
@@ -143,12 +142,12 @@ func (s *Driver) sweepBoots() (removed int) {
 		left = true
 		removed += removeSome(s.path("rooms", boot.Name()), sweepFiles-removed)
 	}
-	s.settled.Store(!left || removed == 0)
+	s.bootsSwept.Store(!left || removed == 0)
 	return removed
 }
 
-// removeSome removes up to n of the records below dir, and the directories that
-// are empty then.
+// removeSome removes up to n of the records below dir, and directories that are then
+// empty.
 func removeSome(dir string, n int) (removed int) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -158,10 +157,10 @@ func removeSome(dir string, n int) (removed int) {
 			return removed
 		case e.IsDir():
 			removed += removeSome(path, n-removed)
-		case (ours(e.Name()) || e.Name() == draft) && os.Remove(path) == nil:
+		case (isOurName(e.Name()) || e.Name() == draft) && os.Remove(path) == nil:
 			removed++
 		}
 	}
-	_ = os.Remove(dir) // fails while something is in it
+	_ = os.Remove(dir) // fails if the directory is not empty
 	return removed
 }

@@ -52,7 +52,7 @@ func TestIdle_R3_NamesUsedOnceLeaveNoFiles(t *testing.T) {
 		grant(t, s, driver.Request{Key: key, ID: "id"})
 		release(t, s, key, "id")
 		if i%1000 == 999 {
-			if left := len(files(t, s.path("rooms"))); left > 2*lingering+1 {
+			if left := len(files(t, s.path("rooms"))); left > 2*maxIdleFiles+1 {
 				t.Fatalf("%d files after %d names", left, i+1) // twice: some are about to be removed
 			}
 		}

@@ -89,8 +89,8 @@ func TestIds_OfALockThatIsUsedAllTheTimeTakeWhatTheLivingOnesTake(t *testing.T) 
 	for i := range n {
 		spend(t, s, "k", fmt.Sprint("id-", i), alive*time.Second)
 		f.advance(time.Second)
-		if i == few-1 && len(tables(t, s)) > 0 {
-			t.Fatalf("%d ids have a file of their own", few)
+		if i == maxInRecord-1 && len(tables(t, s)) > 0 {
+			t.Fatalf("%d ids have a file of their own", maxInRecord)
 		}
 	}
 	names := tables(t, s)

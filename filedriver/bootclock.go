@@ -21,26 +21,26 @@ import (
 type machine struct {
 	// boot names the present run of the operating system.
 	boot string
-	// elapsed is the time since an instant of this boot, the same for all
-	// processes. It counts suspension and is not set by anybody.
+	// elapsed is the time since an instant of this boot, the same for all processes. It
+	// includes suspension, and nobody can set it.
 	elapsed func() time.Duration
 	// wall is the wall clock.
 	wall func() time.Time
 }
 
-// clock is the store's clock: µs since the Unix epoch, as the wall clock had it
-// when the first process of this boot opened the directory, and counted on
-// from there by the machine's time since boot. It never steps within a boot.
+// bootClock is the store's clock: µs since the Unix epoch, as the wall clock had it when
+// the first process of this boot opened the directory, and from there on by the machine's
+// time since boot. It never steps within a boot.
 //
-// Over boots it never goes back behind a token: the epoch file holds a bound,
-// renewed ahead of time, that no token reaches, and the next boot's clock starts
-// there if the wall clock is behind it.
-type clock struct {
+// Over boots it never goes back behind a token. The epoch file holds a bound that no
+// token reaches, and that is raised ahead of time; the next boot's clock starts there if
+// the wall clock is behind it.
+type bootClock struct {
 	machine  machine
 	path     string
 	mode     fs.FileMode
 	lock     *fileLock
-	patience time.Duration
+	timeout  time.Duration
 	origin   atomic.Int64 // µs; the reading when elapsed was 0
 	reserved atomic.Int64 // µs; the bound as this process knows it
 }
@@ -51,11 +51,12 @@ type epoch struct {
 	Boot     string `json:"boot"`
 	Origin   int64  `json:"originUs"`
 	Reserved int64  `json:"reservedUs"`
-	// Mark is since when guarded requests are served; 0 without a mark.
+	// Mark is the time from which guarded requests are served; 0 without a mark.
 	Mark int64 `json:"markUs,omitempty"`
-	// Name is what the mark says.
+	// Name is the name of the mark.
 	Name string `json:"markName,omitempty"`
-	// For is for whom the directory is reserved while it has no mark, until Until.
+	// For is the process for which the directory is reserved until Until, before it has a
+	// mark.
 	For   string `json:"reservedFor,omitempty"`
 	Until int64  `json:"reservedForUs,omitempty"`
 }
@@ -63,40 +64,39 @@ type epoch struct {
 const (
 	// version is the format of the directory.
 	version = 1
-	// margin is how far ahead tokens are reserved: one synced write of the
-	// epoch file per margin, and at most so much lead over the wall clock
-	// gained by a reboot.
+	// margin is how far ahead tokens are reserved. It costs one synced write of the epoch
+	// file per margin, and a reboot moves the clock ahead of the wall clock by at most as
+	// much.
 	margin = int64(10 * time.Minute / time.Microsecond)
-	// maxToken is what a token stays below, so that a float64 holds it.
+	// maxToken bounds tokens, so that a float64 holds them exactly.
 	maxToken = int64(1) << 53
 )
 
-func (c *clock) elapsed() int64 { return c.machine.elapsed().Microseconds() }
+func (c *bootClock) elapsed() int64 { return c.machine.elapsed().Microseconds() }
 
-// read returns the clock's reading. Use it where no token is minted.
-func (c *clock) read() int64 { return c.origin.Load() + c.elapsed() }
+// read returns the clock's reading, for callers that mint no token.
+func (c *bootClock) read() int64 { return c.origin.Load() + c.elapsed() }
 
-// now returns the clock's reading, after making sure that a token of that
-// value is reserved.
-func (c *clock) now(ctx context.Context) (int64, error) {
+// now returns the clock's reading after it has reserved tokens up to it.
+func (c *bootClock) now(ctx context.Context) (int64, error) {
 	now := c.read()
 	if now < c.reserved.Load() {
 		return now, nil
 	}
-	if err := c.extend(ctx, now); err != nil {
+	if err := c.reserve(ctx, now); err != nil {
 		return 0, err
 	}
 	return c.read(), nil
 }
 
-// cover makes sure that token is reserved, which a token is that the clock
-// seeded, but not one that a caller raised.
-func (c *clock) cover(ctx context.Context, token int64) error {
+// reserveToken reserves token. A token that the clock made is reserved already, one that
+// a caller raised may not be.
+func (c *bootClock) reserveToken(ctx context.Context, token int64) error {
 	if token < c.reserved.Load() {
 		return nil
 	}
 	before := c.origin.Load()
-	if err := c.extend(ctx, token); err != nil {
+	if err := c.reserve(ctx, token); err != nil {
 		return err
 	}
 	if c.origin.Load() != before {
@@ -105,27 +105,27 @@ func (c *clock) cover(ctx context.Context, token int64) error {
 	return nil
 }
 
-// forget makes the next call look at the epoch file.
-func (c *clock) forget() { c.reserved.Store(0) }
+// reload makes the next call read the epoch file.
+func (c *bootClock) reload() { c.reserved.Store(0) }
 
-// extend reserves the tokens up to atLeast and some more.
-func (c *clock) extend(ctx context.Context, atLeast int64) error {
+// reserve reserves the tokens up to atLeast, and a margin.
+func (c *bootClock) reserve(ctx context.Context, atLeast int64) error {
 	return c.update(ctx, func(e *epoch) (bool, error) {
-		if err := c.own(e); err != nil {
+		if err := c.checkBoot(e); err != nil {
 			return false, err
 		}
 		need := max(atLeast, e.Origin+c.elapsed())
 		if e.Reserved > need {
-			return false, nil // another process was here first
+			return false, nil // another process has reserved them
 		}
 		e.Reserved = need + margin
 		return true, nil
 	})
 }
 
-// own makes sure that the epoch is that of this boot. If its file was removed we
-// still know its origin.
-func (c *clock) own(e *epoch) error {
+// checkBoot refuses an epoch of another boot. If the file was removed, it restores the
+// epoch, whose origin this process knows.
+func (c *bootClock) checkBoot(e *epoch) error {
 	if *e == (epoch{}) {
 		*e = epoch{Version: version, Boot: c.machine.boot, Origin: c.origin.Load()}
 	}
@@ -135,14 +135,14 @@ func (c *clock) own(e *epoch) error {
 	return nil
 }
 
-// begin joins the clock of this boot, or starts it. alone tells whether no
-// process uses the directory.
-func (c *clock) begin(ctx context.Context, alone func() error) error {
+// start joins the clock of this boot, or starts it. alone checks that no process uses the
+// directory.
+func (c *bootClock) start(ctx context.Context, alone func() error) error {
 	return c.update(ctx, func(e *epoch) (bool, error) {
 		if e.Boot == c.machine.boot {
 			return false, nil
 		}
-		if c.runs(e) {
+		if c.stillRuns(e) {
 			return false, fmt.Errorf("%s is of the boot %q, this process sees %q, and yet the clock of that boot runs on here: let all containers that use the directory see the host's /proc/sys/kernel/random/boot_id, or remove the directory if nobody uses it: %w",
 				c.path, e.Boot, c.machine.boot, driver.ErrUnavailable)
 		}
@@ -159,24 +159,24 @@ func (c *clock) begin(ctx context.Context, alone func() error) error {
 	})
 }
 
-// sameBoot is how far the wall clock and the time since boot may have moved apart in
-// one boot. Two boots of a machine begin further apart.
-const sameBoot = int64(3 * time.Second / time.Microsecond)
+// maxClockGap is how far the wall clock and the time since boot may move apart in one
+// boot. Two boots of a machine begin further apart.
+const maxClockGap = int64(3 * time.Second / time.Microsecond)
 
-// runs reports whether the clock of an epoch still runs here: it agrees with the wall
-// clock, which the clock of an earlier boot does not, since that one began earlier. Its
-// leases are not over then, whatever the boot is called here.
-func (c *clock) runs(e *epoch) bool {
+// stillRuns reports whether the clock of an epoch still runs on this machine: it then
+// agrees with the wall clock. The clock of an earlier boot does not, since that boot
+// began earlier. If it runs, its leases are not over, whatever boot id this process sees.
+func (c *bootClock) stillRuns(e *epoch) bool {
 	if e.Boot == "" {
 		return false
 	}
 	apart := e.Origin + c.elapsed() - c.machine.wall().UnixMicro()
-	return -sameBoot < apart && apart < sameBoot
+	return -maxClockGap < apart && apart < maxClockGap
 }
 
-// update changes the epoch file under its lock, and takes over what it says.
-func (c *clock) update(ctx context.Context, change func(*epoch) (bool, error)) error {
-	if err := c.lock.lock(ctx, c.patience); err != nil {
+// update changes the epoch file under its lock, and loads its values.
+func (c *bootClock) update(ctx context.Context, change func(*epoch) (bool, error)) error {
+	if err := c.lock.lock(ctx, c.timeout); err != nil {
 		return err
 	}
 	defer c.lock.unlock()
@@ -198,7 +198,7 @@ func (c *clock) update(ctx context.Context, change func(*epoch) (bool, error)) e
 	return nil
 }
 
-// readPlain reads a file that is no symbolic link.
+// readPlain reads a file that is not a symbolic link.
 func readPlain(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
@@ -208,7 +208,7 @@ func readPlain(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-func (c *clock) load() (epoch, error) {
+func (c *bootClock) load() (epoch, error) {
 	var e epoch
 	raw, err := readPlain(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -226,8 +226,8 @@ func (c *clock) load() (epoch, error) {
 	return e, nil
 }
 
-// save syncs: the file must outlive a power failure.
-func (c *clock) save(e epoch) error {
+// save writes and syncs the epoch file, which has to survive a power failure.
+func (c *bootClock) save(e epoch) error {
 	raw, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func (c *clock) save(e epoch) error {
 	return syncDir(filepath.Dir(c.path))
 }
 
-// syncDir makes a rename durable. Windows knows no such thing.
+// syncDir makes a rename durable. Windows has no such operation.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil

@@ -15,40 +15,39 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// Ids that may not be used again are remembered in the record of their room, as
-// long as they are few. Many have a file of their own beside it: a call needs one
-// of them, and in the record every call would read and write them all.
+// Ids that are rejected after their release stand in the record of their lock as long as
+// they are few. Many ids have a file of their own beside it: a call needs one of them, and
+// in the record every call would read and write them all.
 //
-// The file is a hash table. It has pages, a power of two, of cells; an id is in
-// the page that its hash names, and nowhere else. A cell is the hash and the
-// value of [room.Spent], and is free once the value's time is over. It is
-// written at once, so that a killed writer leaves it as it was or as it is to
-// be. If a page is full a new table takes the file's place.
+// The file is a hash table. It has pages of cells, a power of two of pages; the hash of an
+// id selects its page. A cell is the hash and the value of [room.Spent], and is free after
+// that time. A cell is written by one write, so that a killed writer leaves the old cell or
+// the new one. If a page is full, a new table replaces the file.
 const (
-	idsSuffix = ".ids"
-	cellSize  = 16
-	pageCells = 64
-	pageSize  = pageCells * cellSize
-	maxIDs    = 64 << 20 // bytes of a file
-	few       = 16       // ids in a record
+	idsSuffix   = ".ids"
+	cellSize    = 16
+	pageCells   = 64
+	pageSize    = pageCells * cellSize
+	maxIDs      = 64 << 20 // bytes of a file
+	maxInRecord = 16       // ids in a record
 )
 
-// ids is the table of a room, as far as a call on one id needs it. The file is
-// open unless there is none.
-type ids struct {
-	sh    *shard
-	name  string // of the file
-	hash  uint64 // of the id
-	known int64  // what the table has of it
-	file  *os.File
-	size  int64
-	page  [pageSize]byte // the id's
+// usedIDs is the table of a lock, as far as a call on one id needs it. file is nil if
+// there is none.
+type usedIDs struct {
+	sh     *shard
+	name   string // of the file
+	hash   uint64 // of the id
+	stored int64  // its value in the table
+	file   *os.File
+	size   int64
+	page   [pageSize]byte // the id's
 }
 
-// recall adds to a record what is remembered of an id. The caller has locked the
-// shard, and closes what is returned.
-func (sh *shard) recall(roomName, id string, r *room.Record) (*ids, error) {
-	t := &ids{sh: sh, name: strings.TrimSuffix(roomName, suffix) + idsSuffix, hash: room.Hash(id)}
+// loadUsedIDs adds to a record what is remembered of an id. The caller has locked the
+// shard, and closes the table.
+func (sh *shard) loadUsedIDs(roomName, id string, r *room.Record) (*usedIDs, error) {
+	t := &usedIDs{sh: sh, name: strings.TrimSuffix(roomName, suffix) + idsSuffix, hash: room.Hash(id)}
 	path := filepath.Join(sh.dir, t.name)
 	var err error
 	t.file, err = os.OpenFile(path, os.O_RDWR|noFollow, 0)
@@ -60,7 +59,7 @@ func (sh *shard) recall(roomName, id string, r *room.Record) (*ids, error) {
 	}
 	info, err := t.file.Stat()
 	if err == nil {
-		if t.size = info.Size(); !info.Mode().IsRegular() || !isTable(t.size) {
+		if t.size = info.Size(); !info.Mode().IsRegular() || !isIDTableSize(t.size) {
 			return t, damaged(path, "it has not the form of a table of ids")
 		}
 		_, err = t.file.ReadAt(t.page[:], pageOf(t.hash, t.size))
@@ -69,14 +68,14 @@ func (sh *shard) recall(roomName, id string, r *room.Record) (*ids, error) {
 		return t, unavailable("read ids", err)
 	}
 	if at, ok := t.find(); ok {
-		_, t.known = cellAt(t.page[at:])
-		r.Spent = room.Spent{t.hash: max(t.known, r.Spent[t.hash])}
+		_, t.stored = cellAt(t.page[at:])
+		r.Spent = room.Spent{t.hash: max(t.stored, r.Spent[t.hash])}
 	}
 	return t, nil
 }
 
-// find returns where the id is in its page.
-func (t *ids) find() (at int, ok bool) {
+// find returns the offset of the id in its page.
+func (t *usedIDs) find() (at int, ok bool) {
 	for ; at < pageSize; at += cellSize {
 		if hash, value := cellAt(t.page[at:]); hash == t.hash && value > 0 {
 			return at, true
@@ -85,38 +84,39 @@ func (t *ids) find() (at int, ok bool) {
 	return 0, false
 }
 
-func (t *ids) close() {
+func (t *usedIDs) close() {
 	if t.file != nil {
 		_ = t.file.Close()
 		t.file = nil
 	}
 }
 
-// keep has the ids of a record remembered: it leaves there what may stay.
-func (t *ids) keep(r *room.Record, ms int64) error {
+// store moves the ids of a record to the table. A few ids without a table stay in the
+// record.
+func (t *usedIDs) store(r *room.Record, ms int64) error {
 	if t.file == nil {
-		if len(r.Spent) > few {
+		if len(r.Spent) > maxInRecord {
 			maps.DeleteFunc(r.Spent, func(_ uint64, value int64) bool { return room.SpentUntil(value) <= ms })
 		}
-		if len(r.Spent) <= few {
+		if len(r.Spent) <= maxInRecord {
 			return nil
 		}
 	}
 	spent := r.Spent
 	r.Spent = nil
 	value := spent[t.hash]
-	if len(spent) == 0 || len(spent) == 1 && value == t.known {
+	if len(spent) == 0 || len(spent) == 1 && value == t.stored {
 		return nil
 	}
-	if at, ok := t.place(ms); ok && len(spent) == 1 {
+	if at, ok := t.freeCell(ms); ok && len(spent) == 1 {
 		_, err := t.file.WriteAt(newCell(t.hash, value), pageOf(t.hash, t.size)+int64(at))
 		return written(err)
 	}
 	return t.rebuild(spent, ms)
 }
 
-// place returns where the id is or may stand in its page.
-func (t *ids) place(ms int64) (at int, ok bool) {
+// freeCell returns the offset of the id in its page, or of a cell that is free.
+func (t *usedIDs) freeCell(ms int64) (at int, ok bool) {
 	if t.file == nil {
 		return 0, false
 	}
@@ -131,9 +131,9 @@ func (t *ids) place(ms int64) (at int, ok bool) {
 	return 0, false
 }
 
-// rebuild puts a new table in place of one that is full: with more ids, without
-// those whose time is over, and half empty.
-func (t *ids) rebuild(more room.Spent, ms int64) error {
+// rebuild replaces a table that is full by a new one: with more ids, without expired
+// ones, and at most half full.
+func (t *usedIDs) rebuild(more room.Spent, ms int64) error {
 	var cells []byte
 	for hash, value := range more {
 		cells = append(cells, newCell(hash, value)...)
@@ -152,15 +152,15 @@ func (t *ids) rebuild(more room.Spent, ms int64) error {
 		}
 	}
 	for size := pageSize; size <= maxIDs; size *= 2 {
-		if table, ok := newTable(size, cells); ok {
+		if table, ok := newIDTable(size, cells); ok {
 			return written(t.sh.put(t.name, table))
 		}
 	}
 	return fmt.Errorf("the ids that a room remembers cannot grow beyond %d bytes: %w", maxIDs, driver.ErrUnavailable)
 }
 
-// newTable makes a table of cells. ok is false if it would be more than half full.
-func newTable(size int, cells []byte) (table []byte, ok bool) {
+// newIDTable makes a table of cells. ok is false if it would be more than half full.
+func newIDTable(size int, cells []byte) (table []byte, ok bool) {
 	if len(cells) > size/2 {
 		return nil, false
 	}
@@ -168,15 +168,15 @@ func newTable(size int, cells []byte) (table []byte, ok bool) {
 	for at := 0; at < len(cells); at += cellSize {
 		hash, _ := cellAt(cells[at:])
 		start := pageOf(hash, int64(size))
-		if !add(table[start:start+pageSize], cells[at:at+cellSize]) {
+		if !addCell(table[start:start+pageSize], cells[at:at+cellSize]) {
 			return nil, false
 		}
 	}
 	return table, true
 }
 
-// add puts a cell into a page, and reports whether there was room.
-func add(page, cell []byte) bool {
+// addCell puts a cell into a page, and reports whether there was room.
+func addCell(page, cell []byte) bool {
 	for at := 0; at < pageSize; at += cellSize {
 		if _, value := cellAt(page[at:]); value == 0 {
 			copy(page[at:], cell)
@@ -186,14 +186,14 @@ func add(page, cell []byte) bool {
 	return false
 }
 
-// isOver reports whether nothing in a table counts any more.
-func (sh *shard) isOver(name string, ms int64) bool {
+// allExpired reports whether every id of a table has expired.
+func (sh *shard) allExpired(name string, ms int64) bool {
 	f, err := os.OpenFile(filepath.Join(sh.dir, name), os.O_RDONLY|noFollow, 0)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || !isTable(info.Size()) {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || !isIDTableSize(info.Size()) {
 		return false
 	}
 	var page [pageSize]byte
@@ -212,13 +212,13 @@ func (sh *shard) isOver(name string, ms int64) bool {
 	}
 }
 
-// isTable reports whether a table can have this size.
-func isTable(size int64) bool {
+// isIDTableSize reports whether a table can have this size.
+func isIDTableSize(size int64) bool {
 	pages := size / pageSize
 	return size >= pageSize && size <= maxIDs && size%pageSize == 0 && pages&(pages-1) == 0
 }
 
-// pageOf is where the page of a hash begins in a table of this size.
+// pageOf returns the offset of the page of a hash in a table of this size.
 func pageOf(hash uint64, size int64) int64 {
 	return int64(hash%uint64(size/pageSize)) * pageSize //nolint:gosec // within the size
 }
@@ -228,7 +228,7 @@ func newCell(hash uint64, value int64) []byte {
 	return binary.LittleEndian.AppendUint64(cell, uint64(value)) //nolint:gosec // times are positive
 }
 
-// cellAt reads the cell that b begins with. A value of 0 is none.
+// cellAt reads the cell at the start of b. A value of 0 means an empty cell.
 func cellAt(b []byte) (hash uint64, value int64) {
 	return binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:])) //nolint:gosec // it was one
 }

@@ -1,0 +1,84 @@
+package filedriver
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// An idle lock needs no file, but making a file costs more than the rest of an
+// acquisition. So the Driver that released a lock keeps the file for a moment, for callers
+// that take the same lock again and again. It removes the file later, or when it is closed;
+// if its process is killed first, a sweep removes it.
+const (
+	idleLife     = time.Second
+	maxIdleFiles = 128 // per Driver; files of further locks are removed at once
+)
+
+// idleFiles are the files of idle locks that this Driver has to remove.
+type idleFiles struct {
+	mu      sync.Mutex
+	names   map[string]bool
+	running bool // removeIdleLoop runs
+	closed  bool // no further files are kept
+}
+
+// keepIdleFile reports whether the file of an idle lock may stay for now. The caller has
+// locked its shard.
+func (s *Driver) keepIdleFile(name string) bool {
+	l := &s.leavings
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	if l.names[name] {
+		return true
+	}
+	if len(l.names) >= maxIdleFiles || !l.running && !s.start(s.removeIdleLoop) {
+		return false
+	}
+	l.running = true
+	if l.names == nil {
+		l.names = make(map[string]bool)
+	}
+	l.names[name] = true
+	return true
+}
+
+// removeIdleLoop removes idle files until there are none.
+func (s *Driver) removeIdleLoop() {
+	for {
+		select {
+		case <-s.closed:
+			return
+		case <-time.After(idleLife):
+		}
+		if !s.removeIdleFiles() {
+			return
+		}
+	}
+}
+
+// removeIdleFiles removes idle files, and reports whether there were any.
+func (s *Driver) removeIdleFiles() bool {
+	l := &s.leavings
+	l.mu.Lock()
+	names := l.names
+	l.names = nil
+	l.running = len(names) > 0
+	l.mu.Unlock()
+	for name := range names {
+		// A file in use again stays, and one whose shard is taken is left to a sweep.
+		_, _ = s.examine(context.Background(), s.shardOf(name), []string{name}, briefTimeout, nil)
+	}
+	return len(names) > 0
+}
+
+// closeIdleFiles removes the idle files and lets no further ones stay.
+func (s *Driver) closeIdleFiles() {
+	s.leavings.mu.Lock()
+	s.leavings.closed = true
+	s.leavings.mu.Unlock()
+	s.removeIdleFiles()
+}
