@@ -14,8 +14,8 @@ import (
 func TestExplore_DirectoryDoesWhatTheRuleDoes(t *testing.T) {
 	f := newFake()
 	s := open(t, t.TempDir(), f.option())
-	s.pace.Store(math.MaxInt64) // nothing happens by itself
-	s.leavings.over = true
+	s.sweepInterval.Store(math.MaxInt64) // nothing happens by itself
+	s.idleFiles.closed = true
 	begin := f.elapsed.Load()
 	stage := &explore.Stage{
 		Store: s, Epoch: s.clock.read(),

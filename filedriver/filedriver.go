@@ -68,7 +68,7 @@ type Driver struct {
 	closed chan struct{}
 	work   sync.WaitGroup
 
-	leavings idleFiles
+	idleFiles idleFiles
 
 	mailboxMaking sync.Mutex // held while the mailbox is made
 

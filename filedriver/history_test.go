@@ -75,7 +75,7 @@ func (h *history) reopen() {
 		h.Fatal(err)
 	}
 	h.store.sweepInterval.Store(math.MaxInt64)
-	h.store.leavings.closed = true
+	h.store.idleFiles.closed = true
 }
 
 func (h *history) step() {

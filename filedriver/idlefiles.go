@@ -26,7 +26,7 @@ type idleFiles struct {
 // keepIdleFile reports whether the file of an idle lock may stay for now. The caller has
 // locked its shard.
 func (s *Driver) keepIdleFile(name string) bool {
-	l := &s.leavings
+	l := &s.idleFiles
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -62,7 +62,7 @@ func (s *Driver) removeIdleLoop() {
 
 // removeIdleFiles removes idle files, and reports whether there were any.
 func (s *Driver) removeIdleFiles() bool {
-	l := &s.leavings
+	l := &s.idleFiles
 	l.mu.Lock()
 	names := l.names
 	l.names = nil
@@ -77,8 +77,8 @@ func (s *Driver) removeIdleFiles() bool {
 
 // closeIdleFiles removes the idle files and lets no further ones stay.
 func (s *Driver) closeIdleFiles() {
-	s.leavings.mu.Lock()
-	s.leavings.closed = true
-	s.leavings.mu.Unlock()
+	s.idleFiles.mu.Lock()
+	s.idleFiles.closed = true
+	s.idleFiles.mu.Unlock()
 	s.removeIdleFiles()
 }
