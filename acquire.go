@@ -75,7 +75,7 @@ func (r *request) acquireSince(ctx context.Context, wait bool, began time.Time) 
 // enter asks, waits if it may, and returns a lease whose context derives from
 // ctx.
 func (r *request) enter(ctx context.Context, wait bool, began time.Time) (*Lease, error) {
-	if outer, ok := ctx.Value(r).(*Lease); ok && !outer.released() {
+	if outer, ok := ctx.Value(r).(*Lease); ok && !outer.gone() {
 		if l, err := r.reenter(ctx, outer); !errors.Is(err, errOutside) {
 			return l, err
 		}
@@ -115,8 +115,8 @@ func (r *request) come(ctx context.Context, wait bool, began time.Time, t *trail
 // reenter shares the lease that ctx runs under. If that was lost, what runs
 // under it must not begin afresh.
 func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
-	l := makeLease(ctx, outer.hold, &grip{inside: true})
-	if err := outer.hold.reenter(l.grip, r); err != nil {
+	l := makeLease(ctx, outer.hold, &share{inside: true})
+	if err := outer.hold.reenter(l.share, r); err != nil {
 		if l.cancel(err); !errors.Is(err, errOutside) {
 			err = lockError(r.key, err)
 		}
@@ -173,6 +173,8 @@ func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
 	}
 	if err == nil && a.State != driver.Granted {
 		t.waiting(a.Position, ownerOf(&a.Reply))
+		r.c.counts.waiting.Add(1)
+		defer r.c.counts.waiting.Add(-1)
 		err = w.Wait(bound, &a, r.observer(bound))
 	}
 	if err != nil {
@@ -201,6 +203,10 @@ func (r *request) again(ctx, bound context.Context, t *trail) (*Lease, error) {
 			return nil, busy
 		}
 		t.waiting(0, busy.Owner)
+		if attempt == 1 {
+			r.c.counts.waiting.Add(1)
+			defer r.c.counts.waiting.Add(-1)
+		}
 		pause := time.NewTimer(r.cfg.retry.spread(attempt))
 		select {
 		case <-pause.C:

@@ -71,7 +71,7 @@ func TestAdopt_HR_F13_EveryKindHasIt(t *testing.T) {
 			wrong []func(context.Context, string) (*leasehold.Lease, error)
 		}{
 			"writer": {a.RWMutex("w"), b.RWMutex("w").Adopt, []func(context.Context, string) (*leasehold.Lease, error){b.RWMutex("w").RAdopt, b.Semaphore("w", 3).Adopt}},
-			"reader": {a.RWMutex("r").Reader(), b.RWMutex("r").RAdopt, []func(context.Context, string) (*leasehold.Lease, error){b.Mutex("r").Adopt, b.Semaphore("r", 3).Adopt}},
+			"reader": {a.RWMutex("r").RLocker(), b.RWMutex("r").RAdopt, []func(context.Context, string) (*leasehold.Lease, error){b.Mutex("r").Adopt, b.Semaphore("r", 3).Adopt}},
 			"place":  {a.Semaphore("s", 3), b.Semaphore("s", 3).Adopt, []func(context.Context, string) (*leasehold.Lease, error){b.Mutex("s").Adopt, b.RWMutex("s").RAdopt, b.Semaphore("s", 4).Adopt}},
 		} {
 			before := left(t, row.lock)
@@ -300,7 +300,7 @@ func TestAdopt_HR_A3_KindIsLookedAtUntilTheStoreAnswers(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, time.Hour} {
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			a, _ := open(t, store, leasehold.WithTTL(time.Minute))
-			before := left(t, a.RWMutex("k").Reader())
+			before := left(t, a.RWMutex("k").RLocker())
 			b, err := leasehold.New(&unseen{newFault(store), time.Now().Add(away)})
 			if err != nil {
 				t.Fatal(err)

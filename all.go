@@ -3,38 +3,63 @@ package leasehold
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"sync"
+	"time"
 
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// Multi is several locks that are taken together or not at all.
+// Part is a lock that [All] accepts: a [*Mutex], a [*RWMutex], which stands for its
+// write side, a [*RLocker], a [*Semaphore], which stands for one place, [*Places], or
+// the [*Multi] of another All.
+type Part interface {
+	requests() ([]*request, error)
+}
+
+func (m *Mutex) requests() ([]*request, error)     { return []*request{&m.request}, m.err }
+func (m *RWMutex) requests() ([]*request, error)   { return []*request{&m.write}, m.err }
+func (r *RLocker) requests() ([]*request, error)   { return []*request{&r.m.read}, r.m.err }
+func (s *Semaphore) requests() ([]*request, error) { return s.Places(1).requests() }
+func (m *Multi) requests() ([]*request, error)     { return m.parts, m.err }
+
+func (p *Places) requests() ([]*request, error) {
+	r, err := p.s.places(p.n)
+	return []*request{&r}, err
+}
+
+// Multi is several locks that are taken together or not at all. It is made by [All],
+// holds no state of its own, and is safe for concurrent use.
 type Multi struct {
 	parts []*request // by key
 	err   error
 }
 
-// All returns the lock of several: any mixture of kinds of one client. They
-// are taken in the order of their keys, whatever the order of the arguments, so
-// that two callers never wait for each other. A key that is named twice is
-// taken once, by its stronger use.
+// All returns the lock of several: any mixture of kinds of one client. They are taken
+// in the order of their keys, whatever the order of the arguments, so that two callers
+// never wait for each other. A key that is named twice is taken once, by its stronger
+// use: to write before to read, and more places before fewer.
 //
-// The lease of All has a context that ends when any of them is lost, a token
-// for each in [Lease.Parts], and one release for all.
-func All(locks ...Locker) *Multi {
+// What is wrong with the locks is said by the first use of what All returns, with
+// ErrInvalid if there are none, one is nil, or they are of different clients, and with
+// ErrMismatch if they state different limits of one semaphore.
+func All(locks ...Part) *Multi {
 	m := &Multi{}
 	if len(locks) == 0 {
 		m.err = fmt.Errorf("leasehold: all: no locks: %w", ErrInvalid)
 		return m
 	}
 	for _, l := range locks {
-		p, err := partOf(l)
-		if err != nil {
-			m.err = oneline.Join(m.err, err)
+		if v := reflect.ValueOf(l); !v.IsValid() || v.IsNil() {
+			m.err = oneline.Join(m.err, fmt.Errorf("leasehold: all: nil lock: %w", ErrInvalid))
 			continue
 		}
-		m.parts = append(m.parts, p)
+		parts, err := l.requests()
+		m.parts, m.err = append(m.parts, parts...), oneline.Join(m.err, err)
 	}
 	if m.err == nil {
 		m.parts, m.err = unique(m.parts)
@@ -42,26 +67,10 @@ func All(locks ...Locker) *Multi {
 	return m
 }
 
-// partOf is what a lock asks for.
-func partOf(l Locker) (*request, error) {
-	switch l := l.(type) {
-	case *Mutex:
-		return &l.request, l.err
-	case *RWMutex:
-		return &l.write, l.err
-	case *reader:
-		return &l.read, l.err
-	case *Semaphore:
-		return &l.request, l.err
-	}
-	return nil, fmt.Errorf("leasehold: all: %T is not a lock of this package: %w", l, ErrInvalid)
-}
-
-// unique sorts parts by key and keeps one of each, the exclusive use first.
+// unique sorts parts by key and keeps the strongest use of each.
 func unique(parts []*request) ([]*request, error) {
-	// Of one key the exclusive use comes first, and so is the one that is kept.
 	slices.SortStableFunc(parts, func(a, b *request) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.mode, b.mode))
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.mode, b.mode), cmp.Compare(b.weight, a.weight))
 	})
 	for i, p := range parts[1:] {
 		last := parts[i]
@@ -79,59 +88,187 @@ func unique(parts []*request) ([]*request, error) {
 // already taken are renewed while it waits and given back if it fails. WithMaxWait
 // of a lock bounds the time from the call until that lock is taken, whatever was
 // waited for before it.
-func (m *Multi) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, true) }
+func (m *Multi) Lock(ctx context.Context) (*MultiLease, error) { return m.take(ctx, true) }
 
-// TryLock asks once for each and does not wait.
-func (m *Multi) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
+// TryLock asks once for each, in the order of their keys, and does not wait; see
+// [Mutex.TryLock]. Those already taken are given back if it fails.
+func (m *Multi) TryLock(ctx context.Context) (*MultiLease, error) { return m.take(ctx, false) }
 
 // take chains the leases: each is taken under the context of the one before, so
 // that the last one's context ends with any of them.
-func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
+func (m *Multi) take(ctx context.Context, wait bool) (*MultiLease, error) {
 	if m.err != nil {
 		return nil, m.err
 	}
 	began := m.parts[0].c.now()
-	var taken []*Lease
-	var held []*grip
+	whole := &MultiLease{chain: new(chain)}
 	for _, p := range m.parts {
 		l, err := p.acquireSince(ctx, wait, began)
 		if err != nil {
-			return nil, oneline.Join(err, releaseAll(held))
+			return nil, oneline.Join(err, whole.chain.release())
 		}
-		taken, held = append(taken, l), append(held, l.grip)
+		whole.parts, whole.chain.shares = append(whole.parts, l), append(whole.chain.shares, l.share)
 		ctx = l.Context()
 	}
-	return join(taken, held), nil
+	whole.ctx = multiContext{ctx, whole}
+	whole.chain.follow(whole.parts[len(whole.parts)-1].inner)
+	return whole, nil
 }
 
-// join makes one lease of leases that are chained by their contexts.
-func join(taken []*Lease, held []*grip) *Lease {
-	last := taken[len(taken)-1]
-	if len(taken) == 1 {
-		return last
+// MultiLease is the right to work that the locks of [All] grant together. It is over
+// when one of them is: the others are then given back at once. There is no token of
+// the whole: each lock has one. Its methods are safe for concurrent use.
+type MultiLease struct {
+	chain *chain
+	parts []*Lease // in the order they were taken
+	ctx   multiContext
+}
+
+// Context is derived from the context that Lock was given and ends when one of the
+// leases does; see [Lease.Context].
+func (l *MultiLease) Context() context.Context { return &l.ctx }
+
+// Parts returns the leases of the single locks, in the order of their keys: for their
+// tokens and ids. Release of the whole releases them.
+func (l *MultiLease) Parts() []*Lease { return slices.Clone(l.parts) }
+
+// Tokens returns the fencing token of each lock by its key; see [Lease.Token].
+func (l *MultiLease) Tokens() map[string]int64 {
+	tokens := make(map[string]int64, len(l.parts))
+	for _, p := range l.parts {
+		tokens[p.Key()] = p.Token()
 	}
-	g := &grip{hold: last.hold, inner: last.inner, cancel: last.cancel, parts: held}
-	whole := &Lease{grip: g, whole: taken}
-	whole.ctx = leaseContext{g.inner, whole}
-	// The loss of one is the loss of all: the others are given back at once.
-	g.hold.follow(g, context.AfterFunc(g.inner, func() { _ = g.giveBack() }))
-	return whole
+	return tokens
 }
 
-// each does f to all parts and joins what goes wrong.
-func (l *Lease) each(f func(*Lease) error) error {
+// State tells whether the whole is valid: Unconfirmed if one of the leases is. Once it
+// has ended State tells why the first of them did, not that the others were given back
+// because of it.
+func (l *MultiLease) State() State {
+	live := l.ctx.Err() == nil
+	states := make([]State, len(l.parts))
+	for i, p := range l.parts {
+		states[i] = p.State()
+	}
+	if live {
+		return slices.Max(states)
+	}
+	for _, s := range [...]State{Lost, MaxHoldReached, ClientClosed} {
+		if slices.Contains(states, s) {
+			return s
+		}
+	}
+	if states[0] != ContextEnded && slices.Contains(states, Released) {
+		return Released
+	}
+	return ContextEnded
+}
+
+// Deadline returns the local time at which the first of the leases is over unless it
+// is renewed before.
+func (l *MultiLease) Deadline() time.Time {
+	deadline := l.parts[0].hold.Deadline()
+	for _, p := range l.parts[1:] {
+		if d := p.hold.Deadline(); d.Before(deadline) {
+			deadline = d
+		}
+	}
+	return clock.Local(deadline)
+}
+
+// Remaining returns the time until the deadline, 0 once the lease has ended.
+func (l *MultiLease) Remaining() time.Duration {
+	if l.ctx.Err() != nil {
+		return 0
+	}
+	return max(time.Until(l.Deadline()), 0)
+}
+
+// Extend renews all leases now, one after the other, and makes them last at least
+// ttl from this moment; see [Lease.Extend]. It goes on after one that fails, and the
+// error matches those of all that failed.
+func (l *MultiLease) Extend(ctx context.Context, ttl time.Duration) error {
 	var errs []error
-	for _, p := range l.whole {
-		errs = append(errs, f(p))
+	for _, p := range l.parts {
+		errs = append(errs, p.Extend(ctx, ttl))
 	}
 	return oneline.Join(errs...)
 }
 
-// releaseAll releases the last first, as nested locks would be.
-func releaseAll(leases []*grip) error {
-	var errs []error
-	for _, g := range slices.Backward(leases) {
-		errs = append(errs, g.giveBack())
+// Release gives all leases back, the last first; see [Lease.Release], whose errors it
+// joins. It may be called any number of times: all calls return the result of the
+// first.
+func (l *MultiLease) Release() error { return l.chain.giveBack() }
+
+// chain is a MultiLease as its contexts know it. It does not know the Leases, so that
+// it is noticed when nobody else does any more: see forgotten.
+type chain struct {
+	shares []*share // each taken under the context of the one before
+
+	mu    sync.Mutex
+	leave func() bool // from the context of the last
+	end   outcome
+}
+
+// follow gives all back when the last context ends, as it does with any of them.
+func (c *chain) follow(last context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leave = context.AfterFunc(last, func() { _ = c.giveBack() })
+}
+
+func (c *chain) giveBack() error {
+	return c.end.once(&c.mu, func() error {
+		c.mu.Lock()
+		leave := c.leave
+		c.mu.Unlock()
+		leave()
+		return c.release()
+	})
+}
+
+// release gives back the last first, as nested locks would be.
+func (c *chain) release() error {
+	errs := make([]error, len(c.shares))
+	for i, g := range slices.Backward(c.shares) {
+		errs[i] = g.giveBack()
 	}
-	return oneline.Join(errs...)
+	return oneline.Join(firstCauses(errs)...)
+}
+
+// firstCauses leaves out that a lease ended because the one before it did.
+func firstCauses(errs []error) []error {
+	var first []error
+	for _, err := range errs {
+		if len(first) == 0 || !errors.Is(err, ErrContextEnded) {
+			first = append(first, err)
+		}
+	}
+	return first
+}
+
+// live compares the clock for all. When it returns, the context of the whole has ended
+// if one of them has.
+func (c *chain) live() {
+	for _, g := range c.shares {
+		g.live()
+	}
+}
+
+// multiContext ends with a MultiLease: Err compares the clock.
+type multiContext struct {
+	context.Context // of the last lease
+	lease           *MultiLease
+}
+
+func (c *multiContext) Err() error {
+	c.lease.chain.live()
+	return c.Context.Err()
+}
+
+func (c *multiContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.lease
+	}
+	return c.Context.Value(key)
 }

@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // MaxValue is the length of the longest value that a leader can publish, in
@@ -34,7 +33,8 @@ type Election struct {
 	err   error
 
 	mu   sync.Mutex
-	term context.CancelCauseFunc // ends the present term; nil without one
+	term *leaseContext           // of the present term; nil without one
+	end  context.CancelCauseFunc // ends it
 }
 
 // Leader describes who leads.
@@ -82,16 +82,20 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 // context's Err compares the clock, as that of [Lease.Context] does. If fn panics
 // the leadership is given up.
 //
-// Lead returns what fn returned, once fn returns while it still leads or after
-// [Election.Resign]; and the error of the campaign if ctx ends. A store that is away
-// ends no campaign, however long: only what time does not heal does, such as a wrong
-// password ([driver.ErrPermanent]). Under the context of a lease of the same key it fails with
-// ErrMismatch instead of waiting for itself. One Election runs one Lead at a time.
+// Lead returns what fn returned, once fn returns while it still leads, after
+// [Election.Resign], or with an error that says more than that its context ended; if
+// the leadership was lost at the same time the error matches ErrLost as well. It returns
+// the error of the campaign, or [ErrContextEnded] of the leadership, if ctx ends. A
+// store that is away ends no campaign, however long: only what time does not heal does,
+// such as a wrong password ([driver.ErrPermanent]).
+//
+// Under the context of a lease of the same key Lead fails with ErrMismatch instead of
+// waiting for itself. One Election runs one Lead at a time.
 func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	if e.err != nil {
 		return e.err
 	}
-	if outer, ok := ctx.Value(&e.mutex.request).(*Lease); ok && outer.State() != Released {
+	if outer, ok := ctx.Value(&e.mutex.request).(*Lease); ok && !outer.gone() {
 		return lockError(e.mutex.key, fmt.Errorf("campaign under a lease of the same key: %w", ErrMismatch))
 	}
 	for {
@@ -99,28 +103,55 @@ func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease 
 		if err != nil {
 			return err
 		}
-		err, released := e.serve(lease, fn)
-		if errors.Is(released, ErrLost) && ctx.Err() == nil {
+		term, end := context.WithCancelCause(lease.Context())
+		err, released := e.serve(&leaseContext{term, lease}, end, fn)
+		if resigned := errors.Is(context.Cause(term), ErrResigned); !resigned && errors.Is(released, ErrLost) && ctx.Err() == nil && saysEnd(err, lease.Context()) {
 			continue
 		}
-		return oneline.Join(err, released)
+		return withRelease(err, released)
 	}
 }
 
 // serve runs one term of office, and gives it up however fn ends.
-func (e *Election) serve(lease *Lease, fn func(context.Context, *Lease) error) (err, released error) {
-	defer func() { released = lease.Release() }()
-	term, end := context.WithCancelCause(lease.Context())
+func (e *Election) serve(term *leaseContext, end context.CancelCauseFunc, fn func(context.Context, *Lease) error) (err, released error) {
+	defer func() { released = term.lease.Release() }()
 	defer end(ErrReleased)
+	e.enter(term, end)
+	defer e.enter(nil, nil)
+	return fn(term, term.lease), nil
+}
+
+func (e *Election) enter(term *leaseContext, end context.CancelCauseFunc) {
 	e.mu.Lock()
-	e.term = end
+	defer e.mu.Unlock()
+	e.term, e.end = term, end
+}
+
+// saysEnd reports whether err says nothing but that ctx has ended: whether all that it
+// wraps does.
+func saysEnd(err error, ctx context.Context) bool {
+	if err == nil || errors.Is(ctx.Err(), err) || errors.Is(context.Cause(ctx), err) {
+		return true
+	}
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		inner := err.Unwrap()
+		return inner != nil && saysEnd(inner, ctx)
+	case interface{ Unwrap() []error }:
+		more := func(err error) bool { return !saysEnd(err, ctx) }
+		return len(err.Unwrap()) > 0 && !slices.ContainsFunc(err.Unwrap(), more)
+	}
+	return false
+}
+
+// IsLeader reports whether this Election leads now: whether Lead runs fn, and the
+// context of fn has not ended. It compares the clock and asks nobody. [Election.Leader]
+// tells who leads otherwise.
+func (e *Election) IsLeader() bool {
+	e.mu.Lock()
+	term := e.term
 	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.term = nil
-	}()
-	return fn(&leaseContext{term, lease}, lease), nil
+	return term != nil && term.Err() == nil
 }
 
 // Resign ends the present term, if there is one: the context of Lead's fn ends
@@ -128,8 +159,8 @@ func (e *Election) serve(lease *Lease, fn func(context.Context, *Lease) error) (
 func (e *Election) Resign() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.term != nil {
-		e.term(ErrResigned)
+	if e.end != nil {
+		e.end(ErrResigned)
 	}
 }
 

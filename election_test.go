@@ -3,7 +3,9 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -97,6 +99,94 @@ func TestElection_HR_A11_LeaderThatPanicsOrExitsLeadsNoMore(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestElection_IsLeaderWhileItsTermLasts(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl))
+		e, other := c.Election("k", "a"), c.Election("k", "b")
+		if e.IsLeader() {
+			t.Error("leads before Lead")
+		}
+		err := e.Lead(t.Context(), func(ctx context.Context, l *leasehold.Lease) error {
+			if !e.IsLeader() || other.IsLeader() {
+				t.Errorf("e leads: %t, the other: %t", e.IsLeader(), other.IsLeader())
+			}
+			e.Resign()
+			if e.IsLeader() {
+				t.Error("leads after it resigned")
+			}
+			return nil
+		})
+		if err != nil || e.IsLeader() {
+			t.Errorf("%v, leads: %t", err, e.IsLeader())
+		}
+		stopped := errors.New("stopped")
+		wantErr(t, e.Lead(t.Context(), func(context.Context, *leasehold.Lease) error {
+			clock.Skip(ttl) // no timer runs
+			if e.IsLeader() {
+				t.Error("leads after its time")
+			}
+			return stopped
+		}), stopped)
+	})
+}
+
+// An error of the leader's function is returned, also if its term ended meanwhile;
+// that its context ended is none.
+func TestElection_ErrorOfTheFunctionIsNeverDropped(t *testing.T) {
+	disk := errors.New("disk full")
+	for name, row := range map[string]struct {
+		result func(context.Context) error
+		want   []error // of Lead; nil if it campaigns again
+	}{
+		"its own":                {func(context.Context) error { return disk }, []error{disk, leasehold.ErrLost}},
+		"beside the context's":   {func(ctx context.Context) error { return errors.Join(ctx.Err(), disk) }, []error{disk, leasehold.ErrLost}},
+		"a time-out of its own":  {func(context.Context) error { return context.DeadlineExceeded }, []error{context.DeadlineExceeded, leasehold.ErrLost}},
+		"none":                   {func(context.Context) error { return nil }, nil},
+		"the context's":          {func(ctx context.Context) error { return ctx.Err() }, nil},
+		"the context's, wrapped": {func(ctx context.Context) error { return fmt.Errorf("query: %w", ctx.Err()) }, nil},
+		"the cause":              {context.Cause, nil},
+		"both":                   {func(ctx context.Context) error { return fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx)) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, _ := open(t, store, leasehold.WithTTL(ttl))
+				terms := 0
+				err := c.Election("k", "").Lead(t.Context(), func(ctx context.Context, l *leasehold.Lease) error {
+					if terms++; terms > 1 {
+						return nil
+					}
+					if _, err := store.Break(ctx, "k", l.ID(), "stuck"); err != nil {
+						t.Error(err)
+					}
+					<-ctx.Done()
+					return row.result(ctx)
+				})
+				if wantErr(t, err, row.want...); row.want == nil && (err != nil || terms != 2) || row.want != nil && terms != 1 {
+					t.Errorf("%v after %d terms", err, terms)
+				}
+			})
+		})
+	}
+}
+
+func TestElection_EndOfTheContextEndsLeadWithIt(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		for name, result := range map[string]func(context.Context) error{
+			"nothing": func(context.Context) error { return nil }, "its error": func(ctx context.Context) error { return ctx.Err() },
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			err := c.Election("k", "").Lead(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
+				cancel()
+				return result(ctx)
+			})
+			if wantErr(t, err, context.Canceled, leasehold.ErrContextEnded); strings.Count(err.Error(), "canceled") != 1 {
+				t.Errorf("fn returns %s: %v", name, err)
+			}
+		}
+	})
 }
 
 func TestElection_HR_C1_LeaderThatWasStoppedSeesTheLossAtItsFirstLook(t *testing.T) {

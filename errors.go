@@ -37,6 +37,10 @@ var (
 	ErrMaxHold = session.ErrMaxHold
 	// ErrBroken: the lease was ended by [Client.Break]. The error matches ErrLost, too.
 	ErrBroken = session.ErrBroken
+	// ErrContextEnded: the lease was given back because the context that Lock was
+	// given ended. Only Release and [EndedInfo] tell it so; the cause of the lease's
+	// own context is that of the other.
+	ErrContextEnded = errors.New("the context of its Lock ended")
 	// ErrClosed: the client has been closed.
 	ErrClosed = session.ErrClosed
 
@@ -122,6 +126,12 @@ func (e *HeldError) Unwrap() []error {
 	}
 	return []error{ErrHeld, e.Cause}
 }
+
+// contextEnded is [ErrContextEnded], with the cause of that context.
+type contextEnded struct{ cause error }
+
+func (e *contextEnded) Error() string   { return fmt.Sprintf("%v: %v", ErrContextEnded, e.cause) }
+func (e *contextEnded) Unwrap() []error { return []error{ErrContextEnded, e.cause} }
 
 // errMaxWait ends a wait bounded by WithMaxWait; it is a deadline.
 var errMaxWait = fmt.Errorf("maximum wait reached: %w", context.DeadlineExceeded)

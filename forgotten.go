@@ -68,7 +68,7 @@ func (h *hold) watch() {
 }
 
 // forgotten is called when nobody can reach the Lease of g any more.
-func forgotten(g *grip) {
+func forgotten(g *share) {
 	h := g.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()

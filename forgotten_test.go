@@ -96,7 +96,8 @@ func TestLease_HR_F16_ForgottenOneIsToldOfOnceWithWhereItWasTaken(t *testing.T) 
 		"reader": func(ctx context.Context) (*leasehold.Lease, error) { return c.RWMutex("reader").RLock(ctx) },
 		"place":  func(ctx context.Context) (*leasehold.Lease, error) { return c.Semaphore("place", 3).Lock(ctx) },
 		"second": func(ctx context.Context) (*leasehold.Lease, error) {
-			return leasehold.All(c.Mutex("second"), c.Mutex("first")).Lock(ctx)
+			_, err := leasehold.All(c.Mutex("second"), c.Mutex("first")).Lock(ctx)
+			return nil, err
 		},
 	} {
 		forget(t, take)

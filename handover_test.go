@@ -359,9 +359,9 @@ func TestMaxWait_HR_D6_IsOneBoundForSeveralLocks(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				a, _ := open(t, store)
 				b, _ := open(t, store, append(opts, leasehold.WithMaxWait(2*time.Second))...)
-				take := func() (*leasehold.Lease, time.Duration, error) {
+				take := func() (*leasehold.MultiLease, time.Duration, error) {
 					start := time.Now()
-					l, err := leasehold.All(b.Mutex("1"), b.RWMutex("2").Reader(), b.Semaphore("3", 2), b.RWMutex("4")).Lock(t.Context())
+					l, err := leasehold.All(b.Mutex("1"), b.RWMutex("2").RLocker(), b.Semaphore("3", 2), b.RWMutex("4")).Lock(t.Context())
 					return l, time.Since(start), err
 				}
 				for i := 1; i <= 3; i++ { // each is freed before its own bound

@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
 )
 
@@ -23,9 +25,9 @@ type hold struct {
 	mu      sync.Mutex
 	leaving bool // a Detach is under way: nobody may join
 	told    bool // that nobody can reach it
-	leases  []*grip
-	one     [1]*grip // backs leases while there is one
-	first   grip
+	leases  []*share
+	one     [1]*share // backs leases while there is one
+	first   share
 	taken   *callers // where it was taken, if anybody is to be told
 }
 
@@ -67,6 +69,7 @@ func (h *hold) Ended(cause error) {
 	leases := slices.Clone(h.leases)
 	var detach []func() bool
 	for _, l := range leases {
+		l.state = stateAfter(cause)
 		if l.detach != nil {
 			detach = append(detach, l.detach)
 		}
@@ -80,7 +83,7 @@ func (h *hold) Ended(cause error) {
 		stop() // a parent that lives on does not remember a lease that is over
 	}
 	h.trail.ended(h, cause)
-	if errors.Is(cause, ErrLost) {
+	if wasLost(cause) {
 		// Whoever looked first is not held up, nor is the renewal of others.
 		h.c.session.Background(func() {
 			h.cfg.Log.Error("leasehold: lease lost", "key", h.Key(), "lease", h.ID(), "token", h.Token(), "cause", cause)
@@ -95,32 +98,43 @@ func (h *hold) GiveBack(cause error, limit time.Duration) {
 	}
 }
 
-// giveBack releases the lease in the store, for at most limit. lost is the loss that
-// came before, if any.
-func (h *hold) giveBack(lost error, limit time.Duration) error {
-	begun := h.trail.now(h.c)
-	err := h.Release(h.trail.detached(), lost != nil, limit)
-	h.trail.released(h, begun, err)
-	if lost != nil {
-		return lockError(h.Key(), lost)
+// shareEnded gives the lease back if that was the last to work under it. lost is why
+// the work was not protected to its end, if it was not.
+func (h *hold) shareEnded(lost error, last bool) (err error) {
+	if last {
+		err = h.giveBack(lost, h.cfg.ReleaseTimeout)
 	}
-	h.c.counts.gaveBack(err)
-	if err != nil {
+	if err = oneline.Join(lost, err); err != nil {
 		return lockError(h.Key(), err)
 	}
 	return nil
 }
 
-func (h *hold) add(l *grip) {
+// giveBack releases the lease in the store, for at most limit. lost is why the work was
+// not protected to its end, if it was not.
+func (h *hold) giveBack(lost error, limit time.Duration) error {
+	over := lost != nil && !errors.Is(lost, ErrContextEnded) // and so what the store says is no news
+	begun := h.trail.now(h.c)
+	err := h.Release(h.trail.detached(), over, limit)
+	h.trail.released(h, begun, err)
+	if over {
+		return nil
+	}
+	h.c.counts.gaveBack(err)
+	return err
+}
+
+func (h *hold) add(l *share) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.join(l)
 }
 
 // join is add; the caller holds mu. Ended comes later for one that it finds.
-func (h *hold) join(l *grip) {
+func (h *hold) join(l *share) {
 	h.leases = append(h.leases, l)
 	if cause := h.Cause(); cause != nil {
+		l.state = stateAfter(cause)
 		l.cancel(cause)
 	}
 }
@@ -128,7 +142,7 @@ func (h *hold) join(l *grip) {
 // reenter adds a lease for a request that was made under another lease of h,
 // unless that allows it no longer or not for this use. Both are one step: what
 // Downgrade and Detach have looked at stays so while they ask the store.
-func (h *hold) reenter(l *grip, r *request) error {
+func (h *hold) reenter(l *share, r *request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// To read under a read lease is to re-enter; a place is no read lease.
@@ -186,16 +200,16 @@ func (h *hold) stay() {
 
 // follow notes how l is detached from the context that it follows. That context
 // may have ended already.
-func (h *hold) follow(l *grip, detach func() bool) {
+func (h *hold) follow(l *share, detach func() bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l.detach = detach
-	if h.Cause() != nil && l.parts == nil {
+	if h.Cause() != nil {
 		detach()
 	}
 }
 
-func (h *hold) unfollow(l *grip) {
+func (h *hold) unfollow(l *share) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if l.detach != nil {
@@ -207,23 +221,19 @@ func (h *hold) unfollow(l *grip) {
 // remove takes a lease off. It returns why the work was unprotected at its end,
 // if it was, and whether the caller has to give the hold back: the last does,
 // unless that has been done.
-func (h *hold) remove(l *grip, cause error) (lost error, back bool) {
+func (h *hold) remove(l *share, cause error) (lost error, back bool) {
 	h.Live()
 	h.mu.Lock()
 	if i := slices.Index(h.leases, l); i >= 0 {
 		h.leases = slices.Delete(h.leases, i, i+1)
 	}
 	back, ended, lost := h.Leave(len(h.leases) == 0, cause) // nobody re-enters in between
+	if l.state == Held {
+		l.state = stateAfter(cmp.Or(lost, cause))
+	}
 	h.mu.Unlock()
 	if ended {
 		h.Left(cause)
 	}
 	return lost, back
-}
-
-func (h *hold) state() State {
-	if h.Failing() {
-		return Unconfirmed
-	}
-	return Held
 }

@@ -43,16 +43,16 @@ func must(t *testing.T) func(*leasehold.Lease, error) *leasehold.Lease {
 	}
 }
 
-func giveBack(t *testing.T, leases ...*leasehold.Lease) {
+func giveBack(t *testing.T, leases ...leasehold.AnyLease) {
 	t.Helper()
 	for _, l := range leases {
 		if err := l.Release(); err != nil {
-			t.Errorf("release of %s: %v", l.Key(), err)
+			t.Errorf("release: %v", err)
 		}
 	}
 }
 
-func refused(t *testing.T, l *leasehold.Lease, err error, want error) {
+func refused(t *testing.T, l leasehold.AnyLease, err error, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("got %v, %v, want an error that matches %v", l, err, want)
@@ -134,13 +134,16 @@ func TestAll_IsTakenWholeOrNotAtAll(t *testing.T) {
 	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
 		held := must(t)(b.Mutex("b").Lock(ctx))
-		all := leasehold.All(a.Mutex("c"), a.RWMutex("a").Reader(), a.Mutex("b"), a.Mutex("c"))
-		l, err := all.TryLock(ctx)
-		refused(t, l, err, leasehold.ErrHeld)
+		all := leasehold.All(a.Mutex("c"), a.RWMutex("a").RLocker(), a.Mutex("b"), a.Mutex("c"))
+		none, err := all.TryLock(ctx)
+		refused(t, none, err, leasehold.ErrHeld)
 		free := must(t)(b.Mutex("a").TryLock(ctx)) // nothing is left of the attempt
 		giveBack(t, held, free)
 
-		whole := must(t)(all.Lock(ctx))
+		whole, err := all.Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if n := len(whole.Parts()); n != 3 {
 			t.Errorf("%d parts, want 3", n)
 		}
@@ -153,10 +156,140 @@ func TestAll_IsTakenWholeOrNotAtAll(t *testing.T) {
 	})
 }
 
+func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		gpu := a.Semaphore("gpu", 4)
+		inner := leasehold.All(a.Mutex("m"), gpu, a.RWMutex("rw").RLocker())
+		whole, err := leasehold.All(inner, gpu.Places(3), a.RWMutex("w"), leasehold.All(inner, a.Mutex("rw"))).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		for _, p := range whole.Parts() {
+			keys = append(keys, p.Key())
+			if token := whole.Tokens()[p.Key()]; token == 0 || token != p.Token() {
+				t.Errorf("token %d of %s, want %d", token, p.Key(), p.Token())
+			}
+		}
+		if want := []string{"gpu", "m", "rw", "w"}; !slices.Equal(keys, want) || len(whole.Tokens()) != len(want) {
+			t.Errorf("keys %q, tokens %v, want %q", keys, whole.Tokens(), want)
+		}
+		l, err := b.RWMutex("rw").TryRLock(t.Context()) // the stronger use is the writer's
+		refused(t, l, err, leasehold.ErrHeld)
+		l, err = b.Semaphore("gpu", 4).TryLockN(t.Context(), 2) // three places are taken
+		refused(t, l, err, leasehold.ErrHeld)
+		giveBack(t, must(t)(b.Semaphore("gpu", 4).TryLock(t.Context())))
+		if whole.State() != leasehold.Held || whole.Remaining() <= 0 {
+			t.Errorf("%v for %v", whole.State(), whole.Remaining())
+		}
+		giveBack(t, whole)
+		if whole.State() != leasehold.Released || whole.Remaining() != 0 {
+			t.Errorf("%v for %v", whole.State(), whole.Remaining())
+		}
+
+		var none *leasehold.Mutex
+		for _, wrong := range []*leasehold.Multi{
+			leasehold.All(a.Mutex("m"), none), leasehold.All(gpu.Places(5)), leasehold.All(leasehold.All()),
+			leasehold.All(a.Mutex("m"), b.Mutex("n")),
+		} {
+			l, err := wrong.TryLock(t.Context())
+			refused(t, l, err, leasehold.ErrInvalid)
+		}
+	})
+}
+
+func TestAll_EndOfTheContextIsToldOnce(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		ctx, cancel := context.WithCancel(t.Context())
+		whole, err := leasehold.All(a.Mutex("a"), a.Mutex("b"), a.Mutex("c")).Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		err = whole.Release()
+		if !errors.Is(err, leasehold.ErrContextEnded) || !errors.Is(err, context.Canceled) || strings.Count(err.Error(), "canceled") != 1 {
+			t.Errorf("release: %v", err)
+		}
+		if whole.State() != leasehold.ContextEnded {
+			t.Errorf("state %v", whole.State())
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			giveBack(t, must(t)(b.Mutex(key).TryLock(t.Context())))
+		}
+	})
+}
+
+func TestDo_TakesEveryKind(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		single := func(ctx context.Context) error {
+			if l, ok := leasehold.FromContext(ctx); !ok || l.Token() == 0 {
+				t.Errorf("lease %v of the context", l)
+			}
+			if l, ok := leasehold.MultiFromContext(ctx); ok {
+				t.Errorf("lease %v of several", l)
+			}
+			return nil
+		}
+		for _, lock := range []leasehold.Locker{
+			a.Mutex("k"), a.RWMutex("k"), a.RWMutex("k").RLocker(), a.Semaphore("k", 3), a.Semaphore("k", 3).Places(2),
+		} {
+			if err := leasehold.Do(t.Context(), lock, single); err != nil {
+				t.Errorf("%T: %v", lock, err)
+			}
+			if ran, err := leasehold.TryDo(t.Context(), lock, single); !ran || err != nil {
+				t.Errorf("%T: %t, %v", lock, ran, err)
+			}
+			held := must(t)(b.Mutex("k").Lock(t.Context()))
+			if ran, err := leasehold.TryDo(t.Context(), lock, single); ran || err != nil {
+				t.Errorf("%T that is held: %t, %v", lock, ran, err)
+			}
+			giveBack(t, held)
+		}
+		several := leasehold.All(a.Mutex("k"), a.Mutex("l"))
+		if err := leasehold.Do(t.Context(), several, func(ctx context.Context) error {
+			if l, ok := leasehold.MultiFromContext(ctx); !ok || len(l.Tokens()) != 2 {
+				t.Errorf("lease %v of the context", l)
+			}
+			if l, ok := leasehold.FromContext(ctx); ok {
+				t.Errorf("one lease %v of several", l)
+			}
+			return leasehold.Do(ctx, a.Mutex("l"), single) // re-enters
+		}); err != nil {
+			t.Error(err)
+		}
+		if ran, err := leasehold.TryDo(t.Context(), several, func(context.Context) error { return nil }); !ran || err != nil {
+			t.Errorf("several: %t, %v", ran, err)
+		}
+	})
+}
+
+// What ended the work is said once, by whichever error says more.
+func TestDo_EndOfTheContextIsNotSuccess(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, _ *leasehold.Client) {
+		for name, result := range map[string]func(context.Context) error{
+			"nothing":   func(context.Context) error { return nil },
+			"its error": func(ctx context.Context) error { return ctx.Err() },
+			"its cause": context.Cause,
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			err := leasehold.Do(ctx, a.Mutex("k"), func(ctx context.Context) error {
+				cancel()
+				return result(ctx)
+			})
+			if !errors.Is(err, leasehold.ErrLost) || !errors.Is(err, context.Canceled) || strings.Count(err.Error(), "canceled") != 1 {
+				t.Errorf("fn returns %s: %v", name, err)
+			}
+		}
+	})
+}
+
 func TestAll_K12_LossOfOneIsLossOfAll(t *testing.T) {
 	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
-		whole := must(t)(leasehold.All(a.Mutex("a"), a.Mutex("b"), a.Mutex("c")).Lock(ctx))
+		whole, err := leasehold.All(a.Mutex("a"), a.Mutex("b"), a.Mutex("c")).Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := b.Break(ctx, "b", whole.Parts()[1].ID(), "test"); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -12,7 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/session"
 )
 
-// State is what a holder can know about its lease.
+// State is what a holder can know about its lease: Held or Unconfirmed while it is
+// valid, and afterwards how it ended.
 type State uint8
 
 const (
@@ -21,15 +21,51 @@ const (
 	// Unconfirmed: the lease is valid, but the last renewal failed. It heals
 	// when a renewal succeeds before the deadline.
 	Unconfirmed
-	// Lost: the lease ended although it was not released.
+	// Lost: the lease ended although nobody here ended it: it was not renewed in
+	// time, the store no longer had it, or it was broken.
 	Lost
-	// Released: the lease was given back.
+	// Released: the lease was given back by Release, or left by Detach.
 	Released
+	// MaxHoldReached: the lease was given back at its WithMaxHold.
+	MaxHoldReached
+	// ClientClosed: the lease was given back by [Client.Close].
+	ClientClosed
+	// ContextEnded: the lease was given back because the context that Lock was given
+	// ended.
+	ContextEnded
 )
 
+var states = [...]string{"held", "unconfirmed", "lost", "released", "max_hold", "closed", "context"}
+
+// String returns a word for the state; for one that is an end, that of
+// [EndedInfo.Reason] where that does not say how the lease was lost.
 func (s State) String() string {
-	return [...]string{"held", "unconfirmed", "lost", "released"}[min(s, Released)]
+	if int(s) < len(states) {
+		return states[s]
+	}
+	return fmt.Sprintf("state %d", uint8(s))
 }
+
+// Live reports whether a lease in this state is valid.
+func (s State) Live() bool { return s <= Unconfirmed }
+
+// stateAfter is the state of a lease that ended with cause.
+func stateAfter(cause error) State {
+	switch {
+	case errors.Is(cause, ErrContextEnded): // whatever that context ended by
+		return ContextEnded
+	case errors.Is(cause, ErrMaxHold):
+		return MaxHoldReached
+	case errors.Is(cause, ErrClosed):
+		return ClientClosed
+	case errors.Is(cause, ErrLost):
+		return Lost
+	}
+	return Released
+}
+
+// wasLost reports whether a lease that ended with cause was lost.
+func wasLost(cause error) bool { return stateAfter(cause) == Lost }
 
 // Lease is the right to work that a lock grants for a time. Its methods are
 // safe for concurrent use.
@@ -43,23 +79,21 @@ func (s State) String() string {
 // A lease is renewed for as long as the process lives, also if nothing in the
 // program refers to it any more; see [WithLogger].
 type Lease struct {
-	*grip
+	*share
 	ctx leaseContext
-
-	whole []*Lease // of a lease of several locks, in the order they were taken
 }
 
 // newLease makes the first lease of h; its context derives from parent.
 func newLease(parent context.Context, h *hold) *Lease {
 	l := makeLease(parent, h, &h.first)
-	h.add(l.grip)
+	h.add(l.share)
 	l.follow(parent)
 	return l
 }
 
 // makeLease makes a lease that h does not know yet.
-func makeLease(parent context.Context, h *hold, g *grip) *Lease {
-	l := &Lease{grip: g}
+func makeLease(parent context.Context, h *hold, g *share) *Lease {
+	l := &Lease{share: g}
 	g.hold = h
 	g.inner, g.cancel = context.WithCancelCause(parent)
 	l.ctx = leaseContext{g.inner, l}
@@ -98,55 +132,44 @@ func (l *Lease) ID() string { return l.hold.ID() }
 // Token returns the fencing token: greater than every token given before for
 // the key, equal at every depth of re-entry, below 2^53. It is 0 if the store
 // mints none. It stays readable after the lease has ended, for a resource to
-// refuse it. A lease of [All] has one for each of its [Lease.Parts], and itself
-// none.
+// refuse it.
 func (l *Lease) Token() int64 {
-	if l.live(); l.parts != nil {
-		return 0
-	}
+	l.live()
 	return l.hold.Token()
 }
 
-// Parts returns the leases of the single locks that a lease of [All] is made
-// of, in the order of their keys; of any other lease, the lease itself.
-func (l *Lease) Parts() []*Lease {
-	if l.whole == nil {
-		return []*Lease{l}
-	}
-	return slices.Clone(l.whole)
-}
-
-// State tells whether the lease is valid.
+// State tells whether the lease is valid, and how it ended if it is not. It compares
+// the clock.
 func (l *Lease) State() State {
 	if l.ctx.Err() == nil {
-		state := l.hold.state()
-		for _, p := range l.parts {
-			state = max(state, p.hold.state())
+		if l.hold.Failing() {
+			return Unconfirmed
 		}
+		return Held
+	}
+	l.hold.mu.Lock()
+	state := l.state
+	l.hold.mu.Unlock()
+	if state != Held {
 		return state
 	}
-	if cause := context.Cause(l.inner); errors.Is(cause, ErrLost) {
-		return Lost
+	if cause := l.hold.Cause(); cause != nil {
+		return stateAfter(cause)
 	}
-	return Released
+	return ContextEnded // and nobody has had the time to give it back
 }
 
-// released reports whether the lease was given back, and not because it had reached
-// its maximum.
-func (l *Lease) released() bool {
-	return l.State() == Released && !errors.Is(context.Cause(l.inner), ErrMaxHold)
+// gone reports whether the lease is not there any more, and was neither lost nor has
+// reached its maximum.
+func (l *Lease) gone() bool {
+	state := l.State()
+	return !state.Live() && state != Lost && state != MaxHoldReached
 }
 
 // Deadline returns the local time at which the lease is over unless it is
 // renewed before.
 func (l *Lease) Deadline() time.Time {
-	deadline := l.hold.Deadline()
-	for _, p := range l.parts {
-		if d := p.hold.Deadline(); d.Before(deadline) {
-			deadline = d
-		}
-	}
-	return clock.Local(deadline)
+	return clock.Local(l.hold.Deadline())
 }
 
 // Remaining returns the time until the deadline, 0 once the lease has ended.
@@ -166,9 +189,6 @@ func (l *Lease) Remaining() time.Duration {
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return lockError(l.Key(), fmt.Errorf("TTL %v is not between %v and %v: %w", ttl, MinTTL, MaxTTL, ErrInvalid))
-	}
-	if l.parts != nil {
-		return l.each(func(p *Lease) error { return p.Extend(ctx, ttl) })
 	}
 	if err := driver.Supports(l.hold.c.session.Driver(), driver.Request{TTL: ttl}); err != nil {
 		return lockError(l.Key(), err)
@@ -193,13 +213,12 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // called any number of times: all calls return the result of the first.
 //
 // The error matches ErrLost if the lease had ended before, so that the work was
-// not protected to its end (together with ErrMaxHold, ErrBroken or ErrClosed if
-// that is why), and ErrUnknown if the store did not confirm the release in time;
-// it is then repeated in the background, until the lease ends by its TTL at the
-// latest. What counts is whether the lease was live when Release was called.
-func (l *Lease) Release() error {
-	return l.giveBack()
-}
+// not protected to its end, together with ErrMaxHold, ErrBroken, ErrClosed or
+// ErrContextEnded if that is why. It matches ErrUnknown if the store did not confirm
+// the release in time; it is then repeated in the background, until the lease ends by
+// its TTL at the latest. What counts is whether the lease was live when Release was
+// called.
+func (l *Lease) Release() error { return l.giveBack() }
 
 // Detach ends the lease here and leaves it in the store, to be renewed and
 // released by its id from elsewhere: by the next process of a script, for
@@ -208,13 +227,10 @@ func (l *Lease) Release() error {
 // ends with ErrReleased, and Release returns nil and does nothing. Nobody
 // re-enters meanwhile: a Lock under the lease's context fails with ErrMismatch.
 //
-// The error matches ErrMismatch if the lease is one of [All], is shared by
-// re-entry, or is one of whose [Lease.Downgrade] the outcome is not known; ErrNotHeld if it has ended; and ErrUnknown if ctx ended before the
-// store answered; then the lease is as it was before.
+// The error matches ErrMismatch if the lease is shared by re-entry, or is one of whose
+// [Lease.Downgrade] the outcome is not known; ErrNotHeld if it has ended; and ErrUnknown
+// if ctx ended before the store answered; then the lease is as it was before.
 func (l *Lease) Detach(ctx context.Context) error {
-	if l.parts != nil {
-		return lockError(l.Key(), fmt.Errorf("detach of several locks at once: %w", ErrMismatch))
-	}
 	ttl, err := l.hold.leave()
 	if err != nil {
 		return lockError(l.Key(), fmt.Errorf("detach: %w", err))
@@ -224,9 +240,9 @@ func (l *Lease) Detach(ctx context.Context) error {
 		return err
 	}
 	err = fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // by a Release in between
-	_ = l.endOnce(func() error {
-		l.hold.unfollow(l.grip)
-		err, _ = l.hold.remove(l.grip, ErrReleased)
+	_ = l.end.once(&l.hold.mu, func() error {
+		l.hold.unfollow(l.share)
+		err, _ = l.hold.remove(l.share, ErrReleased)
 		if l.cancel(ErrReleased); err == nil {
 			l.hold.c.counts.gaveBack(nil)
 		}
@@ -255,10 +271,18 @@ func (c *leaseContext) Err() error {
 // leaseKey asks a context for the innermost lease of all.
 type leaseKey struct{}
 
-// FromContext returns the innermost lease whose context ctx is derived from:
-// for its token, in work that was given a context only.
+// FromContext returns the innermost lease whose context ctx is derived from: for its
+// token, in work that was given a context only. It returns false if there is none, or
+// if the innermost is one of [All]; see [MultiFromContext].
 func FromContext(ctx context.Context) (*Lease, bool) {
 	l, ok := ctx.Value(leaseKey{}).(*Lease)
+	return l, ok
+}
+
+// MultiFromContext returns the innermost lease whose context ctx is derived from, if
+// that is one of [All]; see [FromContext].
+func MultiFromContext(ctx context.Context) (*MultiLease, bool) {
+	l, ok := ctx.Value(leaseKey{}).(*MultiLease)
 	return l, ok
 }
 

@@ -167,12 +167,12 @@ type EndedInfo struct {
 	Token int64
 	// Held is the time from the grant to the end.
 	Held time.Duration
-	// Cause is the cause of the lease's context.
+	// Cause is the cause of the lease's context, or wraps it in ErrContextEnded.
 	Cause error
 }
 
 // Lost reports whether the lease was lost.
-func (e *EndedInfo) Lost() bool { return errors.Is(e.Cause, ErrLost) }
+func (e *EndedInfo) Lost() bool { return wasLost(e.Cause) }
 
 // Reason sums Cause up in a word. For a lease that was lost: "broken" (by force),
 // "gone" (the store no longer had it), "expired" (no renewal was confirmed before
@@ -180,10 +180,11 @@ func (e *EndedInfo) Lost() bool { return errors.Is(e.Cause, ErrLost) }
 // others: "released", "max_hold", "closed" (the client was), and "context" (the
 // context it was taken under ended).
 func (e *EndedInfo) Reason() string {
-	return word(e.Cause, "", slices.Concat(reasons, []named{{e.Cause, "context"}}))
+	return word(e.Cause, "", reasons)
 }
 
 var reasons = []named{
+	{ErrContextEnded, "context"}, // whatever that context ended by
 	{ErrBroken, "broken"},
 	{session.ErrGone, "gone"},
 	{session.ErrExpired, "expired"},

@@ -240,13 +240,129 @@ func TestLease_L13_ParentsEndReleasesWithItsCause(t *testing.T) {
 			if got := context.Cause(l.Context()); !errors.Is(got, reason) {
 				t.Errorf("cause %v, want the parent's", got)
 			}
-			if err := l.Release(); err != nil {
-				t.Errorf("release after the parent's end: %v", err)
+			// The work was not protected to its end.
+			err = l.Release()
+			wantErr(t, err, leasehold.ErrLost, leasehold.ErrContextEnded, reason)
+			if want := `leasehold: lock "k": lease lost: the context of its Lock ended: shutting down`; err != nil && err.Error() != want {
+				t.Errorf("%q, want %q", err, want)
 			}
 			wantFree(t, store, "k")
-			if l.State() != leasehold.Released {
+			if l.State() != leasehold.ContextEnded {
 				t.Errorf("state %v", l.State())
 			}
+			if s := c.Stats(); s.Lost != 0 || s.Released != 1 {
+				t.Errorf("%+v: it was given back, not lost", s)
+			}
+		})
+	}
+}
+
+// A release in the moment of the parent's end, before anybody could give the lease
+// back, says what one says that comes later.
+func TestLease_ReleaseRightAfterTheParentsEndSaysSo(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		for range 200 {
+			ctx, cancel := context.WithCancel(t.Context())
+			l, err := c.Mutex("k").Lock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			wantErr(t, l.Release(), leasehold.ErrLost, leasehold.ErrContextEnded, context.Canceled)
+			if l.State() != leasehold.ContextEnded {
+				t.Fatalf("state %v", l.State())
+			}
+			wantFree(t, store, "k")
+		}
+	})
+}
+
+// A lock that was taken under the context of another ends with that, and is not lost.
+func TestLease_EndOfTheLeaseAroundItIsItsContexts(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl))
+		outer := lock(t, c, "outer")
+		inner, err := c.Mutex("inner").Lock(outer.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Break(t.Context(), "outer", outer.ID(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		<-inner.Context().Done()
+		wantErr(t, context.Cause(inner.Context()), leasehold.ErrBroken)
+		if outer.State() != leasehold.Lost || inner.State() != leasehold.ContextEnded {
+			t.Errorf("outer %v, inner %v", outer.State(), inner.State())
+		}
+		wantErr(t, inner.Release(), leasehold.ErrContextEnded, leasehold.ErrBroken)
+		if s := c.Stats(); s.Lost != 1 || s.Released != 1 {
+			t.Errorf("%+v, want one that was lost", s)
+		}
+	})
+}
+
+func TestState_TellsAllEndsApart(t *testing.T) {
+	type scene struct {
+		store  *memdriver.Driver
+		faults *faultDriver
+		client *leasehold.Client
+		lease  *leasehold.Lease
+		cancel context.CancelFunc
+	}
+	for want, end := range map[leasehold.State]func(*scene) error{
+		leasehold.Released:       func(s *scene) error { return s.lease.Release() },
+		leasehold.ContextEnded:   func(s *scene) error { s.cancel(); return nil },
+		leasehold.ClientClosed:   func(s *scene) error { return s.client.Close() },
+		leasehold.MaxHoldReached: func(*scene) error { return nil },
+		leasehold.Lost: func(s *scene) error {
+			_, err := s.store.Break(context.Background(), "k", s.lease.ID(), "stuck")
+			return err
+		},
+		leasehold.Unconfirmed: func(s *scene) error { s.faults.on(renew, 0, fails); return nil },
+	} {
+		t.Run(want.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(10*ttl))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				l, err := c.Mutex("k").Lock(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				inner, err := c.Mutex("k").Lock(l.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l.State() != leasehold.Held || !l.State().Live() {
+					t.Errorf("state %v", l.State())
+				}
+				if err := end(&scene{store, d, c, l, cancel}); err != nil {
+					t.Fatal(err)
+				}
+				if want == leasehold.MaxHoldReached {
+					<-l.Context().Done()
+				}
+				if want == leasehold.Lost || want == leasehold.Unconfirmed {
+					time.Sleep(ttl / 2)
+				}
+				if l.State() != want || l.State().Live() != (want == leasehold.Unconfirmed) {
+					t.Errorf("state %v, live %t", l.State(), l.State().Live())
+				}
+				// One that re-entered ends with the same, but a release is that of one only.
+				if want == leasehold.Released {
+					want = leasehold.ContextEnded
+				}
+				if inner.State() != want {
+					t.Errorf("state of the inner one %v", inner.State())
+				}
+				synctest.Wait() // when all has been told nothing is different
+				if inner.State() != want {
+					t.Errorf("then %v", inner.State())
+				}
+				d.heal()
+				_ = inner.Release()
+			})
 		})
 	}
 }
@@ -264,9 +380,7 @@ func TestLease_ReleaseBesideTheParentsIsAnsweredWithIt(t *testing.T) {
 		synctest.Wait() // the parent's end gives it back, and waits for the store
 		begun := time.Now()
 		for range 2 {
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
+			wantErr(t, l.Release(), leasehold.ErrContextEnded, context.Canceled)
 			wantFree(t, store, "k")
 		}
 		if time.Since(begun) == 0 {
@@ -359,9 +473,7 @@ func TestLease_ParentThatEndsDuringTheGrantReleases(t *testing.T) {
 		l, err := c.Mutex("k").Lock(ctx)
 		if err == nil {
 			<-l.Context().Done()
-			if err := l.Release(); err != nil {
-				t.Errorf("release: %v", err)
-			}
+			wantErr(t, l.Release(), leasehold.ErrContextEnded, context.Canceled)
 		}
 		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Microsecond) {
 			if snap, _ := store.Inspect(t.Context(), "k"); len(snap.Holders) == 0 {

@@ -50,12 +50,17 @@ func (m *RWMutex) take(ctx context.Context, side *request, wait bool) (*Lease, e
 	return side.acquire(ctx, wait)
 }
 
-// Reader returns the read side as a [Locker], for [Do] and [All].
-func (m *RWMutex) Reader() Locker { return (*reader)(m) }
+// RLocker returns the read side as a lock of its own, for [Do], [TryDo] and [All].
+func (m *RWMutex) RLocker() *RLocker { return &RLocker{m} }
 
-type reader RWMutex
+// RLocker is the read side of an [RWMutex] as a lock of its own.
+type RLocker struct{ m *RWMutex }
 
-func (r *reader) Lock(ctx context.Context) (*Lease, error) { return (*RWMutex)(r).RLock(ctx) }
+// Lock is [RWMutex.RLock].
+func (r *RLocker) Lock(ctx context.Context) (*Lease, error) { return r.m.RLock(ctx) }
+
+// TryLock is [RWMutex.TryRLock].
+func (r *RLocker) TryLock(ctx context.Context) (*Lease, error) { return r.m.TryRLock(ctx) }
 
 // Downgrade turns the lease of a writer into that of a reader in one step, so
 // that no other writer slips in; readers that wait may enter at once. Token,
@@ -69,9 +74,6 @@ func (r *reader) Lock(ctx context.Context) (*Lease, error) { return (*RWMutex)(r
 // answer, whereupon the lease is valid, for reading only, until Downgrade is
 // repeated or the lease is released. With any other error it is a writer's still.
 func (l *Lease) Downgrade(ctx context.Context) error {
-	if l.parts != nil {
-		return lockError(l.Key(), fmt.Errorf("downgrade of several locks at once: %w", ErrMismatch))
-	}
 	if err := l.hold.downgrade(ctx); err != nil {
 		return lockError(l.hold.Key(), fmt.Errorf("downgrade: %w", err))
 	}

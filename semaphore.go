@@ -46,16 +46,41 @@ func (s *Semaphore) TryLockN(ctx context.Context, n int) (*Lease, error) {
 }
 
 func (s *Semaphore) take(ctx context.Context, n int, wait bool) (*Lease, error) {
+	r, err := s.places(n)
+	if err != nil {
+		return nil, err
+	}
+	return r.acquire(ctx, wait)
+}
+
+// places asks for n of them.
+func (s *Semaphore) places(n int) (request, error) {
 	if s.err != nil {
-		return nil, s.err
+		return request{}, s.err
 	}
 	if n < 1 || n > s.limit {
-		return nil, lockError(s.key, fmt.Errorf("%d places are not between 1 and the limit %d: %w", n, s.limit, ErrInvalid))
+		return request{}, lockError(s.key, fmt.Errorf("%d places are not between 1 and the limit %d: %w", n, s.limit, ErrInvalid))
 	}
 	r := s.request
 	r.weight = n
-	return r.acquire(ctx, wait)
+	return r, nil
 }
+
+// Places returns n places, 1 to the limit, as a lock of its own, for [Do], [TryDo] and
+// [All]. What is wrong with n is said by its first use.
+func (s *Semaphore) Places(n int) *Places { return &Places{s, n} }
+
+// Places is a number of places of a [Semaphore] as a lock of its own.
+type Places struct {
+	s *Semaphore
+	n int
+}
+
+// Lock is [Semaphore.LockN].
+func (p *Places) Lock(ctx context.Context) (*Lease, error) { return p.s.LockN(ctx, p.n) }
+
+// TryLock is [Semaphore.TryLockN].
+func (p *Places) TryLock(ctx context.Context) (*Lease, error) { return p.s.TryLockN(ctx, p.n) }
 
 // Resize puts another limit in force while the semaphore is in use: 1 to
 // 2^31 - 1. Nobody loses a place; nobody gets one before there is room by the

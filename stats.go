@@ -8,9 +8,14 @@ import (
 // Stats is what a health check or a metric needs. Counts are since the client
 // was made.
 type Stats struct {
-	// Held and Waiting are how many leases are held and how many calls wait,
-	// now.
-	Held, Waiting int
+	// Held is how many leases are held now. A lease that was re-entered under its
+	// context counts once.
+	Held int
+	// Waiting is how many calls of Lock wait now for a lock that others have: those
+	// that have been told so by the store, whether they wait in its queue, poll a store
+	// that has none, or ask again after the delays of [WithRetry]. A call that the
+	// store has not answered yet does not count, nor does a TryLock.
+	Waiting int
 	// Granted counts leases, Refused the calls that ended unserved.
 	Granted, Refused int64
 	// Released counts leases that were given back, or left by Detach, and Lost
@@ -24,10 +29,9 @@ type Stats struct {
 
 // Stats returns the current figures.
 func (c *Client) Stats() Stats {
-	held, waiting := c.session.Size()
 	n := &c.counts
 	return Stats{
-		Held: held, Waiting: waiting,
+		Held: c.session.Held(), Waiting: int(n.waiting.Load()),
 		Granted: n.granted.Load(), Refused: n.refused.Load(),
 		Released: n.released.Load(), Lost: n.lost.Load(),
 		Renewed: n.renewed.Load(), Failed: n.failed.Load(),
@@ -35,13 +39,14 @@ func (c *Client) Stats() Stats {
 }
 
 type counters struct {
+	waiting                                           atomic.Int64 // now
 	granted, refused, lost, released, renewed, failed atomic.Int64
 }
 
 // end counts a lease that is over. One that was not lost is counted when it has
 // been given back.
 func (n *counters) end(cause error) {
-	if errors.Is(cause, ErrLost) {
+	if wasLost(cause) {
 		n.lost.Add(1)
 	}
 }

@@ -40,7 +40,7 @@ func want(t *testing.T, m *leaseholdprom.Metrics, text string, names ...string) 
 	}
 }
 
-func take(t *testing.T, lock leasehold.TryLocker) *leasehold.Lease {
+func take(t *testing.T, lock leasehold.Locker) *leasehold.Lease {
 	t.Helper()
 	l, err := lock.TryLock(t.Context())
 	if err != nil {

@@ -110,7 +110,7 @@ type Warehouse interface {
 // in an order that is the same for all callers, so that two bundles never wait for
 // each other.
 func Bundle(ctx context.Context, client *leasehold.Client, shop Warehouse, skus ...string) (err error) {
-	var locks []leasehold.Locker
+	var locks []leasehold.Part
 	for _, sku := range skus {
 		locks = append(locks, client.Mutex("stock/"+sku))
 	}

@@ -76,7 +76,7 @@ func write(ctx context.Context, catalog *leasehold.RWMutex, version *atomic.Int6
 	if err := lease.Downgrade(ctx); err != nil {
 		return err
 	}
-	return leasehold.Do(ctx, catalog.Reader(), func(context.Context) error {
+	return leasehold.Do(ctx, catalog.RLocker(), func(context.Context) error {
 		if version.Load() != mine {
 			return errors.New("another writer slipped in")
 		}

@@ -319,6 +319,8 @@ func outcome(err error) string {
 	switch {
 	case err == nil, errors.Is(err, leasehold.ErrReleased):
 		return history.OK
+	case errors.Is(err, leasehold.ErrContextEnded):
+		return history.Cancelled
 	case errors.Is(err, leasehold.ErrHeld):
 		return history.Held
 	case errors.Is(err, leasehold.ErrLost):

@@ -137,7 +137,7 @@ func semaphores(c *contender, ctx context.Context) {
 // Several takes some of three locks together.
 func Several(c *contender, ctx context.Context) {
 	const limit = 2
-	var locks []leasehold.Locker
+	var locks []leasehold.Part
 	see := make(map[string]Sighting)
 	for _, i := range rand.Perm(3)[:1+rand.IntN(3)] {
 		s := Sighting{Key: c.Prefix + "abc"[i:i+1], Weight: 1}
@@ -150,13 +150,18 @@ func Several(c *contender, ctx context.Context) {
 			s.Limit = limit
 			locks = append(locks, c.Client.Semaphore(s.Key, limit, opts...))
 		default:
-			locks = append(locks, c.Client.RWMutex(s.Key, opts...).Reader())
+			locks = append(locks, c.Client.RWMutex(s.Key, opts...).RLocker())
 		}
 		see[s.Key] = s
 	}
 	all := leasehold.All(locks...)
-	lease, ok := c.take(ctx, side{all.Lock, all.TryLock})
-	if !ok {
+	ask := all.Lock
+	if rand.IntN(6) == 0 {
+		ask = all.TryLock
+	}
+	lease, err := ask(ctx)
+	if err != nil {
+		c.tell(ctx, err)
 		return
 	}
 	var seen []Sighting

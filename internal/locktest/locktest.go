@@ -161,12 +161,19 @@ func (l *lab) refused(u use, c *leasehold.Client, wants ...error) {
 	l.wantErr(err, wants...)
 }
 
-func (l *lab) release(leases ...*leasehold.Lease) {
+func (l *lab) release(leases ...leasehold.AnyLease) {
 	l.Helper()
 	for _, lease := range leases {
 		if err := lease.Release(); err != nil {
 			l.Errorf("release: %v", err)
 		}
+	}
+}
+
+func (l *lab) releaseAll(leases []*leasehold.Lease) {
+	l.Helper()
+	for _, lease := range leases {
+		l.release(lease)
 	}
 }
 
@@ -286,7 +293,10 @@ func (l *lab) wantErr(err error, wants ...error) {
 }
 
 // ended waits for the end of a lease, with a bound.
-func (l *lab) ended(lease *leasehold.Lease, within time.Duration) {
+func (l *lab) ended(lease interface {
+	leasehold.AnyLease
+	State() leasehold.State
+}, within time.Duration) {
 	l.Helper()
 	select {
 	case <-lease.Context().Done():

@@ -91,7 +91,7 @@ func (c *contender) take(ctx context.Context, s side) (*leasehold.Lease, bool) {
 }
 
 // believe says what the holder believes while it does, or for the given time.
-func (c *contender) believe(ctx context.Context, lease *leasehold.Lease, lasting time.Duration, see ...Sighting) {
+func (c *contender) believe(ctx context.Context, lease leasehold.AnyLease, lasting time.Duration, see ...Sighting) {
 	end := c.Now() + int64(lasting)
 	for {
 		// The time is read before the look, so that what is seen was true then.
@@ -110,7 +110,7 @@ func (c *contender) believe(ctx context.Context, lease *leasehold.Lease, lasting
 	}
 }
 
-func (c *contender) release(lease *leasehold.Lease) {
+func (c *contender) release(lease leasehold.AnyLease) {
 	c.tell(context.Background(), lease.Release())
 }
 

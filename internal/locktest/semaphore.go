@@ -31,7 +31,7 @@ var semaphoreRows = []row{
 		l.wantPlaces(b, 3, 1)
 		l.release(live)
 		o := l.receive(got, slack)
-		l.release(append(in, o.lease)...)
+		l.releaseAll(append(in, o.lease))
 		l.wantFree(0)
 	}},
 	{"K8_SecondReleaseGivesNothingBack", func(l *lab) {
@@ -95,7 +95,7 @@ var semaphoreRows = []row{
 				l.Errorf("evicted: %v", err)
 			}
 		}
-		l.release(in...)
+		l.releaseAll(in)
 		o := l.receive(got, slack)
 		if o.err != nil {
 			l.Fatal(o.err)

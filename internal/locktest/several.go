@@ -32,7 +32,7 @@ var severalRows = []row{
 	{"K11_KeyThatIsNamedTwiceIsTakenOnceByItsStrongerUse", func(l *lab) {
 		a, _ := l.client()
 		b, _ := l.client()
-		whole, err := leasehold.All(a.RWMutex(l.key).Reader(), a.Mutex(l.key), a.RWMutex(l.key).Reader(), a.Mutex(l.key)).Lock(context.Background())
+		whole, err := leasehold.All(a.RWMutex(l.key).RLocker(), a.Mutex(l.key), a.RWMutex(l.key).RLocker(), a.Mutex(l.key)).Lock(context.Background())
 		l.must(err)
 		if n := len(whole.Parts()); n != 1 || len(l.picture(b).Holders) != 1 {
 			l.Errorf("%d parts; store: %+v", n, l.picture(b))
@@ -105,7 +105,7 @@ var severalRows = []row{
 // mixture is several locks of different kinds, named in another order than that
 // of their keys.
 func (l *lab) mixture(c *leasehold.Client) *leasehold.Multi {
-	return leasehold.All(c.Semaphore(l.key+"/c", 2), c.Mutex(l.key+"/a"), c.RWMutex(l.key+"/b").Reader())
+	return leasehold.All(c.Semaphore(l.key+"/c", 2), c.Mutex(l.key+"/a"), c.RWMutex(l.key+"/b").RLocker())
 }
 
 // takeAll takes some of three locks, in any order, and checks that nobody else
@@ -114,7 +114,7 @@ func (l *lab) takeAll(ctx context.Context, c *leasehold.Client, inside *sync.Map
 	names := []string{"a", "b", "c"}
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	names = names[:2+rand.IntN(2)]
-	var locks []leasehold.Locker
+	var locks []leasehold.Part
 	for _, name := range names {
 		locks = append(locks, c.Mutex(l.key+"/"+name))
 	}

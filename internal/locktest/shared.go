@@ -211,7 +211,7 @@ func (l *lab) downgrade(opts []leasehold.Option, enter, then []string) {
 		l.Errorf("token %d became %d, the lease is %v", token, lease.Token(), lease.State())
 	}
 	l.wantErr(lease.Downgrade(context.Background()), leasehold.ErrMismatch)
-	l.release(append(in, lease)...)
+	l.releaseAll(append(in, lease))
 	l.rest(got, then)
 }
 
@@ -232,7 +232,7 @@ func (l *lab) rest(got <-chan outcome, names []string) {
 			}
 			in = append(in, o.lease)
 		}
-		l.release(in...)
+		l.releaseAll(in)
 		names = names[n:]
 	}
 	l.wantFree(0)

@@ -39,7 +39,6 @@ type Session struct {
 	busy    int        // calls and background work under way
 	closed  bool
 	waiters map[string]*Waiter // by lease id; several for one are a list
-	waiting int                // waiters in all
 	holds   map[string]*Hold   // by lease id
 }
 
@@ -233,11 +232,11 @@ func (s *Session) Begin() error {
 	return nil
 }
 
-// Size is how many leases are held, and how many calls wait, or ask in order to.
-func (s *Session) Size() (held, waiting int) {
+// Held is how many leases are held.
+func (s *Session) Held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.holds), s.waiting
+	return len(s.holds)
 }
 
 // addWaiter has hints find a waiter, unless the session is closed.
@@ -248,7 +247,6 @@ func (s *Session) addWaiter(w *Waiter) error {
 		return ErrClosed
 	}
 	s.busy++
-	s.waiting++
 	w.next = s.waiters[w.req.ID]
 	s.waiters[w.req.ID] = w
 	return nil
@@ -269,7 +267,6 @@ func (s *Session) dropWaiter(w *Waiter) {
 		delete(s.waiters, w.req.ID)
 	}
 	w.next = nil
-	s.waiting--
 	s.left()
 }
 
