@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // acquireCall is an acquire under way. Thousands of them wait at a time, each on the
@@ -105,7 +106,7 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 	x.LeaseID = b.LeaseID
 	a := &acquireCall{s: s, x: x, client: clientOf(r.Context())}
 	a.req, err = s.request(name, &b)
-	if err := first(err, checkID(b.LeaseID)); err != nil {
+	if err := check.First(err, check.ID(b.LeaseID)); err != nil {
 		return nil, err
 	}
 	if err := driver.Supports(s.store, a.req); err != nil {

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // checkAddress refuses an address that cannot be one of this store: with
@@ -31,7 +33,7 @@ func (s *Server) checkAddress(address string) (string, error) {
 	case *form == formOf(address):
 		return address, nil
 	}
-	return "", newProblem(Invalid, "notify %q is not the address of an event stream of this service", shorten(address))
+	return "", newProblem(Invalid, "notify %q is not the address of an event stream of this service", oneline.Shorten(address))
 }
 
 // hears reports whether the service listens for hints. A store that cannot deliver

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 // hashed is a token as the file names it.
@@ -44,10 +44,10 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-func openAuth(t *testing.T, text string) (*server.AuthFile, string) {
+func openAuth(t *testing.T, text string) (*auth.File, string) {
 	t.Helper()
 	path := writeFile(t, "auth.json", text)
-	f, err := server.OpenAuthFile(path)
+	f, err := auth.OpenFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestAuthFile_KnowsPrincipalsByTheirTokens(t *testing.T) {
 	}
 }
 
-func name(p server.Principal) string {
+func name(p auth.Principal) string {
 	if p == nil {
 		return ""
 	}
@@ -106,22 +106,22 @@ func TestAuthFile_RightsAreByVerbAndPrefix(t *testing.T) {
 	f, _ := openAuth(t, roles())
 	for _, row := range []struct {
 		who  string
-		verb server.Verb
+		verb auth.Verb
 		name string
 		may  bool
 	}{
-		{"shop", server.Acquire, "orders/42", true},
-		{"shop", server.Acquire, "orders/", true},
-		{"shop", server.Acquire, "orders", false},
-		{"shop", server.Acquire, "Orders/42", false},
-		{"shop", server.Read, "orders/42", false},
-		{"shop", server.Break, "orders/42", false},
-		{"shop", server.Acquire, "", false},
-		{"desk", server.Read, "orders/42", true},
-		{"desk", server.Acquire, "orders/42", false},
-		{"desk", server.Acquire, "desk/1", true},
-		{"admin", server.Break, "anything", true},
-		{"admin", server.Read, "", true},
+		{"shop", auth.Acquire, "orders/42", true},
+		{"shop", auth.Acquire, "orders/", true},
+		{"shop", auth.Acquire, "orders", false},
+		{"shop", auth.Acquire, "Orders/42", false},
+		{"shop", auth.Read, "orders/42", false},
+		{"shop", auth.Break, "orders/42", false},
+		{"shop", auth.Acquire, "", false},
+		{"desk", auth.Read, "orders/42", true},
+		{"desk", auth.Acquire, "orders/42", false},
+		{"desk", auth.Acquire, "desk/1", true},
+		{"admin", auth.Break, "anything", true},
+		{"admin", auth.Read, "", true},
 	} {
 		p, err := f.Authenticate(asWho(t, "Bearer "+row.who))
 		if err != nil {
@@ -186,7 +186,7 @@ func TestAuthFile_RefusesWhatItDoesNotUnderstand(t *testing.T) {
 		"name twice":             `{"principals": [{"name": "a",` + token + `,` + right + `}, {"name": "a", "tokens": ["` + hashed("y") + `"],` + right + `}]}`,
 		"larger than 1 MiB":      one(`"name": "a"`, token, right) + strings.Repeat(" ", 1<<20),
 	} {
-		_, err := server.OpenAuthFile(writeFile(t, "auth.json", text))
+		_, err := auth.OpenFile(writeFile(t, "auth.json", text))
 		if !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", why, err)
 		}
@@ -207,7 +207,7 @@ func FuzzAuthFile(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		file, err := server.OpenAuthFile(path)
+		file, err := auth.OpenFile(path)
 		if err != nil {
 			return
 		}
@@ -225,7 +225,7 @@ func FuzzAuthorization(f *testing.F) {
 	if err := os.WriteFile(path, []byte(roles()), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	file, err := server.OpenAuthFile(path)
+	file, err := auth.OpenFile(path)
 	if err != nil {
 		f.Fatal(err)
 	}

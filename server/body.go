@@ -13,24 +13,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
-)
-
-// Bounds of what requests name. They are those of the library.
-const (
-	maxName   = 512
-	maxID     = 64
-	maxOwner  = 256
-	maxLabels = 8 << 10 // an election publishes its value as one
-	maxReason = 256
-	minTTL    = 10 * time.Millisecond
-	// defaultTTL is that of leases whose request names none.
-	defaultTTL = 30 * time.Second
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // decode reads the JSON body of a request. It is read to its end, which also is
@@ -107,93 +96,7 @@ func bodyError(err error) error {
 
 // lockName is the lock's in the path.
 func lockName(x *Exchange) (string, error) {
-	return x.Name, checkText("name", x.Name, 1, maxName)
-}
-
-// checkID refuses what is no lease id.
-func checkID(id string) error {
-	valid := len(id) > 0 && len(id) <= maxID && !strings.ContainsRune("_.-", rune(id[0]))
-	for _, c := range []byte(id) {
-		valid = valid && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_.-", c) >= 0)
-	}
-	if !valid {
-		return newProblem(Invalid, "leaseId %q is not 1 to %d of A-Z, a-z, 0-9, _, . and -, the first a letter or digit", shorten(id), maxID)
-	}
-	return nil
-}
-
-// maxVisit bounds the name of a client's visit: the service appends to it.
-const maxVisit = 96
-
-func checkVisit(name string) error {
-	valid := len(name) <= maxVisit
-	for i := 0; valid && i < len(name); i++ {
-		c := name[i]
-		valid = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_.-/", c) >= 0
-	}
-	if !valid {
-		return newProblem(Invalid, "visit %q is not up to %d of A-Z, a-z, 0-9, _, ., - and /", shorten(name), maxVisit)
-	}
-	return nil
-}
-
-// checkText refuses text that is too short, too long, or not to be printed.
-func checkText(what, text string, least, most int) error {
-	switch {
-	case len(text) < least || len(text) > most:
-		return newProblem(Invalid, "%s has %d bytes, not %d to %d", what, len(text), least, most)
-	case printed(text):
-		return nil
-	case !utf8.ValidString(text):
-		return newProblem(Invalid, "%s is not valid UTF-8", what)
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return newProblem(Invalid, "%s %q has control characters", what, shorten(text))
-	}
-	return nil
-}
-
-// printed reports whether all of text is printed ASCII.
-func printed(text string) bool {
-	for i := range len(text) {
-		if text[i] < ' ' || text[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
-
-// checkMillis refuses a duration out of bounds.
-func checkMillis(what string, m wire.Millis, low, high time.Duration) error {
-	if d := m.Duration(); d < low || d > high {
-		return newProblem(Invalid, "%s %d is not between %d and %d", what, m, low.Milliseconds(), high.Milliseconds())
-	}
-	return nil
-}
-
-func checkInt(what string, n, low, high int64) error {
-	if n < low || n > high {
-		return newProblem(Invalid, "%s %d is not between %d and %d", what, n, low, high)
-	}
-	return nil
-}
-
-// first returns the first error that is one.
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// shorten keeps a message readable.
-func shorten(text string) string {
-	const most = 80
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return x.Name, check.Text("name", x.Name, 1, check.MaxName)
 }
 
 // millisOr is the value of a field, or what its absence means.
@@ -206,8 +109,8 @@ func millisOr(m *wire.Millis, absent time.Duration) wire.Millis {
 
 // lifetime is the TTL of a request.
 func (s *Server) lifetime(m *wire.Millis) (time.Duration, error) {
-	ttl := millisOr(m, min(defaultTTL, s.cfg.maxTTL))
-	return ttl.Duration(), checkMillis("ttlMs", ttl, minTTL, s.cfg.maxTTL)
+	ttl := millisOr(m, min(check.DefaultTTL, s.cfg.maxTTL))
+	return ttl.Duration(), check.Millis("ttlMs", ttl, check.MinTTL, s.cfg.maxTTL)
 }
 
 // request is what the body of an acquire asks of the store.
@@ -222,18 +125,18 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 	if len(b.Labels) > 0 {
 		labels, _ = json.Marshal(b.Labels)
 	}
-	err = first(modeErr, policyErr,
-		checkText("owner", b.Owner, 0, maxOwner),
-		checkInt("size of the labels", int64(len(labels)), 0, maxLabels),
-		checkInt("limit", int64(b.Limit), 0, 1<<31-1),
-		checkInt("permits", int64(b.Permits), 0, 1<<31-1),
-		checkInt("minToken", int64(b.MinToken), 0, 1<<53-1),
-		checkMillis("waitMs", b.Wait, 0, s.cfg.maxWait),
-		checkMillis("ticketMs", millisOr(b.Ticket, 0), 0, maxTicket),
-		checkMillis("lockDelayMs", b.LockDelay, 0, s.cfg.maxTTL),
-		checkMillis("confirmMs", b.Confirm, 0, maxTicket),
-		checkText("notify", b.Notify, 0, maxName),
-		checkVisit(b.Visit),
+	err = check.First(modeErr, policyErr,
+		check.Text("owner", b.Owner, 0, check.MaxOwner),
+		check.Int("size of the labels", int64(len(labels)), 0, check.MaxLabels),
+		check.Int("limit", int64(b.Limit), 0, 1<<31-1),
+		check.Int("permits", int64(b.Permits), 0, 1<<31-1),
+		check.Int("minToken", int64(b.MinToken), 0, 1<<53-1),
+		check.Millis("waitMs", b.Wait, 0, s.cfg.maxWait),
+		check.Millis("ticketMs", millisOr(b.Ticket, 0), 0, maxTicket),
+		check.Millis("lockDelayMs", b.LockDelay, 0, s.cfg.maxTTL),
+		check.Millis("confirmMs", b.Confirm, 0, maxTicket),
+		check.Text("notify", b.Notify, 0, check.MaxName),
+		check.Visit(b.Visit),
 	)
 	if err == nil && b.Notify != "" && b.Wait > 0 {
 		err = newProblem(Invalid, "waitMs holds the answer back, so that there is nothing to notify of")
@@ -274,8 +177,8 @@ func duration(u *url.URL, what string, absent, most time.Duration) (time.Duratio
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != text {
-		return 0, newProblem(Invalid, "%s %q is not a whole number of milliseconds", what, shorten(text))
+		return 0, newProblem(Invalid, "%s %q is not a whole number of milliseconds", what, oneline.Shorten(text))
 	}
 	m := wire.Millis(n)
-	return m.Duration(), checkMillis(what, m, 0, most)
+	return m.Duration(), check.Millis(what, m, 0, most)
 }

@@ -9,6 +9,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 // Exchange is one request and its answer, as the parts of the chain that are
@@ -17,7 +20,7 @@ type Exchange struct {
 	// Route is nil if there is none for the request.
 	Route *Route
 	// Principal is set by authentication, and never nil afterwards.
-	Principal Principal
+	Principal auth.Principal
 	// Name is that of the lock, empty if the request is about none or several.
 	Name    string
 	LeaseID string
@@ -195,7 +198,7 @@ func (s *Server) recover(next step) step {
 				}
 				return
 			}
-			s.cfg.log.Error("leasehold: handler failed", "path", shorten(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
+			s.cfg.log.Error("leasehold: handler failed", "path", oneline.Shorten(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
 			w.refuse(newProblem(Internal, "the service has failed"))
 		}()
 		next(w, r)
@@ -265,7 +268,7 @@ func (b *timely) Read(p []byte) (int, error) {
 func (s *Server) authenticate(next step) step {
 	return func(w *answer, r *http.Request) {
 		x := &w.x
-		if s.cfg.auth == nil || x.Route != nil && x.Route.Verb == Anyone {
+		if s.cfg.auth == nil || x.Route != nil && x.Route.Verb == auth.Anyone {
 			next(w, r)
 			return
 		}
@@ -294,6 +297,17 @@ func (s *Server) authorize(next step) step {
 }
 
 // forbidden says which right is missing, and nothing about the lock.
-func forbidden(verb Verb) *problem {
+func forbidden(verb auth.Verb) *problem {
 	return newProblem(Forbidden, "the right %q is missing for this name", verb)
+}
+
+// everybody may do everything: there is no authentication.
+type everybody struct{}
+
+func (everybody) Name() string               { return "" }
+func (everybody) May(auth.Verb, string) bool { return true }
+
+// may reports whether the principal of a request has a right.
+func (x *Exchange) may(verb auth.Verb, name string) bool {
+	return verb == auth.Anyone || x.Principal.May(verb, name)
 }

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 func eventRoutes() []Route {
 	return []Route{{
 		Method: http.MethodGet, Path: "/v1/events", Operation: "events",
-		Summary: "Stream what happens to one's own leases, and to the locks that are named", Verb: Acquire,
+		Summary: "Stream what happens to one's own leases, and to the locks that are named", Verb: auth.Acquire,
 		Query: []Parameter{
 			{Name: "name", Type: "string", Repeated: true, Description: "a lock of which every change is told; may be repeated"},
 			{Name: "Last-Event-ID", Type: "string", Header: true, Description: "the id of the last event that was read: the stream goes on behind it, with the same address, if it was lost less than 15 s ago and by way of the same replica"},
@@ -43,11 +45,11 @@ func (s *Server) events(w *answer, r *http.Request) error {
 		return newProblem(Invalid, "%d names, more than %d", len(names), maxNames)
 	}
 	for _, name := range names {
-		if err := checkText("name", name, 1, maxName); err != nil {
+		if err := check.Text("name", name, 1, check.MaxName); err != nil {
 			return err
 		}
-		if !w.x.may(Read, name) {
-			return forbidden(Read)
+		if !w.x.may(auth.Read, name) {
+			return forbidden(auth.Read)
 		}
 	}
 	of := w.x.Client() + "\n" + strings.Join(names, "\n")

@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"maps"
 	"time"
+
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // visitPattern is what the name of a visit looks like.
 const visitPattern = `^[A-Za-z0-9_./-]*$`
 
 // idPattern is what a lease id looks like.
-var idPattern = fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, maxID-1)
+var idPattern = fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, check.MaxID-1)
 
 // millis is a duration that a request gives.
 func millis(text string, low, high time.Duration) object {
@@ -54,7 +56,7 @@ var (
 	clockUs    = text("The store's clock at the answer, in microseconds since an origin of its own")
 	holders    = text("Who holds the lock, some of them, for those who may read")
 	broken     = text("The lease was ended by force")
-	reason     = text("Why it was ended by force").and("maxLength", maxReason)
+	reason     = text("Why it was ended by force").and("maxLength", check.MaxReason)
 	labels     = text("Shown to those who may read. At most 8 KiB as JSON")
 	freeIn     = text("When the obstacle may end by itself; absent if that is not known")
 	askAgain   = text("When asking again may be of use")
@@ -70,36 +72,36 @@ var fields = map[string]map[string]object{
 		"policy":      text("Whom the request lets pass among those who wait").and("enum", []string{"fifo", "barging", "writers-first", "readers-first"}).and("default", "fifo"),
 		"limit":       text("The places of a semaphore; 0 for none. All who use the lock state the same").and("minimum", 0).and("maximum", 1<<31-1),
 		"permits":     text("The places that are taken of them; 0 counts as 1").and("minimum", 0).and("maximum", 1<<31-1),
-		"ttlMs":       millis("The time to live of the lease", minTTL, 24*time.Hour).and("default", defaultTTL.Milliseconds()),
+		"ttlMs":       millis("The time to live of the lease", check.MinTTL, 24*time.Hour).and("default", check.DefaultTTL.Milliseconds()),
 		"waitMs":      millis("How long the answer may be held back until the lock is granted", 0, 24*time.Hour),
 		"ticketMs":    millis("How long the place in the queue is kept after the answer, or after the connection was lost if it is given. Default 0 without waitMs, else 3000 after an answer", 0, maxTicket),
-		"owner":       text("Who asks, for people to read. Default: the name of the principal, or the address").and("maxLength", maxOwner),
+		"owner":       text("Who asks, for people to read. Default: the name of the principal, or the address").and("maxLength", check.MaxOwner),
 		"reentrant":   text("The owner is an identity: it may enter where it holds the lock already"),
 		"labels":      labels,
 		"since":       text("When the client began to ask, " + byTheirs),
 		"minToken":    text("The token is to be greater than this").and("minimum", 0).and("maximum", int64(1<<53-1)),
 		"lockDelayMs": millis("How long the lock stays closed after the lease was lost or broken", 0, 24*time.Hour),
 		"confirmMs":   millis("Within what time a lock that is handed over is to be confirmed by a renewal", 0, maxTicket),
-		"notify":      text("The address of an event stream, on which the client is told when its turn has come").and("maxLength", maxName),
+		"notify":      text("The address of an event stream, on which the client is told when its turn has come").and("maxLength", check.MaxName),
 		"visit": text("A name of this request and its repetitions: a release that gives it ends what nobody else has asked for with the same lease id. "+
-			"Words between slashes").and("maxLength", maxVisit).and("pattern", visitPattern),
+			"Words between slashes").and("maxLength", check.MaxVisit).and("pattern", visitPattern),
 		"ordered":   text("Insist on the order of the policy: refused where the store keeps no queue"),
 		"resize":    text("Put limit in force and take nothing"),
 		"downgrade": text("Make a shared lease of the exclusive one of this leaseId, and take nothing: 410 if it has ended"),
 	},
 	"Renew": {
-		"key":      text("The lock; in a batch only").and("maxLength", maxName),
+		"key":      text("The lock; in a batch only").and("maxLength", check.MaxName),
 		"leaseId":  text("The lease; in a batch only").and("pattern", idPattern),
-		"ttlMs":    millis("The new time to live, from now on", minTTL, 24*time.Hour).and("default", defaultTTL.Milliseconds()),
+		"ttlMs":    millis("The new time to live, from now on", check.MinTTL, 24*time.Hour).and("default", check.DefaultTTL.Milliseconds()),
 		"ticketMs": millis("How long a place in the queue is kept from now on", 0, maxTicket).and("default", defaultTicket.Milliseconds()),
-		"notify":   text("The address of an event stream").and("maxLength", maxName),
+		"notify":   text("The address of an event stream").and("maxLength", check.MaxName),
 		"minToken": text("Raises the token of the lease to this").and("minimum", 0).and("maximum", int64(1<<53-1)),
 		"level":    text("The token becomes minToken also where it is greater; tokens to come are above both"),
 	},
 	"Renewals": {"leases": text("Up to what fits into a body")},
 	"Break": {
 		"leaseId": text("The lease to be ended, and no other").and("pattern", idPattern),
-		"reason":  text("What its holder is told").and("minLength", 1).and("maxLength", maxReason),
+		"reason":  text("What its holder is told").and("minLength", 1).and("maxLength", check.MaxReason),
 	},
 	"Lease":   leaseFields,
 	"Renewed": {"leases": text("One answer for each lease, in the same order")},

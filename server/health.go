@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 func healthRoutes() []Route {
@@ -30,7 +32,7 @@ func healthRoutes() []Route {
 			Causes: []*Cause{Draining, Unavailable, Overloaded}, handle: (*Server).readyz,
 		},
 		{
-			Method: http.MethodGet, Path: "/metrics", Operation: "metrics", Probe: true, Verb: Read,
+			Method: http.MethodGet, Path: "/metrics", Operation: "metrics", Probe: true, Verb: auth.Read,
 			Summary: "Metrics of the service, in the format of Prometheus", Media: "text/plain",
 			Success: []int{http.StatusOK}, handle: (*Server).serveMetrics,
 		},
@@ -108,7 +110,7 @@ func (p *probe) look(ctx context.Context) error {
 // write takes and releases the lock.
 func (p *probe) write(ctx context.Context) error {
 	req := driver.Request{
-		Key: p.key, ID: rand.Text(), Owner: "readiness probe", Since: time.Now(), TTL: max(p.timeout, minTTL),
+		Key: p.key, ID: rand.Text(), Owner: "readiness probe", Since: time.Now(), TTL: max(p.timeout, check.MinTTL),
 	}
 	if _, err := p.store.Acquire(ctx, req); err != nil {
 		return err

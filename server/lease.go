@@ -8,13 +8,15 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 func leaseRoutes() []Route {
 	return []Route{
 		{
 			Method: http.MethodPost, Path: "/v1/locks/{name}", Operation: "acquire",
-			Summary: "Take a lock, or a place in its queue", Verb: Acquire,
+			Summary: "Take a lock, or a place in its queue", Verb: auth.Acquire,
 			Body: wire.Acquire{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted},
 			Causes:  []*Cause{Held, Forced, Released, Mismatch, TooLarge, TooMany, Unsupported, Unavailable, Draining, Unknown},
@@ -22,7 +24,7 @@ func leaseRoutes() []Route {
 		},
 		{
 			Method: http.MethodPut, Path: "/v1/locks/{name}/leases/{id}", Operation: "renew",
-			Summary: "Renew a lease, or keep a place in the queue", Verb: Acquire,
+			Summary: "Renew a lease, or keep a place in the queue", Verb: auth.Acquire,
 			Body: wire.Renew{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusAccepted},
 			Causes:  []*Cause{Gone, Forced, Released, TooLarge, Unavailable, Draining, Unknown},
@@ -30,14 +32,14 @@ func leaseRoutes() []Route {
 		},
 		{
 			Method: http.MethodPost, Path: "/v1/leases:renew", Operation: "renewBatch",
-			Summary: "Renew many leases at once", Verb: Acquire,
+			Summary: "Renew many leases at once", Verb: auth.Acquire,
 			Body: wire.Renewals{}, Reply: wire.Renewed{},
 			Success: []int{http.StatusOK}, Causes: []*Cause{TooLarge},
 			handle: (*Server).renewBatch,
 		},
 		{
 			Method: http.MethodPost, Path: "/v1/locks/{name}:break", Operation: "break",
-			Summary: "End a lease, or a place in the queue, by force", Verb: Break,
+			Summary: "End a lease, or a place in the queue, by force", Verb: auth.Break,
 			Body: wire.Break{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK},
 			Causes:  []*Cause{NotHeld, TooLarge, Unsupported, Unavailable, Draining, Unknown},
@@ -45,7 +47,7 @@ func leaseRoutes() []Route {
 		},
 		{
 			Method: http.MethodDelete, Path: "/v1/locks/{name}/leases/{id}", Operation: "release",
-			Summary: "Release a lease, or leave the queue", Verb: Acquire,
+			Summary: "Release a lease, or leave the queue", Verb: auth.Acquire,
 			Query: []Parameter{
 				{Name: "keepMs", Type: "integer", Description: "keep the lock closed for so long, for jobs that are shorter than the clocks of their hosts differ"},
 				{Name: "forbidMs", Type: "integer", Description: "refuse the lease id for so long, so that a late repetition of its acquire takes nothing; 60000 unless given, which is always allowed"},
@@ -63,7 +65,7 @@ func leaseRoutes() []Route {
 // leaseOf is the JSON of a reply. Who holds the lock is told to those who may
 // read.
 func leaseOf(x *Exchange, key, id string, got driver.Reply) wire.Lease {
-	if !x.may(Read, key) {
+	if !x.may(auth.Read, key) {
 		got.Holders = nil
 	}
 	return wire.LeaseOf(key, id, got)
@@ -93,7 +95,7 @@ func lost(l *wire.Lease) *problem {
 func leaseRef(x *Exchange) (driver.Ref, error) {
 	name, err := lockName(x)
 	x.LeaseID = x.vars.get("id")
-	return driver.Ref{Key: name, ID: x.LeaseID}, first(err, checkID(x.LeaseID))
+	return driver.Ref{Key: name, ID: x.LeaseID}, check.First(err, check.ID(x.LeaseID))
 }
 
 // renewal is what a body asks for a lease.
@@ -101,10 +103,10 @@ func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 	ttl, err := s.lifetime(b.TTL)
 	ticket := millisOr(b.Ticket, defaultTicket)
 	ref.TTL, ref.TicketTTL, ref.HintAddress, ref.Token, ref.Level = ttl, ticket.Duration(), b.Notify, int64(b.MinToken), b.Level
-	err = first(err,
-		checkMillis("ticketMs", ticket, 0, maxTicket),
-		checkText("notify", b.Notify, 0, maxName),
-		checkInt("minToken", int64(b.MinToken), 0, 1<<53-1),
+	err = check.First(err,
+		check.Millis("ticketMs", ticket, 0, maxTicket),
+		check.Text("notify", b.Notify, 0, check.MaxName),
+		check.Int("minToken", int64(b.MinToken), 0, 1<<53-1),
 	)
 	if err == nil {
 		ref.HintAddress, err = s.checkAddress(b.Notify)
@@ -229,11 +231,11 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 
 // batchRef is one lease of a batch.
 func (s *Server) batchRef(x *Exchange, b *wire.Renew) (driver.Ref, error) {
-	if err := first(checkText("key", b.Key, 1, maxName), checkID(b.LeaseID)); err != nil {
+	if err := check.First(check.Text("key", b.Key, 1, check.MaxName), check.ID(b.LeaseID)); err != nil {
 		return driver.Ref{}, err
 	}
-	if !x.may(Acquire, b.Key) {
-		return driver.Ref{}, forbidden(Acquire)
+	if !x.may(auth.Acquire, b.Key) {
+		return driver.Ref{}, forbidden(auth.Acquire)
 	}
 	return s.renewal(driver.Ref{Key: b.Key, ID: b.LeaseID}, b)
 }
@@ -253,7 +255,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 		return err
 	}
 	ref.SingleUseID, ref.Visit = true, r.URL.Query().Get("visit")
-	if err := checkVisit(ref.Visit); err != nil {
+	if err := check.Visit(ref.Visit); err != nil {
 		return err
 	}
 	if ref.RejectIDFor, err = duration(r.URL, "forbidMs", timing.ForbidFor, max(s.cfg.maxTTL, timing.ForbidFor)); err != nil {
@@ -293,7 +295,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 		return err
 	}
 	w.x.LeaseID = b.LeaseID
-	if err := first(checkID(b.LeaseID), checkText("reason", b.Reason, 1, maxReason)); err != nil {
+	if err := check.First(check.ID(b.LeaseID), check.Text("reason", b.Reason, 1, check.MaxReason)); err != nil {
 		return err
 	}
 	store, ok := driver.As[driver.Breaker](s.store)

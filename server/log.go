@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // LogRequests returns an observer that writes one record per request. Fields
@@ -16,7 +18,7 @@ func LogRequests(log *slog.Logger) Observer {
 			return
 		}
 		fields := append(make([]slog.Attr, 0, maxFields),
-			slog.String("method", shorten(r.Method)),
+			slog.String("method", oneline.Shorten(r.Method)),
 			slog.String("operation", x.Operation()),
 			slog.Int("status", x.Status),
 			slog.Int64("bytes", x.Bytes),
@@ -26,7 +28,7 @@ func LogRequests(log *slog.Logger) Observer {
 		)
 		optional := func(key, value string) {
 			if value != "" {
-				fields = append(fields, slog.String(key, shorten(value)))
+				fields = append(fields, slog.String(key, oneline.Shorten(value)))
 			}
 		}
 		optional("name", x.Name)

@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 func documentRoutes() []Route {
@@ -109,7 +111,7 @@ func (rt Route) describe(types schemas) object {
 		"parameters": rt.parameters(), "responses": rt.responses(types),
 	}
 	switch rt.Verb {
-	case Anyone:
+	case auth.Anyone:
 		op["security"] = []object{}
 	default:
 		op["security"] = []object{{"token": []string{}}, {"certificate": []string{}}, {}}
@@ -131,7 +133,7 @@ func (rt Route) parameters() []object {
 		if s.wild == "" {
 			continue
 		}
-		schema := object{"type": "string", "minLength": 1, "maxLength": maxName}
+		schema := object{"type": "string", "minLength": 1, "maxLength": check.MaxName}
 		text := "The name of the lock, percent-encoded: a slash in it is %2F"
 		if s.wild == "id" {
 			schema, text = object{"type": "string", "pattern": idPattern}, "The lease id"
@@ -233,13 +235,13 @@ func headers(status int, causes []*Cause) object {
 // right, asks the store, or is about what a request says.
 func (rt Route) AllCauses() []*Cause {
 	all := slices.Clone(rt.Causes)
-	if rt.Verb != Anyone {
+	if rt.Verb != auth.Anyone {
 		all = append(all, Unauthenticated)
 	}
 	if rt.Operation != "livez" {
 		all = append(all, Overloaded)
 	}
-	if rt.Verb != Anyone && !rt.Probe {
+	if rt.Verb != auth.Anyone && !rt.Probe {
 		all = append(all, Forbidden, Internal)
 	}
 	if rt.Body != nil || len(rt.Query) > 0 || len(rt.segments) > 0 && strings.Contains(rt.Path, "{") {

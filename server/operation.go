@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 // Operation is the work that the service does under a lock when it is asked to
@@ -68,7 +69,7 @@ func operationRoutes() []Route {
 	for _, p := range patterns() {
 		rt := Route{
 			Method: http.MethodPost, Path: "/api/locks/" + p.name + "/{resourceId}", Operation: p.name,
-			Summary: "Execute the operation " + p.summary, Verb: Acquire, Reply: Executed{},
+			Summary: "Execute the operation " + p.summary, Verb: auth.Acquire, Reply: Executed{},
 			Success: []int{http.StatusOK}, Refusals: map[int]any{http.StatusConflict: Locked{}},
 			Causes: []*Cause{TooLarge, TooMany, Mismatch, Unprotected, Failed, Unsupported, Draining},
 			handle: func(s *Server, w *answer, r *http.Request) error { return s.execute(w, r, &p) },

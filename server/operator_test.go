@@ -164,11 +164,11 @@ func (r *records) last(t *testing.T, operation string) map[string]any {
 }
 
 func TestLog_OneRecordPerRequestWithBoundedFieldsAndNoSecrets(t *testing.T) {
-	auth, _ := openAuth(t, roles())
+	file, _ := openAuth(t, roles())
 	log := &records{}
 	level := &slog.LevelVar{}
 	logger := slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level}))
-	_, base := serve(t, memdriver.New(), server.WithAuthenticator(auth), server.WithObserver(server.LogRequests(logger)))
+	_, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithObserver(server.LogRequests(logger)))
 	send := func(token, method, path, body string, header ...string) {
 		t.Helper()
 		if got := speak(t, token, method, base+path, body, header...); got.header.Get("X-Request-Id") == "" {
@@ -230,8 +230,8 @@ func TestTrace_AHeaderThatIsNoneGetsAnIdOfItsOwn(t *testing.T) {
 }
 
 func TestQuota_WhoWaitsTooOftenIsRefused(t *testing.T) {
-	auth, _ := openAuth(t, roles())
-	s, base := serve(t, memdriver.New(), server.WithAuthenticator(auth), server.WithMaxWaiters(2, 1))
+	file, _ := openAuth(t, roles())
+	s, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(2, 1))
 	as := func(who, name, id string, wait int) (int, http.Header) {
 		t.Helper()
 		body := fmt.Sprintf(`{"leaseId":%q,"waitMs":%d}`, id, wait)
@@ -342,8 +342,8 @@ func spokenAs(t *testing.T, who, method, url, body string, header ...string) (in
 // A stream that follows many locks has the service look at each of them.
 func TestQuota_AStreamCountsForEveryLockThatItFollows(t *testing.T) {
 	t.Parallel()
-	auth, _ := openAuth(t, roles())
-	s, base := serve(t, memdriver.New(), server.WithAuthenticator(auth), server.WithMaxWaiters(3, 3))
+	file, _ := openAuth(t, roles())
+	s, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(3, 3))
 	if got := speak(t, "admin", "GET", base+"/v1/events?name=a&name=b&name=c&name=d", ""); got.status != 429 {
 		t.Errorf("four locks: %d %s", got.status, got.body)
 	}

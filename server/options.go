@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // Option sets what a service does.
@@ -14,7 +16,7 @@ type Option func(*config) error
 // config is what a service does. It is not changed after it is built.
 type config struct {
 	log       *slog.Logger
-	auth      Authenticator
+	auth      auth.Authenticator
 	observers []Observer
 	tracer    Tracer // nil for none
 
@@ -74,7 +76,7 @@ func WithLogger(log *slog.Logger) Option {
 
 // WithAuthenticator sets who finds out who asks. Default: nobody is asked, and
 // everybody may do everything.
-func WithAuthenticator(a Authenticator) Option {
+func WithAuthenticator(a auth.Authenticator) Option {
 	return func(c *config) error {
 		if a == nil {
 			return fmt.Errorf("nil authenticator: %w", driver.ErrInvalid)
@@ -122,7 +124,7 @@ func WithMaxBody(n int64) Option {
 // WithMaxTTL bounds the time to live that clients may ask for. Default, and
 // most, 24 h; at least 10 ms.
 func WithMaxTTL(d time.Duration) Option {
-	return bounded("maximum TTL", d, minTTL, 24*time.Hour, func(c *config) { c.maxTTL = d })
+	return bounded("maximum TTL", d, check.MinTTL, 24*time.Hour, func(c *config) { c.maxTTL = d })
 }
 
 // WithMaxWait bounds how long an answer is held back for a client that waits,
@@ -199,7 +201,7 @@ func WithOperation(op Operation) Option {
 // WithOperationTTL sets the time to live of the leases of operations, which are
 // renewed while they run. Default 30 s; 10 ms to 24 h.
 func WithOperationTTL(d time.Duration) Option {
-	return bounded("TTL of operations", d, minTTL, 24*time.Hour, func(c *config) { c.operationTTL = d })
+	return bounded("TTL of operations", d, check.MinTTL, 24*time.Hour, func(c *config) { c.operationTTL = d })
 }
 
 // WithOperationWait bounds how long an operation of the pattern fair waits for

@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // Cause is one reason why a request is not answered as it was meant. Each has a
@@ -118,9 +119,12 @@ const retryLater = time.Second
 // problemOf gives an error of a driver its cause.
 func problemOf(err error) *problem {
 	var p *problem
+	var told check.Error
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &told):
+		return newProblem(Invalid, "%s", string(told))
 	case errors.Is(err, session.ErrUnknown): // whatever the store said last
 	case errors.Is(err, driver.ErrInvalid):
 		return newProblem(Invalid, "%v", err)

@@ -8,17 +8,18 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 func TestRights_H6_WithoutATokenNothingIsToldButHealth(t *testing.T) {
-	auth, _ := openAuth(t, roles())
-	s, base := serve(t, memdriver.New(), server.WithAuthenticator(auth))
+	file, _ := openAuth(t, roles())
+	s, base := serve(t, memdriver.New(), server.WithAuthenticator(file))
 	spokenAs(t, "admin", "POST", base+"/v1/locks/orders%2F1", `{"leaseId":"a","owner":"shopkeeper"}`)
 	for _, rt := range s.Routes() {
 		path := strings.NewReplacer("{name}", "orders%2F1", "{id}", "a", "{resourceId}", "orders%2F1").Replace(rt.Path)
 		for _, who := range []string{"", "stranger"} {
 			code, text := spokenAs(t, who, rt.Method, base+path, `{}`)
-			if want := rt.Verb != server.Anyone; (code == 401) != want || want && !strings.Contains(text, "#unauthenticated") {
+			if want := rt.Verb != auth.Anyone; (code == 401) != want || want && !strings.Contains(text, "#unauthenticated") {
 				t.Errorf("%s as %q: %d %s", rt.Operation, who, code, text)
 			}
 			if strings.Contains(text, "shopkeeper") || strings.Contains(text, `"holders":`) && rt.Operation != "openapi" {
@@ -60,8 +61,8 @@ func (s talkative) Break(ctx context.Context, key, id, reason string) (driver.Re
 }
 
 func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
-	auth, _ := openAuth(t, roles())
-	s, base := serve(t, talkative{memdriver.New()}, server.WithAuthenticator(auth))
+	file, _ := openAuth(t, roles())
+	s, base := serve(t, talkative{memdriver.New()}, server.WithAuthenticator(file))
 	for _, name := range []string{"orders%2F1", "private%2F1"} {
 		if code, text := spokenAs(t, "admin", "POST", base+"/v1/locks/"+name, `{"leaseId":"a","owner":"shopkeeper","labels":{"card":"4711"}}`); code != 201 {
 			t.Fatal(code, text)
@@ -72,7 +73,7 @@ func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 	}
 	// A name without any right is refused whether it is in use or not.
 	for _, rt := range s.Routes() {
-		if rt.Verb == server.Anyone || !strings.Contains(rt.Path, "{") {
+		if rt.Verb == auth.Anyone || !strings.Contains(rt.Path, "{") {
 			continue
 		}
 		var answers []string

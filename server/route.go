@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 // Route is one operation of the interface. The table of all routes is what
@@ -20,7 +22,7 @@ type Route struct {
 	Summary string
 	// Verb is the right that a caller needs, on the lock in the path if there
 	// is one.
-	Verb Verb
+	Verb auth.Verb
 	// Query names the parameters that are understood.
 	Query []Parameter
 	// Body and Reply are zero values of the JSON that is taken and returned;

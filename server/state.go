@@ -11,13 +11,15 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 func stateRoutes() []Route {
 	return []Route{
 		{
 			Method: http.MethodGet, Path: "/v1/locks/{name}", Operation: "inspect",
-			Summary: "Show who holds a lock and who waits for it", Verb: Read, Reply: wire.Lock{},
+			Summary: "Show who holds a lock and who waits for it", Verb: auth.Read, Reply: wire.Lock{},
 			Query: []Parameter{
 				{Name: "If-None-Match", Type: "string", Header: true, Description: "the ETag of an earlier answer: 304 while nothing has changed"},
 				{Name: "waiters", Type: "string", Description: "false leaves those who wait out, however many there are, and answers at once"},
@@ -28,7 +30,7 @@ func stateRoutes() []Route {
 		},
 		{
 			Method: http.MethodGet, Path: "/v1/locks", Operation: "list",
-			Summary: "List the locks that are held or waited for, page by page: each name once on a page, perhaps again on another", Verb: Read, Reply: wire.Locks{},
+			Summary: "List the locks that are held or waited for, page by page: each name once on a page, perhaps again on another", Verb: auth.Read, Reply: wire.Locks{},
 			Query: []Parameter{
 				{Name: "prefix", Type: "string", Description: "what the names begin with"},
 				{Name: "cursor", Type: "string", Description: "that of the page before"},
@@ -159,11 +161,11 @@ func (s *Server) list(w *answer, r *http.Request) error {
 	}
 	q := r.URL.Query()
 	prefix, cursor := q.Get("prefix"), q.Get("cursor")
-	if err := first(checkText("prefix", prefix, 0, maxName), checkText("cursor", cursor, 0, 4*maxName)); err != nil {
+	if err := check.First(check.Text("prefix", prefix, 0, check.MaxName), check.Text("cursor", cursor, 0, 4*check.MaxName)); err != nil {
 		return err
 	}
-	if !w.x.may(Read, prefix) {
-		return forbidden(Read)
+	if !w.x.may(auth.Read, prefix) {
+		return forbidden(auth.Read)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
 	defer cancel()

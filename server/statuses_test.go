@@ -268,8 +268,8 @@ func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 }
 
 func TestStatus_InspectIsConditional(t *testing.T) {
-	auth, _ := openAuth(t, roles())
-	s, base := serve(t, memdriver.New(), server.WithAuthenticator(auth), server.WithMaxWaiters(1, 1))
+	file, _ := openAuth(t, roles())
+	s, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(1, 1))
 	lock := base + "/v1/locks/k"
 	code, header := askAs(t, "admin", "GET", lock, "")
 	if code != 200 || header.Get("ETag") == "" {

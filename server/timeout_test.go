@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 // mute is a store that does not answer, and takes note of how long it was
@@ -117,13 +118,13 @@ func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
 // slow takes its time to find out who asks.
 type slow time.Duration
 
-func (d slow) Authenticate(*http.Request) (server.Principal, error) {
+func (d slow) Authenticate(*http.Request) (auth.Principal, error) {
 	time.Sleep(time.Duration(d))
 	return d, nil
 }
 
-func (slow) Name() string                 { return "somebody" }
-func (slow) May(server.Verb, string) bool { return true }
+func (slow) Name() string               { return "somebody" }
+func (slow) May(auth.Verb, string) bool { return true }
 
 // The time of the store begins when it is asked: others may have taken longer.
 func TestServer_AsksTheStoreForTheWholeTimeoutHoweverLateItIs(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 // authority signs certificates.
@@ -94,10 +95,10 @@ func (a *authority) client(template *x509.Certificate) tls.Certificate {
 }
 
 // startTLS serves a store in memory with the service's certificate.
-func (a *authority) startTLS(clients string, opts ...server.Option) (url string, files *server.TLS) {
+func (a *authority) startTLS(clients string, opts ...server.Option) (url string, files *auth.TLS) {
 	a.t.Helper()
 	a.service()
-	files, err := server.OpenTLS(a.path("service.pem"), a.path("service.key"), clients)
+	files, err := auth.OpenTLS(a.path("service.pem"), a.path("service.key"), clients)
 	a.must(err)
 	s, err := server.New(memdriver.New(), opts...)
 	a.must(err)
@@ -133,11 +134,11 @@ func status(t *testing.T, c *http.Client, url string) (int, error) {
 
 func TestTLS_H6_ClientCertificatesAreAskedForAndTellWhoAsks(t *testing.T) {
 	a := newAuthority(t)
-	auth, _ := openAuth(t, `{"principals": [
+	file, _ := openAuth(t, `{"principals": [
 		{"name": "shop", "certificates": ["uri:spiffe://prod/shop", "dns:shop.internal"], "rights": [{"verbs": ["acquire"], "prefix": "k"}]},
 		{"name": "other", "certificates": ["cn:other", "email:other@example.org"], "rights": [{"verbs": ["acquire"], "prefix": "other/"}]}
 	]}`)
-	base, _ := a.startTLS(a.path("authority.pem"), server.WithAuthenticator(auth))
+	base, _ := a.startTLS(a.path("authority.pem"), server.WithAuthenticator(file))
 	spiffe := &url.URL{Scheme: "spiffe", Host: "prod", Path: "/shop"}
 	for _, row := range []struct {
 		name   string
@@ -162,7 +163,7 @@ func TestTLS_H6_ClientCertificatesAreAskedForAndTellWhoAsks(t *testing.T) {
 
 func TestTLS_EveryCertificateCountsWithoutAnAuthFile(t *testing.T) {
 	a := newAuthority(t)
-	base, _ := a.startTLS(a.path("authority.pem"), server.WithAuthenticator(server.AnyCertificate()))
+	base, _ := a.startTLS(a.path("authority.pem"), server.WithAuthenticator(auth.AnyCertificate()))
 	for _, row := range []struct {
 		client *http.Client
 		status int
@@ -215,7 +216,7 @@ func TestTLS_FilesThatCannotBeUsedAreRefused(t *testing.T) {
 		"no authority":     {cert, key, a.path("none")},
 		"authority, empty": {cert, key, empty},
 	} {
-		if _, err := server.OpenTLS(files[0], files[1], files[2]); err == nil {
+		if _, err := auth.OpenTLS(files[0], files[1], files[2]); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package oneline joins errors into one whose text is a line: an error reads as a
-// path, and a log has one line for it.
+// Package oneline keeps messages to one line: it joins errors into one whose text is a
+// line, since an error reads as a path and a log has one line for it, and cuts texts.
 package oneline
 
 import "strings"
@@ -31,3 +31,12 @@ func (j joined) Error() string {
 
 // Unwrap makes the error match all that are joined.
 func (j joined) Unwrap() []error { return j }
+
+// Shorten cuts a text that somebody else sent, to keep a message readable.
+func Shorten(text string) string {
+	const most = 80
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

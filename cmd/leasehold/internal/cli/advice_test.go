@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 // advised is a call that goes wrong, and what is said about it.
@@ -76,6 +77,6 @@ func TestAdvice_HR_F7_IsAboutWhatWentWrong(t *testing.T) {
 // nobody knows nobody.
 type nobody struct{}
 
-func (nobody) Authenticate(*http.Request) (server.Principal, error) {
+func (nobody) Authenticate(*http.Request) (auth.Principal, error) {
 	return nil, errors.New("no token")
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 const httpGuide = "../../../../docs/http.md"
@@ -136,7 +137,7 @@ func TestGuideHTTP_CommandsAndFilesAreUnderstood(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := server.OpenAuthFile(path); err != nil {
+		if _, err := auth.OpenFile(path); err != nil {
 			t.Error(err)
 		}
 	}

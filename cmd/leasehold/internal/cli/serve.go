@@ -16,11 +16,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/stores"
+
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/spf13/cobra"
 )
 
 // serveFlags are the flags of `leasehold serve`.
@@ -99,8 +100,8 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 
 // files are the files that SIGHUP reloads.
 type files struct {
-	auth *server.AuthFile
-	tls  *server.TLS
+	auth *auth.File
+	tls  *auth.TLS
 }
 
 func (f *files) reload() error {
@@ -124,20 +125,20 @@ func (f *files) config() *tls.Config {
 // open reads the files of authorization and TLS.
 func (f *serveFlags) open() (all files, opts []server.Option, err error) {
 	if f.cert != "" {
-		if all.tls, err = server.OpenTLS(f.cert, f.key, f.clientCA); err != nil {
+		if all.tls, err = auth.OpenTLS(f.cert, f.key, f.clientCA); err != nil {
 			return all, nil, usage("%w", err)
 		}
 	}
 	switch {
 	case f.authFile != "":
-		if all.auth, err = server.OpenAuthFile(f.authFile); err != nil {
+		if all.auth, err = auth.OpenFile(f.authFile); err != nil {
 			return all, nil, usage("%w", err)
 		}
 		opts = append(opts, server.WithAuthenticator(all.auth))
 	case f.clientCA != "" && all.tls == nil:
 		return all, nil, usage("--tls-client-ca goes with --tls-cert and --tls-key")
 	case f.clientCA != "":
-		opts = append(opts, server.WithAuthenticator(server.AnyCertificate()))
+		opts = append(opts, server.WithAuthenticator(auth.AnyCertificate()))
 	case !f.insecure && !loopback(f.listen):
 		return all, nil, usage("--listen %s can be reached from elsewhere and nobody would be asked who they are; give --auth-file or --tls-client-ca, or --insecure if that is meant", f.listen)
 	}

@@ -1,4 +1,4 @@
-package server
+package auth
 
 import (
 	"bytes"
@@ -17,9 +17,11 @@ import (
 	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-// AuthFile finds out who asks by a file that names the principals: their bearer
+// File finds out who asks by a file that names the principals: their bearer
 // tokens or client certificates, and their rights. It is an [Authenticator], safe
 // for concurrent use. The file is JSON, of at most 1 MiB:
 //
@@ -43,33 +45,33 @@ import (
 // dns:, uri: (a SPIFFE id, for instance), email: or cn:. A right is for locks
 // whose names begin with the prefix, which has to be given; an empty one is for
 // all locks. The verbs are acquire, read and break.
-type AuthFile struct {
+type File struct {
 	path string
 	now  atomic.Pointer[roster]
 }
 
 // Bounds of the file.
 const (
-	maxAuthFile   = 1 << 20
+	maxFile       = 1 << 20
 	maxPrincipals = 1000
 	maxPrincipal  = 128 // bytes of a name
 )
 
-// OpenAuthFile reads the file at path.
-func OpenAuthFile(path string) (*AuthFile, error) {
-	f := &AuthFile{path: path}
+// OpenFile reads the file at path.
+func OpenFile(path string) (*File, error) {
+	f := &File{path: path}
 	return f, f.Reload()
 }
 
 // Reload reads the file again. If that fails those who were known stay known.
-func (f *AuthFile) Reload() error {
-	text, err := readFile(f.path, maxAuthFile)
+func (f *File) Reload() error {
+	text, err := readFile(f.path, maxFile)
 	if err != nil {
-		return fmt.Errorf("server: authentication file: %w", err)
+		return fmt.Errorf("auth: authentication file: %w", err)
 	}
 	known, err := parseRoster(text)
 	if err != nil {
-		return fmt.Errorf("server: authentication file %s: %w", f.path, err)
+		return fmt.Errorf("auth: authentication file %s: %w", f.path, err)
 	}
 	f.now.Store(known)
 	return nil
@@ -91,7 +93,7 @@ func readFile(path string, most int64) ([]byte, error) {
 
 // Authenticate implements [Authenticator]. A bearer token counts before a
 // certificate.
-func (f *AuthFile) Authenticate(r *http.Request) (Principal, error) {
+func (f *File) Authenticate(r *http.Request) (Principal, error) {
 	known := f.now.Load()
 	if len(r.Header.Values("Authorization")) == 0 {
 		return known.byCertificate(r)
@@ -250,21 +252,21 @@ func parseRoster(text []byte) (*roster, error) {
 	seen := make(map[string]bool)
 	for i, text := range file.Principals {
 		p := &principal{name: text.Name}
-		err := first(checkText("name", p.name, 1, maxPrincipal), once(seen, "name", p.name))
+		err := check.First(check.Text("name", p.name, 1, maxPrincipal), once(seen, "name", p.name))
 		for _, r := range text.Rights {
-			err = first(err, p.grant(r.Verbs, r.Prefix))
+			err = check.First(err, p.grant(r.Verbs, r.Prefix))
 		}
 		for _, token := range text.Tokens {
-			err = first(err, once(seen, "token", token), known.addToken(token, p))
+			err = check.First(err, once(seen, "token", token), known.addToken(token, p))
 		}
 		for _, name := range text.Certificates {
-			err = first(err, once(seen, "certificate", name), known.addName(name, p))
+			err = check.First(err, once(seen, "certificate", name), known.addName(name, p))
 		}
 		if err == nil && (len(text.Tokens)+len(text.Certificates) == 0 || len(p.rights) == 0) {
 			err = errors.New("no tokens and certificates, or no rights")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("principal %d, %q: %w: %w", i+1, shorten(p.name), driver.ErrInvalid, err)
+			return nil, fmt.Errorf("principal %d, %q: %w: %w", i+1, oneline.Shorten(p.name), driver.ErrInvalid, err)
 		}
 	}
 	return known, nil
@@ -289,11 +291,11 @@ func (p *principal) grant(verbs []Verb, prefix *string) error {
 	}
 	for _, verb := range verbs {
 		if !slices.Contains([]Verb{Acquire, Read, Break}, verb) {
-			return fmt.Errorf("verb %q is none of %q, %q, %q", shorten(string(verb)), Acquire, Read, Break)
+			return fmt.Errorf("verb %q is none of %q, %q, %q", oneline.Shorten(string(verb)), Acquire, Read, Break)
 		}
 	}
 	p.rights = append(p.rights, right{verbs, *prefix})
-	return checkText("prefix", *prefix, 0, maxName)
+	return check.Text("prefix", *prefix, 0, check.MaxName)
 }
 
 func (k *roster) addToken(text string, p *principal) error {
@@ -309,7 +311,7 @@ func (k *roster) addToken(text string, p *principal) error {
 func (k *roster) addName(name string, p *principal) error {
 	kind, rest, _ := strings.Cut(name, ":")
 	if !slices.Contains([]string{"uri", "dns", "email", "cn"}, kind) || rest == "" {
-		return fmt.Errorf("certificate %q is not uri:, dns:, email: or cn: and a name", shorten(name))
+		return fmt.Errorf("certificate %q is not uri:, dns:, email: or cn: and a name", oneline.Shorten(name))
 	}
 	k.names[name] = p
 	return nil

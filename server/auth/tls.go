@@ -1,4 +1,4 @@
-package server
+package auth
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // TLS is a certificate with its key, and the authority of the clients'
@@ -41,15 +42,15 @@ func OpenTLS(cert, key, clients string) (*TLS, error) {
 func (t *TLS) Reload() error {
 	cert, err := readFile(t.cert, maxPEM)
 	if err != nil {
-		return fmt.Errorf("server: certificate: %w", err)
+		return fmt.Errorf("auth: certificate: %w", err)
 	}
 	key, err := readFile(t.key, maxPEM)
 	if err != nil {
-		return fmt.Errorf("server: key: %w", err)
+		return fmt.Errorf("auth: key: %w", err)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return fmt.Errorf("server: certificate %s with key %s: %w: %w", t.cert, t.key, driver.ErrInvalid, err)
+		return fmt.Errorf("auth: certificate %s with key %s: %w: %w", t.cert, t.key, driver.ErrInvalid, err)
 	}
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
@@ -58,11 +59,11 @@ func (t *TLS) Reload() error {
 	if t.clients != "" {
 		authorities, err := readFile(t.clients, maxPEM)
 		if err != nil {
-			return fmt.Errorf("server: clients' authority: %w", err)
+			return fmt.Errorf("auth: clients' authority: %w", err)
 		}
 		cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
 		if !cfg.ClientCAs.AppendCertsFromPEM(authorities) {
-			return fmt.Errorf("server: clients' authority %s has no certificate: %w", t.clients, driver.ErrInvalid)
+			return fmt.Errorf("auth: clients' authority %s has no certificate: %w", t.clients, driver.ErrInvalid)
 		}
 	}
 	t.now.Store(cfg)
@@ -78,7 +79,7 @@ func (t *TLS) Config() *tls.Config {
 }
 
 // AnyCertificate lets every client in, with all rights, that shows a certificate
-// which the clients' authority has signed: for a service without an [AuthFile].
+// which the clients' authority has signed: for a service without an [File].
 func AnyCertificate() Authenticator { return anyCertificate{} }
 
 type anyCertificate struct{}
@@ -94,7 +95,7 @@ func (anyCertificate) Authenticate(r *http.Request) (Principal, error) {
 	}
 	_, name, _ := strings.Cut(names[0], ":")
 	return &principal{
-		name:   cmp.Or(shorten(name), "client"),
+		name:   cmp.Or(oneline.Shorten(name), "client"),
 		rights: []right{{verbs: []Verb{Acquire, Read, Break}}},
 	}, nil
 }

@@ -1,4 +1,6 @@
-package server
+// Package auth finds out who asks a service, and what they may do: by bearer tokens and
+// client certificates that a file names.
+package auth
 
 import "net/http"
 
@@ -30,15 +32,4 @@ type Authenticator interface {
 	// Authenticate returns the principal of a request. An error is answered
 	// with 401, and its text is logged, not sent.
 	Authenticate(r *http.Request) (Principal, error)
-}
-
-// everybody may do everything: there is no authentication.
-type everybody struct{}
-
-func (everybody) Name() string          { return "" }
-func (everybody) May(Verb, string) bool { return true }
-
-// may reports whether the principal of a request has a right.
-func (x *Exchange) may(verb Verb, name string) bool {
-	return verb == Anyone || x.Principal.May(verb, name)
 }
