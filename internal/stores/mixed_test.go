@@ -1,6 +1,7 @@
 package stores_test
 
 import (
+	"net/url"
 	"testing"
 	"time"
 
@@ -8,22 +9,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/stores"
-	"github.com/leasehold-go/leasehold/quorumdriver"
 )
 
 // TestQuorum_OfServersOfDifferentKindsSurvivesTheLossOfOne has a lock on two databases and
 // a Redis server, of which one is lost.
 func TestQuorum_OfServersOfDifferentKindsSurvivesTheLossOfOne(t *testing.T) {
 	redis := redistest.Start(t)
-	var nodes []driver.Driver
-	for _, url := range []string{postgrestest.Start(t).URL() + "&create=true", postgrestest.Start(t).URL() + "&create=true", redis.URL()} {
-		node, err := stores.Open(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes = append(nodes, node)
-	}
-	d, err := quorumdriver.New(nodes, quorumdriver.WithMaxTTL(time.Minute))
+	values := url.Values{"max-ttl": {"1m"}, "node": {
+		postgrestest.Start(t).URL() + "&create=true", postgrestest.Start(t).URL() + "&create=true", redis.URL(),
+	}}
+	d, err := stores.Open("quorum://?" + values.Encode())
 	if err != nil {
 		t.Fatal(err)
 	}

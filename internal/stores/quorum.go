@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisurl"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 )
 
@@ -19,11 +21,17 @@ const quorumPrefix = "quorum+"
 //
 //	quorum+redis://user:password@h1:6379,h2,h3/0?prefix=app:
 //	quorum+postgres://user:password@h1,h2,h3/database
+//	quorum://?node=redis://h1&node=rediss://h2&node=postgres%3A%2F%2Fh3%2Fapp%3Ftable%3Dlocks
 //
-// What is not a parameter of the quorum itself (fencing, guard, max-ttl and
+// The last form is for nodes of different kinds, each with options of its own; where a
+// node has several of them its URL is percent-encoded. In the others, what is not a parameter of the quorum itself (fencing, guard, max-ttl and
 // max-skew) goes to every node; the timeout is for both.
 func quorum(rawURL string) (driver.Driver, error) {
-	urls, names, opts, err := quorumNodes(rawURL)
+	parse := quorumNodes
+	if strings.HasPrefix(rawURL, mixed+":") {
+		parse = mixedNodes
+	}
+	urls, names, opts, err := parse(rawURL)
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w: %w", Redact(rawURL), err, driver.ErrInvalid)
 	}
@@ -34,7 +42,7 @@ func quorum(rawURL string) (driver.Driver, error) {
 		}
 	}
 	for _, u := range urls {
-		d, err := node(u)
+		d, err := Open(u)
 		if err != nil {
 			closeAll()
 			return nil, err
@@ -49,12 +57,41 @@ func quorum(rawURL string) (driver.Driver, error) {
 	return s, nil
 }
 
-// node opens a member of a quorum.
-func node(rawURL string) (driver.Driver, error) {
-	if strings.HasPrefix(rawURL, "postgres") {
-		return postgres(rawURL)
+// mixed is the scheme of a quorum that names each node by a URL.
+const mixed = "quorum"
+
+// mixedNodes reads the URLs of the nodes from the parameters.
+func mixedNodes(rawURL string) (urls, names []string, opts []quorumdriver.Option, err error) {
+	front, query, _ := strings.Cut(rawURL, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, nil, nil, errors.New("what follows the question mark is not of the form name=value&name=value")
 	}
-	return redis(rawURL)
+	urls = values["node"]
+	values.Del("node")
+	if front != mixed+"://" && front != mixed+":" || len(urls) == 0 {
+		return nil, nil, nil, errors.New("want the form quorum://?node=redis://h1&node=redis://h2&node=postgres://h3/app")
+	}
+	for _, u := range urls {
+		scheme, _ := schemeOf(u)
+		if !slices.Contains(nodeSchemes(), scheme) {
+			return nil, nil, nil, fmt.Errorf("node %s is of no kind that serves in a quorum: %s", Redact(u), strings.Join(nodeSchemes(), ", "))
+		}
+		names = append(names, strings.Replace(Redact(u), "***@", "", 1))
+	}
+	if opts, err = quorumOptions(values); err != nil {
+		return nil, nil, nil, err
+	}
+	values.Del("timeout") // each node has its own
+	for name := range values {
+		return nil, nil, nil, fmt.Errorf("unknown option %q; those of a node belong into its URL, percent-encoded", name)
+	}
+	return urls, names, opts, nil
+}
+
+// nodeSchemes are those of servers that lose no more than themselves.
+func nodeSchemes() []string {
+	return append(redisurl.Schemes(), "postgres", "postgresql", "http", "https")
 }
 
 // quorumNodes takes the URL apart, which net/url cannot do for several hosts.

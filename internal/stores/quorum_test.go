@@ -44,6 +44,8 @@ func TestOpen_QuorumURLs(t *testing.T) {
 	for _, rawURL := range []string{
 		"quorum+redis://a,b,c", "quorum+rediss://u:p@a:1,b:2,c:3/0?server_name=x",
 		"quorum+redis://a,b,c?fencing=false&guard=false&max_skew=2s&timeout=500ms",
+		"quorum://?node=redis://a&node=postgres://u:p@b/db&node=rediss%3A%2F%2Fc%2F0%3Fprefix%3Dx%26timeout%3D1s&max-ttl=1m&timeout=500ms",
+		"quorum:?node=redis://a&node=http://b&node=unix:///c",
 	} {
 		d, err := stores.Open(rawURL)
 		if err != nil {
@@ -53,17 +55,25 @@ func TestOpen_QuorumURLs(t *testing.T) {
 		d.Close()
 	}
 	for rawURL, hint := range map[string]string{
-		"quorum+redis://":                       "name all of them",
-		"quorum+redis://a,,c":                   "name all of them",
-		"quorum+redis://u:secret@a,b:x,c":       "65535",
-		"quorum+redis://a,b,a":                  "another's",
-		"quorum+redis://a,b,c?max-ttl=soon":     "500ms",
-		"quorum+redis://a,b,c?max-ttl=1ns":      "10ms",
-		"quorum+redis://a,b,c?guard=perhaps":    "true or false",
-		"quorum+redis://a,b,c?timeout=5":        "500ms",
-		"quorum+redis://a,b,c?nonsense=1":       "nonsense",
-		"quorum+redis+cluster://a,b,c":          "unknown kind",
-		"quorum+redis://:secret@a,b,c?prefix=%": "name=value",
+		"quorum+redis://":                                                 "name all of them",
+		"quorum+redis://a,,c":                                             "name all of them",
+		"quorum+redis://u:secret@a,b:x,c":                                 "65535",
+		"quorum+redis://a,b,a":                                            "another's",
+		"quorum+redis://a,b,c?max-ttl=soon":                               "500ms",
+		"quorum+redis://a,b,c?max-ttl=1ns":                                "10ms",
+		"quorum+redis://a,b,c?guard=perhaps":                              "true or false",
+		"quorum+redis://a,b,c?timeout=5":                                  "500ms",
+		"quorum+redis://a,b,c?nonsense=1":                                 "nonsense",
+		"quorum+redis+cluster://a,b,c":                                    "unknown kind",
+		"quorum://":                                                       "want the form",
+		"quorum://h1?node=redis://a":                                      "want the form",
+		"quorum://?node=redis://a&node=b":                                 "no kind",
+		"quorum://?node=redis://u:secret@a&node=file:///x":                "no kind",
+		"quorum://?node=redis://a&node=quorum%3A%2F%2F%3Fnode%3Dredis://": "no kind",
+		"quorum://?node=redis://:secret@a&node=redis://:secret@a":         "another's",
+		"quorum://?node=redis://a&node=redis://b&prefix=x":                "percent-encoded",
+		"quorum://?node=redis://a&node=postgres://u:secret@b:x/db":        "cannot parse",
+		"quorum+redis://:secret@a,b,c?prefix=%":                           "name=value",
 	} {
 		_, err := stores.Open(rawURL)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {

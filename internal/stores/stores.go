@@ -22,8 +22,8 @@ const Memory = "memory:"
 // kind is one kind of store.
 type kind struct {
 	schemes  []string
-	examples []string // none for what only this process sees
-	open     func(rawURL string) (driver.Driver, error)
+	examples []string                                   // none for what only this process sees
+	open     func(rawURL string) (driver.Driver, error) // nil for a quorum, which opens others
 }
 
 // kinds are in the order in which they are listed to people.
@@ -34,7 +34,8 @@ var kinds = []kind{
 		"redis+sentinel://s1,s2,s3/?master=mymaster", "redis+cluster://n1,n2,n3",
 	}, redis},
 	{[]string{"postgres", "postgresql"}, []string{"postgres://user:password@host:5432/database"}, postgres},
-	{[]string{quorumPrefix + "redis", quorumPrefix + "rediss", quorumPrefix + "postgres", quorumPrefix + "postgresql"}, []string{"quorum+redis://n1,n2,n3,n4,n5"}, quorum},
+	{[]string{quorumPrefix + "redis", quorumPrefix + "rediss", quorumPrefix + "postgres", quorumPrefix + "postgresql"}, []string{"quorum+redis://n1,n2,n3,n4,n5"}, nil},
+	{[]string{mixed}, []string{"quorum://?node=redis://n1&node=redis://n2&node=postgres://n3/db"}, nil},
 	{[]string{"http", "https"}, []string{"https://:token@host"}, service},
 	{[]string{"memory"}, nil, memory},
 }
@@ -49,7 +50,11 @@ func Open(rawURL string) (driver.Driver, error) {
 		return nil, err
 	}
 	for _, k := range kinds {
-		if slices.Contains(k.schemes, scheme) {
+		switch {
+		case !slices.Contains(k.schemes, scheme):
+		case k.open == nil:
+			return quorum(rawURL)
+		default:
 			return k.open(rawURL)
 		}
 	}
