@@ -13,8 +13,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-var _ driver.Checker = (*Driver)(nil)
-
 // Check implements [driver.Checker]. It wants no more rights than locks do.
 func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 	c := &checkup{cfg: d.table.cfg, report: new(driver.Report)}

@@ -63,19 +63,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
-// Driver is a store in a table. It is safe for concurrent use.
+// Driver is a store in a table, with every kind of lock. It is made by [New] or [Open],
+// and is safe for concurrent use. Beside [driver.Driver] it implements [driver.Watcher],
+// [driver.Glancer], [driver.Breaker], [driver.Checker] and [driver.Marker].
 type Driver struct {
-	*roomdriver.Driver
+	rooms *roomdriver.Driver
 	table *table
 }
-
-var (
-	_ driver.Driver  = (*Driver)(nil)
-	_ driver.Watcher = (*Driver)(nil)
-	_ driver.Glancer = (*Driver)(nil)
-	_ driver.Breaker = (*Driver)(nil)
-	_ driver.Marker  = (*Driver)(nil)
-)
 
 // New returns a store in the database of a pool. It uses the pool's settings and
 // hooks for connections of its own; the pool may be closed before. Nothing is sent.
@@ -114,15 +108,7 @@ func open(cfg *pgxpool.Config, opts []Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgresdriver: %w: %w", err, driver.ErrInvalid)
 	}
-	return &Driver{roomdriver.New(t), t}, nil
-}
-
-// renewal is what a context says of a call that renews.
-type renewal struct{}
-
-// Renew implements [driver.Driver], on connections of its own.
-func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	d.Driver.Renew(context.WithValue(ctx, renewal{}, true), refs, each)
+	return &Driver{rooms: roomdriver.New(t), table: t}, nil
 }
 
 // Sizes of the pools.
