@@ -59,7 +59,7 @@ test-long: deps ## Run the long tests at their full length, and let every store 
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/chaos
 
 # The packages of which -short leaves something out.
-LONG := ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./server
+LONG := ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./postgresdriver ./server
 
 .PHONY: nested
 nested: deps ## Test the modules beside the library: the examples and the benchmark

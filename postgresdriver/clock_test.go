@@ -67,3 +67,39 @@ func TestSweep_NamesUsedOnceLeaveAnEmptyTable(t *testing.T) {
 		t.Errorf("%d rows removed, %v", removed, err)
 	}
 }
+
+// TestSweep_AMillionNamesLeaveAnEmptyTable has sweeps remove what a million jobs left, a
+// bounded number of rows each.
+func TestSweep_AMillionNamesLeaveAnEmptyTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	server, clock := postgrestest.StartWithClock(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=20s"))
+	boss := admin(t, server.URL())
+	const names, limit = 1_000_000, 1000
+	exec(t, boss, `INSERT INTO leasehold SELECT 'job/' || n, record, ends FROM leasehold, generate_series(1, $1) AS n WHERE key = 'warm-up'`, names)
+	clock.Step(2 * time.Hour)
+	sum, longest, start := 0, time.Duration(0), time.Now()
+	for {
+		began := time.Now()
+		removed, err := d.table.Sweep(t.Context(), limit)
+		if err != nil || removed > limit {
+			t.Fatalf("%d rows removed, %v", removed, err)
+		}
+		if removed == 0 {
+			break
+		}
+		sum, longest = sum+removed, max(longest, time.Since(began))
+	}
+	took := time.Since(start)
+	exec(t, boss, `VACUUM leasehold`)
+	var rows, size int
+	if err := boss.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM leasehold), pg_relation_size('leasehold')`).Scan(&rows, &size); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d rows in %v, the longest sweep took %v", sum, took, longest)
+	if sum < names || rows != 0 || size != 0 {
+		t.Errorf("%d rows were removed; %d rows and %d bytes are left", sum, rows, size)
+	}
+}

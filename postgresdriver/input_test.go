@@ -51,6 +51,7 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 	exec(t, boss, `CREATE ROLE full LOGIN CONNECTION LIMIT 0`)
 	exec(t, boss, SQL(WithTable("closed")))
 	exec(t, boss, `CREATE TABLE other (key text)`)
+	exec(t, boss, `CREATE TABLE older (key text PRIMARY KEY, record bytea)`)
 	exec(t, boss, `CREATE VIEW seen AS SELECT ''::text AS key, ''::bytea AS record, 0::bigint AS ends`)
 	u, _ := url.Parse(server.URL())
 	as := func(user string) string { u := *u; u.User = url.User(user); return u.String() }
@@ -61,6 +62,7 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 		server.URL():                    `create=true`,
 		server.URL() + "&schema=none":   `create=true`,
 		server.URL() + "&table=other":   "other columns",
+		server.URL() + "&table=older":   "of another version",
 		server.URL() + "&table=seen":    "name another one",
 		server.URL() + "&table=closed&options=-c%20default_transaction_read_only%3Don": "",
 		server.URL() + "&colour=1":                               "colour",
@@ -80,6 +82,49 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 		} else if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%s: %v; want %q", address, err, hint)
 		}
+	}
+}
+
+// TestAcquire_ARecordOfANewerVersionIsLeftAlone has a program that was not updated before
+// the others.
+func TestAcquire_ARecordOfANewerVersionIsLeftAlone(t *testing.T) {
+	server := postgrestest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	boss := admin(t, server.URL())
+	exec(t, boss, `UPDATE leasehold SET record = '\x02' || substr(record, 2)`)
+	_, err := d.Acquire(t.Context(), ticket("warm-up", "b"))
+	if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "let all programs use one version") {
+		t.Errorf("%v", err)
+	}
+	var version int
+	if err := boss.QueryRow(t.Context(), `SELECT get_byte(record, 0) FROM leasehold`).Scan(&version); err != nil || version != 2 {
+		t.Errorf("version %d, %v", version, err)
+	}
+}
+
+// TestOpen_APoolOfOneConnectionIsEnough has all verbs of a URL that allows one connection,
+// which waiting, renewing and listening do not share.
+func TestOpen_APoolOfOneConnectionIsEnough(t *testing.T) {
+	server := postgrestest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true&pool_max_conns=1"))
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool { return sub.Address() != "" })
+	err = between(t.Context(), d, "warm-up", func() {
+		d.Renew(t.Context(), []driver.Ref{{Key: "other", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
+			if err != nil || reply.State != driver.Gone {
+				t.Errorf("%+v, %v", reply, err)
+			}
+		})
+		if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

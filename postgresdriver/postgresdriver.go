@@ -35,6 +35,10 @@
 // stopped within a transaction therefore keeps others from that lock for as long at
 // most.
 //
+// A program that uses package database/sql opens the store by the URL of its database.
+// The store cannot share the connections of a sql.DB: that knows neither pipelines, which
+// make a verb one round trip, nor LISTEN.
+//
 // # What the server is trusted with
 //
 // An acknowledged commit must survive: with synchronous_commit off, or fsync off, a

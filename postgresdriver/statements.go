@@ -1,0 +1,67 @@
+package postgresdriver
+
+import (
+	"strings"
+)
+
+// statements are the texts with the name of the table.
+type statements struct {
+	lock, lockMany, notes, insert, update, remove, read, list, sweep string
+	exchangeNone, exchange, exchangeForNone                          string
+}
+
+// The clock is read by a statement of its own after the row was locked: one statement
+// would read it before.
+const (
+	begin = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
+	limit = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true),
+		set_config('idle_in_transaction_session_timeout', $1, true)`
+	hurry  = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)`
+	clock  = `SELECT clock_timestamp()`
+	guard  = `SELECT pg_advisory_xact_lock(id) FROM unnest($1::bigint[]) AS id`
+	notify = `SELECT pg_notify(address, body) FROM unnest($1::text[], $2::text[]) AS message (address, body)`
+)
+
+// Parts of a statement that exchanges a record. What allows it is looked at behind the
+// row's lock, and fails, with a text that is no number, if it came to wait for too long,
+// or if the lock changes hands and somebody has a pin.
+const (
+	intime  = `clock_timestamp() BETWEEN $2::timestamptz AND $3::timestamptz`
+	allowed = ` RETURNING CASE
+		WHEN clock_timestamp() > $3::timestamptz + interval '5 s' THEN ('leasehold: too late, ' || clock_timestamp())::int
+		WHEN CASE WHEN $4::bool THEN NOT ` + tryPin + ` END THEN ('leasehold: pinned, ' || clock_timestamp())::int
+		ELSE (SELECT count(pg_notify(address, body))::int FROM unnest($6::text[], $7::text[]) AS message (address, body)) END AS sent`
+	tryPin = `pg_try_advisory_xact_lock(hashtextextended($1::text, $5::text::regclass::oid::bigint))`
+)
+
+// sql puts the name of the table into a statement.
+func (o options) sql(text string) string { return strings.ReplaceAll(text, "TABLE_NAME", o.name()) }
+
+func newStatements(with func(text string) string) statements {
+	lock := with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE`)
+	exchange := func(change string) string {
+		return with(`WITH done AS (` + change + allowed + `)
+			SELECT (SELECT max(sent) FROM done), CASE WHEN NOT EXISTS (SELECT FROM done) THEN
+				(SELECT record FROM TABLE_NAME WHERE key = $1::text) END, clock_timestamp()`)
+	}
+	return statements{
+		exchangeNone: exchange(`INSERT INTO TABLE_NAME AS t (key, record, ends)
+			SELECT $1::text, $8::bytea, $9::bigint WHERE ` + intime + ` ON CONFLICT (key) DO NOTHING`),
+		exchange: exchange(`UPDATE TABLE_NAME AS t SET record = $8::bytea, ends = $9::bigint
+			WHERE key = $1::text AND record = $10::bytea AND ` + intime),
+		exchangeForNone: exchange(`DELETE FROM TABLE_NAME AS t WHERE key = $1::text AND record = $8::bytea AND ` + intime),
+		lock:            lock,
+		lockMany:        lock + ` SKIP LOCKED`,
+		notes:           with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[])`),
+		insert:          with(`INSERT INTO TABLE_NAME (key, record, ends) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[])`),
+		update: with(`UPDATE TABLE_NAME AS t SET record = n.record, ends = n.ends
+			FROM unnest($1::text[], $2::bytea[], $3::bigint[]) AS n (key, record, ends) WHERE t.key = n.key`),
+		remove: with(`DELETE FROM TABLE_NAME WHERE key = ANY($1::text[])`),
+		read:   with(`SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), clock_timestamp()`),
+		list: with(`SELECT key, record, clock_timestamp() FROM TABLE_NAME
+			WHERE key >= $1 AND key > $2 AND starts_with(key, $1) ORDER BY key LIMIT $3`),
+		sweep: with(`WITH now AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms)
+			DELETE FROM TABLE_NAME WHERE ends <= (SELECT ms FROM now) AND key = ANY(ARRAY(
+				SELECT key FROM TABLE_NAME WHERE ends <= (SELECT ms FROM now) LIMIT $1 FOR UPDATE SKIP LOCKED))`),
+	}
+}

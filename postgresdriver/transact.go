@@ -1,0 +1,184 @@
+package postgresdriver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+)
+
+// Update implements [roomdriver.Table].
+func (t *table) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
+	return roomdriver.UpdateBy(ctx, t, key, f)
+}
+
+// Transact implements [roomdriver.Transactor].
+func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(int, roomdriver.Found) roomdriver.Change) (skipped []int, err error) {
+	silent, shut := false, false
+	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		for {
+			tx := transaction{table: t, conn: conn, items: items, silent: silent, shut: shut}
+			skipped, err = tx.run(ctx, f)
+			switch {
+			case errors.Is(err, errTaken):
+			case errors.Is(err, errFull) && !silent:
+				silent = true // messages may be lost, locks may not
+			case errors.Is(err, errPinned) && !shut:
+				shut = true
+			default:
+				return err
+			}
+		}
+	})
+	return skipped, err
+}
+
+// transaction is one attempt to replace the records of items.
+type transaction struct {
+	*table
+	conn   *pgxpool.Conn
+	items  []roomdriver.Item
+	silent bool // sends no messages
+	shut   bool // lets nobody in
+
+	records map[string][]byte
+	now     time.Time
+
+	inserts, updates rows
+	removes          []string
+	addresses, body  []string
+	enters           bool
+}
+
+// rows are columns.
+type rows struct {
+	keys    []string
+	records [][]byte
+	ends    []int64
+}
+
+func (r *rows) queue(b *pgx.Batch, statement string) {
+	if len(r.keys) > 0 {
+		b.Queue(statement, r.keys, r.records, r.ends)
+	}
+}
+
+func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) roomdriver.Change) (skipped []int, err error) {
+	if err := tx.read(ctx); err != nil {
+		rollback(ctx, tx.conn)
+		return nil, unavailable(err) // nothing was written
+	}
+	for i, item := range tx.items {
+		record, ok := tx.records[item.Key]
+		if !ok && len(tx.items) > 1 {
+			skipped = append(skipped, i) // locked, or not there
+			continue
+		}
+		note := tx.records[item.Note]
+		change := f(i, roomdriver.Found{Record: record, Note: note, Now: tx.now, Shut: tx.shut})
+		if change.Enters && len(tx.items) > 1 {
+			skipped = append(skipped, i) // it may be pinned, and the others need not care
+			continue
+		}
+		tx.enters = change.Enters
+		if err := errors.Join(tx.put(item.Key, record, change.Record), tx.put(item.Note, note, change.Note)); err != nil {
+			rollback(ctx, tx.conn)
+			return nil, unavailable(err)
+		}
+		for _, m := range change.Messages {
+			tx.addresses, tx.body = append(tx.addresses, m.Address), append(tx.body, m.Body)
+		}
+	}
+	if err := tx.write(ctx); err != nil {
+		return nil, err
+	}
+	return skipped, nil
+}
+
+// read begins the transaction, locks the rows and then reads the clock. Where notes
+// are asked for, a lock of its own keeps the others out: there may be no row.
+func (tx *transaction) read(ctx context.Context) error {
+	var keys, notes []string
+	var guards []int64
+	for _, item := range tx.items {
+		keys = append(keys, item.Key)
+		if item.Note != "" {
+			notes, guards = append(notes, item.Note), append(guards, tx.cfg.lockID("note", item.Key))
+		}
+	}
+	slices.Sort(guards)
+	tx.records = make(map[string][]byte, len(keys)+len(notes))
+	b := &pgx.Batch{}
+	b.Queue(begin)
+	b.Queue(limit, tx.limits)
+	if len(notes) > 0 {
+		b.Queue(guard, guards)
+	}
+	lock := tx.sql.lock
+	if len(keys) > 1 {
+		lock = tx.sql.lockMany
+	}
+	b.Queue(lock, keys).Query(tx.collect)
+	if len(notes) > 0 {
+		b.Queue(tx.sql.notes, notes).Query(tx.collect)
+	}
+	b.Queue(clock).QueryRow(func(row pgx.Row) error { return row.Scan(&tx.now) })
+	return tx.conn.SendBatch(ctx, b).Close()
+}
+
+func (tx *transaction) collect(rows pgx.Rows) error {
+	for rows.Next() {
+		var key string
+		var record []byte
+		if err := rows.Scan(&key, &record); err != nil {
+			return err
+		}
+		tx.records[key] = record
+	}
+	return rows.Err()
+}
+
+// put notes what is to be written of a key.
+func (tx *transaction) put(key string, record, next []byte) error {
+	if bytes.Equal(record, next) {
+		return nil
+	}
+	if next == nil {
+		tx.removes = append(tx.removes, key)
+		return nil
+	}
+	end, _, err := roomdriver.End(next)
+	to := &tx.updates
+	if record == nil {
+		to = &tx.inserts
+	}
+	to.keys, to.records, to.ends = append(to.keys, key), append(to.records, next), append(to.ends, end.UnixMilli())
+	return err
+}
+
+// write sends what there is to be written, and the commit, as one.
+func (tx *transaction) write(ctx context.Context) error {
+	b := &pgx.Batch{}
+	tx.inserts.queue(b, tx.sql.insert)
+	tx.updates.queue(b, tx.sql.update)
+	if len(tx.removes) > 0 {
+		b.Queue(tx.sql.remove, tx.removes)
+	}
+	if tx.enters { // behind the insertion: whoever inserts too waits there
+		b.Queue(unpinned, tx.items[0].Key, tx.cfg.name())
+	}
+	if len(tx.addresses) > 0 && !tx.silent {
+		b.Queue(notify, tx.addresses, tx.body)
+	}
+	if b.Len() == 0 || ctx.Err() != nil {
+		rollback(ctx, tx.conn)
+		return unavailable(ctx.Err())
+	}
+	return commit(ctx, tx.conn, b)
+}
