@@ -107,7 +107,8 @@ explore: deps ## Try everything that a few parties can do with a lock, two or th
 
 .PHONY: chaos
 chaos: deps ## Let every store suffer for CHAOS_FOR, and judge what its clients saw
-	$(GO) test -count=1 -v -timeout 0 -run TestChaos $(TESTFLAGS) ./internal/chaos -chaos.for=$(CHAOS_FOR) -chaos.pause=300ms
+	@# The package stands first, since TESTFLAGS may have flags of its own.
+	$(GO) test ./internal/chaos -count=1 -v -timeout 0 -run TestChaos -chaos.for=$(CHAOS_FOR) -chaos.pause=300ms $(TESTFLAGS)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME
