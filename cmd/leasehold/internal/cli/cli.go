@@ -68,9 +68,11 @@ func newRoot(g *global) *cobra.Command {
 		Use:           "leasehold",
 		Short:         "Locks that work across machines",
 		Long:          about,
+		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	g.flags(root.PersistentFlags())
 	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
 		newList(g), newInspect(g), newWatch(g), newBreak(g), newDoctor(g), newServe(g), newBench(g), newVersion(g))
@@ -124,24 +126,9 @@ Exit codes:
   124   the command was ended by --at-most
   126   the command cannot be executed
   127   the command was not found
-`)
 
-// table prints rows in columns that are as wide as their widest cell.
-func table(w io.Writer, rows [][]string) {
-	var width []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(width) {
-				width = append(width, 0)
-			}
-			width[i] = max(width[i], len([]rune(cell)))
-		}
-	}
-	for _, row := range rows {
-		var b strings.Builder
-		for i, cell := range row {
-			fmt.Fprintf(&b, "%-*s  ", width[i], cell)
-		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
-	}
-}
+Environment:
+  LEASEHOLD_STORE   the store, if --store is not given
+  NO_COLOR          no colours, whatever it is set to
+What a command of "run" sees in its environment is told by "leasehold run --help".
+`)

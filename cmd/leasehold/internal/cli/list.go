@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,36 +15,71 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
+// listFlags are the flags of `leasehold list`.
+type listFlags struct {
+	*global
+	color string
+	watch bool
+}
+
 func newList(g *global) *cobra.Command {
-	return &cobra.Command{
+	f := &listFlags{global: g}
+	cmd := &cobra.Command{
 		Use:   "list [PREFIX]",
 		Short: "List the locks that are held or waited for",
 		Long: `List the locks whose name begins with PREFIX and that are held, waited for, or
-closed for a while. With --json every lock is one line, as from "inspect".`,
+closed for a while. The table fits the width of the terminal. With --json every lock
+is one line, as from "inspect".`,
 		Example: `  leasehold list
   leasehold list orders/
+  leasehold list --watch
   leasehold list --json | jq -r .key`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return classify(g.list(cmd, append(args, "")[0]))
+			return classify(f.list(cmd, append(args, "")[0]))
 		},
 	}
+	cmd.Flags().StringVar(&f.color, "color", "auto", "colours, `auto|always|never`; auto is on a terminal, unless $NO_COLOR is set")
+	cmd.Flags().BoolVar(&f.watch, "watch", false, "show the list again every second, until interrupted")
+	return cmd
 }
 
-func (g *global) list(cmd *cobra.Command, prefix string) error {
-	client, err := g.client()
+func (f *listFlags) list(cmd *cobra.Command, prefix string) error {
+	screen, err := newScreen(cmd.OutOrStdout(), f.color)
+	if err != nil {
+		return err
+	}
+	client, err := f.client()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	locks, err := snapshots(cmd.Context(), client, prefix)
-	if err != nil {
-		return err
+	for {
+		locks, err := snapshots(cmd.Context(), client, prefix)
+		switch {
+		case err != nil && !f.watch:
+			return err
+		case err != nil:
+			f.complain(cmd, classify(err)) // the store may come back
+		default:
+			if f.watch {
+				screen.clear()
+			}
+			if err := f.print(cmd, screen, locks); err != nil {
+				return err
+			}
+		}
+		if !f.watch {
+			return nil
+		}
+		time.Sleep(time.Second)
 	}
-	out := cmd.OutOrStdout()
-	if g.json {
+}
+
+func (f *listFlags) print(cmd *cobra.Command, screen *screen, locks []driver.Snapshot) error {
+	if f.json {
 		for _, s := range locks {
-			if err := json.NewEncoder(out).Encode(wire.LockOf(s)); err != nil {
+			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(wire.LockOf(s)); err != nil {
 				return err
 			}
 		}
@@ -53,13 +89,15 @@ func (g *global) list(cmd *cobra.Command, prefix string) error {
 		fmt.Fprintln(cmd.ErrOrStderr(), "no lock is held or waited for")
 		return nil
 	}
-	rows := [][]string{{"NAME", "HELD BY", "FOR", "LEASE ENDS IN", "WAITING"}}
+	rows := [][]string{{"NAME", "KIND", "HELD BY", "FOR", "LEASE ENDS IN", "WAITING"}}
 	for _, s := range locks {
 		rows = append(rows, row(s))
 	}
-	table(out, rows)
-	return nil
+	return screen.table(rows, columnsThatShrink)
 }
+
+// columnsThatShrink are cut, in this order, where a table is wider than the terminal.
+var columnsThatShrink = []int{0, 2}
 
 // snapshots inspects each lock. Each picture is consistent, all of them together are not.
 func snapshots(ctx context.Context, client *leasehold.Client, prefix string) ([]driver.Snapshot, error) {
@@ -91,14 +129,33 @@ func row(s driver.Snapshot) []string {
 		if s.Closed > 0 {
 			state = "closed for " + span(s.Closed)
 		}
-		return []string{s.Key, state, "", "", waiting}
+		return []string{printable(s.Key), kind(s), state, "", "", waiting}
 	}
 	h := s.Holders[0]
 	owner := ownerName(h.Owner, h.Foreign)
 	if n := len(s.Holders) - 1; n > 0 {
 		owner += fmt.Sprintf(" and %d more", n)
 	}
-	return []string{s.Key, owner, span(age(h.Since)), span(h.Remaining), waiting}
+	return []string{printable(s.Key), kind(s), printable(owner), span(age(h.Since)), span(h.Remaining), waiting}
+}
+
+// kind is how a lock is held: "2 of 3" are places.
+func kind(s driver.Snapshot) string {
+	taken := 0
+	for _, h := range s.Holders {
+		taken += max(h.Weight, 1)
+	}
+	switch {
+	case s.Limit > 0:
+		return fmt.Sprintf("%d of %d", taken, s.Limit)
+	case len(s.Holders) == 0:
+		return "-"
+	case s.Holders[0].Foreign:
+		return "foreign"
+	case s.Holders[0].Mode == driver.Shared:
+		return "read"
+	}
+	return "mutex"
 }
 
 func atMost(n int) cobra.PositionalArgs {

@@ -21,10 +21,16 @@ func newVersion(g *global) *cobra.Command {
 					"version": version, "revision": revision, "go": runtime.Version(),
 				})
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "leasehold %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
+			return err
 		},
 	}
+}
+
+// versionText is what `leasehold version` and `leasehold --version` print.
+func versionText() string {
+	version, _ := build()
+	return fmt.Sprintf("leasehold %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // build tells what the Go command has noted about this binary.

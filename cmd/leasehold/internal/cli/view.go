@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // age is the time since a wall clock reading of another machine.
@@ -22,6 +23,16 @@ func ownerName(owner string, foreign bool) string {
 		return cmp.Or(owner, "another program")
 	}
 	return cmp.Or(owner, "others")
+}
+
+// printable is text of another program, which may hold what a terminal would obey.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, text)
 }
 
 func labelText(labels map[string]string) string {
