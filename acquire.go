@@ -234,7 +234,7 @@ func (r *request) path(err error) error {
 	case !errors.As(err, &end):
 		return lockError(r.key, err)
 	case end.Failed != nil:
-		return lockError(r.key, fmt.Errorf("gave up after %s: %w: %w", round(end.Waited), end.Cause, end.Failed))
+		return lockError(r.key, fmt.Errorf("gave up after %s: %w", round(end.Waited), session.Because(end.Cause, end.Failed)))
 	}
 	return &HeldError{
 		Key: r.key, Owner: end.Holder.Owner, Remaining: end.Holder.Remaining,

@@ -134,7 +134,12 @@ func (e *contextEnded) Error() string   { return fmt.Sprintf("%v: %v", ErrContex
 func (e *contextEnded) Unwrap() []error { return []error{ErrContextEnded, e.cause} }
 
 // errMaxWait ends a wait bounded by WithMaxWait; it is a deadline.
-var errMaxWait = fmt.Errorf("maximum wait reached: %w", context.DeadlineExceeded)
+var errMaxWait error = maxWaitError{}
+
+type maxWaitError struct{}
+
+func (maxWaitError) Error() string        { return "maximum wait reached" }
+func (maxWaitError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // lockError is the path that every error of a lock starts with.
 func lockError(key string, err error) error {

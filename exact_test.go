@@ -3,6 +3,8 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,6 +55,81 @@ func TestClient_HR_F10_EverythingSaysClosedAfterClose(t *testing.T) {
 			if !errors.Is(err, leasehold.ErrClosed) || errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+	})
+}
+
+// An error reads as a path, on which nothing comes twice.
+func TestErrors_SayEverythingOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl))
+		never := func(context.Context) error { return nil }
+		short := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		shutDown := func() context.Context {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second/2, errors.New("too late"))
+			t.Cleanup(cancel)
+			return ctx
+		}
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		reason, quit := context.WithCancelCause(t.Context())
+		quit(errors.New("shutting down"))
+		wrapped, quit := context.WithCancelCause(t.Context())
+		quit(fmt.Errorf("the server: %w", context.Canceled))
+		holder, _ := open(t, store)
+		lock(t, holder, "held")
+		once := func(name string, err error) {
+			t.Helper()
+			if err == nil {
+				t.Errorf("%s: no error", name)
+				return
+			}
+			seen := make(map[string]bool)
+			for _, part := range regexp.MustCompile(`: |; `).Split(err.Error(), -1) {
+				if seen[part] {
+					t.Errorf("%s: %q twice in %q", name, part, err)
+				}
+				seen[part] = true
+			}
+		}
+		patient := leasehold.WithMaxWait(time.Second)
+		for what, f := range map[string]*fault{"answers": nil, "hangs": &hangs, "fails": &fails, "refuses": &refuses} {
+			if f != nil {
+				d.on(acquire, 0, *f)
+				d.on(renew, 0, *f)
+			}
+			for key, ask := range map[string]func(*leasehold.Mutex, context.Context) (*leasehold.Lease, error){"Lock": (*leasehold.Mutex).Lock, "TryLock": (*leasehold.Mutex).TryLock} {
+				for name, ctx := range map[string]context.Context{"a time-out": short(), "a time-out with a cause": shutDown(), "an end": canceled, "a cause": reason, "a wrapped end": wrapped} {
+					_, err := ask(c.Mutex("held"), ctx)
+					once(fmt.Sprintf("%s of a store that %s, under %s", key, what, name), err)
+				}
+				_, err := ask(c.Mutex("held", patient), t.Context())
+				once(fmt.Sprintf("%s with a maximum wait, of a store that %s", key, what), err)
+				_, err = ask(c.Mutex("held", patient, leasehold.WithRetry(leasehold.Constant(100*time.Millisecond))), t.Context())
+				once(fmt.Sprintf("%s with retry, of a store that %s", key, what), err)
+			}
+			d.heal()
+			under := short()
+			once("Do whose context ended", leasehold.Do(under, c.Mutex("k"), func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}))
+			once("All", leasehold.Do(t.Context(), leasehold.All(c.Mutex("a"), c.Mutex("held", patient)), never))
+			l := lock(t, c, "lost")
+			if f != nil {
+				d.on(renew, 0, *f)
+				d.on(release, 0, *f)
+				once("Extend of a store that "+what, l.Extend(short(), ttl))
+				<-l.Context().Done()
+				once("the cause of a loss, of a store that "+what, context.Cause(l.Context()))
+				once("release after it", l.Release())
+			}
+			d.heal()
+			time.Sleep(time.Minute)
 		}
 	})
 }

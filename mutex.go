@@ -24,15 +24,18 @@ func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 	return &Mutex{request: r, err: err}
 }
 
-// Lock waits until the mutex is free or ctx is done, and returns a lease whose
-// context derives from ctx.
+// Lock waits until the mutex is free, and returns a lease. ctx bounds the wait and the
+// lease: when ctx ends, a Lock that waits fails, and a lease that was granted ends and is
+// given back. [WithMaxWait] bounds the wait alone:
 //
-// If the wait ends first the error is a [*HeldError]: it matches ErrHeld and
-// the context's error. A store that is away is waited for too, at most for
-// [WithMaxOutage]: an error that matches ErrUnknown says that it did not answer;
-// ErrUnavailable that it certainly did nothing. Nothing is left behind in any case:
-// what may have been begun is undone in the background. [WithMaxWait] bounds the wait
-// as a whole.
+//	mutex := client.Mutex("orders/42", leasehold.WithMaxWait(5*time.Second))
+//	lease, err := mutex.Lock(ctx) // waits for 5 s, and holds for as long as ctx lives
+//
+// If the wait ends first the error is a [*HeldError]: it matches ErrHeld and the error of
+// ctx, or [context.DeadlineExceeded] at the maximum wait. A store that is away is waited
+// for too, at most for [WithMaxOutage]: an error that matches ErrUnknown says that it did
+// not answer; ErrUnavailable that it certainly did nothing. Nothing is left behind in any
+// case: what may have been begun is undone in the background.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err

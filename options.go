@@ -182,8 +182,10 @@ func WithReleaseTimeout(d time.Duration) Option {
 	return bounded("release timeout", d, time.Millisecond, MaxTTL, func(c *config) { c.ReleaseTimeout = d })
 }
 
-// WithMaxWait bounds how long Lock waits; 0 asks once. For [All] it counts from the
-// call, so that one bound holds for all. Default: as long as the context lives. At most 24 h.
+// WithMaxWait bounds how long Lock waits, and not how long its lease lives, as the
+// context of Lock does; 0 asks once. For [All] it counts from the call, so that one bound
+// holds for all. An error of Lock that it ends matches [context.DeadlineExceeded].
+// Default: as long as the context lives. 0, or 1 ms to 24 h.
 func WithMaxWait(d time.Duration) Option {
 	if d == 0 {
 		return func(c *config) error { c.maxWait = 0; return nil }

@@ -190,8 +190,8 @@ func (s *Session) over(ctx context.Context) error {
 // because puts before err why ctx or the session ended, if they have.
 func (s *Session) because(ctx context.Context, err error) error {
 	cause := s.over(ctx)
-	if cause == nil || errors.Is(err, cause) {
+	if cause == nil {
 		return err
 	}
-	return fmt.Errorf("%w: %w", cause, err)
+	return Because(cause, err)
 }

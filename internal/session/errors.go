@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -45,6 +46,30 @@ func Broken(reason string) error {
 	}
 	return fmt.Errorf("%w: %w: %s", ErrLost, ErrBroken, reason)
 }
+
+// Because puts before err why the call ended: the end of a context, which err may tell
+// as well, but is told once.
+func Because(cause, err error) error {
+	if errors.Is(err, cause) {
+		return err
+	}
+	return &because{cause, err}
+}
+
+type because struct{ cause, err error }
+
+func (b *because) Error() string {
+	why, what := b.cause.Error(), b.err.Error()
+	for _, end := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(b.cause, end) {
+			what = strings.TrimSuffix(what, ": "+end.Error())
+		}
+	}
+	return why + ": " + what
+}
+
+// Unwrap makes the error match both.
+func (b *because) Unwrap() []error { return []error{b.cause, b.err} }
 
 // CauseOf is why ctx ended: an error that matches both its Err and its cause; nil
 // if it has not.
