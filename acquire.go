@@ -80,14 +80,14 @@ func (r *request) enter(ctx context.Context, wait bool, began time.Time) (*Lease
 			return l, err
 		}
 	}
-	t := r.trail(ctx, wait)
-	l, err := r.come(t.context(ctx), wait, began, t)
-	t.failed(r, err)
+	obs := r.observe(ctx, wait)
+	l, err := r.come(obs.context(ctx), wait, began, obs)
+	obs.failed(r, err)
 	return l, err
 }
 
 // come enters from outside.
-func (r *request) come(ctx context.Context, wait bool, began time.Time, t *trail) (*Lease, error) {
+func (r *request) come(ctx context.Context, wait bool, began time.Time, obs *observation) (*Lease, error) {
 	if err := session.CauseOf(ctx); err != nil {
 		return nil, lockError(r.key, err)
 	}
@@ -97,9 +97,9 @@ func (r *request) come(ctx context.Context, wait bool, began time.Time, t *trail
 	}
 	switch {
 	case !wait || r.cfg.maxWait == 0:
-		return r.try(ctx, t)
+		return r.try(ctx, obs)
 	case left == 0:
-		l, err := r.try(ctx, t) // it may be free
+		l, err := r.try(ctx, obs) // it may be free
 		if busy := (*HeldError)(nil); errors.As(err, &busy) {
 			busy.Cause = errMaxWait
 		}
@@ -107,9 +107,9 @@ func (r *request) come(ctx context.Context, wait bool, began time.Time, t *trail
 	case left > 0:
 		bound, cancel := context.WithTimeoutCause(ctx, left, errMaxWait)
 		defer cancel()
-		return r.lock(ctx, bound, t)
+		return r.lock(ctx, bound, obs)
 	}
-	return r.lock(ctx, ctx, t)
+	return r.lock(ctx, ctx, obs)
 }
 
 // reenter shares the lease that ctx runs under. If that was lost, what runs
@@ -132,23 +132,23 @@ func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
 }
 
 // try asks once.
-func (r *request) try(ctx context.Context, t *trail) (*Lease, error) {
+func (r *request) try(ctx context.Context, obs *observation) (*Lease, error) {
 	if err := r.c.session.Begin(); err != nil {
 		return nil, lockError(r.key, err)
 	}
 	defer r.c.session.Leave()
-	return r.once(ctx, ctx, t)
+	return r.once(ctx, ctx, obs)
 }
 
 // once asks without queueing, until bound ends; ctx is the parent of the lease.
-func (r *request) once(ctx, bound context.Context, t *trail) (*Lease, error) {
+func (r *request) once(ctx, bound context.Context, obs *observation) (*Lease, error) {
 	req := r.request()
 	a, err := r.c.session.Try(bound, &r.cfg.Terms, &req)
 	switch {
 	case err != nil:
 		return nil, lockError(r.key, err)
 	case a.State == driver.Granted:
-		return r.lease(ctx, &req, a.Grant(), t)
+		return r.lease(ctx, &req, a.Grant(), obs)
 	case a.State == driver.Busy:
 		return nil, heldError(r.key, &a.Reply)
 	}
@@ -156,9 +156,9 @@ func (r *request) once(ctx, bound context.Context, t *trail) (*Lease, error) {
 }
 
 // lock waits until bound ends; ctx is the parent of the lease.
-func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
+func (r *request) lock(ctx, bound context.Context, obs *observation) (*Lease, error) {
 	if r.cfg.retry != nil {
-		return r.again(ctx, bound, t)
+		return r.again(ctx, bound, obs)
 	}
 	req := r.request()
 	w, err := r.c.session.NewWaiter(&r.cfg.Terms, &req)
@@ -172,7 +172,7 @@ func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
 		return nil, lockError(r.key, err)
 	}
 	if err == nil && a.State != driver.Granted {
-		t.waiting(a.Position, ownerOf(&a.Reply))
+		obs.waiting(a.Position, ownerOf(&a.Reply))
 		r.c.counts.waiting.Add(1)
 		defer r.c.counts.waiting.Add(-1)
 		err = w.Wait(bound, &a, r.observer(bound))
@@ -181,18 +181,18 @@ func (r *request) lock(ctx, bound context.Context, t *trail) (*Lease, error) {
 		w.Undo(ctx) // whatever the ticket has become
 		return nil, r.path(err)
 	}
-	return r.lease(ctx, &req, a.Grant(), t)
+	return r.lease(ctx, &req, a.Grant(), obs)
 }
 
 // again asks without a queue, as WithRetry says.
-func (r *request) again(ctx, bound context.Context, t *trail) (*Lease, error) {
+func (r *request) again(ctx, bound context.Context, obs *observation) (*Lease, error) {
 	if err := r.c.session.Begin(); err != nil {
 		return nil, lockError(r.key, err)
 	}
 	defer r.c.session.Leave()
 	started := r.c.now()
 	for attempt := 1; ; attempt++ {
-		l, err := r.once(ctx, bound, t)
+		l, err := r.once(ctx, bound, obs)
 		var busy *HeldError
 		if !errors.As(err, &busy) {
 			return l, err
@@ -202,7 +202,7 @@ func (r *request) again(ctx, bound context.Context, t *trail) (*Lease, error) {
 			busy.Waited, busy.Cause = r.c.now().Sub(started), fmt.Errorf("%d attempts", n)
 			return nil, busy
 		}
-		t.waiting(0, busy.Owner)
+		obs.waiting(0, busy.Owner)
 		if attempt == 1 {
 			r.c.counts.waiting.Add(1)
 			defer r.c.counts.waiting.Add(-1)
@@ -242,13 +242,13 @@ func (r *request) path(err error) error {
 	}
 }
 
-func (r *request) lease(ctx context.Context, req *driver.Request, g session.Grant, t *trail) (*Lease, error) {
-	h, err := r.c.hold(r.cfg, req, g, t)
+func (r *request) lease(ctx context.Context, req *driver.Request, g session.Grant, obs *observation) (*Lease, error) {
+	h, err := r.c.hold(r.cfg, req, g, obs)
 	if err != nil {
 		r.c.session.Undo(ctx, &r.cfg.Terms, req, g.Unanswered)
 		return nil, lockError(r.key, err)
 	}
-	return newLease(t.context(ctx), h), nil
+	return newLease(obs.context(ctx), h), nil
 }
 
 func (r *request) request() driver.Request {

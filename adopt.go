@@ -61,16 +61,16 @@ func (s *Semaphore) Adopt(ctx context.Context, id string) (*Lease, error) {
 var leaseID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
-	t := r.trail(ctx, false)
-	l, err := r.takeOver(t.context(ctx), id, t)
-	if t.failed(r, err); err != nil {
+	obs := r.observe(ctx, false)
+	l, err := r.takeOver(obs.context(ctx), id, obs)
+	if obs.failed(r, err); err != nil {
 		r.c.counts.refused.Add(1)
 		return nil, lockError(r.key, fmt.Errorf("adopt %q: %w", id, err))
 	}
 	return l, nil
 }
 
-func (r *request) takeOver(ctx context.Context, id string, t *trail) (*Lease, error) {
+func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*Lease, error) {
 	if !leaseID.MatchString(id) {
 		return nil, fmt.Errorf("not the id of a lease: %w", ErrInvalid)
 	}
@@ -99,11 +99,11 @@ func (r *request) takeOver(ctx context.Context, id string, t *trail) (*Lease, er
 	}
 	req := r.request()
 	req.ID = id
-	h, err := r.c.hold(r.cfg, &req, g, t)
+	h, err := r.c.hold(r.cfg, &req, g, obs)
 	if err != nil {
 		return nil, err // it ends by itself, or is held
 	}
-	return newLease(t.context(ctx), h), nil
+	return newLease(obs.context(ctx), h), nil
 }
 
 // recognize refuses a lease of another kind, and returns its token, as far as the

@@ -133,7 +133,7 @@ func saysEnd(err error, ctx context.Context) bool {
 	if err == nil || errors.Is(ctx.Err(), err) || errors.Is(context.Cause(ctx), err) {
 		return true
 	}
-	switch err := err.(type) {
+	switch err := err.(type) { //nolint:errorlint // this walks the tree itself
 	case interface{ Unwrap() error }:
 		inner := err.Unwrap()
 		return inner != nil && saysEnd(inner, ctx)

@@ -17,10 +17,10 @@ import (
 // lease's context makes several Leases of one hold.
 type hold struct {
 	session.Hold
-	c     *Client
-	cfg   *config
-	trail *trail // nil without observers
-	limit int32  // that it was asked for with; 0 if it is no place
+	c           *Client
+	cfg         *config
+	observation *observation // nil without observers
+	limit       int32        // that it was asked for with; 0 if it is no place
 
 	mu      sync.Mutex
 	leaving bool // a Detach is under way: nobody may join
@@ -32,8 +32,8 @@ type hold struct {
 }
 
 // hold takes charge of a grant.
-func (c *Client) hold(cfg *config, req *driver.Request, g session.Grant, t *trail) (*hold, error) {
-	h := &hold{c: c, cfg: cfg, trail: t, limit: int32(req.Limit)}
+func (c *Client) hold(cfg *config, req *driver.Request, g session.Grant, obs *observation) (*hold, error) {
+	h := &hold{c: c, cfg: cfg, observation: obs, limit: int32(req.Limit)}
 	h.leases = h.one[:0]
 	h.taken = cfg.takenAt()
 	if err := c.session.Hold(&h.Hold, req, g, h); err != nil {
@@ -47,7 +47,7 @@ func (h *hold) Terms() *session.Terms { return &h.cfg.Terms }
 
 // Began implements [session.Events].
 func (h *hold) Began(handed time.Time) {
-	h.trail.acquired(h, handed)
+	h.observation.acquired(h, handed)
 	h.c.counts.granted.Add(1)
 }
 
@@ -55,7 +55,7 @@ func (h *hold) Began(handed time.Time) {
 func (h *hold) Renewed(sent time.Time, reply *driver.Reply, err error) {
 	done := err == nil && reply.State == driver.Granted
 	h.c.counts.renewal(done)
-	h.trail.renewed(h, sent, reply, err)
+	h.observation.renewed(h, sent, reply, err)
 	if done {
 		h.watch()
 	}
@@ -82,7 +82,7 @@ func (h *hold) Ended(cause error) {
 	for _, stop := range detach {
 		stop() // a parent that lives on does not remember a lease that is over
 	}
-	h.trail.ended(h, cause)
+	h.observation.ended(h, cause)
 	if wasLost(cause) {
 		// Whoever looked first is not held up, nor is the renewal of others.
 		h.c.session.Background(func() {
@@ -114,9 +114,9 @@ func (h *hold) shareEnded(lost error, last bool) (err error) {
 // not protected to its end, if it was not.
 func (h *hold) giveBack(lost error, limit time.Duration) error {
 	over := lost != nil && !errors.Is(lost, ErrContextEnded) // and so what the store says is no news
-	begun := h.trail.now(h.c)
-	err := h.Release(h.trail.detached(), over, limit)
-	h.trail.released(h, begun, err)
+	begun := h.observation.now(h.c)
+	err := h.Release(h.observation.detached(), over, limit)
+	h.observation.released(h, begun, err)
 	if over {
 		return nil
 	}

@@ -1,0 +1,167 @@
+// Package leasehold gives locks that work across machines.
+//
+// A lock here is a lease: it is granted for a time, renewed while its holder
+// lives, and its end is always noticed.
+//
+//	client, err := leasehold.New(store)
+//	…
+//	lease, err := client.Mutex("orders/42").Lock(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer lease.Release()
+//	return charge(lease.Context(), lease.Token())
+//
+// # Promises
+//
+// Exclusion (P1): while a lease's context is live, no other lease that
+// conflicts with it has a live context. This assumes that the store keeps what
+// it acknowledged for one TTL, and that the rates of clocks differ by less than
+// the drift factor. Nothing depends on clocks of different machines agreeing.
+//
+// Loss (P2, P3): the holder learns of a loss at the latest when its local
+// deadline passes, counted from before the request that the store confirmed
+// last; also if the store hangs, the network is cut, or the process was stopped
+// and woken. One failed renewal loses nothing: it is repeated until the
+// deadline.
+//
+// Fencing (P4): every grant carries a token greater than every token given
+// before for that key. A resource that refuses smaller tokens is safe from a
+// holder that does not notice its loss.
+//
+// Waiting (P5, P6): waiters are served in the order of their arrival at the
+// store, and woken by it. If every wake-up is lost a waiter asks by itself: the
+// head of the queue when the holder's lease ends, the first of each client every
+// second, everyone at least every 5 seconds, and every half second from the
+// first wake-up that was missed. A waiter that has died costs the others at most
+// one second if the lock was handed to it, two if it only stands before somebody
+// for whom there is room, and another one if its successor has died too; four if
+// it hears no wake-ups, because the store or its user cannot deliver them: it is
+// never handed the lock, so that only the end of its ticket shows its death.
+//
+// Exactly once (P7): every acquisition has an id. A request whose answer was
+// lost is repeated with it, and has the effect and the answer of one.
+//
+// Unknown (P8): when the store did not answer, the error matches ErrUnknown,
+// and what may have been left behind is cleaned up in the background.
+//
+// Nothing left (P9): cancelled, timed out, crashed or released, every key in
+// the store disappears by itself, and no goroutine stays.
+//
+// What is not promised: a lease cannot stop a holder that ignores its context.
+// Replication that is asynchronous can lose a grant when a server fails over.
+package leasehold
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/session"
+)
+
+// Client takes locks in one store. It is safe for concurrent use; a program
+// needs one per store.
+type Client struct {
+	session *session.Session
+	// selective tells that the store does not serve every request.
+	selective bool
+	cfg       config
+	counts    counters
+	classes   classes
+}
+
+// New returns a client of a store. It takes charge of the driver: Close closes
+// it. The options are the defaults of the client's locks, but for
+// [WithReentrantOwner], which is one lock's. If an option is refused the error
+// matches ErrInvalid, and the driver is the caller's still.
+func New(d driver.Driver, opts ...Option) (*Client, error) {
+	if v := reflect.ValueOf(d); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("leasehold: nil driver: %w", ErrInvalid)
+	}
+	cfg, err := defaults().with(opts)
+	if err == nil && cfg.reentrantOwner != "" {
+		err = fmt.Errorf("reentrant owner %q of a client: it is an option of one lock: %w", cfg.reentrantOwner, ErrInvalid)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("leasehold: %w", err)
+	}
+	cfg.ownPolicy = false // from here on it is a default
+	c := &Client{session: session.New(d, cfg.Log, cfg.outage), cfg: cfg}
+	_, c.selective = driver.As[driver.Limited](d)
+	return c, nil
+}
+
+func (c *Client) now() time.Time { return c.session.Now() }
+
+// Close ends the client: waiters get ErrClosed, leases that are held are
+// released, at most for their release timeout, and their contexts end with
+// ErrClosed. When it returns nothing of the client runs any more, and the
+// driver is closed. Further calls do nothing.
+func (c *Client) Close() error { return c.session.Close() }
+
+// Stats is what a health check or a metric needs. Counts are since the client
+// was made.
+type Stats struct {
+	// Held is how many leases are held now. A lease that was re-entered under its
+	// context counts once.
+	Held int
+	// Waiting is how many calls of Lock wait now for a lock that others have: those
+	// that have been told so by the store, whether they wait in its queue, poll a store
+	// that has none, or ask again after the delays of [WithRetry]. A call that the
+	// store has not answered yet does not count, nor does a TryLock.
+	Waiting int
+	// Granted counts leases, Refused the calls that ended unserved.
+	Granted, Refused int64
+	// Released counts leases that were given back, or left by Detach, and Lost
+	// those that were lost, also if that was found out at their release: as
+	// Observers are told.
+	Released, Lost int64
+	// Renewed and Failed count the renewals of leases that were and were not
+	// confirmed. One that finds the lease gone has failed.
+	Renewed, Failed int64
+}
+
+// Stats returns the current figures.
+func (c *Client) Stats() Stats {
+	n := &c.counts
+	return Stats{
+		Held: c.session.Held(), Waiting: int(n.waiting.Load()),
+		Granted: n.granted.Load(), Refused: n.refused.Load(),
+		Released: n.released.Load(), Lost: n.lost.Load(),
+		Renewed: n.renewed.Load(), Failed: n.failed.Load(),
+	}
+}
+
+type counters struct {
+	waiting                                           atomic.Int64 // now
+	granted, refused, lost, released, renewed, failed atomic.Int64
+}
+
+// end counts a lease that is over. One that was not lost is counted when it has
+// been given back.
+func (n *counters) end(cause error) {
+	if wasLost(cause) {
+		n.lost.Add(1)
+	}
+}
+
+// gaveBack counts a lease that was live when it was given back, by the outcome.
+func (n *counters) gaveBack(err error) {
+	if errors.Is(err, ErrLost) {
+		n.lost.Add(1)
+	} else {
+		n.released.Add(1)
+	}
+}
+
+func (n *counters) renewal(confirmed bool) {
+	if confirmed {
+		n.renewed.Add(1)
+	} else {
+		n.failed.Add(1)
+	}
+}
