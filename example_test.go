@@ -172,6 +172,97 @@ func ExampleLease_Extend() {
 	// leasehold: lock "migration": lease not held: lease released
 }
 
+func ExampleLease_State() {
+	client, _ := leasehold.New(memdriver.New(), leasehold.WithName("worker-7"))
+	defer client.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	lease, _ := client.Mutex("orders/42").Lock(ctx)
+	fmt.Println(lease.Key(), lease.Owner(), lease.ID() != "", time.Until(lease.Deadline()) > 20*time.Second)
+	fmt.Println(lease.State(), lease.State().Live())
+
+	cancel() // the context of Lock bounds the lease, too
+	fmt.Println(lease.State(), lease.State().Live())
+	err := lease.Release()
+	fmt.Println(errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrContextEnded))
+	// Output:
+	// orders/42 worker-7 true true
+	// held true
+	// context false
+	// true true
+}
+
+// The lease stays in the store, where who knows its id takes it over: see Mutex.Adopt.
+func ExampleLease_Detach() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	lease, _ := client.Mutex("nightly").Lock(context.Background())
+	fmt.Println(lease.Detach(context.Background()), lease.Release())
+
+	_, err := client.Mutex("nightly").TryLock(context.Background())
+	fmt.Println(errors.Is(err, leasehold.ErrHeld))
+	// Output:
+	// <nil> <nil>
+	// true
+}
+
+func ExampleTryDo() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	nightly := client.Mutex("nightly")
+	lease, _ := nightly.Lock(context.Background())
+
+	ran, err := leasehold.TryDo(context.Background(), nightly, func(context.Context) error { return nil })
+	fmt.Println(ran, err) // somebody is at it
+	_ = lease.Release()
+	ran, err = leasehold.TryDo(context.Background(), nightly, func(context.Context) error { return nil })
+	fmt.Println(ran, err)
+	// Output:
+	// false <nil>
+	// true <nil>
+}
+
+func ExampleFromContext() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	err := leasehold.Do(context.Background(), client.Mutex("orders/42"), func(ctx context.Context) error {
+		lease, ok := leasehold.FromContext(ctx) // where only the context is known
+		fmt.Println(lease.Key(), lease.Token() > 0, ok)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// orders/42 true true
+	// <nil>
+}
+
+// Options of a client are the defaults of its locks. Each states its own default and
+// bounds.
+func ExampleOption() {
+	client, err := leasehold.New(memdriver.New(),
+		leasehold.WithTTL(time.Minute),            // a holder that died blocks others no longer
+		leasehold.WithRenewFraction(0.25),         // renewed every 15 s
+		leasehold.WithMaxRenewAttempts(5),         // lost after 5 failed tries, not only at the deadline
+		leasehold.WithDriftFactor(0.02),           // clocks differ in rate by at most 2 %
+		leasehold.WithReleaseTimeout(time.Second), // Release waits no longer for the store
+		leasehold.WithMaxOutage(10*time.Second),   // Lock waits no longer for a store that is away
+		leasehold.WithLockDelay(5*time.Second),    // closed for so long after a loss
+		leasehold.WithMinToken(1_000_000),         // the resource has seen such a token
+		leasehold.WithRetry(leasehold.Linear(100*time.Millisecond, time.Second)),
+	)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	lease, err := client.Mutex("orders/42", leasehold.WithRetry(leasehold.Constant(time.Second))).Lock(context.Background())
+	fmt.Println(lease.Token() > 1_000_000, err)
+
+	_, err = leasehold.New(memdriver.New(), leasehold.WithTTL(time.Nanosecond))
+	fmt.Println(err)
+	// Output:
+	// true <nil>
+	// leasehold: TTL 1ns is not between 10ms and 24h0m0s: invalid
+}
+
 func ExampleHeldError() {
 	store := memdriver.New()
 	client, _ := leasehold.New(store)
@@ -336,10 +427,126 @@ func ExampleRWMutex() {
 	catalog := client.RWMutex("catalog")
 
 	one, _ := catalog.RLock(context.Background())
-	two, _ := catalog.RLock(context.Background())
+	two, _ := catalog.TryRLock(context.Background())
 	_, err := catalog.TryLock(context.Background())
 	fmt.Println(one.State(), two.State(), errors.Is(err, leasehold.ErrHeld))
 	// Output: held held true
+}
+
+func ExampleRLocker() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	reader := client.RWMutex("catalog").RLocker()
+
+	lease, _ := reader.Lock(context.Background())
+	another, err := reader.TryLock(context.Background())
+	fmt.Println(lease.State(), another.State(), err)
+
+	ran, err := leasehold.TryDo(context.Background(), reader, func(context.Context) error { return nil })
+	fmt.Println(ran, err)
+	// Output:
+	// held held <nil>
+	// true <nil>
+}
+
+// A writer goes on as a reader, and no other writer slips in.
+func ExampleLease_Downgrade() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	catalog := client.RWMutex("catalog")
+	lease, _ := catalog.Lock(context.Background())
+	_, err := catalog.TryRLock(context.Background())
+	fmt.Println(errors.Is(err, leasehold.ErrHeld))
+
+	fmt.Println(lease.Downgrade(context.Background()))
+	reader, err := catalog.TryRLock(context.Background())
+	fmt.Println(reader.State(), err)
+	// Output:
+	// true
+	// <nil>
+	// held <nil>
+}
+
+// The sides of a lock and its places are taken over like a mutex: see there.
+func ExampleRWMutex_RAdopt() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	catalog := client.RWMutex("catalog")
+
+	reader, _ := catalog.RLock(context.Background())
+	_ = reader.Detach(context.Background())
+	reader, err := catalog.RAdopt(context.Background(), reader.ID())
+	fmt.Println(err, reader.Release())
+
+	writer, _ := catalog.Lock(context.Background())
+	_ = writer.Detach(context.Background())
+	writer, err = catalog.Adopt(context.Background(), writer.ID())
+	fmt.Println(err, writer.Release())
+
+	locker := catalog.RLocker() // the read side as a lock of its own
+	reader, err = locker.Lock(context.Background())
+	fmt.Println(err, reader.Release())
+	// Output:
+	// <nil> <nil>
+	// <nil> <nil>
+	// <nil> <nil>
+}
+
+func ExampleSemaphore_Resize() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	lease, _ := client.Semaphore("gpu", 4).Lock(context.Background())
+
+	fmt.Println(client.Semaphore("gpu", 4).Resize(context.Background(), 8))
+	_, err := client.Semaphore("gpu", 4).TryLock(context.Background()) // states the old limit
+	fmt.Println(errors.Is(err, leasehold.ErrMismatch))
+	another, err := client.Semaphore("gpu", 8).TryLock(context.Background())
+	fmt.Println(another.State(), err, lease.Release())
+	// Output:
+	// <nil>
+	// true
+	// held <nil> <nil>
+}
+
+func ExampleSemaphore_Adopt() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	gpu := client.Semaphore("gpu", 4)
+	lease, _ := gpu.LockN(context.Background(), 2)
+	_ = lease.Detach(context.Background())
+
+	lease, err := gpu.Adopt(context.Background(), lease.ID()) // with its two places
+	fmt.Println(err, lease.Release())
+	// Output: <nil> <nil>
+}
+
+func ExamplePlaces() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	half := client.Semaphore("gpu", 4).Places(2)
+
+	first, _ := half.Lock(context.Background())
+	second, err := half.TryLock(context.Background())
+	fmt.Println(first.State(), second.State(), err)
+	ran, err := leasehold.TryDo(context.Background(), half, func(context.Context) error { return nil })
+	fmt.Println(ran, err)
+	// Output:
+	// held held <nil>
+	// false <nil>
+}
+
+func ExampleSemaphore_Places() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	err := leasehold.Do(context.Background(), client.Semaphore("gpu", 4).Places(3), func(ctx context.Context) error {
+		lease, ok := leasehold.FromContext(ctx)
+		fmt.Println(lease.Key(), ok)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// gpu true
+	// <nil>
 }
 
 func ExampleSemaphore() {
@@ -376,6 +583,62 @@ func ExampleAll() {
 	// <nil>
 }
 
+// A transfer needs both accounts. Each has a token of its own.
+func ExampleMultiLease() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	both := leasehold.All(client.Mutex("account/2"), client.Mutex("account/1"))
+	lease, err := both.Lock(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	tokens := lease.Tokens()
+	for _, part := range lease.Parts() { // in the order of their keys
+		fmt.Println(part.Key(), part.Token() == tokens[part.Key()])
+	}
+	fmt.Println(lease.Extend(context.Background(), time.Minute), lease.Remaining() > 50*time.Second, time.Now().Before(lease.Deadline()))
+	fmt.Println(lease.State(), lease.Context().Err())
+	fmt.Println(lease.Release(), lease.State())
+	// Output:
+	// account/1 true
+	// account/2 true
+	// <nil> true true
+	// held <nil>
+	// <nil> released
+}
+
+func ExampleMulti_TryLock() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	_, _ = client.Mutex("b").Lock(context.Background())
+
+	// Any mixture: what is free of them is not kept if one is held.
+	some := leasehold.All(client.Mutex("a"), client.RWMutex("b").RLocker(), client.Semaphore("c", 4).Places(2))
+	_, err := some.TryLock(context.Background())
+	fmt.Println(errors.Is(err, leasehold.ErrHeld))
+
+	more := leasehold.All(client.Mutex("a"), leasehold.All(client.Mutex("c"), client.Mutex("d")))
+	lease, err := more.Lock(context.Background())
+	fmt.Println(len(lease.Parts()), err)
+	// Output:
+	// true
+	// 3 <nil>
+}
+
+func ExampleMultiFromContext() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	err := leasehold.Do(context.Background(), leasehold.All(client.Mutex("a"), client.Mutex("b")), func(ctx context.Context) error {
+		lease, ok := leasehold.MultiFromContext(ctx)
+		fmt.Println(ok, len(lease.Tokens()))
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// true 2
+	// <nil>
+}
+
 func ExampleElection() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
@@ -390,6 +653,40 @@ func ExampleElection() {
 	// Output:
 	// 10.0.0.7:8080 true <nil>
 	// <nil>
+}
+
+func ExampleElection_Resign() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	scheduler := client.Election("scheduler", "10.0.0.7:8080")
+
+	err := scheduler.Lead(context.Background(), func(ctx context.Context, _ *leasehold.Lease) error {
+		fmt.Println("leads:", scheduler.IsLeader())
+		scheduler.Resign() // ends ctx
+		<-ctx.Done()
+		fmt.Println("leads:", scheduler.IsLeader())
+		return context.Cause(ctx)
+	})
+	fmt.Println(errors.Is(err, leasehold.ErrResigned))
+	// Output:
+	// leads: true
+	// leads: false
+	// true
+}
+
+func ExampleElection_Observe() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	scheduler := client.Election("scheduler", "10.0.0.7:8080")
+
+	_ = scheduler.Lead(context.Background(), func(ctx context.Context, _ *leasehold.Lease) error {
+		for leader, err := range scheduler.Observe(ctx) { // anybody may
+			fmt.Println(leader.Value, err)
+			break
+		}
+		return nil
+	})
+	// Output: 10.0.0.7:8080 <nil>
 }
 
 func ExampleObserveWait() {
@@ -415,8 +712,14 @@ func ExampleWithObserver() {
 			fmt.Println(e.Class, e.Kind(), e.Outcome(), e.Waited > time.Minute)
 			return ctx
 		},
+		Renewed: func(_ context.Context, e leasehold.RenewedInfo) {
+			fmt.Println(e.Class, e.Outcome())
+		},
 		Ended: func(_ context.Context, e leasehold.EndedInfo) {
 			fmt.Println(e.Class, e.Reason(), e.Lost())
+		},
+		Released: func(_ context.Context, e leasehold.ReleasedInfo) {
+			fmt.Println(e.Class, "release", e.Outcome())
 		},
 	}
 	class := func(key string) string {
@@ -433,6 +736,7 @@ func ExampleWithObserver() {
 	// orders mutex granted false
 	// orders mutex held false
 	// orders released false
+	// orders release confirmed
 }
 
 // The first step of a job leaves its lease in the store, the last takes it over:
