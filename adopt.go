@@ -18,8 +18,8 @@ import (
 // and is from then on as one that Lock has returned: its context derives from ctx.
 // What the store shows of its owner and labels stays as it was.
 //
-// Whoever calls it knows that nobody else holds the lease: two that renew and use
-// one lease are not kept apart.
+// The caller must know that nobody else uses the lease: two processes that renew and
+// use one lease are not kept apart.
 //
 // The error matches ErrNotHeld if the lease has ended, is of another key, or was
 // never there; ErrBroken, too, if it was broken; ErrMismatch if it is of another

@@ -21,12 +21,13 @@ const MaxValue = 4096
 // valueLabel carries what a candidate publishes.
 const valueLabel = "leasehold.value"
 
-// ErrResigned ends a term of office that was resigned.
+// ErrResigned is the cause of the context of Lead's function after [Election.Resign].
 var ErrResigned = fmt.Errorf("resigned: %w", ErrReleased)
 
-// Election chooses one leader among the candidates of a key. Leadership is a
-// [Mutex] held for long, so that candidates are elected in the order of
-// arrival, and a leader that dies is followed within one TTL.
+// Election chooses one leader among the candidates of a key. Leadership is a [Mutex]
+// held for long, so that candidates are elected in the order of arrival, and a leader
+// that dies is followed within one TTL. It is safe for concurrent use, but for Lead,
+// which runs once at a time.
 type Election struct {
 	c     *Client
 	mutex *Mutex
@@ -45,7 +46,7 @@ type Leader struct {
 	Value string
 	// Token is greater for every later leader; 0 if the store mints none.
 	Token int64
-	// Since is the leader's own clock at its election.
+	// Since is when it was elected, by its own clock.
 	Since time.Time
 }
 
@@ -90,7 +91,7 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 // such as a wrong password ([driver.ErrPermanent]).
 //
 // Under the context of a lease of the same key Lead fails with ErrMismatch instead of
-// waiting for itself. One Election runs one Lead at a time.
+// waiting for itself.
 func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	if e.err != nil {
 		return e.err
@@ -185,9 +186,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // observeEvery is how often Observe looks.
 const observeEvery = time.Second
 
-// Observe yields the leader, and again whenever it has changed, until ctx ends
-// or the loop is left: the zero Leader while nobody leads, and errors of the
-// store, after which it goes on. It looks every second.
+// Observe yields the leader, and again whenever it has changed, until ctx ends or the
+// loop is left. While nobody leads it yields the zero Leader. It yields an error of the
+// store, too, and goes on. It looks every second.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		var last Leader

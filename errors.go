@@ -21,7 +21,8 @@ var (
 	ErrLost = session.ErrLost
 	// ErrReleased: the lease ended because it was released.
 	ErrReleased = errors.New("lease released")
-	// ErrNotHeld: the lease has already ended, so that it cannot be extended.
+	// ErrNotHeld: the lease has already ended, so that it cannot be extended, adopted
+	// or broken; or nobody leads.
 	ErrNotHeld = session.ErrNotHeld
 	// ErrUnknown: the store did not answer, and what was asked of it may or
 	// may not have happened. What it may have left behind is cleaned up in
@@ -37,9 +38,9 @@ var (
 	ErrMaxHold = session.ErrMaxHold
 	// ErrBroken: the lease was ended by [Client.Break]. The error matches ErrLost, too.
 	ErrBroken = session.ErrBroken
-	// ErrContextEnded: the lease was given back because the context that Lock was
-	// given ended. Only Release and [EndedInfo] tell it so; the cause of the lease's
-	// own context is that of the other.
+	// ErrContextEnded: the lease was given back because the context that Lock was given
+	// ended. [Lease.Release] and [EndedInfo] tell it together with the cause of that
+	// context; the context of the lease has that cause alone.
 	ErrContextEnded = errors.New("the context of its Lock ended")
 	// ErrClosed: the client has been closed.
 	ErrClosed = session.ErrClosed
@@ -61,14 +62,14 @@ var (
 // if a context ended the wait, the context's error.
 type HeldError struct {
 	Key string
-	// Owner of the lease that stays longest, empty if the store did not say, or
-	// not since the place in the queue changed.
+	// Owner of the lease that stays longest; empty if the store did not say, or if the
+	// place in the queue has changed since it did.
 	Owner string
 	// Closed tells that nobody is inside, but the lock is kept closed by
 	// WithMinHold or WithLockDelay.
 	Closed bool
-	// Remaining is how long that lease lasts from now on unless it is renewed, or
-	// was since the store answered last; 0 if it is not known.
+	// Remaining is for how much longer that lease lives, by the last answer of the
+	// store, unless it is renewed; 0 if it is not known.
 	Remaining time.Duration
 	// Position is the place in the queue that was reached, 0 without one.
 	Position int

@@ -37,8 +37,9 @@ const (
 
 var states = [...]string{"held", "unconfirmed", "lost", "released", "max_hold", "closed", "context"}
 
-// String returns a word for the state; for one that is an end, that of
-// [EndedInfo.Reason] where that does not say how the lease was lost.
+// String returns a word for the state: "held", "unconfirmed", "lost", "released",
+// "max_hold", "closed" or "context". The last four are words of [EndedInfo.Reason],
+// too.
 func (s State) String() string {
 	if int(s) < len(states) {
 		return states[s]
@@ -107,16 +108,15 @@ func makeLease(parent context.Context, h *hold, g *share) *Lease {
 // lease ends. Its [context.Cause] then is, or wraps, ErrReleased, ErrLost,
 // ErrMaxHold, ErrBroken, ErrClosed, or the parent's own cause.
 //
-// Its Err compares the clock. Its Done channel is closed by a timer, which runs up
-// to some milliseconds late after the process was stopped, and so ends a context
-// that is derived from it: Err of one that [context.WithTimeout] or the like
-// returns may be nil for that long. What must not happen after a loss asks the
-// lease, or this context, itself.
+// Its Err compares the clock. Its Done channel is closed by a timer, which may run some
+// milliseconds late after the process was stopped. For that long Err of a context that
+// derives from it, such as one of [context.WithTimeout], may be nil. Work that must not
+// happen after a loss asks the lease, or this context, itself.
 //
-// A Lock of the same key by the same client under this context re-enters: it
-// is granted at once, shares the token, and the lock is freed by the last
-// release. The context of the lease that re-entered derives from this one, and so
-// ends with the release of either; that is no release of the other.
+// A Lock of the same key by the same client under this context re-enters: it is granted
+// at once, shares the token, and the lock is freed by the last release. The context of
+// the lease that re-entered derives from this one, and so ends with the release of
+// either lease. The release of one does not release the other.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
 // Key returns the key of the lock.
@@ -180,12 +180,12 @@ func (l *Lease) Remaining() time.Duration {
 	return max(time.Until(l.Deadline()), 0)
 }
 
-// Extend renews the lease now and makes it last at least ttl from this moment.
-// From then on it is renewed for ttl, if that is longer than before: a lease is
-// never shortened. It returns when the store has confirmed or ctx is done; then
-// the error matches ErrUnknown. An error that matches ErrNotHeld means that the
-// lease has ended. ttl is bounded like that of WithTTL; one that the store cannot
-// serve changes nothing and matches ErrUnsupported.
+// Extend renews the lease now and makes it last at least ttl from this moment. From
+// then on it is renewed for ttl, if that is longer than before: a lease is never
+// shortened. Extend returns when the store has confirmed it, or when ctx is done: the
+// error then matches ErrUnknown. An error that matches ErrNotHeld means that the lease
+// has ended. ttl is bounded like that of WithTTL; one that the store cannot serve
+// changes nothing and matches ErrUnsupported.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return lockError(l.Key(), fmt.Errorf("TTL %v is not between %v and %v: %w", ttl, MinTTL, MaxTTL, ErrInvalid))
@@ -220,12 +220,12 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // called.
 func (l *Lease) Release() error { return l.giveBack() }
 
-// Detach ends the lease here and leaves it in the store, to be renewed and
-// released by its id from elsewhere: by the next process of a script, for
-// instance, or by [Mutex.Adopt]. The lease is renewed once by the way, so that whoever takes it over
-// has its TTL from now on, and ends after that unless it is renewed. The context
-// ends with ErrReleased, and Release returns nil and does nothing. Nobody
-// re-enters meanwhile: a Lock under the lease's context fails with ErrMismatch.
+// Detach ends the lease here and leaves it in the store, to be renewed and released by
+// its id from elsewhere: by the next process of a script, for instance, or by
+// [Mutex.Adopt]. Detach renews the lease once, so that it lives for its TTL from then
+// on unless it is renewed again. The context ends with ErrReleased, and Release returns
+// nil and does nothing. Nobody re-enters meanwhile: a Lock under the lease's context
+// fails with ErrMismatch.
 //
 // The error matches ErrMismatch if the lease is shared by re-entry, or is one of whose
 // [Lease.Downgrade] the outcome is not known; ErrNotHeld if it has ended; and ErrUnknown

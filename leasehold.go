@@ -29,15 +29,15 @@
 // before for that key. A resource that refuses smaller tokens is safe from a
 // holder that does not notice its loss.
 //
-// Waiting (P5, P6): waiters are served in the order of their arrival at the
-// store, and woken by it. If every wake-up is lost a waiter asks by itself: the
-// head of the queue when the holder's lease ends, the first of each client every
-// second, everyone at least every 5 seconds, and every half second from the
-// first wake-up that was missed. A waiter that has died costs the others at most
-// one second if the lock was handed to it, two if it only stands before somebody
-// for whom there is room, and another one if its successor has died too; four if
-// it hears no wake-ups, because the store or its user cannot deliver them: it is
-// never handed the lock, so that only the end of its ticket shows its death.
+// Waiting (P5, P6): waiters are served in the order of their arrival at the store, and
+// woken by it. If every wake-up is lost a waiter asks by itself: the head of the queue
+// when the holder's lease ends, the first of each client every second, everyone at
+// least every 5 seconds, and every half second from the first wake-up that was missed.
+// A waiter that has died costs the others at most one second if the lock was handed to
+// it; two if it stands before a waiter for whom there is room, and one more if its
+// successor has died too; four if it hears no wake-ups, because the store or its user
+// cannot deliver them. The last is never handed the lock, so that only the end of its
+// ticket shows its death.
 //
 // Exactly once (P7): every acquisition has an id. A request whose answer was
 // lost is repeated with it, and has the effect and the answer of one.

@@ -171,11 +171,10 @@ type WaitEvent struct {
 	Key string
 	// Position is the place in the queue, 1 for the head.
 	Position int
-	// Holder is the lease that stays longest, as the store described it last, with
-	// what is left of it by now unless it was renewed. Later answers only tell the
-	// place, so that it is not known any more when that has changed: then it has no
-	// ID, and only Remaining at the head of the queue. [Client.Inspect] tells who
-	// holds it now.
+	// Holder is the lease that stays longest, as the store described it last; its
+	// Remaining is what is left of it by now unless it was renewed. It is not known any
+	// more once the place in the queue has changed: it then has no ID, and a Remaining
+	// at the head of the queue only. [Client.Inspect] tells who holds the lock now.
 	Holder Holder
 	// Waited is how long the call has waited.
 	Waited time.Duration

@@ -15,11 +15,11 @@ import (
 // are not called. See [WithObserver]; packages leaseholdprom and leaseholdotel
 // make observers.
 //
-// The functions are called by the goroutines at work, for different locks at
-// the same time, and hold them up: they must be quick, and must not use the
-// client. Those of one lease come in the order in which they stand here, but
-// that the last three may come at the same time when a lease is lost. A re-entry
-// under the lease's context is the same lease, and nothing is called for it.
+// The functions are called by the goroutines at work, for different locks at the same
+// time, and hold them up: they must be quick, and must not use the client. Those of one
+// lease are called in the order in which they stand here, but Renewed, Ended and
+// Released may be called at the same time when a lease is lost. A re-entry under the
+// lease's context is the same lease, and nothing is called for it.
 type Observer struct {
 	// Acquire is called when a Lock or a TryLock begins, before anything is
 	// asked of the store. What it returns, derived from ctx, is the context of
@@ -113,18 +113,18 @@ type AcquiredInfo struct {
 	Waited time.Duration
 	// Queued tells that Waiting was called before.
 	Queued bool
-	// HandOff is, for a lease that the store handed to this waiter, the time
-	// from then, at the release by the holder before, until now: an upper bound
-	// of it, since the store's clock is known within a round trip. 0 for others.
+	// HandOff is the time from the release by the holder before until now, if the store
+	// handed the lease to this waiter, and otherwise 0. It is an upper bound, since the
+	// store's clock is known within a round trip.
 	HandOff time.Duration
 	// Err is what the call returns.
 	Err error
 }
 
-// Outcome sums Err up in a word: "granted", "held" (and not waited for),
-// "timeout", "canceled", "closed" (the client was), "unknown", "unavailable",
-// "no_quorum", "not_replicated", "refused" (a mismatch, or what the store does
-// not support), and "error" for anything else.
+// Outcome sums Err up in a word: "granted", "held" (and not waited for), "timeout",
+// "canceled", "closed" (the client was), "lost" (the lease that was to be re-entered),
+// "unknown", "unavailable", "no_quorum", "not_replicated", "refused" (a mismatch, or
+// what the store does not support), and "error" for anything else.
 func (a *AcquiredInfo) Outcome() string { return word(a.Err, "granted", outcomes) }
 
 // outcomes are asked in this order: an error matches several.
@@ -229,9 +229,8 @@ func word(err error, fine string, words []named) string {
 	return "error"
 }
 
-// WithObserver has o told what becomes of the locks: next to the observers that
-// were given before, after them. Without one nothing is called, and nothing is
-// paid. Default: none.
+// WithObserver adds o to the observers of the locks; it is called after those that were
+// given before. Default: none, which costs nothing.
 func WithObserver(o Observer) Option {
 	return func(c *config) error {
 		c.observers = append(slices.Clip(c.observers), &o)

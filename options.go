@@ -22,7 +22,7 @@ import (
 const (
 	// MaxKey is the length of the longest key, in bytes.
 	MaxKey = 512
-	// MaxOwner is the length of the longest owner, in bytes.
+	// MaxOwner is the length of the longest name or owner, in bytes.
 	MaxOwner = 256
 	// MaxLabels is the size of all labels together, in bytes of JSON.
 	MaxLabels = 1024
@@ -230,15 +230,15 @@ func WithMaxHold(d time.Duration) Option {
 	return bounded("maximum hold", d, MinTTL, MaxTTL, func(c *config) { c.MaxHold = d })
 }
 
-// WithMinHold keeps the lock closed, after a clean release, until d has passed
-// since it was granted: for jobs that are shorter than the clocks of their
-// hosts differ. Default 0. At most 24 h.
+// WithMinHold keeps the lock closed, after a clean release, until d has passed since it
+// was granted: for jobs that take less time than the clocks of their hosts differ by.
+// Default: not at all. 1 ms to 24 h.
 func WithMinHold(d time.Duration) Option {
 	return bounded("minimum hold", d, time.Millisecond, MaxTTL, func(c *config) { c.MinHold = d })
 }
 
 // WithLockDelay keeps the lock closed for d after a lease expired or was
-// broken, not after a release. Default 0. At most 24 h.
+// broken, not after a release. Default: not at all. 1 ms to 24 h.
 func WithLockDelay(d time.Duration) Option {
 	return bounded("lock delay", d, time.Millisecond, MaxTTL, func(c *config) { c.lockDelay = d })
 }
@@ -353,10 +353,10 @@ func WithStrictOrder() Option {
 	return func(c *config) error { c.strictOrder = true; return nil }
 }
 
-// WithLogger sets the logger of events that an operator must see: losses, what
-// could not be cleaned up, and a lease that is renewed though its [Lease] and its
-// context were dropped, so that nothing in the program can release it: once, with
-// where it was taken. Default: none.
+// WithLogger sets the logger of events that an operator must see: a loss, something
+// that could not be cleaned up, and a lease that is renewed though nothing in the
+// program can release it, since its [Lease] and its context were dropped. The last is
+// told once for each lease, with where it was taken. Default: none.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) error {
 		if log == nil {

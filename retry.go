@@ -22,7 +22,7 @@ type Backoff struct {
 	// Jitter spreads each delay evenly over this part of it, upwards and
 	// downwards, so that contenders do not ask in step. From 0 to 1.
 	Jitter float64
-	// Attempts bounds how often is asked; 0 is without bound.
+	// Attempts bounds how often the store is asked; 0 is without bound.
 	Attempts int
 }
 

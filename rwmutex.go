@@ -11,8 +11,9 @@ import (
 // Its write side and a [Mutex] of the same key are the same lock. Every reader
 // has a lease, a token and an expiry of its own.
 //
-// Waiters are served in the order of arrival, where readers that are neighbours in
-// the queue enter together, unless [WithPolicy] says otherwise.
+// Waiters are served in the order of arrival, where readers that are neighbours in the
+// queue enter together, unless [WithPolicy] says otherwise. An RWMutex holds no state
+// of its own, and is safe for concurrent use.
 type RWMutex struct {
 	write, read request
 	err         error
@@ -36,8 +37,8 @@ func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx,
 // TryLock asks once for the write side and does not wait.
 func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.write, false) }
 
-// RLock waits until nobody writes, and, by the lock's policy, whoever is to be
-// let pass has been served. Errors are those of [Mutex.Lock].
+// RLock waits until nobody writes, and until those that go first by the lock's policy
+// have been served. Errors are those of [Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.read, true) }
 
 // TryRLock asks once for the read side and does not wait.
@@ -62,9 +63,9 @@ func (r *RLocker) Lock(ctx context.Context) (*Lease, error) { return r.m.RLock(c
 // TryLock is [RWMutex.TryRLock].
 func (r *RLocker) TryLock(ctx context.Context) (*Lease, error) { return r.m.TryRLock(ctx) }
 
-// Downgrade turns the lease of a writer into that of a reader in one step, so
-// that no other writer slips in; readers that wait may enter at once. Token,
-// context and deadline stay, and the lease is renewed by the way.
+// Downgrade turns the lease of a writer into that of a reader in one step, so that no
+// other writer slips in; readers that wait may enter at once. Token and context stay,
+// and the lease is renewed in the same step.
 //
 // From the call on nobody re-enters under the lease's context to write: that
 // fails with ErrMismatch as under a reader's lease.

@@ -14,8 +14,9 @@ import (
 // by a reader, is refused with ErrMismatch. A [Mutex] of the same key excludes all
 // places, and the other way round.
 //
-// Places are counted, not re-entered: a Lock under the context of a place takes
-// another one. Under that of a Mutex of the key it shares the mutex's lease.
+// Places are counted, not re-entered: a Lock under the context of a place takes another
+// one. Under that of a Mutex of the key it shares the mutex's lease. A Semaphore holds
+// no state of its own, and is safe for concurrent use.
 type Semaphore struct {
 	request
 	err error
@@ -82,12 +83,12 @@ func (p *Places) Lock(ctx context.Context) (*Lease, error) { return p.s.LockN(ct
 // TryLock is [Semaphore.TryLockN].
 func (p *Places) TryLock(ctx context.Context) (*Lease, error) { return p.s.TryLockN(ctx, p.n) }
 
-// Resize puts another limit in force while the semaphore is in use: 1 to
-// 2^31 - 1. Nobody loses a place; nobody gets one before there is room by the
-// new limit. From then on who uses the key states the new limit, with a
-// Semaphore made for it; those who state the old one, waiters for more places
-// than there are now among them, get ErrMismatch. A semaphore that nobody uses
-// has no limit to change, and Resize does nothing.
+// Resize puts another limit in force while the semaphore is in use: 1 to 2^31 - 1.
+// Nobody loses a place; nobody gets one before there is room by the new limit. From
+// then on all who use the key state the new limit, with a Semaphore made for it. Those
+// that state the old one get ErrMismatch, and so do waiters for more places than there
+// are now. A semaphore that nobody uses has no limit to change, and Resize does
+// nothing.
 func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	if s.err != nil {
 		return s.err
