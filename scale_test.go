@@ -53,12 +53,15 @@ func TestScale_L10_FiftyThousandLeasesAreRenewedByFewGoroutines(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		const n = 50_000
+		n := int64(50_000)
+		if testing.Short() {
+			n /= 5
+		}
 		before := runtime.NumGoroutine()
 		leases := make([]*leasehold.Lease, n)
 		for i := range leases {
 			leases[i] = lock(t, c, fmt.Sprint(i))
-			if i%5000 == 0 {
+			if int64(i)%(n/10) == 0 {
 				time.Sleep(50 * time.Millisecond) // not all at one instant
 			}
 		}
@@ -103,6 +106,9 @@ func TestScale_LeaseIsSmall(t *testing.T) {
 			ctx, cancel := row.parent()
 			defer cancel()
 			n := row.n
+			if testing.Short() {
+				n /= 5
+			}
 			keys := make([]string, n)
 			locks := make([]*leasehold.Mutex, n)
 			leases := make([]*leasehold.Lease, n)

@@ -78,12 +78,16 @@ func TestMode_HR_F1_TwoUsersOfAGroupShareADirectoryUnderEveryUmask(t *testing.T)
 func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
 	dir := t.TempDir()
 	s := &Driver{dir: dir, config: config{mode: 0o770}}
+	rounds := 2000
+	if testing.Short() {
+		rounds /= 5
+	}
 	for what, makes := range map[string]func(path string) error{
 		"file lock": func(path string) error { return s.newFlock(path).Close() },
 		"directory": func(path string) error { return makeDir(path, 0o770) },
 	} {
 		want := map[string]fs.FileMode{"file lock": 0o660, "directory": 0o770 | fs.ModeDir | fs.ModeSetgid}[what]
-		for i := range 2000 {
+		for i := range rounds {
 			path := filepath.Join(dir, fmt.Sprint(what, i))
 			seen, started := make(chan fs.FileMode, 1), make(chan struct{})
 			go func() {

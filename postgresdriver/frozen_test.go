@@ -17,7 +17,7 @@ func TestAcquire_AFrozenServerCostsTheTimeoutAndThenGoesOn(t *testing.T) {
 	server.Stop(t)
 	start := time.Now()
 	_, err := d.Acquire(t.Context(), mutex("k", "a"))
-	if took := time.Since(start); err == nil || took > 5*time.Second {
+	if took := time.Since(start); err == nil || took > 20*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
 	server.Cont(t)

@@ -166,7 +166,7 @@ func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
 			if h.Kind == driver.HintGranted {
 				return
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("nobody was woken")
 		}
 	}

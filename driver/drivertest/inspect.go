@@ -88,7 +88,7 @@ var inspectRows = []row{
 				if h.Token != reply.Token || l.cfg.Without&Tokens == 0 && got.Token != reply.Token {
 					l.Fatalf("tokens %d and %d, want %d", h.Token, got.Token, reply.Token)
 				}
-				if h.Remaining <= 0 || h.Remaining > long-slack+rounding {
+				if h.Remaining <= 0 || h.Remaining > long-slack+vague {
 					l.Fatalf("remaining %v of %v after %v", h.Remaining, long, slack)
 				}
 				if d := h.Since.Sub(since); d < -time.Second || d > asked+time.Second {
@@ -134,7 +134,7 @@ var inspectRows = []row{
 				if w.ID != l.id(names[i]) || w.Position != i+1 || w.Owner != "owner of "+names[i] || w.Labels["n"] != names[i] {
 					l.Fatalf("waiter %d: %+v", i+1, w)
 				}
-				if w.Remaining <= 0 || w.Remaining > long+rounding {
+				if w.Remaining <= 0 || w.Remaining > long+vague {
 					l.Fatalf("waiter %d: %v left of %v", i+1, w.Remaining, long)
 				}
 			}
@@ -198,7 +198,7 @@ var inspectRows = []row{
 			ref := l.ref("a")
 			ref.KeepClosed = long
 			p.releaseRefBy(start, brief, ref, driver.Released)
-			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+rounding {
+			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+vague {
 				l.Fatalf("closed for %v, want at most %v", got.Closed, long)
 			}
 		},

@@ -16,6 +16,7 @@ const (
 	brief    = 200 * time.Millisecond
 	slack    = 60 * time.Millisecond // beyond an expiry, to be sure of it
 	rounding = 3 * time.Millisecond  // of stores that count milliseconds
+	vague    = 25 * time.Millisecond // by which stores that guess their clock may let something last longer
 	long     = time.Minute           // never passes in a row; the longest that all stores take for a ticket
 	patience = 10 * time.Second      // bounds a call, and the wait for a hint
 )

@@ -30,7 +30,7 @@ var leaseRows = []row{
 			p.acquire("a", driver.Granted)
 			for _, asks := range []*process{p, q} {
 				got := asks.acquire("b", driver.Busy)
-				if got.RetryAfter < 0 || got.RetryAfter > long+rounding {
+				if got.RetryAfter < 0 || got.RetryAfter > long+vague {
 					l.Fatalf("next ask in %v, but the lease lives for %v", got.RetryAfter, long)
 				}
 				if len(got.Holders) > 8 {
@@ -40,7 +40,7 @@ var leaseRows = []row{
 					if h.ID != l.id("a") {
 						l.Fatalf("the holder is said to be %q, but it is %q", h.ID, l.id("a"))
 					}
-					if h.Remaining <= 0 || h.Remaining > long+rounding {
+					if h.Remaining <= 0 || h.Remaining > long+vague {
 						l.Fatalf("the holder is said to stay %v of %v", h.Remaining, long)
 					}
 				}
@@ -182,7 +182,7 @@ var leaseRows = []row{
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(brief))
 			next := q.acquireBy(start, brief, "b", driver.Busy).RetryAfter
-			if next > brief+rounding {
+			if next > brief+vague {
 				l.Fatalf("next ask in %v, but the lease lives for %v", next, brief)
 			}
 			if next > 0 {

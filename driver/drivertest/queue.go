@@ -167,7 +167,7 @@ var queueRows = []row{
 			start := time.Now()
 			p.acquire("holder", driver.Granted, ttl(brief))
 			got := q.acquireBy(start, brief, "a", driver.Queued, waits(long))
-			if got.RetryAfter <= 0 || got.RetryAfter > brief+rounding {
+			if got.RetryAfter <= 0 || got.RetryAfter > brief+vague {
 				l.Fatalf("the head is told to ask in %v; the holder lives for %v", got.RetryAfter, brief)
 			}
 			l.pass(got.RetryAfter)

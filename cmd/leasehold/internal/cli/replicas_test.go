@@ -15,6 +15,7 @@ import (
 // A command that is not to run without replicas that know of its lock is not
 // started without them, and who asks for what the server does not offer is told.
 func TestRun_StartsNothingWithoutTheReplicasThatAreAskedFor(t *testing.T) {
+	t.Parallel()
 	alone := redistest.Start(t)
 	without := redistest.Start(t, "--rename-command", "WAIT", "")
 	redistest.StartReplica(t, without)
@@ -30,7 +31,7 @@ func TestRun_StartsNothingWithoutTheReplicasThatAreAskedFor(t *testing.T) {
 		"one":          {pair.URL() + "?replicas=1&timeout=10s&replica-timeout=5s", 0, ""},
 	} {
 		mark := filepath.Join(t.TempDir(), "ran")
-		cmd := exec.CommandContext(t.Context(), command(t), "run", "--store", row.url, "demo", "touch", mark)
+		cmd := exec.CommandContext(t.Context(), command(t), "run", "--store", row.url, "--max-outage", "1s", "demo", "touch", mark)
 		out, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != row.code || !strings.Contains(string(out), row.says) {
 			t.Errorf("%s: code %d, want %d and %q:\n%s", name, code, row.code, row.says, out)
