@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
@@ -93,7 +94,7 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 	if err != nil {
 		return nil, err
 	}
-	b, err := decode[wire.Acquire](r)
+	b, err := api.Decode[wire.Acquire](r)
 	if err != nil {
 		return nil, err
 	}
@@ -117,9 +118,9 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 	}
 	absent := time.Duration(0)
 	if b.Wait > 0 {
-		absent = defaultTicket
+		absent = check.DefaultTicket
 	}
-	a.end, a.ticket = x.Started.Add(b.Wait.Duration()), millisOr(b.Ticket, absent).Duration()
+	a.end, a.ticket = x.Started.Add(b.Wait.Duration()), api.MillisOr(b.Ticket, absent).Duration()
 	a.keeps = b.Ticket != nil && a.ticket > 0
 	return a, nil
 }
@@ -254,7 +255,7 @@ func (a *acquireCall) leave() (err error) {
 	ref := driver.Ref{Key: a.req.Key, ID: a.req.ID, Visit: a.req.Visit}
 	a.got.Reply, err = a.s.verbs.Release(a.s.timeouts.begin(a.client.Context, time.Now()), ref)
 	if err == nil && a.s.isDraining() {
-		err = newProblem(Draining, "the service is about to end").after(retryLater)
+		err = api.NewProblem(Draining, "the service is about to end").After(api.RetryLater)
 	}
 	a.got.State = driver.Busy
 	return err
@@ -301,13 +302,13 @@ func (a *acquireCall) grant(w *answer, r *http.Request, l *wire.Lease) {
 func (a *acquireCall) queued(w *answer, l *wire.Lease) {
 	after := time.Duration(0)
 	if !a.waited || a.s.isDraining() {
-		after = min(retryLater, a.ticket/3)
+		after = min(api.RetryLater, a.ticket/3)
 	}
 	if a.waited {
 		a.count()
 	}
 	l.Ticket, l.RetryAfter = wire.Floor(a.ticket), wire.Floor(after)
-	w.Header().Set("Retry-After", seconds(after))
+	w.Header().Set("Retry-After", api.Seconds(after))
 	a.share.tell()
 	reply(w, http.StatusAccepted, l)
 }

@@ -2,16 +2,21 @@ package server
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // Exchange is one request and its answer, as the parts of the chain that are
@@ -38,7 +43,7 @@ type Exchange struct {
 	Cause *Cause
 	Err   error
 
-	vars values
+	vars api.Values
 	host string // the client's address
 }
 
@@ -60,6 +65,7 @@ func (x *Exchange) Operation() string {
 type answer struct {
 	http.ResponseWriter
 	x      Exchange
+	handle handler       // nil if there is no route
 	within time.Duration // the time to send it, where the connection does not bound that; 0 if it does
 }
 
@@ -120,8 +126,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &a.x
 	x.Principal, x.Started, x.Trace, x.host = everybody{}, time.Now(), traceOf(r.Header), hostOf(r)
-	x.Route, x.vars = s.table.find(r)
-	x.Name = cmp.Or(x.vars.get("name"), x.vars.get("resourceId"))
+	e, vars := s.table.Find(r)
+	if e != nil {
+		x.Route, x.vars, a.handle = &e.Route, vars, e.Handle
+	}
+	x.Name = cmp.Or(x.vars.Get("name"), x.vars.Get("resourceId"))
 	if s.cfg.tracer != nil {
 		ctx, end := s.cfg.tracer.Request(r, x)
 		defer end()
@@ -142,9 +151,9 @@ func hostOf(r *http.Request) string {
 
 // serve runs the handler of the route.
 func (s *Server) serve(w *answer, r *http.Request) {
-	handle := (*Server).nowhere
-	if w.x.Route != nil {
-		handle = w.x.Route.handle
+	handle := w.handle
+	if handle == nil {
+		handle = (*Server).nowhere
 	}
 	if err := handle(s, w, r); err != nil {
 		w.failed(err)
@@ -161,14 +170,14 @@ func (w *answer) failed(err error) {
 
 // nowhere handles what there is no route for.
 func (s *Server) nowhere(w *answer, r *http.Request) error {
-	allowed := s.table.allowed(r)
+	allowed := s.table.Allowed(r)
 	if len(allowed) == 0 {
-		return newProblem(NotFound, "there is nothing at %s", r.URL.Path)
+		return api.NewProblem(NotFound, "there is nothing at %s", r.URL.Path)
 	}
 	for _, method := range allowed {
 		w.Header().Add("Allow", method)
 	}
-	return newProblem(NotAllowed, "%s is not among the methods of %s", r.Method, r.URL.Path)
+	return api.NewProblem(NotAllowed, "%s is not among the methods of %s", r.Method, r.URL.Path)
 }
 
 // observe tells the observers how the request was answered.
@@ -199,7 +208,7 @@ func (s *Server) recover(next step) step {
 				return
 			}
 			s.cfg.log.Error("leasehold: handler failed", "path", oneline.Shorten(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
-			w.refuse(newProblem(Internal, "the service has failed"))
+			w.refuse(api.NewProblem(Internal, "the service has failed"))
 		}()
 		next(w, r)
 	}
@@ -211,7 +220,7 @@ func (s *Server) origin(next step) step {
 	protection := http.NewCrossOriginProtection()
 	return func(w *answer, r *http.Request) {
 		if fromPage(r.Header) && protection.Check(r) != nil {
-			w.refuse(newProblem(Forbidden, "the request comes from a page of another site"))
+			w.refuse(api.NewProblem(Forbidden, "the request comes from a page of another site"))
 			return
 		}
 		next(w, r)
@@ -274,7 +283,7 @@ func (s *Server) authenticate(next step) step {
 		}
 		p, err := s.cfg.auth.Authenticate(r)
 		if err != nil {
-			problem := newProblem(Unauthenticated, "no valid credentials were sent")
+			problem := api.NewProblem(Unauthenticated, "no valid credentials were sent")
 			w.refuse(problem)
 			x.Err = err
 			return
@@ -297,8 +306,8 @@ func (s *Server) authorize(next step) step {
 }
 
 // forbidden says which right is missing, and nothing about the lock.
-func forbidden(verb auth.Verb) *problem {
-	return newProblem(Forbidden, "the right %q is missing for this name", verb)
+func forbidden(verb auth.Verb) *api.Problem {
+	return api.NewProblem(Forbidden, "the right %q is missing for this name", verb)
 }
 
 // everybody may do everything: there is no authentication.
@@ -311,3 +320,39 @@ func (everybody) May(auth.Verb, string) bool { return true }
 func (x *Exchange) may(verb auth.Verb, name string) bool {
 	return verb == auth.Anyone || x.Principal.May(verb, name)
 }
+
+// refuse answers with the problem that err is. What a client need not know
+// about the store is for the log.
+func (w *answer) refuse(err error) {
+	p := api.ProblemOf(err)
+	w.x.Cause, w.x.Err = p.Cause, err
+	h := w.Header()
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", api.Seconds(p.RetryAfter.Duration()))
+	}
+	if p.Cause == Unauthenticated {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	h.Set("Content-Type", wire.ProblemMedia)
+	writeJSON(w, p.Status, &p.Problem)
+}
+
+// reply answers with JSON.
+func reply(w *answer, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	writeJSON(w, status, body)
+}
+
+// writeJSON sends the body in one piece, with its length.
+func writeJSON(w *answer, status int, body any) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // every body can be encoded
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // a client that has gone is noticed by the context
+}
+
+// gone reports whether the client has gone, so that nothing need be answered.
+func gone(ctx context.Context) bool { return ctx.Err() != nil }

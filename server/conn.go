@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/timing"
+	"github.com/leasehold-go/leasehold/server/internal/sockets"
 )
 
 // confirmWithin is how long after an answer its connection may be reset for the
@@ -94,7 +95,7 @@ func (c *conn) linger() {
 	defer c.Conn.Close()
 	defer c.settle(true)
 	for pause := time.Millisecond; pause < confirmWithin; pause *= 2 {
-		if wasReset(c.Conn) {
+		if sockets.WasReset(c.Conn) {
 			c.settle(false)
 			return
 		}
@@ -120,7 +121,7 @@ func (c *client) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}
-	if c.conn != nil && hungUp(c.conn.Conn) {
+	if c.conn != nil && sockets.HungUp(c.conn.Conn) {
 		return context.Canceled
 	}
 	return nil

@@ -11,11 +11,12 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-func eventRoutes() []Route {
-	return []Route{{
+func eventRoutes() []route {
+	return []route{{Handle: (*Server).events, Route: Route{
 		Method: http.MethodGet, Path: "/v1/events", Operation: "events",
 		Summary: "Stream what happens to one's own leases, and to the locks that are named", Verb: auth.Acquire,
 		Query: []Parameter{
@@ -24,8 +25,8 @@ func eventRoutes() []Route {
 		},
 		Media:   "text/event-stream",
 		Success: []int{http.StatusOK},
-		Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining, Unknown}, handle: (*Server).events,
-	}}
+		Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining, Unknown},
+	}}}
 }
 
 const (
@@ -42,7 +43,7 @@ const (
 func (s *Server) events(w *answer, r *http.Request) error {
 	names := r.URL.Query()["name"]
 	if len(names) > maxNames {
-		return newProblem(Invalid, "%d names, more than %d", len(names), maxNames)
+		return api.NewProblem(Invalid, "%d names, more than %d", len(names), maxNames)
 	}
 	for _, name := range names {
 		if err := check.Text("name", name, 1, check.MaxName); err != nil {

@@ -10,32 +10,33 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-func healthRoutes() []Route {
-	return []Route{
-		{
+func healthRoutes() []route {
+	return []route{
+		{Handle: (*Server).health, Route: Route{
 			Method: http.MethodGet, Path: "/health", Operation: "health", Probe: true,
 			Summary: "Tell that the service runs", Reply: Health{},
-			Success: []int{http.StatusOK}, handle: (*Server).health,
-		},
-		{
+			Success: []int{http.StatusOK},
+		}},
+		{Handle: (*Server).livez, Route: Route{
 			Method: http.MethodGet, Path: "/livez", Operation: "livez", Probe: true,
 			Summary: "Tell whether the service is alive, whatever its store does", Reply: Health{},
-			Success: []int{http.StatusOK}, handle: (*Server).livez,
-		},
-		{
+			Success: []int{http.StatusOK},
+		}},
+		{Handle: (*Server).readyz, Route: Route{
 			Method: http.MethodGet, Path: "/readyz", Operation: "readyz", Probe: true,
 			Summary: "Tell whether locks can be taken: the store is reachable and writable, and the service is not about to end",
 			Reply:   Health{}, Success: []int{http.StatusOK},
-			Causes: []*Cause{Draining, Unavailable, Overloaded}, handle: (*Server).readyz,
-		},
-		{
+			Causes: []*Cause{Draining, Unavailable, Overloaded},
+		}},
+		{Handle: (*Server).serveMetrics, Route: Route{
 			Method: http.MethodGet, Path: "/metrics", Operation: "metrics", Probe: true, Verb: auth.Read,
 			Summary: "Metrics of the service, in the format of Prometheus", Media: "text/plain",
-			Success: []int{http.StatusOK}, handle: (*Server).serveMetrics,
-		},
+			Success: []int{http.StatusOK},
+		}},
 	}
 }
 
@@ -59,16 +60,16 @@ func (s *Server) livez(w *answer, _ *http.Request) error {
 
 func (s *Server) readyz(w *answer, r *http.Request) error {
 	if s.isDraining() {
-		return newProblem(Draining, "the service is about to end").after(retryLater)
+		return api.NewProblem(Draining, "the service is about to end").After(api.RetryLater)
 	}
 	if err := s.crowded(); err != nil {
 		return err
 	}
 	if !s.hears() {
-		return newProblem(Unavailable, "the service does not hear yet whose turn it is").after(retryLater)
+		return api.NewProblem(Unavailable, "the service does not hear yet whose turn it is").After(api.RetryLater)
 	}
 	if err := s.probe.look(r.Context()); err != nil {
-		p := newProblem(Unavailable, "the store cannot be reached, or cannot be written to").after(retryLater)
+		p := api.NewProblem(Unavailable, "the store cannot be reached, or cannot be written to").After(api.RetryLater)
 		return fmt.Errorf("%w: %w", p, err)
 	}
 	reply(w, http.StatusOK, Health{Status: "ok"})

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"sync"
+
+	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // jobs are the operations that run. They belong to the service, not to the
@@ -33,7 +35,7 @@ func (j *jobs) begin() (end func(), err error) {
 		return nil, errDraining
 	}
 	if j.running == j.most {
-		return nil, newProblem(TooMany, "%d operations run already", j.most).after(retryLater)
+		return nil, api.NewProblem(TooMany, "%d operations run already", j.most).After(api.RetryLater)
 	}
 	if j.running == 0 {
 		j.idle = make(chan struct{})

@@ -9,43 +9,40 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-func leaseRoutes() []Route {
-	return []Route{
-		{
+func leaseRoutes() []route {
+	return []route{
+		{Handle: (*Server).acquire, Route: Route{
 			Method: http.MethodPost, Path: "/v1/locks/{name}", Operation: "acquire",
 			Summary: "Take a lock, or a place in its queue", Verb: auth.Acquire,
 			Body: wire.Acquire{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted},
 			Causes:  []*Cause{Held, Forced, Released, Mismatch, TooLarge, TooMany, Unsupported, Unavailable, Draining, Unknown},
-			handle:  (*Server).acquire,
-		},
-		{
+		}},
+		{Handle: (*Server).renew, Route: Route{
 			Method: http.MethodPut, Path: "/v1/locks/{name}/leases/{id}", Operation: "renew",
 			Summary: "Renew a lease, or keep a place in the queue", Verb: auth.Acquire,
 			Body: wire.Renew{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusAccepted},
 			Causes:  []*Cause{Gone, Forced, Released, TooLarge, Unavailable, Draining, Unknown},
-			handle:  (*Server).renew,
-		},
-		{
+		}},
+		{Handle: (*Server).renewBatch, Route: Route{
 			Method: http.MethodPost, Path: "/v1/leases:renew", Operation: "renewBatch",
 			Summary: "Renew many leases at once", Verb: auth.Acquire,
 			Body: wire.Renewals{}, Reply: wire.Renewed{},
 			Success: []int{http.StatusOK}, Causes: []*Cause{TooLarge},
-			handle: (*Server).renewBatch,
-		},
-		{
+		}},
+		{Handle: (*Server).breakLease, Route: Route{
 			Method: http.MethodPost, Path: "/v1/locks/{name}:break", Operation: "break",
 			Summary: "End a lease, or a place in the queue, by force", Verb: auth.Break,
 			Body: wire.Break{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK},
 			Causes:  []*Cause{NotHeld, TooLarge, Unsupported, Unavailable, Draining, Unknown},
-			handle:  (*Server).breakLease,
-		},
-		{
+		}},
+		{Handle: (*Server).release, Route: Route{
 			Method: http.MethodDelete, Path: "/v1/locks/{name}/leases/{id}", Operation: "release",
 			Summary: "Release a lease, or leave the queue", Verb: auth.Acquire,
 			Query: []Parameter{
@@ -57,8 +54,7 @@ func leaseRoutes() []Route {
 			Reply:   wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusNoContent},
 			Causes:  []*Cause{Gone, Forced, Moved, Unavailable, Draining, Unknown},
-			handle:  (*Server).release,
-		},
+		}},
 	}
 }
 
@@ -72,20 +68,20 @@ func leaseOf(x *Exchange, key, id string, got driver.Reply) wire.Lease {
 }
 
 // held says that a lock was not granted.
-func held(l *wire.Lease) *problem {
-	p := newProblem(Held, "the lock %q is held by others", l.Key)
+func held(l *wire.Lease) *api.Problem {
+	p := api.NewProblem(Held, "the lock %q is held by others", l.Key)
 	p.Key, p.LeaseID, p.FreeIn, p.Clock, p.Holders = l.Key, l.LeaseID, l.FreeIn, l.Clock, l.Holders
-	return p.after(max(l.FreeIn.Duration(), retryLater))
+	return p.After(max(l.FreeIn.Duration(), api.RetryLater))
 }
 
 // lost says that a lease or ticket is not there any more, and why.
-func lost(l *wire.Lease) *problem {
-	p := newProblem(Gone, "the store does not have the lease %s of %q any more", l.LeaseID, l.Key)
+func lost(l *wire.Lease) *api.Problem {
+	p := api.NewProblem(Gone, "the store does not have the lease %s of %q any more", l.LeaseID, l.Key)
 	switch {
 	case l.Broken:
-		p = newProblem(Forced, "the lease %s of %q was broken: %s", l.LeaseID, l.Key, l.Reason)
+		p = api.NewProblem(Forced, "the lease %s of %q was broken: %s", l.LeaseID, l.Key, l.Reason)
 	case l.Again:
-		p = newProblem(Released, "the lease %s of %q has been released", l.LeaseID, l.Key)
+		p = api.NewProblem(Released, "the lease %s of %q has been released", l.LeaseID, l.Key)
 	}
 	p.Key, p.LeaseID, p.Broken, p.Reason, p.Clock = l.Key, l.LeaseID, l.Broken, l.Reason, l.Clock
 	return p
@@ -94,17 +90,17 @@ func lost(l *wire.Lease) *problem {
 // leaseRef is the lease that the path names.
 func leaseRef(x *Exchange) (driver.Ref, error) {
 	name, err := lockName(x)
-	x.LeaseID = x.vars.get("id")
+	x.LeaseID = x.vars.Get("id")
 	return driver.Ref{Key: name, ID: x.LeaseID}, check.First(err, check.ID(x.LeaseID))
 }
 
 // renewal is what a body asks for a lease.
 func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 	ttl, err := s.lifetime(b.TTL)
-	ticket := millisOr(b.Ticket, defaultTicket)
+	ticket := api.MillisOr(b.Ticket, check.DefaultTicket)
 	ref.TTL, ref.TicketTTL, ref.HintAddress, ref.Token, ref.Level = ttl, ticket.Duration(), b.Notify, int64(b.MinToken), b.Level
 	err = check.First(err,
-		check.Millis("ticketMs", ticket, 0, maxTicket),
+		check.Millis("ticketMs", ticket, 0, check.MaxTicket),
 		check.Text("notify", b.Notify, 0, check.MaxName),
 		check.Int("minToken", int64(b.MinToken), 0, 1<<53-1),
 	)
@@ -120,12 +116,12 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := decode[wire.Renew](r)
+	b, err := api.Decode[wire.Renew](r)
 	if err != nil {
 		return err
 	}
 	if b.Key != "" || b.LeaseID != "" {
-		return newProblem(Invalid, "key and leaseId stand in the path")
+		return api.NewProblem(Invalid, "key and leaseId stand in the path")
 	}
 	if ref, err = s.renewal(ref, &b); err != nil {
 		return err
@@ -144,7 +140,7 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	case driver.Granted:
 		reply(w, http.StatusOK, &l)
 	case driver.Queued:
-		w.Header().Set("Retry-After", seconds(l.RetryAfter.Duration()))
+		w.Header().Set("Retry-After", api.Seconds(l.RetryAfter.Duration()))
 		reply(w, http.StatusAccepted, &l)
 	default:
 		return lost(&l)
@@ -191,14 +187,14 @@ func renewed(x *Exchange, ref *driver.Ref, got driver.Reply, sent time.Time) wir
 		l.TTL = wire.MillisOf(ref.TTL)
 		l.Remaining = wire.Floor(max(ref.TTL-time.Since(sent), 0))
 	case driver.Queued:
-		l.Ticket, l.RetryAfter = wire.Floor(ref.TicketTTL), wire.Floor(min(retryLater, ref.TicketTTL/3))
+		l.Ticket, l.RetryAfter = wire.Floor(ref.TicketTTL), wire.Floor(min(api.RetryLater, ref.TicketTTL/3))
 	}
 	return l
 }
 
 // renewBatch renews many leases, each with an answer of its own.
 func (s *Server) renewBatch(w *answer, r *http.Request) error {
-	b, err := decode[wire.Renewals](r)
+	b, err := api.Decode[wire.Renewals](r)
 	if err != nil {
 		return err
 	}
@@ -242,7 +238,7 @@ func (s *Server) batchRef(x *Exchange, b *wire.Renew) (driver.Ref, error) {
 
 // failed is the answer for a lease of which the store did not tell.
 func failed(b *wire.Renew, err error) wire.Renewal {
-	return wire.Renewal{Lease: wire.Lease{Key: b.Key, LeaseID: b.LeaseID}, Problem: &problemOf(err).Problem}
+	return wire.Renewal{Lease: wire.Lease{Key: b.Key, LeaseID: b.LeaseID}, Problem: &api.ProblemOf(err).Problem}
 }
 
 // release ends a lease, or leaves the queue.
@@ -251,14 +247,14 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if ref.KeepClosed, err = duration(r.URL, "keepMs", 0, s.cfg.maxTTL); err != nil {
+	if ref.KeepClosed, err = api.Duration(r.URL, "keepMs", 0, s.cfg.maxTTL); err != nil {
 		return err
 	}
 	ref.SingleUseID, ref.Visit = true, r.URL.Query().Get("visit")
 	if err := check.Visit(ref.Visit); err != nil {
 		return err
 	}
-	if ref.RejectIDFor, err = duration(r.URL, "forbidMs", timing.ForbidFor, max(s.cfg.maxTTL, timing.ForbidFor)); err != nil {
+	if ref.RejectIDFor, err = api.Duration(r.URL, "forbidMs", timing.ForbidFor, max(s.cfg.maxTTL, timing.ForbidFor)); err != nil {
 		return err
 	}
 	ref.Uncontended = s.lone.holds(ref.Key)
@@ -277,7 +273,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 		w.Header().Set("Preference-Applied", "return=representation")
 		reply(w, http.StatusOK, &l)
 	case got.State == driver.Busy:
-		return newProblem(Moved, "the lease %s has been asked for since, by another visit", ref.ID)
+		return api.NewProblem(Moved, "the lease %s has been asked for since, by another visit", ref.ID)
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
@@ -290,7 +286,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := decode[wire.Break](r)
+	b, err := api.Decode[wire.Break](r)
 	if err != nil {
 		return err
 	}
@@ -300,7 +296,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	}
 	store, ok := driver.As[driver.Breaker](s.store)
 	if !ok {
-		return newProblem(Unsupported, "the store cannot end a lease by force")
+		return api.NewProblem(Unsupported, "the store cannot end a lease by force")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
 	defer cancel()
@@ -310,7 +306,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	}
 	s.lookouts.nudge(name)
 	if got.State == driver.Gone {
-		return newProblem(NotHeld, "the lease %s is not there", b.LeaseID)
+		return api.NewProblem(NotHeld, "the lease %s is not there", b.LeaseID)
 	}
 	l := leaseOf(&w.x, name, b.LeaseID, got)
 	reply(w, http.StatusOK, &l)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // lookEvery is how often a lock that somebody watches is looked at. What passes
@@ -120,7 +121,7 @@ func (o *lookout) last() (sight, <-chan struct{}) {
 func (s *Server) look(ctx context.Context, key string) sight {
 	store, ok := driver.As[driver.Inspector](s.store)
 	if !ok {
-		return sight{err: newProblem(Unsupported, "the store cannot be looked into"), etag: "unsupported"}
+		return sight{err: api.NewProblem(Unsupported, "the store cannot be looked into"), etag: "unsupported"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.storeTimeout)
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // Operation is the work that the service does under a lock when it is asked to
@@ -64,22 +65,21 @@ func patterns() []pattern {
 	}
 }
 
-func operationRoutes() []Route {
-	var all []Route
+func operationRoutes() []route {
+	var all []route
 	for _, p := range patterns() {
 		rt := Route{
 			Method: http.MethodPost, Path: "/api/locks/" + p.name + "/{resourceId}", Operation: p.name,
 			Summary: "Execute the operation " + p.summary, Verb: auth.Acquire, Reply: Executed{},
 			Success: []int{http.StatusOK}, Refusals: map[int]any{http.StatusConflict: Locked{}},
 			Causes: []*Cause{TooLarge, TooMany, Mismatch, Unprotected, Failed, Unsupported, Draining},
-			handle: func(s *Server, w *answer, r *http.Request) error { return s.execute(w, r, &p) },
 		}
 		if p.name == "redlock" {
 			rt.Refusals[http.StatusServiceUnavailable] = NoQuorum{}
 		} else {
 			rt.Causes = append(rt.Causes, Unavailable, Unknown)
 		}
-		all = append(all, rt)
+		all = append(all, route{Route: rt, Handle: func(s *Server, w *answer, r *http.Request) error { return s.execute(w, r, &p) }})
 	}
 	return all
 }
@@ -187,7 +187,7 @@ func (s *Server) takeFor(client context.Context, name string, p *pattern) (_ *le
 }
 
 // errDraining is told to who comes, or waits, when the service drains.
-var errDraining = newProblem(Draining, "the service is about to end").after(retryLater)
+var errDraining = api.NewProblem(Draining, "the service is about to end").After(api.RetryLater)
 
 // run does the work and gives the lock back. It says that all is well only if
 // the lease was valid to the end.
@@ -209,19 +209,19 @@ func (s *Server) run(p *pattern, lease *leasehold.Lease) error {
 	}
 	switch {
 	case s.jobs.ctx.Err() != nil && (err != nil || lost):
-		return newProblem(Draining, "the service ended before the operation did").after(retryLater)
+		return api.NewProblem(Draining, "the service ended before the operation did").After(api.RetryLater)
 	case lost:
 		s.cfg.log.Error("leasehold: operation lost its lock", "key", lease.Key(), "lease", lease.ID(), "token", lease.Token(), "cause", cause)
-		return newProblem(Unprotected, "the operation was not protected to its end: %v", cause)
+		return api.NewProblem(Unprotected, "the operation was not protected to its end: %v", cause)
 	case err != nil:
 		s.cfg.log.Warn("leasehold: operation failed", "key", lease.Key(), "lease", lease.ID(), "error", err)
-		return newProblem(Failed, "the operation failed")
+		return api.NewProblem(Failed, "the operation failed")
 	}
 	return nil
 }
 
 // errExited is told of an operation that has ended its goroutine.
-var errExited error = newProblem(Failed, "the operation failed")
+var errExited error = api.NewProblem(Failed, "the operation failed")
 
 // protected is the context of an operation. Its Err compares the clock, as that of
 // its lease does: a service that was stopped sees the loss at its first look.
@@ -239,16 +239,16 @@ func (p *protected) Err() error {
 // notBegun answers why an operation was not begun.
 func notBegun(w http.ResponseWriter, err error) error {
 	var held *leasehold.HeldError
-	var p *problem
+	var p *api.Problem
 	switch {
 	case errors.As(err, &p):
 		return err
 	case errors.As(err, &held):
 		after := wire.MillisOf(held.Remaining)
 		if after <= 0 {
-			after = wire.MillisOf(retryLater)
+			after = wire.MillisOf(api.RetryLater)
 		}
-		w.Header().Set("Retry-After", seconds(after.Duration()))
+		w.Header().Set("Retry-After", api.Seconds(after.Duration()))
 		exactly(w, http.StatusConflict, Locked{Error: "Resource locked", RetryAfter: after})
 		return nil
 	case errors.Is(err, leasehold.ErrNoQuorum):
@@ -280,5 +280,5 @@ func exactly(w http.ResponseWriter, status int, body any) {
 // client that goes.
 func drained(r *http.Request) error {
 	_, err := io.Copy(io.Discard, r.Body)
-	return bodyError(err)
+	return api.BodyError(err)
 }

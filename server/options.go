@@ -8,6 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/check"
+	"github.com/leasehold-go/leasehold/server/internal/sockets"
 )
 
 // Option sets what a service does.
@@ -170,7 +171,7 @@ func WithMaxConnections(n int) Option {
 
 // mostConnections leaves some descriptors for the store.
 func mostConnections() int {
-	if n := descriptors(); n > 0 {
+	if n := sockets.Descriptors(); n > 0 {
 		return max(n-max(n/10, 2*spare), 1)
 	}
 	return 1 << 30

@@ -3,6 +3,8 @@ package server
 import (
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // quota bounds how many requests wait, so that one client cannot take all the
@@ -52,9 +54,9 @@ func (q *quota) enter(client, key string) error {
 	defer q.mu.Unlock()
 	switch {
 	case q.clients[client] >= q.perClient:
-		return newProblem(TooMany, "%d requests of yours wait already", q.perClient).after(retryLater)
+		return api.NewProblem(TooMany, "%d requests of yours wait already", q.perClient).After(api.RetryLater)
 	case key != "" && q.keys[key] >= q.perKey:
-		return newProblem(TooMany, "%d requests for this lock wait already", q.perKey).after(retryLater)
+		return api.NewProblem(TooMany, "%d requests for this lock wait already", q.perKey).After(api.RetryLater)
 	}
 	q.waiting++
 	q.clients[client]++

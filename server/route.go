@@ -2,177 +2,53 @@ package server
 
 import (
 	"net/http"
-	"slices"
-	"strings"
 
-	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // Route is one operation of the interface. The table of all routes is what
 // requests are matched against, and what the OpenAPI document is made from.
-type Route struct {
-	Method string
-	// Path is a template as OpenAPI has it: a segment {x} stands for one
-	// segment of the path, in which a percent-encoded slash is text, and may be
-	// followed by a verb after a colon.
-	Path string
-	// Operation is the unique name of the operation, also in logs and metrics.
-	Operation string
-	// Summary says in a sentence what it does.
-	Summary string
-	// Verb is the right that a caller needs, on the lock in the path if there
-	// is one.
-	Verb auth.Verb
-	// Query names the parameters that are understood.
-	Query []Parameter
-	// Body and Reply are zero values of the JSON that is taken and returned;
-	// nil for none.
-	Body, Reply any
-	// Media is the type of the answer if it is not JSON.
-	Media string
-	// Probe tells that programs ask so often that it is not worth a record.
-	Probe bool
-	// Success are the statuses of success, Causes the problems, beside
-	// those that every operation can have.
-	Success []int
-	Causes  []*Cause
-	// Refusals are answers that are no success and no problem either, but of a
-	// form of their own: zero values of their JSON, by status.
-	Refusals map[int]any
+type Route = api.Route
 
-	segments []segment
-	handle   handler
-}
+// Parameter is one of the query of a route, or a header.
+type Parameter = api.Parameter
 
-// Parameter is one of the query, or a header.
-type Parameter struct {
-	Name, Description string
-	// Type is a JSON type: string or integer.
-	Type string
-	// Header tells that it is a header and not a part of the query.
-	Header bool
-	// Repeated tells that it may be given several times.
-	Repeated bool
-}
+// Cause is one reason why a request is not answered as it was meant. Each has a
+// problem type of its own, which docs/http.md documents.
+type Cause = api.Cause
+
+// The causes.
+var (
+	Held            = api.Held
+	Gone            = api.Gone
+	Forced          = api.Forced
+	Released        = api.Released
+	Moved           = api.Moved
+	NotHeld         = api.NotHeld
+	Mismatch        = api.Mismatch
+	Invalid         = api.Invalid
+	TooLarge        = api.TooLarge
+	Unauthenticated = api.Unauthenticated
+	Forbidden       = api.Forbidden
+	NotFound        = api.NotFound
+	NotAllowed      = api.NotAllowed
+	TooMany         = api.TooMany
+	Unsupported     = api.Unsupported
+	Unavailable     = api.Unavailable
+	Overloaded      = api.Overloaded
+	Draining        = api.Draining
+	Unknown         = api.Unknown
+	Unprotected     = api.Unprotected
+	Failed          = api.Failed
+	Internal        = api.Internal
+)
+
+// Causes returns all of them, in the order in which they are documented.
+func Causes() []*Cause { return api.Causes() }
+
+// route is a route and what handles its requests.
+type route = api.Entry[handler]
 
 // handler answers a request, or returns why it does not: an error that the
 // caller of the handler turns into a problem.
 type handler func(s *Server, w *answer, r *http.Request) error
-
-// segment is one of a path template: a literal, or a wildcard and what follows
-// it.
-type segment struct {
-	literal string
-	wild    string // the name of the wildcard; empty for a literal
-}
-
-// compile takes the template of a route apart.
-func (rt Route) compile() Route {
-	for part := range strings.SplitSeq(strings.TrimPrefix(rt.Path, "/"), "/") {
-		name, rest, ok := strings.Cut(strings.TrimPrefix(part, "{"), "}")
-		if !ok {
-			name, rest = "", part
-		}
-		rt.segments = append(rt.segments, segment{literal: rest, wild: name})
-	}
-	return rt
-}
-
-// maxWild is how many wildcards a path has at most.
-const maxWild = 2
-
-// values are what stands for the wildcards of a path, in its order.
-type values [maxWild]struct{ wild, text string }
-
-// get returns what stands for a wildcard; nothing if there is none of the name.
-func (v *values) get(wild string) string {
-	for i := range v {
-		if v[i].wild == wild {
-			return v[i].text
-		}
-	}
-	return ""
-}
-
-// match compares a path that has as many segments.
-func (rt *Route) match(parts []part) bool {
-	for i, s := range rt.segments {
-		if s.wild == "" && parts[i].raw != s.literal || !strings.HasSuffix(parts[i].raw, s.literal) {
-			return false
-		}
-	}
-	return true
-}
-
-// values returns what stands for the wildcards of a path that matches.
-func (rt *Route) values(parts []part) (v values) {
-	n := 0
-	for i, s := range rt.segments {
-		if s.wild != "" {
-			v[n].wild, v[n].text = s.wild, strings.TrimSuffix(parts[i].text, s.literal)
-			n++
-		}
-	}
-	return v
-}
-
-// verbs reports whether the route ends in a wildcard with a verb. Such routes
-// are tried first: a name that ends like a verb is sent with its colon encoded.
-func (rt *Route) verbs() bool {
-	last := rt.segments[len(rt.segments)-1]
-	return last.wild != "" && last.literal != ""
-}
-
-// table finds the route of a request.
-type table struct {
-	all []Route
-	of  [maxSegments + 1][]*Route // by the number of their segments
-}
-
-func newTable(routes []Route) *table {
-	t := new(table)
-	for _, rt := range routes {
-		t.all = append(t.all, rt.compile())
-	}
-	slices.SortStableFunc(t.all, func(a, b Route) int {
-		switch {
-		case a.verbs() == b.verbs():
-			return 0
-		case a.verbs():
-			return -1
-		}
-		return 1
-	})
-	for i := range t.all {
-		n := len(t.all[i].segments)
-		t.of[n] = append(t.of[n], &t.all[i])
-	}
-	return t
-}
-
-// find returns the route, nil if there is none, and what stands for its wildcards.
-func (t *table) find(r *http.Request) (*Route, values) {
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	parts := split(r.URL)
-	for _, rt := range t.of[len(parts)] {
-		if rt.Method == method && rt.match(parts) {
-			return rt, rt.values(parts)
-		}
-	}
-	return nil, values{}
-}
-
-// allowed returns the methods that the path has, none if it does not exist.
-func (t *table) allowed(r *http.Request) (methods []string) {
-	parts := split(r.URL)
-	for _, rt := range t.of[len(parts)] {
-		if rt.match(parts) {
-			methods = append(methods, rt.Method)
-		}
-	}
-	slices.Sort(methods)
-	return slices.Compact(methods)
-}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // scarcity remembers that connections could not be accepted, most often because
@@ -52,7 +54,7 @@ func (s *Server) crowded() error {
 	if s.conns.Load() < int64(s.cfg.maxConnections) && !s.scarcity.isNow() {
 		return nil
 	}
-	return newProblem(Overloaded, "%d connections are open, or no more can be accepted", s.conns.Load()).after(retryLater)
+	return api.NewProblem(Overloaded, "%d connections are open, or no more can be accepted", s.conns.Load()).After(api.RetryLater)
 }
 
 // isOver reports whether a request comes on a connection that is one too many.
@@ -65,5 +67,5 @@ func (s *Server) isOver(w *answer, r *http.Request) bool {
 // refuseOver answers on such a connection, and ends it.
 func (s *Server) refuseOver(w *answer) {
 	w.Header().Set("Connection", "close")
-	w.refuse(newProblem(Overloaded, "the service has its %d connections", s.cfg.maxConnections).after(retryLater))
+	w.refuse(api.NewProblem(Overloaded, "the service has its %d connections", s.cfg.maxConnections).After(api.RetryLater))
 }

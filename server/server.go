@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // Server serves the locks of one store. It is an [http.Handler], safe for
@@ -22,7 +24,7 @@ type Server struct {
 	store    driver.Driver
 	verbs    driver.Driver // the store, as requests ask it for leases
 	cfg      config
-	table    *table
+	table    *api.Table[handler]
 	handler  step
 	http     *http.Server
 	session  *session.Session
@@ -89,8 +91,8 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.tries = &timeouts{each: timing.Try(1, s.cfg.storeTimeout), told: punctual}
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
-	s.table = newTable(routes())
-	s.document = newDocument(s.table.all)
+	s.table = api.NewTable(routes())
+	s.document = api.NewDocument(s.table.Routes())
 	s.handler = s.chain()
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
@@ -145,13 +147,34 @@ func (s *Server) newClients() (err error) {
 }
 
 // Routes returns all operations.
-func (s *Server) Routes() []Route { return append([]Route(nil), s.table.all...) }
+func (s *Server) Routes() []Route { return s.table.Routes() }
 
 // routes is the whole interface.
-func routes() []Route {
-	var all []Route
-	for _, some := range [][]Route{leaseRoutes(), stateRoutes(), eventRoutes(), operationRoutes(), healthRoutes(), documentRoutes()} {
+func routes() []route {
+	var all []route
+	for _, some := range [][]route{leaseRoutes(), stateRoutes(), eventRoutes(), operationRoutes(), healthRoutes(), documentRoutes()} {
 		all = append(all, some...)
 	}
 	return all
+}
+
+func documentRoutes() []route {
+	return []route{{Handle: (*Server).openAPI, Route: Route{
+		Method: http.MethodGet, Path: "/openapi.json", Operation: "openapi",
+		Summary: "This document", Reply: api.Object{},
+		Success: []int{http.StatusOK},
+	}}}
+}
+
+// OpenAPI returns the OpenAPI 3.1 document of the interface, which is served at
+// /openapi.json.
+func (s *Server) OpenAPI() []byte { return s.document() }
+
+func (s *Server) openAPI(w *answer, _ *http.Request) error {
+	text := s.document()
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	_, _ = w.Write(text)
+	return nil
 }

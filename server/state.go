@@ -12,12 +12,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-func stateRoutes() []Route {
-	return []Route{
-		{
+func stateRoutes() []route {
+	return []route{
+		{Handle: (*Server).inspect, Route: Route{
 			Method: http.MethodGet, Path: "/v1/locks/{name}", Operation: "inspect",
 			Summary: "Show who holds a lock and who waits for it", Verb: auth.Read, Reply: wire.Lock{},
 			Query: []Parameter{
@@ -26,9 +27,9 @@ func stateRoutes() []Route {
 				{Name: "Prefer", Type: "string", Header: true, Description: "wait=30 holds the 304 back for so many seconds, or until something changes"},
 			},
 			Success: []int{http.StatusOK, http.StatusNotModified},
-			Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining, Unknown}, handle: (*Server).inspect,
-		},
-		{
+			Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining, Unknown},
+		}},
+		{Handle: (*Server).list, Route: Route{
 			Method: http.MethodGet, Path: "/v1/locks", Operation: "list",
 			Summary: "List the locks that are held or waited for, page by page: each name once on a page, perhaps again on another", Verb: auth.Read, Reply: wire.Locks{},
 			Query: []Parameter{
@@ -36,8 +37,8 @@ func stateRoutes() []Route {
 				{Name: "cursor", Type: "string", Description: "that of the page before"},
 			},
 			Success: []int{http.StatusOK},
-			Causes:  []*Cause{Unsupported, Unavailable, Draining, Unknown}, handle: (*Server).list,
-		},
+			Causes:  []*Cause{Unsupported, Unavailable, Draining, Unknown},
+		}},
 	}
 }
 
@@ -53,7 +54,7 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 	known := r.Header.Values("If-None-Match")
 	now := s.look(r.Context(), name)
 	if wait := s.preferredWait(r); wait > 0 && now.err == nil && matches(known, now.etag) {
-		w.Header().Set("Preference-Applied", "wait="+seconds(wait))
+		w.Header().Set("Preference-Applied", "wait="+api.Seconds(wait))
 		if now, err = s.change(r.Context(), &w.x, name, known, wait); err != nil {
 			return err
 		}
@@ -78,7 +79,7 @@ func (s *Server) glance(w *answer, r *http.Request, name string) error {
 	defer cancel()
 	snap, err := driver.Glance(ctx, s.store, name)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return newProblem(Unsupported, "the store cannot be looked into")
+		return api.NewProblem(Unsupported, "the store cannot be looked into")
 	}
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func (s *Server) change(ctx context.Context, x *Exchange, name string, known []s
 func (s *Server) list(w *answer, r *http.Request) error {
 	store, ok := driver.As[driver.Inspector](s.store)
 	if !ok {
-		return newProblem(Unsupported, "the store cannot be listed")
+		return api.NewProblem(Unsupported, "the store cannot be listed")
 	}
 	q := r.URL.Query()
 	prefix, cursor := q.Get("prefix"), q.Get("cursor")

@@ -24,6 +24,14 @@ const (
 	DefaultTTL = 30 * time.Second
 )
 
+// DefaultTicket is how long the place in the queue is kept, unless something
+// else is asked for, after a wait has ended: long enough to ask again.
+const DefaultTicket = 3 * time.Second
+
+// MaxTicket bounds how long a place in the queue is kept for a client that does
+// not ask, and so what a dead one costs those behind it.
+const MaxTicket = time.Minute
+
 // Error is what a client is told about a value.
 type Error string
 

@@ -1,4 +1,4 @@
-package server
+package api
 
 import (
 	"encoding/json"
@@ -16,17 +16,9 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-func documentRoutes() []Route {
-	return []Route{{
-		Method: http.MethodGet, Path: "/openapi.json", Operation: "openapi",
-		Summary: "This document", Reply: object{},
-		Success: []int{http.StatusOK}, handle: (*Server).openAPI,
-	}}
-}
-
-// newDocument returns the OpenAPI description of routes as it is served, made
+// NewDocument returns the OpenAPI description of routes as it is served, made
 // when it is first asked for.
-func newDocument(routes []Route) func() []byte {
+func NewDocument(routes []Route) func() []byte {
 	return sync.OnceValue(func() []byte {
 		text, err := json.MarshalIndent(describe(routes), "", "  ")
 		if err != nil {
@@ -36,55 +28,42 @@ func newDocument(routes []Route) func() []byte {
 	})
 }
 
-// OpenAPI returns the OpenAPI 3.1 document of the interface, which is served at
-// /openapi.json.
-func (s *Server) OpenAPI() []byte { return s.document() }
-
-func (s *Server) openAPI(w *answer, _ *http.Request) error {
-	text := s.document()
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(text)))
-	_, _ = w.Write(text)
-	return nil
-}
-
-// object is a JSON object.
-type object map[string]any
+// Object is a JSON object.
+type Object map[string]any
 
 // describe makes the document from the table of routes and the types of the
 // bodies.
-func describe(routes []Route) object {
+func describe(routes []Route) Object {
 	types := make(schemas)
-	return object{
+	return Object{
 		"openapi": "3.1.0",
-		"info": object{
+		"info": Object{
 			"title": "Leasehold", "version": version(),
 			"summary": "Locks that work across machines, for programs in any language",
 			"description": "A lock is a lease: it is granted for a time, renewed while its holder lives, and its end is always noticed. " +
 				"The lease id that a client chooses makes every request repeatable. Durations are whole milliseconds.",
-			"license": object{"name": "Apache 2.0", "identifier": "Apache-2.0"},
+			"license": Object{"name": "Apache 2.0", "identifier": "Apache-2.0"},
 		},
-		"externalDocs": object{"url": strings.TrimSuffix(wire.ProblemTypes, "#"), "description": "The guide"},
-		"servers":      []object{{"url": "/"}},
+		"externalDocs": Object{"url": strings.TrimSuffix(wire.ProblemTypes, "#"), "description": "The guide"},
+		"servers":      []Object{{"url": "/"}},
 		"paths":        paths(routes, types),
-		"components": object{
+		"components": Object{
 			"schemas": types,
-			"securitySchemes": object{
-				"token":       object{"type": "http", "scheme": "bearer", "description": "A token of the authentication file"},
-				"certificate": object{"type": "mutualTLS", "description": "A client certificate"},
+			"securitySchemes": Object{
+				"token":       Object{"type": "http", "scheme": "bearer", "description": "A token of the authentication file"},
+				"certificate": Object{"type": "mutualTLS", "description": "A client certificate"},
 			},
 		},
 	}
 }
 
 // paths are the operations, whose types are added.
-func paths(routes []Route, types schemas) object {
-	all := make(object)
+func paths(routes []Route, types schemas) Object {
+	all := make(Object)
 	for _, rt := range routes {
-		path, _ := all[rt.Path].(object)
+		path, _ := all[rt.Path].(Object)
 		if path == nil {
-			path = make(object)
+			path = make(Object)
 			all[rt.Path] = path
 		}
 		path[strings.ToLower(rt.Method)] = rt.describe(types)
@@ -105,50 +84,50 @@ func version() string {
 }
 
 // describe is one operation.
-func (rt Route) describe(types schemas) object {
-	op := object{
+func (rt Route) describe(types schemas) Object {
+	op := Object{
 		"operationId": rt.Operation, "summary": rt.Summary,
 		"parameters": rt.parameters(), "responses": rt.responses(types),
 	}
 	switch rt.Verb {
 	case auth.Anyone:
-		op["security"] = []object{}
+		op["security"] = []Object{}
 	default:
-		op["security"] = []object{{"token": []string{}}, {"certificate": []string{}}, {}}
+		op["security"] = []Object{{"token": []string{}}, {"certificate": []string{}}, {}}
 		op["description"] = fmt.Sprintf("Needs the right `%s`, where the service asks for credentials.", rt.Verb)
 	}
 	if rt.Body != nil {
-		op["requestBody"] = object{
+		op["requestBody"] = Object{
 			"required": len(required(reflect.TypeOf(rt.Body))) > 0,
-			"content":  object{"application/json": object{"schema": types.ref(rt.Body)}},
+			"content":  Object{"application/json": Object{"schema": types.ref(rt.Body)}},
 		}
 	}
 	return op
 }
 
 // parameters are the wildcards of the path, the query and the headers.
-func (rt Route) parameters() []object {
-	all := []object{}
+func (rt Route) parameters() []Object {
+	all := []Object{}
 	for _, s := range rt.segments {
 		if s.wild == "" {
 			continue
 		}
-		schema := object{"type": "string", "minLength": 1, "maxLength": check.MaxName}
+		schema := Object{"type": "string", "minLength": 1, "maxLength": check.MaxName}
 		text := "The name of the lock, percent-encoded: a slash in it is %2F"
 		if s.wild == "id" {
-			schema, text = object{"type": "string", "pattern": idPattern}, "The lease id"
+			schema, text = Object{"type": "string", "pattern": idPattern}, "The lease id"
 		}
-		all = append(all, object{"name": s.wild, "in": "path", "required": true, "description": text, "schema": schema})
+		all = append(all, Object{"name": s.wild, "in": "path", "required": true, "description": text, "schema": schema})
 	}
 	for _, p := range rt.Query {
-		in, schema := "query", object{"type": p.Type}
+		in, schema := "query", Object{"type": p.Type}
 		if p.Header {
 			in = "header"
 		}
 		if p.Repeated {
-			schema = object{"type": "array", "items": schema}
+			schema = Object{"type": "array", "items": schema}
 		}
-		all = append(all, object{"name": p.Name, "in": in, "description": p.Description, "schema": schema})
+		all = append(all, Object{"name": p.Name, "in": in, "description": p.Description, "schema": schema})
 	}
 	return all
 }
@@ -164,16 +143,16 @@ var successes = map[int]string{
 
 // responses are those of success, and a problem for each status that a cause
 // has.
-func (rt Route) responses(types schemas) object {
-	all := make(object)
+func (rt Route) responses(types schemas) Object {
+	all := make(Object)
 	for _, status := range rt.Success {
-		response := object{"description": successes[status], "headers": headers(status, nil)}
+		response := Object{"description": successes[status], "headers": headers(status, nil)}
 		switch {
 		case status == http.StatusNoContent || status == http.StatusNotModified:
 		case rt.Media != "":
-			response["content"] = object{rt.Media: object{"schema": object{"type": "string"}}}
+			response["content"] = Object{rt.Media: Object{"schema": Object{"type": "string"}}}
 		default:
-			response["content"] = object{"application/json": object{"schema": types.ref(rt.Reply)}}
+			response["content"] = Object{"application/json": Object{"schema": types.ref(rt.Reply)}}
 		}
 		all[strconv.Itoa(status)] = response
 	}
@@ -185,38 +164,38 @@ func (rt Route) responses(types schemas) object {
 		all[strconv.Itoa(status)] = refusal(status, causes, types)
 	}
 	for status, body := range rt.Refusals {
-		response, _ := all[strconv.Itoa(status)].(object)
+		response, _ := all[strconv.Itoa(status)].(Object)
 		if response == nil {
-			response = object{"description": "Not executed", "headers": headers(status, nil), "content": make(object)}
+			response = Object{"description": "Not executed", "headers": headers(status, nil), "content": make(Object)}
 			all[strconv.Itoa(status)] = response
 		}
-		response["content"].(object)["application/json"] = object{"schema": types.ref(body)}
+		response["content"].(Object)["application/json"] = Object{"schema": types.ref(body)}
 	}
 	return all
 }
 
 // refusal is the response of one status, with the problem types that it has.
-func refusal(status int, causes []*Cause, types schemas) object {
+func refusal(status int, causes []*Cause, types schemas) Object {
 	var kinds, text []string
 	for _, c := range causes {
 		kinds = append(kinds, c.Type())
 		text = append(text, fmt.Sprintf("`%s`: %s. %s", c.Name, c.Title, c.Meaning))
 	}
 	schema := types.ref(wire.Problem{})
-	schema["properties"] = object{"type": object{"enum": kinds}, "status": object{"const": status}}
-	return object{
+	schema["properties"] = Object{"type": Object{"enum": kinds}, "status": Object{"const": status}}
+	return Object{
 		"description": strings.Join(text, "\n\n"),
 		"headers":     headers(status, causes),
-		"content":     object{wire.ProblemMedia: object{"schema": schema}},
+		"content":     Object{wire.ProblemMedia: Object{"schema": schema}},
 	}
 }
 
 // headers are those of a response.
-func headers(status int, causes []*Cause) object {
-	header := func(kind, text string) object {
-		return object{"description": text, "schema": object{"type": kind}}
+func headers(status int, causes []*Cause) Object {
+	header := func(kind, text string) Object {
+		return Object{"description": text, "schema": Object{"type": kind}}
 	}
-	all := object{"X-Request-Id": header("string", "The trace id of the request, for the operator to find it in the log")}
+	all := Object{"X-Request-Id": header("string", "The trace id of the request, for the operator to find it in the log")}
 	switch status {
 	case http.StatusUnauthorized:
 		all["WWW-Authenticate"] = header("string", "Bearer")

@@ -1,4 +1,4 @@
-package server
+package api
 
 import (
 	"fmt"
@@ -15,22 +15,22 @@ const visitPattern = `^[A-Za-z0-9_./-]*$`
 var idPattern = fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, check.MaxID-1)
 
 // millis is a duration that a request gives.
-func millis(text string, low, high time.Duration) object {
-	return object{"description": text, "minimum": low.Milliseconds(), "maximum": high.Milliseconds()}
+func millis(text string, low, high time.Duration) Object {
+	return Object{"description": text, "minimum": low.Milliseconds(), "maximum": high.Milliseconds()}
 }
 
 // text describes a field that has no bounds of its own.
-func text(description string) object { return object{"description": description} }
+func text(description string) Object { return Object{"description": description} }
 
 // and returns a description with more to it.
-func (o object) and(key string, value any) object {
+func (o Object) and(key string, value any) Object {
 	o = maps.Clone(o)
 	o[key] = value
 	return o
 }
 
 // leaseFields are those of the answer about one lease or ticket.
-var leaseFields = map[string]object{
+var leaseFields = map[string]Object{
 	"key": text("The lock"), "leaseId": leaseID,
 	"state": text("What it is now").and("enum", []string{"gone", "busy", "queued", "held", "released", "left", "resized"}),
 	"again": text("It had been granted before, by a request of the same lease id, or had been released"), "repeated": text("The store left a request unanswered, which may still be on its way: forbid the id at the release"),
@@ -42,7 +42,7 @@ var leaseFields = map[string]object{
 }
 
 // with returns fields with one more.
-func with(all map[string]object, name string, o object) map[string]object {
+func with(all map[string]Object, name string, o Object) map[string]Object {
 	all = maps.Clone(all)
 	all[name] = o
 	return all
@@ -65,7 +65,7 @@ var (
 )
 
 // fields are what the document says of the fields of each type.
-var fields = map[string]map[string]object{
+var fields = map[string]map[string]Object{
 	"Acquire": {
 		"leaseId":     text("Chosen by the client, unique per acquisition: repeating the request with it has the effect of one. Made by the service if absent").and("pattern", idPattern),
 		"mode":        mode.and("default", "exclusive"),
@@ -74,14 +74,14 @@ var fields = map[string]map[string]object{
 		"permits":     text("The places that are taken of them; 0 counts as 1").and("minimum", 0).and("maximum", 1<<31-1),
 		"ttlMs":       millis("The time to live of the lease", check.MinTTL, 24*time.Hour).and("default", check.DefaultTTL.Milliseconds()),
 		"waitMs":      millis("How long the answer may be held back until the lock is granted", 0, 24*time.Hour),
-		"ticketMs":    millis("How long the place in the queue is kept after the answer, or after the connection was lost if it is given. Default 0 without waitMs, else 3000 after an answer", 0, maxTicket),
+		"ticketMs":    millis("How long the place in the queue is kept after the answer, or after the connection was lost if it is given. Default 0 without waitMs, else 3000 after an answer", 0, check.MaxTicket),
 		"owner":       text("Who asks, for people to read. Default: the name of the principal, or the address").and("maxLength", check.MaxOwner),
 		"reentrant":   text("The owner is an identity: it may enter where it holds the lock already"),
 		"labels":      labels,
 		"since":       text("When the client began to ask, " + byTheirs),
 		"minToken":    text("The token is to be greater than this").and("minimum", 0).and("maximum", int64(1<<53-1)),
 		"lockDelayMs": millis("How long the lock stays closed after the lease was lost or broken", 0, 24*time.Hour),
-		"confirmMs":   millis("Within what time a lock that is handed over is to be confirmed by a renewal", 0, maxTicket),
+		"confirmMs":   millis("Within what time a lock that is handed over is to be confirmed by a renewal", 0, check.MaxTicket),
 		"notify":      text("The address of an event stream, on which the client is told when its turn has come").and("maxLength", check.MaxName),
 		"visit": text("A name of this request and its repetitions: a release that gives it ends what nobody else has asked for with the same lease id. "+
 			"Words between slashes").and("maxLength", check.MaxVisit).and("pattern", visitPattern),
@@ -93,7 +93,7 @@ var fields = map[string]map[string]object{
 		"key":      text("The lock; in a batch only").and("maxLength", check.MaxName),
 		"leaseId":  text("The lease; in a batch only").and("pattern", idPattern),
 		"ttlMs":    millis("The new time to live, from now on", check.MinTTL, 24*time.Hour).and("default", check.DefaultTTL.Milliseconds()),
-		"ticketMs": millis("How long a place in the queue is kept from now on", 0, maxTicket).and("default", defaultTicket.Milliseconds()),
+		"ticketMs": millis("How long a place in the queue is kept from now on", 0, check.MaxTicket).and("default", check.DefaultTicket.Milliseconds()),
 		"notify":   text("The address of an event stream").and("maxLength", check.MaxName),
 		"minToken": text("Raises the token of the lease to this").and("minimum", 0).and("maximum", int64(1<<53-1)),
 		"level":    text("The token becomes minToken also where it is greater; tokens to come are above both"),

@@ -1,8 +1,6 @@
-package server
+package api
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -85,98 +83,62 @@ func Causes() []*Cause {
 	}
 }
 
-// problem is an error that has been given its cause.
-type problem struct {
-	cause *Cause
+// Problem is an error that has been given its cause.
+type Problem struct {
+	Cause *Cause
 	wire.Problem
 }
 
-func (p *problem) Error() string {
+func (p *Problem) Error() string {
 	if p.Detail == "" {
 		return p.Title
 	}
 	return p.Detail
 }
 
-// newProblem returns an error that is answered with cause. The detail is for
+// NewProblem returns an error that is answered with cause. The detail is for
 // the client to read.
-func newProblem(cause *Cause, format string, args ...any) *problem {
-	p := &problem{cause: cause}
+func NewProblem(cause *Cause, format string, args ...any) *Problem {
+	p := &Problem{Cause: cause}
 	p.Type, p.Title, p.Status = cause.Type(), cause.Title, cause.Status
 	p.Detail = fmt.Sprintf(format, args...)
 	return p
 }
 
-// after says when asking again may be of use.
-func (p *problem) after(d time.Duration) *problem {
+// After says when asking again may be of use.
+func (p *Problem) After(d time.Duration) *Problem {
 	p.RetryAfter = wire.MillisOf(max(d, 0))
 	return p
 }
 
-// retryLater is when to ask again if nothing better is known.
-const retryLater = time.Second
+// RetryLater is when to ask again if nothing better is known.
+const RetryLater = time.Second
 
-// problemOf gives an error of a driver its cause.
-func problemOf(err error) *problem {
-	var p *problem
+// ProblemOf gives an error of a driver its cause.
+func ProblemOf(err error) *Problem {
+	var p *Problem
 	var told check.Error
 	switch {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &told):
-		return newProblem(Invalid, "%s", string(told))
+		return NewProblem(Invalid, "%s", string(told))
 	case errors.Is(err, session.ErrUnknown): // whatever the store said last
 	case errors.Is(err, driver.ErrInvalid):
-		return newProblem(Invalid, "%v", err)
+		return NewProblem(Invalid, "%v", err)
 	case errors.Is(err, driver.ErrMismatch):
-		return newProblem(Mismatch, "%v", err)
+		return NewProblem(Mismatch, "%v", err)
 	case errors.Is(err, errors.ErrUnsupported):
-		return newProblem(Unsupported, "%v", err)
+		return NewProblem(Unsupported, "%v", err)
 	case errors.Is(err, driver.ErrClosed):
-		return newProblem(Draining, "the service is about to end").after(retryLater)
+		return NewProblem(Draining, "the service is about to end").After(RetryLater)
 	case errors.Is(err, driver.ErrUnavailable):
-		return newProblem(Unavailable, "the store cannot be reached, or refuses to serve").after(retryLater)
+		return NewProblem(Unavailable, "the store cannot be reached, or refuses to serve").After(RetryLater)
 	}
-	return newProblem(Unknown, "the store did not answer")
+	return NewProblem(Unknown, "the store did not answer")
 }
 
-// refuse answers with the problem that err is. What a client need not know
-// about the store is for the log.
-func (w *answer) refuse(err error) {
-	p := problemOf(err)
-	w.x.Cause, w.x.Err = p.cause, err
-	h := w.Header()
-	if p.RetryAfter > 0 {
-		h.Set("Retry-After", seconds(p.RetryAfter.Duration()))
-	}
-	if p.cause == Unauthenticated {
-		h.Set("WWW-Authenticate", "Bearer")
-	}
-	h.Set("Content-Type", wire.ProblemMedia)
-	writeJSON(w, p.Status, &p.Problem)
-}
-
-// seconds is a duration as a header has it: whole seconds, rounded up.
-func seconds(d time.Duration) string {
+// Seconds is a duration as a header has it: whole seconds, rounded up.
+func Seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
-
-// reply answers with JSON.
-func reply(w *answer, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	writeJSON(w, status, body)
-}
-
-// writeJSON sends the body in one piece, with its length.
-func writeJSON(w *answer, status int, body any) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		panic(err) // every body can be encoded
-	}
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
-	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // a client that has gone is noticed by the context
-}
-
-// gone reports whether the client has gone, so that nothing need be answered.
-func gone(ctx context.Context) bool { return ctx.Err() != nil }

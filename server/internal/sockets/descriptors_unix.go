@@ -1,12 +1,12 @@
 //go:build unix
 
-package server
+package sockets
 
 import "syscall"
 
-// descriptors is how many files and connections the process may have open; 0 if
+// Descriptors is how many files and connections the process may have open; 0 if
 // that is not known.
-func descriptors() int {
+func Descriptors() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return 0

@@ -1,4 +1,4 @@
-package server
+package api
 
 import (
 	"maps"
@@ -10,42 +10,42 @@ import (
 )
 
 // schemas are those of the types that bodies are made of, by name.
-type schemas map[string]object
+type schemas map[string]Object
 
 // ref refers to the schema of a value's type, which it makes if need be.
-func (s schemas) ref(v any) object { return s.of(reflect.TypeOf(v)) }
+func (s schemas) ref(v any) Object { return s.of(reflect.TypeOf(v)) }
 
 // of is the schema of a type: of those that bodies are made of, and no others.
-func (s schemas) of(t reflect.Type) object {
+func (s schemas) of(t reflect.Type) Object {
 	switch {
 	case t == reflect.TypeFor[wire.Millis]():
-		return object{"type": "integer", "minimum": 0}
+		return Object{"type": "integer", "minimum": 0}
 	case t == reflect.TypeFor[wire.Whole]():
-		return object{"type": "integer"}
+		return Object{"type": "integer"}
 	case t == reflect.TypeFor[time.Time]():
-		return object{"type": "string", "format": "date-time"}
-	case t == reflect.TypeFor[object]():
-		return object{"type": "object"}
+		return Object{"type": "string", "format": "date-time"}
+	case t == reflect.TypeFor[Object]():
+		return Object{"type": "object"}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return s.of(t.Elem())
 	case reflect.Bool:
-		return object{"type": "boolean"}
+		return Object{"type": "boolean"}
 	case reflect.Int, reflect.Int64:
-		return object{"type": "integer"}
+		return Object{"type": "integer"}
 	case reflect.String:
-		return object{"type": "string"}
+		return Object{"type": "string"}
 	case reflect.Slice:
-		return object{"type": "array", "items": s.of(t.Elem())}
+		return Object{"type": "array", "items": s.of(t.Elem())}
 	case reflect.Map:
-		return object{"type": "object", "additionalProperties": s.of(t.Elem())}
+		return Object{"type": "object", "additionalProperties": s.of(t.Elem())}
 	case reflect.Struct:
 		if s[t.Name()] == nil {
-			s[t.Name()] = object{} // before its fields, which may refer to it
+			s[t.Name()] = Object{} // before its fields, which may refer to it
 			s[t.Name()] = s.build(t)
 		}
-		return object{"$ref": "#/components/schemas/" + t.Name()}
+		return Object{"$ref": "#/components/schemas/" + t.Name()}
 	}
 	panic("no schema for " + t.String())
 }
@@ -57,14 +57,14 @@ var requests = []reflect.Type{
 	reflect.TypeFor[wire.Renewals](), reflect.TypeFor[wire.Break](),
 }
 
-func (s schemas) build(t reflect.Type) object {
-	properties := make(object)
+func (s schemas) build(t reflect.Type) Object {
+	properties := make(Object)
 	for name, f := range members(t) {
 		schema := s.of(f.Type)
 		maps.Copy(schema, fields[t.Name()][name])
 		properties[name] = schema
 	}
-	schema := object{"type": "object", "properties": properties}
+	schema := Object{"type": "object", "properties": properties}
 	if names := required(t); len(names) > 0 {
 		schema["required"] = names
 	}

@@ -1,15 +1,16 @@
 //go:build unix
 
-package server
+// Package sockets asks the kernel what net does not tell of connections.
+package sockets
 
 import (
 	"net"
 	"syscall"
 )
 
-// wasReset reports whether the kernel has noted an error of a connection, such as
+// WasReset reports whether the kernel has noted an error of a connection, such as
 // a reset.
-func wasReset(c net.Conn) (reset bool) {
+func WasReset(c net.Conn) (reset bool) {
 	onDescriptor(c, func(fd int) {
 		noted, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_ERROR)
 		reset = err == nil && noted != 0

@@ -1,4 +1,4 @@
-package server
+package sockets
 
 import (
 	"net"
@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hungUp reports whether the other side has closed a connection or reset it,
+// HungUp reports whether the other side has closed a connection or reset it,
 // whatever of what it sent before is still unread.
-func hungUp(c net.Conn) (is bool) {
+func HungUp(c net.Conn) (is bool) {
 	const over = unix.POLLRDHUP | unix.POLLHUP | unix.POLLERR
 	onDescriptor(c, func(fd int) {
 		all := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}

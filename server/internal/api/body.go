@@ -1,0 +1,114 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/internal/check"
+)
+
+// Decode reads the JSON body of a request. It is read to its end, which also is
+// what makes net/http notice a client that vanishes while the answer is held
+// back. An empty body is an empty object.
+func Decode[T any](r *http.Request) (body T, err error) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return body, BodyError(err)
+	}
+	if !utf8.Valid(text) {
+		return body, NewProblem(Invalid, "the body is not valid UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	switch err := d.Decode(&body); {
+	case errors.Is(err, io.EOF): // nothing but space
+		return body, nil
+	case err != nil:
+		return body, NewProblem(Invalid, "the body is not the JSON that is wanted: %s", inWords(err))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return body, NewProblem(Invalid, "the body has more after its JSON")
+	}
+	return body, nil
+}
+
+// inWords is an error of encoding/json in terms of the interface.
+func inWords(err error) string {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &kind) && kind.Field == "":
+		return "it is not an object"
+	case errors.As(err, &kind):
+		return fmt.Sprintf("%s is not %s", kind.Field, wanted(kind.Type))
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("%v, at byte %d", err, syntax.Offset)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "it ends too early"
+	}
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return "there is no field " + field
+	}
+	return "since is not a time such as 2026-01-02T03:04:05Z" // the only field that reads itself
+}
+
+// wanted says what a field takes.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "an array"
+	}
+	return "a whole number"
+}
+
+// BodyError says why a body could not be read.
+func BodyError(err error) error {
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return NewProblem(TooLarge, "the body is larger than %d bytes", large.Limit)
+	}
+	return NewProblem(Invalid, "the body could not be read: %v", err)
+}
+
+// MillisOr is the value of a field, or what its absence means.
+func MillisOr(m *wire.Millis, absent time.Duration) wire.Millis {
+	if m == nil {
+		return wire.MillisOf(absent)
+	}
+	return *m
+}
+
+// Duration reads a parameter of the query in milliseconds.
+func Duration(u *url.URL, what string, absent, most time.Duration) (time.Duration, error) {
+	text := u.Query().Get(what)
+	if text == "" {
+		return absent, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != text {
+		return 0, NewProblem(Invalid, "%s %q is not a whole number of milliseconds", what, oneline.Shorten(text))
+	}
+	m := wire.Millis(n)
+	return m.Duration(), check.Millis(what, m, 0, most)
+}

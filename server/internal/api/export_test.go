@@ -1,0 +1,17 @@
+package api
+
+// StaleFields are those that the document describes and no type has.
+func StaleFields(routes []Route) []string {
+	types := make(schemas)
+	paths(routes, types)
+	var stale []string
+	for name, all := range fields {
+		properties, _ := types[name]["properties"].(Object)
+		for field := range all {
+			if properties[field] == nil {
+				stale = append(stale, name+"."+field)
+			}
+		}
+	}
+	return stale
+}

@@ -1,0 +1,125 @@
+package server
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/timing"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/internal/api"
+	"github.com/leasehold-go/leasehold/server/internal/check"
+)
+
+// checkAddress refuses an address that cannot be one of this store: with
+// Redis it names a channel, and a client must not have the store write into
+// channels that are others' business. Replicas know one another's addresses by
+// their form only. A service that has just started waits until it has one of its
+// own to compare with; where the store delivers nothing the ticket does without.
+func (s *Server) checkAddress(address string) (string, error) {
+	if address == "" {
+		return "", nil
+	}
+	for !s.hears() {
+		time.Sleep(time.Millisecond) // until then nothing is known of addresses
+	}
+	form := s.addressForm.Load()
+	if now := s.session.Address(); form == nil && now != "" {
+		known := formOf(now)
+		form = &known
+		s.addressForm.Store(form)
+	}
+	switch {
+	case form == nil:
+		return "", nil
+	case *form == formOf(address):
+		return address, nil
+	}
+	return "", api.NewProblem(Invalid, "notify %q is not the address of an event stream of this service", oneline.Shorten(address))
+}
+
+// hears reports whether the service listens for hints. A store that cannot deliver
+// them is given up after a while: who waits then asks.
+func (s *Server) hears() bool {
+	return !s.session.Hears() || s.session.Address() != "" || time.Since(s.opened) > s.cfg.storeTimeout
+}
+
+var words = regexp.MustCompile(`[0-9A-Za-z]+`)
+
+// formOf is what the addresses of one store have in common: what is random or
+// counted in them is left out.
+func formOf(address string) string {
+	return words.ReplaceAllStringFunc(address, func(word string) string {
+		switch {
+		case len(word) >= 16:
+			return fmt.Sprintf("<%d>", len(word))
+		case strings.Trim(word, "0123456789") == "":
+			return "<n>"
+		}
+		return word
+	})
+}
+
+// lockName is the lock's in the path.
+func lockName(x *Exchange) (string, error) {
+	return x.Name, check.Text("name", x.Name, 1, check.MaxName)
+}
+
+// lifetime is the TTL of a request.
+func (s *Server) lifetime(m *wire.Millis) (time.Duration, error) {
+	ttl := api.MillisOr(m, min(check.DefaultTTL, s.cfg.maxTTL))
+	return ttl.Duration(), check.Millis("ttlMs", ttl, check.MinTTL, s.cfg.maxTTL)
+}
+
+// request is what the body of an acquire asks of the store.
+func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
+	ttl, err := s.lifetime(b.TTL)
+	if err != nil {
+		return driver.Request{}, err
+	}
+	mode, modeErr := wire.ParseMode(b.Mode)
+	policy, policyErr := wire.ParsePolicy(b.Policy)
+	var labels []byte
+	if len(b.Labels) > 0 {
+		labels, _ = json.Marshal(b.Labels)
+	}
+	err = check.First(modeErr, policyErr,
+		check.Text("owner", b.Owner, 0, check.MaxOwner),
+		check.Int("size of the labels", int64(len(labels)), 0, check.MaxLabels),
+		check.Int("limit", int64(b.Limit), 0, 1<<31-1),
+		check.Int("permits", int64(b.Permits), 0, 1<<31-1),
+		check.Int("minToken", int64(b.MinToken), 0, 1<<53-1),
+		check.Millis("waitMs", b.Wait, 0, s.cfg.maxWait),
+		check.Millis("ticketMs", api.MillisOr(b.Ticket, 0), 0, check.MaxTicket),
+		check.Millis("lockDelayMs", b.LockDelay, 0, s.cfg.maxTTL),
+		check.Millis("confirmMs", b.Confirm, 0, check.MaxTicket),
+		check.Text("notify", b.Notify, 0, check.MaxName),
+		check.Visit(b.Visit),
+	)
+	if err == nil && b.Notify != "" && b.Wait > 0 {
+		err = api.NewProblem(Invalid, "waitMs holds the answer back, so that there is nothing to notify of")
+	}
+	if err == nil {
+		b.Notify, err = s.checkAddress(b.Notify)
+	}
+	if err == nil && mode == driver.Exclusive && (b.Limit > 0 || b.Permits > 1) {
+		err = api.NewProblem(Invalid, "limit and permits are for mode shared")
+	}
+	if err == nil && b.Downgrade && (mode == driver.Exclusive || b.Wait > 0) {
+		err = api.NewProblem(Invalid, "downgrade is for mode shared, without waitMs")
+	}
+	if err == nil && b.Reentrant && b.Owner == "" {
+		err = api.NewProblem(Invalid, "reentrant needs an owner, whose name identifies it")
+	}
+	return driver.Request{
+		Key: name, ID: b.LeaseID, Owner: b.Owner, Reenter: b.Reentrant, Labels: b.Labels, Since: b.Since,
+		Mode: mode, Policy: policy, Ordered: b.Ordered, Limit: int(b.Limit), Resize: b.Resize, Downgrade: b.Downgrade, Weight: int(b.Permits), TTL: ttl,
+		LockDelay: b.LockDelay.Duration(), MinToken: int64(b.MinToken), HintAddress: b.Notify, Visit: b.Visit, SingleUseID: true,
+		ConfirmWindow: cmp.Or(b.Confirm.Duration(), timing.Window(ttl)),
+	}, err
+}
