@@ -10,29 +10,29 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// lanes is how many requests travel by themselves before others travel
-// together, and maxBatch how many do at most.
+// lanes is how many requests are sent by themselves before others share a pipeline, and
+// maxBatch the most requests of one pipeline.
 const (
 	lanes    = 4
 	maxBatch = 128
 )
 
-// batcher lets requests that are made at the same time share a round trip. One
-// that finds a free lane leaves at once, by itself, on its caller's goroutine.
-// While all lanes are busy others gather, and leave in one pipeline as soon as a
-// lane is free: nobody waits for company that might come.
+// batcher lets concurrent requests share a round trip. A request that finds a free lane
+// is sent at once, on its caller's goroutine. While all lanes are busy, requests gather;
+// they are sent in one pipeline as soon as a lane is free. No request waits for others
+// that might come.
 type batcher struct {
 	one  func(ctx context.Context, words []string) (any, error)
-	many func(jobs []*job)
+	many func(jobs []*pendingRequest)
 
 	mu    sync.Mutex
 	busy  int
-	queue []*job
+	queue []*pendingRequest
 	ended bool
 	wg    sync.WaitGroup // lanes that run pipelines, and what was started
 }
 
-// start runs f on a goroutine that wait waits for, unless it has begun to.
+// start runs f on a goroutine that wait waits for. It runs nothing after wait.
 func (b *batcher) start(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,7 +41,7 @@ func (b *batcher) start(f func()) {
 	}
 }
 
-// wait waits until nothing is under way. Nothing is started any more.
+// wait waits until nothing is under way. Nothing is started after it.
 func (b *batcher) wait() {
 	b.mu.Lock()
 	b.ended = true
@@ -49,15 +49,15 @@ func (b *batcher) wait() {
 	b.wg.Wait()
 }
 
-// job is a request that waits for a lane.
-type job struct {
+// pendingRequest is a request that waits for a lane.
+type pendingRequest struct {
 	words []string
 	done  chan struct{}
 	reply any
 	err   error
 }
 
-// do runs a request, alone or together with others.
+// do runs a request, by itself or in a pipeline.
 func (b *batcher) do(ctx context.Context, words []string) (any, error) {
 	b.mu.Lock()
 	if b.busy < lanes {
@@ -66,7 +66,7 @@ func (b *batcher) do(ctx context.Context, words []string) (any, error) {
 		defer b.next()
 		return b.one(ctx, words)
 	}
-	j := &job{words: words, done: make(chan struct{})}
+	j := &pendingRequest{words: words, done: make(chan struct{})}
 	b.queue = append(b.queue, j)
 	b.mu.Unlock()
 
@@ -80,13 +80,14 @@ func (b *batcher) do(ctx context.Context, words []string) (any, error) {
 	case <-j.done:
 		return j.reply, j.err
 	case <-ctx.Done():
-		return nil, b.quit(j, context.Cause(ctx))
+		return nil, b.abandon(j, context.Cause(ctx))
 	case <-late:
-		return nil, b.quit(j, context.DeadlineExceeded)
+		return nil, b.abandon(j, context.DeadlineExceeded)
 	}
 }
 
-// next passes on the lane of a request that has returned.
+// next frees the lane of a request that has returned, or runs the requests that have
+// gathered.
 func (b *batcher) next() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +98,7 @@ func (b *batcher) next() {
 	b.wg.Go(b.drain)
 }
 
-// drain runs what has gathered, for as long as something does.
+// drain sends gathered requests until there are none.
 func (b *batcher) drain() {
 	for {
 		b.mu.Lock()
@@ -118,9 +119,9 @@ func (b *batcher) drain() {
 	}
 }
 
-// quit gives up a job for which nobody waits any longer. If it has left already
-// nobody will hear its answer.
-func (b *batcher) quit(j *job, cause error) error {
+// abandon gives up a request whose caller has left. If the request was sent, its answer
+// is dropped.
+func (b *batcher) abandon(j *pendingRequest, cause error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := slices.Index(b.queue, j)
@@ -132,16 +133,15 @@ func (b *batcher) quit(j *job, cause error) error {
 }
 
 // one runs a request by itself.
-func (c *seam) one(ctx context.Context, words []string) (any, error) {
+func (c *adapter) one(ctx context.Context, words []string) (any, error) {
 	try := c.begin(ctx)
 	defer try.End()
 	cmd := newCommand(try, words)
 	return c.result(try, cmd, c.single.Process(try, cmd))
 }
 
-// many runs requests of several callers. No context of theirs ends it, but the
-// timeout does.
-func (c *seam) many(jobs []*job) {
+// many runs requests of several callers in a pipeline. Only the timeout ends it.
+func (c *adapter) many(jobs []*pendingRequest) {
 	try := c.begin(context.Background())
 	defer try.End()
 	pipe := c.single.Pipeline()

@@ -11,17 +11,17 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// clusterOf returns what makes clients of a cluster that share one picture of it.
+// clusterOf returns a function that makes clients of a cluster, which share one topology.
 func clusterOf(opt redis.ClusterOptions, timeout time.Duration) func() redisroom.Client {
-	config := rediscluster.Config{Seeds: opt.Addrs, Timeout: timeout, Picture: new(rediscluster.Picture)}
+	config := rediscluster.Config{Seeds: opt.Addrs, Timeout: timeout, Topology: new(rediscluster.Topology)}
 	config.Open = func(addr string) redisroom.Client { return newSingle(nodeOptions(&opt, addr), timeout) }
 	if opt.ClusterSlots != nil {
-		config.Look = func(ctx context.Context) ([]rediscluster.Range, error) { return told(ctx, opt.ClusterSlots) }
+		config.Look = func(ctx context.Context) ([]rediscluster.Range, error) { return slotRanges(ctx, opt.ClusterSlots) }
 	}
 	return func() redisroom.Client { return rediscluster.New(config) }
 }
 
-// nodeOptions are those of a client of one node.
+// nodeOptions returns the options of a client of one node.
 func nodeOptions(opt *redis.ClusterOptions, addr string) redis.Options {
 	return redis.Options{
 		Addr: addr, Dialer: opt.Dialer, OnConnect: opt.OnConnect, TLSConfig: opt.TLSConfig,
@@ -36,8 +36,8 @@ func nodeOptions(opt *redis.ClusterOptions, addr string) redis.Options {
 	}
 }
 
-// told is what the application says of where everything is.
-func told(ctx context.Context, tell func(context.Context) ([]redis.ClusterSlot, error)) (ranges []rediscluster.Range, err error) {
+// slotRanges returns the topology that the application's function gives.
+func slotRanges(ctx context.Context, tell func(context.Context) ([]redis.ClusterSlot, error)) (ranges []rediscluster.Range, err error) {
 	slots, err := tell(ctx)
 	for _, slot := range slots {
 		r := rediscluster.Range{First: slot.Start, Last: slot.End}

@@ -13,9 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// command is a command of go-redis that knows whether it was written. Until then
-// whatever fails is definite: go-redis may have waited for a connection, or have
-// been refused while it greeted the server.
+// command is a command of go-redis that knows whether it was written. Every failure
+// before that is definite: go-redis may have waited for a connection, or the server may
+// have refused the greeting.
 type command struct {
 	redis.Cmd
 	written bool
@@ -23,18 +23,19 @@ type command struct {
 	short   [32]byte // holds the mark while it is written, if it fits
 }
 
-// marked is the word of a command by which it is noticed that it is written.
-type marked struct{ *command }
+// writeMark is the word of a command whose encoding shows that the command is being
+// written.
+type writeMark struct{ *command }
 
 // MarshalBinary implements [encoding.BinaryMarshaler]: go-redis calls it when it
 // writes the command to its connection.
-func (m marked) MarshalBinary() ([]byte, error) {
+func (m writeMark) MarshalBinary() ([]byte, error) {
 	m.written = true
 	return append(m.short[:0], m.mark...), nil
 }
 
-// newCommand converts words without copying most of them. The last one is
-// marked: go-redis looks at others itself.
+// newCommand converts words, most of them without a copy. It marks the last one, since
+// go-redis reads the others itself.
 func newCommand(ctx context.Context, words []string) *command {
 	last := len(words) - 1
 	c := &command{mark: words[last]}
@@ -42,13 +43,12 @@ func newCommand(ctx context.Context, words []string) *command {
 	for i := range words[:last] {
 		args[i] = &words[i]
 	}
-	args[last] = marked{c}
+	args[last] = writeMark{c}
 	c.Cmd = *redis.NewCmd(ctx, args...)
 	return c
 }
 
-// outcome returns the error of the command, which is err if go-redis returned that
-// instead of setting it.
+// outcome returns the error of the command, or err if go-redis returned that instead.
 func (c *command) outcome(err error) error {
 	if c.Err() != nil || c.written {
 		return c.Err()
@@ -56,8 +56,8 @@ func (c *command) outcome(err error) error {
 	return err
 }
 
-// result gives the outcome of a command the form that the seam asks for.
-func (c *seam) result(try *interrupt.Call, cmd *command, err error) (any, error) {
+// result returns the outcome of a command as [redisroom.Client] defines it.
+func (c *adapter) result(try *interrupt.Call, cmd *command, err error) (any, error) {
 	switch err = cmd.outcome(err); {
 	case !cmd.written:
 		return nil, c.unsent(try, err)
@@ -70,7 +70,7 @@ func (c *seam) result(try *interrupt.Call, cmd *command, err error) (any, error)
 }
 
 // unsent is the error of a command that was not written to any connection.
-func (c *seam) unsent(try *interrupt.Call, err error) error {
+func (c *adapter) unsent(try *interrupt.Call, err error) error {
 	try.Forsake()
 	if err == nil {
 		err = errors.New("no connection")
@@ -97,8 +97,8 @@ func value(v any) any {
 	return v
 }
 
-// failure gives an error of go-redis the form that the seam asks for.
-func (c *seam) failure(ctx context.Context, err error) error {
+// failure returns an error of go-redis as [redisroom.Client] defines it.
+func (c *adapter) failure(ctx context.Context, err error) error {
 	var reply redis.Error
 	var op *net.OpError
 	var dial *dialError

@@ -13,11 +13,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// errSilent is why a subscription is given up that answers no ping.
+// errSilent is the cause of a subscription's end that answers no ping.
 var errSilent = errors.New("the subscription has gone silent")
 
 // Listen implements [redisroom.Client].
-func (c *seam) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
+func (c *adapter) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
 	ctx, forsake := interrupt.Family(ctx)
 	defer forsake()
 	sub := c.single.Subscribe(ctx)
@@ -30,7 +30,7 @@ func (c *seam) Listen(ctx context.Context, channel string, up func(), message fu
 
 	var heard atomic.Int64 // how often the server was
 	silent := c.watchSilence(ctx, sub, &heard)
-	defer silent.end()
+	defer silent.close()
 	for {
 		msg, err := sub.Receive(ctx)
 		if err != nil {
@@ -46,16 +46,16 @@ func (c *seam) Listen(ctx context.Context, channel string, up func(), message fu
 	}
 }
 
-// watch closes a subscription that has gone silent.
-type watch struct {
+// silenceWatch closes a subscription that has gone silent.
+type silenceWatch struct {
 	quit, done chan struct{}
 	err        error // set before done is closed
 }
 
-// watchSilence pings the server over the subscription once in a while, and
-// closes it if nothing was heard since the last ping.
-func (c *seam) watchSilence(ctx context.Context, sub *redis.PubSub, heard *atomic.Int64) *watch {
-	w := &watch{quit: make(chan struct{}), done: make(chan struct{})}
+// watchSilence pings the server over the subscription from time to time, and closes it if
+// nothing was heard since the last ping.
+func (c *adapter) watchSilence(ctx context.Context, sub *redis.PubSub, heard *atomic.Int64) *silenceWatch {
+	w := &silenceWatch{quit: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(min(c.timeout, redisroom.MaxSilence))
@@ -78,14 +78,14 @@ func (c *seam) watchSilence(ctx context.Context, sub *redis.PubSub, heard *atomi
 	return w
 }
 
-// end ends the watch and waits for it.
-func (w *watch) end() {
+// close ends the watch and waits for it.
+func (w *silenceWatch) close() {
 	close(w.quit)
 	<-w.done
 }
 
-// cause returns why the watch closed the subscription, if it did.
-func (w *watch) cause() error {
+// cause returns why the watch closed the subscription, or nil if it did not.
+func (w *silenceWatch) cause() error {
 	select {
 	case <-w.done:
 		return w.err

@@ -1,23 +1,27 @@
-// Package redisdriver keeps locks on Redis and Valkey through go-redis.
+// Package redisdriver keeps locks on Redis and Valkey through go-redis. It knows every
+// kind of lock.
 //
-// A driver is made from a client that the application has already, by [New],
-// or from a URL, by [Open]. It works with a single server, behind sentinels,
-// and on a cluster, and needs Redis 7.0 or Valkey 7.2.
+//	store, err := redisdriver.New(client) // the application's *redis.Client
+//	…
+//	client, err := leasehold.New(store)
 //
-// It uses connections of its own, so that a renewal never waits for the
-// application: two pools, one for renewals and one for everything else, and
-// one connection to be woken on. On a cluster there are as many for each node
-// that keeps locks, and of the cluster's own client nothing but its options is
-// used. A server that takes no more connections loses no lease: renewals are
-// connected with the first grant.
+// A driver is made from a client that the application has, by [New], or from a URL, by
+// [Open]. It works with a single server, with Sentinel, and with Redis Cluster, and needs
+// Redis 7.0 or Valkey 7.2.
 //
-// The user that the server knows needs the rights
+// It uses connections of its own, so that a renewal never waits for the application: two
+// pools, one for renewals and one for everything else, and one connection for
+// notifications. On a cluster there are as many for each node that keeps locks, and of
+// the cluster's client only the options are used. The renewals' connection is made with
+// the first grant, so a server that takes no more connections later loses no lease.
+//
+// The server's user needs the rights
 //
 //	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub +time
 //
-// and, on a cluster, +cluster|slots. Without the right to publish or to
-// subscribe, waiting goes on by asking. With replicas, +info lets a request fail
-// at once when too few of them are connected.
+// and, on a cluster, +cluster|slots. Without the right to publish or to subscribe,
+// waiters poll. With replicas, +info lets a request fail at once when too few of them are
+// connected.
 package redisdriver
 
 import (
@@ -47,29 +51,27 @@ type options struct {
 	acks    *redisroom.Acks // nil for none
 }
 
-// WithPrefix sets what stands before every key, "leasehold:" by default. With
-// an empty prefix a mutex is a string under exactly its key, which excludes
-// other libraries that use SET with NX. At most 256 bytes.
+// WithPrefix sets the prefix of every key, "leasehold:" by default, at most 256 bytes.
+// With an empty prefix a mutex is a string under exactly its key, which excludes other
+// libraries that use SET with NX.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithTimeout bounds how long one request may take, connecting included: 10 ms
-// to a minute, 2 s by default. After it the outcome is unknown.
+// WithTimeout bounds one request, connecting included: 10 ms to a minute, 2 s by default.
+// After a timeout the outcome is unknown.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithReplicas makes a grant or a renewal count only once k replicas have
-// acknowledged it, so that a failover to one of them does not forget it: k has
-// to be the number of all replicas that may be promoted. They are waited for
-// for at most timeout, 1 ms to half of [WithTimeout]. k is 1 to 100; without
-// this option replicas are not asked. While fewer than k are connected, after a
-// failover for instance, nothing can be locked and leases run out.
+// WithReplicas makes a grant or a renewal count only once k replicas have acknowledged
+// it, so that a failover to one of them keeps it: k is the number of all replicas that
+// may be promoted, 1 to 100. The driver waits for them for at most timeout, 1 ms to half
+// of [WithTimeout]. Without this option it does not ask replicas. While fewer than k are
+// connected, after a failover for instance, nothing can be locked and leases run out.
 //
 // A grant that is not acknowledged is undone, and the error matches
-// [driver.ErrNotReplicated]; if too few replicas are connected, nothing is even
-// tried. A renewal that is not acknowledged is not confirmed: the library
-// repeats it until the lease is over. A waiter that is handed the room asks for
-// the acknowledgement before it enters, one round trip more. A server that does
-// not offer WAIT, or not to this user, is refused by the first request, with
-// [errors.ErrUnsupported].
+// [driver.ErrNotReplicated]. If too few replicas are connected, the driver does not even
+// try. A renewal that is not acknowledged is not confirmed: the library repeats it until
+// the lease is over. A waiter that is handed the lock asks for the acknowledgement before
+// it enters, which takes one more round trip. If the server does not offer WAIT, or not
+// to this user, the first request fails with [errors.ErrUnsupported].
 func WithReplicas(k int, timeout time.Duration) Option {
 	return func(o *options) { o.acks = &redisroom.Acks{Replicas: k, Timeout: timeout} }
 }
@@ -80,7 +82,7 @@ func newOptions(opts []Option) (options, error) {
 	return o, err
 }
 
-// set applies opts, and checks the outcome.
+// set applies opts and checks the result.
 func (o *options) set(opts []Option) error {
 	for _, opt := range opts {
 		opt(o)
@@ -97,16 +99,15 @@ func (o *options) store(connect func() redisroom.Client) *Driver {
 	return &Driver{store: redisroom.New(c)}
 }
 
-// New returns a driver that connects as client does: to the same servers, with
-// the same credentials, TLS configuration and buffers. It takes over neither
-// the client's retries, nor its timeouts, limiter, caching and hooks, nor the
-// client itself, which it neither uses nor closes; only one that came from
-// [redis.NewFailoverClient] must stay open, for it is what knows the sentinels.
-// They are asked every 2 s who the primary is, with TLS every 10 s, so that one
-// that was replaced and does not know it yet is left soon.
+// New returns a driver that connects as client does: to the same servers, with the same
+// credentials, TLS configuration and buffers. It does not use the client's retries,
+// timeouts, limiter, caching and hooks, nor the client itself, and does not close it.
+// Only a client of [redis.NewFailoverClient] must stay open, since it knows the
+// sentinels. The driver asks them every 2 s for the primary, with TLS every 10 s, so that
+// it soon leaves a primary that was replaced without knowing it.
 //
-// The client is a [*redis.Client] or a [*redis.ClusterClient]; others are
-// refused with an error that matches [driver.ErrInvalid]. Nothing is sent.
+// The client is a [*redis.Client] or a [*redis.ClusterClient]; others are refused with an
+// error that matches [driver.ErrInvalid]. Nothing is sent.
 func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -132,13 +133,13 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	return o.store(connect), nil
 }
 
-// newSingle derives a client of ours from the options of another.
-func newSingle(opt redis.Options, timeout time.Duration) *seam {
-	c := &seam{timeout: timeout, base: opt, conns: &interrupt.Conns{DropSilent: true, Greets: true}}
+// newSingle makes a client of our own from the options of another.
+func newSingle(opt redis.Options, timeout time.Duration) *adapter {
+	c := &adapter{timeout: timeout, base: opt, conns: &interrupt.Conns{DropSilent: true, Greets: true}}
 	if opt.Dialer == nil {
 		opt.Dialer = redis.NewDialer(&opt)
 	}
-	c.lookout = newLookout(&opt, c.conns)
+	c.watcher = newPrimaryWatcher(&opt, c.conns)
 	opt.Dialer, opt.OnConnect = dialer(c.conns, opt.Dialer), greeted(c.conns, opt.OnConnect)
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
@@ -154,6 +155,6 @@ func newSingle(opt redis.Options, timeout time.Duration) *seam {
 	return c
 }
 
-// slack is long enough to never come before a call's own deadline, though
-// go-redis reads its clock only now and then.
+// slack is a timeout that never ends before the call's own deadline, since go-redis reads
+// its clock only now and then.
 func slack(timeout time.Duration) time.Duration { return timeout + time.Second }

@@ -10,25 +10,25 @@ import (
 	"github.com/leasehold-go/leasehold/internal/interrupt"
 )
 
-// behindSentinels is what a failover client of go-redis calls its server.
+// behindSentinels is the address that go-redis gives to the server of a failover client.
 const behindSentinels = "FailoverClient"
 
-// sentinels are the addresses of sentinels, what they call the primary, and how
-// they are connected to.
+// sentinels are the addresses of sentinels, their name of the primary, and the options of
+// a connection to them.
 type sentinels struct {
 	addrs   []string
 	primary string
 	options redis.Options // but for the address
 }
 
-// search is one for the primary. It is told by the context with which go-redis dials
-// the primary; sentinels it dials with contexts of its own.
+// search is one search for the primary. It is found in the context with which go-redis
+// dials the primary; go-redis dials sentinels with contexts of its own.
 type search struct{ named bool } // the sentinels have named one
 
 type searchKey struct{}
 
-// sorted notes in conns the connections to sentinels.
-func sorted(conns *interrupt.Conns, dial dialFunc) dialFunc {
+// trackSentinels returns a dialer that records connections to sentinels in conns.
+func trackSentinels(conns *interrupt.Conns, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if s, ok := ctx.Value(searchKey{}).(*search); ok {
 			s.named = true
@@ -42,9 +42,10 @@ func sorted(conns *interrupt.Conns, dial dialFunc) dialFunc {
 	}
 }
 
-// cutting closes the connections to sentinels when none of them has named a primary:
-// go-redis is done with them, and forgets those whose greeting has failed.
-func cutting(conns *interrupt.Conns, dial dialFunc) dialFunc {
+// cutAfterSearch returns a dialer that closes the connections to sentinels if none of
+// them has named a primary: go-redis has finished with them, and forgets those whose
+// greeting failed.
+func cutAfterSearch(conns *interrupt.Conns, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		s := new(search)
 		nc, err := dial(context.WithValue(ctx, searchKey{}, s), network, addr)
@@ -62,19 +63,18 @@ const (
 	askSentinelsTLS = 10 * time.Second
 )
 
-// lookout cuts the connections to a primary that was replaced. One that was
-// replaced by command, or that hung meanwhile, takes itself for the primary for
-// some ten seconds still: it would grant what its successor has granted already,
-// and miss what its successor was told.
-type lookout struct {
+// primaryWatcher cuts the connections to a primary that was replaced. A primary that was
+// replaced by command, or that hung meanwhile, still takes itself for the primary for
+// some ten seconds. It would grant locks that its successor has granted.
+type primaryWatcher struct {
 	dial  dialFunc
 	conns *interrupt.Conns
 	stop  context.CancelFunc
 	done  chan struct{}
 }
 
-// newLookout starts one, if a client with these options knows sentinels.
-func newLookout(opt *redis.Options, conns *interrupt.Conns) *lookout {
+// newPrimaryWatcher starts a watcher if a client with these options knows sentinels.
+func newPrimaryWatcher(opt *redis.Options, conns *interrupt.Conns) *primaryWatcher {
 	if opt.Addr != behindSentinels {
 		return nil
 	}
@@ -83,12 +83,12 @@ func newLookout(opt *redis.Options, conns *interrupt.Conns) *lookout {
 		every = askSentinelsTLS
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &lookout{dial: opt.Dialer, conns: conns, stop: cancel, done: make(chan struct{})}
+	l := &primaryWatcher{dial: opt.Dialer, conns: conns, stop: cancel, done: make(chan struct{})}
 	go l.run(ctx, every)
 	return l
 }
 
-func (l *lookout) run(ctx context.Context, every time.Duration) {
+func (l *primaryWatcher) run(ctx context.Context, every time.Duration) {
 	defer close(l.done)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -102,8 +102,8 @@ func (l *lookout) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// look asks the sentinels through the dialer, which tells nothing but connects.
-func (l *lookout) look(ctx context.Context, within time.Duration) {
+// look asks the sentinels through the dialer, which does nothing but connect.
+func (l *primaryWatcher) look(ctx context.Context, within time.Duration) {
 	if l.conns.Len() == 0 {
 		return
 	}
@@ -117,8 +117,8 @@ func (l *lookout) look(ctx context.Context, within time.Duration) {
 	_ = nc.Close()
 }
 
-// end ends the lookout, if there is one, and waits for it.
-func (l *lookout) end() {
+// close ends the watcher, if there is one, and waits for it.
+func (l *primaryWatcher) close() {
 	if l != nil {
 		l.stop()
 		<-l.done

@@ -20,8 +20,8 @@ import (
 //	redis+cluster://n1,n2,n3
 //
 // Parameters, such as prefix=app:, timeout=500ms and replicas=1, are those of the
-// package's options; the manual lists all of them. Where opts say something else
-// than the URL, opts count. Nothing is sent. An error matches [driver.ErrInvalid].
+// package's options; the manual lists all of them. Options override the URL. Nothing is
+// sent. An error matches [driver.ErrInvalid].
 func Open(url string, opts ...Option) (*Driver, error) {
 	c, err := redisurl.Parse(url)
 	if err != nil {
@@ -35,12 +35,12 @@ func Open(url string, opts ...Option) (*Driver, error) {
 	return o.store(connect(c)), nil
 }
 
-// connect returns what makes clients of the servers that a URL names.
+// connect returns a function that makes clients of the servers of a URL.
 func connect(c redisurl.Config) func() redisroom.Client {
 	dial := func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }
 	switch c.Kind {
 	case redisurl.Sentinel:
-		return func() redisroom.Client { return behind(c, dial) }
+		return func() redisroom.Client { return newBehindSentinels(c, dial) }
 	case redisurl.Cluster:
 		return clusterOf(redis.ClusterOptions{
 			Addrs: c.Addrs, Username: c.Username, Password: c.Password, ClientName: c.ClientName, TLSConfig: c.TLS, Dialer: dial,
@@ -55,18 +55,18 @@ func connect(c redisurl.Config) func() redisroom.Client {
 	}
 }
 
-// behind returns a client of the primary that the sentinels of a URL know.
-func behind(c redisurl.Config, dial dialFunc) *seam {
+// newBehindSentinels returns a client of the primary that the sentinels of a URL name.
+func newBehindSentinels(c redisurl.Config, dial dialFunc) *adapter {
 	// The failover client is made for its dialer, which asks the sentinels.
 	var sentinelConns interrupt.Conns
 	failover := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: c.Master, SentinelAddrs: c.Addrs,
 		SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword,
 		Username: c.Username, Password: c.Password, DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS,
-		Dialer: sorted(&sentinelConns, dial), DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
+		Dialer: trackSentinels(&sentinelConns, dial), DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
 	})
 	opt := *failover.Options()
-	opt.Dialer = cutting(&sentinelConns, opt.Dialer)
+	opt.Dialer = cutAfterSearch(&sentinelConns, opt.Dialer)
 	s := newSingle(opt, c.Timeout)
 	s.closeToo, s.direct = failover.Close, dial
 	s.sentinels = sentinels{addrs: c.Addrs, primary: c.Master, options: redis.Options{

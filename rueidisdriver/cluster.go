@@ -9,20 +9,20 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// connect returns what makes clients of the servers that an option names. Those of a
-// cluster share one picture of it.
+// connect returns a function that makes clients of the servers of an option. The clients
+// of a cluster share one topology.
 func connect(opt rueidis.ClientOption, timeout time.Duration) func() redisroom.Client {
 	if opt.ForceSingleClient || opt.Sentinel.MasterSet != "" || opt.Standalone.EnableRedirect || len(opt.Standalone.ReplicaAddress) > 0 {
-		return func() redisroom.Client { return newSeam(opt, timeout) }
+		return func() redisroom.Client { return newAdapter(opt, timeout) }
 	}
 	config := rediscluster.Config{
-		Seeds: opt.InitAddress, Timeout: timeout, Picture: new(rediscluster.Picture),
+		Seeds: opt.InitAddress, Timeout: timeout, Topology: new(rediscluster.Topology),
 		MayBeOne: len(opt.InitAddress) == 1,
 	}
 	config.Open = func(addr string) redisroom.Client {
 		node := opt
 		node.InitAddress, node.ForceSingleClient, node.ShuffleInit = []string{addr}, true, false
-		return newSeam(node, timeout)
+		return newAdapter(node, timeout)
 	}
 	return func() redisroom.Client { return rediscluster.New(config) }
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// connecting is an attempt to connect that several calls wait for.
-type connecting struct {
+// connectAttempt is an attempt to connect that several calls wait for.
+type connectAttempt struct {
 	done chan struct{} // closed when client or err is set
 	// client is what came of it.
 	client rueidis.Client
 	err    error
 }
 
-// connected returns the client, and connects if there is none yet. rueidis
-// connects when a client is made, and has no context for it.
-func (s *seam) connected(ctx context.Context) (rueidis.Client, error) {
+// connectedClient returns the client, and connects if there is none yet. rueidis connects
+// when a client is made, and has no context for it.
+func (s *adapter) connectedClient(ctx context.Context) (rueidis.Client, error) {
 	s.mu.Lock()
 	if s.client != nil || s.closed {
 		defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *seam) connected(ctx context.Context) (rueidis.Client, error) {
 		}
 		return s.client, nil
 	}
-	c := s.begun()
+	c := s.attempt()
 	s.mu.Unlock()
 	select {
 	case <-c.done:
@@ -42,11 +42,10 @@ func (s *seam) connected(ctx context.Context) (rueidis.Client, error) {
 	}
 }
 
-// begun returns the attempt that is under way, or begins one. The caller has the
-// mutex.
-func (s *seam) begun() *connecting {
+// attempt returns the attempt under way, or begins one. The caller holds mu.
+func (s *adapter) attempt() *connectAttempt {
 	if s.connecting == nil {
-		c := &connecting{done: make(chan struct{})}
+		c := &connectAttempt{done: make(chan struct{})}
 		s.connecting = c
 		s.work.Go(func() { s.connect(c) })
 	}
@@ -54,15 +53,15 @@ func (s *seam) begun() *connecting {
 }
 
 // Connect implements [redisroom.Client].
-func (s *seam) Connect(int) {
+func (s *adapter) Connect(int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client == nil && !s.closed && s.attempts.Due() {
-		s.begun()
+		s.attempt()
 	}
 }
 
-func (s *seam) connect(c *connecting) {
+func (s *adapter) connect(c *connectAttempt) {
 	client, err := rueidis.NewClient(s.option)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +78,7 @@ func (s *seam) connect(c *connecting) {
 	}
 }
 
-// connectError is the error of a request that had no connection to go by.
+// connectError is the error of a request that had no connection.
 func connectError(err error) error {
 	var reply *rueidis.RedisError
 	if errors.As(err, &reply) {
@@ -90,15 +89,15 @@ func connectError(err error) error {
 
 func closedError() error { return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable) }
 
-// soonConnected is connected within the timeout.
-func (s *seam) soonConnected(ctx context.Context) (rueidis.Client, error) {
+// connectSoon is connectedClient with the timeout of a request.
+func (s *adapter) connectSoon(ctx context.Context) (rueidis.Client, error) {
 	try := s.begin(ctx)
 	defer try.End()
-	return s.connected(try)
+	return s.connectedClient(try)
 }
 
-// dialer makes the connections that opt asks for interruptible.
-func (s *seam) dialer(opt rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+// dialer makes connections for opt that a call can interrupt.
+func (s *adapter) dialer(opt rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 	return func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (nc net.Conn, err error) {
 		switch {
 		case opt.DialCtxFn != nil:

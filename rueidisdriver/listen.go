@@ -10,24 +10,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// unsubscribing bounds how long the end of a subscription is said to the server: it
-// may hang.
+// unsubscribing bounds the unsubscription at the server, which may hang.
 const unsubscribing = 100 * time.Millisecond
 
-// Listen implements [redisroom.Client]. rueidis itself finds out about a connection
-// that has gone silent, after the time that a request may take. If that is long the
-// subscription has a client of its own, for which it is shorter.
-func (s *seam) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
+// Listen implements [redisroom.Client]. rueidis notices a silent connection after the
+// time that a request may take. If that is long, the subscription has a client of its own
+// with a shorter one.
+func (s *adapter) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
 	if s.timeout <= redisroom.MaxSilence {
 		return s.listen(ctx, channel, up, message)
 	}
-	ears := newSeam(s.asked, redisroom.MaxSilence)
+	ears := newAdapter(s.asked, redisroom.MaxSilence)
 	defer ears.Close()
 	return ears.listen(ctx, channel, up, message)
 }
 
-func (s *seam) listen(ctx context.Context, channel string, up func(), message func(string)) error {
-	client, err := s.connected(ctx)
+func (s *adapter) listen(ctx context.Context, channel string, up func(), message func(string)) error {
+	client, err := s.connectedClient(ctx)
 	if err != nil {
 		return err
 	}

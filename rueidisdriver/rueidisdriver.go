@@ -1,23 +1,24 @@
-// Package rueidisdriver keeps locks on Redis and Valkey through rueidis.
+// Package rueidisdriver keeps locks on Redis and Valkey through rueidis. It knows every
+// kind of lock.
 //
-// Requests of many goroutines travel together, which makes it the faster of
-// the two Redis drivers. It works with a single server, behind sentinels, and
-// on a cluster, and needs Redis 7.0 or Valkey 7.2. What it keeps is the same
-// as what package redisdriver keeps: clients of both may share locks.
+// Concurrent requests of many goroutines share round trips, which makes it the faster of
+// the two Redis drivers. It works with a single server, with Sentinel, and with Redis
+// Cluster, and needs Redis 7.0 or Valkey 7.2. Its data are those of package redisdriver:
+// clients of both may share locks.
 //
-// Renewals have connections of their own, so that they never wait for
-// anything else, and have them from the first grant on. With a timeout above
-// 2 s a subscription has one of its own too. On a cluster there are as many for
-// each node that keeps locks. A call that is cancelled while rueidis makes a
-// connection returns when that has ended, after half the timeout at the latest.
+// Renewals have connections of their own, from the first grant on, so that they never
+// wait for other requests. With a timeout above 2 s a subscription has one of its own
+// too. On a cluster there are as many for each node that keeps locks. A call that is
+// cancelled while rueidis connects returns when the attempt has ended, after half the
+// timeout at the latest.
 //
-// The user that the server knows needs the rights
+// The server's user needs the rights
 //
 //	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub +time
 //
-// and, on a cluster, +cluster|slots, behind sentinels +role. Without the right
-// to publish or to subscribe, waiting goes on by asking. With replicas, +info
-// lets a request fail at once when too few of them are connected.
+// and, on a cluster, +cluster|slots, with Sentinel +role. Without the right to publish or
+// to subscribe, waiters poll. With replicas, +info lets a request fail at once when too
+// few of them are connected.
 package rueidisdriver
 
 import (
@@ -49,29 +50,27 @@ type options struct {
 	acks    *redisroom.Acks // nil for none
 }
 
-// WithPrefix sets what stands before every key, "leasehold:" by default. With
-// an empty prefix a mutex is a string under exactly its key, which excludes
-// other libraries that use SET with NX. At most 256 bytes.
+// WithPrefix sets the prefix of every key, "leasehold:" by default, at most 256 bytes.
+// With an empty prefix a mutex is a string under exactly its key, which excludes other
+// libraries that use SET with NX.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithTimeout bounds how long one request may take, connecting included: 10 ms
-// to a minute, 2 s by default. After it the outcome is unknown.
+// WithTimeout bounds one request, connecting included: 10 ms to a minute, 2 s by default.
+// After a timeout the outcome is unknown.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithReplicas makes a grant or a renewal count only once k replicas have
-// acknowledged it, so that a failover to one of them does not forget it: k has
-// to be the number of all replicas that may be promoted. They are waited for
-// for at most timeout, 1 ms to half of [WithTimeout]. k is 1 to 100; without
-// this option replicas are not asked. While fewer than k are connected, after a
-// failover for instance, nothing can be locked and leases run out.
+// WithReplicas makes a grant or a renewal count only once k replicas have acknowledged
+// it, so that a failover to one of them keeps it: k is the number of all replicas that
+// may be promoted, 1 to 100. The driver waits for them for at most timeout, 1 ms to half
+// of [WithTimeout]. Without this option it does not ask replicas. While fewer than k are
+// connected, after a failover for instance, nothing can be locked and leases run out.
 //
 // A grant that is not acknowledged is undone, and the error matches
-// [driver.ErrNotReplicated]; if too few replicas are connected, nothing is even
-// tried. A renewal that is not acknowledged is not confirmed: the library
-// repeats it until the lease is over. A waiter that is handed the room asks for
-// the acknowledgement before it enters, one round trip more. A server that does
-// not offer WAIT, or not to this user, is refused by the first request, with
-// [errors.ErrUnsupported].
+// [driver.ErrNotReplicated]. If too few replicas are connected, the driver does not even
+// try. A renewal that is not acknowledged is not confirmed: the library repeats it until
+// the lease is over. A waiter that is handed the lock asks for the acknowledgement before
+// it enters, which takes one more round trip. If the server does not offer WAIT, or not
+// to this user, the first request fails with [errors.ErrUnsupported].
 func WithReplicas(k int, timeout time.Duration) Option {
 	return func(o *options) { o.acks = &redisroom.Acks{Replicas: k, Timeout: timeout} }
 }
@@ -84,10 +83,9 @@ func newOptions(opts []Option) (options, error) {
 	return o, redisroom.CheckOptions(o.prefix, o.timeout, o.acks)
 }
 
-// New returns a driver that connects as opt says, on first use and again
-// whenever it has to: a server that is down makes the request fail, not New.
-// Retries, client-side caching, timeouts and the sending of reads to replicas
-// are the driver's own affair, whatever opt says of them. An error matches
+// New returns a driver that connects as opt says, on first use and again whenever it has
+// to. If a server is down, requests fail and New does not. The driver overrides opt's
+// retries, client-side caching, timeouts, and reads from replicas. An error matches
 // [driver.ErrInvalid].
 func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	o, err := newOptions(opts)
@@ -116,8 +114,8 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 //	redis+cluster://n1,n2,n3
 //
 // Parameters, such as prefix=app:, timeout=500ms and replicas=1, are those of the
-// package's options; the manual lists all of them. Where opts say something else
-// than the URL, opts count. Nothing is sent. An error matches [driver.ErrInvalid].
+// package's options; the manual lists all of them. Options override the URL. Nothing is
+// sent. An error matches [driver.ErrInvalid].
 func Open(url string, opts ...Option) (*Driver, error) {
 	c, err := redisurl.Parse(url)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package rediscluster is the client of a Redis or Valkey Cluster: it knows which
-// node serves which slot, and sends requests there by clients of single servers.
+// Package rediscluster is a client of a Redis or Valkey Cluster: it knows which node
+// serves which slot, and sends requests there by clients of single servers.
 //
-// The libraries have cluster clients of their own. They ask one node at a time where
-// everything is, which may be one that hangs, each client for itself; they keep
-// subscriptions at nodes that have left; and they do not tell what was sent and what
-// was not. What is done here is done alike for both of them.
+// The cluster clients of the libraries do not suffice. They ask one node at a time for
+// the topology, which may be one that hangs, and each client asks by itself. They keep
+// subscriptions at nodes that have left. They do not tell what was sent and what was not.
+// This package does these things alike for both libraries.
 package rediscluster
 
 import (
@@ -29,7 +29,7 @@ const (
 	maxHops = 3
 )
 
-// Config is what a client is made of.
+// Config is the configuration of a client.
 type Config struct {
 	// Seeds are addresses of nodes, as host:port.
 	Seeds []string
@@ -37,16 +37,16 @@ type Config struct {
 	Timeout time.Duration
 	// Open returns a client of the server at addr. It need not connect.
 	Open func(addr string) redisroom.Client
-	// Picture is shared by clients of the same cluster.
-	Picture *Picture
+	// Topology is shared by clients of the same cluster.
+	Topology *Topology
 	// MayBeOne says that the one seed may be a server without a cluster. Whether it
-	// is, it is asked.
+	// is, the client asks.
 	MayBeOne bool
-	// Look, if it is not nil, says where everything is; nodes are not asked.
+	// Look, if it is not nil, returns the topology; nodes are not asked.
 	Look func(context.Context) ([]Range, error)
 }
 
-// Client is the client of a cluster. It implements [redisroom.Client].
+// Client is a client of a cluster. It implements [redisroom.Client].
 type Client struct {
 	config Config
 	hops   atomic.Uint64 // redirections followed
@@ -57,11 +57,11 @@ type Client struct {
 	suspects map[string]time.Time // when nodes have failed
 	gone     uint64               // changes of nodes that were closed
 	retired  map[*node]*time.Timer
-	looking  *looking        // nil if nobody is
+	looking  *discovery      // nil if nobody is
 	looked   time.Time       // when the last one had ended
-	led      map[string]bool // primaries, as far as was known last
+	led      map[string]bool // primaries at the last look
 	closed   bool
-	work     sync.WaitGroup // goroutines that the client started
+	work     sync.WaitGroup // goroutines of the client
 }
 
 var _ redisroom.Client = (*Client)(nil)
@@ -72,7 +72,7 @@ func New(config Config) *Client {
 		config: config, nodes: make(map[string]*node), suspects: make(map[string]time.Time),
 		retired: make(map[*node]*time.Timer),
 	}
-	config.Picture.join(c)
+	config.Topology.join(c)
 	return c
 }
 
@@ -82,23 +82,22 @@ func closedError() error { return fmt.Errorf("%w: %w", driver.ErrClosed, driver.
 func (c *Client) Changes() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.gone + c.hops.Load() + c.config.Picture.Changes()
+	n := c.gone + c.hops.Load() + c.config.Topology.Changes()
 	for _, node := range c.nodes {
 		n += node.Changes()
 	}
 	return n
 }
 
-// Cluster implements [redisroom.Client]. It is careful before the first answer,
-// when nobody knows.
-func (c *Client) Cluster() bool { return !c.config.Picture.single.Load() }
+// Cluster implements [redisroom.Client]. It reports true until the first answer is known.
+func (c *Client) Cluster() bool { return !c.config.Topology.single.Load() }
 
 // Sentinels implements [redisroom.Client].
 func (c *Client) Sentinels() (addrs []string, primary string) { return nil, "" }
 
 // Connect implements [redisroom.Client].
 func (c *Client) Connect(slot int) {
-	if addr, _ := c.config.Picture.primary(slot); addr != "" {
+	if addr, _ := c.config.Topology.primary(slot); addr != "" {
 		if node, err := c.node(addr); err == nil {
 			node.Connect(slot)
 		}
@@ -121,22 +120,22 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// find returns the address of the node that serves a slot. If nothing is known it
-// waits until something is. If what is known is old it has it renewed, and waits a
-// little for that: a node that was replaced meanwhile would cost a timeout.
+// find returns the address of the node that serves a slot. Without a topology it waits
+// for one. If the topology is old it has it refreshed, and waits a little for that: a
+// node that was replaced meanwhile would cost a timeout.
 func (c *Client) find(ctx context.Context, slot int) (string, error) {
-	addr, known := c.config.Picture.primary(slot)
+	addr, known := c.config.Topology.primary(slot)
 	if !known {
-		if err := c.look().wait(ctx); err != nil {
+		if err := c.discover().wait(ctx); err != nil {
 			return "", err
 		}
-		addr, _ = c.config.Picture.primary(slot)
-	} else if c.config.Picture.age() > stale && !c.config.Picture.single.Load() {
-		c.glance(ctx)
-		addr, _ = c.config.Picture.primary(slot)
+		addr, _ = c.config.Topology.primary(slot)
+	} else if c.config.Topology.age() > maxAge && !c.config.Topology.single.Load() {
+		c.refresh(ctx)
+		addr, _ = c.config.Topology.primary(slot)
 	}
 	if addr == "" {
-		c.look()
+		c.discover()
 		return "", fmt.Errorf("%w: no node serves slot %d; see CLUSTER INFO", driver.ErrUnavailable, slot)
 	}
 	return addr, nil
@@ -153,9 +152,9 @@ func (c *Client) Do(ctx context.Context, words []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.rest(ctx, r.began)
+	ctx, cancel := c.withRemaining(ctx, r.began)
 	defer cancel()
-	c.arm(c.config.Timeout / patience)
+	c.checkAfter(c.config.Timeout / hedgeAfter)
 	reply, err := node.Do(ctx, words)
 	if err != nil {
 		a := r.follow(ctx, addr, redisroom.Answer{Err: err})
@@ -164,10 +163,10 @@ func (c *Client) Do(ctx context.Context, words []string) (any, error) {
 	return reply, nil
 }
 
-// rest bounds what is left of a request that had to wait before it could be sent.
-// Others are bounded by the clients of the nodes.
-func (c *Client) rest(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
-	if time.Since(began) < c.config.Timeout/patience {
+// withRemaining bounds what is left of a request that had to wait before it could be
+// sent. Other requests are bounded by the clients of the nodes.
+func (c *Client) withRemaining(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
+	if time.Since(began) < c.config.Timeout/hedgeAfter {
 		return ctx, func() {}
 	}
 	return context.WithDeadline(ctx, began.Add(c.config.Timeout))
@@ -185,7 +184,7 @@ func (c *Client) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, 
 	began := time.Now()
 	answers := make(chan answer, len(cmds))
 	nodes := c.byNode(ctx, cmds, answers)
-	ctx, cancel := c.rest(ctx, began)
+	ctx, cancel := c.withRemaining(ctx, began)
 	defer cancel()
 	for addr, which := range nodes {
 		go c.runNode(ctx, addr, cmds, which, func(i int, a redisroom.Answer) {
@@ -202,8 +201,8 @@ func (c *Client) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, 
 	}
 }
 
-// byNode sorts the commands by the nodes that serve them; those for which there is
-// none it answers.
+// byNode sorts the commands by the nodes that serve them. It answers commands without a
+// node.
 func (c *Client) byNode(ctx context.Context, cmds [][]string, answers chan<- answer) map[string][]int {
 	nodes := make(map[string][]int)
 	for i, cmd := range cmds {
@@ -217,7 +216,7 @@ func (c *Client) byNode(ctx context.Context, cmds [][]string, answers chan<- ans
 	return nodes
 }
 
-// runNode runs those of the commands that which names on one node.
+// runNode runs the commands with the indexes which on one node.
 func (c *Client) runNode(ctx context.Context, addr string, cmds [][]string, which []int, each func(int, redisroom.Answer), want redisroom.Acks) {
 	node, err := c.node(addr)
 	if err != nil {
@@ -230,15 +229,15 @@ func (c *Client) runNode(ctx context.Context, addr string, cmds [][]string, whic
 	for k, i := range which {
 		some[k] = cmds[i]
 	}
-	c.arm(c.config.Timeout / patience)
+	c.checkAfter(c.config.Timeout / hedgeAfter)
 	node.Run(ctx, some, want, func(k int, a redisroom.Answer) { each(which[k], a) })
 }
 
-// Nodes implements [redisroom.Client]. It asks the cluster anew; what is known
-// already is good enough if nobody answers.
+// Nodes implements [redisroom.Client]. It asks the cluster anew, and returns the known
+// topology if no node answers.
 func (c *Client) Nodes(ctx context.Context) ([]string, error) {
-	err := c.look().wait(ctx)
-	primaries, _ := c.config.Picture.nodes()
+	err := c.discover().wait(ctx)
+	primaries, _ := c.config.Topology.nodes()
 	if len(primaries) > 0 && !errors.Is(err, driver.ErrClosed) {
 		return primaries, nil
 	}
@@ -257,8 +256,8 @@ func (c *Client) Ask(ctx context.Context, addr string, words ...string) (any, er
 // Visit implements [redisroom.Client].
 func (c *Client) Visit(ctx context.Context, addr string, words ...string) (any, error) {
 	if addr == "" {
-		if addr, _ = c.config.Picture.primary(0); addr == "" {
-			return nil, c.unknown(nil)
+		if addr, _ = c.config.Topology.primary(0); addr == "" {
+			return nil, c.unknownError(nil)
 		}
 	}
 	node, err := c.node(addr)
@@ -279,7 +278,7 @@ func (c *Client) Scan(ctx context.Context, addr string, cursor uint64, match str
 
 // Close implements [redisroom.Client].
 func (c *Client) Close() error {
-	c.config.Picture.leave(c)
+	c.config.Topology.leave(c)
 	c.mu.Lock()
 	c.closed = true
 	nodes := slices.Collect(maps.Values(c.nodes))

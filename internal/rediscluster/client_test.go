@@ -120,7 +120,7 @@ func inTown(t *testing.T, seeds []string, test func(t *testing.T, o *town, c *Cl
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o := &town{owner: "a:1", deaf: make(map[string]bool), down: make(map[string]bool), errs: make(map[string]string)}
-		c := New(Config{Seeds: seeds, Timeout: timeout, Picture: new(Picture), MayBeOne: len(seeds) == 1, Open: func(addr string) redisroom.Client {
+		c := New(Config{Seeds: seeds, Timeout: timeout, Topology: new(Topology), MayBeOne: len(seeds) == 1, Open: func(addr string) redisroom.Client {
 			return &house{town: o, addr: addr, cut: make(chan struct{})}
 		}})
 		test(t, o, c)
@@ -228,7 +228,7 @@ func TestClient_RequestIsBoundedWithAllThatItTakes(t *testing.T) {
 				return []Range{{0, Slots - 1, "a:1", nil}}, nil
 			}
 			start := time.Now()
-			if err := ask(t.Context(), c); err == nil || time.Since(start) > timeout+timeout/patience {
+			if err := ask(t.Context(), c); err == nil || time.Since(start) > timeout+timeout/hedgeAfter {
 				t.Errorf("%s: %v after %v, want an error within %v", name, err, time.Since(start), timeout)
 			}
 		})
@@ -300,7 +300,7 @@ func TestClient_ClosesTheClientsOfNodesThatHaveLeft(t *testing.T) {
 	inTown(t, []string{"s:1", "t:1"}, func(t *testing.T, o *town, c *Client) {
 		do(t, c)
 		o.change(func() { o.owner = "b:1" })
-		time.Sleep(stale + time.Second)
+		time.Sleep(maxAge + time.Second)
 		if addr := do(t, c); addr != "b:1" {
 			t.Error(addr)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// request is one command on its way.
+// request is one command under way.
 type request struct {
 	*Client
 	words []string
@@ -21,9 +21,9 @@ type request struct {
 
 func (r *request) slot() int { return redisroom.Slot(r.words[firstKey]) }
 
-// follow returns the outcome of a command that has failed at a node: it goes where
-// that sends it, and, if the node could not be reached, to the one that has taken
-// its place. What may have had an effect is not repeated.
+// follow returns the outcome of a command that has failed at a node. It follows
+// redirections, and goes to the successor of a node that could not be reached. It repeats
+// nothing that may have had an effect.
 func (r *request) follow(ctx context.Context, addr string, a redisroom.Answer) redisroom.Answer {
 	ctx, cancel := context.WithDeadline(ctx, r.began.Add(r.config.Timeout))
 	defer cancel()
@@ -37,21 +37,21 @@ func (r *request) follow(ctx context.Context, addr string, a redisroom.Answer) r
 		a = r.resend(ctx, addr, asking)
 	}
 	if a.Err != nil {
-		r.learn(addr, a.Err)
+		r.noteError(addr, a.Err)
 	}
 	return a
 }
 
-// next returns where a command is to be sent after it has failed at a node, if
-// anywhere, and whether that has to be said to be an exception.
+// next returns the node for a command that has failed, if there is one, and whether the
+// command needs ASKING there.
 func (r *request) next(ctx context.Context, addr string, err error) (next string, asking bool) {
 	next, asking = redisroom.Redirection(err)
 	switch {
 	case next != "":
 		next = redirected(addr, next)
 		if !asking {
-			r.config.Picture.patch(r.slot(), next)
-			r.look()
+			r.config.Topology.setSlot(r.slot(), next)
+			r.discover()
 		}
 		return next, asking
 	case isUnsent(err):
@@ -61,13 +61,13 @@ func (r *request) next(ctx context.Context, addr string, err error) (next string
 	return "", false
 }
 
-// successor returns the address of the node that has taken the place of one that
-// cannot be reached, if there is one yet.
+// successor returns the address of the node that has replaced an unreachable one, if
+// there is one yet.
 func (r *request) successor(ctx context.Context, addr string) string {
-	if !r.config.Picture.since(r.began) && r.look().wait(ctx) != nil {
+	if !r.config.Topology.refreshedSince(r.began) && r.discover().wait(ctx) != nil {
 		return ""
 	}
-	if now, _ := r.config.Picture.primary(r.slot()); now != addr {
+	if now, _ := r.config.Topology.primary(r.slot()); now != addr {
 		return now
 	}
 	return ""
@@ -83,21 +83,21 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// learn has the picture renewed if an error may come from an old one.
-func (r *request) learn(addr string, err error) {
+// noteError has the topology renewed if an error may come from an old one.
+func (r *request) noteError(addr string, err error) {
 	var reply redisroom.ReplyError
 	switch {
 	case errors.Is(err, context.Canceled):
 	case !errors.As(err, &reply):
 		r.suspect(addr, true)
-		r.look()
+		r.discover()
 	case strings.HasPrefix(string(reply), "READONLY"), strings.HasPrefix(string(reply), "CLUSTERDOWN"), strings.HasPrefix(string(reply), "MOVED"):
-		r.look()
+		r.discover()
 	}
 }
 
-// resend runs the command on a node, which is about to take over the command's slot
-// if asking is set.
+// resend runs the command on a node. asking is set if the node is about to take over the
+// slot.
 func (r *request) resend(ctx context.Context, addr string, asking bool) (a redisroom.Answer) {
 	if ctx.Err() != nil {
 		return redisroom.Answer{Err: fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))}

@@ -9,21 +9,22 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// errLeft is why a subscription is given up whose node has left the cluster.
+// errLeft is the cause of a subscription's end whose node has left the cluster.
 var errLeft = errors.New("the node of the subscription has left the cluster")
 
-// glances is how often a subscription looks whether its node has.
-const glances = time.Second
+// leftInterval is how often a subscription checks that its node is still in the cluster.
+const leftInterval = time.Second
 
-// Listen implements [redisroom.Client]. Every node hears what is said at any other,
-// so that the one that serves the slot of the channel is left out while it fails. A
-// node that has left the cluster answers still, but hears of nothing: it is left.
+// Listen implements [redisroom.Client]. Every node delivers what is published at any
+// other, so another node is used while the one that serves the channel's slot fails. A
+// node that has left the cluster still answers but delivers nothing, so its subscriptions
+// are moved.
 func (c *Client) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
 	addr, err := c.find(ctx, redisroom.Slot(channel))
 	if err != nil {
 		return err
 	}
-	addr = c.instead(addr)
+	addr = c.alternative(addr)
 	node, err := c.node(addr)
 	if err != nil {
 		return err
@@ -38,14 +39,14 @@ func (c *Client) Listen(ctx context.Context, channel string, up func(), message 
 	err = node.Listen(stay, channel, up, message)
 	if stay.Err() == nil {
 		c.suspect(addr, true)
-		c.look()
+		c.discover()
 	}
 	return err
 }
 
-// instead returns a primary that has not failed lately: the given one, if it has not.
-func (c *Client) instead(addr string) string {
-	primaries, _ := c.config.Picture.nodes()
+// alternative returns a primary that has not failed lately: the given one, if it has not.
+func (c *Client) alternative(addr string) string {
+	primaries, _ := c.config.Topology.nodes()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, other := range append([]string{addr}, shuffled(primaries)...) {
@@ -56,9 +57,9 @@ func (c *Client) instead(addr string) string {
 	return addr
 }
 
-// watch ends a subscription when its node has left.
+// watch ends a subscription whose node has left.
 func (c *Client) watch(ctx context.Context, addr string, leave context.CancelCauseFunc) {
-	tick := time.NewTicker(glances)
+	tick := time.NewTicker(leftInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -66,12 +67,12 @@ func (c *Client) watch(ctx context.Context, addr string, leave context.CancelCau
 			return
 		case <-tick.C:
 		}
-		if primaries, _ := c.config.Picture.nodes(); len(primaries) > 0 && !slices.Contains(primaries, addr) {
+		if primaries, _ := c.config.Topology.nodes(); len(primaries) > 0 && !slices.Contains(primaries, addr) {
 			leave(errLeft)
 			return
 		}
-		if c.config.Picture.age() > stale {
-			c.look()
+		if c.config.Topology.age() > maxAge {
+			c.discover()
 		}
 	}
 }

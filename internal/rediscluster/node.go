@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// node is the client of one node, and what is noticed of it.
+// node is the client of one node, and when it last answered.
 type node struct {
 	redisroom.Client
 	cluster *Client
@@ -32,7 +32,7 @@ func (n *node) end() {
 	n.asked.Add(-1)
 }
 
-// silence is for how long nothing was answered of what is under way.
+// silence is the time for which requests under way have had no answer.
 func (n *node) silence() time.Duration {
 	if n.asked.Load() == 0 {
 		return 0
@@ -58,11 +58,11 @@ func (n *node) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, ea
 	})
 }
 
-// errRetired is the error of a request that met the end of the client of its node.
+// errRetired is the error of a request whose node was retired meanwhile.
 var errRetired = errors.New("the node has left the cluster")
 
-// whileClosing replaces the error of a client of a node that was closed: that of the
-// cluster is not. Nobody can tell what was sent.
+// whileClosing replaces the error of a node's closed client, since the cluster's client
+// is open. It is unknown what was sent.
 func (n *node) whileClosing(err error) error {
 	if errors.Is(err, driver.ErrClosed) && !n.cluster.isClosed() {
 		return errRetired
@@ -85,18 +85,18 @@ func (c *Client) node(addr string) (*node, error) {
 	return n, nil
 }
 
-// adapt cuts the connections to nodes that have failed and are no primaries any more:
-// what waits for one that hangs, and what listens there, shall go where it has to. Clients of nodes
-// that have left are closed once what they may be doing is over.
-func (c *Client) adapt() {
-	primaries, replicas := c.config.Picture.nodes()
+// adaptNodes cuts the connections to nodes that have failed and are no longer primaries,
+// so that requests that wait there, and subscriptions, go elsewhere. It closes clients of
+// nodes that have left once their requests are over.
+func (c *Client) adaptNodes() {
+	primaries, replicas := c.config.Topology.nodes()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for addr, n := range c.nodes {
 		if slices.Contains(primaries, addr) {
 			continue
 		}
-		if !c.closed && (c.led[addr] && c.isSuspect(addr) || n.silence() > c.config.Timeout/patience) {
+		if !c.closed && (c.led[addr] && c.isSuspect(addr) || n.silence() > c.config.Timeout/hedgeAfter) {
 			c.work.Go(n.evict)
 		}
 		if !c.closed && !slices.Contains(replicas, addr) && !slices.Contains(c.config.Seeds, addr) {
@@ -109,19 +109,19 @@ func (c *Client) adapt() {
 	}
 }
 
-// evict cuts the connections of a node until nothing is under way there: more may
-// have queued for it.
+// evict cuts the connections of a node until no request is under way there: more may have
+// queued.
 func (n *node) evict() {
 	end := time.Now().Add(n.cluster.config.Timeout)
 	for n.Cut(); n.asked.Load() > 0 && time.Now().Before(end); n.Cut() {
-		time.Sleep(evicting)
+		time.Sleep(evictPause)
 	}
 }
 
-// evicting is the pause between two cuts.
-const evicting = 5 * time.Millisecond
+// evictPause is the pause between two cuts.
+const evictPause = 5 * time.Millisecond
 
-// retire closes the client of a node later. The caller has the mutex.
+// retire closes the client of a node later. The caller holds mu.
 func (c *Client) retire(addr string, n *node) {
 	delete(c.nodes, addr)
 	delete(c.suspects, addr)
@@ -134,18 +134,18 @@ func (c *Client) retire(addr string, n *node) {
 	})
 }
 
-// arm has the nodes checked for silence after a while, unless they are to be anyway.
-func (c *Client) arm(after time.Duration) {
+// checkAfter has the nodes checked for silence after a while, unless a check is planned.
+func (c *Client) checkAfter(after time.Duration) {
 	if c.armed.CompareAndSwap(false, true) {
-		time.AfterFunc(after, c.check)
+		time.AfterFunc(after, c.checkSilence)
 	}
 }
 
-// check has the cluster asked where everything is if a node does not answer: it may
-// have been replaced, which nobody else would tell.
-func (c *Client) check() {
+// checkSilence asks for the topology if a node does not answer: the node may have been
+// replaced, and nothing else would tell.
+func (c *Client) checkSilence() {
 	c.armed.Store(false)
-	limit := c.config.Timeout / patience
+	limit := c.config.Timeout / hedgeAfter
 	var longest time.Duration
 	c.mu.Lock()
 	for addr, n := range c.nodes {
@@ -158,9 +158,9 @@ func (c *Client) check() {
 	c.mu.Unlock()
 	switch {
 	case longest > limit:
-		c.look()
-		c.arm(4 * limit)
+		c.discover()
+		c.checkAfter(4 * limit)
 	case longest > 0:
-		c.arm(limit)
+		c.checkAfter(limit)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Check implements [driver.Checker]. It asks with INFO, CONFIG GET, CLUSTER INFO,
-// TIME and SCAN; what the user may not ask is a finding too.
+// Check implements [driver.Checker]. It asks with INFO, CONFIG GET, CLUSTER INFO, TIME
+// and SCAN. A command that the user may not run is a finding.
 func (s *Store) Check(ctx context.Context) (driver.Report, error) {
 	var report driver.Report
 	nodes, err := s.main.Nodes(ctx)
@@ -36,7 +36,7 @@ func (s *Store) Check(ctx context.Context) (driver.Report, error) {
 	return report, nil
 }
 
-// checkup is one look at a store.
+// checkup is one check of a store.
 type checkup struct {
 	store  *Store
 	report *driver.Report
@@ -54,7 +54,7 @@ func (c *checkup) add(severity driver.Severity, check, what, why, remedy string)
 
 func (c *checkup) good(check, what string) { c.add(driver.Good, check, what, "", "") }
 
-// ask asks a server something and returns the text of its answer.
+// ask sends a command to a server and returns the text of its answer.
 func (c *checkup) ask(ctx context.Context, node string, words ...string) (string, error) {
 	reply, err := c.store.main.Ask(ctx, node, words...)
 	if err != nil {
@@ -67,8 +67,8 @@ func (c *checkup) ask(ctx context.Context, node string, words ...string) (string
 	return text, nil
 }
 
-// node looks at one server. An error says that it did not answer; that of one
-// among several is a finding.
+// node checks one server. The error says that it did not answer; with several servers
+// that is a finding.
 func (c *checkup) node(ctx context.Context, node string) error {
 	if c.store.main.Cluster() {
 		c.subject = node
@@ -99,7 +99,7 @@ func (c *checkup) node(ctx context.Context, node string) error {
 	return nil
 }
 
-// isRight reports whether an error is for want of a right, or of a command.
+// isRight reports whether an error is due to a missing right or command.
 func isRight(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "NOPERM") || strings.Contains(text, "unknown command") || strings.Contains(text, "no permissions")
@@ -132,8 +132,8 @@ func (c *checkup) version(info map[string]string) {
 	c.good("version", name+" "+version)
 }
 
-// olderThan compares versions of numbers and dots. One that cannot be read is
-// not older.
+// olderThan compares versions of numbers and dots. A version that cannot be read is not
+// older.
 func olderThan(version, least string) bool {
 	have, want := strings.Split(version, "."), strings.Split(least, ".")
 	for i := range want {
@@ -183,7 +183,7 @@ func (c *checkup) eviction(info map[string]string) {
 	}
 }
 
-// persistence tells what a restart forgets.
+// persistence reports what a restart of the server forgets.
 func (c *checkup) persistence(ctx context.Context, node string, info map[string]string) {
 	fsync := "everysec"
 	if reply, err := c.store.main.Ask(ctx, node, "CONFIG", "GET", "appendfsync"); err == nil {
@@ -213,9 +213,9 @@ const (
 	maxOffset    = time.Minute
 )
 
-// clock compares the server's clock with the one here that nobody sets. It was
-// read at some moment between question and answer, so that each reading gives
-// bounds of its lead; if they do not overlap, it was stepped.
+// clock compares the server's clock with the local clock, which is never set. The server
+// read its clock between question and answer, so each reading bounds the difference. If
+// the bounds do not overlap, the server's clock was stepped.
 func (c *checkup) clock(ctx context.Context, node string) {
 	start := time.Now()
 	local := func() time.Time { return start.Round(0).Add(time.Since(start)) }

@@ -17,7 +17,7 @@ import (
 // allSlots is how a cluster tells that every slot is served.
 var allSlots = strconv.Itoa(slots)
 
-// cluster looks at what the nodes of a cluster think of each other.
+// cluster checks what the nodes of a cluster report of each other.
 func (c *checkup) cluster(ctx context.Context, nodes []string) {
 	c.moving(ctx, nodes)
 	c.bare(nodes)
@@ -28,14 +28,14 @@ func (c *checkup) cluster(ctx context.Context, nodes []string) {
 			return
 		}
 		if err != nil {
-			continue // that it does not answer has been said
+			continue // the node's silence was reported
 		}
 		c.state(parseInfo(text), len(nodes))
 		return
 	}
 }
 
-// bare tells of primaries without a replica where others have some.
+// bare finds primaries without a replica where others have some.
 func (c *checkup) bare(nodes []string) {
 	var without []string
 	for _, node := range nodes {
@@ -44,7 +44,7 @@ func (c *checkup) bare(nodes []string) {
 		}
 	}
 	if len(without) == len(c.replicas) {
-		return // it is told of all at once
+		return // one finding covers all
 	}
 	for _, c.subject = range without {
 		c.add(driver.Warning, "replicas", "has none, and others have", "when it is lost nobody takes over the locks of its slots", "add a replica of it")
@@ -52,7 +52,7 @@ func (c *checkup) bare(nodes []string) {
 	c.subject = ""
 }
 
-// moving tells of slots that are on their way from one node to another.
+// moving finds slots that are moving from one node to another.
 func (c *checkup) moving(ctx context.Context, nodes []string) {
 	var slots []string
 	for _, node := range nodes {
@@ -114,7 +114,7 @@ func (c *checkup) state(info map[string]string, primaries int) {
 	}
 }
 
-// sentinels looks at what the sentinels think of the primary, and of each other.
+// sentinels checks what the sentinels report of the primary and of each other.
 func (c *checkup) sentinels(ctx context.Context, addrs []string, primary string) {
 	answered, most := 0, 0
 	c.agreed(ctx, addrs, primary)
@@ -144,8 +144,8 @@ func (c *checkup) sentinels(ctx context.Context, addrs []string, primary string)
 	}
 }
 
-// agreed looks whether all sentinels name the same primary. For a moment after a
-// failover they do not.
+// agreed checks that all sentinels name the same primary. For a moment after a failover
+// they do not.
 func (c *checkup) agreed(ctx context.Context, addrs []string, primary string) {
 	var named map[string]string
 	for try := range 2 {
@@ -177,7 +177,7 @@ func (c *checkup) named(ctx context.Context, addrs []string, primary string) map
 	for _, addr := range addrs {
 		reply, err := c.store.main.Ask(ctx, addr, "SENTINEL", "MASTER", primary)
 		if err != nil {
-			continue // that it does not answer is told elsewhere
+			continue // its silence is reported elsewhere
 		}
 		at := net.JoinHostPort(field(reply, "ip"), field(reply, "port"))
 		named[cmp.Or(field(reply, "runid"), at)] = at
@@ -210,7 +210,7 @@ const (
 	searchedOnce = 100
 )
 
-// lasting looks for keys of ours that never end by themselves.
+// lasting finds keys of this store that have no expiry.
 func (c *checkup) lasting(ctx context.Context, node string) {
 	var found []string
 	searched, start := 0, time.Now()
@@ -241,13 +241,13 @@ func (c *checkup) lasting(ctx context.Context, node string) {
 		"their locks are never free again", "delete those that are not in use; something has removed their expiry, or stored them for itself")
 }
 
-// foreign reports whether nobody can tell that a key belongs to a lock, and
-// whether one is meant to stay.
+// foreign reports whether a key may belong to another program, or is meant to have no
+// expiry.
 func (s *Store) foreign(name string) bool {
 	return s.prefix == "" && !strings.Contains(name, separator) || name == s.prefix+markKey
 }
 
-// withoutExpiry returns those of the keys, all on one server, that have none.
+// withoutExpiry returns the keys, all on one server, that have no expiry.
 func (s *Store) withoutExpiry(ctx context.Context, names []string) (lasting []string, err error) {
 	groups := make(map[int][]string)
 	for i, name := range names {

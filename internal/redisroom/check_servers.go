@@ -11,10 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// visits is how many connections are made to see whether all lead to one server.
+// visits is how many connections check that all lead to one server.
 const visits = 8
 
-// oneServer looks whether every connection leads to the server that has told info.
+// oneServer checks that every connection leads to the server that returned info.
 func (c *checkup) oneServer(ctx context.Context, info map[string]string) {
 	if _, primary := c.store.main.Sentinels(); primary != "" || c.store.main.Cluster() {
 		return
@@ -59,7 +59,7 @@ func parseReplicas(info map[string]string) (replicas []follower) {
 	}
 }
 
-// count returns how many replicas are in step, and how many of them were heard of
+// count returns how many replicas are online, and from how many the server has heard
 // lately.
 func count(replicas []follower) (online, heard int) {
 	for _, r := range replicas {
@@ -81,7 +81,7 @@ const (
 	secondLook = time.Second
 )
 
-// replication compares the replicas that there are with those that acknowledge.
+// replication compares the connected replicas with the acknowledgements that are wanted.
 func (c *checkup) replication(ctx context.Context, node string, info map[string]string) {
 	replicas, want := parseReplicas(info), c.store.acks.want.Replicas
 	connected, heard := count(replicas)
@@ -113,7 +113,7 @@ func (c *checkup) replication(ctx context.Context, node string, info map[string]
 	}
 }
 
-// listenTo returns how many replicas are heard of, after waiting for those that may
+// listenTo returns how many replicas the server hears of, after a wait for those that may
 // have begun to hang.
 func (c *checkup) listenTo(ctx context.Context, node string, connected int) (heard int) {
 	for _, pause := range []time.Duration{firstLook, secondLook} {
@@ -136,7 +136,7 @@ func (c *checkup) listenTo(ctx context.Context, node string, connected int) (hea
 	return heard
 }
 
-// promotable looks whether a replica would keep locks once it is the primary.
+// promotable checks whether a replica would keep locks as the primary.
 func (c *checkup) promotable(ctx context.Context, addr string) {
 	defer func(subject string) { c.subject = subject }(c.subject)
 	c.subject = addr

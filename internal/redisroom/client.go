@@ -8,19 +8,18 @@ import (
 	"time"
 )
 
-// Client is the seam between the scripts and a Redis client library: all that
-// this package needs of one. A command is a slice of words whose fourth is the
-// first key, as of EVALSHA; a cluster is routed by it.
+// Client is what the scripts need of a Redis client library. A command is a slice of
+// words whose fourth is the first key, as in EVALSHA; a cluster routes by it.
 //
-// A reply is nil, an int64, a string, a []any of replies, or, inside a slice,
-// a [ReplyError]; a map is a slice of names and values. A server's error reply comes back as a [ReplyError] error.
-// Every other error is the library's own; it wraps [driver.ErrUnavailable] if
-// the command certainly was not sent, and [driver.ErrClosed] after Close.
+// A reply is nil, an int64, a string, a []any of replies, or, inside a slice, a
+// [ReplyError]; a map is a slice of names and values. An error reply of the server is a
+// [ReplyError] error. Every other error is the library's own; it wraps
+// [driver.ErrUnavailable] if the command certainly was not sent, and [driver.ErrClosed]
+// after Close.
 //
-// Implementations retry nothing, but for redirections of a cluster. They
-// return when ctx ends, also on a silent connection, and do so within the
-// timeout they were configured with if ctx has no earlier deadline. They are
-// safe for concurrent use.
+// Implementations retry nothing but redirections of a cluster. They return when ctx ends,
+// also on a silent connection, and within their configured timeout if ctx has no earlier
+// deadline. They are safe for concurrent use.
 type Client interface {
 	// Do runs one command.
 	Do(ctx context.Context, cmd []string) (any, error)
@@ -67,7 +66,7 @@ type Client interface {
 // Pace keeps attempts apart. It is safe for concurrent use.
 type Pace struct{ last atomic.Int64 }
 
-// pace is how far apart attempts are.
+// pace is the least time between two attempts.
 const pace = int64(time.Second)
 
 // Due reports whether an attempt may be made now; if so it is counted.
@@ -76,8 +75,8 @@ func (p *Pace) Due() bool {
 	return (now-last >= pace || now < last) && p.last.CompareAndSwap(last, now)
 }
 
-// MaxSilence is how long a subscription waits at most for the answer to a ping, also
-// where a request may take longer: it is subscribed anew at little cost.
+// MaxSilence bounds how long a subscription waits for the answer to a ping, also if a
+// request may take longer: subscribing anew costs little.
 const MaxSilence = 2 * time.Second
 
 // Primary is the name of the node behind sentinels.
@@ -93,13 +92,13 @@ type Answer struct {
 	AckErr error
 }
 
-// ReplyError is an error that the server answered.
+// ReplyError is an error reply of the server.
 type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }
 
-// Redirection returns where a cluster sends a command whose error is err, and
-// whether only this once; nothing if it does not.
+// Redirection returns the address to which a cluster's error redirects a command, and
+// whether only this once. addr is empty for other errors.
 func Redirection(err error) (addr string, asking bool) {
 	var reply ReplyError
 	if !errors.As(err, &reply) {

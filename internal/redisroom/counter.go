@@ -10,28 +10,26 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// A room's fencing counter lives for an hour from its seeding (lua/room/life.lua), and a
-// seed is the server's clock in µs. A lone holder's token stands nowhere else, so
-// the counter must outlive the lease. Whether it will is told by the token itself,
-// which is hardly above its seed: no command is spent on it. A request says above
-// which token a counter is young enough, and where it is not, the script seeds it
-// anew. A reading of the clock is enough to say so: the time since then is measured
-// here, monotonically.
+// The fencing counter of a lock lives for an hour from its seeding (lua/room/life.lua). A
+// seed is the server's clock in µs. The token of an uncontended lease stands nowhere else, so
+// the counter must outlive the lease. The token itself tells whether it will, since it is
+// hardly above its seed: no command is needed. A request states the token above which a
+// counter is young enough, and the script seeds other counters anew. One reading of the
+// server's clock suffices: the time since then is measured here, monotonically.
 const (
-	// young counters have at least half of their hour before them. More than
-	// one grant per µs is impossible, so that even a counter that never rests
-	// keeps minutes of it.
+	// A young counter has at least half of its hour left. More than one grant per µs is
+	// impossible, so even a counter that is always in use keeps minutes of it.
 	young = 30 * time.Minute
-	// longTTL is the longest lease that a young counter is sure to outlive.
+	// longTTL is the longest lease that a young counter certainly outlives.
 	longTTL = 15 * time.Minute
-	// readingLife is how long a reading of the server's clock is used: the
-	// server may be another by now, or its clock may have been stepped.
+	// readingLife is how long a reading of the server's clock is used: later the
+	// server may be another one, or its clock may have been stepped.
 	readingLife = 10 * time.Minute
-	// silence is how long a reading counts without an answer of the server: it may
-	// have been a replica meanwhile, and have kept the connection.
+	// silence is how long a reading counts without an answer of the server: the
+	// server may have been a replica meanwhile, on the same connection.
 	silence = time.Second
 	// anyAge is above every token: any counter may end too early, or have fallen
-	// back. The one of the next grant is then seeded anew.
+	// back. The next grant then seeds its counter anew.
 	anyAge = 1 << 53
 )
 
@@ -42,10 +40,9 @@ type serverClock struct {
 	heard atomic.Int64
 }
 
-// reading is one of the server's clock. A server that was restarted with old data,
-// or a replica that took over, has counters that fell back. But whatever was
-// granted before it was asked for its time is below that, and what was granted
-// since is above.
+// reading is a reading of the server's clock. The counters of a server that was restarted
+// with old data, or of a promoted replica, have fallen back. But a token that was given
+// before the reading is below it, and one that was given since is above it.
 type reading struct {
 	at time.Time // before the request was sent
 	us int64
@@ -56,8 +53,8 @@ type reading struct {
 // began is the origin of serverClock.heard.
 var began = clock.Now()
 
-// least returns the token above which a counter has not fallen back, and does not
-// end before a lease of the given TTL, for a request that is sent now.
+// least returns the token above which a counter has not fallen back, and does not end
+// before a lease of the given TTL, for a request that is sent now.
 func (c *serverClock) least(now time.Time, ttl time.Duration, changes uint64) int64 {
 	r := c.last.Load()
 	if r == nil || r.changes != changes || now.Sub(began)-time.Duration(c.heard.Load()) > silence {
@@ -66,8 +63,8 @@ func (c *serverClock) least(now time.Time, ttl time.Duration, changes uint64) in
 	return max(r.us, c.oldest(now, ttl))
 }
 
-// oldest returns the greatest token whose counter may end before a lease of the
-// given TTL.
+// oldest returns the greatest token whose counter may end before a lease of the given
+// TTL.
 func (c *serverClock) oldest(now time.Time, ttl time.Duration) int64 {
 	r := c.last.Load()
 	if r == nil || ttl > longTTL {
@@ -80,15 +77,15 @@ func (c *serverClock) oldest(now time.Time, ttl time.Duration) int64 {
 	return r.us + (passed - young).Microseconds()
 }
 
-// learn takes the reading that an acquire has brought.
+// learn stores the reading that an acquire has brought.
 func (c *serverClock) learn(sent time.Time, changes uint64, clock time.Duration) {
 	if us := clock.Microseconds(); us > 0 {
 		c.last.Store(&reading{at: sent, us: us, changes: changes})
 	}
 }
 
-// serverClocks are those of all servers of a store: one, or one for each slot
-// of a cluster, whose nodes have clocks of their own.
+// serverClocks are the clocks of all servers of a store: one, or one for each slot of a
+// cluster, whose nodes have clocks of their own.
 type serverClocks struct {
 	single serverClock
 	once   sync.Once
@@ -104,9 +101,9 @@ func (s *Store) clock(key string) *serverClock {
 	return &s.clocks.bySlot[Slot(s.prefix+key)]
 }
 
-// least returns what serverClock.least does. The nodes of a cluster take over from
-// one another without a new connection or a redirection, so that a reading may be
-// that of another node: there every grant is seeded.
+// least is serverClock.least, except on a cluster. There a node may take over from
+// another without a new connection or a redirection, so a reading may be another node's:
+// every grant is seeded.
 func (s *Store) least(server *serverClock, now time.Time, ttl time.Duration, changes uint64) int64 {
 	if s.main.Cluster() {
 		return anyAge
@@ -114,8 +111,8 @@ func (s *Store) least(server *serverClock, now time.Time, ttl time.Duration, cha
 	return server.least(now, ttl, changes)
 }
 
-// doubt forgets what is known of the server's clock after an error that may tell of
-// another server, or of another role of the same.
+// doubt forgets the server's clock after an error that may come from another server, or
+// from another role of the same one.
 func (s *Store) doubt(err error) {
 	switch err = classify(err); {
 	case err == nil, s.main.Cluster():
@@ -125,8 +122,8 @@ func (s *Store) doubt(err error) {
 	}
 }
 
-// lowTokens are the leases whose token has to be raised before anybody sees it.
-// There are none but after a change of servers.
+// lowTokens are leases whose token has to be raised before a caller sees it. There are
+// none except after a change of servers.
 type lowTokens struct {
 	n atomic.Int64
 

@@ -12,9 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// refusals tells what a server's error reply means and what to do about it.
-// All of them say that nothing was changed; what time may heal is ErrUnavailable, what
-// it cannot heal is ErrPermanent.
+// refusals gives the meaning of a server's error replies. All of them say that nothing
+// was changed. ErrUnavailable is what time may heal, ErrPermanent what it cannot heal.
 var refusals = []struct {
 	code string // how the reply begins
 	kind error
@@ -49,8 +48,8 @@ var refusals = []struct {
 	{"unknown command", driver.ErrPermanent, "the server does not offer this command to this user"},
 }
 
-// refusal gives a server's error reply its class. One that is not known stays
-// as it is: the script may have come part of the way.
+// refusal classifies an error reply. An unknown one stays as it is: the script may have
+// written something.
 func refusal(err ReplyError) error {
 	text := strings.TrimPrefix(string(err), "ERR ")
 	for _, r := range refusals {
@@ -76,8 +75,8 @@ func refusal(err ReplyError) error {
 	return err
 }
 
-// ConnectError is the error of a request for which no connection could be had, or
-// none that was of use: nothing was sent. It wraps [driver.ErrUnavailable].
+// ConnectError is the error of a request that had no usable connection: nothing was sent.
+// It wraps [driver.ErrUnavailable].
 func ConnectError(err error) error {
 	hint, kind := "", driver.ErrUnavailable
 	var untrusted *tls.CertificateVerificationError
@@ -94,7 +93,7 @@ func ConnectError(err error) error {
 	return fmt.Errorf("%w: connect: %w%s", kind, err, hint)
 }
 
-// classify gives an error of a call its class.
+// classify classifies an error of a call.
 func classify(err error) error {
 	if err == nil {
 		return nil

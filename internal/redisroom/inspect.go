@@ -78,8 +78,8 @@ func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 	return snap, nil
 }
 
-// parseHolderKey reads the first form of a holder key, "<id> <terms> <meta>",
-// or shows what it holds as somebody else's lock.
+// parseHolderKey reads the uncontended form of a holder key, "<id> <terms> <meta>".
+// Anything else is shown as another library's lock.
 func parseHolderKey(value string, left, token int64) driver.Holder {
 	h := driver.Holder{Mode: driver.Exclusive, Weight: 1, Remaining: millis(left), Confirmed: true}
 	const words = 12
@@ -94,7 +94,7 @@ func parseHolderKey(value string, left, token int64) driver.Holder {
 	return h
 }
 
-// party is what lua/room stores of a party, as far as inspection shows it.
+// party is the part of a stored holder or waiter that inspection shows.
 type party struct {
 	state  byte
 	mode   driver.Mode
@@ -135,13 +135,13 @@ func (p *party) waiter(id string, left int64, position int) driver.Waiter {
 	}
 }
 
-// scanCount is how many keys one step of a listing looks at.
+// scanCount is how many keys one step of a listing examines.
 const scanCount = 512
 
-// List implements [driver.Inspector]. Keys come as the server's SCAN finds
-// them, node after node; the cursor is "<node> <scan cursor>". Somebody else's
-// locks are listed too, but not under an empty prefix, where every key of the
-// server with an expiry would look like one.
+// List implements [driver.Inspector]. Keys come in the order of the server's SCAN, node
+// after node; the cursor is "<node> <scan cursor>". Locks of other libraries are listed
+// too, except under an empty prefix, where every key of the server with an expiry would
+// look like one.
 func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
 	if ctx.Err() != nil {
 		return nil, "", notSent(ctx)
@@ -204,7 +204,7 @@ func (s *Store) candidates(names []string) (keys []string) {
 	return keys
 }
 
-// occupied returns those of the keys whose rooms are occupied or waited for.
+// occupied returns the keys whose locks are held or waited for.
 func (s *Store) occupied(ctx context.Context, keys []string) (in []string, err error) {
 	foreign := "1"
 	if s.prefix == "" {

@@ -18,8 +18,8 @@ import (
 //
 // and that of the store's mark is prefix + "\x1fm".
 //
-// No key of a lock contains a control character, so a side key belongs to one
-// H only, is no H itself, and is covered by whatever pattern covers H.
+// No key of a lock contains a control character. So a side key belongs to one H only, is
+// no H itself, and matches every pattern that H matches.
 //
 // All lie in one cluster slot. If H has a hash tag, it still has it with
 // a suffix. If it has none, a suffix without braces gives it none, and the
@@ -52,10 +52,10 @@ func appendSide[S string | []byte](b, h []byte, suffix S) []byte {
 	return append(b, filler[:]...)
 }
 
-// appendSpent appends to b the key beside h of an id that was released. Of the id
-// it has 64 bits: a server keeps such a key for every release of a minute, and
-// each byte of it costs memory there, and time in two scripts. Two ids of one room
-// are taken for one another once in 10^13 times while a million are remembered.
+// appendSpent appends to b the key of a released id. It has 64 bits of the id's hash: a
+// server keeps such a key for every release of a minute, and each byte costs memory there
+// and time in two scripts. With a million ids remembered, two ids of one lock are
+// confused once in 10^13 times.
 func appendSpent(b, h []byte, id string) []byte {
 	var sum [8]byte
 	binary.BigEndian.PutUint64(sum[:], room.Hash(id))
@@ -64,8 +64,8 @@ func appendSpent(b, h []byte, id string) []byte {
 	return appendSide(b, h, suffix[:])
 }
 
-// hashTag returns the part of a key that decides its slot: what stands between
-// the first brace and the first closing one after it, or else the whole.
+// hashTag returns the part of a key that decides its slot: between the first brace and
+// the first closing one after it, or else the whole key.
 func hashTag(key []byte) []byte {
 	open := bytes.IndexByte(key, '{')
 	if open < 0 {
@@ -105,8 +105,8 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// fillers returns, for every slot, three characters whose checksum falls into
-// it. All slots are reached: a test holds that.
+// fillers returns, for every slot, three characters whose checksum falls into it. A test
+// checks that all slots are reached.
 var fillers = sync.OnceValue(func() *[slots][fillerSize]byte {
 	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 	table := new([slots][fillerSize]byte)

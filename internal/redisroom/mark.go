@@ -56,12 +56,12 @@ func parseMark(reply any) (mark driver.Mark, ok bool, err error) {
 	return mark, false, fmt.Errorf("%w: %v", errReply, reply)
 }
 
-// errNoMark is the answer of a cluster, where a script may look at one slot
-// only, and where a node may lose its data without the others.
+// errNoMark is the error of a cluster: a script may read one slot only, and a node may
+// lose its data without the others.
 var errNoMark = fmt.Errorf("a cluster has no mark by which it could tell that it has lost its data: %w", errors.ErrUnsupported)
 
-// guardError is the error of a request that a cluster did not take because of
-// its mark, or err.
+// guardError is the error of a request that a cluster refused because of its mark, or
+// err.
 func (s *Store) guardError(req *driver.Request, err error) error {
 	if req.Guard && s.main.Cluster() && strings.HasPrefix(err.Error(), "CROSSSLOT") {
 		return errNoMark

@@ -11,12 +11,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// While a cluster moves a slot, it serves no script of several keys there
-// unless all of them exist, and are on one of the two nodes: TRYAGAIN. That
-// takes milliseconds for a slot with few keys, but minutes for a large one, or
-// if whoever moves it stops half-way. So requests are repeated for the time
-// they have, and the lease of a lone holder is renewed and released by its one
-// key. A lock that is free cannot be taken as long.
+// While a cluster moves a slot, it serves a script of several keys there only if all of them
+// exist on one of the two nodes; otherwise it answers TRYAGAIN. That takes milliseconds for a
+// slot with few keys, but minutes for a large one, or if the move stops half-way. So requests
+// are repeated for the time they have, and an uncontended lease is renewed and released by its
+// one key. A free lock cannot be taken meanwhile.
 
 // Bounds of the pause before a request in a slot that moves is repeated.
 const (
@@ -33,8 +32,8 @@ func isMigrating(err error) bool {
 	return errors.As(err, &reply) && strings.HasPrefix(string(reply), "TRYAGAIN")
 }
 
-// settle repeats a request that failed with err for as long as its slot moves,
-// but no longer than the timeout of a request.
+// settle repeats a request that failed with err while its slot moves, for at most the
+// timeout of a request.
 func (s *Store) settle(ctx context.Context, err error, request func() error) error {
 	end := s.end(ctx, 0)
 	for pause := minSettle; isMigrating(err) && time.Until(end) > pause; pause = min(2*pause, maxSettle) {
@@ -48,9 +47,8 @@ func (s *Store) settle(ctx context.Context, err error, request func() error) err
 	return err
 }
 
-// end is when a request of several steps has to be over: with ctx, whose Done
-// channel need not close at its deadline, and after the timeout at the latest,
-// but not before a least time has passed.
+// end is when a request of several steps has to be over: at the end of ctx, and after the
+// timeout at the latest, but not before least has passed.
 func (s *Store) end(ctx context.Context, least time.Duration) time.Time {
 	now := time.Now()
 	end := now.Add(s.timeout)
@@ -68,8 +66,8 @@ var aloneLua string
 
 var aloneScript = newFreeingScript(aloneLua)
 
-// aloneCommand encodes the renewal or the release of a lone holder's lease by
-// its one key, and by that of its id if that is to be remembered.
+// aloneCommand encodes the renewal or release of an uncontended lease by its holder key,
+// and the key of its id if that is to be remembered.
 func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
 	c := newCommand()
 	h := c.holder(s.prefix, ref.Key)
@@ -87,8 +85,8 @@ func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
 	return c.build(s.form(aloneScript), keys)
 }
 
-// releaseMigrating is Release while a slot moves. Of the shorter way the outcome may
-// remain unknown, and so of both, whatever the longer one says.
+// releaseMigrating is Release while a slot moves. If the outcome of the shorter way is
+// unknown, so is the whole, whatever the longer way says.
 func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd []string) (driver.Reply, error) {
 	done, tried := s.releaseAlone(ctx, ref)
 	if done {
@@ -104,13 +102,12 @@ func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd []str
 	return parseRelease(reply)
 }
 
-// releaseAlone releases the lease of a lone holder by its one key, which a slot
-// that moves does not hinder and which costs less than three. It reports whether
-// it could. Where the id is to be remembered there are two, of which a slot that
-// moves lacks one.
+// releaseAlone releases an uncontended lease by its holder key, and reports whether it
+// did. One key costs less than three, and a moving slot serves it. If the id is to be
+// remembered there are two keys, of which a moving slot lacks one.
 func (s *Store) releaseAlone(ctx context.Context, ref *driver.Ref) (bool, error) {
 	if ref.KeepClosed > 0 || ref.RejectIDFor > 0 && !ref.SingleUseID || ref.Visit != "" {
-		return false, nil // that is not in the one key
+		return false, nil // the holder key does not hold that
 	}
 	reply, err := s.attempt(ctx, aloneScript, s.aloneCommand(ref, false))
 	if isMigrating(err) {

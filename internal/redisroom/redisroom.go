@@ -1,8 +1,6 @@
-// Package redisroom is the store on Redis and Valkey: the scripts, which are
-// the admission rule of package internal/room over Redis data structures, and
-// the Go that calls them through one of two client libraries.
-//
-// Redis 7.0 or Valkey 7.2 and later are needed.
+// Package redisroom is the store on Redis and Valkey: the scripts, which implement the
+// admission rule of package internal/room over Redis data structures, and the Go code
+// that calls them through one of two client libraries. It needs Redis 7.0 or Valkey 7.2.
 package redisroom
 
 import (
@@ -29,7 +27,7 @@ const (
 	MaxTimeout = time.Minute
 )
 
-// Config is what a store is made of.
+// Config is the configuration of a store.
 type Config struct {
 	// Main runs everything but renewals, which run on Renew, so that they
 	// never queue behind anything else. The store closes both.
@@ -43,7 +41,7 @@ type Config struct {
 	Acks Acks
 }
 
-// checkPrefix refuses a prefix that could not stand before a key.
+// checkPrefix refuses a prefix that cannot begin a key.
 func checkPrefix(prefix string) error {
 	if len(prefix) > MaxPrefix || !printable(prefix) {
 		return fmt.Errorf("prefix %q: want at most %d bytes of UTF-8 without control characters: %w", prefix, MaxPrefix, driver.ErrInvalid)
@@ -71,9 +69,9 @@ func CheckOptions(prefix string, timeout time.Duration, acks *Acks) error {
 	return err
 }
 
-// Store keeps locks on a server, behind sentinels, or on a cluster. It
-// implements [driver.Driver], [driver.Watcher], [driver.Inspector],
-// [driver.Breaker] and [driver.Checker], and is safe for concurrent use.
+// Store keeps locks on a server, behind sentinels, or on a cluster. It is safe for
+// concurrent use, and implements [driver.Driver], [driver.Watcher], [driver.Glancer],
+// [driver.Breaker], [driver.Checker], [driver.Marker] and [driver.DeadlineAware].
 type Store struct {
 	main, renew Client
 	prefix      string
@@ -106,7 +104,7 @@ var (
 	_ driver.DeadlineAware = (*Store)(nil)
 )
 
-// New returns a store. The configuration has been checked by the caller.
+// New returns a store. The caller has checked the configuration.
 func New(c Config) *Store {
 	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, acks: newAcks(c.Acks), timeout: c.Timeout, turns: make(chan struct{}, maxRenewals), subs: make(map[*subscription]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -129,7 +127,7 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 		server.learn(sent, changes, reply.Clock)
 	}
 	if reply.Uncontended {
-		reply.Clock = 0 // the lease of a lone holder is not told by it
+		reply.Clock = 0 // an uncontended lease has no reading
 	}
 	if least < anyAge && s.main.Changes() != changes && mayBeLow(&reply, err) {
 		s.low.add(req.ID)
@@ -137,9 +135,8 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 	return s.raised(ctx, &req, reply, err)
 }
 
-// mayBeLow reports whether a request that may have gone to a server of which
-// nothing was known has brought, or may have brought, a token from a counter that
-// has fallen back.
+// mayBeLow reports whether an acquire has brought, or may have brought, a token from a
+// counter that has fallen back, because it may have gone to another server.
 func mayBeLow(reply *driver.Reply, err error) bool {
 	if err != nil {
 		return !errors.Is(err, driver.ErrUnavailable)
@@ -147,10 +144,10 @@ func mayBeLow(reply *driver.Reply, err error) bool {
 	return reply.Uncontended
 }
 
-// raised returns the reply to an acquire with a token that is greater than any
-// that was given for the key, also if the counter had fallen back. Nobody has
-// seen the token that is replaced. It takes a second call: whatever becomes of that,
-// the lock may have been taken by the first.
+// raised returns the reply to an acquire with a token that is greater than any token
+// given for the key, also if the counter had fallen back. No caller has seen the token
+// that it replaces. It takes a second call; whatever its outcome is, the first may have
+// taken the lock.
 func (s *Store) raised(ctx context.Context, req *driver.Request, reply driver.Reply, err error) (driver.Reply, error) {
 	if err != nil || req.Downgrade || !s.low.has(req.ID) {
 		return reply, err
@@ -175,8 +172,8 @@ func (s *Store) acquire(ctx context.Context, req *driver.Request, least int64, h
 	return reply, err
 }
 
-// connectRenewals has renewals connected to the server that has something to renew
-// now: when the first is due it may be too full or too busy for another connection.
+// connectRenewals connects the renewals' client to a server that has just granted: when
+// the first renewal is due the server may be too full or too busy for another connection.
 func (s *Store) connectRenewals(key string) {
 	slot := 0
 	if s.renew.Cluster() {
@@ -238,8 +235,7 @@ func (s *Store) Break(ctx context.Context, key, id, reason string) (driver.Reply
 	return parseReply(reply)
 }
 
-// Close ends the subscriptions and closes the store's connections, but not a
-// client that the caller owns.
+// Close ends the subscriptions and closes the store's connections.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -270,7 +266,7 @@ func (s *Store) form(sc *script) *form {
 	return sc.main
 }
 
-// run runs a script's command, and waits for a slot that moves.
+// run runs a script's command, and repeats it while a slot moves.
 func (s *Store) run(ctx context.Context, sc *script, cmd []string) (reply any, err error) {
 	if reply, err = s.attempt(ctx, sc, cmd); isMigrating(err) {
 		err = s.settle(ctx, err, func() error {
@@ -281,8 +277,8 @@ func (s *Store) run(ctx context.Context, sc *script, cmd []string) (reply any, e
 	return reply, classify(err)
 }
 
-// attempt runs a script's command, again with the script's text if the server
-// has forgotten it.
+// attempt runs a script's command, and again with the script's text if the server has
+// forgotten the script.
 func (s *Store) attempt(ctx context.Context, sc *script, cmd []string) (any, error) {
 	if ctx.Err() != nil {
 		return nil, notSent(ctx)
@@ -295,9 +291,9 @@ func (s *Store) attempt(ctx context.Context, sc *script, cmd []string) (any, err
 	return reply, err
 }
 
-// repeat reports whether cmd had no effect because the server does not know
-// the script, or its header, or had first to remove what has expired, and makes it
-// one that may succeed.
+// repeat reports whether cmd had no effect because the server does not know the script or
+// its header, or had to remove expired records first. It changes cmd into one that may
+// succeed.
 func (s *Store) repeat(sc *script, cmd []string, err error) bool {
 	var reply ReplyError
 	switch {

@@ -9,16 +9,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// batch is how many rooms one script renews. It keeps the server busy for a
-// seventh of a millisecond, during which it answers nobody else; several of
-// them travel in one pipeline.
+// batch is how many locks one script call renews. It keeps the server busy for a seventh
+// of a millisecond, during which the server answers no other client. Several batches
+// share a pipeline.
 const batch = 100
 
-// maxRenewals is how many calls of Renew for more than a batch are under way on
-// a server at a time. If a hundred thousand leases are due at once, and all were
-// sent at once, the last would wait for all before them, and if the server is
-// slow all would run out of time together, again and again; four keep it busy.
-// Nodes of a cluster are not waited for: one that hangs must not delay others.
+// maxRenewals is how many large calls of Renew are under way on a server at a time. If a
+// hundred thousand leases are due and all were sent at once, the last one would wait for
+// all others, and on a slow server all would time out together, again and again. Four
+// calls keep the server busy. Nodes of a cluster have no such bound: one that hangs must
+// not delay others.
 const maxRenewals = 4
 
 // renewal is one script call of a Renew.
@@ -78,8 +78,8 @@ type round struct {
 	each  func(int, driver.Reply, error)
 }
 
-// over runs the groups, again where that helps, and returns those that had no
-// connection, unless it is the last attempt.
+// over runs the groups, again where that helps. It returns the groups that had no
+// connection, unless this is the last attempt.
 func (r *round) over(ctx context.Context, client Client, groups []*renewal, last bool) (unsent []*renewal) {
 	for len(groups) > 0 {
 		var failed []*renewal
@@ -89,15 +89,15 @@ func (r *round) over(ctx context.Context, client Client, groups []*renewal, last
 	return unsent
 }
 
-// group cuts the refs into those that one script call can renew: of one slot if
-// there is a cluster, and not too many. Holders that are alone need less to be
-// said, if their leases last equally long.
+// group splits the refs into groups that one script call can renew: of one slot on a
+// cluster, and of a limited size. Uncontended leases with one TTL form groups of their
+// own, with shorter arguments.
 func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 	type kind struct {
 		slot int
-		ttl  time.Duration // of lone holders
+		ttl  time.Duration // of uncontended leases
 	}
-	cluster := s.main.Cluster() // who has something to renew has connected there, and not always here
+	cluster := s.main.Cluster() // this client may not have connected yet
 	open := make(map[kind]*renewal)
 	var last kind
 	var g *renewal
@@ -124,9 +124,8 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 	return groups
 }
 
-// run runs the groups once. It returns those to run again, which are what the server
-// had not the script for, and, one by one, what failed together; and those that
-// could not be sent, for the connection of others.
+// run runs the groups once. It returns groups to run again, because the server had no
+// script or they failed together, and groups that could not be sent.
 func (r *round) run(ctx context.Context, client Client, groups []*renewal, last bool) (again, unsent []*renewal) {
 	s, refs, each := r.store, r.refs, r.each
 	now := clock.Now()
@@ -148,7 +147,7 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 			unsent = append(unsent, g)
 			return
 		}
-		var others []int // not alone any more, or not reached yet
+		var others []int // contended now, or not reached yet
 		for k, i := range g.which {
 			if g.left(k, a) {
 				others = append(others, i)
@@ -167,14 +166,13 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 	return again, unsent
 }
 
-// isUnsent reports whether a request found no connection, where another client
-// may have one.
+// isUnsent reports whether a request had no connection. Another client may have one.
 func isUnsent(err error) bool {
 	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
 }
 
-// left reports whether a script has left the k'th to another: one for lone holders
-// does, and one that had too much to remove.
+// left reports whether a script has left the k'th ref to another call: the script for
+// uncontended leases does so, and a script that had too much to remove.
 func (g *renewal) left(k int, a Answer) bool {
 	replies, ok := a.Reply.([]any)
 	if a.Err != nil || !ok || len(replies) != len(g.which) {
@@ -184,7 +182,7 @@ func (g *renewal) left(k int, a Answer) bool {
 	return refused && isUnfinished(err) || g.script == renewAlone && replies[k] == nil
 }
 
-// retry returns what may be answered after g has failed, if it has.
+// retry returns the renewals to run after g has failed, if it has.
 func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewal) {
 	switch {
 	case err == nil:
@@ -201,7 +199,7 @@ func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewa
 	return again
 }
 
-// answer is the one to the k'th lease of g.
+// answer is the reply for the k'th ref of g.
 func (g *renewal) answer(k int, a Answer) (driver.Reply, error) {
 	if a.Err != nil {
 		return driver.Reply{}, classify(a.Err)
@@ -219,7 +217,7 @@ func (g *renewal) answer(k int, a Answer) (driver.Reply, error) {
 	return parseRenewal(replies[k])
 }
 
-// oldest is that of serverClock for leases that one script renews.
+// oldest is serverClock.oldest for the leases of one script call.
 func (s *Store) oldest(now time.Time, refs []driver.Ref, which []int) int64 {
 	var ttl time.Duration
 	for _, i := range which {

@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Acks says by how many replicas what is written must be acknowledged before
-// it counts. The zero value asks none.
+// Acks says how many replicas must acknowledge a write before it counts. The zero value
+// asks none.
 type Acks struct {
 	Replicas int
 	// Timeout is how long they are waited for.
@@ -31,8 +31,7 @@ const (
 	MinReplicaTimeout = time.Millisecond
 )
 
-// DefaultReplicaTimeout is how long replicas are waited for unless somebody
-// says otherwise.
+// DefaultReplicaTimeout is the default time for which replicas are waited for.
 func DefaultReplicaTimeout(timeout time.Duration) time.Duration { return min(time.Second, timeout/2) }
 
 // checkAcks refuses acks out of bounds, given the timeout of a request.
@@ -46,8 +45,8 @@ func checkAcks(a Acks, timeout time.Duration) error {
 	return nil
 }
 
-// Wait returns the words of WAIT for a request that ends at deadline: it gives
-// up early enough for its answer to arrive.
+// Wait returns the words of WAIT for a request that ends at deadline. WAIT ends early
+// enough for its answer to arrive.
 func (a Acks) Wait(deadline time.Time) []string {
 	left := min(a.Timeout, time.Until(deadline)/2)
 	return []string{"WAIT", strconv.Itoa(a.Replicas), strconv.FormatInt(max(left.Milliseconds(), 1), 10)}
@@ -75,8 +74,8 @@ func newAcks(want Acks) *acks {
 
 func (a *acks) wanted() bool { return a.want.Replicas > 0 }
 
-// confirm notes whether the replicas of a slot acknowledged, and returns what is
-// missing.
+// confirm notes whether the replicas of a slot acknowledged, and returns the error if
+// they did not.
 func (a *acks) confirm(slot int, answer Answer) error {
 	if !a.wanted() {
 		return nil
@@ -98,7 +97,7 @@ func (a *acks) missing(answer Answer) error {
 	return nil
 }
 
-// withoutWait reports whether no WAIT to this server will ever be answered.
+// withoutWait reports whether this server will never answer a WAIT.
 func withoutWait(err error) bool {
 	var reply ReplyError
 	if !errors.As(err, &reply) {
@@ -108,8 +107,8 @@ func withoutWait(err error) bool {
 	return strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "NOPERM")
 }
 
-// hints passes hints on. A grant that was handed over is not acknowledged yet:
-// the waiter shall ask for it, and have it acknowledged with the answer.
+// hints passes hints on. A grant that was handed over is not acknowledged yet, so it
+// becomes a hint to ask: the waiter's request is acknowledged.
 func (a *acks) hints(f func(driver.Hint)) func(driver.Hint) {
 	if !a.wanted() {
 		return f
@@ -122,7 +121,7 @@ func (a *acks) hints(f func(driver.Hint)) func(driver.Hint) {
 	}
 }
 
-// slot is where a lock is in the books of the acks.
+// slot is the slot by which acks knows a lock's server.
 func (s *Store) slot(key string) int {
 	if !s.acks.wanted() || !s.main.Cluster() {
 		return 0
@@ -130,8 +129,8 @@ func (s *Store) slot(key string) int {
 	return Slot(s.prefix + key)
 }
 
-// acquireAcked is Acquire where replicas acknowledge the grant. One that they do
-// not acknowledge is undone before the error is returned.
+// acquireAcked is Acquire with replicas. It undoes a grant that they do not acknowledge
+// before it returns the error.
 func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, least int64, how string) (driver.Reply, error) {
 	if s.acks.isSpoiled(req.ID) {
 		return driver.Reply{State: driver.Gone}, nil
@@ -161,7 +160,7 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 	return driver.Reply{}, s.undo(ctx, req, err, withoutWait(answer.AckErr))
 }
 
-// runAcked is run, and has replicas acknowledge what was written.
+// runAcked is run with acknowledgement by replicas.
 func (s *Store) runAcked(ctx context.Context, sc *script, cmd []string) (answer Answer) {
 	if answer = s.attemptAcked(ctx, sc, cmd); isMigrating(answer.Err) {
 		answer.Err = s.settle(ctx, answer.Err, func() error {
@@ -173,7 +172,7 @@ func (s *Store) runAcked(ctx context.Context, sc *script, cmd []string) (answer 
 	return answer
 }
 
-// attemptAcked is attempt, likewise.
+// attemptAcked is attempt with acknowledgement by replicas.
 func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (answer Answer) {
 	for {
 		s.main.Run(ctx, [][]string{cmd}, s.acks.want, func(_ int, a Answer) { answer = a })
@@ -184,13 +183,12 @@ func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (ans
 	}
 }
 
-// leastUndo is what undoing a grant may take also if the time of its request is
+// leastUndo is the time that undoing a grant has, also if the time of its request is
 // over.
 const leastUndo = 100 * time.Millisecond
 
-// undo takes a grant back. Its id is of no more use if nobody can tell whether
-// that has happened: the request may be on its way still, and would take the
-// lock from whoever got it under the same id.
+// undo releases a grant. If the outcome of that is unknown the id is spoiled: the request
+// may still be on its way, and would take the lock from a later grant with the same id.
 func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hopeless bool) error {
 	undo, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.end(ctx, leastUndo))
 	defer cancel()
@@ -224,8 +222,8 @@ var replicasLua string
 
 var replicasScript = newScript(replicasLua)
 
-// checkReplicas fails when too few replicas are connected to the server of a
-// slot. WAIT would take all its time to tell that.
+// checkReplicas fails if too few replicas are connected to the server of a slot. WAIT
+// would use all its time to tell that.
 func (s *Store) checkReplicas(ctx context.Context, slot int, key string) error {
 	if s.acks.good[slot].Load() {
 		return nil
@@ -244,7 +242,7 @@ func (s *Store) checkReplicas(ctx context.Context, slot int, key string) error {
 	return nil
 }
 
-// connectedReplicas counts the replicas that INFO tells to be in step.
+// connectedReplicas counts the replicas that INFO shows to be online.
 func connectedReplicas(info string) (n int) {
 	for line := range strings.Lines(info) {
 		if strings.HasPrefix(line, "slave") && strings.Contains(line, "state=online") {

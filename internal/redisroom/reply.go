@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// errReply is the cause when a server answers what no script of ours returns.
+// errReply is the error of a reply that no script returns.
 var errReply = errors.New("unexpected reply")
 
 // What lua/acquire returns: the scalars, then perhaps the glimpse of a holder
@@ -94,8 +94,8 @@ func parseMode(s string) driver.Mode {
 	return driver.Exclusive
 }
 
-// foreignID shows the value of somebody else's lock, shortened and without
-// what a terminal or a log would stumble over.
+// foreignID shows the value of another library's lock, shortened and without characters
+// that disturb a terminal or a log.
 func foreignID(value string) string {
 	const most = 64
 	value = strings.ToValidUTF8(value[:min(len(value), most)], "?")
@@ -107,21 +107,21 @@ func foreignID(value string) string {
 	}, value)
 }
 
-// meta is what a party's value carries for people to read.
+// meta is the part of a holder or waiter that people read.
 type meta struct {
 	Owner  string            `json:"o"`
 	Since  int64             `json:"s"`
 	Labels map[string]string `json:"l"`
 }
 
-// parseMeta reads what appendMeta wrote. What it cannot read it shows empty.
+// parseMeta reads what appendMeta wrote. It returns an empty meta for anything else.
 func parseMeta(s string) (m meta) {
 	_ = json.Unmarshal([]byte(s), &m)
 	return m
 }
 
-// parseAcquire reads the answer of lua/acquire. A bare number is the token of
-// a lease on a free room, and two are that and the clock that seeded it.
+// parseAcquire reads the answer of lua/acquire. A number is the token of a lease on a
+// free lock, two numbers are the token and the clock that seeded it.
 func parseAcquire(reply any) (driver.Reply, error) {
 	token, ok := reply.(int64)
 	var clock int64
@@ -137,8 +137,8 @@ func parseAcquire(reply any) (driver.Reply, error) {
 	return parseReply(reply)
 }
 
-// parseRelease reads the answer of lua/release. A bare number is the end of a
-// lone holder's lease.
+// parseRelease reads the answer of lua/release. A number is the end of an uncontended
+// lease.
 func parseRelease(reply any) (driver.Reply, error) {
 	if n, ok := reply.(int64); ok && n == 1 {
 		return driver.Reply{State: driver.Released}, nil
@@ -146,8 +146,8 @@ func parseRelease(reply any) (driver.Reply, error) {
 	return parseReply(reply)
 }
 
-// parseRenewal reads one answer of lua/renew. A string is the token of a lone
-// holder.
+// parseRenewal reads one answer of lua/renew. A string is the token of an uncontended
+// lease.
 func parseRenewal(reply any) (driver.Reply, error) {
 	switch reply := reply.(type) {
 	case ReplyError:
@@ -162,8 +162,8 @@ func parseRenewal(reply any) (driver.Reply, error) {
 	return parseReply(reply)
 }
 
-// parseHint reads a message to a subscription: "g id token clock window" of a
-// hand-over, "a id next" to ask, "b id reason" of a break.
+// parseHint reads a message to a subscription: "g id token clock window" for a hand-over,
+// "a id next" to ask, "b id reason" for a break.
 func parseHint(text string) (h driver.Hint, ok bool) {
 	kind, rest, _ := strings.Cut(text, " ")
 	id, rest, found := strings.Cut(rest, " ")
@@ -205,7 +205,7 @@ func parseInts(s string, n []int64) bool {
 	return true
 }
 
-// millis and micros stay within what a Duration can hold.
+// millis and micros are bounded by what a Duration can hold.
 func millis(ms int64) time.Duration { return scale(ms, time.Millisecond) }
 func micros(us int64) time.Duration { return scale(us, time.Microsecond) }
 

@@ -20,11 +20,11 @@ const (
 	maxVisit = 128
 )
 
-// none stands for an empty word in what a script takes apart by spaces.
+// none stands for an empty word.
 const none = "-"
 
-// check refuses what the scripts could not take apart again. The library has
-// checked the same before; the driver's keys and ids may come from elsewhere.
+// checkKey refuses keys that the scripts could not parse. The library has checked the
+// same, but other callers may not have.
 func checkKey(key string) error {
 	if len(key) == 0 || len(key) > maxKey {
 		return fmt.Errorf("key of %d bytes, want 1 to %d: %w", len(key), maxKey, driver.ErrInvalid)
@@ -47,8 +47,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// unaddressable are characters that an address cannot have: it is a word, and
-// a JSON string as it stands.
+// unaddressable are characters that an address cannot have: it is a word, and a JSON
+// string without escapes.
 const unaddressable = ` "\`
 
 func checkNotify(address string) error {
@@ -119,13 +119,13 @@ func printable(s string) bool {
 	return utf8.ValidString(s)
 }
 
-// command builds an EVALSHA. All its words are pieces of one string.
+// command builds an EVALSHA. All its words are parts of one string.
 type command struct {
 	text []byte
 	ends []int // of the words in text
 }
 
-// commands keeps the memory of commands that have been built.
+// commands reuses the memory of commands.
 var commands = sync.Pool{New: func() any { return new(command) }}
 
 func newCommand() *command {
@@ -136,7 +136,7 @@ func newCommand() *command {
 
 func (c *command) end() { c.ends = append(c.ends, len(c.text)) }
 
-// room adds the keys of a room, and returns the first.
+// room adds the three keys of a lock, and returns the first.
 func (c *command) room(prefix, key string) []byte {
 	h := c.lone(prefix, key)
 	c.text = appendSide(c.text, h, sortedKey)
@@ -144,7 +144,7 @@ func (c *command) room(prefix, key string) []byte {
 	return h
 }
 
-// lone adds the keys of a room whose holder is alone, and returns the first.
+// lone adds the two keys of an uncontended lock, and returns the first.
 func (c *command) lone(prefix, key string) []byte {
 	h := c.holder(prefix, key)
 	c.text = appendSide(c.text, h, recordKey)
@@ -152,7 +152,7 @@ func (c *command) lone(prefix, key string) []byte {
 	return h
 }
 
-// holder adds the first key of a room, and returns it.
+// holder adds the holder key of a lock, and returns it.
 func (c *command) holder(prefix, key string) []byte {
 	start := len(c.text)
 	c.text = append(append(c.text, prefix...), key...)
@@ -160,13 +160,13 @@ func (c *command) holder(prefix, key string) []byte {
 	return c.text[start:]
 }
 
-// spent adds the key of an id that was released, beside the first one of a room.
+// spent adds the key of a released id.
 func (c *command) spent(h []byte, id string) {
 	c.text = appendSpent(c.text, h, id)
 	c.end()
 }
 
-// id adds one as the scripts compare it.
+// id adds an id as the scripts compare it.
 func (c *command) id(id string) {
 	c.text = append(append(c.text, id...), ' ')
 	c.end()
@@ -182,8 +182,8 @@ func (c *command) int(n int64) {
 	c.end()
 }
 
-// build returns the words of EVALSHA for a script over so many keys. The
-// command is not used after it.
+// build returns the words of EVALSHA for a script over so many keys. The command is not
+// used after it.
 func (c *command) build(f *form, keys int) []string {
 	words := make([]string, 3, 3+len(c.ends))
 	words[0], words[1], words[2] = evalsha, f.sha, numkeys(keys)
@@ -219,8 +219,8 @@ const (
 	lowering = "downgrade"
 )
 
-// acquireCommand encodes a request as lua/acquire takes it: a counter that is not
-// above least is seeded anew.
+// acquireCommand encodes a request for lua/acquire. The script seeds a counter anew that
+// is not above least.
 func acquireCommand(f *form, prefix string, req *driver.Request, least int64, how string) []string {
 	c := newCommand()
 	h := c.room(prefix, req.Key)
@@ -255,12 +255,12 @@ func acquireCommand(f *form, prefix string, req *driver.Request, least int64, ho
 	return c.build(f, keys)
 }
 
-// simple reports whether the first form of a holder key can hold the request.
+// simple reports whether the uncontended form of a holder key can hold the request.
 func simple(req *driver.Request) bool {
 	return req.Mode == driver.Exclusive && req.LockDelay == 0 && req.MinToken == 0
 }
 
-// appendTerms appends what a request asks beside its id, meta and TTL.
+// appendTerms appends what a request asks, besides its id, meta and TTL.
 func appendTerms(b []byte, req *driver.Request) []byte {
 	mode, weight, limit := "x ", 1, 0
 	if req.Mode == driver.Shared {
@@ -284,8 +284,8 @@ func orNone(s string) string {
 	return s
 }
 
-// appendIdentity appends the identity of a re-entrant owner as one word
-// without quotes, or none.
+// appendIdentity appends the identity of a re-entrant owner as one word without quotes,
+// or none.
 func appendIdentity(b []byte, req *driver.Request) []byte {
 	if !req.Reenter {
 		return append(b, none...)
@@ -293,8 +293,8 @@ func appendIdentity(b []byte, req *driver.Request) []byte {
 	return append(append(b, '='), url.QueryEscape(req.Owner)...)
 }
 
-// appendMeta appends, as JSON, the visit that a party belongs to, if any, and what
-// inspection shows of it. The scripts find the visit where it stands here.
+// appendMeta appends, as JSON, the visit of a holder or waiter, if any, and what
+// inspection shows. The scripts find the visit at the beginning.
 func appendMeta(b []byte, req *driver.Request) []byte {
 	b = append(b, '{')
 	if req.Visit != "" {
@@ -320,7 +320,7 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// releaseCommand encodes a release as lua/release takes it.
+// releaseCommand encodes a release for lua/release.
 func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
 	c := newCommand()
 	h := c.room(prefix, ref.Key)
@@ -343,8 +343,7 @@ func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
 	return c.build(f, keys)
 }
 
-// spentLife is for how many ms a released id is to be remembered for requests
-// with SingleUseID.
+// spentLife is for how many ms a released id is remembered for requests with SingleUseID.
 func spentLife(ref *driver.Ref) int64 {
 	if !ref.SingleUseID {
 		return 0
@@ -352,7 +351,7 @@ func spentLife(ref *driver.Ref) int64 {
 	return max(ref.RejectIDFor.Milliseconds(), 0)
 }
 
-// renewCommand encodes a renewal as its script takes it.
+// renewCommand encodes a renewal for its script.
 func (s *Store) renewCommand(g *renewal, refs []driver.Ref, oldest int64) []string {
 	if g.script == renewAlone {
 		return renewAloneCommand(s.form(renewAlone), s.prefix, refs, g.which, oldest)
@@ -360,7 +359,7 @@ func (s *Store) renewCommand(g *renewal, refs []driver.Ref, oldest int64) []stri
 	return renewCommand(s.form(renewScript), s.prefix, refs, g.which, oldest)
 }
 
-// renewCommand encodes the renewal of refs as lua/renew takes it.
+// renewCommand encodes the renewal of refs for lua/renew.
 func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
 	c := newCommand()
 	for _, i := range which {
@@ -385,8 +384,7 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest
 	return c.build(f, roomKeys*len(which))
 }
 
-// renewAloneCommand encodes the renewal of refs with one TTL as lua/renew_alone.lua
-// takes it.
+// renewAloneCommand encodes the renewal of refs with one TTL for lua/renew_alone.lua.
 func renewAloneCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
 	c := newCommand()
 	for _, i := range which {
@@ -400,7 +398,7 @@ func renewAloneCommand(f *form, prefix string, refs []driver.Ref, which []int, o
 	return c.build(f, 2*len(which))
 }
 
-// roomCommand encodes a call on one room with plain arguments.
+// roomCommand encodes a call on one lock with plain arguments.
 func roomCommand(f *form, prefix, key string, args ...string) []string {
 	c := newCommand()
 	c.room(prefix, key)

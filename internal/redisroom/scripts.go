@@ -64,9 +64,9 @@ var listLua string
 //go:embed lua/mark.lua
 var markLua string
 
-// A script is made of stages: the free path, the commonest of the other cases, the
-// general path. A call that one of them settles does not define the functions of the
-// next. The second stage may be left out: it only saves time.
+// A script has stages: the free path, the commonest other cases, the general path. A call
+// that a stage settles does not define the functions of the next one. The second stage only
+// saves time.
 var (
 	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua, lifeLua+recordLua, ruleLua+acquireLua)
 	onceScript    = newScript(acquireOnceLua+acquireFreeLua, acquireBusyLua, roomLua, lifeLua+recordLua, ruleLua+acquireLua)
@@ -79,15 +79,15 @@ var (
 	markScript    = newScript(markLua)
 )
 
-// script is a Lua script: the form that is sent, and the one for a server that
-// does not understand the first one's header. They are often the same.
+// script is a Lua script in two forms: the one that is sent, and one for a server that
+// does not understand its header. They are often the same.
 type script struct{ main, plain *form }
 
 // form is one text of a script.
 type form struct{ text, sha string }
 
-// include is a line of a script in whose place the text of lua/room/life.lua stands,
-// for the stages before lua/room.
+// include is a line of a script that is replaced by lua/room/life.lua, for the stages
+// before lua/room.
 const include = "-- include life.lua\n"
 
 func newForm(text string) *form {
@@ -101,13 +101,12 @@ func newScript(stages ...string) *script {
 	return &script{main: f, plain: f}
 }
 
-// nest puts each stage into a function of its own, which the one before it calls
-// at its end, so that a call pays only for the stages that it reaches: Lua clears
-// the room for all variables of a function when it begins. And a function that is
-// defined looks up each variable around it in a list of those of its own stage,
-// while it finds those of the stages before at once. So what many functions share
-// stands in a stage before theirs: the three files of lua/room in one take
-// half as long again.
+// nest puts each stage into a function, which the stage before it calls at its end, so
+// that a call pays only for the stages that it reaches: Lua clears the space of all
+// variables of a function when it begins. A function that is defined looks up each outer
+// variable in a list of those of its own stage, but finds those of earlier stages at
+// once. So shared variables stand in an earlier stage: the three files of lua/room in one
+// stage take half as long again.
 func nest(stages []string) string {
 	if len(stages) == 1 {
 		return stages[0]
@@ -115,10 +114,9 @@ func nest(stages []string) string {
 	return stages[0] + "return (function()\n" + nest(stages[1:]) + "end)()\n"
 }
 
-// newFreeingScript makes a script that also runs when the server is out of
-// memory: it frees more than it takes, and without it nothing would be freed.
-// The header that says so is known to Redis 7 and later; others refuse to
-// compile it.
+// newFreeingScript makes a script that also runs when the server is out of memory, since
+// it frees more than it takes. The header that says so is known to Redis 7 and later;
+// others refuse to compile it.
 func newFreeingScript(stages ...string) *script {
 	text := nest(stages)
 	return &script{main: newForm("#!lua flags=allow-oom\n" + text), plain: newForm(text)}
@@ -137,11 +135,10 @@ func (s *script) text(sha string) string {
 	return s.plain.text
 }
 
-// isUnfinished reports whether a script has ended before its purpose, lest it take
-// too long.
+// isUnfinished reports whether a script ended early so as not to take too long.
 func isUnfinished(err ReplyError) bool { return strings.HasPrefix(string(err), "LHMORE") }
 
-// isNoScript reports whether the server has no script of the digest sent.
+// isNoScript reports whether the server does not know the script's digest.
 func isNoScript(err ReplyError) bool { return strings.HasPrefix(string(err), "NOSCRIPT") }
 
 // isUncompiled reports whether the server did not understand a script.

@@ -25,8 +25,8 @@ type subscription struct {
 	remove  func()
 }
 
-// Watch implements [driver.Watcher]. It does not wait for the subscription:
-// the address is empty until the server has confirmed it.
+// Watch implements [driver.Watcher]. It does not wait for the subscription: the address
+// is empty until the server has confirmed it.
 func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +51,7 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	return sub, nil
 }
 
-// newChannel returns a name that nobody else has, and that what allows the
-// prefix allows too.
+// newChannel returns a unique name of a channel that the rights for the prefix allow.
 func newChannel(prefix string) string {
 	address := func(r rune) rune {
 		if strings.ContainsRune(unaddressable, r) {

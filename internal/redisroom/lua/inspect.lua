@@ -24,7 +24,7 @@ local tok, lim, closed = string.match(type(s) == 'string' and s or '', '^(%d+) %
 if type(redis.pcall('ZSCORE', KEYS[3], '#')) ~= 'string' then closed = nil end
 if tok then out[1] = tonumber(tok) end
 if not closed then
-  -- There is no record, or it is not whole: nobody enters before the mark in H ends.
+  -- There is no whole record: no request enters before the mark in H ends.
   if hv == '*' then out[3] = math.max(0, left) end
   return out
 end

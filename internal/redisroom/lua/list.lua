@@ -1,7 +1,7 @@
 -- list.lua: whether a room is occupied or waited for.
 --
 -- KEYS  H, R, Z of the room (room/1_state.lua)
--- ARGV  1 "1" if somebody else's lock counts
+-- ARGV  1 "1" if another library's lock counts
 -- Returns 1 or 0.
 local hv = redis.pcall('GET', KEYS[1])
 if type(hv) == 'table' then return 0 end

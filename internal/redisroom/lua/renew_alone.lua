@@ -1,11 +1,11 @@
--- renew_alone.lua: prolongs leases whose holders were alone when last heard of, with
--- less to read than renew/1_free.lua, for which the rest is left.
+-- renew_alone.lua: prolongs leases that were uncontended at the last answer, with shorter
+-- arguments than renew/1_free.lua, which renews the others.
 --
 -- KEYS  H, R of each room (room/1_state.lua)
 -- ARGV  1 TTL in ms, 2 the least last token whose counter is sure to outlive the
 --       leases, then "<id> " for each
--- Returns for each the token, as a string, or nothing if it is not there in this
--- form.
+-- Returns for each the token, as a string, or nothing if the lease is not there in the
+--       uncontended form.
 local call, pcall, ttl, out = redis.call, redis.pcall, ARGV[1], {}
 for i = 1, #KEYS / 2 do
   local h, r, id = KEYS[2 * i - 1], KEYS[2 * i], ARGV[i + 2]

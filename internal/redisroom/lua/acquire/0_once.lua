@@ -1,5 +1,5 @@
 -- acquire/0_once.lua: refuses an id that has been released, before acquire/1_free.lua.
--- Only requests with Once have this stage.
+-- Only requests with SingleUseID have this stage.
 --
 -- KEYS     H, R, Z of the room (room/1_state.lua); T, which is there if the id has
 --          been released: "1" if it was in the room, otherwise "0"; then the store's

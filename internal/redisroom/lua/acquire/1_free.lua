@@ -10,7 +10,7 @@
 --       2 TTL in ms
 --       3 the least token that tells nothing of a counter that has fallen back or
 --         ends too early: one that is not above it is replaced by a seed
---       4 absent for a mutex; "general" for a request that the first form cannot
+--       4 absent for a mutex; "general" for a request that the uncontended form cannot
 --         hold; "raise" to have a lease that is there given a token of now; "resize"
 --         for one that only changes the limit, "downgrade" for one that only a
 --         holder may make

@@ -40,7 +40,7 @@ repeat
   end
   if type(held) ~= 'string' then break end
   if held ~= '*' then
-    -- A try, and the holder is alone.
+    -- A try at an uncontended lock.
     local who, about = match(held, '^([%w_.-]+) x [%d ]+ %S+ %S+ ({.*})$')
     local token = wait == '0' and who and who ~= id and redis.pcall('GET', R)
     token = type(token) == 'string' and tonumber(token)

@@ -1,7 +1,7 @@
 -- release/2_common.lua: ends a lease in a room that is described by a record, without
 -- the functions of release/3_general.lua, whose definition alone takes as long: others
 -- stay inside; or the next waiter is handed the room, and with a sharer the sharers
--- behind it; or nobody is left. Everything else goes on to the next stage; until then
+-- behind it; or no party is left. Everything else goes on to the next stage; until then
 -- nothing is written.
 --
 -- KEYS, ARGV, returns  as of release/1_free.lua
@@ -34,7 +34,7 @@ repeat
     queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, BATCH)
   end
 
-  -- Who enters, and who is the first of those who do not.
+  -- The waiters that enter, and the first that does not.
   local enter, gone, came, told, nx, stays, heard = {}, { 'i' .. id }, {}, {}, 0, nil, nil
   local usual = true
   for i, member in ipairs(queue) do
@@ -60,7 +60,7 @@ repeat
     told[i] = { notify, fmt('g %s %s %d %s', next_, tok, now, window) }
     soonest = math.min(soonest, exp)
   end
-  -- Nobody is left, and the room is folded as save does, unless marks are.
+  -- No party is left: the room is folded as save does, unless marks are left.
   if not usual or n == 0 and call('ZCARD', Z) > 2 then break end
   if KEYS[4] then call('PSETEX', KEYS[4], ARGV[2], '1') end
   if n == 0 then

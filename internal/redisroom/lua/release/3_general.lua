@@ -19,7 +19,7 @@ local function leave()
   return reply(RELEASED)
 end
 
--- remember_id is the part of room's forbid that concerns requests with Once.
+-- remember_id is the part of room's forbid that concerns requests with SingleUseID.
 local was = KEYS[4] and pcall_('GET', KEYS[4])
 local function remember_id(out)
   if out[1] ~= GONE then

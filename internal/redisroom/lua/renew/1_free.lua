@@ -1,11 +1,11 @@
 -- renew/1_free.lua: prolongs leases, confirms grants and keeps tickets alive. This stage
--- prolongs those of lone holders.
+-- prolongs uncontended leases.
 --
 -- KEYS  H, R, Z of each room (room/1_state.lua)
 -- ARGV  four for each: "<id> ", TTL in ms, life of a ticket in ms, notify
 --       address or -; then the least last token whose counter is sure to
 --       outlive the leases
--- Returns for each the token, as a string, if it was the lone holder and is
+-- Returns for each the token, as a string, if the lease was uncontended and is
 --       prolonged, otherwise a reply as of acquire/1_free.lua; with GONE of a
 --       broken lease the reason stands at 7.
 -- Leaves  out: the answers so far; rest: the numbers of the rooms that have none yet,

@@ -8,14 +8,14 @@
 -- all of the server.
 --
 -- KEYS of one room, all in one slot:
---   H  holder key. "<id> <terms> <meta>": an exclusive holder, and nobody else
---      about (the free path knows only this form). "*": the room is described
---      by R. Anything else is somebody else's lock.
---   R  while H has the first form or is absent: the last token, a plain
+--   H  holder key. "<id> <terms> <meta>", the uncontended form: one exclusive holder and
+--      no waiters (the free path knows only this form). "*": R describes the room.
+--      Anything else is another library's lock.
+--   R  while H has the uncontended form or is absent: the last token, a plain
 --      integer, which is the holder's if there is one. It outlives H.
 --      Otherwise a hash: '#' the scalars, <id> a party, ~<id> why a lease was
---      broken. The free path's INCR fails on the hash, which is how it learns
---      of a queue without a command of its own.
+--      broken. The free path's INCR fails on the hash, and so finds a queue
+--      without a command of its own.
 --   Z  one sorted set in three bands: insiders by expiry - BAND (below 0),
 --      tickets and marks by expiry, the queue by rank + QUEUE. Its member '#'
 --      keeps it from vanishing, and losing its expiry, while R is a hash.
@@ -28,8 +28,8 @@ local AHEAD, SPARE, YOUNG = 86400000000, 1800000, 1800000000
 local H, R, Z            -- keys of the room at hand
 local now, ms            -- the server's clock
 local hv                 -- what H held when the call began
-local simple             -- the holder in H's first form, if any
-local foreign            -- remaining ms of somebody else's lock, if any
+local simple             -- the holder in H's uncontended form, if any
+local foreign            -- remaining ms of another library's lock, if any
 local isrec              -- R is a hash
 local dirty              -- the scalars have changed
 local tok, seq, lim, closed, head, when    -- as in room.Record

@@ -11,8 +11,8 @@
 
 -- A party is "<state> <mode> <policy> <weight> <ttl> <window> <delay> <min>
 -- <rank> <token> <notify> <ident> <meta>"; state is w(aiting), u(nconfirmed)
--- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word. Who waits has
--- in token's place when it was last called to come.
+-- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word. A waiter has the time
+-- of its last call in place of the token.
 local PARTY = '^(%a) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$'
 
 local function parse(id, s)
@@ -74,7 +74,7 @@ local function occupy(exp)
   outlive(exp)
 end
 
--- discount takes somebody who has gone off the scalars.
+-- discount subtracts a party that has gone from the scalars.
 local function discount(p)
   dirty = true
   if p.mode == 's' then shares = shares - 1 end
@@ -102,8 +102,8 @@ local function save_scalars()
     n, nx, used, shares, ident, xtok, hexp, rexp))
 end
 
--- general turns the first form into a record, before anything is written that
--- the first form cannot hold.
+-- general turns the uncontended form into a record, before anything is written that
+-- the uncontended form cannot hold.
 local function general()
   dirty = true
   if isrec then return end
@@ -123,7 +123,7 @@ local function general()
   end
 end
 
--- expired takes note of somebody in the room, or of a ticket, whose time is over. It
+-- expired notes that the time of a lease or ticket is over. It
 -- returns whom that makes suspect.
 local function expired(kind, p, exp)
   discount(p)
@@ -166,14 +166,14 @@ local function sweep(low, high, lost)
   return true
 end
 
--- purge is bounded, since a script holds up everybody else: it returns an error
--- where thousands have died at once, and whoever called goes on with it.
+-- purge is bounded, since a script holds up all other clients: it returns an error if
+-- thousands have expired at once, and the caller repeats the call.
 local function purge()
   if not isrec then return end
   local sweeps = 0
   while sweeps < SWEEPS and sweep('-inf', ms - BAND) do sweeps = sweeps + 1 end
   while sweeps < SWEEPS and sweep(0, ms) do sweeps = sweeps + 1 end
-  -- Without "*" in H nothing has kept others out: nobody is inside any more.
+  -- Without "*" in H nothing has excluded others: all leases are over.
   while hv ~= '*' and n > 0 and sweep('-inf', '(0', true) do end
   if hv ~= '*' then hexp = 0 end
   if hv ~= '*' or n <= 0 then n, nx, used = 0, 0, 0 end
@@ -195,8 +195,8 @@ local function load_record(s)
   return true
 end
 
--- glance reads H: the first form, or somebody else's lock. It returns an error
--- for what is no lock at all.
+-- glance reads H: the uncontended form, or another library's lock. It returns an error
+-- for anything else.
 local function glance()
   if not hv or (isrec and hv == '*') then return end
   -- Not PTTL: it counts from a moment later than ms if the server was held up

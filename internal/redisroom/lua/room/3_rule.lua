@@ -1,5 +1,5 @@
--- room/3_rule.lua: who may enter, in the order of internal/room. save writes what has
--- changed; reply, granted, busy and queued make the answers.
+-- room/3_rule.lua: the admission rule, in the order of internal/room. save writes the
+-- changes; reply, granted, busy and queued make the answers.
 --
 -- Inherits  the variables of room/1_state.lua; the functions of room/2_record.lua, and
 --           life (room/life.lua)
@@ -8,7 +8,7 @@ local function reenters(p)
   return p.ident ~= '-' and p.mode == 'x' and nx > 0 and ident == p.ident
 end
 
--- taken settles most cases without a look at who waits.
+-- taken decides most cases without reading the queue.
 local function taken() return nx > 0 and ident == '-' end
 
 local function fits(p)
@@ -46,7 +46,7 @@ end
 local function raise(p, to, level)
   if to > now + AHEAD or to == p.token or to < p.token and not level then return end
   tok = math.max(tok, to)
-  if to < p.token then general() end -- in the first form it is the counter
+  if to < p.token then general() end -- in the uncontended form it is the counter
   p.token = to
   if simple then
     call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, p.exp - ms))
@@ -111,7 +111,7 @@ local function wake(p, text)
   if p.notify ~= '-' and p.id ~= caller then pcall_('PUBLISH', p.notify, text) end
 end
 
--- Somebody else's lock may end earlier than its expiry, and nobody tells.
+-- Another library's lock may end before its expiry, without a hint.
 local function next_ask()
   if foreign then return math.min(foreign, 500) end
   if ms < closed then return closed - ms end
@@ -214,8 +214,8 @@ local function hand_over()
   hint_head(id)
 end
 
--- acquit forgets whom was suspected, when nobody waits. Here it is put off until
--- the room could be folded.
+-- acquit forgets suspects when there are no waiters. Here it is put off until the room
+-- could be folded.
 local function acquit()
   for _, m in ipairs(call('ZRANGEBYSCORE', Z, 0, '(' .. fmt('%d', ANCHOR), 'LIMIT', 0, PURGE)) do
     if sub(m, 1, 1) == '!' then call('ZREM', Z, m) end
@@ -241,7 +241,7 @@ local function save()
   end
   if left == 1 then
     call('DEL', R, Z)
-    -- Nobody is inside, so an old counter can be seeded anew (counter.go).
+    -- No lease is left, so an old counter can be seeded anew (counter.go).
     if tok > 0 and tok < now - YOUNG then tok = now end
     if tok > 0 then call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, 0)) end
     return

@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// seam is the seam of internal/redisroom on go-redis, to one server.
-type seam struct {
+// adapter implements [redisroom.Client] over go-redis, for one server.
+type adapter struct {
 	single  *redis.Client
 	conns   *interrupt.Conns
 	base    redis.Options // as the application gave them
@@ -27,20 +27,20 @@ type seam struct {
 	// greeted is set when Connect has connected to single.
 	greeted  atomic.Bool
 	attempts redisroom.Pace
-	lookout  *lookout // nil unless there are sentinels
+	watcher  *primaryWatcher // nil unless there are sentinels
 	// sentinels are those that are known; a failover client does not tell.
 	sentinels sentinels
 	// closeToo closes what single was derived from, if that is ours too.
 	closeToo func() error
 }
 
-var _ redisroom.Client = (*seam)(nil)
+var _ redisroom.Client = (*adapter)(nil)
 
 // Changes implements [redisroom.Client].
-func (c *seam) Changes() uint64 { return c.conns.Made() }
+func (c *adapter) Changes() uint64 { return c.conns.Made() }
 
 // Connect implements [redisroom.Client].
-func (c *seam) Connect(int) {
+func (c *adapter) Connect(int) {
 	if c.greeted.Load() || !c.attempts.Due() {
 		return
 	}
@@ -51,20 +51,20 @@ func (c *seam) Connect(int) {
 }
 
 // Cut implements [redisroom.Client].
-func (c *seam) Cut() { c.conns.Cut() }
+func (c *adapter) Cut() { c.conns.Cut() }
 
 // Cluster implements [redisroom.Client].
-func (c *seam) Cluster() bool { return false }
+func (c *adapter) Cluster() bool { return false }
 
 // Do implements [redisroom.Client].
-func (c *seam) Do(ctx context.Context, words []string) (any, error) { return c.batch.do(ctx, words) }
+func (c *adapter) Do(ctx context.Context, words []string) (any, error) { return c.batch.do(ctx, words) }
 
-// begin returns the context for a call: it ends with ctx, and after the
-// timeout at the latest.
-func (c *seam) begin(ctx context.Context) *interrupt.Call { return c.conns.Begin(ctx, c.timeout) }
+// begin returns the context of a call, which ends with ctx, and after the timeout at the
+// latest.
+func (c *adapter) begin(ctx context.Context) *interrupt.Call { return c.conns.Begin(ctx, c.timeout) }
 
 // Run implements [redisroom.Client].
-func (c *seam) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
+func (c *adapter) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	try := c.begin(ctx)
 	defer try.End()
 	sent := make([]*command, len(cmds))
@@ -81,8 +81,8 @@ func (c *seam) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, ea
 	}
 }
 
-// addWait puts a WAIT at the end of a pipeline: it counts for the connection
-// that wrote. It returns nil if no acks are wanted.
+// addWait adds WAIT to the end of a pipeline: it counts for the connection that wrote. It
+// returns nil if no acks are wanted.
 func addWait(ctx *interrupt.Call, pipe redis.Pipeliner, want redisroom.Acks) *command {
 	if want.Replicas == 0 {
 		return nil
@@ -94,7 +94,7 @@ func addWait(ctx *interrupt.Call, pipe redis.Pipeliner, want redisroom.Acks) *co
 }
 
 // answer joins the outcome of a command with that of its WAIT, if any.
-func (c *seam) answer(try *interrupt.Call, reply any, err error, wait *command) redisroom.Answer {
+func (c *adapter) answer(try *interrupt.Call, reply any, err error, wait *command) redisroom.Answer {
 	a := redisroom.Answer{Reply: reply, Err: err}
 	if wait != nil {
 		var n any
@@ -106,9 +106,9 @@ func (c *seam) answer(try *interrupt.Call, reply any, err error, wait *command) 
 }
 
 // Nodes implements [redisroom.Client].
-func (c *seam) Nodes(context.Context) ([]string, error) { return []string{c.name()}, nil }
+func (c *adapter) Nodes(context.Context) ([]string, error) { return []string{c.name()}, nil }
 
-func (c *seam) name() string {
+func (c *adapter) name() string {
 	if addr := c.single.Options().Addr; addr != behindSentinels {
 		return addr
 	}
@@ -116,12 +116,12 @@ func (c *seam) name() string {
 }
 
 // Sentinels implements [redisroom.Client].
-func (c *seam) Sentinels() (addrs []string, primary string) {
+func (c *adapter) Sentinels() (addrs []string, primary string) {
 	return c.sentinels.addrs, c.sentinels.primary
 }
 
 // Ask implements [redisroom.Client].
-func (c *seam) Ask(ctx context.Context, name string, words ...string) (any, error) {
+func (c *adapter) Ask(ctx context.Context, name string, words ...string) (any, error) {
 	if slices.Contains(c.sentinels.addrs, name) {
 		opt := c.sentinels.options
 		opt.Addr = name
@@ -136,7 +136,7 @@ func (c *seam) Ask(ctx context.Context, name string, words ...string) (any, erro
 }
 
 // Visit implements [redisroom.Client].
-func (c *seam) Visit(ctx context.Context, addr string, words ...string) (any, error) {
+func (c *adapter) Visit(ctx context.Context, addr string, words ...string) (any, error) {
 	opt := c.base
 	if addr != "" {
 		opt.Addr = addr
@@ -153,7 +153,7 @@ func (c *seam) Visit(ctx context.Context, addr string, words ...string) (any, er
 }
 
 // Scan implements [redisroom.Client].
-func (c *seam) Scan(ctx context.Context, _ string, cursor uint64, match string, count int) ([]string, uint64, error) {
+func (c *adapter) Scan(ctx context.Context, _ string, cursor uint64, match string, count int) ([]string, uint64, error) {
 	try := c.begin(ctx)
 	defer try.End()
 	words := []string{"SCAN", strconv.FormatUint(cursor, 10), "MATCH", match, "COUNT", strconv.Itoa(count)}
@@ -183,8 +183,8 @@ func scanned(reply any) (keys []string, next uint64, err error) {
 }
 
 // Close implements [redisroom.Client].
-func (c *seam) Close() error {
-	c.lookout.end()
+func (c *adapter) Close() error {
+	c.watcher.close()
 	err := c.single.Close()
 	if c.closeToo != nil {
 		err = oneline.Join(err, c.closeToo())

@@ -20,15 +20,15 @@ import (
 // firstKey is the index of the first key in a command.
 const firstKey = 3
 
-// seam is the seam of internal/redisroom on rueidis, to one server.
-type seam struct {
+// adapter implements [redisroom.Client] over rueidis, for one server.
+type adapter struct {
 	asked   rueidis.ClientOption // as the application gave it
 	option  rueidis.ClientOption
 	timeout time.Duration
 
 	mu         sync.Mutex
-	client     rueidis.Client // nil until connected
-	connecting *connecting    // nil if nobody is
+	client     rueidis.Client  // nil until connected
+	connecting *connectAttempt // nil if nobody is
 	closed     bool
 	attempts   redisroom.Pace
 	work       sync.WaitGroup // goroutines that the seam started
@@ -36,9 +36,9 @@ type seam struct {
 	conns interrupt.Conns
 }
 
-var _ redisroom.Client = (*seam)(nil)
+var _ redisroom.Client = (*adapter)(nil)
 
-func newSeam(asked rueidis.ClientOption, timeout time.Duration) *seam {
+func newAdapter(asked rueidis.ClientOption, timeout time.Duration) *adapter {
 	opt := asked
 	opt.DisableRetry, opt.DisableCache = true, true
 	opt.SendToReplicas, opt.ReadNodeSelector = nil, nil
@@ -52,7 +52,7 @@ func newSeam(asked rueidis.ClientOption, timeout time.Duration) *seam {
 	if opt.Sentinel.MasterSet != "" && opt.Sentinel.TopologyRefreshInterval == 0 {
 		opt.Sentinel.TopologyRefreshInterval = 5 * time.Second
 	}
-	s := &seam{asked: asked, timeout: timeout}
+	s := &adapter{asked: asked, timeout: timeout}
 	s.conns.Verb = "EVAL"
 	opt.DialCtxFn, opt.DialFn = s.dialer(opt), nil
 	s.option = opt
@@ -60,24 +60,25 @@ func newSeam(asked rueidis.ClientOption, timeout time.Duration) *seam {
 }
 
 // Changes implements [redisroom.Client].
-func (s *seam) Changes() uint64 { return s.conns.Made() }
+func (s *adapter) Changes() uint64 { return s.conns.Made() }
 
 // Cut implements [redisroom.Client].
-func (s *seam) Cut() { s.conns.Cut() }
+func (s *adapter) Cut() { s.conns.Cut() }
 
 // Cluster implements [redisroom.Client].
-func (s *seam) Cluster() bool { return false }
+func (s *adapter) Cluster() bool { return false }
 
-// begin returns the context for a call. rueidis waits in the socket while one
-// caller has a connection to itself, and looks at the context when several
-// share it.
-func (s *seam) begin(ctx context.Context) *interrupt.Call { return s.conns.BeginTimed(ctx, s.timeout) }
+// begin returns the context of a call. rueidis waits in the socket while one caller has a
+// connection to itself, and watches the context when several share it.
+func (s *adapter) begin(ctx context.Context) *interrupt.Call {
+	return s.conns.BeginTimed(ctx, s.timeout)
+}
 
 // Do implements [redisroom.Client].
-func (s *seam) Do(ctx context.Context, words []string) (any, error) {
+func (s *adapter) Do(ctx context.Context, words []string) (any, error) {
 	try := s.begin(ctx)
 	defer try.End()
-	client, err := s.connected(try)
+	client, err := s.connectedClient(try)
 	if err != nil {
 		return nil, err
 	}
@@ -88,15 +89,14 @@ func (s *seam) Do(ctx context.Context, words []string) (any, error) {
 	return reply, err
 }
 
-// isUnsent reports whether the connection that a request was to go by could not be
-// had.
+// isUnsent reports whether a request had no connection.
 func isUnsent(err error) bool {
 	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
 }
 
-// first converts words to a command that goes by the first of the connections to
-// a server, the one that is made with the client. Others are chosen by chance, and
-// made when they are; a server that is full refuses them.
+// first makes a command for the first connection to a server, which is made with the
+// client. The other connections are chosen at random and made on first use; a server that
+// is full refuses them.
 func first(client rueidis.Client, words []string) rueidis.Completed {
 	return client.B().Arbitrary(words...).Build()
 }
@@ -110,8 +110,8 @@ func command(client rueidis.Client, words []string) rueidis.Completed {
 	return client.B().Arbitrary(words[:firstKey]...).Keys(words[firstKey:args]...).Args(words[args:]...).Build()
 }
 
-// result gives the outcome of a command the form that the seam asks for.
-func (s *seam) result(ctx context.Context, r rueidis.RedisResult) (any, error) {
+// result returns the outcome of a command as [redisroom.Client] defines it.
+func (s *adapter) result(ctx context.Context, r rueidis.RedisResult) (any, error) {
 	message, err := r.ToMessage()
 	if err != nil {
 		return nil, s.failure(ctx, err)
@@ -149,8 +149,8 @@ func value(m rueidis.RedisMessage) any {
 	return text
 }
 
-// failure gives an error of rueidis the form that the seam asks for.
-func (s *seam) failure(ctx context.Context, err error) error {
+// failure returns an error of rueidis as [redisroom.Client] defines it.
+func (s *adapter) failure(ctx context.Context, err error) error {
 	var op *net.OpError
 	switch reply, ok := rueidis.IsRedisErr(err); {
 	case err == nil, rueidis.IsRedisNil(err):
@@ -172,8 +172,8 @@ func (s *seam) failure(ctx context.Context, err error) error {
 }
 
 // Run implements [redisroom.Client].
-func (s *seam) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
-	client, err := s.soonConnected(ctx)
+func (s *adapter) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
+	client, err := s.connectSoon(ctx)
 	if err != nil {
 		for i := range cmds {
 			each(i, redisroom.Answer{Err: err})
@@ -195,16 +195,15 @@ func (s *seam) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, ea
 	}
 }
 
-// wait is a WAIT that ends with the call at the latest. Since it blocks,
-// rueidis gives the pipeline that it stands in a connection of its own: it
-// counts for the connection that wrote.
+// wait is a WAIT that ends with the call at the latest. Since it blocks, rueidis gives
+// its pipeline a connection of its own; WAIT counts for the connection that wrote.
 func wait(try *interrupt.Call, client rueidis.Client, want redisroom.Acks) rueidis.Completed {
 	deadline, _ := try.Deadline()
 	return client.B().Arbitrary(want.Wait(deadline)...).Blocking()
 }
 
 // answer joins the outcome of a command with that of the WAIT after it, if any.
-func (s *seam) answer(ctx context.Context, r rueidis.RedisResult, wait []rueidis.RedisResult) (a redisroom.Answer) {
+func (s *adapter) answer(ctx context.Context, r rueidis.RedisResult, wait []rueidis.RedisResult) (a redisroom.Answer) {
 	a.Reply, a.Err = s.result(ctx, r)
 	if len(wait) > 0 {
 		n, err := wait[0].AsInt64()
@@ -214,7 +213,7 @@ func (s *seam) answer(ctx context.Context, r rueidis.RedisResult, wait []rueidis
 }
 
 // Nodes implements [redisroom.Client].
-func (s *seam) Nodes(context.Context) ([]string, error) {
+func (s *adapter) Nodes(context.Context) ([]string, error) {
 	if s.option.Sentinel.MasterSet != "" {
 		return []string{redisroom.Primary}, nil
 	}
@@ -222,7 +221,7 @@ func (s *seam) Nodes(context.Context) ([]string, error) {
 }
 
 // Sentinels implements [redisroom.Client].
-func (s *seam) Sentinels() (addrs []string, primary string) {
+func (s *adapter) Sentinels() (addrs []string, primary string) {
 	if primary = s.option.Sentinel.MasterSet; primary != "" {
 		addrs = s.option.InitAddress
 	}
@@ -230,8 +229,8 @@ func (s *seam) Sentinels() (addrs []string, primary string) {
 }
 
 // Ask implements [redisroom.Client].
-func (s *seam) Ask(ctx context.Context, node string, words ...string) (any, error) {
-	client, err := s.soonConnected(ctx)
+func (s *adapter) Ask(ctx context.Context, node string, words ...string) (any, error) {
+	client, err := s.connectSoon(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +246,7 @@ func (s *seam) Ask(ctx context.Context, node string, words ...string) (any, erro
 }
 
 // Visit implements [redisroom.Client].
-func (s *seam) Visit(ctx context.Context, addr string, words ...string) (any, error) {
+func (s *adapter) Visit(ctx context.Context, addr string, words ...string) (any, error) {
 	opt := s.asked
 	if addr == "" && opt.Sentinel.MasterSet != "" {
 		return nil, fmt.Errorf("which server the sentinels name is not known: %w", errors.ErrUnsupported)
@@ -256,13 +255,13 @@ func (s *seam) Visit(ctx context.Context, addr string, words ...string) (any, er
 		opt.InitAddress = []string{addr}
 	}
 	opt.ForceSingleClient, opt.Sentinel = true, rueidis.SentinelOption{}
-	visitor := newSeam(opt, s.timeout)
+	visitor := newAdapter(opt, s.timeout)
 	defer visitor.Close()
 	return visitor.Ask(ctx, "", words...)
 }
 
-// sentinel connects to a sentinel, for its own sake.
-func (s *seam) sentinel(addr string) (rueidis.Client, error) {
+// sentinel connects to a sentinel.
+func (s *adapter) sentinel(addr string) (rueidis.Client, error) {
 	opt := s.option
 	opt.InitAddress, opt.ForceSingleClient, opt.SelectDB = []string{addr}, true, 0
 	opt.Username, opt.Password = opt.Sentinel.Username, opt.Sentinel.Password
@@ -271,8 +270,8 @@ func (s *seam) sentinel(addr string) (rueidis.Client, error) {
 }
 
 // Scan implements [redisroom.Client].
-func (s *seam) Scan(ctx context.Context, _ string, cursor uint64, match string, count int) ([]string, uint64, error) {
-	client, err := s.soonConnected(ctx)
+func (s *adapter) Scan(ctx context.Context, _ string, cursor uint64, match string, count int) ([]string, uint64, error) {
+	client, err := s.connectSoon(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -283,7 +282,7 @@ func (s *seam) Scan(ctx context.Context, _ string, cursor uint64, match string, 
 }
 
 // Close implements [redisroom.Client].
-func (s *seam) Close() error {
+func (s *adapter) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	client := s.client

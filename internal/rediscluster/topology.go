@@ -22,33 +22,33 @@ type Range struct {
 	Replicas    []string // host:port
 }
 
-// Picture is what is known about who serves which slot. Several clients of one
-// cluster share it, so that what one of them finds out is known to all. The zero
-// value knows nothing. It is safe for concurrent use.
-type Picture struct {
+// Topology tells which node serves which slot. Several clients of one cluster share it,
+// so that what one of them learns is known to all. The zero value knows nothing. It is
+// safe for concurrent use.
+type Topology struct {
 	single atomic.Bool // there is one server, and no cluster
 
 	mu      sync.RWMutex
 	ranges  []Range
-	patches map[int]string // slots of which a redirection has told since
+	moved   map[int]string // slots of later redirections
 	taken   time.Time      // when the question was sent
 	told    map[*Client]struct{}
 	changes uint64
 }
 
 // Changes counts how often a slot was found to be served by another node.
-func (p *Picture) Changes() uint64 {
+func (p *Topology) Changes() uint64 {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.changes
 }
 
-// primary returns the address of the node that serves a slot, or nothing, and
-// whether anything is known at all.
-func (p *Picture) primary(slot int) (addr string, known bool) {
+// primary returns the address of the node that serves a slot, or "", and whether a
+// topology is known.
+func (p *Topology) primary(slot int) (addr string, known bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if addr, ok := p.patches[slot]; ok {
+	if addr, ok := p.moved[slot]; ok {
 		return addr, true
 	}
 	i, found := slices.BinarySearchFunc(p.ranges, slot, func(r Range, slot int) int {
@@ -67,14 +67,14 @@ func (p *Picture) primary(slot int) (addr string, known bool) {
 }
 
 // nodes returns the addresses of the primaries and of the replicas, each sorted.
-func (p *Picture) nodes() (primaries, replicas []string) {
+func (p *Topology) nodes() (primaries, replicas []string) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, r := range p.ranges {
 		primaries = append(primaries, r.Primary)
 		replicas = append(replicas, r.Replicas...)
 	}
-	for _, addr := range p.patches {
+	for _, addr := range p.moved {
 		primaries = append(primaries, addr)
 	}
 	slices.Sort(primaries)
@@ -82,15 +82,15 @@ func (p *Picture) nodes() (primaries, replicas []string) {
 	return slices.Compact(primaries), slices.Compact(replicas)
 }
 
-// age is how long ago the cluster was asked.
-func (p *Picture) age() time.Duration {
+// age is the time since the cluster was asked.
+func (p *Topology) age() time.Duration {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return time.Since(p.taken)
 }
 
-// join has a client told when the picture has changed, and leave ends that.
-func (p *Picture) join(c *Client) {
+// join has a client told when the topology has changed; leave ends that.
+func (p *Topology) join(c *Client) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.told == nil {
@@ -99,29 +99,28 @@ func (p *Picture) join(c *Client) {
 	p.told[c] = struct{}{}
 }
 
-func (p *Picture) leave(c *Client) {
+func (p *Topology) leave(c *Client) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.told, c)
 }
 
-// since reports whether the cluster was asked after a moment.
-func (p *Picture) since(t time.Time) bool {
+// refreshedSince reports whether the cluster was asked after t.
+func (p *Topology) refreshedSince(t time.Time) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.taken.After(t)
 }
 
-// replace takes over what a node has answered to a question sent at asked, and tells
-// the clients.
-func (p *Picture) replace(ranges []Range, asked time.Time) {
-	for _, c := range p.put(ranges, asked) {
-		c.adapt()
+// replace stores a node's answer to a question sent at asked, and tells the clients.
+func (p *Topology) replace(ranges []Range, asked time.Time) {
+	for _, c := range p.set(ranges, asked) {
+		c.adaptNodes()
 	}
 }
 
-// put returns whom to tell.
-func (p *Picture) put(ranges []Range, asked time.Time) []*Client {
+// set stores the answer and returns the clients to tell.
+func (p *Topology) set(ranges []Range, asked time.Time) []*Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if asked.Before(p.taken) {
@@ -132,30 +131,30 @@ func (p *Picture) put(ranges []Range, asked time.Time) []*Client {
 	}) {
 		p.changes++
 	}
-	p.ranges, p.patches, p.taken = ranges, nil, asked
+	p.ranges, p.moved, p.taken = ranges, nil, asked
 	return slices.Collect(maps.Keys(p.told))
 }
 
-// alone notes that there is one server, and no cluster.
-func (p *Picture) alone(addr string) {
+// setSingle notes that there is one server without a cluster.
+func (p *Topology) setSingle(addr string) {
 	p.replace([]Range{{First: 0, Last: Slots - 1, Primary: addr}}, time.Now())
 	p.single.Store(true)
 }
 
-// patch notes that a node has said that another serves a slot.
-func (p *Picture) patch(slot int, addr string) {
+// setSlot notes that a redirection named another node for a slot.
+func (p *Topology) setSlot(slot int, addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.patches == nil {
-		p.patches = make(map[int]string)
+	if p.moved == nil {
+		p.moved = make(map[int]string)
 	}
-	p.patches[slot] = addr
+	p.moved[slot] = addr
 	p.changes++
 }
 
-// parseSlots reads the reply of CLUSTER SLOTS from the node at origin. A cluster
-// that does not know under which name its clients reach it leaves the host of an
-// address out: it is that of the node that answered.
+// parseSlots reads the reply of CLUSTER SLOTS from the node at origin. A cluster that
+// does not know the name by which its clients reach it leaves out the host of an address;
+// it is then the host of the node that answered.
 func parseSlots(reply any, origin string) ([]Range, error) {
 	entries, _ := reply.([]any)
 	var ranges []Range
@@ -198,8 +197,8 @@ func parseNode(field any, origin string) (addr string, ok bool) {
 	return seenFrom(origin, host, strconv.FormatInt(port, 10)), ok
 }
 
-// seenFrom completes an address that the node at origin has told. A node behind an
-// address that is not of its own machine may call itself by one that is.
+// seenFrom completes an address that the node at origin has told. A node that is reached
+// by an address of another machine may call itself by a local one.
 func seenFrom(origin, host, port string) string {
 	reached, at, err := net.SplitHostPort(origin)
 	if err != nil {
@@ -218,8 +217,8 @@ func isLocal(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// redirected is where the node at origin sends a command by an address that may
-// lack its host.
+// redirected completes the address of a redirection by the node at origin, which may lack
+// its host.
 func redirected(origin, addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

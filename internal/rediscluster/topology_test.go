@@ -42,7 +42,7 @@ func TestParseSlots_HR_H7_AddressThatIsNotToldIsThatOfTheNodeThatAnswered(t *tes
 	}
 }
 
-func TestParseSlots_HR_H5_NothingIsNoPicture(t *testing.T) {
+func TestParseSlots_HR_H5_NothingIsNoTopology(t *testing.T) {
 	for name, reply := range map[string]any{
 		"nil": nil, "empty": []any{}, "text": "OK", "short": []any{[]any{int64(0), int64(1)}},
 		"no numbers": []any{entry(0, 1, []any{"h", "port", "id"})},
@@ -53,8 +53,8 @@ func TestParseSlots_HR_H5_NothingIsNoPicture(t *testing.T) {
 	}
 }
 
-func TestPicture_TellsWhoServesASlot(t *testing.T) {
-	var p Picture
+func TestTopology_TellsWhichNodeServesASlot(t *testing.T) {
+	var p Topology
 	if addr, known := p.primary(5); addr != "" || known {
 		t.Error(addr, known)
 	}
@@ -65,7 +65,7 @@ func TestPicture_TellsWhoServesASlot(t *testing.T) {
 			t.Errorf("slot %d: %q, %v, want %q", slot, addr, known, want)
 		}
 	}
-	p.patch(50, "c:1")
+	p.setSlot(50, "c:1")
 	p.replace([]Range{{0, 300, "old:1", nil}}, now.Add(-time.Second)) // an answer that comes late
 	if addr, _ := p.primary(50); addr != "c:1" {
 		t.Errorf("slot 50 after a redirection: %q", addr)
@@ -80,6 +80,6 @@ func TestPicture_TellsWhoServesASlot(t *testing.T) {
 		t.Errorf("slot 50 after another look: %q", addr)
 	}
 	if p.Changes() != before {
-		t.Error("the same picture counts as a change")
+		t.Error("the same topology counts as a change")
 	}
 }

@@ -15,33 +15,31 @@ import (
 )
 
 const (
-	// together is how many nodes are asked at once where everything is: one of
-	// them may hang.
-	together = 3
-	// patience is the part of the timeout after which others are asked beside
-	// those that have not answered.
-	patience = 16
-	// stale is the age from which on the picture is renewed while it is used.
-	stale = 5 * time.Second
-	// pause is how far apart the questions are.
+	// maxParallel is how many nodes are asked at once, since one of them may hang.
+	maxParallel = 3
+	// Further nodes are asked beside silent ones after timeout / hedgeAfter.
+	hedgeAfter = 16
+	// maxAge is the age at which the topology is renewed while it is used.
+	maxAge = 5 * time.Second
+	// pause is the least time between two questions.
 	pause = 20 * time.Millisecond
 )
 
-// looking is a question about where everything is that several calls wait for.
-type looking struct {
+// discovery is one question for the topology, for which several calls may wait.
+type discovery struct {
 	done chan struct{} // closed when err is set
 	err  error
 }
 
-// look begins to ask the cluster, unless somebody does already.
-func (c *Client) look() *looking {
+// discover begins to ask the cluster for its topology, unless a question is under way.
+func (c *Client) discover() *discovery {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.looking != nil {
 		return c.looking
 	}
-	l := &looking{done: make(chan struct{})}
-	if c.closed || c.config.Picture.single.Load() {
+	l := &discovery{done: make(chan struct{})}
+	if c.closed || c.config.Topology.single.Load() {
 		if c.closed {
 			l.err = closedError()
 		}
@@ -62,7 +60,7 @@ func (c *Client) look() *looking {
 }
 
 // wait waits for the answer.
-func (l *looking) wait(ctx context.Context) error {
+func (l *discovery) wait(ctx context.Context) error {
 	var late <-chan time.Time
 	if deadline, ok := ctx.Deadline(); ok { // Done may be late
 		timer := time.NewTimer(time.Until(deadline))
@@ -78,12 +76,12 @@ func (l *looking) wait(ctx context.Context) error {
 	return fmt.Errorf("%w: not sent: the cluster does not tell where its slots are: %w", driver.ErrUnavailable, cause(ctx))
 }
 
-// glance has the picture renewed, and waits for that a little.
-func (c *Client) glance(ctx context.Context) {
-	timer := time.NewTimer(c.config.Timeout / patience)
+// refresh has the topology renewed, and waits a little for that.
+func (c *Client) refresh(ctx context.Context) {
+	timer := time.NewTimer(c.config.Timeout / hedgeAfter)
 	defer timer.Stop()
 	select {
-	case <-c.look().done:
+	case <-c.discover().done:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
@@ -96,14 +94,14 @@ func cause(ctx context.Context) error {
 	return context.DeadlineExceeded
 }
 
-// report is what a node has answered.
+// report is the answer of a node.
 type report struct {
 	ranges []Range
 	err    error
 	addr   string
 }
 
-// ask asks nodes, some at a time, until one of them has told where everything is.
+// ask asks nodes, some at a time, until one of them has told the topology.
 func (c *Client) ask() error {
 	asked := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.Timeout)
@@ -111,14 +109,14 @@ func (c *Client) ask() error {
 	if c.config.Look != nil {
 		ranges, err := c.config.Look(ctx)
 		if err != nil || len(ranges) == 0 {
-			return c.unknown([]error{oneline.Join(err, errors.New("the application knows of no slot"))})
+			return c.unknownError([]error{oneline.Join(err, errors.New("the application knows of no slot"))})
 		}
-		c.config.Picture.replace(ranges, asked)
+		c.config.Topology.replace(ranges, asked)
 		return nil
 	}
 	addrs := c.candidates()
 	reports := make(chan report, len(addrs))
-	next := time.NewTicker(max(c.config.Timeout/patience, time.Millisecond))
+	next := time.NewTicker(max(c.config.Timeout/hedgeAfter, time.Millisecond))
 	defer next.Stop()
 	begun, failed := 0, 0
 	begin := func() {
@@ -128,7 +126,7 @@ func (c *Client) ask() error {
 			c.work.Go(func() { reports <- c.askNode(addr) })
 		}
 	}
-	for range together {
+	for range maxParallel {
 		begin()
 	}
 	var errs []error
@@ -137,11 +135,11 @@ func (c *Client) ask() error {
 		case r := <-reports:
 			if r.err == nil {
 				c.suspect(r.addr, false)
-				c.config.Picture.replace(r.ranges, asked)
+				c.config.Topology.replace(r.ranges, asked)
 				return nil
 			}
-			if c.config.MayBeOne && isOne(r.err) {
-				c.config.Picture.alone(r.addr)
+			if c.config.MayBeOne && isSingle(r.err) {
+				c.config.Topology.setSingle(r.addr)
 				return nil
 			}
 			failed++
@@ -154,21 +152,21 @@ func (c *Client) ask() error {
 			failed = begun
 		}
 	}
-	return c.unknown(errs)
+	return c.unknownError(errs)
 }
 
-// isOne reports whether an error says that a server belongs to no cluster, or that
-// its user may not ask.
-func isOne(err error) bool {
+// isSingle reports whether an error says that a server belongs to no cluster, or that its
+// user may not ask.
+func isSingle(err error) bool {
 	return isReply(err) && strings.Contains(strings.ToUpper(err.Error()), "CLUSTER")
 }
 
-// unknown is the error when nobody has told where anything is.
-func (c *Client) unknown(errs []error) error {
+// unknownError is the error if no node has told the topology.
+func (c *Client) unknownError(errs []error) error {
 	for _, err := range errs {
 		var reply redisroom.ReplyError
 		if errors.As(err, &reply) {
-			return err // it says more than that others do not answer
+			return err // it says more than the silence of others
 		}
 	}
 	if len(errs) == 0 {
@@ -177,8 +175,8 @@ func (c *Client) unknown(errs []error) error {
 	return fmt.Errorf("%w: no node of the cluster tells where its slots are: %w", driver.ErrUnavailable, errs[0])
 }
 
-// askNode asks one node. The question ends with the timeout of a request, also when
-// another node has answered: a connection that is interrupted is lost.
+// askNode asks one node. The question lasts until the timeout of a request, also when
+// another node has answered: cancelling it would cost the connection.
 func (c *Client) askNode(addr string) report {
 	node, err := c.node(addr)
 	if err != nil {
@@ -192,11 +190,10 @@ func (c *Client) askNode(addr string) report {
 	return report{ranges, err, addr}
 }
 
-// candidates returns the nodes that may know where everything is in the order in
-// which they are to be asked: primaries before others, those that have failed last,
-// and otherwise by chance.
+// candidates returns the nodes that may know the topology, in the order in which they are
+// asked: primaries first, nodes that have failed last, and otherwise at random.
 func (c *Client) candidates() []string {
-	primaries, replicas := c.config.Picture.nodes()
+	primaries, replicas := c.config.Topology.nodes()
 	addrs := slices.Concat(shuffled(primaries), shuffled(replicas), shuffled(c.config.Seeds))
 	var good, bad []string
 	c.mu.Lock()
@@ -219,8 +216,8 @@ func shuffled(addrs []string) []string {
 	return addrs
 }
 
-// suspicion is how long a node that has failed is asked last.
-const suspicion = 10 * time.Second
+// suspectFor is how long a node that has failed is asked last.
+const suspectFor = 10 * time.Second
 
 // suspect notes whether a node has failed.
 func (c *Client) suspect(addr string, failed bool) {
@@ -233,8 +230,8 @@ func (c *Client) suspect(addr string, failed bool) {
 	}
 }
 
-// isSuspect reports whether a node has failed lately. The caller has the mutex.
+// isSuspect reports whether a node has failed lately. The caller holds mu.
 func (c *Client) isSuspect(addr string) bool {
 	failed, ok := c.suspects[addr]
-	return ok && time.Since(failed) < suspicion
+	return ok && time.Since(failed) < suspectFor
 }
