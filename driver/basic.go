@@ -28,21 +28,20 @@ type Basic interface {
 	Delete(ctx context.Context, key, id string) (bool, error)
 }
 
-// FromBasic returns a driver that keeps exclusive leases in b. It serves
-// mutexes: waiting by polling, renewal, release, and loss.
+// FromBasic returns a driver that keeps exclusive leases in b. It serves mutexes: waiting
+// by polling, renewal, release, and loss.
 //
-// There is no queue: a request that would wait is answered Busy and asks again.
-// There are no tokens, so Reply.Token is 0, and no clock. Whoever must fence
-// needs another store. Shared requests, limits, re-entry, delays, minimum
-// tokens, and the policies WritersFirst and ReadersFirst are refused with
-// [errors.ErrUnsupported]; the driver is [Limited] and says so beforehand.
+// There is no queue: a request that would wait is answered Busy and asks again. There are
+// no tokens, so Reply.Token is 0, and no clock; for fencing use another store. Shared
+// requests, limits, re-entry, delays, minimum tokens, and the policies WritersFirst and
+// ReadersFirst are refused with [errors.ErrUnsupported]; the driver is [Limited] and says
+// so beforehand.
 //
-// Three things are weaker than the contract has them. Visit has no effect: a
-// Release ends the lease whoever has asked for it, so processes should not share
-// ids. RejectIDFor has no effect: an
-// Acquire that was delayed on its way beyond its release can take the key once
-// more, for one TTL. After a release with KeepClosed the key stays taken for that long or
-// for what was left of the lease, whichever is longer.
+// Three things are weaker than in the contract. Visit has no effect: a Release ends the
+// lease of every visit, so processes should not share ids. RejectIDFor has no effect: an
+// Acquire that was delayed beyond its release can take the key once more, for one TTL.
+// After a release with KeepClosed the key stays taken for that long or for the rest of
+// the lease, whichever is longer.
 //
 // Close closes b if it is an [io.Closer].
 func FromBasic(b Basic) Driver { return &basic{store: b} }
@@ -101,8 +100,8 @@ func (b *basic) Acquire(ctx context.Context, req Request) (Reply, error) {
 	return Reply{State: Busy}, nil
 }
 
-// inFlight bounds the calls of one Renew: one that hangs must not delay the
-// rest of its batch.
+// inFlight bounds the concurrent calls of one Renew, so that one that hangs does not
+// delay the others.
 const inFlight = 16
 
 // Renew implements [Driver].

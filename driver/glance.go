@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Glancer is implemented by an [Inspector] whose picture of a room takes time for
-// everybody who waits there, and that has a cheaper one without them. A thousand
-// candidates who look at a leader would otherwise look at a million tickets.
+// Glancer is implemented by an [Inspector] whose picture of a room costs time for every
+// waiter, and that has a cheaper picture without them. A thousand candidates that look at
+// a leader would otherwise read a million tickets.
 type Glancer interface {
 	Inspector
 	// Glance returns the picture of [Inspector.Inspect] without Waiters, at a
@@ -16,8 +16,8 @@ type Glancer interface {
 	Glance(ctx context.Context, key string) (Snapshot, error)
 }
 
-// Glance returns the picture of a room without those who wait, in the way that
-// the driver has. The error matches [errors.ErrUnsupported] if it is no [Inspector].
+// Glance returns the picture of a room without its waiters, by Glancer if the driver has
+// it. The error matches [errors.ErrUnsupported] if the driver is no [Inspector].
 func Glance(ctx context.Context, d Driver, key string) (Snapshot, error) {
 	in, ok := As[Inspector](d)
 	if !ok {

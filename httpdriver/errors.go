@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// problem is an answer of the service that is an error, or a no.
+// problem is an answer of the service that is an error or a refusal.
 type problem struct {
 	wire.Problem
 	kind error // one of package driver, or nil
@@ -29,7 +29,7 @@ func (p *problem) Error() string {
 
 func (p *problem) Unwrap() error { return p.kind }
 
-// Advice is what a person can do about it, empty if there is nothing to say.
+// Advice is what a person can do about the problem, or "".
 func (p *problem) Advice() string {
 	switch p.cause() {
 	case "unauthenticated":
@@ -42,9 +42,9 @@ func (p *problem) Advice() string {
 	return ""
 }
 
-// kinds are what the causes of the service say about a request. Unavailable is
-// what certainly has had no effect; where it says nothing, nobody knows. Causes
-// that are an answer of the store are in [problem.reply].
+// kinds gives the meaning of the service's causes. Unavailable means that the request
+// certainly had no effect; without a meaning the outcome is unknown. Causes that are an
+// answer of the store are in [problem.reply].
 var kinds = map[string]error{
 	"mismatch": driver.ErrMismatch, "invalid": driver.ErrInvalid, "too-large": driver.ErrInvalid, "unsupported": errors.ErrUnsupported,
 	"unauthenticated": driver.ErrPermanent, "forbidden": driver.ErrPermanent, "not-found": driver.ErrPermanent,
@@ -52,8 +52,8 @@ var kinds = map[string]error{
 	"unavailable": driver.ErrUnavailable, "overloaded": driver.ErrUnavailable, "draining": driver.ErrUnavailable,
 }
 
-// problemOf reads an answer that is not a success. It is that of the service if
-// it is a problem of a type of ours; a status alone says nothing.
+// problemOf reads an answer that is not a success. It is the service's own if it is a
+// problem of a known type; the status alone says nothing.
 func problemOf(res *http.Response, text []byte) error {
 	p := new(problem)
 	media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
@@ -64,8 +64,8 @@ func problemOf(res *http.Response, text []byte) error {
 	return p
 }
 
-// cause is the name of the cause that the type ends in; empty if it is not of
-// ours.
+// cause is the name of the cause at the end of the type, or "" if the type is not the
+// service's.
 func (p *problem) cause() string {
 	name, ok := strings.CutPrefix(p.Type, wire.ProblemTypes)
 	if !ok {
@@ -74,7 +74,7 @@ func (p *problem) cause() string {
 	return name
 }
 
-// reply is the answer of the store about the lease id, if the problem is one.
+// reply is the store's answer about the lease id, if the problem is one.
 func (p *problem) reply(id string) (driver.Reply, bool) {
 	r := driver.Reply{Clock: time.Duration(p.Clock) * time.Microsecond}
 	if p.LeaseID != "" && p.LeaseID != id {
@@ -99,9 +99,8 @@ func (p *problem) reply(id string) (driver.Reply, bool) {
 	return r, true
 }
 
-// stranger is an answer that is not the service's: a gateway, a proxy or another
-// program gave it. Whether the service has been asked, and what it has done, it
-// does not tell.
+// stranger is an answer that is not the service's: a gateway, a proxy or another program
+// gave it. It does not tell whether the service was asked, and what the service did.
 type stranger struct {
 	status int
 	text   string
@@ -109,7 +108,7 @@ type stranger struct {
 
 func (s *stranger) Error() string { return s.text }
 
-// Advice is what a person can do about it.
+// Advice is what a person can do about the answer.
 func (s *stranger) Advice() string {
 	return "is the URL that of a leasehold serve, and does what stands before it let its answers through?"
 }
@@ -130,7 +129,8 @@ func statusText(res *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode)))
 }
 
-// tooLarge reports whether less would have to be sent, whoever says so.
+// tooLarge reports whether the service, or a program on the way, refused a request as too
+// large.
 func tooLarge(err error) bool {
 	var p *problem
 	if errors.As(err, &p) {

@@ -17,7 +17,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Driver keeps locks in a service. It is safe for concurrent use.
+// Driver is a store behind a service. It is made by [Open], and is safe for concurrent
+// use. Beside [driver.Driver] it implements [driver.Limited], [driver.Watcher],
+// [driver.Glancer] and [driver.Breaker].
 type Driver struct {
 	base string // URL up to /v1, without a slash at its end
 	cfg  config
@@ -63,7 +65,10 @@ func (d *Driver) Supports(req driver.Request) error {
 	return nil
 }
 
-// Acquire implements [driver.Driver].
+// Acquire asks the service for a lock by one request. The error matches
+// [driver.ErrUnavailable] if the request certainly had no effect; otherwise, unless it
+// matches [driver.ErrInvalid] or [driver.ErrMismatch], the outcome is unknown, and asking
+// again with the same id is safe. See [driver.Driver].
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	if err := d.Supports(req); err != nil {
 		return driver.Reply{}, err
@@ -78,7 +83,7 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 	return d.lease(ctx, req.ID, http.MethodPost, d.lock(req.Key), &body)
 }
 
-// Release implements [driver.Driver].
+// Release ends a lease or leaves the queue by one request. See [driver.Driver].
 func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	q := url.Values{
 		"keepMs":   {fmt.Sprint(wire.MillisOf(ref.KeepClosed))},
@@ -90,17 +95,19 @@ func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	return d.lease(ctx, ref.ID, http.MethodDelete, d.lock(ref.Key)+"/leases/"+url.PathEscape(ref.ID)+"?"+q.Encode(), nil)
 }
 
-// Break implements [driver.Breaker].
+// Break ends the lease or the place in the queue id by force. The service's user needs
+// the right to break locks. See [driver.Breaker].
 func (d *Driver) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
 	return d.lease(ctx, id, http.MethodPost, d.lock(key)+":break", &wire.Break{LeaseID: id, Reason: reason})
 }
 
-// Inspect implements [driver.Inspector].
+// Inspect returns one consistent picture of a lock: its holders and waiters. See
+// [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
 	return d.picture(ctx, key, "")
 }
 
-// Glance implements [driver.Glancer].
+// Glance returns the picture of Inspect without the waiters. See [driver.Glancer].
 func (d *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
 	return d.picture(ctx, key, "?waiters=false")
 }
@@ -116,7 +123,8 @@ func (d *Driver) picture(ctx context.Context, key, query string) (driver.Snapsho
 	return l.Snapshot(), nil
 }
 
-// List implements [driver.Inspector].
+// List returns a page of the keys in use that begin with prefix, and the cursor of the
+// next page, empty after the last. See [driver.Inspector].
 func (d *Driver) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
 	var l wire.Locks
 	q := url.Values{"prefix": {prefix}, "cursor": {cursor}}
@@ -137,7 +145,7 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// lock is the path of a lock. Dots alone would be taken for directories.
+// lock is the path of a lock. A name of dots alone would be read as a directory.
 func (d *Driver) lock(key string) string {
 	segment := url.PathEscape(key)
 	segment = strings.ReplaceAll(segment, ":", "%3A") // not a verb
@@ -147,7 +155,7 @@ func (d *Driver) lock(key string) string {
 	return "/locks/" + segment
 }
 
-// lease asks for something whose answer is about one lease.
+// lease sends a request whose answer is about one lease.
 func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (driver.Reply, error) {
 	var l wire.Lease
 	err := d.call(ctx, method, path, body, &l)
@@ -172,8 +180,8 @@ func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (
 	return reply, nil
 }
 
-// replyOf is what an answer about the lease id says. One that does not name the
-// lease comes from somebody else, a proxy perhaps, and says nothing.
+// replyOf is the reply of an answer about the lease id. An answer that does not name the
+// lease comes from another program, such as a proxy, and says nothing.
 func replyOf(l *wire.Lease, id string) (driver.Reply, error) {
 	reply, err := l.Reply()
 	if err != nil || l.LeaseID != id {
@@ -189,7 +197,7 @@ var errRepeated = errors.New("the store did not answer the service at first")
 // errAnswer is an answer that makes no sense: perhaps not that of a service.
 var errAnswer = errors.New("unexpected answer")
 
-// look asks for something that changes nothing, whoever answers.
+// look sends a request that changes nothing.
 func (d *Driver) look(ctx context.Context, path string, into any) error {
 	err := d.call(ctx, http.MethodGet, path, nil, into)
 	if err == nil || timing.Definite(err) {
@@ -198,7 +206,7 @@ func (d *Driver) look(ctx context.Context, path string, into any) error {
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
 
-// maxAnswer bounds what is read of an answer.
+// maxAnswer bounds the length of an answer.
 const maxAnswer = 64 << 20
 
 // call sends a request and decodes the answer.

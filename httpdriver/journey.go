@@ -15,14 +15,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// journey is how far a request has come. A request that has never been given a
-// connection has certainly had no effect.
+// journey tells how far a request has come. A request that was never given a connection
+// certainly had no effect.
 type journey struct {
 	began     atomic.Bool // a connection was asked for
 	connected atomic.Bool // and there was one, perhaps more than once
 }
 
-// watch has the transport tell how far a request of this context comes.
+// watch returns a context whose request reports to j.
 func (j *journey) watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { j.began.Store(true) },
@@ -30,7 +30,7 @@ func (j *journey) watch(ctx context.Context) context.Context {
 	})
 }
 
-// failed tells what it means that a request was not answered.
+// failed returns the error of a request that was not answered.
 func (j *journey) failed(err error) error {
 	if reason := misled(err); reason != nil {
 		return fmt.Errorf("%w: %w: %w", driver.ErrPermanent, reason, err)

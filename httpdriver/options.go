@@ -16,7 +16,7 @@ const (
 	MaxTimeout     = 5 * time.Minute
 )
 
-// Option sets how a driver talks to its service.
+// Option changes a default of a driver.
 type Option func(*config) error
 
 type config struct {
@@ -50,19 +50,18 @@ func staying(c *http.Client) *http.Client {
 	return &stays
 }
 
-// newClient returns a client that keeps as many connections as are used at a
-// time. The default one keeps two, and makes the rest anew each time.
+// newClient returns a client that keeps as many connections as are used at a time. The
+// default client keeps two, and makes the others anew each time.
 func newClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 256
 	return &http.Client{Transport: t}
 }
 
-// WithClient sets the HTTP client, for certificates, proxies and tracing. It is
-// not closed, and must have no Timeout, which would end the stream of events.
-// Its transport must not repeat requests by itself: the driver says what is to
-// be repeated. Its CheckRedirect is not asked, since redirections are not
-// followed. Default: one of the driver's own.
+// WithClient sets the HTTP client, for certificates, proxies and tracing; by default the
+// driver makes one of its own. The driver does not close it. It must have no Timeout,
+// which would end the stream of events, and its transport must not repeat requests. The
+// driver follows no redirections, so CheckRedirect is not called.
 func WithClient(c *http.Client) Option {
 	return func(cfg *config) error {
 		if c == nil || c.Timeout != 0 {
@@ -73,7 +72,7 @@ func WithClient(c *http.Client) Option {
 	}
 }
 
-// WithToken sets the bearer token that is sent with every request.
+// WithToken sets the bearer token of every request.
 func WithToken(token string) Option {
 	return func(cfg *config) error {
 		if token == "" {
@@ -84,7 +83,7 @@ func WithToken(token string) Option {
 	}
 }
 
-// WithTimeout bounds one request. Default 10 s; 10 ms to 5 min.
+// WithTimeout bounds one request: 10 ms to 5 min, 10 s by default.
 func WithTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < MinTimeout || d > MaxTimeout {

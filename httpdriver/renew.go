@@ -49,8 +49,8 @@ func cut(refs []driver.Ref, begin int) int {
 	return end
 }
 
-// renew sends one batch. One that is too large for somebody on the way is sent
-// in halves.
+// renew sends one batch. A batch that is too large for the service or a program on the
+// way is sent in halves.
 func (d *Driver) renew(ctx context.Context, refs []driver.Ref) ([]driver.Reply, []error) {
 	replies, errs := d.batch(ctx, refs)
 	if half := len(refs) / 2; half > 0 && tooLarge(errs[0]) {
@@ -83,8 +83,8 @@ func (d *Driver) batch(ctx context.Context, refs []driver.Ref) ([]driver.Reply, 
 	return replies, errs
 }
 
-// ofBatch is what a problem of a whole batch says of a lease in it: that it was
-// not renewed, and never that it could not be.
+// ofBatch is what a problem of a whole batch says of one lease: that it was not renewed,
+// and never that it is lost.
 func ofBatch(err error) error {
 	var p *problem
 	if errors.As(err, &p) && !errors.Is(p.kind, driver.ErrUnavailable) {

@@ -14,20 +14,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
-// Open returns a driver on the service that a URL names, with options:
+// Open returns a driver for the service that a URL names:
 //
 //	https://locks.example.com                      a service
 //	https://:token@locks.example.com/path          a token, and a path
 //	https://locks.example.com?token_file=/etc/leasehold/token
 //
-// Parameters are timeout=5s, token_file, a file whose first line is the token,
-// and with https:// ca and, for a certificate of one's own, cert and key, which
-// are files in PEM, server_name and skip_verify=true. Where opts say something else
-// than the URL, opts count; [WithClient] replaces all that the URL says of TLS.
+// Parameters are timeout=5s; token_file, a file whose first line is the token; and with
+// https:// ca, server_name, skip_verify=true and, for a client certificate, cert and key.
+// ca, cert and key are PEM files. Options override the URL; [WithClient] replaces all
+// that the URL says of TLS.
 //
-// Nothing is sent: a service that is down is noticed by the first request. What is
-// wrong with the URL or an option matches [driver.ErrInvalid]; a token never appears
-// in the error.
+// Nothing is sent: if the service is down, the first request fails. The error matches
+// [driver.ErrInvalid] if the URL or an option is wrong; a token never appears in it.
 func Open(rawURL string, opts ...Option) (*Driver, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -41,7 +40,7 @@ func Open(rawURL string, opts ...Option) (*Driver, error) {
 	return open(u.String(), append(stated, opts...))
 }
 
-// options are what the URL says beside where the service is.
+// options returns the options that the URL's parameters state.
 func options(u *url.URL) (opts []Option, err error) {
 	q := urlquery.New(u.Query())
 	var config *tls.Config

@@ -42,8 +42,8 @@ type subscription struct {
 	address string
 }
 
-// Watch implements [driver.Watcher]. It does not wait for the stream: the
-// address is empty until there is one.
+// Watch implements [driver.Watcher]. It does not wait for the stream: the address is
+// empty until there is one.
 func (d *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	if d.ctx.Err() != nil {
 		return nil, driver.ErrClosed
@@ -122,7 +122,7 @@ var (
 	errLong   = errors.New("an event of the stream is too long")
 )
 
-// read takes the events off a stream. alive is called for each line.
+// read reads the events of a stream. alive is called for each line.
 func (s *subscription) read(r io.Reader, alive func()) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxEvent)
@@ -152,7 +152,7 @@ func (s *subscription) read(r io.Reader, alive func()) error {
 	return lines.Err()
 }
 
-// event acts on one event.
+// event handles one event.
 func (s *subscription) event(name string, data []byte) error {
 	if name == wire.EventReady {
 		var ready wire.Ready
