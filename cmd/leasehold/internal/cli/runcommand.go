@@ -59,13 +59,13 @@ func closeClient(client *leasehold.Client, err error) {
 		defer close(closed)
 		client.Close()
 	}()
-	var patience <-chan time.Time
+	var timeout <-chan time.Time
 	if exit := (*exitError)(nil); errors.As(err, &exit) && exit.lost {
-		patience = time.After(finalReleaseTimeout)
+		timeout = time.After(finalReleaseTimeout)
 	}
 	select {
 	case <-closed:
-	case <-patience:
+	case <-timeout:
 	}
 }
 

@@ -35,7 +35,7 @@ func TestRun_C4_KillingTheOuterOfTwoWrappersKillsBothTrees(t *testing.T) {
 }
 
 func TestRun_C4_KillingTheGuardKillsEveryDescendant(t *testing.T) {
-	if !orphansCome {
+	if !adoptsOrphans {
 		t.Skip("needs a subreaper")
 	}
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
@@ -91,7 +91,7 @@ func TestDeadline_BeginsWithTermWhileTheWrapperIsStopped(t *testing.T) {
 }
 
 func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
-	if !orphansCome {
+	if !adoptsOrphans {
 		t.Skip("needs a subreaper")
 	}
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
@@ -106,7 +106,7 @@ func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
 }
 
 func TestDeadline_IsKeptByTheWrapperWhileTheGuardIsStopped(t *testing.T) {
-	if !orphansCome {
+	if !adoptsOrphans {
 		t.Skip("needs a subreaper")
 	}
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)

@@ -38,22 +38,22 @@ func GuardMain() {
 // guard is the parent of the child. One goroutine owns it.
 type guard struct {
 	plan
-	spec    spec
-	pid     int
-	ended   bool // the child was reaped: its pid may belong to somebody else
-	status  syscall.WaitStatus
-	stopped bool
-	seen    map[int]int64 // where orphans are lost: members of the tree, with their start
-	look    time.Duration // until the next look at the tree while it is being killed
-	lookAt  int64
-	took    time.Duration // by the last look
-	reports chan report
+	spec         spec
+	pid          int
+	ended        bool // the child was reaped: its pid may belong to somebody else
+	status       syscall.WaitStatus
+	stopped      bool
+	seen         map[int]int64 // where orphans are lost: members of the tree, with their start
+	lookInterval time.Duration // until the next look at the tree while it is being killed
+	lookAt       int64
+	took         time.Duration // by the last look
+	reports      chan report
 }
 
 func runGuard(fd int) bool {
 	unix.CloseOnExec(fd)
 	setName(guardName)
-	hush()
+	dropSignals()
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
 	bell, err := newAlarm()
@@ -62,7 +62,7 @@ func runGuard(fd int) bool {
 	}
 	socket := os.NewFile(uintptr(fd), "wrapper")
 	in := gob.NewDecoder(socket)
-	g := &guard{seen: make(map[int]int64), look: firstLook, reports: make(chan report, 64)}
+	g := &guard{seen: make(map[int]int64), lookInterval: firstLook, reports: make(chan report, 64)}
 	if err := in.Decode(&g.spec); err != nil {
 		return false
 	}
@@ -81,10 +81,10 @@ func runGuard(fd int) bool {
 	return true
 }
 
-// hush drops the signals that would end or stop the guard. They are caught and not
-// ignored, because the child would inherit that; what is ignored already, as
-// nohup does, stays so for the child's sake.
-func hush() {
+// dropSignals drops the signals that would end or stop the guard. It catches them instead
+// of ignoring them, because the child would inherit that. Signals that are ignored
+// already, as by nohup, stay so for the child's sake.
+func dropSignals() {
 	dropped := make(chan os.Signal, 1)
 	for _, s := range append([]os.Signal{syscall.SIGPIPE, syscall.SIGTTIN, syscall.SIGTTOU}, forwarded...) {
 		if !signal.Ignored(s) {
@@ -93,7 +93,7 @@ func hush() {
 	}
 }
 
-// start forks the child, and then lets go of its standard input and output.
+// start forks the child, and then closes its own standard input and output.
 func (g *guard) start() error {
 	g.plan = plan{grace: int64(g.spec.Grace), deadline: g.spec.Deadline}
 	attr := &syscall.ProcAttr{Dir: g.spec.Dir, Env: g.spec.Env, Files: []uintptr{0, 1, 2}, Sys: childAttr()}
@@ -115,7 +115,7 @@ func (g *guard) start() error {
 	return nil
 }
 
-// watch returns when the whole tree is gone.
+// watch returns when the child and all its descendants are gone.
 func (g *guard) watch(orders <-chan order, died <-chan os.Signal, bell *alarm) {
 	for {
 		gone, more := g.reap()
@@ -128,7 +128,7 @@ func (g *guard) watch(orders <-chan order, died <-chan os.Signal, bell *alarm) {
 		select {
 		case o, ok := <-orders:
 			if ok {
-				g.obey(o)
+				g.handleOrder(o)
 				break
 			}
 			orders = nil // the wrapper is gone
@@ -140,21 +140,21 @@ func (g *guard) watch(orders <-chan order, died <-chan os.Signal, bell *alarm) {
 	}
 }
 
-func (g *guard) obey(o order) {
+func (g *guard) handleOrder(o order) {
 	switch o.Kind {
 	case orderSignal:
 		g.toGroup(o.Signal)
 	case orderDeadline:
 		g.setDeadline(o.At)
-		g.tell(report{Kind: reportDeadline, At: g.deadline})
+		g.tryReport(report{Kind: reportDeadline, At: g.deadline})
 	case orderStop:
 		g.stopped = g.stopped || !g.ended
 		g.end(clock(), o.At)
 	}
 }
 
-// tell reports, but not to a wrapper that does not read because it is stopped.
-func (g *guard) tell(r report) {
+// tryReport reports, unless the wrapper does not read because it is stopped.
+func (g *guard) tryReport(r report) {
 	select {
 	case g.reports <- r:
 	default:
@@ -176,19 +176,19 @@ func (g *guard) act(now int64) {
 	}
 }
 
-// batch is how many of the dead are collected at a time. Processes that fork and exit leave
-// others meanwhile, without end, and the plan must not wait for that.
+// batch is how many dead processes are reaped at a time. Processes that fork and exit
+// leave others without end, and the plan must not wait for that.
 const batch = 64
 
-// ready is a channel that always is.
+// ready is a channel that can always be received from.
 var ready = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// reap collects some of the dead, and reports whether the whole tree is gone. more is
-// ready at once if there may be others to collect, and nil if there are none.
+// reap reaps some dead processes, and reports whether the whole tree is gone. more is
+// ready at once if there may be others to reap, and nil if there are none.
 func (g *guard) reap() (gone bool, more <-chan struct{}) {
 	for range batch {
 		var ws syscall.WaitStatus
@@ -196,17 +196,17 @@ func (g *guard) reap() (gone bool, more <-chan struct{}) {
 		switch {
 		case err == syscall.EINTR:
 		case err == syscall.ECHILD:
-			return orphansCome || g.empty(), nil
+			return adoptsOrphans || g.empty(), nil
 		case err != nil || pid == 0:
 			return false, nil
 		case pid != g.pid:
 			g.lookSoon() // it may have left somebody
 		case ws.Stopped():
-			g.tell(report{Kind: reportStopped, Signal: ws.StopSignal()})
+			g.tryReport(report{Kind: reportStopped, Signal: ws.StopSignal()})
 		default:
 			g.ended, g.status = true, ws
 			g.lookSoon()
-			rest := clock() + int64(linger)
+			rest := clock() + int64(exitGrace)
 			g.end(rest, later(rest, g.grace))
 		}
 	}
@@ -219,27 +219,28 @@ const (
 )
 
 // nextLook is when to look for members of the tree that the last look missed, 0 for
-// never. Where orphans are lost, no signal tells of the last one's end either.
+// never. On systems that do not deliver orphans to the guard, no signal tells of the last
+// one's end either.
 func (g *guard) nextLook(now int64) int64 {
-	if !g.killing && (orphansCome || !g.ended) {
+	if !g.killing && (adoptsOrphans || !g.ended) {
 		return 0
 	}
 	if g.lookAt == 0 || g.lookAt <= now {
-		g.lookAt = now + int64(g.look)
-		g.look = min(2*g.look, lastLook)
+		g.lookAt = now + int64(g.lookInterval)
+		g.lookInterval = min(2*g.lookInterval, lastLook)
 	}
 	return g.lookAt
 }
 
-// lookSoon brings the next look forward, but spends at most half of the time on looking.
+// lookSoon brings the next look forward. Looks take at most half of the time.
 func (g *guard) lookSoon() {
 	if g.killing {
-		g.look = max(firstLook, g.took)
-		g.lookAt = sooner(g.lookAt, clock()+int64(g.look))
+		g.lookInterval = max(firstLook, g.took)
+		g.lookAt = sooner(g.lookAt, clock()+int64(g.lookInterval))
 	}
 }
 
-// toGroup signals the child's group.
+// toGroup signals the child's process group.
 func (g *guard) toGroup(sig syscall.Signal) {
 	if g.grouped() {
 		_ = unix.Kill(-g.pid, sig)
@@ -253,13 +254,13 @@ func (g *guard) toGroup(sig syscall.Signal) {
 	}
 }
 
-// grouped reports whether the number of the child's group still is that: while its
-// leader has not been waited for, and then while the guard has another child in
-// it. A chain of processes that fork and exit always has one there.
+// grouped reports whether the id of the child's group still belongs to it: until its
+// leader has been reaped, and then while the guard has another child in it. A chain of
+// processes that fork and exit always has one there.
 func (g *guard) grouped() bool { return !g.ended || anchored(g.pid) }
 
-// toTree signals the child's group and everything else that descends from it. The
-// group comes first: it takes no look at the table, and misses nobody.
+// toTree signals the child's group and all other descendants. The group comes first: that
+// needs no look at the process table, and misses no member.
 func (g *guard) toTree(signals ...syscall.Signal) {
 	grouped := g.grouped()
 	for _, sig := range signals {
@@ -277,14 +278,14 @@ func (g *guard) toTree(signals ...syscall.Signal) {
 	}
 }
 
-// tree lists what is left of the child and its descendants: all of it, unless the plan
-// has something else to do meanwhile.
-func (g *guard) tree() ([]entry, error) {
+// tree lists what is left of the child and its descendants. The list is partial if the
+// plan has something else to do meanwhile.
+func (g *guard) tree() ([]procEntry, error) {
 	began := clock()
 	all, err := processes(g.next())
 	g.took = time.Duration(clock() - began)
-	found := under(all, func(e entry) bool {
-		if orphansCome {
+	found := under(all, func(e procEntry) bool {
+		if adoptsOrphans {
 			return e.ppid == os.Getpid()
 		}
 		start, seen := g.seen[e.pid]
@@ -296,13 +297,13 @@ func (g *guard) tree() ([]entry, error) {
 	return found, err
 }
 
-// empty looks whether anything is left where wait cannot tell.
+// empty reports whether nothing is left, on systems where wait cannot tell.
 func (g *guard) empty() bool {
 	tree, err := g.tree()
 	return err == nil && len(tree) == 0
 }
 
-// orders delivers what the wrapper says, and closes when it is gone.
+// orders delivers the wrapper's orders, and closes when the wrapper is gone.
 func orders(in *gob.Decoder) <-chan order {
 	c := make(chan order)
 	go func() {
@@ -318,7 +319,7 @@ func orders(in *gob.Decoder) <-chan order {
 	return c
 }
 
-// report starts to send reports, and returns what closes when all are sent.
+// report starts to send reports. The returned channel closes when all are sent.
 func (g *guard) report(socket *os.File) <-chan struct{} {
 	flushed := make(chan struct{})
 	go func() {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookup finds the program as execvp would: what has a slash is taken as it is,
-// the rest is searched in the PATH of env. What is relative, is so to dir.
+// lookup finds the program as execvp does: a name with a slash is used as it is, others
+// are searched in the PATH of env. Relative paths are relative to dir.
 func lookup(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, usable(at(dir, name))
@@ -70,8 +70,7 @@ func searchPath(env []string) string {
 	return "/usr/local/bin:/usr/bin:/bin"
 }
 
-// lastOfEach drops the settings that a later one of the same name replaces: C
-// programs look at the first.
+// lastOfEach keeps the last of several settings of one name: C programs read the first.
 func lastOfEach(env []string) []string {
 	last := make(map[string]int, len(env))
 	for i, kv := range env {
@@ -87,8 +86,8 @@ func lastOfEach(env []string) []string {
 	return kept
 }
 
-// script reports whether the file reads as text up to its first line's end, the
-// sign by which shells tell a script without "#!" from a foreign binary.
+// script reports whether the first line of a file is text, by which shells tell a script
+// without "#!" from a binary.
 func script(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -195,7 +195,7 @@ func startWrapper(t *testing.T, s wrapperScript, adjust func(*exec.Cmd)) *wrappe
 	t.Cleanup(func() { bury(cmd, w.guard) })
 	must(repR.SetReadDeadline(time.Now().Add(bound)))
 	w.child = w.report().Pid
-	w.guard = find(func(e entry) bool { return e.ppid == cmd.Process.Pid })
+	w.guard = find(func(e procEntry) bool { return e.ppid == cmd.Process.Pid })
 	return w
 }
 
@@ -203,7 +203,7 @@ func startWrapper(t *testing.T, s wrapperScript, adjust func(*exec.Cmd)) *wrappe
 // process the heir, one generation after the other.
 func bury(cmd *exec.Cmd, orphans ...int) {
 	all, _ := processes(0)
-	below := under(all, func(e entry) bool { return e.pid == cmd.Process.Pid })
+	below := under(all, func(e procEntry) bool { return e.pid == cmd.Process.Pid })
 	for _, e := range below {
 		e.signal(syscall.SIGKILL)
 		orphans = append(orphans, e.pid)
@@ -239,7 +239,7 @@ func (w *wrapper) signal(sig syscall.Signal) {
 }
 
 // find returns the first process that is as asked for, or 0.
-func find(is func(entry) bool) int {
+func find(is func(procEntry) bool) int {
 	all, _ := processes(0)
 	for _, e := range all {
 		if is(e) {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// linger is what a command's descendants have to end by themselves once it ended.
-const linger = 200 * time.Millisecond
+// exitGrace is the time that a command's descendants have to end by themselves after it.
+const exitGrace = 200 * time.Millisecond
 
-// plan is the guard's timetable: when to send TERM and when to begin to kill. All
-// times are readings of clock; 0 is never. It does nothing itself.
+// plan is the guard's schedule: when to send TERM and when to begin to kill. All times
+// are readings of clock; 0 is never. It sends nothing itself.
 type plan struct {
 	grace    int64
 	deadline int64 // pushed forward by the wrapper
@@ -36,8 +36,8 @@ func (p *plan) setDeadline(at int64) {
 	}
 }
 
-// end asks for TERM and KILL at the given times, or as much earlier as was
-// already asked.
+// end asks for TERM and KILL at the given times, or at earlier ones that were asked for
+// before.
 func (p *plan) end(term, kill int64) {
 	p.term = sooner(p.term, term)
 	p.kill = sooner(p.kill, kill)
@@ -55,7 +55,7 @@ func (p *plan) next() int64 {
 	return sooner(at, sooner(p.deadlineTerm(), p.term))
 }
 
-// step says what is to be done now, each thing once.
+// step returns what is to be done now, each thing once.
 func (p *plan) step(now int64) step {
 	if p.killing {
 		return stepNone
@@ -83,10 +83,10 @@ func (p *plan) deadlineTerm() int64 {
 
 func due(at, now int64) bool { return at != 0 && at <= now }
 
-// later is d after at, or so far away that it does not matter.
+// later is d after at, without overflow.
 func later(at, d int64) int64 { return at + min(d, math.MaxInt64/2-at) }
 
-// sooner is the earlier of two times, of which each may be 0 for never.
+// sooner is the earlier of two times, either of which may be 0 for never.
 func sooner(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)

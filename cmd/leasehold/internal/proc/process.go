@@ -31,16 +31,17 @@ var forwarded = append([]os.Signal{
 	syscall.SIGABRT, syscall.SIGURG, syscall.SIGIO, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ,
 }, forwardedHere()...)
 
-// Forwarded returns the signals that go to a command, for a caller that listens
-// with [Command.Signals] before it starts one.
+// Forwarded returns the signals that are forwarded to a command, for a caller that
+// listens with [Command.Signals] before it starts one.
 func Forwarded() []os.Signal { return slices.Clone(forwarded) }
 
+// Times by which the wrapper acts for a guard that does not.
 const (
 	// backstop is how much later than the guard the wrapper acts on the same times.
 	backstop = 250 * time.Millisecond
-	// patience is what a guard has from then on to say how the command ended. On a
+	// reportTimeout is what a guard has from then on to say how the command ended. On a
 	// busy machine it may be seconds before a process gets a processor.
-	patience = 5 * time.Second
+	reportTimeout = 5 * time.Second
 )
 
 // Process is a running command. Its methods may be called by several goroutines.
@@ -53,10 +54,10 @@ type Process struct {
 	signals chan os.Signal
 	typed   bool // owned by supervise: no interrupt was forwarded
 
-	silent chan struct{} // closed when the guard has said its last word
-	done   chan struct{}
-	result Result // these two from done on
-	err    error
+	reportsDone chan struct{} // closed when the guard has said its last word
+	done        chan struct{}
+	result      Result // these two from done on
+	err         error
 
 	mu       sync.Mutex
 	over     bool
@@ -75,14 +76,14 @@ func Start(cmd Command) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	house.open()
-	p := &Process{grace: cmd.Grace, signals: cmd.Signals, silent: make(chan struct{}), done: make(chan struct{}), typed: true}
+	ownChildren.adopt()
+	p := &Process{grace: cmd.Grace, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
 	if p.signals == nil {
 		p.signals = make(chan os.Signal, 64)
 	}
 	if !cmd.Background {
 		p.tty = openTerminal()
-		s.Foreground = p.tty.lends(int(descriptor(cmd.Stdin, 0)))
+		s.Foreground = p.tty.startsInForeground(int(descriptor(cmd.Stdin, 0)))
 		for _, sig := range forwarded {
 			if !signal.Ignored(sig) { // what nohup ignores, the child is to ignore
 				signal.Notify(p.signals, sig)
@@ -159,9 +160,9 @@ func (p *Process) start(cmd Command, s spec) error {
 		return nil
 	}
 	_ = p.guard.Kill()
-	p.bury()
+	p.reapGuard()
 	if err != nil {
-		p.avenge() // it may have come to fork the child
+		p.killOrphans() // it may have come to fork the child
 		return fmt.Errorf("proc: start the guard: %w", err)
 	}
 	p.tty.started(0, s.Foreground)
@@ -169,7 +170,7 @@ func (p *Process) start(cmd Command, s spec) error {
 	return &StartError{Name: cmd.Args[0], Err: first.Errno}
 }
 
-// introduce sends the command, and returns the first report.
+// introduce sends the command to the guard, and returns the first report.
 func (p *Process) introduce(s spec) (report, error) {
 	if err := p.link.introduce(s); err != nil {
 		return report{}, err
@@ -177,8 +178,8 @@ func (p *Process) introduce(s spec) (report, error) {
 	return p.link.receive()
 }
 
-// forkGuard starts the guard in a group of its own: what is sent to the wrapper's
-// group is not meant for it.
+// forkGuard starts the guard in a process group of its own, so that signals to the
+// wrapper's group do not reach it.
 func forkGuard(cmd Command, socket int) (int, error) {
 	path, err := self()
 	if err != nil {
@@ -192,15 +193,15 @@ func forkGuard(cmd Command, socket int) (int, error) {
 	}
 	argv := []string{guardName, strconv.Itoa(len(files))}
 	files = append(files, uintptr(socket))
-	return house.fork(func() (int, error) {
+	return ownChildren.fork(func() (int, error) {
 		return syscall.ForkExec(path, argv, &syscall.ProcAttr{
 			Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true},
 		})
 	})
 }
 
-// inherited reports whether the descriptor is open and goes to children. What Go
-// itself opens does not.
+// inherited reports whether a descriptor is open and is passed to children. Descriptors
+// that Go opens are not.
 func inherited(fd int) bool {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	return err == nil && flags&unix.FD_CLOEXEC == 0
@@ -233,12 +234,12 @@ func (p *Process) Signal(sig os.Signal) error {
 	return nil
 }
 
-// SetDeadline sets the time by which nothing of the command may be left; the zero
-// time lifts it. The guard enforces it even if the caller has been stopped or
-// hangs: TERM is sent one Grace before, KILL at the deadline. It must therefore be
-// pushed forward more than a Grace ahead; once TERM was sent it is final. The
-// caller should allow for the milliseconds that a KILL takes, and for 250 more
-// should the guard hang and the caller's process have to act in its place.
+// SetDeadline sets the time by which the command and all its descendants must be gone;
+// the zero time removes it. The guard enforces it even if the caller has been stopped or
+// hangs: it sends TERM one Grace before, and KILL at the deadline. Push the deadline
+// forward while it is more than a Grace ahead: once TERM was sent it is final. Allow for
+// the milliseconds that a KILL takes, and for 250 more in case the guard hangs and the
+// caller's process has to act in its place.
 func (p *Process) SetDeadline(at time.Time) {
 	d := reading(at)
 	p.mu.Lock()
@@ -248,9 +249,9 @@ func (p *Process) SetDeadline(at time.Time) {
 	p.arm()
 }
 
-// Stop sends TERM to the command and all its descendants, and KILL to what is left
-// of them after the grace. It does not wait for that; Wait does. Stopping again can
-// only bring the KILL forward. The deadline stays in force.
+// Stop sends TERM to the command and all its descendants, and KILL to those that are left
+// after the grace. It does not wait for that; Wait does. Stopping again can only bring
+// the KILL forward. The deadline stays in force.
 func (p *Process) Stop(grace time.Duration) {
 	at := later(clock(), int64(max(grace, 0)))
 	p.mu.Lock()
@@ -270,16 +271,17 @@ func (p *Process) Wait() (Result, error) {
 	return p.result, p.err
 }
 
-// send is called with mu held. A guard that takes no orders is no guard.
+// send sends an order to the guard, and kills a guard that takes none. The caller holds
+// mu.
 func (p *Process) send(o order) {
 	if !p.over && p.link.order(o) != nil {
 		_ = p.guard.Kill()
 	}
 }
 
-// confirmed notes the deadline by which the guard said it goes. Until it does, the
-// earlier ones count: a guard that hangs is found out at the last deadline that it
-// knew of, also while the caller keeps renewing.
+// confirmed stores the deadline that the guard has confirmed. Until then the earlier ones
+// count, so that a guard that hangs is found at the last deadline that it knew, also
+// while the caller renews.
 func (p *Process) confirmed(at int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -287,9 +289,8 @@ func (p *Process) confirmed(at int64) {
 	p.arm()
 }
 
-// act does the guard's work: nothing of the command may be left now, whether the
-// guard hangs or is only slow. What it does not say in time it cannot say any more.
-func (p *Process) act() {
+// actForGuard kills the tree in place of a guard that hangs or is too slow.
+func (p *Process) actForGuard() {
 	p.mu.Lock()
 	if p.over || p.acted {
 		p.mu.Unlock()
@@ -299,7 +300,7 @@ func (p *Process) act() {
 	p.acting.Add(1)
 	p.mu.Unlock()
 	defer p.acting.Done()
-	end := time.Now().Add(patience)
+	end := time.Now().Add(reportTimeout)
 	for look := firstLook; time.Now().Before(end) && !p.ended(look); look = min(2*look, lastLook) {
 		killBelow(p.guard.Pid)
 	}
@@ -309,17 +310,17 @@ func (p *Process) act() {
 // ended waits for the guard's end, at most for d.
 func (p *Process) ended(d time.Duration) bool {
 	select {
-	case <-p.silent:
+	case <-p.reportsDone:
 		return true
 	case <-time.After(d):
 		return false
 	}
 }
 
-// arm is called with mu held, and sets the timer for the time that comes first.
+// arm sets the timer for the earliest time. The caller holds mu.
 func (p *Process) arm() {
 	if p.timer == nil {
-		p.timer = time.AfterFunc(time.Hour, p.act)
+		p.timer = time.AfterFunc(time.Hour, p.actForGuard)
 	}
 	at := sooner(p.deadline, p.stopAt)
 	if at == 0 || p.over || p.acted {
@@ -329,8 +330,8 @@ func (p *Process) arm() {
 	p.timer.Reset(max(time.Duration(at-clock()), 0) + backstop)
 }
 
-// reading converts a time to one of clock. The clock is read first: should the
-// process be stopped in between, the result is early and not late.
+// reading converts a time to a reading of clock. It reads the clock first: if the process
+// is stopped in between, the result is early and not late.
 func reading(at time.Time) int64 {
 	if at.IsZero() {
 		return 0

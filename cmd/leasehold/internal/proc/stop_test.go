@@ -65,7 +65,7 @@ func TestStop_CatchesAProcessThatKeepsForkingDaemons(t *testing.T) {
 }
 
 func TestStop_IsObeyedByTheWrapperWhenTheGuardHangs(t *testing.T) {
-	if !orphansCome {
+	if !adoptsOrphans {
 		t.Skip("needs a subreaper")
 	}
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// supervise lives as long as the guard: it forwards signals, follows the child's
-// stops, and settles the result.
+// supervise runs as long as the guard: it forwards signals, follows the child's stops,
+// and sets the result.
 func (p *Process) supervise() {
 	reports := p.receive()
 	var last report
@@ -62,14 +62,14 @@ func (p *Process) forward(sig syscall.Signal) {
 	_ = p.Signal(sig) // without effect once it has ended
 }
 
-// follow does with the wrapper what happened to the child: it was stopped.
+// follow stops the wrapper after the child was stopped.
 func (p *Process) follow(sig syscall.Signal) {
 	if p.tty == nil {
 		return // whoever stopped it will continue it
 	}
 	wants := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
 	switch {
-	case wants && (p.tty.theirs() || p.tty.give()):
+	case wants && (p.tty.childIsForeground() || p.tty.give()):
 	case sig == syscall.SIGSTOP && !p.tty.given:
 		return
 	default:
@@ -78,35 +78,35 @@ func (p *Process) follow(sig syscall.Signal) {
 			return // the SIGCONT that ended it is forwarded like any other
 		}
 		p.tty.resumed()
-		if wants && !p.tty.theirs() {
+		if wants && !p.tty.childIsForeground() {
 			p.Stop(p.grace) // it would wait for ever for what nobody can give it
 		}
 	}
 	_ = p.Signal(syscall.SIGCONT)
 }
 
-// relieve ends what is done in the place of the guard, which is known by its pid
-// only as long as nobody has waited for it. It reports whether anything was done.
+// relieve ends what the wrapper does in place of the guard, whose pid is valid only until
+// it is reaped. It reports whether the wrapper did anything.
 func (p *Process) relieve() bool {
 	p.mu.Lock()
 	p.over = true
 	acted := p.acted
 	p.mu.Unlock()
-	close(p.silent)
+	close(p.reportsDone)
 	p.acting.Wait()
 	return acted
 }
 
-// settle finds out how it ended, and makes sure that it did.
+// settle sets the result, and makes sure that the command has ended.
 func (p *Process) settle(last report, acted bool) {
-	p.bury()
+	p.reapGuard()
 	if last.Kind != reportEnded {
-		last = p.obituary(p.avenge())
+		last = p.finalReport(p.killOrphans())
 		p.err = ErrGuardLost
 	}
 	p.tty.take()
 	if acted { // before the guard has heard of it
-		o := p.obituary(last.Status)
+		o := p.finalReport(last.Status)
 		last.Stopped, last.Late = last.Stopped || o.Stopped, last.Late || o.Late
 	}
 	p.result = Result{Stopped: last.Stopped, DeadlineHit: last.Late}
@@ -117,31 +117,31 @@ func (p *Process) settle(last report, acted bool) {
 	sig := last.Status.Signal()
 	p.result.Signal, p.result.Code = sig, 128+int(sig)
 	p.result.Interrupted = p.typed && p.tty.interrupted(sig)
-	p.tty.tidy()
+	p.tty.restoreModes()
 }
 
-// bury waits for the guard.
-func (p *Process) bury() {
+// reapGuard waits for the guard.
+func (p *Process) reapGuard() {
 	_, _ = p.guard.Wait() // how it ended does not matter, only what it reported
-	house.forget(p.guard.Pid)
+	ownChildren.forget(p.guard.Pid)
 }
 
-// obituary is the report that the guard can no longer write.
-func (p *Process) obituary(status syscall.WaitStatus) report {
+// finalReport is the report that a dead guard can no longer send.
+func (p *Process) finalReport(status syscall.WaitStatus) report {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return report{Status: status, Stopped: p.stopAt != 0, Late: due(p.deadline, clock())}
 }
 
-// avenge kills what a dead guard left behind until nothing is left, and returns
-// how the child ended.
-func (p *Process) avenge() syscall.WaitStatus {
+// killOrphans kills the processes that a dead guard left until there are none, and
+// returns how the child ended.
+func (p *Process) killOrphans() syscall.WaitStatus {
 	status := syscall.WaitStatus(syscall.SIGKILL)
 	tick := time.NewTicker(firstLook)
 	defer tick.Stop()
 	// One empty look may have missed a process that lost its parent meanwhile.
 	for empty := 0; empty < 2; <-tick.C {
-		child, left, err := house.killOrphans(p.pid)
+		child, left, err := ownChildren.killOrphans(p.pid)
 		if child != nil {
 			status = *child
 		}
@@ -152,7 +152,7 @@ func (p *Process) avenge() syscall.WaitStatus {
 	return status
 }
 
-// release gives back everything but the result.
+// release frees everything but the result.
 func (p *Process) release() {
 	signal.Stop(p.signals)
 	p.mu.Lock()

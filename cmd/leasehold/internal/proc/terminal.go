@@ -10,15 +10,14 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal is the wrapper's controlling terminal. A nil one, where there is none,
-// never has anything to do.
+// terminal is the wrapper's controlling terminal. A nil terminal does nothing.
 type terminal struct {
-	fd     int
-	group  int         // the wrapper's own process group
-	child  int         // the child's
-	given  bool        // the child's group was put in the foreground, and not yet removed
-	wanted bool        // and is to be there whenever the wrapper is
-	modes  *term.State // as they were before the child came
+	fd         int
+	group      int         // the wrapper's own process group
+	child      int         // the child's
+	given      bool        // the child's group was put in the foreground, and not yet removed
+	wanted     bool        // and is to be there whenever the wrapper is
+	savedModes *term.State // as they were before the child came
 }
 
 func openTerminal() *terminal {
@@ -27,7 +26,7 @@ func openTerminal() *terminal {
 		return nil
 	}
 	t := &terminal{fd: fd, group: unix.Getpgrp()}
-	t.modes, _ = term.GetState(fd)
+	t.savedModes, _ = term.GetState(fd)
 	return t
 }
 
@@ -56,24 +55,24 @@ func (t *terminal) close() {
 	}
 }
 
-// lends reports whether a child whose standard input is stdin should begin in the
+// startsInForeground reports whether a child whose standard input is stdin should begin in the
 // foreground.
-func (t *terminal) lends(stdin int) bool {
-	if t == nil || !t.mine() {
+func (t *terminal) startsInForeground(stdin int) bool {
+	if t == nil || !t.isForeground() {
 		return false
 	}
 	group, err := unix.IoctlGetInt(stdin, unix.TIOCGPGRP) // fails for another terminal
 	return err == nil && group == t.group
 }
 
-// mine reports whether the wrapper is in the foreground.
-func (t *terminal) mine() bool {
+// isForeground reports whether the wrapper is in the foreground.
+func (t *terminal) isForeground() bool {
 	return t.holder() == t.group
 }
 
-// theirs reports whether the child is in the foreground. A report that it stopped
-// for want of the terminal is outdated then.
-func (t *terminal) theirs() bool { return t.given && t.holder() == t.child }
+// childIsForeground reports whether the child is in the foreground. A report that it
+// stopped because it needed the terminal is then outdated.
+func (t *terminal) childIsForeground() bool { return t.given && t.holder() == t.child }
 
 // holder is the foreground group, or 0.
 func (t *terminal) holder() int {
@@ -86,15 +85,15 @@ func (t *terminal) holder() int {
 
 // give puts the child in the foreground if the wrapper is there.
 func (t *terminal) give() bool {
-	if !t.mine() || t.foreground(t.child) != nil {
+	if !t.isForeground() || t.foreground(t.child) != nil {
 		return false
 	}
 	t.given, t.wanted = true, true
 	return true
 }
 
-// take puts the wrapper back in the foreground, but only if the terminal still is
-// the child's: a shell may have taken it in the meantime.
+// take puts the wrapper back in the foreground if the terminal is still the child's: a
+// shell may have taken it meanwhile.
 func (t *terminal) take() {
 	if t == nil || !t.given {
 		return
@@ -110,10 +109,10 @@ func (t *terminal) take() {
 	}
 }
 
-// tidy undoes what a child that was killed left of its terminal modes.
-func (t *terminal) tidy() {
-	if t != nil && t.wanted && t.modes != nil && t.mine() {
-		_ = term.Restore(t.fd, t.modes)
+// restoreModes restores the terminal modes after a child that was killed.
+func (t *terminal) restoreModes() {
+	if t != nil && t.wanted && t.savedModes != nil && t.isForeground() {
+		_ = term.Restore(t.fd, t.savedModes)
 	}
 }
 
@@ -123,9 +122,9 @@ func (t *terminal) foreground(group int) error {
 	})
 }
 
-// suspend stops the wrapper's group, the wrapper last, and returns when it was
-// continued. In a group without a shell above it nobody could do that, so there
-// it returns at once, and false.
+// suspend stops the wrapper's group, the wrapper last, and returns when it was continued.
+// It returns false at once in a group without a shell above it, which nothing could
+// continue.
 func (t *terminal) suspend() bool {
 	all, err := processes(0)
 	if err != nil || !watched(all, t.group) {
@@ -141,7 +140,7 @@ func (t *terminal) suspend() bool {
 
 // watched reports whether the group has a member with a parent in the same session
 // and another group. That is POSIX's opposite of an orphaned process group.
-func watched(all []entry, group int) bool {
+func watched(all []procEntry, group int) bool {
 	session, _ := unix.Getsid(0)
 	for _, e := range all {
 		if e.pgid != group {

@@ -103,7 +103,7 @@ func TestTerminal_AChildThatCanNeverHaveTheTerminalIsEnded(t *testing.T) {
 	text := strings.ReplaceAll(run("read x </dev/tty"), "'", `'"'"'`)
 	pty.say("(sh -c '" + text + "; echo over-$?' &)") // no shell knows of this job
 	pty.want("over-137")                              // the wrapper here has no grace
-	sh := find(func(e entry) bool { return e.ppid == os.Getpid() && e.pid != pty.shell })
+	sh := find(func(e procEntry) bool { return e.ppid == os.Getpid() && e.pid != pty.shell })
 	_, _ = syscall.Wait4(sh, nil, 0, nil) // this process was its heir
 }
 

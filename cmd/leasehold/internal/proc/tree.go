@@ -8,16 +8,16 @@ import (
 	"syscall"
 )
 
-// entry is a process as the system's table showed it.
-type entry struct {
+// procEntry is a process in the system's process table.
+type procEntry struct {
 	pid, ppid, pgid int
 	start           int64 // tells it from a later process with the same pid
 }
 
 // under returns the entries for which root holds, and all their descendants.
-func under(all []entry, root func(entry) bool) []entry {
-	children := make(map[int][]entry)
-	var found []entry
+func under(all []procEntry, root func(procEntry) bool) []procEntry {
+	children := make(map[int][]procEntry)
+	var found []procEntry
 	for _, e := range all {
 		children[e.ppid] = append(children[e.ppid], e)
 		if root(e) {
@@ -39,17 +39,17 @@ func under(all []entry, root func(entry) bool) []entry {
 	return found
 }
 
-// killBelow kills, once, all that descends from a process.
+// killBelow kills, once, all descendants of a process.
 func killBelow(pid int) {
 	all, _ := processes(0) // after an error the next look may have more luck
-	for _, e := range under(all, func(e entry) bool { return e.ppid == pid }) {
+	for _, e := range under(all, func(e procEntry) bool { return e.ppid == pid }) {
 		e.signal(syscall.SIGKILL)
 	}
 }
 
-// household keeps what the calling process has started apart from what was left
-// at its door by a guard that died.
-type household struct {
+// children distinguishes processes that the calling process has started from orphans of a
+// guard that died.
+type children struct {
 	once   sync.Once
 	before map[int]int64 // children the process had before its first Start, with their start
 
@@ -57,10 +57,10 @@ type household struct {
 	guards map[int]bool
 }
 
-var house = household{guards: make(map[int]bool)}
+var ownChildren = children{guards: make(map[int]bool)}
 
-// open makes the process the heir of its orphans. Once is enough.
-func (h *household) open() {
+// adopt makes the process a subreaper, once.
+func (h *children) adopt() {
 	h.once.Do(func() {
 		_ = adoptOrphans() // the guard asks again, and insists
 		h.before = make(map[int]int64)
@@ -73,8 +73,8 @@ func (h *household) open() {
 	})
 }
 
-// fork runs start, which forks a guard, and lists the guard.
-func (h *household) fork(start func() (int, error)) (int, error) {
+// fork runs start, which forks a guard, and records the guard.
+func (h *children) fork(start func() (int, error)) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	pid, err := start()
@@ -84,7 +84,7 @@ func (h *household) fork(start func() (int, error)) (int, error) {
 	return pid, err
 }
 
-func (h *household) forget(guard int) {
+func (h *children) forget(guard int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.guards, guard)
@@ -92,7 +92,7 @@ func (h *household) forget(guard int) {
 
 // killOrphans kills, once, what a dead guard left, and reaps of it what it can. It
 // returns the exit status of child if that was among it, and how many are left.
-func (h *household) killOrphans(child int) (status *syscall.WaitStatus, left int, err error) {
+func (h *children) killOrphans(child int) (status *syscall.WaitStatus, left int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if child != 0 && anchored(child) {
@@ -102,7 +102,7 @@ func (h *household) killOrphans(child int) (status *syscall.WaitStatus, left int
 	if err != nil {
 		return nil, 0, err
 	}
-	orphans := under(all, func(e entry) bool { return h.orphan(e, child) })
+	orphans := under(all, func(e procEntry) bool { return h.orphan(e, child) })
 	for _, e := range orphans {
 		e.signal(syscall.SIGKILL)
 		if e.ppid != os.Getpid() {
@@ -117,8 +117,8 @@ func (h *household) killOrphans(child int) (status *syscall.WaitStatus, left int
 	return status, len(orphans), nil
 }
 
-func (h *household) orphan(e entry, child int) bool {
-	if !orphansCome {
+func (h *children) orphan(e procEntry, child int) bool {
+	if !adoptsOrphans {
 		return child != 0 && (e.pid == child || e.pgid == child)
 	}
 	start, known := h.before[e.pid]

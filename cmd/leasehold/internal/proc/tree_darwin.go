@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphansCome: on macOS they go to launchd.
-const orphansCome = false
+// adoptsOrphans is false: on macOS orphans become children of launchd.
+const adoptsOrphans = false
 
 // forwardedHere are the signals that go to the child and are not everywhere.
 func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO, syscall.SIGEMT} }
@@ -38,15 +38,15 @@ func socketpair() ([2]int, error) {
 }
 
 // processes reads the table of processes, at once.
-func processes(int64) ([]entry, error) {
+func processes(int64) ([]procEntry, error) {
 	table, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {
 		return nil, os.NewSyscallError("sysctl", err)
 	}
-	all := make([]entry, 0, len(table))
+	all := make([]procEntry, 0, len(table))
 	for i := range table {
 		p := &table[i]
-		all = append(all, entry{
+		all = append(all, procEntry{
 			pid:   int(p.Proc.P_pid),
 			ppid:  int(p.Eproc.Ppid),
 			pgid:  int(p.Eproc.Pgid),
@@ -56,7 +56,7 @@ func processes(int64) ([]entry, error) {
 	return all, nil
 }
 
-func (e entry) signal(sig syscall.Signal) { _ = unix.Kill(e.pid, sig) }
+func (e procEntry) signal(sig syscall.Signal) { _ = unix.Kill(e.pid, sig) }
 
 func stopSelf() error { return unix.Kill(unix.Getpid(), unix.SIGSTOP) }
 

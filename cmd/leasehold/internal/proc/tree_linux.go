@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphansCome: a process whose parent died becomes the child of its nearest
-// ancestor that asked for it.
-const orphansCome = true
+// adoptsOrphans tells that an orphan becomes the child of its nearest ancestor that is a
+// subreaper.
+const adoptsOrphans = true
 
 // forwardedHere are the signals that go to the child and are not everywhere. The
 // real-time ones begin with the first that Go's runtime does not keep.
@@ -25,8 +25,8 @@ func forwardedHere() []os.Signal {
 	return all
 }
 
-// anchored reports whether a process group has a member that is a child of the
-// caller, alive or not yet waited for. Its number then stands for no other group.
+// anchored reports whether a process group has a member that is a child of the caller and
+// was not reaped. Its id then stands for no other group.
 func anchored(group int) bool {
 	for {
 		err := unix.Waitid(unix.P_PGID, group, nil, unix.WEXITED|unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
@@ -48,8 +48,7 @@ func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// setName renames the process, so that a "killall leasehold" meant for the wrapper
-// spares the guard.
+// setName renames the process, so that "killall leasehold" does not reach the guard.
 func setName(name string) {
 	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // a name is no reason to fail
 }
@@ -61,8 +60,8 @@ func socketpair() ([2]int, error) {
 // processes reads the table of processes. It is no snapshot: a process that is
 // born or loses its parent meanwhile may be missing, hence callers look again. With
 // thousands of the dead in it the table takes seconds on a busy machine: what was read
-// by the time until, 0 for never, is returned with errHurry.
-func processes(until int64) ([]entry, error) {
+// by the time until, 0 for never, is returned with errOutOfTime.
+func processes(until int64) ([]procEntry, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -72,14 +71,14 @@ func processes(until int64) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []entry
+	var all []procEntry
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
 		if due(until, clock()) {
-			return all, errHurry
+			return all, errOutOfTime
 		}
 		if e, err := readEntry(pid); err == nil {
 			all = append(all, e)
@@ -88,28 +87,28 @@ func processes(until int64) ([]entry, error) {
 	return all, nil
 }
 
-var errHurry = errors.New("proc: no time to read the whole table of processes")
+var errOutOfTime = errors.New("proc: no time to read the whole table of processes")
 
 var errStat = errors.New("proc: unexpected format of /proc/PID/stat")
 
 // readEntry reads /proc/PID/stat: "pid (name) state ppid pgrp … starttime …". The
 // name may hold anything, so the fields are counted from its last parenthesis.
-func readEntry(pid int) (entry, error) {
+func readEntry(pid int) (procEntry, error) {
 	b, err := readSmall("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return entry{}, err
+		return procEntry{}, err
 	}
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 20 {
-		return entry{}, errStat
+		return procEntry{}, errStat
 	}
 	var n [3]int64
 	for i, field := range [3]int{1, 2, 19} {
 		if n[i], err = strconv.ParseInt(string(f[field]), 10, 64); err != nil {
-			return entry{}, errStat
+			return procEntry{}, errStat
 		}
 	}
-	return entry{pid: pid, ppid: int(n[0]), pgid: int(n[1]), start: n[2]}, nil
+	return procEntry{pid: pid, ppid: int(n[0]), pgid: int(n[1]), start: n[2]}, nil
 }
 
 // readSmall reads a file of at most a kilobyte with three system calls: a busy
@@ -131,7 +130,7 @@ func readSmall(name string) ([]byte, error) {
 // signal sends sig to this very process, never to a later one with its pid. Where
 // the kernel or a sandbox has no pidfd, the pid must do. What is gone already, or
 // may not be signalled, shows at the next look.
-func (e entry) signal(sig syscall.Signal) {
+func (e procEntry) signal(sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(e.pid, 0)
 	if err == unix.ESRCH {
 		return

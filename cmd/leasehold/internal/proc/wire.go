@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spec is the first thing the wrapper sends. It travels as gob, which leaves
-// arguments that are not UTF-8 as they are.
+// spec is the first message of the wrapper. It is sent as gob, which keeps arguments that
+// are not UTF-8.
 type spec struct {
 	Path       string
 	Args       []string
@@ -33,7 +33,7 @@ const (
 	orderStop                          // TERM now, KILL at At
 )
 
-// order is what the wrapper sends while the child runs.
+// order is a message of the wrapper while the child runs.
 type order struct {
 	Kind   orderKind
 	Signal syscall.Signal
@@ -50,7 +50,7 @@ const (
 	reportEnded                          // the whole tree is gone
 )
 
-// report is what the guard sends.
+// report is a message of the guard.
 type report struct {
 	Kind    reportKind
 	Pid     int
@@ -62,12 +62,12 @@ type report struct {
 	Late    bool
 }
 
-// orderPatience is how long an order may take to be written. A guard that has
-// left hundreds of kilobytes unread for so long is not alive.
-const orderPatience = time.Second
+// orderTimeout bounds the sending of an order. A guard that has left hundreds of
+// kilobytes unread for so long hangs.
+const orderTimeout = time.Second
 
-// link is the wrapper's end of the socket to the guard. Its closing, by whatever
-// death of the wrapper, is the guard's signal to kill.
+// link is the wrapper's end of the socket to the guard. When it closes, for whatever
+// reason the wrapper ended, the guard kills the command.
 type link struct {
 	file *os.File
 	text bytes.Buffer // what enc has written and is not sent
@@ -92,8 +92,7 @@ func newLink() (*link, int, error) {
 	return l, fds[1], nil
 }
 
-// introduce sends the first thing. It may be long, so unlike orders it may take
-// long.
+// introduce sends the spec. It may be long, so unlike orders it may take long.
 func (l *link) introduce(s spec) error {
 	if err := l.enc.Encode(s); err != nil {
 		return err
@@ -102,15 +101,15 @@ func (l *link) introduce(s spec) error {
 	return err
 }
 
-// order sends an order. The time of the first try may have passed before it began:
-// this process may have been stopped in between.
+// order sends an order. It tries again once after a timeout: this process may have been
+// stopped before the first try.
 func (l *link) order(o order) error {
 	if err := l.enc.Encode(o); err != nil {
 		return err
 	}
 	var err error
 	for range 2 {
-		if err = l.file.SetWriteDeadline(time.Now().Add(orderPatience)); err != nil {
+		if err = l.file.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
 			return err
 		}
 		if _, err = l.text.WriteTo(l.file); !errors.Is(err, os.ErrDeadlineExceeded) {
