@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// scene is one call on a record: the record, the time, who calls, and the
-// hints that it gives rise to.
+// scene is one call on a record: the record, the time, the caller's id, and the hints to
+// send.
 type scene struct {
 	*Record
 	now    int64 // µs
@@ -24,8 +24,8 @@ func open(r *Record, now int64, caller string) *scene {
 	return s
 }
 
-// purge removes what has expired. A hand-over that nobody confirmed, or a call
-// that nobody answered, makes the process it went to suspect.
+// purge removes what has expired. A hand-over that was not confirmed, or a call that was
+// not answered, makes the process suspect to which it went.
 func (s *scene) purge() {
 	s.Inside = slices.DeleteFunc(s.Inside, func(p Party) bool {
 		if p.Expiry > s.ms {
@@ -56,7 +56,7 @@ func (s *scene) purge() {
 	s.Spent.purge(s.ms)
 }
 
-// reenters reports whether p's owner already has the room for itself.
+// reenters reports whether p's owner has the room exclusively.
 func (s *scene) reenters(p *Party) bool {
 	if !p.Reenter || p.Mode != driver.Exclusive || len(s.Inside) == 0 {
 		return false
@@ -65,12 +65,12 @@ func (s *scene) reenters(p *Party) bool {
 	return in.Mode == driver.Exclusive && in.Reenter && in.Owner == p.Owner
 }
 
-// taken reports whether somebody is inside with whom nobody can be.
+// taken reports whether a holder excludes every other party.
 func (s *scene) taken() bool {
 	return len(s.Inside) > 0 && s.Inside[0].Mode == driver.Exclusive && !s.Inside[0].Reenter
 }
 
-// fits reports whether there is room for p beside those inside.
+// fits reports whether there is room for p beside the holders.
 func (s *scene) fits(p *Party) bool {
 	if s.reenters(p) {
 		return true
@@ -96,7 +96,7 @@ func (s *scene) oversized(p *Party) bool {
 	return p.Mode == driver.Shared && s.Limit > 0 && p.Weight > s.Limit
 }
 
-// mustPass reports whether p has to let somebody pass who waits.
+// mustPass reports whether p has to let a waiter pass.
 func (s *scene) mustPass(p *Party) bool {
 	if p.Policy == driver.Barging || s.reenters(p) {
 		return false
@@ -127,8 +127,8 @@ func (s *scene) mint(p *Party) int64 {
 	return s.Token
 }
 
-// raise makes the token of p, which is inside, at least token, or exactly that if it
-// is levelled. Those who share its exclusive side share its token.
+// raise makes the token of the holder p at least token, or exactly token if level is set.
+// The exclusive leases of its owner share the token.
 func (s *scene) raise(p *Party, token int64, level bool) {
 	if token <= 0 || token > s.now+ahead || token <= p.Token && !level {
 		return
@@ -143,7 +143,7 @@ func (s *scene) raise(p *Party, token int64, level bool) {
 	}
 }
 
-// enter lets p in until expiry.
+// enter grants p a lease until expiry.
 func (s *scene) enter(p Party, expiry int64, confirmed bool) *Party {
 	p.Token = s.mint(&p)
 	p.Expiry, p.Confirmed = expiry, confirmed
@@ -160,16 +160,16 @@ func (s *scene) queue(p Party, expiry int64) {
 	s.Queue = slices.Insert(s.Queue, at, p)
 }
 
-// refresh keeps p's ticket alive. Being heard of clears its process.
+// refresh keeps p's ticket alive. Its process has answered, and is no longer suspect.
 func (s *scene) refresh(p *Party, wait time.Duration, notify string) {
 	p.Expiry = s.ms + wait.Milliseconds()
 	p.Notify = notify
 	delete(s.Marks, "!"+notify)
 }
 
-// handOver lets in, from the head of the queue, everyone for whom there is
-// room and who can be told, and tells the new head when to ask. Its work is
-// bounded: where it stops, the head is told to ask at once.
+// handOver grants the room to waiters from the head of the queue that fit and can be
+// told, and tells the new head when to ask. Its work is bounded: where it stops, the head
+// is told to ask at once.
 func (s *scene) handOver() {
 	for entered := 0; entered < batch && !s.taken(); {
 		s.dropHeads()
@@ -194,7 +194,7 @@ func (s *scene) handOver() {
 	s.hintHead()
 }
 
-// dropHeads removes those at the head of the queue who will never enter.
+// dropHeads removes waiters at the head of the queue that will never enter.
 func (s *scene) dropHeads() {
 	n := slices.IndexFunc(s.Queue, func(p Party) bool {
 		return !s.oversized(&p) && (p.Notify == "" || !s.marked("!"+p.Notify))
@@ -205,7 +205,7 @@ func (s *scene) dropHeads() {
 	s.Queue = slices.Delete(s.Queue, 0, n)
 }
 
-// call gives a ticket its window to come, unless it has less left.
+// call gives a ticket one window to ask, unless it has less time left.
 func (s *scene) call(p *Party) bool {
 	end := s.ms + p.Window
 	if end >= p.Expiry {
@@ -215,10 +215,10 @@ func (s *scene) call(p *Party) bool {
 	return true
 }
 
-// summon calls the head of the queue if it keeps p out, for whom there is room:
-// a head that has died would do so until its ticket expires. One that lives
-// shows it, and is not called again within its window. summon returns when p
-// may know more, 0 if it does not depend on the head alone.
+// summon calls the head of the queue if only the head blocks p, for which there is room:
+// a dead head would do so until its ticket expires. A head that lives asks, and is not
+// called again within its window. summon returns when p may know more, or 0 if that does
+// not depend on the head alone.
 func (s *scene) summon(p *Party) (next int64) {
 	if !s.fits(p) || len(s.Queue) == 0 {
 		return 0
@@ -238,8 +238,8 @@ func (s *scene) summon(p *Party) (next int64) {
 	return next
 }
 
-// hintHead tells the head of the queue when asking is useful, if it does not
-// know: it has just become the head, or the time has come nearer.
+// hintHead tells the head of the queue when asking is useful, if it does not know: it has
+// just become the head, or the time has come nearer.
 func (s *scene) hintHead() {
 	if len(s.Queue) == 0 {
 		s.Head, s.When = "", 0
@@ -258,8 +258,8 @@ func (s *scene) hintHead() {
 	s.wake(head, driver.Hint{Kind: driver.HintAsk, ID: head.ID, RetryAfter: millis(next)})
 }
 
-// acquit forgets whom was suspected: it concerns only the tickets in the queue,
-// since whoever queues anew has been heard of.
+// acquit forgets suspects. Suspicion concerns only the tickets in the queue, since a
+// process that queues anew has been heard of.
 func (s *scene) acquit() {
 	for name := range s.Marks {
 		if name[0] == '!' {
@@ -268,7 +268,7 @@ func (s *scene) acquit() {
 	}
 }
 
-// next is the time until the obstacle before the head may end by itself.
+// next is the time until the obstacle for the head may end by itself.
 func (s *scene) next() int64 {
 	if s.ms < s.Closed {
 		return s.Closed - s.ms

@@ -31,10 +31,10 @@ const version = 1
 // headSize is what stands before the fields.
 const headSize = 1 + 8
 
-// Never is the end of a record that is not forgotten.
+// Never is the end of a record that is never forgotten.
 const Never = 1<<63 - 1
 
-// errDamaged is the error of everything that no Append has written.
+// errDamaged is the error of everything that Append has not written.
 var errDamaged = errors.New("it is not a record of a lock, or a part of one")
 
 // Append appends the encoding of a record to b. end, in ms, is when the record
@@ -47,9 +47,8 @@ func Append(b []byte, r *Record, end int64) []byte {
 	return c.b
 }
 
-// Decode reads what Append has written. Whatever else b is, a record that was
-// cut included, is an error; it never panics, and takes memory in proportion to
-// the length of b.
+// Decode reads what Append has written. Anything else, such as a record that was cut, is
+// an error; it never panics, and takes memory in proportion to the length of b.
 func Decode(b []byte) (Record, error) {
 	if _, err := End(b); err != nil {
 		return Record{}, err
@@ -80,10 +79,9 @@ func End(b []byte) (ms int64, err error) {
 	return int64(end), nil
 }
 
-// End returns when a record may be forgotten, in ms: when it means nothing any
-// more, and the clock has been past its token for memory ms. A token that was
-// forgotten is followed by the clock, so memory is how far the clock may be
-// stepped back.
+// End returns when a record may be forgotten, in ms: when it means nothing any more, and
+// the clock has been past its token for memory ms. After a forgotten token the clock
+// alone makes the next one, so memory is how far the clock may be stepped back.
 func (r *Record) End(memory int64) int64 {
 	if r.Token <= 0 {
 		return r.Until()
@@ -98,8 +96,8 @@ func (r *Record) sound() bool {
 	return !nameless && !slices.ContainsFunc(r.Inside, unknown) && !slices.ContainsFunc(r.Queue, unknown)
 }
 
-// codec writes the values it is given, or reads them. A reader reads zeros
-// after the first thing that is wrong.
+// codec writes the values that it is given, or reads them. A reader returns zeros after
+// the first error.
 type codec struct {
 	reads bool
 	b     []byte // written, or left to read
@@ -198,8 +196,8 @@ func (c *codec) parties(list *[]Party) {
 	}
 }
 
-// codeMap codes a map in the order of its keys, so that equal records have
-// equal encodings.
+// codeMap codes a map in the order of its keys, so that equal records have equal
+// encodings.
 func codeMap[V any](c *codec, m *map[string]V, code func(*codec, *V)) {
 	n := len(*m)
 	c.len(&n, minEntry)
@@ -245,7 +243,7 @@ const (
 	minSpent = 9
 )
 
-// len codes the length of something of which each takes at least so many bytes.
+// len codes a length, of elements that take at least so many bytes each.
 func (c *codec) len(v *int, least int) {
 	if !c.reads {
 		c.b = binary.AppendUvarint(c.b, uint64(*v))

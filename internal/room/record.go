@@ -1,14 +1,14 @@
-// Package room is the admission rule of every lock, as pure functions over a
-// record: what is asked, the record and the time go in, the reply and whom to
-// wake come out. There is no I/O, no clock and no goroutine in it.
+// Package room is the admission rule of every lock, as pure functions over a record: a
+// request, the record and the time go in, the reply and the hints to send come out. It
+// has no I/O, no clock and no goroutine.
 //
-// The memory store and the directory store are this package under a mutex and
-// under a file lock. The Redis scripts (internal/redisroom) are the same rule
-// over other data structures, with the same function names in the same order,
-// and are tested against this package with random histories.
+// The memory store and the directory store are this package under a mutex and under a
+// file lock. The Redis scripts (internal/redisroom) are the same rule over other data
+// structures, with the same function names in the same order, and are tested against this
+// package with random histories.
 //
-// The rule in one sentence: a party enters if there is room for it after
-// everyone it must let pass.
+// The rule in one sentence: a party enters if there is room for it after all waiters that
+// it must let pass.
 package room
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Record is all a store keeps of one room. The zero value is an empty room
-// that has never minted a token. Times are milliseconds of the store's clock.
+// Record is all that a store keeps of one room. The zero value is an empty room that has
+// never minted a token. Times are milliseconds of the store's clock.
 type Record struct {
 	// Token is the last fencing token minted, 0 before the first.
 	Token int64 `json:"token,omitempty"`
@@ -45,7 +45,7 @@ type Record struct {
 	Spent Spent `json:"spent,omitempty"`
 }
 
-// Party is somebody inside the room or in its queue.
+// Party is a holder of the room, or a waiter in its queue.
 type Party struct {
 	ID        string            `json:"id"`
 	Owner     string            `json:"owner,omitempty"`
@@ -74,7 +74,7 @@ type Mark struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Wake is a hint to be sent to an address.
+// Wake is a hint and the address to which it is sent.
 type Wake struct {
 	Address string
 	Hint    driver.Hint
@@ -93,14 +93,13 @@ const (
 	ahead = int64(24 * time.Hour / time.Microsecond)
 )
 
-// Idle reports whether nothing but the token needs to be remembered.
+// Idle reports whether only the token has to be remembered.
 func (r *Record) Idle(now int64) bool {
 	ms := now / 1000
 	return len(r.Inside) == 0 && len(r.Queue) == 0 && len(r.Marks) == 0 && r.Closed <= ms && r.Spent.until() <= ms
 }
 
-// Until returns the time after which the record means nothing any more, its
-// token aside.
+// Until returns the time after which the record, except for its token, means nothing.
 func (r *Record) Until() int64 {
 	until := max(r.Closed, r.Spent.until())
 	for _, p := range r.Inside {
@@ -115,7 +114,7 @@ func (r *Record) Until() int64 {
 	return until
 }
 
-// newParty is the party of a request that has neither rank nor token yet.
+// newParty is the party of a request, without rank and token.
 func newParty(req driver.Request) Party {
 	if req.Mode == driver.Exclusive {
 		req.Weight = 1 // it takes the whole room
@@ -157,7 +156,7 @@ func (r *Record) marked(name string) bool {
 	return ok
 }
 
-// sharers reports whether anybody uses the room shared or waits to.
+// sharers reports whether a party uses the room shared or waits to.
 func (r *Record) sharers() bool {
 	shared := func(p Party) bool { return p.Mode == driver.Shared }
 	return slices.ContainsFunc(r.Inside, shared) || slices.ContainsFunc(r.Queue, shared)

@@ -16,7 +16,7 @@ func (s *scene) broken(m Mark) driver.Reply {
 	return reply
 }
 
-// spent answers for an id that has been used.
+// spent answers for an id that was released.
 func (s *scene) spent(released bool) driver.Reply {
 	reply := s.reply(driver.Gone)
 	reply.Replayed = released
@@ -39,8 +39,8 @@ func (s *scene) busy() driver.Reply {
 	return reply
 }
 
-// queued tells the head when to ask, which then need not be hinted; and the one
-// behind it when to see whether the head has come, if that was called for it.
+// queued tells the head when to ask, so that it needs no hint, and the second waiter when
+// to check whether the head that was called for it has asked.
 func (s *scene) queued(id string, glimpse bool, called int64) driver.Reply {
 	reply := s.reply(driver.Queued)
 	for i, p := range s.Queue {
@@ -62,7 +62,7 @@ func (s *scene) queued(id string, glimpse bool, called int64) driver.Reply {
 	return reply
 }
 
-// glimpse shows the party that stays longest.
+// glimpse shows the holder that stays longest.
 func (s *scene) glimpse() []driver.Holder {
 	var last *Party
 	for i := range s.Inside {

@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Acquire asks to enter. now is the store's clock in µs since the Unix epoch.
-// An error leaves the record as it was, but for what had expired.
+// Acquire asks for a lease. now is the store's clock in µs since the Unix epoch. An
+// error leaves the record as it was, except for expired entries.
 func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, error) {
 	s := open(r, now, req.ID)
 	if err := CheckPlaces(req); err != nil {
@@ -132,7 +132,7 @@ func Look(r *Record, key string, now int64) driver.Snapshot {
 	return snap
 }
 
-// Glance is Look without those who wait.
+// Glance is Look without the waiters.
 func Glance(r *Record, key string, now int64) driver.Snapshot {
 	ms := now / 1000
 	snap := driver.Snapshot{Key: key, Token: r.Token}
@@ -153,7 +153,7 @@ func Glance(r *Record, key string, now int64) driver.Snapshot {
 	return snap
 }
 
-// again answers a request of somebody who is inside.
+// again answers a request of a holder.
 func (s *scene) again(p *Party, req driver.Request) (driver.Reply, []Wake, error) {
 	downgrade := p.Mode == driver.Exclusive && req.Mode == driver.Shared
 	if downgrade {
@@ -173,8 +173,8 @@ func (s *scene) again(p *Party, req driver.Request) (driver.Reply, []Wake, error
 	return reply, s.wakes, nil
 }
 
-// ask is a live ticket that wants in: whoever stands before it and can be
-// handed the room gets it first.
+// ask is a live ticket that asks for the room: waiters before it that can be handed the
+// room get it first.
 func (s *scene) ask(id string, ttl time.Duration, glimpse bool) driver.Reply {
 	s.handOver()
 	if p := s.inside(id); p != nil {
@@ -203,7 +203,7 @@ func CheckPlaces(req driver.Request) error {
 	return nil
 }
 
-// check refuses what contradicts those who use the room.
+// check refuses a request that contradicts the holders and waiters of the room.
 func (s *scene) check(req driver.Request) error {
 	if req.Guard && s.Token == 0 {
 		return driver.ErrAmnesia
@@ -220,8 +220,8 @@ func (s *scene) check(req driver.Request) error {
 	return nil
 }
 
-// atOdds refuses a request that would wait for its own owner, who is inside in
-// the other mode.
+// atOdds refuses a request that would wait for its own owner, which holds the room in the
+// other mode.
 func (s *scene) atOdds(req driver.Request) error {
 	own := func(p Party) bool { return p.Reenter && p.Owner == req.Owner && p.Mode != req.Mode }
 	if req.Reenter && slices.ContainsFunc(s.Inside, own) {
@@ -230,8 +230,7 @@ func (s *scene) atOdds(req driver.Request) error {
 	return nil
 }
 
-// checkDowngrade refuses to make an exclusive party a sharer, beside whom
-// others may enter.
+// checkDowngrade refuses to make a lease shared that its owner holds several times.
 func (s *scene) checkDowngrade(req driver.Request) error {
 	if n := len(s.Inside); n > 1 {
 		return fmt.Errorf("held %d times by its owner, it cannot become shared: %w", n, driver.ErrMismatch)
@@ -239,8 +238,8 @@ func (s *scene) checkDowngrade(req driver.Request) error {
 	return s.check(req)
 }
 
-// resize changes the limit in force. Those who wait for more than it allows
-// are dropped when their turn comes.
+// resize changes the limit in force. Waiters that ask for more than it are dropped when
+// their turn comes.
 func (s *scene) resize(req driver.Request) (driver.Reply, []Wake, error) {
 	if !s.sharers() {
 		return s.reply(driver.Gone), nil, nil
@@ -260,7 +259,7 @@ func (s *scene) agree(req driver.Request) {
 	}
 }
 
-// forbid remembers an id that has ended, or has not come yet.
+// forbid rejects an id from now on, also if its request has not arrived yet.
 func (s *scene) forbid(ref driver.Ref, reply *driver.Reply) {
 	until := s.ms + ref.RejectIDFor.Milliseconds()
 	if !ref.SingleUseID {

@@ -1,13 +1,13 @@
 package room
 
-// Spent remembers ids that have been released, for requests with SingleUseID: of each its
-// hash ([Hash]), and twice the time until when it counts, and one if it was in the
-// room. There may be a million of them in a minute. So a store that reads and
-// writes the record with every call keeps them elsewhere: a call needs to find in
-// the record what is remembered of its own id, and changes nothing else.
+// Spent remembers ids that have been released, for requests with SingleUseID: the hash of
+// each id ([Hash]), and twice the time until which it counts, plus one if it was a holder
+// or waiter. There may be a million of them in a minute. A store that reads and writes
+// the record with every call therefore keeps them elsewhere: a call only needs, and
+// changes, what is remembered of its own id.
 type Spent map[uint64]int64
 
-// Hash is what is remembered of an id: FNV-1a. That of hash/fnv takes memory.
+// Hash is the hash of an id: FNV-1a. The one of hash/fnv allocates memory.
 func Hash(id string) uint64 {
 	hash := uint64(14695981039346656037)
 	for i := range len(id) {
@@ -16,10 +16,10 @@ func Hash(id string) uint64 {
 	return hash
 }
 
-// SpentUntil is until when an id counts of which so much is remembered.
+// SpentUntil is the time until which a remembered id counts.
 func SpentUntil(value int64) int64 { return value >> 1 }
 
-// released reports whether an id is remembered, and was in the room.
+// released reports whether an id is remembered, and was a holder or waiter.
 func (s Spent) released(id string, ms int64) (released, spent bool) {
 	value := s[Hash(id)]
 	spent = SpentUntil(value) > ms
@@ -38,13 +38,11 @@ func (s *Spent) remember(id string, until int64, released bool) {
 	(*s)[Hash(id)] = value
 }
 
-// looks is how many ids a call looks at that have nothing to do with it. Each
-// call remembers one at most, so an equilibrium comes about in which one in so
-// many is out of date.
+// looks is how many other ids a call examines. Each call remembers at most one, so in
+// equilibrium one in so many is expired.
 const looks = 4
 
-// purge forgets some of those whose time is over: a map is ranged over from a
-// place that is drawn by lot.
+// purge forgets some expired ids. The order of a map's range is random.
 func (s Spent) purge(ms int64) {
 	left := looks
 	for hash, value := range s {
@@ -57,7 +55,7 @@ func (s Spent) purge(ms int64) {
 	}
 }
 
-// until is when the last one is forgotten.
+// until is when the last id expires.
 func (s Spent) until() (last int64) {
 	for _, value := range s {
 		last = max(last, SpentUntil(value))

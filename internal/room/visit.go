@@ -2,9 +2,8 @@ package room
 
 import "strings"
 
-// Visits have paths for names. What a lease belongs to is what the names of those
-// have in common who have asked for it, so that one word is enough to know whether
-// somebody may undo it.
+// The name of a visit is a path. A lease belongs to the common path of all visits that have
+// asked for it, so one word tells whether a visit may undo it.
 
 // below reports whether visit is the one called name, or made on its behalf.
 func below(visit, name string) bool {
