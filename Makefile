@@ -59,7 +59,7 @@ test-long: deps ## Run the long tests at their full length, and let every store 
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/chaos
 
 # The packages of which -short leaves something out.
-LONG := ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./postgresdriver ./server
+LONG := . ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./postgresdriver ./server
 
 .PHONY: nested
 nested: deps ## Test the modules beside the library: the examples and the benchmark
@@ -76,6 +76,15 @@ floors: deps ## Test the library with the oldest versions that it requires
 	$(GO) vet ./...
 	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(GO) list ./... | grep -v -E '/internal/(chaos|costs)$$')
 
+# Those that call the dependencies themselves.
+CALLERS := ./redisdriver ./rueidisdriver ./postgresdriver ./filedriver ./leaseholdprom ./leaseholdotel ./fence
+
+.PHONY: floors-short
+floors-short: export GOWORK = off
+floors-short: deps ## Vet all with the oldest versions, and test what calls the dependencies itself
+	$(GO) vet ./...
+	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(CALLERS)
+
 # The race detector, which is C, does not exist there, and chaos and costs are
 # about time, not about numbers.
 .PHONY: test-32
@@ -87,9 +96,8 @@ test-32: deps ## Vet and test everything that needs no C on 32 bits
 	@for dir in $(NESTED); do (cd $$dir && $(GO) vet ./...); done
 
 .PHONY: vet-others
-vet-others: ## Compile and vet for 32 bits and with the oldest dependencies, tests included
+vet-others: ## Compile and vet for 32 bits, tests included
 	CGO_ENABLED=0 GOARCH=386 $(GO) vet ./... ./cmd/leasehold/...
-	GOWORK=off $(GO) vet ./...
 
 .PHONY: race
 race: deps ## Run all tests COUNT times, in changing order
