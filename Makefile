@@ -47,8 +47,8 @@ PACKAGES ?= 3
 test: deps ## Run the tests, the long ones in short, with the race detector: four minutes
 	$(RACE) -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS))
 	@# The race detector allocates as well, so what is allocated is counted without. It
-	@# is too slow to explore far.
-	$(GO) test -count=1 -run 'Allocat|Explore' ./internal/costs ./internal/redisroom ./internal/explore
+	@# is too slow to explore far, and to look far through the microscope.
+	$(GO) test -count=1 -run 'Allocat|Explore|Microscope' ./internal/costs ./internal/redisroom ./internal/explore
 
 .PHONY: test-all
 test-all: test test-long nested cross floors test-32 ## Run everything that a change has to pass but lint
@@ -117,6 +117,15 @@ explore: deps ## Try everything that a few parties can do with a lock, two or th
 chaos: deps ## Let every store suffer for CHAOS_FOR, and judge what its clients saw
 	@# The package stands first, since TESTFLAGS may have flags of its own.
 	$(GO) test ./internal/chaos -count=1 -v -timeout 0 -run TestChaos -chaos.for=$(CHAOS_FOR) -chaos.pause=300ms $(TESTFLAGS)
+
+# How many situations of each world the microscope goes on from, and in how many of
+# them everything fails in turn.
+STATES ?= 5000
+FAULTS ?= 300
+
+.PHONY: microscope
+microscope: deps ## Run the Redis scripts in an interpreter, from STATES situations, with FAULTS
+	$(GO) test -count=1 -v -timeout 0 -run Microscope $(TESTFLAGS) ./internal/redisroom -microscope.states=$(STATES) -microscope.faults=$(FAULTS)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
@@ -320,7 +321,7 @@ func TestCost_PairAllocatesLittle(t *testing.T) {
 		_, _ = d.Release(background, driver.Ref{Key: "k", ID: "a"})
 	}
 	pair()
-	if n := testing.AllocsPerRun(200, pair); n > 20 && !raceEnabled {
+	if n := testing.AllocsPerRun(200, pair); n > 20 && !redisroom.RaceEnabled {
 		t.Errorf("a pair allocates %v times, want 20 at most", n)
 	}
 }

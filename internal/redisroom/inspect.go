@@ -61,9 +61,12 @@ func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 		id, ok1 := f[0].(string)
 		left, ok2 := f[1].(int64)
 		words, ok3 := f[2].(string)
-		p, err := parseParty(words)
-		if !ok1 || !ok2 || !ok3 || err != nil {
+		if !ok1 || !ok2 || !ok3 {
 			return snap, fmt.Errorf("%w: party %v", errReply, f[:perParty])
+		}
+		p, err := parseParty(words)
+		if err != nil {
+			continue // not written by a script: for those it is not there
 		}
 		shared = shared || p.mode == driver.Shared
 		if p.state == 'w' {

@@ -1,5 +1,5 @@
 //go:build !race
 
-package redisroom_test
+package redisroom
 
-const raceEnabled = false
+const RaceEnabled = false

@@ -1,6 +1,6 @@
 //go:build race
 
-package redisroom_test
+package redisroom
 
-// raceEnabled: the race detector empties pools at random.
-const raceEnabled = true
+// RaceEnabled: the race detector empties pools at random.
+const RaceEnabled = true

@@ -35,7 +35,8 @@ local function at_odds()
   if nx == 0 and mode == 'x' then
     local ids = call('ZRANGEBYSCORE', Z, '-inf', '(0')
     for i = 1, #ids do
-      own = own or party(sub(ids[i], 2)).ident == who
+      local p = party(sub(ids[i], 2))
+      own = own or p and p.ident == who
     end
   end
   if own then

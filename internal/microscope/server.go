@@ -1,0 +1,192 @@
+// Package microscope runs Redis scripts in an interpreter, over a keyspace whose clock
+// stands still, with a failure at any call of a command.
+//
+// It is for tests. It knows the commands that the scripts of internal/redisroom use, and
+// refuses every other. A test there compares its answers and its keys with those of a
+// real server.
+package microscope
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// Server is a keyspace and an interpreter. It is for one goroutine.
+type Server struct {
+	// Now is the wall clock in µs. A key that ends is there while the clock says the
+	// millisecond of its end, and for a script until the script ends.
+	Now int64
+	// Keys are what is kept. A value is replaced when it changes, never changed itself,
+	// so that a shallow copy is a picture of the whole.
+	Keys Keys
+	// Before is called, unless it is nil, before each command of a script. It may move
+	// the clock, and what it returns is the command's error instead of its outcome.
+	Before func(c *Call) Error
+	// Calls are those of the last script.
+	Calls []Call
+	// Published are the messages of the last script.
+	Published []Message
+
+	state  *lua.LState
+	protos map[string]*lua.FunctionProto
+	began  int64 // ms: what was there then is there for the script
+}
+
+// Keys are values by name.
+type Keys map[string]Value
+
+// Clone is a picture of the keys.
+func (k Keys) Clone() Keys { return maps.Clone(k) }
+
+// Value is what a key holds, and when it ends.
+type Value struct {
+	Text   *string
+	Hash   map[string]string
+	Sorted []Member
+	List   bool  // of a type that no script uses
+	At     int64 // ms at which it ends, 0 for never
+}
+
+// Member is one of a sorted set, which is kept in its order.
+type Member struct {
+	Name  string
+	Score float64
+}
+
+// Text is the value of a string that never ends.
+func Text(s string) Value { return Value{Text: &s} }
+
+// Type is the name that the server has for the type of a value.
+func (v Value) Type() string {
+	switch {
+	case v.Text != nil:
+		return "string"
+	case v.Hash != nil:
+		return "hash"
+	case v.Sorted != nil:
+		return "zset"
+	case v.List:
+		return "list"
+	}
+	return "none"
+}
+
+// Call is one command of a script.
+type Call struct {
+	N     int // which it is, from 0
+	Words []string
+	// Caught tells of redis.pcall, which returns an error instead of raising it.
+	Caught bool
+	// Wrote tells that the script had changed a key before.
+	Wrote bool
+	// Failed is what the command answered if it was an error.
+	Failed Error
+	// Ran tells that the command was not kept from running.
+	Ran bool
+	// Changed are the keys before the command, if it changed any.
+	Changed Keys
+}
+
+// Message is one that was published.
+type Message struct{ Channel, Text string }
+
+// Error is an error reply.
+type Error string
+
+func (e Error) Error() string { return string(e) }
+
+// New returns an empty server.
+func New(now int64) *Server {
+	s := &Server{Now: now, Keys: make(Keys), protos: make(map[string]*lua.FunctionProto)}
+	s.state = lua.NewState(lua.Options{SkipOpenLibs: true})
+	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenTable, lua.OpenString, lua.OpenMath} {
+		s.state.Push(s.state.NewFunction(open))
+		s.state.Call(0, 0)
+	}
+	s.openRedis()
+	return s
+}
+
+// Close frees the interpreter.
+func (s *Server) Close() { s.state.Close() }
+
+// ms is the clock as commands that end keys read it.
+func (s *Server) ms() int64 { return s.Now / 1000 }
+
+// Live returns the keys that are there at the clock's time.
+func (s *Server) Live() Keys { return s.Keys.at(s.ms()) }
+
+func (k Keys) at(ms int64) Keys {
+	live := make(Keys, len(k))
+	for name, v := range k {
+		if v.At == 0 || ms <= v.At {
+			live[name] = v
+		}
+	}
+	return live
+}
+
+// Run runs a script's text, as EVAL does, and returns its reply: nil, an int64, a string,
+// a slice of replies, or an Error; err is the script's own.
+func (s *Server) Run(text string, keys, args []string) (reply any, err error) {
+	proto, err := s.compile(text)
+	if err != nil {
+		return nil, err
+	}
+	s.Calls, s.Published, s.began = s.Calls[:0], nil, s.ms()
+	s.Keys = s.Keys.at(s.began)
+	l := s.state
+	globals := l.G.Global
+	globals.RawSetString("KEYS", table(keys))
+	globals.RawSetString("ARGV", table(args))
+	l.Push(l.NewFunctionFromProto(proto))
+	if err := l.PCall(0, 1, nil); err != nil {
+		return nil, scriptError(err)
+	}
+	result := l.Get(-1)
+	l.SetTop(0)
+	switch reply := fromLua(result).(type) {
+	case Error:
+		return nil, reply
+	default:
+		return reply, nil
+	}
+}
+
+// header is the line by which a script tells the server about itself.
+const header = "#!lua"
+
+func (s *Server) compile(text string) (*lua.FunctionProto, error) {
+	if proto := s.protos[text]; proto != nil {
+		return proto, nil
+	}
+	body := text
+	if strings.HasPrefix(text, header) {
+		_, rest, _ := strings.Cut(text, "\n")
+		body = "\n" + rest
+	}
+	chunk, err := parse.Parse(strings.NewReader(body), "user_script")
+	if err != nil {
+		return nil, fmt.Errorf("compiling script: %w", err)
+	}
+	proto, err := lua.Compile(chunk, "user_script")
+	if err == nil {
+		s.protos[text] = proto
+	}
+	return proto, err
+}
+
+// Lasting returns the keys that never end.
+func (s *Server) Lasting() (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.Keys)) {
+		if s.Keys[name].At == 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,396 @@
+package redisroom
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/microscope"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+var (
+	microscopeStates = flag.Int("microscope.states", 0, "how many situations of each world the microscope goes on from")
+	microscopeFaults = flag.Int("microscope.faults", 0, "in how many of them everything fails in turn")
+)
+
+// bounds are those of an exploration: how many situations it goes on from, and in how
+// many of the first everything fails, stands still or is damaged in turn.
+type bounds struct{ states, failed, damaged int }
+
+// normal are the bounds of the normal test run. The race detector makes the interpreter
+// several times slower, and has nothing to find in it.
+func normal() bounds {
+	b := bounds{states: 120, failed: 8, damaged: 4}
+	if RaceEnabled {
+		b = bounds{states: 30, failed: 3, damaged: 1}
+	}
+	if *microscopeStates > 0 {
+		b.states = *microscopeStates
+	}
+	if *microscopeFaults > 0 {
+		b.failed, b.damaged = *microscopeFaults, *microscopeFaults
+	}
+	return b
+}
+
+// explored counts what an exploration has seen.
+type explored struct{ situations, depth, runs, failures, stalls, damages int }
+
+// explore takes every step from every situation, breadth first.
+func (l *lens) explore(w world, b bounds) (seen explored, err error) {
+	defer func() { seen.runs = l.runs }()
+	known := make(map[string]bool)
+	queue := []*situation{beginning()}
+	for len(queue) > 0 && seen.situations < b.states {
+		from := queue[0]
+		queue = queue[1:]
+		name := from.canon()
+		if known[name] {
+			continue
+		}
+		known[name] = true
+		seen.situations++
+		seen.depth = from.depth
+		if err := l.listed(from); err != nil {
+			return seen, fmt.Errorf("after %s: list: %w", from.path(), err)
+		}
+		queue = append(queue, from.later()...)
+		for _, s := range w.steps {
+			next, err := l.follow(from, s)
+			if err != nil {
+				return seen, fmt.Errorf("after %s: %s: %w", from.path(), s.name, err)
+			}
+			if !next.stale() {
+				queue = append(queue, next)
+			}
+		}
+		tries := []struct {
+			most  int
+			try   func(*situation, step) (int, error)
+			count *int
+		}{{b.failed, l.fail, &seen.failures}, {b.failed, l.stall, &seen.stalls}, {b.damaged, l.damage, &seen.damages}}
+		for _, try := range tries {
+			for _, s := range w.steps {
+				if seen.situations > try.most {
+					break
+				}
+				n, err := try.try(from, s)
+				*try.count += n
+				if err != nil {
+					return seen, fmt.Errorf("after %s: %s: %w", from.path(), s.name, err)
+				}
+			}
+		}
+	}
+	return seen, nil
+}
+
+// listed compares whether the lock is listed with whether anybody is there.
+func (l *lens) listed(from *situation) error {
+	l.server.Keys, l.server.Now = from.keys.Clone(), from.now
+	l.errors = nil
+	in, err := l.store.occupied(context.Background(), []string{lensKey})
+	if err != nil || len(l.errors) > 0 {
+		return errors.Join(err, errors.New(strings.Join(l.errors, "; ")))
+	}
+	there := false
+	for _, p := range slices.Concat(from.record.Inside, from.record.Queue) {
+		there = there || p.Expiry > from.now/1000
+	}
+	if h := from.holderKey(); h.At == from.now/1000 {
+		return nil // the last millisecond
+	}
+	if there != (len(in) > 0) {
+		return fmt.Errorf("listed %q, want %v", in, there)
+	}
+	return nil
+}
+
+// oom stands for what a server may answer to a command whatever its keys hold.
+const oom = microscope.Error("OOM command not allowed when used memory > 'maxmemory'.")
+
+// fail has each command fail in turn that can: every one before the first that writes,
+// and after it those whose failure the script catches. The keys are afterwards as before,
+// or as the answer says.
+func (l *lens) fail(from *situation, s step) (n int, err error) {
+	_, _ = l.take(s, from.keys, from.now, from.least)
+	calls := slices.Clone(l.calls)
+	defer l.calm()
+	for i, c := range calls {
+		if c.Wrote && (!c.Caught || !microscope.CanFail(calls, i) && c.Words[0] != "PUBLISH" && c.Words[0] != "TIME") {
+			continue // it cannot fail, which look holds
+		}
+		failures := []microscope.Error{oom}
+		if c.Caught && c.Words[0] != "TIME" && c.Words[0] != "PUBLISH" {
+			failures = append(failures, "WRONGTYPE Operation against a key holding the wrong kind of value")
+		}
+		for _, failure := range failures {
+			n++
+			if err := l.failAt(from, s, i, failure); err != nil {
+				return n, fmt.Errorf("where %q, call %d, fails with %q: %w", c.Words, i, string(failure), err)
+			}
+		}
+	}
+	return n, nil
+}
+
+// calm ends what disturbs the scripts.
+func (l *lens) calm() { l.server.Before, l.disturbed, l.deaf, l.forgetful = nil, false, false, false }
+
+func (l *lens) failAt(from *situation, s step, at int, failure microscope.Error) error {
+	l.calm()
+	l.disturbed = true
+	count := 0
+	l.server.Before = func(c *microscope.Call) microscope.Error {
+		count++
+		if count-1 != at {
+			return ""
+		}
+		l.deaf, l.forgetful = c.Words[0] == "PUBLISH", c.Words[0] == "GET" && strings.Contains(c.Words[1], spentKey)
+		return failure
+	}
+	got, gotErr := l.take(s, from.keys, from.now, from.least)
+	keys := l.server.Live()
+	l.server.Before = nil
+	if len(l.errors) > 0 {
+		return errors.New(strings.Join(l.errors, "; "))
+	}
+	if gotErr == nil || !keys.Same(from.keys) {
+		if err := l.agrees(from, s, got, gotErr, keys); err != nil {
+			return fmt.Errorf("%w, and has changed\n%s\ninto\n%s", err, show(from.keys), show(keys))
+		}
+	}
+	return nil
+}
+
+// agrees compares the answer with the rule's.
+func (l *lens) agrees(from *situation, s step, got driver.Reply, gotErr error, keys microscope.Keys) (first error) {
+	for i, record := range from.readings() {
+		l.slack = min(time.Duration(i), 1) * time.Millisecond
+		if _, err := l.agree(from, record, s, got, gotErr, keys); err == nil {
+			return nil
+		} else if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// stall holds the server up before each command in turn, until something has ended
+// meanwhile, or everything.
+func (l *lens) stall(from *situation, s step) (n int, err error) {
+	_, _ = l.take(s, from.keys, from.now, from.least)
+	calls := len(l.calls)
+	jumps := []int64{20_000_000}
+	if at := from.next(); at > 0 {
+		jumps = append(jumps, at*1000-from.now, (at+1)*1000-from.now)
+	}
+	defer l.calm()
+	for i := range calls {
+		for _, jump := range jumps {
+			n++
+			if err := l.stallAt(from, s, i, jump); err != nil {
+				return n, fmt.Errorf("held up for %d µs before call %d: %w", jump, i, err)
+			}
+		}
+	}
+	return n, nil
+}
+
+func (l *lens) stallAt(from *situation, s step, at int, jump int64) error {
+	l.calm()
+	count := 0
+	l.server.Before = func(*microscope.Call) microscope.Error {
+		if count == at {
+			l.server.Now += jump
+		}
+		count++
+		return ""
+	}
+	got, gotErr := l.take(s, from.keys, from.now, from.least)
+	l.server.Before = nil
+	if len(l.errors) > 0 {
+		return errors.New(strings.Join(l.errors, "; "))
+	}
+	// What was answered is what the rule says of some moment of the call.
+	moments := []int64{from.now, from.now + jump}
+	if got.Clock > 0 {
+		moments = append(moments, got.Clock.Microseconds())
+	}
+	var wanted []string
+	for _, now := range moments {
+		for _, record := range from.readings() {
+			want, _, wantErr := s.rule(record, now)
+			if (gotErr != nil) == (wantErr != nil) && want.State == got.State {
+				return l.covered(from, s, got)
+			}
+			wanted = append(wanted, fmt.Sprint(want.State, " ", wantErr))
+		}
+	}
+	return fmt.Errorf("answers %v (%w), want one of %q", got.State, gotErr, wanted)
+}
+
+// covered holds what is granted, and what was, against the key that keeps others out: it
+// does not end before they do.
+func (l *lens) covered(from *situation, s step, got driver.Reply) error {
+	at, until := l.server.Keys[lensPrefix+lensKey].At, from.now/1000+lensTTL.Milliseconds()
+	if got.State == driver.Granted && l.server.Now/1000 < until && at < until {
+		return fmt.Errorf("granted for %v, and the holder key ends %d ms after it was asked for", lensTTL, at-from.now/1000)
+	}
+	for _, p := range from.record.Inside {
+		if p.ID != s.id && p.Expiry > l.server.Now/1000 && at < p.Expiry && !strings.HasPrefix(s.name, "break") {
+			return fmt.Errorf("%s is inside for %d ms after the holder key ends", p.ID, p.Expiry-at)
+		}
+	}
+	return nil
+}
+
+// damage takes away each of the keys in turn, and each part of one, or puts something
+// else there, and takes the step. Nothing fails in its middle, every key ends, what is
+// refused is refused as foreign, and nobody enters beside a lease that the holder key
+// still tells of.
+func (l *lens) damage(from *situation, s step) (n int, err error) {
+	for what, keys := range damaged(from.keys) {
+		n++
+		if err := l.damageBy(from, s, keys); err != nil {
+			return n, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return n, nil
+}
+
+func damaged(keys microscope.Keys) map[string]microscope.Keys {
+	all := make(map[string]microscope.Keys)
+	change := func(what string, f func(microscope.Keys)) {
+		c := keys.Clone()
+		f(c)
+		all[what] = c
+	}
+	h := lensPrefix + lensKey
+	r, z := string(appendSide(nil, []byte(h), recordKey)), string(appendSide(nil, []byte(h), sortedKey))
+	names := slices.Sorted(maps.Keys(keys))
+	for _, name := range names {
+		change(fmt.Sprintf("without %q", name), func(k microscope.Keys) { delete(k, name) })
+		change(fmt.Sprintf("with nothing but %q", name), func(k microscope.Keys) {
+			clear(k)
+			k[name] = keys[name]
+		})
+		v := keys[name]
+		for field := range v.Hash {
+			change(fmt.Sprintf("without %q of the record", field), func(k microscope.Keys) { k[name] = without(v, field) })
+			change(fmt.Sprintf("with another %q of the record", field), func(k microscope.Keys) { k[name] = with(v, field, "nonsense") })
+		}
+		for i, m := range v.Sorted {
+			change(fmt.Sprintf("without %q of the queue", m.Name), func(k microscope.Keys) {
+				v := v
+				v.Sorted = slices.Delete(slices.Clone(v.Sorted), i, i+1)
+				k[name] = v
+				if len(v.Sorted) == 0 {
+					delete(k, name)
+				}
+			})
+		}
+	}
+	for _, name := range []string{h, r, z} {
+		other := microscope.Value{List: true, At: keys[name].At}
+		change(fmt.Sprintf("with a list as %q", name), func(k microscope.Keys) {
+			if other.At == 0 {
+				other.At = lensStart/1000 + 1_000_000
+			}
+			k[name] = other
+		})
+	}
+	return all
+}
+
+func without(v microscope.Value, field string) microscope.Value {
+	v.Hash = maps.Clone(v.Hash)
+	delete(v.Hash, field)
+	if len(v.Hash) == 0 {
+		v.Hash = nil
+	}
+	return v
+}
+
+func with(v microscope.Value, field, text string) microscope.Value {
+	v.Hash = maps.Clone(v.Hash)
+	v.Hash[field] = text
+	return v
+}
+
+func (l *lens) damageBy(from *situation, s step, keys microscope.Keys) error {
+	for name, v := range keys {
+		if v.Type() == "none" {
+			delete(keys, name)
+		}
+	}
+	got, gotErr := l.take(s, keys, from.now, from.least)
+	after := l.server.Live()
+	if len(l.errors) > 0 {
+		return errors.New(strings.Join(l.errors, "; "))
+	}
+	if gotErr != nil && !errors.Is(gotErr, driver.ErrMismatch) && !errors.Is(gotErr, driver.ErrInvalid) {
+		return fmt.Errorf("answers %w", gotErr)
+	}
+	h := keys[lensPrefix+lensKey]
+	inside := slices.ContainsFunc(from.record.Inside, func(p room.Party) bool { return p.ID == s.id })
+	if left := h.At - from.now/1000; gotErr == nil && got.State == driver.Granted && got.Holds == 1 && h.Text != nil && left > 0 && !inside {
+		others := slices.ContainsFunc(from.record.Inside, func(p room.Party) bool {
+			return p.Mode == driver.Exclusive && p.Expiry > from.now/1000
+		})
+		if others {
+			return fmt.Errorf("granted for token %d, while the holder key keeps others out for %d ms", got.Token, left)
+		}
+	}
+	l.server.Keys = after
+	if _, err := l.store.inspect(context.Background(), lensKey); err != nil && !errors.Is(err, driver.ErrMismatch) {
+		return fmt.Errorf("inspect afterwards: %w", err)
+	}
+	if len(l.errors) > 0 {
+		return errors.New("inspect afterwards: " + strings.Join(l.errors, "; "))
+	}
+	return nil
+}
+
+// show prints keys.
+func show(keys microscope.Keys) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		v := keys[name]
+		fmt.Fprintf(&b, "  %q until %d: ", name, v.At)
+		switch {
+		case v.Text != nil:
+			fmt.Fprintf(&b, "%q\n", *v.Text)
+		case v.Hash != nil:
+			fmt.Fprintf(&b, "%q\n", v.Hash)
+		default:
+			fmt.Fprintf(&b, "%v\n", v.Sorted)
+		}
+	}
+	return b.String()
+}
+
+func TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle(t *testing.T) {
+	b := normal()
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			l := newLens(lensStart)
+			defer l.server.Close()
+			start := time.Now()
+			seen, err := l.explore(w, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d situations to depth %d; %d runs of a script, of them %d with a failure, %d held up, %d on damaged keys; %v",
+				seen.situations, seen.depth, seen.runs, seen.failures, seen.stalls, seen.damages, time.Since(start).Round(time.Millisecond))
+		})
+	}
+}

@@ -1,0 +1,640 @@
+package redisroom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/microscope"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// lens runs the driver over an interpreter of the scripts. It is for one goroutine.
+type lens struct {
+	Client // what it lacks, nobody calls
+
+	server *microscope.Server
+	store  *Store
+	texts  map[string]string // of the scripts, by their digests
+	runs   int
+	// errors are what the scripts of the last step have done that none may do.
+	errors []string
+	// calls and heard are those of the scripts of the last step.
+	calls []microscope.Call
+	heard []microscope.Message
+	// disturbed tells that a failure is injected, so that Lua may stumble over it.
+	disturbed bool
+	// deaf tells that a hint is lost, forgetful that it is not known whether an id was
+	// used.
+	deaf, forgetful bool
+	// ran is told of every script that has run.
+	ran func(r run)
+	// slack is by how much what is left of a lease may differ from the rule's.
+	slack time.Duration
+}
+
+// lensPrefix stands before the keys, lensKey is the only lock.
+const (
+	lensPrefix = "p:"
+	lensKey    = "k"
+)
+
+func newLens(now int64) *lens {
+	l := &lens{server: microscope.New(now), texts: make(map[string]string)}
+	for _, sc := range everyScript() {
+		for _, f := range []*form{sc.main, sc.plain} {
+			l.texts[f.sha] = f.text
+		}
+	}
+	l.store = New(Config{Main: l, Renew: l, Prefix: lensPrefix, Timeout: DefaultTimeout})
+	return l
+}
+
+func everyScript() []*script {
+	return []*script{
+		acquireScript, onceScript, renewScript, renewAlone, releaseScript, breakScript, inspectScript, listScript, markScript, aloneScript,
+	}
+}
+
+func (l *lens) Cluster() bool   { return false }
+func (l *lens) Changes() uint64 { return 0 }
+func (l *lens) Connect(int)     {}
+
+func (l *lens) Run(ctx context.Context, cmds [][]string, _ Acks, each func(int, Answer)) {
+	for i, cmd := range cmds {
+		reply, err := l.Do(ctx, cmd)
+		each(i, Answer{Reply: reply, Err: err})
+	}
+}
+
+// Do runs a script, and looks at what it has done.
+func (l *lens) Do(_ context.Context, cmd []string) (any, error) {
+	if cmd[0] != evalsha {
+		return nil, ReplyError("ERR not a script")
+	}
+	keys, err := strconv.Atoi(cmd[2])
+	if err != nil {
+		return nil, err
+	}
+	l.runs++
+	before := l.server.Live()
+	reply, err := l.server.Run(l.texts[cmd[1]], cmd[3:3+keys], cmd[3+keys:])
+	if l.ran != nil {
+		l.ran(run{text: l.texts[cmd[1]], keys: cmd[3 : 3+keys], args: cmd[3+keys:], before: before, now: l.server.Now, reply: reply, err: err, after: l.server.Live()})
+	}
+	l.calls = append(l.calls, l.server.Calls...)
+	l.heard = append(l.heard, l.server.Published...)
+	l.look(err)
+	if err != nil {
+		return nil, ReplyError(err.Error())
+	}
+	return readable(reply), nil
+}
+
+// run is a script that has run.
+type run struct {
+	text          string
+	keys, args    []string
+	before, after microscope.Keys
+	now           int64
+	reply         any
+	err           error
+}
+
+// readable makes a client's reply of the interpreter's.
+func readable(reply any) any {
+	switch reply := reply.(type) {
+	case microscope.Error:
+		return ReplyError(reply)
+	case microscope.Status:
+		return string(reply)
+	case []any:
+		for i := range reply {
+			reply[i] = readable(reply[i])
+		}
+	}
+	return reply
+}
+
+// look holds a script that has run to what every script is held to: it does not fail in
+// its middle, nothing that could fail stands after its first write, and every key ends.
+func (l *lens) look(err error) {
+	calls := l.server.Calls
+	wrote := len(calls) > 0 && (calls[len(calls)-1].Wrote || calls[len(calls)-1].Changed != nil)
+	var lua *microscope.ScriptError
+	switch {
+	case errors.As(err, &lua) && (wrote || !l.disturbed):
+		l.errorf("Lua fails: %v", err)
+	case err != nil && wrote && raised(calls):
+		l.errorf("a command fails after the first write: %v", err)
+	}
+	for i, c := range calls {
+		if c.Wrote && !c.Caught && microscope.CanFail(calls, i) {
+			l.errorf("%q can fail, after the first write", c.Words)
+		}
+	}
+	for _, key := range l.server.Lasting() {
+		if key != lensPrefix+markKey {
+			l.errorf("the key %q never ends", key)
+		}
+	}
+}
+
+// raised reports whether the last command has ended the script.
+func raised(calls []microscope.Call) bool {
+	last := calls[len(calls)-1]
+	return last.Failed != "" && !last.Caught
+}
+
+func (l *lens) errorf(format string, args ...any) {
+	l.errors = append(l.errors, fmt.Sprintf(format, args...))
+}
+
+// step is one call of the driver.
+type step struct {
+	name string
+	// ask makes the call; least is the least token of serverClock.
+	ask func(s *Store, least int64) (driver.Reply, error)
+	// rule is the same call of the rule.
+	rule func(r *room.Record, now int64) (driver.Reply, []room.Wake, error)
+	// id is that of the party.
+	id string
+}
+
+func acquires(req driver.Request) step {
+	req.Key = lensKey
+	if req.TTL == 0 {
+		req.TTL = lensTTL
+	}
+	req.ConfirmWindow, req.Since = lensWindow, time.UnixMilli(5)
+	return step{
+		name: "acquire " + brief(req),
+		id:   req.ID,
+		ask: func(s *Store, least int64) (driver.Reply, error) {
+			return s.ask(context.Background(), &req, least, plainly)
+		},
+		rule: func(r *room.Record, now int64) (driver.Reply, []room.Wake, error) { return room.Acquire(r, req, now) },
+	}
+}
+
+func renews(ref driver.Ref) step {
+	ref.Key, ref.TTL, ref.TicketTTL = lensKey, lensTTL, lensTicket
+	return step{
+		name: "renew " + briefRef(ref),
+		id:   ref.ID,
+		ask: func(s *Store, _ int64) (reply driver.Reply, err error) {
+			s.Renew(context.Background(), []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
+			return reply, err
+		},
+		rule: func(r *room.Record, now int64) (driver.Reply, []room.Wake, error) {
+			reply, wakes := room.Renew(r, ref, now)
+			return reply, wakes, nil
+		},
+	}
+}
+
+func releases(ref driver.Ref) step {
+	ref.Key = lensKey
+	return step{
+		name: "release " + briefRef(ref),
+		id:   ref.ID,
+		ask:  func(s *Store, _ int64) (driver.Reply, error) { return s.Release(context.Background(), ref) },
+		rule: func(r *room.Record, now int64) (driver.Reply, []room.Wake, error) {
+			reply, wakes := room.Release(r, ref, now)
+			return reply, wakes, nil
+		},
+	}
+}
+
+func breaks(id string) step {
+	return step{
+		name: "break " + id,
+		id:   id,
+		ask: func(s *Store, _ int64) (driver.Reply, error) {
+			return s.Break(context.Background(), lensKey, id, "why")
+		},
+		rule: func(r *room.Record, now int64) (driver.Reply, []room.Wake, error) {
+			reply, wakes := room.Break(r, id, "why", now)
+			return reply, wakes, nil
+		},
+	}
+}
+
+// Durations of the steps: different, so that different things end at different times.
+const (
+	lensTTL    = 1000 * time.Millisecond
+	lensTicket = 700 * time.Millisecond
+	lensWindow = 300 * time.Millisecond
+	lensDelay  = 250 * time.Millisecond
+	lensKeep   = 150 * time.Millisecond
+	lensForbid = 400 * time.Millisecond
+)
+
+// brief is what differs in a request from a try for a mutex.
+func brief(req driver.Request) string {
+	words := []string{req.ID}
+	add := func(is bool, format string, args ...any) {
+		if is {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	add(req.Mode == driver.Shared, "shared %d of %d", max(req.Weight, 1), req.Limit)
+	add(req.Policy != driver.FIFO, "policy %d", req.Policy)
+	add(req.TicketTTL > 0, "waiting")
+	add(req.HintAddress != "", "at %s", req.HintAddress)
+	add(req.Reenter, "as %s", req.Owner)
+	add(req.LockDelay > 0, "with a delay")
+	add(req.MinToken > 0, "above a token")
+	add(req.SingleUseID, "once")
+	add(req.Resize, "resize")
+	add(req.Downgrade, "downgrade")
+	add(req.Visit != "", "visit %s", req.Visit)
+	return strings.Join(words, " ")
+}
+
+func briefRef(ref driver.Ref) string {
+	words := []string{ref.ID}
+	add := func(is bool, word string) {
+		if is {
+			words = append(words, word)
+		}
+	}
+	add(ref.Uncontended, "alone")
+	add(ref.KeepClosed > 0, "keeping closed")
+	add(ref.RejectIDFor > 0, "forbidding")
+	add(ref.SingleUseID, "once")
+	add(ref.Visit != "", "visit "+ref.Visit)
+	add(ref.HintAddress != "", "at "+ref.HintAddress)
+	add(ref.Token > 0, "raising")
+	return strings.Join(words, " ")
+}
+
+// take takes a step of the driver on the keys at the time, and leaves the lens with what
+// comes of it.
+func (l *lens) take(s step, keys microscope.Keys, now, least int64) (driver.Reply, error) {
+	l.server.Keys, l.server.Now = keys.Clone(), now
+	l.errors, l.calls, l.heard = nil, nil, nil
+	return s.ask(l.store, least)
+}
+
+// situation is a room as the scripts keep it and as the rule does.
+type situation struct {
+	keys   microscope.Keys
+	record *room.Record
+	now    int64
+	// floor is the greatest token that was granted, least a reading of the clock.
+	floor, least int64
+	depth        int
+	last         string // the step that led here
+	from         *situation
+}
+
+func (s *situation) path() string {
+	var steps []string
+	for ; s.from != nil; s = s.from {
+		steps = append(steps, s.last)
+	}
+	slices.Reverse(steps)
+	return strings.Join(steps, "; ")
+}
+
+// lensStart is the time at which every world begins, in µs: in the midst of a
+// millisecond.
+const lensStart = int64(1_760_000_000_123_456)
+
+func beginning() *situation {
+	return &situation{keys: microscope.Keys{}, record: new(room.Record), now: lensStart, least: lensStart - 1}
+}
+
+func (s *situation) holderKey() microscope.Value { return s.keys[lensPrefix+lensKey] }
+
+// stale reports whether a key tells of something that was over, in the millisecond of its
+// end, when somebody looked: of a lease, or of an id that was used. It is gone in the
+// next.
+func (s *situation) stale() bool {
+	ms, used := s.now/1000, 0
+	for name, v := range s.keys {
+		if strings.Contains(name, spentKey) && v.At == ms {
+			used++
+		}
+	}
+	for _, value := range s.record.Spent {
+		if room.SpentUntil(value) == ms {
+			used--
+		}
+	}
+	h := s.holderKey()
+	if h.Text == nil || *h.Text == "*" || h.At != ms {
+		return used > 0
+	}
+	id, _, _ := strings.Cut(*h.Text, " ")
+	return used > 0 || !slices.ContainsFunc(s.record.Inside, func(p room.Party) bool { return p.ID == id })
+}
+
+// follow takes a step both ways and compares. It returns what comes of it.
+func (l *lens) follow(from *situation, s step) (*situation, error) {
+	got, gotErr := l.take(s, from.keys, from.now, from.least)
+	keys := l.server.Live()
+	if len(l.errors) > 0 {
+		return nil, errors.New(strings.Join(l.errors, "; "))
+	}
+	var first error
+	for i, record := range from.readings() {
+		l.slack = min(time.Duration(i), 1) * time.Millisecond
+		record, err := l.agree(from, record, s, got, gotErr, keys)
+		if err == nil {
+			if i > 0 {
+				ends(record, from.now/1000+1, from.now/1000)
+			}
+			next := &situation{keys: keys, record: record, now: from.now, least: from.least, floor: max(from.floor, record.Token), depth: from.depth + 1, last: s.name, from: from}
+			return next, l.grown(from, s, got)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// grown holds a new token against those before it.
+func (l *lens) grown(from *situation, s step, got driver.Reply) error {
+	if got.State != driver.Granted || from.record.Token == 0 {
+		return nil
+	}
+	for _, p := range from.record.Inside {
+		if p.ID == s.id || p.Reenter {
+			return nil
+		}
+	}
+	if got.Token <= from.floor && !slices.ContainsFunc(from.record.Inside, func(p room.Party) bool { return p.Token == got.Token }) {
+		return fmt.Errorf("token %d after %d", got.Token, from.floor)
+	}
+	return nil
+}
+
+// readings are the records that a situation may be read as: the lease of a lone holder,
+// or an id that was used, is over or is not in the millisecond in which it ends, since
+// its key is still there.
+func (s *situation) readings() []*room.Record {
+	all := []*room.Record{copyRecord(s.record)}
+	ms := s.now / 1000
+	if h := s.holderKey(); h.Text != nil && *h.Text != "*" && h.At == ms {
+		late := copyRecord(s.record)
+		ends(late, ms, ms+1)
+		all = append(all, late)
+	}
+	for _, r := range all {
+		late := copyRecord(r)
+		for hash, value := range late.Spent {
+			if room.SpentUntil(value) == ms {
+				late.Spent[hash] = value + 2
+			}
+		}
+		if !maps.Equal(late.Spent, r.Spent) {
+			all = append(all, late)
+		}
+	}
+	return all
+}
+
+// ends has those inside end at another time who end at one.
+func ends(r *room.Record, at, instead int64) {
+	for i := range r.Inside {
+		if r.Inside[i].Expiry == at {
+			r.Inside[i].Expiry = instead
+		}
+	}
+}
+
+func copyRecord(r *room.Record) *room.Record {
+	c := *r
+	c.Inside, c.Queue = slices.Clone(r.Inside), slices.Clone(r.Queue)
+	c.Marks, c.Spent = maps.Clone(r.Marks), maps.Clone(r.Spent)
+	return &c
+}
+
+// agree takes the step by the rule, and compares answer, hints and picture.
+func (l *lens) agree(from *situation, record *room.Record, s step, got driver.Reply, gotErr error, keys microscope.Keys) (*room.Record, error) {
+	last := record.Token
+	want, wakes, wantErr := s.rule(record, from.now)
+	for _, kind := range []error{driver.ErrInvalid, driver.ErrMismatch} {
+		if errors.Is(gotErr, kind) != errors.Is(wantErr, kind) {
+			return nil, fmt.Errorf("error %w, want %w", gotErr, wantErr)
+		}
+	}
+	if gotErr != nil && wantErr == nil {
+		return nil, gotErr
+	}
+	// A lone holder is given the next token, where the rule takes the clock's.
+	if got.State == driver.Granted && want.State == driver.Granted && got.Clock == 0 && got.Token > last && want.Token > last {
+		want.Token, record.Token = got.Token, got.Token
+		if i := slices.IndexFunc(record.Inside, func(p room.Party) bool { return p.ID == s.id }); i >= 0 {
+			record.Inside[i].Token = got.Token
+		}
+	}
+	if wantErr == nil {
+		if l.forgetful {
+			got.Replayed = want.Replayed
+		}
+		if !l.sameReply(got, want) {
+			return nil, fmt.Errorf("answer\n got %+v\nwant %+v", got, want)
+		}
+		if err := sameHints(l.heard, wakes); err != nil && !l.deaf {
+			return nil, err
+		}
+	}
+	return record, l.samePicture(keys, record, from.now)
+}
+
+func (l *lens) sameReply(a, b driver.Reply) bool {
+	if a.State == driver.Released {
+		a.Token, b.Token = 0, 0
+	}
+	same := a.State == b.State && a.Token == b.Token && a.Holds == b.Holds && a.Position == b.Position && (a.RetryAfter-b.RetryAfter).Abs() <= l.slack &&
+		a.Broken == b.Broken && a.Reason == b.Reason && a.Replayed == b.Replayed && len(a.Holders) == len(b.Holders)
+	if !same || len(a.Holders) == 0 {
+		return same
+	}
+	// Of several that stay equally long either may be shown.
+	return a.Holders[0].ID != b.Holders[0].ID && (a.Holders[0].Remaining-b.Holders[0].Remaining).Abs() <= l.slack || l.sameHolder(a.Holders[0], b.Holders[0])
+}
+
+func (l *lens) sameHolder(a, b driver.Holder) bool {
+	return a.ID == b.ID && a.Owner == b.Owner && a.Mode == b.Mode && a.Weight == b.Weight && a.Token == b.Token &&
+		(a.Remaining-b.Remaining).Abs() <= l.slack && a.Confirmed == b.Confirmed && !a.Foreign
+}
+
+// sameHints compares what was published with what the rule sends, address by address.
+func sameHints(heard []microscope.Message, wakes []room.Wake) error {
+	got, want := make(map[string][]driver.Hint), make(map[string][]driver.Hint)
+	for _, m := range heard {
+		hint, ok := parseHint(m.Text)
+		if !ok {
+			return fmt.Errorf("the hint %q says nothing", m.Text)
+		}
+		got[m.Channel] = append(got[m.Channel], hint)
+	}
+	for _, w := range wakes {
+		want[w.Address] = append(want[w.Address], w.Hint)
+	}
+	for address := range got {
+		if _, ok := want[address]; !ok {
+			want[address] = nil
+		}
+	}
+	for address := range want {
+		if !slices.Equal(got[address], want[address]) {
+			return fmt.Errorf("hints at %s\n got %+v\nwant %+v", address, got[address], want[address])
+		}
+	}
+	return nil
+}
+
+// samePicture compares what inspection shows, on a copy of the keys.
+func (l *lens) samePicture(keys microscope.Keys, record *room.Record, now int64) error {
+	l.server.Keys, l.server.Now = keys.Clone(), now
+	got, err := l.store.inspect(context.Background(), lensKey)
+	if err != nil {
+		return fmt.Errorf("inspect: %w", err)
+	}
+	if !l.server.Keys.Same(keys) {
+		return errors.New("inspect changes keys")
+	}
+	want := room.Look(record, lensKey, now)
+	byID := func(a, b driver.Holder) int { return strings.Compare(a.ID, b.ID) }
+	slices.SortFunc(got.Holders, byID)
+	slices.SortFunc(want.Holders, byID)
+	same := got.Token == want.Token && got.Limit == want.Limit && got.Closed == want.Closed &&
+		slices.EqualFunc(got.Holders, want.Holders, l.sameHolder) &&
+		slices.EqualFunc(got.Waiters, want.Waiters, func(a, b driver.Waiter) bool {
+			return a.ID == b.ID && a.Mode == b.Mode && a.Weight == b.Weight && a.Position == b.Position && a.Remaining == b.Remaining
+		})
+	if !same {
+		return fmt.Errorf("picture\n got %+v\nwant %+v", got, want)
+	}
+	return nil
+}
+
+// pass lets time pass.
+func (s *situation) pass(us int64, name string) *situation {
+	next := *s
+	next.now, next.record = s.now+us, copyRecord(s.record)
+	next.depth, next.last, next.from = s.depth+1, name, s
+	next.keys = s.keys.Clone()
+	for key, v := range next.keys {
+		if v.At != 0 && next.now/1000 > v.At {
+			delete(next.keys, key)
+		}
+	}
+	return &next
+}
+
+// next is when something of the room ends next, in ms; 0 if nothing does within ten
+// seconds.
+func (s *situation) next() int64 {
+	ms, soonest := s.now/1000, int64(0)
+	see := func(at int64) {
+		if at > ms && at < ms+10_000 && (soonest == 0 || at < soonest) {
+			soonest = at
+		}
+	}
+	for _, v := range s.keys {
+		see(v.At)
+	}
+	for _, p := range slices.Concat(s.record.Inside, s.record.Queue) {
+		see(p.Expiry)
+		see(p.Expiry + p.Delay)
+		if p.Called > 0 {
+			see(p.Called + p.Window)
+		}
+	}
+	for _, m := range s.record.Marks {
+		see(m.Until)
+	}
+	see(s.record.Closed)
+	return soonest
+}
+
+// later are the situations that come about when time passes: just before, at and just
+// after the next end of something.
+func (s *situation) later() (all []*situation) {
+	at := s.next()
+	if at == 0 {
+		return nil
+	}
+	if s.now < at*1000-1 {
+		all = append(all, s.pass(at*1000-1-s.now, "just before the next end"))
+	}
+	return append(all, s.pass(at*1000-s.now, "the next end"), s.pass((at+1)*1000-s.now, "just after the next end"))
+}
+
+// canon names a situation so that those that differ in the time of day only, or in
+// tokens, have one name.
+func (s *situation) canon() string {
+	var b strings.Builder
+	ms := s.now / 1000
+	names := make([]string, 0, len(s.keys))
+	for name := range s.keys {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		v := s.keys[name]
+		fmt.Fprintf(&b, "%q %d\n", name, coarse(v.At-ms))
+		if v.Text != nil {
+			s.relative(&b, *v.Text)
+		}
+		fields := make([]string, 0, len(v.Hash))
+		for field := range v.Hash {
+			fields = append(fields, field)
+		}
+		slices.Sort(fields)
+		for _, field := range fields {
+			b.WriteString(field)
+			s.relative(&b, v.Hash[field])
+		}
+		for _, m := range v.Sorted {
+			score := int64(m.Score)
+			switch {
+			case score < 0:
+				score += 1<<45 - ms
+			case score < 1<<49:
+				score -= ms
+			}
+			fmt.Fprintf(&b, "%s %d\n", m.Name, score)
+		}
+	}
+	return b.String()
+}
+
+// coarse leaves out by how much a counter outlives its lock.
+func coarse(ms int64) int64 {
+	const fine = 20 * 60_000
+	if ms > fine {
+		return ms / 600_000 * 600_000
+	}
+	return ms
+}
+
+// relative writes a text with its times relative to now, and of its tokens only whether
+// they are ahead of the clock.
+func (s *situation) relative(b *strings.Builder, text string) {
+	for word := range strings.SplitSeq(text, " ") {
+		n, err := strconv.ParseInt(word, 10, 64)
+		switch {
+		case err == nil && len(word) == 13:
+			fmt.Fprintf(b, " %d", coarse(n-s.now/1000))
+		case err == nil && len(word) == 16:
+			fmt.Fprintf(b, " t%d", min(1, max(-1, n-s.now)))
+		default:
+			b.WriteString(" " + word)
+		}
+	}
+	b.WriteByte('\n')
+}
