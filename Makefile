@@ -127,6 +127,24 @@ FAULTS ?= 300
 microscope: deps ## Run the Redis scripts in an interpreter, from STATES situations, with FAULTS
 	$(GO) test -count=1 -v -timeout 0 -run Microscope $(TESTFLAGS) ./internal/redisroom -microscope.states=$(STATES) -microscope.faults=$(FAULTS)
 
+# What make mutants changes, which part of the changes it tries, and for how long.
+MUTATE ?= room timing session scripts
+PART   ?= 1
+
+.PHONY: mutants
+mutants: deps ## Change conditions and constants of MUTATE one at a time, and run the tests: many hours for all of them
+	$(GO) test -count=1 -v -timeout 0 -run Microscope_Mutants ./internal/redisroom -microscope.mutants=$(PART)
+	$(GO) run ./internal/mutate -part $(PART) $(MUTATE)
+
+.PHONY: test-redis
+test-redis: deps ## Run the tests that need Redis against LEASEHOLD_REDIS_SERVER, the path of a redis-server or valkey-server
+	@"$${LEASEHOLD_REDIS_SERVER:-redis-server}" --version
+	$(RACE) -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(REDIS)
+	@"$${LEASEHOLD_REDIS_SERVER:-redis-server}" --version | sed 's/^/passed against: /'
+
+# The packages whose tests start a Redis server.
+REDIS = $$(grep -rl --include='*_test.go' internal/redistest . | grep -v -E '^./(bench|examples|integrations|internal/chaos)/' | xargs -n1 dirname | sort -u)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)

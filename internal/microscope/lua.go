@@ -146,7 +146,10 @@ func (s *Server) call(caught bool) int {
 	c := &s.Calls[len(s.Calls)-1]
 	if c.N > 0 {
 		last := &s.Calls[c.N-1]
-		c.Wrote = last.Wrote || last.Changed != nil
+		c.Wrote = last.Wrote
+		if last.Changed != nil {
+			c.Wrote = !s.Keys.Same(s.first)
+		}
 	}
 	if s.Before != nil {
 		c.Failed = s.Before(c)

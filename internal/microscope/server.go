@@ -34,7 +34,7 @@ type Server struct {
 
 	state  *lua.LState
 	protos map[string]*lua.FunctionProto
-	began  int64 // ms: what was there then is there for the script
+	first  Keys // what the script found
 }
 
 // Keys are values by name.
@@ -82,7 +82,7 @@ type Call struct {
 	Words []string
 	// Caught tells of redis.pcall, which returns an error instead of raising it.
 	Caught bool
-	// Wrote tells that the script had changed a key before.
+	// Wrote tells that the keys were not as the script had found them.
 	Wrote bool
 	// Failed is what the command answered if it was an error.
 	Failed Error
@@ -138,8 +138,9 @@ func (s *Server) Run(text string, keys, args []string) (reply any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Calls, s.Published, s.began = s.Calls[:0], nil, s.ms()
-	s.Keys = s.Keys.at(s.began)
+	s.Calls, s.Published = s.Calls[:0], nil
+	s.Keys = s.Live() // what is there now is there until the script ends
+	s.first = s.Keys
 	l := s.state
 	globals := l.G.Global
 	globals.RawSetString("KEYS", table(keys))

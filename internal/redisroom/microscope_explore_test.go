@@ -30,7 +30,7 @@ type bounds struct{ states, failed, damaged int }
 func normal() bounds {
 	b := bounds{states: 120, failed: 8, damaged: 4}
 	if RaceEnabled {
-		b = bounds{states: 30, failed: 3, damaged: 1}
+		b = few
 	}
 	if *microscopeStates > 0 {
 		b.states = *microscopeStates
@@ -174,7 +174,7 @@ func (l *lens) failAt(from *situation, s step, at int, failure microscope.Error)
 // agrees compares the answer with the rule's.
 func (l *lens) agrees(from *situation, s step, got driver.Reply, gotErr error, keys microscope.Keys) (first error) {
 	for i, record := range from.readings() {
-		l.slack = min(time.Duration(i), 1) * time.Millisecond
+		l.slack = slack(i)
 		if _, err := l.agree(from, record, s, got, gotErr, keys); err == nil {
 			return nil
 		} else if first == nil {
@@ -189,7 +189,7 @@ func (l *lens) agrees(from *situation, s step, got driver.Reply, gotErr error, k
 func (l *lens) stall(from *situation, s step) (n int, err error) {
 	_, _ = l.take(s, from.keys, from.now, from.least)
 	calls := len(l.calls)
-	jumps := []int64{20_000_000}
+	jumps := []int64{100_000, 20_000_000}
 	if at := from.next(); at > 0 {
 		jumps = append(jumps, at*1000-from.now, (at+1)*1000-from.now)
 	}

@@ -346,7 +346,7 @@ func (l *lens) follow(from *situation, s step) (*situation, error) {
 	}
 	var first error
 	for i, record := range from.readings() {
-		l.slack = min(time.Duration(i), 1) * time.Millisecond
+		l.slack = slack(i)
 		record, err := l.agree(from, record, s, got, gotErr, keys)
 		if err == nil {
 			if i > 0 {
@@ -403,6 +403,14 @@ func (s *situation) readings() []*room.Record {
 	return all
 }
 
+// slack is by how much a reading but the first may be off.
+func slack(reading int) time.Duration {
+	if reading == 0 {
+		return 0
+	}
+	return time.Millisecond
+}
+
 // ends has those inside end at another time who end at one.
 func ends(r *room.Record, at, instead int64) {
 	for i := range r.Inside {
@@ -425,7 +433,7 @@ func (l *lens) agree(from *situation, record *room.Record, s step, got driver.Re
 	want, wakes, wantErr := s.rule(record, from.now)
 	for _, kind := range []error{driver.ErrInvalid, driver.ErrMismatch} {
 		if errors.Is(gotErr, kind) != errors.Is(wantErr, kind) {
-			return nil, fmt.Errorf("error %w, want %w", gotErr, wantErr)
+			return nil, fmt.Errorf("error %q, want %q", fmt.Sprint(gotErr), fmt.Sprint(wantErr))
 		}
 	}
 	if gotErr != nil && wantErr == nil {
@@ -449,7 +457,30 @@ func (l *lens) agree(from *situation, record *room.Record, s step, got driver.Re
 			return nil, err
 		}
 	}
+	if err := lasts(keys); err != nil {
+		return nil, err
+	}
 	return record, l.samePicture(keys, record, from.now)
+}
+
+// lasts holds the counter against what it outlives: the holder key, and its own token,
+// which a seed by the clock would not exceed before.
+func lasts(keys microscope.Keys) error {
+	h := lensPrefix + lensKey
+	v, ok := keys[string(appendSide(nil, []byte(h), recordKey))]
+	if !ok {
+		return nil
+	}
+	text := v.Hash["#"]
+	if v.Text != nil {
+		text = *v.Text
+	}
+	word, _, _ := strings.Cut(text, " ")
+	token, err := strconv.ParseInt(word, 10, 64)
+	if err != nil || v.At < token/1000 || v.At < keys[h].At {
+		return fmt.Errorf("the counter ends at %d, its token is %q, and the holder key ends at %d", v.At, word, keys[h].At)
+	}
+	return nil
 }
 
 func (l *lens) sameReply(a, b driver.Reply) bool {

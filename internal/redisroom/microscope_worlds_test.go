@@ -113,7 +113,7 @@ var worlds = []world{
 	{"ends", slices.Concat(
 		ask(func(req *driver.Request) { req.LockDelay = lensDelay }, parties[0]),
 		ask(allOf(queues, func(req *driver.Request) { req.SingleUseID = true }), parties[:2]...),
-		ask(func(req *driver.Request) { req.MinToken = lensStart + 60_000_000 }, parties[1]),
+		ask(func(req *driver.Request) { req.MinToken = lensStart + (2 * time.Hour).Microseconds() }, parties[1]),
 		ask(func(req *driver.Request) { req.MinToken = lensStart + (25 * time.Hour).Microseconds() }, parties[1]),
 		each(releases,
 			driver.Ref{ID: idA}, driver.Ref{ID: idB},

@@ -1,0 +1,60 @@
+package source
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// luaToken matches what a Lua text is made of, as far as the scripts use it: comments
+// and strings, which are left alone, names, numbers and signs.
+var luaToken = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[A-Za-z_]\w*|\d+|\.\.\.?|[<>=~]=|\S`)
+
+// Lua returns the changes of a Lua file.
+func Lua(file, text string) (all []Mutant, err error) {
+	last := ""
+	for _, place := range luaToken.FindAllStringIndex(text, -1) {
+		word := text[place[0]:place[1]]
+		if strings.HasPrefix(word, "--") {
+			continue
+		}
+		var after []string
+		switch {
+		case word == "min" || word == "max":
+			if last == "." {
+				after = others[word]
+			}
+		case word == "not":
+			after = []string{""}
+		case word == "-" && !endsOperand(last):
+			after = []string{""}
+		case word[0] >= '0' && word[0] <= '9':
+			after = []string{"(" + word + " + 1)"}
+		default:
+			after = others[word]
+		}
+		for _, other := range after {
+			m := Mutant{File: file, text: text, at: place[0], before: word, after: other}
+			if _, err := parse.Parse(strings.NewReader(m.Changed()), file); err != nil {
+				return nil, fmt.Errorf("%s is no Lua: %w", m, err)
+			}
+			all = append(all, m)
+		}
+		last = word
+	}
+	return all, nil
+}
+
+// endsOperand reports whether a minus after the token stands between two operands.
+func endsOperand(token string) bool {
+	switch token {
+	case "", "return", "and", "or", "not", "then", "else", "do", "in":
+		return false
+	case ")", "]", "}":
+		return true
+	}
+	c := token[0]
+	return c == '_' || c == '\'' || c == '"' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
