@@ -162,46 +162,23 @@ func (spec *lockSpec) order() []string {
 	return slices.Compact(names)
 }
 
-// lock is a lock of any kind.
-type lock interface {
-	Lock(ctx context.Context) (*leasehold.Lease, error)
-	TryLock(ctx context.Context) (*leasehold.Lease, error)
-}
-
 // lock returns the lock of a name, which waits for at most wait, or without an end if
 // wait is negative.
-func (spec *lockSpec) lock(client *leasehold.Client, name string, wait time.Duration) lock {
+func (spec *lockSpec) lock(client *leasehold.Client, name string, wait time.Duration) leasehold.Locker {
 	opts := spec.options(name, wait)
 	outer, nested := spec.outer[name]
 	switch {
 	case nested && outer.Mode != modeShared:
 		return client.Mutex(name, opts...) // re-enters an exclusive lock, which includes the one asked for
 	case spec.flags.limited:
-		return places{client.Semaphore(name, spec.flags.limit, opts...), spec.flags.permits}
+		return client.Semaphore(name, spec.flags.limit, opts...).Places(spec.flags.permits)
 	case nested:
 		// Barging: a writer that waits for the outer reader must not block this one.
-		return reader{client.RWMutex(name, append(opts, leasehold.WithPolicy(leasehold.Barging))...)}
+		return client.RWMutex(name, append(opts, leasehold.WithPolicy(leasehold.Barging))...).RLocker()
 	case spec.flags.shared:
-		return reader{client.RWMutex(name, opts...)}
+		return client.RWMutex(name, opts...).RLocker()
 	}
 	return client.Mutex(name, opts...)
-}
-
-// reader is the read side of a lock.
-type reader struct{ m *leasehold.RWMutex }
-
-func (r reader) Lock(ctx context.Context) (*leasehold.Lease, error)    { return r.m.RLock(ctx) }
-func (r reader) TryLock(ctx context.Context) (*leasehold.Lease, error) { return r.m.TryRLock(ctx) }
-
-// places are n places of a semaphore.
-type places struct {
-	s *leasehold.Semaphore
-	n int
-}
-
-func (p places) Lock(ctx context.Context) (*leasehold.Lease, error) { return p.s.LockN(ctx, p.n) }
-func (p places) TryLock(ctx context.Context) (*leasehold.Lease, error) {
-	return p.s.TryLockN(ctx, p.n)
 }
 
 // options returns the options of one lock. The limit on a command's time is not among
