@@ -105,7 +105,7 @@ func (m *Multi) take(ctx context.Context, wait bool) (*MultiLease, error) {
 	for _, p := range m.parts {
 		l, err := p.acquireSince(ctx, wait, began)
 		if err != nil {
-			return nil, oneline.Join(err, whole.chain.release())
+			return nil, oneline.Join(err, whole.chain.undo())
 		}
 		whole.parts, whole.chain.shares = append(whole.parts, l), append(whole.chain.shares, l.share)
 		ctx = l.Context()
@@ -227,13 +227,24 @@ func (c *chain) giveBack() error {
 	})
 }
 
-// release gives back the last first, as nested locks would be.
-func (c *chain) release() error {
-	errs := make([]error, len(c.shares))
-	for i, g := range slices.Backward(c.shares) {
-		errs[i] = g.giveBack()
+// release gives all back and returns what went wrong.
+func (c *chain) release() error { return oneline.Join(firstCauses(c.giveBackAll())...) }
+
+// undo gives all back for a call that fails, which tells itself that its context ended.
+func (c *chain) undo() error {
+	told := func(err error) bool {
+		return errors.Is(err, ErrContextEnded) && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable)
 	}
-	return oneline.Join(firstCauses(errs)...)
+	return oneline.Join(slices.DeleteFunc(c.giveBackAll(), told)...)
+}
+
+// giveBackAll gives back the last first, as nested locks would be.
+func (c *chain) giveBackAll() []error {
+	errs := make([]error, len(c.shares))
+	for i, s := range slices.Backward(c.shares) {
+		errs[i] = s.giveBack()
+	}
+	return errs
 }
 
 // firstCauses leaves out that a lease ended because the one before it did.

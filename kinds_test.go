@@ -219,6 +219,20 @@ func TestAll_EndOfTheContextIsToldOnce(t *testing.T) {
 	})
 }
 
+// A call that gives up has lost nothing that anybody worked under.
+func TestAll_EndOfTheContextHalfWayIsNoLoss(t *testing.T) {
+	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+		held := must(t)(b.Mutex("b").Lock(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err := leasehold.All(a.Mutex("a"), a.Mutex("b")).Lock(ctx)
+		if !errors.Is(err, leasehold.ErrHeld) || !errors.Is(err, context.Canceled) || errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("%v, want that it was held until the end of the context", err)
+		}
+		giveBack(t, held, must(t)(b.Mutex("a").TryLock(t.Context())))
+	})
+}
+
 func TestDo_TakesEveryKind(t *testing.T) {
 	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		single := func(ctx context.Context) error {

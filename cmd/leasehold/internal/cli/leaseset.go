@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,7 +104,13 @@ func (s *leaseSet) release(ended error) error {
 		wg.Go(func() { errs[i] = releaseLease(l, ended) })
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(slices.DeleteFunc(errs, endedByContext)...)
+}
+
+// endedByContext reports whether a release says only that the context of the leases had
+// ended. The caller says why it did: by a signal, or because another lease was lost.
+func endedByContext(err error) bool {
+	return errors.Is(err, leasehold.ErrContextEnded) && !errors.Is(err, leasehold.ErrUnknown) && !errors.Is(err, leasehold.ErrUnavailable)
 }
 
 // finalReleaseTimeout bounds the release of a lease that was lost, or is about to be. The
