@@ -31,6 +31,13 @@ func (b *bench) open(c contender, s settings) (process, error) {
 		}
 		addr = e.addr
 	}
+	if c.client == postgresClient {
+		p, err := b.postgresServer(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		addr = p.url
+	}
 	return c.open(addr, s)
 }
 
@@ -56,6 +63,8 @@ const (
 	goRedisClient = "go-redis"
 	rueidisClient = "rueidis"
 	etcdClient    = "etcd"
+
+	postgresClient = "postgres"
 )
 
 // kind tells what a contender is compared as.

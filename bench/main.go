@@ -46,6 +46,9 @@ func experiments() []experiment {
 		{"quorum-5", quorumFive},
 		{"quorum-5-far", quorumFiveFar},
 		{"service", service},
+		{"postgres", postgresFree},
+		{"postgres-queue", postgresQueue},
+		{"postgres-renewal", postgresRenewal},
 	}
 }
 
@@ -90,8 +93,9 @@ var (
 type bench struct {
 	effort
 	srv  *server
-	etcd *etcdServer    // nil until somebody needs it
-	who  *regexp.Regexp // contenders that take part
+	etcd *etcdServer     // nil until somebody needs it
+	pg   *postgresServer // likewise
+	who  *regexp.Regexp  // contenders that take part
 }
 
 func newBench(ctx context.Context, e effort, who *regexp.Regexp) (*bench, error) {
@@ -110,6 +114,14 @@ func (b *bench) etcdServer() (e *etcdServer, err error) {
 	return b.etcd, err
 }
 
+// postgresServer starts PostgreSQL for the first who needs it.
+func (b *bench) postgresServer(ctx context.Context) (s *postgresServer, err error) {
+	if b.pg == nil {
+		b.pg, err = startPostgres(ctx)
+	}
+	return b.pg, err
+}
+
 // pids are those of the servers that run.
 func (b *bench) pids() []int {
 	pids := []int{b.srv.cmd.Process.Pid}
@@ -122,6 +134,9 @@ func (b *bench) pids() []int {
 func (b *bench) close() {
 	if b.etcd != nil {
 		b.etcd.close()
+	}
+	if b.pg != nil {
+		b.pg.close()
 	}
 	b.srv.close()
 }

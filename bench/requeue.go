@@ -50,6 +50,15 @@ type requeued struct {
 	wire, overtook      float64
 }
 
+// rate is in grants per second.
+func (r *requeued) rate(length time.Duration) float64 {
+	sum := 0.0
+	for _, n := range r.counts {
+		sum += n
+	}
+	return sum / length.Seconds()
+}
+
 func requeueOnce(ctx context.Context, b *bench, c contender, key string) (*requeued, error) {
 	g, err := b.gather(ctx, c, key, b.waiters)
 	if err != nil {

@@ -9,75 +9,73 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// exchanges is how often a record is exchanged before it is locked: others replace it
-// all the time.
-const exchanges = 3
-
 // overdue is how late an exchange may arrive at the table.
 const overdue = 5 * time.Second
 
-// exchange takes the step of a call by exchanges, and reports whether that was possible.
-// The first one is a guess, if there can be one: the record as we have seen it last, and
-// the clock. If it is right nothing has to be read.
+// exchange takes the step of a call by an exchange, and reports whether that was possible.
+// The first try is a guess, if there can be one: the record as we have seen it last, and
+// the clock. If it is right nothing has to be read. Where others wait for the lock, or get
+// ahead of us, whoever locks the record is faster.
 func (d *Driver) exchange(ctx context.Context, c call) (done bool) {
 	v := c.state()
-	found, slack, err := d.guess(ctx, v.key)
-	for n := 0; err == nil && n < exchanges; {
-		next, _, refused := d.take(c, found, slack)
-		if unchanged := refused != nil || same(found.Record, next); unchanged && slack > 0 {
-			found, err = d.read(ctx, v.key) // the guess may have been wrong
-			slack = 0
-			continue
-		} else if unchanged {
-			if refused == nil && len(d.messages(v.wakes)) > 0 {
-				return false
-			}
-			d.finish(ctx, v, nil)
-			return true
-		}
-		x := Exchange{
-			Key: v.key, Before: found.Record, From: found.Now, Until: found.Now.Add(overdue),
-			Change: Change{Record: next, Enters: v.enters, Messages: d.messages(v.wakes)},
-		}
-		if slack > 0 {
-			x.Until = found.Now.Add(slack + drift)
-		}
-		var swapped bool
-		sent := time.Now()
-		swapped, found, err = d.swap.Exchange(ctx, x)
-		switch {
-		case err != nil:
-			d.known.forget(v.key)
-		case found.Now.IsZero():
-			d.known.forget(v.key)
-			return false
-		default:
-			agrees := d.known.read(sent, found.Now)
-			if swapped {
-				d.known.keep(v.key, next)
-				if err = nil; slack > 0 && !agrees {
-					err = errStepped
-				}
-				c.date(found.Now)
-				d.finish(ctx, v, err)
-				return true
-			}
-		}
-		slack = 0
-		n++
+	found, slack, crowded := d.known.guess(v.key)
+	if crowded {
+		return false
 	}
-	v.err = err
-	return err != nil
+	if slack > 0 {
+		done, found = d.trade(ctx, c, found, slack)
+		if done || found.Now.IsZero() {
+			return done
+		}
+	} else if found, v.err = d.read(ctx, v.key); v.err != nil {
+		return true
+	}
+	done, found = d.trade(ctx, c, found, 0)
+	if !done && !found.Now.IsZero() { // somebody was faster
+		d.known.keep(v.key, nil, true)
+	}
+	return done
 }
 
-// guess returns what is known of a record, or reads it. The clock shows found.Now or up
-// to slack more, where it was not read.
-func (d *Driver) guess(ctx context.Context, key string) (found Found, slack time.Duration, err error) {
-	if found, slack = d.known.guess(key); slack > 0 {
-		return found, slack, nil
+// trade tries once to put what the step of a call makes of a record in its place. If it is
+// not done, nothing was changed, and now is what is there, if the table has said so.
+func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Duration) (done bool, now Found) {
+	v := c.state()
+	next, _, refused := d.take(c, found, slack)
+	if refused != nil || same(found.Record, next) {
+		if slack > 0 { // the guess may have been wrong
+			now, v.err = d.read(ctx, v.key)
+			return v.err != nil, now
+		}
+		if refused == nil && len(d.messages(v.wakes)) > 0 {
+			return false, now
+		}
+		d.finish(ctx, v, nil)
+		return true, now
 	}
-	found, err = d.read(ctx, key)
-	return found, 0, err
+	x := Exchange{
+		Key: v.key, Before: found.Record, From: found.Now, Until: found.Now.Add(overdue),
+		Change: Change{Record: next, Enters: v.enters, Messages: d.messages(v.wakes)},
+	}
+	if slack > 0 {
+		x.Until = found.Now.Add(slack + drift)
+	}
+	sent := time.Now()
+	done, now, err := d.swap.Exchange(ctx, x)
+	if err != nil || now.Now.IsZero() {
+		d.known.forget(v.key)
+		v.err = err
+		return err != nil, now
+	}
+	if agrees := d.known.read(sent, now.Now); done {
+		d.known.keep(v.key, next, v.crowded)
+		if slack > 0 && !agrees {
+			err = errStepped
+		}
+		c.date(now.Now)
+		d.finish(ctx, v, err)
+	}
+	return done, now
 }
 
 // read looks at a record without locking it.
@@ -100,7 +98,7 @@ var errCrowded = errors.New("the record has more in it than a holder")
 // ahead of the guess: it counts from the call at the earliest. Only holders and a lock
 // that is closed are given it; with a queue there is no guess.
 func allow(before, after *room.Record, slack time.Duration) error {
-	if len(after.Queue)+len(after.Marks)+len(after.Spent)+len(before.Queue)+len(before.Marks)+len(before.Spent) > 0 {
+	if crowded(before) || crowded(after) {
 		return errCrowded
 	}
 	ms := (slack + time.Millisecond - 1).Milliseconds()
@@ -119,6 +117,9 @@ func allow(before, after *room.Record, slack time.Duration) error {
 	return nil
 }
 
+// crowded reports whether there is more in a record than holders.
+func crowded(r *room.Record) bool { return len(r.Queue)+len(r.Marks)+len(r.Spent) > 0 }
+
 // Bounds of what is known.
 const (
 	knownBytes = 4 << 20                // of records and their keys
@@ -129,11 +130,17 @@ const (
 // known is what a driver remembers of its table, to guess it.
 type known struct {
 	mu      sync.Mutex
-	records map[string][]byte
+	records map[string]seen
 	size    int
 
 	shows      time.Time // a reading of the table's clock …
 	sent, came time.Time // … and our clock before and after it
+}
+
+// seen is a record as it was last written. One that is crowded is not kept.
+type seen struct {
+	record  []byte
+	crowded bool
 }
 
 // guess returns the record of a key as it was last seen, and the least that the table's
@@ -141,15 +148,15 @@ type known struct {
 //
 // That there is no record is not guessed: its first token is made of the clock alone, and
 // has to be greater than one that the table has just lost.
-func (k *known) guess(key string) (found Found, slack time.Duration) {
+func (k *known) guess(key string) (found Found, slack time.Duration, crowded bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	record, ok := k.records[key]
+	last, ok := k.records[key]
 	least, most := k.clock(time.Now())
-	if slack = most.Sub(least); !ok || slack > vague {
-		return Found{}, 0
+	if slack = most.Sub(least); !ok || last.crowded || slack > vague {
+		return Found{}, 0, last.crowded
 	}
-	return Found{Record: record, Now: least}, slack
+	return Found{Record: last.record, Now: least}, slack, false
 }
 
 // clock returns between what times the table's clock is. Clocks differ in their rate by
@@ -179,17 +186,19 @@ func (k *known) read(sent, shows time.Time) (agrees bool) {
 }
 
 // keep remembers a record.
-func (k *known) keep(key string, record []byte) {
+func (k *known) keep(key string, record []byte, crowded bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.drop(key)
-	if record == nil || len(record) > knownBytes/16 {
+	if crowded {
+		record = nil
+	} else if record == nil || len(record) > knownBytes/16 {
 		return
 	}
 	if k.records == nil {
-		k.records = make(map[string][]byte)
+		k.records = make(map[string]seen)
 	}
-	k.records[key] = record
+	k.records[key] = seen{record, crowded}
 	k.size += len(key) + len(record)
 	for other := range k.records {
 		if k.size <= knownBytes {
@@ -200,20 +209,20 @@ func (k *known) keep(key string, record []byte) {
 }
 
 // renew remembers a record if another one of that key was remembered.
-func (k *known) renew(key string, record []byte) {
+func (k *known) renew(key string, record []byte, crowded bool) {
 	k.mu.Lock()
 	_, ok := k.records[key]
 	k.mu.Unlock()
 	if ok {
-		k.keep(key, record)
+		k.keep(key, record, crowded)
 	}
 }
 
-func (k *known) forget(key string) { k.keep(key, nil) }
+func (k *known) forget(key string) { k.keep(key, nil, false) }
 
 func (k *known) drop(key string) {
-	if record, ok := k.records[key]; ok {
-		k.size -= len(key) + len(record)
+	if last, ok := k.records[key]; ok {
+		k.size -= len(key) + len(last.record)
 		delete(k.records, key)
 	}
 }

@@ -26,9 +26,11 @@ type visit struct {
 	once   string // the id of which the step needs to know whether it was used, if any
 	reply  driver.Reply
 	called bool
-	enters bool        // by the last step the lock has changed hands
-	wakes  []room.Wake // of the last step
-	err    error       // of the last step, and then of the call
+	enters bool // by the last step the lock has changed hands
+	// crowded tells that after the last step there is more in the record than holders.
+	crowded bool
+	wakes   []room.Wake // of the last step
+	err     error       // of the last step, and then of the call
 }
 
 func (v *visit) state() *visit { return v }
@@ -141,7 +143,7 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 		}
 		for i, item := range items {
 			if !skipped[i] {
-				d.known.renew(item.Key, next[i])
+				d.known.renew(item.Key, next[i], calls[i].state().crowded)
 			}
 		}
 	}
@@ -186,6 +188,7 @@ func (d *Driver) take(c call, found Found, slack time.Duration) (record, note []
 			return nil, nil, err
 		}
 	}
+	v.crowded = crowded(&r)
 	if noted {
 		note = d.remember(&r, v.once, found.Note, now)
 	}

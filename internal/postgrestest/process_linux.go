@@ -89,15 +89,21 @@ func (s *Server) Kill(tb testing.TB) {
 	<-s.gone
 }
 
+// States of a process, as Linux names them.
+const (
+	ended   = "ZX"
+	stopped = "Tt" + ended
+)
+
 // signal sends a signal to the server's first process, which then starts no others, and
 // to those that it has started.
 func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 	tb.Helper()
 	pid := s.cmd.Process.Pid
 	pids := []int{pid}
-	if sig == syscall.SIGSTOP { // first, so that it starts nobody whom the look would miss
-		_ = syscall.Kill(pid, sig)
-		awaitStopped(pid)
+	if sig != syscall.SIGCONT { // first, so that it starts nobody whom the look would miss
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		awaitState(pid, stopped)
 	}
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -120,17 +126,21 @@ func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 		}
 	}
 	for _, pid := range pids {
-		if sig == syscall.SIGSTOP {
-			awaitStopped(pid)
+		switch sig {
+		case syscall.SIGSTOP:
+			awaitState(pid, stopped)
+		case syscall.SIGKILL: // the next server does not start beside one that is still ending
+			awaitState(pid, ended)
 		}
 	}
 }
 
-// awaitStopped returns when a process stands still, or has ended: kill returns before that.
-func awaitStopped(pid int) {
+// awaitState returns when a process is in one of these states, or gone: kill returns before
+// that.
+func awaitState(pid int, states string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if _, rest, _ := strings.Cut(string(text), ") "); err != nil || strings.HasPrefix(rest, "T") || strings.HasPrefix(rest, "Z") {
+		if _, rest, _ := strings.Cut(string(text), ") "); err != nil || rest == "" || strings.ContainsAny(rest[:1], states) {
 			return
 		}
 	}
