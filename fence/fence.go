@@ -1,17 +1,14 @@
-// Package fence is for the resource that a lock protects: it remembers the
-// greatest fencing token that it has seen and refuses what comes with a smaller
-// one. No lock can stop a holder that does not notice the end of its lease; a
-// resource that checks the token can.
+// Package fence checks fencing tokens at the resource that a lock protects: it remembers
+// the greatest token that it has seen, and refuses smaller ones. A lock cannot stop a
+// holder that does not notice the end of its lease; a resource that checks the token can.
 //
-// Whoever uses the resource announces the token with the first thing it does,
-// which is usually a read: otherwise the write of a holder that is over may
-// still come between the read and the write of the next. An equal token passes
-// only from the same owner.
+// Announce the token with the first access to the resource, which is usually a read.
+// Otherwise the write of an earlier holder may come between the read and the write of the
+// next one. An equal token is accepted only from the same owner.
 //
-// [SQL] fences what is in a database, in the transaction that reads or writes
-// it. [Redis] fences what is in Redis, in one script. The package depends on the
-// standard library alone, and can be used where the resource is, with tokens
-// that came over the network.
+// [SQL] fences data in a database, in the transaction that reads or writes them. [Redis]
+// fences data in Redis, in one script. The package depends on the standard library alone.
+// It can run where the resource is, with tokens that came over the network.
 package fence
 
 import (
@@ -32,7 +29,7 @@ var (
 	ErrRetry = errors.New("met another transaction")
 )
 
-// Bounds of what a fence accepts: those of a lock's token, owner and key.
+// Bounds of a fence's arguments: those of a lock's token, owner and key.
 const (
 	MaxToken    = 1<<53 - 1
 	MaxOwner    = 256

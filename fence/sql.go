@@ -79,15 +79,14 @@ func (s SQL) alike(ctx context.Context, db *sql.DB) (bool, error) {
 // attempts is how often Do begins, if somebody else raises the same fence.
 const attempts = 10
 
-// Do raises the fence of a resource to a claim and runs f, all in one
-// transaction, which is committed if f returns nil. A claim that is stale is
-// refused with a [*StaleError], and f is not run. Raising comes first, and locks
-// the fence until the end of the transaction, so that no other claim comes
-// between the check and what f does.
+// Do raises the fence of a resource to a claim and runs f, both in one transaction, which
+// it commits if f returns nil. A stale claim is refused with a [*StaleError], and f is
+// not run. Raising comes first and locks the fence until the end of the transaction, so
+// no other claim comes between the check and f.
 //
-// A transaction that fails has not raised the fence either. One that meets
-// another is repeated, as long as f has not run; if it could not be committed for
-// that reason the error matches ErrRetry.
+// A transaction that fails has not raised the fence. A transaction that conflicts with
+// another is repeated as long as f has not run. If it could not be committed for that
+// reason, the error matches [ErrRetry].
 func (s SQL) Do(ctx context.Context, db *sql.DB, resource string, by Claim, f func(*sql.Tx) error) error {
 	for n := 1; ; n++ {
 		ran, err := s.once(ctx, db, resource, by, f)
@@ -115,9 +114,9 @@ func (s SQL) once(ctx context.Context, db *sql.DB, resource string, by Claim, f 
 	return true, nil
 }
 
-// Raise is the first part of [SQL.Do], for transactions that the caller begins
-// and commits: it comes before the first read of the resource. If the error
-// matches ErrRetry the whole transaction is to be rolled back and repeated.
+// Raise is the first part of [SQL.Do], for transactions that the caller begins and
+// commits. Call it before the first read of the resource. If the error matches
+// [ErrRetry], roll the transaction back and repeat it.
 func (s SQL) Raise(ctx context.Context, tx *sql.Tx, resource string, by Claim) error {
 	if err := by.check(resource); err != nil {
 		return err

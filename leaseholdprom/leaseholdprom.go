@@ -44,7 +44,7 @@ type Metrics struct {
 	waiters, held                            *prometheus.GaugeVec
 }
 
-// New returns metrics that are not registered anywhere yet.
+// New returns metrics that are not registered yet.
 func New() *Metrics {
 	return &Metrics{
 		acquisitions: counter("acquisitions_total", "Calls that asked for a lock, by outcome.", "class", "kind", "outcome"),
@@ -99,7 +99,8 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Observer returns what [leasehold.WithObserver] wants.
+// Observer returns the observer for [leasehold.WithObserver]. It may be given to several
+// clients.
 func (m *Metrics) Observer() leasehold.Observer {
 	return leasehold.Observer{
 		Waiting: func(_ context.Context, e leasehold.WaitingInfo) {
