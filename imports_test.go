@@ -70,6 +70,11 @@ func directions() []direction {
 			why:     "the engine serves the library and the service alike, and knows neither",
 		},
 		{
+			pkg:     module + "/server/auth",
+			imports: []string{core, module + "/internal/oneline", module + "/server/internal/check"},
+			why:     "who asks is found out without a look at what is asked",
+		},
+		{
 			pkg:     module + "/fence",
 			reaches: []string{},
 			why:     "a resource that checks tokens needs nothing of the locks",

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/operations"
 )
 
 // A service in a program of one's own; `leasehold serve` is the same with flags.
@@ -51,7 +52,7 @@ func Example() {
 
 // An operation of one's own, executed under a lock when a client asks for it.
 func ExampleWithOperation() {
-	rebuild := server.Operation{Do: func(ctx context.Context, lease *leasehold.Lease) error {
+	rebuild := operations.Operation{Do: func(ctx context.Context, lease *leasehold.Lease) error {
 		fmt.Println("rebuilding", lease.Key())
 		return ctx.Err() // it ends with the lease
 	}}

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/filedriver"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/operations"
 )
 
 // target is a service that is asked without a network.
@@ -24,7 +25,7 @@ type target struct {
 
 func newTarget(f *testing.F, store driver.Driver) *target {
 	f.Helper()
-	s, err := server.New(store, server.WithMaxWait(time.Second), server.WithOperation(server.Simulate(0)))
+	s, err := server.New(store, server.WithMaxWait(time.Second), server.WithOperation(operations.Simulate(0)))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -263,7 +263,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.lookouts.nudge(ref.Key)
+	s.watchers.nudge(ref.Key)
 	s.places.end(leaseKey{ref.Key, ref.ID})
 	l := leaseOf(&w.x, ref.Key, ref.ID, got)
 	switch {
@@ -304,7 +304,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.lookouts.nudge(name)
+	s.watchers.nudge(name)
 	if got.State == driver.Gone {
 		return api.NewProblem(NotHeld, "the lease %s is not there", b.LeaseID)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/operations"
 )
 
 var patterns = []string{"simple", "redlock", "retry", "watchdog", "reentrant", "read", "write", "fair"}
@@ -38,7 +39,7 @@ func execute(t *testing.T, url string) exchange {
 }
 
 func TestOperation_EveryPatternAnswersByteForByte(t *testing.T) {
-	_, base := serve(t, memdriver.New(), server.WithOperation(server.Simulate(20*time.Millisecond)))
+	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Simulate(20*time.Millisecond)))
 	for _, p := range patterns {
 		got := execute(t, base+"/api/locks/"+p+"/user123")
 		if want := `{"success":true,"resourceId":"user123","durationMs":20}`; got.status != 200 || got.body != want {
@@ -71,8 +72,8 @@ func newGate() *gate {
 	return &gate{inside: make(chan *leasehold.Lease, 64), open: make(chan struct{})}
 }
 
-func (g *gate) operation() server.Operation {
-	return server.Operation{Do: func(ctx context.Context, l *leasehold.Lease) error {
+func (g *gate) operation() operations.Operation {
+	return operations.Operation{Do: func(ctx context.Context, l *leasehold.Lease) error {
 		g.inside <- l
 		select {
 		case <-g.open:
@@ -86,7 +87,7 @@ func (g *gate) operation() server.Operation {
 func TestOperation_IsRefusedWhileTheLockIsHeld(t *testing.T) {
 	t.Parallel()
 	store := memdriver.New()
-	_, base := serve(t, store, server.WithOperation(server.Simulate(time.Millisecond)), server.WithOperationWait(500*time.Millisecond))
+	_, base := serve(t, store, server.WithOperation(operations.Simulate(time.Millisecond)), server.WithOperationWait(500*time.Millisecond))
 	status, _ := ask(t, "POST", base+"/v1/locks/user123", `{"leaseId":"a","ttlMs":60000}`)
 	if status != 201 {
 		t.Fatal(status)
@@ -270,7 +271,7 @@ func TestOperation_ThatLosesItsLockIsNoSuccess(t *testing.T) {
 }
 
 func TestOperation_ThatFailsIsNoSuccess(t *testing.T) {
-	_, base := serve(t, memdriver.New(), server.WithOperation(server.Operation{
+	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Operation{
 		Do: func(context.Context, *leasehold.Lease) error { return errors.New("secret") },
 	}))
 	got := execute(t, base+"/api/locks/simple/r")
@@ -281,7 +282,7 @@ func TestOperation_ThatFailsIsNoSuccess(t *testing.T) {
 
 // The clock has gone on without any timer, as after a stop.
 func TestOperation_HR_C1_SeesALossAtItsFirstLook(t *testing.T) {
-	_, base := serve(t, memdriver.New(), server.WithOperation(server.Operation{
+	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Operation{
 		Do: func(ctx context.Context, l *leasehold.Lease) error {
 			clock.Skip(l.Remaining() + time.Second)
 			if ctx.Err() == nil {
@@ -297,7 +298,7 @@ func TestOperation_HR_C1_SeesALossAtItsFirstLook(t *testing.T) {
 
 func TestOperation_HR_A11_ThatExitsGivesTheLockBack(t *testing.T) {
 	store := memdriver.New()
-	_, base := serve(t, store, server.WithOperation(server.Operation{
+	_, base := serve(t, store, server.WithOperation(operations.Operation{
 		Do: func(context.Context, *leasehold.Lease) error { runtime.Goexit(); return nil },
 	}))
 	for range 2 { // the second finds lock and place free
@@ -318,7 +319,7 @@ func (divided) Acquire(context.Context, driver.Request) (driver.Reply, error) {
 }
 
 func TestOperation_WithoutAQuorum(t *testing.T) {
-	_, base := serve(t, memdriver.New(), server.WithQuorum(divided{memdriver.New()}), server.WithOperation(server.Simulate(0)))
+	_, base := serve(t, memdriver.New(), server.WithQuorum(divided{memdriver.New()}), server.WithOperation(operations.Simulate(0)))
 	got := execute(t, base+"/api/locks/redlock/user123")
 	if want := `{"error":"Quorum not reached","message":"Unable to acquire lock on majority of instances"}`; got.status != 503 || got.body != want {
 		t.Errorf("%d %q", got.status, got.body)

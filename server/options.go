@@ -9,6 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/check"
 	"github.com/leasehold-go/leasehold/server/internal/sockets"
+	"github.com/leasehold-go/leasehold/server/operations"
 )
 
 // Option sets what a service does.
@@ -32,7 +33,7 @@ type config struct {
 
 	perClient, perKey int // waiters
 
-	operation     Operation
+	operation     operations.Operation
 	operationTTL  time.Duration
 	operationWait time.Duration
 	maxOperations int
@@ -57,7 +58,7 @@ func defaults() config {
 		perClient: 20_000,
 		perKey:    20_000,
 
-		operation:     Simulate(15 * time.Second),
+		operation:     operations.Simulate(15 * time.Second),
 		operationTTL:  30 * time.Second,
 		operationWait: 30 * time.Second,
 		maxOperations: 1000,
@@ -189,7 +190,7 @@ func WithUndoOnReset(undo bool) Option {
 }
 
 // WithOperation sets what is executed under /api/locks. Default: 15 s of nothing.
-func WithOperation(op Operation) Option {
+func WithOperation(op operations.Operation) Option {
 	return func(c *config) error {
 		if op.Do == nil || op.Length < 0 || op.Length > 23*time.Hour {
 			return fmt.Errorf("operation without a function, or with a length of %v that is not between 0 and 23h: %w", op.Length, driver.ErrInvalid)

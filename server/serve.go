@@ -58,10 +58,10 @@ func (s *Server) isDraining() bool { return s.serving.Err() != nil }
 // ended the operations and told their clients.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
-	err := s.jobs.wait(ctx) // their clients are to be answered: the connections last
+	err := s.operations.Wait(ctx) // their clients are to be answered: the connections last
 	if err != nil {
-		s.jobs.cancel(errDraining)
-		_ = s.jobs.wait(context.Background()) // Do ends with its context
+		s.operations.Cancel()
+		_ = s.operations.Wait(context.Background()) // Do ends with its context
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.Background(), lastWords)
 		defer cancel()
@@ -78,15 +78,12 @@ const lastWords = time.Second
 func (s *Server) Close() error {
 	s.closing.Do(func() {
 		s.Drain()
-		s.jobs.cancel(errDraining)
+		s.operations.Cancel()
 		err := s.http.Close()
-		_ = s.jobs.wait(context.Background()) // Do ends with its context
+		_ = s.operations.Wait(context.Background()) // Do ends with its context
 		s.streams.close()
 		s.session.End()
-		if s.redlock != s.client {
-			err = oneline.Join(err, s.redlock.Close())
-		}
-		s.closeErr = oneline.Join(err, s.client.Close())
+		s.closeErr = oneline.Join(err, s.operations.Close())
 		s.timeouts.close()
 		s.tries.close()
 	})

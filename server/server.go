@@ -1,3 +1,16 @@
+// Package server is the HTTP service of leasehold: the locks of one store for
+// programs in any language.
+//
+//	service, err := server.New(redisStore)
+//	…
+//	defer service.Close()
+//	http.ListenAndServe("127.0.0.1:8080", service)
+//
+// It is a thin translation. All truth is in the store, so that several replicas
+// on one store are one service, and a restart loses nothing but connections.
+// The lease id that a client chooses is its idempotency key: a request that is
+// repeated has the effect and the answer of one. Package httpdriver is the
+// client in Go; docs/http.md describes the interface.
 package server
 
 import (
@@ -10,12 +23,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/server/internal/api"
+	"github.com/leasehold-go/leasehold/server/operations"
 )
 
 // Server serves the locks of one store. It is an [http.Handler], safe for
@@ -37,7 +50,7 @@ type Server struct {
 
 	conns    atomic.Int64 // that are open
 	scarcity scarcity
-	lookouts *lookouts
+	watchers *watchers
 	streams  streams
 	quota    *quota
 	places   places
@@ -47,9 +60,7 @@ type Server struct {
 	probe    *probe
 	document func() []byte
 
-	client  *leasehold.Client // of the operations
-	redlock *leasehold.Client // that of a majority of stores; the same without one
-	jobs    *jobs
+	operations *operations.Runner
 
 	serving  context.Context // ends when the end has begun
 	drain    context.CancelFunc
@@ -78,11 +89,10 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	if s.verbs = store; s.cfg.tracer != nil {
 		s.verbs = traced{store, s.cfg.tracer}
 	}
-	if err := s.newClients(); err != nil {
+	s.serving, s.drain = context.WithCancel(context.Background())
+	if err := s.newOperations(); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s.serving, s.drain = context.WithCancel(context.Background())
-	s.jobs = newJobs(s.cfg.maxOperations)
 	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
 	s.places = places{quota: s.quota, all: make(map[leaseKey]*place)}
 	_, punctual := store.(driver.DeadlineAware)
@@ -96,7 +106,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.handler = s.chain()
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
-	s.lookouts = &lookouts{s: s, all: make(map[string]*lookout)}
+	s.watchers = &watchers{s: s, all: make(map[string]*watcher)}
 	s.openSession()
 	return s, nil
 }
@@ -130,19 +140,13 @@ func (s *Server) start(f func()) bool {
 	return true
 }
 
-// newClients makes what operations take their locks with. They ask a store for as
-// long as any other request does.
-func (s *Server) newClients() (err error) {
-	opts := []leasehold.Option{
-		leasehold.WithLogger(s.cfg.log), leasehold.WithMaxOutage(s.cfg.storeTimeout),
-		leasehold.WithReleaseTimeout(s.cfg.storeTimeout),
-	}
-	if s.client, err = leasehold.New(s.store, opts...); err != nil {
-		return err
-	}
-	if s.redlock = s.client; s.cfg.quorum != nil {
-		s.redlock, err = leasehold.New(s.cfg.quorum, opts...)
-	}
+// newOperations makes what executes operations. They ask a store for as long as any
+// other request does.
+func (s *Server) newOperations() (err error) {
+	s.operations, err = operations.New(operations.Config{
+		Store: s.store, Quorum: s.cfg.quorum, Operation: s.cfg.operation, TTL: s.cfg.operationTTL, Wait: s.cfg.operationWait,
+		StoreTimeout: s.cfg.storeTimeout, Most: s.cfg.maxOperations, Log: s.cfg.log, Serving: s.serving,
+	})
 	return err
 }
 

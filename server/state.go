@@ -133,7 +133,7 @@ func (s *Server) change(ctx context.Context, x *Exchange, name string, known []s
 		return sight{}, err
 	}
 	defer leave()
-	o := s.lookouts.watch(name)
+	o := s.watchers.watch(name)
 	defer o.leave()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

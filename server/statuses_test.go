@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/operations"
 )
 
 // aim is the path of a route for a lock and a lease.
@@ -57,7 +58,7 @@ func refused(t *testing.T, what string, code int, text string, cause *server.Cau
 }
 
 func TestStatus_H5_WhatIsOutOfBoundsIsRefused(t *testing.T) {
-	s, base := serve(t, memdriver.New(), server.WithOperation(server.Simulate(time.Millisecond)))
+	s, base := serve(t, memdriver.New(), server.WithOperation(operations.Simulate(time.Millisecond)))
 	long := strings.Repeat("x", 513)
 	for _, rt := range having(s, server.Invalid) {
 		path, body := aim(rt, long, "a"), bodyOf(rt, "k", "a")
@@ -319,7 +320,7 @@ func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
 	store := memdriver.New()
 	var fate func(*leasehold.Lease) error
 	var mu sync.Mutex
-	op := server.Operation{Do: func(_ context.Context, l *leasehold.Lease) error {
+	op := operations.Operation{Do: func(_ context.Context, l *leasehold.Lease) error {
 		mu.Lock()
 		defer mu.Unlock()
 		return fate(l)

@@ -81,7 +81,7 @@ func (f *stream) hint(h driver.Hint) {
 
 // follow tells of every change of a lock.
 func (f *stream) follow(ctx context.Context, s *Server, name string) {
-	o := s.lookouts.watch(name)
+	o := s.watchers.watch(name)
 	defer o.leave()
 	for {
 		now, next := o.last()

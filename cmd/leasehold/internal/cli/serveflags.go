@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/operations"
+	"github.com/spf13/pflag"
 )
 
 // limitFlags bound what clients can ask for.
@@ -86,7 +86,7 @@ func (f *operationFlags) register(flags *pflag.FlagSet) {
 }
 
 func (f *operationFlags) options() ([]server.Option, error) {
-	op := server.Simulate(time.Duration(f.length))
+	op := operations.Simulate(time.Duration(f.length))
 	if f.command != "" {
 		if grace, most := time.Duration(f.grace), time.Duration(f.ttl)/3; grace < 0 || grace > most {
 			return nil, usage("--operation-grace %v is not between 0 and %v, a third of --operation-ttl", grace, most)
@@ -101,9 +101,9 @@ func (f *operationFlags) options() ([]server.Option, error) {
 
 // shell returns the operation that runs the command. All its processes are gone before
 // the lock can be granted to another client.
-func (f *operationFlags) shell() server.Operation {
+func (f *operationFlags) shell() operations.Operation {
 	margin := min(time.Duration(f.ttl)/20, time.Second) // a kernel under load takes some time to kill
-	return server.Operation{Do: func(ctx context.Context, lease *leasehold.Lease) error {
+	return operations.Operation{Do: func(ctx context.Context, lease *leasehold.Lease) error {
 		if ttl := time.Duration(f.ttl); lease.Remaining() < ttl/2 { // it was handed over, and not confirmed yet
 			if err := lease.Extend(ctx, ttl); err != nil {
 				return err

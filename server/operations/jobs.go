@@ -1,4 +1,4 @@
-package server
+package operations
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func (j *jobs) begin() (end func(), err error) {
 		return nil, errDraining
 	}
 	if j.running == j.most {
-		return nil, api.NewProblem(TooMany, "%d operations run already", j.most).After(api.RetryLater)
+		return nil, api.NewProblem(api.TooMany, "%d operations run already", j.most).After(api.RetryLater)
 	}
 	if j.running == 0 {
 		j.idle = make(chan struct{})

@@ -15,18 +15,18 @@ import (
 // through this service is seen at once.
 const lookEvery = 500 * time.Millisecond
 
-// lookouts watch locks for clients, one for each lock whatever the number of
+// watchers watch locks for clients, one for each lock whatever the number of
 // clients. Stores do not tell of changes, so they look again and again.
-type lookouts struct {
+type watchers struct {
 	s *Server
 
 	mu  sync.Mutex
-	all map[string]*lookout
+	all map[string]*watcher
 }
 
-// lookout watches one lock while anybody is interested.
-type lookout struct {
-	of      *lookouts
+// watcher watches one lock while anybody is interested.
+type watcher struct {
+	of      *watchers
 	key     string
 	nudged  chan struct{} // holds one token
 	stop    context.CancelFunc
@@ -44,14 +44,14 @@ type sight struct {
 	etag string // empty until it was looked at
 }
 
-// watch returns the lookout of a lock, which the caller leaves.
-func (l *lookouts) watch(key string) *lookout {
+// watch returns the watcher of a lock, which the caller leaves.
+func (l *watchers) watch(key string) *watcher {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := l.all[key]
 	if o == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		o = &lookout{of: l, key: key, nudged: make(chan struct{}, 1), stop: cancel, next: make(chan struct{})}
+		o = &watcher{of: l, key: key, nudged: make(chan struct{}, 1), stop: cancel, next: make(chan struct{})}
 		l.all[key] = o
 		l.s.start(func() { o.run(ctx) })
 	}
@@ -60,7 +60,7 @@ func (l *lookouts) watch(key string) *lookout {
 }
 
 // leave ends the interest of one client.
-func (o *lookout) leave() {
+func (o *watcher) leave() {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	if o.clients--; o.clients == 0 {
@@ -70,7 +70,7 @@ func (o *lookout) leave() {
 }
 
 // nudge has a lock looked at that may have changed.
-func (l *lookouts) nudge(key string) {
+func (l *watchers) nudge(key string) {
 	l.mu.Lock()
 	o := l.all[key]
 	l.mu.Unlock()
@@ -84,7 +84,7 @@ func (l *lookouts) nudge(key string) {
 }
 
 // run looks until nobody is interested.
-func (o *lookout) run(ctx context.Context) {
+func (o *watcher) run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -99,7 +99,7 @@ func (o *lookout) run(ctx context.Context) {
 }
 
 // see tells those who wait for a change.
-func (o *lookout) see(now sight) {
+func (o *watcher) see(now sight) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	changed := now.etag != o.seen.etag
@@ -111,7 +111,7 @@ func (o *lookout) see(now sight) {
 
 // last returns what was seen last, and a channel that is closed when something
 // else is.
-func (o *lookout) last() (sight, <-chan struct{}) {
+func (o *watcher) last() (sight, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.seen, o.next

@@ -1,0 +1,217 @@
+// Package operations executes work under locks for clients that cannot keep a lease
+// alive themselves.
+package operations
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/internal/api"
+)
+
+// Operation is the work that the service does under a lock when it is asked to
+// execute it. It belongs to the service: a client that has gone does not end it.
+type Operation struct {
+	// Do does the work. ctx ends with the lease, and when the service ends; the
+	// lock is kept until Do returns.
+	Do func(ctx context.Context, lease *leasehold.Lease) error
+	// Length is how long the work takes, as far as that is known beforehand:
+	// it is what answers say, and the lease of a simple lock is made to last so
+	// long without a renewal. 0 is not known: answers say how long it took.
+	Length time.Duration
+}
+
+// Simulate is an operation that does nothing for d.
+func Simulate(d time.Duration) Operation {
+	return Operation{Length: d, Do: func(ctx context.Context, _ *leasehold.Lease) error {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}
+}
+
+// Config is what a Runner is made of.
+type Config struct {
+	Store driver.Driver
+	// Quorum is for the pattern redlock; nil is the store.
+	Quorum    driver.Driver
+	Operation Operation
+	// TTL is that of leases that are renewed, and Wait how long the pattern fair waits.
+	TTL, Wait time.Duration
+	// StoreTimeout is how long a store is asked.
+	StoreTimeout time.Duration
+	// Most is how many operations run, or wait to, at a time.
+	Most int
+	Log  *slog.Logger
+	// Serving ends when no more are begun.
+	Serving context.Context
+}
+
+// Runner executes an operation. It is safe for concurrent use.
+type Runner struct {
+	cfg     Config
+	jobs    *jobs
+	client  *leasehold.Client
+	redlock *leasehold.Client // that of a majority of stores; the same without one
+}
+
+// New returns a runner, which takes charge of the stores.
+func New(cfg Config) (r *Runner, err error) {
+	r = &Runner{cfg: cfg, jobs: newJobs(cfg.Most)}
+	opts := []leasehold.Option{
+		leasehold.WithLogger(cfg.Log), leasehold.WithMaxOutage(cfg.StoreTimeout), leasehold.WithReleaseTimeout(cfg.StoreTimeout),
+	}
+	if r.client, err = leasehold.New(cfg.Store, opts...); err != nil {
+		return nil, err
+	}
+	if r.redlock = r.client; cfg.Quorum != nil {
+		r.redlock, err = leasehold.New(cfg.Quorum, opts...)
+	}
+	return r, err
+}
+
+// Wait returns when nothing runs, or with the error of ctx.
+func (r *Runner) Wait(ctx context.Context) error { return r.jobs.wait(ctx) }
+
+// Cancel has the operations that run end, and begins no more.
+func (r *Runner) Cancel() { r.jobs.cancel(errDraining) }
+
+// Close closes the stores.
+func (r *Runner) Close() error {
+	if r.redlock == r.client {
+		return r.client.Close()
+	}
+	return oneline.Join(r.redlock.Close(), r.client.Close())
+}
+
+// Execute runs the operation under the lock of a key, which it asks for while the
+// client waits, and tells how long that took. A client that goes does not end what
+// runs.
+func (r *Runner) Execute(client context.Context, key string, p *Pattern) (time.Duration, error) {
+	if r.cfg.Serving.Err() != nil {
+		return 0, errDraining
+	}
+	end, err := r.jobs.begin()
+	if err != nil {
+		return 0, err
+	}
+	runs := false
+	defer func() {
+		if !runs {
+			end() // also if the store has panicked
+		}
+	}()
+	began := time.Now()
+	lease, done, err := r.takeFor(client, key, p)
+	if err != nil {
+		return 0, err
+	}
+	ran := make(chan error, 1)
+	runs = true
+	go func() {
+		err := errExited
+		defer func() {
+			done()
+			end() // before it is told: who asks again finds the place free
+			ran <- err
+		}()
+		err = r.run(p, lease)
+	}()
+	select {
+	case err = <-ran:
+	case <-client.Done():
+		return 0, context.Cause(client) // the operation goes on
+	}
+	if err != nil {
+		return 0, err
+	}
+	if length := r.cfg.Operation.Length; wire.MillisOf(length) > 0 {
+		return length, nil
+	}
+	return time.Since(began), nil
+}
+
+// takeFor takes the lock while the client waits and the service does not drain.
+// The lease ends with neither: it lasts until the operation has ended. done is
+// called then.
+func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *leasehold.Lease, done func(), err error) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
+	done = func() { cancel(nil) }
+	vanishes := context.AfterFunc(client, func() { cancel(context.Canceled) })
+	drains := context.AfterFunc(r.cfg.Serving, func() { cancel(errDraining) })
+	lease, err := p.take(ctx, r, name)
+	stayed, serves := vanishes(), drains()
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errDraining):
+		err = errDraining
+	case err == nil && (!stayed || !serves):
+		_ = lease.Release() // nothing was done under it
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return lease, done, nil
+}
+
+// errDraining is told to who comes, or waits, when the service drains.
+var errDraining = api.NewProblem(api.Draining, "the service is about to end").After(api.RetryLater)
+
+// run does the work and gives the lock back. It says that all is well only if
+// the lease was valid to the end.
+func (r *Runner) run(p *Pattern, lease *leasehold.Lease) error {
+	do := r.cfg.Operation.Do
+	if p.do != nil {
+		do = func(ctx context.Context, l *leasehold.Lease) error { return p.do(ctx, r, l) }
+	}
+	ctx, cancel := context.WithCancelCause(lease.Context())
+	defer cancel(nil)
+	ends := context.AfterFunc(r.jobs.ctx, func() { cancel(context.Cause(r.jobs.ctx)) })
+	defer ends()
+	defer func() { _ = lease.Release() }() // also if it exits
+	err := do(&protected{ctx, lease}, lease)
+	lost := lease.Context().Err() != nil
+	cause := context.Cause(lease.Context())
+	if released := lease.Release(); errors.Is(released, leasehold.ErrLost) {
+		lost, cause = true, released
+	}
+	switch {
+	case r.jobs.ctx.Err() != nil && (err != nil || lost):
+		return api.NewProblem(api.Draining, "the service ended before the operation did").After(api.RetryLater)
+	case lost:
+		r.cfg.Log.Error("leasehold: operation lost its lock", "key", lease.Key(), "lease", lease.ID(), "token", lease.Token(), "cause", cause)
+		return api.NewProblem(api.Unprotected, "the operation was not protected to its end: %v", cause)
+	case err != nil:
+		r.cfg.Log.Warn("leasehold: operation failed", "key", lease.Key(), "lease", lease.ID(), "error", err)
+		return api.NewProblem(api.Failed, "the operation failed")
+	}
+	return nil
+}
+
+// errExited is told of an operation that has ended its goroutine.
+var errExited error = api.NewProblem(api.Failed, "the operation failed")
+
+// protected is the context of an operation. Its Err compares the clock, as that of
+// its lease does: a service that was stopped sees the loss at its first look.
+type protected struct {
+	context.Context
+	lease *leasehold.Lease
+}
+
+// Err implements [context.Context].
+func (p *protected) Err() error {
+	_ = p.lease.Context().Err() // ends both, if the time is up
+	return p.Context.Err()
+}
