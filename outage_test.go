@@ -60,7 +60,8 @@ func TestLock_EndsWhenTheOutageIsLongerThanMaxOutage(t *testing.T) {
 					a, _ := open(t, store)
 					b, d := open(t, store)
 					if queued {
-						defer lock(t, a, "k").Release()
+						held := lock(t, a, "k")
+						defer func() { _ = held.Release() }()
 					}
 					ends := make(chan error, 1)
 					go func() {

@@ -20,14 +20,14 @@ func leaseRoutes() []route {
 			Summary: "Take a lock, or a place in its queue", Verb: auth.Acquire,
 			Body: wire.Acquire{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted},
-			Causes:  []*Cause{Held, Forced, Released, Mismatch, TooLarge, TooMany, Unsupported, Unavailable, Draining, Unknown},
+			Causes:  []*Cause{Held, Broken, Released, Mismatch, TooLarge, TooMany, Unsupported, Unavailable, Draining, Unknown},
 		}},
 		{Handle: (*Server).renew, Route: Route{
 			Method: http.MethodPut, Path: "/v1/locks/{name}/leases/{id}", Operation: "renew",
 			Summary: "Renew a lease, or keep a place in the queue", Verb: auth.Acquire,
 			Body: wire.Renew{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusAccepted},
-			Causes:  []*Cause{Gone, Forced, Released, TooLarge, Unavailable, Draining, Unknown},
+			Causes:  []*Cause{Gone, Broken, Released, TooLarge, Unavailable, Draining, Unknown},
 		}},
 		{Handle: (*Server).renewBatch, Route: Route{
 			Method: http.MethodPost, Path: "/v1/leases:renew", Operation: "renewBatch",
@@ -53,7 +53,7 @@ func leaseRoutes() []route {
 			},
 			Reply:   wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusNoContent},
-			Causes:  []*Cause{Gone, Forced, Moved, Unavailable, Draining, Unknown},
+			Causes:  []*Cause{Gone, Broken, Moved, Unavailable, Draining, Unknown},
 		}},
 	}
 }
@@ -79,7 +79,7 @@ func lost(l *wire.Lease) *api.Problem {
 	p := api.NewProblem(Gone, "the store does not have the lease %s of %q any more", l.LeaseID, l.Key)
 	switch {
 	case l.Broken:
-		p = api.NewProblem(Forced, "the lease %s of %q was broken: %s", l.LeaseID, l.Key, l.Reason)
+		p = api.NewProblem(Broken, "the lease %s of %q was broken: %s", l.LeaseID, l.Key, l.Reason)
 	case l.Again:
 		p = api.NewProblem(Released, "the lease %s of %q has been released", l.LeaseID, l.Key)
 	}

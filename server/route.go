@@ -21,7 +21,7 @@ type Cause = api.Cause
 var (
 	Held            = api.Held
 	Gone            = api.Gone
-	Forced          = api.Forced
+	Broken          = api.Broken
 	Released        = api.Released
 	Moved           = api.Moved
 	NotHeld         = api.NotHeld

@@ -265,7 +265,7 @@ func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 	// An id that was broken is not granted again.
 	ask(t, "POST", base+"/v1/locks/m:break", `{"leaseId":"a","reason":"stuck"}`)
 	code, text = ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"a"}`)
-	refused(t, "a late repetition of what was broken", code, text, server.Forced)
+	refused(t, "a late repetition of what was broken", code, text, server.Broken)
 }
 
 func TestStatus_InspectIsConditional(t *testing.T) {

@@ -33,7 +33,7 @@ var (
 		"Ask again after Retry-After, or with waitMs to be queued."}
 	Gone = &Cause{wire.CauseGone, http.StatusGone, "The lease has ended",
 		"It expired, or was never granted: what was done under it was not protected to the end. Take the lock anew, with another lease id."}
-	Forced = &Cause{wire.CauseBroken, http.StatusGone, "The lease was broken by force",
+	Broken = &Cause{wire.CauseBroken, http.StatusGone, "The lease was broken by force",
 		"Somebody ended it and said why. Stop; take the lock anew, with another lease id."}
 	Released = &Cause{wire.CauseReleased, http.StatusGone, "The lease has been released",
 		"A lease id is used once. Take the lock anew, with another lease id."}
@@ -78,7 +78,7 @@ var (
 // Causes returns all of them, in the order in which they are documented.
 func Causes() []*Cause {
 	return []*Cause{
-		Held, Gone, Forced, Released, Moved, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
+		Held, Gone, Broken, Released, Moved, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
 		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Overloaded, Draining, Unknown, Unprotected, Failed, Internal,
 	}
 }
