@@ -94,11 +94,11 @@ var errStepped = errors.New("the clock of the table was stepped while it was wri
 // errCrowded is the error of a guess that cannot be used.
 var errCrowded = errors.New("the record has more in it than a holder")
 
-// allow gives what has begun by a guessed clock as much more time as the clock may be
-// ahead of the guess: it counts from the call at the earliest. Only holders and a lock
-// that is closed are given it; with a queue there is no guess.
+// allow gives a lease that has begun by a guessed clock as much more time as the clock may
+// be ahead of the guess: it counts from the call at the earliest. A lock that is closed,
+// or has a queue, is not guessed.
 func allow(before, after *room.Record, slack time.Duration) error {
-	if crowded(before) || crowded(after) {
+	if crowded(before) || crowded(after) || after.Closed != before.Closed {
 		return errCrowded
 	}
 	ms := (slack + time.Millisecond - 1).Milliseconds()
@@ -110,9 +110,6 @@ func allow(before, after *room.Record, slack time.Duration) error {
 		if p := &after.Inside[i]; p.Expiry != old[p.ID] {
 			p.Expiry += ms
 		}
-	}
-	if after.Closed != before.Closed {
-		after.Closed += ms
 	}
 	return nil
 }
