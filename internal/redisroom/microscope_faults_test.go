@@ -103,6 +103,12 @@ var faults = []fault{
 	{"a dead head of the queue is not called", "acquire/2_common.lua", []string{
 		"if room and hnotify ~= '-' then", "if false then",
 	}},
+	{"a release lets no sharer in beside another", "release/2_common.lua", []string{
+		"if nx == 1 or side == 'x' and n > 0", "if nx ~= 1 or side == 'x' and n > 0",
+	}},
+	{"a sharer's counter dies before the clock has passed it", "acquire/2_common.lua", []string{
+		"math.floor(tok / 1000) - ms)", "math.floor(tok / 1001) - ms)",
+	}},
 	{"one place too many", "room/3_rule.lua", []string{
 		"used + p.weight <= lim)", "used + p.weight <= lim + 1)",
 	}},

@@ -99,7 +99,7 @@ var worlds = []world{
 	readersAndWriter("readers first", driver.ReadersFirst),
 	readersAndWriter("barging", driver.Barging),
 	{"places", slices.Concat(
-		ask(allOf(places(1, 2), queues), parties[0]), ask(allOf(places(2, 2), queues), parties[1]), ask(places(1, 2), parties[2]),
+		ask(allOf(places(1, 2), queues), parties[:2]...), ask(allOf(places(2, 2), queues), parties[1]), ask(places(1, 2), parties[2]),
 		ask(places(1, 1), parties[2]), ask(queues, parties[2]),
 		[]step{resizes(1), resizes(3)},
 		each(releases, parties...), each(renews, parties[:2]...),
@@ -114,6 +114,7 @@ var worlds = []world{
 		ask(func(req *driver.Request) { req.LockDelay = lensDelay }, parties[0]),
 		ask(allOf(queues, func(req *driver.Request) { req.SingleUseID = true }), parties[:2]...),
 		ask(func(req *driver.Request) { req.MinToken = lensStart + (2 * time.Hour).Microseconds() }, parties[1]),
+		ask(reads, parties[0]),
 		ask(func(req *driver.Request) { req.MinToken = lensStart + (25 * time.Hour).Microseconds() }, parties[1]),
 		each(releases,
 			driver.Ref{ID: idA}, driver.Ref{ID: idB},
