@@ -25,12 +25,16 @@ type system struct {
 	name  string
 	fates []fate
 	open  func(*testing.T, *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func())
+	// lives is how long a node may keep what arrives late: a replica does not know what
+	// another one has on its way to a minority.
+	lives time.Duration
 }
 
 var systems = []system{
-	{"engine", []fate{lost, unanswered, slow, late, held}, openEngine},
-	{"service of two replicas", []fate{lost, unanswered, slow, late, held}, openService},
-	{"quorum of three", []fate{lost, unanswered, slow, late, held, forgets}, openQuorum},
+	{"engine", []fate{lost, unanswered, slow, late, held}, openEngine, 0},
+	{"service of two replicas", []fate{lost, unanswered, slow, late, held}, openService, 0},
+	{"service on a quorum", []fate{unanswered, slow, late}, openServiceOnQuorum, ttl},
+	{"quorum of three", []fate{lost, unanswered, slow, late, held, forgets}, openQuorum, 0},
 }
 
 func openEngine(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
@@ -43,18 +47,42 @@ func openEngine(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*
 
 func openService(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
 	store := memdriver.New()
+	var inner [2]driver.Driver
+	var stores []driver.Driver
+	for i, name := range []string{"one", "two"} {
+		m := &mailed{post: p, from: name, store: store.Join()}
+		inner[i] = m
+		stores = append(stores, m.store)
+	}
+	clients, stop := replicas(t, p, inner)
+	return clients, emptied(store), func() {
+		stop()
+		closeAll(t, append(stores, store)...)
+	}
+}
+
+func openServiceOnQuorum(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
+	inner, settled, all := quorums(t, p, "one", "two")
+	clients, stop := replicas(t, p, inner)
+	return clients, settled, func() {
+		stop()
+		closeAll(t, all()...)
+	}
+}
+
+// replicas are two services, and two clients that ask both.
+func replicas(t *testing.T, p *post, stores [2]driver.Driver) (clients [2]driver.Driver, stop func()) {
 	var ends []func()
-	var replicas []http.RoundTripper
-	for _, name := range []string{"one", "two"} {
-		inner := store.Join()
-		s, err := server.New(&mailed{post: p, from: name, store: inner}, server.WithStoreTimeout(time.Second))
+	var transports []http.RoundTripper
+	for _, store := range stores {
+		s, err := server.New(store, server.WithStoreTimeout(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		l := newPipes()
 		go func() { _ = s.Serve(l, nil) }()
 		transport := &http.Transport{DialContext: l.dial, DisableCompression: true}
-		replicas = append(replicas, transport)
+		transports = append(transports, transport)
 		ends = append(ends, func() {
 			transport.CloseIdleConnections()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -63,81 +91,83 @@ func openService(t *testing.T, p *post) (clients [2]driver.Driver, settled func(
 				t.Errorf("shutdown: %v", err)
 			}
 			_ = l.Close()
-			_ = inner.Close()
 		})
 	}
 	for i, name := range []string{"A", "B"} {
 		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{
-			Transport: &mailedHTTP{post: p, from: name, replicas: replicas, n: i},
+			Transport: &mailedHTTP{post: p, from: name, replicas: transports, n: 2 * i},
 		}), httpdriver.WithTimeout(1500*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}
 		clients[i] = d
 	}
-	return clients, emptied(store), func() {
+	return clients, func() {
 		for _, end := range ends {
 			end()
 		}
-		closeAll(t, store)
 	}
 }
 
 func openQuorum(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
-	var stores [3]*memdriver.Driver
-	var all []driver.Driver
-	for i := range stores {
-		stores[i] = memdriver.New()
-		all = append(all, stores[i])
+	clients, settled, all := quorums(t, p, "A", "B")
+	return clients, settled, func() { closeAll(t, all()...) }
+}
+
+// quorums are two majorities of the same three nodes, of which one may forget.
+func quorums(t *testing.T, p *post, names ...string) (two [2]driver.Driver, settled func(*testing.T, string), all func() []driver.Driver) {
+	n := &nodes{}
+	for i := range n.stores {
+		n.stores[i] = memdriver.New()
+		n.all = append(n.all, n.stores[i])
 	}
-	var mu sync.Mutex
-	var nodes [2][3]*mailed
-	// A node that forgets does so for both, and once.
-	forgotten := false
-	forget := func(i int) func() driver.Driver {
-		return func() driver.Driver {
-			mu.Lock()
-			defer mu.Unlock()
-			if forgotten {
-				return nodes[0][i].store
-			}
-			forgotten = true
-			stores[i] = memdriver.New()
-			all = append(all, stores[i])
-			return stores[i]
-		}
-	}
-	for c, name := range []string{"A", "B"} {
+	for c, name := range names {
 		var asked []driver.Driver
-		for i := range stores {
-			m := &mailed{post: p, from: fmt.Sprintf("%s at %d", name, i+1), store: stores[i]}
-			nodes[c][i] = m
+		for i := range n.stores {
+			m := &mailed{post: p, from: fmt.Sprintf("%s at %d", name, i+1), store: n.stores[i]}
+			m.forget = func() driver.Driver { return n.forget(i, 1-c) }
+			n.asked[c][i] = m
 			asked = append(asked, m)
 		}
 		q, err := quorumdriver.New(asked, quorumdriver.WithTimeout(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
-		clients[c] = q
-	}
-	for c := range nodes {
-		for i, m := range nodes[c] {
-			m.forget = func() driver.Driver {
-				s := forget(i)()
-				other := nodes[1-c][i]
-				other.mu.Lock()
-				other.store = s
-				other.mu.Unlock()
-				return s
-			}
-		}
+		two[c] = q
 	}
 	settled = func(t *testing.T, key string) {
-		for _, s := range stores {
+		for _, s := range n.stores {
 			emptied(s)(t, key)
 		}
 	}
-	return clients, settled, func() { closeAll(t, all...) }
+	return two, settled, func() []driver.Driver { return n.all }
+}
+
+// nodes are three stores that two clients ask.
+type nodes struct {
+	mu        sync.Mutex
+	stores    [3]*memdriver.Driver
+	all       []driver.Driver
+	asked     [2][3]*mailed
+	forgotten bool
+}
+
+// forget empties the ith node, unless one has forgotten before: it restarts without its
+// data, for the other client too.
+func (n *nodes) forget(i, other int) driver.Driver {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.forgotten {
+		return n.stores[i]
+	}
+	n.forgotten = true
+	n.stores[i] = memdriver.New()
+	n.all = append(n.all, n.stores[i])
+	m := n.asked[other][i]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.store = n.stores[i]
+	return m.store
 }
 
 // emptied checks that nothing is left of a lock.
@@ -303,13 +333,13 @@ func play(t *testing.T, sys system, program int, plan map[int]fate) (wrongs []st
 			clients[i] = c
 		}
 		s := &scene{T: t}
-		programs[program].play(s, clients[0], clients[1], sys.name == "quorum of three")
+		programs[program].play(s, clients[0], clients[1], strings.Contains(sys.name, "quorum"))
 		for _, c := range clients {
 			if err := c.Close(); err != nil {
 				s.wrong("close: %v", err)
 			}
 		}
-		time.Sleep(lateness + 100*time.Millisecond) // what is late has arrived
+		time.Sleep(lateness + sys.lives + 100*time.Millisecond) // what is late has arrived
 		settled(t, "k")
 		end()
 		p.stop()

@@ -297,7 +297,7 @@ func (m *mailed) Mark(ctx context.Context, mark driver.Mark, by string) error {
 	return m.inner().(driver.Marker).Mark(ctx, mark, by)
 }
 
-// mailedHTTP sends requests to replicas in turn, by way of a post.
+// mailedHTTP sends requests to replicas in turn, two to each, by way of a post.
 type mailedHTTP struct {
 	*post
 	from     string
@@ -313,7 +313,7 @@ func (m *mailedHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	fate := m.send(m.from, req.Method)
 	m.mu.Lock()
-	to := m.replicas[m.n%len(m.replicas)]
+	to := m.replicas[m.n/2%len(m.replicas)] // two go to each, so that a repetition meets both cases
 	m.n++
 	m.mu.Unlock()
 	body, err := bodyOf(req)

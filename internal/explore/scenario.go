@@ -106,7 +106,7 @@ var Scenarios = []Scenario{
 	{Name: "re-entry and downgrades", Parties: [][]driver.Request{{exclusive(owner("o"))}, {exclusive(owner("o"))}}, Attempts: 2, Faults: 1, Downgrades: true, Depth: 7, Deep: 9, Short: 4},
 	{Name: "places", Parties: [][]driver.Request{{shared(places(1, 2))}, {shared(places(2, 2))}, {shared(places(1, 2)), exclusive()}}, Attempts: 1, Faults: 1, Depth: 5, Deep: 7, Short: 3},
 	{Name: "resized places", Parties: alike(2, shared(places(2, 3))), Attempts: 2, Faults: 0, Resize: 1, Depth: 7, Deep: 10, Short: 4},
-	{Name: "visits", Parties: alike(2, exclusive()), Attempts: 1, Faults: 3, Visits: true, Narrow: true, Depth: 5, Deep: 7, Short: 3},
+	{Name: "visits", Parties: alike(2, exclusive()), Attempts: 1, Faults: 3, Visits: true, Narrow: true, Depth: 5, Deep: 7, Short: 4},
 	{Name: "doubled requests", Parties: alike(2, exclusive()), Attempts: 1, Faults: 2, Doubles: true, Depth: 6, Deep: 8, Short: 4},
 	{Name: "raised tokens", Parties: [][]driver.Request{{exclusive(), exclusive(ahead(5_000_000))}, {exclusive()}}, Attempts: 2, Faults: 1, Raises: true, Depth: 5, Deep: 7, Short: 3},
 }

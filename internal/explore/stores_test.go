@@ -30,10 +30,10 @@ var stores = []struct {
 }{
 	{"memory", 0, inBubble(func() store { return memdriver.New() })},
 	{"table", 0, inBubble(func() store { return roomdriver.New(&rows{records: make(map[string][]byte)}) })},
-	{"go-redis", 1, onRedis(func(s *redistest.Server) (store, error) {
+	{"go-redis", 0, onRedis(func(s *redistest.Server) (store, error) {
 		return redisdriver.New(s.Client(), redisdriver.WithTimeout(time.Minute))
 	})},
-	{"rueidis", 2, onRedis(func(s *redistest.Server) (store, error) {
+	{"rueidis", 1, onRedis(func(s *redistest.Server) (store, error) {
 		return rueidisdriver.Open("redis://"+s.Addr(), rueidisdriver.WithTimeout(time.Minute))
 	})},
 }

@@ -291,7 +291,7 @@ func (w *world) wake(wakes []room.Wake) {
 		case wake.Hint.Kind == driver.HintBroken:
 		case l != w.mine(int(l.who)) || p.phase == idle:
 			p.lapse = max(p.lapse, by)
-		case p.owed == 0 || by < p.owed:
+		case p.owed == 0 || by < p.owed || wake.Hint.Kind == driver.HintGranted:
 			p.owed = by
 		}
 		if l == w.mine(int(l.who)) && (p.phase == asking || p.phase == waiting || wake.Hint.Kind == driver.HintBroken && p.phase == holding) {
