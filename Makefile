@@ -48,7 +48,8 @@ test: deps ## Run the tests, the long ones in short, with the race detector: fou
 	$(RACE) -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS))
 	@# The race detector allocates as well, so what is allocated is counted without. It
 	@# is too slow to explore far, and to look far through the microscope.
-	$(GO) test -count=1 -run 'Allocat|Explore|Microscope' ./internal/costs ./internal/redisroom ./internal/explore
+	$(GO) test -count=1 -run 'Allocat|Microscope' ./internal/costs ./internal/redisroom
+	$(GO) test -short -count=1 ./internal/explore
 
 .PHONY: test-all
 test-all: test test-long nested cross floors test-32 ## Run everything that a change has to pass but lint
@@ -59,7 +60,7 @@ test-long: deps ## Run the long tests at their full length, and let every store 
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/chaos
 
 # The packages of which -short leaves something out.
-LONG := . ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./postgresdriver ./server
+LONG := . ./internal/explore ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./postgresdriver ./server
 
 .PHONY: nested
 nested: deps ## Test the modules beside the library: the examples and the benchmark
