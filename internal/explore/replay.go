@@ -225,6 +225,9 @@ func (p *play) call(c *Call, last bool) {
 			req.MinToken += p.clock(0) - epoch
 		}
 		got, err = p.Store.Acquire(ctx, req)
+		if got.State == driver.Granted && got.Token <= req.MinToken && c.Reply.Token > c.Req.MinToken {
+			p.fail(c, "token %d, and the minimum is %d", got.Token, req.MinToken)
+		}
 	case "Renew":
 		ref := p.ref(c)
 		p.Store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { got, err = r, e })
