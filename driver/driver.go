@@ -251,6 +251,10 @@ type Reply struct {
 	// Acquire, which repeats one; and with Gone, for SingleUseID, if the id was released
 	// before.
 	Replayed bool
+	// InFlight may be set with Granted where another process asked the store for us, and
+	// was not answered at first: a request of this id may still be on its way. Whoever
+	// releases the lease has the store reject the id (Ref.RejectIDFor).
+	InFlight bool
 }
 
 // Holder describes a holder of a room.

@@ -177,6 +177,7 @@ func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (
 		// answers for the same lease.
 		return driver.Reply{}, errRepeated
 	}
+	reply.InFlight = l.Repeated // what repeats another answer has to say so, too
 	return reply, nil
 }
 

@@ -24,7 +24,7 @@ import (
 type system struct {
 	name  string
 	fates []fate
-	open  func(*testing.T, *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func())
+	open  func(*testing.T, *post) (clients [2]driver.Driver, left func() error, end func())
 	// lives is how long a node may keep what arrives late: a replica does not know what
 	// another one has on its way to a minority.
 	lives time.Duration
@@ -37,15 +37,15 @@ var systems = []system{
 	{"quorum of three", []fate{lost, unanswered, slow, late, held, forgets}, openQuorum, 0},
 }
 
-func openEngine(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
+func openEngine(t *testing.T, p *post) (clients [2]driver.Driver, left func() error, end func()) {
 	store := memdriver.New()
 	for i, name := range []string{"A", "B"} {
 		clients[i] = &mailed{post: p, from: name, store: store.Join()}
 	}
-	return clients, emptied(store), func() { closeAll(t, store, clients[0].(*mailed).store, clients[1].(*mailed).store) }
+	return clients, leftIn(store), func() { closeAll(t, store, clients[0].(*mailed).store, clients[1].(*mailed).store) }
 }
 
-func openService(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
+func openService(t *testing.T, p *post) (clients [2]driver.Driver, left func() error, end func()) {
 	store := memdriver.New()
 	var inner [2]driver.Driver
 	var stores []driver.Driver
@@ -55,16 +55,16 @@ func openService(t *testing.T, p *post) (clients [2]driver.Driver, settled func(
 		stores = append(stores, m.store)
 	}
 	clients, stop := replicas(t, p, inner)
-	return clients, emptied(store), func() {
+	return clients, leftIn(store), func() {
 		stop()
 		closeAll(t, append(stores, store)...)
 	}
 }
 
-func openServiceOnQuorum(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
-	inner, settled, all := quorums(t, p, "one", "two")
+func openServiceOnQuorum(t *testing.T, p *post) (clients [2]driver.Driver, left func() error, end func()) {
+	inner, left, all := quorums(t, p, "one", "two")
 	clients, stop := replicas(t, p, inner)
-	return clients, settled, func() {
+	return clients, left, func() {
 		stop()
 		closeAll(t, all()...)
 	}
@@ -109,13 +109,13 @@ func replicas(t *testing.T, p *post, stores [2]driver.Driver) (clients [2]driver
 	}
 }
 
-func openQuorum(t *testing.T, p *post) (clients [2]driver.Driver, settled func(*testing.T, string), end func()) {
-	clients, settled, all := quorums(t, p, "A", "B")
-	return clients, settled, func() { closeAll(t, all()...) }
+func openQuorum(t *testing.T, p *post) (clients [2]driver.Driver, left func() error, end func()) {
+	clients, left, all := quorums(t, p, "A", "B")
+	return clients, left, func() { closeAll(t, all()...) }
 }
 
 // quorums are two majorities of the same three nodes, of which one may forget.
-func quorums(t *testing.T, p *post, names ...string) (two [2]driver.Driver, settled func(*testing.T, string), all func() []driver.Driver) {
+func quorums(t *testing.T, p *post, names ...string) (two [2]driver.Driver, left func() error, all func() []driver.Driver) {
 	n := &nodes{}
 	for i := range n.stores {
 		n.stores[i] = memdriver.New()
@@ -135,12 +135,10 @@ func quorums(t *testing.T, p *post, names ...string) (two [2]driver.Driver, sett
 		}
 		two[c] = q
 	}
-	settled = func(t *testing.T, key string) {
-		for _, s := range n.stores {
-			emptied(s)(t, key)
-		}
+	left = func() error {
+		return errors.Join(leftIn(n.stores[0])(), leftIn(n.stores[1])(), leftIn(n.stores[2])())
 	}
-	return two, settled, func() []driver.Driver { return n.all }
+	return two, left, func() []driver.Driver { return n.all }
 }
 
 // nodes are three stores that two clients ask.
@@ -170,13 +168,14 @@ func (n *nodes) forget(i, other int) driver.Driver {
 	return m.store
 }
 
-// emptied checks that nothing is left of a lock.
-func emptied(s *memdriver.Driver) func(*testing.T, string) {
-	return func(t *testing.T, key string) {
-		snap, err := s.Inspect(context.Background(), key)
-		if err != nil || len(snap.Holders)+len(snap.Waiters) > 0 {
-			t.Errorf("left behind: %+v, %v", snap, err)
+// leftIn tells what is left of the lock in a store.
+func leftIn(s *memdriver.Driver) func() error {
+	return func() error {
+		snap, err := s.Inspect(context.Background(), "k")
+		if err == nil && len(snap.Holders)+len(snap.Waiters) > 0 {
+			err = fmt.Errorf("left behind: %+v", snap)
 		}
+		return err
 	}
 }
 
@@ -190,11 +189,11 @@ func closeAll(t *testing.T, all ...driver.Driver) {
 
 // scene is one play of two clients.
 type scene struct {
-	*testing.T
 	mu     sync.Mutex
 	live   []*belief
 	last   int64
 	wrongs []string
+	losses bool // two faults may cost a lease that was handed over, whose window is shorter
 }
 
 // belief is a lease that its holder believes in.
@@ -232,13 +231,13 @@ func (s *scene) enters(name string, l *leasehold.Lease, shared bool) *belief {
 
 // leaves judges the end of a lease that nothing should have cost.
 func (s *scene) leaves(h *belief) {
-	if err := h.lease.Context().Err(); err != nil {
+	if h.lease.Context().Err() != nil && !s.losses {
 		s.wrong("%s has lost its lease: %v", h.name, context.Cause(h.lease.Context()))
 	}
 	s.mu.Lock()
 	s.live = slices.DeleteFunc(s.live, func(other *belief) bool { return other == h })
 	s.mu.Unlock()
-	if err := h.lease.Release(); err != nil && !errors.Is(err, leasehold.ErrUnknown) {
+	if err := h.lease.Release(); err != nil && !errors.Is(err, leasehold.ErrUnknown) && (!s.losses || !errors.Is(err, leasehold.ErrLost)) {
 		s.wrong("%s releases: %v", h.name, err)
 	}
 }
@@ -291,7 +290,7 @@ var programs = []struct {
 			s.mu.Lock()
 			h.shared = true // from when it is asked for
 			s.mu.Unlock()
-			if err := l.Downgrade(context.Background()); err != nil && !errors.Is(err, leasehold.ErrUnknown) {
+			if err := l.Downgrade(context.Background()); err != nil && !errors.Is(err, leasehold.ErrUnknown) && !s.losses {
 				s.wrong("A becomes a reader: %v", err)
 			}
 			time.Sleep(500 * time.Millisecond)
@@ -323,7 +322,7 @@ var programs = []struct {
 func play(t *testing.T, sys system, program int, plan map[int]fate) (wrongs []string, messages int, log []string) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(plan)
-		drivers, settled, end := sys.open(t, p)
+		drivers, left, end := sys.open(t, p)
 		var clients [2]*leasehold.Client
 		for i, d := range drivers {
 			c, err := leasehold.New(d, leasehold.WithTTL(ttl))
@@ -332,7 +331,7 @@ func play(t *testing.T, sys system, program int, plan map[int]fate) (wrongs []st
 			}
 			clients[i] = c
 		}
-		s := &scene{T: t}
+		s := &scene{losses: len(plan) > 1}
 		programs[program].play(s, clients[0], clients[1], strings.Contains(sys.name, "quorum"))
 		for _, c := range clients {
 			if err := c.Close(); err != nil {
@@ -340,7 +339,9 @@ func play(t *testing.T, sys system, program int, plan map[int]fate) (wrongs []st
 			}
 		}
 		time.Sleep(lateness + sys.lives + 100*time.Millisecond) // what is late has arrived
-		settled(t, "k")
+		if err := left(); err != nil {
+			s.wrong("%v", err)
+		}
 		end()
 		p.stop()
 		wrongs, messages, log = s.wrongs, p.count, p.log

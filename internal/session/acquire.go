@@ -86,6 +86,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 			*a = Answer{Unanswered: true}
 			return s.because(ctx, unknown(last))
 		case err == nil:
+			a.Unanswered = a.Unanswered || a.InFlight
 			return nil
 		case errors.Is(err, errNotAsked) && last != nil:
 			err = last // says more
