@@ -15,7 +15,7 @@ func TestReplicas_R8_LockThatIsNotReplicatedIsNotTaken(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t)
 	both(t, func(r *rig) acts {
-		c := r.client(primary.URL() + "?replicas=1")
+		c := r.client(primary.URL()+"?replicas=1", leasehold.WithMaxOutage(time.Second))
 		return acts{func() {
 			for what, lock := range map[string]func(context.Context) (*leasehold.Lease, error){
 				"lock": c.Mutex("k").Lock, "try": c.Mutex("k").TryLock, "read": c.RWMutex("k").RLock, "permit": c.Semaphore("p", 2).Lock,

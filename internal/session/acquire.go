@@ -91,8 +91,11 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		case errors.Is(err, errNotAsked) && last != nil:
 			err = last // says more
 		}
-		a.Reply, last = driver.Reply{}, err
+		a.Reply = driver.Reply{}
 		a.Unanswered = a.Unanswered || !timing.Definite(err)
+		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+			last = err // that a try was cut short says less than what failed before
+		}
 		if timing.Permanent(err) {
 			break
 		}
@@ -101,7 +104,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 			left = t.outage(a.began, s.Now())
 		}
 		if t.tired(left) || w == nil && !a.Unanswered && attempt >= unavailableTries {
-			err = s.away(a.began, err)
+			err = s.away(a.began, last)
 			break
 		}
 		if !s.sleep(ctx, min(timing.BackOff(attempt), left)) {
