@@ -84,6 +84,7 @@ func Renew(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 func Release(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, ref.ID)
 	if p := find(append(slices.Clip(s.Inside), s.Queue...), ref.ID); p != nil && ref.Visit != "" && !below(p.Visit, ref.Visit) {
+		s.caller = "" // whoever asks for this id is told by a hint, since this visit is not told
 		s.handOver()
 		return s.reply(driver.Busy), s.wakes
 	}
