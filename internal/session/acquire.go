@@ -93,7 +93,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		}
 		a.Reply = driver.Reply{}
 		a.Unanswered = a.Unanswered || !timing.Definite(err)
-		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+		if last == nil || !timing.IsTimeout(err) {
 			last = err // that a try was cut short says less than what failed before
 		}
 		if timing.Permanent(err) {

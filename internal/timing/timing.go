@@ -114,6 +114,12 @@ func Permanent(err error) bool {
 	return Final(err) || errors.Is(err, driver.ErrPermanent) && !errors.Is(err, driver.ErrNoQuorum)
 }
 
+// IsTimeout reports whether err says of a try only that its time was over.
+func IsTimeout(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
 // Uncertain is err for somebody who must not take it for definite: it is about a part
 // of what was asked, or about the last of several tries. It matches everything that
 // err does but [driver.ErrUnavailable].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -24,5 +25,15 @@ func TestUncertain_HR_A2_SaysEverythingButThatNothingHappened(t *testing.T) {
 	var told reply
 	if !errors.As(Uncertain(fmt.Errorf("%w: %w", driver.ErrUnavailable, reply("OOM"))), &told) {
 		t.Error("what the server said is lost")
+	}
+}
+
+func TestIsTimeout(t *testing.T) {
+	for err, want := range map[error]bool{
+		context.DeadlineExceeded: true, os.ErrDeadlineExceeded: true, driver.ErrUnavailable: false, context.Canceled: false,
+	} {
+		if got := IsTimeout(fmt.Errorf("ask: %w", err)); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
 	}
 }
