@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -97,7 +98,7 @@ func (h *harness) Fatal(a ...any)                 { panic(errors.New(fmt.Sprint(
 func (h *harness) Fatalf(format string, a ...any) { panic(fmt.Errorf(format, a...)) }
 
 func (h *harness) close() {
-	for i := len(h.cleanups) - 1; i >= 0; i-- {
-		h.cleanups[i]()
+	for _, f := range slices.Backward(h.cleanups) {
+		f()
 	}
 }
