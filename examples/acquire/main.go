@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -58,7 +59,9 @@ func cutOff(ctx context.Context, client *leasehold.Client) error {
 	}
 	<-leaseCtx.Done() // the work
 	fmt.Println("the caller's time is up:", context.Cause(leaseCtx))
-	if err := release(); err != nil { // needs no context that lives
+	// The release needs no context that lives. It says that the work was not protected
+	// to its end.
+	if err := release(); err != nil && !errors.Is(err, leasehold.ErrContextEnded) {
 		return err
 	}
 
