@@ -29,7 +29,7 @@ const (
 // checkMarksSoon checks the marks in the background, unless a check is under way.
 func (s *Driver) checkMarksSoon() {
 	if len(s.markCheck.turn) == 0 {
-		s.background(func() { s.checkMarks(context.Background(), time.Now()) })
+		s.background(func() { s.checkMarks(s.open, time.Now()) })
 	}
 }
 

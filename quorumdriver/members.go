@@ -48,7 +48,7 @@ func (s *Driver) checkMembers(ctx context.Context) error {
 			return m.marked() < enough || r.worthWaiting()
 		}))
 	case known != s.guarded() && s.members.dueForCheck():
-		s.background(func() { _ = s.compare(s.allMarks(context.Background())) })
+		s.background(func() { _ = s.compare(s.allMarks(s.open)) })
 	}
 	return nil
 }

@@ -23,7 +23,9 @@ type Driver struct {
 	visit string // the last word of this driver's visits
 	config
 
-	work      sync.WaitGroup // calls and background work under way
+	work      sync.WaitGroup  // calls and background work under way
+	open      context.Context // of what nobody waits for; ends at the beginning of Close
+	end       context.CancelFunc
 	markCheck markCheck
 	members   members
 
@@ -55,6 +57,7 @@ const MaxNodes = 31
 // without. After an error the nodes are still the caller's.
 func New(nodes []driver.Driver, opts ...Option) (*Driver, error) {
 	s := &Driver{config: defaults(), markCheck: markCheck{turn: make(chan struct{}, 1)}, leases: make(map[leaseKey]*lease), subs: make(map[string]*subscription)}
+	s.open, s.end = context.WithCancel(context.Background())
 	for _, set := range opts {
 		set(&s.config)
 	}
@@ -172,6 +175,7 @@ func (s *Driver) Close() error {
 	if closed {
 		return nil
 	}
+	s.end() // checks of marks are rounds in a row, each of which may take the timeout
 	within(s.work.Wait, 2*s.timeout)
 	err := s.closeNodes()
 	if !within(s.work.Wait, s.timeout) {
