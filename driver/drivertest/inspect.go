@@ -198,7 +198,7 @@ var inspectRows = []row{
 			ref := l.ref("a")
 			ref.KeepClosed = long
 			p.releaseRefBy(start, brief, ref, driver.Released)
-			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+vague {
+			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+rounding {
 				l.Fatalf("closed for %v, want at most %v", got.Closed, long)
 			}
 		},
