@@ -63,6 +63,9 @@ func TestLock_EndsWhenTheOutageIsLongerThanMaxOutage(t *testing.T) {
 						held := lock(t, a, "k")
 						defer func() { _ = held.Release() }()
 					}
+					if !queued {
+						away(d, f)
+					}
 					ends := make(chan error, 1)
 					go func() {
 						_, err := b.Mutex("k", leasehold.WithMaxOutage(7*time.Second)).Lock(context.Background())
@@ -70,8 +73,8 @@ func TestLock_EndsWhenTheOutageIsLongerThanMaxOutage(t *testing.T) {
 					}()
 					if queued {
 						time.Sleep(time.Minute)
+						away(d, f)
 					}
-					away(d, f)
 					start := time.Now()
 					err := <-ends
 					if errors.Is(err, leasehold.ErrUnknown) == errors.Is(err, leasehold.ErrUnavailable) {
