@@ -36,7 +36,7 @@ func deadHolder(l *lab, k kind) {
 	for range cap(got) - len(in) {
 		l.receive(got, time.Second)
 	}
-	l.wantFree(time.Second)
+	l.wantFree(clean)
 }
 
 // atTheEndOf expects a grant soon after the end of a lease whose holder has

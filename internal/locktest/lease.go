@@ -59,7 +59,7 @@ var leaseRows = []row{
 		if got := time.Since(start); got > time.Second {
 			l.Errorf("returned %v after the start", got)
 		}
-		l.wantFree(time.Second)
+		l.wantFree(clean)
 	}},
 	{"L8_DeletedKeyIsNoticedAndNeverRetaken", func(l *lab) {
 		a, m := l.client(leasehold.WithTTL(life))
@@ -111,7 +111,7 @@ var leaseRows = []row{
 		cancel(reason)
 		l.ended(lease, time.Second)
 		l.wantErr(context.Cause(lease.Context()), reason)
-		l.wantFree(time.Second)
+		l.wantFree(clean)
 	}},
 	{"L16_CloseReleasesAndAnswersWaiters", func(l *lab) {
 		a, _ := l.client()

@@ -110,6 +110,10 @@ const life = time.Second
 // patience bounds what has no bound of its own, such as the start of a wait.
 const patience = 30 * time.Second
 
+// clean is within which nothing is left of what was given back. A release that has to
+// be repeated takes seconds; what is forgotten stays for its TTL, half a minute.
+const clean = 10 * time.Second
+
 // client returns a client of the store as another process, which ends with the
 // test, and the driver in between.
 func (l *lab) client(opts ...leasehold.Option) (*leasehold.Client, *mortal) {

@@ -156,6 +156,6 @@ func (l *lab) lose(end func(*leasehold.Client, *leasehold.Lease), cause error) {
 func (l *lab) allFree(names ...string) {
 	l.Helper()
 	for _, name := range names {
-		l.on(name).wantFree(time.Second)
+		l.on(name).wantFree(clean)
 	}
 }

@@ -113,7 +113,7 @@ func (l *lab) churn(asks, churns use) {
 	}
 	stop()
 	wg.Wait()
-	l.wantFree(time.Second)
+	l.wantFree(clean)
 }
 
 // halfDead has two readers, of whom one has died, and a writer that waits.

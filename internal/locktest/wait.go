@@ -237,7 +237,7 @@ func passedOn(l *lab, k kind) {
 		}
 		cancel()
 	}
-	l.wantFree(time.Second)
+	l.wantFree(clean)
 }
 
 // sameMoment has thirty arrive together, and expects them in the order in which
