@@ -257,7 +257,10 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 				synctest.Wait()
 				d.mu.Lock()
 				defer d.mu.Unlock()
-				if len(d.ended) != 1 || d.ended[0].Reason() != want || d.ended[0].Lost() != row.lost {
+				if len(d.ended) != 1 {
+					t.Fatalf("observed %q; want one end", d.lines)
+				}
+				if d.ended[0].Reason() != want || d.ended[0].Lost() != row.lost {
 					t.Errorf("observed %q, lost %t", d.lines, d.ended[0].Lost())
 				}
 			})

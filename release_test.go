@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -255,6 +256,57 @@ func TestLease_L13_ParentsEndReleasesWithItsCause(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lastFirst is a context that tells its end last to those who follow it first. The
+// contexts of the standard library tell it in any order.
+type lastFirst struct {
+	context.Context
+	mu      sync.Mutex
+	follows []func()
+	done    chan struct{}
+	err     error
+}
+
+func (c *lastFirst) Done() <-chan struct{} { return c.done }
+
+func (c *lastFirst) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// AfterFunc is what the context package asks a context of somebody else for.
+func (c *lastFirst) AfterFunc(f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.follows = append(c.follows, f)
+	return func() bool { return false }
+}
+
+func (c *lastFirst) end() {
+	c.mu.Lock()
+	c.err = context.Canceled
+	close(c.done)
+	c.mu.Unlock()
+	for _, f := range slices.Backward(c.follows) {
+		go f()
+		synctest.Wait()
+	}
+}
+
+func TestLease_L13_ParentsEndReleasesInWhateverOrderItIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		parent := &lastFirst{Context: t.Context(), done: make(chan struct{})}
+		l, err := c.Mutex("k").Lock(parent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent.end()
+		wantFree(t, store, "k")
+		wantErr(t, context.Cause(l.Context()), context.Canceled)
+	})
 }
 
 // A release in the moment of the parent's end, before anybody could give the lease

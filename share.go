@@ -35,6 +35,8 @@ func (s *share) follow(parent context.Context) {
 		return
 	}
 	s.hold.follow(s, context.AfterFunc(parent, func() {
+		// Those that follow parent are told in any order, this lease's context perhaps last.
+		<-s.inner.Done()
 		if s.parentEnded() != nil {
 			_ = s.giveBack()
 		}
