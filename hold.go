@@ -163,13 +163,13 @@ func (h *hold) reenter(l *share, r *request) error {
 }
 
 var (
-	// errUpgrade is told to who asks for the write side under a read lease.
+	// errUpgrade: the write side was asked for under a read lease.
 	errUpgrade = fmt.Errorf("a read lease cannot be upgraded; release it first: %w", ErrMismatch)
-	// errLeaving is told to who asks under a lease that is about to be left to
+	// errLeaving: the lock was asked for under a lease that is about to be left to
 	// somebody else.
 	errLeaving = fmt.Errorf("the lease is being detached: %w", ErrMismatch)
-	// errLowering is told to who leaves a lease that a request on its way may make
-	// a reader's, when somebody else has taken it over.
+	// errLowering: a request that is on its way may make a reader's of the lease, also
+	// after somebody else has taken it over.
 	errLowering = fmt.Errorf("it is not known whether it is a writer's or a reader's; repeat Downgrade: %w", ErrMismatch)
 	// errOutside: the request is one like any other's.
 	errOutside = errors.New("no re-entry")

@@ -20,8 +20,8 @@ type observer struct {
 	keys   bool
 }
 
-// callerKey carries the span of who asked for the lock, below which the lease's
-// span goes.
+// callerKey carries the span of the call that asked for the lock, which is the parent of
+// the lease's span.
 type callerKey struct{}
 
 func (o *observer) acquire(ctx context.Context, l leasehold.LockInfo) context.Context {

@@ -298,7 +298,7 @@ func (a *acquireCall) grant(w *answer, r *http.Request, l *wire.Lease) {
 }
 
 // queued tells the client its place, and when to ask again so that it is kept.
-// Who has waited asks again at once.
+// A client that has waited asks again at once.
 func (a *acquireCall) queued(w *answer, l *wire.Lease) {
 	after := time.Duration(0)
 	if !a.waited || a.s.isDraining() {

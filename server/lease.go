@@ -258,7 +258,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 		return err
 	}
 	ref.Uncontended = s.lone.holds(ref.Key)
-	// Who releases and vanishes has released.
+	// A client that disconnects after it has asked for the release has released.
 	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), time.Now()), ref)
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func (s *Server) admit(x *Exchange, names ...string) (leave func(), err error) {
 	return leave, nil
 }
 
-// enter counts one more; key is empty for who waits for no lock in particular.
+// enter counts one more; key is empty for a wait that is for no lock in particular.
 func (q *quota) enter(client, key string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

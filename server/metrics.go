@@ -110,11 +110,11 @@ func (m *metrics) seriesOf(x *Exchange) series {
 	return series{m.requests.WithLabelValues(x.Operation(), status, cause), m.duration.WithLabelValues(x.Operation(), status)}
 }
 
-// cache keeps what is looked up for few keys again and again. It is copied for
-// each that is new, so that the others wait for nobody.
+// cache keeps the values of a few keys that are read often. A new key replaces the map
+// by a copy, so that readers need no lock.
 type cache[K comparable, V any] struct {
 	all atomic.Pointer[map[K]V]
-	mu  sync.Mutex // held by who replaces all
+	mu  sync.Mutex // held while all is replaced
 }
 
 // get returns what there is for key; make makes it for the first time.

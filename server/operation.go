@@ -75,7 +75,7 @@ func (s *Server) execute(w *answer, r *http.Request, p *operations.Pattern) erro
 	return nil
 }
 
-// errDraining is told to who comes when the service drains.
+// errDraining answers requests that come while the service drains.
 var errDraining = api.NewProblem(Draining, "the service is about to end").After(api.RetryLater)
 
 // notBegun answers why an operation was not begun.

@@ -88,8 +88,8 @@ func WithAuthenticator(a auth.Authenticator) Option {
 	}
 }
 
-// WithObserver adds one who is told of every request that was answered. It may
-// be given several times.
+// WithObserver adds an observer, which is told of every request that was answered. It
+// may be given several times.
 func WithObserver(o Observer) Option {
 	return func(c *config) error {
 		if o == nil {

@@ -26,7 +26,7 @@ func (w *world) judgeStore(m message, c *Call, was []string, waited bool) {
 	}
 }
 
-// depart takes note of who has gone.
+// depart notes that a party has left.
 func (w *world) depart(m message, c *Call) {
 	state := c.Reply.State
 	if m.op == resize || m.lease != w.mine(int(m.lease.who)) || state != driver.Released && state != driver.Left {
@@ -51,7 +51,7 @@ func (w *world) close(d time.Duration) {
 	}
 }
 
-// attend takes note of who has come, and until when who waits is kept a place.
+// attend notes that a party has come, and until when its place is kept if it waits.
 func (w *world) attend(m message, c *Call, waited bool) {
 	if m.op == resize || m.op == breakUp || m.lease != w.mine(int(m.lease.who)) || c.Err != nil {
 		return
@@ -187,7 +187,7 @@ func (w *world) judgeDoor(m message, c *Call) {
 		return
 	}
 	if c.Reply.State == driver.Gone && (m.op == acquire || m.op == downgrade || c.Reply.Broken) {
-		return // a word to who has ended; nobody is let in by it
+		return // an answer to a party that has ended lets nobody in
 	}
 	switch called := w.record.Head == head.ID && w.record.When <= w.ms(); {
 	case called && head.Policy == driver.Barging:

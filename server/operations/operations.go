@@ -166,7 +166,7 @@ func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *le
 	return lease, done, nil
 }
 
-// errDraining is told to who comes, or waits, when the service drains.
+// errDraining answers requests that come, or wait, while the service drains.
 var errDraining = api.NewProblem(api.Draining, "the service is about to end").After(api.RetryLater)
 
 // run does the work and gives the lock back. It says that all is well only if
