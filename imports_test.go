@@ -81,7 +81,7 @@ func directions() []direction {
 		},
 		{
 			pkg:     core + "/roomdriver",
-			reaches: []string{core, module + "/internal/room"},
+			reaches: []string{core, module + "/internal/room", module + "/internal/hints"},
 			why:     "a store over a table brings nothing along but its table",
 		},
 		{

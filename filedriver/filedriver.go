@@ -32,9 +32,7 @@ package filedriver
 import (
 	"context"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +41,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/hints"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
@@ -70,13 +69,12 @@ type Driver struct {
 
 	idleFiles idleFiles
 
+	subs          hints.Subscriptions
 	mailboxMaking sync.Mutex // held while the mailbox is made
 
 	mu   sync.Mutex
 	done bool
 	mail *mailbox // nil before the first Watch
-	subs map[string]*subscription
-	nsub int
 }
 
 var (
@@ -120,7 +118,7 @@ func Open(location string, options ...Option) (*Driver, error) {
 	}
 	s := &Driver{
 		dir: dir, config: c, machine: c.machine,
-		closed: make(chan struct{}), subs: make(map[string]*subscription),
+		closed: make(chan struct{}),
 	}
 	s.sweepInterval.Store(1)
 	if err := s.prepare(); err != nil {
@@ -214,11 +212,9 @@ func (s *Driver) Close() error {
 	s.closeIdleFiles() // while locks can still be had
 	s.mu.Lock()
 	close(s.closed)
-	for _, sub := range slices.Collect(maps.Values(s.subs)) {
-		sub.end()
-	}
 	mail := s.mail
 	s.mu.Unlock()
+	s.subs.Close()
 	s.work.Wait()
 	var err error
 	if mail != nil {

@@ -150,7 +150,7 @@ func (m *mailbox) drain() {
 	for line := range bytes.Lines(whole) {
 		var l message
 		if json.Unmarshal(line, &l) == nil {
-			m.store.receive(l)
+			m.store.subs.Deliver(l.To, l.Hint)
 		}
 	}
 	if m.read < truncateAt {
@@ -159,7 +159,7 @@ func (m *mailbox) drain() {
 	if err := m.file.Truncate(0); err == nil {
 		m.read = 0
 	}
-	m.store.resync()
+	m.store.subs.Resync()
 }
 
 // close removes the mailbox.

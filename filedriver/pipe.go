@@ -43,11 +43,11 @@ func (m *mailbox) runPipe() {
 		}
 		var l message
 		if json.Unmarshal(line, &l) == nil {
-			m.store.receive(l)
+			m.store.subs.Deliver(l.To, l.Hint)
 		}
 		if lines.Buffered() > pipeFull {
 			_, _ = lines.Discard(lines.Buffered())
-			m.store.resync() // every waiter then asks
+			m.store.subs.Resync() // every waiter then asks
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/hints"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
@@ -28,11 +29,10 @@ type Driver struct {
 	listening sync.Mutex // held while the driver begins to listen
 
 	closed atomic.Bool
+	subs   hints.Subscriptions
 
-	mu   sync.Mutex
-	ear  driver.Subscription // of the table; nil before the first Watch
-	subs map[string]*subscription
-	nsub int
+	mu  sync.Mutex
+	ear driver.Subscription // of the table; nil before the first Watch
 }
 
 var (
@@ -45,7 +45,7 @@ var (
 
 // New returns a driver over a table, which it closes when it is closed.
 func New(t Table, options ...Option) *Driver {
-	d := &Driver{table: t, cfg: newConfig(options), subs: make(map[string]*subscription)}
+	d := &Driver{table: t, cfg: newConfig(options)}
 	d.tx, _ = t.(Transactor)
 	d.swap, _ = t.(Exchanger)
 	d.turns.waiting = make(map[string][]*turn)
@@ -226,11 +226,7 @@ func (d *Driver) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
-	d.mu.Lock()
-	for _, sub := range d.subs {
-		sub.end()
-	}
-	d.mu.Unlock()
+	d.subs.Close()
 	d.sweeps.close()
 	d.listening.Lock() // whoever begins to listen now sees that the driver is closed
 	defer d.listening.Unlock()

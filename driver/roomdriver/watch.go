@@ -3,25 +3,18 @@ package roomdriver
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/hints"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
 // subscription hears what is sent to its number at the driver's ear.
 type subscription struct {
-	d      *Driver
-	ear    driver.Subscription // nil if the table delivers nothing
-	number string
-
-	f      func(driver.Hint)
-	queue  []driver.Hint // guarded by d.mu
-	active bool          // a goroutine is delivering; guarded by d.mu
-	idle   *sync.Cond    // on d.mu
+	*hints.Subscription
+	ear driver.Subscription // nil if the table delivers nothing
 }
 
 // Watch implements [driver.Watcher]. Over a table that delivers no messages the
@@ -31,15 +24,11 @@ func (d *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed.Load() {
-		return nil, driver.ErrClosed
+	sub, err := d.subs.Add(f)
+	if err != nil {
+		return nil, err
 	}
-	d.nsub++
-	sub := &subscription{d: d, ear: ear, number: strconv.Itoa(d.nsub), f: f, idle: sync.NewCond(&d.mu)}
-	d.subs[sub.number] = sub
-	return sub, nil
+	return &subscription{sub, ear}, nil
 }
 
 // listen has the table deliver messages, if it can.
@@ -78,48 +67,13 @@ func (s *subscription) Address() string {
 	if ear == "" {
 		return ""
 	}
-	return ear + "." + s.number
+	return ear + "." + s.Number()
 }
 
 // Close implements [driver.Subscription].
 func (s *subscription) Close() error {
-	s.d.mu.Lock()
-	defer s.d.mu.Unlock()
-	s.end()
-	for s.active {
-		s.idle.Wait()
-	}
+	s.Subscription.Close()
 	return nil
-}
-
-// end drops what has not been delivered. The caller holds d.mu.
-func (s *subscription) end() {
-	delete(s.d.subs, s.number)
-	s.queue = nil
-}
-
-// push delivers a hint after those before it, without running f under d.mu: f
-// may call the driver. The caller holds d.mu.
-func (s *subscription) push(h driver.Hint) {
-	s.queue = append(s.queue, h)
-	if !s.active {
-		s.active = true
-		go s.run()
-	}
-}
-
-func (s *subscription) run() {
-	s.d.mu.Lock()
-	defer s.d.mu.Unlock()
-	for len(s.queue) > 0 {
-		hint := s.queue[0]
-		s.queue = s.queue[1:]
-		s.d.mu.Unlock()
-		s.f(hint)
-		s.d.mu.Lock()
-	}
-	s.active = false
-	s.idle.Broadcast()
 }
 
 // letter is the body of a message.
@@ -175,7 +129,7 @@ func (d *Driver) send(ctx context.Context, wakes []room.Wake) {
 	here := d.here()
 	for _, w := range wakes {
 		if ear, number, _ := strings.Cut(w.Address, "."); ear == here {
-			d.deliver(number, w.Hint)
+			d.subs.Deliver(number, w.Hint)
 		}
 	}
 	n, ok := d.table.(Notifier)
@@ -186,26 +140,15 @@ func (d *Driver) send(ctx context.Context, wakes []room.Wake) {
 	}
 }
 
-func (d *Driver) deliver(number string, h driver.Hint) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if sub := d.subs[number]; sub != nil {
-		sub.push(h)
-	}
-}
-
-// receive takes a message that came by way of the table.
+// receive takes a message that came by way of the table; an empty one says that some
+// were lost.
 func (d *Driver) receive(body string) {
 	if body == "" {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for _, sub := range d.subs {
-			sub.push(driver.Hint{Kind: driver.HintResync})
-		}
+		d.subs.Resync()
 		return
 	}
 	var l letter
 	if json.Unmarshal([]byte(body), &l) == nil {
-		d.deliver(l.To, l.Hint)
+		d.subs.Deliver(l.To, l.Hint)
 	}
 }
