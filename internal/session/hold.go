@@ -36,7 +36,7 @@ type Hold struct {
 	key, id string
 	token   int64
 	granted clock.Instant
-	task    Task
+	task    task
 	alarm   alarm
 
 	mu sync.Mutex
@@ -94,7 +94,7 @@ func (s *Session) Hold(h *Hold, req *driver.Request, g Grant, e Events) error {
 		ttl = g.Window
 	}
 	h.deadline = s.instant(t.deadline(g.Origin, ttl))
-	h.task = Task{Sink: h, Slack: min(t.TTL/30, time.Second)}
+	h.task = task{of: h, slack: min(t.TTL/30, time.Second)}
 	if err := h.keep(g.handed()); err != nil {
 		return err
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// Sink is what a task belongs to. Its methods are called without a lock of the
+// renewable is the lease or ticket that a task belongs to. Its methods are called without a lock of the
 // keeper, and never concurrently for one task.
-type Sink interface {
+type renewable interface {
 	// Ask returns what to send and how long this try may take. If ok is
 	// false the task is dropped.
 	Ask(now time.Time) (ref driver.Ref, try time.Duration, ok bool)
@@ -22,13 +22,13 @@ type Sink interface {
 	Answer(sent time.Time, reply driver.Reply, err error) (next time.Time)
 }
 
-// Task is one lease or ticket that is kept alive. The zero value with Sink set
+// task is one lease or ticket that is kept alive. The zero value with of set
 // is ready for Add.
-type Task struct {
-	Sink Sink
-	// Slack is how much earlier than due the task may go when a batch leaves
+type task struct {
+	of renewable
+	// slack is how much earlier than due the task may go when a batch leaves
 	// anyway.
-	Slack time.Duration
+	slack time.Duration
 
 	// Guarded by the keeper's mutex.
 	due    clock.Instant
@@ -39,11 +39,11 @@ type Task struct {
 	gone   bool
 }
 
-// Keeper keeps leases and tickets alive through one function: one min-heap by due
+// keeper keeps leases and tickets alive through one function: one min-heap by due
 // time, one timer, and a batched renewal of everything due and nearly due. Between
 // renewals there is no goroutine; a batch under way has one. It is safe for
 // concurrent use.
-type Keeper struct {
+type keeper struct {
 	renew func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error))
 	now   func() time.Time
 	epoch clock.Epoch
@@ -62,14 +62,14 @@ type Keeper struct {
 // maxBatch bounds the refs of one renewal.
 const maxBatch = 1000
 
-// NewKeeper returns a keeper that renews with renew and reads the time from now.
-func NewKeeper(renew func(context.Context, []driver.Ref, func(int, driver.Reply, error)), now func() time.Time) *Keeper {
+// newKeeper returns a keeper that renews with renew and reads the time from now.
+func newKeeper(renew func(context.Context, []driver.Ref, func(int, driver.Reply, error)), now func() time.Time) *keeper {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Keeper{renew: renew, now: now, epoch: clock.NewEpoch(now()), ctx: ctx, cancel: cancel}
+	return &keeper{renew: renew, now: now, epoch: clock.NewEpoch(now()), ctx: ctx, cancel: cancel}
 }
 
 // Add keeps t from now on; its first renewal is due at due.
-func (k *Keeper) Add(t *Task, due time.Time) {
+func (k *keeper) Add(t *task, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t.gone, t.added = false, t.flying
@@ -78,7 +78,7 @@ func (k *Keeper) Add(t *Task, due time.Time) {
 
 // Hurry makes t due at due if it was due later. A task that is not kept is
 // left alone; one that is being renewed is renewed again at due.
-func (k *Keeper) Hurry(t *Task, due time.Time) {
+func (k *keeper) Hurry(t *task, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if at := k.epoch.Instant(due); t.flying || t.index > 0 && at < t.due {
@@ -88,7 +88,7 @@ func (k *Keeper) Hurry(t *Task, due time.Time) {
 
 // Remove forgets t. The answer of a renewal under way may still come to its
 // sink, and changes nothing here.
-func (k *Keeper) Remove(t *Task) {
+func (k *keeper) Remove(t *task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t.gone = true
@@ -98,14 +98,14 @@ func (k *Keeper) Remove(t *Task) {
 }
 
 // Len returns the number of tasks waiting for their time.
-func (k *Keeper) Len() int {
+func (k *keeper) Len() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.heap)
 }
 
 // Close stops all renewals and waits for those under way.
-func (k *Keeper) Close() {
+func (k *keeper) Close() {
 	k.mu.Lock()
 	k.closed = true
 	k.heap = nil
@@ -117,7 +117,7 @@ func (k *Keeper) Close() {
 	k.wg.Wait()
 }
 
-func (k *Keeper) schedule(t *Task, due clock.Instant) {
+func (k *keeper) schedule(t *task, due clock.Instant) {
 	switch {
 	case k.closed || t.gone:
 		return
@@ -137,7 +137,7 @@ func (k *Keeper) schedule(t *Task, due clock.Instant) {
 }
 
 // arm sets the timer to the first due task, unless it fires before anyway.
-func (k *Keeper) arm() {
+func (k *keeper) arm() {
 	if len(k.heap) == 0 || k.armed != 0 && k.armed <= k.heap[0].due {
 		return
 	}
@@ -151,7 +151,7 @@ func (k *Keeper) arm() {
 }
 
 // fire sends what is due. It runs in a goroutine of the timer's.
-func (k *Keeper) fire() {
+func (k *keeper) fire() {
 	k.mu.Lock()
 	k.armed = 0
 	if k.closed {
@@ -171,11 +171,11 @@ func (k *Keeper) fire() {
 }
 
 // collect takes what is due, and what is nearly due if anything leaves.
-func (k *Keeper) collect(now clock.Instant) []*Task {
-	var due []*Task
+func (k *keeper) collect(now clock.Instant) []*task {
+	var due []*task
 	for len(k.heap) > 0 {
 		t := k.heap[0]
-		if t.due > now && (len(due) == 0 || t.due > now+clock.Instant(t.Slack)) {
+		if t.due > now && (len(due) == 0 || t.due > now+clock.Instant(t.slack)) {
 			break
 		}
 		heap.Pop(&k.heap)
@@ -187,18 +187,18 @@ func (k *Keeper) collect(now clock.Instant) []*Task {
 
 // batch is a renewal of tasks that have about the same time for it.
 type batch struct {
-	tasks []*Task
+	tasks []*task
 	refs  []driver.Ref
 	try   time.Duration
 }
 
 // batches groups tasks by the magnitude of the time they have: a lease of
 // seconds does not cut short the try of a lease of hours.
-func (k *Keeper) batches(due []*Task, now time.Time) []*batch {
+func (k *keeper) batches(due []*task, now time.Time) []*batch {
 	open := make(map[int]*batch)
 	var all []*batch
 	for _, t := range due {
-		ref, try, ok := t.Sink.Ask(now)
+		ref, try, ok := t.of.Ask(now)
 		if !ok {
 			k.landed(t, time.Time{})
 			continue
@@ -217,17 +217,17 @@ func (k *Keeper) batches(due []*Task, now time.Time) []*batch {
 	return all
 }
 
-func (k *Keeper) send(b *batch) {
+func (k *keeper) send(b *batch) {
 	ctx, cancel := context.WithTimeout(k.ctx, b.try)
 	defer cancel()
 	sent := k.now() // before the request leaves: the store counts from later
 	k.renew(ctx, b.refs, func(i int, reply driver.Reply, err error) {
-		k.landed(b.tasks[i], b.tasks[i].Sink.Answer(sent, reply, err))
+		k.landed(b.tasks[i], b.tasks[i].of.Answer(sent, reply, err))
 	})
 }
 
 // landed puts a task back whose renewal has ended.
-func (k *Keeper) landed(t *Task, next time.Time) {
+func (k *keeper) landed(t *task, next time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t.flying = false
@@ -243,7 +243,7 @@ func (k *Keeper) landed(t *Task, next time.Time) {
 }
 
 // tasks is a min-heap by due time.
-type tasks []*Task
+type tasks []*task
 
 func (h tasks) Len() int           { return len(h) }
 func (h tasks) Less(i, j int) bool { return h[i].due < h[j].due }
@@ -253,7 +253,7 @@ func (h tasks) Swap(i, j int) {
 }
 
 func (h *tasks) Push(x any) {
-	t := x.(*Task)
+	t := x.(*task)
 	*h = append(*h, t)
 	t.index = int32(len(*h))
 }

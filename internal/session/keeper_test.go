@@ -17,7 +17,7 @@ var errTest = errors.New("renewal failed")
 
 // probe is a task that is due every period after its last sending.
 type probe struct {
-	Task
+	task
 	period time.Duration
 	try    time.Duration
 
@@ -30,7 +30,7 @@ type probe struct {
 
 func newProbe(period time.Duration) *probe {
 	p := &probe{period: period, try: time.Second}
-	p.Sink = p
+	p.of = p
 	return p
 }
 
@@ -82,19 +82,19 @@ func settle(d time.Duration) {
 type renewFunc = func(context.Context, []driver.Ref, func(int, driver.Reply, error))
 
 // inTime runs f in virtual time with a keeper that is closed at the end.
-func inTime(t *testing.T, renew renewFunc, f func(t *testing.T, k *Keeper)) {
+func inTime(t *testing.T, renew renewFunc, f func(t *testing.T, k *keeper)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		k := NewKeeper(renew, time.Now)
+		k := newKeeper(renew, time.Now)
 		defer k.Close()
 		f(t, k)
 	})
 }
 
 func TestKeeper_RenewsWhenDueAndAgain(t *testing.T) {
-	inTime(t, answerAll, func(t *testing.T, k *Keeper) {
+	inTime(t, answerAll, func(t *testing.T, k *keeper) {
 		start, p := time.Now(), newProbe(time.Second)
-		k.Add(&p.Task, start.Add(3*time.Second))
+		k.Add(&p.task, start.Add(3*time.Second))
 		settle(10*time.Second + time.Millisecond)
 		if p.times() != 8 || !p.asked[0].Equal(start.Add(3*time.Second)) {
 			t.Errorf("asked %d times, first after %v", p.times(), p.asked[0].Sub(start))
@@ -103,10 +103,10 @@ func TestKeeper_RenewsWhenDueAndAgain(t *testing.T) {
 }
 
 func TestKeeper_EarlierTaskMovesTheTimer(t *testing.T) {
-	inTime(t, answerAll, func(t *testing.T, k *Keeper) {
+	inTime(t, answerAll, func(t *testing.T, k *keeper) {
 		start, late, early := time.Now(), newProbe(0), newProbe(0)
-		k.Add(&late.Task, start.Add(time.Hour))
-		k.Add(&early.Task, start.Add(time.Second))
+		k.Add(&late.task, start.Add(time.Hour))
+		k.Add(&early.task, start.Add(time.Second))
 		settle(time.Second)
 		if early.times() != 1 || late.times() != 0 {
 			t.Errorf("asked %d and %d", early.times(), late.times())
@@ -124,16 +124,16 @@ func TestKeeper_NearlyDueLeaveInTheSameBatch(t *testing.T) {
 		sizes = append(sizes, len(refs))
 		answerAll(ctx, refs, each)
 	}
-	inTime(t, renew, func(t *testing.T, k *Keeper) {
+	inTime(t, renew, func(t *testing.T, k *keeper) {
 		start := time.Now()
 		for i := range 100 {
 			p := newProbe(0)
-			p.Slack = time.Second
-			k.Add(&p.Task, start.Add(time.Minute+time.Duration(i)*10*time.Millisecond))
+			p.slack = time.Second
+			k.Add(&p.task, start.Add(time.Minute+time.Duration(i)*10*time.Millisecond))
 		}
 		far := newProbe(0)
-		far.Slack = time.Second
-		k.Add(&far.Task, start.Add(2*time.Minute))
+		far.slack = time.Second
+		k.Add(&far.task, start.Add(2*time.Minute))
 		settle(time.Minute + time.Millisecond)
 		if len(sizes) != 1 || sizes[0] != 100 || far.times() != 0 {
 			t.Errorf("batches %v", sizes)
@@ -154,13 +154,13 @@ func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
 		}
 		answerAll(ctx, refs, each)
 	}
-	inTime(t, renew, func(t *testing.T, k *Keeper) {
+	inTime(t, renew, func(t *testing.T, k *keeper) {
 		for i := range 2500 {
 			p := newProbe(0)
 			if p.try = time.Hour; i%2 == 0 {
 				p.try = 10 * time.Millisecond
 			}
-			k.Add(&p.Task, time.Now().Add(time.Millisecond))
+			k.Add(&p.task, time.Now().Add(time.Millisecond))
 		}
 		settle(time.Second)
 		short := 0
@@ -184,13 +184,13 @@ func TestKeeper_HungBatchDelaysNoOther(t *testing.T) {
 		}
 		answerAll(ctx, refs, each)
 	}
-	inTime(t, renew, func(t *testing.T, k *Keeper) {
+	inTime(t, renew, func(t *testing.T, k *keeper) {
 		hung, a, b := newProbe(time.Second), newProbe(time.Second), newProbe(time.Second)
 		hung.try = time.Hour
-		k.Add(&hung.Task, time.Now())
+		k.Add(&hung.task, time.Now())
 		settle(time.Millisecond)
-		k.Add(&a.Task, time.Now())
-		k.Add(&b.Task, time.Now())
+		k.Add(&a.task, time.Now())
+		k.Add(&b.task, time.Now())
 		settle(10 * time.Second)
 		if a.times() < 10 || b.times() < 10 || hung.times() != 1 {
 			t.Errorf("asked %d, %d; the hung one %d", a.times(), b.times(), hung.times())
@@ -205,9 +205,9 @@ func TestKeeper_TriesEndWithTheirTime(t *testing.T) {
 			each(i, driver.Reply{}, errTest)
 		}
 	}
-	inTime(t, renew, func(t *testing.T, k *Keeper) {
+	inTime(t, renew, func(t *testing.T, k *keeper) {
 		start, p := time.Now(), newProbe(0)
-		k.Add(&p.Task, start)
+		k.Add(&p.task, start)
 		settle(2 * time.Second)
 		if len(p.sent) != 1 || !p.sent[0].Equal(start) {
 			t.Errorf("sent %v", p.sent)
@@ -226,21 +226,21 @@ func TestKeeper_AddWhileFlyingOutlivesADroppingAnswer(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		gate = make(chan struct{}, 10)
-		k := NewKeeper(renew, time.Now)
+		k := newKeeper(renew, time.Now)
 		defer k.Close()
 		for _, again := range []struct {
 			name string
 			do   func(*probe)
 			want int
 		}{
-			{"Add", func(p *probe) { k.Add(&p.Task, time.Now().Add(time.Minute)) }, 2},
-			{"Hurry", func(p *probe) { k.Hurry(&p.Task, time.Now()) }, 1},
-			{"Remove", func(p *probe) { k.Remove(&p.Task) }, 1},
-			{"Remove, Add", func(p *probe) { k.Remove(&p.Task); k.Add(&p.Task, time.Now()) }, 2},
-			{"Add, Remove", func(p *probe) { k.Add(&p.Task, time.Now()); k.Remove(&p.Task) }, 1},
+			{"Add", func(p *probe) { k.Add(&p.task, time.Now().Add(time.Minute)) }, 2},
+			{"Hurry", func(p *probe) { k.Hurry(&p.task, time.Now()) }, 1},
+			{"Remove", func(p *probe) { k.Remove(&p.task) }, 1},
+			{"Remove, Add", func(p *probe) { k.Remove(&p.task); k.Add(&p.task, time.Now()) }, 2},
+			{"Add, Remove", func(p *probe) { k.Add(&p.task, time.Now()); k.Remove(&p.task) }, 1},
 		} {
 			p := newProbe(0) // its answers drop it
-			k.Add(&p.Task, time.Now())
+			k.Add(&p.task, time.Now())
 			synctest.Wait()
 			again.do(p)
 			gate <- struct{}{}
@@ -264,18 +264,18 @@ func TestKeeper_CloseStopsEverythingAndWaits(t *testing.T) {
 		answerAll(ctx, refs, each)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		k := NewKeeper(hang, time.Now)
+		k := newKeeper(hang, time.Now)
 		flying, waiting := newProbe(time.Second), newProbe(time.Second)
 		flying.try = time.Hour
-		k.Add(&flying.Task, time.Now())
-		k.Add(&waiting.Task, time.Now().Add(time.Minute))
+		k.Add(&flying.task, time.Now())
+		k.Add(&waiting.task, time.Now().Add(time.Minute))
 		synctest.Wait()
 		start := time.Now()
 		k.Close()
 		if time.Since(start) != 0 || len(flying.sent) != 1 {
 			t.Errorf("closed after %v, %d answers", time.Since(start), len(flying.sent))
 		}
-		k.Add(&waiting.Task, time.Now())
+		k.Add(&waiting.task, time.Now())
 		settle(time.Hour)
 		if flying.times() != 1 || waiting.times() != 0 {
 			t.Error("renewed after the close")
@@ -292,20 +292,20 @@ func TestKeeper_EveryTaskIsAskedInTime(t *testing.T) {
 			return [3]int{rapid.IntRange(0, 4).Draw(r, "task"), rapid.IntRange(0, 3).Draw(r, "call"), rapid.IntRange(0, 5000).Draw(r, "ms")}
 		}), 1, 60).Draw(r, "steps")
 		synctest.Test(t, func(t *testing.T) {
-			k := NewKeeper(answerAll, time.Now)
+			k := newKeeper(answerAll, time.Now)
 			defer k.Close()
 			var probes [5]*probe
 			var due [5]time.Time // zero is not kept
 			for i := range probes {
 				probes[i] = newProbe(0)
-				probes[i].Slack = time.Duration(i) * 100 * time.Millisecond
+				probes[i].slack = time.Duration(i) * 100 * time.Millisecond
 			}
 			check := func() {
 				now := time.Now()
 				for i, p := range probes {
 					n := p.take()
 					switch {
-					case n > 1, n == 1 && (due[i].IsZero() || due[i].After(now.Add(p.Slack))):
+					case n > 1, n == 1 && (due[i].IsZero() || due[i].After(now.Add(p.slack))):
 						t.Fatalf("task %d asked %d times, due %v from now", i, n, due[i].Sub(now))
 					case n == 0 && !due[i].IsZero() && !due[i].After(now):
 						t.Fatalf("task %d not asked, due %v ago", i, now.Sub(due[i]))
@@ -319,15 +319,15 @@ func TestKeeper_EveryTaskIsAskedInTime(t *testing.T) {
 				at := time.Now().Add(ms + time.Millisecond)
 				switch s[1] {
 				case 0:
-					k.Add(&probes[i].Task, at)
+					k.Add(&probes[i].task, at)
 					due[i] = at
 				case 1:
-					k.Hurry(&probes[i].Task, at)
+					k.Hurry(&probes[i].task, at)
 					if !due[i].IsZero() && at.Before(due[i]) {
 						due[i] = at
 					}
 				case 2:
-					k.Remove(&probes[i].Task)
+					k.Remove(&probes[i].task)
 					due[i] = time.Time{}
 				case 3:
 					for range ms / (10 * time.Millisecond) {

@@ -27,7 +27,7 @@ func (h *Hold) Extend(ttl time.Duration) (<-chan error, error) {
 	return done, nil
 }
 
-// Ask implements [Sink]. A try gets half of what is left, so that another one fits
+// Ask implements [renewable]. A try gets half of what is left, so that another one fits
 // in before the deadline.
 func (h *Hold) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 	h.Live() // after a suspension the timer of the deadline is late
@@ -45,7 +45,7 @@ func (h *Hold) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 	return driver.Ref{Key: h.key, ID: h.id, TTL: h.ttl, Uncontended: h.alone}, timing.RenewalTry(left), true
 }
 
-// Answer implements [Sink].
+// Answer implements [renewable].
 func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	if !h.Live() {
 		return time.Time{} // a late answer changes nothing

@@ -22,7 +22,7 @@ type Session struct {
 	verbs    driver.Driver // drv, as it is asked for locks
 	punctual punctuality   // of the driver
 	listener *listener
-	keeper   *Keeper
+	keeper   *keeper
 	expiry   expiry
 	epoch    clock.Epoch
 
@@ -53,7 +53,7 @@ func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 		tell = func(Outage) {}
 	}
 	s.outage.log, s.outage.tell = log, tell
-	s.keeper = NewKeeper(s.renew, clock.Now)
+	s.keeper = newKeeper(s.renew, clock.Now)
 	s.expiry.s = s
 	s.idle = sync.NewCond(&s.mu)
 	s.listener = newListener(d, log, s.hint)

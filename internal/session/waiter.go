@@ -15,7 +15,7 @@ type Waiter struct {
 	s     *Session
 	t     *Terms
 	req   driver.Request
-	task  Task
+	task  task
 	woken chan struct{} // holds one token
 	news  chan struct{} // holds one token; nil if nobody observes the wait
 	place place         // in the session's line; set before the ticket is kept
@@ -55,7 +55,7 @@ type Waiter struct {
 // again.
 var waiters = sync.Pool{New: func() any {
 	w := new(Waiter)
-	w.task = Task{Sink: w, Slack: 250 * time.Millisecond}
+	w.task = task{of: w, slack: 250 * time.Millisecond}
 	return w
 }}
 
@@ -138,7 +138,7 @@ func (w *Waiter) address() string {
 	return w.s.Address()
 }
 
-// Ask implements [Sink]. The ticket of somebody who has gone is left alone: it may
+// Ask implements [renewable]. The ticket of somebody who has gone is left alone: it may
 // have been asked for by another process since, which the store knows by its address.
 func (w *Waiter) Ask(time.Time) (driver.Ref, time.Duration, bool) {
 	left := w.ctx.Err() != nil
@@ -163,7 +163,7 @@ func (w *Waiter) asksItself() bool {
 	return w.t.Policy.AskFirst && (w.busy || w.s.lines.first(w.req.Key, w.place))
 }
 
-// Answer implements [Sink].
+// Answer implements [renewable].
 func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
