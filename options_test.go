@@ -127,17 +127,18 @@ func TestOptions_BoundsThemselvesAreAccepted(t *testing.T) {
 		{leasehold.WithMinToken(0)}, {leasehold.WithLogger(slog.Default())}, {leasehold.WithLabels(nil)},
 		{leasehold.WithRetry(leasehold.Backoff{Base: time.Millisecond, Step: time.Hour, Factor: 10, Cap: time.Hour, Jitter: 1})},
 	} {
-		c, err := leasehold.New(memdriver.New(), opts...)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if l, err := c.Mutex("k").TryLock(t.Context()); err != nil {
-			t.Error(err)
-		} else if l.State() != leasehold.Held {
-			t.Error(l.State())
-		}
-		_ = c.Close()
+		bubble(t, func(t *testing.T, store *memdriver.Driver) { // no lease runs out meanwhile
+			c, err := leasehold.New(store, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l, err := c.Mutex("k").TryLock(t.Context()); err != nil {
+				t.Error(err)
+			} else if l.State() != leasehold.Held {
+				t.Error(l.State())
+			}
+			_ = c.Close()
+		})
 	}
 }
 
