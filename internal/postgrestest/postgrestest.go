@@ -2,12 +2,14 @@
 //
 // Every server is a real postgres process on a free loopback port, with a
 // temporary directory, without a password and without care for crashes. It ends
-// with the test, and on Linux also if the test binary dies. Starting one takes a
-// second or two: tests that can share one take a [Server.Database] each.
+// with the test, and on Linux also if the test binary dies. Starting one takes half a
+// second, and the first one of a test binary a second or two more: tests that can share one take a [Server.Database] each.
 package postgrestest
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -16,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,10 +59,61 @@ func Start(tb testing.TB, settings ...string) *Server {
 
 func start(tb testing.TB, s *Server) *Server {
 	tb.Helper()
-	s.must(tb, s.command("initdb", "--pgdata", s.data(), "--username", superuser, "--auth", "trust",
-		"--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"))
+	template, err := template(s.bin)
+	if err != nil {
+		tb.Fatalf("postgrestest: %v", err)
+	}
+	s.must(tb, s.program("cp", "-R", template, s.data()))
 	return launched(tb, s)
 }
+
+var templates struct {
+	mu  sync.Mutex
+	dir string
+}
+
+// template returns the data of a server that never ran. They are made once for all
+// servers of a test binary, since that takes longer than to copy them.
+func template(bin string) (string, error) {
+	templates.mu.Lock()
+	defer templates.mu.Unlock()
+	if templates.dir != "" {
+		return templates.dir, nil
+	}
+	dir, err := os.MkdirTemp("", "postgrestest")
+	if err != nil {
+		return "", err
+	}
+	if err := removeAtTheEnd(dir); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := handOver(dir); err != nil {
+		return "", err
+	}
+	s := &Server{bin: bin, dir: dir}
+	if out, err := s.command("initdb", "--pgdata", s.data(), "--username", superuser, "--auth", "trust",
+		"--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	templates.dir = s.data()
+	return templates.dir, nil
+}
+
+// removeAtTheEnd has a shell remove a directory when the test binary has ended, however
+// that ends: the shell reads from a pipe whose other end only the binary has.
+func removeAtTheEnd(dir string) error {
+	cmd := exec.Command("sh", "-c", `read -r _; rm -rf "$1"`, "sh", dir)
+	cmd.Dir = os.TempDir()
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	untilTheEnd = pipe
+	return cmd.Start()
+}
+
+// untilTheEnd is never closed, and is here lest it is collected.
+var untilTheEnd io.Closer
 
 // launched starts a server that has its data.
 func launched(tb testing.TB, s *Server) *Server {
@@ -136,7 +190,12 @@ func directory(tb testing.TB) string {
 }
 
 func (s *Server) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	return s.program(filepath.Join(s.bin, name), args...)
+}
+
+// program is [Server.command] for one that does not come with the server.
+func (s *Server) program(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Env = s.dir, []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 	unprivileged(cmd)
 	return cmd

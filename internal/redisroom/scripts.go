@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"strings"
-	"sync"
 )
 
 //go:embed lua/room/1_state.lua
@@ -82,9 +81,7 @@ var (
 
 // script is a Lua script in two forms: the one that is sent, and one for a server that
 // does not understand its header. They are often the same.
-// The forms are made when they are first asked for, since a process that uses another
-// store needs none of them.
-type script struct{ main, plain func() *form }
+type script struct{ main, plain *form }
 
 // form is one text of a script.
 type form struct{ text, sha string }
@@ -100,7 +97,7 @@ func newForm(text string) *form {
 }
 
 func newScript(stages ...string) *script {
-	f := sync.OnceValue(func() *form { return newForm(nest(stages)) })
+	f := newForm(nest(stages))
 	return &script{main: f, plain: f}
 }
 
@@ -121,11 +118,8 @@ func nest(stages []string) string {
 // it frees more than it takes. The header that says so is known to Redis 7 and later;
 // others refuse to compile it.
 func newFreeingScript(stages ...string) *script {
-	text := sync.OnceValue(func() string { return nest(stages) })
-	return &script{
-		main:  sync.OnceValue(func() *form { return newForm("#!lua flags=allow-oom\n" + text()) }),
-		plain: sync.OnceValue(func() *form { return newForm(text()) }),
-	}
+	text := nest(stages)
+	return &script{main: newForm("#!lua flags=allow-oom\n" + text), plain: newForm(text)}
 }
 
 const (
@@ -135,10 +129,10 @@ const (
 
 // text returns the form with the given digest.
 func (s *script) text(sha string) string {
-	if sha == s.main().sha {
-		return s.main().text
+	if sha == s.main.sha {
+		return s.main.text
 	}
-	return s.plain().text
+	return s.plain.text
 }
 
 // isUnfinished reports whether a script ended early so as not to take too long.

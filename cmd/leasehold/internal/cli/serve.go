@@ -19,7 +19,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/stores"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/spf13/cobra"
@@ -55,9 +54,6 @@ On TERM or INT it drains: /readyz says that it is not ready, requests that wait 
 answered, and operations that run are given --drain to finish. HUP reads the files of
 --auth-file and --tls-cert again.
 
-Under systemd it serves the sockets of its socket unit instead of --listen, and tells when
-it serves and when it drains (Type=notify).
-
 Spans of requests are sent where OTEL_EXPORTER_OTLP_ENDPOINT, or another of the standard
 variables of OpenTelemetry, says.
 
@@ -70,7 +66,7 @@ loopback interface is served, unless --insecure says that this is meant.
   curl -d '{"leaseId":"a1","waitMs":10000}' http://127.0.0.1:8080/v1/locks/orders%2F42`,
 		Args: exactly(0, "flags"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return classify(f.run(cmd.Context(), cmd.ErrOrStderr(), cmd.Flags().Changed("listen")))
+			return classify(f.run(cmd.Context(), cmd.ErrOrStderr()))
 		},
 	}
 	flags := cmd.Flags()
@@ -126,9 +122,8 @@ func (f *files) config() *tls.Config {
 	return f.tls.Config()
 }
 
-// open reads the files of authorization and TLS. The exposed addresses are those that can
-// be reached from other machines.
-func (f *serveFlags) open(exposed []string) (all files, opts []server.Option, err error) {
+// open reads the files of authorization and TLS.
+func (f *serveFlags) open() (all files, opts []server.Option, err error) {
 	if f.cert != "" {
 		if all.tls, err = auth.OpenTLS(f.cert, f.key, f.clientCA); err != nil {
 			return all, nil, usage("%w", err)
@@ -144,8 +139,8 @@ func (f *serveFlags) open(exposed []string) (all files, opts []server.Option, er
 		return all, nil, usage("--tls-client-ca goes with --tls-cert and --tls-key")
 	case f.clientCA != "":
 		opts = append(opts, server.WithAuthenticator(auth.AnyCertificate()))
-	case !f.insecure && len(exposed) > 0:
-		return all, nil, usage("%s can be reached from elsewhere and nobody would be asked who they are; give --auth-file or --tls-client-ca, or --insecure if that is meant", exposed[0])
+	case !f.insecure && !loopback(f.listen):
+		return all, nil, usage("--listen %s can be reached from elsewhere and nobody would be asked who they are; give --auth-file or --tls-client-ca, or --insecure if that is meant", f.listen)
 	}
 	return all, opts, nil
 }
@@ -183,7 +178,7 @@ func loopback(address string) bool {
 	return err == nil && (host == "localhost" || ipErr == nil && ip.IsLoopback())
 }
 
-func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool) error {
+func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	log, err := f.logger(stderr)
 	if err != nil {
 		return err
@@ -194,18 +189,12 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 	if err := checkListen(f.listen); err != nil {
 		return err
 	}
-	sockets, err := f.activated(listenGiven)
+	all, opts, err := f.open()
 	if err != nil {
 		return err
 	}
-	defer closeAll(sockets)
-	exposed := f.exposed(sockets)
-	all, opts, err := f.open(exposed)
-	if err != nil {
-		return err
-	}
-	if f.authFile != "" && f.cert == "" && len(exposed) > 0 {
-		log.Warn("tokens are sent in the clear, unless something in front of the service encrypts them; see --tls-cert", "listen", exposed[0])
+	if f.authFile != "" && f.cert == "" && !loopback(f.listen) {
+		log.Warn("tokens are sent in the clear, unless something in front of the service encrypts them; see --tls-cert", "listen", f.listen)
 	}
 	operation, err := f.operation.options()
 	if err != nil {
@@ -223,14 +212,11 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 		return err
 	}
 	defer s.Close()
-	if len(sockets) == 0 {
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
-		if err != nil {
-			return unlistened(err)
-		}
-		sockets = []net.Listener{listener}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return unlistened(err)
 	}
-	return f.until(s, sockets, &all, log)
+	return f.until(s, listener, &all, log)
 }
 
 // service opens the store and returns the service over it.
@@ -261,7 +247,7 @@ func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
 }
 
 // until serves until a signal arrives, and then drains.
-func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files, log *slog.Logger) error {
+func (f *serveFlags) until(s *server.Server, l net.Listener, all *files, log *slog.Logger) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -270,11 +256,8 @@ func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files,
 		scheme = "https"
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- serveAll(s, sockets, all) }()
-	for _, l := range sockets {
-		log.Info("serving", "url", urlOf(scheme, l.Addr()), "store", stores.Redact(f.used))
-	}
-	notify(log, daemon.SdNotifyReady)
+	go func() { ended <- s.Serve(l, all.config()) }()
+	log.Info("serving", "url", scheme+"://"+l.Addr().String(), "store", stores.Redact(f.used))
 	for {
 		select {
 		case err := <-ended:
@@ -289,7 +272,6 @@ func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files,
 				continue
 			}
 			signal.Stop(signals) // a second signal has its default action
-			notify(log, daemon.SdNotifyStopping)
 			log.Info("draining", "signal", sig.String(), "limit", time.Duration(f.drain).String())
 			return f.end(s, ended, log)
 		}
