@@ -127,7 +127,7 @@ func TestOptions_BoundsThemselvesAreAccepted(t *testing.T) {
 		{leasehold.WithMinToken(0)}, {leasehold.WithLogger(slog.Default())}, {leasehold.WithLabels(nil)},
 		{leasehold.WithRetry(leasehold.Backoff{Base: time.Millisecond, Step: time.Hour, Factor: 10, Cap: time.Hour, Jitter: 1})},
 	} {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) { // no lease runs out meanwhile
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			c, err := leasehold.New(store, opts...)
 			if err != nil {
 				t.Fatal(err)
