@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/oneline"
@@ -75,13 +73,5 @@ func tokenOf(u *url.URL, file string) (string, error) {
 	case file == "":
 		return password, nil
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	if line = strings.TrimSpace(line); line == "" {
-		return "", fmt.Errorf("%s holds no token", file)
-	}
-	return line, nil
+	return urlquery.FirstLine(file)
 }

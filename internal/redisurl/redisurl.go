@@ -16,8 +16,10 @@
 //	            how long replicas are waited for, at most half of timeout; 1s or
 //	            half of timeout by default
 //	db          the number of the database
+//	password_file
+//	            a file whose first line is the password; it is read once
 //	master      the name of the primary, for sentinels
-//	sentinel_username, sentinel_password
+//	sentinel_username, sentinel_password, sentinel_password_file
 //	            credentials of the sentinels, none by default
 //	cluster     true: the server is a node of a cluster
 //	client_name what CLIENT LIST shows
@@ -228,6 +230,9 @@ func (c *Config) options(q *urlquery.Query) error {
 	c.ClientName = q.Text("client_name", "")
 	c.Master = q.Text("master", "")
 	c.SentinelUsername, c.SentinelPassword = q.Text("sentinel_username", ""), q.Text("sentinel_password", "")
+	if err := c.passwords(q); err != nil {
+		return err
+	}
 	if db := q.Text("db", ""); db != "" {
 		var err error
 		if c.DB, err = database(db); err != nil {
@@ -250,6 +255,20 @@ func (c *Config) options(q *urlquery.Query) error {
 		return err
 	}
 	return c.check()
+}
+
+// passwords reads the files that hold them.
+func (c *Config) passwords(q *urlquery.Query) error {
+	for name, password := range map[string]*string{"password_file": &c.Password, "sentinel_password_file": &c.SentinelPassword} {
+		if !q.Has(name) {
+			continue
+		}
+		if *password != "" {
+			return fmt.Errorf("a password and a %s are too much", name)
+		}
+		*password = q.Secret(name)
+	}
+	return nil
 }
 
 func (c *Config) check() error {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"strconv"
@@ -47,6 +48,42 @@ func (q *Query) Text(name, otherwise string) string {
 		q.fail(fmt.Errorf("%s is given twice", name))
 	}
 	return values[0]
+}
+
+// maxSecret bounds the file of a secret.
+const maxSecret = 64 << 10
+
+// Secret returns the first line of the file that a parameter names, without the space
+// around it; empty if the parameter is not given.
+func (q *Query) Secret(name string) string {
+	path := q.Text(name, "")
+	if path == "" {
+		return ""
+	}
+	line, err := FirstLine(path)
+	if err != nil {
+		q.fail(fmt.Errorf("%s: %w", name, err))
+	}
+	return line
+}
+
+// FirstLine returns the first line of a file that holds a secret, without the space
+// around it. An error names the file and nothing of what is in it.
+func FirstLine(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSecret))
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	if line = strings.TrimSpace(line); line == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return line, nil
 }
 
 // Bool returns a parameter that is false by default.

@@ -76,6 +76,7 @@ func newRoot(g *global) *cobra.Command {
 	g.flags(root.PersistentFlags())
 	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
 		newList(g), newInspect(g), newWatch(g), newBreak(g), newDoctor(g), newServe(g), newBench(g), newVersion(g))
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return classify(g.applyTTL(cmd)) }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	return root
 }
@@ -128,7 +129,12 @@ Exit codes:
   127   the command was not found
 
 Environment:
-  LEASEHOLD_STORE   the store, if --store is not given
-  NO_COLOR          no colours, whatever it is set to
+  LEASEHOLD_STORE       the store, if --store is not given
+  LEASEHOLD_STORE_FILE  a file whose first line is the URL of the store
+  LEASEHOLD_CONFIG      the configuration file, in place of those below
+  NO_COLOR              no colours, whatever it is set to
+Files, in YAML with the keys store, prefix, owner and ttl; flags and environment
+win over them, and the second over the first:
+  /etc/leasehold.yaml, $XDG_CONFIG_HOME/leasehold/config.yaml
 What a command of "run" sees in its environment is told by "leasehold run --help".
 `)

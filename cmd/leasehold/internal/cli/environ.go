@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/stores"
 )
 
 // heldLock is a lock under which this process runs, read from its environment. The
@@ -48,7 +52,7 @@ const (
 func outerLocks() []heldLock {
 	token, err := strconv.ParseInt(os.Getenv(envToken), 10, 64)
 	inner := heldLock{
-		Store: os.Getenv(envStore), Key: os.Getenv(envKey), Lease: os.Getenv(envLease),
+		Store: storeAround(), Key: os.Getenv(envKey), Lease: os.Getenv(envLease),
 		Token: token, Owner: os.Getenv(envOwner), Mode: os.Getenv(envMode),
 	}
 	if err != nil || inner.Key == "" || inner.Owner == "" {
@@ -61,13 +65,38 @@ func outerLocks() []heldLock {
 	return append([]heldLock{inner}, outer...)
 }
 
+// storeAround identifies the store of the run around this process.
+func storeAround() string {
+	public, _ := stores.Public(os.Getenv(envStore))
+	return cmp.Or(public, os.Getenv(envHidden))
+}
+
+// passedOn returns the environment of this process for a command that uses a store. It has
+// the URL of the store if that has no password, or if pass says so, and the URL without its
+// password otherwise. An empty store is the one that this process was told.
+func passedOn(store string, pass bool) []string {
+	if store == "" {
+		if store = os.Getenv(envStore); store == "" {
+			return os.Environ()
+		}
+	}
+	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return name == envStore || name == envHidden
+	})
+	public, secret := stores.Public(store)
+	if secret && !pass {
+		return append(env, envHidden+"="+public)
+	}
+	return append(env, envStore+"="+store)
+}
+
 // environ returns the environment of a command that runs under leases: that of this
 // process, and the variables that describe the lock of NAME. The locks of --also are
 // listed with the outer locks.
 func environ(spec *lockSpec, lease *leaseSet) []string {
 	inner := spec.describe(lease.main)
-	env := append(os.Environ(),
-		envStore+"="+inner.Store,
+	env := append(passedOn(spec.store, spec.flags.passStore),
 		envKey+"="+inner.Key,
 		envLease+"="+inner.Lease,
 		envToken+"="+strconv.FormatInt(inner.Token, 10),
@@ -90,9 +119,15 @@ func environ(spec *lockSpec, lease *leaseSet) []string {
 	return env
 }
 
+// identity is what the store is known by to runs inside: its URL without secrets.
+func (spec *lockSpec) identity() string {
+	public, _ := stores.Public(spec.store)
+	return public
+}
+
 // describe describes a lease for nested runs.
 func (spec *lockSpec) describe(l *leasehold.Lease) heldLock {
-	h := heldLock{Store: spec.store, Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: spec.owner, Mode: spec.flags.mode()}
+	h := heldLock{Store: spec.identity(), Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: spec.owner, Mode: spec.flags.mode()}
 	if outer, nested := spec.outer[h.Key]; nested {
 		h.Owner, h.Mode = outer.Owner, outer.Mode
 	}
@@ -100,8 +135,11 @@ func (spec *lockSpec) describe(l *leasehold.Lease) heldLock {
 }
 
 // newOwner returns an owner name that is unique to this run, since nested runs re-enter
-// by it, and that people can read.
-func newOwner() string {
+// by it, and that people can read. It begins with name, or with host and process.
+func newOwner(name string) string {
+	if name != "" {
+		return name + "/" + rand.Text()[:8]
+	}
 	host, err := os.Hostname()
 	if err != nil || len(host) > 200 {
 		host = "localhost"

@@ -2,25 +2,37 @@ package cli
 
 import (
 	"os"
+	"sync"
 
 	"github.com/spf13/pflag"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
-// envStore names the store when no flag does.
-const envStore = "LEASEHOLD_STORE"
+// What names the store when no flag does.
+const (
+	envStore     = "LEASEHOLD_STORE"
+	envStoreFile = "LEASEHOLD_STORE_FILE" // a file whose first line is the URL
+	// envHidden is what a command sees in place of LEASEHOLD_STORE if that has a
+	// password: the URL without it.
+	envHidden = "LEASEHOLD_STORE_REDACTED"
+)
 
 // global holds the flags of all verbs.
 type global struct {
 	store string
 	json  bool
 	used  string // the URL that was resolved
+
+	configOnce sync.Once
+	config     config
+	configErr  error
 }
 
 func (g *global) flags(f *pflag.FlagSet) {
-	f.StringVar(&g.store, "store", "", "store of the locks, a `URL` (default $"+envStore+", or a directory of your own)")
+	f.StringVar(&g.store, "store", "", "store of the locks, a `URL` (default $"+envStore+", the first line of the file $"+envStoreFile+", a configuration file, or a directory of your own)")
 	f.BoolVar(&g.json, "json", false, "print JSON for machines")
 }
 
@@ -36,11 +48,10 @@ func (g *global) storeURL() (string, error) {
 
 // servedURL is storeURL for a process that keeps the store to itself: memory is allowed.
 func (g *global) servedURL() (string, error) {
-	rawURL := g.store
-	if rawURL == "" {
-		rawURL = os.Getenv(envStore)
+	rawURL, err := g.namedURL()
+	if err != nil {
+		return "", err
 	}
-	var err error
 	if rawURL == "" {
 		rawURL, err = stores.Default()
 	} else {
@@ -48,6 +59,50 @@ func (g *global) servedURL() (string, error) {
 	}
 	g.used = rawURL
 	return rawURL, classify(err)
+}
+
+// namedURL is the URL that the call names: by the flag, by a variable, or in a
+// configuration file; empty if nothing does.
+func (g *global) namedURL() (string, error) {
+	if g.store != "" {
+		return g.store, nil
+	}
+	if rawURL := os.Getenv(envStore); rawURL != "" {
+		return rawURL, nil
+	}
+	rawURL, err := g.filedURL()
+	if err != nil {
+		return "", err
+	}
+	return rawURL, foundOutside(rawURL)
+}
+
+// filedURL is the URL that a file has.
+func (g *global) filedURL() (string, error) {
+	if path := os.Getenv(envStoreFile); path != "" {
+		rawURL, err := urlquery.FirstLine(path)
+		if err != nil {
+			return "", usage("$%s: %w", envStoreFile, err)
+		}
+		return rawURL, nil
+	}
+	c, err := g.configured()
+	return c.store, err
+}
+
+// foundOutside refuses another store than that of the run around this one, whose URL has
+// a password and was therefore not passed on: a lock in another store would exclude nobody.
+func foundOutside(rawURL string) error {
+	around := os.Getenv(envHidden)
+	if public, _ := stores.Public(rawURL); around == "" || public == around {
+		return nil
+	}
+	found := "no file names a store"
+	if rawURL != "" {
+		found = "the files name " + stores.Redact(rawURL)
+	}
+	return usage("this runs under a lock in %s, whose URL was not passed on because it has a password, and %s; "+
+		"give --store, or the outer run --pass-store, or keep the password in a file: password-file=, $%s or a configuration file", around, found, envStoreFile)
 }
 
 // client returns a client of the store that the flags name.

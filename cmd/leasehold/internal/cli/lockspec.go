@@ -32,6 +32,7 @@ type lockFlags struct {
 	labels    []string
 	quiet     bool
 	verbose   bool
+	passStore bool
 }
 
 func newLockFlags(g *global) lockFlags {
@@ -61,7 +62,7 @@ func (f *lockFlags) registerLock(cmd *cobra.Command) {
 func (f *lockFlags) registerHolder(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&f.ttl, "ttl", "time to live of the lease: how long a machine that dies blocks the others, and how long the store may be away")
-	flags.StringVar(&f.owner, "owner", "", "who is shown as the holder, `NAME` (default host, process and a random part)")
+	flags.StringVar(&f.owner, "owner", "", "who holds the lock, `NAME`; two of one name enter together (default host, process and a random part)")
 	flags.StringArrayVar(&f.labels, "label", nil, "shown by inspect, `KEY=VALUE`; may be repeated")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but errors and losses")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say what happens to the lock")
@@ -281,7 +282,7 @@ func (spec *lockSpec) findOuter(around []heldLock) error {
 	spec.outer = make(map[string]heldLock)
 	for _, h := range around {
 		switch {
-		case h.Store != spec.store || !slices.Contains(spec.names, h.Key) || spec.nested(h.Key):
+		case h.Store != spec.identity() || !slices.Contains(spec.names, h.Key) || spec.nested(h.Key):
 			continue
 		case h.Mode == modeShared || h.Mode == modeLimited:
 			if spec.flags.mode() == modeExclusive {
@@ -298,7 +299,11 @@ func (spec *lockSpec) findOuter(around []heldLock) error {
 		spec.outer[h.Key] = h
 	}
 	if spec.owner == "" {
-		spec.owner = newOwner()
+		c, err := spec.flags.configured()
+		if err != nil {
+			return err
+		}
+		spec.owner = newOwner(c.owner)
 	}
 	return nil
 }

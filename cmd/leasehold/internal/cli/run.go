@@ -60,6 +60,7 @@ func (f *runFlags) unprotected(err error) bool {
 func (f *runFlags) registerCommand(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.command, "command", "c", "", "run `STRING` with sh -c; may also follow NAME, as with flock")
+	flags.BoolVar(&f.passStore, "pass-store", false, "let the command see the URL of the store although it has a password")
 	flags.Var(&f.grace, "grace", "time between TERM and KILL (default 10s, at most a third of --ttl)")
 }
 
@@ -166,7 +167,7 @@ The command sees in its environment:
   %-20s end of the lease at the start, unless it is renewed
   %-20s who holds it
   %-20s exclusive, shared or limited
-  %-20s URL of the store
+  %-20s URL of the store, unless it has a password; see --pass-store
 With these, a run of the same NAME inside the command enters at once instead of
 waiting for itself. It exits with %d if the outer lease has been lost.
 

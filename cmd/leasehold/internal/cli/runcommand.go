@@ -113,7 +113,7 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 func (c *runCommand) executeUnprotected(watcher *signalWatcher, cause error) error {
 	c.report.unprotected(c.names[0], cause)
 	p, err := proc.Start(proc.Command{
-		Args: c.argv, Env: append(os.Environ(), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals,
+		Args: c.argv, Env: append(passedOn(c.store, c.flags.passStore), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals,
 	})
 	if err != nil {
 		watcher.stop()

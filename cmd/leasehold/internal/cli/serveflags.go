@@ -156,7 +156,7 @@ func (f *operationFlags) follow(ctx context.Context, p *proc.Process, limit func
 // operationEnv is the environment of the command. It does not tell about "leasehold run",
 // since a run in it cannot re-enter.
 func operationEnv(l *leasehold.Lease) []string {
-	return append(os.Environ(),
+	return append(passedOn("", false),
 		envKey+"="+l.Key(),
 		envLease+"="+l.ID(),
 		envToken+"="+strconv.FormatInt(l.Token(), 10),

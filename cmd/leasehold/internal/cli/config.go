@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/stores"
+)
+
+// envConfig names a configuration file in place of the usual ones.
+const envConfig = "LEASEHOLD_CONFIG"
+
+// systemConfig is the configuration file of a machine.
+const systemConfig = "/etc/leasehold.yaml"
+
+// config is what configuration files say. Flags and the environment win over it.
+type config struct {
+	store  string // with the prefix, if there is one
+	prefix *string
+	owner  string
+	ttl    time.Duration
+}
+
+// configKeys are the keys that a configuration file may have.
+var configKeys = []string{"owner", "prefix", "store", "ttl"}
+
+// configFiles returns the files that are read if they are there. What a later one says
+// counts.
+func configFiles() []string {
+	if path := os.Getenv(envConfig); path != "" {
+		return []string{path}
+	}
+	files := []string{systemConfig}
+	if dir, err := os.UserConfigDir(); err == nil {
+		files = append(files, filepath.Join(dir, "leasehold", "config.yaml"))
+	}
+	return files
+}
+
+// readConfig reads configuration files. Those that do not exist say nothing, except the
+// one of $LEASEHOLD_CONFIG.
+func readConfig(files ...string) (config, error) {
+	var c config
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) && os.Getenv(envConfig) != path {
+			continue
+		}
+		if err == nil {
+			err = c.read(text)
+		}
+		if err != nil {
+			return config{}, usage("configuration file %s: %w", path, err)
+		}
+	}
+	return c, c.addPrefix()
+}
+
+// read takes over what a file says.
+func (c *config) read(text []byte) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return fmt.Errorf("%w (a value with a colon at its end stands in quotes)", err)
+	}
+	if len(doc.Content) == 0 {
+		return nil // an empty file
+	}
+	pairs := doc.Content[0]
+	if pairs.Kind != yaml.MappingNode {
+		return errors.New("want lines of the form key: value")
+	}
+	var said config
+	seen := make(map[string]bool)
+	for i := 0; i+1 < len(pairs.Content); i += 2 {
+		key, value := pairs.Content[i], pairs.Content[i+1]
+		err := said.set(key.Value, value)
+		if seen[key.Value] {
+			err = fmt.Errorf("%s is given twice", key.Value)
+		}
+		if seen[key.Value] = true; err != nil {
+			return fmt.Errorf("line %d: %w", key.Line, err)
+		}
+	}
+	if seen["store"] || seen["prefix"] {
+		c.prefix = said.prefix // another file's is that of another store
+	}
+	c.store, c.owner, c.ttl = cmp.Or(said.store, c.store), cmp.Or(said.owner, c.owner), cmp.Or(said.ttl, c.ttl)
+	return nil
+}
+
+func (c *config) set(key string, node *yaml.Node) error {
+	if node.Kind != yaml.ScalarNode {
+		return fmt.Errorf("%s is not one value", key)
+	}
+	text := node.Value
+	switch key {
+	case "store":
+		c.store = text
+		_, err := stores.Absolute(text)
+		return err
+	case "prefix":
+		c.prefix = &text
+	case "owner":
+		c.owner = text
+		if text == "" || strings.ContainsAny(text, "\n\r\t") || len(text) > 200 {
+			return fmt.Errorf("owner %q is not between 1 and 200 bytes of one line", text)
+		}
+	case "ttl":
+		var d duration
+		if err := d.Set(text); err != nil {
+			return fmt.Errorf("ttl: %w", err)
+		}
+		if c.ttl = time.Duration(d); c.ttl < leasehold.MinTTL || c.ttl > leasehold.MaxTTL {
+			return fmt.Errorf("ttl %v is not between %v and %v", c.ttl, leasehold.MinTTL, leasehold.MaxTTL)
+		}
+	default:
+		return fmt.Errorf("unknown key %q; known are %s", key, strings.Join(configKeys, ", "))
+	}
+	return nil
+}
+
+// addPrefix puts the prefix into the URL of the store that the files name, or of the
+// default one.
+func (c *config) addPrefix() error {
+	if c.prefix == nil {
+		return nil
+	}
+	if c.store == "" {
+		store, err := stores.Default()
+		if err != nil {
+			return classify(err)
+		}
+		c.store = store
+	}
+	_, query, asked := strings.Cut(c.store, "?")
+	switch values, err := url.ParseQuery(query); {
+	case err == nil && values.Has("prefix"):
+		return usage("configuration file: prefix %q: the URL of the store has a prefix already", *c.prefix)
+	case asked:
+		c.store += "&"
+	default:
+		c.store += "?"
+	}
+	c.store += "prefix=" + url.QueryEscape(*c.prefix)
+	return nil
+}
+
+// configured returns what the configuration files say. They are read once.
+func (g *global) configured() (config, error) {
+	g.configOnce.Do(func() { g.config, g.configErr = readConfig(configFiles()...) })
+	return g.config, g.configErr
+}
+
+// applyTTL makes the TTL of the configuration the default of a verb that has one.
+func (g *global) applyTTL(cmd *cobra.Command) error {
+	flag := cmd.Flags().Lookup("ttl")
+	if flag == nil || flag.Changed {
+		return nil
+	}
+	c, err := g.configured()
+	if err != nil || c.ttl == 0 {
+		return err
+	}
+	return flag.Value.Set(c.ttl.String())
+}

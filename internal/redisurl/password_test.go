@@ -1,0 +1,43 @@
+package redisurl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// A password in a URL is seen by whoever lists processes, or reads the environment.
+func TestParse_ReadsPasswordsFromFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	password, empty := write("password", " s3:c@ret\nnot this\n"), write("empty", "\n")
+	c, err := Parse("redis+sentinel://u@h/?master=m&password-file=" + password + "&sentinel_password_file=" + password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Username != "u" || c.Password != "s3:c@ret" || c.SentinelPassword != "s3:c@ret" {
+		t.Errorf("user %q, password %q, of the sentinels %q", c.Username, c.Password, c.SentinelPassword)
+	}
+	for url, hint := range map[string]string{
+		"redis://h?password-file=" + filepath.Join(dir, "none"): "no such file",
+		"redis://h?password-file=" + empty:                      "is empty",
+		"redis://h?password_file=" + dir:                        "directory",
+		"redis://:p@h?password-file=" + password:                "too much",
+		"redis://h?sentinel-password-file=" + password:          "go with redis+sentinel",
+	} {
+		_, err := Parse(url)
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "s3:c@ret") {
+			t.Errorf("%s: %v, want ErrInvalid that says %q", url, err, hint)
+		}
+	}
+}

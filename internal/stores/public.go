@@ -1,0 +1,83 @@
+package stores
+
+import (
+	"net/url"
+	"strings"
+)
+
+// Public returns a URL without what gives access to the store: passwords, tokens, and the
+// names of the files that hold them. Two URLs of one store are alike in it, however the
+// password is given. Secret reports whether the URL itself holds a password or a token.
+func Public(rawURL string) (public string, secret bool) {
+	scheme, rest, ok := strings.Cut(rawURL, ":")
+	if !ok {
+		return rawURL, false
+	}
+	front, query, asked := strings.Cut(rest, "?")
+	front, secret = withoutPassword(front)
+	public = scheme + ":" + front
+	if !asked {
+		return public, secret
+	}
+	var kept []string
+	for pair := range strings.SplitSeq(query, "&") {
+		pair, hidden := withoutSecret(pair)
+		secret = secret || hidden
+		if pair != "" {
+			kept = append(kept, pair)
+		}
+	}
+	if len(kept) > 0 {
+		public += "?" + strings.Join(kept, "&")
+	}
+	return public, secret
+}
+
+// withoutPassword takes the password out of what stands before the path. Several hosts may
+// stand there, which net/url does not know.
+func withoutPassword(front string) (string, bool) {
+	rest, ok := strings.CutPrefix(front, "//")
+	if !ok {
+		return front, false
+	}
+	end := strings.IndexByte(rest, '/')
+	if end < 0 {
+		end = len(rest)
+	}
+	at := strings.LastIndexByte(rest[:end], '@')
+	user, password, _ := strings.Cut(rest[:max(at, 0)], ":")
+	switch {
+	case at < 0:
+		return front, false
+	case user == "":
+		return "//" + rest[at+1:], password != ""
+	}
+	return "//" + user + rest[at:], password != ""
+}
+
+// withoutSecret takes a parameter out of the query that is a password, or names the file of
+// one. A parameter that is a URL itself is kept without its own.
+func withoutSecret(pair string) (kept string, secret bool) {
+	name, value, _ := strings.Cut(pair, "=")
+	if text, err := url.QueryUnescape(name); err == nil {
+		name = text
+	}
+	name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	switch {
+	case name == "node" || name == "listen":
+		text, err := url.QueryUnescape(value)
+		if err != nil {
+			return "", true // nobody can tell what is in it
+		}
+		public, secret := Public(text)
+		if strings.Contains(text, "password=") && !strings.Contains(text, "://") {
+			return "", true // a connection string of libpq
+		}
+		return name + "=" + url.QueryEscape(public), secret
+	case strings.HasSuffix(name, "password_file") || name == "token_file" || name == "passfile":
+		return "", false
+	case strings.Contains(name, "password") || name == "token":
+		return "", true
+	}
+	return pair, false
+}
