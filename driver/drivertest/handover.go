@@ -271,6 +271,51 @@ var deadRows = []row{
 		},
 	},
 	{
+		name:  "dead/a place taken after the hand-over is kept",
+		needs: Queue | Watch,
+		why:   "a process that died and began anew, or whose one waiter went without a word, waits in order of arrival as everybody else",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process().listen()
+			q.acquire("holder", driver.Granted)
+			p.acquire("dead", driver.Queued, waits(long), confirm(3*window))
+			p.acquire("before", driver.Queued, waits(long))
+			start := time.Now()
+			q.release("holder", driver.Released)
+			p.hear(driver.HintGranted, "dead")
+			p.acquire("after", driver.Queued, waits(long))
+			q.acquire("a", driver.Queued, waits(long))
+			l.intime(start, 3*window-rounding)
+			l.pass(3 * window)
+			q.renew("a", driver.Queued)
+			p.hear(driver.HintGranted, "after")
+			p.renew("after", driver.Granted)
+			p.renew("before", driver.Gone)
+		},
+	},
+	{
+		name:  "dead/who asks within the window keeps its other tickets",
+		needs: Queue | Watch,
+		why:   "one of its waiters did not come, but the process is alive",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process().listen()
+			q.acquire("holder", driver.Granted)
+			p.acquire("dead", driver.Queued, waits(long), confirm(3*window))
+			p.acquire("other", driver.Queued, waits(long))
+			p.acquire("last", driver.Queued, waits(long))
+			q.acquire("a", driver.Queued, waits(long))
+			start := time.Now()
+			q.release("holder", driver.Released)
+			p.hear(driver.HintGranted, "dead")
+			l.pass(0)
+			p.renew("last", driver.Queued)
+			l.intime(start, 3*window-rounding)
+			l.pass(3 * window)
+			q.renew("a", driver.Queued)
+			p.hear(driver.HintGranted, "other")
+			p.renew("other", driver.Granted)
+		},
+	},
+	{
 		name:  "dead/who asks in time keeps its other tickets",
 		needs: Queue | Watch,
 		why:   "one hint was lost, but the process is alive: its next ask says so before anybody else finds it suspect",

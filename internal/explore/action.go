@@ -184,7 +184,7 @@ func (w *world) do(a action) {
 		}
 	case walk, dies:
 		p := &w.parties[m.lease.who]
-		*p = party{attempt: p.attempt, kind: p.kind, lapse: max(p.lapse, p.owed)}
+		*p = party{attempt: p.attempt, kind: p.kind}
 		if a.kind == dies {
 			w.faults--
 		}
@@ -202,7 +202,7 @@ func (w *world) begin(m message) {
 	}
 	p := &w.parties[m.lease.who]
 	if p.phase == idle && m.op == acquire {
-		*p = party{attempt: m.lease.attempt, kind: m.kind, phase: asking, lapse: max(p.lapse, p.owed)}
+		*p = party{attempt: m.lease.attempt, kind: m.kind, phase: asking}
 	}
 	switch m.op {
 	case acquire:

@@ -121,6 +121,7 @@ func (c *canon) list(parties []room.Party) {
 	c.int(int64(len(parties)))
 	for i := range parties {
 		p := &parties[i]
+		c.reach(p)
 		c.id(p.ID)
 		c.int(int64(p.Mode)<<8 | int64(p.Weight))
 		c.bool(p.Rank > c.record.Seq+1)
@@ -136,6 +137,21 @@ func (c *canon) list(parties []room.Party) {
 	}
 }
 
+// reach writes what p's process loses if p does not come, who was called or handed the
+// room: which of its tickets came before that, and whether it was heard of since.
+func (c *canon) reach(p *room.Party) {
+	handed, called := p.Token > 0, p.Called > 0 && p.Expiry == p.Called+p.Window
+	if p.Confirmed || !handed && !called || p.Notify == "" {
+		return
+	}
+	for i := range c.record.Queue {
+		if q := &c.record.Queue[i]; q.Notify == p.Notify {
+			c.bool(q.Arrival() <= p.Before)
+		}
+	}
+	c.bool(c.record.Heard(p.Notify) > p.Expiry-p.Window)
+}
+
 func (c *canon) marks() {
 	type mark struct {
 		kind byte
@@ -144,6 +160,9 @@ func (c *canon) marks() {
 	}
 	var all []mark
 	for name, m := range c.record.Marks {
+		if name[0] == '@' {
+			continue // see reach
+		}
 		of := byte(0xff)
 		if l, ok := byID[name[1:]]; ok {
 			of = c.names[l.who]<<4 | l.attempt
@@ -202,8 +221,6 @@ func (c *canon) users() {
 		c.until(p.place)
 		c.until(p.owed)
 		c.bool(p.owed > 0)
-		c.until(p.lapse)
-		c.bool(p.lapse > 0)
 	}
 }
 

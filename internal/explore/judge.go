@@ -57,11 +57,11 @@ func (w *world) attend(m message, c *Call, waited bool) {
 		return
 	}
 	p, req := &w.parties[m.lease.who], w.Parties[m.lease.who][m.kind]
+	if p.phase == idle {
+		return // nobody waits for it
+	}
 	if state := c.Reply.State; state != driver.Queued && state != driver.Granted && w.patience(p) <= w.now {
 		p.arrival, p.place = 0, 0
-	}
-	if p.lapse <= w.now {
-		p.lapse = 0 // it is heard of
 	}
 	switch c.Reply.State {
 	case driver.Queued:
@@ -142,16 +142,12 @@ func (w *world) isInside(who int) bool {
 	return slices.ContainsFunc(w.record.Inside, func(p room.Party) bool { return p.ID == id(w.mine(who)) })
 }
 
-// patience is until when a party that waits may count on its place. Who lets a hand-over
-// lapse loses all places.
+// patience is until when a party that waits may count on its place.
 func (w *world) patience(p *party) int64 {
-	until := p.place
-	for _, by := range []int64{p.owed, p.lapse} {
-		if by > 0 {
-			until = min(until, by)
-		}
+	if p.owed > 0 {
+		return min(p.place, p.owed)
 	}
-	return until
+	return p.place
 }
 
 // sharesToken reports whether somebody enters beside its owner.

@@ -96,7 +96,6 @@ type party struct {
 	arrival int   // in the queue; 0 is not there
 	place   int64 // µs; its ticket is kept so long if it is not asked to come
 	owed    int64 // µs; it was asked to come by then; 0 is not
-	lapse   int64 // µs; an earlier lease was, and nobody comes; 0 is not
 }
 
 // visits are sets of the ways by which a party has asked: each one once.
@@ -289,8 +288,7 @@ func (w *world) wake(wakes []room.Wake) {
 		by := w.ms()*1000 + window.Microseconds()
 		switch {
 		case wake.Hint.Kind == driver.HintBroken:
-		case l != w.mine(int(l.who)) || p.phase == idle:
-			p.lapse = max(p.lapse, by)
+		case l != w.mine(int(l.who)) || p.phase == idle: // nobody comes
 		case p.owed == 0 || by < p.owed || wake.Hint.Kind == driver.HintGranted:
 			p.owed = by
 		}

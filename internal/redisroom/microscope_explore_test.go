@@ -48,7 +48,13 @@ type explored struct{ situations, depth, runs, failures, stalls, damages int }
 func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 	defer func() { seen.runs = l.runs }()
 	known := make(map[string]bool)
-	queue := []*situation{beginning()}
+	from := beginning()
+	for _, s := range w.begin {
+		if from, err = l.follow(from, s); err != nil {
+			return seen, fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	queue := []*situation{from}
 	for len(queue) > 0 && seen.situations < b.states {
 		from := queue[0]
 		queue = queue[1:]

@@ -109,6 +109,21 @@ var faults = []fault{
 	{"a sharer's counter dies before the clock has passed it", "acquire/2_common.lua", []string{
 		"math.floor(tok / 1000) - ms)", "math.floor(tok / 1001) - ms)",
 	}},
+	{"a hand-over that lapses takes a place that was taken after it", "release/2_common.lua", []string{
+		"'u' .. terms .. seq .. further", "'u' .. terms .. '30000' .. further",
+	}},
+	{"one by the general path does", "room/3_rule.lua", []string{
+		"      p.before = seq\n", "",
+	}},
+	{"a call by the general path that is missed does", "room/3_rule.lua", []string{
+		"p.token, p.before = ms, seq", "p.token, p.before = ms, 30000",
+	}},
+	{"a call that is missed takes a place that was taken after it", "acquire/2_common.lua", []string{
+		"fmt('%%1%d%%2%d', seq, ms)", "fmt('%%1%d%%2%d', 30000, ms)",
+	}},
+	{"a process counts as dead that was heard of since", "room/3_rule.lua", []string{
+		"call('ZADD', Z, ms + SUSPICION, '@' .. notify)", "",
+	}},
 	{"one place too many", "room/3_rule.lua", []string{
 		"used + p.weight <= lim)", "used + p.weight <= lim + 1)",
 	}},

@@ -11,6 +11,7 @@ import (
 type world struct {
 	name  string
 	steps []step
+	begin []step // what has happened before
 }
 
 // Ids of parties: as long as those of the library, and shorter.
@@ -78,7 +79,7 @@ func visiting(name string) func(*driver.Request) {
 // readersAndWriter is a world of two who read and one who writes, by a policy.
 func readersAndWriter(name string, p driver.Policy) world {
 	writer := parties[1]
-	return world{name, slices.Concat(
+	return world{name: name, steps: slices.Concat(
 		ask(allOf(reads, queues, policy(p)), parties[0], parties[2]),
 		ask(allOf(queues, policy(p)), writer),
 		ask(allOf(reads, policy(p)), parties[0]),
@@ -88,7 +89,7 @@ func readersAndWriter(name string, p driver.Policy) world {
 }
 
 var worlds = []world{
-	{"mutex", slices.Concat(
+	{name: "mutex", steps: slices.Concat(
 		ask(nil, parties[0]), ask(queues, parties...),
 		each(releases, parties...), each(renews, parties...),
 		each(releases, driver.Ref{ID: idA, Uncontended: true}), each(renews, driver.Ref{ID: idA, Uncontended: true}),
@@ -98,19 +99,19 @@ var worlds = []world{
 	readersAndWriter("writers first", driver.WritersFirst),
 	readersAndWriter("readers first", driver.ReadersFirst),
 	readersAndWriter("barging", driver.Barging),
-	{"places", slices.Concat(
+	{name: "places", steps: slices.Concat(
 		ask(allOf(places(1, 2), queues), parties[:2]...), ask(allOf(places(2, 2), queues), parties[1]), ask(places(1, 2), parties[2]),
 		ask(places(1, 1), parties[2]), ask(queues, parties[2]),
 		[]step{resizes(1), resizes(3)},
 		each(releases, parties...), each(renews, parties[:2]...),
 	)},
-	{"owners", slices.Concat(
+	{name: "owners", steps: slices.Concat(
 		ask(owner("me"), parties[0], parties[1]), ask(allOf(owner("me"), reads, queues), parties[1]), ask(allOf(owner("you"), queues), parties[2]),
 		[]step{downgrades(parties[0], ""), downgrades(parties[0], "me")},
 		each(releases, parties...), each(renews, parties...),
 		[]step{renews(driver.Ref{ID: idA, Token: lensStart + 5_000_000}), renews(driver.Ref{ID: idA, Token: lensStart - 5, Level: true})},
 	)},
-	{"ends", slices.Concat(
+	{name: "ends", steps: slices.Concat(
 		ask(func(req *driver.Request) { req.LockDelay = lensDelay }, parties[0]),
 		ask(allOf(queues, func(req *driver.Request) { req.SingleUseID = true }), parties[:2]...),
 		ask(func(req *driver.Request) { req.MinToken = lensStart + (2 * time.Hour).Microseconds() }, parties[1]),
@@ -126,13 +127,43 @@ var worlds = []world{
 		[]step{breaks(idA)},
 		each(renews, parties[:2]...),
 	)},
-	{"visits", slices.Concat(
+	{name: "visits", steps: slices.Concat(
 		ask(allOf(queues, visiting("v/1")), parties[:2]...),
 		ask(allOf(queues, visiting("v/2")), parties[0]),
 		ask(allOf(queues, visiting("w")), parties[1]),
 		each(releases, driver.Ref{ID: idA, Visit: "v"}, driver.Ref{ID: idA, Visit: "v/1"}, driver.Ref{ID: idB, Visit: "w"}, driver.Ref{ID: idB}),
 		each(renews, parties[:2]...),
 	)},
+	handOverThatLapses("a hand-over that lapses", driver.Ref{ID: idA}),
+	handOverThatLapses("a hand-over by the general way that lapses", driver.Ref{ID: idA, RejectIDFor: lensForbid}),
+	callThatIsMissed("a call that is missed", driver.FIFO),
+	callThatIsMissed("a call by the general way that is missed", driver.WritersFirst),
+}
+
+// process are parties of one process, and stranger one of another.
+var (
+	process  = []driver.Ref{{ID: idA, HintAddress: "A"}, {ID: idB, HintAddress: "A"}, {ID: "d", HintAddress: "A"}, {ID: "e", HintAddress: "A"}}
+	stranger = driver.Ref{ID: "f", HintAddress: "B"}
+)
+
+// handOverThatLapses is a world in which a process was handed the room by a release.
+func handOverThatLapses(name string, release driver.Ref) world {
+	return world{
+		name:  name,
+		begin: slices.Concat(ask(queues, process[:3]...), each(releases, release)),
+		steps: slices.Concat(ask(queues, process[3], stranger), each(releases, process[1], stranger), each(renews, process[1:3]...)),
+	}
+}
+
+// callThatIsMissed is a world in which a process was called to the room. Of the policies
+// only FIFO has a shorter way than the general one.
+func callThatIsMissed(name string, p driver.Policy) world {
+	waits, tries := allOf(queues, policy(p)), allOf(reads, policy(p))
+	return world{
+		name:  name,
+		begin: slices.Concat(ask(tries, parties[2]), ask(waits, process[:2]...), ask(tries, stranger)),
+		steps: slices.Concat(ask(waits, process[2]), ask(tries, stranger), each(releases, process[0]), each(renews, process[:2]...)),
+	}
 }
 
 func resizes(limit int) step {

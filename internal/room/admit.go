@@ -3,6 +3,7 @@ package room
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -25,7 +26,8 @@ func open(r *Record, now int64, caller string) *scene {
 }
 
 // purge removes what has expired. A hand-over that was not confirmed, or a call that was
-// not answered, makes the process suspect to which it went.
+// not answered, makes the process suspect to which it went: it is taken to have died, with
+// all that it had asked for until then.
 func (s *scene) purge() {
 	s.Inside = slices.DeleteFunc(s.Inside, func(p Party) bool {
 		if p.Expiry > s.ms {
@@ -35,7 +37,7 @@ func (s *scene) purge() {
 			s.Closed = max(s.Closed, p.Expiry+p.Delay)
 		}
 		if !p.Confirmed {
-			s.mark("!"+p.Notify, s.ms+suspicion, "")
+			s.suspect(&p)
 		}
 		return true
 	})
@@ -44,7 +46,7 @@ func (s *scene) purge() {
 			return false
 		}
 		if p.Called > 0 && p.Expiry == p.Called+p.Window && p.Notify != "" {
-			s.mark("!"+p.Notify, s.ms+suspicion, "")
+			s.suspect(&p)
 		}
 		return true
 	})
@@ -54,6 +56,25 @@ func (s *scene) purge() {
 		}
 	}
 	s.Spent.purge(s.ms)
+}
+
+// suspect notes that the time of p is over, who was handed the room or called and did not
+// come, unless its process has asked for something since.
+func (s *scene) suspect(p *Party) {
+	if s.Heard(p.Notify) > p.Expiry-p.Window {
+		return
+	}
+	before := p.Before
+	if m, ok := s.Marks["!"+p.Notify]; ok && m.Until > s.ms {
+		before = max(before, m.before())
+	}
+	s.mark("!"+p.Notify, s.ms+suspicion, strconv.FormatInt(before, 10))
+}
+
+// dead reports whether p is a ticket of a process that is taken to have died since.
+func (s *scene) dead(p *Party) bool {
+	m, ok := s.Marks["!"+p.Notify]
+	return ok && p.Notify != "" && p.Arrival() <= m.before()
 }
 
 // reenters reports whether p's owner has the room exclusively.
@@ -165,6 +186,9 @@ func (s *scene) refresh(p *Party, wait time.Duration, notify string) {
 	p.Expiry = s.ms + wait.Milliseconds()
 	p.Notify = notify
 	delete(s.Marks, "!"+notify)
+	if notify != "" {
+		s.mark("@"+notify, s.ms+suspicion, "")
+	}
 }
 
 // handOver grants the room to waiters from the head of the queue that fit and can be
@@ -184,6 +208,7 @@ func (s *scene) handOver() {
 			s.call(&s.Queue[0]) // not handed the room
 			break
 		}
+		head.Before = s.Seq
 		s.enter(head, s.ms+head.Window, false)
 		entered++
 		s.wake(head, driver.Hint{
@@ -197,7 +222,7 @@ func (s *scene) handOver() {
 // dropHeads removes waiters at the head of the queue that will never enter.
 func (s *scene) dropHeads() {
 	n := slices.IndexFunc(s.Queue, func(p Party) bool {
-		return !s.oversized(&p) && (p.Notify == "" || !s.marked("!"+p.Notify))
+		return !s.oversized(&p) && !s.dead(&p)
 	})
 	if n < 0 {
 		n = len(s.Queue)
@@ -211,7 +236,7 @@ func (s *scene) call(p *Party) bool {
 	if end >= p.Expiry {
 		return false
 	}
-	p.Expiry, p.Called = end, s.ms
+	p.Expiry, p.Called, p.Before = end, s.ms, s.Seq
 	return true
 }
 
@@ -262,7 +287,7 @@ func (s *scene) hintHead() {
 // process that queues anew has been heard of.
 func (s *scene) acquit() {
 	for name := range s.Marks {
-		if name[0] == '!' {
+		if name[0] == '!' || name[0] == '@' {
 			delete(s.Marks, name)
 		}
 	}

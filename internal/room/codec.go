@@ -127,7 +127,7 @@ func (c *codec) party(p *Party) {
 	codeInt(c, &p.Mode)
 	codeInt(c, &p.Policy)
 	codeInt(c, &p.Weight)
-	c.int(&p.TTL)
+	c.int(&p.Before) // once a TTL, which nothing read
 	c.int(&p.Window)
 	c.int(&p.Delay)
 	c.int(&p.MinToken)

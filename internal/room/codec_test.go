@@ -100,7 +100,7 @@ func TestCodec_AnUnknownVersionIsNamed(t *testing.T) {
 // version have written. A change of them is another version.
 func TestCodec_TheFormatStaysAsItIs(t *testing.T) {
 	r := Record{
-		Token: 1_000_001, Limit: 3, Inside: []Party{{ID: "a", Owner: "o", TTL: 1000, Weight: 1, Expiry: 2000, Token: 1_000_001, Confirmed: true}},
+		Token: 1_000_001, Limit: 3, Inside: []Party{{ID: "a", Owner: "o", Before: 1000, Weight: 1, Expiry: 2000, Token: 1_000_001, Confirmed: true}},
 		Marks: map[string]Mark{"+b": {Until: 3000}}, Spent: Spent{5: 9},
 	}
 	const want = "0100000000000000078289" + "7a000600000001016101" + "6f000000000002d00f00000000" + "00a01f82897a0002000001022b62f02e000105000000000000" + "0012"

@@ -190,3 +190,66 @@ func TestHandOver_ReentrantsOfOneOwnerEnterTogether(t *testing.T) {
 	s.release("a", driver.Released)
 	s.heard("granted b1", "granted b2", "ask c 1s")
 }
+
+func TestHandOver_P6_ALapseTakesNoPlaceThatWasTakenAfterIt(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted)
+	s.acquire("b1", driver.Queued, waits("p"))
+	s.acquire("b2", driver.Queued, waits("p"))
+	s.release("a", driver.Released)
+	s.heard("granted b1", "ask b2 1s")
+	s.acquire("b3", driver.Queued, waits("p")) // in the same millisecond
+	s.acquire("c", driver.Queued, waits("q"))
+	s.pass(time.Second)
+	s.release("nobody", driver.Gone)
+	s.heard("granted b3", "ask c 1s")
+	s.renew("b2", driver.Gone, "p")
+	s.renew("b3", driver.Granted, "p")
+}
+
+func TestHandOver_P6_ALapseTakesNoPlaceOfAProcessThatWasHeardSince(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted)
+	s.acquire("b1", driver.Queued, waits("p"))
+	s.acquire("b2", driver.Queued, waits("p"))
+	s.acquire("b3", driver.Queued, waits("p"))
+	s.acquire("c", driver.Queued, waits("q"))
+	s.release("a", driver.Released)
+	s.heard("granted b1", "ask b2 1s")
+	s.pass(time.Millisecond)
+	s.renew("b3", driver.Queued, "p")
+	s.pass(999 * time.Millisecond)
+	s.release("nobody", driver.Gone)
+	s.heard("granted b2", "ask b3 1s")
+	s.pass(time.Second) // and has died meanwhile
+	s.release("nobody", driver.Gone)
+	s.heard("granted c")
+	s.renew("b3", driver.Gone, "p")
+}
+
+func TestHandOver_P6_ACallThatIsMissedTakesNoPlaceThatWasTakenAfterIt(t *testing.T) {
+	s := tell(t)
+	s.acquire("r1", driver.Granted, reader)
+	s.acquire("w1", driver.Queued, waits("p"))
+	s.acquire("r2", driver.Busy, reader)
+	s.heard("ask w1 0s")
+	s.acquire("w2", driver.Queued, waits("p"))
+	s.pass(time.Second)
+	s.acquire("r3", driver.Busy, reader)
+	s.heard("ask w2 29s", "ask w2 0s")
+	s.renew("w1", driver.Gone, "p")
+	s.renew("w2", driver.Queued, "p")
+}
+
+// TestHandOver_ARecordOfBeforeIsRead: what was marked, or handed over, without a word of
+// arrivals concerns all of them.
+func TestHandOver_ARecordOfBeforeIsRead(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted)
+	s.acquire("b1", driver.Queued, waits("p"))
+	s.acquire("b2", driver.Queued, waits("p"))
+	s.acquire("c", driver.Queued, waits("q"))
+	s.r.mark("!p", s.r.Until(), "")
+	s.release("a", driver.Released)
+	s.heard("granted c")
+}

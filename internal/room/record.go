@@ -13,6 +13,7 @@ package room
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -39,7 +40,9 @@ type Record struct {
 	// Queue holds who waits, by rank.
 	Queue []Party `json:"queue,omitempty"`
 	// Marks holds short memories: "+id" an id that may not enter any more,
-	// "!address" a process that let a hand-over lapse, "~id" a broken lease.
+	// "!address" a process that let a hand-over lapse, with the arrivals before
+	// that hand-over as its reason, "@address" when a waiter of a process has asked
+	// again (suspicion before the end), "~id" a broken lease.
 	Marks map[string]Mark `json:"marks,omitempty"`
 	// Spent holds ids that may not enter any more by a request with SingleUseID.
 	Spent Spent `json:"spent,omitempty"`
@@ -55,7 +58,6 @@ type Party struct {
 	Mode      driver.Mode       `json:"mode,omitempty"`
 	Policy    driver.Policy     `json:"policy,omitempty"`
 	Weight    int               `json:"weight,omitempty"`
-	TTL       int64             `json:"ttl"`
 	Window    int64             `json:"window,omitempty"`
 	Delay     int64             `json:"delay,omitempty"`
 	MinToken  int64             `json:"minToken,omitempty"`
@@ -64,6 +66,7 @@ type Party struct {
 	Expiry    int64             `json:"expiry"`
 	Token     int64             `json:"token,omitempty"`
 	Called    int64             `json:"called,omitempty"` // of a ticket: when it was last called to come
+	Before    int64             `json:"before,omitempty"` // Seq when it was called or handed the room; otherwise means nothing
 	Confirmed bool              `json:"confirmed,omitempty"`
 	Visit     string            `json:"visit,omitempty"`
 }
@@ -72,6 +75,14 @@ type Party struct {
 type Mark struct {
 	Until  int64  `json:"until"`
 	Reason string `json:"reason,omitempty"`
+}
+
+// before is until which arrival a mark of a process counts: all where it does not say so.
+func (m Mark) before() int64 {
+	if n, err := strconv.ParseInt(m.Reason, 10, 64); err == nil {
+		return n
+	}
+	return behind
 }
 
 // Wake is a hint and the address to which it is sent.
@@ -85,7 +96,8 @@ const (
 	// behind is added to the rank of those whom others of their policy pass.
 	behind = 1 << 46
 	// suspicion is how long a process that let a hand-over lapse is not
-	// handed anything, unless it is heard of: longer than its tickets live.
+	// handed what it asked for before, unless it is heard of: longer than its
+	// tickets live.
 	suspicion = 60_000
 	// batch bounds the hand-overs of one call.
 	batch = 64
@@ -122,7 +134,7 @@ func newParty(req driver.Request) Party {
 	return Party{
 		ID: req.ID, Owner: req.Owner, Reenter: req.Reenter, Labels: req.Labels,
 		Since: req.Since.UnixMilli(), Mode: req.Mode, Policy: req.Policy,
-		Weight: max(req.Weight, 1), TTL: req.TTL.Milliseconds(),
+		Weight: max(req.Weight, 1),
 		Window: req.ConfirmWindow.Milliseconds(), Delay: req.LockDelay.Milliseconds(),
 		MinToken: req.MinToken, Notify: req.HintAddress, Visit: req.Visit,
 	}
@@ -149,6 +161,17 @@ func (r *Record) mark(name string, until int64, reason string) {
 		r.Marks = make(map[string]Mark)
 	}
 	r.Marks[name] = Mark{Until: until, Reason: reason}
+}
+
+// Arrival is the place of a ticket in the order of arrival.
+func (p *Party) Arrival() int64 { return p.Rank % behind }
+
+// Heard is when a waiter of a process has last asked again, or 0 if that was long ago.
+func (r *Record) Heard(address string) int64 {
+	if m, ok := r.Marks["@"+address]; ok {
+		return m.Until - suspicion
+	}
+	return 0
 }
 
 func (r *Record) marked(name string) bool {

@@ -51,7 +51,7 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	s.agree(req)
 	switch {
 	case s.admits(&p):
-		return s.granted(s.enter(p, s.ms+p.TTL, true)), s.wakes, nil
+		return s.granted(s.enter(p, s.ms+req.TTL.Milliseconds(), true)), s.wakes, nil
 	case req.TicketTTL <= 0:
 		s.summon(&p)
 		return s.busy(), s.wakes, nil

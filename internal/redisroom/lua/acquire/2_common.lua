@@ -65,9 +65,9 @@ repeat
   if not first and head ~= '-' then break end
 
   local room = mode == 's' and nx == '0' and (limit == '0' or used + weight <= tonumber(limit))
-  local called, summon, ears = 0, nil, nil
+  local called, summon, ears, ticket = 0, false, nil, nil
   if first and nx == '0' then
-    local ticket = call('HGET', R, head)
+    ticket = call('HGET', R, head)
     local hmode, hweight, hwindow, htime, hnotify =
       match(ticket or '', '^w (%a) %d (%d+) %d+ (%d+) %d+ %d+ %d+ (%d+) (%S+)')
     if not hmode or hnotify ~= '-' and call('ZSCORE', Z, '!' .. hnotify) then break end -- to be dropped
@@ -80,8 +80,7 @@ repeat
       if due > 0 then
         called = math.min(called, due)
       elseif called > tonumber(hwindow) then
-        called, ears = tonumber(hwindow), hnotify
-        summon = string.gsub(ticket, '^(w %a %d %d+ %d+ %d+ %d+ %d+ %d+ )%d+', '%1' .. fmt('%d', ms))
+        called, summon, ears = tonumber(hwindow), true, hnotify
       end
     end
   end
@@ -123,7 +122,7 @@ repeat
     call('ZADD', Z, exp, 't' .. id, rank + QUEUE, 'q' .. id)
     call('HSET', R, id, fmt('w %s 0 %s %s %s 0 0 %s 0 %s - %s', mode, weight, ARGV[2], window, rank, notify, meta),
       '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d', tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp))
-    if notify ~= '-' then call('ZREM', Z, '!' .. notify) end
+    if notify ~= '-' and call('ZREM', Z, '!' .. notify) == 1 then call('HDEL', R, '!' .. notify) end
     state, position = 2, first and call('ZCOUNT', Z, QUEUE, rank + QUEUE) or 1
     if first then next_ = position == 2 and called or 0 end
   elseif summon then
@@ -131,7 +130,7 @@ repeat
   end
   if summon then
     call('ZADD', Z, ms + called, 't' .. head)
-    call('HSET', R, head, summon)
+    call('HSET', R, head, (string.gsub(ticket, '^(w %a %d %d+ )%d+( %d+ %d+ %d+ %d+ )%d+', fmt('%%1%d%%2%d', seq, ms))))
     redis.pcall('PUBLISH', ears, fmt('a %s 0', head))
   end
   return { state, 0, 0, position, next_, now, who, shown, side, tonumber(part), tonumber(token), confirmed, about }

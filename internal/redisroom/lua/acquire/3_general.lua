@@ -114,7 +114,7 @@ end
 
 local function newcomer()
   hand_over()
-  local p = { id = id, state = '-', mode = mode, policy = policy, weight = weight, ttl = ttl, window = window,
+  local p = { id = id, state = '-', mode = mode, policy = policy, weight = weight, before = ttl, window = window,
     delay = delay, min = min, rank = 0, token = 0, notify = notify, ident = who, meta = meta }
   p.rank = rank(p)
   if mode == 's' then lim = limit end
@@ -127,7 +127,7 @@ local function newcomer()
     return busy()
   end
   queue(p, ms + wait)
-  if notify ~= '-' then call('ZREM', Z, '!' .. notify) end
+  trust(notify)
   hint_head(first())
   return glimpse(queued(id, p.rank, summon(p)))
 end

@@ -48,13 +48,13 @@ repeat
       stays, heard = next_, notify
       break
     end
-    local terms, window, rank, about = match(ticket, '^w( %a %d %d+ %d+ (%d+) 0 0 )(%d+) %d+ %S+( %- .*)$')
+    local terms, further, window, rank, about = match(ticket, '^w( %a %d %d+ )%d+( (%d+) 0 0 )(%d+) %d+ %S+( %- .*)$')
     local exp = window and ms + window
     usual = exp and exp <= hexp and exp + SPARE < rexp and i < BATCH
     if not usual then break end
     n, tok = n + 1, fmt('%d', math.max(tok + 1, now))
     if side == 'x' then nx, xtok = 1, tok else used = used + part end
-    enter[2 * i - 1], enter[2 * i] = next_, 'u' .. terms .. rank .. ' ' .. tok .. ' ' .. notify .. about
+    enter[2 * i - 1], enter[2 * i] = next_, 'u' .. terms .. seq .. further .. rank .. ' ' .. tok .. ' ' .. notify .. about
     gone[2 * i], gone[2 * i + 1] = member, 't' .. next_
     came[2 * i - 1], came[2 * i] = exp - BAND, 'i' .. next_
     told[i] = { notify, fmt('g %s %s %d %s', next_, tok, now, window) }

@@ -14,8 +14,8 @@
 --   R  while H has the uncontended form or is absent: the last token, a plain
 --      integer, which is the holder's if there is one. It outlives H.
 --      Otherwise a hash: '#' the scalars, <id> a party, ~<id> why a lease was
---      broken. The free path's INCR fails on the hash, and so finds a queue
---      without a command of its own.
+--      broken, !<address> up to which arrival a process is suspect. The free path's
+--      INCR fails on the hash, and so finds a queue without a command of its own.
 --   Z  one sorted set in three bands: insiders by expiry - BAND (below 0),
 --      tickets and marks by expiry, the queue by rank + QUEUE. Its member '#'
 --      keeps it from vanishing, and losing its expiry, while R is a hash.

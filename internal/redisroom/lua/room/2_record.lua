@@ -9,18 +9,19 @@
 -- server takes whatever it is, and what is missing nonetheless is taken for
 -- what it is, something that is not there.
 
--- A party is "<state> <mode> <policy> <weight> <ttl> <window> <delay> <min>
+-- A party is "<state> <mode> <policy> <weight> <before> <window> <delay> <min>
 -- <rank> <token> <notify> <ident> <meta>"; state is w(aiting), u(nconfirmed)
 -- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word. A waiter has the time
--- of its last call in place of the token.
+-- of its last call in place of the token. Before it is called or handed the room, a party
+-- has its TTL in place of the arrivals before that, which nothing reads.
 local PARTY = '^(%a) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$'
 
 local function parse(id, s)
   local p = { id = id }
-  local w, ttl, win, delay, min, rank, token
-  p.state, p.mode, p.policy, w, ttl, win, delay, min, rank, token, p.notify, p.ident, p.meta = match(s, PARTY)
+  local w, before, win, delay, min, rank, token
+  p.state, p.mode, p.policy, w, before, win, delay, min, rank, token, p.notify, p.ident, p.meta = match(s, PARTY)
   if not p.state then return end
-  p.weight, p.ttl, p.window, p.delay = tonumber(w), tonumber(ttl), tonumber(win), tonumber(delay)
+  p.weight, p.before, p.window, p.delay = tonumber(w), tonumber(before), tonumber(win), tonumber(delay)
   p.min, p.rank, p.token = tonumber(min), tonumber(rank), tonumber(token)
   return p
 end
@@ -34,7 +35,7 @@ end
 
 local function store(p)
   call('HSET', R, p.id, fmt('%s %s %s %d %d %d %d %d %d %d %s %s %s', p.state, p.mode, p.policy, p.weight,
-    p.ttl, p.window, p.delay, p.min, p.rank, p.token, p.notify, p.ident, p.meta))
+    p.before, p.window, p.delay, p.min, p.rank, p.token, p.notify, p.ident, p.meta))
 end
 
 local function party(id)
@@ -63,6 +64,26 @@ local function expiry(p)
 end
 
 local function marked(name) return call('ZSCORE', Z, name) end
+
+-- suspected is up to which arrival a mark of a process counts: all where it does not say so.
+local function suspected(name) return tonumber(call('HGET', R, name) or '') or BEHIND end
+
+-- suspect notes that a process has let lapse what was handed to it, with the arrivals
+-- before that in a field of the mark's name.
+local function suspect(address, before)
+  local name = '!' .. address
+  if tonumber(marked(name) or 0) > ms then before = math.max(before, suspected(name)) end
+  call('HSET', R, name, fmt('%d', before))
+  mark(name, ms + SUSPICION)
+end
+
+-- trust forgets that a process was suspect.
+local function trust(address)
+  if address ~= '-' and call('ZREM', Z, '!' .. address) == 1 then call('HDEL', R, '!' .. address) end
+end
+
+-- heard is room's Heard.
+local function heard(address) return (marked('@' .. address) or 0) - SUSPICION end
 
 -- occupy keeps H, and so a foreign SET NX, out until exp.
 local function occupy(exp)
@@ -124,14 +145,17 @@ local function general()
 end
 
 -- expired notes that the time of a lease or ticket is over. It
--- returns whom that makes suspect.
+-- reports whether that makes its process suspect.
 local function expired(kind, p, exp)
   discount(p)
+  local missed
   if kind == 't' then
-    return p.token > 0 and p.notify ~= '-' and exp == p.token + p.window and p.notify
+    missed = p.token > 0 and p.notify ~= '-' and exp == p.token + p.window
+  else
+    if p.delay > 0 and exp + p.delay > closed then closed = exp + p.delay end
+    missed = p.state == 'u'
   end
-  if p.delay > 0 and exp + p.delay > closed then closed = exp + p.delay end
-  return p.state == 'u' and p.notify
+  return missed and heard(p.notify) <= exp - p.window
 end
 
 -- sweep removes members of Z by their scores, some at a time, and returns whether
@@ -154,7 +178,7 @@ local function sweep(low, high, lost)
     if p and lost then
       discount(p)
     elseif p then
-      suspects[#suspects + 1] = expired(kind, p, exp) or nil
+      suspects[#suspects + 1] = expired(kind, p, exp) and p or nil
     elseif kind == 'i' then
       n, nx = n - 1, math.max(nx - 1, 0)
     end
@@ -162,7 +186,7 @@ local function sweep(low, high, lost)
   dirty = true
   call('ZREM', Z, unpack(members))
   call('HDEL', R, unpack(fields))
-  for _, address in ipairs(suspects) do mark('!' .. address, ms + SUSPICION) end
+  for _, p in ipairs(suspects) do suspect(p.notify, p.before) end
   return true
 end
 
@@ -224,7 +248,7 @@ local function glance()
     tok = now
     call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, at - ms))
   end
-  simple = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, ttl = 0, window = 0, delay = 0, min = 0,
+  simple = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, before = 0, window = 0, delay = 0, min = 0,
     rank = 0, token = tok, notify = notify, ident = who, meta = meta, exp = at }
   n, nx, ident, xtok = 1, 1, who, tok
 end

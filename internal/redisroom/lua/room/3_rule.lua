@@ -103,7 +103,8 @@ local function refresh(p, wait, notify)
     p.notify = notify
     store(p)
   end
-  if notify ~= '-' then call('ZREM', Z, '!' .. notify) end
+  trust(notify)
+  if notify ~= '-' then call('ZADD', Z, ms + SUSPICION, '@' .. notify) end
 end
 
 local function wake(p, text)
@@ -126,7 +127,7 @@ end
 local function call_in(p)
   if ms + p.window >= expiry(p) then return false end
   call('ZADD', Z, ms + p.window, 't' .. p.id)
-  p.token = ms
+  p.token, p.before = ms, seq
   store(p)
   return true
 end
@@ -159,8 +160,13 @@ local function hint_head(id)
   if p then wake(p, fmt('a %s %d', id, next_)) end
 end
 
+-- dead is room's dead.
+local function dead(p)
+  return p.notify ~= '-' and marked('!' .. p.notify) and p.rank % BEHIND <= suspected('!' .. p.notify)
+end
+
 local function unwanted(p)
-  return not p or p.notify ~= '-' and marked('!' .. p.notify) or p.mode == 's' and lim > 0 and p.weight > lim
+  return not p or dead(p) or p.mode == 's' and lim > 0 and p.weight > lim
 end
 
 -- drop_heads looks at more and more, since mostly there is one. It is bounded: what
@@ -205,6 +211,7 @@ local function hand_over()
       call_in(p)
       break
     else
+      p.before = seq
       enter(p, ms + p.window, 'u')
       entered = entered + 1
       wake(p, fmt('g %s %d %d %d', id, p.token, now, p.window))
@@ -218,7 +225,9 @@ end
 -- could be folded.
 local function acquit()
   for _, m in ipairs(call('ZRANGEBYSCORE', Z, 0, '(' .. fmt('%d', ANCHOR), 'LIMIT', 0, PURGE)) do
-    if sub(m, 1, 1) == '!' then call('ZREM', Z, m) end
+    local kind = sub(m, 1, 1)
+    if kind == '!' then call('HDEL', R, m) end
+    if kind == '!' or kind == '@' then call('ZREM', Z, m) end
   end
 end
 
