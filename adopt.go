@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -58,7 +59,7 @@ func (s *Semaphore) Adopt(ctx context.Context, id string) (*Lease, error) {
 }
 
 // leaseID is what an id of a lease looks like.
-var leaseID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+var leaseID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
 
 func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
 	obs := r.observe(ctx, false)
@@ -71,7 +72,7 @@ func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
 }
 
 func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*Lease, error) {
-	if !leaseID.MatchString(id) {
+	if !leaseID().MatchString(id) {
 		return nil, fmt.Errorf("not the id of a lease: %w", ErrInvalid)
 	}
 	if err := session.CauseOf(ctx); err != nil {

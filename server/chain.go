@@ -172,6 +172,9 @@ func (w *answer) failed(err error) {
 func (s *Server) nowhere(w *answer, r *http.Request) error {
 	allowed := s.table.Allowed(r)
 	if len(allowed) == 0 {
+		if meant := api.Slashed(r.URL); meant != "" {
+			return api.NewProblem(NotFound, "there is nothing at %s: a slash in a name is sent as %%2F, as in %s", r.URL.EscapedPath(), meant)
+		}
 		return api.NewProblem(NotFound, "there is nothing at %s", r.URL.Path)
 	}
 	for _, method := range allowed {

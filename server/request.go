@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -49,12 +50,12 @@ func (s *Server) hears() bool {
 	return !s.session.Hears() || s.session.Address() != "" || time.Since(s.opened) > s.cfg.storeTimeout
 }
 
-var words = regexp.MustCompile(`[0-9A-Za-z]+`)
+var words = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9A-Za-z]+`) })
 
 // formOf is what the addresses of one store have in common: what is random or
 // counted in them is left out.
 func formOf(address string) string {
-	return words.ReplaceAllStringFunc(address, func(word string) string {
+	return words().ReplaceAllStringFunc(address, func(word string) string {
 		switch {
 		case len(word) >= 16:
 			return fmt.Sprintf("<%d>", len(word))

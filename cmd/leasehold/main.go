@@ -6,11 +6,9 @@ import (
 	"os"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/cli"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
 )
 
 func main() {
-	proc.GuardMain()
 	err := cli.Run(os.Args[1:])
 	if sig := cli.DiedOf(err); sig != 0 {
 		cli.Die(sig)

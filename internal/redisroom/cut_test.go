@@ -55,7 +55,7 @@ func (b *bench) run(prologue string, sc *script, cmd []string) (any, error) {
 	for i, word := range cmd {
 		args[i] = word
 	}
-	text := prologue + sc.plain.text
+	text := prologue + sc.plain().text
 	args[0], args[1] = evalsha, newForm(text).sha
 	reply, err := b.client.Do(context.Background(), args...).Result()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -89,14 +89,14 @@ func (b *bench) ask(id string, change func(*driver.Request)) (*script, []string)
 	if req.SingleUseID {
 		sc = onceScript
 	}
-	return sc, acquireCommand(sc.plain, b.prefix, &req, anyAge, plainly)
+	return sc, acquireCommand(sc.plain(), b.prefix, &req, anyAge, plainly)
 }
 
 func (b *bench) enter(id string, change func(*driver.Request)) { b.must(b.ask(id, change)) }
 
 func (b *bench) leave(ref driver.Ref) (*script, []string) {
 	ref.Key = "k"
-	return releaseScript, releaseCommand(releaseScript.plain, b.prefix, &ref)
+	return releaseScript, releaseCommand(releaseScript.plain(), b.prefix, &ref)
 }
 
 func shared(req *driver.Request)   { req.Mode, req.Limit, req.LockDelay = driver.Shared, 3, time.Second }
@@ -125,7 +125,7 @@ var settings = []setting{
 	{"a broken lease", func(b *bench) {
 		b.enter("a", nil)
 		b.enter("b", nil)
-		b.must(breakScript, roomCommand(breakScript.plain, b.prefix, "k", "a", "why"))
+		b.must(breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "a", "why"))
 	}},
 	{"somebody else's lock", func(b *bench) { b.client.Set(context.Background(), b.h(), "theirs", 5*time.Second) }},
 }
@@ -226,16 +226,16 @@ var calls = map[string]func(b *bench) (*script, []string){
 		return aloneScript, b.store().aloneCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second}, true)
 	},
 	"break": func(b *bench) (*script, []string) {
-		return breakScript, roomCommand(breakScript.plain, b.prefix, "k", "a", "why")
+		return breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "a", "why")
 	},
 	"break a ticket": func(b *bench) (*script, []string) {
-		return breakScript, roomCommand(breakScript.plain, b.prefix, "k", "b", "why")
+		return breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "b", "why")
 	},
 	"inspect": func(b *bench) (*script, []string) {
-		return inspectScript, roomCommand(inspectScript.plain, b.prefix, "k")
+		return inspectScript, roomCommand(inspectScript.plain(), b.prefix, "k")
 	},
 	"list": func(b *bench) (*script, []string) {
-		return listScript, roomCommand(listScript.plain, b.prefix, "k", "1")
+		return listScript, roomCommand(listScript.plain(), b.prefix, "k", "1")
 	},
 	"look at the mark": func(b *bench) (*script, []string) { return markScript, []string{"", "", "1", b.prefix + markKey} },
 }

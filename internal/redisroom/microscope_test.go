@@ -48,7 +48,7 @@ const (
 func newLens(now int64) *lens {
 	l := &lens{server: microscope.New(now), texts: make(map[string]string)}
 	for _, sc := range everyScript() {
-		for _, f := range []*form{sc.main, sc.plain} {
+		for _, f := range []*form{sc.main(), sc.plain()} {
 			l.texts[f.sha] = f.text
 		}
 	}

@@ -261,9 +261,9 @@ func (s *Store) CallTimeout() time.Duration { return s.timeout }
 // form returns the form of a script that the server understands.
 func (s *Store) form(sc *script) *form {
 	if s.plain.Load() {
-		return sc.plain
+		return sc.plain()
 	}
-	return sc.main
+	return sc.main()
 }
 
 // run runs a script's command, and repeats it while a slot moves.
@@ -304,9 +304,9 @@ func (s *Store) repeat(sc *script, cmd []string, err error) bool {
 	case isNoScript(reply) && cmd[0] == evalsha:
 		cmd[0], cmd[1] = eval, sc.text(cmd[1])
 		return true
-	case isUncompiled(reply) && cmd[0] == eval && cmd[1] != sc.plain.text:
+	case isUncompiled(reply) && cmd[0] == eval && cmd[1] != sc.plain().text:
 		s.plain.Store(true)
-		cmd[1] = sc.plain.text
+		cmd[1] = sc.plain().text
 		return true
 	}
 	return false

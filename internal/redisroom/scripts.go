@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"strings"
+	"sync"
 )
 
 //go:embed lua/room/1_state.lua
@@ -81,7 +82,9 @@ var (
 
 // script is a Lua script in two forms: the one that is sent, and one for a server that
 // does not understand its header. They are often the same.
-type script struct{ main, plain *form }
+// The forms are made when they are first asked for, since a process that uses another
+// store needs none of them.
+type script struct{ main, plain func() *form }
 
 // form is one text of a script.
 type form struct{ text, sha string }
@@ -97,7 +100,7 @@ func newForm(text string) *form {
 }
 
 func newScript(stages ...string) *script {
-	f := newForm(nest(stages))
+	f := sync.OnceValue(func() *form { return newForm(nest(stages)) })
 	return &script{main: f, plain: f}
 }
 
@@ -118,8 +121,11 @@ func nest(stages []string) string {
 // it frees more than it takes. The header that says so is known to Redis 7 and later;
 // others refuse to compile it.
 func newFreeingScript(stages ...string) *script {
-	text := nest(stages)
-	return &script{main: newForm("#!lua flags=allow-oom\n" + text), plain: newForm(text)}
+	text := sync.OnceValue(func() string { return nest(stages) })
+	return &script{
+		main:  sync.OnceValue(func() *form { return newForm("#!lua flags=allow-oom\n" + text()) }),
+		plain: sync.OnceValue(func() *form { return newForm(text()) }),
+	}
 }
 
 const (
@@ -129,10 +135,10 @@ const (
 
 // text returns the form with the given digest.
 func (s *script) text(sha string) string {
-	if sha == s.main.sha {
-		return s.main.text
+	if sha == s.main().sha {
+		return s.main().text
 	}
-	return s.plain.text
+	return s.plain().text
 }
 
 // isUnfinished reports whether a script ended early so as not to take too long.

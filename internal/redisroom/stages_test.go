@@ -140,7 +140,7 @@ func (b *bench) usec(c commonCase, instead func(*script) *script) (usec float64)
 		b.prefix = fmt.Sprintf("%d:", b.made)
 		c.make(b)
 		sc, cmd := c.call(b)
-		f := instead(sc).plain
+		f := instead(sc).plain()
 		b.client.ScriptLoad(ctx, f.text)
 		args := []any{evalsha, f.sha}
 		for _, word := range cmd[2:] {

@@ -214,3 +214,31 @@ func split(u *url.URL) (parts []part) {
 	}
 	return parts
 }
+
+// Slashed returns the path that was probably meant by one in which the name of a lock or
+// of a resource has slashes that are not encoded; empty for any other path.
+func Slashed(u *url.URL) string {
+	path := u.EscapedPath()
+	for _, root := range []string{"/v1/locks/", "/api/locks/"} {
+		name, ok := strings.CutPrefix(path, root)
+		if !ok {
+			continue
+		}
+		if root != "/v1/locks/" { // the kind of the operation comes first
+			kind, rest, _ := strings.Cut(name, "/")
+			root, name = root+kind+"/", rest
+		}
+		lease := ""
+		if i := strings.LastIndex(name, leases); i > 0 {
+			name, lease = name[:i], name[i:]
+		}
+		if !strings.Contains(strings.Trim(name, "/"), "/") {
+			return ""
+		}
+		return root + strings.ReplaceAll(name, "/", "%2F") + lease
+	}
+	return ""
+}
+
+// leases stands between the name of a lock and the id of one of its leases.
+const leases = "/leases/"

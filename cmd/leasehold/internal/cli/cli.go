@@ -63,19 +63,32 @@ func (p *printed) failed(err error) error {
 	return &exitError{code: codeOutput, err: cmp.Or(err, p.err)}
 }
 
+// Command returns the command with all its verbs, for documents that are made from it.
+func Command() *cobra.Command { return newRoot(new(global)) }
+
 func newRoot(g *global) *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:           "leasehold",
 		Short:         "Locks that work across machines",
 		Long:          about,
-		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		// Cobra's own flag prints by a template, whose package keeps every method of every
+		// type in the binary, half of its size.
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
+				return err
+			}
+			return cmd.Help()
+		},
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().BoolVar(&version, "version", false, "print the version")
 	g.flags(root.PersistentFlags())
 	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
-		newList(g), newInspect(g), newWatch(g), newBreak(g), newDoctor(g), newServe(g), newBench(g), newVersion(g))
+		newList(g), newInspect(g), newWatch(g), newBreak(g), newDoctor(g), newServe(g), newHealth(g), newBench(g), newVersion(g))
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return classify(g.applyTTL(cmd)) }
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	return root

@@ -19,7 +19,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/cli"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
@@ -32,7 +31,6 @@ const raceOptions = "atexit_sleep_ms=0"
 
 // The test binary is also the command, and the guard that the command starts.
 func TestMain(m *testing.M) {
-	proc.GuardMain()
 	os.Setenv("GORACE", raceOptions)
 	if filepath.Base(os.Args[0]) != "leasehold" {
 		// Under nohup the tests would hand down an ignored SIGHUP, and the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -131,10 +132,10 @@ func failedRef(ref driver.Ref, err error, unanswered bool) error {
 }
 
 // leaseID is the syntax of lease ids.
-var leaseID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+var leaseID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
 
 func checkRef(ref driver.Ref) error {
-	if !leaseID.MatchString(ref.ID) {
+	if !leaseID().MatchString(ref.ID) {
 		return usage("%q is not the id of a lease", ref.ID)
 	}
 	client, err := leasehold.New(memdriver.New())

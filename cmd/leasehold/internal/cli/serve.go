@@ -19,6 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/stores"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/spf13/cobra"
@@ -54,6 +55,9 @@ On TERM or INT it drains: /readyz says that it is not ready, requests that wait 
 answered, and operations that run are given --drain to finish. HUP reads the files of
 --auth-file and --tls-cert again.
 
+Under systemd it serves the sockets of its socket unit instead of --listen, and tells when
+it serves and when it drains (Type=notify).
+
 Spans of requests are sent where OTEL_EXPORTER_OTLP_ENDPOINT, or another of the standard
 variables of OpenTelemetry, says.
 
@@ -66,7 +70,7 @@ loopback interface is served, unless --insecure says that this is meant.
   curl -d '{"leaseId":"a1","waitMs":10000}' http://127.0.0.1:8080/v1/locks/orders%2F42`,
 		Args: exactly(0, "flags"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return classify(f.run(cmd.Context(), cmd.ErrOrStderr()))
+			return classify(f.run(cmd.Context(), cmd.ErrOrStderr(), cmd.Flags().Changed("listen")))
 		},
 	}
 	flags := cmd.Flags()
@@ -122,8 +126,9 @@ func (f *files) config() *tls.Config {
 	return f.tls.Config()
 }
 
-// open reads the files of authorization and TLS.
-func (f *serveFlags) open() (all files, opts []server.Option, err error) {
+// open reads the files of authorization and TLS. The exposed addresses are those that can
+// be reached from other machines.
+func (f *serveFlags) open(exposed []string) (all files, opts []server.Option, err error) {
 	if f.cert != "" {
 		if all.tls, err = auth.OpenTLS(f.cert, f.key, f.clientCA); err != nil {
 			return all, nil, usage("%w", err)
@@ -139,8 +144,8 @@ func (f *serveFlags) open() (all files, opts []server.Option, err error) {
 		return all, nil, usage("--tls-client-ca goes with --tls-cert and --tls-key")
 	case f.clientCA != "":
 		opts = append(opts, server.WithAuthenticator(auth.AnyCertificate()))
-	case !f.insecure && !loopback(f.listen):
-		return all, nil, usage("--listen %s can be reached from elsewhere and nobody would be asked who they are; give --auth-file or --tls-client-ca, or --insecure if that is meant", f.listen)
+	case !f.insecure && len(exposed) > 0:
+		return all, nil, usage("%s can be reached from elsewhere and nobody would be asked who they are; give --auth-file or --tls-client-ca, or --insecure if that is meant", exposed[0])
 	}
 	return all, opts, nil
 }
@@ -178,7 +183,7 @@ func loopback(address string) bool {
 	return err == nil && (host == "localhost" || ipErr == nil && ip.IsLoopback())
 }
 
-func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
+func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool) error {
 	log, err := f.logger(stderr)
 	if err != nil {
 		return err
@@ -189,12 +194,18 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 	if err := checkListen(f.listen); err != nil {
 		return err
 	}
-	all, opts, err := f.open()
+	sockets, err := f.activated(listenGiven)
 	if err != nil {
 		return err
 	}
-	if f.authFile != "" && f.cert == "" && !loopback(f.listen) {
-		log.Warn("tokens are sent in the clear, unless something in front of the service encrypts them; see --tls-cert", "listen", f.listen)
+	defer closeAll(sockets)
+	exposed := f.exposed(sockets)
+	all, opts, err := f.open(exposed)
+	if err != nil {
+		return err
+	}
+	if f.authFile != "" && f.cert == "" && len(exposed) > 0 {
+		log.Warn("tokens are sent in the clear, unless something in front of the service encrypts them; see --tls-cert", "listen", exposed[0])
 	}
 	operation, err := f.operation.options()
 	if err != nil {
@@ -212,11 +223,14 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer s.Close()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
-	if err != nil {
-		return unlistened(err)
+	if len(sockets) == 0 {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+		if err != nil {
+			return unlistened(err)
+		}
+		sockets = []net.Listener{listener}
 	}
-	return f.until(s, listener, &all, log)
+	return f.until(s, sockets, &all, log)
 }
 
 // service opens the store and returns the service over it.
@@ -247,7 +261,7 @@ func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
 }
 
 // until serves until a signal arrives, and then drains.
-func (f *serveFlags) until(s *server.Server, l net.Listener, all *files, log *slog.Logger) error {
+func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files, log *slog.Logger) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -256,8 +270,11 @@ func (f *serveFlags) until(s *server.Server, l net.Listener, all *files, log *sl
 		scheme = "https"
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l, all.config()) }()
-	log.Info("serving", "url", scheme+"://"+l.Addr().String(), "store", stores.Redact(f.used))
+	go func() { ended <- serveAll(s, sockets, all) }()
+	for _, l := range sockets {
+		log.Info("serving", "url", urlOf(scheme, l.Addr()), "store", stores.Redact(f.used))
+	}
+	notify(log, daemon.SdNotifyReady)
 	for {
 		select {
 		case err := <-ended:
@@ -272,6 +289,7 @@ func (f *serveFlags) until(s *server.Server, l net.Listener, all *files, log *sl
 				continue
 			}
 			signal.Stop(signals) // a second signal has its default action
+			notify(log, daemon.SdNotifyStopping)
 			log.Info("draining", "signal", sig.String(), "limit", time.Duration(f.drain).String())
 			return f.end(s, ended, log)
 		}

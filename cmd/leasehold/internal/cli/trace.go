@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	sdkresource "go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -39,9 +39,13 @@ func traces(log *slog.Logger) (opts []server.Option, end func(), err error) {
 	if err != nil {
 		return nil, nil, usage("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	exporter, err := newExporter()
+	sender, err := newCollector(os.Getenv)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, usage("%w", err)
+	}
+	exporter, err := otlptrace.New(noContext, sender)
+	if err != nil {
+		return nil, nil, fmt.Errorf("spans: %w", err)
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(resource))
 	end = func() {
@@ -53,20 +57,6 @@ func traces(log *slog.Logger) (opts []server.Option, end func(), err error) {
 	}
 	const scope = "github.com/leasehold-go/leasehold/server"
 	return []server.Option{server.WithTracer(tracer{provider.Tracer(scope)})}, end, nil
-}
-
-// newExporter returns the exporter that the environment variables describe. The exporter
-// reads them itself.
-func newExporter() (sdk.SpanExporter, error) {
-	var opts []otlptracehttp.Option
-	if otlpVariable(os.Getenv, "ENDPOINT") == "" {
-		opts = append(opts, otlptracehttp.WithInsecure()) // the specification's default is http, the exporter's is https
-	}
-	exporter, err := otlptracehttp.New(noContext, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("spans: %w", err)
-	}
-	return exporter, nil
 }
 
 // tracer makes the spans of the service, with the names of OpenTelemetry's conventions

@@ -16,24 +16,23 @@ import (
 	"testing"
 	"time"
 
-	coltrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 )
 
-// collector is one that keeps the spans that it is sent, by their names.
-type collector struct {
+// spanCollector is a collector that keeps the spans that it is sent, by their names.
+type spanCollector struct {
 	url    string
-	bodies chan *coltrace.ExportTraceServiceRequest
+	bodies chan *tracepb.TracesData
 	spans  map[string]*tracepb.Span
 }
 
-func startCollector(t *testing.T) *collector {
+func startCollector(t *testing.T) *spanCollector {
 	t.Helper()
-	c := &collector{bodies: make(chan *coltrace.ExportTraceServiceRequest, 100), spans: make(map[string]*tracepb.Span)}
+	c := &spanCollector{bodies: make(chan *tracepb.TracesData, 100), spans: make(map[string]*tracepb.Span)}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := new(coltrace.ExportTraceServiceRequest)
+		body := new(tracepb.TracesData)
 		raw, err := io.ReadAll(r.Body)
 		err = errors.Join(err, proto.Unmarshal(raw, body))
 		if err != nil || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" || r.Header.Get("X-Tenant") != "a b" {
@@ -83,7 +82,7 @@ func TestServe_SpansGoFromTheCallerThroughToTheStore(t *testing.T) {
 }
 
 // await waits for the span of a name.
-func (c *collector) await(t *testing.T, name string) *tracepb.Span {
+func (c *spanCollector) await(t *testing.T, name string) *tracepb.Span {
 	t.Helper()
 	for timeout := time.After(bound); ; {
 		if s, ok := c.spans[name]; ok {

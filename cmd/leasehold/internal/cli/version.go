@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -33,6 +34,10 @@ func versionText() string {
 	return fmt.Sprintf("leasehold %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
+// release is the version that a release's build sets by the linker's -X. The Go command
+// notes only what it finds out by itself.
+var release string
+
 // build tells what the Go command has noted about this binary.
 func build() (version, revision string) {
 	info, ok := debug.ReadBuildInfo()
@@ -44,5 +49,5 @@ func build() (version, revision string) {
 			revision = s.Value
 		}
 	}
-	return info.Main.Version, revision
+	return cmp.Or(release, info.Main.Version), revision
 }

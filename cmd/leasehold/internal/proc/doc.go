@@ -1,13 +1,14 @@
 // Package proc runs a command so that nothing of it outlives its permission to
 // run. It is the wrapper under "leasehold run" and knows nothing of locks: it is
-// given a command and a deadline that the caller keeps pushing forward.
+// given a command and a deadline that the caller keeps pushing forward. A binary that
+// imports it is its own guard too, which its init takes care of.
 //
 // # Three processes
 //
 //	wrapper ── guard ── child ── grandchildren …
 //
 // The wrapper is the caller. [Start] executes the same binary once more as a
-// guard (see [GuardMain]), and the guard starts the child in a process group of
+// guard, and the guard starts the child in a process group of
 // its own. The guard is a subreaper: a grandchild that calls setsid, forks twice
 // or otherwise loses its parent becomes a child of the guard. So "wait says there
 // is no child left" is the kernel's own word that the whole tree is gone, and

@@ -3,8 +3,9 @@
 package proc
 
 import (
-	"encoding/gob"
+	"bufio"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -19,13 +20,18 @@ import (
 // do: the child inherits it, and may be the same binary.
 const guardName = "lease-guard"
 
-// GuardMain must be called first in main, and in TestMain. In a process that Start
-// has made to be a guard it does the guard's work and exits; in any other it
-// returns at once.
-func GuardMain() {
-	if len(os.Args) != 2 || os.Args[0] != guardName {
-		return
+// In a process that Start has made to be a guard, init does the guard's work and exits.
+// In any other it returns at once. It is no function for main to call, because the
+// packages that this one does not import are initialized before main and, but for a few,
+// after this one: the clients of all stores take several times as long as the guard's
+// own start.
+func init() {
+	if len(os.Args) == 2 && os.Args[0] == guardName {
+		guardMain()
 	}
+}
+
+func guardMain() {
 	// PDEATHSIG is bound to the thread that forks, so it must never end.
 	runtime.LockOSThread()
 	fd, err := strconv.Atoi(os.Args[1])
@@ -61,9 +67,9 @@ func runGuard(fd int) bool {
 		return false
 	}
 	socket := os.NewFile(uintptr(fd), "wrapper")
-	in := gob.NewDecoder(socket)
+	in := bufio.NewReader(socket)
 	g := &guard{seen: make(map[int]int64), lookInterval: firstLook, reports: make(chan report, 64)}
-	if err := in.Decode(&g.spec); err != nil {
+	if g.spec, err = readSpec(in); err != nil {
 		return false
 	}
 	flushed := g.report(socket)
@@ -304,13 +310,13 @@ func (g *guard) empty() bool {
 }
 
 // orders delivers the wrapper's orders, and closes when the wrapper is gone.
-func orders(in *gob.Decoder) <-chan order {
+func orders(in io.Reader) <-chan order {
 	c := make(chan order)
 	go func() {
 		defer close(c)
 		for {
-			var o order
-			if in.Decode(&o) != nil {
+			o, err := readOrder(in)
+			if err != nil {
 				return
 			}
 			c <- o
@@ -324,9 +330,8 @@ func (g *guard) report(socket *os.File) <-chan struct{} {
 	flushed := make(chan struct{})
 	go func() {
 		defer close(flushed)
-		out := gob.NewEncoder(socket)
 		for r := range g.reports {
-			_ = out.Encode(r) // a wrapper that is gone needs no report
+			_, _ = socket.Write(frame(r.fields()...)) // a wrapper that is gone needs no report
 		}
 	}()
 	return flushed

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -125,6 +126,9 @@ func (cmd *Command) spec() (spec, error) {
 		env = os.Environ()
 	}
 	env = lastOfEach(env)
+	if hasNUL(cmd.Args) || hasNUL(env) || hasNUL([]string{cmd.Dir}) {
+		return spec{}, &StartError{Name: strings.ReplaceAll(cmd.Args[0], fieldEnd, "?"), Err: syscall.EINVAL}
+	}
 	path, err := lookup(cmd.Args[0], cmd.Dir, env)
 	if err != nil {
 		missing := errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
@@ -134,6 +138,11 @@ func (cmd *Command) spec() (spec, error) {
 		Path: path, Args: cmd.Args, Env: env, Dir: cmd.Dir,
 		Grace: cmd.Grace, Deadline: reading(cmd.Deadline),
 	}, nil
+}
+
+// hasNUL reports whether no system call could pass one of the texts on.
+func hasNUL(all []string) bool {
+	return slices.ContainsFunc(all, func(text string) bool { return strings.Contains(text, fieldEnd) })
 }
 
 // start forks the guard and waits until it has started the child, or failed to.

@@ -64,6 +64,9 @@ func (h *children) adopt() {
 	h.once.Do(func() {
 		_ = adoptOrphans() // the guard asks again, and insists
 		h.before = make(map[int]int64)
+		if childless() {
+			return // most often, and the table of processes may be long
+		}
 		all, _ := processes(0)
 		for _, e := range all {
 			if e.ppid == os.Getpid() {

@@ -18,6 +18,9 @@ func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO, syscall.S
 // been waited for nobody knows, since its orphans are not ours.
 func anchored(int) bool { return false }
 
+// childless is false: there is no way to ask.
+func childless() bool { return false }
+
 func adoptOrphans() error { return nil }
 
 func self() (string, error) { return os.Executable() }

@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// GuardMain does nothing on this system.
-func GuardMain() {}
-
 // Process is a running command. There is none on this system.
 type Process struct{}
 

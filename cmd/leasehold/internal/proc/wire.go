@@ -3,18 +3,83 @@
 package proc
 
 import (
-	"bytes"
-	"encoding/gob"
+	"bufio"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// spec is the first message of the wrapper. It is sent as gob, which keeps arguments that
-// are not UTF-8.
+// A message is a frame: the length of its text in four bytes, the most significant first,
+// and the text. The text is fields with a NUL between them, which neither arguments nor
+// paths can contain. The encoders of the standard library would do as well, but preparing
+// them takes each of the two processes longer than all of its own work until the child runs.
+
+// maxFrame bounds the text of a message. Linux allows 6 MiB of arguments and environment.
+const maxFrame = 64 << 20
+
+const fieldEnd = "\x00"
+
+// frame returns the message with these fields.
+func frame(fields ...string) []byte {
+	text := strings.Join(fields, fieldEnd)
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
+}
+
+// readFrame reads a message and returns its fields.
+func readFrame(r io.Reader) ([]string, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxFrame {
+		return nil, fmt.Errorf("proc: a message of %d bytes", n)
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return nil, err
+	}
+	return strings.Split(string(text), fieldEnd), nil
+}
+
+// numbers reads a message of exactly n numbers.
+func numbers(r io.Reader, n int) ([]int64, error) {
+	fields, err := readFrame(r)
+	if err == nil && len(fields) != n {
+		err = fmt.Errorf("proc: a message of %d fields, not %d", len(fields), n)
+	}
+	all := make([]int64, n)
+	for i := 0; err == nil && i < n; i++ {
+		all[i], err = strconv.ParseInt(fields[i], 10, 64)
+	}
+	return all, err
+}
+
+// decimal returns numbers as the fields of a message.
+func decimal(all ...int64) []string {
+	fields := make([]string, len(all))
+	for i, n := range all {
+		fields[i] = strconv.FormatInt(n, 10)
+	}
+	return fields
+}
+
+func oneIf(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// spec is the first message of the wrapper.
 type spec struct {
 	Path       string
 	Args       []string
@@ -23,6 +88,43 @@ type spec struct {
 	Grace      time.Duration
 	Deadline   int64 // by the shared clock, 0 for none
 	Foreground bool  // hand the terminal on descriptor 0 to the child
+}
+
+// specNumbers is how many fields of a spec are numbers: grace, deadline, foreground, and
+// how many arguments there are.
+const specNumbers = 4
+
+// fields returns the spec as a message: its numbers, path and directory, the arguments,
+// the environment.
+func (s spec) fields() []string {
+	fields := decimal(int64(s.Grace), s.Deadline, oneIf(s.Foreground), int64(len(s.Args)))
+	fields = append(fields, s.Path, s.Dir)
+	return append(append(fields, s.Args...), s.Env...)
+}
+
+func readSpec(r io.Reader) (spec, error) {
+	fields, err := readFrame(r)
+	if err != nil {
+		return spec{}, err
+	}
+	var n [specNumbers]int64
+	for i := range n {
+		if len(fields) < specNumbers+2 {
+			return spec{}, errors.New("proc: a spec of too few fields")
+		}
+		if n[i], err = strconv.ParseInt(fields[i], 10, 64); err != nil {
+			return spec{}, err
+		}
+	}
+	path, dir, rest := fields[specNumbers], fields[specNumbers+1], fields[specNumbers+2:]
+	args := n[specNumbers-1]
+	if args < 0 || args > int64(len(rest)) {
+		return spec{}, fmt.Errorf("proc: %d arguments in %d fields", args, len(rest))
+	}
+	return spec{
+		Path: path, Dir: dir, Args: rest[:args], Env: rest[args:],
+		Grace: time.Duration(n[0]), Deadline: n[1], Foreground: n[2] != 0,
+	}, nil
 }
 
 type orderKind int
@@ -38,6 +140,13 @@ type order struct {
 	Kind   orderKind
 	Signal syscall.Signal
 	At     int64
+}
+
+func (o order) fields() []string { return decimal(int64(o.Kind), int64(o.Signal), o.At) }
+
+func readOrder(r io.Reader) (order, error) {
+	n, err := numbers(r, 3)
+	return order{Kind: orderKind(n[0]), Signal: syscall.Signal(n[1]), At: n[2]}, err
 }
 
 type reportKind int
@@ -62,6 +171,19 @@ type report struct {
 	Late    bool
 }
 
+func (r report) fields() []string {
+	return decimal(int64(r.Kind), int64(r.Pid), int64(r.Errno), int64(r.Signal), int64(r.Status), r.At,
+		oneIf(r.Stopped), oneIf(r.Late))
+}
+
+func readReport(r io.Reader) (report, error) {
+	n, err := numbers(r, 8)
+	return report{
+		Kind: reportKind(n[0]), Pid: int(n[1]), Errno: syscall.Errno(n[2]), Signal: syscall.Signal(n[3]),
+		Status: syscall.WaitStatus(n[4]), At: n[5], Stopped: n[6] != 0, Late: n[7] != 0,
+	}, err
+}
+
 // orderTimeout bounds the sending of an order. A guard that has left hundreds of
 // kilobytes unread for so long hangs.
 const orderTimeout = time.Second
@@ -69,10 +191,9 @@ const orderTimeout = time.Second
 // link is the wrapper's end of the socket to the guard. When it closes, for whatever
 // reason the wrapper ended, the guard kills the command.
 type link struct {
-	file *os.File
-	text bytes.Buffer // what enc has written and is not sent
-	enc  *gob.Encoder
-	dec  *gob.Decoder
+	file   *os.File
+	in     *bufio.Reader
+	unsent []byte // of orders that timed out; what follows a part of a frame must be its rest
 }
 
 // newLink returns the wrapper's end and the descriptor of the guard's.
@@ -87,39 +208,31 @@ func newLink() (*link, int, error) {
 		return nil, -1, os.NewSyscallError("fcntl", err)
 	}
 	f := os.NewFile(uintptr(fds[0]), "guard")
-	l := &link{file: f, dec: gob.NewDecoder(f)}
-	l.enc = gob.NewEncoder(&l.text)
-	return l, fds[1], nil
+	return &link{file: f, in: bufio.NewReader(f)}, fds[1], nil
 }
 
 // introduce sends the spec. It may be long, so unlike orders it may take long.
 func (l *link) introduce(s spec) error {
-	if err := l.enc.Encode(s); err != nil {
-		return err
-	}
-	_, err := l.text.WriteTo(l.file)
+	_, err := l.file.Write(frame(s.fields()...))
 	return err
 }
 
 // order sends an order. It tries again once after a timeout: this process may have been
 // stopped before the first try.
 func (l *link) order(o order) error {
-	if err := l.enc.Encode(o); err != nil {
-		return err
-	}
+	l.unsent = append(l.unsent, frame(o.fields()...)...)
 	var err error
 	for range 2 {
 		if err = l.file.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
 			return err
 		}
-		if _, err = l.text.WriteTo(l.file); !errors.Is(err, os.ErrDeadlineExceeded) {
+		var n int
+		n, err = l.file.Write(l.unsent)
+		if l.unsent = l.unsent[n:]; !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
 	}
 	return err
 }
 
-func (l *link) receive() (r report, err error) {
-	err = l.dec.Decode(&r)
-	return r, err
-}
+func (l *link) receive() (report, error) { return readReport(l.in) }

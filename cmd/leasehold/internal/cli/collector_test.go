@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// send uploads one group of spans to a collector that answers in this way.
+func send(t *testing.T, env map[string]string, handler http.HandlerFunc) error {
+	t.Helper()
+	s := httptest.NewServer(handler)
+	defer s.Close()
+	c, err := newCollector(func(name string) string {
+		return strings.ReplaceAll(env[name], "URL", s.URL)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.UploadTraces(t.Context(), []*tracepb.ResourceSpans{{SchemaUrl: "here"}})
+}
+
+func TestCollector_RepeatsWhatTimeCanHeal(t *testing.T) {
+	env := map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "URL/own/path", "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}
+	var asked atomic.Int32
+	err := send(t, env, func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		zipped, err := gzip.NewReader(r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		text, _ := io.ReadAll(zipped)
+		var data tracepb.TracesData
+		if err := proto.Unmarshal(text, &data); err != nil || len(data.ResourceSpans) != 1 || r.URL.Path != "/own/path" {
+			t.Errorf("sent to %s: %v, %v", r.URL, &data, err)
+		}
+	})
+	if err != nil || asked.Load() != 2 {
+		t.Errorf("%v after %d requests, want none after 2", err, asked.Load())
+	}
+}
+
+func TestCollector_SaysWhatItDidNotTake(t *testing.T) {
+	env := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "URL/"}
+	partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 3)
+	partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), "too many")
+	answer := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
+	for _, row := range []struct {
+		handler http.HandlerFunc
+		says    string
+	}{
+		{func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/x-protobuf")
+			_, _ = w.Write(answer)
+		}, `3 spans: "too many"`},
+		{func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", http.StatusUnauthorized) }, "who are you"},
+		{func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "302"},
+	} {
+		if err := send(t, env, row.handler); err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("got %v, want %q", err, row.says)
+		}
+	}
+}
+
+func TestCollector_RefusesWhatItCannotDo(t *testing.T) {
+	for name, value := range map[string]string{
+		"OTEL_EXPORTER_OTLP_COMPRESSION": "brotli", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere", "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/nowhere",
+	} {
+		_, err := newCollector(func(asked string) string {
+			if asked == name {
+				return value
+			}
+			return ""
+		})
+		if err == nil || !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_") {
+			t.Errorf("%s=%s: %v", name, value, err)
+		}
+	}
+}

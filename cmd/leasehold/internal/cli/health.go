@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// healthFlags are the flags of `leasehold health`.
+type healthFlags struct {
+	*global
+	live       bool
+	timeout    duration
+	ca         string
+	skipVerify bool
+}
+
+func newHealth(g *global) *cobra.Command {
+	f := &healthFlags{global: g, timeout: duration(5 * time.Second)}
+	cmd := &cobra.Command{
+		Use:   "health [flags] [URL]",
+		Short: "Ask a service of \"leasehold serve\" whether it is ready",
+		Long: strings.TrimSpace(`
+Health asks the service at URL, http://127.0.0.1:8080 unless another is given, whether
+locks can be taken: GET /readyz. It exits with 0 if so and with 69 otherwise. It needs
+neither a token nor a store.
+
+It is for images and hosts that have no curl. Use --live where a failed check restarts
+the service: a store that is away is not healed by that.
+`),
+		Example: `  leasehold health
+  leasehold health --live --skip-verify https://127.0.0.1:8443`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rawURL := append(args, "http://127.0.0.1:8080")[0]
+			return f.run(cmd.Context(), cmd.OutOrStdout(), rawURL)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&f.live, "live", false, "ask only whether the service is alive, whatever its store does: GET /livez")
+	flags.Var(&f.timeout, "timeout", "how long to wait for the answer")
+	flags.StringVar(&f.ca, "ca", "", "`FILE` of authorities to trust beside the system's")
+	flags.BoolVar(&f.skipVerify, "skip-verify", false, "accept any certificate")
+	return cmd
+}
+
+func (f *healthFlags) run(ctx context.Context, out io.Writer, rawURL string) error {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return usage("%q is not an http or https URL", rawURL)
+	}
+	if f.timeout <= 0 {
+		return usage("--timeout %v is not above 0", time.Duration(f.timeout))
+	}
+	client, err := f.client()
+	if err != nil {
+		return err
+	}
+	path, says := "/readyz", "ready"
+	if f.live {
+		path, says = "/livez", "alive"
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.timeout))
+	defer cancel()
+	if err := probe(ctx, client, u.JoinPath(path).String()); err != nil {
+		return &exitError{code: codeUnavailable, err: fmt.Errorf("not %s: %w", says, err)}
+	}
+	_, err = fmt.Fprintln(out, says)
+	return err
+}
+
+func (f *healthFlags) client() (*http.Client, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: f.skipVerify}
+	if f.ca != "" {
+		pem, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, usage("--ca: %w", err)
+		}
+		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
+			config.RootCAs = x509.NewCertPool() // an image from scratch has none
+		}
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usage("--ca: %s has no certificate in PEM", f.ca)
+		}
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, nil
+}
+
+// probe returns nil if the answer is 200, and otherwise what the service says.
+func probe(ctx context.Context, client *http.Client, target string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s: %s", target, res.Status, strings.TrimSpace(string(text)))
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// activated returns the sockets on which systemd already listens for this process
+// ($LISTEN_FDS), none if it was started in another way. The variables that announce them
+// are removed, so that a command that the service starts does not take them for its own.
+func (f *serveFlags) activated(listenGiven bool) ([]net.Listener, error) {
+	found, err := activation.Listeners()
+	if err != nil {
+		return nil, fmt.Errorf("serve: sockets of systemd: %w", err)
+	}
+	for i, l := range found {
+		if l == nil {
+			closeAll(found)
+			return nil, usage("the socket unit has, as number %d, what is no listening stream; it needs ListenStream= and Accept=no", i+1)
+		}
+	}
+	if len(found) > 0 && listenGiven {
+		closeAll(found)
+		return nil, usage("--listen %s is given besides %d sockets of systemd; the socket unit says where to listen", f.listen, len(found))
+	}
+	return found, nil
+}
+
+// exposed returns the addresses that other machines can reach: of the sockets, or the one
+// of --listen without any.
+func (f *serveFlags) exposed(sockets []net.Listener) (found []string) {
+	if len(sockets) == 0 && !loopback(f.listen) {
+		return []string{"--listen " + f.listen}
+	}
+	for _, l := range sockets {
+		if a := l.Addr(); a.Network() != "unix" && !loopback(a.String()) {
+			found = append(found, "the socket "+a.String())
+		}
+	}
+	return found
+}
+
+func closeAll(sockets []net.Listener) {
+	for _, l := range sockets {
+		if l != nil {
+			_ = l.Close() // the service has ended, or never began
+		}
+	}
+}
+
+// serveAll serves all sockets until the service ends, or one of them fails.
+func serveAll(s *server.Server, sockets []net.Listener, all *files) error {
+	ended := make(chan error, len(sockets))
+	for _, l := range sockets {
+		go func() { ended <- s.Serve(l, all.config()) }()
+	}
+	return <-ended
+}
+
+// urlOf returns the URL under which a socket is reached. A socket of the file system has
+// none, and is named by its path.
+func urlOf(scheme string, a net.Addr) string {
+	if a.Network() == "unix" {
+		return "unix:" + a.String()
+	}
+	return scheme + "://" + a.String()
+}
+
+// notify tells systemd of a change, if it wants to know ($NOTIFY_SOCKET).
+func notify(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd could not be told", "state", state, "error", err)
+	}
+}
