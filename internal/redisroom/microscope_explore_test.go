@@ -385,6 +385,9 @@ func show(keys microscope.Keys) string {
 }
 
 func TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle(t *testing.T) {
+	if RaceEnabled && testing.Short() {
+		t.Skip("make test runs it without the race detector")
+	}
 	b := normal()
 	for _, w := range worlds {
 		t.Run(w.name, func(t *testing.T) {
