@@ -49,7 +49,7 @@ test: deps ## Run the tests, the long ones in short, with the race detector: som
 	@# The race detector allocates as well, so what is allocated is counted without. It
 	@# is too slow to explore far, and to look far through the microscope.
 	$(GO) test -count=1 -run 'Allocat|Microscope' ./internal/costs ./internal/redisroom
-	$(GO) test -short -count=1 ./internal/explore
+	$(GO) test -short -count=1 ./internal/explore ./internal/matrix
 
 .PHONY: test-all
 test-all: test test-long nested cross floors test-32 ## Run everything that a change has to pass but lint
@@ -58,6 +58,7 @@ test-all: test test-long nested cross floors test-32 ## Run everything that a ch
 test-long: deps ## Run the long tests at their full length, and let every store suffer for a while
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONG)
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/chaos
+	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/matrix
 
 # The packages of which -short leaves something out.
 LONG := . ./internal/explore ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./postgresdriver ./server

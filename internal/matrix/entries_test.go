@@ -1,0 +1,398 @@
+package matrix_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// entry is a public entry in a situation.
+type entry struct {
+	of        []string // what of the API is called under the fault
+	situation string
+	prepare   func(*cast) error
+	call      func(context.Context, *cast) error
+
+	leaves  bool // no error says that the lease has ended in the store
+	reads   bool // it changes nothing, and has the errors of its store
+	keeps   bool // it takes nothing, so that an error says nothing of what is held
+	waits   bool // somebody else holds the lock
+	ahead   bool // its token is ahead of the store's clock, which is all that is left of what a store forgets
+	mayLose bool // its end may come without the fault
+	slow    bool // it makes several requests, one after the other
+	notOn   map[string]string
+}
+
+func (e *entry) name() string {
+	if e.situation == "" {
+		return e.of[0]
+	}
+	return e.of[0] + ", " + e.situation
+}
+
+// held has the second client hold the lock for a while.
+func held(shared bool, d time.Duration) func(*cast) error {
+	return func(c *cast) error {
+		l, err := c.b.RWMutex(key).TryLock(context.Background())
+		if shared {
+			if err == nil {
+				err = l.Release()
+			}
+			if err == nil {
+				l, err = c.b.RWMutex(key).TryRLock(context.Background())
+			}
+		}
+		if err != nil {
+			return err
+		}
+		c.enters(l, shared)
+		c.wg.Go(func() {
+			time.Sleep(d)
+			c.leaves(l)
+			if err := l.Release(); err != nil && !c.lying() {
+				c.wrong("B releases: %v", err)
+			}
+		})
+		return nil
+	}
+}
+
+// mine has the first client hold the lock.
+func mine(c *cast) error {
+	l, err := c.a.Mutex(key).TryLock(context.Background())
+	if err == nil {
+		c.enters(l, false)
+		c.outer = l
+	}
+	return err
+}
+
+// two has the first client hold two locks.
+func two(c *cast) error {
+	l, err := leasehold.All(c.a.Mutex(key), c.a.Mutex("k2")).TryLock(context.Background())
+	if err == nil {
+		c.multi = l
+		for _, p := range l.Parts() {
+			c.enters(p, false)
+		}
+	}
+	return err
+}
+
+// left has a lease in the store that nobody keeps alive but its id.
+func left(c *cast) error {
+	if err := mine(c); err != nil {
+		return err
+	}
+	c.leaves(c.outer)
+	c.last = 0 // the token comes again
+	return c.outer.Detach(context.Background())
+}
+
+// working judges what a function meets that is called with a lock held.
+func (c *cast) working(ctx context.Context) error {
+	leases := []*leasehold.Lease{}
+	if l, ok := leasehold.FromContext(ctx); ok {
+		leases = append(leases, l)
+	} else if m, ok := leasehold.MultiFromContext(ctx); ok {
+		leases = m.Parts()
+	}
+	for _, l := range leases {
+		c.enters(l, false)
+		defer c.leaves(l)
+	}
+	select {
+	case <-time.After(2 * ttl):
+	case <-ctx.Done():
+	}
+	c.truth("at work")
+	return nil
+}
+
+const noQuorum = "a quorum keeps no readers, places and no queue: refused with ErrUnsupported"
+
+var notOnQuorum = map[string]string{"quorum": noQuorum}
+
+func single(shared bool, of, situation string, prepare func(*cast) error, lock func(*cast) func(context.Context) (*leasehold.Lease, error)) *entry {
+	return &entry{of: []string{of}, situation: situation, prepare: prepare, waits: prepare != nil, call: func(ctx context.Context, c *cast) error {
+		return c.granted(shared)(lock(c)(ctx))
+	}}
+}
+
+func (e *entry) isAhead() *entry {
+	e.ahead = true
+	return e
+}
+
+// locks are the entries that take one lock.
+func locks() []*entry {
+	type locking = func(*cast) func(context.Context) (*leasehold.Lease, error)
+	soon := held(false, 700*time.Millisecond)
+	mutex := func(opts ...leasehold.Option) locking {
+		return func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Mutex(key, opts...).Lock }
+	}
+	all := []*entry{
+		single(false, "Mutex.Lock", "", nil, mutex()),
+		single(false, "Mutex.Lock", "handed over", soon, mutex()),
+		single(false, "Mutex.Lock", "WithMinToken", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return c.a.Mutex(key, leasehold.WithMinToken(time.Now().Add(time.Hour).UnixMicro())).Lock
+		}).isAhead(),
+		single(false, "Mutex.Lock", "WithRetry", soon, mutex(leasehold.WithRetry(leasehold.Exponential(20*time.Millisecond, time.Second)))),
+		single(false, "Mutex.Lock", "Barging", soon, mutex(leasehold.WithPolicy(leasehold.Barging))),
+		single(false, "Mutex.Lock", "WithReentrantOwner", soon, mutex(leasehold.WithReentrantOwner("A"))),
+		single(false, "Mutex.Lock", "WithMinHold and WithLockDelay", nil, mutex(leasehold.WithMinHold(100*time.Millisecond), leasehold.WithLockDelay(100*time.Millisecond))),
+		single(false, "Mutex.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Mutex(key).TryLock }),
+		single(false, "RWMutex.Lock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).Lock }),
+		single(false, "RWMutex.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).TryLock }),
+	}
+	shared := []*entry{
+		single(false, "RWMutex.Lock", "after a reader", held(true, 700*time.Millisecond), func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).Lock }),
+		single(true, "RWMutex.RLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLock }),
+		single(true, "RWMutex.RLock", "after a writer", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLock }),
+		single(true, "RWMutex.RLock", "beside a reader", held(true, time.Minute/4), func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLock }),
+		single(true, "RWMutex.TryRLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).TryRLock }),
+		single(true, "RLocker.Lock", "", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLocker().Lock }),
+		single(true, "RLocker.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return c.a.RWMutex(key).RLocker().TryLock
+		}),
+		single(true, "Semaphore.Lock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).Lock }),
+		single(true, "Semaphore.Lock", "handed over", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).Lock }),
+		single(true, "Semaphore.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).TryLock }),
+		single(true, "Semaphore.LockN", "", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return func(ctx context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).LockN(ctx, 2) }
+		}),
+		single(true, "Semaphore.TryLockN", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return func(ctx context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).TryLockN(ctx, 2) }
+		}),
+		single(true, "Places.Lock", "", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return c.a.Semaphore(key, 2).Places(2).Lock
+		}),
+		single(true, "Places.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return c.a.Semaphore(key, 2).Places(2).TryLock
+		}),
+	}
+	for _, e := range shared {
+		e.notOn = notOnQuorum
+	}
+	return append(all, shared...)
+}
+
+// others are the entries that do something else.
+func others() []*entry {
+	soon := held(false, 700*time.Millisecond)
+	bg := context.Background()
+	return []*entry{
+		{of: []string{"Mutex.Lock"}, situation: "re-entry", prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
+			inner, end := context.WithCancelCause(c.outer.Context())
+			defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
+			if ctx.Err() != nil {
+				end(context.Cause(ctx))
+			}
+			l, err := c.a.Mutex(key).Lock(inner)
+			if err != nil {
+				return err
+			}
+			c.enters(l, false)
+			defer c.leaves(l)
+			return l.Release()
+		}},
+		{of: []string{"Client.Acquire"}, prepare: soon, waits: true, slow: true, mayLose: true, call: func(ctx context.Context, c *cast) error {
+			inner, release, err := c.a.Acquire(ctx, key, ttl)
+			if err != nil {
+				return err
+			}
+			_ = c.working(inner)
+			return release()
+		}},
+		{of: []string{"Do"}, prepare: soon, waits: true, slow: true, leaves: true, mayLose: true, call: func(ctx context.Context, c *cast) error {
+			return leasehold.Do(ctx, c.a.Mutex(key), c.working)
+		}},
+		{of: []string{"Do"}, situation: "with All", slow: true, leaves: true, mayLose: true, call: func(ctx context.Context, c *cast) error {
+			return leasehold.Do(ctx, leasehold.All(c.a.Mutex(key), c.a.Mutex("k2")), c.working)
+		}},
+		{of: []string{"TryDo"}, slow: true, leaves: true, mayLose: true, call: func(ctx context.Context, c *cast) error {
+			_, err := leasehold.TryDo(ctx, c.a.Mutex(key), c.working)
+			return err
+		}},
+		{of: []string{"Multi.Lock", "All"}, prepare: soon, waits: true, call: func(ctx context.Context, c *cast) error {
+			return c.several(leasehold.All(c.a.Mutex(key), c.a.Mutex("k2")).Lock(ctx))
+		}},
+		{of: []string{"Multi.TryLock"}, call: func(ctx context.Context, c *cast) error {
+			return c.several(leasehold.All(c.a.Mutex(key), c.a.Mutex("k2")).TryLock(ctx))
+		}},
+		{of: []string{"MultiLease.Extend"}, prepare: two, keeps: true, call: func(ctx context.Context, c *cast) error {
+			return c.multi.Extend(ctx, 2*ttl)
+		}},
+		{of: []string{"MultiLease.Release"}, prepare: two, leaves: true, keeps: true, slow: true, call: func(_ context.Context, c *cast) error {
+			for _, l := range c.multi.Parts() {
+				defer c.leaves(l)
+			}
+			return c.multi.Release()
+		}},
+		{of: []string{"Lease.Extend"}, prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
+			err := c.outer.Extend(ctx, 2*ttl)
+			if left := c.outer.Remaining(); err == nil && left > 0 && c.outer.Context().Err() == nil && !c.lying() {
+				if snap := c.look(key); len(snap.Holders) != 1 || snap.Holders[0].Remaining < left && len(c.tables) == 1 {
+					c.wrong("extended, and in the store %+v", snap)
+				}
+			}
+			return err
+		}},
+		{of: []string{"Lease.Release"}, prepare: mine, leaves: true, keeps: true, call: func(_ context.Context, c *cast) error {
+			defer c.leaves(c.outer)
+			return c.outer.Release()
+		}},
+		{of: []string{"Lease.Downgrade"}, prepare: mine, keeps: true, notOn: notOnQuorum, call: func(ctx context.Context, c *cast) error {
+			c.mu.Lock()
+			c.live[len(c.live)-1].shared = true // from now on it reads at most
+			c.mu.Unlock()
+			err := c.outer.Downgrade(ctx)
+			if snap := c.look(key); err == nil && !c.lying() && c.outer.Context().Err() == nil && (len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Shared) {
+				c.wrong("downgraded, and in the store %+v", snap)
+			}
+			return err
+		}},
+		{of: []string{"Lease.Detach"}, prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
+			id := c.outer.ID()
+			err := c.outer.Detach(ctx)
+			if err != nil {
+				return err
+			}
+			c.leaves(c.outer)
+			if snap := c.look(key); !c.lying() && !slices.ContainsFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == id }) {
+				c.wrong("detached, and in the store %+v", snap)
+			}
+			return nil
+		}},
+		{of: []string{"Mutex.Adopt"}, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
+			return c.granted(false)(c.a.Mutex(key).Adopt(ctx, c.outer.ID()))
+		}},
+		{of: []string{"RWMutex.Adopt"}, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
+			return c.granted(false)(c.a.RWMutex(key).Adopt(ctx, c.outer.ID()))
+		}},
+		{of: []string{"RWMutex.RAdopt"}, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
+			if c.outer, err = c.a.RWMutex(key).TryRLock(bg); err == nil {
+				err = c.outer.Detach(bg)
+			}
+			return err
+		}, call: func(ctx context.Context, c *cast) error {
+			return c.granted(true)(c.a.RWMutex(key).RAdopt(ctx, c.outer.ID()))
+		}},
+		{of: []string{"Semaphore.Adopt"}, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
+			if c.outer, err = c.a.Semaphore(key, 2).TryLock(bg); err == nil {
+				err = c.outer.Detach(bg)
+			}
+			return err
+		}, call: func(ctx context.Context, c *cast) error {
+			return c.granted(true)(c.a.Semaphore(key, 2).Adopt(ctx, c.outer.ID()))
+		}},
+		{of: []string{"Semaphore.Resize"}, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
+			if c.outer, err = c.a.Semaphore(key, 2).TryLock(bg); err == nil {
+				c.enters(c.outer, true)
+			}
+			return err
+		}, call: func(ctx context.Context, c *cast) error {
+			err := c.a.Semaphore(key, 2).Resize(ctx, 3)
+			if snap := c.look(key); err == nil && !c.lying() && c.outer.Context().Err() == nil && snap.Limit != 3 {
+				c.wrong("resized, and in the store %+v", snap)
+			}
+			return err
+		}},
+		{of: []string{"Election.Lead", "Election.Resign", "Election.IsLeader"}, prepare: soon, waits: true, slow: true, leaves: true, mayLose: true, call: func(ctx context.Context, c *cast) error {
+			e := c.a.Election(key, "here")
+			return e.Lead(ctx, func(ctx context.Context, l *leasehold.Lease) error {
+				if !e.IsLeader() && l.Context().Err() == nil {
+					c.wrong("it leads, and does not know")
+				}
+				_ = c.working(ctx)
+				e.Resign()
+				return nil
+			})
+		}},
+		{of: []string{"Election.Leader"}, prepare: mine, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
+			l, err := c.a.Election(key, "here").Leader(ctx)
+			if err == nil && c.outer.Context().Err() == nil && l.ID != c.outer.ID() && !c.lying() {
+				c.wrong("%+v leads", l)
+			}
+			return err
+		}},
+		{of: []string{"Election.Observe"}, prepare: mine, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute/2)
+			defer cancel()
+			for l, err := range c.a.Election(key, "here").Observe(ctx) {
+				if err == nil && c.outer.Context().Err() == nil && l.ID != c.outer.ID() && !c.lying() {
+					c.wrong("%+v leads", l)
+				}
+				if err == nil || errors.Is(err, leasehold.ErrClosed) {
+					return err
+				}
+			}
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				c.wrong("the store is back, and nothing is observed")
+			}
+			return nil
+		}},
+		{of: []string{"Client.Inspect"}, prepare: mine, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
+			snap, err := c.a.Inspect(ctx, key)
+			if err == nil && !c.lying() && c.outer.Context().Err() == nil && (len(snap.Holders) != 1 || snap.Holders[0].ID != c.outer.ID()) {
+				c.wrong("the picture is %+v", snap)
+			}
+			return err
+		}},
+		{of: []string{"Client.Keys"}, prepare: mine, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
+			n := 0
+			for k, err := range c.a.Keys(ctx, "") {
+				if err != nil {
+					return err
+				}
+				if n++; k != key { // it may come twice
+					c.wrong("the key %q", k)
+				}
+			}
+			if n == 0 && !c.lying() && c.outer.Context().Err() == nil {
+				c.wrong("%d keys", n)
+			}
+			return nil
+		}},
+		{of: []string{"Client.Break"}, keeps: true, prepare: func(c *cast) error {
+			l, err := c.b.Mutex(key).TryLock(bg)
+			if err == nil {
+				c.enters(l, false)
+				c.outer = l
+			}
+			return err
+		}, call: func(ctx context.Context, c *cast) error {
+			// From the request on nobody may rely on it.
+			c.leaves(c.outer)
+			err := c.a.Break(ctx, key, c.outer.ID(), "by hand")
+			if snap := c.look(key); err == nil && len(snap.Holders) > 0 && !c.lying() {
+				c.wrong("broken, and in the store %+v", snap)
+			}
+			if err != nil {
+				_ = c.outer.Release()
+			}
+			return err
+		}},
+		{of: []string{"Client.Close"}, prepare: mine, leaves: true, keeps: true, slow: true, call: func(_ context.Context, c *cast) error {
+			defer c.leaves(c.outer)
+			err := c.a.Close()
+			if !errors.Is(context.Cause(c.outer.Context()), leasehold.ErrClosed) && c.outer.Context().Err() == nil {
+				c.wrong("closed, and the lease is live")
+			}
+			return err
+		}},
+	}
+}
+
+func (c *cast) several(l *leasehold.MultiLease, err error) error {
+	if err == nil {
+		for _, p := range l.Parts() {
+			c.enters(p, false)
+		}
+	}
+	return err
+}

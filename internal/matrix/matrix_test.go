@@ -1,0 +1,125 @@
+package matrix_test
+
+import (
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fault is a column of the table.
+type fault struct {
+	name  string
+	plays []disturbance
+	// where says on which worlds it is played; nil is on all.
+	where []string
+}
+
+func each(f fate, lasts time.Duration) (all []disturbance) {
+	for at := range 2 {
+		all = append(all, disturbance{fate: f, at: at, lasts: lasts})
+	}
+	return all
+}
+
+var faults = []fault{
+	{name: "reply lost", plays: each(unanswered, 0)},
+	{name: "request lost", plays: each(lost, 0)},
+	{name: "request late", plays: each(late, 0)},
+	{name: "request doubled", plays: each(doubled, 0)},
+	{name: "answer slow", plays: append(each(slow, 0), each(stuck, 0)...)},
+	{name: "context ended before", plays: []disturbance{{before: true}}},
+	{name: "context ended during", plays: []disturbance{{during: true, fate: slow}, {during: true, fate: stuck}, {during: true, fate: frozen, lasts: 7 * time.Second}, {during: true, fate: slow, at: 1}}},
+	{name: "context ended after", plays: []disturbance{{after: true}}},
+	{name: "store frozen", plays: append(each(frozen, 2*time.Second), each(frozen, 7*time.Second)...)},
+	{name: "store forgets", plays: each(forgets, 0), where: []string{"store", "service"}},
+	{name: "store comes back old", plays: each(goesBack, 0), where: []string{"store", "service"}},
+	{name: "failover", plays: each(failsOver, 0), where: []string{"store", "service"}},
+	{name: "store refuses", plays: each(refused, 2*time.Second)},
+	{name: "no descriptors", plays: each(noDial, 2*time.Second)},
+	{name: "proxy answers", plays: append(each(gateway, 1500*time.Millisecond), each(gatewayAfter, 0)...), where: []string{"service"}},
+	{name: "starved", plays: each(starved, 5*time.Second)},
+	{name: "clock edge", plays: append(each(onEdge, 0), each(beforeEdge, 0)...)},
+	{name: "process stopped"},
+	{name: "closed meanwhile", plays: []disturbance{{closes: true, fate: slow}, {closes: true, fate: stuck}, {closes: true, fate: lost, lasts: 2 * time.Second}}},
+}
+
+var seed = flag.Uint64("matrix.seed", uint64(time.Now().UnixNano()), "which plays are drawn by lot with -short") //nolint:gosec // a seed
+
+// lot draws the plays of a short run: with the race detector, which makes them some ten
+// times dearer, fewer.
+func lot(t *testing.T, w string) func() bool {
+	one := 1
+	switch {
+	case testing.Short() && slower > 0:
+		one = 16
+	case testing.Short() && w != "store":
+		one = 3
+	}
+	if one > 1 {
+		t.Logf("%s: one play of %d, by lot: -matrix.seed=%d", w, one, *seed)
+	}
+	rng := rand.New(rand.NewPCG(*seed, 0)) //nolint:gosec // to be repeated
+	return func() bool { return rng.IntN(one) == 0 }
+}
+
+// setting is a world, and the entries that are called in it.
+type setting struct {
+	name    string
+	letter  string
+	open    func(*testing.T) *world
+	entries []*entry
+}
+
+func settings() []setting {
+	library := append(locks(), others()...)
+	return []setting{
+		{"store", "s", onStore, library},
+		{"service", "h", onService, library},
+		{"quorum", "q", onQuorum, library},
+		{"routes", "r", onService, routes()},
+		{"behind", "b", behindService, routes()},
+	}
+}
+
+// plays reports whether an entry is called under a fault in a setting.
+func (s *setting) plays(e *entry, f *fault) bool {
+	route := s.name == "routes" || s.name == "behind"
+	switch {
+	case e.notOn[s.name] != "", f.name == "closed meanwhile" && route, f.name == "proxy answers" && s.name == "behind", len(f.plays) == 0:
+		return false
+	case s.name == "routes" || s.name == "behind":
+		return true
+	}
+	return f.where == nil || slices.Contains(f.where, s.name)
+}
+
+// TestMatrix_EveryEntryUnderEveryFault calls every entry of the library, on a store, by
+// way of a service of two replicas and on a quorum, and every route of the service, under
+// every fault, and judges what the caller was told.
+func TestMatrix_EveryEntryUnderEveryFault(t *testing.T) {
+	for _, s := range settings() {
+		begin, plays, drawn := time.Now(), 0, lot(t, s.name)
+		for _, e := range s.entries {
+			for _, f := range faults {
+				if !s.plays(e, &f) {
+					continue
+				}
+				t.Run(s.name+"/"+e.name()+"/"+f.name, func(t *testing.T) {
+					for i, d := range f.plays {
+						if !drawn() {
+							continue
+						}
+						plays++
+						if wrongs := play(t, s.open, e, d); len(wrongs) > 0 {
+							t.Errorf("play %d %+v:\n%s", i, d, strings.Join(wrongs, "\n"))
+						}
+					}
+				})
+			}
+		}
+		t.Logf("%s: %d plays in %v", s.name, plays, time.Since(begin).Round(time.Millisecond))
+	}
+}

@@ -1,0 +1,355 @@
+package matrix_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+var update = flag.Bool("matrix.update", false, "write docs/matrix.md")
+
+const (
+	root = "../.."
+	file = root + "/docs/matrix.md"
+)
+
+// local are entries that ask no store, or do so only through what they return.
+var local = map[string]string{
+	"New": "opens nothing", "FromContext": "", "MultiFromContext": "", "ObserveWait": "its function is called by Lock",
+	"Client.Mutex": "", "Client.RWMutex": "", "Client.Semaphore": "", "Client.Election": "", "Client.Stats": "", "RWMutex.RLocker": "", "Semaphore.Places": "",
+	"Lease.Context": "compares the clock", "Lease.Key": "", "Lease.Owner": "", "Lease.ID": "", "Lease.Token": "", "Lease.State": "compares the clock", "Lease.Deadline": "", "Lease.Remaining": "",
+	"MultiLease.Context": "compares the clock", "MultiLease.Parts": "", "MultiLease.Tokens": "", "MultiLease.State": "", "MultiLease.Deadline": "", "MultiLease.Remaining": "",
+	"State.Live": "", "LockInfo.Kind": "", "AcquiredInfo.Outcome": "", "RenewedInfo.Outcome": "", "EndedInfo.Lost": "", "EndedInfo.Reason": "", "ReleasedInfo.Outcome": "",
+	"Constant": "", "Linear": "", "Exponential": "", "Backoff.Delay": "",
+}
+
+// command is one of the command line: what of the library it calls under a fault, and
+// the tests of what only it adds.
+type command struct {
+	calls []string
+	tests []string
+	says  string // why nothing can happen, if it calls nothing
+}
+
+var commands = map[string]command{
+	"run":       {calls: []string{"Mutex.Lock", "Lease.Release", "Multi.Lock"}, tests: []string{"TestRun_C2_FrozenStoreKillsGroupBeforeLeaseEnds", "TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen", "TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive", "TestRun_UnconfirmedReleaseIsTold", "TestRunAndElect_WaitForAStoreThatIsAway", "TestClients_HR_C5_BelieveOnlyTheService"}},
+	"elect":     {calls: []string{"Election.Lead"}, tests: []string{"TestRunAndElect_WaitForAStoreThatIsAway"}},
+	"acquire":   {calls: []string{"Mutex.Lock", "Lease.Detach", "Lease.Release"}, tests: []string{"TestStories"}},
+	"renew":     {calls: []string{"Mutex.Adopt", "Lease.Detach"}, tests: []string{"TestStories"}},
+	"release":   {calls: []string{"Lease.Release"}, tests: []string{"TestRelease_HR_C7_ALateAnswerDoesNotHideALoss"}},
+	"wait":      {calls: []string{"Client.Inspect"}, tests: []string{"TestStories"}},
+	"list":      {calls: []string{"Client.Keys"}, tests: []string{"TestStories"}},
+	"inspect":   {calls: []string{"Client.Inspect"}, tests: []string{"TestStories"}},
+	"watch":     {calls: []string{"Client.Inspect"}, tests: []string{"TestStories"}},
+	"break":     {calls: []string{"Client.Break"}, tests: []string{"TestRun_C3_BrokenLockEndsStubbornGroupAfterGrace"}},
+	"doctor":    {calls: []string{"Mutex.TryLock"}, tests: []string{"TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe"}},
+	"serve":     {calls: []string{"POST /v1/locks/{name}"}, tests: []string{"TestOperation_CommandOutlivesTheTimeToConfirmAHandOver", "TestStories"}},
+	"bench":     {calls: []string{"Mutex.Lock"}, tests: []string{"TestMutants_AreCaught"}},
+	"version":   {says: "it asks no store"},
+	"leasehold": {says: "it only finds the command"},
+}
+
+// elsewhere are the tests of faults that no bubble can have, and of faults that need a
+// server of a kind.
+var elsewhere = map[string][]string{
+	"store forgets":        {"TestExplore_OrdersOfMessages", "TestChaos_OnAServerThatForgets", "TestChaos_OnAQuorum"},
+	"store comes back old": {"TestTokens_P4_RiseOnAServerThatComesBackWithOldData"},
+	"failover":             {"TestChaos_OnASentinel", "TestChaos_OnACluster"},
+	"starved":              {"TestLock_HR_G3_BurstOfWaitersIsAskedOnceEach", "TestScripts_StallOfTheServerEndsNoLeaseEarly", "TestChaos_OnOneServer"},
+	"proxy answers":        {"TestClients_HR_C5_BelieveOnlyTheService"},
+	"process stopped": {
+		"TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer", "TestLease_StoppedProcessEndsTheContextAtTheNextRenewal", "TestElection_HR_C1_LeaderThatWasStoppedSeesTheLossAtItsFirstLook",
+		"TestRenewal_AnswerToAStoppedProcessRevivesNothing", "TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive", "TestChaos_OnOneServer", "TestChaos_OnTheService",
+	},
+}
+
+const head = `# Every entry under every fault
+
+This page is generated (` + "`go test ./internal/matrix -args -matrix.update`" + `), and a test holds it against the sources: a new function or method of the
+library, a new route of the service or a new command without a row fails the test run, and so does a test that is named here and does not exist.
+
+A letter is a set of plays in virtual time (` + "`TestMatrix_EveryEntryUnderEveryFault`" + `). Two clients share one lock. The entry is called by the first one, whose requests meet with the
+fault: the first of them or the second, and all after it where the fault lasts. Then the fault ends, and the second client asks for the lock. It is judged whether
+
+- nobody holds beside somebody, and tokens rise (P1, P4), and whether somebody that believes in a lease is inside, for as long as it believes and with its token;
+- an error is one that the fault explains, and whether one that says that nothing happened leaves nobody inside and nobody waiting (P8); whether what was said to have ended has ended, and does not come back (P7);
+- a call returns in time: at once if its context had ended, within 6 s (a release may take 5 s) if that ends or the client is closed;
+- a live lease is still held some leases later, its release succeeds, the second client gets the lock within two leases, and nothing is left (P3, P5, P9).
+
+| letter | where |
+|---|---|
+| s | on a store over a table, which can forget, and return to what it was |
+| h | by way of a service of two replicas, which are asked in turn; the way to them suffers |
+| q | on a quorum of three, of which the way to one node suffers |
+| r | by raw HTTP, to two replicas in turn, repeated while there is no answer; the way to them suffers |
+| b | the same; the way from them to their store suffers |
+
+Each letter stands for one to four plays. An empty cell says why below.
+
+| fault | what happens |
+|---|---|
+| reply lost, request lost | the request has its effect and is not answered; has none and is not answered |
+| request late | it is given up, and has its effect 4 s later; a lease lasts 3 s |
+| request doubled | it has its effect, and once more 1.2 s later |
+| answer slow | the answer, or the request, takes 1.2 s |
+| context ended before, during, after | the call; during: while a request is under way, there or back, or before a frozen store |
+| store frozen | for 2 s and for 7 s; what it was sent is done then, whoever waits |
+| store forgets, comes back old | after its answer it has nothing; is as it was before the call |
+| failover | the request is not answered, and the store is as it was before the call |
+| store refuses | for 2 s it says that it does nothing: no connections, no memory; HTTP: 503 |
+| no descriptors | for 2 s no connection can be opened |
+| proxy answers | somebody in between answers with a page of HTML and one of eleven statuses, while nothing arrives, or although it arrived |
+| starved | for 5 s everything takes up to 0.9 s, there and back |
+| clock edge | the answer comes at the end of the lease, and a microsecond before |
+| closed meanwhile | the client is closed while a request is under way, or lost |
+`
+
+// row is one of the table, by setting.
+func rows(letters []setting, t *strings.Builder) {
+	t.WriteString("\n| entry |")
+	for _, f := range faults {
+		if len(f.plays) > 0 {
+			t.WriteString(" " + f.name + " |")
+		}
+	}
+	t.WriteString("\n|---|" + strings.Repeat("---|", len(faults)-1) + "\n")
+	for _, e := range letters[0].entries {
+		fmt.Fprintf(t, "| `%s`", strings.Join(e.of, "`, `"))
+		if e.situation != "" {
+			t.WriteString(", " + e.situation)
+		}
+		t.WriteString(" |")
+		for _, f := range faults {
+			if len(f.plays) == 0 {
+				continue
+			}
+			cell := ""
+			for _, s := range letters {
+				if s.plays(e, &f) {
+					cell += s.letter
+				}
+			}
+			t.WriteString(" " + cell + " |")
+		}
+		t.WriteString("\n")
+	}
+}
+
+func document(entries []string) string {
+	var b strings.Builder
+	all := settings()
+	b.WriteString(head)
+	b.WriteString("\n## Library\n")
+	rows(all[:3], &b)
+	b.WriteString("\nWithout q: " + noQuorum + ". A quorum forgets by its nodes, and fails over by none. Only HTTP has somebody in between who answers.\n")
+	b.WriteString("A token of `WithMinToken` that is ahead of the clock is known to the store alone: one that forgets it goes on from its clock.\n\nThese ask no store:\n")
+	for _, e := range entries {
+		if says, ok := local[e]; ok && says != "" {
+			fmt.Fprintf(&b, "`%s` (%s) ", e, says)
+		} else if ok {
+			fmt.Fprintf(&b, "`%s` ", e)
+		}
+	}
+	b.WriteString("\nand all options `With…`.\n\n## Service\n")
+	rows(all[3:], &b)
+	b.WriteString("\nA service is closed by itself: `TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold`, `TestStories`. What goes on between services and a store is not HTTP.\n")
+	b.WriteString("\n## Command\n\nA command calls the library, under the faults of its rows. What it adds is tried on real processes.\n\n| command | calls | tests |\n|---|---|---|\n")
+	names := make([]string, 0, len(commands))
+	for name := range commands {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		c := commands[name]
+		calls := c.says
+		if len(c.calls) > 0 {
+			calls = "`" + strings.Join(c.calls, "`, `") + "`"
+		}
+		tests := ""
+		if len(c.tests) > 0 {
+			tests = "`" + strings.Join(c.tests, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, calls, tests)
+	}
+	b.WriteString("\n## Elsewhere\n\nNo bubble stops a process, starves a machine or replaces a server. Those are tried on real ones:\n\n| fault | tests |\n|---|---|\n")
+	for _, f := range faults {
+		if tests := elsewhere[f.name]; len(tests) > 0 {
+			fmt.Fprintf(&b, "| %s | `%s` |\n", f.name, strings.Join(tests, "`, `"))
+		}
+	}
+	return b.String()
+}
+
+// exported are the functions and methods of the library, but its options.
+func exported(t *testing.T) (all []string) {
+	t.Helper()
+	names, err := filepath.Glob(root + "/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.IsExported() {
+				if entry := entryOf(fn); entry != "" {
+					all = append(all, entry)
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func entryOf(fn *ast.FuncDecl) string {
+	name := fn.Name.Name
+	if fn.Recv == nil {
+		if strings.HasPrefix(name, "With") {
+			return ""
+		}
+		return name
+	}
+	if slices.Contains([]string{"Error", "Unwrap", "String", "Is"}, name) {
+		return ""
+	}
+	of := fn.Recv.List[0].Type
+	if star, ok := of.(*ast.StarExpr); ok {
+		of = star.X
+	}
+	id, ok := of.(*ast.Ident)
+	if !ok || !id.IsExported() {
+		return ""
+	}
+	return id.Name + "." + name
+}
+
+// tests are the names of all tests.
+func tests(t *testing.T) map[string]bool {
+	t.Helper()
+	names, declared := make(map[string]bool), regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(text, -1) {
+			names[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// verbs are the commands of the command line.
+func verbs(t *testing.T) (all []string) {
+	t.Helper()
+	files, err := filepath.Glob(root + "/cmd/leasehold/internal/cli/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := regexp.MustCompile(`\bUse:\s+"(\w+)`)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range use.FindAllSubmatch(text, -1) {
+			all = append(all, string(m[1]))
+		}
+	}
+	return all
+}
+
+// TestMatrix_HasARowForEveryEntry holds the table against the library, the routes, the
+// commands and the tests, and docs/matrix.md against the table.
+func TestMatrix_HasARowForEveryEntry(t *testing.T) {
+	rows := make(map[string]bool)
+	for _, s := range settings() {
+		for _, e := range s.entries {
+			for _, of := range e.of {
+				rows[of] = true
+			}
+		}
+	}
+	entries := exported(t)
+	if len(entries) < 60 {
+		t.Fatalf("%d entries were found", len(entries))
+	}
+	for _, e := range entries {
+		if _, ok := local[e]; ok == rows[e] {
+			t.Errorf("%s has a row: %t, asks no store: %t", e, rows[e], ok)
+		}
+	}
+	for e := range local {
+		if !slices.Contains(entries, e) {
+			t.Errorf("there is no %s", e)
+		}
+	}
+	s, err := server.New(memdriver.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, r := range s.Routes() {
+		if name := r.Method + " " + r.Path; !rows[name] {
+			t.Errorf("%s has no row", name)
+		}
+	}
+	if all := verbs(t); len(all) != len(commands) {
+		t.Errorf("%d commands, %d rows", len(all), len(commands))
+	} else {
+		for _, name := range all {
+			if _, ok := commands[name]; !ok {
+				t.Errorf("the command %s has no row", name)
+			}
+		}
+	}
+	for name, c := range commands {
+		for _, call := range c.calls {
+			if !rows[call] {
+				t.Errorf("%s calls %s, which has no row", name, call)
+			}
+		}
+	}
+	text := document(entries)
+	names := tests(t)
+	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
+		if !names[m[1]] {
+			t.Errorf("%s is named, and does not exist", m[1])
+		}
+	}
+	for _, f := range faults {
+		if len(f.plays) == 0 && len(elsewhere[f.name]) == 0 {
+			t.Errorf("%s is not tried", f.name)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if is, err := os.ReadFile(file); err != nil || string(is) != text {
+		t.Errorf("docs/matrix.md is not what is generated (%v): run with -args -matrix.update", err)
+	}
+}

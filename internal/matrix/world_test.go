@@ -1,0 +1,597 @@
+package matrix_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/quorumdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+const (
+	ttl      = 3 * time.Second
+	lateness = 4 * time.Second // longer than a lease
+	slowness = 1200 * time.Millisecond
+	drift    = 0.01
+)
+
+var errNoAnswer = errors.New("no answer")
+
+// fate is what becomes of one message.
+type fate uint8
+
+const (
+	arrives      fate = iota
+	lost              // it does not arrive, and nobody knows that
+	unanswered        // it arrives, and the answer is lost
+	slow              // the answer takes its time
+	stuck             // it takes its time to arrive
+	late              // it is given up, and arrives much later
+	doubled           // it arrives, and once more later
+	onEdge            // it is answered when the lease ends
+	beforeEdge        // it is answered a microsecond before
+	frozen            // the server stands still, and does later what it was sent
+	refused           // the server says that it does nothing
+	noDial            // there is no connection, and no file descriptor for one
+	gateway           // somebody in between answers, and nothing arrives
+	gatewayAfter      // somebody in between answers, and it arrived
+	starved           // everything takes its time, there and back
+	forgets           // it is answered, and then the store forgets everything
+	goesBack          // it is answered, and then the store is as it was when the fault began
+	failsOver         // it arrives, the answer is lost, and the store is as it was
+)
+
+// weather is what becomes of the messages of one client: one of them, or all from it on
+// for a while, meet with a fault.
+type weather struct {
+	mu    sync.Mutex
+	fate  fate
+	at    int           // which message, counted from when it was armed; -1 is none
+	for_  time.Duration // and how long all after it do too
+	until time.Time
+	met   int // how many messages have
+	seen  int
+	fixed bool   // met by none any more
+	meets func() // is called when one has met the fault
+
+	strays sync.WaitGroup
+	turn   int
+}
+
+func (w *weather) arm(f fate, at int, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fate, w.at, w.for_, w.seen, w.met = f, at, d, 0, 0
+}
+
+// next returns what becomes of a message.
+func (w *weather) next() fate {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.seen
+	w.seen++
+	now := time.Now()
+	switch {
+	case w.fate == arrives || n < w.at || w.fixed:
+		return arrives
+	case n == w.at:
+		w.until = now.Add(w.for_)
+	case !now.Before(w.until):
+		return arrives
+	}
+	if w.met++; w.met == 1 && w.meets != nil {
+		w.meets()
+	}
+	return w.fate
+}
+
+func (w *weather) thaw() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Until(w.until)
+}
+
+// jitter varies without chance.
+func (w *weather) jitter() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turn++
+	return time.Duration(w.turn*317%900) * time.Millisecond
+}
+
+func (w *weather) after(d time.Duration, f func()) {
+	w.strays.Go(func() {
+		time.Sleep(d)
+		f()
+	})
+}
+
+// table is a store that can forget.
+type table struct {
+	roomdriver.Bus
+
+	mu      sync.Mutex
+	records map[string][]byte
+	kept    map[string][]byte
+}
+
+func newTable() *table { return &table{records: make(map[string][]byte)} }
+
+func (t *table) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next, err := f(slices.Clone(t.records[key]), time.Now())
+	if err != nil {
+		return fmt.Errorf("update: %w", err)
+	}
+	if next == nil {
+		delete(t.records, key)
+	} else {
+		t.records[key] = slices.Clone(next)
+	}
+	return nil
+}
+
+func (t *table) List(_ context.Context, prefix, _ string) (roomdriver.Page, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	page := roomdriver.Page{Now: time.Now()}
+	for _, key := range slices.Sorted(maps.Keys(t.records)) {
+		if strings.HasPrefix(key, prefix) {
+			page.Entries = append(page.Entries, roomdriver.Entry{Key: key, Record: t.records[key]})
+		}
+	}
+	return page, nil
+}
+
+func (t *table) Close() error { return nil }
+
+func (t *table) join() *roomdriver.Driver { return roomdriver.New(t, roomdriver.WithSweep(0)) }
+
+// keep remembers what the store has now, and goBack returns to it.
+func (t *table) keep() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = maps.Clone(t.records)
+}
+
+func (t *table) goBack() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.records = maps.Clone(t.kept)
+}
+
+func (t *table) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.records)
+}
+
+// suffer does something under a fate.
+func suffer(ctx context.Context, w *weather, t *table, do func(context.Context) error) error {
+	switch f := w.next(); f {
+	case lost:
+		return errNoAnswer
+	case unanswered:
+		_ = do(context.Background())
+		return errNoAnswer
+	case slow, onEdge, beforeEdge:
+		d := map[fate]time.Duration{slow: slowness, onEdge: life, beforeEdge: life - time.Microsecond}[f]
+		return answered(ctx, w, do, 0, d)
+	case stuck:
+		return answered(ctx, w, do, slowness, 0)
+	case starved:
+		return answered(ctx, w, do, w.jitter(), w.jitter())
+	case frozen:
+		return answered(ctx, w, do, w.thaw(), 0)
+	case late:
+		w.after(lateness, func() { _ = do(context.Background()) })
+		return errNoAnswer
+	case doubled:
+		w.after(slowness, func() { _ = do(context.Background()) })
+		return do(ctx)
+	case refused, noDial:
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, syscall.EMFILE)
+	case forgets:
+		err := do(ctx)
+		t.forget()
+		time.Sleep(time.Millisecond) // nothing comes back within a microsecond
+		return err
+	case goesBack:
+		err := do(ctx)
+		t.goBack()
+		time.Sleep(time.Millisecond) // nothing comes back within a microsecond
+		return err
+	case failsOver:
+		_ = do(ctx)
+		t.goBack()
+		time.Sleep(time.Millisecond)
+		return errNoAnswer
+	}
+	return do(ctx)
+}
+
+// answered does something after a while, whether or not somebody waits for it still,
+// and answers after another.
+func answered(ctx context.Context, w *weather, do func(context.Context) error, there, back time.Duration) error {
+	done := make(chan error, 1)
+	w.strays.Go(func() {
+		time.Sleep(there)
+		err := do(context.WithoutCancel(ctx))
+		time.Sleep(back)
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// faulty is a driver whose messages suffer.
+type faulty struct {
+	*weather
+	table *table
+	store *roomdriver.Driver
+}
+
+type got[T any] struct {
+	mu sync.Mutex
+	v  T
+}
+
+func (g *got[T]) set(v T) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.v = v
+}
+
+func (g *got[T]) get() T {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.v
+}
+
+// ask is a message with an answer.
+func ask[T any](ctx context.Context, d *faulty, do func(context.Context) (T, error)) (T, error) {
+	var g got[T]
+	err := suffer(ctx, d.weather, d.table, func(ctx context.Context) error {
+		v, err := do(ctx)
+		if err == nil {
+			g.set(v)
+		}
+		return err
+	})
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return g.get(), nil
+}
+
+func (d *faulty) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	return ask(ctx, d, func(ctx context.Context) (driver.Reply, error) { return d.store.Acquire(ctx, req) })
+}
+
+func (d *faulty) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	return ask(ctx, d, func(ctx context.Context) (driver.Reply, error) { return d.store.Release(ctx, ref) })
+}
+
+func (d *faulty) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	return ask(ctx, d, func(ctx context.Context) (driver.Reply, error) { return d.store.Break(ctx, key, id, reason) })
+}
+
+func (d *faulty) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return ask(ctx, d, func(ctx context.Context) (driver.Snapshot, error) { return d.store.Inspect(ctx, key) })
+}
+
+func (d *faulty) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	keys, err := ask(ctx, d, func(ctx context.Context) ([]string, error) {
+		keys, _, err := d.store.List(ctx, prefix, cursor)
+		return keys, err
+	})
+	return keys, "", err
+}
+
+func (d *faulty) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	for i, ref := range refs {
+		reply, err := ask(ctx, d, func(ctx context.Context) (reply driver.Reply, err error) {
+			d.store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
+			return reply, err
+		})
+		each(i, reply, err)
+	}
+}
+
+func (d *faulty) Watch(f func(driver.Hint)) (driver.Subscription, error) { return d.store.Watch(f) }
+
+func (d *faulty) Marked(ctx context.Context) (driver.Mark, bool, error) { return d.store.Marked(ctx) }
+
+func (d *faulty) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
+	return d.store.Reserve(ctx, by, life)
+}
+
+func (d *faulty) Mark(ctx context.Context, mark driver.Mark, by string) error {
+	return d.store.Mark(ctx, mark, by)
+}
+
+// Close leaves the store to messages that are late.
+func (d *faulty) Close() error { return nil }
+
+// world is what two clients use: one whose messages suffer, and one whose do not.
+type world struct {
+	*weather
+	tables  []*table
+	drivers [2]driver.Driver
+	urls    [2]http.RoundTripper // of the replicas of a service
+	raw     http.RoundTripper    // to both, under the weather
+	stop    func()
+}
+
+// look shows a lock as the store has it; a quorum's lock is what a majority has.
+func (w *world) look(key string) driver.Snapshot {
+	var best driver.Snapshot
+	held := make(map[string]int)
+	for _, t := range w.tables {
+		d := t.join()
+		snap, err := d.Inspect(context.Background(), key)
+		if err != nil {
+			panic(err)
+		}
+		for _, h := range snap.Holders {
+			held[h.ID]++
+		}
+		if len(snap.Holders) >= len(best.Holders) {
+			best = snap
+		}
+		_ = d.Close()
+	}
+	if len(w.tables) > 1 {
+		best.Holders = slices.DeleteFunc(best.Holders, func(h driver.Holder) bool { return held[h.ID] <= len(w.tables)/2 })
+	}
+	return best
+}
+
+// onStore is two clients of one store.
+func onStore(*testing.T) *world {
+	w := &world{weather: new(weather), tables: []*table{newTable()}}
+	t := w.tables[0]
+	a, b := t.join(), t.join()
+	w.drivers = [2]driver.Driver{&faulty{w.weather, t, a}, b}
+	w.stop = func() { _, _ = a.Close(), b.Close() }
+	return w
+}
+
+// onQuorum is two clients of three stores, of which the messages to one suffer.
+func onQuorum(t *testing.T) *world {
+	w := &world{weather: new(weather)}
+	var all []driver.Driver
+	for range 3 {
+		w.tables = append(w.tables, newTable())
+	}
+	for i := range w.drivers {
+		var nodes []driver.Driver
+		for n, tab := range w.tables {
+			store := tab.join()
+			all = append(all, store)
+			weather := new(weather)
+			if i == 0 && n == 0 {
+				weather = w.weather
+			}
+			nodes = append(nodes, &faulty{weather, tab, store})
+		}
+		q, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.drivers[i] = q
+	}
+	w.stop = func() {
+		for _, d := range all {
+			_ = d.Close()
+		}
+	}
+	return w
+}
+
+// onService is two clients of two services on one store. What suffers is the way from
+// the first client to the services.
+func onService(t *testing.T) *world { return services(t, false) }
+
+// behindService is the same, where the way from the services to their store suffers.
+func behindService(t *testing.T) *world { return services(t, true) }
+
+func services(t *testing.T, behind bool) *world {
+	w := &world{weather: new(weather), tables: []*table{newTable()}}
+	var ends []func()
+	for i := range 2 {
+		var store driver.Driver = w.tables[0].join()
+		if behind {
+			store = &faulty{w.weather, w.tables[0], store.(*roomdriver.Driver)}
+		}
+		s, err := server.New(store, server.WithStoreTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newPipes()
+		go func() { _ = s.Serve(l, nil) }()
+		transport := &http.Transport{DialContext: l.dial, DisableCompression: true}
+		w.urls[i] = transport
+		ends = append(ends, func() {
+			transport.CloseIdleConnections()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := s.Shutdown(ctx); err != nil {
+				t.Errorf("shutdown: %v", err)
+			}
+			_ = l.Close()
+		})
+	}
+	for i := range w.drivers {
+		if i == 1 && behind { // the second client has nothing to do with it
+			w.drivers[1] = w.tables[0].join()
+			break
+		}
+		suffers := &sky{weather: new(weather), table: w.tables[0], replicas: w.urls[:]}
+		if i == 0 && !behind {
+			suffers.weather = w.weather
+		}
+		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: suffers}), httpdriver.WithTimeout(1500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.drivers[i] = d
+		if i == 0 {
+			w.raw = suffers
+		}
+	}
+	w.stop = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	return w
+}
+
+// sky sends requests to replicas in turn.
+type sky struct {
+	*weather
+	table    *table
+	replicas []http.RoundTripper
+
+	mu sync.Mutex
+	n  int
+}
+
+func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(req.URL.Path, "/v1/events") {
+		return s.replicas[0].RoundTrip(req)
+	}
+	s.mu.Lock()
+	n := s.n
+	to := s.replicas[n%len(s.replicas)]
+	s.n++
+	s.mu.Unlock()
+	var body string
+	if req.Body != nil {
+		read, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		_ = req.Body.Close()
+		body = string(read)
+	}
+	var g got[*http.Response]
+	var fate got[fate]
+	send := func(ctx context.Context) error {
+		copied := req.Clone(ctx)
+		copied.Body = io.NopCloser(strings.NewReader(body))
+		resp, err := to.RoundTrip(copied)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			return err
+		}
+		resp.Body = io.NopCloser(strings.NewReader(string(text)))
+		g.set(resp)
+		return nil
+	}
+	page := func(status int) (*http.Response, error) {
+		const text = "<html>the gateway says so</html>"
+		return &http.Response{
+			StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: http.Header{"Content-Type": {"text/html"}, "Retry-After": {"1"}}, Body: io.NopCloser(strings.NewReader(text)),
+			ContentLength: int64(len(text)), Request: req,
+		}, nil
+	}
+	err := s.sufferHTTP(req.Context(), send, &fate)
+	switch fate.get() {
+	case gateway, gatewayAfter:
+		statuses := []int{503, 502, 408, 404, 504, 413, 400, 429, 410, 409, 403}
+		return page(statuses[n%len(statuses)])
+	case noDial:
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.EMFILE}
+	case refused:
+		return page(503)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g.get(), nil
+}
+
+// sufferHTTP is suffer, with what only happens to HTTP.
+func (s *sky) sufferHTTP(ctx context.Context, send func(context.Context) error, met *got[fate]) error {
+	w := s.weather
+	w.mu.Lock()
+	f := w.fate
+	w.mu.Unlock()
+	switch f {
+	case gateway, gatewayAfter, noDial, refused:
+		if now := s.next(); now == arrives {
+			return send(ctx)
+		}
+		met.set(f)
+		if f == gatewayAfter {
+			return send(context.WithoutCancel(ctx))
+		}
+		return nil
+	}
+	return suffer(ctx, s.weather, s.table, send)
+}
+
+// pipes is a listener in memory.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
