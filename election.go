@@ -192,7 +192,7 @@ const observeEvery = time.Second
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		var last Leader
-		for first := true; ; first = false {
+		for told := false; ; {
 			now, err := e.Leader(ctx)
 			switch {
 			case ctx.Err() != nil:
@@ -200,11 +200,11 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			case errors.Is(err, ErrNotHeld):
 				now, err = Leader{}, nil
 			}
-			if (first || err != nil || now.ID != last.ID) && !yield(now, err) {
+			if (!told || err != nil || now.ID != last.ID) && !yield(now, err) {
 				return
 			}
 			if err == nil {
-				last = now
+				last, told = now, true
 			}
 			if !sleep(ctx, observeEvery) {
 				return
