@@ -93,8 +93,12 @@ func (l *Lock) Snapshot() driver.Snapshot {
 
 // HolderOf is the JSON of a holder.
 func HolderOf(h driver.Holder) Holder {
+	id := h.ID
+	if h.Foreign {
+		id = "" // what a driver shows there is the value of a key, which may be a secret
+	}
 	return Holder{
-		LeaseID: h.ID, Owner: h.Owner, Mode: ModeName(h.Mode), Weight: h.Weight, Token: h.Token,
+		LeaseID: id, Owner: h.Owner, Mode: ModeName(h.Mode), Weight: h.Weight, Token: h.Token,
 		Since: h.Since, Age: age(h.Since), Remaining: Floor(h.Remaining),
 		Labels: h.Labels, Confirmed: h.Confirmed, Foreign: h.Foreign,
 	}

@@ -29,8 +29,9 @@ nothing happens, and the exit code is %d. "leasehold inspect NAME" shows the ids
 Without ID it shows who holds the lock and does nothing, unless --force-holder
 says that whoever holds it now is meant.
 
-The holder learns the reason by its next renewal, within a third of its time to
-live; until then it works on beside the next one. "leasehold run" ends its command.
+The holder learns the reason at once if it waited for the lock on a store that
+wakes it; otherwise by its next renewal, within a third of its time to live. Until
+then it works on beside the next one. "leasehold run" ends its command.
 Break what is known to be dead, or whose writes are fenced.
 `, codeNotThere)),
 		Example: `  leasehold break nightly-backup CFAJ5GSVHQKBXQPZ3Y5TQDO2AK --reason "host db3 is gone"
@@ -90,6 +91,9 @@ func (f *breakFlags) holder(cmd *cobra.Command, s driver.Snapshot) (string, erro
 		show(cmd.OutOrStdout(), s)
 		return "", usage("nothing was broken: lock %q has %d holders; name the id of one", s.Key, n)
 	}
+	if s.Holders[0].Foreign {
+		return "", usage("nothing was broken: lock %q is a plain key of another library or program, which no break ends; end that program, or delete the key with the tools of its store", s.Key)
+	}
 	return s.Holders[0].ID, nil
 }
 
@@ -104,11 +108,12 @@ type broken struct {
 
 func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) error {
 	b := broken{Key: s.Key, Lease: id, Reason: f.reason}
-	text := "" // it came between the look and the break
+	text, then := "", "" // it came between the look and the break
 	for _, h := range s.Holders {
 		if h.ID == id {
 			b.Owner, b.Token = ownerName(h.Owner, h.Foreign), h.Token
 			text = fmt.Sprintf(" of %s, token %d, held for %s", b.Owner, h.Token, span(age(h.Since)))
+			then = fmt.Sprintf("its holder is told by its next renewal, in %s at the latest; until then it may work on beside the next one", span(h.Remaining))
 		}
 	}
 	for _, q := range s.Waiters {
@@ -121,5 +126,8 @@ func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) erro
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: broke lease %s%s\n", s.Key, id, text)
+	if then != "" {
+		fmt.Fprintln(cmd.OutOrStdout(), "  "+then)
+	}
 	return nil
 }

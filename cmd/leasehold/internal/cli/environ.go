@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,4 +146,33 @@ func newOwner(name string) string {
 		host = "localhost"
 	}
 	return fmt.Sprintf("%s:%d/%s", host, os.Getpid(), rand.Text()[:8])
+}
+
+// Labels by which run, elect and acquire say which process holds or waits, whatever the
+// owner is called.
+const (
+	labelHost    = "leasehold.host"
+	labelPID     = "leasehold.pid"
+	labelCommand = "leasehold.command"
+)
+
+var processLabels = []string{labelHost, labelPID, labelCommand}
+
+// processOf returns the labels that describe this process and the command that it runs,
+// of which only the name is told: arguments may be secrets.
+func processOf(argv []string) map[string]string {
+	labels := map[string]string{labelPID: strconv.Itoa(os.Getpid())}
+	if host, err := os.Hostname(); err == nil {
+		labels[labelHost] = shortened(host)
+	}
+	if len(argv) > 0 {
+		labels[labelCommand] = shortened(filepath.Base(argv[0]))
+	}
+	return labels
+}
+
+// shortened is a text that leaves room for the labels of the user.
+func shortened(text string) string {
+	const most = 64
+	return strings.ToValidUTF8(text[:min(len(text), most)], "?")
 }

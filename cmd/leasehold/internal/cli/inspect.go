@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -58,16 +61,32 @@ func show(w io.Writer, s driver.Snapshot) {
 	fmt.Fprintf(w, "%s: %s\n", s.Key, headline(s))
 	for _, h := range s.Holders {
 		fmt.Fprintf(w, "  held by %s for %s, lease ends in %s unless renewed\n", ownerName(h.Owner, h.Foreign), span(age(h.Since)), span(h.Remaining))
-		fmt.Fprintf(w, "    lease %s, token %d%s\n", h.ID, h.Token, note(h))
-		if len(h.Labels) > 0 {
-			fmt.Fprintf(w, "    labels %s\n", labelText(h.Labels))
+		if h.Foreign { // its value may be a secret
+			fmt.Fprintf(w, "    a plain key of another library or program: no lease id, no token\n")
+			continue
 		}
+		fmt.Fprintf(w, "    lease %s, token %d%s\n", h.ID, h.Token, note(h))
+		describe(w, h.Labels)
 	}
 	for _, q := range s.Waiters {
 		fmt.Fprintf(w, "  %d. waits: %s for %s\n", q.Position, ownerName(q.Owner, false), span(age(q.Since)))
-		if len(q.Labels) > 0 {
-			fmt.Fprintf(w, "    labels %s\n", labelText(q.Labels))
+		describe(w, q.Labels)
+	}
+}
+
+// describe prints what labels tell: first the process, then those of the user.
+func describe(w io.Writer, labels map[string]string) {
+	own := maps.Clone(labels)
+	maps.DeleteFunc(own, func(name, _ string) bool { return slices.Contains(processLabels, name) })
+	if host, pid := labels[labelHost], labels[labelPID]; host != "" || pid != "" {
+		text := "    process " + cmp.Or(pid, "?") + " on " + cmp.Or(host, "?")
+		if command := labels[labelCommand]; command != "" {
+			text += ", runs " + command
 		}
+		fmt.Fprintln(w, printable(text))
+	}
+	if len(own) > 0 {
+		fmt.Fprintf(w, "    labels %s\n", labelText(own))
 	}
 }
 
@@ -97,11 +116,8 @@ func note(h driver.Holder) string {
 	if h.Weight > 1 {
 		text += fmt.Sprintf(", weight %d", h.Weight)
 	}
-	if !h.Confirmed && !h.Foreign {
+	if !h.Confirmed {
 		text += ", not yet confirmed"
-	}
-	if h.Foreign {
-		text += ", taken by another program's lock"
 	}
 	return text
 }

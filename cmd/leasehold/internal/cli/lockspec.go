@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -113,6 +115,7 @@ type lockSpec struct {
 	names  []string // NAME, then the names of --also
 	store  string
 	owner  string
+	argv   []string            // the command that will run; empty of acquire
 	opts   []leasehold.Option  // in addition to those of the flags
 	outer  map[string]heldLock // surrounding runs of the same names
 	stderr io.Writer
@@ -193,15 +196,22 @@ func (spec *lockSpec) options(name string, wait time.Duration) []leasehold.Optio
 	if wait >= 0 {
 		opts = append(opts, leasehold.WithMaxWait(wait))
 	}
-	if len(spec.flags.labels) > 0 {
-		labels := make(map[string]string)
-		for _, pair := range spec.flags.labels {
-			k, v, _ := strings.Cut(pair, "=")
-			labels[k] = v
-		}
-		opts = append(opts, leasehold.WithLabels(labels))
+	return append(opts, leasehold.WithLabels(spec.labels()))
+}
+
+// labels are those of the flags, and those of the process as far as there is room.
+func (spec *lockSpec) labels() map[string]string {
+	given := make(map[string]string)
+	for _, pair := range spec.flags.labels {
+		k, v, _ := strings.Cut(pair, "=")
+		given[k] = v
 	}
-	return opts
+	all := processOf(spec.argv)
+	maps.Copy(all, given)
+	if text, err := json.Marshal(all); err == nil && len(text) > leasehold.MaxLabels {
+		return given
+	}
+	return all
 }
 
 func (spec *lockSpec) ttl() time.Duration { return time.Duration(spec.flags.ttl) }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -92,7 +93,7 @@ func TestStories(t *testing.T) {
 				Condition: func(cond string) (bool, error) { return cond == store, nil },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"code": code, "waitfor": waitfor, "waitline": waitline, "sendsig": sendsig,
-					"serving": serving, "waiting": waiting,
+					"serving": serving, "waiting": waiting, "setkey": setkey,
 				},
 				RequireExplicitExec: true,
 				RequireUniqueNames:  true,
@@ -166,6 +167,17 @@ func waiting(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &lock))
 		return strconv.Itoa(len(lock.Waiters)) == args[1] && strconv.Itoa(len(lock.Holders)) == holders
 	})
+}
+
+// setkey sets a plain key of the Redis server for a minute, as another library would:
+// setkey NAME VALUE
+func setkey(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: setkey name value")
+	}
+	u, err := url.Parse(ts.Getenv("LEASEHOLD_STORE"))
+	ts.Check(err)
+	ts.Check(ts.Exec("redis-cli", "-h", u.Hostname(), "-p", u.Port(), "set", u.Query().Get("prefix")+args[0], args[1], "px", "60000"))
 }
 
 // sendsig sends a signal to the process whose id is in a file: sendsig TERM FILE

@@ -87,7 +87,11 @@ func (v *queueView) line(e leasehold.WaitEvent) {
 func situation(e leasehold.WaitEvent) string {
 	text := "queued"
 	if h := e.Holder; h.ID != "" || h.Foreign {
-		text = fmt.Sprintf("%s (lease %s, ends in %s unless renewed)", heldBy(h), h.ID, span(h.Remaining))
+		lease := ""
+		if !h.Foreign {
+			lease = "lease " + h.ID + ", "
+		}
+		text = fmt.Sprintf("%s (%sends in %s unless renewed)", heldBy(h), lease, span(h.Remaining))
 	}
 	return text + fmt.Sprintf(", place %d", e.Position)
 }

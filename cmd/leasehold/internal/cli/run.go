@@ -84,7 +84,8 @@ func (f *runFlags) runCommand(cmd *cobra.Command, args []string) (*runCommand, e
 	if err != nil {
 		return nil, err
 	}
-	return &runCommand{lockSpec: spec, runFlags: f, argv: argv, grace: grace}, nil
+	spec.argv = argv
+	return &runCommand{lockSpec: spec, runFlags: f, grace: grace}, nil
 }
 
 // options returns the options that only a run has.

@@ -20,7 +20,6 @@ var noContext = context.Background()
 type runCommand struct {
 	lockSpec
 	runFlags *runFlags
-	argv     []string
 	grace    time.Duration
 }
 

@@ -92,7 +92,11 @@ func (g *global) change(w io.Writer, s driver.Snapshot) error {
 func summary(s driver.Snapshot) string {
 	var holders, waiters []string
 	for _, h := range s.Holders {
-		holders = append(holders, fmt.Sprintf("%s (lease %s)", ownerName(h.Owner, h.Foreign), h.ID))
+		text := ownerName(h.Owner, h.Foreign)
+		if !h.Foreign {
+			text += " (lease " + h.ID + ")"
+		}
+		holders = append(holders, text)
 	}
 	for _, q := range s.Waiters {
 		waiters = append(waiters, ownerName(q.Owner, false))
