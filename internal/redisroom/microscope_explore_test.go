@@ -99,7 +99,7 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 	return seen, nil
 }
 
-// listed compares whether the lock is listed with whether anybody is there.
+// listed compares whether the lock is listed with whether anybody is there, or it is closed.
 func (l *lens) listed(from *situation) error {
 	l.server.Keys, l.server.Now = from.keys.Clone(), from.now
 	l.errors = nil
@@ -107,9 +107,12 @@ func (l *lens) listed(from *situation) error {
 	if err != nil || len(l.errors) > 0 {
 		return errors.Join(err, errors.New(strings.Join(l.errors, "; ")))
 	}
-	there := false
+	there := from.record.Closed > from.now/1000
 	for _, p := range slices.Concat(from.record.Inside, from.record.Queue) {
 		there = there || p.Expiry > from.now/1000
+	}
+	for _, p := range from.record.Inside {
+		there = there || p.Delay > 0 && p.Expiry+p.Delay > from.now/1000
 	}
 	if h := from.holderKey(); h.At == from.now/1000 {
 		return nil // the last millisecond

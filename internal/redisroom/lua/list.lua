@@ -1,4 +1,4 @@
--- list.lua: whether a room is occupied or waited for.
+-- list.lua: whether a room is occupied, waited for, or closed for a while.
 --
 -- KEYS  H, R, Z of the room (room/1_state.lua)
 -- ARGV  1 "1" if another library's lock counts
@@ -11,10 +11,19 @@ if hv and hv ~= '*' then
 end
 -- Without a record what stands in Z means nothing any more.
 local scalars = redis.pcall('HGET', KEYS[2], '#')
-if type(scalars) ~= 'string' or scalars == '' or redis.call('TYPE', KEYS[3]).ok ~= 'zset' then return 0 end
+if type(scalars) ~= 'string' or scalars == '' or redis.call('TYPE', KEYS[3]).ok ~= 'zset' then
+  return hv == '*' and redis.call('PTTL', KEYS[1]) > 0 and 1 or 0 -- nobody enters before the mark ends
+end
 local t = redis.call('TIME')
 local ms = math.floor((t[1] * 1000000 + t[2]) / 1000)
+local closed = tonumber(string.match(scalars, '^%d+ %d+ %d+ (%d+) ') or 0)
+if closed > ms and redis.call('ZSCORE', KEYS[3], '#') then return 1 end
 if hv == '*' and redis.call('ZCOUNT', KEYS[3], '(' .. string.format('%d', ms - 2 ^ 45), '(0') > 0 then return 1 end
+-- A lease that has expired may close the room for a while.
+for _, m in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(0')) do
+  local delay = tonumber(string.match(redis.call('HGET', KEYS[2], string.sub(m, 2)) or '', '^%a %a %d %d+ %d+ %d+ (%d+)') or 0)
+  if delay > 0 and tonumber(redis.call('ZSCORE', KEYS[3], m)) + 2 ^ 45 + delay > ms then return 1 end
+end
 local from, some = 0, nil
 repeat
   some = redis.call('ZRANGEBYSCORE', KEYS[3], 2 ^ 50, '+inf', 'LIMIT', from, 512)
