@@ -71,6 +71,7 @@ func (s *Server) acquire(w *answer, r *http.Request) error {
 // answer tells the client what the store said.
 func (a *acquireCall) answer(w *answer, r *http.Request) error {
 	a.s.watchers.nudge(a.req.Key)
+	a.note()
 	l := leaseOf(a.x, a.req.Key, a.req.ID, a.got.Reply)
 	l.Repeated = a.repeated
 	switch a.got.State {

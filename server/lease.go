@@ -135,6 +135,7 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	}
 	s.keepPlace(&ref, &one.got)
 	s.tellRelease(ctx, &ref, &one.got)
+	s.noteRenewal(&ref, &one.got)
 	l := renewed(&w.x, &ref, one.got, sent)
 	switch one.got.State {
 	case driver.Granted:
@@ -219,6 +220,7 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 		}
 		s.keepPlace(&refs[i], &all[i].got)
 		s.tellRelease(ctx, &refs[i], &all[i].got)
+		s.noteRenewal(&refs[i], &all[i].got)
 		out.Leases[at] = wire.Renewal{Lease: renewed(&w.x, &refs[i], all[i].got, sent)}
 	}
 	reply(w, http.StatusOK, &out)
@@ -265,6 +267,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	}
 	s.watchers.nudge(ref.Key)
 	s.places.end(leaseKey{ref.Key, ref.ID})
+	s.noteRelease(&w.x, &ref, &got)
 	l := leaseOf(&w.x, ref.Key, ref.ID, got)
 	switch {
 	case got.State == driver.Gone && !got.Replayed: // a release may be repeated
@@ -308,6 +311,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if got.State == driver.Gone {
 		return api.NewProblem(NotHeld, "the lease %s is not there", b.LeaseID)
 	}
+	s.noteBreak(&w.x, name, &b, &got)
 	l := leaseOf(&w.x, name, b.LeaseID, got)
 	reply(w, http.StatusOK, &l)
 	return nil

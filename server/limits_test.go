@@ -162,7 +162,7 @@ func TestReady_HR_G7_TellsThatNoMoreConnectionsAreAccepted(t *testing.T) {
 
 func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 	const most = 3
-	s, err := server.New(memdriver.New(), server.WithMaxConnections(most))
+	s, err := server.New(memdriver.New(), server.WithMaxConnections(most), server.WithPage(server.PageFull))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ type rule struct {
 // theContract is that of the service. Every service of these tests is held to
 // it by [recorded].
 var theContract = sync.OnceValue(func() *contract {
-	s, err := server.New(memdriver.New())
+	s, err := server.New(memdriver.New(), server.WithPage(server.PageFull))
 	if err != nil {
 		panic(err)
 	}

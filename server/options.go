@@ -20,6 +20,8 @@ type config struct {
 	log       *slog.Logger
 	auth      auth.Authenticator
 	observers []Observer
+	page      PageMode
+	storeName string // for people
 	tracer    Tracer // nil for none
 
 	maxBody      int64

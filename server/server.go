@@ -28,6 +28,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/server/internal/api"
+	"github.com/leasehold-go/leasehold/server/internal/overview"
 	"github.com/leasehold-go/leasehold/server/operations"
 )
 
@@ -51,6 +52,7 @@ type Server struct {
 	conns    atomic.Int64 // that are open
 	scarcity scarcity
 	watchers *watchers
+	overview *overview.Overview // nil without a page
 	streams  streams
 	quota    *quota
 	places   places
@@ -101,13 +103,17 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.tries = &timeouts{each: timing.Try(1, s.cfg.storeTimeout), told: punctual}
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
-	s.table = api.NewTable(routes())
+	s.table = api.NewTable(routes(s.cfg.page))
 	s.document = api.NewDocument(s.table.Routes())
 	s.handler = s.chain()
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
 	s.watchers = &watchers{s: s, all: make(map[string]*watcher)}
 	s.openSession()
+	if s.cfg.page != PageOff {
+		s.overview = overview.New(store, s.cfg.storeTimeout)
+		s.start(func() { s.overview.Run(s.serving) })
+	}
 	return s, nil
 }
 
@@ -154,10 +160,13 @@ func (s *Server) newOperations() (err error) {
 func (s *Server) Routes() []Route { return s.table.Routes() }
 
 // routes is the whole interface.
-func routes() []route {
+func routes(mode PageMode) []route {
 	var all []route
 	for _, some := range [][]route{leaseRoutes(), stateRoutes(), eventRoutes(), operationRoutes(), healthRoutes(), documentRoutes()} {
 		all = append(all, some...)
+	}
+	if mode != PageOff {
+		all = append(append(all, overviewRoutes()...), pageRoutes()...)
 	}
 	return all
 }

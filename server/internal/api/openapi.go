@@ -221,7 +221,10 @@ func (rt Route) AllCauses() []*Cause {
 		all = append(all, Overloaded)
 	}
 	if rt.Verb != auth.Anyone && !rt.Probe {
-		all = append(all, Forbidden, Internal)
+		all = append(all, Internal)
+		if !rt.Filtered {
+			all = append(all, Forbidden)
+		}
 	}
 	if rt.Body != nil || len(rt.Query) > 0 || len(rt.segments) > 0 && strings.Contains(rt.Path, "{") {
 		all = append(all, Invalid)

@@ -36,6 +36,7 @@ type serveFlags struct {
 	insecure bool
 	drain    duration
 	level    string
+	ui       string
 
 	operation operationFlags
 	limits    limitFlags
@@ -57,6 +58,10 @@ answered, and operations that run are given --drain to finish. HUP reads the fil
 
 Under systemd it serves the sockets of its socket unit instead of --listen, and tells when
 it serves and when it drains (Type=notify).
+
+At / is a page for people: who holds which lock, since when, and who waits. It shows what
+the rights of its user allow. --ui=full lets it also offer to break leases, which is the
+default where clients are asked who they are; otherwise the default is read.
 
 Spans of requests are sent where OTEL_EXPORTER_OTLP_ENDPOINT, or another of the standard
 variables of OpenTelemetry, says.
@@ -83,6 +88,7 @@ loopback interface is served, unless --insecure says that this is meant.
 	flags.BoolVar(&f.insecure, "insecure", false, "serve other interfaces than loopback although nobody is asked who they are")
 	flags.Var(&f.drain, "drain", "how long operations that run may take to finish when the service is to end")
 	flags.StringVar(&f.level, "log", "info", "what is logged: `debug|info|warn|error`; requests are info")
+	flags.StringVar(&f.ui, "ui", "", "what the page at / can do: `off|read|full` (default: full where clients are asked who they are, otherwise read)")
 	f.operation.register(flags)
 	f.limits.register(flags)
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
@@ -100,6 +106,26 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	}
 	return slog.New(slog.NewTextHandler(w, opts)), nil
+}
+
+// page returns what the page for people can do. Without authentication nobody can say
+// who broke a lease, so that it takes a decision of the operator to offer it to whoever
+// opens the page.
+func (f *serveFlags) page() (server.PageMode, error) {
+	switch f.ui {
+	case "off":
+		return server.PageOff, nil
+	case "read":
+		return server.PageRead, nil
+	case "full":
+		return server.PageFull, nil
+	case "":
+		if f.authFile != "" || f.clientCA != "" {
+			return server.PageFull, nil
+		}
+		return server.PageRead, nil
+	}
+	return 0, usage("--ui %q is none of off, read, full", f.ui)
 }
 
 // files are the files that SIGHUP reloads.
@@ -207,6 +233,10 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 	if f.authFile != "" && f.cert == "" && len(exposed) > 0 {
 		log.Warn("tokens are sent in the clear, unless something in front of the service encrypts them; see --tls-cert", "listen", exposed[0])
 	}
+	mode, err := f.page()
+	if err != nil {
+		return err
+	}
 	operation, err := f.operation.options()
 	if err != nil {
 		return err
@@ -217,7 +247,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 	}
 	defer sent()
 	opts = append(append(append(opts, f.limits.options()...), operation...), tracing...)
-	opts = append(opts, server.WithLogger(log), server.WithObserver(server.LogRequests(log)))
+	opts = append(opts, server.WithLogger(log), server.WithObserver(server.LogRequests(log)), server.WithPage(mode))
 	s, err := f.service(opts)
 	if err != nil {
 		return err
@@ -246,6 +276,7 @@ func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
 		}
 		opts = append(opts, server.WithQuorum(quorum))
 	}
+	opts = append(opts, server.WithStoreName(stores.Redact(rawURL)))
 	store, err := stores.Open(rawURL)
 	if err == nil {
 		var s *server.Server

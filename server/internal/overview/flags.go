@@ -1,0 +1,221 @@
+package overview
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Flag is something odd about a lock.
+type Flag struct {
+	// Name is a word that does not change, as "stuck".
+	Name string `json:"name"`
+	// Severity is bad, warning or notice.
+	Severity string `json:"severity"`
+	// Text is the sentence that explains it.
+	Text string `json:"text"`
+}
+
+func (f Flag) rank() int { return 1 + slices.Index([]string{"notice", "warning", "bad"}, f.Severity) }
+
+// From when on something is odd.
+const (
+	fewHolds     = 10 // ended leases of a class, below which nothing is usual
+	usualTimes   = 5  // as long as 95 of 100 are held
+	shortHold    = 10 * time.Second
+	longQueue    = 5
+	manyLosses   = 3
+	flappingFor  = 10 * time.Minute
+	mismatchFor  = 10 * time.Minute
+	longestCycle = 8
+)
+
+// judge returns what is odd about a lock.
+func (e *entry) judge(log *journal, now time.Time) (flags []Flag) {
+	add := func(name, severity, format string, args ...any) {
+		flags = append(flags, Flag{name, severity, fmt.Sprintf(format, args...)})
+	}
+	if f, ok := e.longer(log, now); ok {
+		flags = append(flags, f)
+	}
+	for _, h := range e.snap.Holders {
+		l := e.leases[h.ID]
+		if h.Foreign && h.Remaining <= 0 {
+			add("no-end", "bad", "The key has no end: it was not set by Leasehold, or not with an expiry. If its holder died, the lock stays closed until somebody breaks it.")
+			break
+		}
+		// A lease that is renewed at a third of its life is never below a half of it.
+		if l.renewals > 0 && h.Remaining < l.ttl*45/100 {
+			add("renewal-missed", "bad", "%s has missed a renewal: %s of %s are left of its lease. If it does not renew it in this time it loses the lock.",
+				orSomebody(h.Owner), span(h.Remaining), span(l.ttl))
+			break
+		}
+	}
+	if n, before := len(e.snap.Waiters), e.queue[0]; n >= longQueue && n >= 2*before && n-before >= longQueue-1 {
+		add("queue-grows", "warning", "The queue grows: %d wait, and a minute ago it were %d. Work arrives faster than the lock is passed on, or the holder is stuck.", n, before)
+	}
+	if owner := e.ownWaiter(); owner != "" {
+		add("waits-for-itself", "notice", "%s holds the lock and waits for it. If that is one task it waits for itself until its lease ends; two tasks of one process just take turns.", owner)
+	}
+	if e.cycle != "" {
+		add("cycle", "bad", "%s", e.cycle)
+	}
+	if n := log.lossesOf(e.key, now.Add(-flappingFor)); n >= manyLosses {
+		add("flapping", "warning", "It was lost or broken %d times within 10 minutes: holders die, hang, or do not reach the store in time.", n)
+	}
+	if log.mismatchOf(e.key, now.Add(-mismatchFor)) {
+		add("limits-differ", "warning", "A request asked for another limit than is in force, and was refused: two versions or configurations of a program disagree.")
+	}
+	return flags
+}
+
+// longer tells of a lock that is held much longer than others of its class.
+func (e *entry) longer(log *journal, now time.Time) (Flag, bool) {
+	start := e.held()
+	if start.IsZero() {
+		return Flag{}, false
+	}
+	class := classOf(e.key)
+	n, median, most := log.usual(class)
+	held := now.Sub(start)
+	if n < fewHolds || held < shortHold || held < usualTimes*most {
+		return Flag{}, false
+	}
+	severity := "notice"
+	if len(e.snap.Waiters) > 0 {
+		severity = "warning"
+	}
+	return Flag{"held-long", severity, fmt.Sprintf("Held for %s, much longer than usual: of the last %d locks of the class %s half were held for less than %s, and 95 of 100 for less than %s.",
+		span(held), n, class, span(median), span(most))}, true
+}
+
+// ownWaiter is an owner that holds the lock exclusively and waits for it, or waits for
+// it exclusively.
+func (e *entry) ownWaiter() string {
+	for _, w := range e.snap.Waiters {
+		if w.Owner == "" {
+			continue
+		}
+		for _, h := range e.snap.Holders {
+			if h.Owner == w.Owner && (h.Mode == driver.Exclusive || w.Mode == driver.Exclusive) {
+				return w.Owner
+			}
+		}
+	}
+	return ""
+}
+
+// judgeCycles looks for owners that wait for one another.
+func (o *Overview) judgeCycles() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	// Who waits for whom, and for what.
+	edges := make(map[string]map[string]string)
+	for _, e := range o.table {
+		for _, w := range e.snap.Waiters {
+			for _, h := range e.snap.Holders {
+				if w.Owner == "" || h.Owner == "" || w.Owner == h.Owner {
+					continue
+				}
+				if edges[w.Owner] == nil {
+					edges[w.Owner] = make(map[string]string)
+				}
+				if key, ok := edges[w.Owner][h.Owner]; !ok || e.key < key {
+					edges[w.Owner][h.Owner] = e.key
+				}
+			}
+		}
+	}
+	found := make(map[string]string) // the sentence, by the lock
+	for _, owner := range slices.Sorted(maps.Keys(edges)) {
+		if path := circle(edges, owner); path != nil {
+			text := sentence(edges, path)
+			for i, from := range path {
+				key := edges[from][path[(i+1)%len(path)]]
+				if found[key] == "" {
+					found[key] = text
+				}
+			}
+		}
+	}
+	for _, e := range o.table {
+		if text := found[e.key]; text != e.cycle {
+			e.cycle = text
+			e.flags = e.judge(o.log, time.Now())
+			o.changes++
+			e.version = o.changes
+		}
+	}
+}
+
+// circle returns the shortest way from an owner back to it, nil for none.
+func circle(edges map[string]map[string]string, start string) []string {
+	before := map[string]string{}
+	for ring, depth := []string{start}, 0; len(ring) > 0 && depth < longestCycle; depth++ {
+		var next []string
+		for _, from := range ring {
+			for _, to := range slices.Sorted(maps.Keys(edges[from])) {
+				if to == start {
+					path := []string{from}
+					for path[0] != start {
+						path = append([]string{before[path[0]]}, path...)
+					}
+					return path
+				}
+				if _, ok := before[to]; !ok && len(before) < 1000 {
+					before[to] = from
+					next = append(next, to)
+				}
+			}
+		}
+		ring = next
+	}
+	return nil
+}
+
+// sentence says who waits for whom.
+func sentence(edges map[string]map[string]string, path []string) string {
+	first := slices.Index(path, slices.Min(path)) // the same circle has the same sentence
+	var parts []string
+	for i := range path {
+		from, to := path[(first+i)%len(path)], path[(first+i+1)%len(path)]
+		parts = append(parts, fmt.Sprintf("%s waits for %s, which %s holds", from, edges[from][to], to))
+	}
+	return "Owners wait for one another, and none of them will ever go on: " + strings.Join(parts, "; ") + "."
+}
+
+// classOf is the class of a lock: what stands before the first slash or colon.
+func classOf(key string) string {
+	if i := strings.IndexAny(key, "/:"); i > 0 {
+		return key[:i+1] + "*"
+	}
+	return "*"
+}
+
+func orSomebody(owner string) string {
+	if owner == "" {
+		return "The holder"
+	}
+	return owner
+}
+
+// span is a duration for people: two units at most.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+}

@@ -1,0 +1,83 @@
+// Package page is the page for people that the service answers at /: a few plain files,
+// as they are served, embedded in the program.
+package page
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+)
+
+//go:embed static
+var static embed.FS
+
+// policy lets the page load its own files, ask its own service, and nothing else. No
+// script and no style stands in a page, and text cannot become one.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// File is one of the page's.
+type File struct {
+	Path, Operation, Summary, Media string
+
+	text []byte
+	etag string
+}
+
+// Files returns all, with the page itself first.
+func Files() []*File {
+	all := []*File{newFile("/", "index.html")}
+	entries, err := static.ReadDir("static")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	for _, e := range entries {
+		if e.Name() != "index.html" {
+			all = append(all, newFile("/ui/"+e.Name(), e.Name()))
+		}
+	}
+	return all
+}
+
+var media = map[string]string{
+	".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
+}
+
+func newFile(at, name string) *File {
+	text, err := static.ReadFile("static/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	sum := sha256.Sum256(text)
+	f := &File{
+		Path: at, Operation: "page", Summary: "The page for people", Media: media[path.Ext(name)],
+		text: text, etag: `"` + hex.EncodeToString(sum[:8]) + `"`,
+	}
+	if at != "/" {
+		f.Operation, f.Summary = "page."+name, "A file of the page for people"
+	}
+	return f
+}
+
+// ServeHTTP implements [http.Handler].
+func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", f.etag)
+	if strings.Contains(r.Header.Get("If-None-Match"), f.etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h.Set("Content-Type", f.Media+"; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(f.text)))
+	_, _ = w.Write(f.text) // a browser that has gone is noticed by the context
+}

@@ -1,0 +1,51 @@
+// Numbers and times for people.
+
+const numbers = new Intl.NumberFormat("en-GB");
+
+// count writes a whole number: 10 000.
+export const count = (n) => numbers.format(n).replaceAll(",", "\u202f");
+
+// plural writes a number with its word: 1 lock, 2 locks.
+export const plural = (n, one, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;
+
+// span writes milliseconds, in two units at most.
+export function span(ms) {
+	if (ms < 0) ms = 0;
+	const s = Math.floor(ms / 1000);
+	if (ms < 1000) return `${Math.round(ms)} ms`;
+	if (s < 60) return `${s} s`;
+	if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+	if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+	return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+
+// fine writes a short time that was measured in microseconds.
+export function fine(us) {
+	if (us <= 0) return "0";
+	if (us < 1000) return `${us} µs`;
+	if (us < 10000) return `${(us / 1000).toFixed(2)} ms`;
+	if (us < 1e6) return `${(us / 1000).toFixed(0)} ms`;
+	if (us < 60e6) return `${(us / 1e6).toFixed(1)} s`;
+	return span(us / 1000);
+}
+
+// rate writes a number per second.
+export function rate(n) {
+	if (n === 0) return "0";
+	if (n < 10) return n.toFixed(1);
+	return count(Math.round(n));
+}
+
+const clockForm = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+// clock writes a moment of today.
+export const clock = (time) => clockForm.format(new Date(time));
+
+// owner takes the name of an owner apart: the library calls a process "host:pid".
+export function owner(text) {
+	const m = /^([A-Za-z0-9._-]+):(\d{1,9})$/.exec(text || "");
+	return m ? { text, host: m[1], process: m[2] } : { text: text || "" };
+}
+
+// quote writes a word for a POSIX shell.
+export const quote = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'");
