@@ -12,7 +12,7 @@ TESTFLAGS ?=
 
 # Modules of their own, so that what they need never reaches the library's
 # users. go.work ties the command to the library beside it; bench and examples
-# have a workspace each, so that it does not apply to them. The tools are not
+# have a workspace each, as the integrations do, so that it does not apply to them. The tools are not
 # tested and not linted.
 NESTED := $(shell find . -mindepth 2 -name go.mod -not -path './internal/tools/*' -exec dirname {} \; | sort)
 
@@ -64,7 +64,7 @@ test-long: deps ## Run the long tests at their full length, and let every store 
 LONG := . ./internal/explore ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./postgresdriver ./server
 
 .PHONY: nested
-nested: deps ## Test the modules beside the library: the examples and the benchmark
+nested: deps ## Test the modules beside the library: the examples, the benchmark and the integrations
 	@for dir in $(filter-out ./cmd/leasehold,$(NESTED)); do \
 		echo "cd $$dir && go test ./..."; \
 		(cd $$dir && $(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...); \
@@ -190,8 +190,8 @@ lint: ## Check format, vet, linters and go.mod
 	done
 
 .PHONY: tidy
-tidy: ## Write what go.mod and go.sum of the library, the command and the examples lack
-	@for dir in . ./cmd/leasehold ./examples; do (cd $$dir && $(CURDIR)/.ci/tidy); done
+tidy: ## Write what go.mod and go.sum of the modules lack, but for the benchmark's
+	@for dir in $(filter-out ./bench,. $(NESTED)); do (cd $$dir && $(CURDIR)/.ci/tidy); done
 
 .PHONY: install-tools
 install-tools: ## Build the linter, which takes some minutes the first time

@@ -47,7 +47,7 @@ var (
 // repository to another, and to its headings.
 func TestDocuments_LinksLeadSomewhere(t *testing.T) {
 	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "integrations/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,123 @@
+package leaseholdgocron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/leasehold-go/leasehold"
+
+	"github.com/go-co-op/gocron/v2"
+)
+
+// ErrNotLeader is the error of [Elector.IsLeader] while another scheduler leads, or none.
+var ErrNotLeader = errors.New("leaseholdgocron: this scheduler does not lead")
+
+// Elector has one of several schedulers run all jobs. It is given to
+// [gocron.WithDistributedElector] and is safe for concurrent use.
+type Elector struct {
+	election *leasehold.Election
+	done     chan struct{} // closed when the campaign has ended
+
+	mu     sync.Mutex
+	quit   context.CancelFunc // ends the campaign, while nothing is led
+	closed bool
+	term   context.Context // of the present term; nil without one
+	lease  *leasehold.Lease
+	tasks  *sync.WaitGroup // of the present term
+	err    error           // of the campaign, once it has ended
+}
+
+// NewElector returns a candidate in the election of key, which campaigns from now on until
+// Close. It publishes value; see [leasehold.Client.Election] for both and for the options.
+func NewElector(client *leasehold.Client, key, value string, opts ...leasehold.Option) *Elector {
+	ctx, quit := context.WithCancel(context.Background())
+	e := &Elector{election: client.Election(key, value, opts...), done: make(chan struct{}), quit: quit}
+	go func() {
+		defer close(e.done)
+		err := e.election.Lead(ctx, e.serve)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.err = err
+	}()
+	return e
+}
+
+// serve is one term of office. It lasts until the leadership ends, and all tasks of the
+// term have returned.
+func (e *Elector) serve(ctx context.Context, lease *leasehold.Lease) error {
+	tasks := new(sync.WaitGroup)
+	if !e.enter(ctx, lease, tasks) {
+		return nil
+	}
+	<-ctx.Done()
+	e.mu.Lock()
+	e.term, e.lease, e.tasks = nil, nil, nil
+	e.mu.Unlock()
+	tasks.Wait()
+	return nil
+}
+
+func (e *Elector) enter(ctx context.Context, lease *leasehold.Lease, tasks *sync.WaitGroup) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.term, e.lease, e.tasks = ctx, lease, tasks
+	return true
+}
+
+// IsLeader implements [gocron.Elector]. It asks nobody: it compares the clock with the
+// lease that the leader holds. The error matches [ErrNotLeader], and that of the campaign
+// if it has ended by one, such as a wrong password of the store.
+func (e *Elector) IsLeader(context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.term != nil && e.term.Err() == nil:
+		return nil
+	case e.err != nil:
+		return fmt.Errorf("%w: %w", ErrNotLeader, e.err)
+	}
+	return ErrNotLeader
+}
+
+// Task returns a task for a job of the leader. Its work gets the leader's lease, and a
+// context that ends with the leadership, too, not only with the job. The leadership is
+// passed on by Close when the work has returned. A run at whose start nothing is led fails with
+// [ErrNotLeader]; one during which the leadership is lost with [leasehold.ErrLost].
+func (e *Elector) Task(work func(ctx context.Context, lease *leasehold.Lease) error) gocron.Task {
+	return gocron.NewTask(func(ctx context.Context) error {
+		e.mu.Lock()
+		term, lease, tasks := e.term, e.lease, e.tasks
+		if term == nil || term.Err() != nil {
+			e.mu.Unlock()
+			return ErrNotLeader
+		}
+		tasks.Add(1)
+		e.mu.Unlock()
+		defer tasks.Done()
+		return run(ctx, term, lease, work)
+	})
+}
+
+// Close ends the campaign and resigns. It waits for the tasks of [Elector.Task], whose
+// contexts end; of other tasks it does not know, so that the scheduler is shut down first.
+// The error is that by which the campaign had ended before, or of giving up the leadership.
+func (e *Elector) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	if e.term == nil {
+		e.quit()
+	}
+	e.election.Resign()
+	e.mu.Unlock()
+	<-e.done
+	e.quit()
+	if errors.Is(e.err, context.Canceled) {
+		return nil
+	}
+	return e.err
+}

@@ -1,0 +1,303 @@
+package leaseholdgocron_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+
+	"github.com/leasehold-go/leasehold"
+	leaseholdgocron "github.com/leasehold-go/leasehold/integrations/gocron"
+	"github.com/leasehold-go/leasehold/leaseholdtest"
+)
+
+// start has a scheduler run the task every d, and be shut down at the end of the test.
+func start(t *testing.T, d time.Duration, task gocron.Task, option gocron.SchedulerOption, opts ...gocron.JobOption) gocron.Scheduler {
+	t.Helper()
+	s, err := gocron.NewScheduler(option)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Shutdown() })
+	if _, err := s.NewJob(gocron.DurationJob(d), task, append(opts, gocron.WithName("nightly"))...); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	return s
+}
+
+func count(n *atomic.Int64) gocron.Task { return gocron.NewTask(func() { n.Add(1) }) }
+
+// Hosts whose clocks differ start the same run at slightly different times. The job takes
+// no time at all.
+func TestLocker_RunsEachTickOnceOnHostsWhoseClocksDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		var runs atomic.Int64
+		start(t, time.Minute, count(&runs), gocron.WithDistributedLocker(leaseholdgocron.NewLocker(client)))
+		time.Sleep(200 * time.Millisecond)
+		start(t, time.Minute, count(&runs), gocron.WithDistributedLocker(leaseholdgocron.NewLocker(store.Client())))
+		time.Sleep(200 * time.Millisecond)
+		start(t, time.Minute, count(&runs), gocron.WithDistributedLocker(leaseholdgocron.NewLocker(store.Client())))
+		time.Sleep(10*time.Minute + time.Second)
+		if n := runs.Load(); n != 10 {
+			t.Errorf("%d runs in ten minutes, on three hosts, want 10", n)
+		}
+	})
+}
+
+func TestLocker_HoldsTheLockOfAJobThatTakesLongerThanTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t, leasehold.WithTTL(10*time.Second))
+		var inside, most atomic.Int64
+		long := gocron.NewTask(func(ctx context.Context) {
+			most.Store(max(most.Load(), inside.Add(1)))
+			select {
+			case <-time.After(5 * time.Minute):
+			case <-ctx.Done(): // no virtual time passes while gocron shuts down: it spins
+			}
+			inside.Add(-1)
+		})
+		start(t, time.Minute, long, gocron.WithDistributedLocker(leaseholdgocron.NewLocker(client)))
+		start(t, time.Minute, long, gocron.WithDistributedLocker(leaseholdgocron.NewLocker(store.Client())))
+		time.Sleep(time.Hour)
+		if n := most.Load(); n != 1 {
+			t.Errorf("%d ran at once, want 1", n)
+		}
+	})
+}
+
+// A shutdown ends the context of a job at once, but the job may go on for a while.
+func TestLocker_KeepsTheLockUntilTheJobHasReturnedAfterAShutdown(t *testing.T) {
+	client, store := leaseholdtest.New(t)
+	began, told := make(chan bool), make(chan bool, 1)
+	slow := gocron.NewTask(func(ctx context.Context) {
+		began <- true
+		<-ctx.Done()
+		time.Sleep(300 * time.Millisecond) // the time in which a lease that follows ctx is given back
+		told <- store.Held("nightly")
+	})
+	s := start(t, time.Second, slow, gocron.WithDistributedLocker(leaseholdgocron.NewLocker(client)))
+	<-began
+	if err := s.Shutdown(); err != nil {
+		t.Error(err)
+	}
+	if !<-told {
+		t.Error("the lock was free before the job had returned")
+	}
+	store.AwaitHeld("nightly", false)
+}
+
+func TestLocker_SaysToTheTaskThatItsLockIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		locker := leaseholdgocron.NewLocker(client)
+		began, failed := make(chan int64, 1), make(chan error, 1)
+		task := locker.Task("nightly", func(ctx context.Context, lease *leasehold.Lease) error {
+			began <- lease.Token()
+			<-ctx.Done()
+			return nil // it stops, and says nothing
+		})
+		start(t, time.Minute, task, gocron.WithDistributedLocker(locker),
+			gocron.WithEventListeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
+		if token := <-began; token == 0 {
+			t.Error("the work has no token")
+		}
+		store.Lose("nightly")
+		if err := <-failed; !errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("the run failed by %v, want ErrLost", err)
+		}
+	})
+}
+
+func TestLocker_SkipsRunsWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		var runs atomic.Int64
+		skipped := make(chan error, 100)
+		start(t, time.Minute, count(&runs), gocron.WithDistributedLocker(leaseholdgocron.NewLocker(client)),
+			gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { skipped <- err })))
+		store.Down()
+		if err := <-skipped; !errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrHeld) {
+			t.Errorf("the run was skipped by %v, want ErrUnavailable", err)
+		}
+		store.Freeze()
+		if err := <-skipped; !errors.Is(err, leasehold.ErrUnknown) || errors.Is(err, leasehold.ErrHeld) {
+			t.Errorf("the run was skipped by %v, want ErrUnknown", err)
+		}
+		if n := runs.Load(); n != 0 {
+			t.Errorf("%d runs without a lock", n)
+		}
+		store.Up()
+		time.Sleep(2 * time.Minute)
+		if runs.Load() == 0 {
+			t.Error("no run after the outage")
+		}
+	})
+}
+
+func TestLocker_GivesTheLockBackAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		locker := leaseholdgocron.NewLocker(client)
+		panicked := make(chan any, 1)
+		task := locker.Task("nightly", func(context.Context, *leasehold.Lease) error { panic("at once") })
+		start(t, time.Minute, task, gocron.WithDistributedLocker(locker),
+			gocron.WithEventListeners(gocron.AfterJobRunsWithPanic(func(_ uuid.UUID, _ string, v any) { panicked <- v })))
+		<-panicked
+		store.AwaitHeld("nightly", false)
+		if lease := locker.Lease("nightly"); lease != nil {
+			t.Errorf("the locker still knows a lease, %v", lease.State())
+		}
+	})
+}
+
+func TestLocker_LeavesNothingOfARequestWhoseContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		store.Freeze()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		if _, err := leaseholdgocron.NewLocker(client).Lock(ctx, "nightly"); err == nil {
+			t.Error("a lock of a store that does not answer")
+		}
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("asked for %v, beyond the context", took)
+		}
+		store.Up()
+		store.AwaitHeld("nightly", false)
+	})
+}
+
+func TestTask_RefusesToRunWithoutItsLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := leaseholdtest.New(t)
+		locker := leaseholdgocron.NewLocker(client)
+		failed := make(chan error, 1)
+		task := locker.Task("another", func(context.Context, *leasehold.Lease) error { return nil })
+		start(t, time.Minute, task, gocron.WithDistributedLocker(locker),
+			gocron.WithEventListeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
+		if err := <-failed; !errors.Is(err, leasehold.ErrNotHeld) {
+			t.Errorf("the run failed by %v, want ErrNotHeld", err)
+		}
+	})
+}
+
+// elect returns an elector that is closed at the end of the test.
+func elect(t *testing.T, client *leasehold.Client, value string) *leaseholdgocron.Elector {
+	t.Helper()
+	e := leaseholdgocron.NewElector(client, "scheduler", value)
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+func TestElector_RunsJobsOfOneSchedulerAndThenOfTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		first := elect(t, client, "a")
+		store.AwaitHeld("scheduler", true)
+		second := elect(t, store.Client(), "b")
+		store.AwaitWaiters("scheduler", 1)
+		var ofFirst, ofSecond atomic.Int64
+		start(t, time.Minute, count(&ofFirst), gocron.WithDistributedElector(first))
+		start(t, time.Minute, count(&ofSecond), gocron.WithDistributedElector(second))
+		time.Sleep(10*time.Minute + time.Second)
+		if a, b := ofFirst.Load(), ofSecond.Load(); a != 10 || b != 0 {
+			t.Errorf("%d and %d runs, want 10 and 0", a, b)
+		}
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if a, b := ofFirst.Load(), ofSecond.Load(); a != 10 || b != 10 {
+			t.Errorf("%d and %d runs, want 10 and 10", a, b)
+		}
+	})
+}
+
+func TestElector_StopsToLeadInAnOutageAndLeadsAgainAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		e := elect(t, client, "a")
+		store.AwaitHeld("scheduler", true)
+		synctest.Wait()
+		if err := e.IsLeader(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		store.Down()
+		time.Sleep(10 * time.Second) // the lease has 20 s at least
+		if err := e.IsLeader(t.Context()); err != nil {
+			t.Errorf("a short outage: %v", err)
+		}
+		time.Sleep(time.Hour)
+		if err := e.IsLeader(t.Context()); !errors.Is(err, leaseholdgocron.ErrNotLeader) {
+			t.Errorf("a long outage: %v, want ErrNotLeader", err)
+		}
+		store.Up()
+		time.Sleep(time.Minute)
+		if err := e.IsLeader(t.Context()); err != nil {
+			t.Errorf("after the outage: %v", err)
+		}
+	})
+}
+
+func TestElector_WaitsForItsTasksBeforeAnotherLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		e := elect(t, client, "a")
+		store.AwaitHeld("scheduler", true)
+		next := elect(t, store.Client(), "b")
+		began, told := make(chan bool), make(chan error, 1)
+		start(t, time.Minute, e.Task(func(ctx context.Context, _ *leasehold.Lease) error {
+			began <- true
+			<-ctx.Done()
+			time.Sleep(5 * time.Second)
+			told <- next.IsLeader(t.Context())
+			return nil
+		}), gocron.WithDistributedElector(e))
+		<-began
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-told; err == nil {
+			t.Error("the next leads before the work of the first has ended")
+		}
+		time.Sleep(time.Second)
+		if err := next.IsLeader(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestElector_CloseEndsACampaignThatIsNotWon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		store.Hold("scheduler")
+		e := elect(t, client, "a")
+		store.AwaitWaiters("scheduler", 1)
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		store.AwaitWaiters("scheduler", 0)
+		if err := e.IsLeader(t.Context()); !errors.Is(err, leaseholdgocron.ErrNotLeader) {
+			t.Errorf("%v, want ErrNotLeader", err)
+		}
+	})
+}
+
+func TestElector_SaysWhatIsWrongWithItsKey(t *testing.T) {
+	client, _ := leaseholdtest.New(t)
+	e := leaseholdgocron.NewElector(client, "", "a")
+	if err := e.Close(); !errors.Is(err, leasehold.ErrInvalid) {
+		t.Errorf("closed with %v, want ErrInvalid", err)
+	}
+	if err := e.IsLeader(t.Context()); !errors.Is(err, leasehold.ErrInvalid) || !errors.Is(err, leaseholdgocron.ErrNotLeader) {
+		t.Errorf("%v, want ErrNotLeader and ErrInvalid", err)
+	}
+}

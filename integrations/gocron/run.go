@@ -1,0 +1,39 @@
+// Package leaseholdgocron runs the jobs of github.com/go-co-op/gocron/v2 in one scheduler
+// of several. [Locker] has each job run where its lock is taken first; [Elector] has one
+// scheduler run all of them.
+package leaseholdgocron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// run does work in a context that ends with the job's and with bound, which is that of
+// the lease or of the leadership.
+func run(job, bound context.Context, lease *leasehold.Lease, work func(context.Context, *leasehold.Lease) error) error {
+	ctx, end := context.WithCancelCause(bound)
+	defer end(nil)
+	defer context.AfterFunc(job, func() { end(context.Cause(job)) })()
+	err := work(workContext{ctx, bound}, lease)
+	if lease.State() != leasehold.Lost {
+		return err
+	}
+	return errors.Join(err, fmt.Errorf("job %q: %w", lease.Key(), context.Cause(lease.Context())))
+}
+
+// workContext compares the clock, as the context of a lease does.
+type workContext struct {
+	context.Context
+	bound context.Context
+}
+
+// Err implements [context.Context].
+func (c workContext) Err() error {
+	if err := c.bound.Err(); err != nil {
+		return err
+	}
+	return c.Context.Err()
+}

@@ -1,0 +1,130 @@
+// Package usertest uses a module of this repository as its users do: the program of its
+// README is built in a module of its own, and run.
+package usertest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// library is the module beside which the others stand.
+const library = "github.com/leasehold-go/leasehold"
+
+// limit is for a machine that is busy: a build takes seconds, a program one or two.
+const limit = 5 * time.Minute
+
+// Run builds the first program of README.md in a new module, which requires the module of
+// the working directory and the library beside it, and starts copies of it on one
+// directory store, their only argument. When one of them has printed a line that contains
+// want, Run interrupts all of them, and they have to end without an error.
+func Run(t *testing.T, copies int, want string) {
+	t.Helper()
+	program := build(t)
+	store := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+
+	found := make(chan struct{})
+	var once sync.Once
+	var running sync.WaitGroup
+	for i := range copies {
+		cmd := exec.CommandContext(ctx, program, store)
+		out, in, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stdout, cmd.Stderr = in, in
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		in.Close()
+		printed := make(chan string, 1)
+		go func() { printed <- read(out, want, func() { once.Do(func() { close(found) }) }) }()
+		running.Go(func() {
+			select {
+			case <-found:
+				_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+			case <-ctx.Done():
+			}
+			text := <-printed
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("copy %d: %v; it printed:\n%s", i, err, text)
+			}
+		})
+	}
+	running.Wait()
+	select {
+	case <-found:
+	default:
+		t.Errorf("no copy printed %q", want)
+	}
+}
+
+// read returns all that is printed, and tells when a line contains want.
+func read(from io.ReadCloser, want string, tell func()) string {
+	defer from.Close()
+	var all strings.Builder
+	for lines := bufio.NewScanner(from); lines.Scan(); {
+		fmt.Fprintln(&all, lines.Text())
+		if strings.Contains(lines.Text(), want) {
+			tell()
+		}
+	}
+	return all.String()
+}
+
+// build returns the path of the program.
+func build(t *testing.T) string {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, source, ok := strings.Cut(string(readme), "```go\npackage main\n")
+	source, _, closed := strings.Cut(source, "\n```")
+	if !ok || !closed {
+		t.Fatal("README.md has no program")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n"+source+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	module := strings.TrimSpace(run(t, here, "list", "-m"))
+	root := run(t, here, "list", "-m", "-f", "{{.Dir}}", library)
+	run(t, dir, "mod", "init", "example.com/user")
+	run(t, dir, "mod", "edit", "-replace", module+"="+here, "-replace", library+"="+strings.TrimSpace(root))
+	// What a user's `go get` finds out is in the go.sum of the module.
+	run(t, dir, "mod", "tidy")
+	run(t, dir, "build", "-o", "program", ".")
+	return filepath.Join(dir, "program")
+}
+
+// run has the go command do something, outside any workspace.
+func run(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	var problem strings.Builder
+	cmd.Stderr = &problem
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, problem.String())
+	}
+	return string(out)
+}
