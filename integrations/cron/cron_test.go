@@ -1,0 +1,162 @@
+package leaseholdcron_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/leasehold-go/leasehold"
+	leaseholdcron "github.com/leasehold-go/leasehold/integrations/cron"
+	"github.com/leasehold-go/leasehold/leaseholdtest"
+)
+
+// logger keeps what is logged.
+type logger struct {
+	skips  chan string
+	errors chan error
+}
+
+func newLogger() logger {
+	return logger{skips: make(chan string, 1000), errors: make(chan error, 1000)}
+}
+
+func (l logger) Info(msg string, args ...any)             { l.skips <- fmt.Sprint(append([]any{msg}, args...)...) }
+func (l logger) Error(err error, msg string, args ...any) { l.errors <- err }
+
+// start has a host run the job every minute until the end of the test. cron begins at whole
+// seconds, so that the clocks of two hosts differ by what is slept in between.
+func start(t *testing.T, job cron.Job) {
+	t.Helper()
+	c := cron.New()
+	if _, err := c.AddJob("* * * * *", job); err != nil {
+		t.Fatal(err)
+	}
+	c.Start()
+	t.Cleanup(func() { <-c.Stop().Done() })
+}
+
+// late is a job that a host whose clock is behind begins later.
+func late(d time.Duration, job cron.Job) cron.Job {
+	return cron.FuncJob(func() { time.Sleep(d); job.Run() })
+}
+
+func TestOneHost_RunsEachTickOnceOnHostsWhoseClocksDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		log := newLogger()
+		var runs atomic.Int64
+		job := cron.FuncJob(func() { runs.Add(1) }) // takes no time
+		for i := range 3 {
+			one := leaseholdcron.OneHost(client, "nightly", log)(job)
+			start(t, late(time.Duration(i)*200*time.Millisecond, one))
+			client = store.Client()
+		}
+		time.Sleep(10*time.Minute + time.Second)
+		if n := runs.Load(); n != 10 {
+			t.Errorf("%d runs in ten minutes, on three hosts, want 10", n)
+		}
+		if len(log.skips) != 20 || len(log.errors) != 0 {
+			t.Errorf("%d skips and %d errors were logged, want 20 and 0", len(log.skips), len(log.errors))
+		}
+	})
+}
+
+func TestOneHost_HoldsTheLockOfAJobThatTakesLongerThanTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t, leasehold.WithTTL(10*time.Second))
+		var inside, most atomic.Int64
+		job := cron.FuncJob(func() {
+			most.Store(max(most.Load(), inside.Add(1)))
+			time.Sleep(5 * time.Minute)
+			inside.Add(-1)
+		})
+		start(t, leaseholdcron.OneHost(client, "nightly", newLogger())(job))
+		start(t, leaseholdcron.OneHost(store.Client(), "nightly", newLogger())(job))
+		time.Sleep(time.Hour)
+		if n := most.Load(); n != 1 {
+			t.Errorf("%d ran at once, want 1", n)
+		}
+	})
+}
+
+func TestOneHost_SkipsRunsWhileTheStoreIsAwayAndSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		log := newLogger()
+		var runs atomic.Int64
+		start(t, leaseholdcron.OneHost(client, "nightly", log)(cron.FuncJob(func() { runs.Add(1) })))
+		store.Down()
+		if err := <-log.errors; !errors.Is(err, leasehold.ErrUnavailable) {
+			t.Errorf("%v, want ErrUnavailable", err)
+		}
+		store.Freeze()
+		if err := <-log.errors; !errors.Is(err, leasehold.ErrUnknown) {
+			t.Errorf("%v, want ErrUnknown", err)
+		}
+		if n := runs.Load(); n != 0 {
+			t.Errorf("%d runs without a lock", n)
+		}
+		store.Up()
+		time.Sleep(2 * time.Minute)
+		if runs.Load() == 0 {
+			t.Error("no run after the outage")
+		}
+	})
+}
+
+func TestOneHost_GivesTheLockBackAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		log := newLogger()
+		start(t, cron.NewChain(
+			cron.Recover(log),
+			leaseholdcron.OneHost(client, "nightly", log),
+		).Then(cron.FuncJob(func() { panic("at once") })))
+		<-log.errors
+		store.AwaitHeld("nightly", false)
+	})
+}
+
+func TestJob_LosesItsContextWithItsLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		log := newLogger()
+		began := make(chan int64, 1)
+		start(t, leaseholdcron.Job(client, "nightly", log, func(ctx context.Context, lease *leasehold.Lease) error {
+			began <- lease.Token()
+			<-ctx.Done()
+			return nil // it stops, and says nothing
+		}))
+		if token := <-began; token == 0 {
+			t.Error("the work has no token")
+		}
+		store.Lose("nightly")
+		if err := <-log.errors; !errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("%v, want ErrLost", err)
+		}
+	})
+}
+
+func TestJob_LogsWhatItsWorkReturns(t *testing.T) {
+	client, _ := leaseholdtest.New(t)
+	log, broken := newLogger(), errors.New("broken")
+	leaseholdcron.Job(client, "nightly", log, func(context.Context, *leasehold.Lease) error { return broken }).Run()
+	if err := <-log.errors; !errors.Is(err, broken) {
+		t.Errorf("%v, want %v", err, broken)
+	}
+}
+
+func TestOneHost_SaysWhatIsWrongWithItsKey(t *testing.T) {
+	client, _ := leaseholdtest.New(t)
+	log := newLogger()
+	leaseholdcron.OneHost(client, "", log)(cron.FuncJob(func() { t.Error("it ran") })).Run()
+	if err := <-log.errors; !errors.Is(err, leasehold.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
+}
