@@ -1,0 +1,190 @@
+// Package leaseholdcertmagic gives the storage of github.com/caddyserver/certmagic locks
+// that work across machines.
+package leaseholdcertmagic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Prefix begins the keys of all locks; the name that certmagic gives to a lock follows.
+const Prefix = "certmagic/"
+
+// Storage is a storage of certmagic whose locks are Leasehold's. It implements
+// [certmagic.Storage], [certmagic.TryLocker] and [certmagic.LockLeaseRenewer], and is safe
+// for concurrent use.
+type Storage struct {
+	certmagic.Storage // keeps the certificates
+	client            *leasehold.Client
+	opts              []leasehold.Option
+
+	mu    sync.Mutex
+	names map[string]*name // that are locked, or waited for, in this process
+}
+
+var (
+	_ certmagic.TryLocker        = (*Storage)(nil)
+	_ certmagic.LockLeaseRenewer = (*Storage)(nil)
+)
+
+// name is a lock as this process sees it. certmagic unlocks by the name alone, so that two
+// of its goroutines must not have one name at once, not even if the first has lost its lease.
+type name struct {
+	turn  chan struct{} // has an element while a goroutine has the name
+	users int           // that have it or wait for it; under Storage.mu
+	lease *leasehold.Lease
+	end   context.CancelCauseFunc // ends the context of lease
+}
+
+// Wrap returns a storage that keeps certificates in storage, and takes no notice of its
+// locks. All processes that share storage need the same locks: a client of the same store.
+// The options are those of [leasehold.Client.Mutex]. A lock waits for a store that is away
+// for as long as its context lives, unless [leasehold.WithMaxOutage] says otherwise:
+// certmagic does not try again to obtain a certificate whose lock it could not get.
+func Wrap(storage certmagic.Storage, client *leasehold.Client, opts ...leasehold.Option) *Storage {
+	opts = slices.Concat([]leasehold.Option{leasehold.WithMaxOutage(-1)}, opts)
+	return &Storage{Storage: storage, client: client, opts: opts, names: make(map[string]*name)}
+}
+
+// Lock implements [certmagic.Locker]. ctx bounds the wait, and not the lease, which is
+// renewed until Unlock.
+func (s *Storage) Lock(ctx context.Context, key string) error {
+	n := s.use(key)
+	select {
+	case n.turn <- struct{}{}:
+	case <-ctx.Done():
+		s.leave(key)
+		return fmt.Errorf("lock %q, which this process has: %w", key, context.Cause(ctx))
+	}
+	if err := s.take(ctx, key, n, (*leasehold.Mutex).Lock); err != nil {
+		<-n.turn
+		s.leave(key)
+		return err
+	}
+	return nil
+}
+
+// TryLock implements [certmagic.TryLocker]. It asks once; ctx bounds the request.
+func (s *Storage) TryLock(ctx context.Context, key string) (bool, error) {
+	n := s.use(key)
+	select {
+	case n.turn <- struct{}{}:
+	default:
+		s.leave(key)
+		return false, nil
+	}
+	err := s.take(ctx, key, n, (*leasehold.Mutex).TryLock)
+	if err == nil {
+		return true, nil
+	}
+	<-n.turn
+	s.leave(key)
+	if errors.Is(err, leasehold.ErrHeld) && ctx.Err() == nil {
+		return false, nil
+	}
+	return false, err
+}
+
+// RenewLockLease implements [certmagic.LockLeaseRenewer], which certmagic asks before each
+// of its attempts. The lease is renewed in any case, for the TTL and not for d: that would
+// be for how long a crash keeps others out. A lock that was lost is taken again if it is
+// free: certmagic would otherwise repeat attempts that cannot succeed for thirty days. The
+// error matches [leasehold.ErrHeld] if another has it.
+func (s *Storage) RenewLockLease(ctx context.Context, key string, _ time.Duration) error {
+	n, lease := s.held(key)
+	switch {
+	case lease == nil:
+		return fmt.Errorf("renew lock %q: %w", key, leasehold.ErrNotHeld)
+	case lease.State().Live():
+		return nil
+	}
+	end := n.end
+	if err := s.take(ctx, key, n, (*leasehold.Mutex).TryLock); err != nil {
+		return err
+	}
+	_ = lease.Release() // it was lost
+	end(nil)
+	return nil
+}
+
+// Unlock implements [certmagic.Locker]. It takes no notice of ctx. The error matches
+// [leasehold.ErrLost] if the work had not been protected to its end.
+func (s *Storage) Unlock(_ context.Context, key string) error {
+	s.mu.Lock()
+	n := s.names[key]
+	if n == nil || n.lease == nil {
+		s.mu.Unlock()
+		return fmt.Errorf("unlock %q: %w", key, leasehold.ErrNotHeld)
+	}
+	lease, end := n.lease, n.end
+	n.lease, n.end = nil, nil
+	s.mu.Unlock()
+	err := lease.Release()
+	end(nil)
+	<-n.turn
+	s.leave(key)
+	return err
+}
+
+// take has ctx bound the wait alone: the lease has a context of its own.
+func (s *Storage) take(ctx context.Context, key string, n *name, lock func(*leasehold.Mutex, context.Context) (*leasehold.Lease, error)) error {
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	lease, err := lock(s.client.Mutex(Prefix+key, s.opts...), life)
+	if !stop() { // the lease ends with life
+		err = errors.Join(err, context.Cause(ctx))
+		if lease != nil {
+			_ = lease.Release() // whose end is its life's
+		}
+	}
+	if err != nil {
+		end(nil)
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.lease, n.end = lease, end
+	return nil
+}
+
+// use returns the name, which is kept until leave.
+func (s *Storage) use(key string) *name {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.names[key]
+	if n == nil {
+		n = &name{turn: make(chan struct{}, 1)}
+		s.names[key] = n
+	}
+	n.users++
+	return n
+}
+
+func (s *Storage) leave(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.names[key]; n.users > 1 {
+		n.users--
+	} else {
+		delete(s.names, key)
+	}
+}
+
+// held returns the lease by which a name is locked here, or nil.
+func (s *Storage) held(key string) (*name, *leasehold.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.names[key]
+	if n == nil {
+		return nil, nil
+	}
+	return n, n.lease
+}
