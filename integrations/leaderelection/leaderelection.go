@@ -1,0 +1,164 @@
+// Package leaderelection stands in for k8s.io/client-go/tools/leaderelection: programs that
+// lead by [RunOrDie] do so by a [leasehold.Election], inside a cluster and outside of one. It
+// needs nothing of Kubernetes: [LeaderCallbacks] has the fields of client-go's type, so that a
+// value of one is converted to the other.
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// LeaderElectionConfig says what is led, by whom and what is called.
+type LeaderElectionConfig struct {
+	// Client is where the election takes place.
+	Client *leasehold.Client
+	// Name is the key of the election: 1 to 512 bytes.
+	Name string
+	// Identity of this candidate, which others see: at most 4 KiB.
+	Identity string
+	// LeaseDuration is the time to live of the leader's lease; 0 leaves it to the client.
+	// The leader renews it after a third, for as long as it lasts.
+	LeaseDuration time.Duration
+	// Callbacks are what is called. OnStartedLeading and OnStoppedLeading are needed.
+	Callbacks LeaderCallbacks
+	// Options are further ones of the lock.
+	Options []leasehold.Option
+}
+
+// LeaderCallbacks are called in the course of an election.
+type LeaderCallbacks struct {
+	// OnStartedLeading is called when this candidate leads, with a context that ends with
+	// the leadership. If it returns before that, the leadership goes on. It must return when
+	// its context ends: nobody else leads before that, or before the lease is over.
+	OnStartedLeading func(context.Context)
+	// OnStoppedLeading is called once, when the leadership ends, even if OnStartedLeading
+	// goes on: a program that cannot stop what it began exits here. It is called as well if
+	// nothing was led.
+	OnStoppedLeading func()
+	// OnNewLeader is called with the identity of whoever leads, whenever that has changed:
+	// within some second, by asking the store every second. It may be nil.
+	OnNewLeader func(identity string)
+}
+
+// errStopped ends a term, so that none follows.
+var errStopped = errors.New("the leadership has ended")
+
+// RunOrDie is [Run], and panics if the election cannot be held at all: because of an invalid
+// configuration, or a store that refuses for good.
+func RunOrDie(ctx context.Context, config LeaderElectionConfig) {
+	if err := Run(ctx, config); err != nil && !errors.Is(err, leasehold.ErrLost) && ctx.Err() == nil {
+		panic(err)
+	}
+}
+
+// Run campaigns, leads once, and returns when the leadership has ended or ctx does. A
+// store that is away ends no campaign. The error matches [leasehold.ErrLost] if the
+// leadership was lost, and [leasehold.ErrInvalid] if the configuration is; it is nil if
+// ctx ended while this candidate led, and the error of ctx if it ended before.
+//
+// When ctx ends, so does the context of OnStartedLeading; the lease is given back when that
+// has returned, and not before, so that two never lead at once.
+func Run(ctx context.Context, config LeaderElectionConfig) error {
+	if err := config.check(); err != nil {
+		return err
+	}
+	opts := slices.Clone(config.Options)
+	if config.LeaseDuration != 0 {
+		opts = append(opts, leasehold.WithTTL(config.LeaseDuration))
+	}
+	r := &run{
+		callbacks: config.Callbacks,
+		election:  config.Client.Election(config.Name, config.Identity, opts...),
+		stopped:   sync.OnceFunc(config.Callbacks.OnStoppedLeading),
+	}
+	defer r.stopped()
+	defer r.observe(ctx)()
+
+	life, quit := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer quit(nil)
+	r.quit = func() { quit(context.Cause(ctx)) }
+	defer context.AfterFunc(ctx, r.end)()
+	if err := r.election.Lead(life, r.lead); !errors.Is(err, errStopped) || errors.Is(err, leasehold.ErrLost) {
+		return err
+	}
+	return nil
+}
+
+func (c LeaderElectionConfig) check() error {
+	switch {
+	case c.Client == nil:
+		return fmt.Errorf("leaderelection: client is nil: %w", leasehold.ErrInvalid)
+	case c.Callbacks.OnStartedLeading == nil:
+		return fmt.Errorf("leaderelection: OnStartedLeading is nil: %w", leasehold.ErrInvalid)
+	case c.Callbacks.OnStoppedLeading == nil:
+		return fmt.Errorf("leaderelection: OnStoppedLeading is nil: %w", leasehold.ErrInvalid)
+	}
+	return nil
+}
+
+// run is one call of Run.
+type run struct {
+	callbacks LeaderCallbacks
+	election  *leasehold.Election
+	stopped   func() // OnStoppedLeading, once
+
+	mu      sync.Mutex
+	quit    func() // ends the campaign, and a lease with it
+	leading bool
+	ended   bool // the caller's context has
+}
+
+// end is called when the caller's context ends. The context of the lease would give the
+// lease back while OnStartedLeading still works; a leader resigns instead.
+func (r *run) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	if r.leading {
+		r.election.Resign()
+	} else {
+		r.quit()
+	}
+}
+
+// lead is the term of office.
+func (r *run) lead(ctx context.Context, _ *leasehold.Lease) error {
+	r.mu.Lock()
+	if r.ended {
+		r.mu.Unlock()
+		return errStopped
+	}
+	r.leading = true
+	r.mu.Unlock()
+	defer context.AfterFunc(ctx, r.stopped)()
+	r.callbacks.OnStartedLeading(ctx)
+	<-ctx.Done()
+	return errStopped
+}
+
+// observe calls OnNewLeader until the function that it returns is called, which waits.
+func (r *run) observe(ctx context.Context) (stop func()) {
+	if r.callbacks.OnNewLeader == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		last := "" // id of the last leader's lease
+		for leader, err := range r.election.Observe(ctx) {
+			if err == nil && leader.ID != "" && leader.ID != last {
+				last = leader.ID
+				r.callbacks.OnNewLeader(leader.Value)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}

@@ -1,0 +1,194 @@
+package leaderelection_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/integrations/leaderelection"
+	"github.com/leasehold-go/leasehold/leaseholdtest"
+)
+
+const name = "controller"
+
+// candidate runs for the office, and tells what happens to it.
+type candidate struct {
+	leads   chan context.Context
+	stopped chan bool
+	leaders chan string
+	ended   chan error
+	quit    context.CancelFunc
+}
+
+// run begins a campaign. work is what the leader does.
+func run(t *testing.T, client *leasehold.Client, identity string, work func(context.Context)) *candidate {
+	t.Helper()
+	ctx, quit := context.WithCancel(t.Context())
+	c := &candidate{make(chan context.Context, 1), make(chan bool, 10), make(chan string, 10), make(chan error, 1), quit}
+	config := leaderelection.LeaderElectionConfig{
+		Client: client, Name: name, Identity: identity, LeaseDuration: 15 * time.Second,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				c.leads <- ctx
+				if work != nil {
+					work(ctx)
+				}
+			},
+			OnStoppedLeading: func() { c.stopped <- true },
+			OnNewLeader:      func(identity string) { c.leaders <- identity },
+		},
+	}
+	go func() { c.ended <- leaderelection.Run(ctx, config) }()
+	return c
+}
+
+func TestRun_LeadsUntilItsContextEndsAndThenTheNextLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		a := run(t, client, "a", nil) // returns at once, as callbacks do that start controllers
+		<-a.leads
+		b := run(t, store.Client(), "b", nil)
+		time.Sleep(time.Hour)
+		if len(b.leads) != 0 || len(a.stopped) != 0 {
+			t.Error("the leadership changed by itself")
+		}
+		a.quit()
+		if err := <-a.ended; err != nil {
+			t.Error(err)
+		}
+		<-b.leads
+		if len(a.stopped) != 1 {
+			t.Errorf("OnStoppedLeading was called %d times", len(a.stopped))
+		}
+		for _, want := range []string{"a", "b"} {
+			if got := <-b.leaders; got != want {
+				t.Errorf("the new leader is %q, want %q", got, want)
+			}
+		}
+		b.quit()
+		<-b.ended
+	})
+}
+
+func TestRun_LetsNobodyLeadBeforeTheWorkHasReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		a := run(t, client, "a", func(ctx context.Context) {
+			<-ctx.Done()
+			time.Sleep(time.Hour)
+		})
+		<-a.leads
+		b := run(t, store.Client(), "b", nil)
+		a.quit()
+		<-a.stopped // at once: a program may exit here
+		time.Sleep(50 * time.Minute)
+		if len(b.leads) != 0 {
+			t.Error("two lead at once")
+		}
+		<-b.leads
+		if err := <-a.ended; err != nil {
+			t.Error(err)
+		}
+		b.quit()
+		<-b.ended
+	})
+}
+
+func TestRun_ReturnsWhenTheLeadershipIsLostInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		a := run(t, client, "a", func(ctx context.Context) { <-ctx.Done() })
+		term := <-a.leads
+		begin := time.Now()
+		store.Down()
+		if err := <-a.ended; !errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("ended with %v, want ErrLost", err)
+		}
+		if took := time.Since(begin); took > 20*time.Second || term.Err() == nil || len(a.stopped) != 1 {
+			t.Errorf("after %v: context %v, stopped %d times", took, term.Err(), len(a.stopped))
+		}
+		again := run(t, client, "a", nil) // waits for the store
+		time.Sleep(time.Hour)
+		if len(again.ended) != 0 {
+			t.Error("an outage ended the campaign")
+		}
+		store.Up()
+		<-again.leads
+		again.quit()
+		<-again.ended
+	})
+}
+
+func TestRun_TellsAtOnceThatItStoppedEvenIfTheWorkHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		hang := make(chan bool)
+		a := run(t, client, "a", func(context.Context) { <-hang })
+		<-a.leads
+		store.Lose(name)
+		<-a.stopped
+		close(hang)
+		if err := <-a.ended; !errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("ended with %v, want ErrLost", err)
+		}
+	})
+}
+
+func TestRun_EndsACampaignThatIsNotWon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		store.Hold(name)
+		a := run(t, client, "a", nil)
+		store.AwaitWaiters(name, 1)
+		a.quit()
+		if err := <-a.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v, want Canceled", err)
+		}
+		if len(a.stopped) != 1 || len(a.leads) != 0 {
+			t.Errorf("stopped %d times, led %d times", len(a.stopped), len(a.leads))
+		}
+		store.AwaitWaiters(name, 0)
+	})
+}
+
+func TestRunOrDie_PanicsByAConfigurationThatIsInvalid(t *testing.T) {
+	client, _ := leaseholdtest.New(t)
+	nothing := leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
+	for what, config := range map[string]leaderelection.LeaderElectionConfig{
+		"no client":    {Name: name, Callbacks: nothing},
+		"no name":      {Client: client, Callbacks: nothing},
+		"no callbacks": {Client: client, Name: name},
+		"a TTL of 1ns": {Client: client, Name: name, Callbacks: nothing, LeaseDuration: 1},
+	} {
+		func() {
+			defer func() {
+				if err, _ := recover().(error); !errors.Is(err, leasehold.ErrInvalid) {
+					t.Errorf("%s: it panicked with %v, want ErrInvalid", what, err)
+				}
+			}()
+			leaderelection.RunOrDie(t.Context(), config)
+		}()
+	}
+}
+
+// A panic of the leader's work is the caller's; the lease does not outlive it.
+func TestRun_GivesTheLeadershipUpIfItsWorkPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		func() {
+			defer func() {
+				if got := recover(); got != "broken" {
+					t.Errorf("recovered %v", got)
+				}
+			}()
+			_ = leaderelection.Run(t.Context(), leaderelection.LeaderElectionConfig{Client: client, Name: name, Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) { panic("broken") },
+				OnStoppedLeading: func() {},
+			}})
+		}()
+		store.AwaitHeld(name, false)
+	})
+}
