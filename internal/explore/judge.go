@@ -175,15 +175,15 @@ func (w *world) mustPass(in *room.Party, arrived int, other *party, who int) boo
 
 // judgeDoor judges that nobody waits who could be let in, and told.
 func (w *world) judgeDoor(m message, c *Call) {
-	if len(w.record.Queue) == 0 || m.op == breakUp && c.Reply.State == driver.Gone {
+	if len(w.record.Queue) == 0 {
 		return
 	}
 	head := &w.record.Queue[0]
 	if head.Notify == "" || head.ID == id(m.lease) && m.op != resize || w.full(head) {
 		return
 	}
-	if c.Reply.State == driver.Gone && (m.op == acquire || m.op == downgrade || c.Reply.Broken) {
-		return // an answer to a party that has ended lets nobody in
+	if w.Doubles && c.Reply.State == driver.Gone && m.op == acquire {
+		return // an answer to an id that was used is no visit to the room
 	}
 	switch called := w.record.Head == head.ID && w.record.When <= w.ms(); {
 	case called && head.Policy == driver.Barging:

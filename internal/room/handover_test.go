@@ -253,3 +253,30 @@ func TestHandOver_ARecordOfBeforeIsRead(t *testing.T) {
 	s.release("a", driver.Released)
 	s.heard("granted c")
 }
+
+func TestHandOver_AWordToWhoHasEndedLetsTheNextIn(t *testing.T) {
+	for name, call := range map[string]func(s *story){
+		"a forbidden id asks":     func(s *story) { s.acquire("f", driver.Gone) },
+		"a broken lease asks":     func(s *story) { s.acquire("x", driver.Gone) },
+		"a broken lease renews":   func(s *story) { s.renew("x", driver.Gone, "") },
+		"an operator is mistaken": func(s *story) { s.broke("nobody") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tell(t)
+			s.releaseRef(driver.Ref{Key: "k", ID: "f", RejectIDFor: time.Minute}, driver.Gone)
+			s.acquire("x", driver.Granted)
+			s.broke("x")
+			s.acquire("a", driver.Granted, ttl(time.Second))
+			s.acquire("b", driver.Queued, waits("p"))
+			s.pass(time.Second)
+			call(s)
+			s.heard("granted b")
+		})
+	}
+}
+
+func (s *story) broke(id string) {
+	s.Helper()
+	_, wakes := Break(&s.r, id, "why", s.now)
+	s.note(wakes)
+}

@@ -25,10 +25,12 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 		}
 	}
 	if s.marked("+" + req.ID) {
-		return s.reply(driver.Gone), nil, nil
+		s.handOver()
+		return s.reply(driver.Gone), s.wakes, nil
 	}
 	if m, ok := s.Marks["~"+req.ID]; ok {
-		return s.broken(m), nil, nil
+		s.handOver()
+		return s.broken(m), s.wakes, nil
 	}
 	if p := s.inside(req.ID); p != nil {
 		return s.again(p, req)
@@ -73,10 +75,11 @@ func Renew(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 		s.refresh(t, ref.TicketTTL, ref.HintAddress)
 		return s.ask(ref.ID, ref.TTL, false), s.wakes
 	}
-	if m, ok := s.Marks["~"+ref.ID]; ok {
-		return s.broken(m), nil
-	}
+	m, broken := s.Marks["~"+ref.ID]
 	s.handOver()
+	if broken {
+		return s.broken(m), s.wakes
+	}
 	return s.reply(driver.Gone), s.wakes
 }
 
@@ -104,7 +107,8 @@ func Break(r *Record, id, reason string, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, "")
 	gone := find(append(slices.Clip(s.Inside), s.Queue...), id)
 	if gone == nil {
-		return s.reply(driver.Gone), nil
+		s.handOver()
+		return s.reply(driver.Gone), s.wakes
 	}
 	p := *gone
 	reply := s.leave(id)

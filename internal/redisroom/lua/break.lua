@@ -17,7 +17,7 @@ if p then
   call('HSET', R, '~' .. id, ARGV[2])
   mark('~' .. id, math.max(exp, ms + SUSPICION))
   wake(p, 'b ' .. id .. ' ' .. ARGV[2])
-  hand_over()
 end
+hand_over()
 save()
 return out

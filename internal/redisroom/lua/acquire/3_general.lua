@@ -95,9 +95,11 @@ end
 local function known()
   if simple then return simple.id == id and again(simple) or nil end
   if not isrec then return end
-  if marked('+' .. id) then return reply(GONE) end
   local out, why = broken(id)
-  if why then return out end
+  if why or marked('+' .. id) then
+    hand_over()
+    return marked('+' .. id) and reply(GONE) or out
+  end
   local p = party(id)
   if not p then return end
   if p.state ~= 'w' then return again(p) end

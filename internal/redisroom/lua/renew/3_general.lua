@@ -16,10 +16,9 @@ local function renew(id, ttl, wait, notify, how, token)
     refresh(p, wait, notify)
     return ask_(p, ttl) or reply(GONE)
   end
-  local r, why = broken(id)
-  if why then return r end
+  local r = broken(id)
   hand_over()
-  return reply(GONE)
+  return r
 end
 
 for _, i in ipairs(rest) do
