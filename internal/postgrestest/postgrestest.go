@@ -100,9 +100,10 @@ func template(bin string) (string, error) {
 }
 
 // removeAtTheEnd has a shell remove a directory when the test binary has ended, however
-// that ends: the shell reads from a pipe whose other end only the binary has.
+// that ends: the shell reads from a pipe whose other end only the binary has, and a
+// signal from the keyboard does not end it first.
 func removeAtTheEnd(dir string) error {
-	cmd := exec.Command("sh", "-c", `read -r _; rm -rf "$1"`, "sh", dir)
+	cmd := exec.Command("sh", "-c", `trap "" HUP INT TERM; read -r _; rm -rf "$1"`, "sh", dir)
 	cmd.Dir = os.TempDir()
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
