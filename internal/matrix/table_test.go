@@ -57,6 +57,7 @@ var commands = map[string]command{
 	"doctor":    {calls: []string{"Mutex.TryLock"}, tests: []string{"TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe"}},
 	"serve":     {calls: []string{"POST /v1/locks/{name}"}, tests: []string{"TestOperation_CommandOutlivesTheTimeToConfirmAHandOver", "TestStories"}},
 	"bench":     {calls: []string{"Mutex.Lock"}, tests: []string{"TestMutants_AreCaught"}},
+	"health":    {calls: []string{"GET /readyz", "GET /livez"}, tests: []string{"TestStories"}},
 	"version":   {says: "it asks no store"},
 	"leasehold": {says: "it only finds the command"},
 }
@@ -317,7 +318,7 @@ func TestMatrix_HasARowForEveryEntry(t *testing.T) {
 		}
 	}
 	if all := verbs(t); len(all) != len(commands) {
-		t.Errorf("%d commands, %d rows", len(all), len(commands))
+		t.Errorf("there are the commands %v, and %d rows", all, len(commands))
 	} else {
 		for _, name := range all {
 			if _, ok := commands[name]; !ok {
