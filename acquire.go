@@ -137,6 +137,9 @@ func (r *request) try(ctx context.Context, obs *observation) (*Lease, error) {
 		return nil, lockError(r.key, err)
 	}
 	defer r.c.session.Leave()
+	if held := r.heldHere(); held != nil {
+		return nil, held
+	}
 	return r.once(ctx, ctx, obs)
 }
 
@@ -159,6 +162,9 @@ func (r *request) once(ctx, bound context.Context, obs *observation) (*Lease, er
 func (r *request) lock(ctx, bound context.Context, obs *observation) (*Lease, error) {
 	if r.cfg.retry != nil {
 		return r.again(ctx, bound, obs)
+	}
+	if r.lined(ctx) {
+		return r.stand(ctx, bound, obs)
 	}
 	req := r.request()
 	w, err := r.c.session.NewWaiter(&r.cfg.Terms, &req)
@@ -243,7 +249,7 @@ func (r *request) path(err error) error {
 }
 
 func (r *request) lease(ctx context.Context, req *driver.Request, g session.Grant, obs *observation) (*Lease, error) {
-	h, err := r.c.hold(r.cfg, req, g, obs)
+	h, err := r.c.hold(r.cfg, req, g, obs, nil)
 	if err != nil {
 		r.c.session.Undo(ctx, &r.cfg.Terms, req, g.Unanswered)
 		return nil, lockError(r.key, err)

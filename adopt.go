@@ -100,7 +100,7 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 	}
 	req := r.request()
 	req.ID = id
-	h, err := r.c.hold(r.cfg, &req, g, obs)
+	h, err := r.c.hold(r.cfg, &req, g, obs, nil)
 	if err != nil {
 		return nil, err // it ends by itself, or is held
 	}

@@ -66,6 +66,7 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 			return fmt.Errorf("reentrant owner %q of an election: %w", cfg.reentrantOwner, ErrInvalid)
 		}
 		cfg.MaxOutage = noLimit
+		cfg.passes = 0
 		cfg.labels = maps.Clone(cfg.labels)
 		if cfg.labels == nil {
 			cfg.labels = make(map[string]string)

@@ -20,6 +20,7 @@ type hold struct {
 	c           *Client
 	cfg         *config
 	observation *observation // nil without observers
+	turn        *turn        // nil unless the lease is passed on inside the process
 	limit       int32        // that it was asked for with; 0 if it is no place
 
 	mu      sync.Mutex
@@ -31,9 +32,9 @@ type hold struct {
 	taken   *callers // where it was taken, if anybody is to be told
 }
 
-// hold takes charge of a grant.
-func (c *Client) hold(cfg *config, req *driver.Request, g session.Grant, obs *observation) (*hold, error) {
-	h := &hold{c: c, cfg: cfg, observation: obs, limit: int32(req.Limit)}
+// hold takes charge of a grant, which is one of a turn unless t is nil.
+func (c *Client) hold(cfg *config, req *driver.Request, g session.Grant, obs *observation, t *turn) (*hold, error) {
+	h := &hold{c: c, cfg: cfg, observation: obs, turn: t, limit: int32(req.Limit)}
 	h.leases = h.one[:0]
 	h.taken = cfg.takenAt()
 	if err := c.session.Hold(&h.Hold, req, g, h); err != nil {
@@ -84,6 +85,7 @@ func (h *hold) Ended(cause error) {
 	}
 	h.observation.ended(h, cause)
 	if wasLost(cause) {
+		h.turn.lost(cause)
 		// Whoever looked first is not held up, nor is the renewal of others.
 		h.c.session.Background(func() {
 			h.cfg.Log.Error("leasehold: lease lost", "key", h.Key(), "lease", h.ID(), "token", h.Token(), "cause", cause)
@@ -115,13 +117,26 @@ func (h *hold) shareEnded(lost error, last bool) (err error) {
 func (h *hold) giveBack(lost error, limit time.Duration) error {
 	over := lost != nil && !errors.Is(lost, ErrContextEnded) // and so what the store says is no news
 	begun := h.observation.now(h.c)
-	err := h.Release(h.observation.detached(), over, limit)
+	var err error
+	if over || !h.pass() {
+		err = h.Release(h.observation.detached(), over, limit)
+		h.turn.left()
+	}
 	h.observation.released(h, begun, err)
 	if over {
 		return nil
 	}
 	h.c.counts.gaveBack(err)
 	return err
+}
+
+// pass hands the lease to the next who waits for it in this process, if that may be.
+func (h *hold) pass() bool {
+	if h.turn == nil {
+		return false
+	}
+	g, ok := h.Onward()
+	return h.turn.pass(g, ok)
 }
 
 func (h *hold) add(l *share) {

@@ -13,8 +13,9 @@ import (
 
 // Snapshot is one consistent picture of a lock, from [Client.Inspect]: its Holders,
 // its Waiters in the order in which they will be served, the last fencing Token, the
-// Limit of a semaphore, and for how much longer the lock stays closed without a
-// holder. It is a copy that belongs to the caller.
+// Limit of a semaphore, for how much longer the lock stays closed without a holder, and
+// how many calls stand in this client's Line, for which one waiter stands or one holder
+// has the lock; see [WithLocalHandover]. It is a copy that belongs to the caller.
 type Snapshot = driver.Snapshot
 
 // Holder is a party that holds a lock: its lease id, its owner and labels, its mode
@@ -58,6 +59,7 @@ func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.orClosed(err)))
 	}
+	snap.Line = c.lines.length(key)
 	return snap, nil
 }
 

@@ -245,6 +245,7 @@ func (l *Lease) Detach(ctx context.Context) error {
 		err, _ = l.hold.remove(l.share, ErrReleased)
 		if l.cancel(ErrReleased); err == nil {
 			l.hold.c.counts.gaveBack(nil)
+			l.hold.turn.abandon()
 		}
 		return err
 	})

@@ -72,6 +72,7 @@ type Client struct {
 	cfg       config
 	counts    counters
 	classes   classes
+	lines     lines
 }
 
 // New returns a client of a store. It takes charge of the driver: Close closes

@@ -45,10 +45,12 @@ type config struct {
 	// reentrantOwner may take the lock again while it holds it; empty if nobody may.
 	reentrantOwner string
 	labels         map[string]string
+	labelText      string // the same, to compare
 	minToken       int64
 	policy         Policy
 	ownPolicy      bool // the policy is not a default
 	strictOrder    bool
+	passes         int // inside the process, of a stay in the store; 0 is none
 	observers      []*Observer
 	class          func(key string) string
 }
@@ -285,10 +287,11 @@ func WithLabels(labels map[string]string) Option {
 				return fmt.Errorf("label %q: %q is not valid UTF-8: %w", name, text, ErrInvalid)
 			}
 		}
-		if size, err := json.Marshal(labels); err != nil || len(size) > MaxLabels {
+		size, err := json.Marshal(labels)
+		if err != nil || len(size) > MaxLabels {
 			return fmt.Errorf("labels are %d bytes of JSON, more than %d: %w", len(size), MaxLabels, ErrInvalid)
 		}
-		c.labels = maps.Clone(labels) // the caller may change its own
+		c.labels, c.labelText = maps.Clone(labels), string(size) // the caller may change its own
 		return nil
 	}
 }

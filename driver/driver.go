@@ -244,8 +244,9 @@ type Reply struct {
 	Reason string
 	// Broken is set with Gone when the lease was broken by force.
 	Broken bool
-	// Uncontended may be set with Granted if there is no other holder and no waiter. Only
-	// the cost of a later Renew or Release depends on it, see Ref.Uncontended.
+	// Uncontended may be set with Granted if there is no other holder and no waiter. The
+	// cost of a later Renew or Release depends on it, see Ref.Uncontended, and for how long
+	// a process passes a lease on inside it while nobody else waits.
 	Uncontended bool
 	// Replayed is set with Granted if the lease was granted and confirmed before this
 	// Acquire, which repeats one; and with Gone, for SingleUseID, if the id was released
@@ -390,6 +391,9 @@ type Snapshot struct {
 	Limit int
 	// Closed is for how much longer the room stays closed without a holder.
 	Closed time.Duration
+	// Line is how many calls wait in the process that looks, before they stand in the
+	// queue. The library sets it, a store does not.
+	Line int
 }
 
 // Inspector is implemented by stores that can show their rooms.

@@ -5,12 +5,14 @@
 --           open, save and reply
 --
 -- The word of a lease whose token is to be raised is "+<token> <id> ", or begins with
--- "=" if it is to be levelled. No holder key begins so: it comes here.
+-- "=" if it is to be levelled. No holder key begins so: it comes here, also if the lease
+-- is uncontended, and is then answered as renew/1_free.lua does.
 local function renew(id, ttl, wait, notify, how, token)
   local p = simple and simple.id == id and simple or isrec and party(id)
   if p and p.state ~= 'w' then
     if token then raise(p, token, how == '=') end
-    return confirm(p, ttl)
+    local out = confirm(p, ttl)
+    return simple and token and fmt('%d', out[2]) or out
   end
   if p then
     refresh(p, wait, notify)

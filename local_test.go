@@ -1,0 +1,723 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// The lock handed on inside the process.
+
+// calls are Locks of one key under way, in the order in which they came, and what came
+// of them.
+type calls struct {
+	t   *testing.T
+	got chan answer
+}
+
+type answer struct {
+	i     int
+	lease *leasehold.Lease
+	err   error
+}
+
+func newCalls(t *testing.T) *calls { return &calls{t, make(chan answer, 1000)} }
+
+// begin has a call stand in its line.
+func (c *calls) begin(ctx context.Context, i int, m *leasehold.Mutex) {
+	go func() {
+		l, err := m.Lock(ctx)
+		c.got <- answer{i, l, err}
+	}()
+	synctest.Wait()
+}
+
+// next is the outcome of the next call that has one.
+func (c *calls) next() answer {
+	c.t.Helper()
+	select {
+	case a := <-c.got:
+		return a
+	case <-time.After(time.Hour):
+		c.t.Fatal("nobody is served")
+		return answer{}
+	}
+}
+
+// served is the lease of the next call, which must be the i'th.
+func (c *calls) served(i int) *leasehold.Lease {
+	c.t.Helper()
+	a := c.next()
+	if a.err != nil || a.i != i {
+		c.t.Fatalf("call %d: %v, and not call %d served", a.i, a.err, i)
+	}
+	return a.lease
+}
+
+// none checks that nobody is served now.
+func (c *calls) none() {
+	c.t.Helper()
+	synctest.Wait()
+	select {
+	case a := <-c.got:
+		c.t.Fatalf("call %d has an outcome: %v", a.i, a.err)
+	default:
+	}
+}
+
+func passOn(t *testing.T, l *leasehold.Lease) {
+	t.Helper()
+	if err := l.Release(); err != nil {
+		t.Errorf("release: %v", err)
+	}
+}
+
+func TestLocal_PassesTheLeaseOnInArrivalOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		const n = 20
+		c, d := open(t, store, leasehold.WithLocalHandover(100))
+		all := newCalls(t)
+		for i := range n {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		id, token := "", int64(0)
+		for i := range n {
+			l := all.served(i)
+			all.none()
+			if i > 0 && l.ID() != id || l.Token() <= token {
+				t.Errorf("lease %q with token %d after %q with %d", l.ID(), l.Token(), id, token)
+			}
+			id, token = l.ID(), l.Token()
+			if l.State() != leasehold.Held || l.Context().Err() != nil {
+				t.Errorf("%d: %v", i, l.State())
+			}
+			snap, err := c.Inspect(t.Context(), "k")
+			if err != nil || snap.Line != n-1-i || len(snap.Holders) != 1 || snap.Token < token {
+				t.Errorf("%d stand in line: %+v, %v", n-1-i, snap, err)
+			}
+			if s := c.Stats(); s.Held != 1 || s.Waiting != n-1-i || s.Granted != int64(i+1) || s.Released != int64(i) {
+				t.Errorf("%+v at %d", s, i)
+			}
+			time.Sleep(time.Second)
+			passOn(t, l)
+			passOn(t, l)
+			wantErr(t, context.Cause(l.Context()), leasehold.ErrReleased)
+		}
+		if a, r := d.count(acquire), d.count(release); a != 1 || r != 1 {
+			t.Errorf("%d acquires, %d releases", a, r)
+		}
+		wantFree(t, store, "k")
+		other, _ := open(t, store)
+		if l := lock(t, other, "k"); l.Token() <= token {
+			t.Errorf("token %d after %d", l.Token(), token)
+		}
+	})
+}
+
+func TestLocal_ProcessesTakeTurns(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		const clients, callers, most = 3, 8, 3
+		all := newCalls(t)
+		var who []*leasehold.Client
+		for range clients {
+			c, _ := open(t, store, leasehold.WithLocalHandover(most-1))
+			who = append(who, c)
+		}
+		for i := range callers {
+			for k, c := range who {
+				all.begin(t.Context(), k*callers+i, c.Mutex("k"))
+			}
+		}
+		var turns []int
+		next, token := make([]int, clients), int64(0)
+		for range clients * callers {
+			a := all.next()
+			if a.err != nil {
+				t.Fatal(a.err)
+			}
+			all.none()
+			if a.lease.Token() <= token {
+				t.Errorf("token %d after %d", a.lease.Token(), token)
+			}
+			token = a.lease.Token()
+			k := a.i / callers
+			if a.i%callers != next[k] {
+				t.Errorf("call %d of client %d and not %d", a.i%callers, k, next[k])
+			}
+			next[k]++
+			turns = append(turns, k)
+			passOn(t, a.lease)
+		}
+		for i := range turns {
+			if i >= most && slices.Min(turns[i-most:i+1]) == slices.Max(turns[i-most:i+1]) && i < clients*most {
+				t.Errorf("client %d has the lock %d times in a row: %v", turns[i], most+1, turns)
+			}
+		}
+		wantFree(t, store, "k")
+	})
+}
+
+// What a process has reserved and not used when it dies is used by nobody.
+func TestLocal_TokensRiseOverADeath(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
+		all := newCalls(t)
+		for i := range 10 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		passOn(t, all.served(0))
+		last := all.served(1)
+		for _, v := range []verb{acquire, renew, release} {
+			d.on(v, 0, hangs)
+		}
+		other, _ := open(t, store)
+		l, err := other.Mutex("k").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, context.Cause(last.Context()), leasehold.ErrLost)
+		wantErr(t, last.Release(), leasehold.ErrLost)
+		if l.Token() <= last.Token()+8 {
+			t.Errorf("token %d, and up to %d may have been given", l.Token(), last.Token()+8)
+		}
+		all.none()
+		d.heal()
+		passOn(t, l)
+		token := l.Token()
+		for i := range 8 {
+			l := all.served(i + 2)
+			if l.Token() <= token {
+				t.Errorf("token %d after %d", l.Token(), token)
+			}
+			token = l.Token()
+			passOn(t, l)
+		}
+	})
+}
+
+// Whatever happens to the request for more tokens, everybody is served, one at a time.
+func TestLocal_ReservationGoesWrong(t *testing.T) {
+	for name, f := range map[string]fault{"reply lost": loses, "not done": fails, "refused": refuses, "silent": silent, "hangs": hangs, "stray": {stray: 3 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, d := open(t, store, leasehold.WithLocalHandover(5), leasehold.WithTTL(ttl))
+				d.on(renew, 1, f)
+				all := newCalls(t)
+				for i := range 12 {
+					all.begin(t.Context(), i, c.Mutex("k"))
+				}
+				token := int64(0)
+				for i := range 12 {
+					l := all.served(i)
+					if all.none(); l.Token() <= token {
+						t.Errorf("token %d after %d", l.Token(), token)
+					}
+					token = l.Token()
+					passOn(t, l)
+					if i == 6 {
+						d.on(renew, 1, f)
+					}
+				}
+				time.Sleep(time.Minute)
+				wantFree(t, store, "k")
+			})
+		})
+	}
+}
+
+// The lease of a turn is renewed whoever has it, and lost in time if it is not.
+func TestLocal_RenewalFollowsTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(1000), leasehold.WithTTL(ttl))
+		all := newCalls(t)
+		for i := range 200 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		for i := range 100 { // more than twice the TTL
+			l := all.served(i)
+			time.Sleep(ttl / 40)
+			passOn(t, l)
+		}
+		if n := d.count(acquire); n != 1 {
+			t.Errorf("%d acquires", n)
+		}
+		d.on(renew, 0, hangs)
+		began := time.Now()
+		for i := 100; ; i++ {
+			l := all.served(i)
+			if time.Since(began) > ttl {
+				break // of another turn
+			}
+			select {
+			case <-l.Context().Done():
+				wantErr(t, l.Release(), leasehold.ErrLost)
+			case <-time.After(ttl / 20):
+				passOn(t, l)
+				continue
+			}
+			if passed := time.Since(began); passed > ttl {
+				t.Errorf("lost after %v", passed)
+			}
+			break
+		}
+	})
+}
+
+func TestLocal_BreakEndsWhoHasIt(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithLocalHandover(100))
+		operator, _ := open(t, store)
+		all := newCalls(t)
+		for i := range 5 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		passOn(t, all.served(0))
+		l := all.served(1)
+		if err := operator.Break(t.Context(), "k", l.ID(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		next := all.served(2)
+		wantErr(t, context.Cause(l.Context()), leasehold.ErrBroken)
+		wantErr(t, l.Release(), leasehold.ErrBroken)
+		if next.ID() == l.ID() || next.Token() <= l.Token() || next.State() != leasehold.Held {
+			t.Errorf("%q with token %d, %v, after %q with %d", next.ID(), next.Token(), next.State(), l.ID(), l.Token())
+		}
+		passOn(t, next)
+		passOn(t, all.served(3))
+		passOn(t, all.served(4))
+		wantFree(t, store, "k")
+	})
+}
+
+func TestLocal_ContextEndsInTheLine(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithName("web"))
+		other, _ := open(t, store, leasehold.WithName("api"))
+		foreign := lock(t, other, "k")
+		all := newCalls(t)
+		var cancels []context.CancelFunc
+		for i := range 6 {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancels = append(cancels, cancel)
+			all.begin(ctx, i, c.Mutex("k"))
+		}
+		gone := func(i, position int, owner string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			cancels[i]()
+			a := all.next()
+			wantErr(t, a.err, leasehold.ErrHeld, context.Canceled)
+			var held *leasehold.HeldError
+			if !errors.As(a.err, &held) || a.i != i || held.Position != position || held.Owner != owner || held.Waited == 0 {
+				t.Errorf("call %d: %+v, want place %d behind %s", a.i, held, position, owner)
+			}
+		}
+		gone(0, 1, "api") // the one that asked for all
+		gone(2, 2, "api")
+		passOn(t, foreign)
+		l := all.served(1)
+		if n := d.count(acquire); n != 1 {
+			t.Errorf("the line lost its place in the store: %d acquires", n)
+		}
+		gone(4, 2, "web")
+		passOn(t, l)
+		l = all.served(3)
+		gone(5, 1, "web")
+		passOn(t, l)
+		wantFree(t, store, "k")
+
+		foreign = lock(t, other, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Mutex("k").Lock(ctx) // the only one
+		wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded)
+		_, err = c.Mutex("k", leasehold.WithMaxWait(time.Second)).Lock(t.Context())
+		wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		snap, _ := store.Inspect(t.Context(), "k")
+		if len(snap.Waiters) != 0 {
+			t.Errorf("%d are left in the queue", len(snap.Waiters))
+		}
+		passOn(t, foreign)
+	})
+}
+
+// A lease and the end of the wait that come at once go to the next, or back.
+func TestLocal_GrantAndContextAtOnce(t *testing.T) {
+	for i := range 20 {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, _ := open(t, store, leasehold.WithLocalHandover(100))
+			held, err := c.Mutex("k").Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := newCalls(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			for k := range i % 3 {
+				all.begin(ctx, k, c.Mutex("k"))
+			}
+			all.begin(t.Context(), 9, c.Mutex("k"))
+			var both sync.WaitGroup
+			both.Go(cancel)
+			both.Go(func() { passOn(t, held) })
+			both.Wait()
+			for range i%3 + 1 {
+				if a := all.next(); a.err == nil {
+					passOn(t, a.lease)
+				} else if a.i == 9 {
+					t.Error(a.err)
+				}
+			}
+			time.Sleep(time.Second)
+			wantFree(t, store, "k")
+			if s := c.Stats(); s.Held != 0 || s.Waiting != 0 || s.Granted != s.Released {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+func TestLocal_CloseEndsTheLine(t *testing.T) {
+	for _, foreign := range []bool{false, true} {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, _ := open(t, store, leasehold.WithLocalHandover(100))
+			other, _ := open(t, store)
+			all := newCalls(t)
+			var held *leasehold.Lease
+			if foreign {
+				held = lock(t, other, "k")
+			}
+			for i := range 5 {
+				all.begin(t.Context(), i, c.Mutex("k"))
+			}
+			if !foreign {
+				held = all.served(0)
+			}
+			time.Sleep(time.Second)
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for range 4 {
+				wantErr(t, all.next().err, leasehold.ErrClosed)
+			}
+			if foreign {
+				wantErr(t, all.next().err, leasehold.ErrClosed)
+				passOn(t, held)
+			} else {
+				wantErr(t, context.Cause(held.Context()), leasehold.ErrClosed)
+			}
+			_, err := c.Mutex("k").Lock(t.Context())
+			wantErr(t, err, leasehold.ErrClosed)
+			wantFree(t, store, "k")
+		})
+	}
+}
+
+func TestLocal_PanicPassesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100))
+		all := newCalls(t)
+		inside, done := make(chan struct{}), make(chan any)
+		go func() {
+			defer func() { done <- recover() }()
+			_ = leasehold.Do(t.Context(), c.Mutex("k"), func(context.Context) error {
+				<-inside
+				panic("at work")
+			})
+		}()
+		synctest.Wait()
+		all.begin(t.Context(), 0, c.Mutex("k"))
+		close(inside)
+		if <-done == nil {
+			t.Error("no panic")
+		}
+		passOn(t, all.served(0))
+		if n := d.count(acquire); n != 1 {
+			t.Errorf("%d acquires", n)
+		}
+		wantFree(t, store, "k")
+	})
+}
+
+func TestLocal_TryIsRefusedHere(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithName("web"))
+		l, err := c.Mutex("k").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := d.count(acquire)
+		_, err = c.Mutex("k").TryLock(t.Context())
+		var held *leasehold.HeldError
+		if !errors.As(err, &held) || held.Owner != "web" || held.Remaining <= 0 || held.Cause != nil {
+			t.Errorf("%v", err)
+		}
+		if d.count(acquire) != asked {
+			t.Error("the store was asked for what is held here")
+		}
+		passOn(t, l)
+		l = lock(t, c, "k")
+		all := newCalls(t)
+		all.begin(t.Context(), 0, c.Mutex("k"))
+		passOn(t, l)
+		passOn(t, all.served(0))
+		wantFree(t, store, "k")
+	})
+}
+
+func TestLocal_EndsOfATurn(t *testing.T) {
+	local := leasehold.WithLocalHandover(100)
+	t.Run("detached", func(t *testing.T) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, _ := open(t, store, local)
+			all := newCalls(t)
+			for i := range 3 {
+				all.begin(t.Context(), i, c.Mutex("k"))
+			}
+			passOn(t, all.served(0))
+			l := all.served(1)
+			if err := l.Detach(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			all.none()
+			other, _ := open(t, store)
+			adopted, err := other.Mutex("k").Adopt(t.Context(), l.ID())
+			if err != nil || adopted.Token() < l.Token() {
+				t.Fatalf("%v, token %d after %d", err, adopted.Token(), l.Token())
+			}
+			passOn(t, adopted)
+			next := all.served(2)
+			if next.Token() <= adopted.Token() {
+				t.Errorf("token %d after %d", next.Token(), adopted.Token())
+			}
+			passOn(t, next)
+			wantFree(t, store, "k")
+		})
+	})
+	t.Run("lowered", func(t *testing.T) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, _ := open(t, store, local)
+			other, _ := open(t, store)
+			all := newCalls(t)
+			for i := range 2 {
+				all.begin(t.Context(), i, c.Mutex("k"))
+			}
+			l := all.served(0)
+			if err := l.Downgrade(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			reader, err := other.RWMutex("k").TryRLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			passOn(t, l)
+			all.none()
+			passOn(t, reader)
+			passOn(t, all.served(1))
+			wantFree(t, store, "k")
+		})
+	})
+	t.Run("maximum", func(t *testing.T) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, local, leasehold.WithMaxHold(time.Minute))
+			all := newCalls(t)
+			for i := range 2 {
+				all.begin(t.Context(), i, c.Mutex("k"))
+			}
+			l := all.served(0)
+			began := time.Now()
+			next := all.served(1)
+			if passed := time.Since(began); passed != time.Minute || next.State() != leasehold.Held {
+				t.Errorf("passed on after %v, %v", passed, next.State())
+			}
+			wantErr(t, l.Release(), leasehold.ErrMaxHold)
+			passOn(t, next)
+			if n := d.count(acquire); n != 1 {
+				t.Errorf("%d acquires", n)
+			}
+		})
+	})
+	t.Run("parent context", func(t *testing.T) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, local)
+			all := newCalls(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			all.begin(ctx, 0, c.Mutex("k"))
+			all.begin(t.Context(), 1, c.Mutex("k"))
+			l := all.served(0)
+			cancel()
+			next := all.served(1)
+			wantErr(t, l.Release(), leasehold.ErrLost, leasehold.ErrContextEnded)
+			passOn(t, next)
+			if n := d.count(acquire); n != 1 {
+				t.Errorf("%d acquires", n)
+			}
+		})
+	})
+	t.Run("re-entered", func(t *testing.T) {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, _ := open(t, store, local)
+			all := newCalls(t)
+			all.begin(t.Context(), 0, c.Mutex("k"))
+			outer := all.served(0)
+			all.begin(t.Context(), 1, c.Mutex("k"))
+			inner, err := c.Mutex("k").Lock(context.WithoutCancel(outer.Context()))
+			if err != nil || inner.Token() != outer.Token() {
+				t.Fatalf("token %d inside %d, %v", inner.Token(), outer.Token(), err)
+			}
+			passOn(t, outer)
+			all.none()
+			passOn(t, inner)
+			passOn(t, all.served(1))
+		})
+	})
+}
+
+// Only what is alike stands in one line, and what has rules of its own in none.
+func TestLocal_WhoSharesALine(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		for i, row := range []struct {
+			opts   []leasehold.Option
+			shares bool
+		}{
+			{nil, true},
+			{[]leasehold.Option{leasehold.WithMaxHold(time.Hour)}, true},
+			{[]leasehold.Option{leasehold.WithMaxWait(time.Hour)}, true},
+			{[]leasehold.Option{leasehold.WithTTL(time.Minute)}, false},
+			{[]leasehold.Option{leasehold.WithName("else")}, false},
+			{[]leasehold.Option{leasehold.WithLabels(map[string]string{"a": "b"})}, false},
+			{[]leasehold.Option{leasehold.WithMinToken(7)}, false},
+			{[]leasehold.Option{leasehold.WithPolicy(leasehold.Barging)}, false},
+			{[]leasehold.Option{leasehold.WithLockDelay(time.Second)}, false},
+			{[]leasehold.Option{leasehold.WithReentrantOwner("me")}, false},
+			{[]leasehold.Option{leasehold.WithStrictOrder()}, false},
+			{[]leasehold.Option{leasehold.WithoutRenewal()}, false},
+			{[]leasehold.Option{leasehold.WithMinHold(time.Millisecond)}, false},
+		} {
+			c, d := open(t, store, leasehold.WithLocalHandover(100))
+			key := fmt.Sprint("k", i)
+			all := newCalls(t)
+			all.begin(t.Context(), 0, c.Mutex(key))
+			all.begin(t.Context(), 1, c.Mutex(key, row.opts...))
+			passOn(t, all.served(0))
+			passOn(t, all.served(1))
+			if shared := d.count(acquire) == 1; shared != row.shares {
+				t.Errorf("row %d: shares is %v", i, shared)
+			}
+		}
+		c, d := open(t, store, leasehold.WithLocalHandover(100))
+		all := newCalls(t)
+		labels := leasehold.WithLabels(map[string]string{"b": "1", "a": "2"})
+		all.begin(t.Context(), 0, c.Mutex("labels", labels))
+		all.begin(t.Context(), 1, c.Mutex("labels", leasehold.WithLabels(map[string]string{"a": "2", "b": "1"})))
+		passOn(t, all.served(0))
+		passOn(t, all.served(1))
+		if n := d.count(acquire); n != 1 {
+			t.Errorf("equal labels: %d acquires", n)
+		}
+		w := c.RWMutex("rw")
+		l, err := w.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.begin(t.Context(), 0, c.Mutex("rw"))
+		passOn(t, l)
+		passOn(t, all.served(0))
+		if n := d.count(acquire); n != 2 {
+			t.Errorf("the write side of a read-write lock: %d acquires", n)
+		}
+	})
+	for _, n := range []int{-1, 0, leasehold.MaxLocalHandover + 1} {
+		_, err := leasehold.New(memdriver.New(), leasehold.WithLocalHandover(n))
+		wantErr(t, err, leasehold.ErrInvalid)
+	}
+}
+
+func TestLocal_ObserversSeeEveryGrant(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		var mu sync.Mutex
+		var tokens []int64
+		seen := make(map[string]int)
+		note := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[what]++
+		}
+		c, _ := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithObserver(leasehold.Observer{
+			Waiting: func(context.Context, leasehold.WaitingInfo) { note("waiting") },
+			Acquired: func(ctx context.Context, a leasehold.AcquiredInfo) context.Context {
+				note("acquired")
+				if want := time.Duration(len(tokens)) * time.Second; a.Waited != want || a.Queued != (want > 0) {
+					t.Errorf("waited %v, want %v", a.Waited, want)
+				}
+				tokens = append(tokens, a.Token)
+				return ctx
+			},
+			Ended: func(_ context.Context, e leasehold.EndedInfo) {
+				note("ended")
+				if e.Token != tokens[len(tokens)-1] || e.Held != time.Second || e.Reason() != "released" {
+					t.Errorf("%+v", e)
+				}
+			},
+			Released: func(_ context.Context, e leasehold.ReleasedInfo) {
+				note("released")
+				if e.Err != nil {
+					t.Error(e.Err)
+				}
+			},
+		}))
+		all := newCalls(t)
+		for i := range 4 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		for i := range 4 {
+			l := all.served(i)
+			time.Sleep(time.Second)
+			passOn(t, l)
+		}
+		if seen["acquired"] != 4 || seen["ended"] != 4 || seen["released"] != 4 || seen["waiting"] != 3 {
+			t.Errorf("%v", seen)
+		}
+		if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 4 {
+			t.Errorf("tokens %v", tokens)
+		}
+	})
+}
+
+// A store that is away ends the line's wait as it ends that of one call.
+func TestLocal_StoreIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(10*time.Second))
+		d.on(acquire, 0, hangs)
+		all := newCalls(t)
+		for i := range 3 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Mutex("k").Lock(ctx)
+		wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
+		if errors.Is(err, leasehold.ErrHeld) {
+			t.Errorf("%v, and nobody knows", err)
+		}
+		for range 3 {
+			wantErr(t, all.next().err, leasehold.ErrUnknown)
+		}
+		d.heal()
+		time.Sleep(time.Minute)
+		wantFree(t, store, "k")
+		l, err := c.Mutex("k").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		passOn(t, l)
+	})
+}
