@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,13 +35,13 @@ func openRueidis(addr string) (driver.Driver, error) {
 	return rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{addr}})
 }
 
-func leaseholdOn(name, client string, open func(addr string) (driver.Driver, error)) contender {
+func leaseholdOn(name, client string, open func(addr string) (driver.Driver, error), opts ...leasehold.Option) contender {
 	return contender{name: name, client: client, kind: ours, wire: []string{"evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
 		d, err := open(addr)
 		if err != nil {
 			return nil, err
 		}
-		c, err := leasehold.New(d, leasehold.WithTTL(s.ttl))
+		c, err := leasehold.New(d, append(slices.Clip(opts), leasehold.WithTTL(s.ttl))...)
 		if err != nil {
 			return nil, err
 		}

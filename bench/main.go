@@ -32,6 +32,8 @@ func experiments() []experiment {
 		{"server", serverTime},
 		{"capacity", capacity},
 		{"requeue", requeue},
+		{"local", func(ctx context.Context, b *bench) (*table, error) { return local(ctx, b, 1) }},
+		{"local-4", func(ctx context.Context, b *bench) (*table, error) { return local(ctx, b, processes) }},
 		{"drain", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, b.waiters, b.drains) }},
 		{"drain-4", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, 4, 2*b.drains) }},
 		{"renewal", renewal},
