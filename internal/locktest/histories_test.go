@@ -129,14 +129,24 @@ func (h *history) believe(l *leasehold.Lease, key string, lasting time.Duration)
 	h.ended(key, l.Token(), called, err == nil)
 }
 
-func TestHistories_AreThoseOfOneLock(t *testing.T) {
+func TestHistories_AreThoseOfOneLock(t *testing.T) { oneLock(t) }
+
+func TestHistories_HandedOnInTheProcessAreThoseOfOneLock(t *testing.T) {
+	oneLock(t, leasehold.WithLocalHandover(4))
+}
+
+// oneLock has clients with some options contend for locks under faults, and judges the
+// history.
+func oneLock(t *testing.T, opts ...leasehold.Option) {
+	t.Helper()
+	opts = append(opts, leasehold.WithTTL(400*time.Millisecond), leasehold.WithReleaseTimeout(time.Second))
 	both(t, func(r *rig) {
 		h := &history{start: time.Now()}
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
 		for range 3 {
-			c := r.client(r.proxy.Addr(), leasehold.WithTTL(400*time.Millisecond), leasehold.WithReleaseTimeout(time.Second))
+			c := r.client(r.proxy.Addr(), opts...)
 			for range 6 {
 				wg.Go(func() {
 					for ctx.Err() == nil {
