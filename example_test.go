@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -337,6 +338,28 @@ func ExampleWithStrictOrder() {
 	_, err := client.Mutex("orders/42", leasehold.WithStrictOrder()).Lock(context.Background())
 	fmt.Println(err)
 	// Output: <nil>
+}
+
+func ExampleWithLocalHandover() {
+	client, _ := leasehold.New(memdriver.New(), leasehold.WithLocalHandover(100))
+	defer client.Close()
+	stock := client.Mutex("stock")
+
+	// The goroutines of this process stand in one line: the lease goes from one to the
+	// next without a request, and each has a token of its own.
+	counted := 0
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			_ = leasehold.Do(context.Background(), stock, func(context.Context) error {
+				counted++
+				return nil
+			})
+		})
+	}
+	wg.Wait()
+	fmt.Println(counted)
+	// Output: 50
 }
 
 func ExampleMutex_reentry() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -133,8 +134,8 @@ func localOnce(ctx context.Context, b *bench, c contender, clients int, key stri
 	after, err := b.load(ctx, c)
 	cancel()
 	wg.Wait()
-	if err != nil || count.err != nil {
-		return nil, fmt.Errorf("%w%v", count.err, err)
+	if err := errors.Join(err, count.err); err != nil {
+		return nil, err
 	}
 	r := &localRun{callers: callers, clients: make([]float64, clients), run: longest}
 	grants := 0.0

@@ -175,7 +175,8 @@ type Ref struct {
 	// Request.Visit.
 	Visit string
 	// Token raises the token of a lease to at least this value (Renew), and so every
-	// later token of the key. Exclusive leases of one owner share one token. A value more
+	// later token of the key. So it reserves the tokens between the two for a caller that
+	// has the room exclusively. Exclusive leases of one owner share one token. A value more
 	// than 24 h ahead of the store's clock in µs is ignored: the reply has the token.
 	Token int64
 	// Level makes Token the token of the lease also if it is greater (Renew). Every later
