@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
@@ -719,4 +720,41 @@ func TestLocal_StoreIsAway(t *testing.T) {
 		}
 		giveBack(t, l)
 	})
+}
+
+// Nothing is passed on with a store that mints no tokens, or does not raise them.
+func TestLocal_StoreWithoutTokens(t *testing.T) {
+	for name, given := range map[string]int64{"none": 0, "not raised": 7} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, d := open(t, store, leasehold.WithLocalHandover(100))
+				d.reply = func(_ verb, r driver.Reply) driver.Reply {
+					if r.Token > 0 {
+						r.Token = given
+					}
+					return r
+				}
+				d.deliver(func(h driver.Hint, f func(driver.Hint)) {
+					if h.Token > 0 {
+						h.Token = given
+					}
+					f(h)
+				})
+				all := newCalls(t)
+				for i := range 5 {
+					all.begin(t.Context(), i, c.Mutex("k"))
+				}
+				ids := make(map[string]bool)
+				for i := range 5 {
+					l := all.served(i)
+					if all.none(); ids[l.ID()] || l.Token() != given {
+						t.Errorf("lease %q with token %d", l.ID(), l.Token())
+					}
+					ids[l.ID()] = true
+					giveBack(t, l)
+				}
+				wantFree(t, store, "k")
+			})
+		})
+	}
 }

@@ -221,7 +221,7 @@ func (t *turn) refill() bool {
 	if t.alone {
 		most = t.cfg.passes
 	}
-	passed := t.first + now.Sub(t.began).Microseconds() - t.last
+	passed := min(t.first+now.Sub(t.began).Microseconds()-t.last, MaxLocalHandover)
 	want = max(min(max(want, int(passed)), most), tokens)
 	ref := t.ref(t.last + int64(want))
 	limit := min(timing.RenewalTry(t.deadline().Sub(now)), t.cfg.ReleaseTimeout)
