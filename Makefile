@@ -13,7 +13,7 @@ TESTFLAGS ?=
 # Modules of their own, so that what they need never reaches the library's
 # users. go.work ties the command to the library beside it; bench and examples
 # have a workspace each, as the integrations do, so that it does not apply to them. The tools are not
-# tested and not linted.
+# tested and not linted; packaging, which needs root, has a target of its own.
 NESTED := $(shell find . -mindepth 2 -name go.mod -not -path './internal/tools/*' -exec dirname {} \; | sort)
 
 # The linter is built from source at the version in internal/tools/go.mod, and
@@ -65,7 +65,7 @@ LONG := . ./internal/explore ./internal/redisroom ./internal/locktest ./quorumdr
 
 .PHONY: nested
 nested: deps ## Test the modules beside the library: the examples, the benchmark and the integrations
-	@for dir in $(filter-out ./cmd/leasehold,$(NESTED)); do \
+	@for dir in $(filter-out ./cmd/leasehold ./packaging,$(NESTED)); do \
 		echo "cd $$dir && go test ./..."; \
 		(cd $$dir && $(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...); \
 	done
@@ -95,7 +95,7 @@ test-32: export GOARCH = 386
 test-32: deps ## Vet and test everything that needs no C on 32 bits
 	$(GO) vet ./...
 	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS) | grep -v '/internal/costs$$')
-	@for dir in $(NESTED); do (cd $$dir && $(GO) vet ./...); done
+	@for dir in $(filter-out ./packaging,$(NESTED)); do (cd $$dir && $(GO) vet ./...); done
 
 .PHONY: vet-others
 vet-others: ## Compile and vet for 32 bits, tests included
@@ -181,7 +181,7 @@ lint: ## Check format, vet, linters and go.mod
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
 	@linter=$$($(LINTER)); \
-	for dir in . $(NESTED); do \
+	for dir in . $(filter-out ./packaging,$(NESTED)); do \
 		cd $(CURDIR)/$$dir; \
 		echo "lint $$dir"; \
 		$(GO) vet ./...; \
@@ -192,6 +192,30 @@ lint: ## Check format, vet, linters and go.mod
 .PHONY: tidy
 tidy: ## Write what go.mod and go.sum of the modules lack, but for the benchmark's
 	@for dir in $(filter-out ./bench,. $(NESTED)); do (cd $$dir && $(CURDIR)/.ci/tidy); done
+
+.PHONY: man
+man: ## Write the man pages and the completions of shells to dist/
+	$(GO) run ./cmd/leasehold/internal/manpages dist
+
+# VERSION=v0.2.0 instead of the last tag, ARCHES=amd64 instead of all.
+.PHONY: dist
+dist: ## Build what a release consists of into dist/
+	packaging/build dist
+
+.PHONY: image
+image: ## Build the container image from scratch, as dist/leasehold-image.tar
+	@mkdir -p dist
+	packaging/image/build dist/leasehold-image.tar
+
+.PHONY: packages
+packages: export WITH_PACKAGES = 1
+packages: deps ## Build packages and the image, install and run them, and check manifests and workflows (root)
+	$$($(RELEASER) actionlint) -no-color
+	cd packaging && GOWORK=off $(GO) vet ./...
+	cd packaging && GOWORK=off $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+
+# What a release needs is a module of its own beside the linter, whose versions it would change.
+RELEASER := GOWORK=off $(GO) tool -n -modfile=$(CURDIR)/internal/tools/release/go.mod
 
 .PHONY: install-tools
 install-tools: ## Build the linter, which takes some minutes the first time

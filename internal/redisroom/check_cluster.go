@@ -200,7 +200,7 @@ func field(reply any, name string) string {
 //go:embed lua/lasting.lua
 var lastingLua string
 
-var lastingScript = newScript(lastingLua)
+var lastingScript = newScript(stage(lastingLua))
 
 // Bounds of the search for keys without expiry on one server.
 const (

@@ -64,7 +64,7 @@ func (s *Store) end(ctx context.Context, least time.Duration) time.Time {
 //go:embed lua/alone.lua
 var aloneLua string
 
-var aloneScript = newFreeingScript(aloneLua)
+var aloneScript = newFreeingScript(stage(aloneLua))
 
 // aloneCommand encodes the renewal or release of an uncontended lease by its holder key,
 // and the key of its id if that is to be remembered.

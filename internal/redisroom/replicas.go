@@ -220,7 +220,7 @@ func (a *acks) isSpoiled(id string) bool {
 //go:embed lua/replicas.lua
 var replicasLua string
 
-var replicasScript = newScript(replicasLua)
+var replicasScript = newScript(stage(replicasLua))
 
 // checkReplicas fails if too few replicas are connected to the server of a slot. WAIT
 // would use all its time to tell that.

@@ -69,15 +69,23 @@ var markLua string
 // that a stage settles does not define the functions of the next one. The second stage only
 // saves time.
 var (
-	acquireScript = newScript(acquireFreeLua, acquireBusyLua, roomLua, lifeLua+recordLua, ruleLua+acquireLua)
-	onceScript    = newScript(acquireOnceLua+acquireFreeLua, acquireBusyLua, roomLua, lifeLua+recordLua, ruleLua+acquireLua)
-	renewScript   = newFreeingScript(renewFreeLua, renewKnownLua, roomLua, lifeLua+recordLua, ruleLua+renewLua)
-	renewAlone    = newFreeingScript(renewAloneLua)
-	releaseScript = newFreeingScript(releaseFreeLua, releaseNextLua, roomLua, lifeLua+recordLua, ruleLua+releaseLua)
-	breakScript   = newFreeingScript(roomLua, lifeLua+recordLua, ruleLua+breakLua)
-	inspectScript = newScript(inspectLua)
-	listScript    = newScript(listLua)
-	markScript    = newScript(markLua)
+	acquireScript = newScript(func() []string {
+		return []string{acquireFreeLua, acquireBusyLua, roomLua, lifeLua + recordLua, ruleLua + acquireLua}
+	})
+	onceScript = newScript(func() []string {
+		return []string{acquireOnceLua + acquireFreeLua, acquireBusyLua, roomLua, lifeLua + recordLua, ruleLua + acquireLua}
+	})
+	renewScript = newFreeingScript(func() []string {
+		return []string{renewFreeLua, renewKnownLua, roomLua, lifeLua + recordLua, ruleLua + renewLua}
+	})
+	renewAlone    = newFreeingScript(stage(renewAloneLua))
+	releaseScript = newFreeingScript(func() []string {
+		return []string{releaseFreeLua, releaseNextLua, roomLua, lifeLua + recordLua, ruleLua + releaseLua}
+	})
+	breakScript   = newFreeingScript(func() []string { return []string{roomLua, lifeLua + recordLua, ruleLua + breakLua} })
+	inspectScript = newScript(stage(inspectLua))
+	listScript    = newScript(stage(listLua))
+	markScript    = newScript(stage(markLua))
 )
 
 // script is a Lua script in two forms: the one that is sent, and one for a server that
@@ -99,8 +107,12 @@ func newForm(text string) *form {
 	return &form{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-func newScript(stages ...string) *script {
-	f := sync.OnceValue(func() *form { return newForm(nest(stages)) })
+// stage returns the stages of a script that has one.
+func stage(text string) func() []string { return func() []string { return []string{text} } }
+
+// newScript makes a script of the stages that a function puts together when they are needed.
+func newScript(stages func() []string) *script {
+	f := sync.OnceValue(func() *form { return newForm(nest(stages())) })
 	return &script{main: f, plain: f}
 }
 
@@ -120,8 +132,8 @@ func nest(stages []string) string {
 // newFreeingScript makes a script that also runs when the server is out of memory, since
 // it frees more than it takes. The header that says so is known to Redis 7 and later;
 // others refuse to compile it.
-func newFreeingScript(stages ...string) *script {
-	text := sync.OnceValue(func() string { return nest(stages) })
+func newFreeingScript(stages func() []string) *script {
+	text := sync.OnceValue(func() string { return nest(stages()) })
 	return &script{
 		main:  sync.OnceValue(func() *form { return newForm("#!lua flags=allow-oom\n" + text()) }),
 		plain: sync.OnceValue(func() *form { return newForm(text()) }),

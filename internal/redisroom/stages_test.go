@@ -76,9 +76,9 @@ var commonCases = []commonCase{
 
 // withoutCommon are the scripts without their second stage.
 var withoutCommon = map[*script]*script{
-	acquireScript: newScript(acquireFreeLua, roomLua, lifeLua+recordLua, ruleLua+acquireLua),
-	renewScript:   newScript(renewFreeLua, roomLua, lifeLua+recordLua, ruleLua+renewLua),
-	releaseScript: newScript(releaseFreeLua, roomLua, lifeLua+recordLua, ruleLua+releaseLua),
+	acquireScript: newScript(func() []string { return []string{acquireFreeLua, roomLua, lifeLua + recordLua, ruleLua + acquireLua} }),
+	renewScript:   newScript(func() []string { return []string{renewFreeLua, roomLua, lifeLua + recordLua, ruleLua + renewLua} }),
+	releaseScript: newScript(func() []string { return []string{releaseFreeLua, roomLua, lifeLua + recordLua, ruleLua + releaseLua} }),
 }
 
 // TestCost_CommonCasesAreWorthACopyOfTheRule compares the server's time for each

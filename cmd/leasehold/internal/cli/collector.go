@@ -58,7 +58,7 @@ func newCollector(getenv func(string) string) (*collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errorlint // it is no error
+	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = config
 	timeout := collectorTimeout
 	if ms, err := strconv.Atoi(otlpVariable(getenv, "TIMEOUT")); err == nil {

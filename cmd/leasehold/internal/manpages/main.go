@@ -19,11 +19,11 @@ import (
 func main() {
 	if len(os.Args) != 2 {
 		fmt.Fprintln(os.Stderr, "usage: manpages DIRECTORY")
-		os.Exit(64)
+		os.Exit(64) //nolint:forbidigo // this is a main
 	}
 	if err := write(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "manpages:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is a main
 	}
 }
 

@@ -1,0 +1,143 @@
+//go:build linux
+
+package packaging
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// installed is what every package brings, checked inside a host.
+const installed = `
+leasehold version | grep -q 'leasehold v0.1.0 '
+test "$(leasehold run --store file:/tmp/locks demo -- echo inside)" = inside
+getent passwd leasehold | grep -q nologin
+test "$(stat -c %G-%a /etc/default/leasehold)" = leasehold-640
+for page in leasehold leasehold-run leasehold-serve; do
+	gzip -dc /usr/share/man/man1/$page.1.gz | mandoc -T utf8 | grep -q -i leasehold
+done
+bash -n /usr/share/bash-completion/completions/leasehold
+test -s /usr/share/fish/vendor_completions.d/leasehold.fish
+grep -v '^#' /etc/leasehold.yaml | grep . && exit 1
+systemd-analyze verify /usr/lib/systemd/system/leasehold.service /usr/lib/systemd/system/leasehold.socket
+`
+
+func TestPackage_DebIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
+	out := host(t, `
+dpkg -i leasehold_0.1.0_linux_amd64.deb
+`+installed+`
+echo 'store: redis://mine' >>/etc/leasehold.yaml
+dpkg-deb -R leasehold_0.1.0_linux_amd64.deb /tmp/next
+sed -i 's/^Version: .*/Version: 0.2.0/' /tmp/next/DEBIAN/control
+echo '# new' >>/tmp/next/etc/leasehold.yaml
+dpkg-deb -Znone --root-owner-group -b /tmp/next /tmp/next.deb
+dpkg --force-confold -i /tmp/next.deb
+grep -q mine /etc/leasehold.yaml
+dpkg -s leasehold | grep -q 'Version: 0.2.0'
+mkdir -p /var/lib/leasehold
+dpkg -r leasehold
+test ! -e /usr/bin/leasehold
+grep -q mine /etc/leasehold.yaml
+test -d /var/lib/leasehold
+dpkg -P leasehold
+test ! -e /etc/leasehold.yaml
+test ! -e /var/lib/leasehold
+echo all done
+`)
+	if !strings.Contains(out, "all done") {
+		t.Error(out)
+	}
+}
+
+// The dependency on /bin/sh is not known to the empty database of rpm on a Debian.
+func TestPackage_RpmIsInstalledUpgradedAndRemoved(t *testing.T) {
+	out := host(t, `
+rpm="rpm --dbpath /tmp/rpmdb"
+rpm -qpl leasehold_0.1.0_linux_amd64.rpm | grep -qx /usr/bin/leasehold
+rpm -qpc leasehold_0.1.0_linux_amd64.rpm | grep -qx /etc/leasehold.yaml
+$rpm -i --nodeps leasehold_0.1.0_linux_amd64.rpm
+`+installed+`
+echo 'store: redis://mine' >>/etc/leasehold.yaml
+$rpm -U --nodeps --replacepkgs leasehold_0.1.0_linux_amd64.rpm
+grep -q mine /etc/leasehold.yaml
+$rpm -e --nodeps leasehold
+test ! -e /usr/bin/leasehold
+grep -q mine /etc/leasehold.yaml.rpmsave
+echo all done
+`)
+	if !strings.Contains(out, "all done") {
+		t.Error(out)
+	}
+}
+
+// maxExposure is the threshold of systemd-analyze security, in tenths: 20 is "OK", and
+// the sockets of the network, which the service is for, are most of it.
+const maxExposure = "20"
+
+func TestUnits_TheServiceIsHardened(t *testing.T) {
+	out, err := run("systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold="+maxExposure, "systemd/leasehold.service")
+	if err != nil {
+		t.Error(out, err)
+	}
+}
+
+func TestUnits_TheExampleIsUnderstood(t *testing.T) {
+	host(t, `
+dpkg -i leasehold_0.1.0_linux_amd64.deb
+cp /usr/share/doc/leasehold/examples/nightly-report.* /etc/systemd/system/
+ln -s /bin/true /usr/local/bin/nightly-report
+systemd-analyze verify /etc/systemd/system/nightly-report.service /etc/systemd/system/nightly-report.timer
+`)
+}
+
+// maxBinary is what a stripped binary may have, 20 MB. It has 19; a package that looks up
+// methods by name, such as text/template, would bring it to 30.
+const maxBinary = 20_000_000
+
+func TestRelease_TheBinaryIsSmallEnoughAndStatic(t *testing.T) {
+	dir := t.TempDir()
+	must(t, "tar", "-xzf", artifact(".tar.gz"), "-C", dir)
+	info, err := os.Stat(filepath.Join(dir, "leasehold"))
+	if err != nil || info.Size() > maxBinary {
+		t.Errorf("%v: %v, want at most %d bytes", err, info, maxBinary)
+	}
+	t.Logf("%d bytes", info.Size())
+	if out := must(t, "file", filepath.Join(dir, "leasehold")); !strings.Contains(out, "statically linked") {
+		t.Error(out)
+	}
+}
+
+func TestRelease_TheBillOfMaterialsNamesEveryModule(t *testing.T) {
+	text, err := os.ReadFile(artifact(".sbom.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bom struct {
+		BomFormat  string
+		Components []struct{ Name, Version, Purl string }
+	}
+	if err := json.Unmarshal(text, &bom); err != nil || bom.BomFormat != "CycloneDX" {
+		t.Fatal(bom.BomFormat, err)
+	}
+	found := make(map[string]string)
+	for _, c := range bom.Components {
+		found[c.Name] = c.Version
+		if c.Version == "" || strings.HasPrefix(c.Name, ".") {
+			t.Errorf("%+v names no release", c)
+		}
+	}
+	dir := t.TempDir()
+	must(t, "tar", "-xzf", artifact(".tar.gz"), "-C", dir)
+	for _, line := range regexp.MustCompile(`(?m)^\tdep\t(\S+)`).FindAllStringSubmatch(must(t, "go", "version", "-m", filepath.Join(dir, "leasehold")), -1) {
+		if found[line[1]] == "" {
+			t.Errorf("%s is not in the bill of materials", line[1])
+		}
+	}
+	if len(found) < 10 {
+		t.Errorf("%d components", len(found))
+	}
+}
