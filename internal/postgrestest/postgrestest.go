@@ -68,8 +68,9 @@ func start(tb testing.TB, s *Server) *Server {
 }
 
 var templates struct {
-	mu  sync.Mutex
-	dir string
+	mu          sync.Mutex
+	dir         string
+	untilTheEnd io.Closer // never closed, and here lest it is collected
 }
 
 // template returns the data of a server that never ran. They are made once for all
@@ -84,7 +85,7 @@ func template(bin string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := removeAtTheEnd(dir); err != nil {
+	if templates.untilTheEnd, err = removeAtTheEnd(dir); err != nil {
 		return "", errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := handOver(dir); err != nil {
@@ -102,19 +103,15 @@ func template(bin string) (string, error) {
 // removeAtTheEnd has a shell remove a directory when the test binary has ended, however
 // that ends: the shell reads from a pipe whose other end only the binary has, and a
 // signal from the keyboard does not end it first.
-func removeAtTheEnd(dir string) error {
+func removeAtTheEnd(dir string) (io.Closer, error) {
 	cmd := exec.Command("sh", "-c", `trap "" HUP INT TERM; read -r _; rm -rf "$1"`, "sh", dir)
 	cmd.Dir = os.TempDir()
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	untilTheEnd = pipe
-	return cmd.Start()
+	return pipe, cmd.Start()
 }
-
-// untilTheEnd is never closed, and is here lest it is collected.
-var untilTheEnd io.Closer
 
 // launched starts a server that has its data.
 func launched(tb testing.TB, s *Server) *Server {
