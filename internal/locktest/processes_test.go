@@ -52,6 +52,9 @@ func TestProcesses_Soak_AllKindsUnderRandomKills(t *testing.T) { onStores(t, "al
 // onStores has a play run on every store that processes can share.
 func onStores(t *testing.T, name string, lasting time.Duration) {
 	t.Parallel()
+	if testing.Short() && name != "all kinds" {
+		t.Skip("all kinds of acts are played in short too, this one in make test-long")
+	}
 	if testing.Short() {
 		lasting = max(lasting/4, 4*time.Second)
 	}
