@@ -268,6 +268,7 @@ func TestBackoff_DelaysArePureAndBounded(t *testing.T) {
 		{leasehold.Constant(time.Second), []time.Duration{time.Second, time.Second, time.Second}},
 		{leasehold.Linear(time.Second, 2500*time.Millisecond), []time.Duration{time.Second, 2 * time.Second, 2500 * time.Millisecond}},
 		{leasehold.Exponential(time.Second, 5*time.Second), []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second}},
+		{leasehold.Alongside(), []time.Duration{150 * time.Millisecond, 150 * time.Millisecond}},
 	} {
 		for range 2 {
 			for i, want := range row.want {
@@ -277,7 +278,7 @@ func TestBackoff_DelaysArePureAndBounded(t *testing.T) {
 			}
 		}
 		for _, n := range []int{0, -1, math.MinInt, math.MaxInt32, math.MaxInt} {
-			if d := row.b.Delay(n); d < time.Second || d > time.Hour {
+			if d := row.b.Delay(n); d < row.want[0] || d > time.Hour {
 				t.Errorf("%+v: delay %d is %v", row.b, n, d)
 			}
 		}

@@ -39,6 +39,12 @@ func Exponential(d, limit time.Duration) Backoff {
 	return Backoff{Base: d, Factor: 2, Cap: limit, Jitter: 0.5}
 }
 
+// Alongside asks after 50 to 250 ms, evenly spread: as redsync does by default, and so with
+// the same chances. It is for locks that workers with another library take under the same
+// plain key. Those have no place in the queue, and a queue would starve one side or the
+// other. See docs/moving.md.
+func Alongside() Backoff { return Backoff{Base: 150 * time.Millisecond, Jitter: 2. / 3} }
+
 // Delay returns the delay after the given attempt, counted from 1, before
 // jitter.
 func (b Backoff) Delay(attempt int) time.Duration {

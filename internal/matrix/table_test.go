@@ -32,7 +32,7 @@ var local = map[string]string{
 	"Lease.Context": "compares the clock", "Lease.Key": "", "Lease.Owner": "", "Lease.ID": "", "Lease.Token": "", "Lease.State": "compares the clock", "Lease.Deadline": "", "Lease.Remaining": "",
 	"MultiLease.Context": "compares the clock", "MultiLease.Parts": "", "MultiLease.Tokens": "", "MultiLease.State": "", "MultiLease.Deadline": "", "MultiLease.Remaining": "",
 	"State.Live": "", "LockInfo.Kind": "", "AcquiredInfo.Outcome": "", "RenewedInfo.Outcome": "", "EndedInfo.Lost": "", "EndedInfo.Reason": "", "ReleasedInfo.Outcome": "",
-	"Constant": "", "Linear": "", "Exponential": "", "Backoff.Delay": "",
+	"Alongside": "", "Constant": "", "Linear": "", "Exponential": "", "Backoff.Delay": "",
 }
 
 // command is one of the command line: what of the library it calls under a fault, and
