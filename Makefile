@@ -20,8 +20,9 @@ NESTED := $(shell find . -mindepth 2 -name go.mod -not -path './internal/tools/*
 # runs in the workspace of what it reads.
 LINTER := GOWORK=off $(GO) tool -n -modfile=$(CURDIR)/internal/tools/go.mod golangci-lint
 
-# The race detector is linked with cgo, whatever the environment says.
-RACE := CGO_ENABLED=1 $(GO) test -race
+# The race detector is linked with cgo, whatever the environment says. Vet reads the
+# same with it as without, and is run by make lint, with all of its checks.
+RACE := CGO_ENABLED=1 $(GO) test -race -vet=off
 
 .PHONY: help
 help: ## Print this list
