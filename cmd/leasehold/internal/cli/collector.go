@@ -20,7 +20,6 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -163,16 +162,10 @@ func (c *collector) send(ctx context.Context, body []byte) error {
 		return err
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxCollected))
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxCollected)) // for the log
 	switch res.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
-		if err == nil && res.Header.Get("Content-Type") == "application/x-protobuf" {
-			err = rejected(text)
-		}
-		if err != nil {
-			return backoff.Permanent(err) // the collector has the spans, or does not want them
-		}
-		return nil
+		return nil // it has the spans, or does not want some of them
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
 			return backoff.RetryAfter(seconds)
@@ -184,40 +177,4 @@ func (c *collector) send(ctx context.Context, body []byte) error {
 
 func (c *collector) refused(res *http.Response, text []byte) error {
 	return fmt.Errorf("the collector at %s answers %s: %q", c.url, res.Status, bytes.TrimSpace(text))
-}
-
-// rejected returns what an answer says about spans that the collector did not take: its
-// field 1 holds their number as field 1 and the reason as field 2.
-func rejected(answer []byte) error {
-	partial, _ := lastField(answer, 1)
-	_, number := lastField(partial, 1)
-	reason, _ := lastField(partial, 2)
-	if number == 0 && len(reason) == 0 {
-		return nil
-	}
-	return fmt.Errorf("the collector did not take %d spans: %q", number, reason)
-}
-
-// lastField returns the last value of a field of a message, as bytes or as a number. It
-// ignores what follows a fault.
-func lastField(message []byte, field protowire.Number) (text []byte, number uint64) {
-	for len(message) > 0 {
-		found, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			break
-		}
-		message = message[n:]
-		size := protowire.ConsumeFieldValue(found, kind, message)
-		if size < 0 {
-			break
-		}
-		if found == field && kind == protowire.BytesType {
-			text, _ = protowire.ConsumeBytes(message)
-		}
-		if found == field && kind == protowire.VarintType {
-			number, _ = protowire.ConsumeVarint(message)
-		}
-		message = message[size:]
-	}
-	return text, number
 }
