@@ -56,6 +56,11 @@ func (e *Elector) serve(ctx context.Context, lease *leasehold.Lease) error {
 	e.term, e.lease, e.tasks = nil, nil, nil
 	e.mu.Unlock()
 	tasks.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed && !lease.State().Live() { // it was lost, and Close has resigned from nothing
+		e.quit()
+	}
 	return nil
 }
 
@@ -108,15 +113,18 @@ func (e *Elector) Task(work func(ctx context.Context, lease *leasehold.Lease) er
 // The error is that by which the campaign had ended before, or of giving up the leadership.
 func (e *Elector) Close() error {
 	e.mu.Lock()
-	e.closed = true
-	if e.term == nil {
+	switch {
+	case e.closed: // before
+	case e.term == nil:
 		e.quit()
+	default:
+		e.election.Resign()
 	}
-	e.election.Resign()
+	e.closed = true
 	e.mu.Unlock()
 	<-e.done
 	e.quit()
-	if errors.Is(e.err, context.Canceled) {
+	if errors.Is(e.err, context.Canceled) || errors.Is(e.err, leasehold.ErrContextEnded) {
 		return nil
 	}
 	return e.err

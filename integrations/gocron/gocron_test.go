@@ -291,6 +291,30 @@ func TestElector_CloseEndsACampaignThatIsNotWon(t *testing.T) {
 	})
 }
 
+// A loss and Close meet: the elector must not wait for what another leads.
+func TestElector_CloseEndsTheCampaignThatFollowsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		for range 20 {
+			e := elect(t, client, "a")
+			store.AwaitHeld("scheduler", true)
+			next := elect(t, store.Client(), "b")
+			store.AwaitWaiters("scheduler", 1)
+			store.Lose("scheduler")
+			if err := e.Close(); err != nil && !errors.Is(err, leasehold.ErrLost) {
+				t.Error(err)
+			}
+			if err := e.Close(); err != nil && !errors.Is(err, leasehold.ErrLost) {
+				t.Errorf("again: %v", err)
+			}
+			if err := next.Close(); err != nil {
+				t.Error(err)
+			}
+			store.AwaitHeld("scheduler", false)
+		}
+	})
+}
+
 func TestElector_SaysWhatIsWrongWithItsKey(t *testing.T) {
 	client, _ := leaseholdtest.New(t)
 	e := leaseholdgocron.NewElector(client, "", "a")
