@@ -111,6 +111,23 @@ func TestRelease_TheBinaryIsSmallEnoughAndStatic(t *testing.T) {
 	}
 }
 
+func TestRelease_TwoBuildsInTwoDirectoriesAreTheSame(t *testing.T) {
+	again := t.TempDir()
+	if err := build(filepath.Join(t.TempDir(), "a directory of another length"), again); err != nil {
+		t.Fatal(err)
+	}
+	sums := func(dir string) string {
+		text, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if first, second := sums(dist), sums(again); first != second {
+		t.Errorf("one build has\n%s\nthe other\n%s", first, second)
+	}
+}
+
 func TestRelease_TheBillOfMaterialsNamesEveryModule(t *testing.T) {
 	text, err := os.ReadFile(artifact(".sbom.json"))
 	if err != nil {
