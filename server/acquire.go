@@ -32,6 +32,7 @@ type acquireCall struct {
 	stop   func()        // ends until
 	ticket time.Duration // how long the place is kept after the answer
 	keeps  bool          // that was asked for, so that it is kept for a client that has gone, too
+	notify string        // where the client hears hints by itself
 	waited bool
 	asked  bool // the store may have done something
 
@@ -122,7 +123,7 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 		absent = check.DefaultTicket
 	}
 	a.end, a.ticket = x.Started.Add(b.Wait.Duration()), api.MillisOr(b.Ticket, absent).Duration()
-	a.keeps = b.Ticket != nil && a.ticket > 0
+	a.keeps, a.notify = b.Ticket != nil && a.ticket > 0, a.req.HintAddress
 	return a, nil
 }
 
@@ -269,11 +270,13 @@ func (a *acquireCall) abandon() {
 		return
 	}
 	kept := time.Duration(0)
-	if a.keeps && a.waited && a.got.State == driver.Queued {
+	switch {
+	case !a.keeps:
+	case a.notify != "" && a.got.State != driver.Granted, a.waited && a.got.State == driver.Queued:
 		kept = a.ticket
 		a.count()
 	}
-	a.share.abandon(kept)
+	a.share.abandon(kept, a.notify)
 }
 
 // count has a place that outlasts its wait count as a request that waits, in the

@@ -38,6 +38,42 @@ func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
 	})
 }
 
+// Who has a place and an address for hints asks again, and a proxy cuts the connection
+// while the store is asked.
+func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testing.T) {
+	store, gone := memdriver.New(), make(chan string, 4)
+	entered, gate := make(chan struct{}), make(chan struct{})
+	asked := 0
+	slow := &stalled{Driver: store.Join(), there: func(req driver.Request) error {
+		if asked++; asked > 2 && req.ID == "w" {
+			entered <- struct{}{}
+			<-gate
+		}
+		return nil
+	}}
+	town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
+	if status, text := ask(t, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"holder","ttlMs":60000}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	var ears struct{ Address string }
+	for stream := tune(t, town.url(0, "/v1/events")); ears.Address == ""; {
+		stream.hear("ready", &ears)
+	}
+	body := fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"ticketMs":30000,"notify":%q}`, ears.Address)
+	if status, text := ask(t, "POST", town.url(0, "/v1/locks/k"), body); status != 202 {
+		t.Fatal(status, text)
+	}
+	again := town.post(0, "k", body)
+	soon(t, "the store is asked", entered)
+	again.die()
+	close(gate)
+	soon(t, "the request has ended", gone)
+	time.Sleep(100 * time.Millisecond) // what is given up is given up by then, mostly
+	town.await("k", window, "kept for as long as was said", func(s driver.Snapshot) bool {
+		return len(s.Waiters) == 1 && s.Waiters[0].Remaining > 16*time.Second
+	})
+}
+
 // reordered is a store whose releases arrive late.
 type reordered struct {
 	*memdriver.Driver

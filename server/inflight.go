@@ -49,6 +49,7 @@ type visit struct {
 	told      int           // those whose clients were told that they have the lease, or a place
 	abandoned bool          // a client has gone that had asked
 	kept      time.Duration // for how long it said that its place in the queue is to be kept
+	notify    string        // where it hears hints of that place
 	undone    chan struct{} // closed when the undoing under way has ended; nil for none
 }
 
@@ -116,11 +117,12 @@ func (p *share) alone() bool {
 }
 
 // abandon notes that the client has gone, and what was asked of the store is of no
-// use to it, except for a place that is to be kept for a time.
-func (p *share) abandon(kept time.Duration) {
+// use to it, except for a place that is to be kept for a time, of which it hears hints at
+// an address.
+func (p *share) abandon(kept time.Duration, notify string) {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
-	p.v.abandoned, p.v.kept = true, max(p.v.kept, kept)
+	p.v.abandoned, p.v.kept, p.v.notify = true, max(p.v.kept, kept), notify
 }
 
 // end ends the request. The last one gives back what was abandoned: at once, so
@@ -140,7 +142,7 @@ func (p *share) end() {
 	// Others need not wait longer than for the first try, since what they ask for is
 	// not this visit's any more.
 	p.in.session.GiveBack(context.Background(), p.in.terms, &session.Abandoned{
-		Ref:  driver.Ref{Key: v.of.key, ID: v.of.id, TTL: v.life, Visit: v.name},
+		Ref:  driver.Ref{Key: v.of.key, ID: v.of.id, TTL: v.life, Visit: v.name, HintAddress: v.notify},
 		Life: v.life, Keep: v.kept, Tried: p.retired,
 	})
 }

@@ -130,7 +130,7 @@ func (s *Session) undoOnce(ctx context.Context, a *Abandoned, limit time.Duratio
 // giveBackOnce releases, or keeps a place that is to be kept.
 func (s *Session) giveBackOnce(ctx context.Context, a *Abandoned, limit time.Duration) error {
 	if a.Keep > 0 {
-		ref := driver.Ref{Key: a.Ref.Key, ID: a.Ref.ID, TTL: a.Ref.TTL, TicketTTL: a.Keep}
+		ref := driver.Ref{Key: a.Ref.Key, ID: a.Ref.ID, TTL: a.Ref.TTL, TicketTTL: a.Keep, HintAddress: a.Ref.HintAddress}
 		kept, err := s.renewOnce(ctx, ref, limit)
 		if err != nil || kept.State == driver.Queued {
 			return err
