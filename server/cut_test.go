@@ -38,13 +38,30 @@ func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
 	})
 }
 
+// givesBack tells when a place has been given back, or kept.
+type givesBack struct {
+	*stalled
+	did chan string
+}
+
+func (s *givesBack) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	defer func() { s.did <- ref.ID }()
+	return s.stalled.Release(ctx, ref)
+}
+
+func (s *givesBack) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	defer func() { s.did <- refs[0].ID }()
+	s.stalled.Renew(ctx, refs, each)
+}
+
 // Who has a place and an address for hints asks again, and a proxy cuts the connection
 // while the store is asked.
 func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testing.T) {
 	store, gone := memdriver.New(), make(chan string, 4)
 	entered, gate := make(chan struct{}), make(chan struct{})
 	asked := 0
-	slow := &stalled{Driver: store.Join(), there: func(req driver.Request) error {
+	slow := &givesBack{did: make(chan string, 4)}
+	slow.stalled = &stalled{Driver: store.Join(), there: func(req driver.Request) error {
 		if asked++; asked > 2 && req.ID == "w" {
 			entered <- struct{}{}
 			<-gate
@@ -68,7 +85,7 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 	again.die()
 	close(gate)
 	soon(t, "the request has ended", gone)
-	time.Sleep(100 * time.Millisecond) // what is given up is given up by then, mostly
+	soon(t, "what is given up is given back", slow.did)
 	town.await("k", window, "kept for as long as was said", func(s driver.Snapshot) bool {
 		return len(s.Waiters) == 1 && s.Waiters[0].Remaining > 16*time.Second
 	})
