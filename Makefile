@@ -152,6 +152,10 @@ REDIS = $$(grep -rl --include='*_test.go' internal/redistest . | grep -v -E '^./
 fuzz: ## Run every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
+.PHONY: screenshots
+screenshots: deps ## Make the pictures of the page in docs/
+	cd server/browsertest && $(GO) test -count=1 -run TestScreenshots . -screenshots=$(CURDIR)/docs
+
 .PHONY: bench
 bench: deps ## Compare with other libraries
 	@if [ -d bench ]; then cd bench && $(GO) run .; else echo "There is no bench module."; fi

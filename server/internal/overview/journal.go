@@ -139,6 +139,7 @@ func (j *journal) end(t *track, e Event) {
 	if t.ends(e.LeaseID) {
 		return
 	}
+	known := false // how long it was held
 	if w := t.event(waits, e.LeaseID); w != nil && e.Owner == "" {
 		e.Owner = w.Owner
 	}
@@ -147,10 +148,10 @@ func (j *journal) end(t *track, e Event) {
 			e.Owner = g.Owner
 		}
 		if e.Held == 0 {
-			e.Held = e.At.Sub(g.At).Milliseconds()
+			e.Held, known = e.At.Sub(g.At).Milliseconds(), true
 		}
 	}
-	if e.Kind == released && e.Held > 0 {
+	if e.Kind == released && (known || e.Held > 0) {
 		j.usually(classOf(t.key), time.Duration(e.Held)*time.Millisecond)
 	}
 	if e.Kind != released {

@@ -16,7 +16,7 @@ const (
 	followedEvery = 500 * time.Millisecond // one that a page shows alone
 	shownEvery    = time.Second            // one in the rows of a page
 	otherEvery    = 5 * time.Second
-	listEvery     = 3 * time.Second // from the end of a listing to the next
+	listEvery     = 3 * time.Second // from the end of a listing to the next, or five times what one lasts
 	turnEvery     = 100 * time.Millisecond
 	parallel      = 4 // looks at a time, for stores that are far away
 )
@@ -49,7 +49,9 @@ type looker struct {
 	store   driver.Inspector
 	cursor  string
 	listing bool
+	began   time.Time
 	listed  time.Time // the end of the last listing
+	lasted  time.Duration
 	checked time.Time
 	judged  time.Time
 }
@@ -61,12 +63,10 @@ func (l *looker) turn(ctx context.Context, n int) {
 		l.checked = now
 		l.check(ctx)
 	}
-	if l.listing || now.Sub(l.listed) >= listEvery {
-		for range n / 4 {
-			if n--; !l.list(ctx) {
-				break
-			}
-		}
+	// One request for names has the store examine hundreds of keys.
+	if l.listing || now.Sub(l.listed) >= max(listEvery, 5*l.lasted) {
+		n--
+		l.list(ctx)
 	}
 	keys := l.o.takeNudged(n)
 	if rest := n - len(keys); rest > 0 {
@@ -80,12 +80,12 @@ func (l *looker) turn(ctx context.Context, n int) {
 	l.o.refresh()
 }
 
-// list asks for one more page of names, and reports whether there are more.
-func (l *looker) list(ctx context.Context) bool {
+// list asks for one more page of names.
+func (l *looker) list(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.timeout)
 	defer cancel()
 	if !l.listing {
-		l.listing, l.cursor = true, ""
+		l.listing, l.cursor, l.began = true, "", time.Now()
 		l.o.mu.Lock()
 		l.o.pass++
 		l.o.mu.Unlock()
@@ -96,15 +96,15 @@ func (l *looker) list(ctx context.Context) bool {
 	if err != nil {
 		l.listing, l.listed = false, time.Now()
 		l.o.setListed(false)
-		return false
+		return
 	}
 	l.o.named(keys)
 	if l.cursor = next; next != "" {
-		return true
+		return
 	}
 	l.listing, l.listed = false, time.Now()
+	l.lasted = l.listed.Sub(l.began)
 	l.o.missed()
-	return false
 }
 
 // inspect looks at some locks.

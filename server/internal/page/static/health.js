@@ -25,7 +25,7 @@ export function health(into, { known }) {
 	];
 	const findings = h("div", {});
 	const nodes = h("ul", { class: "nodes" });
-	into.append(h("h1", {}, "Health"), about, news, tiles, h("div", { class: "charts" }, charts.map((c) => c.element)),
+	into.append(h("h1", {}, "Health"), about, news, tiles, h("h2", {}, "The last hour"), h("div", { class: "charts" }, charts.map((c) => c.element)),
 		h("section", { "aria-labelledby": "h-safe" }, h("h2", { id: "h-safe" }, "Is the store safe for locks?"), findings),
 		h("section", { "aria-labelledby": "h-nodes" }, h("h2", { id: "h-nodes" }, "Servers"), nodes));
 	document.title = "Health – Leasehold";

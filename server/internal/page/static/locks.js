@@ -37,7 +37,7 @@ export function locks(into, { query, known }) {
 	const news = h("p", { class: "notice", id: "news", hidden: true });
 	const path = h("nav", { class: "path", "aria-label": "Prefix of the names" });
 	const tree = h("ul", { class: "tree" });
-	const branch = h("details", { class: "branches", open: matchMedia("(min-width: 70rem)").matches || null }, h("summary", {}, "Prefixes"), tree);
+	const branch = h("details", { class: "branches", open: matchMedia("(min-width: 84rem)").matches || null }, h("summary", {}, "Prefixes"), tree);
 	const body = h("tbody", { role: "rowgroup" });
 	const heads = columns.map((c) => h("th", { role: "columnheader", scope: "col", class: c.number ? "number" : null },
 		c.id ? h("button", { type: "button", onclick: () => sort(c.id) }, c.label) : c.label));
@@ -172,7 +172,7 @@ export function locks(into, { query, known }) {
 		if (row.moreHolders) holders.push(h("li", { class: "process" }, `and ${count(row.moreHolders)} more`));
 		entry.held = h("span", { class: "time" });
 		entry.wait = h("span", { class: "time" });
-		entry.bar = leaseBar();
+		entry.bar = leaseBar("");
 		const cell = (label, of, ...content) => h("td", { role: "cell", "data-label": label, class: of }, content);
 		const focused = element.contains(document.activeElement);
 		element.replaceChildren(

@@ -12,24 +12,24 @@ export function every(ms, f) {
 	return () => clearInterval(timer);
 }
 
-// leaseBar shows what is left of a lease, as a bar and in words.
-export function leaseBar() {
+// leaseBar shows what is left of a lease, as a bar and in words, which left ends.
+export function leaseBar(left = " left") {
 	const fill = h("span", { class: "fill" });
 	const text = h("span", { class: "left" });
 	const element = h("span", { class: "bar-of" }, h("span", { class: "track", "aria-hidden": "true" }, fill), text);
 	return {
 		element,
-		set(left, ttl, endless) {
+		set(rest, ttl, endless) {
 			if (endless) {
 				element.dataset.level = "bad";
 				fill.style.width = "100%";
 				setText(text, "no end");
 				return;
 			}
-			const part = ttl > 0 ? Math.max(0, Math.min(1, left / ttl)) : 0;
+			const part = ttl > 0 ? Math.max(0, Math.min(1, rest / ttl)) : 0;
 			element.dataset.level = part < 0.2 ? "bad" : part < 0.45 ? "low" : "good";
 			fill.style.width = (part * 100).toFixed(1) + "%";
-			setText(text, left > 0 ? span(left) + " left" : "over");
+			setText(text, rest > 0 ? span(rest) + left : "over");
 		},
 	};
 }

@@ -1,0 +1,120 @@
+// Package dashboards holds the Grafana dashboard and the alerts of Prometheus. Its tests
+// have promtool check them, and hold that every metric in them exists.
+package dashboards
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/leasehold-go/leasehold/leaseholdprom"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("promtool %v: %v (make deps installs it)\n%s", args, err, out)
+	}
+}
+
+func TestAlerts_AreUnderstoodAndFireWhenTheyShould(t *testing.T) {
+	promtool(t, "check", "rules", "alerts.yml")
+	promtool(t, "test", "rules", "alerts_test.yml")
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestAlerts_EachHasItsParagraph(t *testing.T) {
+	page := read(t, "../docs/alerts.md")
+	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, "alerts.yml"), -1) {
+		if !strings.Contains(page, "\n### "+m[1]+"\n") {
+			t.Errorf("docs/alerts.md does not explain %s", m[1])
+		}
+		if !strings.Contains(read(t, "alerts_test.yml"), m[1]) {
+			t.Errorf("%s is not tried", m[1])
+		}
+	}
+}
+
+// panel is one of a dashboard.
+type panel struct {
+	Title   string
+	Targets []struct{ Expr string }
+}
+
+func queries(t *testing.T) (all []string) {
+	t.Helper()
+	var d struct{ Panels []panel }
+	if err := json.Unmarshal([]byte(read(t, "leasehold.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			all = append(all, target.Expr)
+		}
+	}
+	if len(all) < 10 {
+		t.Errorf("%d queries", len(all))
+	}
+	return all
+}
+
+func TestDashboard_PrometheusUnderstandsEveryQuery(t *testing.T) {
+	var rules strings.Builder
+	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
+	for _, q := range queries(t) {
+		q = strings.NewReplacer("$__rate_interval", "5m", "$class", ".*", "$instance", ".*").Replace(q)
+		text, err := json.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules.WriteString("  - record: a:panel\n    labels: {n: " + `"` + strings.ReplaceAll(t.Name()+string(rune('a'+rules.Len()%26)), `"`, "") + `"` + "}\n    expr: " + string(text) + "\n")
+	}
+	path := t.TempDir() + "/rules.yml"
+	if err := os.WriteFile(path, []byte(rules.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "check", "rules", "--lint=none", path)
+}
+
+// TestMetrics_AllExist holds that no query asks for what neither the library nor the
+// service has.
+func TestMetrics_AllExist(t *testing.T) {
+	s, err := server.New(memdriver.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var known []string
+	for _, c := range []prometheus.Collector{leaseholdprom.New(), s.Metrics()} {
+		descs := make(chan *prometheus.Desc, 100)
+		c.Describe(descs)
+		close(descs)
+		for d := range descs {
+			known = append(known, regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1])
+		}
+	}
+	for _, text := range append(queries(t), read(t, "alerts.yml")) {
+		for _, name := range regexp.MustCompile(`\bleasehold_\w+`).FindAllString(text, -1) {
+			if !slices.Contains(known, regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")) {
+				t.Errorf("there is no metric %s", name)
+			}
+		}
+	}
+}

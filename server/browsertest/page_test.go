@@ -1,0 +1,260 @@
+package browsertest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
+)
+
+func TestPage_TableShowsWhoHoldsAndWhoWaits(t *testing.T) {
+	v := start(t, memdriver.New())
+	v.take(driver.Request{Key: "orders/42", ID: "A", Owner: "worker-7:4711", Since: time.Now().Add(-12 * time.Minute)})
+	v.take(driver.Request{Key: "orders/42", ID: "B", Owner: "worker-8:1", Since: time.Now().Add(-5 * time.Minute), TicketTTL: time.Hour})
+	for i := range 2 {
+		v.take(driver.Request{Key: "gpu", ID: fmt.Sprint("G", i), Owner: "train:1", Mode: driver.Shared, Limit: 3})
+	}
+	p := open(t, v.url, 1280, 800)
+	for _, text := range []string{"worker-7", "process 4711", "12 min", "59 min", "mutex", "5 min"} {
+		p.rowSays("orders/42", text)
+	}
+	p.rowSays("gpu", "2 of 3")
+	p.says("2 locks")
+	p.clean()
+}
+
+func TestPage_HandOverIsSeenWithoutAReload(t *testing.T) {
+	v := start(t, memdriver.New())
+	p := open(t, v.url, 1280, 800)
+	p.says("No lock is held")
+	js[any](p, `window.same = true, null`)
+	if code, text := v.ask("POST", "v1/locks/k", `{"leaseId":"a","owner":"first"}`); code != 201 {
+		t.Fatal(code, text)
+	}
+	p.rowSays("k", "first")
+	granted := make(chan int, 1)
+	go func() {
+		code, _ := v.ask("POST", "v1/locks/k", `{"leaseId":"b","owner":"second","waitMs":60000,"ttlMs":600000}`)
+		granted <- code
+	}()
+	p.until("the queue", row("k")+"?.querySelectorAll('td')[4].innerText.trim().endsWith('1')")
+	v.ask("DELETE", "v1/locks/k/leases/a", "")
+	if code := <-granted; code != 201 {
+		t.Fatal(code)
+	}
+	p.rowSays("k", "second")
+	// What passes by the service is seen, too.
+	v.take(driver.Request{Key: "elsewhere", ID: "c", Owner: "library"})
+	p.rowSays("elsewhere", "library")
+	js[any](p, `location.hash = "#/lock/k", null`)
+	p.until("the history", `["second", "got it after", "first", "released it"].every((t) => document.querySelector("#events")?.innerText.includes(t))`)
+	p.until("the hand-over in the chart", `document.querySelectorAll("#hand-overs .column").length === 1`)
+	if !js[bool](p, `window.same === true`) {
+		t.Error("the page was loaded again")
+	}
+	p.clean()
+}
+
+func TestPage_ARenewalIsSeenAtTheBar(t *testing.T) {
+	v := start(t, memdriver.New())
+	v.take(driver.Request{Key: "k", ID: "a", TTL: 10 * time.Minute})
+	p := open(t, v.url, 1280, 800)
+	p.rowSays("k", "9 min")
+	v.ask("PUT", "v1/locks/k/leases/a", `{"ttlMs":3600000}`)
+	p.rowSays("k", "59 min")
+}
+
+// roster writes an authentication file of three tokens: root, reader and none.
+func withRoles(t *testing.T) server.Option {
+	t.Helper()
+	file, err := auth.OpenFile(authFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server.WithAuthenticator(file)
+}
+
+func (p *tab) signIn(token string) {
+	p.t.Helper()
+	p.until("the field for a token", `document.querySelector("#token")`)
+	p.do(chromedp.SendKeys("#token", token+kb.Enter, chromedp.ByQuery))
+}
+
+func TestPage_BreakShowsWhatHappensAndAsksForAReason(t *testing.T) {
+	v := start(t, memdriver.New(), withRoles(t))
+	v.take(driver.Request{Key: "orders/42", ID: "LEASE-A", Owner: "worker-7:4711"})
+	v.take(driver.Request{Key: "orders/42", ID: "LEASE-B", Owner: "worker-8:1", TicketTTL: time.Hour})
+	p := open(t, v.url+"#/lock/orders%2F42", 1280, 900)
+	p.signIn("wrong")
+	p.says("does not know this token")
+	p.signIn("root")
+	p.click(`document.querySelector(".holder button.danger")`)
+	for _, text := range []string{"worker-7:4711 loses it", "LEASE-A", "worker-8:1 gets it next", "learns of it", "Only a resource that checks tokens", "logs who broke it"} {
+		p.until(text, fmt.Sprintf(`document.querySelector("dialog[open]")?.innerText.includes(%q)`, text))
+	}
+	p.do(chromedp.SendKeys("#reason", kb.Enter, chromedp.ByQuery)) // without a reason nothing happens
+	if holder := js[string](p, `document.querySelector(".holder h3").innerText`); holder != "worker-7:4711" {
+		t.Fatalf("broken without a reason: %s", holder)
+	}
+	p.do(chromedp.SendKeys("#reason", "host is gone"+kb.Enter, chromedp.ByQuery))
+	p.says("Broken: the lease LEASE-A")
+	p.until("the history", `document.querySelector("#events")?.innerText.includes("was broken by root: host is gone")`)
+	text := v.log.String()
+	for _, want := range []string{`"msg":"broken by force"`, `"lease":"LEASE-A"`, `"client":"root"`, `"reason":"host is gone"`, `"name":"orders/42"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not logged: %s", want, text)
+		}
+	}
+	// The token is in memory only.
+	if stored := js[string](p, `JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])`); stored != `[{},{},""]` {
+		t.Errorf("stored: %s", stored)
+	}
+	p.do(chromedp.Reload())
+	p.until("the field for a token", `document.querySelector("#token")`)
+}
+
+func TestPage_BreakIsNotThereWithoutTheRight(t *testing.T) {
+	for name, row := range map[string]struct {
+		mode  server.PageMode
+		token string
+	}{
+		"a reader": {server.PageFull, "reader"}, "a page that reads": {server.PageRead, "root"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := start(t, memdriver.New(), withRoles(t), server.WithPage(row.mode))
+			v.take(driver.Request{Key: "orders/42", ID: "LEASE-A", Owner: "worker-7"})
+			p := open(t, v.url+"#/lock/orders%2F42", 1280, 900)
+			p.signIn(row.token)
+			p.until("the holder", `document.querySelector(".holder")?.innerText.includes("worker-7")`)
+			if n := js[int](p, `document.querySelectorAll("button.danger").length`); n != 0 {
+				t.Errorf("%d ways to break", n)
+			}
+		})
+	}
+}
+
+func TestPage_NamesAreTextWhateverIsInThem(t *testing.T) {
+	v := start(t, memdriver.New())
+	hostile := []string{
+		`<script>window.hacked=1</script>`, `<img src=x onerror="window.hacked=1">`, `"><svg onload=window.hacked=1>`, `javascript:window.hacked=1`,
+		"\u202egnp.exe/שלום", strings.Repeat("x", 512), `a/../b?c=d&e#f%2F%00`, "-rf 'quoted' $(id)", "𝕌\u200b\u2066end", "__proto__", "constructor",
+	}
+	for i, key := range hostile {
+		v.take(driver.Request{Key: key, ID: fmt.Sprint("L", i), Owner: key[:min(len(key), 200)], Labels: map[string]string{key: key}})
+		v.take(driver.Request{Key: key, ID: fmt.Sprint("W", i), Owner: "<b>waiter</b>", TicketTTL: time.Hour})
+	}
+	p := open(t, v.url, 360, 800)
+	p.until("all rows", fmt.Sprintf(`document.querySelectorAll("#locks tbody tr").length === %d && ![...document.querySelectorAll("#locks td")].some((c) => c.innerText.includes("not looked at"))`, len(hostile)))
+	p.says("U+202E")
+	for _, key := range hostile {
+		js[any](p, fmt.Sprintf(`location.hash = "#/lock/" + encodeURIComponent(%s), null`, quoted(key)))
+		p.until("its waiter", `document.querySelector("#queue")?.innerText.includes("<b>waiter</b>")`)
+		shown := js[string](p, `[...document.querySelector("h1 bdi").childNodes].map((n) => n.nodeType === 3 ? n.data : String.fromCodePoint(parseInt(n.textContent.slice(2), 16))).join("")`)
+		if shown != key {
+			t.Errorf("%q is shown as %q", key, shown)
+		}
+		if wide := js[int](p, `document.documentElement.scrollWidth`); wide > 360 {
+			t.Errorf("%.20q: %d pixels wide", key, wide)
+		}
+		js[any](p, `location.hash = "#/", null`)
+		p.until("the table", `document.querySelector("#locks tbody tr")`)
+	}
+	if js[bool](p, `!!window.hacked || document.querySelector("main script, main img, main svg[onload]")`) {
+		t.Error("a name has become a part of the page")
+	}
+	p.clean()
+}
+
+func TestPage_TwentyThousandLocks(t *testing.T) {
+	v := start(t, memdriver.New())
+	const n = 20_000
+	for i := range n {
+		v.take(driver.Request{Key: fmt.Sprintf("shop-%d/orders/%05d", i%7, i), ID: "a", Owner: "worker:1"})
+	}
+	p := open(t, v.url, 1280, 800)
+	p.says("20\u202f000 locks")
+	p.until("a page of rows", `document.querySelectorAll("#locks tbody tr").length === 50`)
+	p.says("1–50 of 20\u202f000")
+	p.click(`[...document.querySelectorAll(".pages button")].find((b) => b.innerText === "Next")`)
+	p.says("51–100 of 20\u202f000")
+	p.do(chromedp.SendKeys("#search", "13579", chromedp.ByQuery))
+	p.until("one row", `document.querySelectorAll("#locks tbody tr").length === 1`)
+	p.rowSays("shop-6/orders/13579", "worker")
+	// The browser answers at once all the while.
+	if slow := js[float64](p, `new Promise((done) => { const at = performance.now(); requestAnimationFrame(() => setTimeout(() => done(performance.now() - at))); })`, await); slow > 5000 {
+		t.Errorf("the browser hung for %v ms", slow)
+	}
+	js[any](p, `location.hash = "#/?prefix=shop-3%2F", null`)
+	p.says("of 2\u202f857")
+	p.clean()
+}
+
+func TestPage_TheConnectionIsLostAndComesBack(t *testing.T) {
+	v := start(t, memdriver.New())
+	v.take(driver.Request{Key: "before", ID: "a"})
+	p := open(t, v.url, 1280, 800)
+	p.rowSays("before", "mutex")
+	p.until("live", `document.querySelector("#live").dataset.state === "live"`)
+	_ = v.http.Close()
+	p.says("Connection lost")
+	p.rowSays("before", "mutex") // it stays
+	v.take(driver.Request{Key: "meanwhile", ID: "a"})
+	v.listen()
+	p.rowSays("meanwhile", "mutex")
+	p.until("live again", `document.querySelector("#live").dataset.state === "live"`)
+}
+
+func TestPage_EverythingCanBeDoneByKeyboard(t *testing.T) {
+	v := start(t, memdriver.New())
+	v.take(driver.Request{Key: "orders/42", ID: "LEASE-A", Owner: "worker-7"})
+	v.take(driver.Request{Key: "other", ID: "LEASE-B", Owner: "worker-8"})
+	p := open(t, v.url, 1280, 800)
+	p.rowSays("orders/42", "worker-7")
+	// A key that the page takes for itself writes nothing.
+	p.do(input.DispatchKeyEvent(input.KeyRawDown).WithKey("/").WithCode("Slash").WithWindowsVirtualKeyCode(191))
+	p.until("the focus in the search", `document.activeElement.id === "search"`)
+	p.do(chromedp.KeyEvent("orders"))
+	p.until("one row", `document.querySelectorAll("#locks tbody tr").length === 1`)
+	p.tabTo(`document.activeElement.closest?.("#locks tbody a")`)
+	p.do(chromedp.KeyEvent(kb.Enter))
+	p.until("the lock", `document.querySelector(".holder")`)
+	p.tabTo(`document.activeElement.matches?.("button.danger")`)
+	p.do(chromedp.KeyEvent(kb.Enter))
+	p.until("the focus in the reason", `document.activeElement.id === "reason"`)
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.until("the focus where it was", `!document.querySelector("dialog") && document.activeElement.matches("button.danger")`)
+	p.do(chromedp.KeyEvent(kb.Enter))
+	p.until("the focus in the reason", `document.activeElement.id === "reason"`)
+	p.do(chromedp.KeyEvent("stuck" + kb.Enter))
+	p.says("Broken: the lease LEASE-A")
+	js[any](p, `location.hash = "#/health", null`)
+	p.until("a chart", `document.querySelector(".plot path.line")`)
+	p.tabTo(`document.activeElement.matches?.(".area")`)
+	p.do(chromedp.KeyEvent(kb.ArrowLeft))
+	p.until("the figures of a sample", `/^\d\d:\d\d:\d\d: p50/.test(document.querySelector(".figure").innerText)`)
+	p.clean()
+}
+
+// tabTo presses the tab key until the focus is where it should be, and can be seen there.
+func (p *tab) tabTo(expression string) {
+	p.t.Helper()
+	for range 80 {
+		p.do(chromedp.KeyEvent(kb.Tab))
+		if js[bool](p, "!!("+expression+")") {
+			if outline := js[string](p, `getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
+				p.t.Errorf("the focus cannot be seen: %s", expression)
+			}
+			return
+		}
+	}
+	p.t.Fatalf("the tab key does not lead to %s", expression)
+}

@@ -1,0 +1,93 @@
+package browsertest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+var screenshots = flag.String("screenshots", "", "the directory into which make screenshots writes")
+
+// TestScreenshots makes the pictures of the documents.
+func TestScreenshots(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("make screenshots")
+	}
+	v := start(t, memdriver.New())
+	day(v)
+	shoot := func(name, hash string, width, height int64, ready string, actions ...chromedp.Action) {
+		p := open(t, v.url+hash, width, height, actions...)
+		p.until(ready, ready)
+		time.Sleep(2500 * time.Millisecond) // nothing is marked as changed any more
+		var png []byte
+		p.do(chromedp.CaptureScreenshot(&png))
+		if err := os.WriteFile(filepath.Join(*screenshots, name), png, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		p.clean()
+	}
+	all := "document.querySelectorAll('#locks tbody tr .time').length > 10 && " + row("orders/42") + "?.innerText.includes('worker-7')"
+	shoot("page-locks.png", "", 1360, 860, all)
+	shoot("page-lock.png", "#/lock/orders%2F42", 1360, 1000, "document.querySelector('#queue')")
+	if os.Getenv("MORE") != "" {
+		shoot("dark.png", "", 1360, 860, all, dark())
+		shoot("narrow.png", "", 360, 900, all, dark())
+		shoot("narrow-lock.png", "#/lock/orders%2F42", 360, 1400, "document.querySelector('#queue')")
+		shoot("health.png", "#/health", 1360, 1300, "document.querySelectorAll('.plot path').length > 4")
+		shoot("health-dark.png", "#/health", 720, 1300, "document.querySelectorAll('.plot path').length > 4", dark())
+		shoot("wide.png", "", 2560, 1200, all)
+	}
+}
+
+// day is a store on a day like others: a lock that is stuck, a queue, a semaphore that is
+// full, readers, and many that are fine.
+func day(v *service) {
+	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for i := range 12 { // how long orders are usually held
+		id := fmt.Sprint("usual-", i)
+		v.ask("POST", "v1/locks/orders%2F"+fmt.Sprint(100+i), fmt.Sprintf(`{"leaseId":%q,"owner":"worker-%d:311"}`, id, i%4))
+		v.ask("DELETE", "v1/locks/orders%2F"+fmt.Sprint(100+i)+"/leases/"+id, "")
+	}
+	for i := range 9 { // hand-overs
+		id := fmt.Sprint("turn-", i)
+		v.ask("POST", "v1/locks/orders%2F42", fmt.Sprintf(`{"leaseId":%q,"owner":"worker-%d:311","ticketMs":60000}`, id, i%4))
+	}
+	for i := range 9 {
+		v.ask("PUT", "v1/locks/orders%2F42/leases/"+fmt.Sprint("turn-", i), `{}`)
+		v.ask("DELETE", "v1/locks/orders%2F42/leases/"+fmt.Sprint("turn-", i), "")
+	}
+	v.take(driver.Request{Key: "orders/42", ID: "F7Q2MZ5KXN4T", Owner: "worker-7:4711", TTL: 4 * time.Minute, Since: ago(12*time.Minute + 40*time.Second), Labels: map[string]string{"job": "charge", "host": "rack-3"}})
+	for i, owner := range []string{"worker-2:902", "worker-9:118", "billing-1:77"} {
+		v.take(driver.Request{Key: "orders/42", ID: fmt.Sprintf("WAIT%d", i), Owner: owner, TicketTTL: time.Hour, Since: ago(time.Duration(700-180*i) * time.Second)})
+	}
+	for i := range 4 {
+		v.take(driver.Request{Key: "gpu", ID: fmt.Sprint("GPU", i), Owner: fmt.Sprintf("train-%d:2210", i), Mode: driver.Shared, Limit: 4, Since: ago(time.Duration(20+9*i) * time.Minute), TicketTTL: time.Hour})
+	}
+	for i := range 2 {
+		v.take(driver.Request{Key: "gpu", ID: fmt.Sprint("GPUW", i), Owner: fmt.Sprintf("train-%d:2210", 4+i), Mode: driver.Shared, Limit: 4, Since: ago(3 * time.Minute), TicketTTL: time.Hour})
+	}
+	for i := range 3 {
+		v.take(driver.Request{Key: "catalog", ID: fmt.Sprint("READ", i), Owner: fmt.Sprintf("shop-%d:8080", i), Mode: driver.Shared, Since: ago(time.Duration(2+i) * time.Second)})
+	}
+	v.take(driver.Request{Key: "accounts/ada", ID: "ADA1", Owner: "transfer-1:31", Since: ago(40 * time.Second)})
+	v.take(driver.Request{Key: "accounts/bob", ID: "BOB1", Owner: "transfer-2:32", Since: ago(39 * time.Second)})
+	v.take(driver.Request{Key: "accounts/ada", ID: "ADA2", Owner: "transfer-2:32", Since: ago(38 * time.Second), TicketTTL: time.Hour})
+	v.take(driver.Request{Key: "accounts/bob", ID: "BOB2", Owner: "transfer-1:31", Since: ago(37 * time.Second), TicketTTL: time.Hour})
+	v.take(driver.Request{Key: "nightly-backup", ID: "BACKUP", Owner: "db3:1290", Since: ago(94 * time.Minute)})
+	v.take(driver.Request{Key: "scheduler", ID: "LEADER", Owner: "sched-a:1", TTL: 15 * time.Minute, Since: ago(6*time.Hour + 12*time.Minute)})
+	for i := range 14 {
+		v.take(driver.Request{Key: fmt.Sprintf("orders/%d", 1001+17*i), ID: fmt.Sprint("ORDER", i), Owner: fmt.Sprintf("worker-%d:%d", 1+i%6, 300+i), TTL: 10 * time.Minute, Since: ago(time.Duration(i*310) * time.Millisecond)})
+	}
+	for i := range 40 {
+		v.take(driver.Request{Key: fmt.Sprintf("tenants/%s/invoices", []string{"acme", "globex", "initech", "umbrella"}[i%4]+fmt.Sprint(i)), ID: fmt.Sprint("TENANT", i), Owner: fmt.Sprintf("billing-%d:77", i%3), Since: ago(time.Duration(i) * time.Second)})
+	}
+}
