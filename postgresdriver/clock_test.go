@@ -47,7 +47,10 @@ func TestClock_LeasesAndTokensGoByTheServers(t *testing.T) {
 
 func TestSweep_NamesUsedOnceLeaveAnEmptyTable(t *testing.T) {
 	server, clock := postgrestest.StartWithClock(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	if err := warm(t, openURL(t, server.URL()+"&create=true")).Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := openURL(t, server.URL()) // which has written nothing, and does not sweep by itself
 	boss := admin(t, server.URL())
 	// As many as the sweeps of some seconds take.
 	exec(t, boss, `INSERT INTO leasehold SELECT 'job/' || n, record, ends FROM leasehold, generate_series(1, 2500) AS n WHERE key = 'warm-up'`)
