@@ -284,7 +284,7 @@ func TestCost_AnIdThatIsUsedOnceAgainstOthers(t *testing.T) {
 }
 
 // tries is how often costs are compared that seem too high.
-const tries = 20
+const tries = 8
 
 func medianRatio(t *testing.T, s *redistest.Server, ours, bare func()) float64 {
 	t.Helper()
