@@ -23,6 +23,7 @@ type entry struct {
 	waits   bool // somebody else holds the lock
 	ahead   bool // its token is ahead of the store's clock, which is all that is left of what a store forgets
 	mayLose bool // its end may come without the fault
+	stays   bool // a lease that nobody releases is left in the store until it ends
 	slow    bool // it makes several requests, one after the other
 	notOn   map[string]string
 }
@@ -256,7 +257,7 @@ func others() []*entry {
 			}
 			return err
 		}},
-		{of: []string{"Lease.Detach"}, prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"Lease.Detach"}, stays: true, prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
 			id := c.outer.ID()
 			err := c.outer.Detach(ctx)
 			if err != nil {
@@ -268,13 +269,13 @@ func others() []*entry {
 			}
 			return nil
 		}},
-		{of: []string{"Mutex.Adopt"}, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"Mutex.Adopt"}, stays: true, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
 			return c.granted(false)(c.a.Mutex(key).Adopt(ctx, c.outer.ID()))
 		}},
-		{of: []string{"RWMutex.Adopt"}, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"RWMutex.Adopt"}, stays: true, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
 			return c.granted(false)(c.a.RWMutex(key).Adopt(ctx, c.outer.ID()))
 		}},
-		{of: []string{"RWMutex.RAdopt"}, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
+		{of: []string{"RWMutex.RAdopt"}, stays: true, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
 			if c.outer, err = c.a.RWMutex(key).TryRLock(bg); err == nil {
 				err = c.outer.Detach(bg)
 			}
@@ -282,7 +283,7 @@ func others() []*entry {
 		}, call: func(ctx context.Context, c *cast) error {
 			return c.granted(true)(c.a.RWMutex(key).RAdopt(ctx, c.outer.ID()))
 		}},
-		{of: []string{"Semaphore.Adopt"}, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
+		{of: []string{"Semaphore.Adopt"}, stays: true, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
 			if c.outer, err = c.a.Semaphore(key, 2).TryLock(bg); err == nil {
 				err = c.outer.Detach(bg)
 			}

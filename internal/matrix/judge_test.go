@@ -158,16 +158,26 @@ type disturbance struct {
 	during bool // it ends during the first message
 	after  bool // it ends when the call has returned
 	closes bool // the client is closed during the first message
+	hurry  bool // what was granted is given back at once, before what is late arrives
+	long   bool // leases last longer than the fault and all that follows
+}
+
+func (d *disturbance) ttl() time.Duration {
+	if d.long {
+		return 20 * ttl
+	}
+	return ttl
 }
 
 // play has the first client call an entry, and judges what comes of it.
 func play(t *testing.T, open func(*testing.T) *world, e *entry, d disturbance) (wrongs []string) {
+	d.long = d.long && !e.stays
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
 		c := &cast{world: w}
 		for i, p := range []**leasehold.Client{&c.a, &c.b} {
 			var err error
-			*p, err = leasehold.New(w.drivers[i], leasehold.WithTTL(ttl), leasehold.WithName([]string{"A", "B"}[i]))
+			*p, err = leasehold.New(w.drivers[i], leasehold.WithTTL(d.ttl()), leasehold.WithName([]string{"A", "B"}[i]))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,6 +217,11 @@ func (c *cast) run(e *entry, d disturbance) {
 	if d.after {
 		end(errPatience)
 		time.Sleep(time.Millisecond)
+	}
+	if d.hurry && err == nil && len(c.ids()) > len(old) {
+		c.giveBack()
+		time.Sleep(lateness + ttl/2 - time.Since(begin)) // what was late has arrived
+		c.absent("given back", old...)
 	}
 	c.mu.Lock()
 	ended := d.before || d.during || d.after
@@ -309,7 +324,7 @@ func (c *cast) explains(e *entry, d disturbance, err error) bool {
 		return d.closes
 	case errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrNotHeld):
 		// a lease that is without its store for as long as it lives
-		return c.lying() || ended || d.closes || e.mayLose || d.fate == frozen || d.fate == onEdge || d.fate == beforeEdge
+		return c.lying() || ended || d.closes || e.mayLose || d.lasts > d.ttl() || d.fate == frozen || d.fate == onEdge || d.fate == beforeEdge
 	case errors.Is(err, leasehold.ErrHeld):
 		return e.waits || errors.Is(err, errPatience)
 	}
@@ -330,20 +345,7 @@ func (c *cast) succeed(e *entry) {
 		got <- err
 	}()
 	time.Sleep(ttl)
-	c.mu.Lock()
-	mine := slices.Clone(c.live)
-	c.mu.Unlock()
-	for _, b := range mine {
-		if b.Owner() == "B" {
-			continue
-		}
-		live := b.Context().Err() == nil
-		err := b.Release()
-		c.leaves(b.Lease)
-		if live && err != nil {
-			c.wrong("the release of a live lease: %v", err)
-		}
-	}
+	c.giveBack()
 	begin := time.Now()
 	if err := <-got; err != nil {
 		c.wrong("the next one asks for the lock: %v", err)
@@ -363,6 +365,24 @@ func (c *cast) succeed(e *entry) {
 	for _, k := range []string{key, "k2"} {
 		if snap := c.look(k); len(snap.Holders)+len(snap.Waiters) > 0 && len(c.tables) == 1 {
 			c.wrong("left behind: %+v", snap)
+		}
+	}
+}
+
+// giveBack releases all leases of the first client.
+func (c *cast) giveBack() {
+	c.mu.Lock()
+	mine := slices.Clone(c.live)
+	c.mu.Unlock()
+	for _, b := range mine {
+		if b.Owner() == "B" {
+			continue
+		}
+		live := b.Context().Err() == nil
+		err := b.Release()
+		c.leaves(b.Lease)
+		if live && err != nil {
+			c.wrong("the release of a live lease: %v", err)
 		}
 	}
 }

@@ -9,6 +9,20 @@ import (
 	"time"
 )
 
+func hurried(all []disturbance) []disturbance {
+	for i := range all {
+		all[i].hurry = true
+	}
+	return all
+}
+
+func long(all []disturbance) []disturbance {
+	for i := range all {
+		all[i].long = true
+	}
+	return all
+}
+
 // fault is a column of the table.
 type fault struct {
 	name  string
@@ -25,13 +39,13 @@ func each(f fate, lasts time.Duration) (all []disturbance) {
 }
 
 var faults = []fault{
-	{name: "reply lost", plays: each(unanswered, 0)},
+	{name: "reply lost", plays: append(each(unanswered, 0), long(each(unanswered, 12*time.Second))...)},
 	{name: "request lost", plays: each(lost, 0)},
-	{name: "request late", plays: each(late, 0)},
-	{name: "request doubled", plays: each(doubled, 0)},
+	{name: "request late", plays: append(each(late, 0), hurried(each(late, 0))...)},
+	{name: "request doubled", plays: append(each(doubled, 0), hurried(each(doubled, 0))...)},
 	{name: "answer slow", plays: append(each(slow, 0), each(stuck, 0)...)},
 	{name: "context ended before", plays: []disturbance{{before: true}}},
-	{name: "context ended during", plays: []disturbance{{during: true, fate: slow}, {during: true, fate: stuck}, {during: true, fate: frozen, lasts: 7 * time.Second}, {during: true, fate: slow, at: 1}}},
+	{name: "context ended during", plays: []disturbance{{during: true, fate: slow}, {during: true, fate: stuck}, {during: true, fate: frozen, lasts: 7 * time.Second}, {during: true, fate: slow, at: 1}, {during: true, fate: unanswered, lasts: 2 * time.Second, long: true}, {during: true, fate: stuck, long: true}}},
 	{name: "context ended after", plays: []disturbance{{after: true}}},
 	{name: "store frozen", plays: append(each(frozen, 2*time.Second), each(frozen, 7*time.Second)...)},
 	{name: "store forgets", plays: each(forgets, 0), where: []string{"store", "service"}},
@@ -39,7 +53,7 @@ var faults = []fault{
 	{name: "failover", plays: each(failsOver, 0), where: []string{"store", "service"}},
 	{name: "store refuses", plays: each(refused, 2*time.Second)},
 	{name: "no descriptors", plays: each(noDial, 2*time.Second)},
-	{name: "proxy answers", plays: append(each(gateway, 1500*time.Millisecond), each(gatewayAfter, 0)...), where: []string{"service"}},
+	{name: "proxy answers", plays: append(each(gateway, 1500*time.Millisecond), append(each(gatewayAfter, 0), long(each(gatewayAfter, 12*time.Second))...)...), where: []string{"service"}},
 	{name: "starved", plays: each(starved, 5*time.Second)},
 	{name: "clock edge", plays: append(each(onEdge, 0), each(beforeEdge, 0)...)},
 	{name: "process stopped"},

@@ -97,7 +97,7 @@ fault: the first of them or the second, and all after it where the fault lasts. 
 | r | by raw HTTP, to two replicas in turn, repeated while there is no answer; the way to them suffers |
 | b | the same; the way from them to their store suffers |
 
-Each letter stands for one to four plays. An empty cell says why below.
+Each letter stands for one to six plays. An empty cell says why below.
 
 | fault | what happens |
 |---|---|
