@@ -281,6 +281,20 @@ func ExampleHeldError() {
 	// true true
 }
 
+// Workers with redsync take the same plain key. Nobody starves while both are in use.
+func ExampleAlongside() {
+	client, _ := leasehold.New(memdriver.New(), leasehold.WithRetry(leasehold.Alongside()))
+	defer client.Close()
+
+	lease, err := client.Mutex("orders/42").Lock(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(lease.Release())
+	// Output: <nil>
+}
+
 func ExampleWithRetry() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
