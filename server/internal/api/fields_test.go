@@ -9,7 +9,7 @@ import (
 )
 
 func TestFields_DescribeNothingThatDoesNotExist(t *testing.T) {
-	s, err := server.New(memdriver.New())
+	s, err := server.New(memdriver.New(), server.WithPage(server.PageFull))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -206,8 +206,8 @@ func orSomebody(owner string) string {
 // span is a duration for people: two units at most.
 func span(d time.Duration) string {
 	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Second: // up, so that nothing is "less than 0 ms"
+		return fmt.Sprintf("%d ms", (d+time.Millisecond-1)/time.Millisecond)
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	case d < time.Minute:
