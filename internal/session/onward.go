@@ -45,4 +45,4 @@ func (s *Session) Prolong(ctx context.Context, t *Terms, ref driver.Ref, limit t
 
 // Unserved is the error of somebody who has waited behind w, and does not any more
 // because of cause.
-func (w *Waiter) Unserved(cause error) *Unserved { return w.giveUp(cause).(*Unserved) }
+func (w *Waiter) Unserved(cause error) *Unserved { return w.giveUp(cause) }

@@ -175,7 +175,7 @@ func (u *Unserved) Unwrap() []error {
 	return []error{u.Cause, u.Failed}
 }
 
-func (w *Waiter) giveUp(cause error) error {
+func (w *Waiter) giveUp(cause error) *Unserved {
 	u := &Unserved{Progress: w.progress(), Cause: cause}
 	w.mu.Lock()
 	defer w.mu.Unlock()

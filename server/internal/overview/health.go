@@ -149,8 +149,8 @@ func (h *health) set(report driver.Report, err error, now time.Time) {
 	h.report, h.err, h.at = report, err, now
 }
 
-func (h *health) get() (driver.Report, error, time.Time) {
+func (h *health) get() (driver.Report, time.Time, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.report, h.err, h.at
+	return h.report, h.at, h.err
 }

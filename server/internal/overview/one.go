@@ -153,7 +153,7 @@ func (o *Overview) Vitals(now time.Time) Vitals {
 	o.mu.Lock()
 	h.Pages = o.pages
 	o.mu.Unlock()
-	report, err, at := o.health.get()
+	report, at, err := o.health.get()
 	h.Checked = at
 	if err != nil {
 		h.Problem = "the store could not be asked what makes locks in it unsafe"
