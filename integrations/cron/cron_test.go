@@ -118,7 +118,7 @@ func TestOneHost_GivesTheLockBackAfterAPanic(t *testing.T) {
 			cron.Recover(log),
 			leaseholdcron.OneHost(client, "nightly", log),
 		).Then(cron.FuncJob(func() { panic("at once") })))
-		<-log.errors
+		_ = <-log.errors
 		store.AwaitHeld("nightly", false)
 	})
 }

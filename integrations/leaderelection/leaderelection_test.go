@@ -69,7 +69,7 @@ func TestRun_LeadsUntilItsContextEndsAndThenTheNextLeads(t *testing.T) {
 			}
 		}
 		b.quit()
-		<-b.ended
+		_ = <-b.ended
 	})
 }
 
@@ -93,7 +93,7 @@ func TestRun_LetsNobodyLeadBeforeTheWorkHasReturned(t *testing.T) {
 			t.Error(err)
 		}
 		b.quit()
-		<-b.ended
+		_ = <-b.ended
 	})
 }
 
@@ -118,7 +118,7 @@ func TestRun_ReturnsWhenTheLeadershipIsLostInAnOutage(t *testing.T) {
 		store.Up()
 		<-again.leads
 		again.quit()
-		<-again.ended
+		_ = <-again.ended
 	})
 }
 

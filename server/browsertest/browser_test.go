@@ -21,7 +21,6 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -290,22 +289,3 @@ func (v *service) ask(method, path, body string, header ...string) (int, string)
 	}
 	return res.StatusCode, string(text)
 }
-
-// client returns a client of the library on the store.
-func (v *service) client(name string) *leasehold.Client {
-	v.t.Helper()
-	c, err := leasehold.New(shared{v.store}, leasehold.WithName(name))
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	v.t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// shared is a store that its clients do not close.
-type shared struct{ driver.Driver }
-
-func (shared) Close() error { return nil }
-
-// Unwrap keeps what the store can do besides.
-func (s shared) Unwrap() driver.Driver { return s.Driver }
