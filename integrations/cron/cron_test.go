@@ -118,7 +118,9 @@ func TestOneHost_GivesTheLockBackAfterAPanic(t *testing.T) {
 			cron.Recover(log),
 			leaseholdcron.OneHost(client, "nightly", log),
 		).Then(cron.FuncJob(func() { panic("at once") })))
-		_ = <-log.errors
+		if err := <-log.errors; err == nil {
+			t.Error("the panic was logged without an error")
+		}
 		store.AwaitHeld("nightly", false)
 	})
 }

@@ -69,7 +69,9 @@ func TestRun_LeadsUntilItsContextEndsAndThenTheNextLeads(t *testing.T) {
 			}
 		}
 		b.quit()
-		_ = <-b.ended
+		if err := <-b.ended; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -93,7 +95,9 @@ func TestRun_LetsNobodyLeadBeforeTheWorkHasReturned(t *testing.T) {
 			t.Error(err)
 		}
 		b.quit()
-		_ = <-b.ended
+		if err := <-b.ended; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -118,7 +122,9 @@ func TestRun_ReturnsWhenTheLeadershipIsLostInAnOutage(t *testing.T) {
 		store.Up()
 		<-again.leads
 		again.quit()
-		_ = <-again.ended
+		if err := <-again.ended; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
