@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -18,8 +19,10 @@ type mortal struct {
 
 	mu       sync.Mutex
 	dead     bool
-	acquires []fault // of the next acquires
-	releases []fault // of the next releases
+	calls    int           // of the store, under way
+	quiet    chan struct{} // closed when none is; nil if nobody waits for that
+	acquires []fault       // of the next acquires
+	releases []fault       // of the next releases
 	sub      driver.Subscription
 }
 
@@ -71,14 +74,43 @@ func (w *whole) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	return sub, err
 }
 
-// die has nothing reach the store from now on, as if by SIGKILL.
+// die has nothing reach the store from now on, as if by SIGKILL. It waits for what is on
+// its way, unless the store hangs: on a busy machine that may arrive much later, and
+// confirm what is handed to the dead.
 func (m *mortal) die() {
 	m.mu.Lock()
 	m.dead = true
-	sub := m.sub
+	sub, quiet := m.sub, make(chan struct{})
+	if m.quiet = quiet; m.calls == 0 {
+		close(quiet)
+	}
 	m.mu.Unlock()
 	if sub != nil {
 		_ = sub.Close()
+	}
+	select {
+	case <-quiet:
+	case <-time.After(window):
+	}
+}
+
+// begin counts a call of the store, unless the process is dead.
+func (m *mortal) begin() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead {
+		return false
+	}
+	m.calls++
+	return true
+}
+
+// end is the end of a call that begin has counted.
+func (m *mortal) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.calls--; m.calls == 0 && m.quiet != nil {
+		close(m.quiet)
 	}
 }
 
@@ -111,10 +143,11 @@ func suffer(ctx context.Context, f fault) (driver.Reply, error) {
 
 func (m *mortal) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	m.asked.Add(1)
-	if m.isDead() {
+	if !m.begin() {
 		return driver.Reply{}, errDead
 	}
 	reply, err := m.Driver.Acquire(ctx, req)
+	m.end()
 	if f, ok := m.next(&m.acquires); ok {
 		return suffer(ctx, f)
 	}
@@ -122,10 +155,11 @@ func (m *mortal) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 }
 
 func (m *mortal) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if m.isDead() {
+	if !m.begin() {
 		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrInvalid, errDead) // asking again is of no use
 	}
 	reply, err := m.Driver.Release(ctx, ref)
+	m.end()
 	if f, ok := m.next(&m.releases); ok {
 		return suffer(ctx, f)
 	}
@@ -134,11 +168,12 @@ func (m *mortal) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 
 func (m *mortal) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	m.asked.Add(int64(len(refs)))
-	if m.isDead() {
+	if !m.begin() {
 		for i := range refs {
 			each(i, driver.Reply{}, errDead)
 		}
 		return
 	}
+	defer m.end()
 	m.Driver.Renew(ctx, refs, each)
 }
