@@ -30,7 +30,7 @@ func (o *Overview) look(ctx context.Context, beat *time.Ticker) {
 	l := looker{o: o, store: store}
 	turn := time.NewTicker(turnEvery)
 	defer turn.Stop()
-	const each = LooksPerSecond * int(turnEvery) / int(time.Second)
+	const each = int(LooksPerSecond * turnEvery / time.Second)
 	for o.watched() {
 		l.turn(ctx, each)
 		select {
