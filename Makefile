@@ -45,7 +45,7 @@ BUT_CHAOS := $(GO) list ./... ./cmd/leasehold/... | grep -v /internal/chaos
 PACKAGES ?= 3
 
 .PHONY: test
-test: deps ## Run the tests, the long ones in short, with the race detector: some seven minutes on two cores
+test: deps ## Run the tests, the long ones in short, with the race detector: some ten minutes on two cores
 	$(RACE) -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS))
 	@# The race detector allocates as well, so what is allocated is counted without. It
 	@# is too slow to explore far, and to look far through the microscope.
