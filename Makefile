@@ -58,11 +58,13 @@ test-all: test test-long nested cross floors test-32 ## Run everything that a ch
 .PHONY: test-long
 test-long: deps ## Run the long tests at their full length, and let every store suffer for a while
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONG)
+	@# The plays of many processes take all of the machine, too.
+	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/locktest
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/chaos
 	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/matrix
 
-# The packages of which -short leaves something out.
-LONG := . ./internal/explore ./internal/redisroom ./internal/locktest ./quorumdriver ./filedriver ./postgresdriver ./server
+# The packages of which -short leaves something out, but for those that run alone.
+LONG := . ./internal/explore ./internal/redisroom ./quorumdriver ./filedriver ./postgresdriver ./server
 
 .PHONY: nested
 nested: deps ## Test the modules beside the library: the examples, the benchmark and the integrations

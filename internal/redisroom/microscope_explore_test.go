@@ -388,8 +388,8 @@ func show(keys microscope.Keys) string {
 }
 
 func TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle(t *testing.T) {
-	if RaceEnabled && testing.Short() {
-		t.Skip("make test runs it without the race detector")
+	if RaceEnabled {
+		t.Skip("make test runs it without the race detector, which has nothing to find there")
 	}
 	b := normal()
 	for _, w := range worlds {
