@@ -49,9 +49,9 @@ func TestProcesses_K11_OppositeOrdersMakeProgress(t *testing.T) {
 
 func TestProcesses_Soak_AllKindsUnderRandomKills(t *testing.T) { onStores(t, "all kinds", soakLasts) }
 
-// onStores has a play run on every store that processes can share.
+// onStores has a play run on every store that processes can share, on one after the
+// other, so that each has the machine.
 func onStores(t *testing.T, name string, lasting time.Duration) {
-	t.Parallel()
 	if testing.Short() && name != "all kinds" {
 		t.Skip("all kinds of acts are played in short too, this one in make test-long")
 	}
@@ -59,7 +59,6 @@ func onStores(t *testing.T, name string, lasting time.Duration) {
 		lasting = max(lasting/4, 4*time.Second)
 	}
 	t.Run("Redis", func(t *testing.T) {
-		t.Parallel()
 		server := redistest.Start(t)
 		a := &arena{t: t, name: name, play: plays[name], url: server.URL()}
 		a.run(lasting)
@@ -67,14 +66,12 @@ func onStores(t *testing.T, name string, lasting time.Duration) {
 		endsByItself(t, server)
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
-		t.Parallel()
 		url := postgrestest.Start(t).URL() + "&create=true&timeout=500ms"
 		a := &arena{t: t, name: name, play: plays[name], url: url}
 		a.run(lasting)
 		a.nothingLeft(onPostgres(t, url))
 	})
 	t.Run("directory", func(t *testing.T) {
-		t.Parallel()
 		dir := t.TempDir()
 		d, err := filedriver.Open(dir)
 		if err != nil {
