@@ -111,7 +111,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.watchers = &watchers{s: s, all: make(map[string]*watcher)}
 	s.openSession()
 	if s.cfg.page != PageOff {
-		s.overview = overview.New(store, s.cfg.storeTimeout)
+		s.overview = overview.New(store, s.cfg.storeTimeout, s.cfg.log)
 		s.start(func() { s.overview.Run(s.serving) })
 	}
 	return s, nil

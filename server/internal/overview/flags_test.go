@@ -3,6 +3,7 @@ package overview
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -116,7 +117,7 @@ func TestFlags_EachIsRaisedWhenItShouldBeAndNotBefore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := New(memdriver.New(), time.Second)
+				o := New(memdriver.New(), time.Second, slog.New(slog.DiscardHandler))
 				story.tell(o)
 				if got := o.names("k/9"); len(got) > 0 {
 					t.Fatalf("too early: %v", got)
@@ -137,7 +138,7 @@ func TestFlags_EachIsRaisedWhenItShouldBeAndNotBefore(t *testing.T) {
 
 func TestJournal_ALookAndARequestTellOfOneGrantOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := New(memdriver.New(), time.Second)
+		o := New(memdriver.New(), time.Second, slog.New(slog.DiscardHandler))
 		held := func(id string) []driver.Holder {
 			return []driver.Holder{{ID: id, Owner: id, Remaining: time.Minute, Since: time.Now(), Confirmed: true}}
 		}
@@ -169,7 +170,7 @@ func TestJournal_ALookAndARequestTellOfOneGrantOnce(t *testing.T) {
 
 func TestJournal_ALeaseThatRanOutIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := New(memdriver.New(), time.Second)
+		o := New(memdriver.New(), time.Second, slog.New(slog.DiscardHandler))
 		for range 12 {
 			left := 10*time.Second - time.Since(o.log.began)
 			if left <= 0 {
@@ -187,7 +188,7 @@ func TestJournal_ALeaseThatRanOutIsLost(t *testing.T) {
 }
 
 func TestJournal_IsBounded(t *testing.T) {
-	o := New(memdriver.New(), time.Second)
+	o := New(memdriver.New(), time.Second, slog.New(slog.DiscardHandler))
 	now := time.Now()
 	for i := range 3 * maxTracks {
 		o.Granted(fmt.Sprint("k", i), "a", "w", now, now, false)
@@ -209,7 +210,7 @@ func TestOverview_AsksNothingWhileNobodyLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
 		defer store.Close()
-		o := New(store, time.Second)
+		o := New(store, time.Second, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { o.Run(ctx); close(done) }()

@@ -91,7 +91,12 @@ func (l *looker) list(ctx context.Context) {
 		l.o.mu.Unlock()
 	}
 	sent := time.Now()
-	keys, next, err := l.store.List(ctx, "", l.cursor)
+	var keys []string
+	var next string
+	err := l.o.guarded(func() (err error) {
+		keys, next, err = l.store.List(ctx, "", l.cursor)
+		return err
+	})
 	l.o.log.looked(time.Since(sent), err)
 	if err != nil {
 		l.listing, l.listed = false, time.Now()
@@ -129,7 +134,11 @@ func (l *looker) inspectOne(ctx context.Context, key string) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.timeout)
 	defer cancel()
 	sent := time.Now()
-	snap, err := l.store.Inspect(ctx, key)
+	var snap driver.Snapshot
+	err := l.o.guarded(func() (err error) {
+		snap, err = l.store.Inspect(ctx, key)
+		return err
+	})
 	l.o.log.looked(time.Since(sent), err)
 	if err != nil {
 		l.o.failed(key)
@@ -146,7 +155,11 @@ func (l *looker) check(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.o.timeout)
 	defer cancel()
-	report, err := checker.Check(ctx)
+	var report driver.Report
+	err := l.o.guarded(func() (err error) {
+		report, err = checker.Check(ctx)
+		return err
+	})
 	l.o.health.set(report, err, time.Now())
 }
 

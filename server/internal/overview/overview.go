@@ -11,6 +11,9 @@ package overview
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -40,6 +43,8 @@ type Overview struct {
 	store   driver.Driver
 	timeout time.Duration // of one look
 	log     *journal
+	out     *slog.Logger
+	defects defects
 
 	mu        sync.Mutex
 	table     map[string]*entry
@@ -64,10 +69,11 @@ type Overview struct {
 	health health
 }
 
-// New returns the overview of a store. Run keeps it up to date.
-func New(store driver.Driver, timeout time.Duration) *Overview {
+// New returns the overview of a store. Run keeps it up to date. Each look at the store
+// ends after timeout. What fails in the store's code is logged.
+func New(store driver.Driver, timeout time.Duration, log *slog.Logger) *Overview {
 	return &Overview{
-		store: store, timeout: timeout, log: newJournal(time.Now()),
+		store: store, timeout: timeout, log: newJournal(time.Now()), out: log,
 		table: make(map[string]*entry), views: make(map[viewKey]*view), followed: make(map[string]int),
 		followers: make(map[string]map[*follower]bool),
 		known:     make(map[string]bool), awake: make(chan struct{}, 1),
@@ -188,10 +194,51 @@ func (o *Overview) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	sent := time.Now()
-	_, err := driver.Glance(ctx, o.store, "leasehold/overview")
+	err := o.guarded(func() error {
+		_, err := driver.Glance(ctx, o.store, "leasehold/overview")
+		return err
+	})
 	if ctx.Err() == nil || err == nil {
 		o.log.roundTrip(time.Since(sent), err)
 	} else {
 		o.log.roundTrip(o.timeout, err)
 	}
+}
+
+// errDefect is what a look yields in which the store's code panicked.
+var errDefect = errors.New("the store's code has failed")
+
+// defectEvery is how often a defect is logged: each look may have the same.
+const defectEvery = time.Minute
+
+// defects is when the last one was logged.
+type defects struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+// guarded asks the store. A panic in it fails this look, and not the service: nobody
+// asked for the look, and the locks of others do not depend on it.
+func (o *Overview) guarded(ask func() error) (err error) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		err = errDefect
+		if o.defects.due(time.Now()) {
+			o.out.Error("leasehold: a look at the store failed", "panic", v, "stack", string(debug.Stack()))
+		}
+	}()
+	return ask()
+}
+
+func (d *defects) due(now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.at.IsZero() && now.Sub(d.at) < defectEvery {
+		return false
+	}
+	d.at = now
+	return true
 }
