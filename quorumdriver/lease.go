@@ -52,7 +52,8 @@ type nodeState struct {
 	// vote tells whether the node has granted the lease to this process.
 	vote  vote
 	token int64 // of its answer, or of a raise since
-	// unanswered tells that an acquire was not answered: it may still be on its way.
+	// unanswered tells that an acquire was not answered, here or to a service that is the
+	// node (Reply.InFlight): it may still be on its way.
 	unanswered bool
 	// released tells that the node answered a release with Released.
 	released bool

@@ -161,6 +161,7 @@ func (s *Driver) sendAcquire(ctx context.Context, l *lease, i int, req driver.Re
 // request.
 func (p *nodeState) acquired(reply driver.Reply, err error) (mine bool) {
 	mine = p.unanswered || p.vote != none
+	p.unanswered = p.unanswered || reply.InFlight // a node that is a service may have an earlier try on its way
 	switch {
 	case err != nil && definite(err):
 	case err != nil:
