@@ -142,8 +142,14 @@ func (s *Server) sign(v *overview.View, x *Exchange) {
 		v.Mode = "full"
 	}
 	if v.Keys == nil {
-		v.Keys, v.Branches = []string{}, []overview.Branch{}
+		v.Keys, v.Branches, v.Store = []string{}, []overview.Branch{}, []overview.Flag{}
 	}
+}
+
+// signOne tells what depends on who looks.
+func (s *Server) signOne(one *overview.One, x *Exchange, name string) {
+	one.MayBreak = s.mayBreak(x, name)
+	one.Store = s.overview.StoreFlags(x.may(auth.Read, ""))
 }
 
 func (s *Server) mayBreak(x *Exchange, name string) bool {
@@ -167,7 +173,7 @@ func (s *Server) overviewLock(w *answer, r *http.Request) error {
 	if err != nil {
 		return api.NewProblem(Unknown, "the store has not shown the lock in time").After(api.RetryLater)
 	}
-	one.MayBreak = s.mayBreak(&w.x, name)
+	s.signOne(&one, &w.x, name)
 	w.Header().Set("Cache-Control", "no-store")
 	reply(w, http.StatusOK, &one)
 	return nil
@@ -230,7 +236,7 @@ func (s *Server) shows(show, name string, which overview.Query, x *Exchange) (ne
 		p := s.overview.Follow(name)
 		return func(ctx context.Context) (event, error) {
 			one, err := p.Next(ctx)
-			one.MayBreak = s.mayBreak(x, name)
+			s.signOne(&one, x, name)
 			return event{"lock", &one}, err
 		}, p.Close
 	case "health":

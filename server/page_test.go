@@ -286,6 +286,39 @@ func TestPage_WhatFailsIsToldApart(t *testing.T) {
 	})
 }
 
+// unsafe is a store that says of itself that it is.
+type unsafe struct{ *memdriver.Driver }
+
+func (unsafe) Check(context.Context) (driver.Report, error) {
+	var r driver.Report
+	r.Add(driver.Unsafe, "eviction", "maxmemory-policy is allkeys-lru", "a lock that is held may be thrown away", "set noeviction")
+	r.Add(driver.Warning, "persistence", "no append-only file", "a restart forgets locks", "")
+	r.Findings[0].Subject = "db1:6379"
+	return r, nil
+}
+
+func TestPage_AnUnsafeStoreIsAFlagOfAllLocks(t *testing.T) {
+	file, _ := openAuth(t, roles())
+	_, base := serve(t, unsafe{memdriver.New()}, server.WithPage(server.PageFull), server.WithAuthenticator(file))
+	for who, want := range map[string]string{
+		"admin": "The store is unsafe for locks: db1:6379: maxmemory-policy is allkeys-lru: a lock that is held may be thrown away. Set noeviction.",
+		"desk":  "The store is unsafe for locks: two may hold one, or none can be had. Those who run it see why under Health.",
+	} {
+		for _, path := range []string{"/v1/overview", "/v1/overview/locks/orders%2F1"} {
+			code, text := spokenAs(t, who, "GET", base+path, "")
+			var v struct {
+				Store []struct{ Name, Severity, Text string }
+			}
+			if err := json.Unmarshal([]byte(text), &v); code != 200 || err != nil {
+				t.Fatal(who, path, code, err)
+			}
+			if len(v.Store) != 1 || v.Store[0].Name != "store-unsafe" || v.Store[0].Severity != "bad" || v.Store[0].Text != want {
+				t.Errorf("%s, %s: %+v", who, path, v.Store)
+			}
+		}
+	}
+}
+
 // counted counts what a store is asked.
 type counted struct {
 	*memdriver.Driver

@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -29,6 +30,29 @@ func TestPage_TableShowsWhoHoldsAndWhoWaits(t *testing.T) {
 	}
 	p.rowSays("gpu", "2 of 3")
 	p.says("2 locks")
+	p.clean()
+}
+
+// unsafe is a store that says of itself that it is.
+type unsafe struct{ *memdriver.Driver }
+
+func (unsafe) Check(context.Context) (driver.Report, error) {
+	var r driver.Report
+	r.Add(driver.Unsafe, "eviction", "maxmemory-policy is allkeys-lru", "a lock that is held may be thrown away", "set noeviction")
+	return r, nil
+}
+
+func TestPage_AnUnsafeStoreIsToldAboveTheTableAndAboveALock(t *testing.T) {
+	v := start(t, unsafe{memdriver.New()})
+	v.take(driver.Request{Key: "k", ID: "A", Owner: "worker-7:4711"})
+	p := open(t, v.url, 1280, 800)
+	p.rowSays("k", "worker-7")
+	p.says("store unsafe")
+	p.says("a lock that is held may be thrown away. Set noeviction.")
+	p.judge("the table")
+	js[any](p, `location.hash = "#/lock/k", null`)
+	p.until("the queue of the lock", `document.querySelector("#h-queue")`)
+	p.says("a lock that is held may be thrown away. Set noeviction.")
 	p.clean()
 }
 

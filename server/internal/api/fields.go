@@ -148,6 +148,7 @@ var fields = map[string]map[string]Object{
 		"flagged": text("Those about which something is odd"), "looked": text("Those that have been looked at since the first page was opened"),
 		"listed": text("The names of all locks are known"), "partial": text("There are more locks than the service keeps for its page"),
 		"failing": text("The store did not answer the last time it was asked for the names"),
+		"store":   text("What is odd about all locks: what makes the store unsafe"),
 		"keys":    text("The names of this part, in order"), "rows": text("The locks of this part; in a stream those that have changed"),
 		"branches":  text("What there is below one more segment of the names, which ends at a slash or colon"),
 		"principal": text("Who asks, empty where nobody need be known"), "mode": text("Whether the page may offer to break leases").and("enum", []string{"read", "full"}),
@@ -163,7 +164,7 @@ var fields = map[string]map[string]Object{
 		"failed": text("The last look failed"), "flags": text("What is odd about it"),
 	},
 	"Flag": {
-		"name":     text("A word that does not change").and("enum", []string{"held-long", "renewal-missed", "no-end", "queue-grows", "waits-for-itself", "cycle", "flapping", "limits-differ"}),
+		"name":     text("A word that does not change").and("enum", []string{"held-long", "renewal-missed", "no-end", "queue-grows", "waits-for-itself", "cycle", "flapping", "limits-differ", "store-unsafe"}),
 		"severity": text("How bad it is").and("enum", []string{"notice", "warning", "bad"}), "text": text("The sentence that explains it"),
 	},
 	"Branch": {
@@ -171,7 +172,8 @@ var fields = map[string]map[string]Object{
 		"flagged": text("About how many something is odd"),
 	},
 	"One": {
-		"lock": text("The lock, with the first 200 of its queue"), "row": text("The lock as a row of the table"), "queue": text("How many wait"),
+		"lock": text("The lock, with the first 200 of its queue"), "row": text("The lock as a row of the table"), "store": text("What is odd about all locks: what makes the store unsafe"),
+		"queue":  text("How many wait"),
 		"events": text("What has happened to it, the latest first, 40 at most"), "handOvers": text("The last hand-overs, 32 at most"),
 		"since": text("From when on the service knows what happened"), "mayBreak": text("The page may offer the caller to break a lease"),
 	},

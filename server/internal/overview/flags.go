@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -71,6 +72,42 @@ func (e *entry) judge(log *journal, now time.Time) (flags []Flag) {
 		add("limits-differ", "warning", "A request asked for another limit than is in force, and was refused: two versions or configurations of a program disagree.")
 	}
 	return flags
+}
+
+// StoreFlags returns what is odd about all locks, since it is about their store: what
+// its check called unsafe. To those who may not know its servers it says no more than
+// that.
+func (o *Overview) StoreFlags(inFull bool) []Flag {
+	report, _, _ := o.health.get()
+	flags := []Flag{}
+	for _, f := range report.Findings {
+		if f.Severity != driver.Unsafe {
+			continue
+		}
+		if !inFull {
+			return []Flag{{"store-unsafe", "bad", "The store is unsafe for locks: two may hold one, or none can be had. Those who run it see why under Health."}}
+		}
+		flags = append(flags, Flag{"store-unsafe", "bad", unsafe(f)})
+	}
+	return flags
+}
+
+// unsafe is a finding as one sentence, and what to do as another.
+func unsafe(f driver.Finding) string {
+	text := "The store is unsafe for locks: "
+	if f.Subject != "" {
+		text += f.Subject + ": "
+	}
+	text += f.What
+	if f.Why != "" {
+		text += ": " + f.Why
+	}
+	text = strings.TrimSuffix(text, ".") + "."
+	if f.Remedy != "" {
+		remedy := []rune(f.Remedy)
+		text += " " + strings.TrimSuffix(string(unicode.ToUpper(remedy[0]))+string(remedy[1:]), ".") + "."
+	}
+	return text
 }
 
 // longer tells of a lock that is held much longer than others of its class.

@@ -161,6 +161,9 @@ func (l *looker) check(ctx context.Context) {
 		return err
 	})
 	l.o.health.set(report, err, time.Now())
+	l.o.mu.Lock()
+	l.o.changes++ // views show what is unsafe
+	l.o.mu.Unlock()
 }
 
 // named takes note of the names of a listing.

@@ -11,6 +11,8 @@ import (
 type One struct {
 	Lock wire.Lock `json:"lock"`
 	Row  Row       `json:"row"`
+	// Store is what is odd about all locks.
+	Store []Flag `json:"store"`
 	// Queue is how many wait, of whom Lock has the first.
 	Queue int `json:"queue"`
 	// Events are what has happened, the latest first, and HandOvers the last ones.

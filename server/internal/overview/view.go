@@ -69,10 +69,12 @@ type View struct {
 	Looked int `json:"looked"`
 	// Listed tells that the names of all locks are known, Partial that there are more
 	// than are kept, and Failing that the store does not answer.
-	Listed  bool     `json:"listed"`
-	Partial bool     `json:"partial"`
-	Failing bool     `json:"failing"`
-	Keys    []string `json:"keys"`
+	Listed  bool `json:"listed"`
+	Partial bool `json:"partial"`
+	Failing bool `json:"failing"`
+	// Store is what is odd about all locks.
+	Store []Flag   `json:"store"`
+	Keys  []string `json:"keys"`
 	// Rows are those of Keys: in a stream, those that have changed.
 	Rows     []Row    `json:"rows"`
 	Branches []Branch `json:"branches"`
@@ -214,7 +216,7 @@ func (p *Page) take() (View, bool) {
 func sameView(a, b *View) bool {
 	return a.Total == b.Total && a.Locks == b.Locks && a.Waiting == b.Waiting && a.Flagged == b.Flagged &&
 		a.Looked == b.Looked && a.Listed == b.Listed && a.Partial == b.Partial && a.Failing == b.Failing &&
-		slices.Equal(a.Keys, b.Keys) && slices.Equal(a.Branches, b.Branches)
+		slices.Equal(a.Store, b.Store) && slices.Equal(a.Keys, b.Keys) && slices.Equal(a.Branches, b.Branches)
 }
 
 // refresh makes the views anew that may have changed, each as often as is cheap.
@@ -243,7 +245,7 @@ func (o *Overview) refresh() {
 
 // make chooses and sorts the rows. The caller holds the overview's mu.
 func (v *view) make(o *Overview) {
-	sum := View{Listed: o.listed, Partial: o.partial, Failing: o.failing, Branches: []Branch{}}
+	sum := View{Listed: o.listed, Partial: o.partial, Failing: o.failing, Store: o.StoreFlags(v.reader.MayRead("")), Branches: []Branch{}}
 	branches := make(map[string]*Branch)
 	fit := make([]*entry, 0, len(o.table))
 	for _, e := range o.table {

@@ -48,10 +48,11 @@ export function lock(into, { name: key, known }) {
 		const places = row.limit ? `, ${row.used} of ${row.limit} places taken` : "";
 		const state = l.state === "held" ? `${kinds[row.kind] === "places" ? "semaphore" : kinds[row.kind]}${places}` : l.state === "closed" ? "closed for a while after its last holder" : "free";
 		setText(what, `${l.state === "held" ? "Held: " : ""}${state} · ${one.queue ? plural(one.queue, "waits", "wait") : "nobody waits"} · last token ${l.token || "none"}`);
-		const texts = JSON.stringify(row.flags);
+		const flags = [...one.store, ...row.flags];
+		const texts = JSON.stringify(flags);
 		if (odd.dataset.text !== texts) {
 			odd.dataset.text = texts;
-			odd.replaceChildren(flagList(row.flags, false));
+			odd.replaceChildren(flagList(flags, false));
 		}
 		drawHolders();
 		drawQueue();

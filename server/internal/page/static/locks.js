@@ -35,6 +35,7 @@ export function locks(into, { query, known }) {
 	const odd = h("button", { type: "button", class: "toggle", onclick: () => change({ flagged: q.get("flagged") ? "" : "true", offset: "" }) });
 	const summary = h("p", { class: "summary", id: "summary" });
 	const news = h("p", { class: "notice", id: "news", hidden: true });
+	const unsafe = h("div", { class: "odd-list", id: "store" });
 	const path = h("nav", { class: "path", "aria-label": "Prefix of the names" });
 	const tree = h("ul", { class: "tree" });
 	const branch = h("details", { class: "branches", open: matchMedia("(min-width: 84rem)").matches || null }, h("summary", {}, "Prefixes"), tree);
@@ -53,7 +54,7 @@ export function locks(into, { query, known }) {
 	into.append(
 		h("h1", { class: "unseen" }, "Locks"),
 		h("div", { class: "tools" }, h("label", { class: "search" }, h("span", { class: "unseen" }, "Search"), search), odd, summary),
-		news,
+		news, unsafe,
 		h("div", { class: "columns" },
 			h("aside", { "aria-label": "Prefixes" }, path, branch),
 			h("div", { class: "list" }, table, empty, pages)),
@@ -216,6 +217,11 @@ export function locks(into, { query, known }) {
 		setText(where, `${count(Math.min(offset() + 1, view.total))}–${count(Math.min(offset() + perPage, view.total))} of ${count(view.total)}`);
 		back.disabled = offset() === 0;
 		on.disabled = offset() + perPage >= view.total;
+		const store = JSON.stringify(view.store);
+		if (unsafe.dataset.text !== store) {
+			unsafe.dataset.text = store;
+			unsafe.replaceChildren(flagList(view.store, false));
+		}
 		drawTree();
 	}
 

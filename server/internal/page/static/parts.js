@@ -40,6 +40,7 @@ const severities = { bad: "Bad", warning: "Warning", notice: "Notice" };
 const words = {
 	"held-long": "held long", "renewal-missed": "renewal missed", "no-end": "no end", "queue-grows": "queue grows",
 	"waits-for-itself": "waits for itself", cycle: "deadlock", flapping: "flapping", "limits-differ": "limits differ",
+	"store-unsafe": "store unsafe",
 };
 
 export const flagWord = (flag) => words[flag.name] || flag.name;
