@@ -188,6 +188,7 @@ var fields = map[string]map[string]Object{
 		"store": text("The address of the store, without secrets"), "since": text("When the service started"), "now": text("The service's clock"),
 		"intervalMs": text("The length of a sample"), "samples": text("The last hour, the oldest first; the last one is not over"),
 		"checked": text("When the store was asked what makes locks in it unsafe; absent if it was not, or cannot tell"), "problem": text("Why it could not be asked"),
+		"services": text("The services of the store that have a page, as far as they are known: all some 20 s after a page was opened"),
 		"findings": text("What it said"), "nodes": text("The servers behind it"), "pages": text("The pages that are open"),
 		"budget": text("The most requests to the store in a second for all pages together"),
 	},
@@ -201,5 +202,6 @@ var fields = map[string]map[string]Object{
 		"severity": text("How bad it is").and("enum", []string{"ok", "notice", "warning", "unsafe"}), "check": text("A word for what was looked at"),
 		"subject": text("The server that is meant"), "what": text("How it is"), "why": text("What that means for locks"), "remedy": text("What to do"),
 	},
-	"Node": {"name": text("Where it is"), "server": text("What identifies the running server")},
+	"Service": {"name": text("Its host and process"), "page": text("A page is open there"), "self": text("It is the one that answers")},
+	"Node":    {"name": text("Where it is"), "server": text("What identifies the running server")},
 }

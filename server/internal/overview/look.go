@@ -171,6 +171,9 @@ func (o *Overview) named(keys []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, key := range keys {
+		if key == presenceKey { // Health shows it
+			continue
+		}
 		e := o.table[key]
 		if e == nil {
 			if len(o.table) >= MaxLocks {

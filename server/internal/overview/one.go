@@ -137,6 +137,9 @@ type Vitals struct {
 	Problem  string    `json:"problem,omitempty"`
 	Findings []Finding `json:"findings"`
 	Nodes    []Node    `json:"nodes"`
+	// Services are those that serve the store with a page, this one included, as far as
+	// they have told of themselves since a page was opened.
+	Services []Service `json:"services"`
 	Pages    int       `json:"pages"`
 	Budget   int       `json:"budget"`
 }
@@ -145,7 +148,7 @@ type Vitals struct {
 func (o *Overview) Vitals(now time.Time) Vitals {
 	h := Vitals{
 		Now: now, Interval: wire.MillisOf(sampleEvery), Budget: LooksPerSecond,
-		Findings: []Finding{}, Nodes: []Node{},
+		Findings: []Finding{}, Nodes: []Node{}, Services: o.presence.get(),
 	}
 	j := o.log
 	j.mu.Lock()

@@ -66,7 +66,8 @@ type Overview struct {
 	nudged  []string
 	known   map[string]bool // those in nudged
 
-	health health
+	health   health
+	presence presence
 }
 
 // New returns the overview of a store. Run keeps it up to date. Each look at the store
@@ -172,9 +173,11 @@ func (o *Overview) dropNudged() {
 func (o *Overview) Run(ctx context.Context) {
 	beat := time.NewTicker(sampleEvery)
 	defer beat.Stop()
+	defer o.depart(ctx)
 	o.sample(ctx)
 	for ctx.Err() == nil {
 		if o.watched() {
+			o.sample(ctx) // the other services are told that a page is open
 			o.look(ctx, beat)
 			o.forget()
 		}
@@ -191,11 +194,18 @@ func (o *Overview) Run(ctx context.Context) {
 // sample measures one round trip to the store: the charts have it of the time before
 // the page was opened, too.
 func (o *Overview) sample(ctx context.Context) {
+	snap, err := o.glance(ctx)
+	if err == nil {
+		o.attend(ctx, o.watched(), snap.Holders)
+	}
+}
+
+func (o *Overview) glance(ctx context.Context) (snap driver.Snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	sent := time.Now()
-	err := o.guarded(func() error {
-		_, err := driver.Glance(ctx, o.store, "leasehold/overview")
+	err = o.guarded(func() (err error) {
+		snap, err = driver.Glance(ctx, o.store, presenceKey)
 		return err
 	})
 	if ctx.Err() == nil || err == nil {
@@ -203,6 +213,7 @@ func (o *Overview) sample(ctx context.Context) {
 	} else {
 		o.log.roundTrip(o.timeout, err)
 	}
+	return snap, err
 }
 
 // errDefect is what a look yields in which the store's code panicked.

@@ -25,9 +25,11 @@ export function health(into, { known }) {
 	];
 	const findings = h("div", {});
 	const nodes = h("ul", { class: "nodes" });
+	const services = h("ul", { class: "nodes", id: "services" });
 	into.append(h("h1", {}, "Health"), about, news, tiles, h("h2", {}, "The last hour"), h("div", { class: "charts" }, charts.map((c) => c.element)),
 		h("section", { "aria-labelledby": "h-safe" }, h("h2", { id: "h-safe" }, "Is the store safe for locks?"), findings),
-		h("section", { "aria-labelledby": "h-nodes" }, h("h2", { id: "h-nodes" }, "Servers"), nodes));
+		h("section", { "aria-labelledby": "h-nodes" }, h("h2", { id: "h-nodes" }, "Servers"), nodes),
+		h("section", { "aria-labelledby": "h-services" }, h("h2", { id: "h-services" }, "Services"), services));
 	document.title = "Health – Leasehold";
 
 	function draw(now) {
@@ -49,6 +51,12 @@ export function health(into, { known }) {
 		news.hidden = !failing;
 		setText(news, failing ? "The store did not answer some looks." : "");
 		drawFindings(now);
+		const said = JSON.stringify(now.services);
+		if (services.dataset.text !== said) {
+			services.dataset.text = said;
+			services.replaceChildren(...(now.services.length ? now.services.map((x) => h("li", {}, name(x.name), " ", h("span", { class: "hint" }, [x.self ? "answers you" : "", x.page ? "has a page open" : ""].filter(Boolean).join(", ")))) : [h("li", { class: "empty" }, "None is known yet, or the store cannot tell.")]),
+				h("li", { class: "hint" }, "Those with a page, all of them some 20 seconds after one was opened."));
+		}
 	}
 
 	let text = "";
