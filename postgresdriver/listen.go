@@ -126,14 +126,13 @@ func (e *ear) probe(ctx context.Context, conn *pgx.Conn) error {
 
 // connect makes a connection that is no part of a pool.
 func (e *ear) connect(ctx context.Context) (conn *pgx.Conn, err error) {
-	pool := e.t.main.Config()
-	cfg := pool.ConnConfig
+	cfg := e.t.main.Config().ConnConfig
 	if e.t.cfg.listen != "" {
 		if cfg, err = pgx.ParseConfig(e.t.cfg.listen); err != nil {
 			return nil, err
 		}
-	} else if pool.BeforeConnect != nil {
-		if err := pool.BeforeConnect(ctx, cfg); err != nil {
+	} else if e.t.before != nil {
+		if err := e.t.before(ctx, cfg); err != nil {
 			return nil, err
 		}
 	}

@@ -33,12 +33,14 @@ func WithSchema(name string) Option { return func(o *options) { o.schema = name 
 func WithTable(name string) Option { return func(o *options) { o.table = name } }
 
 // WithCreate has the first call that finds no table create it, and the schema if one
-// is named. By default such a call fails, and says so. See [SQL].
+// is named; the creation goes on for up to half a minute if the call gives up. By default
+// such a call fails, and says so. See [SQL].
 func WithCreate() Option { return func(o *options) { o.create = true } }
 
 // WithTimeout bounds one transaction, connecting included: 100 ms to a minute, 2 s by
-// default. The server bounds statements, waiting for the row, and idleness within the
-// transaction by as much. If it passes after the commit was sent, the outcome is
+// default. A connection that is not there in time goes on to be made for the calls that
+// follow, for up to ten seconds. The server bounds statements, waiting for the row, and
+// idleness within the transaction by as much. If it passes after the commit was sent, the outcome is
 // unknown.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 

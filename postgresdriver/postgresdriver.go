@@ -30,10 +30,11 @@
 //
 // A store has two pools of its own, with the settings of the pool that it was made
 // from: at most eight connections, and two for renewals, which so never wait for
-// the application. Each transaction sets statement_timeout, lock_timeout and
-// idle_in_transaction_session_timeout for itself ([WithTimeout]). A process that is
-// stopped within a transaction therefore keeps others from that lock for as long at
-// most.
+// the application. A call whose context ends returns soon, but what it has sent is not
+// cut off, since that would cost the connection. Each transaction sets
+// statement_timeout, lock_timeout and idle_in_transaction_session_timeout for itself
+// ([WithTimeout]). A process that is stopped within a transaction therefore keeps others
+// from that lock for as long at most.
 //
 // A program that uses package database/sql opens the store by the URL of its database.
 // The store cannot share the connections of a sql.DB: that knows neither pipelines, which
@@ -59,8 +60,10 @@ package postgresdriver
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -126,9 +129,60 @@ func connect(cfg *pgxpool.Config, n int32, timeout time.Duration) (*pgxpool.Pool
 	cfg = cfg.Copy()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = n, 0, 0
 	cfg.PingTimeout = timeout
-	if limit := cfg.ConnConfig.ConnectTimeout; limit <= 0 || limit > timeout {
-		cfg.ConnConfig.ConnectTimeout = timeout
-	}
 	noteWarnings(&cfg.ConnConfig.Config)
+	p := &patience{least: timeout, most: max(timeout, slowest)}
+	if limit := cfg.ConnConfig.ConnectTimeout; limit > 0 {
+		p.least, p.most = min(p.least, limit), min(p.most, limit)
+	}
+	p.applyTo(cfg)
 	return pgxpool.NewWithConfig(context.Background(), cfg)
+}
+
+// slowest bounds how long connecting may take.
+const slowest = 10 * time.Second
+
+// patience is how long a connection may take to be made: as long as none has come for. A
+// pool goes on to connect when the call that asked for it has given up, so a server
+// that takes longer than a call to let somebody in is reached nevertheless; and nobody
+// waits long for an attempt from before the server came back.
+type patience struct {
+	least, most time.Duration
+
+	mu    sync.Mutex
+	since time.Time // of the first attempt after the last connection; zero if there was none
+}
+
+// applyTo sets the hooks of a pool.
+func (p *patience) applyTo(cfg *pgxpool.Config) {
+	before, after := cfg.BeforeConnect, cfg.AfterConnect
+	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
+		c.ConnectTimeout = p.begin(time.Now())
+		if before != nil {
+			return before(ctx, c)
+		}
+		return nil
+	}
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		p.connected()
+		if after != nil {
+			return after(ctx, conn)
+		}
+		return nil
+	}
+}
+
+// begin returns how long an attempt may take that begins now.
+func (p *patience) begin(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		p.since = now
+	}
+	return min(max(now.Sub(p.since), p.least), p.most)
+}
+
+func (p *patience) connected() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.since = time.Time{}
 }

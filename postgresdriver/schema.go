@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // version is that of the table, which its comment tells. The records in it have one of
@@ -46,23 +47,80 @@ COMMENT ON TABLE TABLE_NAME IS 'VERSION: locks';
 `)
 }
 
-// create makes the table. Processes that do so at the same time come one after the
-// other: IF NOT EXISTS alone fails for one of them. A schema that is there needs no right
-// to create schemas.
-func (t *table) create(ctx context.Context, conn *pgxpool.Conn) error {
+// creating bounds the creation of the table. It is long, since the server may be busy, and
+// nothing can be done without the table.
+const creating = 30 * time.Second
+
+// maker creates the table. That is no part of the call that finds none: however many
+// calls there are, and however soon they give up, one connection does it, until it is
+// done. Calls that each began anew would hold each other up.
+type maker struct {
+	mu    sync.Mutex
+	under *making // nil if none is under way
+}
+
+// making is one attempt.
+type making struct {
+	done chan struct{}
+	err  error // after done is closed
+}
+
+// made creates the table, or waits for the attempt that is under way.
+func (m *maker) made(ctx context.Context, t *table) error {
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.timeout)
+	defer cancel()
+	now := m.begin(t)
+	select {
+	case <-now.done:
+		return now.err
+	case <-ctx.Done():
+		return fmt.Errorf("the table is still being created: %w", ctx.Err())
+	}
+}
+
+func (m *maker) begin(t *table) *making {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.under == nil {
+		now := &making{done: make(chan struct{})}
+		m.under = now
+		go func() {
+			now.err = t.create()
+			m.mu.Lock()
+			m.under = nil
+			m.mu.Unlock()
+			close(now.done)
+		}()
+	}
+	return m.under
+}
+
+// create makes the table. Processes that do so at
+// the same time come one after the other: IF NOT EXISTS alone fails for one of them. A
+// schema that is there needs no right to create schemas, and a table none to create tables.
+func (t *table) create() error {
+	ctx, cancel := context.WithTimeout(t.ctx, creating)
+	defer cancel()
+	conn, err := t.renew.Acquire(ctx) // of which nobody has a use before there is a table
+	if err != nil {
+		return connectError(ctx, err)
+	}
+	defer conn.Release()
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, limit, milliseconds(creating)); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, t.cfg.lockID("create", "")); err != nil {
 			return err
 		}
+		var table, schema bool
+		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_namespace WHERE nspname = $2)`,
+			t.cfg.name(), t.cfg.schema).Scan(&table, &schema); err != nil || table {
+			return err
+		}
 		text := t.cfg.createTable()
-		if t.cfg.schema != "" {
-			var there bool
-			if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`, t.cfg.schema).Scan(&there); err != nil {
-				return err
-			}
-			if !there {
-				text = t.cfg.createSchema() + text
-			}
+		if t.cfg.schema != "" && !schema {
+			text = t.cfg.createSchema() + text
 		}
 		for statement := range strings.SplitSeq(strings.TrimSuffix(text, ";\n"), ";\n") {
 			if _, err := tx.Exec(ctx, statement); err != nil {

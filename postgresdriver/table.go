@@ -17,9 +17,11 @@ import (
 type table struct {
 	cfg         options
 	main, renew *pgxpool.Pool
+	before      func(context.Context, *pgx.ConnConfig) error // of each connection, as the user wants it, or nil
 	sql         statements
 	limits      string // of a transaction, in milliseconds
 	hurry       string // of an exchange; the server's word comes before our time is over
+	maker       maker
 
 	ctx   context.Context // ends with Close
 	close context.CancelFunc
@@ -35,7 +37,7 @@ func newTable(cfg *pgxpool.Config, o options) (*table, error) {
 		main.Close()
 		return nil, err
 	}
-	t := &table{cfg: o, main: main, renew: renew, sql: newStatements(o.sql), limits: milliseconds(o.timeout), hurry: milliseconds(o.timeout * 3 / 4)}
+	t := &table{cfg: o, main: main, renew: renew, before: cfg.BeforeConnect, sql: newStatements(o.sql), limits: milliseconds(o.timeout), hurry: milliseconds(o.timeout * 3 / 4)}
 	t.ctx, t.close = context.WithCancel(context.Background())
 	return t, nil
 }
@@ -51,25 +53,46 @@ func (o options) lockID(use, key string) int64 {
 // with runs f with a connection, within the time of a transaction, and once more if the
 // table had to be created first. f changes nothing if it says that there is no table.
 func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, t.cfg.timeout)
+	err := t.once(ctx, f)
+	if missing(err) && t.cfg.create {
+		if err := t.maker.made(ctx, t); err != nil {
+			return unavailable(explain(err, t.cfg))
+		}
+		err = t.once(ctx, f)
+	}
+	return explain(err, t.cfg)
+}
+
+// once runs f with a connection. The end of the caller's context ends the wait for one.
+// What has been sent is not cut off by it, since that would cost the connection: under
+// contention, where many give up, a process would do little else than connect. A renewal
+// is cut off, lest the next try comes too late if the connection is broken.
+func (t *table) once(caller context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	pool, base := t.main, context.WithoutCancel(caller)
+	if caller.Value(renewal{}) != nil {
+		pool, base = t.renew, caller
+	}
+	ctx, cancel := context.WithTimeout(base, t.cfg.timeout)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
-	pool := t.main
-	if ctx.Value(renewal{}) != nil {
-		pool = t.renew
-	}
-	conn, err := pool.Acquire(ctx)
+	conn, err := acquire(caller, ctx, pool)
 	if err != nil {
-		return unavailable(explain(connectError(ctx, err), t.cfg))
-	}
-	defer conn.Release()
-	if err = f(ctx, conn); !missing(err) || !t.cfg.create {
-		return explain(err, t.cfg)
-	}
-	if err := t.create(ctx, conn); err != nil {
 		return unavailable(explain(err, t.cfg))
 	}
-	return explain(f(ctx, conn), t.cfg)
+	defer conn.Release()
+	return f(ctx, conn)
+}
+
+// acquire takes a connection of a pool, until either context ends.
+func acquire(caller, ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, connectError(ctx, err)
+	}
+	return conn, nil
 }
 
 // Read implements [roomdriver.Reader].

@@ -185,13 +185,29 @@ func (d *Driver) look(ctx context.Context, c *looking) error {
 	if !ok {
 		return d.visit(ctx, c)
 	}
-	raw, now, err := r.Read(ctx, c.key)
-	if err != nil {
-		return err
+	type found struct {
+		record []byte
+		now    time.Time
+		err    error
 	}
-	record, err := decode(c.key, raw)
+	answer := make(chan found, 1)
+	go func() {
+		var f found
+		f.record, f.now, f.err = r.Read(ctx, c.key)
+		answer <- f
+	}()
+	var f found
+	select {
+	case f = <-answer:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: nobody waited for the answer of the table: %w", driver.ErrUnavailable, ctx.Err())
+	}
+	if f.err != nil {
+		return f.err
+	}
+	record, err := decode(c.key, f.record)
 	if err == nil {
-		_, err = c.Step(&record, now.UnixMicro())
+		_, err = c.Step(&record, f.now.UnixMicro())
 	}
 	return err
 }

@@ -15,7 +15,9 @@ import (
 // Keys are compared byte by byte. A record has about 30 bytes, and for every holder
 // and waiter 100 more, its labels apart.
 //
-// A call ends soon after its context. Its error matches [driver.ErrUnavailable]
+// A call ends soon after its context, or after a time limit of the table's own: a table
+// that would lose a connection by cutting a request off lets it end, and the driver waits
+// no longer than its caller does. Its error matches [driver.ErrUnavailable]
 // only if it is certain that nothing was changed; every other error says that
 // the outcome is unknown. An error of f is no error of the table.
 type Table interface {

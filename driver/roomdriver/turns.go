@@ -2,6 +2,7 @@ package roomdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -34,8 +35,7 @@ func (d *Driver) inTurn(ctx context.Context, c call) error {
 	key := c.state().key
 	t := &turn{ctx: ctx, call: c, done: make(chan struct{})}
 	if d.turns.join(key, t) {
-		defer d.nextTurn(key)
-		return d.save(ctx, c)
+		d.begin(key, []*turn{t})
 	}
 	select {
 	case <-t.done:
@@ -45,7 +45,28 @@ func (d *Driver) inTurn(ctx context.Context, c call) error {
 	if d.turns.leave(key, t) {
 		return fmt.Errorf("%w: the calls before it took too long: %w", driver.ErrUnavailable, ctx.Err())
 	}
+	if soon(t.done) {
+		if err := c.state().err; !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrUnavailable) {
+			return err // or nil; it tells more than that nobody waited
+		}
+	}
 	return fmt.Errorf("nobody waited for the answer of the table: %w", ctx.Err())
+}
+
+// lastWord is how long somebody who gives up waits for the answer to what was sent: it is
+// better than none. A table mostly has it at hand, be it that it has done nothing.
+const lastWord = 20 * time.Millisecond
+
+// soon reports whether done is closed within lastWord.
+func soon(done <-chan struct{}) bool {
+	timer := time.NewTimer(lastWord)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // join reports whether it is t's turn. Otherwise t waits.
@@ -93,16 +114,26 @@ func (s *turns) take(key string) []*turn {
 // nextTurn has the calls made that waited for one of the same key.
 func (d *Driver) nextTurn(key string) {
 	if next := d.turns.take(key); next != nil {
-		go func() {
-			defer d.nextTurn(key)
-			d.saveAll(next)
-		}()
+		d.begin(key, next)
 	}
+}
+
+// begin makes calls about one key, and then those that have come meanwhile.
+func (d *Driver) begin(key string, turns []*turn) {
+	go func() {
+		defer d.nextTurn(key)
+		d.saveAll(turns)
+	}()
 }
 
 // saveAll makes calls about one key by one update, which ends when nobody waits for it
 // any more.
 func (d *Driver) saveAll(turns []*turn) {
+	if len(turns) == 1 {
+		defer close(turns[0].done)
+		_ = d.save(turns[0].ctx, turns[0].call)
+		return
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(turns[0].ctx))
 	defer cancel()
 	var left atomic.Int64
@@ -114,10 +145,6 @@ func (d *Driver) saveAll(turns []*turn) {
 				cancel()
 			}
 		})()
-	}
-	if len(turns) == 1 {
-		_ = d.save(ctx, turns[0].call)
-		return
 	}
 	all := &group{visit: visit{key: turns[0].call.state().key}}
 	for _, t := range turns {

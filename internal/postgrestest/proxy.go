@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
@@ -24,6 +25,7 @@ type Proxy struct {
 	conns []net.Conn // both sides
 	cuts  []*Cut
 	muted chan struct{} // not nil while nothing is forwarded; closed at the end of it
+	slow  time.Duration // that a new connection is kept waiting
 }
 
 // Cut is a cut to come.
@@ -107,6 +109,13 @@ func (p *Proxy) Unmute() {
 	}
 }
 
+// Slow keeps new connections waiting for so long.
+func (p *Proxy) Slow(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slow = d
+}
+
 func (p *Proxy) serve() {
 	for {
 		client, err := p.listener.Accept()
@@ -119,6 +128,10 @@ func (p *Proxy) serve() {
 
 func (p *Proxy) connect(client net.Conn) {
 	defer client.Close()
+	p.mu.Lock()
+	slow := p.slow
+	p.mu.Unlock()
+	time.Sleep(slow)
 	server, err := net.Dial("tcp", p.upstream)
 	if err != nil {
 		return

@@ -1,0 +1,147 @@
+package postgresdriver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
+)
+
+// impatient asks for a lock, and gives up soon.
+func impatient(d *Driver, req driver.Request, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := d.Acquire(ctx, req)
+	return err
+}
+
+// sessions returns the processes of the server that serve the store.
+func sessions(t *testing.T, boss *pgx.Conn) []int {
+	t.Helper()
+	rows, err := boss.Query(t.Context(), `SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// Many who give up would otherwise have the store do little else than connect.
+func TestAcquire_WhoeverGivesUpCostsNoConnection(t *testing.T) {
+	server := postgrestest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=30s"))
+	boss := admin(t, server.URL())
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	before := sessions(t, boss)
+	exec(t, boss, `BEGIN`)
+	exec(t, boss, `SELECT FROM leasehold WHERE key = 'k' FOR UPDATE`)
+	for range 3 {
+		start := time.Now()
+		err := impatient(d, ticket("k", "b"), 50*time.Millisecond)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("gave up after %v", took)
+		}
+	}
+	exec(t, boss, `COMMIT`)
+	if reply, err := d.Acquire(t.Context(), ticket("k", "c")); err != nil || reply.State != driver.Queued {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	if after := sessions(t, boss); !slices.Equal(before, after) {
+		t.Errorf("sessions %v, and then %v", before, after)
+	}
+}
+
+// Calls that each began anew, and gave up, would never have a table on a busy server.
+func TestAcquire_TheTableIsCreatedHoweverSoonCallsGiveUp(t *testing.T) {
+	server := postgrestest.Start(t)
+	boss := admin(t, server.URL())
+	d := openURL(t, server.URL()+"&create=true&timeout=200ms")
+	exec(t, boss, `SELECT pg_advisory_lock($1)`, d.table.cfg.lockID("create", ""))
+	waiting := func() (pids []int) {
+		t.Helper()
+		rows, err := boss.Query(t.Context(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`)
+		if err == nil {
+			pids, err = pgx.CollectRows(rows, pgx.RowTo[int])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pids
+	}
+	ask := func() error { return impatient(d, mutex("k", "a"), 200*time.Millisecond) }
+	eventually(t, func() bool {
+		if err := ask(); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("there is no table yet, and so certainly no lock: %v", err)
+		}
+		return len(waiting()) > 0
+	})
+	first := waiting()
+	for range 5 {
+		if err := ask(); err == nil {
+			t.Error("granted without a table")
+		}
+	}
+	if now := waiting(); len(now) != 1 || !slices.Equal(now, first) {
+		t.Errorf("%v create the table, and after more calls %v; want one and the same", first, now)
+	}
+	exec(t, boss, `SELECT pg_advisory_unlock_all()`)
+	eventually(t, func() bool { return ask() == nil })
+}
+
+// A role without the right to create finds the table that somebody else has created
+// while it waited.
+func TestAcquire_ATableThatAnotherHasCreatedMeanwhileIsUsed(t *testing.T) {
+	server := postgrestest.Start(t)
+	boss := admin(t, server.URL())
+	d := openURL(t, server.URL()+"&create=true")
+	exec(t, boss, SQL())
+	exec(t, boss, `CREATE ROLE guest; GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold TO guest; ALTER ROLE tester SET role = guest`)
+	if err := d.table.create(); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAcquire_AServerThatLetsNobodyInWithinTheTimeoutIsReached(t *testing.T) {
+	server := postgrestest.Start(t)
+	proxy := server.Proxy(t)
+	proxy.Slow(500 * time.Millisecond)
+	d := openURL(t, proxy.URL()+"&create=true&timeout=200ms")
+	eventually(t, func() bool {
+		_, err := d.Acquire(t.Context(), mutex("k", "a"))
+		return err == nil
+	})
+}
+
+func TestPatience_GrowsWithTheTimeThatNoConnectionHasCome(t *testing.T) {
+	p := &patience{least: 2 * time.Second, most: 10 * time.Second}
+	start := time.Now()
+	for _, c := range []struct{ after, want time.Duration }{
+		{0, 2 * time.Second}, {time.Second, 2 * time.Second}, {3 * time.Second, 3 * time.Second}, {time.Hour, 10 * time.Second},
+	} {
+		if got := p.begin(start.Add(c.after)); got != c.want {
+			t.Errorf("after %v: %v, want %v", c.after, got, c.want)
+		}
+	}
+	p.connected()
+	if got := p.begin(start.Add(2 * time.Hour)); got != 2*time.Second {
+		t.Errorf("after a connection: %v", got)
+	}
+}
