@@ -25,6 +25,7 @@ type imageConfig struct {
 // with a network of its own. Buildah's way to run needs cgroups that a build machine may
 // not give, so chroot does it.
 func TestImage_ServesAsNobodyAndIsHealthy(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	must(t, "image/build", filepath.Join(dir, "image.tar"))
 	must(t, "tar", "-xf", filepath.Join(dir, "image.tar"), "-C", dir)

@@ -48,6 +48,7 @@ func manifest(t *testing.T) map[string]any {
 }
 
 func TestKubernetes_TheManifestFitsTheSchemaAndItself(t *testing.T) {
+	t.Parallel()
 	all := manifest(t)
 	deployment, service := all["Deployment"].(*appsv1.Deployment), all["Service"].(*corev1.Service)
 	budget := all["PodDisruptionBudget"].(*policyv1.PodDisruptionBudget)
@@ -74,6 +75,7 @@ func TestKubernetes_TheManifestFitsTheSchemaAndItself(t *testing.T) {
 }
 
 func TestCompose_TheFileFitsTheSchema(t *testing.T) {
+	t.Parallel()
 	project, err := loader.LoadWithContext(context.Background(), types.ConfigDetails{
 		WorkingDir: "image", ConfigFiles: []types.ConfigFile{{Filename: "image/compose.yaml"}},
 	}, func(o *loader.Options) { o.SetProjectName("leasehold", true) })

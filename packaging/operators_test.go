@@ -13,6 +13,7 @@ import (
 // like a terminal, one after the other on one host: what follows "$ " is typed, the rest is
 // expected, and "…" stands for anything.
 func TestOperators_EveryCommandDoesWhatItShows(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../docs/operators.md")
 	if err != nil {
 		t.Fatal(err)

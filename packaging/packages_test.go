@@ -27,6 +27,7 @@ systemd-analyze verify /usr/lib/systemd/system/leasehold.service /usr/lib/system
 `
 
 func TestPackage_DebIsInstalledUpgradedRemovedAndPurged(t *testing.T) {
+	t.Parallel()
 	out := host(t, `
 dpkg -i leasehold_0.1.0_linux_amd64.deb
 `+installed+`
@@ -55,6 +56,7 @@ echo all done
 
 // The dependency on /bin/sh is not known to the empty database of rpm on a Debian.
 func TestPackage_RpmIsInstalledUpgradedAndRemoved(t *testing.T) {
+	t.Parallel()
 	out := host(t, `
 rpm="rpm --dbpath /tmp/rpmdb"
 rpm -qpl leasehold_0.1.0_linux_amd64.rpm | grep -qx /usr/bin/leasehold
@@ -79,6 +81,7 @@ echo all done
 const maxExposure = "20"
 
 func TestUnits_TheServiceIsHardened(t *testing.T) {
+	t.Parallel()
 	out, err := run("systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold="+maxExposure, "systemd/leasehold.service")
 	if err != nil {
 		t.Error(out, err)
@@ -86,6 +89,7 @@ func TestUnits_TheServiceIsHardened(t *testing.T) {
 }
 
 func TestUnits_TheExampleIsUnderstood(t *testing.T) {
+	t.Parallel()
 	host(t, `
 dpkg -i leasehold_0.1.0_linux_amd64.deb
 cp /usr/share/doc/leasehold/examples/nightly-report.* /etc/systemd/system/
@@ -99,8 +103,9 @@ systemd-analyze verify /etc/systemd/system/nightly-report.service /etc/systemd/s
 const maxBinary = 20_000_000
 
 func TestRelease_TheBinaryIsSmallEnoughAndStatic(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	must(t, "tar", "-xzf", artifact(".tar.gz"), "-C", dir)
+	must(t, "tar", "-xzf", artifact("amd64", ".tar.gz"), "-C", dir)
 	info, err := os.Stat(filepath.Join(dir, "leasehold"))
 	if err != nil || info.Size() > maxBinary {
 		t.Errorf("%v: %v, want at most %d bytes", err, info, maxBinary)
@@ -111,7 +116,37 @@ func TestRelease_TheBinaryIsSmallEnoughAndStatic(t *testing.T) {
 	}
 }
 
+// What is built for a machine that is not here is not run; the packages of this one are.
+func TestRelease_TheOtherArchitectureHasTheSameForItsMachines(t *testing.T) {
+	t.Parallel()
+	var files [2]string
+	for i, arch := range []struct{ name, rpm, elf string }{{"amd64", "x86_64", "x86-64"}, {"arm64", "aarch64", "ARM aarch64"}} {
+		deb, rpm, dir := artifact(arch.name, ".deb"), artifact(arch.name, ".rpm"), t.TempDir()
+		if got := must(t, "dpkg-deb", "-f", deb, "Architecture"); strings.TrimSpace(got) != arch.name {
+			t.Errorf("%s is for %s", deb, got)
+		}
+		if got := must(t, "rpm", "-qp", "--qf", "%{ARCH}", rpm); got != arch.rpm {
+			t.Errorf("%s is for %s", rpm, got)
+		}
+		must(t, "tar", "-xzf", artifact(arch.name, ".tar.gz"), "-C", dir)
+		must(t, "dpkg-deb", "-x", deb, filepath.Join(dir, "deb"))
+		must(t, "sh", "-c", `mkdir "$1" && rpm2cpio "$2" | cpio -idm --quiet --no-absolute-filenames -D "$1"`, "unpack", filepath.Join(dir, "rpm"), rpm)
+		binary := filepath.Join(dir, "leasehold")
+		if got := must(t, "file", binary); !strings.Contains(got, arch.elf) || !strings.Contains(got, "statically linked") {
+			t.Error(got)
+		}
+		for _, package_ := range []string{"deb", "rpm"} {
+			must(t, "cmp", binary, filepath.Join(dir, package_, "usr/bin/leasehold"))
+		}
+		files[i] = must(t, "sh", "-c", `cd "$1" && find . -not -name leasehold -type f -exec sha256sum {} + | sort && find . -printf '%p %m\n' | sort`, "list", dir)
+	}
+	if files[0] != files[1] {
+		t.Errorf("one architecture has\n%s\nthe other\n%s", files[0], files[1])
+	}
+}
+
 func TestRelease_TwoBuildsInTwoDirectoriesAreTheSame(t *testing.T) {
+	t.Parallel()
 	again := t.TempDir()
 	if err := build(filepath.Join(t.TempDir(), "a directory of another length"), again); err != nil {
 		t.Fatal(err)
@@ -129,7 +164,8 @@ func TestRelease_TwoBuildsInTwoDirectoriesAreTheSame(t *testing.T) {
 }
 
 func TestRelease_TheBillOfMaterialsNamesEveryModule(t *testing.T) {
-	text, err := os.ReadFile(artifact(".sbom.json"))
+	t.Parallel()
+	text, err := os.ReadFile(artifact("amd64", ".sbom.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +184,7 @@ func TestRelease_TheBillOfMaterialsNamesEveryModule(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	must(t, "tar", "-xzf", artifact(".tar.gz"), "-C", dir)
+	must(t, "tar", "-xzf", artifact("amd64", ".tar.gz"), "-C", dir)
 	for _, line := range regexp.MustCompile(`(?m)^\tdep\t(\S+)`).FindAllStringSubmatch(must(t, "go", "version", "-m", filepath.Join(dir, "leasehold")), -1) {
 		if found[line[1]] == "" {
 			t.Errorf("%s is not in the bill of materials", line[1])
