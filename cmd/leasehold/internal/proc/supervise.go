@@ -4,6 +4,7 @@ package proc
 
 import (
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -13,6 +14,7 @@ import (
 func (p *Process) supervise() {
 	reports := p.receive()
 	var last report
+	var deaf sync.WaitGroup
 	for reports != nil {
 		select {
 		case sig := <-p.signals:
@@ -27,11 +29,15 @@ func (p *Process) supervise() {
 				p.confirmed(r.At)
 			default:
 				last = r
+				// Nobody is left for whom a signal could be. To stop listening takes as long
+				// as the guard needs to exit.
+				deaf.Go(func() { signal.Stop(p.signals) })
 			}
 		}
 	}
 	acted := p.relieve()
 	p.settle(last, acted)
+	deaf.Wait()
 	p.release()
 	close(p.done)
 }

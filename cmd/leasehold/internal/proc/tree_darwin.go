@@ -11,8 +11,11 @@ import (
 // adoptsOrphans is false: on macOS orphans become children of launchd.
 const adoptsOrphans = false
 
-// forwardedHere are the signals that go to the child and are not everywhere.
-func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO, syscall.SIGEMT} }
+// deadlyHere is deadly, and is not everywhere.
+const deadlyHere = syscall.SIGEMT
+
+// forwardedHere are the other signals that go to the child and are not everywhere.
+func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO} }
 
 // anchored reports whether a process group certainly is the child's. Once that has
 // been waited for nobody knows, since its orphans are not ours.
