@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/internal/pipenet"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 	"github.com/leasehold-go/leasehold/server"
@@ -79,9 +80,9 @@ func replicas(t *testing.T, p *post, stores [2]driver.Driver) (clients [2]driver
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := newPipes()
+		l := pipenet.Listen()
 		go func() { _ = s.Serve(l, nil) }()
-		transport := &http.Transport{DialContext: l.dial, DisableCompression: true}
+		transport := &http.Transport{DialContext: l.Dial, DisableCompression: true}
 		transports = append(transports, transport)
 		ends = append(ends, func() {
 			transport.CloseIdleConnections()

@@ -18,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/internal/pipenet"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -431,9 +432,9 @@ func services(t *testing.T, behind bool) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := newPipes()
+		l := pipenet.Listen()
 		go func() { _ = s.Serve(l, nil) }()
-		transport := &http.Transport{DialContext: l.dial, DisableCompression: true}
+		transport := &http.Transport{DialContext: l.Dial, DisableCompression: true}
 		w.urls[i] = transport
 		ends = append(ends, func() {
 			transport.CloseIdleConnections()
@@ -559,39 +560,4 @@ func (s *sky) sufferHTTP(ctx context.Context, send func(context.Context) error, 
 		return nil
 	}
 	return suffer(ctx, s.weather, s.table, send)
-}
-
-// pipes is a listener in memory.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.done) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
-
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.conns <- there:
-		return here, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
 }
