@@ -24,6 +24,9 @@ import (
 // real time, over Redis servers that save everything and are frozen, killed, and
 // brought back with their data and without.
 func TestQuorum_KeepsItsPromisesOnRealServersThatSuffer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("schedules on real servers take their time: make test-long plays them")
+	}
 	t.Parallel()
 	for range realSchedules {
 		seed := rand.Uint64()

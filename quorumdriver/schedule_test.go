@@ -40,7 +40,7 @@ func TestQuorum_KeepsItsPromisesUnderRandomSchedules(t *testing.T) {
 	}
 	n := *scheduleRuns
 	if testing.Short() {
-		n /= 10
+		n /= 25
 	}
 	for violations := range schedules(t, n) {
 		if violations != "" {
