@@ -64,7 +64,7 @@ test-long: deps ## Run the long tests at their full length, and let every store 
 	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/matrix
 
 # The packages of which -short leaves something out, but for those that run alone.
-LONG := . ./internal/explore ./internal/redisroom ./quorumdriver ./filedriver ./postgresdriver ./server
+LONG := . ./internal/explore ./internal/redisroom ./quorumdriver ./filedriver ./postgresdriver ./server ./cmd/leasehold/internal/cli
 
 .PHONY: nested
 nested: deps ## Test the modules beside the library: the examples, the benchmark and the integrations

@@ -11,6 +11,9 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-long plays it: each connection is a process of the server's, which the pooler spares")
+	}
 	server := postgrestest.Start(t)
 	drivertest.Run(t, drivertest.Config{
 		Open: func(t testing.TB) driver.Driver { return open(t, server.URL()+"&create=true") },

@@ -47,8 +47,9 @@ func snippets(t *testing.T, path string) map[string][]string {
 const settle = `
 pids="$pids $!"
 jobs=$((${jobs:-0} + 1))
-for i in $(seq 100); do
+for i in $(seq 600); do
 	test "$(leasehold list --json 2>/dev/null | grep -o leaseId | wc -l)" -ge $jobs && break
+	sleep 0.05
 done
 `
 

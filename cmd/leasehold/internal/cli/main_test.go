@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -34,16 +35,20 @@ const raceOptions = "atexit_sleep_ms=0"
 func TestMain(m *testing.M) {
 	os.Setenv("GORACE", raceOptions)
 	if filepath.Base(os.Args[0]) != "leasehold" {
-		// Under nohup the tests would hand down an ignored SIGHUP, and the
-		// command rightly leaves it ignored.
+		// Under nohup the tests would hand down an ignored SIGHUP, and in the
+		// background of a script an ignored SIGINT, and the command rightly leaves
+		// them ignored.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		if signal.Ignored(syscall.SIGINT) {
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
+		}
 		// Most of the tests wait for a lease to end.
 		flag.Parse()
 		if err := flag.Set("test.parallel", "5"); err != nil {
 			panic(err)
 		}
 	}
-	testscript.Main(m, map[string]func(){
+	testscript.Main(tests{m}, map[string]func(){
 		"leasehold": func() { // as in cmd/leasehold
 			err := cli.Run(os.Args[1:])
 			if sig := cli.DiedOf(err); sig != 0 {
@@ -52,6 +57,36 @@ func TestMain(m *testing.M) {
 			os.Exit(cli.ExitCode(err))
 		},
 	})
+}
+
+// tests are those of the package. With -short and the race detector they run a command
+// that was built without it, since the stories start a thousand processes, of which most
+// of the time is the detector's. `make test-long` has it look into each of them.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	if racing && testing.Short() {
+		path, err := exec.LookPath("leasehold")
+		if err == nil {
+			err = build(path)
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+	return t.M.Run()
+}
+
+// build puts the command into the place of the test binary's copy.
+func build(path string) error {
+	if err := os.Remove(path); err != nil { // it may be a link
+		return err
+	}
+	out, err := exec.Command("go", "build", "-o", path, "../..").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // command returns the path of the command.
@@ -75,7 +110,7 @@ func TestStories(t *testing.T) {
 			}
 			testscript.Run(t, testscript.Params{
 				Dir:      "testdata",
-				Deadline: time.Now().Add(5 * time.Minute), // a story that hangs fails
+				Deadline: time.Now().Add(14 * time.Minute), // a story that hangs fails, and all of them may take minutes
 				Setup: func(env *testscript.Env) error {
 					// Stories share the server, and must not share locks.
 					env.Setenv("LEASEHOLD_STORE", server+"?prefix="+filepath.Base(env.WorkDir)+":")
