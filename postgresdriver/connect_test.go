@@ -21,6 +21,19 @@ func impatient(d *Driver, req driver.Request, patience time.Duration) error {
 	return err
 }
 
+// Whoever waits for a connection is told by its own context, and that nothing was asked.
+func TestAcquire_WhoeverGetsNoConnectionIsToldSo(t *testing.T) {
+	server := postgrestest.Start(t)
+	proxy := server.Proxy(t)
+	proxy.Mute()
+	d := openURL(t, proxy.URL()+"&timeout=5s")
+	err := impatient(d, mutex("k", "a"), 50*time.Millisecond)
+	proxy.Unmute()
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}
+
 // sessions returns the processes of the server that serve the store.
 func sessions(t *testing.T, boss *pgx.Conn) []int {
 	t.Helper()

@@ -85,14 +85,18 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 
 // acquire takes a connection of a pool, until either context ends.
 func acquire(caller, ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(caller, cancel)()
 	conn, err := pool.Acquire(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+		return conn, nil
+	case caller.Err() != nil:
+		return nil, connectError(caller, caller.Err())
+	default:
 		return nil, connectError(ctx, err)
 	}
-	return conn, nil
 }
 
 // Read implements [roomdriver.Reader].
