@@ -66,11 +66,15 @@ func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *pgxp
 // once runs f with a connection. The end of the caller's context ends the wait for one.
 // What has been sent is not cut off by it, since that would cost the connection: under
 // contention, where many give up, a process would do little else than connect. A renewal
-// is cut off, lest the next try comes too late if the connection is broken.
+// is cut off, lest the next try comes too late if the connection is broken; and so is what
+// [cutOff] says.
 func (t *table) once(caller context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	pool, base := t.main, context.WithoutCancel(caller)
-	if caller.Value(renewal{}) != nil {
+	switch {
+	case caller.Value(renewal{}) != nil:
 		pool, base = t.renew, caller
+	case caller.Value(ending{}) != nil:
+		base = caller
 	}
 	ctx, cancel := context.WithTimeout(base, t.cfg.timeout)
 	defer cancel()
@@ -82,6 +86,13 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 	defer conn.Release()
 	return f(ctx, conn)
 }
+
+// ending is what a context says of a call that is cut off when it ends.
+type ending struct{}
+
+// cutOff returns a context for a call that nobody can leave behind: its caller waits for
+// its end, and there are few of them.
+func cutOff(ctx context.Context) context.Context { return context.WithValue(ctx, ending{}, true) }
 
 // acquire takes a connection of a pool, until either context ends.
 func acquire(caller, ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
@@ -110,7 +121,7 @@ func (t *table) Read(ctx context.Context, key string) (record []byte, now time.T
 // List implements [roomdriver.Table]. The cursor is the last key of a page.
 func (t *table) List(ctx context.Context, prefix, cursor string) (page roomdriver.Page, err error) {
 	const size = 256
-	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = t.with(cutOff(ctx), func(ctx context.Context, conn *pgxpool.Conn) error {
 		page = roomdriver.Page{}
 		rows, err := conn.Query(ctx, t.sql.list, prefix, cursor, size)
 		if err != nil {
@@ -129,7 +140,7 @@ func (t *table) List(ctx context.Context, prefix, cursor string) (page roomdrive
 
 // Sweep implements [roomdriver.Sweeper]. Rows that are in use are left out.
 func (t *table) Sweep(ctx context.Context, limit int) (removed int, err error) {
-	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = t.with(cutOff(ctx), func(ctx context.Context, conn *pgxpool.Conn) error {
 		tag, err := conn.Exec(ctx, t.sql.sweep, limit)
 		removed = int(tag.RowsAffected())
 		return err
