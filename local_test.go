@@ -722,6 +722,51 @@ func TestLocal_StoreIsAway(t *testing.T) {
 	})
 }
 
+// Whoever comes late to a store that is away waits for it as long as others do.
+func TestLocal_OutageCountsForEach(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(10*time.Second))
+		d.on(acquire, 0, hangs)
+		all := newCalls(t)
+		all.begin(t.Context(), 0, c.Mutex("k"))
+		time.Sleep(9 * time.Second)
+		all.begin(t.Context(), 1, c.Mutex("k"))
+		if a := all.next(); a.i != 0 {
+			t.Errorf("call %d: %v", a.i, a.err)
+		} else {
+			wantErr(t, a.err, leasehold.ErrUnknown)
+		}
+		all.none()
+		d.heal()
+		giveBack(t, all.served(1))
+	})
+}
+
+// A lock that is handed over while the store is away costs the line no more than any
+// other outage.
+func TestLocal_OutageAtTheHandover(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(-1))
+		other, _ := open(t, store)
+		held := lock(t, other, "k")
+		all := newCalls(t)
+		for i := range 3 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		d.on(acquire, 0, hangs)
+		d.on(renew, 0, hangs)
+		giveBack(t, held)
+		time.Sleep(time.Minute)
+		all.none()
+		d.heal()
+		for i := range 3 {
+			giveBack(t, all.served(i))
+		}
+		time.Sleep(time.Minute)
+		wantFree(t, store, "k")
+	})
+}
+
 // Nothing is passed on with a store that mints no tokens, or does not raise them.
 func TestLocal_StoreWithoutTokens(t *testing.T) {
 	for name, given := range map[string]int64{"none": 0, "not raised": 7} {

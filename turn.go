@@ -55,6 +55,7 @@ func (l *line) next() {
 // ask asks the store for the line as r would, until ctx ends, and begins a turn. The
 // caller does not hold the mutex.
 func (l *line) ask(ctx context.Context, r *request) {
+	began := l.c.now()
 	t, err := l.fetch(ctx, r)
 	mu := &l.c.lines.mu
 	mu.Lock()
@@ -74,15 +75,25 @@ func (l *line) ask(ctx context.Context, r *request) {
 	case ctx.Err() != nil || errors.Is(err, errAgain):
 		l.next() // whoever has come since
 	default:
-		for e := l.wait.Front(); e != nil; e = e.Next() {
-			s := e.Value.(*stander)
-			s.err = err
-			s.wake()
-		}
-		l.wait.Init()
+		l.fail(err, began)
 		l.next()
 	}
 	mu.Unlock()
+}
+
+// fail ends the wait of those for whom the store was asked since began. Those who came
+// later have the same patience with a store that is away, which therefore is asked again.
+func (l *line) fail(err error, began time.Time) {
+	away := (errors.Is(err, ErrUnknown) || errors.Is(err, ErrUnavailable)) && !timing.Permanent(err) && !l.c.session.IsClosing()
+	for e := l.wait.Front(); e != nil; {
+		s, next := e.Value.(*stander), e.Next()
+		if !away || !s.began.After(began) {
+			s.err = err
+			s.wake()
+			l.wait.Remove(e)
+		}
+		e = next
+	}
 }
 
 // errAgain: the lease was lost before anybody had it.
@@ -151,8 +162,11 @@ func (t *turn) confirm(ctx context.Context) error {
 	if more <= 0 {
 		return nil // its first renewal confirms it
 	}
-	ref := t.ref(t.last + int64(more))
-	g, err := s.Confirm(ctx, terms, ref, s.Now())
+	ref, began := t.ref(t.last+int64(more)), s.Now()
+	g, err := s.Confirm(ctx, terms, ref, began)
+	for err != nil && t.patient(ctx, err, began) {
+		g, err = s.Confirm(ctx, terms, ref, s.Now())
+	}
 	if err != nil {
 		s.Undo(ctx, terms, &t.req, true)
 		if errors.Is(err, ErrNotHeld) {
@@ -163,6 +177,16 @@ func (t *turn) confirm(ctx context.Context) error {
 	g.Unanswered = t.grant.Unanswered
 	t.confirmed(ref.Token, &g)
 	return nil
+}
+
+// patient reports whether a store is asked once more that has failed with err since
+// began. If the lease is over when it comes back, it says so, and the line asks again.
+func (t *turn) patient(ctx context.Context, err error, began time.Time) bool {
+	s := t.line.c.session
+	if errors.Is(err, ErrNotHeld) || timing.Permanent(err) || ctx.Err() != nil || s.IsClosing() {
+		return false
+	}
+	return t.cfg.MaxOutage < 0 || s.Now().Sub(began) < t.cfg.MaxOutage
 }
 
 // ref names the lease, for a renewal that reserves tokens up to end.
