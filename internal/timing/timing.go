@@ -77,7 +77,7 @@ func BackOff(attempt int) time.Duration {
 // UndoIn is the pause before the next try to undo something. There may be many to
 // be undone, so they ask less and less often.
 func UndoIn(attempt int) time.Duration {
-	return Spread(min(BackOff(attempt)<<max(attempt-6, 0), 2*time.Second))
+	return Spread(min(BackOff(attempt)<<min(max(attempt-6, 0), 2), 2*time.Second))
 }
 
 // RenewIn is the pause after a renewal that has failed, the nth time in a row, with

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -34,6 +35,16 @@ func TestIsTimeout(t *testing.T) {
 	} {
 		if got := IsTimeout(fmt.Errorf("ask: %w", err)); got != want {
 			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+}
+
+// A store may be away for as long as a lease lives, which is hours: whoever undoes what
+// it may have granted asks hundreds of times.
+func TestUndoIn_IsAPauseHoweverOftenItFailed(t *testing.T) {
+	for attempt := 1; attempt <= 10_000; attempt++ {
+		if d := UndoIn(attempt); d <= 0 || d > 2*time.Second {
+			t.Fatalf("after %d attempts the pause is %v", attempt, d)
 		}
 	}
 }
