@@ -201,6 +201,24 @@ func others() []*entry {
 			defer c.leaves(l)
 			return l.Release()
 		}},
+		{of: []string{"Mutex.Lock"}, situation: "wanted by another client", call: func(ctx context.Context, c *cast) error {
+			c.wg.Go(func() {
+				for range 20 {
+					time.Sleep(100 * time.Millisecond)
+					l, err := c.b.Mutex(key).TryLock(bg)
+					if err != nil {
+						continue
+					}
+					c.enters(l, false)
+					time.Sleep(10 * time.Millisecond)
+					c.leaves(l)
+					if err := l.Release(); err != nil && !c.lying() {
+						c.wrong("B releases: %v", err)
+					}
+				}
+			})
+			return c.granted(false)(c.a.Mutex(key).Lock(ctx))
+		}},
 		{of: []string{"Client.Acquire"}, prepare: soon, waits: true, slow: true, mayLose: true, call: func(ctx context.Context, c *cast) error {
 			inner, release, err := c.a.Acquire(ctx, key, ttl)
 			if err != nil {
@@ -252,6 +270,12 @@ func others() []*entry {
 			c.live[len(c.live)-1].shared = true // from now on it reads at most
 			c.mu.Unlock()
 			err := c.outer.Downgrade(ctx)
+			if l, inner := c.a.Mutex(key).TryLock(c.outer.Context()); inner == nil && errors.Is(err, leasehold.ErrUnknown) {
+				c.wrong("it may be a reader, and writes")
+				_ = l.Release()
+			} else if inner == nil {
+				_ = l.Release()
+			}
 			if snap := c.look(key); err == nil && !c.lying() && c.outer.Context().Err() == nil && (len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Shared) {
 				c.wrong("downgraded, and in the store %+v", snap)
 			}
@@ -268,6 +292,31 @@ func others() []*entry {
 				c.wrong("detached, and in the store %+v", snap)
 			}
 			return nil
+		}},
+		{of: []string{"Lease.Detach"}, situation: "re-entered meanwhile", stays: true, slow: true, prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
+			id := c.outer.ID()
+			inside := make(chan *leasehold.Lease, 1)
+			go func() {
+				time.Sleep(slowness / 4)
+				l, _ := c.a.Mutex(key).TryLock(c.outer.Context())
+				inside <- l
+			}()
+			err := c.outer.Detach(ctx)
+			if err == nil {
+				c.leaves(c.outer)
+			}
+			l := <-inside
+			if l == nil {
+				return err
+			}
+			c.enters(l, false)
+			defer c.leaves(l)
+			released := l.Release()
+			snap := c.look(key)
+			if err == nil && released == nil && !c.lying() && !slices.ContainsFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == id }) {
+				c.wrong("left to somebody, and then released: %+v", snap)
+			}
+			return err
 		}},
 		{of: []string{"Mutex.Adopt"}, stays: true, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
 			return c.granted(false)(c.a.Mutex(key).Adopt(ctx, c.outer.ID()))
@@ -313,6 +362,14 @@ func others() []*entry {
 				e.Resign()
 				return nil
 			})
+		}},
+		{of: []string{"Election.Lead"}, situation: "which panics", slow: true, leaves: true, mayLose: true, call: func(ctx context.Context, c *cast) (err error) {
+			defer func() {
+				if what := recover(); what != nil && what != errPanic {
+					panic(what)
+				}
+			}()
+			return c.a.Election(key, "here").Lead(ctx, func(context.Context, *leasehold.Lease) error { panic(errPanic) })
 		}},
 		{of: []string{"Election.Leader"}, prepare: mine, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
 			l, err := c.a.Election(key, "here").Leader(ctx)
@@ -388,6 +445,8 @@ func others() []*entry {
 		}},
 	}
 }
+
+var errPanic = errors.New("panic")
 
 func (c *cast) several(l *leasehold.MultiLease, err error) error {
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -28,6 +29,9 @@ type cast struct {
 	// ctx is that under which the entry is called, which may end.
 	end    context.CancelCauseFunc
 	forget bool // the store has lost what it had acknowledged
+	// thin tells that a lease may have had no more than a majority, of which one node has
+	// forgotten it: it is lost, and that is told at its next renewal. Nobody holds beside it.
+	thin bool
 
 	mu     sync.Mutex
 	live   []*belief
@@ -72,8 +76,45 @@ func (c *cast) enters(l *leasehold.Lease, shared bool) *belief {
 		c.last = l.Token()
 	}
 	c.live = append(c.live, b)
+	c.strays.Go(func() { c.watch(l) })
 	return b
 }
+
+// watch judges whether somebody who only waits for the end of the context is told of a
+// loss by the deadline (P2).
+func (c *cast) watch(l *leasehold.Lease) {
+	for {
+		deadline := l.Deadline()
+		select {
+		case <-l.Context().Done():
+			return
+		case <-time.After(time.Until(deadline) + time.Millisecond):
+		}
+		if l.Deadline().After(deadline) {
+			continue
+		}
+		select {
+		case <-l.Context().Done():
+		default:
+			c.wrong("%s is not told by its deadline that its lease of %q is over", l.Owner(), l.Key())
+		}
+		return
+	}
+}
+
+// log takes its time with a loss. A warning may be given while a driver keeps others from
+// answering, where a bubble cannot wait.
+type log struct{ slog.Handler }
+
+func (log) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
+
+func (log) Handle(context.Context, slog.Record) error {
+	time.Sleep(100 * time.Millisecond)
+	return nil
+}
+
+func (l log) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l log) WithGroup(string) slog.Handler      { return l }
 
 func (c *cast) leaves(l *leasehold.Lease) {
 	c.mu.Lock()
@@ -119,7 +160,7 @@ func (c *cast) truth(when string) {
 func (c *cast) lying() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.forget
+	return c.forget || c.thin
 }
 
 // absent judges that nobody of the first client is inside or waits.
@@ -154,6 +195,9 @@ type disturbance struct {
 	fate   fate
 	at     int
 	lasts  time.Duration
+	then   fate // what follows
+	lasts2 time.Duration
+	away   bool // another node of a quorum hears nothing
 	before bool // the context has ended before
 	during bool // it ends during the first message
 	after  bool // it ends when the call has returned
@@ -177,7 +221,7 @@ func play(t *testing.T, open func(*testing.T) *world, e *entry, d disturbance) (
 		c := &cast{world: w}
 		for i, p := range []**leasehold.Client{&c.a, &c.b} {
 			var err error
-			*p, err = leasehold.New(w.drivers[i], leasehold.WithTTL(d.ttl()), leasehold.WithName([]string{"A", "B"}[i]))
+			*p, err = leasehold.New(w.drivers[i], leasehold.WithTTL(d.ttl()), leasehold.WithName([]string{"A", "B"}[i]), leasehold.WithLogger(slog.New(log{})))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,6 +251,7 @@ func (c *cast) run(e *entry, d disturbance) {
 		t.keep()
 	}
 	old := c.ids()
+	c.thin = (loses(d.fate) || loses(d.then)) && len(c.tables) > 1
 	c.disturb(ctx, d)
 	if d.before {
 		end(errPatience)
@@ -239,10 +284,30 @@ func (c *cast) run(e *entry, d disturbance) {
 	if !d.closes {
 		c.truth("later")
 	}
+	if mild(d) && !ended {
+		c.kept()
+	}
 	if err != nil && !e.keeps || ended && !e.keeps {
 		c.absent("later", old...)
 	}
 	c.succeed(e)
+}
+
+// mild reports whether a disturbance costs no lease: one message meets with it.
+func mild(d disturbance) bool {
+	return slices.Contains([]fate{lost, unanswered, late, doubled, slow, stuck}, d.fate) && d.lasts == 0 && d.then == arrives && !d.closes
+}
+
+// kept judges that whoever has not given its lease back has it (P3).
+func (c *cast) kept() {
+	c.mu.Lock()
+	live := slices.Clone(c.live)
+	c.mu.Unlock()
+	for _, b := range live {
+		if b.Context().Err() != nil {
+			c.wrong("%s has lost its lease of %q: %v", b.Owner(), b.Key(), context.Cause(b.Context()))
+		}
+	}
 }
 
 var errPatience = errors.New("out of patience")
@@ -253,6 +318,10 @@ func (c *cast) disturb(ctx context.Context, d disturbance) {
 	w.arm(d.fate, d.at, d.lasts)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.then, w.long = d.then, d.lasts2
+	if d.away && c.other != nil {
+		c.other.arm(lost, 0, 12*time.Second)
+	}
 	w.meets = func() {
 		switch {
 		case d.during:
@@ -268,17 +337,25 @@ func (c *cast) disturb(ctx context.Context, d disturbance) {
 				}
 			})
 		}
-		if d.fate == forgets || d.fate == goesBack || d.fate == failsOver {
+		if (loses(d.fate) || loses(d.then)) && len(c.tables) == 1 { // a quorum forgets nothing with one node
 			c.forget = true // before it does
 		}
 	}
 }
+
+// loses reports whether a store loses by a fate what it had acknowledged.
+func loses(f fate) bool { return f == forgets || f == goesBack || f == failsOver }
 
 func (c *cast) heal() {
 	w := c.weather
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fixed = true
+	if c.other != nil {
+		c.other.mu.Lock()
+		defer c.other.mu.Unlock()
+		c.other.fixed = true
+	}
 }
 
 // judge judges the answer of an entry.
@@ -317,6 +394,8 @@ func (c *cast) explains(e *entry, d disturbance, err error) bool {
 	ended := d.before || d.during
 	switch {
 	case errors.Is(err, leasehold.ErrUnknown), e.reads:
+		return true
+	case errors.Is(err, leasehold.ErrLost) && c.lying(): // and the other locks of several have ended with it
 		return true
 	case errors.Is(err, errPatience), errors.Is(err, context.Canceled), errors.Is(err, leasehold.ErrContextEnded):
 		return ended

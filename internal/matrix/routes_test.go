@@ -126,6 +126,28 @@ func acquires(situation, body string, prepare func(*cast) error) *entry {
 	}}
 }
 
+// impatient asks for the lock by new requests, each to another replica, before those
+// before it have been answered.
+func impatient(prepare func(*cast) error) *entry {
+	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: "with waitMs, by several requests", prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
+		for range 30 {
+			begin := time.Now()
+			visit, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
+			status, a, err := c.once(visit, "POST", "/v1/locks/k", `{"leaseId":"w","ttlMs":3000,"waitMs":2000,"owner":"A"}`)
+			cancel()
+			if err == nil && (status == 200 || status == 201) {
+				c.wg.Go(func() { c.holdsOn("w", a.Token, begin.Add(life)) })
+				return nil
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		return errGaveUp
+	}}
+}
+
 // asked has the first client hold the lock by way of a service.
 func asked(c *cast) error {
 	status, a, _, err := c.send(context.Background(), "POST", "/v1/locks/k", `{"leaseId":"w","ttlMs":3000,"owner":"A"}`)
@@ -143,6 +165,7 @@ func routes() []*entry {
 		acquires("", `{"leaseId":"w","ttlMs":3000,"owner":"A"}`, nil),
 		acquires("with waitMs", `{"leaseId":"w","ttlMs":3000,"waitMs":2000,"owner":"A"}`, nil),
 		acquires("with waitMs, handed over", `{"leaseId":"w","ttlMs":3000,"waitMs":2000,"ticketMs":3000,"owner":"A"}`, soon),
+		impatient(soon),
 		acquires("asked again", `{"leaseId":"w","ttlMs":3000,"owner":"A"}`, soon),
 		acquires("with ticketMs", `{"leaseId":"w","ttlMs":3000,"ticketMs":1000,"owner":"A"}`, soon),
 		acquires("shared", `{"leaseId":"w","mode":"shared","ttlMs":3000,"waitMs":2000,"owner":"A"}`, soon),

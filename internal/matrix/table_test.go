@@ -87,17 +87,20 @@ fault: the first of them or the second, and all after it where the fault lasts. 
 - nobody holds beside somebody, and tokens rise (P1, P4), and whether somebody that believes in a lease is inside, for as long as it believes and with its token;
 - an error is one that the fault explains, and whether one that says that nothing happened leaves nobody inside and nobody waiting (P8); whether what was said to have ended has ended, and does not come back (P7);
 - a call returns in time: at once if its context had ended, within 6 s (a release may take 5 s) if that ends or the client is closed;
+- whoever only waits for the end of the context is told of a loss by the deadline, with a logger that takes its time with a loss (P2); where one message is disturbed nothing is lost (P3);
 - a live lease is still held some leases later, its release succeeds, the second client gets the lock within two leases, and nothing is left (P3, P5, P9).
 
 | letter | where |
 |---|---|
-| s | on a store over a table, which can forget, and return to what it was |
+| s | on a store over a table, which can forget, and return to what it was. The rule is that of internal/room by way of driver/roomdriver, as on PostgreSQL |
+| l | on Redis: the driver, and its scripts in the interpreter of the microscope. Each command of the driver is a request; when the server forgets, it has lost its scripts and all connections, too |
 | h | by way of a service of two replicas, which are asked in turn; the way to them suffers |
-| q | on a quorum of three, of which the way to one node suffers |
+| q | on a quorum of three, of which the way to one node suffers, and which one may forget |
+| m | the same, where the nodes are Redis |
 | r | by raw HTTP, to two replicas in turn, repeated while there is no answer; the way to them suffers |
 | b | the same; the way from them to their store suffers |
 
-Each letter stands for one to six plays. An empty cell says why below.
+Each letter stands for one to eleven plays. An empty cell says why below.
 
 | fault | what happens |
 |---|---|
@@ -115,6 +118,7 @@ Each letter stands for one to six plays. An empty cell says why below.
 | starved | for 5 s everything takes up to 0.9 s, there and back |
 | clock edge | the answer comes at the end of the lease, and a microsecond before |
 | closed meanwhile | the client is closed while a request is under way, or lost |
+| two faults | one after the other: a request is not answered, or late, and then the store refuses, forgets or fails over; a gateway says 503 to what has arrived, for 12 s; a node of a quorum forgets while another hears nothing |
 `
 
 // row is one of the table, by setting.
@@ -153,8 +157,8 @@ func document(entries []string) string {
 	all := settings()
 	b.WriteString(head)
 	b.WriteString("\n## Library\n")
-	rows(all[:3], &b)
-	b.WriteString("\nWithout q: " + noQuorum + ". A quorum forgets by its nodes, and fails over by none. Only HTTP has somebody in between who answers.\n")
+	rows(all[:5], &b)
+	b.WriteString("\nWithout q and m: " + noQuorum + ". A node of a quorum that comes back old is not noticed by any guard, and a quorum does not fail over. Only HTTP has somebody in between who answers.\n")
 	b.WriteString("A token of `WithMinToken` that is ahead of the clock is known to the store alone: one that forgets it goes on from its clock.\n\nThese ask no store:\n")
 	for _, e := range entries {
 		if says, ok := local[e]; ok && says != "" {
@@ -164,7 +168,7 @@ func document(entries []string) string {
 		}
 	}
 	b.WriteString("\nand all options `With…`.\n\n## Service\n")
-	rows(all[3:], &b)
+	rows(all[5:], &b)
 	b.WriteString("\nA service is closed by itself: `TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold`, `TestStories`. What goes on between services and a store is not HTTP.\n")
 	b.WriteString("\n## Command\n\nA command calls the library, under the faults of its rows. What it adds is tried on real processes.\n\n| command | calls | tests |\n|---|---|---|\n")
 	names := make([]string, 0, len(commands))

@@ -54,6 +54,7 @@ const (
 	forgets           // it is answered, and then the store forgets everything
 	goesBack          // it is answered, and then the store is as it was when the fault began
 	failsOver         // it arrives, the answer is lost, and the store is as it was
+	only503           // it arrives, and somebody in between says that the service is unavailable
 )
 
 // weather is what becomes of the messages of one client: one of them, or all from it on
@@ -64,6 +65,8 @@ type weather struct {
 	at    int           // which message, counted from when it was armed; -1 is none
 	for_  time.Duration // and how long all after it do too
 	until time.Time
+	then  fate // what follows it, for a while
+	long  time.Duration
 	met   int // how many messages have
 	seen  int
 	fixed bool   // met by none any more
@@ -91,6 +94,9 @@ func (w *weather) next() fate {
 		return arrives
 	case n == w.at:
 		w.until = now.Add(w.for_)
+	case !now.Before(w.until) && w.then != arrives:
+		w.fate, w.then = w.then, arrives
+		w.until = now.Add(w.long)
 	case !now.Before(w.until):
 		return arrives
 	}
@@ -121,7 +127,24 @@ func (w *weather) after(d time.Duration, f func()) {
 	})
 }
 
-// table is a store that can forget.
+// store is what all of the stores here can do.
+type store interface {
+	driver.Driver
+	driver.Watcher
+	driver.Inspector
+	driver.Breaker
+	driver.Marker
+}
+
+// shelf is where stores keep what they have. It can forget.
+type shelf interface {
+	join() store // one more client, to whom nothing happens
+	keep()       // remembers what there is now
+	goBack()     // returns to it
+	forget()
+}
+
+// table is a shelf of rows, as PostgreSQL has them: the rule is that of internal/room.
 type table struct {
 	roomdriver.Bus
 
@@ -164,7 +187,7 @@ func (t *table) List(_ context.Context, prefix, _ string) (roomdriver.Page, erro
 
 func (t *table) Close() error { return nil }
 
-func (t *table) join() *roomdriver.Driver { return roomdriver.New(t, roomdriver.WithSweep(0)) }
+func (t *table) join() store { return roomdriver.New(t, roomdriver.WithSweep(0)) }
 
 // keep remembers what the store has now, and goBack returns to it.
 func (t *table) keep() {
@@ -186,11 +209,15 @@ func (t *table) forget() {
 }
 
 // suffer does something under a fate.
-func suffer(ctx context.Context, w *weather, t *table, do func(context.Context) error) error {
-	switch f := w.next(); f {
+func suffer(ctx context.Context, w *weather, t shelf, do func(context.Context) error) error {
+	return meet(ctx, w.next(), w, t, do)
+}
+
+func meet(ctx context.Context, f fate, w *weather, t shelf, do func(context.Context) error) error {
+	switch f {
 	case lost:
 		return errNoAnswer
-	case unanswered:
+	case unanswered, only503:
 		_ = do(context.Background())
 		return errNoAnswer
 	case slow, onEdge, beforeEdge:
@@ -250,8 +277,8 @@ func answered(ctx context.Context, w *weather, do func(context.Context) error, t
 // faulty is a driver whose messages suffer.
 type faulty struct {
 	*weather
-	table *table
-	store *roomdriver.Driver
+	table shelf
+	store store
 }
 
 type got[T any] struct {
@@ -340,7 +367,8 @@ func (d *faulty) Close() error { return nil }
 // world is what two clients use: one whose messages suffer, and one whose do not.
 type world struct {
 	*weather
-	tables  []*table
+	other   *weather // of the way to another node of a quorum; nil without one
+	tables  []shelf
 	drivers [2]driver.Driver
 	urls    [2]http.RoundTripper // of the replicas of a service
 	raw     http.RoundTripper    // to both, under the weather
@@ -373,7 +401,7 @@ func (w *world) look(key string) driver.Snapshot {
 
 // onStore is two clients of one store.
 func onStore(*testing.T) *world {
-	w := &world{weather: new(weather), tables: []*table{newTable()}}
+	w := &world{weather: new(weather), tables: []shelf{newTable()}}
 	t := w.tables[0]
 	a, b := t.join(), t.join()
 	w.drivers = [2]driver.Driver{&faulty{w.weather, t, a}, b}
@@ -383,27 +411,46 @@ func onStore(*testing.T) *world {
 
 // onQuorum is two clients of three stores, of which the messages to one suffer.
 func onQuorum(t *testing.T) *world {
-	w := &world{weather: new(weather)}
+	return quorum(t, func() shelf { return newTable() }, func(w *weather, s shelf) driver.Driver { return &faulty{w, s, s.join()} })
+}
+
+func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.Driver) *world {
+	w := &world{weather: new(weather), other: new(weather)}
 	var all []driver.Driver
 	for range 3 {
-		w.tables = append(w.tables, newTable())
+		w.tables = append(w.tables, node())
 	}
 	for i := range w.drivers {
 		var nodes []driver.Driver
 		for n, tab := range w.tables {
-			store := tab.join()
-			all = append(all, store)
 			weather := new(weather)
-			if i == 0 && n == 0 {
+			switch {
+			case i == 0 && n == 0:
 				weather = w.weather
+			case i == 0 && n == 1:
+				weather = w.other
 			}
-			nodes = append(nodes, &faulty{weather, tab, store})
+			d := join(weather, tab)
+			if f, ok := d.(*faulty); ok {
+				all = append(all, f.store)
+			} else {
+				all = append(all, d)
+			}
+			nodes = append(nodes, d)
 		}
 		q, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.drivers[i] = q
+	}
+	// It is set up: nodes that are new serve only when all of them have answered once.
+	req := driver.Request{Key: "first", ID: "first", TTL: time.Second}
+	if reply, err := w.drivers[1].Acquire(t.Context(), req); err != nil || reply.State != driver.Granted {
+		t.Fatal(reply, err)
+	}
+	if _, err := w.drivers[1].Release(t.Context(), driver.Ref{Key: req.Key, ID: req.ID}); err != nil {
+		t.Fatal(err)
 	}
 	w.stop = func() {
 		for _, d := range all {
@@ -421,12 +468,12 @@ func onService(t *testing.T) *world { return services(t, false) }
 func behindService(t *testing.T) *world { return services(t, true) }
 
 func services(t *testing.T, behind bool) *world {
-	w := &world{weather: new(weather), tables: []*table{newTable()}}
+	w := &world{weather: new(weather), tables: []shelf{newTable()}}
 	var ends []func()
 	for i := range 2 {
 		var store driver.Driver = w.tables[0].join()
 		if behind {
-			store = &faulty{w.weather, w.tables[0], store.(*roomdriver.Driver)}
+			store = &faulty{w.weather, w.tables[0], w.tables[0].join()}
 		}
 		s, err := server.New(store, server.WithStoreTimeout(time.Second))
 		if err != nil {
@@ -475,7 +522,7 @@ func services(t *testing.T, behind bool) *world {
 // sky sends requests to replicas in turn.
 type sky struct {
 	*weather
-	table    *table
+	table    shelf
 	replicas []http.RoundTripper
 
 	mu sync.Mutex
@@ -528,6 +575,8 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	err := s.sufferHTTP(req.Context(), send, &fate)
 	switch fate.get() {
+	case only503:
+		return page(503)
 	case gateway, gatewayAfter:
 		statuses := []int{503, 502, 408, 404, 504, 413, 400, 429, 410, 409, 403}
 		return page(statuses[n%len(statuses)])
@@ -545,19 +594,14 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 // sufferHTTP is suffer, with what only happens to HTTP.
 func (s *sky) sufferHTTP(ctx context.Context, send func(context.Context) error, met *got[fate]) error {
 	w := s.weather
-	w.mu.Lock()
-	f := w.fate
-	w.mu.Unlock()
+	f := w.next()
 	switch f {
-	case gateway, gatewayAfter, noDial, refused:
-		if now := s.next(); now == arrives {
-			return send(ctx)
-		}
+	case gatewayAfter, only503:
 		met.set(f)
-		if f == gatewayAfter {
-			return send(context.WithoutCancel(ctx))
-		}
+		return send(context.WithoutCancel(ctx))
+	case gateway, noDial, refused:
+		met.set(f)
 		return nil
 	}
-	return suffer(ctx, s.weather, s.table, send)
+	return meet(ctx, f, w, s.table, send)
 }
