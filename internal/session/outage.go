@@ -26,7 +26,7 @@ type outage struct {
 	log  *slog.Logger
 	tell func(Outage)
 
-	heard   atomic.Int64 // a clock.Instant: when a request was sent that was answered
+	heard   atomic.Int64 // a clock.Instant: when the latest request was sent that was answered
 	missing atomic.Bool  // since is set
 
 	mu    sync.Mutex
@@ -38,7 +38,9 @@ type outage struct {
 // hear notes that the store answered what was sent at sent.
 func (s *Session) hear(sent time.Time) {
 	o := &s.outage
-	o.heard.Store(int64(s.instant(sent)))
+	at := int64(s.instant(sent))
+	for old := o.heard.Load(); at > old && !o.heard.CompareAndSwap(old, at); old = o.heard.Load() {
+	}
 	if !o.missing.Load() {
 		return
 	}
