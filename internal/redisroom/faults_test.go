@@ -401,7 +401,7 @@ func TestSubscription_ComesBackAfterKillAndSilence(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL() + "?timeout=200ms&prefix=" + t.Name() + ":")
+		d := open(s.URL() + "?timeout=1s&prefix=" + t.Name() + ":")
 		e := listen(t, d)
 		if err := s.Client().ClientKillByFilter(background, "TYPE", "pubsub").Err(); err != nil {
 			t.Fatal(err)
@@ -418,6 +418,10 @@ func TestSubscription_ComesBackAfterKillAndSilence(t *testing.T) {
 		s.Restart()
 		e.hear(t, driver.HintResync, "")
 
+		eventually(t, "reached the server for calls as well", func() bool {
+			_, err := d.Acquire(background, request("k", "a"))
+			return err == nil
+		})
 		acquire(t, d, request("k", "a"), driver.Granted)
 		acquire(t, d, waiting("k", "b", e.Address()), driver.Queued)
 		release(t, d, "k", "a", driver.Released)

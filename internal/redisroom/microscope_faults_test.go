@@ -132,6 +132,9 @@ var faults = []fault{
 // TestMicroscope_FindsFaults puts back mistakes that were made. Nothing of the microscope
 // is about any of them.
 func TestMicroscope_FindsFaults(t *testing.T) {
+	if RaceEnabled && testing.Short() {
+		t.Skip("make test runs it without the race detector, and make test-long with it")
+	}
 	some := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Perm(len(faults))
 	switch {
 	case RaceEnabled:

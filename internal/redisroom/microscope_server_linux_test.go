@@ -17,6 +17,9 @@ import (
 // TestMicroscope_ShowsWhatAServerDoes runs what the microscope runs on a server whose
 // clock stands still too, on the same keys, and compares answers, errors and keys.
 func TestMicroscope_ShowsWhatAServerDoes(t *testing.T) {
+	if RaceEnabled && testing.Short() {
+		t.Skip("make test runs it without the race detector, and make test-long with it")
+	}
 	server, clock := redistest.StartWithClock(t)
 	b := bounds{states: 40, damaged: 2}
 	if RaceEnabled {

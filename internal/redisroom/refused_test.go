@@ -48,7 +48,11 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 				d := open(row.url)
 				start := time.Now()
 				var all sync.WaitGroup
-				for i := range 65 {
+				crowd := 65
+				if name == "no password" {
+					crowd = 25 // a server cuts who has not logged in and does not read 1 KB of answers
+				}
+				for i := range crowd {
 					ask := func() {
 						_, err := d.Acquire(background, request(fmt.Sprint("k", i), "a"))
 						if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.says) {
