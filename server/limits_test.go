@@ -162,7 +162,8 @@ func TestReady_HR_G7_TellsThatNoMoreConnectionsAreAccepted(t *testing.T) {
 
 func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 	const most = 3
-	s, err := server.New(memdriver.New(), server.WithMaxConnections(most), server.WithPage(server.PageFull))
+	s, err := server.New(memdriver.New(), server.WithMaxConnections(most), server.WithPage(server.PageFull),
+		server.WithSlowness(time.Hour, time.Hour)) // the connections say nothing, and stay
 	if err != nil {
 		t.Fatal(err)
 	}
