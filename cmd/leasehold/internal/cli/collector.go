@@ -176,5 +176,5 @@ func (c *collector) send(ctx context.Context, body []byte) error {
 }
 
 func (c *collector) refused(res *http.Response, text []byte) error {
-	return fmt.Errorf("the collector at %s answers %s: %q", c.url, res.Status, bytes.TrimSpace(text))
+	return fmt.Errorf("the collector at %s answers %s: %q", res.Request.URL.Redacted(), res.Status, bytes.TrimSpace(text))
 }

@@ -67,6 +67,24 @@ func TestCollector_SaysWhatItWasRefused(t *testing.T) {
 	}
 }
 
+func TestCollector_TellsNoPassword(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	c, err := newCollector(func(name string) string {
+		if name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
+			return strings.Replace(s.URL, "http://", "http://user:secret@", 1)
+		}
+		return ""
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.UploadTraces(t.Context(), []*tracepb.ResourceSpans{{SchemaUrl: "here"}})
+	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "404") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestCollector_RefusesWhatItCannotDo(t *testing.T) {
 	for name, value := range map[string]string{
 		"OTEL_EXPORTER_OTLP_COMPRESSION": "brotli", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere", "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/nowhere",
