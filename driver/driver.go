@@ -169,6 +169,13 @@ type Ref struct {
 	// TicketTTL and HintAddress are the new life and address of a ticket (Renew).
 	TicketTTL   time.Duration
 	HintAddress string
+	// Visit tells that a caller of this name is about to be told that it has the lease or
+	// the ticket (Renew): as after an Acquire, the lease belongs to the common path of
+	// this visit and those that it belonged to, and the ticket to this visit. So what an
+	// earlier visit undoes since is not what a later renewal has told. Whoever undoes by
+	// visits renews by them. A renewal without one changes nothing of that, or belongs to
+	// no visit: a service takes it for that of a client without a name.
+	//
 	// Visit makes a Release end only a lease or ticket that belongs to this visit or to
 	// one below it. If it belongs to another visit, or to several, the answer is Busy and
 	// nothing has changed: another caller may have been told that it is granted. See

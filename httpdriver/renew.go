@@ -43,7 +43,7 @@ func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 func cut(refs []driver.Ref, begin int) int {
 	end, size := begin, 0
 	for end < len(refs) && end-begin < maxBatch && (size < maxBytes || end == begin) {
-		size += 150 + 2*len(refs[end].Key) + len(refs[end].ID) + len(refs[end].HintAddress) // a quote doubles
+		size += 150 + 2*len(refs[end].Key) + len(refs[end].ID) + len(refs[end].HintAddress) + len(refs[end].Visit) // a quote doubles
 		end++
 	}
 	return end
@@ -65,7 +65,7 @@ func (d *Driver) batch(ctx context.Context, refs []driver.Ref) ([]driver.Reply, 
 	body := wire.Renewals{Leases: make([]wire.Renew, len(refs))}
 	for i, ref := range refs {
 		ttl, ticket := wire.MillisOf(ref.TTL), wire.MillisOf(ref.TicketTTL)
-		body.Leases[i] = wire.Renew{Key: ref.Key, LeaseID: ref.ID, TTL: &ttl, Ticket: &ticket, Notify: ref.HintAddress, MinToken: wire.Whole(ref.Token), Level: ref.Level}
+		body.Leases[i] = wire.Renew{Key: ref.Key, LeaseID: ref.ID, TTL: &ttl, Ticket: &ticket, Notify: ref.HintAddress, Visit: ref.Visit, MinToken: wire.Whole(ref.Token), Level: ref.Level}
 	}
 	replies, errs := make([]driver.Reply, len(refs)), make([]error, len(refs))
 	var got wire.Renewed

@@ -1,6 +1,7 @@
 package quorumdriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -132,7 +133,7 @@ func (s *Driver) acquireAgain(ctx context.Context, l *lease, ref driver.Ref) (dr
 	if over {
 		return driver.Reply{}, nil // Gone
 	}
-	req.TTL = ref.TTL
+	req.TTL, req.Visit = ref.TTL, cmp.Or(ref.Visit, req.Visit)
 	if ref.TicketTTL > 0 {
 		req.TicketTTL, req.HintAddress = ref.TicketTTL, ref.HintAddress
 	}
@@ -147,6 +148,9 @@ func (b *renewal) renewAt(ctx context.Context, i int) error {
 	refs := make([]driver.Ref, len(b.refs))
 	for k, ref := range b.refs {
 		ref.HintAddress = b.s.address(i, ref.HintAddress, ref.TicketTTL > 0)
+		if ref.Visit != "" {
+			ref.Visit = b.s.visitFor(ref.Visit)
+		}
 		refs[k] = ref
 	}
 	n := b.s.nodes[i]
@@ -270,6 +274,7 @@ func (b *renewal) extend(k int, v *votes) (token int64, known bool) {
 		return 0, false
 	}
 	l.req.TTL = ref.TTL
+	l.req.Visit = cmp.Or(ref.Visit, l.req.Visit) // by which a node is asked that has forgotten it
 	l.keepFor(ref.TTL)
 	switch {
 	case b.s.fencing && ref.Level:
@@ -344,7 +349,7 @@ func (b *renewal) repairOf(i, k int) func(context.Context, int, driver.Ref) erro
 	case v.won && granted && (a.value.Token < v.token || a.value.Token > v.token && v.levels):
 		token, level := v.token, v.levels
 		return func(ctx context.Context, i int, ref driver.Ref) error {
-			ref.Token, ref.Level = token, level
+			ref.Token, ref.Level, ref.Visit = token, level, ""
 			_, err := b.s.raiseAt(ctx, i, ref)
 			return err
 		}

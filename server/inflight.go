@@ -19,6 +19,7 @@ type inflight struct {
 	terms   *session.Terms
 	name    string        // of the service, in its visits' names
 	named   atomic.Uint64 // visits
+	renewer string        // is no name of a visit
 
 	mu  sync.Mutex
 	all map[visitKey]*visit
@@ -61,7 +62,8 @@ type share struct {
 }
 
 func newInflight(s *session.Session, t *session.Terms) *inflight {
-	return &inflight{session: s, terms: t, name: rand.Text()[:10], all: make(map[visitKey]*visit)}
+	name := rand.Text()[:10]
+	return &inflight{session: s, terms: t, name: name, renewer: name + ".0", all: make(map[visitKey]*visit)}
 }
 
 // newName names a visit of a client, which may have named its visit too. Nobody
@@ -72,6 +74,16 @@ func (f *inflight) newName(client string) string {
 		name = append(append(name, client...), '/')
 	}
 	return string(strconv.AppendUint(append(append(name, f.name...), '.'), f.named.Add(1), 36))
+}
+
+// renewerOf names whoever renews for a client, which may have named its visit. Nothing
+// is undone by that name: what a renewal has told stays true, whatever becomes of the
+// requests before it.
+func (f *inflight) renewerOf(client string) string {
+	if client == "" {
+		return f.renewer
+	}
+	return client + "/" + f.renewer
 }
 
 // begin begins p, the part of a request for a lease, which is given the name of its

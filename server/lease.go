@@ -103,7 +103,9 @@ func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 		check.Millis("ticketMs", ticket, 0, check.MaxTicket),
 		check.Text("notify", b.Notify, 0, check.MaxName),
 		check.Int("minToken", int64(b.MinToken), 0, 1<<53-1),
+		check.Visit(b.Visit),
 	)
+	ref.Visit = s.inflight.renewerOf(b.Visit)
 	if err == nil {
 		ref.HintAddress, err = s.checkAddress(b.Notify)
 	}

@@ -17,7 +17,7 @@ var visitRows = []row{
 			p.acquire("a", driver.Granted, visit("p")) // a repetition
 			q.undo("a", "q", driver.Busy)
 			q.undo("a", "p1", driver.Busy)
-			p.renew("a", driver.Granted)
+			p.renewFor("a", "p", driver.Granted)
 			p.undo("a", "p", driver.Released)
 			p.undo("a", "p", driver.Gone)
 			q.acquire("b", driver.Granted)
@@ -77,7 +77,7 @@ var visitRows = []row{
 			q.acquire("a", driver.Granted, visit("p/22"))
 			p.undo("a", "p/1", driver.Busy)
 			p.undo("a", "p/2", driver.Busy)
-			q.renew("a", driver.Granted)
+			q.renewFor("a", "p/22", driver.Granted)
 			p.undo("a", "p", driver.Released)
 			p.acquire("b", driver.Granted, visit("p/1"))
 			q.acquire("b", driver.Granted, visit("q/1"))
@@ -156,6 +156,68 @@ var visitRows = []row{
 		},
 	},
 	{
+		name:  "visit/HR_A5 spares a lease that another has renewed",
+		needs: Visits,
+		why:   "the client whose connection broke has renewed elsewhere, and been told that it has the lock",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, visit("p"))
+			q.renewFor("a", "q", driver.Granted)
+			q.renewFor("a", "q", driver.Granted)
+			p.undo("a", "p", driver.Busy)
+			p.renewFor("a", "p", driver.Granted)
+			p.undo("a", "p", driver.Busy)
+			q.undo("a", "q", driver.Busy)
+			q.release("a", driver.Released)
+			p.acquire("b", driver.Granted, visit("p/1/x"))
+			q.renewFor("b", "p/1", driver.Granted)
+			p.undo("b", "p/1/x", driver.Busy)
+			q.renewFor("b", "p/2", driver.Granted)
+			p.undo("b", "p/1", driver.Busy)
+			p.undo("b", "p", driver.Released)
+		},
+	},
+	{
+		name:  "visit/HR_A5 spares who shares and has renewed",
+		needs: Visits | Shared,
+		why:   "a reader's lease is undone by the same rule, also where others are inside",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			q.acquire("other", driver.Granted, shared, visit("q"))
+			p.acquire("a", driver.Granted, shared, visit("p/1"))
+			p.acquire("b", driver.Granted, shared, visit("p"))
+			q.renewFor("a", "p/2", driver.Granted)
+			p.undo("a", "p/1", driver.Busy)
+			q.renewFor("b", "q", driver.Granted)
+			p.undo("b", "p", driver.Busy)
+			p.undo("a", "p", driver.Released)
+			q.undo("other", "q", driver.Released)
+			q.release("b", driver.Released)
+		},
+	},
+	{
+		name:  "visit/HR_A5 spares a place that another has renewed",
+		needs: Visits | Queue | Watch,
+		why:   "the client has been told elsewhere that it keeps its place, or that its turn has come",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("holder", driver.Granted)
+			q.acquire("a", driver.Queued, waits(long), visit("p"))
+			q.acquire("b", driver.Queued, waits(long), visit("p"))
+			q.renewFor("a", "q", driver.Queued)
+			p.undo("a", "p", driver.Busy)
+			p.release("holder", driver.Released)
+			q.hear(driver.HintGranted, "a")
+			p.undo("a", "p", driver.Busy)
+			q.renewFor("a", "q", driver.Granted)
+			q.undo("a", "q", driver.Released)
+			q.hear(driver.HintGranted, "b")
+			q.renewFor("b", "q", driver.Granted)
+			p.undo("b", "p", driver.Busy)
+			q.release("b", driver.Released)
+		},
+	},
+	{
 		name:  "visit/HR_A6 begins anew with a new lease",
 		needs: Visits,
 		why:   "an id whose lease was released or has expired is free again, and who asked for that one has no part in the next",
@@ -178,6 +240,14 @@ func (l *lab) visited(name, visit string) driver.Ref {
 	ref := l.ref(name)
 	ref.Visit = visit
 	return ref
+}
+
+// renewFor is renew for somebody of that visit, who is told.
+func (p *process) renewFor(name, visit string, want driver.State) {
+	p.Helper()
+	ref := p.visited(name, visit)
+	ref.HintAddress = p.address()
+	p.renewRef(ref, want)
 }
 
 // undo ends the row's lease or ticket called name if it belongs to a visit.

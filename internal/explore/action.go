@@ -118,12 +118,13 @@ func (w *world) requests(who int) (all []message) {
 		}
 	case asking:
 		visits()
+		if w.Visits {
+			with(renew) // it may have been granted the lock for all that it knows
+		}
 		with(release)
 	case waiting:
 		visits()
-		if !w.Visits {
-			with(renew)
-		}
+		with(renew)
 		with(release)
 	case holding:
 		with(renew)

@@ -210,6 +210,9 @@ func (w *world) refers(m message) driver.Ref {
 		if req.HintAddress != "" {
 			ref.HintAddress = addresses[m.lease.who]
 		}
+		if w.Visits {
+			ref.Visit = "renewer"
+		}
 		if m.op == raise {
 			ref.Token = w.parties[m.lease.who].token + raisedBy
 		}

@@ -221,6 +221,8 @@ func set(s *Server, key string, v Value, w []string) any {
 			absent = true
 		case "GET":
 			get = true
+		case "KEEPTTL":
+			at = v.At
 		case "PX", "PXAT":
 			if i++; i == len(w) {
 				return syntax

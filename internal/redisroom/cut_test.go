@@ -198,6 +198,7 @@ var calls = map[string]func(b *bench) (*script, []string){
 	},
 	"token":            func(b *bench) (*script, []string) { return b.ask("n", func(r *driver.Request) { r.MinToken = 5 }) },
 	"renew":            func(b *bench) (*script, []string) { return b.renewal(driver.Ref{ID: "a"}) },
+	"renew, visit":     func(b *bench) (*script, []string) { return b.renewal(driver.Ref{ID: "a", Visit: "w"}) },
 	"renew a ticket":   func(b *bench) (*script, []string) { return b.renewal(driver.Ref{ID: "c", HintAddress: "ears"}) },
 	"renew a stranger": func(b *bench) (*script, []string) { return b.renewal(driver.Ref{ID: "n"}) },
 	"raise": func(b *bench) (*script, []string) {
@@ -224,6 +225,9 @@ var calls = map[string]func(b *bench) (*script, []string){
 	},
 	"alone, renew": func(b *bench) (*script, []string) {
 		return aloneScript, b.store().aloneCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second}, true)
+	},
+	"alone, renew, visit": func(b *bench) (*script, []string) {
+		return aloneScript, b.store().aloneCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second, Visit: "w"}, true)
 	},
 	"break": func(b *bench) (*script, []string) {
 		return breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "a", "why")

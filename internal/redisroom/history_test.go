@@ -326,7 +326,7 @@ func (h *history) acquire(key string) {
 }
 
 func (h *history) renew(key string) {
-	ref := driver.Ref{Key: key, ID: h.used(key), TTL: h.ttl(), TicketTTL: h.ttl()}
+	ref := driver.Ref{Key: key, ID: h.used(key), TTL: h.ttl(), TicketTTL: h.ttl(), Visit: h.visit()}
 	if h.rnd.IntN(6) > 0 {
 		ref.HintAddress = h.address[h.rnd.IntN(len(h.address))]
 	}

@@ -23,7 +23,7 @@ func luaText(t *testing.T, file string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.ReplaceAll(string(text), include, lifeLua)
+	return includes.Replace(string(text))
 }
 
 // fault is a mistake in a script, of those that were made, or nearly.

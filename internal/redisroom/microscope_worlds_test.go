@@ -132,7 +132,7 @@ var worlds = []world{
 		ask(allOf(queues, visiting("v/2")), parties[0]),
 		ask(allOf(queues, visiting("w")), parties[1]),
 		each(releases, driver.Ref{ID: idA, Visit: "v"}, driver.Ref{ID: idA, Visit: "v/1"}, driver.Ref{ID: idB, Visit: "w"}, driver.Ref{ID: idB}),
-		each(renews, parties[:2]...),
+		each(renews, parties[:2]...), each(renews, driver.Ref{ID: idA, Visit: "v/2"}, driver.Ref{ID: idB, Visit: "w"}),
 	)},
 	handOverThatLapses("a hand-over that lapses", driver.Ref{ID: idA}),
 	handOverThatLapses("a hand-over by the general way that lapses", driver.Ref{ID: idA, RejectIDFor: lensForbid}),

@@ -82,6 +82,9 @@ func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
 	if renew || number > 0 {
 		c.int(number)
 	}
+	if renew && ref.Visit != "" {
+		c.word(ref.Visit)
+	}
 	return c.build(s.form(aloneScript), keys)
 }
 

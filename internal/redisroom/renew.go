@@ -108,7 +108,7 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 			k.slot = Slot(s.prefix + ref.Key)
 		}
 		script := renewScript
-		if ref.Uncontended && ref.Token == 0 {
+		if ref.Uncontended && ref.Token == 0 && ref.Visit == "" {
 			k.ttl, script = ref.TTL, renewAlone
 		}
 		if g == nil || k != last {

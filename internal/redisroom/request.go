@@ -378,7 +378,11 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest
 		c.id(ref.ID)
 		c.int(ref.TTL.Milliseconds())
 		c.int(max(ref.TicketTTL.Milliseconds(), 0))
-		c.word(orNone(ref.HintAddress))
+		c.text = append(c.text, orNone(ref.HintAddress)...)
+		if ref.Visit != "" {
+			c.text = append(append(c.text, ' '), ref.Visit...)
+		}
+		c.end()
 	}
 	c.int(oldest)
 	return c.build(f, roomKeys*len(which))

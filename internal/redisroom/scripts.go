@@ -20,6 +20,9 @@ var ruleLua string
 //go:embed lua/room/life.lua
 var lifeLua string
 
+//go:embed lua/room/visit.lua
+var visitLua string
+
 //go:embed lua/acquire/0_once.lua
 var acquireOnceLua string
 
@@ -97,12 +100,12 @@ type script struct{ main, plain func() *form }
 // form is one text of a script.
 type form struct{ text, sha string }
 
-// include is a line of a script that is replaced by lua/room/life.lua, for the stages
+// includes are lines of scripts that are replaced by a file of lua/room, for the stages
 // before lua/room.
-const include = "-- include life.lua\n"
+var includes = strings.NewReplacer("-- include life.lua\n", lifeLua, "-- include visit.lua\n", visitLua)
 
 func newForm(text string) *form {
-	text = strings.ReplaceAll(text, include, lifeLua)
+	text = includes.Replace(text)
 	sum := sha1.Sum([]byte(text))
 	return &form{text: text, sha: hex.EncodeToString(sum[:])}
 }

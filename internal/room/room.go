@@ -68,10 +68,14 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 func Renew(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, ref.ID)
 	if p := s.inside(ref.ID); p != nil {
+		if ref.Visit != "" {
+			p.Visit = common(p.Visit, ref.Visit)
+		}
 		s.raise(p, ref.Token, ref.Level)
 		return s.confirm(p, ref.TTL), nil
 	}
 	if t := s.ticket(ref.ID); t != nil {
+		t.Visit = cmp.Or(ref.Visit, t.Visit)
 		s.refresh(t, ref.TicketTTL, ref.HintAddress)
 		return s.ask(ref.ID, ref.TTL, false), s.wakes
 	}

@@ -109,6 +109,7 @@ type Renew struct {
 	TTL     *Millis `json:"ttlMs,omitempty"`
 	Ticket  *Millis `json:"ticketMs,omitempty"`
 	Notify  string  `json:"notify,omitempty"`
+	Visit   string  `json:"visit,omitempty"`
 	// MinToken raises the token of the lease, and with Level lowers it.
 	MinToken Whole `json:"minToken,omitempty"`
 	Level    bool  `json:"level,omitempty"`

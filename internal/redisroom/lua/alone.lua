@@ -7,7 +7,7 @@
 --
 -- KEYS  1 H of the room (room/1_state.lua), 2 T, if the end is to be remembered
 -- ARGV  1 "<id> ", 2 the life of T in ms if there is one, otherwise TTL in ms, or
---       none to end the lease
+--       none to end the lease; 3 the visit that prolongs it, if any
 -- Returns 1 if the lease has ended, "0" if it is prolonged (its token stands in
 --       another key), or nothing if the lease is not there in the uncontended form.
 local call, h, id = redis.pcall, KEYS[1], ARGV[1]
@@ -20,4 +20,9 @@ if KEYS[2] then
   return call('DEL', h)
 end
 call('PEXPIRE', h, ARGV[2], 'GT')
+local held = ARGV[3] and call('GET', h)
+if type(held) == 'string' then
+  -- include visit.lua
+  call('SET', h, share(held, ARGV[3]), 'KEEPTTL')
+end
 return '0'

@@ -95,6 +95,7 @@ var fields = map[string]map[string]Object{
 		"ttlMs":    millis("The new time to live, from now on", check.MinTTL, 24*time.Hour).and("default", check.DefaultTTL.Milliseconds()),
 		"ticketMs": millis("How long a place in the queue is kept from now on", 0, check.MaxTicket).and("default", check.DefaultTicket.Milliseconds()),
 		"notify":   text("The address of an event stream").and("maxLength", check.MaxName),
+		"visit":    text("The visit of the acquire, if it had one: the lease then stays one that this visit can end").and("maxLength", check.MaxVisit).and("pattern", visitPattern),
 		"minToken": text("Raises the token of the lease to this").and("minimum", 0).and("maximum", int64(1<<53-1)),
 		"level":    text("The token becomes minToken also where it is greater; tokens to come are above both"),
 	},

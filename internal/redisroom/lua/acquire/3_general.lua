@@ -49,16 +49,6 @@ local function check_downgrade()
   return check()
 end
 
-local function common(a, b)
-  while a ~= '' and not below(b, a) do a = match(a, '^(.*)/') or '' end
-  return a
-end
-
-local function with_visit(p, visit)
-  local meta_ = string.gsub(p.meta, '^{"v":"[^"]+",', '{', 1)
-  return visit == '' and meta_ or '{"v":"' .. visit .. '",' .. sub(meta_, 2)
-end
-
 local function again(p)
   local downgrade = p.mode == 'x' and mode == 's'
   local err = downgrade and check_downgrade()
@@ -104,11 +94,7 @@ local function known()
   if not p then return end
   if p.state ~= 'w' then return again(p) end
   if how == 'downgrade' then return end
-  local meta_ = with_visit(p, visit_of(meta))
-  if p.meta ~= meta_ then
-    p.meta = meta_
-    store(p)
-  end
+  belong(p, visit_of(meta))
   refresh(p, math.max(wait, p.window), notify)
   out = ask_(p, ttl) or reply(GONE)
   return out[1] == QUEUED and glimpse(out) or out

@@ -20,6 +20,11 @@ for _, i in ipairs(rest) do
   local soonest = party and redis.pcall('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
   local purged = soonest and soonest + 2 ^ 45 > ms and not call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1]
   if purged and exp + 1800000 < tonumber(rexp) then
+    local visit = match(ARGV[a + 3], ' (.+)')
+    if visit then
+      -- include visit.lua
+      party = share(party, visit)
+    end
     call('ZADD', Z, 'GT', exp - 2 ^ 45, 'i' .. id)
     if exp > tonumber(hexp) then
       call('SET', H, '*', 'PXAT', exp + 1)

@@ -7,14 +7,16 @@
 -- The word of a lease whose token is to be raised is "+<token> <id> ", or begins with
 -- "=" if it is to be levelled. No holder key begins so: it comes here, also if the lease
 -- is uncontended, and is then answered as renew/1_free.lua does.
-local function renew(id, ttl, wait, notify, how, token)
+local function renew(id, ttl, wait, notify, visit, how, token)
   local p = simple and simple.id == id and simple or isrec and party(id)
   if p and p.state ~= 'w' then
+    if visit then belong(p, common(visit_of(p.meta), visit)) end
     if token then raise(p, token, how == '=') end
     local out = confirm(p, ttl)
     return simple and token and fmt('%d', out[2]) or out
   end
   if p then
+    if visit then belong(p, visit) end
     refresh(p, wait, notify)
     return ask_(p, ttl) or reply(GONE)
   end
@@ -27,9 +29,10 @@ for _, i in ipairs(rest) do
   local a = 4 * i - 3
   local how, token, id = match(ARGV[a], '^([+=])(%d+) (%S+) $')
   id = id or sub(ARGV[a], 1, -2)
+  local notify, visit = match(ARGV[a + 3], '^(%S+) ?(%S*)$')
   out[i] = open(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], id)
   if not out[i] then
-    out[i] = renew(id, tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), ARGV[a + 3], how, tonumber(token))
+    out[i] = renew(id, tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), notify, visit ~= '' and visit, how, tonumber(token))
     save()
   end
 end

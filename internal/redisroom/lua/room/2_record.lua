@@ -33,6 +33,16 @@ local function below(visit, name)
   return sub(visit .. '/', 1, #name + 1) == name .. '/'
 end
 
+local function common(a, b)
+  while a ~= '' and not below(b, a) do a = match(a, '^(.*)/') or '' end
+  return a
+end
+
+local function with_visit(p, visit)
+  local meta = string.gsub(p.meta, '^{"v":"[^"]+",', '{', 1)
+  return visit == '' and meta or '{"v":"' .. visit .. '",' .. sub(meta, 2)
+end
+
 local function store(p)
   call('HSET', R, p.id, fmt('%s %s %s %d %d %d %d %d %d %d %s %s %s', p.state, p.mode, p.policy, p.weight,
     p.before, p.window, p.delay, p.min, p.rank, p.token, p.notify, p.ident, p.meta))

@@ -96,6 +96,15 @@ local function queue(p, exp)
   outlive(exp)
 end
 
+-- belong has a party belong to a visit.
+local function belong(p, visit)
+  local meta = with_visit(p, visit)
+  if meta == p.meta then return end
+  general()
+  p.meta = meta
+  store(p)
+end
+
 local function refresh(p, wait, notify)
   call('ZADD', Z, ms + wait, 't' .. p.id)
   outlive(ms + wait)

@@ -1,0 +1,10 @@
+-- share returns a party's words after a renewal by a visit: the lease belongs to the
+-- common path of that visit and those that it belonged to (room's common).
+local function share(words, visit)
+  return (string.gsub(words, ' {"v":"([^"]+)",', function(path)
+    while path ~= '' and string.sub(visit .. '/', 1, #path + 1) ~= path .. '/' do
+      path = string.match(path, '^(.*)/') or ''
+    end
+    return path == '' and ' {' or ' {"v":"' .. path .. '",'
+  end, 1))
+end

@@ -1,0 +1,104 @@
+package server_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// undoer is a store whose releases of the lease w wait at a gate.
+type undoer struct {
+	stalled
+	leaving, gate, left chan struct{}
+	open                func() // the gate
+}
+
+func newUndoer(t *testing.T, store *memdriver.Driver) *undoer {
+	u := &undoer{leaving: make(chan struct{}, 8), gate: make(chan struct{}), left: make(chan struct{}, 8)}
+	u.Driver, u.open = store, sync.OnceFunc(func() { close(u.gate) })
+	return u
+}
+
+func (u *undoer) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	if ref.ID != "w" {
+		return u.stalled.Release(ctx, ref)
+	}
+	u.leaving <- struct{}{}
+	<-u.gate
+	defer func() { u.left <- struct{}{} }()
+	return u.stalled.Release(ctx, ref)
+}
+
+// A client whose connection broke does not know what became of its request. It renews by
+// another connection, and is told that it holds, while the first service is about to give
+// back what it was granted for nobody.
+func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) {
+	one := func(t *testing.T, url, body string) (int, string) {
+		return ask(t, "PUT", url+"/v1/locks/k/leases/w", body)
+	}
+	for name, renew := range map[string]func(t *testing.T, url string) (int, string){
+		"by itself": func(t *testing.T, url string) (int, string) { return one(t, url, `{"ttlMs":60000}`) },
+		"by its visit": func(t *testing.T, url string) (int, string) {
+			return one(t, url, `{"ttlMs":60000,"visit":"client"}`)
+		},
+		"in a batch": func(t *testing.T, url string) (int, string) {
+			return ask(t, "POST", url+"/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"w","ttlMs":60000}]}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := memdriver.New()
+			granted, answer := make(chan struct{}, 8), make(chan struct{})
+			slow := newUndoer(t, store.Join())
+			slow.back = func(reply driver.Reply) {
+				if reply.State == driver.Granted {
+					granted <- struct{}{}
+					<-answer
+				}
+			}
+			town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
+			t.Cleanup(slow.open)
+			first := town.post(0, "k", `{"leaseId":"w","ttlMs":60000,"waitMs":60000,"visit":"client"}`)
+			soon(t, "the lock is granted", granted)
+			first.die()
+			close(answer)
+			soon(t, "the first service gives it back", slow.leaving)
+			if status, text := renew(t, town.url(1, "")); status != 200 {
+				t.Fatal(status, text)
+			}
+			slow.open()
+			soon(t, "the first service has given it back", slow.left)
+			if snap := town.look("k"); !heldBy("w")(snap) {
+				t.Errorf("it was told that it holds: %+v", snap)
+			}
+			if status, text := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/w?visit=client"), ""); (status == 204) != (name == "by its visit") {
+				t.Errorf("ended by the client's visit: %d %s", status, text)
+			}
+		})
+	}
+}
+
+// So is a place in the queue of which it was told.
+func TestVanish_HR_A5_APlaceThatItsClientHasRenewedIsNotGivenUp(t *testing.T) {
+	store := memdriver.New()
+	slow := newUndoer(t, store.Join())
+	town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
+	t.Cleanup(slow.open)
+	if status, text := ask(t, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder","ttlMs":60000}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	first := town.call(0, "k", "w")
+	town.await("k", window, "queued", queueOf(1))
+	first.die()
+	soon(t, "the first service gives the place up", slow.leaving)
+	if status, text := ask(t, "PUT", town.url(1, "/v1/locks/k/leases/w"), `{"ttlMs":60000,"ticketMs":60000}`); status != 202 {
+		t.Fatal(status, text)
+	}
+	slow.open()
+	soon(t, "the first service has given it up", slow.left)
+	if snap := town.look("k"); !queueOf(1)(snap) {
+		t.Errorf("it was told that it waits: %+v", snap)
+	}
+}
