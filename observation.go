@@ -29,6 +29,7 @@ func (r *request) observe(ctx context.Context, wait bool) *observation {
 	obs.lock = LockInfo{
 		Key: r.key, Class: r.c.classes.bound(r.cfg.class(r.key)), Mode: r.mode,
 		Limit: r.limit, Weight: r.weight, Wait: wait && r.cfg.maxWait != 0,
+		Owner: r.cfg.owner(),
 	}
 	for _, o := range obs.observers {
 		if o.Acquire != nil {

@@ -79,6 +79,9 @@ type LockInfo struct {
 	Limit, Weight int
 	// Wait is false if the call asks once only.
 	Wait bool
+	// Owner is what the store shows of the holder: see [WithName] and
+	// [WithReentrantOwner].
+	Owner string
 }
 
 // Kind is "mutex", which includes the write side of an RWMutex, "read" or

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -22,6 +23,7 @@ type config struct {
 	observers []Observer
 	page      PageMode
 	storeName string // for people
+	audit     io.Writer
 	tracer    Tracer // nil for none
 
 	maxBody      int64

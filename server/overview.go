@@ -304,9 +304,11 @@ func nextOr(ctx context.Context, d time.Duration, next func(context.Context) (ev
 	return next(ctx)
 }
 
-// Notes of what requests did, for the overview. Without one they cost nothing.
+// Notes of what requests did, for the overview and the audit log. Without these they
+// cost nothing.
 
 func (a *acquireCall) note() {
+	a.s.trail.acquired(a.x, &a.req, &a.got.Reply, time.Now())
 	o := a.s.overview
 	if o == nil {
 		return
@@ -320,6 +322,7 @@ func (a *acquireCall) note() {
 }
 
 func (s *Server) noteRenewal(ref *driver.Ref, got *driver.Reply) {
+	s.trail.renewed(ref, got, time.Now())
 	if s.overview == nil {
 		return
 	}
@@ -334,6 +337,7 @@ func (s *Server) noteRenewal(ref *driver.Ref, got *driver.Reply) {
 }
 
 func (s *Server) noteRelease(x *Exchange, ref *driver.Ref, got *driver.Reply) {
+	s.trail.released(ref, got, time.Now())
 	if s.overview == nil {
 		return
 	}
@@ -349,6 +353,7 @@ func (s *Server) noteRelease(x *Exchange, ref *driver.Ref, got *driver.Reply) {
 // noteBreak tells the operator, too: a break is an act of somebody.
 func (s *Server) noteBreak(x *Exchange, name string, b *wire.Break, got *driver.Reply) {
 	s.cfg.log.Warn("broken by force", "name", name, "lease", b.LeaseID, "client", x.Client(), "reason", b.Reason, "trace", x.Trace)
+	s.trail.broken(name, b.LeaseID, x.Client(), b.Reason, got.State, time.Now())
 	if s.overview != nil {
 		s.overview.Broken(name, b.LeaseID, x.Client(), b.Reason, got.State, x.Started, time.Now())
 	}

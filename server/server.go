@@ -64,6 +64,8 @@ type Server struct {
 
 	operations *operations.Runner
 
+	trail *trail // nil without an audit log
+
 	serving  context.Context // ends when the end has begun
 	drain    context.CancelFunc
 	closing  sync.Once
@@ -110,6 +112,9 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.streams.all = make(map[string]*stream)
 	s.watchers = &watchers{s: s, all: make(map[string]*watcher)}
 	s.openSession()
+	if s.trail = s.newTrail(); s.trail != nil {
+		s.start(func() { s.trail.follow(s.serving.Done()) })
+	}
 	if s.cfg.page != PageOff {
 		s.overview = overview.New(store, s.cfg.storeTimeout, s.cfg.log)
 		s.start(func() { s.overview.Run(s.serving) })

@@ -13,13 +13,14 @@ import (
 // runFlags are the flags of `leasehold run`.
 type runFlags struct {
 	lockFlags
-	also    []string
-	command string
-	grace   duration
-	onLost  string
-	without string // what happens if the store is not available
-	atLeast duration
-	atMost  duration
+	also     []string
+	command  string
+	grace    duration
+	onLost   string
+	without  string // what happens if the store is not available
+	atLeast  duration
+	atMost   duration
+	auditLog string
 }
 
 func newRun(g *global) *cobra.Command {
@@ -62,6 +63,7 @@ func (f *runFlags) registerCommand(cmd *cobra.Command) {
 	flags.StringVarP(&f.command, "command", "c", "", "run `STRING` with sh -c; may also follow NAME, as with flock")
 	flags.BoolVar(&f.passStore, "pass-store", false, "let the command see the URL of the store although it has a password")
 	flags.Var(&f.grace, "grace", "time between TERM and KILL (default 10s, at most a third of --ttl)")
+	flags.StringVar(&f.auditLog, "audit-log", "", "append to `FILE` who held the lock, when, and why it ended, as lines of JSON")
 }
 
 // runCommand checks flags and arguments. It sends nothing to the store.
@@ -85,6 +87,9 @@ func (f *runFlags) runCommand(cmd *cobra.Command, args []string) (*runCommand, e
 		return nil, err
 	}
 	spec.argv = argv
+	if err := checkAuditLog(f.auditLog); err != nil {
+		return nil, err
+	}
 	return &runCommand{lockSpec: spec, runFlags: f, grace: grace}, nil
 }
 

@@ -24,7 +24,8 @@ type runCommand struct {
 }
 
 func (c *runCommand) run(parent context.Context) error {
-	client, err := open(c.store, leasehold.WithObserver(leasehold.Observer{Outage: c.report.outage}))
+	opts := []leasehold.Option{leasehold.WithObserver(leasehold.Observer{Outage: c.report.outage})}
+	client, err := open(c.store, append(opts, c.audited()...)...)
 	if err != nil {
 		if c.runFlags.unprotected(err) {
 			_, watcher := watchSignals(parent)

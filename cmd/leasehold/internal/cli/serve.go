@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/audit"
 	"github.com/leasehold-go/leasehold/internal/stores"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -40,6 +41,7 @@ type serveFlags struct {
 
 	operation operationFlags
 	limits    limitFlags
+	auditLog  string
 }
 
 func newServe(g *global) *cobra.Command {
@@ -86,6 +88,7 @@ loopback interface is served, unless --insecure says that this is meant.
 	flags.StringVar(&f.key, "tls-key", "", "`FILE` of its private key")
 	flags.StringVar(&f.clientCA, "tls-client-ca", "", "`FILE` of the authorities that sign clients' certificates")
 	flags.BoolVar(&f.insecure, "insecure", false, "serve other interfaces than loopback although nobody is asked who they are")
+	flags.StringVar(&f.auditLog, "audit-log", "", "append to `FILE` who held which lock, when, and why it ended, as lines of JSON; HUP opens it anew")
 	flags.Var(&f.drain, "drain", "how long operations that run may take to finish when the service is to end")
 	flags.StringVar(&f.level, "log", "info", "what is logged: `debug|info|warn|error`; requests are info")
 	flags.StringVar(&f.ui, "ui", "", "what the page at / can do: `off|read|full` (default: full where clients are asked who they are, otherwise read)")
@@ -130,8 +133,9 @@ func (f *serveFlags) page() (server.PageMode, error) {
 
 // files are the files that SIGHUP reloads.
 type files struct {
-	auth *auth.File
-	tls  *auth.TLS
+	auth  *auth.File
+	tls   *auth.TLS
+	audit *audit.File
 }
 
 func (f *files) reload() error {
@@ -141,6 +145,9 @@ func (f *files) reload() error {
 	}
 	if f.tls != nil {
 		errs = append(errs, f.tls.Reload())
+	}
+	if f.audit != nil {
+		errs = append(errs, f.audit.Reopen())
 	}
 	return errors.Join(errs...)
 }
@@ -247,6 +254,13 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 	}
 	defer sent()
 	opts = append(append(append(opts, f.limits.options()...), operation...), tracing...)
+	if f.auditLog != "" {
+		if all.audit, err = audit.Open(f.auditLog); err != nil {
+			return usage("--audit-log: %w", err)
+		}
+		defer all.audit.Close() // after the service has ended
+		opts = append(opts, server.WithAuditLog(all.audit))
+	}
 	opts = append(opts, server.WithLogger(log), server.WithObserver(server.LogRequests(log)), server.WithPage(mode))
 	s, err := f.service(opts)
 	if err != nil {

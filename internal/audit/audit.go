@@ -1,0 +1,141 @@
+// Package audit writes an audit trail of locks: one line of JSON for each thing that has
+// happened.
+package audit
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// The events.
+const (
+	Granted    = "granted"
+	Ended      = "ended"
+	Unreleased = "unreleased" // a release that the store has not confirmed
+)
+
+// Line is one thing that has happened. What is empty is not written.
+type Line struct {
+	Time  time.Time `json:"time"`
+	Event string    `json:"event"`
+	Key   string    `json:"key"`
+	Mode  string    `json:"mode,omitempty"` // exclusive or shared
+	// Weight is what it takes of Limit.
+	Limit  int    `json:"limit,omitempty"`
+	Weight int    `json:"weight,omitempty"`
+	Lease  string `json:"lease"`
+	Owner  string `json:"owner,omitempty"`
+	// Client is who asked the service, By who broke the lease.
+	Client string `json:"client,omitempty"`
+	By     string `json:"by,omitempty"`
+	Token  int64  `json:"token,omitempty"`
+	Waited int64  `json:"waitedMs,omitempty"`
+	Held   int64  `json:"heldMs,omitempty"`
+	// Reason is a word for why it ended, Detail says more.
+	Reason string `json:"reason,omitempty"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Log writes lines, each by one call of Write. It is safe for concurrent use.
+type Log struct {
+	failed func(error)
+
+	mu      sync.Mutex
+	w       io.Writer
+	failing bool
+}
+
+// New returns a log. failed is called with the first error of a series, and with nil when
+// a line has been written after it. It may be nil.
+func New(w io.Writer, failed func(error)) *Log {
+	if failed == nil {
+		failed = func(error) {}
+	}
+	return &Log{w: w, failed: failed}
+}
+
+// Write writes a line. A line that cannot be written is lost: locks do not wait for
+// their audit.
+func (l *Log) Write(line *Line) {
+	line.Time = line.Time.UTC()
+	text, err := json.Marshal(line)
+	if err != nil {
+		return // strings, numbers and a time have none
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err = l.w.Write(append(text, '\n'))
+	if (err != nil) == l.failing {
+		return
+	}
+	l.failing = err != nil
+	l.failed(err)
+}
+
+// File is a file that lines are appended to. It is safe for concurrent use.
+type File struct {
+	name string
+
+	mu   sync.Mutex
+	file *os.File
+}
+
+// Open opens a file, which only its user and group may read, and makes it if it is not there.
+func Open(name string) (*File, error) {
+	file, err := appendTo(name)
+	if err != nil {
+		return nil, err
+	}
+	return &File{name: name, file: file}, nil
+}
+
+func appendTo(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+}
+
+// Write appends to the file.
+func (f *File) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file.Write(p)
+}
+
+// Reopen opens the file of the name anew: what was renamed is written to no more. If it
+// fails, the file stays as it was.
+func (f *File) Reopen() error {
+	next, err := appendTo(f.name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	before := f.file
+	f.file = next
+	f.mu.Unlock()
+	return before.Close()
+}
+
+// Close closes the file.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file.Close()
+}
+
+// Appender appends to a file that it opens for each line: it may be renamed at any time.
+type Appender string
+
+// Write appends to the file.
+func (a Appender) Write(p []byte) (int, error) {
+	file, err := appendTo(string(a))
+	if err != nil {
+		return 0, err
+	}
+	n, err := file.Write(p)
+	if bad := file.Close(); err == nil {
+		err = bad
+	}
+	return n, err
+}
