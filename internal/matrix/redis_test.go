@@ -28,7 +28,6 @@ type keyspace struct {
 	scripts  map[string]string // that it was sent, by their digests
 	restarts uint64
 	ears     map[*ear]bool
-	ahead    time.Duration // of the wall clock
 }
 
 // ear is a subscription.
@@ -127,7 +126,7 @@ func (k *keyspace) eval(cmd []string) (any, error) {
 	}
 	interprets.Lock()
 	defer interprets.Unlock()
-	interpreter.Keys, interpreter.Now = k.keys, time.Now().Add(k.ahead).UnixMicro()
+	interpreter.Keys, interpreter.Now = k.keys, time.Now().UnixMicro()
 	reply, err := interpreter.Run(text, cmd[3:3+keys], cmd[3+keys:])
 	k.keys = interpreter.Live()
 	for _, m := range interpreter.Published {
