@@ -13,7 +13,9 @@ TESTFLAGS ?=
 # Modules of their own, so that what they need never reaches the library's
 # users. go.work ties the command to the library beside it; bench and examples
 # have a workspace each, as the integrations do, so that it does not apply to them. The tools are not
-# tested and not linted; packaging, which needs root, has a target of its own.
+# tested and not linted. Those apart have targets of their own: packaging needs root, and
+# the comparison with client-go compiles all of it.
+APART  := ./packaging ./integrations/leaderelection/clientgotest
 NESTED := $(shell find . -mindepth 2 -name go.mod -not -path './internal/tools/*' -exec dirname {} \; | sort)
 
 # The linter is built from source at the version in internal/tools/go.mod, and
@@ -68,7 +70,7 @@ LONG := . ./internal/explore ./internal/redisroom ./quorumdriver ./filedriver ./
 
 .PHONY: nested
 nested: deps ## Test the modules beside the library: the examples, the benchmark and the integrations
-	@for dir in $(filter-out ./cmd/leasehold ./packaging,$(NESTED)); do \
+	@for dir in $(filter-out ./cmd/leasehold $(APART),$(NESTED)); do \
 		echo "cd $$dir && go test ./..."; \
 		(cd $$dir && $(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...); \
 	done
@@ -98,7 +100,7 @@ test-32: export GOARCH = 386
 test-32: deps ## Vet and test everything that needs no C on 32 bits
 	$(GO) vet ./...
 	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS) | grep -v '/internal/costs$$')
-	@for dir in $(filter-out ./packaging,$(NESTED)); do (cd $$dir && $(GO) vet ./...); done
+	@for dir in $(filter-out $(APART),$(NESTED)); do (cd $$dir && $(GO) vet ./...); done
 
 .PHONY: vet-others
 vet-others: ## Compile and vet for 32 bits, tests included
@@ -188,7 +190,7 @@ lint: ## Check format, vet, linters and go.mod
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
 	@linter=$$($(LINTER)); \
-	for dir in . $(filter-out ./packaging,$(NESTED)); do \
+	for dir in . $(filter-out $(APART),$(NESTED)); do \
 		cd $(CURDIR)/$$dir; \
 		echo "lint $$dir"; \
 		$(GO) vet ./...; \
@@ -220,6 +222,10 @@ packages: deps ## Build packages and the image, install and run them, and check 
 	$$($(RELEASER) actionlint) -no-color
 	cd packaging && $(GO) vet ./...
 	cd packaging && $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+
+.PHONY: client-go
+client-go: ## Compare the leader election with that of client-go, which takes minutes to compile
+	cd integrations/leaderelection/clientgotest && $(GO) vet ./... && $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 # What a release needs is a module of its own beside the linter, whose versions it would change.
 RELEASER := GOWORK=off $(GO) tool -n -modfile=$(CURDIR)/internal/tools/release/go.mod
