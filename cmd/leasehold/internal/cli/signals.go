@@ -19,19 +19,9 @@ import (
 // The other forwarded signals end a wait.
 var harmlessSignals = []os.Signal{syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGURG}
 
-// fatalSignals returns the signals that end a wait: those that would end the process, and
-// the others.
-func fatalSignals() (deadly, others []os.Signal) {
-	for _, sig := range proc.Forwarded() {
-		switch {
-		case slices.Contains(harmlessSignals, sig):
-		case slices.Contains(proc.Deadly(), sig):
-			deadly = append(deadly, sig)
-		default:
-			others = append(others, sig)
-		}
-	}
-	return deadly, others
+// fatalSignals returns the signals that end a wait.
+func fatalSignals() []os.Signal {
+	return slices.DeleteFunc(proc.Forwarded(), func(sig os.Signal) bool { return slices.Contains(harmlessSignals, sig) })
 }
 
 // unhandledQuit receives a SIGQUIT that neither a wait nor a child handles. Without it Go
@@ -53,23 +43,22 @@ func (e *signalError) Is(target error) bool { return target == context.Canceled 
 // signalWatcher cancels a context at the first fatal signal, until a command takes the
 // signals over.
 type signalWatcher struct {
-	signals   chan os.Signal
-	listening sync.WaitGroup // to all of the signals
-	detached  chan struct{}
-	done      sync.WaitGroup
+	signals  chan os.Signal
+	detached chan struct{}
+	done     sync.WaitGroup
 }
 
 // watchSignals returns a context whose cause becomes a *signalError. A second signal then
-// has its default action. Signals that would end the process are listened to at once, the
-// others from within some milliseconds on: there are forty of them, and listening to one
-// takes as long as asking a directory for a lock.
+// has its default action.
 func watchSignals(parent context.Context) (context.Context, *signalWatcher) {
 	ctx, cancel := context.WithCancelCause(parent)
 	s := &signalWatcher{signals: make(chan os.Signal, 64), detached: make(chan struct{})}
-	deadly, others := fatalSignals()
-	s.listen(deadly)
+	for _, sig := range fatalSignals() {
+		if !signal.Ignored(sig) { // what nohup ignores stays ignored
+			signal.Notify(s.signals, sig)
+		}
+	}
 	signal.Stop(unhandledQuit)
-	s.listening.Go(func() { s.listen(others) })
 	s.done.Go(func() {
 		select {
 		case sig := <-s.signals:
@@ -81,25 +70,15 @@ func watchSignals(parent context.Context) (context.Context, *signalWatcher) {
 	return ctx, s
 }
 
-func (s *signalWatcher) listen(signals []os.Signal) {
-	for _, sig := range signals {
-		if !signal.Ignored(sig) { // what nohup ignores stays ignored
-			signal.Notify(s.signals, sig)
-		}
-	}
-}
-
 // detach stops cancelling the context, because the leases derive from it and must not end
 // before their command. Later signals stay in the channel.
 func (s *signalWatcher) detach() {
 	close(s.detached)
 	s.done.Wait()
-	s.listening.Wait()
 }
 
 // stop stops receiving signals. It is not called if the command has taken them over.
 func (s *signalWatcher) stop() {
-	s.listening.Wait()
 	catchQuit() // first, so that no signal is missed
 	signal.Stop(s.signals)
 }

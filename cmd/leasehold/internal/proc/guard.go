@@ -89,12 +89,10 @@ func runGuard(fd int) bool {
 
 // dropSignals drops the signals that would end or stop the guard. It catches them instead
 // of ignoring them, because the child would inherit that. Signals that are ignored
-// already, as by nohup, stay so for the child's sake. Those that Go catches by itself need
-// nothing: to listen to one takes two changes of threads, and to all of them longer than all
-// else that the guard does until the child runs.
+// already, as by nohup, stay so for the child's sake.
 func dropSignals() {
 	dropped := make(chan os.Signal, 1)
-	for _, s := range append([]os.Signal{syscall.SIGPIPE, syscall.SIGTTIN, syscall.SIGTTOU}, deadly...) {
+	for _, s := range append([]os.Signal{syscall.SIGPIPE, syscall.SIGTTIN, syscall.SIGTTOU}, forwarded...) {
 		if !signal.Ignored(s) {
 			signal.Notify(dropped, s)
 		}

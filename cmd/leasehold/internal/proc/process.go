@@ -26,23 +26,15 @@ import (
 // has to look whether there is a reason for it anyway. SIGPIPE is not among them: the
 // kernel sends it to the wrapper for each write to a connection that has broken, as one to
 // a store may, and nobody can tell that from one that was sent.
-var forwarded = slices.Concat(deadly, []os.Signal{
-	syscall.SIGALRM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
-	syscall.SIGURG, syscall.SIGIO, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ,
-}, forwardedHere())
-
-// deadly are the forwarded signals that end or stop a program in Go that does not listen to
-// them. The runtime catches all others as well, and does nothing (see os/signal).
-var deadly = append([]os.Signal{
-	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGABRT, syscall.SIGTSTP,
-}, deadlyHere)
+var forwarded = append([]os.Signal{
+	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGALRM,
+	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
+	syscall.SIGABRT, syscall.SIGURG, syscall.SIGIO, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ,
+}, forwardedHere()...)
 
 // Forwarded returns the signals that are forwarded to a command, for a caller that
 // listens with [Command.Signals] before it starts one.
 func Forwarded() []os.Signal { return slices.Clone(forwarded) }
-
-// Deadly returns those of [Forwarded] that end or stop a caller who does not listen to them.
-func Deadly() []os.Signal { return slices.Clone(deadly) }
 
 // Times by which the wrapper acts for a guard that does not.
 const (

@@ -4,7 +4,6 @@ package proc
 
 import (
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -14,7 +13,6 @@ import (
 func (p *Process) supervise() {
 	reports := p.receive()
 	var last report
-	var deaf sync.WaitGroup
 	for reports != nil {
 		select {
 		case sig := <-p.signals:
@@ -29,15 +27,11 @@ func (p *Process) supervise() {
 				p.confirmed(r.At)
 			default:
 				last = r
-				// Nobody is left for whom a signal could be. To stop listening takes as long
-				// as the guard needs to exit.
-				deaf.Go(func() { signal.Stop(p.signals) })
 			}
 		}
 	}
 	acted := p.relieve()
 	p.settle(last, acted)
-	deaf.Wait()
 	p.release()
 	close(p.done)
 }

@@ -11,11 +11,8 @@ import (
 // adoptsOrphans is false: on macOS orphans become children of launchd.
 const adoptsOrphans = false
 
-// deadlyHere is deadly, and is not everywhere.
-const deadlyHere = syscall.SIGEMT
-
-// forwardedHere are the other signals that go to the child and are not everywhere.
-func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO} }
+// forwardedHere are the signals that go to the child and are not everywhere.
+func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO, syscall.SIGEMT} }
 
 // anchored reports whether a process group certainly is the child's. Once that has
 // been waited for nobody knows, since its orphans are not ours.

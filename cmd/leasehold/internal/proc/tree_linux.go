@@ -15,13 +15,10 @@ import (
 // subreaper.
 const adoptsOrphans = true
 
-// deadlyHere is deadly, and is not everywhere.
-const deadlyHere = syscall.SIGSTKFLT
-
-// forwardedHere are the other signals that go to the child and are not everywhere. The
+// forwardedHere are the signals that go to the child and are not everywhere. The
 // real-time ones begin with the first that Go's runtime does not keep.
 func forwardedHere() []os.Signal {
-	all := []os.Signal{syscall.SIGPWR}
+	all := []os.Signal{syscall.SIGPWR, syscall.SIGSTKFLT}
 	for sig := syscall.Signal(35); sig <= 64; sig++ {
 		all = append(all, sig)
 	}
