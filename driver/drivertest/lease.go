@@ -34,7 +34,7 @@ var leaseRows = []row{
 					l.Fatalf("next ask in %v, but the lease lives for %v", got.RetryAfter, long)
 				}
 				if len(got.Holders) > 8 {
-					l.Fatalf("%d holders in a reply; a glimpse is at most 8", len(got.Holders))
+					l.Fatalf("%d holders in a reply; a reply shows at most 8", len(got.Holders))
 				}
 				for _, h := range got.Holders {
 					if h.ID != l.id("a") {

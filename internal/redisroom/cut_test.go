@@ -218,16 +218,16 @@ var calls = map[string]func(b *bench) (*script, []string){
 	},
 	"release, moved": func(b *bench) (*script, []string) { return b.leave(driver.Ref{ID: "a", HintAddress: "other"}) },
 	"alone": func(b *bench) (*script, []string) {
-		return aloneScript, b.store().aloneCommand(&driver.Ref{Key: "k", ID: "a"}, false)
+		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a"}, false)
 	},
 	"alone, once": func(b *bench) (*script, []string) {
-		return aloneScript, b.store().aloneCommand(&driver.Ref{Key: "k", ID: "a", RejectIDFor: time.Minute, SingleUseID: true}, false)
+		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", RejectIDFor: time.Minute, SingleUseID: true}, false)
 	},
 	"alone, renew": func(b *bench) (*script, []string) {
-		return aloneScript, b.store().aloneCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second}, true)
+		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second}, true)
 	},
 	"alone, renew, visit": func(b *bench) (*script, []string) {
-		return aloneScript, b.store().aloneCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second, Visit: "w"}, true)
+		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second, Visit: "w"}, true)
 	},
 	"break": func(b *bench) (*script, []string) {
 		return breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "a", "why")
@@ -248,7 +248,7 @@ func (b *bench) renewal(ref driver.Ref) (*script, []string) {
 	ref.Key, ref.TTL, ref.TicketTTL = "k", 5*time.Second, 5*time.Second
 	g := &renewal{which: []int{0}, script: renewScript}
 	if ref.Uncontended {
-		g.script = renewAlone
+		g.script = renewUncontended
 	}
 	return g.script, b.store().renewCommand(g, []driver.Ref{ref}, anyAge)
 }

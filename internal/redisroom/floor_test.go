@@ -78,7 +78,7 @@ func (w *wire) Do(ctx context.Context, cmd []string) (any, error) {
 
 // textOf is the plain text of the script that a command runs.
 func textOf(cmd []string) string {
-	for _, sc := range []*script{acquireScript, onceScript, renewScript, renewAlone, releaseScript, breakScript, aloneScript} {
+	for _, sc := range []*script{acquireScript, onceScript, renewScript, renewUncontended, releaseScript, breakScript, uncontendedScript} {
 		if cmd[1] == sc.main().sha || cmd[1] == sc.plain().sha || cmd[1] == sc.main().text || cmd[1] == sc.plain().text {
 			return sc.plain().text
 		}

@@ -58,7 +58,7 @@ func newLens(now int64) *lens {
 
 func everyScript() []*script {
 	return []*script{
-		acquireScript, onceScript, renewScript, renewAlone, releaseScript, breakScript, inspectScript, listScript, markScript, aloneScript,
+		acquireScript, onceScript, renewScript, renewUncontended, releaseScript, breakScript, inspectScript, listScript, markScript, uncontendedScript,
 	}
 }
 

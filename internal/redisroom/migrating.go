@@ -61,14 +61,14 @@ func (s *Store) end(ctx context.Context, least time.Duration) time.Time {
 	return end
 }
 
-//go:embed lua/alone.lua
-var aloneLua string
+//go:embed lua/uncontended.lua
+var uncontendedLua string
 
-var aloneScript = newFreeingScript(stage(aloneLua))
+var uncontendedScript = newFreeingScript(stage(uncontendedLua))
 
-// aloneCommand encodes the renewal or release of an uncontended lease by its holder key,
+// uncontendedCommand encodes the renewal or release of an uncontended lease by its holder key,
 // and the key of its id if that is to be remembered.
-func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
+func (s *Store) uncontendedCommand(ref *driver.Ref, renew bool) []string {
 	c := newCommand()
 	h := c.holder(s.prefix, ref.Key)
 	keys, number := 1, ref.TTL.Milliseconds()
@@ -85,13 +85,13 @@ func (s *Store) aloneCommand(ref *driver.Ref, renew bool) []string {
 	if renew && ref.Visit != "" {
 		c.word(ref.Visit)
 	}
-	return c.build(s.form(aloneScript), keys)
+	return c.build(s.form(uncontendedScript), keys)
 }
 
 // releaseMigrating is Release while a slot moves. If the outcome of the shorter way is
 // unknown, so is the whole, whatever the longer way says.
 func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd []string) (driver.Reply, error) {
-	done, tried := s.releaseAlone(ctx, ref)
+	done, tried := s.releaseUncontended(ctx, ref)
 	if done {
 		return driver.Reply{State: driver.Released}, nil
 	}
@@ -105,14 +105,14 @@ func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd []str
 	return parseRelease(reply)
 }
 
-// releaseAlone releases an uncontended lease by its holder key, and reports whether it
+// releaseUncontended releases an uncontended lease by its holder key, and reports whether it
 // did. One key costs less than three, and a moving slot serves it. If the id is to be
 // remembered there are two keys, of which a moving slot lacks one.
-func (s *Store) releaseAlone(ctx context.Context, ref *driver.Ref) (bool, error) {
+func (s *Store) releaseUncontended(ctx context.Context, ref *driver.Ref) (bool, error) {
 	if ref.KeepClosed > 0 || ref.RejectIDFor > 0 && !ref.SingleUseID || ref.Visit != "" {
 		return false, nil // the holder key does not hold that
 	}
-	reply, err := s.attempt(ctx, aloneScript, s.aloneCommand(ref, false))
+	reply, err := s.attempt(ctx, uncontendedScript, s.uncontendedCommand(ref, false))
 	if isMigrating(err) {
 		return false, nil
 	}

@@ -204,7 +204,7 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 	}
 	s.low.remove(ref.ID)
 	if ref.Uncontended {
-		switch done, err := s.releaseAlone(ctx, &ref); {
+		switch done, err := s.releaseUncontended(ctx, &ref); {
 		case err != nil:
 			return driver.Reply{}, err
 		case done:

@@ -109,7 +109,7 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 		}
 		script := renewScript
 		if ref.Uncontended && ref.Token == 0 && ref.Visit == "" {
-			k.ttl, script = ref.TTL, renewAlone
+			k.ttl, script = ref.TTL, renewUncontended
 		}
 		if g == nil || k != last {
 			g, last = open[k], k
@@ -179,7 +179,7 @@ func (g *renewal) left(k int, a Answer) bool {
 		return false
 	}
 	err, refused := replies[k].(ReplyError)
-	return refused && isUnfinished(err) || g.script == renewAlone && replies[k] == nil
+	return refused && isUnfinished(err) || g.script == renewUncontended && replies[k] == nil
 }
 
 // retry returns the renewals to run after g has failed, if it has.
@@ -192,9 +192,9 @@ func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewa
 		for _, i := range g.which {
 			again = append(again, &renewal{which: []int{i}, script: renewScript})
 		}
-	case g.script != aloneScript && isMigrating(err) && refs[g.which[0]].Token == 0:
-		cmd := s.aloneCommand(&refs[g.which[0]], true)
-		again = append(again, &renewal{which: g.which, script: aloneScript, cmd: cmd, refused: err})
+	case g.script != uncontendedScript && isMigrating(err) && refs[g.which[0]].Token == 0:
+		cmd := s.uncontendedCommand(&refs[g.which[0]], true)
+		again = append(again, &renewal{which: g.which, script: uncontendedScript, cmd: cmd, refused: err})
 	}
 	return again
 }
@@ -204,10 +204,10 @@ func (g *renewal) answer(k int, a Answer) (driver.Reply, error) {
 	if a.Err != nil {
 		return driver.Reply{}, classify(a.Err)
 	}
-	if g.script == aloneScript && a.Reply != nil {
+	if g.script == uncontendedScript && a.Reply != nil {
 		return parseRenewal(a.Reply)
 	}
-	if g.script == aloneScript {
+	if g.script == uncontendedScript {
 		return driver.Reply{}, classify(g.refused)
 	}
 	replies, ok := a.Reply.([]any)

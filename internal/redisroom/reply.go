@@ -14,11 +14,11 @@ import (
 // errReply is the error of a reply that no script returns.
 var errReply = errors.New("unexpected reply")
 
-// What lua/acquire returns: the scalars, then perhaps the glimpse of a holder
+// What lua/acquire returns: the scalars, then perhaps a holder
 // or, with GONE, the reason of a break.
 const (
-	replyScalars = 6
-	replyGlimpse = 13
+	replyScalars    = 6
+	replyWithHolder = 13
 )
 
 // parseReply reads a reply as of lua/acquire.
@@ -48,9 +48,9 @@ func parseReply(reply any) (driver.Reply, error) {
 	case len(fields) == replyScalars+1 && r.State == driver.Gone:
 		r.Broken = true
 		r.Reason, ok = fields[replyScalars].(string)
-	case len(fields) == replyGlimpse:
+	case len(fields) == replyWithHolder:
 		var holder driver.Holder
-		holder, ok = parseGlimpse(fields[replyScalars:])
+		holder, ok = parseHolder(fields[replyScalars:])
 		r.Holders = []driver.Holder{holder}
 	default:
 		ok = false
@@ -61,9 +61,9 @@ func parseReply(reply any) (driver.Reply, error) {
 	return r, nil
 }
 
-// parseGlimpse reads a holder: id, remaining ms, mode, weight, token, state
+// parseHolder reads a holder: id, remaining ms, mode, weight, token, state
 // and meta.
-func parseGlimpse(f []any) (h driver.Holder, ok bool) {
+func parseHolder(f []any) (h driver.Holder, ok bool) {
 	if h.ID, ok = f[0].(string); !ok {
 		return h, false
 	}

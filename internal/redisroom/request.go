@@ -138,14 +138,14 @@ func (c *command) end() { c.ends = append(c.ends, len(c.text)) }
 
 // room adds the three keys of a lock, and returns the first.
 func (c *command) room(prefix, key string) []byte {
-	h := c.lone(prefix, key)
+	h := c.uncontendedKeys(prefix, key)
 	c.text = appendSide(c.text, h, sortedKey)
 	c.end()
 	return h
 }
 
-// lone adds the two keys of an uncontended lock, and returns the first.
-func (c *command) lone(prefix, key string) []byte {
+// uncontendedKeys adds the two keys of an uncontended lock, and returns the first.
+func (c *command) uncontendedKeys(prefix, key string) []byte {
 	h := c.holder(prefix, key)
 	c.text = appendSide(c.text, h, recordKey)
 	c.end()
@@ -246,7 +246,7 @@ func acquireCommand(f *form, prefix string, req *driver.Request, least int64, ho
 		how = resizing
 	case req.Downgrade:
 		how = lowering
-	case !simple(req):
+	case !fitsUncontended(req):
 		how = general
 	}
 	if how != plainly {
@@ -255,8 +255,8 @@ func acquireCommand(f *form, prefix string, req *driver.Request, least int64, ho
 	return c.build(f, keys)
 }
 
-// simple reports whether the uncontended form of a holder key can hold the request.
-func simple(req *driver.Request) bool {
+// fitsUncontended reports whether the uncontended form of a holder key can hold the request.
+func fitsUncontended(req *driver.Request) bool {
 	return req.Mode == driver.Exclusive && req.LockDelay == 0 && req.MinToken == 0
 }
 
@@ -353,8 +353,8 @@ func spentLife(ref *driver.Ref) int64 {
 
 // renewCommand encodes a renewal for its script.
 func (s *Store) renewCommand(g *renewal, refs []driver.Ref, oldest int64) []string {
-	if g.script == renewAlone {
-		return renewAloneCommand(s.form(renewAlone), s.prefix, refs, g.which, oldest)
+	if g.script == renewUncontended {
+		return renewUncontendedCommand(s.form(renewUncontended), s.prefix, refs, g.which, oldest)
 	}
 	return renewCommand(s.form(renewScript), s.prefix, refs, g.which, oldest)
 }
@@ -388,11 +388,11 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest
 	return c.build(f, roomKeys*len(which))
 }
 
-// renewAloneCommand encodes the renewal of refs with one TTL for lua/renew_alone.lua.
-func renewAloneCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
+// renewUncontendedCommand encodes the renewal of refs with one TTL for lua/renew_uncontended.lua.
+func renewUncontendedCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
 	c := newCommand()
 	for _, i := range which {
-		c.lone(prefix, refs[i].Key)
+		c.uncontendedKeys(prefix, refs[i].Key)
 	}
 	c.int(refs[which[0]].TTL.Milliseconds())
 	c.int(oldest)

@@ -44,8 +44,8 @@ var renewKnownLua string
 //go:embed lua/renew/3_general.lua
 var renewLua string
 
-//go:embed lua/renew_alone.lua
-var renewAloneLua string
+//go:embed lua/renew_uncontended.lua
+var renewUncontendedLua string
 
 //go:embed lua/release/1_free.lua
 var releaseFreeLua string
@@ -81,8 +81,8 @@ var (
 	renewScript = newFreeingScript(func() []string {
 		return []string{renewFreeLua, renewKnownLua, roomLua, lifeLua + recordLua, ruleLua + renewLua}
 	})
-	renewAlone    = newFreeingScript(stage(renewAloneLua))
-	releaseScript = newFreeingScript(func() []string {
+	renewUncontended = newFreeingScript(stage(renewUncontendedLua))
+	releaseScript    = newFreeingScript(func() []string {
 		return []string{releaseFreeLua, releaseNextLua, roomLua, lifeLua + recordLua, ruleLua + releaseLua}
 	})
 	breakScript   = newFreeingScript(func() []string { return []string{roomLua, lifeLua + recordLua, ruleLua + breakLua} })

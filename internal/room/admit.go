@@ -240,11 +240,11 @@ func (s *scene) call(p *Party) bool {
 	return true
 }
 
-// summon calls the head of the queue if only the head blocks p, for which there is room:
+// pingHead calls the head of the queue if only the head blocks p, for which there is room:
 // a dead head would do so until its ticket expires. A head that lives asks, and is not
-// called again within its window. summon returns when p may know more, or 0 if that does
+// called again within its window. pingHead returns when p may know more, or 0 if that does
 // not depend on the head alone.
-func (s *scene) summon(p *Party) (next int64) {
+func (s *scene) pingHead(p *Party) (next int64) {
 	if !s.fits(p) || len(s.Queue) == 0 {
 		return 0
 	}
@@ -268,7 +268,7 @@ func (s *scene) summon(p *Party) (next int64) {
 func (s *scene) hintHead() {
 	if len(s.Queue) == 0 {
 		s.Head, s.When = "", 0
-		s.acquit()
+		s.clearSuspects()
 		return
 	}
 	head := s.Queue[0]
@@ -283,9 +283,9 @@ func (s *scene) hintHead() {
 	s.wake(head, driver.Hint{Kind: driver.HintAsk, ID: head.ID, RetryAfter: millis(next)})
 }
 
-// acquit forgets suspects. Suspicion concerns only the tickets in the queue, since a
+// clearSuspects forgets suspects. Suspicion concerns only the tickets in the queue, since a
 // process that queues anew has been heard of.
-func (s *scene) acquit() {
+func (s *scene) clearSuspects() {
 	for name := range s.Marks {
 		if name[0] == '!' || name[0] == '@' {
 			delete(s.Marks, name)

@@ -35,13 +35,13 @@ func (s *scene) granted(p *Party) driver.Reply {
 func (s *scene) busy() driver.Reply {
 	reply := s.reply(driver.Busy)
 	reply.RetryAfter = millis(s.next())
-	reply.Holders = s.glimpse()
+	reply.Holders = s.longestHolder()
 	return reply
 }
 
 // queued tells the head when to ask, so that it needs no hint, and the second waiter when
 // to check whether the head that was called for it has asked.
-func (s *scene) queued(id string, glimpse bool, called int64) driver.Reply {
+func (s *scene) queued(id string, withHolder bool, called int64) driver.Reply {
 	reply := s.reply(driver.Queued)
 	for i, p := range s.Queue {
 		if p.ID == id {
@@ -56,14 +56,14 @@ func (s *scene) queued(id string, glimpse bool, called int64) driver.Reply {
 	case 2:
 		reply.RetryAfter = millis(called)
 	}
-	if glimpse {
-		reply.Holders = s.glimpse()
+	if withHolder {
+		reply.Holders = s.longestHolder()
 	}
 	return reply
 }
 
-// glimpse shows the holder that stays longest.
-func (s *scene) glimpse() []driver.Holder {
+// longestHolder is the holder that stays longest.
+func (s *scene) longestHolder() []driver.Holder {
 	var last *Party
 	for i := range s.Inside {
 		if last == nil || s.Inside[i].Expiry >= last.Expiry {

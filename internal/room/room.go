@@ -44,7 +44,7 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 		t.Visit = req.Visit
 		return s.ask(req.ID, req.TTL, true), s.wakes, nil
 	}
-	if err := cmp.Or(s.check(req), s.atOdds(req)); err != nil {
+	if err := cmp.Or(s.check(req), s.waitsForItself(req)); err != nil {
 		return driver.Reply{}, nil, err
 	}
 	s.handOver()
@@ -55,13 +55,13 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	case s.admits(&p):
 		return s.granted(s.enter(p, s.ms+req.TTL.Milliseconds(), true)), s.wakes, nil
 	case req.TicketTTL <= 0:
-		s.summon(&p)
+		s.pingHead(&p)
 		return s.busy(), s.wakes, nil
 	}
 	s.queue(p, s.ms+req.TicketTTL.Milliseconds())
 	delete(s.Marks, "!"+req.HintAddress)
 	s.hintHead()
-	return s.queued(req.ID, true, s.summon(&p)), s.wakes, nil
+	return s.queued(req.ID, true, s.pingHead(&p)), s.wakes, nil
 }
 
 // Renew prolongs a lease, confirms a grant, or keeps a ticket alive.
@@ -184,7 +184,7 @@ func (s *scene) again(p *Party, req driver.Request) (driver.Reply, []Wake, error
 
 // ask is a live ticket that asks for the room: waiters before it that can be handed the
 // room get it first.
-func (s *scene) ask(id string, ttl time.Duration, glimpse bool) driver.Reply {
+func (s *scene) ask(id string, ttl time.Duration, withHolder bool) driver.Reply {
 	s.handOver()
 	if p := s.inside(id); p != nil {
 		return s.confirm(p, ttl)
@@ -199,7 +199,7 @@ func (s *scene) ask(id string, ttl time.Duration, glimpse bool) driver.Reply {
 		s.handOver()
 		return reply
 	}
-	return s.queued(id, glimpse, s.summon(t))
+	return s.queued(id, withHolder, s.pingHead(t))
 }
 
 // CheckPlaces refuses a limit or a weight out of bounds.
@@ -229,9 +229,9 @@ func (s *scene) check(req driver.Request) error {
 	return nil
 }
 
-// atOdds refuses a request that would wait for its own owner, which holds the room in the
+// waitsForItself refuses a request that would wait for its own owner, which holds the room in the
 // other mode.
-func (s *scene) atOdds(req driver.Request) error {
+func (s *scene) waitsForItself(req driver.Request) error {
 	own := func(p Party) bool { return p.Reenter && p.Owner == req.Owner && p.Mode != req.Mode }
 	if req.Reenter && slices.ContainsFunc(s.Inside, own) {
 		return fmt.Errorf("owner %q is inside exclusively and asks to share, or the other way round: %w", req.Owner, driver.ErrMismatch)

@@ -6,7 +6,7 @@
 local id = ARGV[1]
 local err = open(KEYS[1], KEYS[2], KEYS[3], '')
 if err then return err end
-if simple and simple.id == id then general() end
+if uncontended and uncontended.id == id then general() end
 local p = isrec and party(id)
 local out = reply(GONE)
 if p then

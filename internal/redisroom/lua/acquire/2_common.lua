@@ -65,7 +65,7 @@ repeat
   if not first and head ~= '-' then break end
 
   local room = mode == 's' and nx == '0' and (limit == '0' or used + weight <= tonumber(limit))
-  local called, summon, ears, ticket = 0, false, nil, nil
+  local called, ping, ears, ticket = 0, false, nil, nil
   if first and nx == '0' then
     ticket = call('HGET', R, head)
     local hmode, hweight, hwindow, htime, hnotify =
@@ -80,7 +80,7 @@ repeat
       if due > 0 then
         called = math.min(called, due)
       elseif called > tonumber(hwindow) then
-        called, summon, ears = tonumber(hwindow), true, hnotify
+        called, ping, ears = tonumber(hwindow), true, hnotify
       end
     end
   end
@@ -117,7 +117,7 @@ repeat
     seq = seq + 1
     local rank = fmt('%d', seq + BEHIND)
     if not first then head, when = id, ms + left end
-    if summon then when = ms end
+    if ping then when = ms end
     if mode == 's' then lim, shares = limit, shares + 1 end
     call('ZADD', Z, exp, 't' .. id, rank + QUEUE, 'q' .. id)
     call('HSET', R, id, fmt('w %s 0 %s %s %s 0 0 %s 0 %s - %s', mode, weight, ARGV[2], window, rank, notify, meta),
@@ -125,10 +125,10 @@ repeat
     if notify ~= '-' and call('ZREM', Z, '!' .. notify) == 1 then call('HDEL', R, '!' .. notify) end
     state, position = 2, first and call('ZCOUNT', Z, QUEUE, rank + QUEUE) or 1
     if first then next_ = position == 2 and called or 0 end
-  elseif summon then
+  elseif ping then
     call('HSET', R, '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d', tok, seq, lim, head, ms, n, nx, used, shares, xtok, hexp, rexp))
   end
-  if summon then
+  if ping then
     call('ZADD', Z, ms + called, 't' .. head)
     call('HSET', R, head, (string.gsub(ticket, '^(w %a %d %d+ )%d+( %d+ %d+ %d+ %d+ )%d+', fmt('%%1%d%%2%d', seq, ms))))
     redis.pcall('PUBLISH', ears, fmt('a %s 0', head))

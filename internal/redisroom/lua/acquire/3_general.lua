@@ -83,7 +83,7 @@ end
 
 -- known answers for an id that has been here before.
 local function known()
-  if simple then return simple.id == id and again(simple) or nil end
+  if uncontended then return uncontended.id == id and again(uncontended) or nil end
   if not isrec then return end
   local out, why = broken(id)
   if why or marked('+' .. id) then
@@ -97,7 +97,7 @@ local function known()
   belong(p, visit_of(meta))
   refresh(p, math.max(wait, p.window), notify)
   out = ask_(p, ttl) or reply(GONE)
-  return out[1] == QUEUED and glimpse(out) or out
+  return out[1] == QUEUED and with_holder(out) or out
 end
 
 local function newcomer()
@@ -111,13 +111,13 @@ local function newcomer()
     return granted(p)
   end
   if wait == 0 then
-    summon(p)
+    ping_head(p)
     return busy()
   end
   queue(p, ms + wait)
   trust(notify)
   hint_head(first())
-  return glimpse(queued(id, p.rank, summon(p)))
+  return with_holder(queued(id, p.rank, ping_head(p)))
 end
 
 local err = open(KEYS[1], KEYS[2], KEYS[3], id)

@@ -12,7 +12,7 @@
 local held
 if not ARGV[3] then
   local call, h, id = redis.call, KEYS[1], ARGV[1]
-  held = #id == 27 and call('GETRANGE', h, '0', '26') or call('GET', h) -- as in alone.lua
+  held = #id == 27 and call('GETRANGE', h, '0', '26') or call('GET', h) -- as in uncontended.lua
   if held == id or held and held:sub(1, #id) == id then
     if KEYS[4] then call('PSETEX', KEYS[4], ARGV[2], '1') end
     return call('DEL', h)

@@ -9,7 +9,7 @@ if not keep then keep, forbid, visit = 0, 0, '-' end
 keep, forbid = tonumber(keep), tonumber(forbid)
 
 local function leave()
-  local p = simple and simple.id == id and simple or isrec and party(id)
+  local p = uncontended and uncontended.id == id and uncontended or isrec and party(id)
   if not p then return (broken(id)) end
   if visit ~= '-' and not below(visit_of(p.meta), visit) then return reply(BUSY) end
   general()

@@ -8,12 +8,12 @@
 -- "=" if it is to be levelled. No holder key begins so: it comes here, also if the lease
 -- is uncontended, and is then answered as renew/1_free.lua does.
 local function renew(id, ttl, wait, notify, visit, how, token)
-  local p = simple and simple.id == id and simple or isrec and party(id)
+  local p = uncontended and uncontended.id == id and uncontended or isrec and party(id)
   if p and p.state ~= 'w' then
     if visit then belong(p, common(visit_of(p.meta), visit)) end
     if token then raise(p, token, how == '=') end
     local out = confirm(p, ttl)
-    return simple and token and fmt('%d', out[2]) or out
+    return uncontended and token and fmt('%d', out[2]) or out
   end
   if p then
     if visit then belong(p, visit) end

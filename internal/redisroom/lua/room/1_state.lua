@@ -28,7 +28,7 @@ local AHEAD, SPARE, YOUNG = 86400000000, 1800000, 1800000000
 local H, R, Z            -- keys of the room at hand
 local now, ms            -- the server's clock
 local hv                 -- what H held when the call began
-local simple             -- the holder in H's uncontended form, if any
+local uncontended        -- the holder in H's uncontended form, if any
 local foreign            -- remaining ms of another library's lock, if any
 local isrec              -- R is a hash
 local dirty              -- the scalars have changed

@@ -139,7 +139,7 @@ local function general()
   dirty = true
   if isrec then return end
   isrec, rexp = true, 0
-  local p = simple
+  local p = uncontended
   if p then n, nx = 0, 0 end
   call('DEL', R, Z)
   save_scalars()
@@ -149,7 +149,7 @@ local function general()
     store(p)
     call('ZADD', Z, p.exp - BAND, 'i' .. p.id)
     n, nx, ident, xtok = 1, 1, p.ident, p.token
-    simple = nil
+    uncontended = nil
     occupy(p.exp)
   end
 end
@@ -258,7 +258,7 @@ local function glance()
     tok = now
     call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, at - ms))
   end
-  simple = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, before = 0, window = 0, delay = 0, min = 0,
+  uncontended = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, before = 0, window = 0, delay = 0, min = 0,
     rank = 0, token = tok, notify = notify, ident = who, meta = meta, exp = at }
   n, nx, ident, xtok = 1, 1, who, tok
 end
@@ -294,7 +294,7 @@ local function open(h, r, z, id)
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
   ms = math.floor(now / 1000)
-  simple, foreign, isrec, dirty = nil, nil, false, false
+  uncontended, foreign, isrec, dirty = nil, nil, false, false
   tok, seq, lim, closed, head, when = 0, 0, 0, 0, '-', 0
   n, nx, used, shares, ident, xtok, hexp, rexp = 0, 0, 0, 0, '-', 0, 0, 0
   hv = pcall_('GET', H)

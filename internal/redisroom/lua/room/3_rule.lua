@@ -48,7 +48,7 @@ local function raise(p, to, level)
   tok = math.max(tok, to)
   if to < p.token then general() end -- in the uncontended form it is the counter
   p.token = to
-  if simple then
+  if uncontended then
     call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, p.exp - ms))
     return
   end
@@ -125,7 +125,7 @@ end
 local function next_ask()
   if foreign then return math.min(foreign, 500) end
   if ms < closed then return closed - ms end
-  if simple then return simple.exp - ms end
+  if uncontended then return uncontended.exp - ms end
   if n == 0 then return 0 end
   local soonest = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
   if not soonest or soonest >= 0 then return math.max(hexp - ms, 1) end
@@ -141,7 +141,7 @@ local function call_in(p)
   return true
 end
 
-local function summon(p)
+local function ping_head(p)
   if not fits(p) then return 0 end
   local id = first()
   if not id or id == p.id then return 0 end
@@ -230,9 +230,9 @@ local function hand_over()
   hint_head(id)
 end
 
--- acquit forgets suspects when there are no waiters. Here it is put off until the room
+-- clear_suspects forgets suspects when there are no waiters. Here it is put off until the room
 -- could be folded.
-local function acquit()
+local function clear_suspects()
   for _, m in ipairs(call('ZRANGEBYSCORE', Z, 0, '(' .. fmt('%d', ANCHOR), 'LIMIT', 0, PURGE)) do
     local kind = sub(m, 1, 1)
     if kind == '!' then call('HDEL', R, m) end
@@ -254,7 +254,7 @@ local function save()
   end
   local left = n == 0 and closed <= ms and call('ZCARD', Z)
   if left and left > 1 and not first() then
-    acquit()
+    clear_suspects()
     left = call('ZCARD', Z)
   end
   if left == 1 then
@@ -272,13 +272,13 @@ local function reply(state, token, holds, position, next_)
   return { state, token or 0, holds or 0, position or 0, next_ or 0, now }
 end
 
--- glimpse appends the party that stays longest.
-local function glimpse(out)
+-- with_holder appends the party that stays longest.
+local function with_holder(out)
   local id, left, p
   if foreign then
     id, left, p = hv, foreign, { mode = 'x', weight = 1, token = 0, state = 'f', meta = '' }
-  elseif simple then
-    p, id, left = simple, simple.id, simple.exp - ms
+  elseif uncontended then
+    p, id, left = uncontended, uncontended.id, uncontended.exp - ms
   elseif n > 0 then
     local last = call('ZREVRANGEBYSCORE', Z, '(0', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
     if last[1] then
@@ -303,7 +303,7 @@ local function broken(id)
   return out, why
 end
 
-local function busy() return glimpse(reply(BUSY, 0, 0, 0, next_ask())) end
+local function busy() return with_holder(reply(BUSY, 0, 0, 0, next_ask())) end
 
 local function queued(id, r, called)
   local position = call('ZCOUNT', Z, QUEUE, r + QUEUE)
@@ -318,10 +318,10 @@ local function queued(id, r, called)
 end
 
 local function confirm(p, ttl)
-  if simple then
+  if uncontended then
     call('PEXPIREAT', H, ms + ttl, 'GT')
     call('PEXPIREAT', R, ms + life(tok, ms, ttl), 'GT')
-    simple.exp = math.max(simple.exp, ms + ttl)
+    uncontended.exp = math.max(uncontended.exp, ms + ttl)
   else
     call('ZADD', Z, 'GT', ms + ttl - BAND, 'i' .. p.id)
     if p.state == 'u' then
@@ -340,7 +340,7 @@ local function ask_(p, ttl)
   p = party(p.id)
   if not p then return end
   if p.state ~= 'w' then return confirm(p, ttl) end
-  if not admits(p) then return queued(p.id, p.rank, summon(p)) end
+  if not admits(p) then return queued(p.id, p.rank, ping_head(p)) end
   enter(p, ms + ttl, 'c')
   local out = granted(p)
   hand_over()

@@ -1,4 +1,4 @@
--- alone.lua: prolongs or ends an uncontended lease by one key.
+-- uncontended.lua: prolongs or ends an uncontended lease by one key.
 --
 -- The other scripts need three keys, of which often only one exists. A cluster serves
 -- none of them while it moves their slot, but it serves a command with one key from the

@@ -1,4 +1,4 @@
--- renew_alone.lua: prolongs leases that were uncontended at the last answer, with shorter
+-- renew_uncontended.lua: prolongs leases that were uncontended at the last answer, with shorter
 -- arguments than renew/1_free.lua, which renews the others.
 --
 -- KEYS  H, R of each room (room/1_state.lua)
