@@ -57,6 +57,21 @@ func TestElection_HR_A10_CandidatesOfOneNameLeadOneAfterTheOther(t *testing.T) {
 	}
 }
 
+// Two candidates of one identity would enter together.
+func TestElection_HR_A10_RefusesAnIdentity(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		e := c.Election("k", "", leasehold.WithReentrantOwner("scheduler"))
+		wantErr(t, e.Lead(t.Context(), func(context.Context, *leasehold.Lease) error {
+			t.Error("leads")
+			return nil
+		}), leasehold.ErrInvalid)
+		if _, err := leasehold.New(store, leasehold.WithReentrantOwner("scheduler")); !errors.Is(err, leasehold.ErrInvalid) {
+			t.Errorf("an identity of all locks of a client: %v", err)
+		}
+	})
+}
+
 func TestElection_HR_A10_IsNotEnteredUnderItsOwnLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
