@@ -366,7 +366,7 @@ func TestLease_HR_H10_IsRenewedSoonAfterAnOutage(t *testing.T) {
 		soon  time.Duration
 		tries int
 	}{
-		"refused for long":          {refuses, 25 * time.Second, time.Second, 35},
+		"refused for long":          {refuses, 23 * time.Second, time.Second, 35},
 		"refused for a moment":      {refuses, 300 * time.Millisecond, 500 * time.Millisecond, 5},
 		"not answered for a moment": {fails, 300 * time.Millisecond, 500 * time.Millisecond, 5},
 		"not answered for long":     {fails, 25 * time.Second, ttl / 12, 12},

@@ -233,6 +233,21 @@ func TestGateway_HR_C5_ARefusedBatchLosesNoLease(t *testing.T) {
 	}
 }
 
+// TestGateway_HR_C5_NoProblemOfABatchEndsALease: what the service itself says of a whole
+// batch, perhaps because it is older and does not know a field, tells nothing of a lease.
+func TestGateway_HR_C5_NoProblemOfABatchEndsALease(t *testing.T) {
+	for _, c := range server.Causes() {
+		body := fmt.Appendf(nil, `{"type":%q,"title":%q,"status":%d}`, c.Type(), c.Title, c.Status)
+		d := answering(t, &canned{status: c.Status, media: wire.ProblemMedia, body: body})
+		refs := []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}, {Key: "l", ID: "b", TTL: time.Minute}}
+		d.Renew(t.Context(), refs, func(i int, reply driver.Reply, err error) {
+			if err == nil || timing.Final(err) {
+				t.Errorf("%s: lease %d: %+v, %v", c.Name, i, reply, err)
+			}
+		})
+	}
+}
+
 // TestGateway_HR_C5_ABatchThatIsTooLargeIsHalved has a gateway that takes small
 // bodies only, for as long as the leases live.
 func TestGateway_HR_C5_ABatchThatIsTooLargeIsHalved(t *testing.T) {

@@ -82,14 +82,14 @@ func TestServe_HR_E7_EachListenerHasItsOwnTLS(t *testing.T) {
 	open := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	closed := open.Clone()
 	closed.ClientAuth = tls.RequireAnyClientCert
-	get := func(config *tls.Config) (*http.Response, error) {
+	get := func(config *tls.Config, shown ...tls.Certificate) (*http.Response, error) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		go func() { _ = s.Serve(l, config) }()
 		client := &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, //nolint:gosec // who serves is not the question
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: shown}, ForceAttemptHTTP2: true, //nolint:gosec // who serves is not the question
 		}}
 		t.Cleanup(client.CloseIdleConnections)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.Addr().String()+"/livez", nil)
@@ -107,6 +107,10 @@ func TestServe_HR_E7_EachListenerHasItsOwnTLS(t *testing.T) {
 		res.Body.Close()
 		t.Error("the second listener asks for no certificate")
 	}
+	if res, err = get(closed, pair); err != nil {
+		t.Fatalf("with a certificate: %v", err)
+	}
+	res.Body.Close()
 }
 
 // scarce is a listener whose process has no descriptor left.
