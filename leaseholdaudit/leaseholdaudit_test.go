@@ -26,7 +26,7 @@ type line struct {
 
 func lines(t *testing.T, text []byte) (all []line) {
 	t.Helper()
-	for _, one := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+	for one := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
 		var l line
 		if err := json.Unmarshal([]byte(one), &l); err != nil {
 			t.Fatalf("%v: %s", err, one)

@@ -43,15 +43,23 @@ func TestFailover_ASynchronousReplicaKnowsWhatWasGranted(t *testing.T) {
 	eventually(t, func() bool { return sub.Address() == "" })
 	replica.Promote(t)
 	eventually(t, func() bool { return sub.Address() != "" })
-	reply, err := d.Acquire(t.Context(), mutex("k", "b"))
-	if err != nil || reply.State != driver.Busy || reply.Holders[0].ID != "a" || reply.Holders[0].Token != before.Token {
-		t.Errorf("%+v, %v", reply, err)
-	}
-	d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
-		if err != nil || reply.State != driver.Granted {
-			t.Errorf("%+v, %v", reply, err)
-		}
+	var reply driver.Reply
+	eventually(t, func() bool { // a connection to the old primary may have to be noticed
+		reply, err = d.Acquire(t.Context(), mutex("k", "b"))
+		return err == nil
 	})
+	if reply.State != driver.Busy || reply.Holders[0].ID != "a" || reply.Holders[0].Token != before.Token {
+		t.Errorf("%+v", reply)
+	}
+	eventually(t, func() bool {
+		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, got driver.Reply, failed error) {
+			reply, err = got, failed
+		})
+		return err == nil
+	})
+	if reply.State != driver.Granted {
+		t.Errorf("%+v", reply)
+	}
 	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
 		t.Fatal(err)
 	}

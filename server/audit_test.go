@@ -35,7 +35,7 @@ func (s *sheet) entries(t *testing.T) (all []entry) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, line := range strings.Split(strings.TrimSpace(s.text.String()), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(s.text.String()), "\n") {
 		var e entry
 		if line == "" {
 			continue

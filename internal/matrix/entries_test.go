@@ -365,7 +365,8 @@ func others() []*entry {
 		}},
 		{of: []string{"Election.Lead"}, situation: "which panics", slow: true, leaves: true, mayLose: true, call: func(ctx context.Context, c *cast) (err error) {
 			defer func() {
-				if what := recover(); what != nil && what != errPanic {
+				what := recover()
+				if err, ok := what.(error); what != nil && !(ok && errors.Is(err, errPanic)) {
 					panic(what)
 				}
 			}()
