@@ -23,11 +23,11 @@ func TestBreak_HR_G6_ActsOnNoLeaseThatComesAfterItsAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
 		a := asker{t, quorumOf(t, all)}.begun()
-		all[2].delay(50 * time.Millisecond)
+		all[2].delay(quorumdriver.DefaultTimeout / 2)
 		a.breaks("a", driver.Gone)
 		all[2].delay(0)
 		a.acquire("a", driver.Granted)
-		time.Sleep(time.Second)
+		time.Sleep(2 * quorumdriver.DefaultTimeout)
 		for _, s := range all {
 			wantInside(t, s, "a")
 		}

@@ -188,3 +188,31 @@ func TestAcquire_HR_A6_VotesThatNobodyEndsStopNobodyForLongerThanTheyLast(t *tes
 		}
 	})
 }
+
+// A lease that its client has renewed is asked for again, at a node that has forgotten it,
+// by the visit that was told: what an earlier visit undoes late spares it there, too.
+func TestRenew_HR_A5_ANodeThatIsJoinedAgainSparesWhatWasTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}
+		a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "gone" })
+		synctest.Wait()
+		if _, err := all[2].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: ttl, Visit: "told"}}, func(_ int, r driver.Reply, err error) {
+			if err != nil || r.State != driver.Granted {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+		synctest.Wait()
+		wantInside(t, all[2], "a")
+		if reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: "gone"}); err != nil || reply.State != driver.Busy {
+			t.Errorf("%+v, %v; want Busy", reply, err)
+		}
+		synctest.Wait()
+		for _, s := range all {
+			wantInside(t, s, "a")
+		}
+	})
+}
