@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -240,6 +241,7 @@ func (w *world) deliver(m message, answered bool) {
 		was = append(was, in.ID)
 		c.Over = c.Over || in.ID == id(m.lease) && in.Expiry == w.ms()
 	}
+	c.Over = c.Over || w.wasOver(id(m.lease))
 	now := w.now
 	switch m.op {
 	case acquire:
@@ -275,6 +277,14 @@ func (w *world) deliver(m message, answered bool) {
 	if answered {
 		w.tell(m, &c)
 	}
+}
+
+// wasOver reports whether a call of this millisecond found that a lease comes to its end
+// in it. The rule then has it no longer, and a store may.
+func (w *world) wasOver(id string) bool {
+	return slices.ContainsFunc(w.calls, func(c Call) bool {
+		return c.Over && cmp.Or(c.Req.ID, c.Ref.ID) == id && c.Now.Milliseconds() == w.since().Milliseconds()
+	})
 }
 
 func (w *world) since() time.Duration { return time.Duration(w.now-epoch) * time.Microsecond }
