@@ -58,7 +58,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 		"replication":        {server.URL(), driver.Warning, "1 replicas follow"},
 		"encoding":           {strings.Replace(server.URL(), "/postgres?", "/latin?", 1), driver.Warning, "LATIN1"},
 		"pooler":             {server.Bouncer(t) + asText, driver.Notice, "listen="},
-		"timeouts":           {server.URL(), driver.Good, "2s"},
+		"timeouts":           {server.URL(), driver.Good, "20s"},
 		"clock":              {server.URL(), driver.Good, "differs from ours"},
 	} {
 		f := findings(t, openURL(t, row.url))[check]

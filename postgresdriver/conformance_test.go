@@ -10,13 +10,16 @@ import (
 	"github.com/leasehold-go/leasehold/postgresdriver"
 )
 
+// patient lets a busy machine answer: the suite is about what is answered.
+const patient = "&timeout=20s"
+
 func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make test-long plays it: each connection is a process of the server's, which the pooler spares")
 	}
 	server := postgrestest.Start(t)
 	drivertest.Run(t, drivertest.Config{
-		Open: func(t testing.TB) driver.Driver { return open(t, server.URL()+"&create=true") },
+		Open: func(t testing.TB) driver.Driver { return open(t, server.URL()+"&create=true"+patient) },
 	})
 }
 
@@ -33,7 +36,7 @@ func open(t testing.TB, url string) *postgresdriver.Driver {
 // a database whose transactions are serializable unless they say otherwise.
 func TestConformance_BehindAPooler(t *testing.T) {
 	server := postgrestest.Start(t, "default_transaction_isolation=serializable")
-	through := server.Bouncer(t) + "&create=true&default_query_exec_mode=exec&listen=" + url.QueryEscape(server.URL())
+	through := server.Bouncer(t) + patient + "&create=true&default_query_exec_mode=exec&listen=" + url.QueryEscape(server.URL())
 	drivertest.Run(t, drivertest.Config{
 		Open: func(t testing.TB) driver.Driver { return open(t, through) },
 	})

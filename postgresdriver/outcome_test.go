@@ -25,8 +25,12 @@ const (
 	look   = "SELECT (SELECT record"
 )
 
+// openURL opens a store that lets a busy machine answer, unless the URL says otherwise.
 func openURL(t *testing.T, url string) *Driver {
 	t.Helper()
+	if !strings.Contains(url, "timeout=") {
+		url += "&timeout=20s"
+	}
 	d, err := Open(url)
 	if err != nil {
 		t.Fatal(err)
