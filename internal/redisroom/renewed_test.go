@@ -20,7 +20,7 @@ func TestRenew_HR_A5_ByTheHolderKeyAloneNamesTheVisit(t *testing.T) {
 		b.prefix = "renewed " + visit + ":"
 		b.enter("a", func(req *driver.Request) { req.Visit = "p/1" })
 		before := b.client.Get(ctx, b.h()).Val()
-		b.must(aloneScript, b.store().aloneCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Hour, Visit: visit}, true))
+		b.must(uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Hour, Visit: visit}, true))
 		want := strings.Replace(before, `"v":"p/1",`, left, 1)
 		if got := b.client.Get(ctx, b.h()).Val(); got != want || before == "" {
 			t.Errorf("renewed by %s: the holder key has %s, want %s", visit, got, want)
