@@ -4,12 +4,14 @@ package chaos_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leasehold-go/leasehold/internal/chaos"
 	"github.com/leasehold-go/leasehold/internal/history"
@@ -85,7 +87,8 @@ func postgresHavoc(t *testing.T, server *postgrestest.Server, proxy *postgrestes
 	}
 }
 
-// sqlHavoc makes a fault of a statement. While the server is away there is none.
+// sqlHavoc makes a fault of a statement. While the server is away there is none, and none
+// of a table before somebody has created it.
 func sqlHavoc(server *postgrestest.Server, name, sql string) chaos.Havoc {
 	return chaos.Havoc{Name: name, Do: func(*rand.Rand) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -96,6 +99,9 @@ func sqlHavoc(server *postgrestest.Server, name, sql string) chaos.Havoc {
 		}
 		defer conn.Close(ctx)
 		_, err = conn.PgConn().Exec(ctx, sql).ReadAll()
+		if told := new(pgconn.PgError); errors.As(err, &told) && told.Code == "42P01" {
+			return nil
+		}
 		return err
 	}}
 }
