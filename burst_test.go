@@ -157,7 +157,9 @@ func TestLock_HR_G3_BurstOfWaitersIsAskedOnceEach(t *testing.T) {
 		if peak > 256 {
 			t.Errorf("%d requests were under way at a time", peak)
 		}
-		if told < n-256 {
+		// As many leave at once, and one more when the first answer comes, by which the
+		// client begins to listen.
+		if told < n-256-1 {
 			t.Errorf("%d of %d first requests carried the address that there was", told, n)
 		}
 		time.Sleep(10 * time.Minute) // the clerk ends, too

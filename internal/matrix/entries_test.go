@@ -366,7 +366,7 @@ func others() []*entry {
 		{of: []string{"Election.Lead"}, situation: "which panics", slow: true, leaves: true, mayLose: true, call: func(ctx context.Context, c *cast) (err error) {
 			defer func() {
 				what := recover()
-				if err, ok := what.(error); what != nil && !(ok && errors.Is(err, errPanic)) {
+				if err, _ := what.(error); what != nil && !errors.Is(err, errPanic) {
 					panic(what)
 				}
 			}()

@@ -82,7 +82,7 @@ func TestDeadline_BeginsWithTermWhileTheWrapperIsStopped(t *testing.T) {
 	w.out.want("up")
 	w.setDeadline(time.Hour + 300*time.Millisecond)
 	w.signal(syscall.SIGSTOP)
-	w.out.want("SIGTERM")
+	w.out.wantAmid("SIGTERM", "SIGCONT")
 	w.out.wantEnd(bound)
 	w.signal(syscall.SIGCONT)
 	if r := w.report(); *r.Result != (Result{Code: 7, DeadlineHit: true}) {

@@ -269,6 +269,21 @@ func (l *lines) want(text string) {
 	}
 }
 
+// wantAmid reads up to a line, before which another may stand.
+func (l *lines) wantAmid(text, other string) {
+	l.t.Helper()
+	must(l.f.SetReadDeadline(time.Now().Add(bound)))
+	for {
+		got, err := l.r.ReadString('\n')
+		switch line := strings.TrimSpace(got); {
+		case err == nil && line == text:
+			return
+		case err != nil || line != other:
+			l.t.Fatalf("read %q, %v; want %q", got, err, text)
+		}
+	}
+}
+
 func (l *lines) wantUp(n int) {
 	l.t.Helper()
 	for range n {
