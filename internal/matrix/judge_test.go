@@ -397,13 +397,15 @@ func (c *cast) explains(e *entry, d disturbance, err error) bool {
 		return true
 	case errors.Is(err, leasehold.ErrLost) && c.lying(): // and the other locks of several have ended with it
 		return true
-	case errors.Is(err, errPatience), errors.Is(err, context.Canceled), errors.Is(err, leasehold.ErrContextEnded):
+	case errors.Is(err, errPatience), errors.Is(err, leasehold.ErrContextEnded):
 		return ended
 	case errors.Is(err, leasehold.ErrClosed), errors.Is(err, leasehold.ErrReleased):
 		return d.closes
 	case errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrNotHeld):
 		// a lease that is without its store for as long as it lives
 		return c.lying() || ended || d.closes || e.mayLose || d.lasts > d.ttl() || d.fate == frozen || d.fate == onEdge || d.fate == beforeEdge
+	case errors.Is(err, context.Canceled): // but for the last renewal of a lease that was lost
+		return ended
 	case errors.Is(err, leasehold.ErrHeld):
 		return e.waits || errors.Is(err, errPatience)
 	}
