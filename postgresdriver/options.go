@@ -38,10 +38,10 @@ func WithTable(name string) Option { return func(o *options) { o.table = name } 
 func WithCreate() Option { return func(o *options) { o.create = true } }
 
 // WithTimeout bounds one transaction, connecting included: 100 ms to a minute, 2 s by
-// default. A connection that is not there in time goes on to be made for the calls that
-// follow, for up to ten seconds. The server bounds statements, waiting for the row, and
-// idleness within the transaction by as much. If it passes after the commit was sent, the outcome is
-// unknown.
+// default. The server bounds statements, waiting for the row, and idleness within the
+// transaction by as much. If it passes after the commit was sent, the outcome is unknown.
+// A connection that is not there in time is made nevertheless, for the calls that follow,
+// within ten seconds.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // WithListen has a waiting process listen at another address of the same database, a

@@ -95,9 +95,9 @@ func (m *maker) begin(t *table) *making {
 	return m.under
 }
 
-// create makes the table. Processes that do so at
-// the same time come one after the other: IF NOT EXISTS alone fails for one of them. A
-// schema that is there needs no right to create schemas, and a table none to create tables.
+// create makes the table. Processes that do so at the same time come one after the other:
+// IF NOT EXISTS alone fails for one of them. A schema that is there needs no right to
+// create schemas, and a table none to create tables.
 func (t *table) create() error {
 	ctx, cancel := context.WithTimeout(t.ctx, creating)
 	defer cancel()

@@ -47,14 +47,14 @@ func (d *Driver) inTurn(ctx context.Context, c call) error {
 	}
 	if soon(t.done) {
 		if err := c.state().err; !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrUnavailable) {
-			return err // or nil; it tells more than that nobody waited
+			return err // or nil
 		}
 	}
 	return fmt.Errorf("nobody waited for the answer of the table: %w", ctx.Err())
 }
 
-// lastWord is how long somebody who gives up waits for the answer to what was sent: it is
-// better than none. A table mostly has it at hand, be it that it has done nothing.
+// lastWord is how long a call waits for the table's answer after its context has ended. A
+// table mostly answers within it, and the answer says more than that the outcome is unknown.
 const lastWord = 20 * time.Millisecond
 
 // soon reports whether done is closed within lastWord.
