@@ -29,7 +29,7 @@
 // # Connections
 //
 // A store has two pools of its own, with the settings of the pool that it was made
-// from: at most eight connections, and two for renewals, which so never wait for
+// from: at most eight connections, and four for renewals, which so never wait for
 // the application. A call whose context ends returns soon, but what it has sent is not
 // cut off, since that would cost the connection. Each transaction sets
 // statement_timeout, lock_timeout and idle_in_transaction_session_timeout for itself
@@ -118,10 +118,11 @@ func open(cfg *pgxpool.Config, opts []Option) (*Driver, error) {
 	return &Driver{rooms: roomdriver.New(t), table: t}, nil
 }
 
-// Sizes of the pools.
+// Sizes of the pools. A renewal whose connection is broken is asked again on another one
+// before the first is given up, so there are more than renewals need.
 const (
 	mainConns  = 8
-	renewConns = 2
+	renewConns = 4
 )
 
 // connect returns a pool of at most n connections.

@@ -65,14 +65,14 @@ func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *pgxp
 
 // once runs f with a connection. The end of the caller's context ends the wait for one.
 // What has been sent is not cut off by it, since that would cost the connection: under
-// contention, where many give up, a process would do little else than connect. A renewal
-// is cut off, lest the next try comes too late if the connection is broken; and so is what
-// [cutOff] says.
+// contention, where many give up, a process would do little else than connect, and a
+// short lease on a slow server would be lost because each try of its renewal needs a new
+// connection. What [cutOff] says is cut off.
 func (t *table) once(caller context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	pool, base := t.main, context.WithoutCancel(caller)
 	switch {
 	case caller.Value(renewal{}) != nil:
-		pool, base = t.renew, caller
+		pool = t.renew
 	case caller.Value(ending{}) != nil:
 		base = caller
 	}

@@ -3,6 +3,7 @@ package roomdriver
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -13,23 +14,28 @@ import (
 
 // Renew implements [driver.Driver]. The leases and tickets of one key are renewed
 // in one step, and those of many keys by a few transactions where the table has
-// them.
+// them. What the table has not answered when the context ends goes on without the caller.
 func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	b := renewal{d: d, refs: refs, each: each}
-	visits := b.plan()
-	if err := d.usable(ctx); err != nil {
-		b.report(err, visits...)
+	b := &renewal{d: d, refs: refs, each: each}
+	if d.rooms != nil {
+		b.run(ctx)
 		return
 	}
-	if d.tx == nil || len(visits) == 1 {
-		b.single(ctx, visits)
+	b.refs = slices.Clone(refs) // the caller's may change when it has left
+	b.answered = make([]bool, len(refs))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.run(ctx)
+	}()
+	select {
+	case <-done:
 		return
+	case <-ctx.Done():
 	}
-	var rest []*stop
-	for chunk := range slices.Chunk(visits, d.cfg.batch) {
-		rest = append(rest, b.together(ctx, chunk)...)
+	if !soon(done) {
+		b.leave(fmt.Errorf("nobody waited for the answer of the table: %w", ctx.Err()))
 	}
-	b.single(ctx, rest)
 }
 
 // renewal is one call of Renew.
@@ -37,8 +43,38 @@ type renewal struct {
 	d    *Driver
 	refs []driver.Ref
 
-	mu   sync.Mutex
-	each func(int, driver.Reply, error) // guarded by mu
+	mu       sync.Mutex
+	each     func(int, driver.Reply, error) // guarded by mu; nil when the caller has left
+	answered []bool                         // guarded by mu; nil if the caller cannot leave
+}
+
+func (b *renewal) run(ctx context.Context) {
+	visits := b.plan()
+	if err := b.d.usable(ctx); err != nil {
+		b.report(err, visits...)
+		return
+	}
+	if b.d.tx == nil || len(visits) == 1 {
+		b.single(ctx, visits)
+		return
+	}
+	var rest []*stop
+	for chunk := range slices.Chunk(visits, b.d.cfg.batch) {
+		rest = append(rest, b.together(ctx, chunk)...)
+	}
+	b.single(ctx, rest)
+}
+
+// leave says err of the refs that have no answer yet. The caller hears of none later.
+func (b *renewal) leave(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, answered := range b.answered {
+		if !answered {
+			b.each(i, driver.Reply{}, err)
+		}
+	}
+	b.each = nil
 }
 
 // stop is what a renewal has to do at one key.
@@ -126,8 +162,14 @@ func (b *renewal) single(ctx context.Context, stops []*stop) {
 func (b *renewal) report(err error, stops ...*stop) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.each == nil {
+		return
+	}
 	for _, s := range stops {
 		for n, i := range s.indexes {
+			if b.answered != nil {
+				b.answered[i] = true
+			}
 			if err != nil {
 				b.each(i, driver.Reply{}, err)
 			} else {
