@@ -94,10 +94,10 @@ var leaseRows = []row{
 		}
 	}},
 	{"L12_LeaseAfterTheLastOneIsRenewed", func(l *lab) {
-		c, _ := l.client(leasehold.WithTTL(life))
+		c, _ := l.client(leasehold.WithTTL(kept))
 		l.release(l.lock(c))
 		lease := l.lock(c)
-		time.Sleep(3 * life)
+		time.Sleep(2 * kept)
 		l.release(lease)
 	}},
 	{"L13_ParentsEndReleases", func(l *lab) {

@@ -107,6 +107,10 @@ func (l *lab) on(name string) *lab { return &lab{TB: l.TB, config: l.config, key
 // life is the time to live of leases that a case lets expire.
 const life = time.Second
 
+// kept is that of leases that a case needs renewed. The first renewal may have to connect,
+// which takes a server that is busy with twelve cases most of a second.
+const kept = 3 * life
+
 // patience bounds what has no bound of its own, such as the start of a wait.
 const patience = 30 * time.Second
 

@@ -25,14 +25,14 @@ var reentryRows = slices.Concat(
 	}),
 	each("K1_FreedAtTheLastReleaseByOwner", sides[:2], func(l *lab, k kind) {
 		owned := k.ask.with(leasehold.WithReentrantOwner("worker-7"))
-		a, _ := l.client(leasehold.WithTTL(life))
-		b, _ := l.client(leasehold.WithTTL(2 * life))
+		a, _ := l.client(leasehold.WithTTL(kept))
+		b, _ := l.client(leasehold.WithTTL(2 * kept))
 		stranger, _ := l.client()
 		var leases []*leasehold.Lease
 		for i := range 5 {
 			leases = append(leases, l.enter(owned, []*leasehold.Client{a, b}[i%2]))
 		}
-		time.Sleep(2 * life) // all of them are renewed
+		time.Sleep(2 * kept) // all of them are renewed
 		l.unwind(stranger, leases)
 	}),
 	each("K2_AfterALossIsALoss", sides, func(l *lab, k kind) {

@@ -121,7 +121,7 @@ var semaphoreRows = []row{
 		l.release(l.receive(got, slack).lease)
 	}},
 	{"K10_ResizeToFewerTakesNothingAway", func(l *lab) {
-		a, _ := l.client(leasehold.WithTTL(life))
+		a, _ := l.client(leasehold.WithTTL(kept))
 		b, _ := l.client()
 		var held []*leasehold.Lease
 		for range 5 {
@@ -130,7 +130,7 @@ var semaphoreRows = []row{
 		l.must(b.Semaphore(l.key, 5).Resize(context.Background(), 2))
 		got := make(chan outcome, 1)
 		l.await(context.Background(), places(1, 2), b, "waiter", got)
-		time.Sleep(life) // all are renewed
+		time.Sleep(kept) // all are renewed
 		for i, lease := range held {
 			if lease.State() != leasehold.Held {
 				l.Errorf("place %d is %v", i, lease.State())
