@@ -195,7 +195,7 @@ func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(clusterURL(c, "timeout=300ms&prefix="))
+		d := open(clusterURL(c, "timeout=2s&prefix=")) // in which a client on a busy machine connects
 		key := strings.ToLower(t.Name())
 		held := acquire(t, d, request(key, "a"), driver.Granted)
 		acquire(t, d, waiting(key, "b", ""), driver.Queued)

@@ -75,13 +75,19 @@ func TestServe_TakesTheSocketsOfSystemdAndSaysWhenItIsReady(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 	for client, url := range map[*http.Client]string{http.DefaultClient: "http://" + first.Addr().String(), overPath: "http://service"} {
-		res, err := client.Get(url + "/readyz")
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Body.Close()
-		if res.StatusCode != http.StatusOK {
-			t.Errorf("%s answers %s", url, res.Status)
+		for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+			res, err := client.Get(url + "/readyz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				break
+			}
+			// It serves before it listens to the store for whose turn it is.
+			if res.StatusCode != http.StatusServiceUnavailable || time.Now().After(end) {
+				t.Fatalf("%s answers %s", url, res.Status)
+			}
 		}
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
