@@ -26,6 +26,9 @@ type Proxy struct {
 	cuts  []*Cut
 	muted chan struct{} // not nil while nothing is forwarded; closed at the end of it
 	slow  time.Duration // that a new connection is kept waiting
+	// stranded is closed when the connections that there are forward nothing more.
+	stranded chan struct{}
+	ended    chan struct{}
 }
 
 // Cut is a cut to come.
@@ -49,10 +52,11 @@ func (s *Server) Proxy(tb testing.TB) *Proxy {
 	if err != nil {
 		tb.Fatalf("postgrestest: %v", err)
 	}
-	p := &Proxy{listener: l, upstream: u.Host, server: s}
+	p := &Proxy{listener: l, upstream: u.Host, server: s, stranded: make(chan struct{}), ended: make(chan struct{})}
 	p.running.Go(p.serve)
 	tb.Cleanup(func() {
 		_ = l.Close()
+		close(p.ended)
 		p.Unmute()
 		p.CutAll()
 		p.running.Wait()
@@ -109,6 +113,15 @@ func (p *Proxy) Unmute() {
 	}
 }
 
+// Strand has the connections that there are forward nothing more, and stay open, as
+// behind a failed router. New ones are not concerned.
+func (p *Proxy) Strand() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.stranded)
+	p.stranded = make(chan struct{})
+}
+
 // Slow keeps new connections waiting for so long.
 func (p *Proxy) Slow(d time.Duration) {
 	p.mu.Lock()
@@ -139,8 +152,8 @@ func (p *Proxy) connect(client net.Conn) {
 	defer server.Close()
 	p.mu.Lock()
 	p.conns = append(p.conns, client, server)
+	link := &link{proxy: p, stranded: p.stranded}
 	p.mu.Unlock()
-	link := &link{proxy: p}
 	p.running.Go(func() {
 		defer client.Close()
 		link.pump(client, server, link.answer)
@@ -150,9 +163,11 @@ func (p *Proxy) connect(client net.Conn) {
 
 // link is a connection, and the cut that its next answer brings.
 type link struct {
-	proxy *Proxy
-	mu    sync.Mutex
-	next  *Cut
+	proxy    *Proxy
+	stranded chan struct{} // closed when nothing more is forwarded
+
+	mu   sync.Mutex
+	next *Cut
 }
 
 // pump forwards until a connection ends, or pass refuses.
@@ -167,6 +182,12 @@ func (l *link) pump(to, from net.Conn, pass func(data []byte) bool) {
 		l.proxy.mu.Unlock()
 		if muted != nil {
 			<-muted
+		}
+		select {
+		case <-l.stranded:
+			<-l.proxy.ended
+			return
+		default:
 		}
 		if !pass(buf[:n]) {
 			return
