@@ -68,3 +68,22 @@ func TestLoss_HR_C2_LoggingItDelaysNoRenewal(t *testing.T) {
 		}
 	})
 }
+
+func TestOutage_HR_C2_LoggingItDelaysNoRenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLogger(slog.New(slowLog{})))
+		var leases []*leasehold.Lease
+		for i := range 20 {
+			leases = append(leases, lock(t, c, fmt.Sprint(i)))
+		}
+		away(d, refuses)
+		time.Sleep(ttl / 2) // an outage
+		d.heal()
+		time.Sleep(10 * ttl)
+		for _, l := range leases {
+			if l.State() != leasehold.Held {
+				t.Errorf("%s: %v", l.Key(), l.State())
+			}
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -236,6 +237,7 @@ func TestOutage_IsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 					}
 					if i == 0 {
 						told = nil
+						synctest.Wait()
 						logged.Reset()
 						continue
 					}
@@ -244,6 +246,7 @@ func TestOutage_IsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 						t.Fatalf("%d, began %v: %+v", i, began, told)
 					}
 				}
+				synctest.Wait() // the lines are written in the background
 				if begins, ends := strings.Count(logged.String(), "does not answer"), strings.Count(logged.String(), "answers again"); begins != 2 || ends != 2 {
 					t.Errorf("%d lines of a beginning, %d of an end:\n%s", begins, ends, &logged)
 				}

@@ -33,6 +33,9 @@ type outage struct {
 	since time.Time // of the first request that failed after the last that was answered
 	told  bool
 	err   error
+
+	logging sync.Mutex
+	lines   []func() // to be logged; the first is being so
 }
 
 // hear notes that the store answered what was sent at sent.
@@ -51,8 +54,9 @@ func (s *Session) hear(sent time.Time) {
 	o.missing.Store(false)
 	o.mu.Unlock()
 	if told {
-		o.log.Info("leasehold: the store answers again", "away", s.Now().Sub(since).Round(time.Millisecond))
+		away := s.Now().Sub(since).Round(time.Millisecond)
 		o.tell(over)
+		s.logLater(func() { o.log.Info("leasehold: the store answers again", "away", away) })
 	}
 }
 
@@ -74,8 +78,32 @@ func (s *Session) miss(ctx context.Context, sent time.Time, err error) {
 	now := Outage{Since: clock.Local(o.since), Err: err}
 	o.mu.Unlock()
 	if begins {
-		o.log.Warn("leasehold: the store does not answer", "error", err)
 		o.tell(now)
+		s.logLater(func() { o.log.Warn("leasehold: the store does not answer", "error", err) })
+	}
+}
+
+// logLater writes a line behind those before it. The renewals whose answers brought the
+// news wait for no logger.
+func (s *Session) logLater(line func()) {
+	o := &s.outage
+	o.logging.Lock()
+	defer o.logging.Unlock()
+	if o.lines = append(o.lines, line); len(o.lines) == 1 {
+		s.Background(o.write)
+	}
+}
+
+// write logs until there is nothing more to be logged.
+func (o *outage) write() {
+	o.logging.Lock()
+	defer o.logging.Unlock()
+	for len(o.lines) > 0 {
+		line := o.lines[0]
+		o.logging.Unlock()
+		line()
+		o.logging.Lock()
+		o.lines = o.lines[1:]
 	}
 }
 
