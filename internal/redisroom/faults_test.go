@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +150,46 @@ func TestForeignLock_R5_ExcludesBothWays(t *testing.T) {
 			t.Error("not free after the last release")
 		}
 		c.Del(background, key)
+	})
+}
+
+// Where nothing else tells locks from caches, the prefix that is asked for does.
+func TestList_ShowsLocksOfOthersUnderAPrefix(t *testing.T) {
+	s := redistest.Start(t)
+	c := s.Client()
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		c.FlushAll(background)
+		c.Set(background, "jobs:theirs", "secret", time.Minute)
+		c.Set(background, "jobs:for ever", "no lock has no end", 0)
+		c.HSet(background, "jobs:hash", "no", "lock")
+		c.Set(background, "cache:page", "no lock", time.Minute)
+		bare := open(s.URL() + "?prefix=")
+		acquire(t, bare, request("jobs:ours", "a"), driver.Granted)
+		for _, row := range []struct {
+			store  string
+			prefix string
+			want   []string
+		}{
+			{"", "", []string{"jobs:ours"}},
+			{"", "jobs:", []string{"jobs:ours", "jobs:theirs"}},
+			{"jobs:", "", []string{"ours", "theirs"}},
+		} {
+			d := open(s.URL() + "?prefix=" + row.store)
+			var keys []string
+			for cursor := ""; ; {
+				some, next, err := d.List(background, row.prefix, cursor)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if keys, cursor = append(keys, some...), next; next == "" {
+					break
+				}
+			}
+			slices.Sort(keys)
+			if keys = slices.Compact(keys); !slices.Equal(keys, row.want) {
+				t.Errorf("store %q, prefix %q: %q, want %q", row.store, row.prefix, keys, row.want)
+			}
+		}
 	})
 }
 

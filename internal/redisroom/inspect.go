@@ -143,8 +143,8 @@ const scanCount = 512
 
 // List implements [driver.Inspector]. Keys come in the order of the server's SCAN, node
 // after node; the cursor is "<node> <scan cursor>". Locks of other libraries are listed
-// too, except under an empty prefix, where every key of the server with an expiry would
-// look like one.
+// too, except where nothing tells their keys from others: if the prefix of the store is
+// empty and so is this one, every string of the server with an expiry would look like one.
 func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
 	if ctx.Err() != nil {
 		return nil, "", notSent(ctx)
@@ -172,7 +172,7 @@ func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string,
 	if err != nil {
 		return nil, "", classify(err)
 	}
-	keys, err = s.occupied(ctx, s.candidates(names))
+	keys, err = s.occupied(ctx, s.candidates(names), s.prefix+prefix != "")
 	switch {
 	case at != 0:
 		next = nodes[i] + " " + strconv.FormatUint(at, 10)
@@ -207,16 +207,17 @@ func (s *Store) candidates(names []string) (keys []string) {
 	return keys
 }
 
-// occupied returns the keys whose locks are held or waited for.
-func (s *Store) occupied(ctx context.Context, keys []string) (in []string, err error) {
-	foreign := "1"
-	if s.prefix == "" {
-		foreign = "0"
+// occupied returns the keys whose locks are held or waited for; those of other libraries
+// if foreign is set.
+func (s *Store) occupied(ctx context.Context, keys []string, foreign bool) (in []string, err error) {
+	counts := "0"
+	if foreign {
+		counts = "1"
 	}
 	f := s.form(listScript)
 	cmds := make([][]string, len(keys))
 	for i, key := range keys {
-		cmds[i] = roomCommand(f, s.prefix, key, foreign)
+		cmds[i] = roomCommand(f, s.prefix, key, counts)
 	}
 	for len(cmds) > 0 {
 		var again [][]string

@@ -103,7 +103,7 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 func (l *lens) listed(from *situation) error {
 	l.server.Keys, l.server.Now = from.keys.Clone(), from.now
 	l.errors = nil
-	in, err := l.store.occupied(context.Background(), []string{lensKey})
+	in, err := l.store.occupied(context.Background(), []string{lensKey}, l.store.prefix != "")
 	if err != nil || len(l.errors) > 0 {
 		return errors.Join(err, errors.New(strings.Join(l.errors, "; ")))
 	}

@@ -29,7 +29,10 @@ func newList(g *global) *cobra.Command {
 		Short: "List the locks that are held or waited for",
 		Long: `List the locks whose name begins with PREFIX and that are held, waited for, or
 closed for a while. The table fits the width of the terminal. With --json every lock
-is one line, as from "inspect".`,
+is one line, as from "inspect".
+
+On Redis a plain key of another library is shown as "foreign": every string with an
+expiry that the prefix of the store or PREFIX selects, never its value.`,
 		Example: `  leasehold list
   leasehold list orders/
   leasehold list --watch
