@@ -80,20 +80,32 @@ func recorded(h http.Handler) http.Handler {
 		answer := &answered{ResponseWriter: w}
 		h.ServeHTTP(answer, r)
 		if answer.status != 0 { // or the client had gone
-			theContract().judge(r, sent.text.Bytes(), answer)
+			theContract().judge(r, sent.read(), answer)
 		}
 	})
 }
 
+// sentBody keeps what was read of a body. A proxy may go on reading it for a
+// moment after its handler has returned.
 type sentBody struct {
 	io.ReadCloser
+	mu   sync.Mutex
 	text bytes.Buffer
 }
 
 func (b *sentBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.text.Write(p[:n])
 	return n, err
+}
+
+// read returns what has been read of the body by now.
+func (b *sentBody) read() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Clone(b.text.Bytes())
 }
 
 type answered struct {
