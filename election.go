@@ -166,8 +166,8 @@ func (e *Election) Resign() {
 	}
 }
 
-// Leader returns who leads. The error matches ErrNotHeld if nobody does, and
-// ErrUnsupported if the store cannot tell.
+// Leader returns who leads. The error matches ErrNotHeld if nobody does, ErrUnavailable
+// if the store does not answer, and ErrUnsupported if it cannot tell.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if e.err != nil {
 		return Leader{}, e.err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/session"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Snapshot is one consistent picture of a lock, from [Client.Inspect]: its Holders,
@@ -42,8 +43,8 @@ const (
 )
 
 // Inspect returns a picture of one lock: who holds it, who waits. A lock that
-// nobody uses is no error. The error matches [ErrUnsupported] if the store cannot
-// tell, and [ErrClosed] after Close.
+// nobody uses is no error. The error matches [ErrUnavailable] if the store does not
+// answer, [ErrUnsupported] if it cannot tell, and [ErrClosed] after Close.
 func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 	if err := check("key", key, MaxKey); err != nil {
 		return Snapshot{}, lockError(key, err)
@@ -57,7 +58,7 @@ func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 		snap, err = store.Inspect(ctx, key)
 	}
 	if err != nil {
-		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.orClosed(err)))
+		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(err)))
 	}
 	snap.Line = c.lines.length(key)
 	return snap, nil
@@ -71,9 +72,9 @@ func (c *Client) usable() error {
 	return nil
 }
 
-// orClosed returns why the store was not looked at: that the client is closed says
+// readError returns why the store was not looked at: that the client is closed says
 // all.
-func (c *Client) orClosed(err error) error { return cmp.Or(c.usable(), err) }
+func (c *Client) readError(err error) error { return cmp.Or(c.usable(), timing.OfRead(err)) }
 
 // glance is Inspect without those who wait, which a store may tell for less.
 func (c *Client) glance(ctx context.Context, key string) (Snapshot, error) {
@@ -82,14 +83,15 @@ func (c *Client) glance(ctx context.Context, key string) (Snapshot, error) {
 		snap, err = driver.Glance(ctx, c.session.Driver(), key)
 	}
 	if err != nil {
-		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.orClosed(err)))
+		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(err)))
 	}
 	return snap, nil
 }
 
 // Keys yields the keys, with the given prefix, of locks that are held or waited
 // for, in no particular order; a key may come twice. An error ends it, and
-// matches ErrUnsupported if the store cannot tell.
+// matches ErrUnavailable if the store does not answer, ErrUnsupported if it cannot
+// tell, and ErrClosed after Close.
 func (c *Client) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		store, ok := driver.As[driver.Inspector](c.session.Driver())
@@ -104,7 +106,7 @@ func (c *Client) Keys(ctx context.Context, prefix string) iter.Seq2[string, erro
 			}
 			keys, next, err := store.List(ctx, prefix, cursor)
 			if err != nil {
-				yield("", fmt.Errorf("leasehold: list: %w", c.orClosed(err)))
+				yield("", fmt.Errorf("leasehold: list: %w", c.readError(err)))
 				return
 			}
 			for _, key := range keys {

@@ -200,11 +200,7 @@ var errAnswer = errors.New("unexpected answer")
 
 // look sends a request that changes nothing.
 func (d *Driver) look(ctx context.Context, path string, into any) error {
-	err := d.call(ctx, http.MethodGet, path, nil, into)
-	if err == nil || timing.Definite(err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	return timing.OfRead(d.call(ctx, http.MethodGet, path, nil, into))
 }
 
 // maxAnswer bounds the length of an answer.

@@ -25,7 +25,7 @@ func eventRoutes() []route {
 		},
 		Media:   "text/event-stream",
 		Success: []int{http.StatusOK},
-		Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining, Unknown},
+		Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining},
 	}}}
 }
 

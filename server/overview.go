@@ -40,7 +40,7 @@ func overviewRoutes() []route {
 		{Handle: (*Server).overviewLock, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview/locks/{name}", Operation: "overviewLock",
 			Summary: "Show a lock, what is odd about it, and what has happened to it", Verb: auth.Read,
-			Reply: overview.One{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unknown},
+			Reply: overview.One{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unavailable},
 		}},
 		{Handle: (*Server).overviewHealth, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview/health", Operation: "overviewHealth",
@@ -171,7 +171,7 @@ func (s *Server) overviewLock(w *answer, r *http.Request) error {
 	defer cancel()
 	one, err := p.Next(ctx)
 	if err != nil {
-		return api.NewProblem(Unknown, "the store has not shown the lock in time").After(api.RetryLater)
+		return api.NewProblem(Unavailable, "the store has not shown the lock in time").After(api.RetryLater)
 	}
 	s.signOne(&one, &w.x, name)
 	w.Header().Set("Cache-Control", "no-store")

@@ -259,7 +259,7 @@ func TestPage_WhatFailsIsToldApart(t *testing.T) {
 		t.Parallel()
 		_, base := serve(t, veiled{memdriver.New()}, server.WithPage(server.PageFull))
 		code, text := ask(t, "GET", base+"/v1/overview/locks/k", "")
-		refused(t, "one lock", code, text, server.Unknown)
+		refused(t, "one lock", code, text, server.Unavailable)
 	})
 	t.Run("what is out of bounds", func(t *testing.T) {
 		t.Parallel()

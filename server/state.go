@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
@@ -27,7 +28,7 @@ func stateRoutes() []route {
 				{Name: "Prefer", Type: "string", Header: true, Description: "wait=30 holds the 304 back for so many seconds, or until something changes"},
 			},
 			Success: []int{http.StatusOK, http.StatusNotModified},
-			Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining, Unknown},
+			Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining},
 		}},
 		{Handle: (*Server).list, Route: Route{
 			Method: http.MethodGet, Path: "/v1/locks", Operation: "list",
@@ -37,7 +38,7 @@ func stateRoutes() []route {
 				{Name: "cursor", Type: "string", Description: "that of the page before"},
 			},
 			Success: []int{http.StatusOK},
-			Causes:  []*Cause{Unsupported, Unavailable, Draining, Unknown},
+			Causes:  []*Cause{Unsupported, Unavailable, Draining},
 		}},
 	}
 }
@@ -82,7 +83,7 @@ func (s *Server) glance(w *answer, r *http.Request, name string) error {
 		return api.NewProblem(Unsupported, "the store cannot be looked into")
 	}
 	if err != nil {
-		return err
+		return timing.OfRead(err)
 	}
 	snap.Key = name
 	w.Header().Set("Cache-Control", "no-cache")
@@ -172,7 +173,7 @@ func (s *Server) list(w *answer, r *http.Request) error {
 	defer cancel()
 	keys, next, err := store.List(ctx, prefix, cursor)
 	if err != nil {
-		return err
+		return timing.OfRead(err)
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)

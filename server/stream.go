@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -61,7 +62,7 @@ func (s *Server) newStream(x *Exchange, of string, names []string) (_ *stream, e
 	}
 	if err != nil {
 		f.leave()
-		return nil, err
+		return nil, timing.OfRead(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel

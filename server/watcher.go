@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
@@ -127,7 +128,7 @@ func (s *Server) look(ctx context.Context, key string) sight {
 	defer cancel()
 	snap, err := store.Inspect(ctx, key)
 	if err != nil {
-		return sight{err: err, etag: "error"}
+		return sight{err: timing.OfRead(err), etag: "error"}
 	}
 	snap.Key = key
 	return sight{Snapshot: snap, etag: etag(&snap)}

@@ -18,7 +18,7 @@ type entry struct {
 	call      func(context.Context, *cast) error
 
 	leaves  bool // no error says that the lease has ended in the store
-	reads   bool // it changes nothing, and has the errors of its store
+	reads   bool // it changes nothing
 	keeps   bool // it takes nothing, so that an error says nothing of what is held
 	waits   bool // somebody else holds the lock
 	ahead   bool // its token is ahead of the store's clock, which is all that is left of what a store forgets

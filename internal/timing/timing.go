@@ -5,7 +5,9 @@
 package timing
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -112,6 +114,16 @@ func Final(err error) bool {
 // one node of a quorum says does not speak for the others.
 func Permanent(err error) bool {
 	return Final(err) || errors.Is(err, driver.ErrPermanent) && !errors.Is(err, driver.ErrNoQuorum)
+}
+
+// OfRead is err for somebody who only looked at a store. Nothing was done, so it matches
+// [driver.ErrUnavailable], unless it says something more definite, or that the caller
+// has given up.
+func OfRead(err error) error {
+	if err == nil || Definite(err) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
 
 // IsTimeout reports whether err says of a try only that its time was over.

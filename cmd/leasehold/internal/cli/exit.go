@@ -80,7 +80,8 @@ func Die(sig syscall.Signal) {
 }
 
 func usage(format string, args ...any) error {
-	return &exitError{code: codeUsage, err: fmt.Errorf(format, args...)}
+	err := fmt.Errorf(format, args...)
+	return &exitError{code: codeOfText(err), err: err}
 }
 
 // classify gives an error of the library or of a store its exit code.
@@ -90,6 +91,17 @@ func classify(err error) error {
 		return err
 	}
 	return &exitError{code: codeOf(err), err: err}
+}
+
+// codeOfText returns the exit code for something that the caller wrote and that cannot be
+// used. It may be in a file that the machine does not let be read at the moment.
+func codeOfText(err error) int {
+	for _, shortage := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
+		if errors.Is(err, shortage) {
+			return codeInternal
+		}
+	}
+	return codeUsage
 }
 
 // codeOf returns the exit code of an error. It asks for definite outcomes first, since an
@@ -104,7 +116,9 @@ func codeOf(err error) int {
 		return codeNotThere
 	case errors.Is(err, leasehold.ErrMismatch):
 		return codeInUse
-	case errors.Is(err, leasehold.ErrInvalid), errors.Is(err, leasehold.ErrUnsupported):
+	case errors.Is(err, leasehold.ErrInvalid):
+		return codeOfText(err)
+	case errors.Is(err, leasehold.ErrUnsupported):
 		return codeUsage
 	case errors.Is(err, leasehold.ErrUnavailable), errors.Is(err, leasehold.ErrUnknown),
 		errors.Is(err, leasehold.ErrNoQuorum), errors.Is(err, leasehold.ErrNotReplicated),

@@ -56,10 +56,10 @@ func newRelease(g *global) *cobra.Command {
 		Long: strings.TrimSpace(fmt.Sprintf(`
 Release gives a lease back, whereupon the next in the queue holds the lock. If it
 had ended before, the exit code is %d: what was done under it was not protected
-to the end. A code of %d says that the store has not confirmed the release; the
-lease ends by its time to live at the latest. Released again within a minute, it
-is as if it had been released once.
-`, codeLost, codeUnreleased)),
+to the end. A code of %d says that the store could not be asked, a code of %d that
+it has not confirmed the release; the lease ends by its time to live at the latest.
+Released again within a minute, it is as if it had been released once.
+`, codeLost, codeUnavailable, codeUnreleased)),
 		Example: `  leasehold release deploy "$id"`,
 		Args:    exactly(2, "the name of a lock and the id of a lease"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -21,7 +21,8 @@ func newWatch(g *global) *cobra.Command {
 Watch prints who holds the lock NAME and who waits for it: at once, and whenever
 that has changed, until it is interrupted. With --json every line is what
 "inspect" shows, with the time. It looks twice a second, so that what lasts less
-may not be seen. A store that does not answer is reported, and asked again.
+may not be seen. If the store does not answer the first look, watch fails; one that
+stops answering later is reported, and asked again.
 `),
 		Example: `  leasehold watch nightly-backup
   leasehold watch nightly-backup --json | jq -r .holders[].owner`,

@@ -1,0 +1,201 @@
+//go:build linux
+
+package cli_test
+
+import (
+	"context"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/respproxy"
+)
+
+// stage is a store of one play, with a network before it.
+type stage struct {
+	t      *testing.T
+	server *redistest.Server
+	proxy  *respproxy.Proxy
+	before string // for the shell that becomes the command
+}
+
+// url is that of the store by way of the network.
+func (s *stage) url() string { return "redis://" + s.proxy.Addr() + "/0" }
+
+// configure changes the server, whose connections stay.
+func (s *stage) configure(setting, value string) {
+	s.t.Helper()
+	if err := s.server.Client().ConfigSet(s.t.Context(), setting, value).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// faults are what a command may meet from its start.
+var faults = map[string]func(s *stage){
+	"a reply is lost":          func(s *stage) { s.proxy.Add(respproxy.DropReply, 1, respproxy.Mentions("demo")) },
+	"the network is silent":    func(s *stage) { s.proxy.Mute() },
+	"the server refuses":       func(s *stage) { s.proxy.Refuse(true) },
+	"the server is frozen":     func(s *stage) { s.server.Stop() },
+	"the server has forgotten": func(s *stage) { s.server.Client().FlushAll(s.t.Context()) },
+	"a password is missing":    func(s *stage) { s.configure("requirepass", "another") },
+	"the server is full":       func(s *stage) { s.configure("maxmemory", "1") },
+	"nothing can be printed":   func(s *stage) { s.before = "exec >/dev/full; " },
+}
+
+// away are the faults during which nothing can be asked of the store.
+var away = []string{"the network is silent", "the server refuses", "the server is frozen", "a password is missing"}
+
+// exits are the exit codes of a command by fault, and that of every other fault by "".
+type exits map[string]int
+
+// ifAway returns codes of a command that exits with code while its store is away.
+func ifAway(code int, others exits) exits {
+	codes := make(exits)
+	for _, fault := range away {
+		codes[fault] = code
+	}
+	maps.Copy(codes, others)
+	return codes
+}
+
+// performance is a command that is to be played under every fault.
+type performance struct {
+	args string // $id is a lease of the lock demo
+	held bool   // somebody holds it
+	// until is a text after which the command is sent TERM, where it would go on.
+	until string
+	codes exits
+}
+
+var performances = map[string]performance{
+	"acquire": {args: "acquire --max-outage 1s demo", codes: ifAway(69, exits{
+		"": 0, "a reply is lost": 69, "the server is full": 69, "nothing can be printed": 74,
+	})},
+	"run": {args: "run --max-outage 1s demo echo done", codes: ifAway(69, exits{
+		"": 0, "a reply is lost": 69, "the server is full": 69, "nothing can be printed": 1, // that of echo
+	})},
+	"elect": {args: "elect demo echo done", until: "does not answer", codes: ifAway(143, exits{
+		"": 0, "a password is missing": 69, "the server is full": 143, "nothing can be printed": 1, // that of echo
+	})},
+	"renew":   {args: "renew demo $id", held: true, codes: ifAway(69, exits{"": 0, "the server has forgotten": 79})},
+	"release": {args: "release demo $id", held: true, codes: ifAway(69, exits{"": 0, "the server has forgotten": 79})},
+	"break":   {args: "break demo $id --reason test", held: true, codes: ifAway(69, exits{"": 0, "a reply is lost": 69, "the server has forgotten": 1, "nothing can be printed": 74})},
+	"inspect": {args: "inspect demo", held: true, codes: ifAway(69, exits{"": 0, "a reply is lost": 69, "nothing can be printed": 74})},
+	"list":    {args: "list demo", held: true, codes: ifAway(69, exits{"": 0, "a reply is lost": 69, "nothing can be printed": 74})},
+	"wait":    {args: "wait -w 1s demo", held: true, codes: ifAway(69, exits{"": 75, "a reply is lost": 69, "the server has forgotten": 0})},
+	"watch":   {args: "watch demo", held: true, until: "demo:", codes: ifAway(69, exits{"": 143, "a reply is lost": 69, "nothing can be printed": 74})},
+	"doctor":  {args: "doctor", codes: ifAway(69, exits{"": 0, "the server is full": 1, "nothing can be printed": 74})},
+}
+
+// TestCommands_UnderFaults plays every command that asks a store under every fault. The
+// exit code says what has happened, a sentence says why, and nothing takes long.
+func TestCommands_UnderFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-long plays it")
+	}
+	t.Parallel()
+	for _, name := range slices.Sorted(maps.Keys(performances)) {
+		for _, fault := range slices.Sorted(maps.Keys(faults)) {
+			t.Run(name+"/"+fault, func(t *testing.T) {
+				t.Parallel()
+				play(t, performances[name], fault)
+			})
+		}
+	}
+}
+
+// TestCommands_EachHasItsFaults: a new command has a row, or needs none for a reason.
+func TestCommands_EachHasItsFaults(t *testing.T) {
+	t.Parallel()
+	elsewhere := map[string]string{
+		"bench":   "loses requests itself",
+		"serve":   "has tests of its own",
+		"health":  "asks a service, not a store",
+		"version": "asks nobody", "completion": "asks nobody", "help": "asks nobody",
+	}
+	out, err := exec.CommandContext(t.Context(), command(t), "__complete", "").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range regexp.MustCompile(`(?m)^([a-z]+)\t`).FindAllStringSubmatch(string(out), -1) {
+		if _, ok := performances[line[1]]; !ok && elsewhere[line[1]] == "" {
+			t.Errorf("command %q has no row", line[1])
+		}
+	}
+}
+
+func play(t *testing.T, p performance, fault string) {
+	s := &stage{t: t, server: redistest.Start(t)}
+	s.proxy = respproxy.Start(t, s.server.Addr())
+	id := ""
+	if p.held {
+		out, err := exec.CommandContext(t.Context(), command(t), "acquire", "--store", s.server.URL(), "--ttl", "5m", "demo").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = strings.Fields(string(out))[0]
+	}
+	faults[fault](s)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*bound)
+	defer cancel()
+	line := s.before + "exec " + command(t) + " " + strings.ReplaceAll(p.args, "$id", id)
+	c := exec.CommandContext(ctx, "sh", "-c", line)
+	c.Env = append(os.Environ(), "LEASEHOLD_STORE="+s.url())
+	said := new(output)
+	c.Stdout, c.Stderr = said, said
+	began := time.Now()
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	want, ok := p.codes[fault]
+	if !ok {
+		want = p.codes[""]
+	}
+	until := ""
+	if want == 128+int(syscall.SIGTERM) {
+		until = p.until
+	}
+	code, text := end(c, ended, until, said)
+	if code != want {
+		t.Errorf("exit code %d, want %d: %s", code, want, text)
+	}
+	if took := time.Since(began); took > bound {
+		t.Errorf("it took %v: %s", took, text)
+	}
+	if strings.Contains(text, "goroutine") || strings.Contains(text, "panic") {
+		t.Errorf("it failed inside: %s", text)
+	}
+	if slices.Contains([]int{64, 69, 70, 74, 75, 79}, code) && !strings.Contains(text, "leasehold: ") {
+		t.Errorf("nothing says why: %q", text)
+	}
+}
+
+// end waits for the end of a command, which is sent TERM after it has said something.
+func end(c *exec.Cmd, ended <-chan error, until string, said *output) (code int, text string) {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-ended: // the code says how
+			code = c.ProcessState.ExitCode()
+			if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+				code = 128 + int(status.Signal())
+			}
+			return code, said.String()
+		case <-look.C:
+			if until != "" && strings.Contains(said.String(), until) {
+				_ = c.Process.Signal(syscall.SIGTERM)
+			}
+		}
+	}
+}
