@@ -156,6 +156,10 @@ REDIS = $$(grep -rl --include='*_test.go' internal/redistest . | grep -v -E '^./
 fuzz: ## Run every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
+.PHONY: nightly
+nightly: test-all explore microscope soak chaos ## Search for rare failures for a night, with everything that does so
+	@.ci/fuzz 10m
+
 .PHONY: screenshots
 screenshots: deps ## Make the pictures of the page in docs/
 	cd server/browsertest && $(GO) test -count=1 -run TestScreenshots . -screenshots=$(CURDIR)/docs
