@@ -39,8 +39,8 @@ var inside = map[string]func(r *rig, c *leasehold.Client, key string) []func(){
 	"readers of different lives": func(r *rig, c *leasehold.Client, key string) []func() {
 		// The one that stays longest has the shortest lease, and is renewed.
 		long := r.must(c.RWMutex(key, leasehold.WithTTL(time.Minute)).RLock(context.Background()))
-		short := r.must(c.RWMutex(key, leasehold.WithTTL(time.Second)).RLock(context.Background()))
-		return append(releases(r, long), func() { time.Sleep(1500 * time.Millisecond) }, func() { r.release(short) })
+		short := r.must(c.RWMutex(key, leasehold.WithTTL(renewed)).RLock(context.Background()))
+		return append(releases(r, long), func() { time.Sleep(renewed + time.Second) }, func() { r.release(short) })
 	},
 	"reader beside one that expired": func(r *rig, c *leasehold.Client, key string) []func() {
 		short := r.must(c.RWMutex(key, leasehold.WithTTL(time.Second), leasehold.WithoutRenewal()).RLock(context.Background()))

@@ -197,17 +197,24 @@ func TestRedis_L4_HeldBackAcquireCannotLockLater(t *testing.T) {
 	})
 }
 
+// renewed is the time to live of leases that are renewed, also where the machine is busy.
+const renewed = 3 * time.Second
+
 func TestRedis_L5_SilentServerLosesByTheLocalDeadline(t *testing.T) {
 	for name, silence := range map[string]func(*rig){
 		"SIGSTOP":      func(r *rig) { r.server.Stop(); r.Cleanup(r.server.Cont) },
-		"CLIENT PAUSE": func(r *rig) { r.admin("CLIENT", "PAUSE", 3000, "ALL") },
+		"CLIENT PAUSE": func(r *rig) { r.admin("CLIENT", "PAUSE", 9000, "ALL") },
 		"black hole":   func(r *rig) { r.proxy.Mute() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			both(t, func(r *rig) {
-				c := r.client(r.proxy.Addr(), leasehold.WithTTL(time.Second), leasehold.WithReleaseTimeout(time.Second))
+				c := r.client(r.proxy.Addr(), leasehold.WithTTL(renewed), leasehold.WithReleaseTimeout(time.Second))
 				l := r.lock(c, "k")
-				time.Sleep(1500 * time.Millisecond) // it is renewed
+				time.Sleep(renewed + time.Second) // it is renewed
+				if err := context.Cause(l.Context()); err != nil {
+					r.Fatal(err)
+				}
 				silence(r)
 				stop, machine := make(chan struct{}), make(chan time.Duration)
 				go func() { machine <- sluggishness(stop) }()

@@ -24,7 +24,7 @@ var sharedRows = slices.Concat(
 		{"K5_DeadReaderIsForgottenWhileALiveOneReads", func(l *lab) {
 			dead, live, got := l.halfDead()
 			l.ended(dead, life+slack)
-			time.Sleep(2 * life) // the live one is renewed, and keeps the writer out
+			time.Sleep(kept) // the live one is renewed, and keeps the writer out
 			if in := l.picture(l.stranger()).Holders; len(in) != 1 || in[0].ID != live.ID() {
 				l.Errorf("beside the live reader the store shows %+v", in)
 			}
@@ -119,7 +119,7 @@ func (l *lab) churn(asks, churns use) {
 // halfDead has two readers, of whom one has died, and a writer that waits.
 func (l *lab) halfDead() (dead, live *leasehold.Lease, writers <-chan outcome) {
 	a, m := l.client(leasehold.WithTTL(life))
-	b, _ := l.client(leasehold.WithTTL(life))
+	b, _ := l.client(leasehold.WithTTL(kept))
 	c, _ := l.client()
 	dead, live = l.enter(reader, a), l.enter(reader, b)
 	got := make(chan outcome, 1)
