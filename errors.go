@@ -128,6 +128,9 @@ func (e *HeldError) Unwrap() []error {
 	return []error{ErrHeld, e.Cause}
 }
 
+// errDetached ends a lease that [Lease.Detach] has left in the store.
+var errDetached = fmt.Errorf("left in the store: %w", ErrReleased)
+
 // contextEnded is [ErrContextEnded], with the cause of that context.
 type contextEnded struct{ cause error }
 

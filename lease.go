@@ -223,8 +223,8 @@ func (l *Lease) Release() error { return l.giveBack() }
 // Detach ends the lease here and leaves it in the store, to be renewed and released by
 // its id from elsewhere: by the next process of a script, for instance, or by
 // [Mutex.Adopt]. Detach renews the lease once, so that it lives for its TTL from then
-// on unless it is renewed again. The context ends with ErrReleased, and Release returns
-// nil and does nothing. Nobody re-enters meanwhile: a Lock under the lease's context
+// on unless it is renewed again. The context ends with an error that matches ErrReleased,
+// and Release returns nil and does nothing. An observer is told "detached". Nobody re-enters meanwhile: a Lock under the lease's context
 // fails with ErrMismatch.
 //
 // The error matches ErrMismatch if the lease is shared by re-entry, or is one of whose
@@ -242,8 +242,8 @@ func (l *Lease) Detach(ctx context.Context) error {
 	err = fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // by a Release in between
 	_ = l.end.once(&l.hold.mu, func() error {
 		l.hold.unfollow(l.share)
-		err, _ = l.hold.remove(l.share, ErrReleased)
-		if l.cancel(ErrReleased); err == nil {
+		err, _ = l.hold.remove(l.share, errDetached)
+		if l.cancel(errDetached); err == nil {
 			l.hold.c.counts.gaveBack(nil)
 			l.hold.turn.abandon()
 		}

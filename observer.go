@@ -180,8 +180,9 @@ func (e *EndedInfo) Lost() bool { return wasLost(e.Cause) }
 // Reason sums Cause up in a word. For a lease that was lost: "broken" (by force),
 // "gone" (the store no longer had it), "expired" (no renewal was confirmed before
 // its deadline), or "failed" (a renewal was refused, or failed too often). For
-// others: "released", "max_hold", "closed" (the client was), and "context" (the
-// context it was taken under ended).
+// others: "released", "detached" (by [Lease.Detach]: the store still has it),
+// "max_hold", "closed" (the client was), and "context" (the context it was taken under
+// ended).
 func (e *EndedInfo) Reason() string {
 	return word(e.Cause, "", reasons)
 }
@@ -192,6 +193,7 @@ var reasons = []named{
 	{session.ErrGone, "gone"},
 	{session.ErrExpired, "expired"},
 	{ErrLost, "failed"},
+	{errDetached, "detached"},
 	{ErrReleased, "released"},
 	{ErrMaxHold, "max_hold"},
 	{ErrClosed, "closed"},

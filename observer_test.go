@@ -219,6 +219,11 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 		lost     bool
 		end      func(*testing.T, *leasehold.Client, *memdriver.Driver, *leasehold.Lease)
 	}{
+		"detached": {end: func(t *testing.T, _ *leasehold.Client, _ *memdriver.Driver, l *leasehold.Lease) {
+			if err := l.Detach(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}},
 		"released": {end: func(t *testing.T, _ *leasehold.Client, _ *memdriver.Driver, l *leasehold.Lease) {
 			if err := l.Release(); err != nil {
 				t.Error(err)

@@ -4,7 +4,8 @@
 //	{"time":"2026-01-02T03:04:05.678Z","event":"granted","key":"orders/42","mode":"exclusive","lease":"…","owner":"worker-7:4711","token":1767323045678001,"waitedMs":12}
 //	{"time":"2026-01-02T03:04:06.789Z","event":"ended","key":"orders/42","mode":"exclusive","lease":"…","owner":"worker-7:4711","token":1767323045678001,"heldMs":1111,"reason":"released"}
 //
-// An event is granted, ended, or unreleased: the store has not confirmed a release. The
+// An event is granted, ended, detached (the lease goes on without this process), or
+// unreleased: the store has not confirmed a release. The
 // reasons of an end are those of [leasehold.EndedInfo.Reason]. Those of unreleased are
 // "lost", if the store no longer had the lease, which may be noticed only then, and other
 // outcomes of [leasehold.ReleasedInfo.Outcome]: then the lock stays closed until the lease
@@ -39,7 +40,9 @@ func New(w io.Writer, failed func(error)) leasehold.Observer {
 		Ended: func(_ context.Context, e leasehold.EndedInfo) {
 			line := about(audit.Ended, &e.LockInfo, e.ID)
 			line.Token, line.Held, line.Reason = e.Token, max(e.Held.Milliseconds(), 1), e.Reason()
-			if e.Cause != nil && line.Reason != "released" {
+			if line.Reason == audit.Detached {
+				line.Event, line.Reason = audit.Detached, ""
+			} else if e.Cause != nil && line.Reason != "released" {
 				line.Detail = e.Cause.Error()
 			}
 			log.Write(line)

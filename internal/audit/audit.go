@@ -14,6 +14,7 @@ import (
 const (
 	Granted    = "granted"
 	Ended      = "ended"
+	Detached   = "detached"   // it goes on without this process
 	Unreleased = "unreleased" // a release that the store has not confirmed
 )
 

@@ -18,6 +18,7 @@ import (
 
 func newAcquire(g *global) *cobra.Command {
 	f := newLockFlags(g)
+	var trail auditLog
 	cmd := &cobra.Command{
 		Use:   "acquire [flags] NAME",
 		Short: "Take a lease that outlives this command, for scripts",
@@ -40,11 +41,15 @@ check the exit code of each renewal, and fence what they write.
 			if err != nil {
 				return classify(err)
 			}
-			return classify(spec.acquireDetached(cmd.Context(), cmd.OutOrStdout()))
+			if err := trail.check(); err != nil {
+				return err
+			}
+			return classify(spec.acquireDetached(cmd.Context(), cmd.OutOrStdout(), trail.options(unaudited(g, cmd))))
 		},
 	}
 	f.registerLock(cmd)
 	f.registerHolder(cmd)
+	trail.register(cmd)
 	return cmd
 }
 
@@ -70,8 +75,8 @@ func (spec *lockSpec) print(lease *leasehold.Lease, out io.Writer) (err error) {
 
 // acquireDetached takes the lock, leaves its lease in the store, and prints it. It
 // releases a lease that cannot be printed, since nobody else knows its id.
-func (spec *lockSpec) acquireDetached(parent context.Context, out io.Writer) error {
-	client, err := open(spec.store)
+func (spec *lockSpec) acquireDetached(parent context.Context, out io.Writer, opts []leasehold.Option) error {
+	client, err := open(spec.store, opts...)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/audit"
 )
 
 // breakFlags are the flags of `leasehold break`.
@@ -16,6 +17,7 @@ type breakFlags struct {
 	*global
 	reason string
 	force  bool
+	trail  auditLog
 }
 
 func newBreak(g *global) *cobra.Command {
@@ -51,11 +53,15 @@ Break what is known to be dead, or whose writes are fenced.
 		},
 	}
 	cmd.Flags().StringVar(&f.reason, "reason", "", "what the holder is told, `TEXT`")
+	f.trail.register(cmd)
 	cmd.Flags().BoolVar(&f.force, "force-holder", false, "break the lease of the present holder, whichever it is")
 	return cmd
 }
 
 func (f *breakFlags) run(cmd *cobra.Command, name, id string) error {
+	if err := f.trail.check(); err != nil {
+		return err
+	}
 	client, err := f.client()
 	if err != nil {
 		return err
@@ -122,6 +128,9 @@ func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) erro
 			text = fmt.Sprintf(" of %s, which waited for %s", q.Owner, span(age(q.Since)))
 		}
 	}
+	f.trail.write(f.global, cmd, audit.Line{
+		Event: audit.Ended, Key: b.Key, Lease: b.Lease, Owner: b.Owner, Token: b.Token, By: caller(), Reason: "broken", Detail: f.reason,
+	})
 	if f.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 	}

@@ -50,7 +50,8 @@ lasts as long as it did before.
 }
 
 func newRelease(g *global) *cobra.Command {
-	return &cobra.Command{
+	var trail auditLog
+	cmd := &cobra.Command{
 		Use:   "release NAME ID",
 		Short: "Give back a lease that \"acquire\" has taken",
 		Long: strings.TrimSpace(fmt.Sprintf(`
@@ -62,14 +63,22 @@ Released again within a minute, it is as if it had been released once.
 `, codeLost, codeUnavailable, codeUnreleased)),
 		Example: `  leasehold release deploy "$id"`,
 		Args:    exactly(2, "the name of a lock and the id of a lease"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := trail.check(); err != nil {
+				return err
+			}
 			err := g.release(args[0], args[1])
+			if ExitCode(classify(err)) != codeUsage { // else nothing was asked of the store
+				trail.write(g, cmd, released(args[0], args[1], err))
+			}
 			if errors.Is(err, leasehold.ErrUnknown) {
 				return &exitError{code: codeUnreleased, err: err}
 			}
 			return classify(err)
 		},
 	}
+	trail.register(cmd)
+	return cmd
 }
 
 // release releases a lease that outlived its command.

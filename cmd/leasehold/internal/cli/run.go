@@ -20,7 +20,7 @@ type runFlags struct {
 	without  string // what happens if the store is not available
 	atLeast  duration
 	atMost   duration
-	auditLog string
+	auditLog auditLog
 }
 
 func newRun(g *global) *cobra.Command {
@@ -63,7 +63,7 @@ func (f *runFlags) registerCommand(cmd *cobra.Command) {
 	flags.StringVarP(&f.command, "command", "c", "", "run `STRING` with sh -c; may also follow NAME, as with flock")
 	flags.BoolVar(&f.passStore, "pass-store", false, "let the command see the URL of the store although it has a password")
 	flags.Var(&f.grace, "grace", "time between TERM and KILL (default 10s, at most a third of --ttl)")
-	flags.StringVar(&f.auditLog, "audit-log", "", "append to `FILE` who held the lock, when, and why it ended, as lines of JSON")
+	f.auditLog.register(cmd)
 }
 
 // runCommand checks flags and arguments. It sends nothing to the store.
@@ -87,7 +87,7 @@ func (f *runFlags) runCommand(cmd *cobra.Command, args []string) (*runCommand, e
 		return nil, err
 	}
 	spec.argv = argv
-	if err := checkAuditLog(f.auditLog); err != nil {
+	if err := f.auditLog.check(); err != nil {
 		return nil, err
 	}
 	return &runCommand{lockSpec: spec, runFlags: f, grace: grace}, nil
