@@ -44,17 +44,17 @@ type command struct {
 }
 
 var commands = map[string]command{
-	"run":       {calls: []string{"Mutex.Lock", "Lease.Release", "Multi.Lock"}, tests: []string{"TestRun_C2_FrozenStoreKillsGroupBeforeLeaseEnds", "TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen", "TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive", "TestRun_UnconfirmedReleaseIsTold", "TestRunAndElect_WaitForAStoreThatIsAway", "TestClients_HR_C5_BelieveOnlyTheService"}},
-	"elect":     {calls: []string{"Election.Lead"}, tests: []string{"TestRunAndElect_WaitForAStoreThatIsAway"}},
-	"acquire":   {calls: []string{"Mutex.Lock", "Lease.Detach", "Lease.Release"}, tests: []string{"TestStories"}},
-	"renew":     {calls: []string{"Mutex.Adopt", "Lease.Detach"}, tests: []string{"TestStories"}},
-	"release":   {calls: []string{"Lease.Release"}, tests: []string{"TestRelease_HR_C7_ALateAnswerDoesNotHideALoss"}},
-	"wait":      {calls: []string{"Client.Inspect"}, tests: []string{"TestStories"}},
-	"list":      {calls: []string{"Client.Keys"}, tests: []string{"TestStories"}},
-	"inspect":   {calls: []string{"Client.Inspect"}, tests: []string{"TestStories"}},
-	"watch":     {calls: []string{"Client.Inspect"}, tests: []string{"TestStories"}},
-	"break":     {calls: []string{"Client.Break"}, tests: []string{"TestRun_C3_BrokenLockEndsStubbornGroupAfterGrace"}},
-	"doctor":    {calls: []string{"Mutex.TryLock"}, tests: []string{"TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe"}},
+	"run":       {calls: []string{"Mutex.Lock", "Lease.Release", "Multi.Lock"}, tests: []string{"TestCommands_UnderFaults", "TestRun_C2_FrozenStoreKillsGroupBeforeLeaseEnds", "TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen", "TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive", "TestRun_UnconfirmedReleaseIsTold", "TestRunAndElect_WaitForAStoreThatIsAway", "TestClients_HR_C5_BelieveOnlyTheService"}},
+	"elect":     {calls: []string{"Election.Lead"}, tests: []string{"TestCommands_UnderFaults", "TestRunAndElect_WaitForAStoreThatIsAway"}},
+	"acquire":   {calls: []string{"Mutex.Lock", "Lease.Detach", "Lease.Release"}, tests: []string{"TestCommands_UnderFaults", "TestStories"}},
+	"renew":     {calls: []string{"Mutex.Adopt", "Lease.Detach"}, tests: []string{"TestCommands_UnderFaults", "TestStories"}},
+	"release":   {calls: []string{"Lease.Release"}, tests: []string{"TestCommands_UnderFaults", "TestRelease_HR_C7_ALateAnswerDoesNotHideALoss"}},
+	"wait":      {calls: []string{"Client.Inspect"}, tests: []string{"TestCommands_UnderFaults", "TestStories"}},
+	"list":      {calls: []string{"Client.Keys"}, tests: []string{"TestCommands_UnderFaults", "TestStories"}},
+	"inspect":   {calls: []string{"Client.Inspect"}, tests: []string{"TestCommands_UnderFaults", "TestStories"}},
+	"watch":     {calls: []string{"Client.Inspect"}, tests: []string{"TestCommands_UnderFaults", "TestStories"}},
+	"break":     {calls: []string{"Client.Break"}, tests: []string{"TestCommands_UnderFaults", "TestRun_C3_BrokenLockEndsStubbornGroupAfterGrace"}},
+	"doctor":    {calls: []string{"Mutex.TryLock"}, tests: []string{"TestCommands_UnderFaults", "TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe"}},
 	"serve":     {calls: []string{"POST /v1/locks/{name}"}, tests: []string{"TestOperation_CommandOutlivesTheTimeToConfirmAHandOver", "TestStories"}},
 	"bench":     {calls: []string{"Mutex.Lock"}, tests: []string{"TestMutants_AreCaught"}},
 	"health":    {calls: []string{"GET /readyz", "GET /livez"}, tests: []string{"TestStories"}},
@@ -170,7 +170,7 @@ func document(entries []string) string {
 	b.WriteString("\nand all options `With…`.\n\n## Service\n")
 	rows(all[5:], &b)
 	b.WriteString("\nA service is closed by itself: `TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold`, `TestStories`. What goes on between services and a store is not HTTP.\n")
-	b.WriteString("\n## Command\n\nA command calls the library, under the faults of its rows. What it adds is tried on real processes.\n\n| command | calls | tests |\n|---|---|---|\n")
+	b.WriteString("\n## Command\n\nA command calls the library, under the faults of its rows. What it adds is tried on real processes:\n`TestCommands_UnderFaults` plays each that asks a store, under a lost reply, a silent network, a server that refuses, that is frozen, that has forgotten, that is\nfull and that wants a password, and with an output that cannot be written.\n\n| command | calls | tests |\n|---|---|---|\n")
 	names := make([]string, 0, len(commands))
 	for name := range commands {
 		names = append(names, name)

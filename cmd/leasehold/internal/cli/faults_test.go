@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -107,26 +106,6 @@ func TestCommands_UnderFaults(t *testing.T) {
 				t.Parallel()
 				play(t, performances[name], fault)
 			})
-		}
-	}
-}
-
-// TestCommands_EachHasItsFaults: a new command has a row, or needs none for a reason.
-func TestCommands_EachHasItsFaults(t *testing.T) {
-	t.Parallel()
-	elsewhere := map[string]string{
-		"bench":   "loses requests itself",
-		"serve":   "has tests of its own",
-		"health":  "asks a service, not a store",
-		"version": "asks nobody", "completion": "asks nobody", "help": "asks nobody",
-	}
-	out, err := exec.CommandContext(t.Context(), command(t), "__complete", "").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range regexp.MustCompile(`(?m)^([a-z]+)\t`).FindAllStringSubmatch(string(out), -1) {
-		if _, ok := performances[line[1]]; !ok && elsewhere[line[1]] == "" {
-			t.Errorf("command %q has no row", line[1])
 		}
 	}
 }
