@@ -116,7 +116,7 @@ func (c *checkup) limits(ctx context.Context, conn *pgxpool.Conn) error {
 	want := fmt.Sprint(c.cfg.timeout.Milliseconds(), "ms")
 	var same bool
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, limit, want); err != nil {
+		if _, err := tx.Exec(ctx, limit, want, want); err != nil {
 			return err
 		}
 		return tx.QueryRow(ctx, `SELECT bool_and(setting || unit = $1) FROM pg_settings

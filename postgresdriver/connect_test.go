@@ -122,8 +122,7 @@ func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
 		}
 	}
 	before := sessions(t, boss)
-	exec(t, boss, `BEGIN`)
-	exec(t, boss, `SELECT FROM leasehold WHERE key = 'k' FOR UPDATE`)
+	server.Stop(t)
 	for range 2 {
 		if err := renew(50*time.Millisecond, "k")[0]; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
@@ -132,7 +131,7 @@ func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	exec(t, boss, `COMMIT`)
+	server.Cont(t)
 	for _, err := range renew(time.Minute, "k", "l") {
 		if err != nil {
 			t.Error(err)
@@ -171,6 +170,42 @@ func TestRenew_ATryOnAConnectionThatAnswersNoMoreHoldsUpNoOther(t *testing.T) {
 	start := time.Now()
 	if err := renew(50 * time.Second); err != nil {
 		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+}
+
+// A row that somebody else has locked keeps a try until the server gives up: were that
+// longer than the try, the tries of one lease would take every connection.
+func TestRenew_TriesAtALockedRowHoldUpNoOther(t *testing.T) {
+	server := postgrestest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=60s"))
+	renew := func(key string, patience time.Duration) (err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		d.Renew(ctx, []driver.Ref{{Key: key, ID: "a", TTL: time.Hour}}, func(_ int, _ driver.Reply, e error) { err = e })
+		return err
+	}
+	for _, key := range []string{"k", "other"} {
+		if _, err := d.Acquire(t.Context(), mutex(key, "a")); err != nil {
+			t.Fatal(err)
+		}
+		if err := renew(key, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	boss := admin(t, server.URL())
+	exec(t, boss, `BEGIN`)
+	exec(t, boss, `SELECT FROM leasehold WHERE key = 'k' FOR UPDATE`)
+	for range 3 * renewConns {
+		if err := renew("k", 50*time.Millisecond); err == nil {
+			t.Error("renewed behind the row's lock")
+		}
+	}
+	if err := renew("other", 30*time.Second); err != nil {
+		t.Errorf("a lease beside it: %v", err)
+	}
+	exec(t, boss, `ROLLBACK`)
+	if err := renew("k", 30*time.Second); err != nil {
+		t.Errorf("after the row's lock: %v", err)
 	}
 }
 

@@ -36,7 +36,7 @@ func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool,
 		var sent *int
 		b := &pgx.Batch{}
 		b.Queue(begin)
-		b.Queue(hurry, t.hurry)
+		b.Queue(hurry, milliseconds(t.hurry), milliseconds(queueing(ctx, t.hurry)))
 		nothing := false // was changed, and the server has said so
 		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
 			err := row.Scan(&sent, &found.Record, &found.Now)

@@ -107,7 +107,7 @@ func (t *table) create() error {
 	}
 	defer conn.Release()
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, limit, milliseconds(creating)); err != nil {
+		if _, err := tx.Exec(ctx, limit, milliseconds(creating), milliseconds(creating)); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, t.cfg.lockID("create", "")); err != nil {

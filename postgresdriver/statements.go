@@ -14,9 +14,9 @@ type statements struct {
 // would read it before.
 const (
 	begin = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
-	limit = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true),
-		set_config('idle_in_transaction_session_timeout', $1, true)`
-	hurry  = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)`
+	limit = `SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true),
+		set_config('lock_timeout', $2, true)`
+	hurry  = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)`
 	clock  = `SELECT clock_timestamp()`
 	guard  = `SELECT pg_advisory_xact_lock(id) FROM unnest($1::bigint[]) AS id`
 	notify = `SELECT pg_notify(address, body) FROM unnest($1::text[], $2::text[]) AS message (address, body)`

@@ -19,8 +19,8 @@ type table struct {
 	main, renew *pgxpool.Pool
 	before      func(context.Context, *pgx.ConnConfig) error // of each connection, as the user wants it, or nil
 	sql         statements
-	limits      string // of a transaction, in milliseconds
-	hurry       string // of an exchange; the server's word comes before our time is over
+	limit       time.Duration // of a transaction
+	hurry       time.Duration // of an exchange; the server's word comes before our time is over
 	maker       maker
 
 	ctx   context.Context // ends with Close
@@ -37,7 +37,7 @@ func newTable(cfg *pgxpool.Config, o options) (*table, error) {
 		main.Close()
 		return nil, err
 	}
-	t := &table{cfg: o, main: main, renew: renew, before: cfg.BeforeConnect, sql: newStatements(o.sql), limits: milliseconds(o.timeout), hurry: milliseconds(o.timeout * 3 / 4)}
+	t := &table{cfg: o, main: main, renew: renew, before: cfg.BeforeConnect, sql: newStatements(o.sql), limit: o.timeout, hurry: o.timeout * 3 / 4}
 	t.ctx, t.close = context.WithCancel(context.Background())
 	return t, nil
 }
@@ -73,6 +73,9 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 	switch {
 	case caller.Value(renewal{}) != nil:
 		pool = t.renew
+		if end, ok := caller.Deadline(); ok {
+			base = context.WithValue(base, leaving{}, end)
+		}
 	case caller.Value(ending{}) != nil:
 		base = caller
 	}
@@ -85,6 +88,22 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 	}
 	defer conn.Release()
 	return f(ctx, conn)
+}
+
+// leaving is when the caller of a renewal will give it up: what a context says of a call
+// that is not cut off then.
+type leaving struct{}
+
+// queueing returns for how long a call may wait for locks that others have, most at most.
+// A renewal that waited longer than its caller would keep a connection for nothing, and
+// there are few: the tries of one lease at a locked row would take all of them.
+func queueing(ctx context.Context, most time.Duration) time.Duration {
+	end, ok := ctx.Value(leaving{}).(time.Time)
+	if !ok {
+		return most
+	}
+	// The server's word comes first: it says why. Zero would mean without bound.
+	return min(max(time.Until(end)*3/4, time.Millisecond), most)
 }
 
 // ending is what a context says of a call that is cut off when it ends.

@@ -116,7 +116,7 @@ func (tx *transaction) read(ctx context.Context) error {
 	tx.records = make(map[string][]byte, len(keys)+len(notes))
 	b := &pgx.Batch{}
 	b.Queue(begin)
-	b.Queue(limit, tx.limits)
+	b.Queue(limit, milliseconds(tx.limit), milliseconds(queueing(ctx, tx.limit)))
 	if len(notes) > 0 {
 		b.Queue(guard, guards)
 	}
