@@ -12,7 +12,7 @@ import (
 
 // deadHolder has the holder die with five waiting.
 func deadHolder(l *lab, k kind) {
-	a, m := l.client(leasehold.WithTTL(2 * life))
+	a, m := l.client(leasehold.WithTTL(kept)) // until all wait
 	b, _ := l.client()
 	dead := l.enter(k.block, a)
 	got := make(chan outcome, 5)
@@ -24,7 +24,7 @@ func deadHolder(l *lab, k kind) {
 	m.die()
 	var in []outcome
 	for range min(k.together, cap(got)) {
-		o := l.receive(got, 2*life+slack)
+		o := l.receive(got, kept+slack)
 		l.atTheEndOf(dead, o)
 		in = append(in, o)
 	}

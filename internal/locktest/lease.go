@@ -56,7 +56,9 @@ var leaseRows = []row{
 		start := time.Now()
 		_, err := c.Mutex(l.key).Lock(ctx)
 		l.wantErr(err, leasehold.ErrUnknown, context.DeadlineExceeded)
-		if got := time.Since(start); got > time.Second {
+		// Nothing but the end of ctx ends the silence. What a busy machine adds is less than the
+		// time that the release may take, for which nobody waits.
+		if got := time.Since(start); got > 4*time.Second {
 			l.Errorf("returned %v after the start", got)
 		}
 		l.wantFree(clean)

@@ -12,7 +12,7 @@ import (
 // semaphoreRows are the K cases of places.
 var semaphoreRows = []row{
 	{"K8_DeadHoldersPlaceReturnsOnce", func(l *lab) {
-		a, m := l.client(leasehold.WithTTL(life))
+		a, m := l.client(leasehold.WithTTL(kept)) // until all wait
 		b, _ := l.client()
 		dead := l.enter(places(2, 3), a)
 		live := l.enter(places(1, 3), b)
@@ -23,7 +23,7 @@ var semaphoreRows = []row{
 		m.die()
 		var in []*leasehold.Lease
 		for range 2 {
-			o := l.receive(got, life+slack)
+			o := l.receive(got, kept+slack)
 			l.atTheEndOf(dead, o)
 			in = append(in, o.lease)
 		}

@@ -136,13 +136,13 @@ func (l *lab) takeAll(ctx context.Context, c *leasehold.Client, inside *sync.Map
 
 // lose ends one part of a lease of several, and expects the end of all.
 func (l *lab) lose(end func(*leasehold.Client, *leasehold.Lease), cause error) {
-	a, _ := l.client(leasehold.WithTTL(life))
+	a, _ := l.client(leasehold.WithTTL(kept))
 	b, _ := l.client()
 	for i := range 3 {
 		whole, err := l.mixture(a).Lock(context.Background())
 		l.must(err)
 		end(b, whole.Parts()[i])
-		l.ended(whole, life) // by its next renewal at the latest
+		l.ended(whole, kept) // by its next renewal at the latest
 		l.wantErr(context.Cause(whole.Context()), cause)
 		if whole.State() != leasehold.Lost {
 			l.Errorf("the whole is %v", whole.State())

@@ -17,13 +17,13 @@ var sharedRows = slices.Concat(
 		{"K5_DeadReaderCostsAWriterOneLease", func(l *lab) {
 			dead, live, got := l.halfDead()
 			l.release(live)
-			o := l.receive(got, life+slack)
+			o := l.receive(got, kept+slack)
 			l.atTheEndOf(dead, o)
 			l.release(o.lease)
 		}},
 		{"K5_DeadReaderIsForgottenWhileALiveOneReads", func(l *lab) {
 			dead, live, got := l.halfDead()
-			l.ended(dead, life+slack)
+			l.ended(dead, kept+slack)
 			time.Sleep(kept) // the live one is renewed, and keeps the writer out
 			if in := l.picture(l.stranger()).Holders; len(in) != 1 || in[0].ID != live.ID() {
 				l.Errorf("beside the live reader the store shows %+v", in)
@@ -118,7 +118,7 @@ func (l *lab) churn(asks, churns use) {
 
 // halfDead has two readers, of whom one has died, and a writer that waits.
 func (l *lab) halfDead() (dead, live *leasehold.Lease, writers <-chan outcome) {
-	a, m := l.client(leasehold.WithTTL(life))
+	a, m := l.client(leasehold.WithTTL(kept))
 	b, _ := l.client(leasehold.WithTTL(kept))
 	c, _ := l.client()
 	dead, live = l.enter(reader, a), l.enter(reader, b)
