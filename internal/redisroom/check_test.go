@@ -126,7 +126,7 @@ func TestCheck_OfACluster(t *testing.T) {
 		if len(report.Nodes) != 3 || len(report.About("role")) != 3 || report.About("role")[0].Subject == "" {
 			t.Errorf("%+v", report)
 		}
-		d := open(clusterURL(c, "timeout=300ms&prefix="+t.Name()))
+		d := open(clusterURL(c, "timeout=2s&prefix="+t.Name()))
 		c.Nodes[2].Stop()
 		defer c.Nodes[2].Cont()
 		eventually(t, "found not to answer", func() bool {
