@@ -69,7 +69,7 @@ func TestAudit_TellsWhoHeldWhatAndWhyItEnded(t *testing.T) {
 	say("PUT", lock+"/leases/b", `{"ttlMs":60000,"ticketMs":60000}`, 200) // it is its turn
 	say("POST", lock+":break", `{"leaseId":"b","reason":"stuck"}`, 200)
 	say("PUT", lock+"/leases/b", `{"ttlMs":60000}`, 410)
-	say("POST", lock, `{"leaseId":"c","owner":"worker-9","ttlMs":50}`, 201)
+	say("POST", lock, `{"leaseId":"c","owner":"worker-9","ttlMs":1000}`, 201)
 	eventually(t, func() bool { return len(log.entries(t)) == 6 })
 	want := []entry{
 		{Event: "granted", Lease: "a", Owner: "worker-7"},

@@ -243,11 +243,19 @@ func TestWait_EndsAlsoWhenEveryHintIsLost(t *testing.T) {
 }
 
 // blind is a store that keeps no queue and has no hints.
-type blind struct{ store *memdriver.Driver }
+type blind struct {
+	store *memdriver.Driver
+	asked chan struct{} // told after each answer to a request for a lease, if there is room
+}
 
 func (b blind) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	req.TicketTTL, req.HintAddress = 0, ""
-	return b.store.Acquire(ctx, req)
+	reply, err := b.store.Acquire(ctx, req)
+	select {
+	case b.asked <- struct{}{}:
+	default:
+	}
+	return reply, err
 }
 
 func (b blind) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
@@ -262,10 +270,18 @@ func (b blind) Close() error { return b.store.Close() }
 
 func TestWait_OnAStoreWithoutAQueueIsByAsking(t *testing.T) {
 	store := memdriver.New()
-	base := "http://" + listen(t, blind{store.Join()})
+	asked := make(chan struct{}, 1)
+	base := "http://" + listen(t, blind{store.Join(), asked})
 	var g grant
-	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":300}`, 201, &g)
+	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":60000}`, 201, &g)
 	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":20}`, 409, &g)
+	<-asked
+	go func() {
+		<-asked // b waits, and the service does not hear of the release
+		if reply, err := store.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
+			t.Errorf("%+v, %v", reply, err)
+		}
+	}()
 	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":20000}`, 201, &g)
 	answer(t, "GET", base+"/v1/locks/k", "", 501, &g)
 	answer(t, "GET", base+"/v1/locks", "", 501, &g)
