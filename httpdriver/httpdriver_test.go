@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
@@ -45,7 +46,10 @@ func request(key, id string) driver.Request {
 }
 
 func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
-	closed := httptest.NewServer(nil)
+	closed, err := redistest.Listen() // no other test is given its port
+	if err != nil {
+		t.Fatal(err)
+	}
 	closed.Close()
 	answers := func(status int, text string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -70,7 +74,7 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 		url  string
 		want error // nil: the outcome is not known
 	}{
-		"nobody listens":        {closed.URL, driver.ErrUnavailable},
+		"nobody listens":        {"http://" + closed.Addr().String(), driver.ErrUnavailable},
 		"no such host":          {"http://leasehold.invalid", driver.ErrUnavailable},
 		"overloaded":            {says(503, "unavailable"), driver.ErrUnavailable},
 		"not known":             {says(401, "unauthenticated"), driver.ErrUnavailable},
@@ -212,14 +216,14 @@ func eventually(t *testing.T, ok func() bool) {
 // leases by it, and another one takes its place on the same store.
 func TestRestart_AWaitGoesOn(t *testing.T) {
 	store := memdriver.New()
-	start := func(addr string) (*server.Server, string, chan struct{}) {
+	start := func(listen func() (net.Listener, error)) (*server.Server, string, chan struct{}) {
 		s, err := server.New(store.Join())
 		if err != nil {
 			t.Fatal(err)
 		}
 		var l net.Listener
 		eventually(t, func() bool { // the address may still be in use
-			l, err = net.Listen("tcp", addr)
+			l, err = listen()
 			return err == nil
 		})
 		done := make(chan struct{})
@@ -229,7 +233,7 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 		}()
 		return s, l.Addr().String(), done
 	}
-	first, addr, done := start("127.0.0.1:0")
+	first, addr, done := start(redistest.Listen) // its port stays free while nobody listens
 	client, err := leasehold.New(open(t, "http://"+addr), leasehold.WithTTL(20*time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +263,7 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	second, _, done := start(addr)
+	second, _, done := start(func() (net.Listener, error) { return net.Listen("tcp", addr) })
 	defer func() {
 		_ = second.Close()
 		<-done
