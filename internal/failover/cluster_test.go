@@ -71,7 +71,7 @@ func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
 			cluster := redistest.StartCluster(t, 3)
 			down := cluster.Nodes[1]
 			both(t, func(r *rig) acts {
-				c := r.client(clusterURL(cluster, "timeout=500ms"), leasehold.WithTTL(ttl), leasehold.WithReleaseTimeout(time.Second))
+				c := r.client(clusterURL(cluster, "timeout=500ms"), leasehold.WithTTL(ttl), leasehold.WithReleaseTimeout(4*time.Second))
 				leases := r.spread(cluster, c, 90)
 				r.renewed(leases[down]...)
 				ends, began := losses(leases[down]), time.Now()

@@ -38,8 +38,9 @@ const (
 func TestRun_C2_FrozenStoreKillsGroupBeforeLeaseEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := startRun(t, server.URL(), "--ttl", "9s", "--grace", "500ms", "demo", "sh", "-c", stubborn)
-	r.wantGoneBefore(r.endsAfter(9*time.Second, server.Stop))
+	// A twentieth of the TTL is what a busy machine has to kill.
+	r := startRun(t, server.URL(), "--ttl", "15s", "--grace", "500ms", "demo", "sh", "-c", stubborn)
+	r.wantGoneBefore(r.endsAfter(15*time.Second, server.Stop))
 	r.wantCode(79)
 	r.wantSaid("lease lost: the store has not confirmed it in time; the command gets TERM now and KILL after 500ms")
 }
@@ -140,9 +141,8 @@ func TestRun_C4_KilledWrapperTakesTheCommandAlongAndFreesTheLock(t *testing.T) {
 func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
 	t.Parallel()
 	forEachStore(t, func(t *testing.T, url string) {
-		// A twentieth of the TTL is what a busy machine has to kill.
-		r := startRun(t, url, "--ttl", "12s", "--grace", "300ms", "demo", "sh", "-c", stubborn)
-		r.wantGoneBefore(r.endsAfter(12*time.Second, func() { r.signal(syscall.SIGSTOP) }))
+		r := startRun(t, url, "--ttl", "15s", "--grace", "300ms", "demo", "sh", "-c", stubborn)
+		r.wantGoneBefore(r.endsAfter(15*time.Second, func() { r.signal(syscall.SIGSTOP) }))
 		r.signal(syscall.SIGCONT)
 		r.wantCode(79)
 	})
