@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
-// limit is what a program may take on a machine that is busy; they take 3 s.
+// limit is what a program may take on a machine that is busy; they take 6 s.
 const limit = 20 * time.Second
 
 func TestExamples_PrintWhatTheySay(t *testing.T) {

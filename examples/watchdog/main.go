@@ -24,7 +24,7 @@ import (
 
 const (
 	key = "watchdog/report"
-	ttl = 1500 * time.Millisecond
+	ttl = 3 * time.Second
 )
 
 func main() { example.Main(run) }
