@@ -144,7 +144,7 @@ func TestCluster_R6_SlotMovesForLongerThanALease(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	var move *redistest.Move
 	both(t, func(r *rig) acts {
-		c := r.client(clusterURL(cluster, "timeout=500ms"), leasehold.WithTTL(ttl))
+		c := r.client(clusterURL(cluster, "timeout=1s"), leasehold.WithTTL(ttl))
 		held, ended := r.lock(c, "{slot}held"), r.lock(c, "{slot}ended")
 		r.renewed(held)
 		moves := func() {
