@@ -82,69 +82,6 @@ func TestAcquire_WhoeverGivesUpCostsNoConnection(t *testing.T) {
 	}
 }
 
-// A try of a renewal has half of what is left of the lease. On a slow server each would
-// otherwise begin with a new connection.
-func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
-	server := postgrestest.Start(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=30s"))
-	boss := admin(t, server.URL())
-	for _, key := range []string{"k", "l"} {
-		if _, err := d.Acquire(t.Context(), mutex(key, "a")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// renew returns what it heard of each ref.
-	renew := func(patience time.Duration, keys ...string) []error {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		var refs []driver.Ref
-		for _, key := range keys {
-			refs = append(refs, driver.Ref{Key: key, ID: "a", TTL: time.Minute})
-		}
-		errs := make([]error, len(refs))
-		heard := make([]int, len(refs))
-		d.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
-			heard[i]++
-			if errs[i] = err; err == nil && reply.State != driver.Granted {
-				t.Errorf("%+v", reply)
-			}
-		})
-		for i, n := range heard {
-			if n != 1 {
-				t.Errorf("heard %d times of %q", n, keys[i])
-			}
-		}
-		return errs
-	}
-	for _, err := range renew(time.Minute, "k", "l") {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	before := sessions(t, boss)
-	server.Stop(t)
-	for range 2 {
-		if err := renew(50*time.Millisecond, "k")[0]; !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
-		if err := renew(50*time.Millisecond, "k", "l")[0]; !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
-	}
-	server.Cont(t)
-	for _, err := range renew(time.Minute, "k", "l") {
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	after := sessions(t, boss)
-	for _, pid := range before { // others may have come
-		if !slices.Contains(after, pid) {
-			t.Errorf("sessions %v, and then %v", before, after)
-		}
-	}
-}
-
 // The request of the first try stays on a connection that answers no more. The next try
 // does not wait for it.
 func TestRenew_ATryOnAConnectionThatAnswersNoMoreHoldsUpNoOther(t *testing.T) {
