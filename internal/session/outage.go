@@ -33,9 +33,7 @@ type outage struct {
 	since time.Time // of the first request that failed after the last that was answered
 	told  bool
 	err   error
-
-	logging sync.Mutex
-	lines   []func() // to be logged; the first is being so
+	lines []func() // to be logged; the first is being so
 }
 
 // hear notes that the store answered what was sent at sent.
@@ -52,11 +50,13 @@ func (s *Session) hear(sent time.Time) {
 	told := o.told
 	o.since, o.told, o.err = time.Time{}, false, nil
 	o.missing.Store(false)
-	o.mu.Unlock()
 	if told {
 		away := s.Now().Sub(since).Round(time.Millisecond)
-		o.tell(over)
 		s.logLater(func() { o.log.Info("leasehold: the store answers again", "away", away) })
+	}
+	o.mu.Unlock()
+	if told {
+		o.tell(over)
 	}
 }
 
@@ -76,35 +76,43 @@ func (s *Session) miss(ctx context.Context, sent time.Time, err error) {
 	begins := !o.told && s.Now().Sub(o.since) >= timing.OutageAfter
 	o.told = o.told || begins
 	now := Outage{Since: clock.Local(o.since), Err: err}
+	if begins {
+		s.logLater(func() { o.log.Warn("leasehold: the store does not answer", "error", err) })
+	}
 	o.mu.Unlock()
 	if begins {
 		o.tell(now)
-		s.logLater(func() { o.log.Warn("leasehold: the store does not answer", "error", err) })
 	}
 }
 
 // logLater writes a line behind those before it. The renewals whose answers brought the
-// news wait for no logger.
+// news wait for no logger. A session that has ended logs no more. The caller holds mu, by
+// which the lines are in the order of the news.
 func (s *Session) logLater(line func()) {
 	o := &s.outage
-	o.logging.Lock()
-	defer o.logging.Unlock()
-	if o.lines = append(o.lines, line); len(o.lines) == 1 {
-		s.Background(o.write)
+	if o.lines = append(o.lines, line); len(o.lines) > 1 {
+		return // they are being written
 	}
+	if !s.enterUnlessEnded() {
+		o.lines = nil
+		return
+	}
+	go func() {
+		defer s.Leave()
+		for ; line != nil; line = o.next() {
+			line()
+		}
+	}()
 }
 
-// write logs until there is nothing more to be logged.
-func (o *outage) write() {
-	o.logging.Lock()
-	defer o.logging.Unlock()
-	for len(o.lines) > 0 {
-		line := o.lines[0]
-		o.logging.Unlock()
-		line()
-		o.logging.Lock()
-		o.lines = o.lines[1:]
+// next returns the line behind the one that has been written, nil without.
+func (o *outage) next() func() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.lines = o.lines[1:]; len(o.lines) == 0 {
+		return nil
 	}
+	return o.lines[0]
 }
 
 // answeredSince is the later of began and of when the store was asked last what it
