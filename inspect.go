@@ -1,8 +1,8 @@
 package leasehold
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -58,7 +58,7 @@ func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 		snap, err = store.Inspect(ctx, key)
 	}
 	if err != nil {
-		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(err)))
+		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(ctx, err)))
 	}
 	snap.Line = c.lines.length(key)
 	return snap, nil
@@ -72,9 +72,17 @@ func (c *Client) usable() error {
 	return nil
 }
 
-// readError returns why the store was not looked at: that the client is closed says
-// all.
-func (c *Client) readError(err error) error { return cmp.Or(c.usable(), timing.OfRead(err)) }
+// readError returns why the store was not looked at. That the client is closed says all,
+// and that the caller has given up says nothing of the store.
+func (c *Client) readError(ctx context.Context, err error) error {
+	switch {
+	case c.usable() != nil:
+		return c.usable()
+	case errors.Is(ctx.Err(), context.Canceled):
+		return err
+	}
+	return timing.OfRead(err)
+}
 
 // glance is Inspect without those who wait, which a store may tell for less.
 func (c *Client) glance(ctx context.Context, key string) (Snapshot, error) {
@@ -83,7 +91,7 @@ func (c *Client) glance(ctx context.Context, key string) (Snapshot, error) {
 		snap, err = driver.Glance(ctx, c.session.Driver(), key)
 	}
 	if err != nil {
-		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(err)))
+		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(ctx, err)))
 	}
 	return snap, nil
 }
@@ -106,7 +114,7 @@ func (c *Client) Keys(ctx context.Context, prefix string) iter.Seq2[string, erro
 			}
 			keys, next, err := store.List(ctx, prefix, cursor)
 			if err != nil {
-				yield("", fmt.Errorf("leasehold: list: %w", c.readError(err)))
+				yield("", fmt.Errorf("leasehold: list: %w", c.readError(ctx, err)))
 				return
 			}
 			for _, key := range keys {

@@ -235,6 +235,15 @@ func (veiled) Inspect(ctx context.Context, _ string) (driver.Snapshot, error) {
 	return driver.Snapshot{}, ctx.Err()
 }
 
+func (v veiled) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
+	return v.Inspect(ctx, key)
+}
+
+func (veiled) List(ctx context.Context, _, _ string) ([]string, string, error) {
+	<-ctx.Done()
+	return nil, "", ctx.Err()
+}
+
 func TestPage_WhatFailsIsToldApart(t *testing.T) {
 	t.Run("no inspector", func(t *testing.T) {
 		t.Parallel()

@@ -61,7 +61,7 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 		}
 	}
 	if now.err != nil {
-		return now.err
+		return unread(r, now.err)
 	}
 	h := w.Header()
 	h.Set("ETag", now.etag)
@@ -83,12 +83,20 @@ func (s *Server) glance(w *answer, r *http.Request, name string) error {
 		return api.NewProblem(Unsupported, "the store cannot be looked into")
 	}
 	if err != nil {
-		return timing.OfRead(err)
+		return unread(r, err)
 	}
 	snap.Key = name
 	w.Header().Set("Cache-Control", "no-cache")
 	reply(w, http.StatusOK, wire.LockOf(snap))
 	return nil
+}
+
+// unread is why nothing can be shown: the store is unavailable, unless the client has gone.
+func unread(r *http.Request, err error) error {
+	if r.Context().Err() != nil {
+		return errVanished
+	}
+	return timing.OfRead(err)
 }
 
 // preferredWait is how long the client is ready to wait for a change.
@@ -173,7 +181,7 @@ func (s *Server) list(w *answer, r *http.Request) error {
 	defer cancel()
 	keys, next, err := store.List(ctx, prefix, cursor)
 	if err != nil {
-		return timing.OfRead(err)
+		return unread(r, err)
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -299,4 +300,27 @@ func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(t *testing.T) {
 			t.release(key, "w")
 		}
 	})
+}
+
+// TestLook_OfAClientThatHasGoneIsNotAnswered: nothing is known of the store then, and
+// what is not documented would be told to a proxy or a log.
+func TestLook_OfAClientThatHasGoneIsNotAnswered(t *testing.T) {
+	s, err := server.New(veiled{memdriver.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, path := range []string{"/v1/locks/k", "/v1/locks/k?waiters=false", "/v1/locks"} {
+		ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		w := httptest.NewRecorder()
+		func() {
+			defer leave()
+			defer func() {
+				if got := recover(); got != http.ErrAbortHandler { //nolint:errorlint // what net/http compares
+					t.Errorf("%s: %v, answered %d %s", path, got, w.Code, w.Body)
+				}
+			}()
+			s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
+		}()
+	}
 }

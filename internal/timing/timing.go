@@ -5,7 +5,6 @@
 package timing
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -117,10 +116,9 @@ func Permanent(err error) bool {
 }
 
 // OfRead is err for somebody who only looked at a store. Nothing was done, so it matches
-// [driver.ErrUnavailable], unless it says something more definite, or that the caller
-// has given up.
+// [driver.ErrUnavailable], unless it says something more definite.
 func OfRead(err error) error {
-	if err == nil || Definite(err) || errors.Is(err, context.Canceled) {
+	if err == nil || Definite(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
