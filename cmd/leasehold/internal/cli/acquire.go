@@ -44,7 +44,7 @@ check the exit code of each renewal, and fence what they write.
 			if err := trail.check(); err != nil {
 				return err
 			}
-			return classify(spec.acquireDetached(cmd.Context(), cmd.OutOrStdout(), trail.options(unaudited(g, cmd))))
+			return classify(spec.acquireDetached(cmd, &trail))
 		},
 	}
 	f.registerLock(cmd)
@@ -75,13 +75,13 @@ func (spec *lockSpec) print(lease *leasehold.Lease, out io.Writer) (err error) {
 
 // acquireDetached takes the lock, leaves its lease in the store, and prints it. It
 // releases a lease that cannot be printed, since nobody else knows its id.
-func (spec *lockSpec) acquireDetached(parent context.Context, out io.Writer, opts []leasehold.Option) error {
-	client, err := open(spec.store, opts...)
+func (spec *lockSpec) acquireDetached(cmd *cobra.Command, trail *auditLog) error {
+	client, err := open(spec.store, trail.options(spec.unaudited)...)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, watcher := watchSignals(parent)
+	ctx, watcher := watchSignals(cmd.Context())
 	defer watcher.stop()
 	held, err := spec.acquire(ctx, client)
 	watcher.detach()
@@ -97,8 +97,10 @@ func (spec *lockSpec) acquireDetached(parent context.Context, out io.Writer, opt
 		return errors.Join(err, held.release(nil))
 	}
 	signal.Ignore(syscall.SIGPIPE) // its default action would end the process here
-	if err := spec.print(held.main, out); err != nil {
-		return errors.Join(err, spec.flags.release(held.main.Key(), held.main.ID()))
+	if err := spec.print(held.main, cmd.OutOrStdout()); err != nil {
+		got, bad := spec.flags.release(held.main.Key(), held.main.ID())
+		trail.released(spec.flags.global, cmd, got, bad)
+		return errors.Join(err, bad)
 	}
 	return nil
 }

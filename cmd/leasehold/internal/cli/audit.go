@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -50,33 +49,21 @@ func (a *auditLog) write(g *global, cmd *cobra.Command, line audit.Line) {
 		return
 	}
 	line.Time = time.Now()
-	audit.New(audit.Appender(a.file), unaudited(g, cmd)).Write(&line)
+	say := reporter{w: cmd.ErrOrStderr(), json: g.json}
+	audit.New(audit.Appender(a.file), func(err error) { say.unaudited(line.Key, err) }).Write(&line)
 }
 
-// unaudited says that a line of the trail is lost.
-func unaudited(g *global, cmd *cobra.Command) func(error) {
-	return func(err error) {
-		if err != nil {
-			g.complain(cmd, &exitError{code: codeOutput, err: fmt.Errorf("the audit log cannot be written: %w", err)})
-		}
+// released writes the line of a release that ended with err. There is none of a place in
+// the queue, of a lease that was released before, and of what was not asked of the store.
+func (a *auditLog) released(g *global, cmd *cobra.Command, got referral, err error) {
+	line := audit.Line{Event: audit.Ended, Key: got.ref.Key, Lease: got.ref.ID, Reason: "released"}
+	if err != nil {
+		why := leasehold.ReleasedInfo{Err: err}
+		line.Event, line.Reason, line.Detail = audit.Unreleased, why.Outcome(), err.Error()
 	}
-}
-
-// released is the line of a release that ended with err.
-func released(key, id string, err error) audit.Line {
-	line := audit.Line{Event: audit.Ended, Key: key, Lease: id, Reason: "released"}
-	switch {
-	case err == nil:
-		return line
-	case errors.Is(err, leasehold.ErrLost):
-		line.Reason = "lost"
-	case errors.Is(err, leasehold.ErrUnknown):
-		line.Reason = "unknown"
-	default:
-		line.Reason = "unavailable"
+	if got.ended() || err != nil && got.asked {
+		a.write(g, cmd, line)
 	}
-	line.Event, line.Detail = audit.Unreleased, err.Error()
-	return line
 }
 
 // caller names the user of this process and the host.

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -79,7 +81,9 @@ func (f *breakFlags) run(cmd *cobra.Command, name, id string) error {
 	if f.reason == "" {
 		return usage("break takes --reason: the holder is told why")
 	}
-	if err := client.Break(cmd.Context(), name, id, f.reason); err != nil {
+	err = client.Break(cmd.Context(), name, id, f.reason)
+	f.audit(cmd, s, id, err)
+	if err != nil {
 		return err
 	}
 	return f.tell(cmd, s, id)
@@ -101,6 +105,25 @@ func (f *breakFlags) holder(cmd *cobra.Command, s driver.Snapshot) (string, erro
 		return "", usage("nothing was broken: lock %q is a plain key of another library or program, which no break ends; end that program, or delete the key with the tools of its store", s.Key)
 	}
 	return s.Holders[0].ID, nil
+}
+
+// audit writes that the lease id was broken, or may have been, if err says so. There is
+// no line about a place in the queue.
+func (f *breakFlags) audit(cmd *cobra.Command, s driver.Snapshot, id string, err error) {
+	line := audit.Line{Event: audit.Ended, Key: s.Key, Lease: id, By: caller(), Reason: "broken", Detail: f.reason}
+	waits := slices.ContainsFunc(s.Waiters, func(q driver.Waiter) bool { return q.ID == id })
+	switch {
+	case waits || err != nil && !errors.Is(err, leasehold.ErrUnknown):
+		return
+	case err != nil:
+		line.Event, line.Reason, line.Detail = audit.Unreleased, "unknown", f.reason+": "+err.Error()
+	}
+	for _, h := range s.Holders {
+		if h.ID == id {
+			line.Owner, line.Token = h.Owner, h.Token
+		}
+	}
+	f.trail.write(f.global, cmd, line)
 }
 
 // broken describes a lease that was broken, as JSON.
@@ -128,9 +151,6 @@ func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) erro
 			text = fmt.Sprintf(" of %s, which waited for %s", q.Owner, span(age(q.Since)))
 		}
 	}
-	f.trail.write(f.global, cmd, audit.Line{
-		Event: audit.Ended, Key: b.Key, Lease: b.Lease, Owner: b.Owner, Token: b.Token, By: caller(), Reason: "broken", Detail: f.reason,
-	})
 	if f.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 	}

@@ -110,6 +110,13 @@ func (r *reporter) outage(o leasehold.OutageInfo) {
 	r.tell(levelNormal, event{Event: "away", Away: ms(away), Error: o.Err.Error()}, "the store does not answer: %v; asking it again", o.Err)
 }
 
+// unaudited says that lines of the audit log are lost. err is nil once they are not.
+func (r *reporter) unaudited(key string, err error) {
+	if err != nil {
+		r.tell(levelQuiet, event{Event: "unaudited", Key: key, Error: err.Error()}, "the audit log cannot be written: %v", err)
+	}
+}
+
 func (r *reporter) unprotected(key string, err error) {
 	r.tell(levelQuiet, event{Event: "unprotected", Key: key, Error: err.Error()},
 		"WARNING: the command runs WITHOUT the lock, as --if-unavailable=run says: %s", strings.TrimPrefix(err.Error(), "leasehold: "))

@@ -36,13 +36,14 @@ lasts as long as it did before.
 				return usage("TTL %v is not between %v and %v", d, leasehold.MinTTL, leasehold.MaxTTL)
 			}
 			ref := driver.Ref{Key: args[0], ID: args[1], TTL: d}
-			return classify(g.refer(ref, func(ctx context.Context, store driver.Driver) (reply driver.Reply, err error) {
+			_, err := g.refer(ref, func(ctx context.Context, store driver.Driver) (reply driver.Reply, err error) {
 				store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 				if reply.State == driver.Queued {
 					reply = driver.Reply{} // a place in the queue is not a lease
 				}
 				return reply, err
-			}))
+			})
+			return classify(err)
 		},
 	}
 	cmd.Flags().Var(&ttl, "ttl", "how long the lease lasts from now on")
@@ -67,10 +68,8 @@ Released again within a minute, it is as if it had been released once.
 			if err := trail.check(); err != nil {
 				return err
 			}
-			err := g.release(args[0], args[1])
-			if ExitCode(classify(err)) != codeUsage { // else nothing was asked of the store
-				trail.write(g, cmd, released(args[0], args[1], err))
-			}
+			got, err := g.release(args[0], args[1])
+			trail.released(g, cmd, got, err)
 			if errors.Is(err, leasehold.ErrUnknown) {
 				return &exitError{code: codeUnreleased, err: err}
 			}
@@ -82,7 +81,7 @@ Released again within a minute, it is as if it had been released once.
 }
 
 // release releases a lease that outlived its command.
-func (g *global) release(key, id string) error {
+func (g *global) release(key, id string) (referral, error) {
 	ref := driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: remembered}
 	return g.refer(ref, func(ctx context.Context, store driver.Driver) (driver.Reply, error) {
 		return store.Release(ctx, ref)
@@ -93,40 +92,56 @@ func (g *global) release(key, id string) error {
 // lost. With it, a release whose reply was lost can be repeated.
 const remembered = time.Minute
 
+// referral is what is known of a request about a lease, besides its error.
+type referral struct {
+	ref   driver.Ref
+	asked bool         // the store was, whether or not it has answered
+	reply driver.Reply // its last
+	open  bool         // a try was not answered
+}
+
+// ended reports whether the request has ended a lease, which a place in the queue is not.
+// A try that was not answered may be what released the lease before the last one.
+func (r *referral) ended() bool {
+	return r.reply.State == driver.Released || r.reply.Replayed && r.open
+}
+
 // refer sends a request about a lease by its id, until the store answers. Renewals and
 // releases may be repeated.
-func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) (driver.Reply, error)) error {
+func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) (driver.Reply, error)) (referral, error) {
+	got := referral{ref: ref}
 	if err := checkRef(ref); err != nil {
-		return err
+		return got, err
 	}
 	rawURL, err := g.storeURL()
 	if err != nil {
-		return err
+		return got, err
 	}
 	store, err := stores.Open(rawURL)
 	if err != nil {
-		return err
+		return got, err
 	}
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(noContext, requestTimeout)
 	defer cancel()
-	unanswered := false
+	got.asked = true
 	for pause := 20 * time.Millisecond; ; pause *= 2 {
 		try, end := context.WithTimeout(ctx, requestTimeout/3)
 		reply, err := ask(try, store)
 		end()
+		got.reply = reply
 		switch {
 		case err == nil && reply.Broken:
-			return fmt.Errorf("lock %q: %w: %w: %s", ref.Key, leasehold.ErrLost, leasehold.ErrBroken, reply.Reason)
+			return got, fmt.Errorf("lock %q: %w: %w: %s", ref.Key, leasehold.ErrLost, leasehold.ErrBroken, reply.Reason)
 		case err == nil && reply.State == driver.Gone && !reply.Replayed: // it was not released before
-			return fmt.Errorf("lock %q: %w: the store does not have lease %s any more", ref.Key, leasehold.ErrLost, ref.ID)
+			return got, fmt.Errorf("lock %q: %w: the store does not have lease %s any more", ref.Key, leasehold.ErrLost, ref.ID)
 		case err == nil:
-			return nil
+			return got, nil
 		}
 		certain := errors.Is(err, leasehold.ErrUnavailable) || codeOf(err) == codeUsage || codeOf(err) == codeInUse
-		unanswered = unanswered || !certain
+		got.open = got.open || !certain
 		if certain || ctx.Err() != nil || pause > time.Second {
-			return failedRef(ref, err, unanswered)
+			return got, failedRef(ref, err, got.open)
 		}
 		time.Sleep(pause)
 	}

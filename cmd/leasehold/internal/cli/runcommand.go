@@ -23,13 +23,6 @@ type runCommand struct {
 	grace    time.Duration
 }
 
-// unaudited says that a line of the audit log is lost.
-func (c *runCommand) unaudited(err error) {
-	if err != nil {
-		c.report.tell(levelQuiet, event{Event: "unaudited", Key: c.names[0], Error: err.Error()}, "the audit log cannot be written: %v", err)
-	}
-}
-
 func (c *runCommand) run(parent context.Context) error {
 	opts := []leasehold.Option{leasehold.WithObserver(leasehold.Observer{Outage: c.report.outage})}
 	client, err := open(c.store, append(opts, c.runFlags.auditLog.options(c.unaudited)...)...)
