@@ -170,7 +170,7 @@ func document(entries []string) string {
 	b.WriteString("\nand all options `With…`.\n\n## Service\n")
 	rows(all[5:], &b)
 	b.WriteString("\nA service is closed by itself: `TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold`, `TestStories`. What goes on between services and a store is not HTTP.\n")
-	b.WriteString("\n## Command\n\nA command calls the library, under the faults of its rows. What it adds is tried on real processes:\n`TestCommands_UnderFaults` plays each that asks a store, under a lost reply, a silent network, a server that refuses, that is frozen, that has forgotten, that is\nfull and that wants a password, and with an output that cannot be written.\n\n| command | calls | tests |\n|---|---|---|\n")
+	b.WriteString("\n## Command\n\nA command calls the library, under the faults of its rows. What it adds is tried on real processes:\n`TestCommands_UnderFaults` plays each but serve and bench that asks a store, under a lost reply, a silent network, a server that refuses, that is frozen, that has forgotten, that is\nfull and that wants a password, and with an output that cannot be written.\n\n| command | calls | tests |\n|---|---|---|\n")
 	names := make([]string, 0, len(commands))
 	for name := range commands {
 		names = append(names, name)

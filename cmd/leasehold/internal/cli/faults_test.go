@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
@@ -23,6 +24,8 @@ type stage struct {
 	server *redistest.Server
 	proxy  *respproxy.Proxy
 	before string // for the shell that becomes the command
+	about  string // what requests for the lock of the command mention
+	lost   *respproxy.Rule
 }
 
 // url is that of the store by way of the network.
@@ -38,7 +41,7 @@ func (s *stage) configure(setting, value string) {
 
 // faults are what a command may meet from its start.
 var faults = map[string]func(s *stage){
-	"a reply is lost":          func(s *stage) { s.proxy.Add(respproxy.DropReply, 1, respproxy.Mentions("demo")) },
+	"a reply is lost":          func(s *stage) { s.lost = s.proxy.Add(respproxy.DropReply, 1, respproxy.Mentions(s.about)) },
 	"the network is silent":    func(s *stage) { s.proxy.Mute() },
 	"the server refuses":       func(s *stage) { s.proxy.Refuse(true) },
 	"the server is frozen":     func(s *stage) { s.server.Stop() },
@@ -68,6 +71,8 @@ func ifAway(code int, others exits) exits {
 type performance struct {
 	args string // $id is a lease of the lock demo
 	held bool   // somebody holds it
+	// about is what requests for the lock mention, "demo" if it is empty.
+	about string
 	// until is a text after which the command is sent TERM, where it would go on.
 	until string
 	codes exits
@@ -90,7 +95,7 @@ var performances = map[string]performance{
 	"list":    {args: "list demo", held: true, codes: ifAway(69, exits{"": 0, "a reply is lost": 69, "nothing can be printed": 74})},
 	"wait":    {args: "wait -w 1s demo", held: true, codes: ifAway(69, exits{"": 75, "a reply is lost": 69, "the server has forgotten": 0})},
 	"watch":   {args: "watch demo", held: true, until: "demo:", codes: ifAway(69, exits{"": 143, "a reply is lost": 69, "nothing can be printed": 74})},
-	"doctor":  {args: "doctor", codes: ifAway(69, exits{"": 0, "the server is full": 1, "nothing can be printed": 74})},
+	"doctor":  {args: "doctor", about: "leasehold-doctor", codes: ifAway(69, exits{"": 0, "a reply is lost": 1, "the server is full": 1, "nothing can be printed": 74})},
 }
 
 // TestCommands_UnderFaults plays every command that asks a store under every fault. The
@@ -110,8 +115,44 @@ func TestCommands_UnderFaults(t *testing.T) {
 	}
 }
 
+// TestCommands_EachHasItsFaults: a new command has a row, or needs none for a reason.
+func TestCommands_EachHasItsFaults(t *testing.T) {
+	t.Parallel()
+	elsewhere := map[string]string{
+		"bench":   "loses requests itself",
+		"serve":   "has tests of its own",
+		"health":  "asks a service, not a store",
+		"version": "asks nobody", "completion": "asks nobody", "help": "asks nobody",
+	}
+	out, err := exec.CommandContext(t.Context(), command(t), "__complete", "").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]bool)
+	for line := range strings.Lines(string(out)) {
+		name, _, is := strings.Cut(line, "\t")
+		if !is {
+			continue
+		}
+		found[name] = true
+		if _, has := performances[name]; has == (elsewhere[name] != "") {
+			t.Errorf("command %q needs either a row or a reason for having none", name)
+		}
+	}
+	for name := range performances {
+		if !found[name] {
+			t.Errorf("there is no command %q", name)
+		}
+	}
+	for name := range elsewhere {
+		if !found[name] {
+			t.Errorf("there is no command %q, which needs no row", name)
+		}
+	}
+}
+
 func play(t *testing.T, p performance, fault string) {
-	s := &stage{t: t, server: redistest.Start(t)}
+	s := &stage{t: t, server: redistest.Start(t), about: cmp.Or(p.about, "demo")}
 	s.proxy = respproxy.Start(t, s.server.Addr())
 	id := ""
 	if p.held {
@@ -147,6 +188,9 @@ func play(t *testing.T, p performance, fault string) {
 	code, text := end(c, ended, until, said)
 	if code != want {
 		t.Errorf("exit code %d, want %d: %s", code, want, text)
+	}
+	if s.lost != nil && s.lost.Count() == 0 {
+		t.Errorf("no reply was lost: %s", text)
 	}
 	if took := time.Since(began); took > bound {
 		t.Errorf("it took %v: %s", took, text)
