@@ -49,7 +49,7 @@ func (a *auditLog) write(g *global, cmd *cobra.Command, line audit.Line) {
 		return
 	}
 	line.Time = time.Now()
-	say := reporter{w: cmd.ErrOrStderr(), json: g.json}
+	say := newReporter(cmd.ErrOrStderr(), g.json, levelQuiet)
 	audit.New(audit.Appender(a.file), func(err error) { say.unaudited(line.Key, err) }).Write(&line)
 }
 

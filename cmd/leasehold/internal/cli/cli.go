@@ -104,7 +104,7 @@ func (g *global) complain(cmd *cobra.Command, err error) {
 	code := ExitCode(err)
 	w := cmd.ErrOrStderr()
 	if g.json {
-		writeEvent(w, event{Event: "error", Code: &code, Error: err.Error()})
+		fmt.Fprint(w, event{Event: "error", Code: &code, Error: err.Error()})
 		return
 	}
 	fmt.Fprintf(w, "leasehold: %s\n", strings.TrimPrefix(err.Error(), "leasehold: "))

@@ -29,13 +29,14 @@ type event struct {
 	Error    string       `json:"error,omitempty"`
 }
 
-func writeEvent(w io.Writer, e event) {
+// String is e as a line, as of now.
+func (e event) String() string {
 	e.Time = time.Now()
 	line, err := json.Marshal(e)
 	if err != nil {
-		return // impossible: every field can be encoded
+		return "" // impossible: every field can be encoded
 	}
-	fmt.Fprintf(w, "%s\n", line)
+	return string(line) + "\n"
 }
 
 func ms(d time.Duration) *int64 {
@@ -52,18 +53,38 @@ const (
 
 // reporter prints on standard error what happens, for people or as JSON.
 type reporter struct {
-	w     io.Writer
+	lines *lines
 	json  bool
 	level int // of messages for people
 }
 
+func newReporter(w io.Writer, asJSON bool, level int) reporter {
+	return reporter{lines: &lines{w: w}, json: asJSON, level: level}
+}
+
+// tell returns when the line is written.
 func (r *reporter) tell(level int, e event, format string, args ...any) {
+	if text := r.text(level, e, format, args...); text != "" {
+		r.lines.now(text)
+	}
+}
+
+// tellLater is tell for goroutines on which leases depend: they do not wait for a reader.
+func (r *reporter) tellLater(level int, e event, format string, args ...any) {
+	if text := r.text(level, e, format, args...); text != "" {
+		r.lines.later(text)
+	}
+}
+
+// text is the line, if there is to be one.
+func (r *reporter) text(level int, e event, format string, args ...any) string {
 	switch {
 	case r.json:
-		writeEvent(r.w, e)
+		return e.String()
 	case level <= r.level:
-		fmt.Fprintf(r.w, "leasehold: "+format+"\n", args...)
+		return fmt.Sprintf("leasehold: "+format+"\n", args...)
 	}
+	return ""
 }
 
 func (r *reporter) acquired(l *leasehold.Lease, owner string, waited time.Duration) {
@@ -74,11 +95,11 @@ func (r *reporter) acquired(l *leasehold.Lease, owner string, waited time.Durati
 }
 
 func (r *reporter) started(l *leasehold.Lease, pid int) {
-	r.tell(levelVerbose, event{Event: "started", Key: l.Key(), Lease: l.ID(), Pid: pid}, "lock %q: command runs as process %d", l.Key(), pid)
+	r.tellLater(levelVerbose, event{Event: "started", Key: l.Key(), Lease: l.ID(), Pid: pid}, "lock %q: command runs as process %d", l.Key(), pid)
 }
 
 func (r *reporter) ended(l *leasehold.Lease, code int) {
-	r.tell(levelVerbose, event{Event: "ended", Key: l.Key(), Lease: l.ID(), Code: &code}, "lock %q: command ended with code %d", l.Key(), code)
+	r.tellLater(levelVerbose, event{Event: "ended", Key: l.Key(), Lease: l.ID(), Code: &code}, "lock %q: command ended with code %d", l.Key(), code)
 }
 
 func (r *reporter) released(l *leasehold.Lease) {
@@ -86,17 +107,17 @@ func (r *reporter) released(l *leasehold.Lease) {
 }
 
 func (r *reporter) unconfirmed(l *leasehold.Lease, left time.Duration) {
-	r.tell(levelNormal, event{Event: "unconfirmed", Key: l.Key(), Lease: l.ID(), Left: ms(left)},
+	r.tellLater(levelNormal, event{Event: "unconfirmed", Key: l.Key(), Lease: l.ID(), Left: ms(left)},
 		"lock %q: the store does not confirm the lease; unless it does, the command is ended in %s", l.Key(), span(left))
 }
 
 func (r *reporter) confirmed(l *leasehold.Lease) {
-	r.tell(levelNormal, event{Event: "confirmed", Key: l.Key(), Lease: l.ID(), Left: ms(l.Remaining())},
+	r.tellLater(levelNormal, event{Event: "confirmed", Key: l.Key(), Lease: l.ID(), Left: ms(l.Remaining())},
 		"lock %q: the store confirms the lease again", l.Key())
 }
 
 func (r *reporter) overdue(l *leasehold.Lease, limit, grace time.Duration) {
-	r.tell(levelNormal, event{Event: "overdue", Key: l.Key(), Lease: l.ID()},
+	r.tellLater(levelNormal, event{Event: "overdue", Key: l.Key(), Lease: l.ID()},
 		"lock %q: the command has run for %s; it gets TERM now and KILL after %s", l.Key(), span(limit), span(grace))
 }
 
@@ -104,10 +125,10 @@ func (r *reporter) overdue(l *leasehold.Lease, limit, grace time.Duration) {
 func (r *reporter) outage(o leasehold.OutageInfo) {
 	away := time.Since(o.Since)
 	if o.Over {
-		r.tell(levelNormal, event{Event: "answers", Away: ms(away)}, "the store answers again after %s", span(away))
+		r.tellLater(levelNormal, event{Event: "answers", Away: ms(away)}, "the store answers again after %s", span(away))
 		return
 	}
-	r.tell(levelNormal, event{Event: "away", Away: ms(away), Error: o.Err.Error()}, "the store does not answer: %v; asking it again", o.Err)
+	r.tellLater(levelNormal, event{Event: "away", Away: ms(away), Error: o.Err.Error()}, "the store does not answer: %v; asking it again", o.Err)
 }
 
 // unaudited says that lines of the audit log are lost. err is nil once they are not.
@@ -123,6 +144,6 @@ func (r *reporter) unprotected(key string, err error) {
 }
 
 func (r *reporter) lost(l *leasehold.Lease, cause error, consequence string) {
-	r.tell(levelQuiet, event{Event: "lost", Key: l.Key(), Lease: l.ID(), Error: cause.Error()},
+	r.tellLater(levelQuiet, event{Event: "lost", Key: l.Key(), Lease: l.ID(), Error: cause.Error()},
 		"lock %q: %v; %s", l.Key(), cause, consequence)
 }

@@ -134,7 +134,7 @@ func newLockSpec(cmd *cobra.Command, f *lockFlags, names []string, opts ...lease
 	}
 	spec := lockSpec{
 		flags: f, names: names, store: store, owner: f.owner, opts: opts, stderr: cmd.ErrOrStderr(),
-		report: reporter{w: cmd.ErrOrStderr(), json: f.json, level: f.level()},
+		report: newReporter(cmd.ErrOrStderr(), f.json, f.level()),
 	}
 	if err := spec.findOuter(outerLocks()); err != nil {
 		return lockSpec{}, err

@@ -245,15 +245,22 @@ type running struct {
 
 func startRun(t *testing.T, url string, args ...string) *running {
 	t.Helper()
+	said := new(output)
+	return startRunSaying(t, said, said, url, args...)
+}
+
+// startRunSaying is startRun with another standard error, of which said may know.
+func startRunSaying(t *testing.T, stderr io.Writer, said *output, url string, args ...string) *running {
+	t.Helper()
 	inR, inW := pipe(t)
-	r := &running{t: t, stdin: inW, said: new(output)}
+	r := &running{t: t, stdin: inW, said: said}
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.cmd = &exec.Cmd{
 		Path: command(t), Args: append([]string{"leasehold", "run", "--store", url}, args...),
-		Env: append(os.Environ(), "PIPE="+name), Stdin: inR, Stderr: r.said,
+		Env: append(os.Environ(), "PIPE="+name), Stdin: inR, Stderr: stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 		// The guard and what it guards hold standard error too.
 		WaitDelay: bound,

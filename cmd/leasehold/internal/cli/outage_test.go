@@ -1,12 +1,70 @@
 package cli_test
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/respproxy"
 )
+
+// TestRun_AFullPipeStopsNoRenewals: whoever looks at the output with a pager reads nothing
+// while it waits for a key.
+func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := respproxy.Start(t, server.Addr())
+	unread, stderr := pipe(t)
+	fill(t, stderr)
+	const ttl = 9 * time.Second
+	r := startRunSaying(t, stderr, new(output), "redis://"+proxy.Addr()+"?timeout=500ms", "--ttl", ttl.String(), "--grace", "100ms", "demo",
+		"sh", "-c", begin+ready+"read line; exit 5")
+	first := r.deadline()
+	client := newClient(t, server.URL())
+	await := func(what string, done func(left time.Duration) bool) {
+		t.Helper()
+		for end := time.Now().Add(bound); ; time.Sleep(20 * time.Millisecond) {
+			s, err := client.Inspect(t.Context(), "demo")
+			if err != nil || len(s.Holders) != 1 || time.Now().After(end) {
+				t.Fatalf("%s: %v, %+v", what, err, s.Holders)
+			}
+			if done(s.Holders[0].Remaining) {
+				return
+			}
+		}
+	}
+	proxy.Mute()
+	await("outage", func(left time.Duration) bool { return left < ttl/3 })
+	proxy.Unmute()
+	await("renewal", func(left time.Duration) bool { return left > ttl/2 })
+	await("end of the first lease", func(time.Duration) bool { return time.Since(first) > time.Second })
+	r.stdin.Close()
+	said := new(output)
+	go func() { _, _ = unread.WriteTo(said) }() // run tells it at its end at the latest
+	r.wantCode(5)
+	awaitText(t, said, "the store does not answer: ")
+	awaitText(t, said, "the store answers again after ")
+}
+
+// fill writes to a pipe until it takes no more.
+func fill(t *testing.T, w *os.File) {
+	t.Helper()
+	block := make([]byte, 4096)
+	for {
+		if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(block); errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 func TestRunAndElect_WaitForAStoreThatIsAway(t *testing.T) {
 	t.Parallel()
