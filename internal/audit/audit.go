@@ -15,7 +15,7 @@ const (
 	Granted    = "granted"
 	Ended      = "ended"
 	Detached   = "detached"   // it goes on without this process
-	Unreleased = "unreleased" // a release that the store has not confirmed
+	Unreleased = "unreleased" // a release, or a break, that the store has not confirmed
 )
 
 // Line is one thing that has happened. What is empty is not written.
