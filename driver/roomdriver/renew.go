@@ -60,6 +60,10 @@ func (b *renewal) run(ctx context.Context) {
 	}
 	var rest []*stop
 	for chunk := range slices.Chunk(visits, b.d.cfg.batch) {
+		if err := b.d.usable(ctx); err != nil { // the table may be closed by now
+			b.report(err, chunk...)
+			continue
+		}
 		rest = append(rest, b.together(ctx, chunk)...)
 	}
 	b.single(ctx, rest)
