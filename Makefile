@@ -53,6 +53,8 @@ test: deps ## Run the tests, the long ones in short, with the race detector: som
 	@# is too slow to explore far, and to look far through the microscope.
 	$(GO) test -count=1 -run 'Allocat|Microscope' ./internal/costs ./internal/redisroom
 	$(GO) test -short -count=1 ./internal/explore ./internal/matrix
+	@# Times are compared with nothing beside it.
+	$(GO) test -count=1 -run 'TestCost_.*Against' ./internal/redisroom
 
 .PHONY: test-all
 test-all: test test-long nested cross floors test-32 ## Run everything that a change has to pass but lint
