@@ -79,7 +79,7 @@ func (c *Client) readError(ctx context.Context, err error) error {
 	case c.usable() != nil:
 		return c.usable()
 	case errors.Is(ctx.Err(), context.Canceled):
-		return err
+		return session.Because(session.CauseOf(ctx), err)
 	}
 	return timing.OfRead(err)
 }

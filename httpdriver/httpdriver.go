@@ -200,7 +200,11 @@ var errAnswer = errors.New("unexpected answer")
 
 // look sends a request that changes nothing.
 func (d *Driver) look(ctx context.Context, path string, into any) error {
-	return timing.OfRead(d.call(ctx, http.MethodGet, path, nil, into))
+	err := d.call(ctx, http.MethodGet, path, nil, into)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return err // which says nothing of the service
+	}
+	return timing.OfRead(err)
 }
 
 // maxAnswer bounds the length of an answer.

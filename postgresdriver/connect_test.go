@@ -130,6 +130,7 @@ func TestRenew_TriesAtALockedRowHoldUpNoOther(t *testing.T) {
 		}
 	}
 	boss := admin(t, server.URL())
+	before := sessions(t, boss)
 	exec(t, boss, `BEGIN`)
 	exec(t, boss, `SELECT FROM leasehold WHERE key = 'k' FOR UPDATE`)
 	for range 3 * renewConns {
@@ -143,6 +144,12 @@ func TestRenew_TriesAtALockedRowHoldUpNoOther(t *testing.T) {
 	exec(t, boss, `ROLLBACK`)
 	if err := renew("k", 30*time.Second); err != nil {
 		t.Errorf("after the row's lock: %v", err)
+	}
+	after := sessions(t, boss)
+	for _, pid := range before { // others may have come
+		if !slices.Contains(after, pid) {
+			t.Errorf("sessions %v, and then %v", before, after)
+		}
 	}
 }
 

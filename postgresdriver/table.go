@@ -94,7 +94,7 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 // that is not cut off then.
 type leaving struct{}
 
-// queueing returns for how long a call may wait for locks that others have, most at most.
+// queueing returns for how long a call may wait for each lock that others have, most at most.
 // A renewal that waited longer than its caller would keep a connection for nothing, and
 // there are few: the tries of one lease at a locked row would take all of them.
 func queueing(ctx context.Context, most time.Duration) time.Duration {
@@ -102,8 +102,9 @@ func queueing(ctx context.Context, most time.Duration) time.Duration {
 	if !ok {
 		return most
 	}
-	// The server's word comes first: it says why. Zero would mean without bound.
-	return min(max(time.Until(end)*3/4, time.Millisecond), most)
+	// The caller leaves first: that somebody else has the row is no outage. Zero would mean
+	// without bound.
+	return min(max(time.Until(end)*5/4, time.Millisecond), most)
 }
 
 // ending is what a context says of a call that is cut off when it ends.

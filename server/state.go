@@ -93,7 +93,7 @@ func (s *Server) glance(w *answer, r *http.Request, name string) error {
 
 // unread is why nothing can be shown: the store is unavailable, unless the client has gone.
 func unread(r *http.Request, err error) error {
-	if r.Context().Err() != nil {
+	if errors.Is(r.Context().Err(), context.Canceled) {
 		return errVanished
 	}
 	return timing.OfRead(err)

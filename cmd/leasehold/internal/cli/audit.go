@@ -50,6 +50,7 @@ func (a *auditLog) write(g *global, cmd *cobra.Command, line audit.Line) {
 	}
 	line.Time = time.Now()
 	say := newReporter(cmd.ErrOrStderr(), g.json, levelQuiet)
+	defer say.lines.flush()
 	audit.New(audit.Appender(a.file), func(err error) { say.unaudited(line.Key, err) }).Write(&line)
 }
 

@@ -76,17 +76,18 @@ const campaignAgain = time.Second
 // lead runs the command once for every term of leadership, until the command ends by
 // itself while leading.
 func (c *runCommand) lead(ctx context.Context) error {
+	defer c.report.lines.flush()
 	for {
 		err := c.run(ctx)
 		var exit *exitError
 		switch ended := errors.As(err, &exit); {
 		case ended && exit.lost:
 			if exit.err != nil {
-				c.report.tell(levelQuiet, event{Event: "lost", Key: c.names[0], Error: err.Error()}, "%v", err)
+				c.report.tellLater(levelQuiet, event{Event: "lost", Key: c.names[0], Error: err.Error()}, "%v", err)
 			}
-			c.report.tell(levelNormal, event{Event: "campaigning", Key: c.names[0]}, "lock %q: campaigning again", c.names[0])
+			c.report.tellLater(levelNormal, event{Event: "campaigning", Key: c.names[0]}, "lock %q: campaigning again", c.names[0])
 		case !ended && codeOf(err) == codeUnavailable && !errors.Is(err, driver.ErrPermanent): // before the command, as anything without a code
-			c.report.tell(levelNormal, event{Event: "campaigning", Key: c.names[0], Error: err.Error()}, "%v; campaigning again", err)
+			c.report.tellLater(levelNormal, event{Event: "campaigning", Key: c.names[0], Error: err.Error()}, "%v; campaigning again", err)
 			time.Sleep(campaignAgain)
 		default:
 			return err

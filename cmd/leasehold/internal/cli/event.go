@@ -134,7 +134,7 @@ func (r *reporter) outage(o leasehold.OutageInfo) {
 // unaudited says that lines of the audit log are lost. err is nil once they are not.
 func (r *reporter) unaudited(key string, err error) {
 	if err != nil {
-		r.tell(levelQuiet, event{Event: "unaudited", Key: key, Error: err.Error()}, "the audit log cannot be written: %v", err)
+		r.tellLater(levelQuiet, event{Event: "unaudited", Key: key, Error: err.Error()}, "the audit log cannot be written: %v", err)
 	}
 }
 

@@ -175,8 +175,11 @@ func play(t *testing.T, p performance, fault string) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.Wait() // the code says how
+	}()
 	want, ok := p.codes[fault]
 	if !ok {
 		want = p.codes[""]
@@ -204,12 +207,12 @@ func play(t *testing.T, p performance, fault string) {
 }
 
 // end waits for the end of a command, which is sent TERM after it has said something.
-func end(c *exec.Cmd, ended <-chan error, until string, said *output) (code int, text string) {
+func end(c *exec.Cmd, ended <-chan struct{}, until string, said *output) (code int, text string) {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for {
 		select {
-		case <-ended: // the code says how
+		case <-ended:
 			code = c.ProcessState.ExitCode()
 			if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 				code = 128 + int(status.Signal())

@@ -20,7 +20,7 @@ func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
 	proxy := respproxy.Start(t, server.Addr())
 	unread, stderr := pipe(t)
 	fill(t, stderr)
-	const ttl = 9 * time.Second
+	const ttl = 20 * time.Second
 	r := startRunSaying(t, stderr, new(output), "redis://"+proxy.Addr()+"?timeout=500ms", "--ttl", ttl.String(), "--grace", "100ms", "demo",
 		"sh", "-c", begin+ready+"read line; exit 5")
 	first := r.deadline()
@@ -38,7 +38,7 @@ func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
 		}
 	}
 	proxy.Mute()
-	await("outage", func(left time.Duration) bool { return left < ttl/3 })
+	await("outage", func(left time.Duration) bool { return left < ttl/2 })
 	proxy.Unmute()
 	await("renewal", func(left time.Duration) bool { return left > ttl/2 })
 	await("end of the first lease", func(time.Duration) bool { return time.Since(first) > time.Second })

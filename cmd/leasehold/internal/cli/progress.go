@@ -80,7 +80,7 @@ func (v *queueView) line(e leasehold.WaitEvent) {
 		h := wire.HolderOf(e.Holder)
 		ev.Holder = &h
 	}
-	v.report.tell(levelNormal, ev, "waiting for %q: %s", e.Key, situation(e))
+	v.report.tellLater(levelNormal, ev, "waiting for %q: %s", e.Key, situation(e))
 }
 
 // situation describes the holder and the position in the queue.

@@ -35,6 +35,7 @@ func newRun(g *global) *cobra.Command {
 			if err != nil {
 				return classify(err)
 			}
+			defer c.report.lines.flush()
 			return classify(c.run(cmd.Context()))
 		},
 	}

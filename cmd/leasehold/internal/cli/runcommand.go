@@ -24,7 +24,6 @@ type runCommand struct {
 }
 
 func (c *runCommand) run(parent context.Context) error {
-	defer c.report.lines.flush()
 	opts := []leasehold.Option{leasehold.WithObserver(leasehold.Observer{Outage: c.report.outage})}
 	client, err := open(c.store, append(opts, c.runFlags.auditLog.options(c.unaudited)...)...)
 	if err != nil {
