@@ -224,8 +224,8 @@ func (l *Lease) Release() error { return l.giveBack() }
 // its id from elsewhere: by the next process of a script, for instance, or by
 // [Mutex.Adopt]. Detach renews the lease once, so that it lives for its TTL from then
 // on unless it is renewed again. The context ends with an error that matches ErrReleased,
-// and Release returns nil and does nothing. An observer is told "detached". Nobody re-enters meanwhile: a Lock under the lease's context
-// fails with ErrMismatch.
+// and Release returns nil and does nothing. An observer is told "detached". Nobody
+// re-enters meanwhile: a Lock under the lease's context fails with ErrMismatch.
 //
 // The error matches ErrMismatch if the lease is shared by re-entry, or is one of whose
 // [Lease.Downgrade] the outcome is not known; ErrNotHeld if it has ended; and ErrUnknown

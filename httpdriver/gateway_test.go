@@ -439,3 +439,31 @@ func TestGateway_HR_C5_AStreamOfEventsIsTheServices(t *testing.T) {
 		t.Errorf("%d hints, %d answers left", n, len(answers))
 	}
 }
+
+// That a caller gives a look up says nothing of the service.
+func TestLook_ACallerWhoGivesItUpIsToldThat(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer service.Close()
+	d, err := httpdriver.Open(service.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if _, err := c.Inspect(ctx, "k"); !errors.Is(err, context.Canceled) || errors.Is(err, leasehold.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}

@@ -5,8 +5,8 @@
 //	{"time":"2026-01-02T03:04:06.789Z","event":"ended","key":"orders/42","mode":"exclusive","lease":"…","owner":"worker-7:4711","token":1767323045678001,"heldMs":1111,"reason":"released"}
 //
 // An event is granted, ended, detached (the lease goes on without this process), or
-// unreleased: the store has not confirmed a release. The
-// reasons of an end are those of [leasehold.EndedInfo.Reason]. Those of unreleased are
+// unreleased: the store has not confirmed a release. The reasons of an end are those of
+// [leasehold.EndedInfo.Reason]. Those of unreleased are
 // "lost", if the store no longer had the lease, which may be noticed only then, and other
 // outcomes of [leasehold.ReleasedInfo.Outcome]: then the lock stays closed until the lease
 // would have ended. Times are of the clock of this process.

@@ -13,6 +13,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/respproxy"
 )
 
+// leave takes the lock demo by acquire, and returns the id of the lease that is left.
+func leave(t *testing.T, url string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), command(t), "acquire", "--store", url, "--owner", "script", "--ttl", "5m", "demo").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(out))[0]
+}
+
 // TestBreakAndRelease_AuditWhatALostReplyLeavesOpen loses the reply to a break, which is
 // asked once, and to the first try of a release.
 func TestBreakAndRelease_AuditWhatALostReplyLeavesOpen(t *testing.T) {
@@ -20,14 +30,6 @@ func TestBreakAndRelease_AuditWhatALostReplyLeavesOpen(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := respproxy.Start(t, server.Addr())
 	trail := filepath.Join(t.TempDir(), "trail")
-	acquire := func() string {
-		t.Helper()
-		out, err := exec.CommandContext(t.Context(), command(t), "acquire", "--store", server.URL(), "--owner", "script", "--ttl", "5m", "demo").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Fields(string(out))[0]
-	}
 	play := func(code int, text string, args ...string) {
 		t.Helper()
 		lost := proxy.Add(respproxy.DropReply, 1, respproxy.Mentions(text))
@@ -55,7 +57,7 @@ func TestBreakAndRelease_AuditWhatALostReplyLeavesOpen(t *testing.T) {
 			}
 		}
 	}
-	id := acquire()
+	id := leave(t, server.URL())
 	play(69, "it is stuck", "break", "demo", id, "--reason", "it is stuck")
 	unknown := `"event":"unreleased","key":"demo","lease":"` + id + `","owner":"script","by":"`
 	wantLines(unknown)
@@ -63,7 +65,7 @@ func TestBreakAndRelease_AuditWhatALostReplyLeavesOpen(t *testing.T) {
 	if !strings.Contains(string(text), `"reason":"unknown","detail":"it is stuck: `) {
 		t.Errorf("%s", text)
 	}
-	id = acquire()
+	id = leave(t, server.URL())
 	play(0, id, "release", "demo", id)
 	ended := `"event":"ended","key":"demo","lease":"` + id + `","reason":"released"`
 	wantLines(unknown, ended)

@@ -39,13 +39,20 @@ func (s *stage) configure(setting, value string) {
 	}
 }
 
+func (s *stage) forget() {
+	s.t.Helper()
+	if err := s.server.Client().FlushAll(s.t.Context()).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // faults are what a command may meet from its start.
 var faults = map[string]func(s *stage){
 	"a reply is lost":          func(s *stage) { s.lost = s.proxy.Add(respproxy.DropReply, 1, respproxy.Mentions(s.about)) },
 	"the network is silent":    func(s *stage) { s.proxy.Mute() },
 	"the server refuses":       func(s *stage) { s.proxy.Refuse(true) },
 	"the server is frozen":     func(s *stage) { s.server.Stop() },
-	"the server has forgotten": func(s *stage) { s.server.Client().FlushAll(s.t.Context()) },
+	"the server has forgotten": (*stage).forget,
 	"a password is missing":    func(s *stage) { s.configure("requirepass", "another") },
 	"the server is full":       func(s *stage) { s.configure("maxmemory", "1") },
 	"nothing can be printed":   func(s *stage) { s.before = "exec >/dev/full; " },
@@ -156,11 +163,7 @@ func play(t *testing.T, p performance, fault string) {
 	s.proxy = respproxy.Start(t, s.server.Addr())
 	id := ""
 	if p.held {
-		out, err := exec.CommandContext(t.Context(), command(t), "acquire", "--store", s.server.URL(), "--ttl", "5m", "demo").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		id = strings.Fields(string(out))[0]
+		id = leave(t, s.server.URL())
 	}
 	faults[fault](s)
 

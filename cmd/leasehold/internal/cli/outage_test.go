@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
 )
@@ -48,6 +50,70 @@ func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
 	r.wantCode(5)
 	awaitText(t, said, "the store does not answer: ")
 	awaitText(t, said, "the store answers again after ")
+}
+
+// TestRun_AFullPipeKeepsNoLock: the trail cannot be written when the lease is given back,
+// and nobody reads that.
+func TestRun_AFullPipeKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL()
+	unread, stderr := pipe(t)
+	fill(t, stderr)
+	dir := filepath.Join(t.TempDir(), "trails")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), command(t), "run", "-q", "--ttl", "10m", "--store", url, "--audit-log", filepath.Join(dir, "log"), "demo", "rm", "-r", dir)
+	c.Stderr = stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitLock(t, url, "once held and free again", func(s leasehold.Snapshot) bool { return s.Token > 0 && len(s.Holders) == 0 })
+	said := new(output)
+	go func() { _, _ = unread.WriteTo(said) }() // run tells it at its end
+	if err := c.Wait(); err != nil {
+		t.Error(err)
+	}
+	awaitText(t, said, "the audit log cannot be written")
+}
+
+// TestElect_AFullPipeEndsNoCampaign: the candidate whose term was broken is the next
+// leader, although nobody reads what it says of that.
+func TestElect_AFullPipeEndsNoCampaign(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL()
+	_, stderr := pipe(t)
+	fill(t, stderr)
+	c := exec.CommandContext(t.Context(), command(t), "elect", "--ttl", "6s", "--grace", "100ms", "--store", url, "demo", "sleep", "600")
+	c.Stderr = stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait() // of the signal
+	})
+	leads := func(s leasehold.Snapshot) bool { return len(s.Holders) == 1 }
+	first := awaitLock(t, url, "a leader", leads).Holders[0].ID
+	if err := newClient(t, url).Break(t.Context(), "demo", first, "test"); err != nil {
+		t.Fatal(err)
+	}
+	awaitLock(t, url, "the next term", func(s leasehold.Snapshot) bool { return leads(s) && s.Holders[0].ID != first })
+}
+
+// awaitLock waits until the lock demo looks as it should.
+func awaitLock(t *testing.T, url, what string, done func(leasehold.Snapshot) bool) leasehold.Snapshot {
+	t.Helper()
+	client := newClient(t, url)
+	for end := time.Now().Add(bound); ; time.Sleep(20 * time.Millisecond) {
+		s, err := client.Inspect(t.Context(), "demo")
+		if err == nil && done(s) {
+			return s
+		}
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("%s: %v, %+v", what, err, s)
+		}
+	}
 }
 
 // fill writes to a pipe until it takes no more.
