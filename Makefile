@@ -23,8 +23,10 @@ NESTED := $(shell find . -mindepth 2 -name go.mod -not -path './internal/tools/*
 LINTER := GOWORK=off $(GO) tool -n -modfile=$(CURDIR)/internal/tools/go.mod golangci-lint
 
 # The race detector is linked with cgo, whatever the environment says. Vet reads the
-# same with it as without, and is run by make lint, with all of its checks.
-RACE := CGO_ENABLED=1 $(GO) test -race -vet=off
+# same # with it as without, and is run by make lint, with all of its checks. Each process would
+# wait for a second before it ends, for races of goroutines that nobody waits for: goleak
+# finds those.
+RACE := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -vet=off
 
 .PHONY: help
 help: ## Print this list
@@ -40,35 +42,56 @@ build: ## Build everything, the command into bin/
 deps: ## Install what the tests need besides Go, if it is missing (Debian)
 	@.ci/deps
 
-# Chaos takes all of the machine, in which others would miss their time limits.
-BUT_CHAOS := $(GO) list ./... ./cmd/leasehold/... | grep -v /internal/chaos
+# Those that take longest, which is waiting for servers and for the ends of leases, and among
+# them those that mostly wait beside those that keep the machine busy. They begin first, in
+# this order, as `go test` takes its arguments: or else the end of a run is one of them alone.
+FIRST := ./internal/locktest ./cmd/leasehold/internal/cli ./internal/failover ./server ./postgresdriver ./internal/redisroom . ./httpdriver ./filedriver ./cmd/leasehold/internal/proc
 
-# Most packages wait for servers most of the time.
-PACKAGES ?= 3
+# Chaos takes all of the machine, in which others would miss their time limits.
+BUT_CHAOS := $(GO) list $(FIRST) ./cmd/leasehold/... ./... | grep -v /internal/chaos
+
+# What only counts and explores is played without the race detector in the short tests:
+# it allocates as well, and is too slow to explore far. The eight kinds of tables of
+# roomdriver are among them: the tests of the stores run that driver with the detector.
+COUNTED := ./internal/costs ./internal/explore ./internal/mutate/source ./driver/roomdriver
+
+# Most packages wait for servers and for the ends of leases most of the time, and so do
+# their tests. Some packages set the second themselves.
+PACKAGES ?= 4
+TESTS    ?= 4
 
 .PHONY: test
-test: deps ## Run the tests, the long ones in short, with the race detector: some ten minutes on two cores
-	$(RACE) -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS))
-	@# The race detector allocates as well, so what is allocated is counted without. It
-	@# is too slow to explore far, and to look far through the microscope.
-	$(GO) test -count=1 -run 'Allocat|Microscope' ./internal/costs ./internal/redisroom
-	$(GO) test -short -count=1 ./internal/explore ./internal/matrix
+test: deps ## Run what finds bugs quickly, with the race detector: four to six minutes on two cores
+	@$(MAKE) --no-print-directory -j 2 test-race test-counts
 	@# Times are compared with nothing beside it.
-	$(GO) test -count=1 -run 'TestCost_.*Against' ./internal/redisroom
+	$(GO) test -vet=off -short -count=1 -run TestCost ./internal/redisroom
+
+# What is played with the race detector, and beside it what is played without. Of that one
+# package is played at a time, and with less precedence: the others keep times.
+.PHONY: test-race test-counts
+test-race:
+	$(RACE) -short -p $(PACKAGES) -parallel $(TESTS) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS) | grep -v $(COUNTED:./%=-e /%$$))
+test-counts:
+	nice $(GO) test -vet=off -short -p 1 -count=1 $(COUNTED) ./internal/matrix
+	nice $(GO) test -vet=off -short -count=1 -run Microscope ./internal/redisroom
 
 .PHONY: test-all
 test-all: test test-long nested cross floors test-32 ## Run everything that a change has to pass but lint
 
 .PHONY: test-long
-test-long: deps ## Run the long tests at their full length, and let every store suffer for a while
-	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONG)
+test-long: deps ## Run at full length what make test plays a part of, and let every store suffer for a while
+	$(RACE) -p $(LONGPACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONG)
 	@# The plays of many processes take all of the machine, too.
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/locktest
-	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/chaos
-	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/matrix
+	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cmd/leasehold/internal/chaos
+	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/matrix ./internal/explore
+	@# What the race detector has nothing to find in.
+	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) -run 'Microscope|TestCost|TestScripts' ./internal/redisroom
 
-# The packages of which -short leaves something out, but for those that run alone.
-LONG := . ./internal/explore ./internal/redisroom ./quorumdriver ./filedriver ./postgresdriver ./server ./cmd/leasehold/internal/cli
+# The packages of which -short leaves something out, but for those that run alone, and the
+# longest first.
+LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./postgresdriver ./filedriver ./quorumdriver . ./server ./httpdriver $(COUNTED)
+LONGPACKAGES ?= 3
 
 .PHONY: nested
 nested: deps ## Test the modules beside the library: the examples, the benchmark and the integrations
@@ -125,7 +148,7 @@ explore: deps ## Try everything that a few parties can do with a lock, two or th
 .PHONY: chaos
 chaos: deps ## Let every store suffer for CHAOS_FOR, and judge what its clients saw
 	@# The package stands first, since TESTFLAGS may have flags of its own.
-	$(GO) test ./internal/chaos -count=1 -v -timeout 0 -run TestChaos -chaos.for=$(CHAOS_FOR) -chaos.pause=300ms $(TESTFLAGS)
+	$(GO) test ./cmd/leasehold/internal/chaos -count=1 -v -timeout 0 -run TestChaos -chaos.for=$(CHAOS_FOR) -chaos.pause=300ms $(TESTFLAGS)
 
 # How many situations of each world the microscope goes on from, and in how many of
 # them everything fails in turn.
@@ -136,14 +159,16 @@ FAULTS ?= 300
 microscope: deps ## Run the Redis scripts in an interpreter, from STATES situations, with FAULTS
 	$(GO) test -count=1 -v -timeout 0 -run Microscope $(TESTFLAGS) ./internal/redisroom -microscope.states=$(STATES) -microscope.faults=$(FAULTS)
 
-# What make mutants changes, which part of the changes it tries, and for how long.
-MUTATE ?= room timing session scripts
-PART   ?= 1
+# What make mutants changes, which part of all changes it tries, and after how long it
+# begins no other, for the scripts and for Go; 0 for as long as it takes.
+MUTATE      ?= room timing session scripts
+PART        ?= 1
+MUTANTS_FOR ?= 0
 
 .PHONY: mutants
-mutants: deps ## Change conditions and constants of MUTATE one at a time, and run the tests: many hours for all of them
-	$(GO) test -count=1 -v -timeout 0 -run Microscope_Mutants ./internal/redisroom -microscope.mutants=$(PART)
-	$(GO) run ./internal/mutate -part $(PART) $(MUTATE)
+mutants: deps ## Change conditions and constants of MUTATE one at a time, and run the tests: a quarter of an hour for the Go, some minutes for the scripts
+	$(if $(filter scripts,$(MUTATE)),$(GO) test -count=1 -v -timeout 0 -run Microscope_Mutants ./internal/redisroom -microscope.mutants=$(PART) -microscope.mutants.for=$(MUTANTS_FOR))
+	$(if $(filter-out scripts,$(MUTATE)),$(GO) run ./internal/mutate -part $(PART) -for $(MUTANTS_FOR) $(filter-out scripts,$(MUTATE)))
 
 .PHONY: test-redis
 test-redis: deps ## Run the tests that need Redis against LEASEHOLD_REDIS_SERVER, the path of a redis-server or valkey-server
@@ -152,7 +177,17 @@ test-redis: deps ## Run the tests that need Redis against LEASEHOLD_REDIS_SERVER
 	@"$${LEASEHOLD_REDIS_SERVER:-redis-server}" --version | sed 's/^/passed against: /'
 
 # The packages whose tests start a Redis server.
-REDIS = $$(grep -rl --include='*_test.go' internal/redistest . | grep -v -E '^./(bench|examples|integrations|internal/chaos)/' | xargs -n1 dirname | sort -u)
+REDIS = $$(grep -rl --include='*_test.go' internal/redistest . | grep -v -E '^./(bench|examples|integrations|cmd/leasehold/internal/chaos)/' | xargs -n1 dirname | sort -u)
+
+.PHONY: test-postgres
+test-postgres: deps ## Run the tests that need PostgreSQL against LEASEHOLD_POSTGRES_SERVER, the path of a postgres with its programs beside it
+	@"$${LEASEHOLD_POSTGRES_SERVER:?is the path of a postgres}" --version
+	$(RACE) -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(POSTGRES)
+	@"$$LEASEHOLD_POSTGRES_SERVER" --version | sed 's/^/passed against: /'
+
+# The packages whose tests start a PostgreSQL server, the matrix apart, which plays on one in
+# make test-long only.
+POSTGRES = $$(grep -rl --include='*_test.go' internal/postgrestest . | grep -v -E '^./(bench|examples|integrations|internal/matrix|cmd/leasehold/internal/chaos)/' | xargs -n1 dirname | sort -u)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME
@@ -210,7 +245,7 @@ tidy: ## Write what go.mod and go.sum of the modules lack, but for the benchmark
 
 .PHONY: man
 man: ## Write the man pages and the completions of shells to dist/
-	$(GO) run ./cmd/leasehold/internal/manpages dist
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} $(GO) run ./cmd/leasehold/internal/manpages dist
 
 # VERSION=v0.2.0 instead of the last tag, ARCHES=amd64 instead of all.
 .PHONY: dist
@@ -225,6 +260,7 @@ image: ## Build the container image from scratch, as dist/leasehold-image.tar
 .PHONY: packages
 packages: export WITH_PACKAGES = 1
 packages: deps ## Build packages and the image, install and run them, and check manifests and workflows (root)
+	shellcheck .ci/* packaging/build packaging/image/build packaging/scripts/*
 	$$($(RELEASER) actionlint) -no-color
 	cd packaging && $(GO) vet ./...
 	cd packaging && $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...

@@ -117,16 +117,16 @@ func (r *request) come(ctx context.Context, wait bool, began time.Time, obs *obs
 func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
 	l := makeLease(ctx, outer.hold, &share{inside: true})
 	if err := outer.hold.reenter(l.share, r); err != nil {
-		if l.cancel(err); !errors.Is(err, errOutside) {
+		if !errors.Is(err, errOutside) {
 			err = lockError(r.key, err)
 		}
 		return nil, err
 	}
 	l.follow(ctx)
-	if l.ctx.Err() == nil {
+	if l.Context().Err() == nil {
 		return l, nil
 	}
-	cause := context.Cause(l.inner)
+	cause := context.Cause(l.context())
 	_ = l.Release() // what it says is the cause once more
 	return nil, lockError(r.key, fmt.Errorf("re-entry: %w", cause))
 }
@@ -140,18 +140,18 @@ func (r *request) try(ctx context.Context, obs *observation) (*Lease, error) {
 	if held := r.heldHere(); held != nil {
 		return nil, held
 	}
-	return r.once(ctx, ctx, obs)
+	req := r.request()
+	a, err := r.c.session.Try(ctx, &r.cfg.Terms, &req)
+	return r.outcome(ctx, &req, &a, err, obs)
 }
 
-// once asks without queueing, until bound ends; ctx is the parent of the lease.
-func (r *request) once(ctx, bound context.Context, obs *observation) (*Lease, error) {
-	req := r.request()
-	a, err := r.c.session.Try(bound, &r.cfg.Terms, &req)
+// outcome is that of a request without a queue; ctx is the parent of the lease.
+func (r *request) outcome(ctx context.Context, req *driver.Request, a *session.Answer, err error, obs *observation) (*Lease, error) {
 	switch {
 	case err != nil:
 		return nil, lockError(r.key, err)
 	case a.State == driver.Granted:
-		return r.lease(ctx, &req, a.Grant(), obs)
+		return r.lease(ctx, req, a.Grant(), obs)
 	case a.State == driver.Busy:
 		return nil, heldError(r.key, &a.Reply)
 	}
@@ -190,7 +190,8 @@ func (r *request) lock(ctx, bound context.Context, obs *observation) (*Lease, er
 	return r.lease(ctx, &req, a.Grant(), obs)
 }
 
-// again asks without a queue, as WithRetry says.
+// again asks without a queue, as WithRetry says. The session repeats what is not
+// answered, as it does for a queue: all that is one attempt.
 func (r *request) again(ctx, bound context.Context, obs *observation) (*Lease, error) {
 	if err := r.c.session.Begin(); err != nil {
 		return nil, lockError(r.key, err)
@@ -198,7 +199,9 @@ func (r *request) again(ctx, bound context.Context, obs *observation) (*Lease, e
 	defer r.c.session.Leave()
 	started := r.c.now()
 	for attempt := 1; ; attempt++ {
-		l, err := r.once(ctx, bound, obs)
+		req := r.request()
+		a, err := r.c.session.Insist(bound, &r.cfg.Terms, &req)
+		l, err := r.outcome(ctx, &req, &a, err, obs)
 		var busy *HeldError
 		if !errors.As(err, &busy) {
 			return l, err

@@ -17,7 +17,11 @@ import (
 // `leasehold acquire`, or through the service. id is its [Lease.ID]. The lease is
 // renewed at once, for the TTL of this lock unless it lasts longer, keeps its token,
 // and is from then on as one that Lock has returned: its context derives from ctx.
-// What the store shows of its owner and labels stays as it was.
+// What the store shows of its owner and labels stays as it was, and [Lease.Owner] is the
+// owner that the store shows, so that package fence takes the lease for the same holder. A
+// store that cannot be inspected, or not by this client, does not tell it: Lease.Owner is
+// then that of this lock, and has to be made the same by [WithName] or [WithReentrantOwner]
+// for what is fenced.
 //
 // The caller must know that nobody else uses the lease: two processes that renew and
 // use one lease are not kept apart.
@@ -86,11 +90,13 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 		return nil, err
 	}
 	began := r.c.now()
-	token, err := r.recognize(ctx, id, began)
+	seen, err := r.recognize(ctx, id, began)
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.c.session.Confirm(ctx, &r.cfg.Terms, driver.Ref{Key: r.key, ID: id, TTL: r.cfg.TTL, Token: token}, began)
+	cfg, token := r.cfg.ownedBy(seen.Owner), seen.Token
+	obs.ownedBy(cfg)
+	g, err := r.c.session.Confirm(ctx, &cfg.Terms, driver.Ref{Key: r.key, ID: id, TTL: r.cfg.TTL, Token: token}, began)
 	if err != nil {
 		return nil, err
 	}
@@ -100,37 +106,37 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 	}
 	req := r.request()
 	req.ID = id
-	h, err := r.c.hold(r.cfg, &req, g, obs, nil)
+	h, err := r.c.hold(cfg, &req, g, obs, nil)
 	if err != nil {
 		return nil, err // it ends by itself, or is held
 	}
 	return newLease(obs.context(ctx), h), nil
 }
 
-// recognize refuses a lease of another kind, and returns its token, as far as the
-// store tells.
-func (r *request) recognize(ctx context.Context, id string, began time.Time) (token int64, err error) {
+// recognize refuses a lease of another kind, and returns what the store tells of it, the
+// zero value if that is nothing.
+func (r *request) recognize(ctx context.Context, id string, began time.Time) (seen driver.Holder, err error) {
 	store, ok := driver.As[driver.Inspector](r.c.session.Driver())
 	if !ok {
-		return 0, nil
+		return seen, nil
 	}
 	snap, err := r.c.session.Inspect(ctx, &r.cfg.Terms, store, r.key, began)
 	switch {
 	case timing.Final(err):
-		return 0, session.CauseOf(ctx) // it tells nobody; the renewal tells what is wrong
+		return seen, session.CauseOf(ctx) // it tells nobody; the renewal tells what is wrong
 	case err != nil:
-		return 0, err
+		return seen, err
 	}
 	i := slices.IndexFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == id })
 	switch {
 	case i < 0 && len(snap.Holders) > 0:
-		return 0, fmt.Errorf("held by another: %w", ErrNotHeld)
+		return seen, fmt.Errorf("held by another: %w", ErrNotHeld)
 	case i < 0:
-		return 0, nil // its renewal tells why
+		return seen, nil // its renewal tells why
 	}
 	h := &snap.Holders[i]
 	if h.Foreign || h.Mode != r.mode || h.Mode == driver.Shared && snap.Limit != r.limit {
-		return 0, fmt.Errorf("a lease of another kind: %w", ErrMismatch)
+		return seen, fmt.Errorf("a lease of another kind: %w", ErrMismatch)
 	}
-	return h.Token, nil
+	return *h, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/fence"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
@@ -336,5 +337,79 @@ func TestAdopt_HR_A2_WhatComesLateLocksForNobody(t *testing.T) {
 		}
 		time.Sleep(21 * time.Second)
 		wantFree(t, store, "k")
+	})
+}
+
+// Whoever has taken a lease over is its holder, whose next write a fence lets pass.
+func TestAdopt_HR_F14_IsTheSameHolderForAFence(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithName("host:100"))
+		b, _, told := observed(t, store, leasehold.WithName("host:101"))
+		reentrant := leasehold.WithReentrantOwner("job-7")
+		for key, row := range map[string]struct {
+			lock  leasehold.Locker
+			adopt func(context.Context, string) (*leasehold.Lease, error)
+		}{
+			"mutex":                  {a.Mutex("mutex"), b.Mutex("mutex").Adopt},
+			"writer":                 {a.RWMutex("writer"), b.RWMutex("writer").Adopt},
+			"reader":                 {a.RWMutex("reader").RLocker(), b.RWMutex("reader").RAdopt},
+			"place":                  {a.Semaphore("place", 3), b.Semaphore("place", 3).Adopt},
+			"of a reentrant owner":   {a.Mutex("of a reentrant owner", reentrant), b.Mutex("of a reentrant owner").Adopt},
+			"by a reentrant owner":   {a.Mutex("by a reentrant owner"), b.Mutex("by a reentrant owner", reentrant).Adopt},
+			"from one to the other":  {a.Mutex("from one to the other", reentrant), b.Mutex("from one to the other", leasehold.WithReentrantOwner("job-8")).Adopt},
+			"by the owner of before": {a.Mutex("by the owner of before", reentrant), b.Mutex("by the owner of before", reentrant).Adopt},
+		} {
+			before := left(t, row.lock)
+			l, err := row.adopt(t.Context(), before.ID())
+			if err != nil {
+				t.Errorf("%s: %v", key, err)
+				continue
+			}
+			if got, want := fence.Of(l), fence.Of(before); got != want {
+				t.Errorf("%s: the claim is %+v, and was %+v", key, got, want)
+			}
+			if key == "writer" {
+				if err := l.Downgrade(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
+			if got := told.acq[len(told.acq)-1].Owner; got != before.Owner() {
+				t.Errorf("%s: an observer is told of the grant to %q, and the store shows %q", key, got, before.Owner())
+			}
+			if got := told.ended[len(told.ended)-1].Owner; got != before.Owner() {
+				t.Errorf("%s: an observer is told of the end by %q, and the store shows %q", key, got, before.Owner())
+			}
+			wantFree(t, store, key)
+		}
+	})
+}
+
+// blind is a store into which nobody can look.
+type blind struct{ driver.Driver }
+
+func TestAdopt_HR_F14_HasItsOwnNameWhereTheStoreShowsNone(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithName("worker"))
+		b, err := leasehold.New(blind{newFault(store)}, leasehold.WithName("other"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		before := left(t, a.Mutex("k"))
+		for name, opts := range map[string][]leasehold.Option{"other": nil, "worker": {leasehold.WithName("worker")}} {
+			l, err := b.Mutex("k", opts...).Adopt(t.Context(), before.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Owner() != name || l.Token() != before.Token() {
+				t.Errorf("%d of %s, want %d of %s", l.Token(), l.Owner(), before.Token(), name)
+			}
+			if err := l.Detach(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Part is a lock that [All] accepts: a [*Mutex], a [*RWMutex], which stands for its
@@ -44,9 +45,9 @@ type Multi struct {
 // never wait for each other. A key that is named twice is taken once, by its stronger
 // use: to write before to read, and more places before fewer.
 //
-// What is wrong with the locks is said by the first use of what All returns, with
-// ErrInvalid if there are none, one is nil, or they are of different clients, and with
-// ErrMismatch if they state different limits of one semaphore.
+// The first use of what All returns reports wrong locks: with ErrInvalid if there are
+// none, one is nil, or they are of different clients, and with ErrMismatch if they state
+// different limits of one semaphore.
 func All(locks ...Part) *Multi {
 	m := &Multi{}
 	if len(locks) == 0 {
@@ -85,9 +86,9 @@ func unique(parts []*request) ([]*request, error) {
 }
 
 // Lock waits until all are free, one after the other; see [Mutex.Lock]. Those
-// already taken are renewed while it waits and given back if it fails. WithMaxWait
-// of a lock bounds the time from the call until that lock is taken, whatever was
-// waited for before it.
+// already taken are renewed while it waits and given back if it fails; the error matches
+// ErrUnknown if the store does not confirm that. WithMaxWait of a lock bounds the time
+// from the call until that lock is taken, whatever was waited for before it.
 func (m *Multi) Lock(ctx context.Context) (*MultiLease, error) { return m.take(ctx, true) }
 
 // TryLock asks once for each, in the order of their keys, and does not wait; see
@@ -105,13 +106,17 @@ func (m *Multi) take(ctx context.Context, wait bool) (*MultiLease, error) {
 	for _, p := range m.parts {
 		l, err := p.acquireSince(ctx, wait, began)
 		if err != nil {
-			return nil, oneline.Join(err, whole.chain.undo())
+			left := whole.chain.undo()
+			if left != nil {
+				err = timing.Uncertain(err) // it is about this lock, and the store may have those before it
+			}
+			return nil, oneline.Join(err, left)
 		}
 		whole.parts, whole.chain.shares = append(whole.parts, l), append(whole.chain.shares, l.share)
 		ctx = l.Context()
 	}
 	whole.ctx = multiContext{ctx, whole}
-	whole.chain.follow(whole.parts[len(whole.parts)-1].inner)
+	whole.chain.follow(whole.parts[len(whole.parts)-1].context())
 	return whole, nil
 }
 
@@ -235,7 +240,11 @@ func (c *chain) undo() error {
 	told := func(err error) bool {
 		return errors.Is(err, ErrContextEnded) && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable)
 	}
-	return oneline.Join(slices.DeleteFunc(c.giveBackAll(), told)...)
+	errs := slices.DeleteFunc(c.giveBackAll(), told)
+	for i := range errs {
+		errs[i] = ofCall(errs[i])
+	}
+	return oneline.Join(errs...)
 }
 
 // giveBackAll gives back the last first, as nested locks would be.
@@ -282,4 +291,11 @@ func (c *multiContext) Value(key any) any {
 		return c.lease
 	}
 	return c.Context.Value(key)
+}
+
+// MultiFromContext returns the innermost lease whose context ctx is derived from, if
+// that is one of [All]; see [FromContext].
+func MultiFromContext(ctx context.Context) (*MultiLease, bool) {
+	l, ok := ctx.Value(leaseKey{}).(*MultiLease)
+	return l, ok
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,8 +88,10 @@ func TestClose_L16_IsBoundedWhateverHangs(t *testing.T) {
 		go func() { _, err := c.Mutex("y").TryLock(context.Background()); errs <- err }()
 		time.Sleep(11 * time.Second) // with renewals in flight
 		start := time.Now()
-		if err := c.Close(); err != nil {
-			t.Error(err)
+		err := c.Close()
+		wantErr(t, err, leasehold.ErrUnknown)
+		if !strings.Contains(err.Error(), "1000 not given back, among them the lease of \"") {
+			t.Errorf("told: %v", err)
 		}
 		if got := time.Since(start); got > 12*time.Second {
 			t.Errorf("took %v", got)
@@ -131,6 +134,20 @@ func TestClose_L16_LeavesNoGoroutine(t *testing.T) {
 		cancel()
 		<-l.Context().Done()
 	}
+}
+
+// Nothing is left behind of a lease that the store has not any more.
+func TestClose_OfALostLeaseIsNoFailure(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		l := lock(t, c, "k")
+		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestClose_WhileAGrantIsOnItsWayGivesItBack(t *testing.T) {

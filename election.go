@@ -34,7 +34,7 @@ type Election struct {
 	err   error
 
 	mu   sync.Mutex
-	term *leaseContext           // of the present term; nil without one
+	term *termContext            // of the present term; nil without one
 	end  context.CancelCauseFunc // ends it
 }
 
@@ -84,11 +84,15 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 // context's Err compares the clock, as that of [Lease.Context] does. If fn panics
 // the leadership is given up.
 //
-// Lead returns what fn returned, once fn returns while it still leads, after
-// [Election.Resign], or with an error that says more than that its context ended; if
-// the leadership was lost at the same time the error matches ErrLost as well. It returns
-// the error of the campaign, or [ErrContextEnded] of the leadership, if ctx ends. A
-// store that is away ends no campaign, however long: only what time does not heal does,
+// Lead returns the result of fn if fn returns
+//
+//   - while it still leads,
+//   - after [Election.Resign], or
+//   - with an error that says more than that its context ended; if the leadership was
+//     lost at the same time, the error of Lead matches ErrLost as well.
+//
+// If ctx ends, Lead returns the error of the campaign, or [ErrContextEnded] if it led.
+// An outage of the store never ends a campaign. An error that time does not heal does,
 // such as a wrong password ([driver.ErrPermanent]).
 //
 // Under the context of a lease of the same key Lead fails with ErrMismatch instead of
@@ -106,7 +110,7 @@ func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease 
 			return err
 		}
 		term, end := context.WithCancelCause(lease.Context())
-		err, released := e.serve(&leaseContext{term, lease}, end, fn)
+		err, released := e.serve(&termContext{term, lease}, end, fn)
 		if resigned := errors.Is(context.Cause(term), ErrResigned); !resigned && errors.Is(released, ErrLost) && ctx.Err() == nil && saysEnd(err, lease.Context()) {
 			continue
 		}
@@ -115,7 +119,7 @@ func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease 
 }
 
 // serve runs one term of office, and gives it up however fn ends.
-func (e *Election) serve(term *leaseContext, end context.CancelCauseFunc, fn func(context.Context, *Lease) error) (err, released error) {
+func (e *Election) serve(term *termContext, end context.CancelCauseFunc, fn func(context.Context, *Lease) error) (err, released error) {
 	defer func() { released = term.lease.Release() }()
 	defer end(ErrReleased)
 	e.enter(term, end)
@@ -123,10 +127,22 @@ func (e *Election) serve(term *leaseContext, end context.CancelCauseFunc, fn fun
 	return fn(term, term.lease), nil
 }
 
-func (e *Election) enter(term *leaseContext, end context.CancelCauseFunc) {
+func (e *Election) enter(term *termContext, end context.CancelCauseFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.term, e.end = term, end
+}
+
+// termContext is derived from that of a lease and compares the clock, too.
+type termContext struct {
+	context.Context
+	lease *Lease
+}
+
+// Err implements [context.Context].
+func (c *termContext) Err() error {
+	c.lease.live()
+	return c.Context.Err()
 }
 
 // saysEnd reports whether err says nothing but that ctx has ended: whether all that it
@@ -188,8 +204,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 const observeEvery = time.Second
 
 // Observe yields the leader, and again whenever it has changed, until ctx ends or the
-// loop is left. While nobody leads it yields the zero Leader. It yields an error of the
-// store, too, and goes on. It looks every second.
+// loop is left. While nobody leads it yields the zero Leader. If the store fails it yields
+// the error and continues. It looks every second.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		var last Leader

@@ -13,8 +13,8 @@ import (
 
 // Errors that callers ask for with errors.Is.
 var (
-	// ErrHeld: the lock was held by others for as long as was waited. The
-	// error is a [*HeldError].
+	// ErrHeld: others held the lock during the whole wait. The error is a
+	// [*HeldError].
 	ErrHeld = errors.New("held by others")
 	// ErrLost: the lease ended before it was released; the work was
 	// unprotected from then on.
@@ -25,7 +25,7 @@ var (
 	// or broken; or nobody leads.
 	ErrNotHeld = session.ErrNotHeld
 	// ErrUnknown: the store did not answer, and what was asked of it may or
-	// may not have happened. What it may have left behind is cleaned up in
+	// may not have happened; or it refuses to go on with what has begun. What it may have left behind is cleaned up in
 	// the background, and by the end of the lease's time at the latest.
 	ErrUnknown = session.ErrUnknown
 	// ErrNoQuorum: a majority of the stores that a quorum is made of did not
@@ -39,8 +39,8 @@ var (
 	// ErrBroken: the lease was ended by [Client.Break]. The error matches ErrLost, too.
 	ErrBroken = session.ErrBroken
 	// ErrContextEnded: the lease was given back because the context that Lock was given
-	// ended. [Lease.Release] and [EndedInfo] tell it together with the cause of that
-	// context; the context of the lease has that cause alone.
+	// ended. [Lease.Release] and [EndedInfo] wrap this error and the cause of that
+	// context. The [context.Cause] of the lease's own context is that cause alone.
 	ErrContextEnded = errors.New("the context of its Lock ended")
 	// ErrClosed: the client has been closed.
 	ErrClosed = session.ErrClosed

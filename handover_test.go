@@ -299,20 +299,51 @@ func TestLock_P8_WaitThatEndsWhileTheStoreIsAwayIsNotHeld(t *testing.T) {
 		a, _ := open(t, store)
 		b, d := open(t, store)
 		lock(t, a, "k")
-		for _, row := range []struct {
-			fault fault
-			want  error
-		}{{fails, leasehold.ErrUnknown}, {refuses, leasehold.ErrUnavailable}} {
+		for _, f := range []fault{fails, refuses} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			time.AfterFunc(time.Second, func() { d.on(renew, 0, row.fault) })
+			time.AfterFunc(time.Second, func() { d.on(renew, 0, f) })
 			_, err := b.Mutex("k").Lock(ctx)
-			wantErr(t, err, row.want, context.DeadlineExceeded)
+			wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded) // the lock may be handed over meanwhile
 			if errors.Is(err, leasehold.ErrHeld) {
 				t.Errorf("%v says held, but the store has been silent for long", err)
 			}
 			d.heal()
 			cancel()
 		}
+	})
+}
+
+// Its ticket is not there any more, so it asks anew when the store goes away.
+func TestLock_P8_WaitThatEndsWhileItAsksAnewIsNotHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store)
+		b, d := open(t, store)
+		lock(t, a, "k")
+		for name, f := range map[string]fault{"fails": fails, "refuses": refuses, "hangs": hangs} {
+			for _, opts := range [][]leasehold.Option{nil, {leasehold.WithLocalHandover(10)}} {
+				time.AfterFunc(time.Second, func() {
+					snap, _ := store.Inspect(t.Context(), "k")
+					for _, w := range snap.Waiters {
+						_, _ = store.Release(t.Context(), driver.Ref{Key: "k", ID: w.ID})
+					}
+					d.on(acquire, 0, f)
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				_, err := b.Mutex("k", opts...).Lock(ctx)
+				wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
+				if errors.Is(err, leasehold.ErrHeld) || errors.Is(err, leasehold.ErrUnavailable) {
+					t.Errorf("%s: %v", name, err)
+				}
+				d.heal()
+				cancel()
+				time.Sleep(time.Minute) // what is left is undone
+			}
+		}
+		d.on(acquire, 2, fails) // it is queued in the end
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := b.Mutex("k").Lock(ctx)
+		wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded)
 	})
 }
 

@@ -65,12 +65,13 @@ func (h *hold) Renewed(sent time.Time, reply *driver.Reply, err error) {
 // Ended implements [session.Events]. It tells first those who work under the lease,
 // and then those who watch, who may take their time.
 func (h *hold) Ended(cause error) {
-	h.c.counts.end(cause)
+	state := stateAfter(cause)
+	h.c.counts.end(state)
 	h.mu.Lock()
 	leases := slices.Clone(h.leases)
 	var detach []func() bool
 	for _, l := range leases {
-		l.state = stateAfter(cause)
+		l.state = state
 		if l.detach != nil {
 			detach = append(detach, l.detach)
 		}
@@ -84,7 +85,7 @@ func (h *hold) Ended(cause error) {
 		stop() // a parent that lives on does not remember a lease that is over
 	}
 	h.observation.ended(h, cause)
-	if wasLost(cause) {
+	if state == Lost {
 		h.turn.lost(cause)
 		// Whoever looked first is not held up, nor is the renewal of others.
 		h.c.session.Background(func() {
@@ -94,10 +95,12 @@ func (h *hold) Ended(cause error) {
 }
 
 // GiveBack implements [session.Events].
-func (h *hold) GiveBack(cause error, limit time.Duration) {
-	if err := h.giveBack(nil, limit); err != nil {
+func (h *hold) GiveBack(cause error, limit time.Duration) error {
+	err := h.giveBack(nil, limit)
+	if err != nil {
 		h.cfg.Log.Warn("leasehold: lease not given back", "key", h.Key(), "lease", h.ID(), "cause", cause, "error", err)
 	}
+	return err
 }
 
 // shareEnded gives the lease back if that was the last to work under it. lost is why
@@ -149,8 +152,7 @@ func (h *hold) add(l *share) {
 func (h *hold) join(l *share) {
 	h.leases = append(h.leases, l)
 	if cause := h.Cause(); cause != nil {
-		l.state = stateAfter(cause)
-		l.cancel(cause)
+		l.state, l.cause = stateAfter(cause), cause
 	}
 }
 
@@ -217,19 +219,22 @@ func (h *hold) stay() {
 // may have ended already.
 func (h *hold) follow(l *share, detach func() bool) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	l.detach = detach
-	if h.Cause() != nil {
+	ended := h.Cause() != nil
+	h.mu.Unlock()
+	if ended {
 		detach()
 	}
 }
 
+// unfollow detaches l without the lock: its parent may be a context of this hold.
 func (h *hold) unfollow(l *share) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if l.detach != nil {
-		l.detach()
-		l.detach = nil
+	detach := l.detach
+	l.detach = nil
+	h.mu.Unlock()
+	if detach != nil {
+		detach()
 	}
 }
 

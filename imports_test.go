@@ -66,7 +66,7 @@ func directions() []direction {
 		},
 		{
 			pkg:     module + "/internal/session",
-			imports: []string{core, module + "/internal/clock", module + "/internal/timing"},
+			imports: []string{core, module + "/internal/clock", module + "/internal/oneline", module + "/internal/timing"},
 			why:     "the engine serves the library and the service alike, and knows neither",
 		},
 		{
@@ -100,8 +100,9 @@ func directions() []direction {
 func TestImports_PointOneWay(t *testing.T) {
 	for _, system := range []string{"linux", "darwin", "windows"} {
 		t.Run(system, func(t *testing.T) {
+			pkgs := load(t, system)
 			for _, d := range directions() {
-				if pkg, ok := load(t, system, d.pkg); ok {
+				if pkg, ok := pkgs[d.pkg]; ok {
 					d.check(t, pkg)
 				}
 			}
@@ -158,27 +159,36 @@ func within(patterns []string, path string) bool {
 	})
 }
 
-// load lists one package as it is built for a system. It reports false if the
-// package does not exist there, and fails the test if it cannot be read.
-func load(t *testing.T, system, path string) (listing, bool) {
+// load lists the packages that have a direction as they are built for a system, but for
+// those that do not exist, and fails the test if one cannot be read.
+func load(t *testing.T, system string) map[string]listing {
 	t.Helper()
-	dir := "./" + strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
-	if !hasSource(t, dir) {
-		return listing{}, false
+	args := []string{"list", "-json=ImportPath,Imports,Deps"}
+	for _, d := range directions() {
+		if dir := "./" + strings.TrimPrefix(strings.TrimPrefix(d.pkg, module), "/"); hasSource(t, dir) {
+			args = append(args, dir)
+		}
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", dir)
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
 	var problem bytes.Buffer
 	cmd.Stderr = &problem
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list %s for %s: %v\n%s", dir, system, err, &problem)
+		t.Fatalf("go %s for %s: %v\n%s", strings.Join(args, " "), system, err, &problem)
 	}
-	var pkg listing
-	if err := json.Unmarshal(out, &pkg); err != nil {
-		t.Fatalf("go list %s for %s: %v", dir, system, err)
+	pkgs := make(map[string]listing)
+	for in := json.NewDecoder(bytes.NewReader(out)); in.More(); {
+		var pkg listing
+		if err := in.Decode(&pkg); err != nil {
+			t.Fatalf("go list for %s: %v", system, err)
+		}
+		pkgs[pkg.ImportPath] = pkg
 	}
-	return pkg, true
+	if len(pkgs) != len(args)-2 {
+		t.Fatalf("go list for %s: %d packages of %d", system, len(pkgs), len(args)-2)
+	}
+	return pkgs
 }
 
 // hasSource reports whether the directory has Go files that are not tests.

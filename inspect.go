@@ -134,12 +134,13 @@ func (c *Client) Keys(ctx context.Context, prefix string) iter.Seq2[string, erro
 const MaxReason = 256
 
 // Break ends a lease, or a place in the queue, by force: the one of this id and
-// no other. Its holder learns the reason, with ErrBroken, at once if it is in this
-// process or hears of it by the store, and else by its next renewal: at most
-// [MaxReason] bytes of UTF-8 without control characters; if
-// it is empty they learn who broke it, by the client's [WithName]. The lock stays
-// closed for the [WithLockDelay] that the holder chose. The error matches ErrNotHeld
-// if the id is not there, and ErrUnsupported if the store cannot do it.
+// no other. Its holder learns the reason, with ErrBroken: at once if it is in this
+// process, or listens to the store, as a client does that has waited or has held a
+// lease for a second; else by its next renewal. The reason is at most [MaxReason] bytes
+// of UTF-8 without control characters; if it is empty they learn who broke it, by the
+// client's [WithName]. The lock stays closed for the [WithLockDelay] that the holder
+// chose. The error matches ErrNotHeld if the id is not there, and ErrUnsupported if the
+// store cannot do it.
 //
 // What the holder was doing goes on until it looks at its lease: break locks of
 // holders that are known to be dead, or fence.
@@ -167,6 +168,6 @@ func (c *Client) Break(ctx context.Context, key, id, reason string) error {
 	case reply.State == driver.Gone:
 		return lockError(key, fmt.Errorf("break: lease %q: %w", id, ErrNotHeld))
 	}
-	session.EndLocal(id, session.Broken(reason))
+	session.EndLocal(key, id, session.Broken(reason))
 	return nil
 }

@@ -473,6 +473,37 @@ func TestSemaphore_K10_ResizeRevokesNothing(t *testing.T) {
 	})
 }
 
+// A request of a Resize that the network has held up for long arrives in the end.
+func TestSemaphore_ALateResizeUndoesNoLaterOne(t *testing.T) {
+	for name, ends := range map[string]bool{"answered by its second try": false, "never answered": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				a, d := open(t, store)
+				b, _ := open(t, store)
+				held := must(t)(b.Semaphore("k", 4).Lock(t.Context()))
+				defer giveBack(t, held)
+				d.on(acquire, 1, fault{stray: 20 * time.Second})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				if ends {
+					ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+				}
+				defer cancel()
+				if err := a.Semaphore("k", 4).Resize(ctx, 5); ends {
+					wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if err := b.Semaphore("k", 5).Resize(t.Context(), 10); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(40 * time.Second) // the first try has arrived
+				giveBack(t, must(t)(b.Semaphore("k", 10).TryLock(t.Context())))
+			})
+		})
+	}
+}
+
 func TestTryDo_SkipsWhatOthersDo(t *testing.T) {
 	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
@@ -503,7 +534,7 @@ func TestDo_TellsALossOnce(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
-		if !errors.Is(err, leasehold.ErrBroken) || strings.Count(err.Error(), "over") != 1 {
+		if !errors.Is(err, leasehold.ErrBroken) || strings.Count(err.Error(), "over") != 1 || !strings.HasPrefix(err.Error(), `leasehold: lock "k": `) {
 			t.Errorf("got %q", err)
 		}
 	})

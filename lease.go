@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/pinning"
 	"github.com/leasehold-go/leasehold/internal/session"
 )
 
@@ -79,10 +80,7 @@ func wasLost(cause error) bool { return stateAfter(cause) == Lost }
 //
 // A lease is renewed for as long as the process lives, also if nothing in the
 // program refers to it any more; see [WithLogger].
-type Lease struct {
-	*share
-	ctx leaseContext
-}
+type Lease struct{ *share }
 
 // newLease makes the first lease of h; its context derives from parent.
 func newLease(parent context.Context, h *hold) *Lease {
@@ -94,13 +92,13 @@ func newLease(parent context.Context, h *hold) *Lease {
 
 // makeLease makes a lease that h does not know yet.
 func makeLease(parent context.Context, h *hold, g *share) *Lease {
-	l := &Lease{share: g}
-	g.hold = h
-	g.inner, g.cancel = context.WithCancelCause(parent)
-	l.ctx = leaseContext{g.inner, l}
+	g.hold, g.parent = h, parent
+	l := &g.own
 	if h.taken != nil {
+		l = new(Lease)
 		g.lease = l
 	}
+	l.share = g
 	return l
 }
 
@@ -109,21 +107,23 @@ func makeLease(parent context.Context, h *hold, g *share) *Lease {
 // ErrMaxHold, ErrBroken, ErrClosed, or the parent's own cause.
 //
 // Its Err compares the clock. Its Done channel is closed by a timer, which may run some
-// milliseconds late after the process was stopped. For that long Err of a context that
-// derives from it, such as one of [context.WithTimeout], may be nil. Work that must not
-// happen after a loss asks the lease, or this context, itself.
+// milliseconds late after the process was stopped, and by up to the time to live after the
+// machine was suspended. For that long Err of a context that derives from it, such as one
+// of [context.WithTimeout], may be nil. Work that must not happen after a loss asks the
+// lease, or this context, itself.
 //
 // A Lock of the same key by the same client under this context re-enters: it is granted
 // at once, shares the token, and the lock is freed by the last release. The context of
 // the lease that re-entered derives from this one, and so ends with the release of
 // either lease. The release of one does not release the other.
-func (l *Lease) Context() context.Context { return &l.ctx }
+func (l *Lease) Context() context.Context { return (*leaseContext)(l) }
 
 // Key returns the key of the lock.
 func (l *Lease) Key() string { return l.hold.Key() }
 
 // Owner returns who holds the lease: what WithReentrantOwner or WithName said, or
-// host and process id.
+// host and process id. For a lease that was taken over it is the owner that the store
+// shows; see [Mutex.Adopt].
 func (l *Lease) Owner() string { return l.hold.cfg.owner() }
 
 // ID returns the lease's id in the store.
@@ -141,7 +141,7 @@ func (l *Lease) Token() int64 {
 // State tells whether the lease is valid, and how it ended if it is not. It compares
 // the clock.
 func (l *Lease) State() State {
-	if l.ctx.Err() == nil {
+	if l.Context().Err() == nil {
 		if l.hold.Failing() {
 			return Unconfirmed
 		}
@@ -174,7 +174,7 @@ func (l *Lease) Deadline() time.Time {
 
 // Remaining returns the time until the deadline, 0 once the lease has ended.
 func (l *Lease) Remaining() time.Duration {
-	if l.ctx.Err() != nil {
+	if l.Context().Err() != nil {
 		return 0
 	}
 	return max(time.Until(l.Deadline()), 0)
@@ -184,8 +184,14 @@ func (l *Lease) Remaining() time.Duration {
 // then on it is renewed for ttl, if that is longer than before: a lease is never
 // shortened. Extend returns when the store has confirmed it, or when ctx is done: the
 // error then matches ErrUnknown. An error that matches ErrNotHeld means that the lease
-// has ended. ttl is bounded like that of WithTTL; one that the store cannot serve
-// changes nothing and matches ErrUnsupported.
+// has ended.
+//
+// ttl is bounded like that of WithTTL. If the store cannot serve it, the error matches
+// ErrUnsupported, or ErrInvalid where a service allows less, and the lease is renewed as
+// before. If the error also matches ErrUnknown, an earlier request got no answer: the
+// store may then keep the lease for ttl, unless it is released. If the store refuses even
+// the time to live that the lease has now, this counts as a failed renewal for
+// [WithMaxRenewAttempts].
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return lockError(l.Key(), fmt.Errorf("TTL %v is not between %v and %v: %w", ttl, MinTTL, MaxTTL, ErrInvalid))
@@ -215,9 +221,9 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // The error matches ErrLost if the lease had ended before, so that the work was
 // not protected to its end, together with ErrMaxHold, ErrBroken, ErrClosed or
 // ErrContextEnded if that is why. It matches ErrUnknown if the store did not confirm
-// the release in time; it is then repeated in the background, until the lease ends by
-// its TTL at the latest. What counts is whether the lease was live when Release was
-// called.
+// the release in time, and ErrUnavailable if the store refused it for as long; it is then
+// repeated in the background, until the lease ends by its TTL at the latest. What counts
+// is whether the lease was live when Release was called.
 func (l *Lease) Release() error { return l.giveBack() }
 
 // Detach ends the lease here and leaves it in the store, to be renewed and released by
@@ -227,9 +233,10 @@ func (l *Lease) Release() error { return l.giveBack() }
 // and Release returns nil and does nothing. An observer is told "detached". Nobody
 // re-enters meanwhile: a Lock under the lease's context fails with ErrMismatch.
 //
-// The error matches ErrMismatch if the lease is shared by re-entry, or is one of whose
-// [Lease.Downgrade] the outcome is not known; ErrNotHeld if it has ended; and ErrUnknown
-// if ctx ended before the store answered; then the lease is as it was before.
+// The error matches ErrMismatch if the lease is shared by re-entry, or if the outcome of
+// its [Lease.Downgrade] is unknown; ErrNotHeld if it has ended; and ErrUnknown if ctx
+// ended before the store answered. If the store refuses the renewal, Detach returns the
+// error that Extend would return. In the last two cases the lease is as it was before.
 func (l *Lease) Detach(ctx context.Context) error {
 	ttl, err := l.hold.leave()
 	if err != nil {
@@ -257,16 +264,19 @@ func (l *Lease) Detach(ctx context.Context) error {
 
 // leaseContext ends with the lease, also when nobody had the time to end it:
 // Err compares the clock.
-type leaseContext struct {
-	context.Context
-	lease *Lease
-}
+type leaseContext Lease
+
+// Deadline implements [context.Context].
+func (c *leaseContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
+
+// Done implements [context.Context].
+func (c *leaseContext) Done() <-chan struct{} { return c.context().Done() }
 
 // Err is checked against the clock, so that a process that was stopped sees the
 // loss at its first look, before any timer has run.
 func (c *leaseContext) Err() error {
-	c.lease.live()
-	return c.Context.Err()
+	c.live()
+	return c.present().Err()
 }
 
 // leaseKey asks a context for the innermost lease of all.
@@ -280,20 +290,17 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return l, ok
 }
 
-// MultiFromContext returns the innermost lease whose context ctx is derived from, if
-// that is one of [All]; see [FromContext].
-func MultiFromContext(ctx context.Context) (*MultiLease, bool) {
-	l, ok := ctx.Value(leaseKey{}).(*MultiLease)
-	return l, ok
-}
-
+// Value implements [context.Context].
 func (c *leaseContext) Value(key any) any {
 	if key == (leaseKey{}) {
-		return c.lease
+		return (*Lease)(c)
+	}
+	if key == (pinning.Key{}) {
+		return func() bool { return c.hold.turn.keep(c.hold) }
 	}
 	// A request asks for the innermost lease of its own lock.
-	if r, ok := key.(*request); ok && r.c == c.lease.hold.c && r.key == c.lease.hold.Key() {
-		return c.lease
+	if r, ok := key.(*request); ok && r.c == c.hold.c && r.key == c.hold.Key() {
+		return (*Lease)(c)
 	}
-	return c.Context.Value(key)
+	return c.context().Value(key)
 }

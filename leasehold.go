@@ -35,9 +35,8 @@
 // least every 5 seconds, and every half second from the first wake-up that was missed.
 // A waiter that has died costs the others at most one second if the lock was handed to
 // it; two if it stands before a waiter for whom there is room, and one more if its
-// successor has died too; four if it hears no wake-ups, because the store or its user
-// cannot deliver them. The last is never handed the lock, so that only the end of its
-// ticket shows its death.
+// successor has died too; and four if the store cannot wake it. Such a waiter takes the
+// lock by asking, so the store notices its death only when its ticket expires.
 //
 // Exactly once (P7): every acquisition has an id. A request whose answer was
 // lost is repeated with it, and has the effect and the answer of one.
@@ -53,6 +52,7 @@
 package leasehold
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -60,7 +60,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Client takes locks in one store. It is safe for concurrent use; a program
@@ -78,7 +80,7 @@ type Client struct {
 // New returns a client of a store. It takes charge of the driver: Close closes
 // it. The options are the defaults of the client's locks, but for
 // [WithReentrantOwner], which is one lock's. If an option is refused the error
-// matches ErrInvalid, and the driver is the caller's still.
+// matches ErrInvalid, and the caller keeps the driver and closes it.
 func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if v := reflect.ValueOf(d); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("leasehold: nil driver: %w", ErrInvalid)
@@ -102,7 +104,18 @@ func (c *Client) now() time.Time { return c.session.Now() }
 // released, at most for their release timeout, and their contexts end with
 // ErrClosed. When it returns nothing of the client runs any more, and the
 // driver is closed. Further calls do nothing.
-func (c *Client) Close() error { return c.session.Close() }
+//
+// The error says how many leases were not given back, and wraps the error that
+// [Lease.Release] would return for one of them. Usually that matches [ErrUnknown] or
+// [ErrUnavailable], and the store keeps the lease until its time to live is over. An
+// error of the driver's own Close is returned as well. Close returns no error for a lease
+// that it finds lost.
+func (c *Client) Close() error {
+	if err := c.session.Close(); err != nil {
+		return fmt.Errorf("leasehold: close: %w", err)
+	}
+	return nil
+}
 
 // Stats is what a health check or a metric needs. Counts are since the client
 // was made.
@@ -144,8 +157,8 @@ type counters struct {
 
 // end counts a lease that is over. One that was not lost is counted when it has
 // been given back.
-func (n *counters) end(cause error) {
-	if wasLost(cause) {
+func (n *counters) end(state State) {
+	if state == Lost {
 		n.lost.Add(1)
 	}
 }
@@ -165,4 +178,99 @@ func (n *counters) renewal(confirmed bool) {
 	} else {
 		n.failed.Add(1)
 	}
+}
+
+// Locker is any single lock: a [*Mutex], a [*RWMutex], which stands for its write side,
+// a [*RLocker], a [*Semaphore], which stands for one place, or [*Places]. Code that is
+// given a Locker can be tested with a lock of package memdriver, or with one of its own.
+type Locker = LockerOf[*Lease]
+
+// LockerOf is any lock whose leases are of type L: a [Locker], with leases of type
+// *[Lease], or what [All] returns, with leases of type *[MultiLease].
+type LockerOf[L AnyLease] interface {
+	// Lock waits for the lock; see [Mutex.Lock].
+	Lock(ctx context.Context) (L, error)
+	// TryLock asks once; see [Mutex.TryLock].
+	TryLock(ctx context.Context) (L, error)
+}
+
+// AnyLease is a *[Lease] or a *[MultiLease], or what stands for one in a test.
+type AnyLease interface {
+	// Context ends with the lease; see [Lease.Context].
+	Context() context.Context
+	// Release gives the lease back; see [Lease.Release].
+	Release() error
+}
+
+// Do waits for lock, runs fn with the lease's context, and releases. It returns the
+// error of fn joined with that of the release, so that it matches ErrLost if the work
+// was not protected to its end: if the lease was lost, or ctx ended, while fn ran. It
+// matches ErrUnknown, and not ErrUnavailable, if the store refuses the release: fn has
+// run. If fn panics the lock is released. [FromContext] gives fn the lease and its token,
+// and [MultiFromContext] those of [All].
+func Do[L AnyLease](ctx context.Context, lock LockerOf[L], fn func(ctx context.Context) error) error {
+	lease, err := lock.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return run(lease, fn)
+}
+
+// TryDo is Do if the lock is free. If it is held by others it returns false and
+// no error.
+func TryDo[L AnyLease](ctx context.Context, lock LockerOf[L], fn func(ctx context.Context) error) (ran bool, err error) {
+	lease, err := lock.TryLock(ctx)
+	if errors.Is(err, ErrHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, run(lease, fn)
+}
+
+func run(lease AnyLease, fn func(ctx context.Context) error) (err error) {
+	defer func() { err = withRelease(err, lease.Release()) }()
+	return fn(lease.Context())
+}
+
+// withRelease joins the error of work under a lease with that of its release, and says
+// once what both tell.
+func withRelease(err, released error) error {
+	switch released = ofCall(released); {
+	case err != nil && errors.Is(released, err): // why the context ended: the release names the lock, too
+		return released
+	case errors.Is(released, ErrLost) && errors.Is(err, ErrLost):
+		return err
+	}
+	return oneline.Join(err, released)
+}
+
+// ofCall is the error of a release for a call that has done more than to release. If the
+// store refuses the release it still has the lease, and it is not true of the call that
+// nothing was done. A lease that was lost is not given back: the store refused to renew it.
+func ofCall(released error) error {
+	switch {
+	case !errors.Is(released, ErrUnavailable):
+		return released
+	case errors.Is(released, ErrLost) && !errors.Is(released, ErrContextEnded):
+		return timing.Uncertain(released)
+	}
+	return fmt.Errorf("%w: %w", timing.Uncertain(released), ErrUnknown)
+}
+
+// Acquire waits for the mutex of key and returns the lease's context and its
+// release, in the shape of [context.WithDeadline]. The context ends when the
+// lease does; [context.Cause] tells why. release gives the lease back like
+// [Lease.Release]. A ttl of 0 is the client's default.
+func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration) (leaseCtx context.Context, release func() error, err error) {
+	var opts []Option
+	if ttl != 0 {
+		opts = append(opts, WithTTL(ttl))
+	}
+	lease, err := c.Mutex(key, opts...).Lock(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return lease.Context(), lease.Release, nil
 }

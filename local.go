@@ -28,14 +28,18 @@ const MaxLocalHandover = 10_000
 // lease stays for as long as somebody stands in the line.
 //
 // It concerns mutexes, and the write side of read-write locks, whose options are alike.
-// Those with [WithReentrantOwner], [WithStrictOrder], [WithRetry], [WithMinHold],
-// [WithoutRenewal], [WritersFirst] or [ReadersFirst], elections, waits that
-// [ObserveWait] shows, and stores that mint no tokens or do not raise them, such as a
-// quorum, go on as without it.
+// It has no effect for
+//
+//   - locks with [WithReentrantOwner], [WithStrictOrder], [WithRetry], [WithMinHold],
+//     [WithoutRenewal], [WritersFirst] or [ReadersFirst],
+//   - elections,
+//   - waits that [ObserveWait] shows,
+//   - stores that mint no tokens or do not raise them, such as a quorum.
 //
 // The leases of one turn share their [Lease.ID], and the token that inspection shows is
-// one that the turn has reached or may reach. [Client.Break] of the id ends the lease of
-// whoever has it; the rest of the line goes back to the store.
+// one that the turn has reached or may reach. [Client.Break] of the id ends the lease that
+// is held now, and the rest of the line returns to the store. The line also returns to the
+// store after a lease that was pinned by a transaction (see package postgresdriver).
 //
 // Default: 0, every Lock stands in the store's queue itself. 1 to 10 000. With 100 to
 // 1000 the store is asked seldom, and the turn of others comes soon if work is short: a

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pinning"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
@@ -767,6 +768,35 @@ func TestLocal_OutageAtTheHandover(t *testing.T) {
 	})
 }
 
+// The store has handed the lock over, and refuses to confirm that and to take it back.
+func TestLocal_AHandoverThatIsNotConfirmedIsUnknown(t *testing.T) {
+	for name, outage := range map[string]time.Duration{"it goes on refusing": time.Second, "at once": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(outage))
+				other, _ := open(t, store)
+				held := lock(t, other, "k")
+				all := newCalls(t)
+				for i := range 2 {
+					all.begin(t.Context(), i, c.Mutex("k"))
+				}
+				for _, v := range []verb{acquire, renew, release} {
+					d.on(v, 0, refuses)
+				}
+				giveBack(t, held)
+				for range 2 {
+					a := all.next()
+					wantErr(t, a.err, leasehold.ErrUnknown)
+					if errors.Is(a.err, leasehold.ErrUnavailable) {
+						t.Errorf("call %d: %v says that certainly nothing was done", a.i, a.err)
+					}
+				}
+				d.heal()
+			})
+		})
+	}
+}
+
 // Nothing is passed on with a store that mints no tokens, or does not raise them.
 func TestLocal_StoreWithoutTokens(t *testing.T) {
 	for name, given := range map[string]int64{"none": 0, "not raised": 7} {
@@ -799,6 +829,122 @@ func TestLocal_StoreWithoutTokens(t *testing.T) {
 					giveBack(t, l)
 				}
 				wantFree(t, store, "k")
+			})
+		})
+	}
+}
+
+// What is pinned by a transaction is not passed on behind the store's back.
+func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
+		all := newCalls(t)
+		for i := range 5 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		first := all.served(0)
+		giveBack(t, first)
+		if pinning.Keep(first) {
+			t.Error("a lease that was passed on is kept") // and so would be that of the next
+		}
+		l := all.served(1)
+		if l.ID() != first.ID() || pinning.Keep(first) {
+			t.Error("the lease was not passed on, or is kept for who had it")
+		}
+		giveBack(t, l)
+		pinned := all.served(2)
+		if pinned.ID() != first.ID() || !pinning.Keep(pinned) || !pinning.Keep(pinned) {
+			t.Error("the lease is not passed on, or not kept")
+		}
+		all.none()
+		time.Sleep(2 * ttl) // it is renewed as ever
+		if pinned.State() != leasehold.Held || d.count(release) > 0 {
+			t.Errorf("%v, %d releases", pinned.State(), d.count(release))
+		}
+		giveBack(t, pinned)
+		next := all.served(3)
+		if n := d.count(release); n != 1 || next.ID() == pinned.ID() || next.Token() <= pinned.Token() || pinning.Keep(pinned) {
+			t.Errorf("%d releases, lease %s with token %d after %s with %d", n, next.ID(), next.Token(), pinned.ID(), pinned.Token())
+		}
+		giveBack(t, next)
+		if last := all.served(4); last.ID() != next.ID() {
+			t.Error("the next turn is none")
+		} else {
+			giveBack(t, last)
+		}
+		wantFree(t, store, "k")
+
+		// A lease that is lost or detached is never passed on: the store knows of it.
+		for end, do := range map[string]func(*leasehold.Lease){
+			"lost": func(l *leasehold.Lease) {
+				d.on(renew, 0, hangs)
+				<-l.Context().Done()
+				d.heal()
+			},
+			"detached": func(l *leasehold.Lease) {
+				if err := l.Detach(t.Context()); err != nil {
+					t.Error(err)
+				}
+			},
+		} {
+			all.begin(t.Context(), 5, c.Mutex(end))
+			l := all.served(5)
+			if do(l); !pinning.Keep(l) {
+				t.Errorf("%s: not kept", end)
+			}
+		}
+		if single := lock(t, c, "single"); !pinning.Keep(single) {
+			t.Error("a lease that is not passed on is not kept")
+		} else {
+			giveBack(t, single)
+		}
+		time.Sleep(2 * ttl)
+	})
+}
+
+// TestLocal_L8_ARefillThatFindsNoLeaseEndsIt: the holder is told at once that the
+// store does not have it any more, also if a transaction has pinned it.
+func TestLocal_L8_ARefillThatFindsNoLeaseEndsIt(t *testing.T) {
+	for name, pin := range map[string]bool{"pinned": true, "not pinned": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
+				const way = 100 * time.Millisecond
+				d.on(renew, 1, fault{delay: way}) // the refill, which is under way when the lease is there
+				all := newCalls(t)
+				for i := range 3 {
+					all.begin(t.Context(), i, c.Mutex("k"))
+				}
+				l := all.served(0)
+				if n := d.count(renew); n != 1 {
+					t.Fatalf("%d renewals, want a refill", n)
+				}
+				if pin && !pinning.Keep(l) {
+					t.Error("not kept")
+				}
+				if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				<-l.Context().Done()
+				if passed := time.Since(start); passed > way {
+					t.Errorf("told after %v, and the store after %v", passed, way)
+				}
+				wantErr(t, context.Cause(l.Context()), leasehold.ErrLost)
+				next := all.served(1)
+				if next.ID() == l.ID() || next.Token() <= l.Token() {
+					t.Errorf("%q with token %d after %q with %d", next.ID(), next.Token(), l.ID(), l.Token())
+				}
+				wantErr(t, l.Release(), leasehold.ErrLost)
+				if all.none(); next.State() != leasehold.Held {
+					t.Errorf("the next is %v", next.State())
+				}
+				giveBack(t, next)
+				giveBack(t, all.served(2))
+				wantFree(t, store, "k")
+				if n := d.count(acquire); n != 2 {
+					t.Errorf("%d acquires", n)
+				}
 			})
 		})
 	}

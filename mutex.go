@@ -2,6 +2,9 @@ package leasehold
 
 import (
 	"context"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Mutex is an exclusive lock: one lease at a time. It holds no state of its
@@ -17,8 +20,8 @@ type Mutex struct {
 }
 
 // Mutex returns the exclusive lock of a key: 1 to 512 bytes of UTF-8 without
-// control characters. What is wrong with the key or an option is said by the
-// first use of the lock, before anything is asked of the store.
+// control characters. The first use of the lock reports a wrong key or option, before
+// anything is asked of the store.
 func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 	r, err := c.lockRequest(key, opts, use{mode: Exclusive})
 	return &Mutex{request: r, err: err}
@@ -32,10 +35,12 @@ func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 //	lease, err := mutex.Lock(ctx) // waits for 5 s, and holds for as long as ctx lives
 //
 // If the wait ends first the error is a [*HeldError]: it matches ErrHeld and the error of
-// ctx, or [context.DeadlineExceeded] at the maximum wait. A store that is away is waited
-// for too, at most for [WithMaxOutage]: an error that matches ErrUnknown says that it did
-// not answer; ErrUnavailable that it certainly did nothing. Nothing is left behind in any
-// case: what may have been begun is undone in the background.
+// ctx, or [context.DeadlineExceeded] at the maximum wait. Lock also waits for a store
+// that is away, for at most [WithMaxOutage]. If the wait ends while the store is away, the
+// error matches ErrUnknown: the store did not answer, or it refuses but has a place for
+// this call in its queue, and may hand the lock over. It matches ErrUnavailable if the
+// store certainly did nothing. Nothing is left behind in any case: what may have been
+// begun is undone in the background.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err
@@ -51,4 +56,106 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 		return nil, m.err
 	}
 	return m.acquire(ctx, false)
+}
+
+// RWMutex is a shared and exclusive lock: any number of readers, or one writer.
+// Its write side and a [Mutex] of the same key are the same lock. Every reader
+// has a lease, a token and an expiry of its own.
+//
+// Waiters are served in the order of arrival, where readers that are neighbours in the
+// queue enter together, unless [WithPolicy] says otherwise. An RWMutex holds no state
+// of its own, and is safe for concurrent use.
+type RWMutex struct {
+	write, read request
+	err         error
+}
+
+// RWMutex returns the read-write lock of a key; see [Client.Mutex].
+func (c *Client) RWMutex(key string, opts ...Option) *RWMutex {
+	write, err := c.lockRequest(key, opts, use{mode: Exclusive, readers: true})
+	if err != nil {
+		return &RWMutex{err: err}
+	}
+	read, err := c.lockRequest(key, opts, use{mode: Shared, readers: true})
+	return &RWMutex{write: write, read: read, err: err}
+}
+
+// Lock waits until nobody reads or writes, like [Mutex.Lock]. Under the context
+// of a read lease of the same key it fails with ErrMismatch instead of waiting
+// for itself: a read lease cannot be upgraded.
+func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.write, true) }
+
+// TryLock asks once for the write side and does not wait.
+func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.write, false) }
+
+// RLock waits until nobody writes, and until those that go first by the lock's policy
+// have been served. Errors are those of [Mutex.Lock].
+func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.read, true) }
+
+// TryRLock asks once for the read side and does not wait.
+func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.read, false) }
+
+func (m *RWMutex) take(ctx context.Context, side *request, wait bool) (*Lease, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	return side.acquire(ctx, wait)
+}
+
+// RLocker returns the read side as a lock of its own, for [Do], [TryDo] and [All].
+func (m *RWMutex) RLocker() *RLocker { return &RLocker{m} }
+
+// RLocker is the read side of an [RWMutex] as a lock of its own.
+type RLocker struct{ m *RWMutex }
+
+// Lock is [RWMutex.RLock].
+func (r *RLocker) Lock(ctx context.Context) (*Lease, error) { return r.m.RLock(ctx) }
+
+// TryLock is [RWMutex.TryRLock].
+func (r *RLocker) TryLock(ctx context.Context) (*Lease, error) { return r.m.TryRLock(ctx) }
+
+// Downgrade turns the lease of a writer into that of a reader in one step, so that no
+// other writer slips in; readers that wait may enter at once. Token and context stay,
+// and the lease is renewed in the same step.
+//
+// From the call on nobody re-enters under the lease's context to write: that
+// fails with ErrMismatch as under a reader's lease.
+//
+// The error matches ErrMismatch if the lease is a reader's, is shared by re-entry,
+// or is being detached; ErrNotHeld if it has ended; and ErrUnknown if the store did not
+// answer, whereupon the lease is valid, for reading only, until Downgrade is
+// repeated or the lease is released. After any other error it is still a writer's lease;
+// one such error is ErrUnavailable, while a transaction pins the lock (see package
+// postgresdriver).
+func (l *Lease) Downgrade(ctx context.Context) error {
+	if err := l.hold.downgrade(ctx); err != nil {
+		return lockError(l.hold.Key(), fmt.Errorf("downgrade: %w", err))
+	}
+	return nil
+}
+
+func (h *hold) downgrade(ctx context.Context) error {
+	if err := h.lower(); err != nil {
+		return err
+	}
+	r := request{c: h.c, cfg: h.cfg, key: h.Key(), mode: driver.Shared, policy: h.cfg.policy}
+	return h.Downgrade(ctx, r.request())
+}
+
+// lower begins a downgrade. Nobody re-enters to write from now on.
+func (h *hold) lower() error {
+	h.Live() // after a suspension the timer of the deadline is late
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.CanLower()
+	switch {
+	case err != nil:
+		return err
+	case len(h.leases) > 1:
+		return fmt.Errorf("held %d times: %w", len(h.leases), ErrMismatch)
+	case h.leaving:
+		return errLeaving
+	}
+	h.Lower()
+	return nil
 }

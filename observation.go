@@ -2,6 +2,7 @@ package leasehold
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,13 @@ func (r *request) observe(ctx context.Context, wait bool) *observation {
 	return obs
 }
 
+// ownedBy notes whose lease is taken over, as cfg has it.
+func (obs *observation) ownedBy(cfg *config) {
+	if obs != nil {
+		obs.lock.Owner = cfg.owner()
+	}
+}
+
 // context returns the one to go on with in place of ctx.
 func (obs *observation) context(ctx context.Context) context.Context {
 	if obs == nil {
@@ -76,7 +84,7 @@ func (obs *observation) acquired(h *hold, handed time.Time) {
 	}
 	event := AcquiredInfo{ID: h.ID(), Token: h.Token()}
 	if !handed.IsZero() {
-		event.HandOff = h.Granted().Sub(handed)
+		event.Handover = h.Granted().Sub(handed)
 	}
 	obs.granted = true
 	obs.done(h.Granted(), event)
@@ -145,13 +153,15 @@ func (obs *observation) released(h *hold, begun time.Time, err error) {
 	}
 }
 
-// classes bounds how many classes there are.
+// classes bounds how many classes there are, and has them be text: metrics and traces take
+// nothing else, and a part of a key may end within a character.
 type classes struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
 func (s *classes) bound(class string) string {
+	class = strings.ToValidUTF8(class, "\uFFFD")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

@@ -41,7 +41,8 @@ type Observer struct {
 	// or has not in time; also for a lease that was lost and is then released.
 	Released func(ctx context.Context, event ReleasedInfo)
 	// Outage is called when the store has answered nothing for a second, of all that
-	// the client asks, and again when it has answered. Only observers of the client,
+	// the client asks, and again when it has answered: one call after the other, in this
+	// order, by a goroutine of its own that Close waits for. Only observers of the client,
 	// not those of one lock, are told.
 	Outage func(event OutageInfo)
 }
@@ -80,7 +81,7 @@ type LockInfo struct {
 	// Wait is false if the call asks once only.
 	Wait bool
 	// Owner is what the store shows of the holder: see [WithName] and
-	// [WithReentrantOwner].
+	// [WithReentrantOwner]. A lease that is taken over keeps its owner; see [Mutex.Adopt].
 	Owner string
 }
 
@@ -116,10 +117,10 @@ type AcquiredInfo struct {
 	Waited time.Duration
 	// Queued tells that Waiting was called before.
 	Queued bool
-	// HandOff is the time from the release by the holder before until now, if the store
+	// Handover is the time from the release by the holder before until now, if the store
 	// handed the lease to this waiter, and otherwise 0. It is an upper bound, since the
 	// store's clock is known within a round trip.
-	HandOff time.Duration
+	Handover time.Duration
 	// Err is what the call returns.
 	Err error
 }
@@ -250,7 +251,8 @@ const MaxClasses = 100
 // WithClass sets how locks are grouped for [Observer]s: class gives the class
 // of a key, such as the part before its first slash. It is called once per
 // acquisition, if there is an observer, by many goroutines at a time. Default:
-// all locks are of the class "lock". See [MaxClasses].
+// all locks are of the class "lock". Bytes that are not UTF-8 become U+FFFD. See
+// [MaxClasses].
 func WithClass(class func(key string) string) Option {
 	return func(c *config) error {
 		if class == nil {

@@ -100,7 +100,7 @@ func TestObserver_IsToldOfTheWholeLifeOfALease(t *testing.T) {
 	})
 }
 
-func TestObserver_IsToldOfAWaitAndOfTheHandOff(t *testing.T) {
+func TestObserver_IsToldOfAWaitAndOfTheHandover(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		holder, _ := open(t, store, leasehold.WithName("worker-7"))
 		c, f, d := observed(t, store)
@@ -125,8 +125,8 @@ func TestObserver_IsToldOfAWaitAndOfTheHandOff(t *testing.T) {
 		l := <-got
 		synctest.Wait()
 		d.want(t, "acquire lock mutex k", "waiting at 1 for worker-7", "acquired: granted after 3.02s", "renewed: confirmed")
-		if a := d.acq[0]; !a.Queued || a.HandOff < 20*time.Millisecond || a.HandOff > 60*time.Millisecond {
-			t.Errorf("queued %t, handed off in %v", a.Queued, a.HandOff)
+		if a := d.acq[0]; !a.Queued || a.Handover < 20*time.Millisecond || a.Handover > 60*time.Millisecond {
+			t.Errorf("queued %t, handed off in %v", a.Queued, a.Handover)
 		}
 		if err := l.Release(); err != nil {
 			t.Error(err)
@@ -450,4 +450,4 @@ func TestObserver_CostsNothingWhenAbsent(t *testing.T) {
 
 // freePair is how many allocations the library itself makes for a lock that is
 // free, and its release.
-const freePair = 18
+const freePair = 11

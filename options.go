@@ -123,6 +123,17 @@ func (c *config) policyFor(readers bool) (Policy, error) {
 // owner is what the store shows of the holder.
 func (c *config) owner() string { return cmp.Or(c.reentrantOwner, c.name) }
 
+// ownedBy is c for a lease that was taken over, of which the store shows this owner; empty
+// if it does not show any.
+func (c *config) ownedBy(owner string) *config {
+	if owner == "" || owner == c.owner() {
+		return c
+	}
+	taken := *c
+	taken.name, taken.reentrantOwner = owner, ""
+	return &taken
+}
+
 // checkLife refuses leases that are over before they are renewed.
 func (c *config) checkLife() error {
 	life := c.Life(c.TTL)
@@ -197,11 +208,12 @@ func WithMaxWait(d time.Duration) Option {
 
 // WithMaxOutage bounds how long Lock waits for a store that is away: one that cannot be
 // reached, does not answer, or says that it cannot serve now. It counts from when the
-// store answered this client last, and ends waits in a queue as well. Then the error
-// matches ErrUnavailable if certainly nothing was done, or else ErrUnknown, and says
-// what failed last. 0 fails at the first request that fails; a negative d waits for as
-// long as the wait lasts. What time does not heal, such as a wrong password, ends a wait
-// at once in any case; the error then matches [driver.ErrPermanent].
+// store answered this client last, and ends waits in a queue and those by [WithRetry] as
+// well. Then the error matches ErrUnavailable if certainly nothing was done, or else, as
+// always for a call that has a place in the queue, ErrUnknown, and says what failed last.
+// 0 fails at the first request that fails; a negative d waits for as long as the wait
+// lasts. What time does not heal, such as a wrong password, ends a wait at once in any
+// case; the error then matches [driver.ErrPermanent].
 //
 // A TryLock waits for no outage. It asks three times in a row if the store refuses, and
 // for 10 s, or d if that is less, if the store does not answer, in order to learn what
@@ -214,8 +226,9 @@ func WithMaxOutage(d time.Duration) Option {
 }
 
 // WithRetry makes Lock ask again after the delays of b instead of waiting in
-// the queue. Whoever waits in the queue is served first. Default: Lock waits in the
-// queue, where the store keeps one.
+// the queue. Whoever waits in the queue is served first. The delays of b run between
+// answers. During an outage of the store Lock waits as it does in the queue, bounded by
+// [WithMaxOutage]. Default: Lock waits in the queue, where the store keeps one.
 func WithRetry(b Backoff) Option {
 	return func(c *config) error {
 		if err := b.check(); err != nil {
@@ -262,15 +275,17 @@ func WithName(name string) Option {
 
 // WithReentrantOwner lets an owner take this lock again while it holds it, from
 // anywhere: other goroutines, clients and processes included. All leases of the
-// owner share one token, and the last release frees the lock. The owner must be one
-// holder's alone, such as the id of a job; it is shown in place of [WithName].
-// Default: re-entry under the lease's context only; see [Lease.Context].
+// owner share one token, and the last release frees the lock. A lease that was lost, or
+// whose release was not confirmed, counts for as long as the store has it: a new lease
+// of the owner then gets its token. The owner must be one holder's alone, such as the
+// id of a job; it is shown in place of [WithName]. Default: re-entry under the
+// lease's context only; see [Lease.Context].
 //
 // It is an option of one lock: [New] refuses it with ErrInvalid, since it would make
-// every lock of the client re-entrant, and so does an [Election]. To write while the
-// same owner reads, or to read while it writes, fails with ErrMismatch, as it would
-// wait for itself; under the writer's context one may read. 1 to 256 bytes of UTF-8
-// without control characters.
+// every lock of the client re-entrant, and so does an [Election]. An owner that reads
+// cannot ask to write, nor the other way round: it would wait for itself, so the call
+// fails with ErrMismatch. Under the writer's context one may read. 1 to 256 bytes of
+// UTF-8 without control characters.
 func WithReentrantOwner(owner string) Option {
 	return func(c *config) error {
 		c.reentrantOwner = owner
@@ -329,8 +344,8 @@ const (
 	ReadersFirst = driver.ReadersFirst
 )
 
-// WithPolicy sets the order in which those who wait are served. It is stated by
-// each that asks, so all who use a key should state the same. Default: [FIFO], as far
+// WithPolicy sets the order in which those who wait are served. Every request states its
+// policy, so all programs that use a key should use the same one. Default: [FIFO], as far
 // as the store keeps a queue; see [WithStrictOrder].
 //
 // [WritersFirst] and [ReadersFirst] have a meaning for an [RWMutex] only: other kinds

@@ -22,7 +22,9 @@ type Backoff struct {
 	// Jitter spreads each delay evenly over this part of it, upwards and
 	// downwards, so that contenders do not ask in step. From 0 to 1.
 	Jitter float64
-	// Attempts bounds how often the store is asked; 0 is without bound.
+	// Attempts bounds how often the store is asked; 0 is without bound. A request that
+	// the store does not answer is repeated (see [WithMaxOutage]) and counts as one
+	// attempt.
 	Attempts int
 }
 
@@ -41,8 +43,8 @@ func Exponential(d, limit time.Duration) Backoff {
 
 // Alongside asks after 50 to 250 ms, evenly spread: as redsync does by default, and so with
 // the same chances. It is for locks that workers with another library take under the same
-// plain key. Those have no place in the queue, and a queue would starve one side or the
-// other. See docs/moving.md.
+// plain key. Those workers have no place in the queue: with a queue on one side, one of
+// the two sides might never get the lock. See docs/moving.md.
 func Alongside() Backoff { return Backoff{Base: 150 * time.Millisecond, Jitter: 2. / 3} }
 
 // Delay returns the delay after the given attempt, counted from 1, before

@@ -68,7 +68,7 @@ func (s *Semaphore) places(n int) (request, error) {
 }
 
 // Places returns n places, 1 to the limit, as a lock of its own, for [Do], [TryDo] and
-// [All]. What is wrong with n is said by its first use.
+// [All]. The first use reports a wrong n.
 func (s *Semaphore) Places(n int) *Places { return &Places{s, n} }
 
 // Places is a number of places of a [Semaphore] as a lock of its own.
@@ -89,6 +89,12 @@ func (p *Places) TryLock(ctx context.Context) (*Lease, error) { return p.s.TryLo
 // that state the old one get ErrMismatch, and so do waiters for more places than there
 // are now. A semaphore that nobody uses has no limit to change, and Resize does
 // nothing.
+//
+// A Resize that returns nil has no effect later: an unanswered request of this call can
+// no longer undo a later Resize. If the error matches ErrUnknown the limit may have
+// changed, and a request may still be on its way. The client withdraws it in the
+// background until the store has answered or the client is closed. It does so for at most
+// 100 calls of Resize at a time, and for further ones during a minute only.
 func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	if s.err != nil {
 		return s.err
@@ -104,7 +110,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	r.limit = limit
 	req := r.request()
 	req.Resize = true
-	if _, err := s.c.session.Ask(ctx, &s.cfg.Terms, &req); err != nil {
+	if _, err := s.c.session.Change(ctx, &s.cfg.Terms, &req); err != nil {
 		return lockError(s.key, fmt.Errorf("resize: %w", err))
 	}
 	return nil

@@ -18,15 +18,85 @@ import (
 // so that it is noticed when nobody else does any more: see forgotten.
 type share struct {
 	hold   *hold
-	inner  context.Context // of the lease, but for the clock
-	cancel context.CancelCauseFunc
-	inside bool // it re-entered; not changed
+	parent context.Context
+	own    Lease // unless it is to be noticed that nobody knows the Lease any more
 
 	// These are guarded by hold.mu.
+	inner  context.Context // of the lease, but for the clock; nil until somebody asks for it
+	stop   context.CancelCauseFunc
+	cause  error       // why it was ended before there was one
 	detach func() bool // from the parent context
 	lease  *Lease      // until it is watched
 	state  State       // in which it ended; Held until then
+	late   bool        // the parent had ended before cause: that is what the context tells
+	inside bool        // it re-entered; not changed
 	end    outcome
+}
+
+// context is that of the lease, but for the clock. It is made when it is asked for the
+// first time: many who lock want nothing but the lock.
+func (s *share) context() context.Context {
+	for {
+		s.hold.mu.Lock()
+		inner, cause, parent := s.inner, s.cause, s.parent
+		if cause != nil && !s.late { // whatever has become of parent since
+			parent = context.WithoutCancel(parent)
+		}
+		s.hold.mu.Unlock()
+		if inner != nil {
+			return inner
+		}
+		inner, stop := context.WithCancelCause(parent) // without the lock: parent may be a context of this hold
+		if cause != nil {
+			stop(cause) // before anybody sees it
+		}
+		if s.keep(inner, stop, cause != nil) {
+			return inner
+		}
+		stop(nil)
+	}
+}
+
+// keep has inner be the context, unless there is one, or the lease has ended since.
+func (s *share) keep(inner context.Context, stop context.CancelCauseFunc, ended bool) bool {
+	s.hold.mu.Lock()
+	defer s.hold.mu.Unlock()
+	if s.inner != nil || ended != (s.cause != nil) {
+		return false
+	}
+	s.inner, s.stop = inner, stop
+	return true
+}
+
+// present tells what context does at the moment, and is not made for that.
+func (s *share) present() context.Context {
+	s.hold.mu.Lock()
+	here := s.inner != nil || s.cause != nil
+	s.hold.mu.Unlock()
+	if here {
+		return s.context()
+	}
+	return s.parent
+}
+
+// cancel ends the context, unless it has ended. It has when cancel returns, also if it is
+// made afterwards.
+func (s *share) cancel(cause error) {
+	late := false
+	select {
+	case <-s.parent.Done():
+		late = true
+	default:
+	}
+	s.hold.mu.Lock()
+	stop := s.stop
+	if stop == nil && s.cause == nil {
+		s.cause, s.late = cause, late
+	}
+	s.hold.mu.Unlock()
+	if stop != nil {
+		stop(cause)
+	}
 }
 
 // follow gives the lease back when parent ends.
@@ -36,7 +106,7 @@ func (s *share) follow(parent context.Context) {
 	}
 	s.hold.follow(s, context.AfterFunc(parent, func() {
 		// Those that follow parent are told in any order, this lease's context perhaps last.
-		<-s.inner.Done()
+		<-s.context().Done()
 		if s.parentEnded() != nil {
 			_ = s.giveBack()
 		}
@@ -48,10 +118,11 @@ func (s *share) follow(parent context.Context) {
 // still held: the last release frees it, and who works here has to see the end of the
 // context first.
 func (s *share) parentEnded() error {
-	if s.inner.Err() == nil || !s.hold.Live() {
+	now := s.present()
+	if now.Err() == nil || !s.hold.Live() {
 		return nil
 	}
-	cause := context.Cause(s.inner)
+	cause := context.Cause(now)
 	if s.inside && errors.Is(cause, ErrReleased) {
 		return nil
 	}
@@ -82,12 +153,17 @@ func (s *share) giveBack() error {
 	})
 }
 
-// outcome is what became of something that is done once.
+// outcome is what became of something that is done once. Each lease has one: it is small.
 type outcome struct {
-	begun, done bool
-	ended       chan struct{} // closed when it is done; made by whoever waits first
-	err         error
+	// ended is closed when it is done. It is made by whoever waits first, or then.
+	ended chan struct{}
+	err   error // errUnderWay while it is
 }
+
+var (
+	errUnderWay = errors.New("under way")
+	isDone      = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+)
 
 // once has it done by the first call, and returns what became of it to all. mu guards
 // the outcome. Others wait on a channel, not on a lock as those of a [sync.Once] do: in
@@ -95,18 +171,18 @@ type outcome struct {
 func (o *outcome) once(mu *sync.Mutex, do func() error) error {
 	mu.Lock()
 	defer mu.Unlock()
-	if !o.begun {
-		o.begun = true
+	if o.ended == nil && o.err == nil {
+		o.err = errUnderWay
 		mu.Unlock()
 		err := do()
 		mu.Lock()
-		o.done, o.err = true, err
 		if o.ended != nil {
 			close(o.ended)
 		}
+		o.ended, o.err = isDone, err
 		return err
 	}
-	if !o.done {
+	if errors.Is(o.err, errUnderWay) {
 		if o.ended == nil {
 			o.ended = make(chan struct{})
 		}

@@ -3,6 +3,7 @@ package leasehold
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -28,11 +29,12 @@ type turn struct {
 	end         int64         // the last token that is reserved
 	passes      int           // how often it may be passed on, as far as is known
 	hold        *hold         // who has it; nil until that is known
-	alone       bool          // nobody else waited when the store answered last
+	uncontended bool          // nobody else waited when the store answered last
 	dry         bool          // the store raises no tokens
 	reserving   bool          // a renewal is under way
 	parked      bool          // nobody has it until that is answered
-	over        bool          // it is passed on no more
+	kept        bool          // its holder gives it back to the store
+	over        bool          // it has ended, or nobody is to have it
 	cause       error         // how it was lost
 }
 
@@ -121,7 +123,7 @@ func (l *line) fetch(ctx context.Context, r *request) (*turn, error) {
 		return nil, err
 	}
 	g := a.Grant()
-	t := &turn{line: l, cfg: r.cfg, req: req, began: l.c.now(), grant: g, first: g.Token, last: g.Token, end: g.Token, passes: r.cfg.passes, alone: g.Alone}
+	t := &turn{line: l, cfg: r.cfg, req: req, began: l.c.now(), grant: g, first: g.Token, last: g.Token, end: g.Token, passes: r.cfg.passes, uncontended: g.Uncontended}
 	if g.Token == 0 {
 		t.dry = true
 		l.c.lines.none.Store(true)
@@ -172,6 +174,9 @@ func (t *turn) confirm(ctx context.Context) error {
 		if errors.Is(err, ErrNotHeld) {
 			return errAgain
 		}
+		if errors.Is(err, ErrUnavailable) {
+			err = fmt.Errorf("%w: %w", ErrUnknown, timing.Uncertain(err)) // it has been handed over
+		}
 		return err
 	}
 	g.Unanswered = t.grant.Unanswered
@@ -199,11 +204,11 @@ func (t *turn) confirmed(end int64, g *session.Grant) {
 	if g.Origin.After(t.grant.Origin) {
 		t.grant.Origin = g.Origin
 	}
-	t.grant.Window, t.grant.Alone, t.alone = 0, g.Alone, g.Alone
+	t.grant.Window, t.grant.Uncontended, t.uncontended = 0, g.Uncontended, g.Uncontended
 	if t.dry = g.Token < end; !t.dry {
 		t.end = end
 	}
-	if t.alone {
+	if t.uncontended {
 		t.passes = t.cfg.passes
 	}
 }
@@ -237,12 +242,12 @@ func (t *turn) refill() bool {
 	now := t.line.c.now()
 	tokens := int(t.end - t.last)
 	due := now.After(t.grant.Origin.Add(time.Duration(float64(t.cfg.TTL) * t.cfg.RenewFraction)))
-	useless := t.passes <= tokens && !t.alone // others have their turn then
+	useless := t.passes <= tokens && !t.uncontended // others have their turn then
 	if !due && (useless || 2*t.ready() >= want) {
 		return false
 	}
 	most := t.passes
-	if t.alone {
+	if t.uncontended {
 		most = t.cfg.passes
 	}
 	passed := min(t.first+now.Sub(t.began).Microseconds()-t.last, MaxLocalHandover)
@@ -269,7 +274,7 @@ func (t *turn) refilled(end int64, g *session.Grant, err error) {
 	case errors.Is(err, ErrLost):
 		t.fail(err)
 		mu.Unlock()
-		session.EndLocal(t.req.ID, err)
+		session.EndLocal(t.req.Key, t.req.ID, err)
 		return
 	case err == nil:
 		t.confirmed(end, g)
@@ -292,7 +297,7 @@ func (t *turn) refilled(end int64, g *session.Grant, err error) {
 // mayPass reports whether there is somebody to whom the lease may be passed.
 func (t *turn) mayPass() bool {
 	s := t.line.c.session
-	return !t.over && t.line.wait.Len() > 0 && !s.IsClosing() && s.Usable(&t.cfg.Terms, &t.grant)
+	return !t.over && !t.kept && t.line.wait.Len() > 0 && !s.IsClosing() && s.Usable(&t.cfg.Terms, &t.grant)
 }
 
 // pass gives the lease, of which g is left, to the next in the line, if that can be;
@@ -313,7 +318,7 @@ func (t *turn) pass(g session.Grant, can bool) bool {
 		return true
 	}
 	// Unless others wait, the store gives more.
-	if t.passes == 0 && !t.alone && !t.reserving || !t.refill() {
+	if t.passes == 0 && !t.uncontended && !t.reserving || !t.refill() {
 		t.over = true
 		return false
 	}
@@ -347,7 +352,7 @@ func (t *turn) begun(h *hold) {
 	}
 	mu.Unlock()
 	if lost != nil {
-		session.EndLocal(t.req.ID, lost)
+		session.EndLocal(t.req.Key, t.req.ID, lost)
 	}
 }
 
@@ -382,6 +387,21 @@ func (t *turn) left() {
 		l.turn = nil
 		l.next()
 	}
+}
+
+// keep has the lease released in the store when h ends. It reports whether that is so: not
+// if h has passed it on. A lease that is not passed on is always released there.
+func (t *turn) keep(h *hold) bool {
+	if t == nil {
+		return true
+	}
+	t.line.c.lines.mu.Lock()
+	defer t.line.c.lines.mu.Unlock()
+	if t.hold != h {
+		return false
+	}
+	t.kept = true
+	return true
 }
 
 // abandon ends a turn whose lease was left in the store; see left.

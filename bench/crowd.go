@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -71,7 +72,7 @@ func (g *crowd) turn(ctx context.Context, waiter int, keep time.Duration, take f
 	t.got = time.Since(g.start)
 	if err == nil {
 		t.served = true
-		time.Sleep(keep)
+		stay(keep)
 		t.leaves = time.Since(g.start)
 		err = h.Release()
 	}
@@ -85,6 +86,15 @@ func (g *crowd) turn(ctx context.Context, waiter int, keep time.Duration, take f
 		g.err = err
 	}
 	return t.served
+}
+
+// stay keeps the lock for d. The thread sleeps in the kernel, because a sleep of Go waits together with
+// the network, in whole milliseconds: whoever gets a message while it holds, as the answer to a confirmation
+// is, would stay for up to a millisecond longer than those who get none.
+func stay(d time.Duration) {
+	left := syscall.NsecToTimespec(d.Nanoseconds())
+	for syscall.Nanosleep(&left, &left) == syscall.EINTR {
+	}
 }
 
 // served returns the turns that got the lock from a moment on and left it until

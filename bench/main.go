@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -38,6 +39,7 @@ func experiments() []experiment {
 		{"drain-4", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, 4, 2*b.drains) }},
 		{"renewal", renewal},
 		{"renewal-many", renewalMany},
+		{"renewal-most", renewalMost},
 		{"crash", crash},
 		{"stall", stall},
 		{"readers", readers},
@@ -64,9 +66,10 @@ type effort struct {
 	drains  int
 	leases  int
 	many    int           // leases of those who renew in batches
+	most    int           // the same, as many as one process has at most
 	watch   time.Duration // renewals are watched for so long
 	ttl     time.Duration // of leases that are renewed
-	manyTTL time.Duration // of very many; it is watched for a third of that
+	manyTTL time.Duration // of very many; they are watched for a third of that
 	crashes int
 	queues  []int // lengths that are compared
 	samples int   // calls with each
@@ -81,12 +84,12 @@ type effort struct {
 var (
 	full = effort{
 		rounds: 9, slice: 100 * time.Millisecond, waiters: 100, crowds: 3, crowd: 1600 * time.Millisecond, drains: 5,
-		leases: 10_000, many: 100_000, manyTTL: 30 * time.Second, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20, queues: []int{10, 100, 1_000, 10_000}, samples: 100, keys: 1_000_000,
+		leases: 10_000, many: 100_000, most: 1_000_000, manyTTL: 30 * time.Second, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20, queues: []int{10, 100, 1_000, 10_000}, samples: 100, keys: 1_000_000,
 		warmUp: 300 * time.Millisecond, settle: 100 * time.Millisecond, patience: 3 * time.Second, crashTTL: 700 * time.Millisecond,
 	}
 	quick = effort{
 		rounds: 2, slice: 40 * time.Millisecond, waiters: 100, crowds: 1, crowd: 400 * time.Millisecond, drains: 1,
-		leases: 1_000, many: 5_000, manyTTL: 3 * time.Second, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5, queues: []int{10, 100, 1_000}, samples: 20, keys: 10_000,
+		leases: 1_000, many: 5_000, most: 20_000, manyTTL: 3 * time.Second, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5, queues: []int{10, 100, 1_000}, samples: 20, keys: 10_000,
 		warmUp: 200 * time.Millisecond, settle: 60 * time.Millisecond, patience: 2 * time.Second, crashTTL: 400 * time.Millisecond,
 	}
 )
@@ -193,7 +196,7 @@ func main() {
 	flag.StringVar(&c.profile, "cpuprofile", "", "write a CPU profile of the clients to this file")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	exit(run(ctx, c))
 }

@@ -11,23 +11,45 @@ import (
 
 // renewal measures what it takes to keep many leases alive.
 func renewal(ctx context.Context, b *bench) (*table, error) {
-	return renewals(ctx, b, b.leases, b.ttl, b.watch, b.freeContenders())
+	return renewals(ctx, b, upkeepPlan{count: b.leases, ttl: b.ttl, watch: b.watch}, b.freeContenders())
 }
 
 // renewalMany is the same with more than those can keep alive who renew one by
 // one: they do not take part. The TTL is the library's own.
 func renewalMany(ctx context.Context, b *bench) (*table, error) {
-	return renewals(ctx, b, b.many, b.manyTTL, b.manyTTL/3, b.pick([]contender{rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()}))
+	return renewals(ctx, b, upkeepPlan{count: b.many, ttl: b.manyTTL, watch: b.manyTTL / 3}, b.batching())
 }
 
-func renewals(ctx context.Context, b *bench, n int, ttl, watch time.Duration, all []contender) (*table, error) {
-	t := newTable(fmt.Sprintf("Renewal: %d leases, TTL %v", n, ttl),
+// renewalMost is the same with a million, and the server stops for a while after it was
+// watched.
+func renewalMost(ctx context.Context, b *bench) (*table, error) {
+	return renewals(ctx, b, upkeepPlan{count: b.most, ttl: b.manyTTL, watch: b.manyTTL / 3, away: b.manyTTL / 6}, b.batching())
+}
+
+// batching are those who renew many leases by one command.
+func (b *bench) batching() []contender {
+	return b.pick([]contender{rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()})
+}
+
+// upkeepPlan is which leases are kept, and for how long that is watched.
+type upkeepPlan struct {
+	count      int
+	ttl, watch time.Duration
+	away       time.Duration // for which the server is stopped then; 0 for not at all
+}
+
+func renewals(ctx context.Context, b *bench, plan upkeepPlan, all []contender) (*table, error) {
+	title := fmt.Sprintf("Renewal: %d leases, TTL %v", plan.count, plan.ttl)
+	if plan.away > 0 {
+		title += fmt.Sprintf(", the server stopped for %v after that", plan.away)
+	}
+	t := newTable(title,
 		column{Name: "goroutines per lease", Digits: 1, None: true}, column{Name: "heap bytes per lease", Digits: 0, AtMost: 500},
 		column{Name: "stack bytes per lease", Digits: 0}, column{Name: "commands/s", Digits: 0},
 		column{Name: "client CPU, %", Digits: 1, AtMost: 1.5}, column{Name: "server CPU, %", Digits: 1, AtMost: 2},
 		column{Name: "locks lost", Digits: 0, None: true})
 	for i, c := range all {
-		r, err := renewOnce(ctx, b, c, n, ttl, watch, fmt.Sprintf("renewal:%d", i))
+		r, err := renewOnce(ctx, b, c, plan, fmt.Sprintf("renewal:%d", i))
 		if err != nil {
 			if err := excuse(c, err); err != nil {
 				return nil, err
@@ -44,13 +66,14 @@ func renewals(ctx context.Context, b *bench, n int, ttl, watch time.Duration, al
 // upkeep is what it took.
 type upkeep struct{ goroutines, heap, stack, commands, client, server, lost float64 }
 
-func renewOnce(ctx context.Context, b *bench, c contender, count int, ttl, watch time.Duration, name string) (*upkeep, error) {
+func renewOnce(ctx context.Context, b *bench, c contender, plan upkeepPlan, name string) (*upkeep, error) {
+	count, ttl := plan.count, plan.ttl
 	p, err := b.open(c, settings{ttl: ttl, renew: true})
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	ctx, cancel := b.limited(ctx, ttl+watch+20*time.Second+time.Duration(count)*time.Millisecond)
+	ctx, cancel := b.limited(ctx, ttl+plan.watch+2*plan.away+20*time.Second+time.Duration(count)*time.Millisecond)
 	defer cancel()
 	keys, leases := make([]string, count), make([]held, count)
 	for i := range keys {
@@ -78,8 +101,18 @@ func renewOnce(ctx context.Context, b *bench, c contender, count int, ttl, watch
 	r.heap, r.stack = (after.heap-before.heap)/n, (after.stack-before.stack)/n
 
 	time.Sleep(ttl / 3) // until renewals are under way
-	if err := r.watch(ctx, b, c, watch); err != nil {
+	if err := r.watch(ctx, b, c, plan.watch); err != nil {
 		return nil, err
+	}
+	if plan.away > 0 {
+		if err := b.signal(c, syscall.SIGSTOP); err != nil {
+			return nil, err
+		}
+		time.Sleep(plan.away)
+		if err := b.signal(c, syscall.SIGCONT); err != nil {
+			return nil, err
+		}
+		time.Sleep(ttl / 3) // until what was late has been renewed
 	}
 	var lost sync.Map
 	_ = spread(count, func(i int) error {

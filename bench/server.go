@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
 // server is a redis-server of the benchmark's own: loopback TCP, nothing
@@ -49,8 +51,9 @@ func startServer(ctx context.Context) (*server, error) {
 	return nil, fmt.Errorf("redis-server does not answer: %w", err)
 }
 
+// freePort returns a port that no outgoing connection is given before a server listens on it.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := redistest.Listen()
 	if err != nil {
 		return 0, err
 	}

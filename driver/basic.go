@@ -41,7 +41,7 @@ type Basic interface {
 // lease of every visit, so processes should not share ids. RejectIDFor has no effect: an
 // Acquire that was delayed beyond its release can take the key once more, for one TTL.
 // After a release with KeepClosed the key stays taken for that long or for the rest of
-// the lease, whichever is longer.
+// the lease, whichever is longer; a repetition of the release begins that time anew.
 //
 // Close closes b if it is an [io.Closer].
 func FromBasic(b Basic) Driver { return &basic{store: b} }

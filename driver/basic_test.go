@@ -96,15 +96,10 @@ func (t *table) Close() error {
 	return nil
 }
 
-// lacking is what no three verbs can do.
-const lacking = drivertest.Queue | drivertest.Policies | drivertest.Watch | drivertest.Shared | drivertest.Limits |
-	drivertest.Downgrade | drivertest.Resize | drivertest.Reentry | drivertest.Tokens | drivertest.MinToken | drivertest.LockDelay | drivertest.RejectIDFor |
-	drivertest.Inspect | drivertest.Break | drivertest.Raise | drivertest.Guard | drivertest.Visits
-
 func TestFromBasic_Conformance(t *testing.T) {
 	var store *table
 	drivertest.Run(t, drivertest.Config{
-		Without: lacking,
+		Without: drivertest.BeyondBasic,
 		Open: func(testing.TB) driver.Driver {
 			return driver.FromBasic(struct{ driver.Basic }{store}) // without its Close
 		},

@@ -65,6 +65,8 @@ type Report struct {
 }
 
 // Add appends a finding.
+//
+//go:noinline
 func (r *Report) Add(severity Severity, check, what, why, remedy string) {
 	r.Findings = append(r.Findings, Finding{Severity: severity, Check: check, What: what, Why: why, Remedy: remedy})
 }
@@ -85,7 +87,7 @@ func (r Report) About(check string) []Finding {
 // Checker is implemented by stores that can tell what makes locks in them unsafe.
 type Checker interface {
 	// Check looks at the store as it is now, changing nothing, and takes
-	// seconds at most. The error says that it could not be looked at; what can
-	// be looked at in part only is a finding.
+	// seconds at most. The error says that it could not be looked at; a check that
+	// could be made only in part is reported as a finding.
 	Check(ctx context.Context) (Report, error)
 }

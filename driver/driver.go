@@ -105,7 +105,8 @@ type Request struct {
 	// Resize sets the limit in force instead of asking for a lease. Holders keep their
 	// leases, and no request is granted before there is room by the new limit. A waiter
 	// that asks for more than the new limit loses its place when its turn comes. The
-	// answer is Resized, or Gone if no holder or waiter uses the room shared.
+	// answer is Resized, or Gone if no holder or waiter uses the room shared, or the id is
+	// rejected (Ref.RejectIDFor): a request that is late must not undo a later one.
 	Resize bool
 	// Downgrade makes an exclusive lease with this id a shared one, and grants no new
 	// lease. The answer is Granted, or Gone if there is no lease of this id, so the
@@ -171,10 +172,10 @@ type Ref struct {
 	HintAddress string
 	// Visit tells that a caller of this name is about to be told that it has the lease or
 	// the ticket (Renew): as after an Acquire, the lease belongs to the common path of
-	// this visit and those that it belonged to, and the ticket to this visit. So what an
-	// earlier visit undoes since is not what a later renewal has told. Whoever undoes by
-	// visits renews by them. A renewal without one changes nothing of that, or belongs to
-	// no visit: a service takes it for that of a client without a name.
+	// this visit and those that it belonged to, and the ticket to this visit. So an earlier
+	// visit that gives up cannot undo a lease that a later renewal has reported. A caller
+	// that undoes by visits renews by them, too. A renewal without a visit leaves this
+	// unchanged; a service treats it as one of an unnamed client.
 	//
 	// Visit makes a Release end only a lease or ticket that belongs to this visit or to
 	// one below it. If it belongs to another visit, or to several, the answer is Busy and
@@ -193,8 +194,8 @@ type Ref struct {
 	// KeepClosed keeps the room closed for this long after the release (Release).
 	KeepClosed time.Duration
 	// RejectIDFor makes the store reject the id for this long after the release
-	// (Release), so that an Acquire that is still on its way has no effect. It is set
-	// when an Acquire of this id was not answered.
+	// (Release), so that an Acquire that is still on its way has no effect, one with
+	// Resize included. It is set when an Acquire of this id was not answered.
 	RejectIDFor time.Duration
 	// SingleUseID makes RejectIDFor concern requests with SingleUseID, and only those
 	// (Release).
@@ -252,17 +253,18 @@ type Reply struct {
 	Reason string
 	// Broken is set with Gone when the lease was broken by force.
 	Broken bool
-	// Uncontended may be set with Granted if there is no other holder and no waiter. The
-	// cost of a later Renew or Release depends on it, see Ref.Uncontended, and for how long
-	// a process passes a lease on inside it while nobody else waits.
+	// Uncontended may be set with Granted if there is no other holder and no waiter. It
+	// can make a later Renew or Release cheaper, see Ref.Uncontended. A process that hands
+	// a lease on inside itself does so without a bound only while it is set.
 	Uncontended bool
 	// Replayed is set with Granted if the lease was granted and confirmed before this
 	// Acquire, which repeats one; and with Gone, for SingleUseID, if the id was released
 	// before.
 	Replayed bool
-	// InFlight may be set with Granted where another process asked the store for us, and
-	// was not answered at first: a request of this id may still be on its way. Whoever
-	// releases the lease has the store reject the id (Ref.RejectIDFor).
+	// InFlight may be set with Granted and Busy where another process asked the store for
+	// us, and was not answered at first: a request of this id may still be on its way. The
+	// caller that releases the lease, or has been refused, has the store reject the id
+	// (Ref.RejectIDFor).
 	InFlight bool
 }
 
@@ -299,8 +301,8 @@ type Driver interface {
 	Acquire(ctx context.Context, req Request) (Reply, error)
 
 	// Renew renews leases, confirms handed-over grants, and keeps tickets alive; it
-	// grants a ticket whose turn has come. A store without a queue that knows its waiters
-	// grants one if it can, and else answers Busy. Renew never creates a lease, and never
+	// grants a ticket whose turn has come. A store without a queue grants a waiter whose id
+	// it knows if it can, and otherwise answers Busy. Renew never creates a lease, and never
 	// shortens one: a renewal that was delayed on its way must not undo a longer one that
 	// overtook it.
 	//
@@ -327,18 +329,22 @@ const (
 	// HintGranted: the room was handed to this ticket and awaits
 	// confirmation.
 	HintGranted
-	// HintBroken: the lease was broken by force.
+	// HintBroken: a lease or ticket was broken by force. It goes to all subscriptions of
+	// the store, since the store need not know where its holder listens.
 	HintBroken
 	// HintResync: hints may have been lost; all waiters at this address ask.
 	HintResync
 )
 
-// Hint wakes a waiter. Hints may be lost, late or doubled; nothing depends on
-// them but speed.
+// Hint wakes a waiter, or tells a holder that its lease was broken. Hints may be lost,
+// late or doubled; nothing depends on them but speed.
 type Hint struct {
 	Kind HintKind
 	// ID is the ticket or lease that is meant; empty with HintResync.
 	ID string
+	// Key names the room of a HintBroken, in which the id is meant. It is empty with
+	// other kinds.
+	Key string
 	// Token, Clock and ConfirmWindow describe a grant: its fencing token, the
 	// store's clock at the grant, and the window in which it is to be
 	// confirmed, counted from Clock.
@@ -362,8 +368,9 @@ type Subscription interface {
 
 // Watcher is implemented by stores that can wake waiters.
 type Watcher interface {
-	// Watch calls f for every hint sent to the subscription's address, one
-	// at a time. f must not block, and must not close the subscription.
+	// Watch calls f for every hint sent to the subscription's address, and for every
+	// HintBroken of the store, one at a time. f must not block, and must not close the
+	// subscription.
 	Watch(f func(Hint)) (Subscription, error)
 }
 
@@ -418,14 +425,15 @@ type Inspector interface {
 type Breaker interface {
 	// Break ends the lease or ticket id, keeps the room closed for the LockDelay of its
 	// request, and tells the holder the reason as soon as it asks: 1 to 256 bytes of
-	// UTF-8 without control characters. It answers Released, Left, or Gone if id is not
-	// there: it never ends the lease of another id.
+	// UTF-8 without control characters. A [Watcher] sends HintBroken to all its
+	// subscriptions, those of other processes included. Break answers Released, Left, or
+	// Gone if id is not there: it never ends the lease of another id.
 	Break(ctx context.Context, key, id, reason string) (Reply, error)
 }
 
 // Marker is implemented by stores that can tell that they have lost their data, which a
-// quorum of stores must know. A store has one mark, which has no end of its own and is
-// lost with the data.
+// quorum of stores must know. A store has one mark, which never expires: it is lost only
+// with the data.
 type Marker interface {
 	// Marked returns the mark, with the rest of its quarantine. ok is false if the store
 	// carries none.

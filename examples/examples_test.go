@@ -4,7 +4,10 @@ package examples_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"os"
@@ -17,8 +20,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
-// limit is what a program may take on a machine that is busy; they take 6 s.
-const limit = 20 * time.Second
+// limit is what a program may take on a machine that is busy; they take 10 s.
+const limit = time.Minute
 
 func TestExamples_PrintWhatTheySay(t *testing.T) {
 	names := examples(t)
@@ -37,10 +40,7 @@ func TestExamples_PrintWhatTheySay(t *testing.T) {
 			for _, name := range names {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel() // they sleep more than they work
-					want := promised(t, name)
-					if got := output(t, filepath.Join(bin, name), url); got != want {
-						t.Errorf("printed:\n%s\nwant, by the comment in %s/main.go:\n%s", got, name, want)
-					}
+					play(t, filepath.Join(bin, name), url, store.url, promised(t, name))
 				})
 			}
 		})
@@ -96,8 +96,53 @@ func promised(t *testing.T, name string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(block, "\t"), "\n\t", "\n")
 }
 
+const (
+	// stillness is how long the machine has to stand still for a program to be run again:
+	// half of the second in which whoever is handed a lock has to answer.
+	stillness = 500 * time.Millisecond
+	// tries is how often a program is run that this happens to.
+	tries = 5
+)
+
+// play runs a program that has to print what is wanted: on a store, and on another one if
+// the machine stood still meanwhile. Who did not answer in time has lost its turn, and what
+// is printed then is in another order.
+func play(t *testing.T, program, storeURL string, another func(*testing.T) string, want string) {
+	t.Helper()
+	for n := 1; ; n++ {
+		stop, stalls := make(chan struct{}), make(chan time.Duration)
+		go func() { stalls <- longestStall(stop) }()
+		got, err := output(t, program, storeURL)
+		close(stop)
+		stall := <-stalls
+		switch {
+		case err == nil && got == want:
+			return
+		case stall < stillness || n == tries:
+			t.Errorf("%v; printed:\n%s\nwant, by the comment in main.go:\n%s", err, got, want)
+			return
+		}
+		t.Logf("the machine stood still for %v: %v; printed:\n%s", stall, err, got)
+		storeURL = another(t)
+	}
+}
+
+// longestStall returns for how long this process did not run at most, until it is told to
+// stop.
+func longestStall(stop <-chan struct{}) (most time.Duration) {
+	const nap = 10 * time.Millisecond
+	for began := time.Now(); ; began = time.Now() {
+		select {
+		case <-time.After(nap):
+			most = max(most, time.Since(began)-nap)
+		case <-stop:
+			return max(most, time.Since(began)-nap)
+		}
+	}
+}
+
 // output runs a program, which has to succeed and to say nothing of errors.
-func output(t *testing.T, program, storeURL string) string {
+func output(t *testing.T, program, storeURL string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -108,8 +153,9 @@ func output(t *testing.T, program, storeURL string) string {
 	}
 	cmd.Env = append(os.Environ(), "LEASEHOLD_STORE=", "TMPDIR="+t.TempDir())
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
-		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+	err := cmd.Run()
+	if stderr.Len() > 0 {
+		err = fmt.Errorf("%w, and it said: %s", cmp.Or(err, errors.New("it ended well")), &stderr)
 	}
-	return stdout.String()
+	return stdout.String(), err
 }

@@ -52,7 +52,7 @@ func race(t *testing.T, db *sql.DB, resource string) (first, second error) {
 
 // Two holders come to a resource that has no fence yet, the older of them late.
 func TestPostgres_HR_F3_GreatestOfTwoFirstClaimsIsNotRefused(t *testing.T) {
-	s := postgrestest.Start(t)
+	s := postgrestest.Shared(t)
 	for _, isolation := range []string{"read committed", "repeatable read", "serializable"} {
 		t.Run(isolation, func(t *testing.T) {
 			db := openPostgres(t, s.Database(t)+"&default_transaction_isolation="+url.PathEscape(isolation))
@@ -73,7 +73,7 @@ func TestPostgres_HR_F3_GreatestOfTwoFirstClaimsIsNotRefused(t *testing.T) {
 // Somebody else raises the fence while a transaction that sees an older state of
 // the database does.
 func TestPostgres_HR_F3_SerializationFailuresAreToBeRepeated(t *testing.T) {
-	db := openPostgres(t, postgrestest.Start(t).URL())
+	db := openPostgres(t, postgrestest.Shared(t).URL())
 	if err := dollar.Do(t.Context(), db, "r", by(1, "a"), nothing); err != nil {
 		t.Fatal(err)
 	}

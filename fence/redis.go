@@ -37,8 +37,9 @@ var redisScript string
 // A body that returns several values has them as a list, up to the first that is
 // nil; one that returns none, or nil, has nil.
 //
-// If body fails the fence stays raised, and so does what body had done before.
-// An error of Eval means that it is not known whether the script ran.
+// If body fails, or returns an error as redis.error_reply and redis.pcall make them,
+// Do returns that error. The fence stays raised, and so does what body had done before.
+// Any other error of Eval means that it is not known whether the script ran.
 func (r Redis) Do(ctx context.Context, fence string, by Claim, body string, keys []string, args ...any) (any, error) {
 	if err := by.check(fence); err != nil {
 		return nil, err
@@ -62,9 +63,17 @@ func (r Redis) Do(ctx context.Context, fence string, by Claim, body string, keys
 
 // stale is the refusal that a reply tells of.
 func stale(fence string, by Claim, reply []any) error {
-	token, err := strconv.ParseInt(fmt.Sprint(reply[1]), 10, 64)
+	token, err := strconv.ParseInt(text(reply[1]), 10, 64)
 	if err != nil {
 		return fmt.Errorf("fence: %q: greatest token: %w", fence, err)
 	}
-	return &StaleError{Resource: fence, Claim: by, Greatest: Claim{Token: token, Owner: fmt.Sprint(reply[2])}}
+	return &StaleError{Resource: fence, Claim: by, Greatest: Claim{Token: token, Owner: text(reply[2])}}
+}
+
+// text is a string of a reply, which some clients return as bytes.
+func text(v any) string {
+	if b, ok := v.([]byte); ok {
+		return string(b)
+	}
+	return fmt.Sprint(v)
 }

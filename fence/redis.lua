@@ -6,7 +6,8 @@
 -- ARGV[1]  token
 -- ARGV[2]  owner
 -- ARGV[3…] the caller's
--- Returns {1, what the caller's part returns}, or {0, greatest token, its owner}.
+-- Returns {1, what the caller's part returns}, or {0, greatest token, its owner},
+-- or the error that the caller's part returns.
 -- Several values of the caller's part are a list.
 
 local function body(KEYS, ARGV)
@@ -37,4 +38,8 @@ end
 if greatest < token then
 	redis.call('HSET', KEYS[1], 'token', ARGV[1], 'owner', owner) -- the text: a number would be rounded
 end
-return {1, one(body(after(KEYS, 1), after(ARGV, 2)))}
+local result = one(body(after(KEYS, 1), after(ARGV, 2)))
+if type(result) == 'table' and result.err then
+	return result -- within a list, clients would take it for a value
+end
+return {1, result}

@@ -80,6 +80,20 @@ func TestRedis_HR_F5_BodyMayReturnSeveralValues(t *testing.T) {
 	}
 }
 
+func TestRedis_TheErrorThatABodyReturnsIsAnError(t *testing.T) {
+	r := fenced(redistest.Start(t).Client())
+	for _, body := range []string{
+		`return redis.error_reply('ERR too little is left')`,
+		`return redis.pcall('NONE')`,
+		`return {err = 'ERR too little is left'}`,
+	} {
+		got, err := r.Do(t.Context(), "f", by(1, "a"), body, nil)
+		if err == nil || errors.Is(err, fence.ErrStale) {
+			t.Errorf("%q gives %v, %v, want an error", body, got, err)
+		}
+	}
+}
+
 func TestRedis_ForeignDataAtTheFenceIsAnError(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	if err := rdb.Set(t.Context(), "f", "text", 0).Err(); err != nil {

@@ -84,9 +84,12 @@ const attempts = 10
 // not run. Raising comes first and locks the fence until the end of the transaction, so
 // no other claim comes between the check and f.
 //
-// A transaction that fails has not raised the fence. A transaction that conflicts with
-// another is repeated as long as f has not run. If it could not be committed for that
-// reason, the error matches [ErrRetry].
+// A transaction that conflicts with another is repeated as long as f has not run. If it
+// could not be committed for that reason, also if f returns the error that tells so, the
+// error matches [ErrRetry]. A transaction that fails has not raised the fence, with one
+// exception: if the answer to the commit is lost, it is not known whether the fence is
+// raised, and what f did has been done. The error then matches neither ErrRetry nor
+// ErrStale.
 func (s SQL) Do(ctx context.Context, db *sql.DB, resource string, by Claim, f func(*sql.Tx) error) error {
 	for n := 1; ; n++ {
 		ran, err := s.once(ctx, db, resource, by, f)
@@ -106,7 +109,7 @@ func (s SQL) once(ctx context.Context, db *sql.DB, resource string, by Claim, f 
 		return false, err
 	}
 	if err := f(tx); err != nil {
-		return true, err
+		return true, clash(err)
 	}
 	if err := tx.Commit(); err != nil {
 		return true, fmt.Errorf("fence: %w", clash(err))
@@ -115,7 +118,8 @@ func (s SQL) once(ctx context.Context, db *sql.DB, resource string, by Claim, f 
 }
 
 // Raise is the first part of [SQL.Do], for transactions that the caller begins and
-// commits. Call it before the first read of the resource. If the error matches
+// commits. Call it before the first read of the transaction: with snapshots, as of
+// REPEATABLE READ, that read says as of when all later ones are. If the error matches
 // [ErrRetry], roll the transaction back and repeat it.
 func (s SQL) Raise(ctx context.Context, tx *sql.Tx, resource string, by Claim) error {
 	if err := by.check(resource); err != nil {
@@ -134,13 +138,32 @@ func (s SQL) Raise(ctx context.Context, tx *sql.Tx, resource string, by Claim) e
 			return fmt.Errorf("fence: raise: %w", clash(err))
 		case greatest.Token > by.Token, greatest.Token == by.Token && greatest.Owner != by.Owner:
 			return &StaleError{Resource: resource, Claim: by, Greatest: greatest}
-		case again && greatest == by:
-			return nil // the update found it, and counts only what it changed
+		case greatest == by:
+			return s.same(ctx, tx, resource, by)
 		case again:
 			return fmt.Errorf("fence: raise: %w", ErrRetry)
 		}
 		// It was made since the update looked, which finds and locks it now.
 	}
+}
+
+// same locks a fence that seems to be at the claim. The update may have found it, and
+// count only what it changed; or a greater claim has come since, and greatest reads what
+// was there when the transaction began. So it is changed, and back.
+func (s SQL) same(ctx context.Context, tx *sql.Tx, resource string, by Claim) error {
+	result, err := tx.ExecContext(ctx,
+		s.statement(`UPDATE %s SET token = token - 1 WHERE resource = ? AND token = ? AND owner = ?`),
+		resource, by.Token, by.Owner)
+	if err != nil {
+		return fmt.Errorf("fence: raise: %w", clash(err))
+	}
+	if n, err := result.RowsAffected(); n == 0 || err != nil {
+		return fmt.Errorf("fence: raise: %w", cmp.Or(err, ErrRetry))
+	}
+	if raised, err := s.update(ctx, tx, resource, by); !raised || err != nil {
+		return cmp.Or(err, fmt.Errorf("fence: raise: %w", ErrRetry))
+	}
+	return nil
 }
 
 // update raises a fence that is there and is not greater, and locks it.
@@ -163,10 +186,14 @@ func (s SQL) greatest(ctx context.Context, tx *sql.Tx, resource string) (c Claim
 
 // first makes a fence.
 func (s SQL) first(ctx context.Context, tx *sql.Tx, resource string, by Claim) error {
-	if err := s.insert(ctx, tx, resource, by); err != nil {
-		return fmt.Errorf("fence: raise: %w: %w", ErrRetry, err)
+	err := s.insert(ctx, tx, resource, by)
+	switch code := state(err); {
+	case err == nil:
+		return nil
+	case code != "" && !strings.HasPrefix(code, "23"): // something else than a fence that is there
+		return fmt.Errorf("fence: raise: %w", clash(err))
 	}
-	return nil
+	return fmt.Errorf("fence: raise: %w: %w", ErrRetry, err)
 }
 
 func (s SQL) insert(ctx context.Context, tx *sql.Tx, resource string, by Claim) error {
@@ -176,14 +203,23 @@ func (s SQL) insert(ctx context.Context, tx *sql.Tx, resource string, by Claim) 
 }
 
 // clash makes an error match ErrRetry with which a database rolls back one of two
-// transactions that met: those of class 40 in the standard, which the driver tells
-// by a method, or as those of MySQL in the text.
+// transactions that met: those of class 40 in the standard, but for 40003, by which
+// the outcome is unknown.
 func clash(err error) error {
-	var state interface{ SQLState() string }
-	if errors.As(err, &state) && strings.HasPrefix(state.SQLState(), "40") || strings.Contains(err.Error(), "(40001)") {
+	if code := state(err); strings.HasPrefix(code, "40") && code != "40003" || strings.Contains(err.Error(), "(40001)") {
 		return fmt.Errorf("%w: %w", ErrRetry, err)
 	}
 	return err
+}
+
+// state is the state of the standard that a driver tells by a method, or none: the
+// driver of MySQL tells it in the text.
+func state(err error) string {
+	var told interface{ SQLState() string }
+	if errors.As(err, &told) {
+		return told.SQLState()
+	}
+	return ""
 }
 
 func (s SQL) table() string { return cmp.Or(s.Table, "fence") }

@@ -24,9 +24,11 @@ type database struct {
 	row     []driver.Value
 	changed int64
 	// late is what updates say after the first: the fence was made in between.
-	late  int64
-	clash error // of an update
-	alike int64 // rows that are found by names which are not theirs
+	late   int64
+	lower  int64 // rows that an update says it has lowered, whereupon others raise them
+	clash  error // of an update
+	commit error
+	alike  int64 // rows that are found by names which are not theirs
 }
 
 func (d *database) open() *sql.DB { return sql.OpenDB(d) }
@@ -36,7 +38,7 @@ func (d *database) Driver() driver.Driver                        { return nil }
 func (d *database) Prepare(string) (driver.Stmt, error)          { return nil, errors.New("not used") }
 func (d *database) Close() error                                 { return nil }
 func (d *database) Begin() (driver.Tx, error)                    { d.note("BEGIN"); return d, nil }
-func (d *database) Commit() error                                { d.note("COMMIT"); return nil }
+func (d *database) Commit() error                                { d.note("COMMIT"); return d.commit }
 func (d *database) Rollback() error                              { d.note("ROLLBACK"); return nil }
 func (d *database) note(text string)                             { d.seen = append(d.seen, text) }
 
@@ -49,6 +51,10 @@ func (d *database) ExecContext(_ context.Context, query string, _ []driver.Named
 	}
 	if strings.HasPrefix(query, "UPDATE") && d.clash != nil {
 		return nil, d.clash
+	}
+	if strings.Contains(query, "token = token - 1") {
+		d.changed = max(d.changed, d.lower)
+		return driver.RowsAffected(d.lower), nil
 	}
 	changed := d.changed
 	d.changed = max(d.changed, d.late)
@@ -100,8 +106,8 @@ func TestSQL_StepsOfATransaction(t *testing.T) {
 		"greater": {db: database{changed: 1}, want: "BEGIN UPDATE work COMMIT"},
 		"first":   {db: database{insert: []error{nil}}, want: "BEGIN UPDATE SELECT INSERT work COMMIT"},
 		"equal, where only changed rows count": {
-			db:   database{row: []driver.Value{int64(5), "alpha"}},
-			want: "BEGIN UPDATE SELECT UPDATE SELECT work COMMIT",
+			db:   database{row: []driver.Value{int64(5), "alpha"}, lower: 1},
+			want: "BEGIN UPDATE SELECT UPDATE UPDATE work COMMIT",
 		},
 		"smaller": {
 			db:   database{row: []driver.Value{int64(7), "beta"}},
@@ -120,8 +126,8 @@ func TestSQL_StepsOfATransaction(t *testing.T) {
 			want: "BEGIN UPDATE SELECT UPDATE work COMMIT",
 		},
 		"HR_F3: made by its own since the update looked": {
-			db:   database{row: []driver.Value{int64(5), "alpha"}, late: 1},
-			want: "BEGIN UPDATE SELECT UPDATE work COMMIT",
+			db:   database{row: []driver.Value{int64(5), "alpha"}, late: 1, lower: 1},
+			want: "BEGIN UPDATE SELECT UPDATE UPDATE work COMMIT",
 		},
 		"never first": {
 			db:   database{insert: slices.Repeat([]error{unique}, 11)},
@@ -145,6 +151,22 @@ func TestSQL_StepsOfATransaction(t *testing.T) {
 				wantStale(t, err, row.stale)
 			}
 		})
+	}
+}
+
+// A transaction of MySQL that has read something already sees the fence as it was then,
+// when it had its own claim. Its update sees that a greater one has come since.
+func TestSQL_RaiseIsNotDeceivedByASnapshot(t *testing.T) {
+	d := &database{row: []driver.Value{int64(5), "alpha"}}
+	db := d.open()
+	defer db.Close()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := (fence.SQL{}).Raise(t.Context(), tx, "orders/42", by(5, "alpha")); !errors.Is(err, fence.ErrRetry) {
+		t.Errorf("error %v, want ErrRetry", err)
 	}
 }
 
@@ -209,6 +231,34 @@ func TestSQL_HR_F3_TransactionThatMetAnotherIsRepeated(t *testing.T) {
 			}
 			if begun := strings.Count(strings.Join(d.verbs(), " "), "BEGIN"); row.again != (begun > 1) {
 				t.Errorf("begun %d times", begun)
+			}
+		})
+	}
+}
+
+// A caller repeats what matches ErrRetry. That it must not do after a commit of which
+// nobody knows whether it took place, and cannot where a right is missing.
+func TestSQL_OnlyATransactionThatMetAnotherIsToBeRepeated(t *testing.T) {
+	for name, row := range map[string]struct {
+		db    database
+		work  error
+		again bool
+	}{
+		"commit that met another":     {database{changed: 1, commit: state("40001")}, nil, true},
+		"commit of unknown outcome":   {database{changed: 1, commit: state("40003")}, nil, false},
+		"commit whose answer is lost": {database{changed: 1, commit: io.ErrUnexpectedEOF}, nil, false},
+		"work that met another":       {database{changed: 1}, state("40001"), true},
+		"work that failed":            {database{changed: 1}, state("23505"), false},
+		"fence that is there":         {database{insert: slices.Repeat([]error{state("23505")}, 10)}, nil, true},
+		"no right to insert":          {database{insert: slices.Repeat([]error{state("42501")}, 10)}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := row.db.open()
+			defer db.Close()
+			ran := 0
+			err := fence.SQL{}.Do(t.Context(), db, "r", by(1, "a"), func(*sql.Tx) error { ran++; return row.work })
+			if err == nil || errors.Is(err, fence.ErrRetry) != row.again || ran > 1 {
+				t.Errorf("%v, and ran %d times", err, ran)
 			}
 		})
 	}

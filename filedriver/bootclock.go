@@ -43,6 +43,9 @@ type bootClock struct {
 	timeout  time.Duration
 	origin   atomic.Int64 // µs; the reading when elapsed was 0
 	reserved atomic.Int64 // µs; the bound as this process knows it
+	low      atomic.Int64 // µs; when it was last said that the reserved tokens run low
+	stuck    atomic.Int64 // µs; when the epoch could last not be had in time
+	known    atomic.Value // fs.FileInfo of an epoch file with this origin
 }
 
 // epoch is the content of the epoch file.
@@ -68,6 +71,10 @@ const (
 	// file per margin, and a reboot moves the clock ahead of the wall clock by at most as
 	// much.
 	margin = int64(10 * time.Minute / time.Microsecond)
+	// While a call that has a shard has not got the epoch for half the timeout, those that come in
+	// the time of stuckFor wait for stuckTimeout only.
+	stuckFor     = 2 * time.Second
+	stuckTimeout = 20 * time.Millisecond
 	// maxToken bounds tokens, so that a float64 holds them exactly.
 	maxToken = int64(1) << 53
 )
@@ -77,26 +84,82 @@ func (c *bootClock) elapsed() int64 { return c.machine.elapsed().Microseconds() 
 // read returns the clock's reading, for callers that mint no token.
 func (c *bootClock) read() int64 { return c.origin.Load() + c.elapsed() }
 
-// now returns the clock's reading after it has reserved tokens up to it.
+// now returns the clock's reading. If the directory was removed while in use, and made
+// again by a process that did not know this clock, that process's clock is the one that
+// all records are of. Nothing is written otherwise: renewals go on when the disk is full.
 func (c *bootClock) now(ctx context.Context) (int64, error) {
-	now := c.read()
-	if now < c.reserved.Load() {
-		return now, nil
-	}
-	if err := c.reserve(ctx, now); err != nil {
-		return 0, err
+	if !c.upToDate() {
+		if err := c.reserve(ctx, c.timeout, c.read()); err != nil {
+			return 0, err
+		}
 	}
 	return c.read(), nil
 }
 
-// reserveToken reserves token. A token that the clock made is reserved already, one that
-// a caller raised may not be.
+// upToDate reports whether the epoch file is of the clock that this process knows. It takes
+// no lock: another process may have been stopped while it reserves tokens.
+func (c *bootClock) upToDate() bool {
+	info, err := os.Lstat(c.path)
+	if err != nil {
+		return false
+	}
+	known, ok := c.known.Load().(fs.FileInfo)
+	if ok && os.SameFile(info, known) && info.ModTime().Equal(known.ModTime()) {
+		return true
+	}
+	e, err := c.load()
+	if err != nil || e.Boot != c.machine.boot || e.Origin != c.origin.Load() {
+		return false
+	}
+	if e.Reserved < c.reserved.Load() {
+		c.reserved.Store(e.Reserved) // the file was made again by a process that knew of fewer
+	}
+	c.known.Store(info) // of before the reading: a file that has come since is seen by the next call
+	return true
+}
+
+// runsLow reports whether half of what is reserved ahead of time is used, but for a second
+// after it has said so.
+func (c *bootClock) runsLow(token int64) bool {
+	if token < c.reserved.Load()-margin/2 {
+		return false
+	}
+	now, said := c.elapsed(), c.low.Load()
+	return (said == 0 || now-said >= time.Second.Microseconds()) && c.low.CompareAndSwap(said, now)
+}
+
+// reserveAhead reserves a margin of tokens beyond token, unless more than half of it is.
+func (c *bootClock) reserveAhead(ctx context.Context, token int64) error {
+	return c.update(ctx, func(e *epoch) (bool, error) {
+		if err := c.checkBoot(e); err != nil {
+			return false, err
+		}
+		from := max(token, e.Origin+c.elapsed())
+		if e.Reserved-margin/2 > from {
+			return false, nil
+		}
+		e.Reserved = from + margin
+		return true, nil
+	})
+}
+
+// reserveToken reserves token, which nobody has been told yet. Its caller has the lock of a
+// shard, for which renewals wait: if another process keeps the epoch, one call at a time waits
+// for that, and leaves renewals time.
 func (c *bootClock) reserveToken(ctx context.Context, token int64) error {
 	if token < c.reserved.Load() {
 		return nil
 	}
 	before := c.origin.Load()
-	if err := c.reserve(ctx, token); err != nil {
+	patience, last := c.timeout/2, c.stuck.Load()
+	if last > 0 && c.elapsed()-last < stuckFor.Microseconds() {
+		patience = min(patience, stuckTimeout)
+	}
+	err := c.reserve(ctx, patience, token)
+	if errors.Is(err, errTaken) && ctx.Err() == nil {
+		c.stuck.Store(c.elapsed())
+	}
+	if err != nil {
 		return err
 	}
 	if c.origin.Load() != before {
@@ -109,16 +172,15 @@ func (c *bootClock) reserveToken(ctx context.Context, token int64) error {
 func (c *bootClock) reload() { c.reserved.Store(0) }
 
 // reserve reserves the tokens up to atLeast, and a margin.
-func (c *bootClock) reserve(ctx context.Context, atLeast int64) error {
-	return c.update(ctx, func(e *epoch) (bool, error) {
+func (c *bootClock) reserve(ctx context.Context, patience time.Duration, atLeast int64) error {
+	return c.updateWithin(ctx, patience, func(e *epoch) (bool, error) {
 		if err := c.checkBoot(e); err != nil {
 			return false, err
 		}
-		need := max(atLeast, e.Origin+c.elapsed())
-		if e.Reserved > need {
+		if e.Reserved > atLeast {
 			return false, nil // another process has reserved them
 		}
-		e.Reserved = need + margin
+		e.Reserved = max(atLeast, e.Origin+c.elapsed()) + margin
 		return true, nil
 	})
 }
@@ -176,7 +238,11 @@ func (c *bootClock) stillRuns(e *epoch) bool {
 
 // update changes the epoch file under its lock, and loads its values.
 func (c *bootClock) update(ctx context.Context, change func(*epoch) (bool, error)) error {
-	if err := c.lock.lock(ctx, c.timeout); err != nil {
+	return c.updateWithin(ctx, c.timeout, change)
+}
+
+func (c *bootClock) updateWithin(ctx context.Context, patience time.Duration, change func(*epoch) (bool, error)) error {
+	if err := c.lock.lock(ctx, patience); err != nil {
 		return err
 	}
 	defer c.lock.unlock()
@@ -195,6 +261,9 @@ func (c *bootClock) update(ctx context.Context, change func(*epoch) (bool, error
 	}
 	c.origin.Store(e.Origin)
 	c.reserved.Store(e.Reserved)
+	if info, err := os.Lstat(c.path); err == nil {
+		c.known.Store(info)
+	}
 	return nil
 }
 

@@ -3,8 +3,11 @@ package filedriver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,6 +154,178 @@ func TestClock_RemovedEpochIsWrittenAgain(t *testing.T) {
 	other := open(t, dir, f.option())
 	if s.clock.read() != other.clock.read() {
 		t.Errorf("two clocks: %d and %d", s.clock.read(), other.clock.read())
+	}
+}
+
+// A renewal and a release write over what is there, and mint nothing.
+func TestClock_AFullDiskLosesNoLease(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	s := open(t, dir, f.option())
+	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
+	if err := os.MkdirAll(filepath.Join(dir, "epoch.draft", "full"), 0o700); err != nil { // so that no epoch can be written
+		t.Fatal(err)
+	}
+	f.advance(2 * time.Duration(margin) * time.Microsecond)
+	s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "one", TTL: time.Hour}}, func(_ int, reply driver.Reply, err error) {
+		if err != nil || reply.State != driver.Granted {
+			t.Errorf("renewal: state %d, %v", reply.State, err)
+		}
+	})
+	release(t, s, "k", "one")
+	if _, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "two", TTL: time.Hour}); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("a token that is not reserved: %v", err)
+	}
+}
+
+// A process that reserves tokens may be stopped before it unlocks the epoch.
+func TestClock_AReservationOfAnotherHoldsUpNoRenewal(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	s, other := open(t, dir, f.option()), open(t, dir, f.option())
+	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
+	f.advance(2 * time.Duration(margin) * time.Microsecond)
+	grant(t, other, driver.Request{Key: "another", ID: "two"})
+	lock := other.newFlock(filepath.Join(dir, "locks", "epoch"))
+	if ok, err := lock.TryLock(); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	defer lock.Close()
+	s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "one", TTL: time.Hour}}, func(_ int, reply driver.Reply, err error) {
+		if err != nil || reply.State != driver.Granted {
+			t.Errorf("state %d, %v", reply.State, err)
+		}
+	})
+}
+
+// Calls that mint a token have the lock of their shard meanwhile.
+func TestClock_AReservationOfAnotherHoldsUpNoRenewalOfAShardThatManyWant(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	s := open(t, dir, f.option())
+	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
+	f.advance(2 * time.Duration(margin) * time.Microsecond)
+	lock := s.newFlock(filepath.Join(dir, "locks", "epoch"))
+	if ok, err := lock.TryLock(); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	defer lock.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	asked := make(chan struct{}, 1)
+	same := s.shardOf(fileName(s.config.prefix + "k"))
+	for i, n := 0, 0; n < 8; i++ {
+		key := fmt.Sprint("x", i)
+		if s.shardOf(fileName(s.config.prefix+key)) != same {
+			continue
+		}
+		n++
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := s.Acquire(ctx, driver.Request{Key: key, ID: "a", TTL: time.Minute}); !errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("a token that is not reserved: %v", err)
+				}
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	<-asked
+	for range 3 {
+		s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "one", TTL: time.Hour}}, func(_ int, reply driver.Reply, err error) {
+			if err != nil || reply.State != driver.Granted {
+				t.Errorf("renewal: state %d, %v", reply.State, err)
+			}
+		})
+	}
+}
+
+// Whoever gets a token when half of the reserved ones are used has more reserved meanwhile.
+func TestClock_TokensAreReservedBeforeTheyRunOut(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	s := open(t, dir, f.option())
+	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
+	f.advance(time.Duration(margin) * time.Microsecond * 2 / 3)
+	before := s.clock.reserved.Load()
+	grant(t, s, driver.Request{Key: "another", ID: "two", TTL: time.Hour})
+	for end := time.Now().Add(30 * time.Second); s.clock.reserved.Load() == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("none were reserved")
+		}
+	}
+	lock := s.newFlock(filepath.Join(dir, "locks", "epoch"))
+	if err := lock.Lock(); err != nil { // the reservation may not have unlocked it yet
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	f.advance(time.Duration(margin) * time.Microsecond * 2 / 3)
+	grant(t, s, driver.Request{Key: "third", ID: "three", TTL: time.Hour})
+}
+
+// A process that has reserved far ahead does not go on by that once the file knows less.
+func TestClock_TokensRiseOverARebootAlthoughTheDirectoryWasEmptied(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	a, b := open(t, dir, f.option()), open(t, dir, f.option())
+	grant(t, a, driver.Request{Key: "raised", ID: "one", MinToken: f.wall.Load() + (20 * time.Hour).Microseconds()})
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		for end := time.Now().Add(30 * time.Second); os.RemoveAll(path) != nil; { // a sweep may be under way
+			if time.Now().After(end) {
+				t.Fatalf("%s is not removed", path)
+			}
+		}
+	}
+	// What was under way in the old files may get in the way of the new ones.
+	for end := time.Now().Add(30 * time.Second); ; {
+		reply, err := b.Acquire(t.Context(), driver.Request{Key: "x", ID: "one", TTL: time.Minute})
+		if err == nil && reply.State == driver.Granted {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(reply, err)
+		}
+	}
+	f.advance(time.Hour)
+	first := grant(t, a, driver.Request{Key: "k", ID: "one"}).Token
+	closeStore(t, a)
+	closeStore(t, b)
+	wall := f.wall.Load()
+	f.reboot("boot-2")
+	f.wall.Store(wall - (50 * 365 * 24 * time.Hour).Microseconds())
+	c := open(t, dir, f.option())
+	if second := grant(t, c, driver.Request{Key: "k", ID: "two"}).Token; second <= first {
+		t.Errorf("token %d after %d", second, first)
+	}
+}
+
+// The wall clock was stepped since the directory was opened, as at the start of a machine.
+// Then the directory is removed, and another process is the first to make it again.
+func TestClock_OfADirectoryThatAnotherMadeAgainIsOneForAll(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		dir, f := filepath.Join(t.TempDir(), "dir"), newFake()
+		s := open(t, dir, f.option())
+		grant(t, s, driver.Request{Key: "before", ID: "one"})
+		f.wall.Add(step.Microseconds())
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		other := open(t, dir, f.option())
+		grant(t, other, driver.Request{Key: "theirs", ID: "two"})
+		if _, _, err := s.List(t.Context(), "", ""); err != nil { // which removes what is over
+			t.Error(err)
+		}
+		grant(t, s, driver.Request{Key: "ours", ID: "one"})
+		for key, asker := range map[string]*Driver{"ours": other, "theirs": s} {
+			reply, err := asker.Acquire(t.Context(), driver.Request{Key: key, ID: "three", TTL: time.Minute})
+			if err != nil || reply.State != driver.Busy {
+				t.Errorf("step of %v: %q: state %d, %v; want busy", step, key, reply.State, err)
+			}
+		}
 	}
 }
 

@@ -54,16 +54,16 @@ func (s *Driver) prepare() error {
 		machine: s.machine, path: s.path("epoch"), mode: s.config.mode,
 		lock: s.newLock("epoch"), timeout: s.config.timeout,
 	}
+	s.mailboxLock = s.newLock("wake")
+	for i := range s.shards { // before a lock is taken: restore needs all of them
+		name := fmt.Sprintf("%02x", i)
+		s.shards[i] = &shard{dir: s.path("rooms", s.bootDir(), name), mode: s.config.mode, lock: s.newLock(name)}
+	}
 	if err := s.clock.start(ctx, s.checkUnused); err != nil {
 		return err
 	}
 	if ok, err := s.alive.TryRLock(); err != nil || !ok {
 		return unusable(s.dir, fmt.Errorf("%s cannot be locked: %w", s.alive.Path(), oneline.Join(err, s.alive.Close())))
-	}
-	s.mailboxLock = s.newLock("wake")
-	for i := range s.shards {
-		name := fmt.Sprintf("%02x", i)
-		s.shards[i] = &shard{dir: s.path("rooms", s.bootDir(), name), mode: s.config.mode, lock: s.newLock(name)}
 	}
 	return nil
 }
@@ -106,7 +106,10 @@ func (s *Driver) checkWritable() error {
 	if err != nil {
 		return unusable(s.dir, err)
 	}
-	return oneline.Join(f.Close(), os.Remove(f.Name()))
+	if err := oneline.Join(f.Close(), os.Remove(f.Name())); err != nil {
+		return unusable(s.dir, err)
+	}
+	return nil
 }
 
 // checkLocks checks that a file lock excludes.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,7 +95,7 @@ func TestOpen_TakesAURL(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"redis://localhost", "file:", "file://", "file://host/path", "file:///x#y", "file:///x?unknown=1", "file:///x?timeout=3",
-		"file:///x?mode=abc", "file:///x?mode=9", "file://%zz", "file:///x?prefix=%zz", "file:%zz",
+		"file:///x?mode=abc", "file:///x?mode=9", "file:///x?prefix=a&prefix=b", "file://%zz", "file:///x?prefix=%zz", "file:%zz",
 	} {
 		if s, err := Open(bad); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, %v; want it refused", bad, s, err)
@@ -115,6 +117,26 @@ func TestPrefix_KeepsStoresOfOneDirectoryApart(t *testing.T) {
 	}
 	if snap, err := all.Inspect(t.Context(), "two:k"); err != nil || len(snap.Holders) != 1 {
 		t.Errorf("inspect: %+v, %v", snap, err)
+	}
+	hints := make(chan driver.Hint, 10)
+	for _, s := range []*Driver{one, all} {
+		sub := must(s.Watch(func(h driver.Hint) { hints <- h }))
+		defer sub.Close()
+	}
+	for _, s := range []*Driver{two, one} { // of two only the store without a prefix hears
+		must(s.Break(t.Context(), "k", "id", "why"))
+	}
+	heard := make(map[string]int)
+	for range 3 {
+		select {
+		case h := <-hints:
+			heard[h.Key]++
+		case <-time.After(20 * time.Second):
+			t.Fatalf("heard %v", heard)
+		}
+	}
+	if want := map[string]int{"k": 1, "one:k": 1, "two:k": 1}; !maps.Equal(heard, want) {
+		t.Errorf("heard of %v, want %v", heard, want)
 	}
 }
 
@@ -185,6 +207,29 @@ func TestClose_EndsWaitsForALockAndLaterCalls(t *testing.T) {
 	for _, err := range []error{acquire, release, list, watch} {
 		if !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("after Close: %v", err)
+		}
+	}
+}
+
+// TestOpen_WhileTheDirectoryIsRemovedEndsNoProcess: whoever cleans up may come at any moment.
+func TestOpen_WhileTheDirectoryIsRemovedEndsNoProcess(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locks")
+	ctx, cancel := context.WithCancel(t.Context())
+	var cleaner sync.WaitGroup
+	cleaner.Go(func() {
+		for ctx.Err() == nil {
+			_ = os.RemoveAll(dir)
+		}
+	})
+	defer cleaner.Wait()
+	defer cancel()
+	for range 100 {
+		s, err := Open(dir)
+		switch {
+		case err == nil:
+			_ = s.Close() // what was removed meanwhile cannot be given back
+		case !errors.Is(err, driver.ErrUnavailable):
+			t.Error(err)
 		}
 	}
 }

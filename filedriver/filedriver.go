@@ -168,7 +168,7 @@ func (s *Driver) Release(ctx context.Context, ref driver.Ref) (reply driver.Repl
 // or Gone if id is not there. See [driver.Breaker].
 func (s *Driver) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
 	err = s.update(ctx, key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
-		reply, wakes = room.Break(r, id, reason, now)
+		reply, wakes = room.Break(r, s.config.prefix+key, id, reason, now)
 		return wakes
 	})
 	return answer(reply, err)
@@ -291,6 +291,9 @@ func (s *Driver) apply(ctx context.Context, sh *shard, name, key, once string, s
 	wakes := step(&after, now)
 	if err := s.clock.reserveToken(ctx, after.Token); err != nil {
 		return nil, err
+	}
+	if token := after.Token; token > before.room.Token && s.clock.runsLow(token) {
+		s.start(func() { _ = s.clock.reserveAhead(context.Background(), token) }) // or a later call does
 	}
 	if memory != nil {
 		if err := memory.store(&after, now/1000); err != nil {

@@ -74,6 +74,14 @@ func (s *subscription) Close() error {
 	return nil
 }
 
+// tell passes on what is for everybody, unless it is about a lock of another prefix.
+func (s *Driver) tell(h driver.Hint) {
+	if key, ok := strings.CutPrefix(h.Key, s.config.prefix); ok {
+		h.Key = key
+		s.subs.DeliverAll(h)
+	}
+}
+
 // deliver sends hints: directly to this Driver's subscriptions, and through mailboxes to
 // those of others.
 func (s *Driver) deliver(wakes []room.Wake) {
@@ -87,6 +95,13 @@ func (s *Driver) deliver(wakes []room.Wake) {
 	for _, w := range wakes {
 		id, number, ok := strings.Cut(w.Address, ".")
 		switch {
+		case w.Address == room.Everybody:
+			s.tell(w.Hint)
+			for _, id := range s.mailboxes() {
+				if mail == nil || mail.id != id {
+					letters[id] = append(letters[id], message{Hint: w.Hint})
+				}
+			}
 		case !ok || !mailboxID(id):
 		case mail != nil && mail.id == id:
 			s.subs.Deliver(number, w.Hint)

@@ -194,7 +194,7 @@ func (h *history) action(key string, seen *room.Record) (once string, act func(*
 	}
 	if h.rand.IntN(4) == 0 {
 		return "", func(r *room.Record, now int64) (o outcome) {
-			o.Reply, o.Wakes = room.Break(r, ref.ID, "an \"odd\"\nreason", now)
+			o.Reply, o.Wakes = room.Break(r, key, ref.ID, "an \"odd\"\nreason", now)
 			return o
 		}
 	}

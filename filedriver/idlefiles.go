@@ -23,8 +23,8 @@ type idleFiles struct {
 	closed  bool // no further files are kept
 }
 
-// keepIdleFile reports whether the file of an idle lock may stay for now. The caller has
-// locked its shard.
+// keepIdleFile reports whether the file of an idle lock may stay for now, and has it removed
+// later.
 func (s *Driver) keepIdleFile(name string) bool {
 	l := &s.idleFiles
 	l.mu.Lock()
@@ -69,8 +69,10 @@ func (s *Driver) removeIdleFiles() bool {
 	l.running = len(names) > 0
 	l.mu.Unlock()
 	for name := range names {
-		// A file in use again stays, and one whose shard is taken is left to a sweep.
-		_, _ = s.examine(context.Background(), s.shardOf(name), []string{name}, briefTimeout, nil)
+		// A file in use again stays.
+		if _, err := s.examine(context.Background(), s.shardOf(name), []string{name}, briefTimeout, nil); err != nil {
+			s.keepIdleFile(name) // its shard is taken: until the next round, or for a sweep
+		}
 	}
 	return len(names) > 0
 }

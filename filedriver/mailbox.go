@@ -39,7 +39,7 @@ type mailbox struct {
 // reader of another version ignores fields that it does not know, and asks at its next
 // poll at the latest.
 type message struct {
-	To   string      `json:"to"`
+	To   string      `json:"to"` // the number of a subscription, or empty for all
 	Hint driver.Hint `json:"hint"`
 }
 
@@ -148,10 +148,7 @@ func (m *mailbox) drain() {
 	whole := raw[:bytes.LastIndexByte(raw, '\n')+1]
 	m.read += int64(len(whole))
 	for line := range bytes.Lines(whole) {
-		var l message
-		if json.Unmarshal(line, &l) == nil {
-			m.store.subs.Deliver(l.To, l.Hint)
-		}
+		m.hear(line)
 	}
 	if m.read < truncateAt {
 		return
@@ -160,6 +157,18 @@ func (m *mailbox) drain() {
 		m.read = 0
 	}
 	m.store.subs.Resync()
+}
+
+// hear delivers the hint of a line.
+func (m *mailbox) hear(line []byte) {
+	var l message
+	switch err := json.Unmarshal(line, &l); {
+	case err != nil:
+	case l.To != "":
+		m.store.subs.Deliver(l.To, l.Hint)
+	case l.Hint.Kind == driver.HintBroken:
+		m.store.tell(l.Hint)
+	}
 }
 
 // close removes the mailbox.
@@ -194,19 +203,30 @@ func (s *Driver) send(id string, letters []message) {
 	if err != nil || info.Size() >= maxMailbox {
 		return
 	}
-	var lines []byte
+	var lines bytes.Buffer
+	encoder := json.NewEncoder(&lines) // which ends each with a newline
+	encoder.SetEscapeHTML(false)       // or a key would be too long for a pipe
 	for _, l := range letters {
-		line, err := json.Marshal(l)
-		if err != nil {
-			continue
+		if encoder.Encode(l) != nil {
+			return
 		}
-		lines = append(append(lines, line...), '\n')
 	}
 	if info.Mode()&fs.ModeNamedPipe != 0 {
-		writePipe(f, lines)
+		writePipe(f, lines.Bytes())
 		return
 	}
-	_, _ = f.Write(lines) // one write, so that lines of several writers do not mix
+	_, _ = f.Write(lines.Bytes()) // one write, so that lines of several writers do not mix
+}
+
+// mailboxes returns the ids of those that there are.
+func (s *Driver) mailboxes() (ids []string) {
+	entries, _ := os.ReadDir(s.path("wake"))
+	for _, entry := range entries {
+		if mailboxID(entry.Name()) {
+			ids = append(ids, entry.Name())
+		}
+	}
+	return ids
 }
 
 // sweepMailboxes removes mailboxes of dead processes, whose liveness file can be locked.

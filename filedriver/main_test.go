@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/leasehold-go/leasehold/internal/leaktest"
 )
 
 // The tests start processes that are this binary again, with the name of a
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		helpers[args[0]](args[1:])
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // process is a helper that runs.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/locktest"
+	"github.com/leasehold-go/leasehold/internal/marktest"
 )
 
 func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
@@ -67,7 +67,7 @@ func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 func TestMark_HR_A8_IsSetOnlyWhileTheDirectoryIsReserved(t *testing.T) {
 	machine := newFake()
 	dir := filepath.Join(t.TempDir(), "dir")
-	locktest.Reservations(t, open(t, dir, machine.option()), machine.advance, func() {
+	marktest.Reservations(t, open(t, dir, machine.option()), machine.advance, func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}

@@ -89,7 +89,10 @@ func parseURL(rawURL string) (dir string, options []Option, err error) {
 		return "", nil, fmt.Errorf("%s: %w: %w", rawURL, driver.ErrInvalid, err)
 	}
 	for name, value := range values {
-		option, err := urlOption(name, value[len(value)-1])
+		option, err := urlOption(name, value[0])
+		if err == nil && len(value) > 1 {
+			err = fmt.Errorf("%s is given twice: %w", name, driver.ErrInvalid)
+		}
 		if err != nil {
 			return "", nil, fmt.Errorf("%s: %w", rawURL, err)
 		}

@@ -3,7 +3,6 @@ package filedriver
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
 	"time"
@@ -41,10 +40,7 @@ func (m *mailbox) runPipe() {
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
-		var l message
-		if json.Unmarshal(line, &l) == nil {
-			m.store.subs.Deliver(l.To, l.Hint)
-		}
+		m.hear(line)
 		if lines.Buffered() > pipeFull {
 			_, _ = lines.Discard(lines.Buffered())
 			m.store.subs.Resync() // every waiter then asks

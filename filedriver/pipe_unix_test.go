@@ -47,6 +47,9 @@ func TestWatch_HR_G4_HintsArriveWithoutAnInotifyInstance(t *testing.T) {
 }
 
 func TestConformance_HR_G4_WithoutAnInotifyInstance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-long plays it, and make test the same rows with one")
+	}
 	dir := t.TempDir()
 	drivertest.Run(t, drivertest.Config{Open: func(t testing.TB) driver.Driver {
 		s, err := Open(dir, unwatched)

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"sync"
 )
 
 // A record's file has two slots of equal size. One holds the record, the other
@@ -29,7 +30,9 @@ const (
 	maxSlot    = 32 << 20
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is made for the first who asks: it takes 0.15 ms, and programs that link this
+// package may use another store.
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // slots is the open file of a record.
 type slots struct {
@@ -124,7 +127,8 @@ func parseSlot(b []byte) slot {
 func checksum(number uint64, raw []byte) uint32 {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], number)
-	return crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, raw)
+	table := castagnoli()
+	return crc32.Update(crc32.Checksum(b[:], table), table, raw)
 }
 
 // formatSlot returns the bytes of a slot, without the rest of its space.

@@ -88,7 +88,11 @@ func (s *Driver) examine(ctx context.Context, sh *shard, names []string, patienc
 		if err := sh.lock.lock(ctx, patience); err != nil {
 			return removed, err
 		}
-		now := s.clock.read()
+		now, err := s.clock.now(ctx)
+		if err != nil {
+			sh.lock.unlock()
+			return removed, err
+		}
 		for _, name := range chunk {
 			rec, over := sh.examineFile(name, now)
 			switch {

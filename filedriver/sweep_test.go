@@ -60,6 +60,20 @@ func TestIdle_R3_NamesUsedOnceLeaveNoFiles(t *testing.T) {
 	eventually(t, "the last files go by themselves", func() bool { return len(files(t, s.path("rooms"))) == 0 })
 }
 
+func TestIdle_FileGoesAlthoughItsShardWasTaken(t *testing.T) {
+	s := open(t, t.TempDir())
+	grant(t, s, driver.Request{Key: "k", ID: "id"})
+	sh := s.shardOf(fileName("k"))
+	release(t, s, "k", "id")
+	if err := sh.lock.lock(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	// The sweep that a new store begins with finds the shard taken, too.
+	s.removeIdleFiles()
+	sh.lock.unlock()
+	eventually(t, "the file goes by itself", func() bool { return len(files(t, s.path("rooms"))) == 0 })
+}
+
 func TestIdle_CloseRemovesWhatLingers(t *testing.T) {
 	s := open(t, t.TempDir())
 	// The sweep that a new store begins with may take the file away first.

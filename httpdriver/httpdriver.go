@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -21,8 +23,9 @@ import (
 // use. Beside [driver.Driver] it implements [driver.Limited], [driver.Watcher],
 // [driver.Glancer] and [driver.Breaker].
 type Driver struct {
-	base string // URL up to /v1, without a slash at its end
-	cfg  config
+	base   string // URL up to /v1, without a slash at its end
+	cfg    config
+	client atomic.Pointer[http.Client]
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -37,6 +40,15 @@ var (
 	_ driver.Limited = (*Driver)(nil)
 )
 
+// shown is a URL without what may be a token: the user, the options, and the path where
+// no host has been recognized.
+func shown(u *url.URL) string {
+	if u.Host == "" {
+		return "(no host)"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
 // open returns a driver on the service at a URL that has neither user nor query.
 func open(rawURL string, opts []Option) (*Driver, error) {
 	cfg, err := newConfig(opts)
@@ -47,10 +59,13 @@ func open(rawURL string, opts []Option) (*Driver, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("httpdriver: the URL cannot be parsed: %w", driver.ErrInvalid) // it may hold a password
+	case u.Opaque != "":
+		return nil, fmt.Errorf("httpdriver: the URL has no // after its scheme: %w", driver.ErrInvalid) // but perhaps a password
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("httpdriver: the URL %s is not of the form http://host/path: %w", u.Redacted(), driver.ErrInvalid)
+		return nil, fmt.Errorf("httpdriver: the URL %s is not of the form http://host/path: %w", shown(u), driver.ErrInvalid)
 	}
 	d := &Driver{base: strings.TrimSuffix(u.String(), "/") + "/v1", cfg: cfg}
+	d.client.Store(cfg.client)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -141,7 +156,7 @@ func (d *Driver) List(ctx context.Context, prefix, cursor string) ([]string, str
 func (d *Driver) Close() error {
 	d.cancel()
 	d.work.Wait()
-	d.cfg.client.CloseIdleConnections()
+	d.client.Load().CloseIdleConnections()
 	return nil
 }
 
@@ -158,10 +173,11 @@ func (d *Driver) lock(key string) string {
 // lease sends a request whose answer is about one lease.
 func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (driver.Reply, error) {
 	var l wire.Lease
-	err := d.call(ctx, method, path, body, &l)
+	err := d.call(ctx, leastSilence, method, path, body, &l)
 	var p *problem
 	if errors.As(err, &p) {
 		if reply, ok := p.reply(id); ok {
+			reply.InFlight = p.Repeated
 			return reply, nil
 		}
 	}
@@ -200,7 +216,7 @@ var errAnswer = errors.New("unexpected answer")
 
 // look sends a request that changes nothing.
 func (d *Driver) look(ctx context.Context, path string, into any) error {
-	err := d.call(ctx, http.MethodGet, path, nil, into)
+	err := d.call(ctx, leastSilence, http.MethodGet, path, nil, into)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return err // which says nothing of the service
 	}
@@ -210,14 +226,20 @@ func (d *Driver) look(ctx context.Context, path string, into any) error {
 // maxAnswer bounds the length of an answer.
 const maxAnswer = 64 << 20
 
-// call sends a request and decodes the answer.
-func (d *Driver) call(ctx context.Context, method, path string, body, into any) error {
+// leastSilence is the silence of most requests. A caller who leaves sooner says nothing of the
+// service; a renewal of a short lease does, see [silenceOf].
+const leastSilence = 250 * time.Millisecond
+
+// call sends a request and decodes the answer. silence is how long its connection has to be
+// silent, or the timeout if that is shorter, to count as one that leads nowhere.
+func (d *Driver) call(ctx context.Context, silence time.Duration, method, path string, body, into any) error {
 	if d.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))
 	}
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.timeout)
 	defer cancel()
 	stop := context.AfterFunc(d.ctx, cancel)
@@ -227,8 +249,13 @@ func (d *Driver) call(ctx context.Context, method, path string, body, into any) 
 	if err != nil {
 		return err
 	}
-	res, err := d.cfg.client.Do(req)
+	client := d.client.Load()
+	defer d.finished(client)
+	res, err := client.Do(req)
 	if err != nil {
+		if way.reused.Load() && errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(began) >= min(d.cfg.timeout, silence) {
+			d.leave(client)
+		}
 		return way.failed(err)
 	}
 	defer res.Body.Close()
@@ -243,6 +270,26 @@ func (d *Driver) call(ctx context.Context, method, path string, body, into any) 
 		return fmt.Errorf("%w: %w", errAnswer, err)
 	}
 	return nil
+}
+
+// leave has the connections of a client not be used any more, after one of them was silent
+// for a while. A router may have forgotten all of them, and each would cost a
+// time-out of its own. In HTTP/2 all requests would go on by the one that is silent, until
+// the operating system gives it up; it is not idle, so another client takes over.
+func (d *Driver) leave(client *http.Client) {
+	if d.cfg.fresh == nil {
+		client.CloseIdleConnections()
+		return
+	}
+	d.client.CompareAndSwap(client, staying(d.cfg.fresh()))
+}
+
+// finished is the end of a request by a client. It may have been left since, and keeps no
+// connections then.
+func (d *Driver) finished(client *http.Client) {
+	if d.client.Load() != client {
+		client.CloseIdleConnections()
+	}
 }
 
 func (d *Driver) request(ctx context.Context, method, path string, body any) (*http.Request, error) {

@@ -20,13 +20,17 @@ import (
 type journey struct {
 	began     atomic.Bool // a connection was asked for
 	connected atomic.Bool // and there was one, perhaps more than once
+	reused    atomic.Bool // which had been used before
 }
 
 // watch returns a context whose request reports to j.
 func (j *journey) watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { j.began.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { j.connected.Store(true) },
+		GotConn: func(info httptrace.GotConnInfo) {
+			j.connected.Store(true)
+			j.reused.Store(info.Reused)
+		},
 	})
 }
 

@@ -21,6 +21,7 @@ type Option func(*config) error
 
 type config struct {
 	client  *http.Client
+	fresh   func() *http.Client // makes another client of our own; nil if the client is the caller's
 	token   string
 	timeout time.Duration
 }
@@ -35,11 +36,22 @@ func newConfig(opts []Option) (config, error) {
 		}
 		errs = append(errs, o(&c))
 	}
+	if c.client == nil && c.fresh == nil {
+		c.fresh = newClient
+	}
 	if c.client == nil {
-		c.client = newClient()
+		c.client = c.fresh()
 	}
 	c.client = staying(c.client)
 	return c, oneline.Join(errs...)
+}
+
+// withFresh has the driver use clients of its own that fresh makes.
+func withFresh(fresh func() *http.Client) Option {
+	return func(cfg *config) error {
+		cfg.client, cfg.fresh = nil, fresh
+		return nil
+	}
 }
 
 // staying is the client, but that it does not follow redirections: they turn a
@@ -61,13 +73,16 @@ func newClient() *http.Client {
 // WithClient sets the HTTP client, for certificates, proxies and tracing; by default the
 // driver makes one of its own. The driver does not close it. It must have no Timeout,
 // which would end the stream of events, and its transport must not repeat requests. The
-// driver follows no redirections, so CheckRedirect is not called.
+// driver follows no redirections, so CheckRedirect is not called. When a request is not
+// answered in time the driver closes the client's idle connections. A transport that speaks
+// HTTP/2 should set HTTP2.SendPingTimeout: otherwise a connection that a router has forgotten
+// is used until the operating system gives it up, after a quarter of an hour.
 func WithClient(c *http.Client) Option {
 	return func(cfg *config) error {
 		if c == nil || c.Timeout != 0 {
 			return fmt.Errorf("no HTTP client, or one with a Timeout: %w", driver.ErrInvalid)
 		}
-		cfg.client = c
+		cfg.client, cfg.fresh = c, nil
 		return nil
 	}
 }

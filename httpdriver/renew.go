@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -69,7 +70,7 @@ func (d *Driver) batch(ctx context.Context, refs []driver.Ref) ([]driver.Reply, 
 	}
 	replies, errs := make([]driver.Reply, len(refs)), make([]error, len(refs))
 	var got wire.Renewed
-	err := d.call(ctx, http.MethodPost, "/leases:renew", &body, &got)
+	err := d.call(ctx, silenceOf(refs), http.MethodPost, "/leases:renew", &body, &got)
 	if err == nil && len(got.Leases) != len(refs) {
 		err = fmt.Errorf("%d answers for %d leases: %w", len(got.Leases), len(refs), errAnswer)
 	}
@@ -81,6 +82,16 @@ func (d *Driver) batch(ctx context.Context, refs []driver.Ref) ([]driver.Reply, 
 		replies[i], errs[i] = renewal(&got.Leases[i], refs[i].ID)
 	}
 	return replies, errs
+}
+
+// silenceOf is how long a connection has to be silent for a renewal. The first try to renew a
+// lease usually has a third of its TTL: what follows is to have another connection.
+func silenceOf(refs []driver.Ref) time.Duration {
+	silence := leastSilence
+	for i := range refs {
+		silence = min(silence, refs[i].TTL/4)
+	}
+	return silence
 }
 
 // ofBatch is what a problem of a whole batch says of one lease: that it was not renewed,

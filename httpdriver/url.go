@@ -32,7 +32,7 @@ func Open(rawURL string, opts ...Option) (*Driver, error) {
 	}
 	stated, err := options(u)
 	if err != nil {
-		return nil, fmt.Errorf("httpdriver: %s: %w: %w", u.Redacted(), err, driver.ErrInvalid)
+		return nil, fmt.Errorf("httpdriver: %s: %w: %w", shown(u), err, driver.ErrInvalid)
 	}
 	u.User, u.RawQuery = nil, ""
 	return open(u.String(), append(stated, opts...))
@@ -40,7 +40,7 @@ func Open(rawURL string, opts ...Option) (*Driver, error) {
 
 // options returns the options that the URL's parameters state.
 func options(u *url.URL) (opts []Option, err error) {
-	q := urlquery.New(u.Query())
+	q := urlquery.Of(u)
 	var config *tls.Config
 	if u.Scheme == "https" {
 		config = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -55,9 +55,11 @@ func options(u *url.URL) (opts []Option, err error) {
 		opts = append(opts, WithToken(token))
 	}
 	if config != nil {
-		client := newClient()
-		client.Transport.(*http.Transport).TLSClientConfig = config
-		opts = append(opts, WithClient(client))
+		opts = append(opts, withFresh(func() *http.Client {
+			client := newClient()
+			client.Transport.(*http.Transport).TLSClientConfig = config.Clone()
+			return client
+		}))
 	}
 	return opts, nil
 }

@@ -105,7 +105,9 @@ func (s *subscription) stream(ctx context.Context) error {
 		return err
 	}
 	req.Header.Set("Accept", streamMedia)
-	res, err := s.d.cfg.client.Do(req)
+	client := s.d.client.Load()
+	defer s.d.finished(client)
+	res, err := client.Do(req)
 	if err != nil {
 		return err
 	}

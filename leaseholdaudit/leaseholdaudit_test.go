@@ -142,6 +142,42 @@ func TestAudit_ATrailThatCannotBeWrittenIsToldOnceAndHoldsNobodyUp(t *testing.T)
 	}
 }
 
+// narrow is a disk that has room for some bytes of the next line only.
+type narrow struct {
+	bytes.Buffer
+	room int
+}
+
+func (n *narrow) Write(p []byte) (int, error) {
+	if n.room > 0 && n.room < len(p) {
+		_, _ = n.Buffer.Write(p[:n.room])
+		return n.room, errors.New("no space left")
+	}
+	return n.Buffer.Write(p)
+}
+
+func TestAudit_ALineThatIsCutOffDoesNotSpoilTheNext(t *testing.T) {
+	disk := &narrow{room: 10}
+	client, err := leasehold.New(memdriver.New(), leasehold.WithObserver(leaseholdaudit.New(disk, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	lease, err := client.Mutex("k").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk.room = 0
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+	_, whole, _ := strings.Cut(disk.String(), "\n")
+	var got line
+	if err := json.Unmarshal([]byte(whole), &got); err != nil || got.Event != "ended" {
+		t.Errorf("%q: %v", disk.String(), err)
+	}
+}
+
 func TestAudit_AFileThatWasRenamedIsWrittenToNoMoreAfterReopen(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "locks.jsonl")
 	file, err := leaseholdaudit.Open(name)

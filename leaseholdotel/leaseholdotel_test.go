@@ -28,6 +28,12 @@ type lab struct {
 
 func newLab(t *testing.T, d driver.Driver, opts ...leaseholdotel.Option) *lab {
 	t.Helper()
+	return newLabBeside(t, d, leasehold.Observer{}, opts...)
+}
+
+// newLabBeside is newLab with another observer beside.
+func newLabBeside(t *testing.T, d driver.Driver, other leasehold.Observer, opts ...leaseholdotel.Option) *lab {
+	t.Helper()
 	l := &lab{seen: new(recorder)}
 	l.tracer = l.seen.Tracer("test")
 	observer, err := leaseholdotel.New(append([]leaseholdotel.Option{
@@ -41,7 +47,7 @@ func newLab(t *testing.T, d driver.Driver, opts ...leaseholdotel.Option) *lab {
 		class, _, _ := strings.Cut(key, "/")
 		return class
 	}
-	l.Client, err = leasehold.New(d, leasehold.WithObserver(observer), leasehold.WithClass(class))
+	l.Client, err = leasehold.New(d, leasehold.WithObserver(observer), leasehold.WithObserver(other), leasehold.WithClass(class))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +176,39 @@ func TestTrace_TellsOfAWaitAndOfALoss(t *testing.T) {
 		}
 		if key := attr(asking.Attributes, "leasehold.key"); key != "" {
 			t.Errorf("the key %q is told", key)
+		}
+	})
+}
+
+// Another observer may begin spans, too, which are active in the contexts that it returns.
+func TestTrace_KeepsItsSpansApartFromThoseOfAnotherObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := new(recorder)
+		begin := func(ctx context.Context, name string) context.Context {
+			ctx, _ = begun.Tracer("other").Start(ctx, name) // which never ends
+			return ctx
+		}
+		l := newLabBeside(t, memdriver.New(), leasehold.Observer{
+			Acquire:  func(ctx context.Context, _ leasehold.LockInfo) context.Context { return begin(ctx, "other asks") },
+			Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context { return begin(ctx, "other holds") },
+		})
+		lease, err := l.Mutex("k").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
+		if err := lease.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if ended := begun.spans(); len(ended) != 0 {
+			t.Errorf("the span %q of the other observer has ended", ended[0].Name)
+		}
+		asking, hold, release := l.span(t, "acquire k"), l.span(t, "hold k"), l.span(t, "release k")
+		if events(asking) != "granted" || events(hold) != "renewed" || attr(hold.Attributes, "leasehold.reason") != "released" {
+			t.Errorf("acquire: %s; hold: %s, %v", events(asking), events(hold), hold.Attributes)
+		}
+		if len(hold.Links) != 1 || hold.Links[0].SpanContext.SpanID() != asking.SpanContext.SpanID() || release.Parent.SpanID() != hold.SpanContext.SpanID() {
+			t.Errorf("hold is linked to %v, and release is below %v", hold.Links, release.Parent)
 		}
 	})
 }

@@ -80,8 +80,8 @@ func (m *meters) acquired(ctx context.Context, e *leasehold.AcquiredInfo) {
 	}
 	m.leases.Add(ctx, 1, lock)
 	m.wait.Record(ctx, e.Waited.Seconds(), lock)
-	if e.HandOff > 0 {
-		m.handOff.Record(ctx, e.HandOff.Seconds(), lock)
+	if e.Handover > 0 {
+		m.handOff.Record(ctx, e.Handover.Seconds(), lock)
 	}
 }
 

@@ -13,21 +13,33 @@ import (
 )
 
 // observer turns what it is told into spans and metrics. The spans travel in
-// the contexts.
+// the contexts, under the observer as their key: what is active there may be
+// a span of another observer.
 type observer struct {
 	tracer trace.Tracer
 	meters *meters
 	keys   bool
 }
 
-// callerKey carries the span of the call that asked for the lock, which is the parent of
-// the lease's span.
-type callerKey struct{}
+// stage is the span of a call, or of its lease.
+type stage struct {
+	trace.Span
+	caller trace.Span // that of who asked for the lock, which is the parent of the lease's span
+}
+
+// stage returns that of the present call or lease.
+func (o *observer) stage(ctx context.Context) stage {
+	if s, ok := ctx.Value(o).(stage); ok {
+		return s
+	}
+	none := trace.SpanFromContext(context.Background())
+	return stage{none, none}
+}
 
 func (o *observer) acquire(ctx context.Context, l leasehold.LockInfo) context.Context {
-	ctx = context.WithValue(ctx, callerKey{}, trace.SpanFromContext(ctx))
-	ctx, _ = o.tracer.Start(ctx, "acquire "+l.Class, trace.WithSpanKind(trace.SpanKindClient), o.about(&l))
-	return ctx
+	caller := trace.SpanFromContext(ctx)
+	ctx, asking := o.tracer.Start(ctx, "acquire "+l.Class, trace.WithSpanKind(trace.SpanKindClient), o.about(&l))
+	return context.WithValue(ctx, o, stage{asking, caller})
 }
 
 // about describes the lock of a span.
@@ -44,7 +56,7 @@ func (o *observer) about(l *leasehold.LockInfo) trace.SpanStartOption {
 
 func (o *observer) waiting(ctx context.Context, e leasehold.WaitingInfo) {
 	o.meters.waiters.Add(ctx, 1, o.meters.of(&e.LockInfo))
-	trace.SpanFromContext(ctx).AddEvent("queued", trace.WithAttributes(
+	o.stage(ctx).AddEvent("queued", trace.WithAttributes(
 		attribute.Int("leasehold.position", e.Position),
 		attribute.String("leasehold.holder", e.Holder),
 	))
@@ -52,7 +64,7 @@ func (o *observer) waiting(ctx context.Context, e leasehold.WaitingInfo) {
 
 func (o *observer) acquired(ctx context.Context, e leasehold.AcquiredInfo) context.Context {
 	o.meters.acquired(ctx, &e)
-	asking := trace.SpanFromContext(ctx)
+	asking := o.stage(ctx)
 	asking.SetAttributes(outcome.String(e.Outcome()))
 	if e.Err != nil {
 		if !errors.Is(e.Err, leasehold.ErrHeld) {
@@ -63,11 +75,10 @@ func (o *observer) acquired(ctx context.Context, e leasehold.AcquiredInfo) conte
 	}
 	asking.AddEvent("granted")
 	asking.End()
-	caller, _ := ctx.Value(callerKey{}).(trace.Span)
-	ctx, _ = o.tracer.Start(trace.ContextWithSpan(ctx, caller), "hold "+e.Class, o.about(&e.LockInfo),
+	ctx, hold := o.tracer.Start(trace.ContextWithSpan(ctx, asking.caller), "hold "+e.Class, o.about(&e.LockInfo),
 		trace.WithLinks(trace.Link{SpanContext: asking.SpanContext()}),
 		trace.WithAttributes(attribute.String("leasehold.lease", e.ID), attribute.Int64("leasehold.token", e.Token)))
-	return ctx
+	return context.WithValue(ctx, o, stage{hold, asking.caller})
 }
 
 func (o *observer) renewed(ctx context.Context, e leasehold.RenewedInfo) {
@@ -76,12 +87,12 @@ func (o *observer) renewed(ctx context.Context, e leasehold.RenewedInfo) {
 	if e.Err != nil {
 		attrs = append(attrs, failure.String(e.Err.Error()))
 	}
-	trace.SpanFromContext(ctx).AddEvent("renewed", trace.WithAttributes(attrs...))
+	o.stage(ctx).AddEvent("renewed", trace.WithAttributes(attrs...))
 }
 
 func (o *observer) ended(ctx context.Context, e leasehold.EndedInfo) {
 	o.meters.ended(ctx, &e)
-	span := trace.SpanFromContext(ctx)
+	span := o.stage(ctx)
 	span.SetAttributes(reason.String(e.Reason()))
 	if e.Lost() {
 		span.AddEvent("lost", trace.WithAttributes(reason.String(e.Reason())))
@@ -94,7 +105,7 @@ func (o *observer) ended(ctx context.Context, e leasehold.EndedInfo) {
 func (o *observer) released(ctx context.Context, e leasehold.ReleasedInfo) {
 	o.meters.released(ctx, &e)
 	end := time.Now()
-	_, span := o.tracer.Start(ctx, "release "+e.Class, trace.WithSpanKind(trace.SpanKindClient), o.about(&e.LockInfo),
+	_, span := o.tracer.Start(trace.ContextWithSpan(ctx, o.stage(ctx).Span), "release "+e.Class, trace.WithSpanKind(trace.SpanKindClient), o.about(&e.LockInfo),
 		trace.WithTimestamp(end.Add(-e.Took)), trace.WithAttributes(outcome.String(e.Outcome())))
 	if e.Err != nil {
 		span.SetStatus(codes.Error, e.Err.Error())

@@ -22,7 +22,8 @@
 //	leasehold_held_leases{class,kind}                 leases that are held, now
 //	leasehold_renewals_total{class,outcome}           RenewedInfo.Outcome
 //	leasehold_releases_total{class,outcome}           ReleasedInfo.Outcome
-//	leasehold_losses_total{class,reason}              EndedInfo.Reason; "release" if found only then
+//	leasehold_losses_total{class,reason}              EndedInfo.Reason; "release" if found only then;
+//	                                                  0 from the first grant of the class on
 //
 // What needs somebody's attention is leasehold_losses_total, and renewals that
 // fail: losses that have not happened yet.
@@ -30,6 +31,7 @@ package leaseholdprom
 
 import (
 	"context"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -42,6 +44,8 @@ type Metrics struct {
 	acquisitions, renewals, releases, losses *prometheus.CounterVec
 	wait, handOff, hold                      *prometheus.HistogramVec
 	waiters, held                            *prometheus.GaugeVec
+
+	known sync.Map // the classes whose losses are there, from 0 on
 }
 
 // New returns metrics that are not registered yet.
@@ -126,6 +130,20 @@ func (m *Metrics) Observer() leasehold.Observer {
 	}
 }
 
+// lossReasons are those of [leasehold.EndedInfo] for leases that were lost, and "release".
+var lossReasons = []string{"broken", "gone", "expired", "failed", "release"}
+
+// foresee has the losses of a class be 0 before the first one. Otherwise the counter would
+// begin with 1, and has not risen for Prometheus: no alert would tell of that loss.
+func (m *Metrics) foresee(class string) {
+	if _, known := m.known.LoadOrStore(class, true); known {
+		return
+	}
+	for _, reason := range lossReasons {
+		m.losses.WithLabelValues(class, reason)
+	}
+}
+
 func (m *Metrics) acquired(ctx context.Context, e leasehold.AcquiredInfo) context.Context {
 	kind := e.Kind()
 	m.acquisitions.WithLabelValues(e.Class, kind, e.Outcome()).Inc()
@@ -135,10 +153,11 @@ func (m *Metrics) acquired(ctx context.Context, e leasehold.AcquiredInfo) contex
 	if e.Err != nil {
 		return ctx
 	}
+	m.foresee(e.Class)
 	m.held.WithLabelValues(e.Class, kind).Inc()
 	m.wait.WithLabelValues(e.Class, kind).Observe(e.Waited.Seconds())
-	if e.HandOff > 0 {
-		m.handOff.WithLabelValues(e.Class, kind).Observe(e.HandOff.Seconds())
+	if e.Handover > 0 {
+		m.handOff.WithLabelValues(e.Class, kind).Observe(e.Handover.Seconds())
 	}
 	return ctx
 }

@@ -74,6 +74,18 @@ leasehold_acquisitions_total{class="orders",kind="mutex",outcome="held"} 3
 # TYPE leasehold_held_leases gauge
 leasehold_held_leases{class="gpu",kind="semaphore"} 1
 leasehold_held_leases{class="orders",kind="mutex"} 1
+# HELP leasehold_losses_total Leases that ended before they were released, by reason.
+# TYPE leasehold_losses_total counter
+leasehold_losses_total{class="gpu",reason="broken"} 0
+leasehold_losses_total{class="gpu",reason="expired"} 0
+leasehold_losses_total{class="gpu",reason="failed"} 0
+leasehold_losses_total{class="gpu",reason="gone"} 0
+leasehold_losses_total{class="gpu",reason="release"} 0
+leasehold_losses_total{class="orders",reason="broken"} 0
+leasehold_losses_total{class="orders",reason="expired"} 0
+leasehold_losses_total{class="orders",reason="failed"} 0
+leasehold_losses_total{class="orders",reason="gone"} 0
+leasehold_losses_total{class="orders",reason="release"} 0
 # HELP leasehold_releases_total Releases of leases, by outcome.
 # TYPE leasehold_releases_total counter
 leasehold_releases_total{class="orders",outcome="confirmed"} 1
@@ -85,7 +97,25 @@ leasehold_renewals_total{class="orders",outcome="confirmed"} 10
 	})
 }
 
-func TestMetrics_MeasureWaitHandOffAndHold(t *testing.T) {
+func TestMetrics_TakeAClassThatIsCutWithinACharacter(t *testing.T) {
+	m := leaseholdprom.New()
+	c, err := leasehold.New(memdriver.New(), leasehold.WithObserver(m.Observer()),
+		leasehold.WithClass(func(key string) string { return key[:1] }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := take(t, c.Mutex("édition/7")).Release(); err != nil {
+		t.Error(err)
+	}
+	want(t, m, `
+# HELP leasehold_releases_total Releases of leases, by outcome.
+# TYPE leasehold_releases_total counter
+leasehold_releases_total{class="�",outcome="confirmed"} 1
+`, "leasehold_releases_total")
+}
+
+func TestMetrics_MeasureWaitHandoverAndHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
 		c, m := open(t, store)
@@ -181,7 +211,19 @@ func TestMetrics_CountLossesByReason(t *testing.T) {
 # HELP leasehold_losses_total Leases that ended before they were released, by reason.
 # TYPE leasehold_losses_total counter
 leasehold_losses_total{class="broken",reason="broken"} 1
+leasehold_losses_total{class="broken",reason="expired"} 0
+leasehold_losses_total{class="broken",reason="failed"} 0
+leasehold_losses_total{class="broken",reason="gone"} 0
+leasehold_losses_total{class="broken",reason="release"} 0
+leasehold_losses_total{class="deleted",reason="broken"} 0
+leasehold_losses_total{class="deleted",reason="expired"} 0
+leasehold_losses_total{class="deleted",reason="failed"} 0
 leasehold_losses_total{class="deleted",reason="gone"} 1
+leasehold_losses_total{class="deleted",reason="release"} 0
+leasehold_losses_total{class="late",reason="broken"} 0
+leasehold_losses_total{class="late",reason="expired"} 0
+leasehold_losses_total{class="late",reason="failed"} 0
+leasehold_losses_total{class="late",reason="gone"} 0
 leasehold_losses_total{class="late",reason="release"} 1
 `, "leasehold_losses_total")
 	})

@@ -11,10 +11,16 @@
 //
 // In a bubble of [testing/synctest] time is virtual: an outage of an hour takes no time,
 // and leases run out by time.Sleep.
+//
+// Three whole tests are in [example_test.go] of this package: of an HTTP handler, of a loop
+// that loses its lease, and of an election that loses its store.
+//
+// [example_test.go]: https://github.com/leasehold-go/leasehold/blob/main/leaseholdtest/example_test.go
 package leaseholdtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -68,7 +74,7 @@ func Locker(tb testing.TB, opts ...leasehold.Option) *leasehold.Mutex {
 }
 
 // Client returns another client of the store, as another process has one. It is closed
-// when the test ends, after the store has come back.
+// when the test ends, after the store has come back and loses no more replies.
 func (s *Store) Client(opts ...leasehold.Option) *leasehold.Client {
 	s.tb.Helper()
 	c, err := leasehold.New(&faulty{Wrapper: driver.Wrapper{Driver: s.inner.Join()}, store: s}, opts...)
@@ -77,6 +83,7 @@ func (s *Store) Client(opts ...leasehold.Option) *leasehold.Client {
 	}
 	s.tb.Cleanup(func() {
 		s.Up()
+		s.DropReplies(0)
 		if err := c.Close(); err != nil {
 			s.tb.Errorf("leaseholdtest: close the client: %v", err)
 		}
@@ -85,7 +92,9 @@ func (s *Store) Client(opts ...leasehold.Option) *leasehold.Client {
 }
 
 // Hold takes the lock as another process, which keeps it until release is called or the
-// test ends. It fails the test if the lock is held.
+// test ends. It fails the test if the lock is held, and release does if the store does not
+// answer. If the test has taken the lock away in between, by Lose, Break or a long outage,
+// release does nothing, so that it can be deferred.
 func (s *Store) Hold(key string, opts ...leasehold.Option) (release func()) {
 	s.tb.Helper()
 	opts = append([]leasehold.Option{leasehold.WithName("leaseholdtest")}, opts...)
@@ -94,7 +103,7 @@ func (s *Store) Hold(key string, opts ...leasehold.Option) (release func()) {
 		s.tb.Fatalf("leaseholdtest: hold %q: %v", key, err)
 	}
 	return sync.OnceFunc(func() {
-		if err := l.Release(); err != nil {
+		if err := l.Release(); err != nil && !errors.Is(err, leasehold.ErrLost) {
 			s.tb.Errorf("leaseholdtest: release %q: %v", key, err)
 		}
 	})
@@ -109,7 +118,7 @@ func (s *Store) Lose(key string) {
 		if _, err := s.inner.Release(context.Background(), driver.Ref{Key: key, ID: h.ID}); err != nil {
 			s.tb.Fatalf("leaseholdtest: lose %q: %v", key, err)
 		}
-		session.EndLocal(h.ID, fmt.Errorf("%w: by the test", leasehold.ErrLost))
+		session.EndLocal(key, h.ID, fmt.Errorf("%w: by the test", leasehold.ErrLost))
 	}
 }
 
@@ -122,7 +131,7 @@ func (s *Store) Break(key, reason string) {
 		if _, err := s.inner.Break(context.Background(), key, h.ID, reason); err != nil {
 			s.tb.Fatalf("leaseholdtest: break %q: %v", key, err)
 		}
-		session.EndLocal(h.ID, session.Broken(reason))
+		session.EndLocal(key, h.ID, session.Broken(reason))
 	}
 }
 
@@ -152,11 +161,12 @@ func (s *Store) turn(to state) {
 }
 
 // DropReplies has the store carry out the next n requests that take, renew or release a
-// lock, and lose its answers. A renewal of several leases is one request each.
+// lock, and lose its answers. A renewal of several leases is one request each. 0 or less
+// ends that.
 func (s *Store) DropReplies(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop = n
+	s.drop = max(n, 0)
 }
 
 // Waiters is how many calls wait for the lock in its queue.

@@ -38,6 +38,34 @@ func TestHold_KeepsTheLockFromOthers(t *testing.T) {
 	})
 }
 
+// Tests release by defer, also after they have taken the lock away.
+func TestHold_IsReleasedAfterTheTestHasTakenTheLock(t *testing.T) {
+	for name, end := range map[string]func(store *leaseholdtest.Store){
+		"lose":   func(store *leaseholdtest.Store) { store.Lose("k") },
+		"break":  func(store *leaseholdtest.Store) { store.Break("k", "maintenance") },
+		"outage": func(store *leaseholdtest.Store) { store.Down(); time.Sleep(time.Hour); store.Up() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, store := leaseholdtest.New(t)
+				release := store.Hold("k")
+				end(store)
+				l, err := c.Mutex("k").TryLock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				release() // does not fail the test, and is nobody else's end
+				if state := l.State(); !state.Live() || !store.Held("k") {
+					t.Errorf("the next lease is %v", state)
+				}
+				if err := l.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 func TestLoseAndBreak_EndTheLeaseAtOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T) {
 		c, store := leaseholdtest.New(t)
@@ -106,6 +134,45 @@ func TestDropReplies_LosesAnswersAndNotRequests(t *testing.T) {
 			t.Error(err)
 		}
 		store.AwaitHeld("k", false)
+	})
+}
+
+// The end of a test fails by nothing that the test has done to the store.
+func TestNew_EndsWithoutAnErrorAfterEveryFault(t *testing.T) {
+	for name, fault := range map[string]func(store *leaseholdtest.Store){
+		"down":           func(store *leaseholdtest.Store) { store.Down() },
+		"freeze":         func(store *leaseholdtest.Store) { store.Freeze() },
+		"lost replies":   func(store *leaseholdtest.Store) { store.DropReplies(1000) },
+		"negative count": func(store *leaseholdtest.Store) { store.DropReplies(-1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, store := leaseholdtest.New(t)
+				if _, err := c.Mutex("k").TryLock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				store.Hold("other")
+				fault(store)
+			})
+		})
+	}
+}
+
+func TestDropReplies_TakesANegativeNumberForNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, store := leaseholdtest.New(t)
+		store.DropReplies(-1)
+		begin := time.Now()
+		l, err := c.Mutex("k").TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("answered after %v", took)
+		}
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

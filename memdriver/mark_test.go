@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/locktest"
+	"github.com/leasehold-go/leasehold/internal/marktest"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 func TestMark_HR_A8_IsSetOnlyWhileTheStoreIsReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := struct{ driver.Marker }{memdriver.New()}
-		locktest.Reservations(t, &s, time.Sleep, func() { s.Marker = memdriver.New() })
+		marktest.Reservations(t, &s, time.Sleep, func() { s.Marker = memdriver.New() })
 	})
 }

@@ -69,6 +69,9 @@ func TestKubernetes_TheManifestFitsTheSchemaAndItself(t *testing.T) {
 	if !*pod.SecurityContext.RunAsNonRoot || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || s.Capabilities.Drop[0] != "ALL" {
 		t.Errorf("the container has rights that it does not need: %+v", s)
 	}
+	if wait := c.Lifecycle.PreStop.Sleep.Seconds; wait < 1 || *pod.TerminationGracePeriodSeconds < wait+35 {
+		t.Errorf("it has %d s to end, of which it waits for %d", *pod.TerminationGracePeriodSeconds, wait)
+	}
 	if live, ready := c.LivenessProbe.HTTPGet.Path, c.ReadinessProbe.HTTPGet.Path; live != "/livez" || ready != "/readyz" {
 		t.Errorf("%s restarts it and %s takes it out of service", live, ready)
 	}

@@ -23,7 +23,7 @@ func impatient(d *Driver, req driver.Request, patience time.Duration) error {
 
 // Whoever waits for a connection is told by its own context, and that nothing was asked.
 func TestAcquire_WhoeverGetsNoConnectionIsToldSo(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	proxy := server.Proxy(t)
 	proxy.Mute()
 	d := openURL(t, proxy.URL()+"&timeout=5s")
@@ -37,7 +37,7 @@ func TestAcquire_WhoeverGetsNoConnectionIsToldSo(t *testing.T) {
 // sessions returns the processes of the server that serve the store.
 func sessions(t *testing.T, boss *pgx.Conn) []int {
 	t.Helper()
-	rows, err := boss.Query(t.Context(), `SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+	rows, err := boss.Query(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func sessions(t *testing.T, boss *pgx.Conn) []int {
 
 // Many who give up would otherwise have the store do little else than connect.
 func TestAcquire_WhoeverGivesUpCostsNoConnection(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=30s"))
 	boss := admin(t, server.URL())
 	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
@@ -85,7 +85,7 @@ func TestAcquire_WhoeverGivesUpCostsNoConnection(t *testing.T) {
 // The request of the first try stays on a connection that answers no more. The next try
 // does not wait for it.
 func TestRenew_ATryOnAConnectionThatAnswersNoMoreHoldsUpNoOther(t *testing.T) {
-	proxy := postgrestest.Start(t).Proxy(t)
+	proxy := postgrestest.Shared(t).Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=60s"))
 	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestRenew_ATryOnAConnectionThatAnswersNoMoreHoldsUpNoOther(t *testing.T) {
 // A row that somebody else has locked keeps a try until the server gives up: were that
 // longer than the try, the tries of one lease would take every connection.
 func TestRenew_TriesAtALockedRowHoldUpNoOther(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=60s"))
 	renew := func(key string, patience time.Duration) (err error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -155,13 +155,14 @@ func TestRenew_TriesAtALockedRowHoldUpNoOther(t *testing.T) {
 
 // Calls that each began anew, and gave up, would never have a table on a busy server.
 func TestAcquire_TheTableIsCreatedHoweverSoonCallsGiveUp(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	boss := admin(t, server.URL())
 	d := openURL(t, server.URL()+"&create=true&timeout=200ms")
 	exec(t, boss, `SELECT pg_advisory_lock($1)`, d.table.cfg.lockID("create", ""))
 	waiting := func() (pids []int) {
 		t.Helper()
-		rows, err := boss.Query(t.Context(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`)
+		rows, err := boss.Query(t.Context(), `SELECT pid FROM pg_locks JOIN pg_database AS d ON d.oid = database
+			WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted`)
 		if err == nil {
 			pids, err = pgx.CollectRows(rows, pgx.RowTo[int])
 		}
@@ -207,14 +208,18 @@ func TestAcquire_ATableThatAnotherHasCreatedMeanwhileIsUsed(t *testing.T) {
 }
 
 func TestAcquire_AServerThatLetsNobodyInWithinTheTimeoutIsReached(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	proxy := server.Proxy(t)
-	proxy.Slow(500 * time.Millisecond)
-	d := openURL(t, proxy.URL()+"&create=true&timeout=200ms")
+	proxy.Slow(1500 * time.Millisecond)
+	d := openURL(t, proxy.URL()+"&create=true&timeout=600ms")
 	eventually(t, func() bool {
 		_, err := d.Acquire(t.Context(), mutex("k", "a"))
 		return err == nil
 	})
+	// What comes while a call still waits is there for the next one.
+	if made := d.table.main.conns.Stat().NewConnsCount(); made > mainConns {
+		t.Errorf("%d connections had to be made", made)
+	}
 }
 
 func TestPatience_GrowsWithTheTimeThatNoConnectionHasCome(t *testing.T) {

@@ -161,7 +161,7 @@ func TestCost_AThousandRenewalsAreAFewStatements(t *testing.T) {
 // TestRenew_BatchesThatOverlapNeverDeadlock has processes renew the same leases in
 // different orders, while the locks change hands.
 func TestRenew_BatchesThatOverlapNeverDeadlock(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	first := warm(t, openURL(t, server.URL()+"&create=true&timeout=20s"))
 	const count = 300
 	refs := make([]driver.Ref, count)
@@ -190,7 +190,7 @@ func TestRenew_BatchesThatOverlapNeverDeadlock(t *testing.T) {
 	}
 	wg.Wait()
 	var deadlocks int
-	if err := admin(t, server.URL()).QueryRow(t.Context(), `SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'`).Scan(&deadlocks); err != nil || deadlocks > 0 {
+	if err := admin(t, server.URL()).QueryRow(t.Context(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks); err != nil || deadlocks > 0 {
 		t.Errorf("%d deadlocks, %v", deadlocks, err)
 	}
 }

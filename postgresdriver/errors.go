@@ -2,6 +2,7 @@ package postgresdriver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,13 +21,39 @@ var (
 	// errFull: the server's queue of notifications is full, since somebody who listens
 	// does not read.
 	errFull = errors.New("the queue of notifications is full")
+	// errReplica: a replica has answered a statement that only reads.
+	errReplica = errors.New("the server is in recovery")
 )
 
+// lasting are the codes of what time does not heal: the wrong password, a user that may not
+// log in from here, a missing right, a database or a setting that is not there, a table of
+// another program. A table or a schema that is missing is none of them: a migration may be
+// about to create it.
+var lasting = map[string]bool{
+	"28P01": true, "28000": true, "3D000": true, "42501": true, "42704": true,
+	"42703": true, "42804": true, "42883": true, "42809": true,
+}
+
+// unavailable is the error of a call that certainly had no effect.
 func unavailable(err error) error {
-	if err == nil || errors.Is(err, driver.ErrUnavailable) {
+	switch {
+	case err == nil, errors.Is(err, driver.ErrUnavailable):
 		return err
+	case permanent(err):
+		return fmt.Errorf("%w: %w", driver.ErrPermanent, err)
 	}
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+}
+
+// permanent reports whether time does not heal why a server refuses, or a certificate is not
+// trusted.
+func permanent(err error) bool {
+	var told *pgconn.PgError
+	if errors.As(err, &told) {
+		return lasting[told.Code]
+	}
+	var untrusted *tls.CertificateVerificationError
+	return errors.As(err, &untrusted)
 }
 
 // beforeCommit is the error of a statement that was sent with a commit behind it. Only
@@ -68,6 +95,12 @@ func missing(err error) bool {
 	return errors.As(err, &told) && (told.Code == "42P01" || told.Code == "3F000")
 }
 
+// readOnly reports whether a server is a replica that serves no locks.
+func readOnly(err error) bool {
+	var told *pgconn.PgError
+	return errors.Is(err, errReplica) || errors.As(err, &told) && (told.Code == "25006" || told.Code == "0A000" && strings.Contains(told.Message, "recovery"))
+}
+
 // connectError is the error of a call that got no connection.
 func connectError(ctx context.Context, err error) error {
 	var failed *pgconn.ConnectError
@@ -89,7 +122,8 @@ var hints = map[string]string{
 	"42501": "the role lacks a right: GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE, and USAGE on its schema",
 	"25006": "this is a read-only replica: connect to the primary, or name all hosts and add target_session_attrs=read-write",
 	"3D000": "there is no such database: see the path of the URL",
-	"28P01": "check the user's password",
+	"28P01": "check the user's name and password",
+	"42704": "the server knows no such setting: see what follows the ? of the URL",
 	"28000": "the server does not let this user in from here: see its pg_hba.conf",
 	"53300": "the server takes no more connections: raise max_connections, or let a pooler stand between",
 	"57P03": "the server is starting or stopping; it will serve in a while",
@@ -105,17 +139,20 @@ var hints = map[string]string{
 // explain adds to an error what to do about it.
 func explain(err error, o options) error {
 	var told *pgconn.PgError
-	if !errors.As(err, &told) {
-		return err
+	code := ""
+	if errors.As(err, &told) {
+		code = told.Code
 	}
-	code := told.Code
 	switch {
 	case code == "08P01" && strings.Contains(told.Message, "prepared statement"):
 		code = "26000"
-	case code == "0A000" && strings.Contains(told.Message, "recovery"):
+	case readOnly(err):
 		code = "25006"
 	}
 	hint := hints[code]
+	if code == "42501" && o.create && strings.Contains(told.Message, "schema") {
+		hint = "to create the table, or the schema, the role needs CREATE on the schema, or on the database; or have somebody else create it by the SQL that `leasehold doctor` shows"
+	}
 	if hint == "" {
 		return err
 	}

@@ -13,10 +13,7 @@ import (
 // Exchange implements [roomdriver.Exchanger] by one round trip: nothing is done between
 // the statements, so they are sent together.
 func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool, found roomdriver.Found, err error) {
-	addresses, bodies := []string{}, []string{}
-	for _, m := range x.Messages {
-		addresses, bodies = append(addresses, m.Address), append(bodies, m.Body)
-	}
+	addresses, bodies := t.cfg.channels(x.Messages)
 	statement, args := t.sql.exchange, []any{x.Key, x.From, x.Until, x.Enters, t.cfg.name(), addresses, bodies}
 	if x.Record != nil {
 		end, _, err := roomdriver.End(x.Record)

@@ -3,6 +3,7 @@
 package postgresdriver
 
 import (
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -11,6 +12,40 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
 )
+
+// A replica that is behind knows nothing of a lease that is held. It refuses what would be
+// written, but what changes nothing would be answered by what it knows: that the lease is
+// gone, or that a lock which is free has a holder.
+func TestFailover_AReplicaThatIsBehindAnswersNothing(t *testing.T) {
+	primary := postgrestest.Start(t, "synchronous_commit=on")
+	d := warm(t, openURL(t, primary.URL()+"&create=true"))
+	if _, err := d.Acquire(t.Context(), mutex("k", "before")); err != nil {
+		t.Fatal(err)
+	}
+	replica := primary.Standby(t)
+	exec(t, admin(t, replica.URL()), `SELECT pg_wal_replay_pause()`)
+	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "before"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	behind := openURL(t, replica.URL())
+	ref := driver.Ref{Key: "k", ID: "a", TTL: time.Minute}
+	for what, ask := range map[string]func() (any, error){
+		"renewal": func() (reply any, err error) {
+			behind.Renew(t.Context(), []driver.Ref{ref}, func(_ int, got driver.Reply, failed error) { reply, err = got, failed })
+			return reply, err
+		},
+		"release": func() (any, error) { return behind.Release(t.Context(), ref) },
+		"try":     func() (any, error) { return behind.Acquire(t.Context(), mutex("k", "b")) },
+		"look":    func() (any, error) { return behind.Inspect(t.Context(), "k") },
+	} {
+		if got, err := ask(); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "read-only replica") {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+}
 
 // TestFailover_ASynchronousReplicaKnowsWhatWasGranted kills a primary and promotes the
 // replica that every commit has waited for. The store finds it by itself.

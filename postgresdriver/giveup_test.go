@@ -11,7 +11,7 @@ import (
 // Nobody stands behind these to give the answer up: they have to end themselves. A driver
 // that is closed waits for its sweep.
 func TestListAndSweep_EndWithTheirContext(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=60s"))
 	boss := admin(t, server.URL())
 	exec(t, boss, `BEGIN`)

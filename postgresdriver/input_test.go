@@ -17,6 +17,7 @@ func TestOpen_SaysWhatIsWrongWithAURL(t *testing.T) {
 	for rawURL, hint := range map[string]string{
 		"mysql://u:secret@h/db":                                    "postgres://user:password@host",
 		"postgres://u:secret@h:x/db":                               "cannot parse",
+		"postgres://u:pass?secret@h/db":                            "percent-encode",
 		"postgres://u:secret@h/db?timeout=x":                       "want a duration",
 		"postgres://u:secret@h/?timeout=1ms":                       "not between 100ms and 1m",
 		"postgres://u:secret@h/?create=y":                          "want true or false",
@@ -48,6 +49,7 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 	server := postgrestest.Start(t)
 	boss := admin(t, server.URL())
 	exec(t, boss, `CREATE ROLE weak LOGIN`)
+	exec(t, boss, `REVOKE CREATE ON SCHEMA public FROM PUBLIC`) // as from version 15 on
 	exec(t, boss, `CREATE ROLE full LOGIN CONNECTION LIMIT 0`)
 	exec(t, boss, SQL(WithTable("closed")))
 	exec(t, boss, `CREATE TABLE other (key text)`)
@@ -57,6 +59,11 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 	as := func(user string) string { u := *u; u.User = url.User(user); return u.String() }
 	exec(t, boss, `CHECKPOINT`)
 	replica := server.Standby(t)
+	lasting := map[string]bool{
+		server.URL() + "&table=other": true, server.URL() + "&table=older": true, server.URL() + "&colour=1": true,
+		as("weak") + "&table=closed": true, as("weak") + "&create=true": true, as("nobody") + "&table=closed": true,
+		strings.Replace(server.URL(), "/postgres?", "/none?", 1): true,
+	}
 	for address, hint := range map[string]string{
 		replica.URL() + "&table=closed": "read-only replica",
 		server.URL():                    `create=true`,
@@ -67,7 +74,7 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 		server.URL() + "&table=closed&options=-c%20default_transaction_read_only%3Don": "",
 		server.URL() + "&colour=1":                               "colour",
 		as("weak") + "&table=closed":                             `GRANT SELECT, INSERT, UPDATE, DELETE ON "closed"`,
-		as("weak") + "&create=true":                              "permission denied",
+		as("weak") + "&create=true":                              "needs CREATE on the schema",
 		as("full") + "&table=closed":                             "too many connections",
 		as("nobody") + "&table=closed":                           "does not exist",
 		strings.Replace(server.URL(), "/postgres?", "/none?", 1): "no such database",
@@ -75,6 +82,12 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 	} {
 		d := openURL(t, address)
 		_, err := d.Acquire(t.Context(), mutex("k", "a"))
+		if lasts := lasting[address]; errors.Is(err, driver.ErrPermanent) != lasts {
+			t.Errorf("%s: %v; ErrPermanent: %t", address, err, !lasts)
+		}
+		if err != nil && strings.Count(err.Error(), " (there is no") > 1 {
+			t.Errorf("%s: %v says it twice", address, err)
+		}
 		if hint == "" {
 			if err != nil {
 				t.Errorf("%s: %v", address, err)
@@ -88,7 +101,7 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 // TestAcquire_ARecordOfANewerVersionIsLeftAlone has a program that was not updated before
 // the others.
 func TestAcquire_ARecordOfANewerVersionIsLeftAlone(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	boss := admin(t, server.URL())
 	exec(t, boss, `UPDATE leasehold SET record = '\x02' || substr(record, 2)`)
@@ -105,7 +118,7 @@ func TestAcquire_ARecordOfANewerVersionIsLeftAlone(t *testing.T) {
 // TestOpen_APoolOfOneConnectionIsEnough has all verbs of a URL that allows one connection,
 // which waiting, renewing and listening do not share.
 func TestOpen_APoolOfOneConnectionIsEnough(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&pool_max_conns=1"))
 	sub, err := d.Watch(func(driver.Hint) {})
 	if err != nil {
@@ -173,7 +186,7 @@ func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
 }
 
 func TestNew_UsesNoConnectionOfThePool(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	cfg, err := pgxpool.ParseConfig(server.URL() + "&pool_max_conns=1")
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +217,7 @@ func TestNew_UsesNoConnectionOfThePool(t *testing.T) {
 // TestBouncer has a pooler that gives every transaction another connection: locks are as
 // they are elsewhere, and nobody believes that notifications arrive.
 func TestBouncer_LocksAreKeptAndNobodyIsToldToWaitForHints(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	through := server.Bouncer(t) + asText + "&create=true"
 	d := warm(t, openURL(t, through))
 	hears := func(d *Driver) driver.Subscription {
@@ -229,13 +242,13 @@ func TestBouncer_LocksAreKeptAndNobodyIsToldToWaitForHints(t *testing.T) {
 }
 
 func TestBouncer_PreparedStatementsThatItMixesUpAreExplained(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := openURL(t, server.Bouncer(t)+"&create=true")
 	var err error
 	for i := 0; i < 100 && err == nil; i++ {
 		_, err = d.Acquire(t.Context(), mutex("k", "a"))
-		_ = d.table.main.Config()
-		d.table.main.Reset() // another client, with the server's old connections
+		_ = d.table.main.conns.Config()
+		d.table.main.conns.Reset() // another client, with the server's old connections
 	}
 	if err == nil || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
 		t.Errorf("%v", err)

@@ -22,8 +22,9 @@ const (
 	silent = 10 * time.Second      // after which it looks whether the server is there
 )
 
-// ear is a subscription: a connection that listens. It has an address once it has heard
-// itself: a pooler may accept LISTEN and deliver nothing.
+// ear is a subscription: a connection that listens, to its address and to that of
+// everybody. It has an address once it has heard itself: a pooler may accept LISTEN and
+// deliver nothing.
 type ear struct {
 	t       *table
 	address string
@@ -106,10 +107,10 @@ func (e *ear) listen(ctx context.Context) error {
 
 // probe listens, and sends itself a message by another connection.
 func (e *ear) probe(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, `LISTEN `+e.address); err != nil {
+	if _, err := conn.PgConn().Exec(ctx, `LISTEN `+e.address+`; LISTEN `+e.t.cfg.everybody()).ReadAll(); err != nil {
 		return err
 	}
-	if _, err := e.t.main.Exec(ctx, `SELECT pg_notify($1, '')`, e.address); err != nil {
+	if err := e.call(ctx); err != nil {
 		return err
 	}
 	n, err := conn.WaitForNotification(ctx)
@@ -124,9 +125,20 @@ func (e *ear) probe(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// call sends the message.
+func (e *ear) call(ctx context.Context) error {
+	conn, err := e.t.main.take(ctx, false)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, `SELECT pg_notify($1, '')`, e.address)
+	e.t.main.give(conn, err)
+	return err
+}
+
 // connect makes a connection that is no part of a pool.
 func (e *ear) connect(ctx context.Context) (conn *pgx.Conn, err error) {
-	cfg := e.t.main.Config().ConnConfig
+	cfg := e.t.main.conns.Config().ConnConfig
 	if e.t.cfg.listen != "" {
 		if cfg, err = pgx.ParseConfig(e.t.cfg.listen); err != nil {
 			return nil, err

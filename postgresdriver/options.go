@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
@@ -38,14 +39,15 @@ func WithTable(name string) Option { return func(o *options) { o.table = name } 
 func WithCreate() Option { return func(o *options) { o.create = true } }
 
 // WithTimeout bounds one transaction, connecting included: 100 ms to a minute, 2 s by
-// default. The server bounds statements, waiting for the row, and idleness within the
-// transaction by as much. If it passes after the commit was sent, the outcome is unknown.
-// A connection that is not there in time is made nevertheless, for the calls that follow,
-// within ten seconds.
+// default. A call that has waited for a connection for more than a quarter of the timeout has
+// all of it from then on. The server bounds statements, waiting for the row, and idleness
+// within the transaction by as much. If the timeout passes after the commit was sent, the
+// outcome is unknown. A connection that is not there in time is made nevertheless, for the
+// calls that follow, within ten seconds.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithListen has a waiting process listen at another address of the same database, a
-// URL or a connection string. It is for a pooler in transaction mode, which delivers no
+// WithListen has a process that waits or holds listen at another address of the same
+// database, a URL or a connection string. It is for a pooler in transaction mode, which delivers no
 // notifications: the address is that of the server, or of a pool in session mode.
 func WithListen(url string) Option { return func(o *options) { o.listen = url } }
 
@@ -89,6 +91,23 @@ func (o options) name() string {
 	return pgx.Identifier{o.schema, o.table}.Sanitize()
 }
 
+// everybody is the channel that all who use the table listen to.
+func (o options) everybody() string {
+	return fmt.Sprintf("leasehold_all_%016x", uint64(o.lockID("everybody", ""))) //nolint:gosec // all bits count
+}
+
+// channels are where messages are sent to, and bodies what is sent there.
+func (o options) channels(messages []roomdriver.Message) (channels, bodies []string) {
+	channels, bodies = []string{}, []string{} // a nil one would be a NULL
+	for _, m := range messages {
+		if m.Address == roomdriver.Everybody {
+			m.Address = o.everybody()
+		}
+		channels, bodies = append(channels, m.Address), append(bodies, m.Body)
+	}
+	return channels, bodies
+}
+
 // ownParameters are those that the server does not know.
 var ownParameters = []string{"schema", "table", "create", "timeout", "listen"}
 
@@ -106,7 +125,10 @@ func split(rawURL string) (rest string, opts []Option, err error) {
 	}
 	own := make(url.Values)
 	for name, value := range values {
-		if slices.Contains(ownParameters, name) {
+		switch {
+		case strings.Contains(name, "@"): // pgx would show it
+			return "", nil, errors.New("not a URL; percent-encode what is special in user name and password")
+		case slices.Contains(ownParameters, name):
 			own[name] = value
 			values.Del(name)
 		}

@@ -90,7 +90,7 @@ func holds(t *testing.T, d *Driver, key, id string) bool {
 }
 
 func TestAcquire_ACutBeforeTheChangeIsCertainlyNothing(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	proxy := server.Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true"+asText))
 	cut := proxy.CutBefore(look)
@@ -102,7 +102,7 @@ func TestAcquire_ACutBeforeTheChangeIsCertainlyNothing(t *testing.T) {
 }
 
 func TestAcquire_ACutAroundTheChangeIsUnknownAndAskedForAgain(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	proxy := server.Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true"+asText))
 	for key, cut := range map[string]func(string) *postgrestest.Cut{"before": proxy.CutBefore, "after": proxy.CutAfter} {
@@ -123,7 +123,7 @@ func TestAcquire_ACutAroundTheChangeIsUnknownAndAskedForAgain(t *testing.T) {
 }
 
 func TestRelease_ACutAfterTheChangeIsUnknownAndTheNextHolderSurvives(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	proxy := server.Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true"+asText))
 	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
@@ -156,11 +156,11 @@ func between(ctx context.Context, d *Driver, key string, do func()) error {
 }
 
 func TestTransact_ABackendThatIsKilledBeforeTheCommitLeavesTheOutcomeUnknown(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	boss := admin(t, server.URL())
 	err := between(t.Context(), d, "warm-up", func() {
-		exec(t, boss, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE state = 'idle in transaction'`)
+		exec(t, boss, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`)
 	})
 	if err == nil || errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("%v; a session that was ended does not say whether it has committed", err)
@@ -171,7 +171,7 @@ func TestTransact_ABackendThatIsKilledBeforeTheCommitLeavesTheOutcomeUnknown(t *
 }
 
 func TestTransact_AStatementThatTheServerRefusesIsCertainlyNothing(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	exec(t, admin(t, server.URL()), `ALTER TABLE leasehold ADD CHECK (key <> 'k')`)
 	_, err := d.Acquire(t.Context(), mutex("k", "a"))
@@ -181,7 +181,7 @@ func TestTransact_AStatementThatTheServerRefusesIsCertainlyNothing(t *testing.T)
 }
 
 func TestTransact_AProcessThatIsStoppedKeepsTheRowNoLongerThanTheTimeout(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	stopped := warm(t, openURL(t, server.URL()+"&create=true&timeout=400ms"))
 	other := openURL(t, server.URL()+"&timeout=30s")
 	start := time.Now()
@@ -200,7 +200,7 @@ func TestTransact_AProcessThatIsStoppedKeepsTheRowNoLongerThanTheTimeout(t *test
 }
 
 func TestAcquire_ARowThatSomebodyElseLocksIsSaidAndHoldsUpNobodyElse(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=3s")) // another lock has to be had within it
 	boss := admin(t, server.URL())
 	exec(t, boss, `BEGIN`)
@@ -244,7 +244,7 @@ func TestAcquire_ACommitThatNoReplicaHasIsNoGrant(t *testing.T) {
 }
 
 func TestWatch_AConnectionThatIsKilledListensAgainAndEverybodyAsks(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	hints := make(chan driver.Hint, 100)
 	sub, err := d.Watch(func(h driver.Hint) { hints <- h })
@@ -263,7 +263,7 @@ func TestWatch_AConnectionThatIsKilledListensAgainAndEverybodyAsks(t *testing.T)
 			t.Fatalf("no word after %d connections", i)
 		}
 		eventually(t, func() bool { return sub.Address() != "" })
-		exec(t, boss, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'`)
+		exec(t, boss, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`)
 	}
 }
 
@@ -277,7 +277,7 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 func TestAcquire_TokensRiseAlthoughRowsWereDeletedOrAreOld(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	boss := admin(t, server.URL())
 	last := int64(0)
@@ -305,7 +305,7 @@ func TestAcquire_TokensRiseAlthoughRowsWereDeletedOrAreOld(t *testing.T) {
 }
 
 func TestSQL_MakesTheTableThatIsUsed(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	boss := admin(t, server.URL())
 	for range 2 {
 		exec(t, boss, SQL(WithSchema(`odd "schema"`), WithTable("Locks; DROP")))
@@ -322,7 +322,7 @@ func TestSQL_MakesTheTableThatIsUsed(t *testing.T) {
 // TestRenew_StaysOnItsPages has no index on what changes and pages that are half full, so
 // that a renewal writes no index and what it leaves is cleaned up by the next ones.
 func TestRenew_StaysOnItsPages(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	var refs []driver.Ref
 	for i := range 50 {

@@ -10,12 +10,15 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/pinning"
 )
 
 // ErrNotHeld is the error of [Pin] if the lease is over, by the clock of the database.
 var ErrNotHeld = errors.New("the lease is not held any more")
 
-// Lease is what [Pin] needs to know of a lease. That of package leasehold is one.
+// Lease is what [Pin] needs to know of a lease. That of package leasehold is one. It is
+// given to Pin as it is, or embedded: with leasehold.WithLocalHandover, several leases have
+// one ID, and Pin asks the lease itself which of them it is, by its method Context.
 type Lease interface {
 	Key() string
 	ID() string
@@ -42,6 +45,11 @@ const (
 // token has to be compared. For the effects of a lock on other databases see package
 // fence.
 //
+// A reader's lease is joined by other readers meanwhile, and a semaphore gives no places. A
+// writer's does not become a reader's: Downgrade fails with [driver.ErrUnavailable], and is
+// repeated after the end of the transaction. A lease of leasehold.WithLocalHandover goes
+// back to the store when it is released, and is passed on inside the process no more.
+//
 // Pin comes before the statements that depend on the lock. It does not prolong the
 // lease, whose renewals go on, and holds no row. While the transaction lasts waiters
 // keep their places and ask four times a second. If the session of a transaction ends
@@ -55,6 +63,9 @@ func Pin(ctx context.Context, tx pgx.Tx, lease Lease, opts ...Option) error {
 	o, err := newOptions(opts)
 	if err != nil {
 		return fmt.Errorf("pin: %w: %w", err, driver.ErrInvalid)
+	}
+	if !pinning.Keep(lease) { // first: it might be passed on behind our look at it
+		return fmt.Errorf("pin %q: passed on inside the process, or given back: %w", lease.Key(), ErrNotHeld)
 	}
 	var isolation string
 	var record []byte

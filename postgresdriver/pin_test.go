@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
 )
@@ -51,7 +52,7 @@ func begun(t *testing.T, url string, o pgx.TxOptions) pgx.Tx {
 func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second // in which it has to be pinned
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	tx := begun(t, server.URL(), pgx.TxOptions{})
 	if got := state(t, d, brief("k", "a", ttl)); got != driver.Granted {
@@ -86,7 +87,7 @@ func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
 }
 
 func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	reader := func(id string) driver.Request {
 		req := mutex("shared", id)
@@ -116,8 +117,40 @@ func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
 	}
 }
 
+func TestPin_OfAPlaceKeepsOthersFromTheirs(t *testing.T) {
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	place := func(id string) driver.Request {
+		req := mutex("k", id)
+		req.Mode, req.Limit = driver.Shared, 3
+		return req
+	}
+	a, b := state(t, d, place("a")), state(t, d, place("b"))
+	if a != driver.Granted || b != driver.Granted {
+		t.Fatal(a, b)
+	}
+	tx := begun(t, server.URL(), pgx.TxOptions{})
+	if err := Pin(t.Context(), tx, held{"k", "a"}); err != nil {
+		t.Fatal(err)
+	}
+	resize := place("resize")
+	resize.Resize, resize.Limit = true, 5
+	if got := state(t, d, resize); got != driver.Resized {
+		t.Error(got)
+	}
+	other := place("c")
+	other.Limit = 5
+	if got := state(t, d, other); got != driver.Busy {
+		t.Errorf("%v, although the transaction goes on", got)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	eventually(t, func() bool { return state(t, d, other) == driver.Granted })
+}
+
 func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	other := openURL(t, server.URL())
 	sub, err := other.Watch(func(driver.Hint) {})
@@ -157,8 +190,142 @@ func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
 	}
 }
 
+// A writer whose transaction goes on does not become a reader, beside whom others would
+// read what it has not committed.
+func TestPin_KeepsOutReadersWhomADowngradeWouldLetIn(t *testing.T) {
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	reader := func(key, id string) driver.Request {
+		req := mutex(key, id)
+		req.Mode = driver.Shared
+		return req
+	}
+	for _, row := range []struct {
+		name    string
+		waiting bool // a reader has a place in the queue
+	}{{"alone", false}, {"with a queue", true}} {
+		t.Run(row.name, func(t *testing.T) {
+			key := row.name
+			if got := state(t, d, mutex(key, "a")); got != driver.Granted {
+				t.Fatal(got)
+			}
+			first := reader(key, "r")
+			if row.waiting {
+				first.TicketTTL = time.Minute
+				if got := state(t, d, first); got != driver.Queued {
+					t.Fatal(got)
+				}
+			}
+			tx := begun(t, server.URL(), pgx.TxOptions{})
+			if err := Pin(t.Context(), tx, held{key, "a"}); err != nil {
+				t.Fatal(err)
+			}
+			downgrade := reader(key, "a")
+			downgrade.Downgrade = true
+			for range 3 {
+				if reply, err := d.Acquire(t.Context(), downgrade); !errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("a downgrade, although the transaction goes on: %+v, %v", reply, err)
+				}
+				for _, req := range []driver.Request{first, reader(key, "s")} {
+					if got := state(t, d, req); got != driver.Queued && got != driver.Busy {
+						t.Errorf("reader %s: %v, although the transaction goes on", req.ID, got)
+					}
+				}
+			}
+			snap, err := d.Inspect(t.Context(), key)
+			if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Exclusive {
+				t.Errorf("%+v, %v: want the writer alone", snap, err)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got := state(t, d, downgrade); got != driver.Granted {
+				t.Errorf("a downgrade after the transaction: %v", got)
+			}
+			eventually(t, func() bool { return state(t, d, first) == driver.Granted })
+			// What a reader pins keeps no reader out.
+			tx = begun(t, server.URL(), pgx.TxOptions{})
+			if err := Pin(t.Context(), tx, held{key, "a"}); err != nil {
+				t.Fatal(err)
+			}
+			if got := state(t, d, reader(key, "s")); got != driver.Granted {
+				t.Errorf("another reader: %v", got)
+			}
+		})
+	}
+}
+
+// standing is when a call of c waits for a lock.
+func standing(t *testing.T, c *leasehold.Client) {
+	t.Helper()
+	eventually(t, func() bool { return c.Stats().Waiting > 0 })
+}
+
+// What a process passes on by itself it does not pass on while the transaction of who had
+// it goes on.
+func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	c, err := leasehold.New(d, leasehold.WithLocalHandover(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	lock := func() <-chan *leasehold.Lease {
+		got := make(chan *leasehold.Lease, 1)
+		go func() {
+			defer close(got)
+			if l, err := c.Mutex("k").Lock(t.Context()); err != nil {
+				t.Error(err)
+			} else {
+				got <- l
+			}
+		}()
+		return got
+	}
+	first := <-lock()
+	second := lock()
+	standing(t, c)
+	tx := begun(t, server.URL(), pgx.TxOptions{})
+	if err := Pin(t.Context(), tx, first); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Release(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case l := <-second:
+		t.Fatalf("%s is granted although the transaction goes on", l.ID())
+	case <-time.After(500 * time.Millisecond):
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// Whoever has passed the lock on does not pin it for the next.
+	l := <-second
+	third := lock()
+	standing(t, c)
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	next := <-third
+	if next.ID() != l.ID() {
+		t.Error("the lease was not passed on inside the process")
+	}
+	tx = begun(t, server.URL(), pgx.TxOptions{})
+	if err := Pin(t.Context(), tx, l); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("who has passed it on: %v", err)
+	}
+	if err := Pin(t.Context(), tx, next); err != nil {
+		t.Errorf("who has it: %v", err)
+	}
+	if err := next.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPin_SaysWhatIsWrong(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	if got := state(t, d, mutex("k", "a")); got != driver.Granted {
 		t.Fatal(got)
@@ -192,7 +359,7 @@ func TestPin_SaysWhatIsWrong(t *testing.T) {
 // done what they do, again and again: read a number, wait, and write it greater by one. Of
 // two that overlap one would be lost. Without the pin hundreds are.
 func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	boss := admin(t, server.URL())
 	exec(t, boss, `CREATE TABLE counter AS SELECT key::text, 0 AS n FROM generate_series(0, 3) AS key`)
@@ -233,7 +400,11 @@ func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
 		})
 	}
 	enough := func() bool { return expired.Load() >= 5 && late.Load() > 0 }
-	for start := time.Now(); time.Since(start) < 5*time.Second || time.Since(start) < time.Minute && !enough(); {
+	least := 5 * time.Second
+	if testing.Short() {
+		least = 2 * time.Second
+	}
+	for start := time.Now(); time.Since(start) < least || time.Since(start) < time.Minute && !enough(); {
 		time.Sleep(50 * time.Millisecond)
 	}
 	cancel()

@@ -15,7 +15,7 @@
 // locked, read with the server's clock, and written. Nothing is held between two verbs,
 // neither a transaction nor an advisory lock nor a session, so a pooler in transaction
 // mode may stand between ([WithListen] then tells where to listen; otherwise waiters ask
-// from time to time). What many goroutines ask of one lock at the same time is one
+// from time to time, and holders learn of a break when they renew). What many goroutines ask of one lock at the same time is one
 // transaction, and a thousand leases are renewed by four, of a few statements each.
 //
 // Updates are HOT as long as a page has room: no column that changes has an index,
@@ -24,13 +24,18 @@
 //
 // Waiters of other processes are woken by NOTIFY, in the transaction that gives rise
 // to it; commits that notify wait for each other in PostgreSQL, so nothing is sent to
-// oneself. Each process that waits has one connection that listens.
+// oneself. All who use the table are told that a lease was broken. Each process that
+// waits, or has held a lease for a second, has one connection that listens.
 //
 // # Connections
 //
 // A store has two pools of its own, with the settings of the pool that it was made
 // from: at most eight connections, and four for renewals, which so never wait for
-// the application. A call whose context ends returns soon, but what it has sent is not
+// the application. While the server takes no more connections, or is away, calls share
+// those that there are, renewals first, and one call at a time tries to make another: after
+// 25 to 50 ms, and twice as long after each refusal, up to 1 s. A connection to a server that
+// turns out to be a read-only replica is closed, so that a name that leads to another server
+// is looked up again. A call whose context ends returns soon, but what it has sent is not
 // cut off, since that would cost the connection. Each transaction sets
 // statement_timeout, lock_timeout and idle_in_transaction_session_timeout for itself
 // ([WithTimeout]). A process that is stopped within a transaction therefore keeps others
@@ -53,8 +58,8 @@
 // # Rights
 //
 // The role needs USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on the
-// table, nothing else. Who creates the table needs CREATE on the schema; [SQL] is
-// what it executes.
+// table, nothing else. The role that creates the table needs CREATE on the schema;
+// [SQL] is what it executes.
 package postgresdriver
 
 import (
@@ -126,17 +131,21 @@ const (
 )
 
 // connect returns a pool of at most n connections.
-func connect(cfg *pgxpool.Config, n int32, timeout time.Duration) (*pgxpool.Pool, error) {
+func connect(cfg *pgxpool.Config, n int32, timeout time.Duration, eager bool) (*pool, error) {
 	cfg = cfg.Copy()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = n, 0, 0
 	cfg.PingTimeout = timeout
 	noteWarnings(&cfg.ConnConfig.Config)
-	p := &patience{least: timeout, most: max(timeout, slowest)}
+	patient := &patience{least: timeout, most: max(timeout, slowest)}
 	if limit := cfg.ConnConfig.ConnectTimeout; limit > 0 {
-		p.least, p.most = min(p.least, limit), min(p.most, limit)
+		patient.least, patient.most = min(patient.least, limit), min(patient.most, limit)
 	}
+	patient.applyTo(cfg)
+	p := &pool{most: int(n), eager: eager, there: make(map[*pgx.Conn]*life)}
 	p.applyTo(cfg)
-	return pgxpool.NewWithConfig(context.Background(), cfg)
+	var err error
+	p.conns, err = pgxpool.NewWithConfig(context.Background(), cfg)
+	return p, err
 }
 
 // slowest bounds how long connecting may take.

@@ -101,11 +101,11 @@ func (m *maker) begin(t *table) *making {
 func (t *table) create() error {
 	ctx, cancel := context.WithTimeout(t.ctx, creating)
 	defer cancel()
-	conn, err := t.renew.Acquire(ctx) // of which nobody has a use before there is a table
+	conn, err := t.renew.take(ctx, false) // of which nobody has a use before there is a table
 	if err != nil {
 		return connectError(ctx, err)
 	}
-	defer conn.Release()
+	defer func() { t.renew.give(conn, nil) }()
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, limit, milliseconds(creating), milliseconds(creating)); err != nil {
 			return err

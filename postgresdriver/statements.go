@@ -52,12 +52,12 @@ func newStatements(with func(text string) string) statements {
 		exchangeForNone: exchange(`DELETE FROM TABLE_NAME AS t WHERE key = $1::text AND record = $8::bytea AND ` + intime),
 		lock:            lock,
 		lockMany:        lock + ` SKIP LOCKED`,
-		notes:           with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[])`),
+		notes:           with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[]) FOR UPDATE`),
 		insert:          with(`INSERT INTO TABLE_NAME (key, record, ends) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[])`),
 		update: with(`UPDATE TABLE_NAME AS t SET record = n.record, ends = n.ends
 			FROM unnest($1::text[], $2::bytea[], $3::bigint[]) AS n (key, record, ends) WHERE t.key = n.key`),
 		remove: with(`DELETE FROM TABLE_NAME WHERE key = ANY($1::text[])`),
-		read:   with(`SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), clock_timestamp()`),
+		read:   with(`SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), clock_timestamp(), pg_is_in_recovery()`),
 		list: with(`SELECT key, record, clock_timestamp() FROM TABLE_NAME
 			WHERE key >= $1 AND key > $2 AND starts_with(key, $1) ORDER BY key LIMIT $3`),
 		sweep: with(`WITH now AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms)

@@ -16,7 +16,7 @@ import (
 // table is a roomdriver.Transactor, Reader, Sweeper and Listener.
 type table struct {
 	cfg         options
-	main, renew *pgxpool.Pool
+	main, renew *pool
 	before      func(context.Context, *pgx.ConnConfig) error // of each connection, as the user wants it, or nil
 	sql         statements
 	limit       time.Duration // of a transaction
@@ -28,13 +28,13 @@ type table struct {
 }
 
 func newTable(cfg *pgxpool.Config, o options) (*table, error) {
-	main, err := connect(cfg, mainConns, o.timeout)
+	main, err := connect(cfg, mainConns, o.timeout, false)
 	if err != nil {
 		return nil, err
 	}
-	renew, err := connect(cfg, renewConns, o.timeout)
+	renew, err := connect(cfg, renewConns, o.timeout, true)
 	if err != nil {
-		main.Close()
+		main.close()
 		return nil, err
 	}
 	t := &table{cfg: o, main: main, renew: renew, before: cfg.BeforeConnect, sql: newStatements(o.sql), limit: o.timeout, hurry: o.timeout * 3 / 4}
@@ -68,7 +68,7 @@ func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *pgxp
 // contention, where many give up, a process would do little else than connect, and a
 // short lease on a slow server would be lost because each try of its renewal needs a new
 // connection. What [cutOff] says is cut off.
-func (t *table) once(caller context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
+func (t *table) once(caller context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) (err error) {
 	pool, base := t.main, context.WithoutCancel(caller)
 	switch {
 	case caller.Value(renewal{}) != nil:
@@ -82,11 +82,25 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 	ctx, cancel := context.WithTimeout(base, t.cfg.timeout)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
-	conn, err := acquire(caller, ctx, pool)
-	if err != nil {
-		return unavailable(explain(err, t.cfg))
+	began := time.Now()
+	conn, err := acquire(caller, ctx, pool, caller.Value(hurried{}) != nil)
+	if pool == t.renew && isRefusal(err) && t.main.has() {
+		// A server that takes no more connections loses no lease.
+		pool = t.main
+		conn, err = acquire(caller, ctx, pool, true)
 	}
-	defer conn.Release()
+	if err != nil {
+		return unavailable(err)
+	}
+	if time.Since(began) > t.cfg.timeout/4 {
+		// In the time that is left the server could not say first that it has given up, and
+		// the connection would be lost.
+		full, cancel := context.WithTimeout(base, t.cfg.timeout)
+		defer cancel()
+		defer context.AfterFunc(t.ctx, cancel)()
+		ctx = full
+	}
+	defer func() { pool.give(conn, err) }()
 	return f(ctx, conn)
 }
 
@@ -114,26 +128,32 @@ type ending struct{}
 // its end, and there are few of them.
 func cutOff(ctx context.Context) context.Context { return context.WithValue(ctx, ending{}, true) }
 
-// acquire takes a connection of a pool, until either context ends.
-func acquire(caller, ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+// acquire takes a connection of a pool, in a hurry if first, until either context ends.
+func acquire(caller, ctx context.Context, pool *pool, first bool) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(caller, cancel)()
-	conn, err := pool.Acquire(ctx)
+	conn, err := pool.take(ctx, first)
 	switch {
 	case err == nil:
 		return conn, nil
 	case caller.Err() != nil:
-		return nil, connectError(caller, caller.Err())
+		return nil, connectError(caller, pool.because(caller.Err()))
 	default:
 		return nil, connectError(ctx, err)
 	}
 }
 
-// Read implements [roomdriver.Reader].
+// Read implements [roomdriver.Reader]. A replica is refused: a call that changes nothing is
+// answered by what was read, and a replica may not know yet of a lease that is held.
 func (t *table) Read(ctx context.Context, key string) (record []byte, now time.Time, err error) {
 	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, t.sql.read, key).Scan(&record, &now)
+		var replica bool
+		err := conn.QueryRow(ctx, t.sql.read, key).Scan(&record, &now, &replica)
+		if replica {
+			return errReplica
+		}
+		return err
 	})
 	return record, now, unavailable(err)
 }
@@ -175,8 +195,8 @@ func (t *table) Close() error {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		t.main.Close()
-		t.renew.Close()
+		t.main.close()
+		t.renew.close()
 	}()
 	select {
 	case <-closed:

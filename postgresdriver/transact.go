@@ -91,9 +91,8 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 			rollback(ctx, tx.conn)
 			return nil, unavailable(err)
 		}
-		for _, m := range change.Messages {
-			tx.addresses, tx.body = append(tx.addresses, m.Address), append(tx.body, m.Body)
-		}
+		addresses, bodies := tx.cfg.channels(change.Messages)
+		tx.addresses, tx.body = append(tx.addresses, addresses...), append(tx.body, bodies...)
 	}
 	if err := tx.write(ctx); err != nil {
 		return nil, err
@@ -102,7 +101,8 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 }
 
 // read begins the transaction, locks the rows and then reads the clock. Where notes
-// are asked for, a lock of its own keeps the others out: there may be no row.
+// are asked for, a lock of its own keeps the others out: there may be no row. A note that is
+// there is locked against sweeps, or what is written to it might be removed with it.
 func (tx *transaction) read(ctx context.Context) error {
 	var keys, notes []string
 	var guards []int64

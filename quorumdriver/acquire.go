@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -33,7 +34,9 @@ func spread(d time.Duration) time.Duration {
 // If a majority answered and did not grant, the driver has released what some nodes
 // granted, and the answer is Busy, never Queued. The error matches [driver.ErrNoQuorum]
 // if a majority did not answer, and [driver.ErrUnavailable] too if nothing is left of the
-// request.
+// request. A lease that is held and asked for again is not released: the error matches
+// [driver.ErrNoQuorum] also if a majority answered, unless so many refused that the lease
+// is lost.
 func (s *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	if err := s.Supports(req); err != nil {
 		return driver.Reply{}, err
@@ -61,28 +64,32 @@ func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (dri
 	}
 	defer l.unlockAcquire()
 	began, examined := time.Now(), false
+	var unsure set // over all rounds: what one has sent may arrive during the next
 	for attempt := 1; ; attempt++ {
 		v := s.poll(ctx, l, req)
 		if v.err == nil {
 			if err := s.checkMembers(ctx); err != nil {
-				v = verdict{err: err}
+				v = verdict{err: err, unsure: s.allNodes()}
+			} else if err := tooLate(v.asked, req.TTL); v.won && err != nil { // the marks may have taken their time
+				v = verdict{err: err, unsure: s.allNodes()}
 			}
 		}
+		unsure |= v.unsure
 		if v.won {
-			l.grant(req, v.reply)
+			l.grant(req, v.reply, v.asked)
 			return v.reply, nil
 		}
 		if v.forgetful && !examined && s.checkMarks(ctx, began) {
 			examined, attempt = true, 0
 			continue
 		}
-		if v.err == nil {
+		if v.refused {
 			// If it was held before, a majority does not have it any more: the next grant
 			// is another one, with its own token.
 			l.markLost()
 		}
-		clean := s.undo(ctx, l, v.err == nil)
-		if v.definite && clean && errors.Is(v.err, driver.ErrNoQuorum) {
+		clean := s.undo(ctx, l, v.refused)
+		if len(s.nodes)-unsure.size() >= s.need && clean && errors.Is(v.err, driver.ErrNoQuorum) {
 			v.err = fmt.Errorf("%w: %w", v.err, driver.ErrUnavailable)
 		}
 		if !v.split {
@@ -101,15 +108,18 @@ type verdict struct {
 	reply driver.Reply
 	err   error
 	won   bool
+	asked time.Time
 	split bool // no contender has a majority
-	// forgetful tells that nodes that may have lost their data were decisive, and
-	// definite that the nodes that did not answer have certainly done nothing.
-	forgetful, definite bool
+	// refused tells that so many nodes are held by others that no majority has the lease.
+	refused bool
+	// forgetful tells that nodes that may have lost their data were decisive.
+	forgetful bool
+	unsure    set // nodes that did not answer, and may have done something
 }
 
 // poll asks all nodes once. The caller undoes a round that is lost.
 func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict {
-	start, number := time.Now(), l.nextRound()
+	start, number := clock.Now(), l.nextRound()
 	r := ask(ctx, s, l, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
 		return s.acquireAt(ctx, l, i, number, s.request(i, req))
 	})
@@ -124,21 +134,30 @@ func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict
 	if len(t.granted) < s.need {
 		s.awaitReason(ctx, r, t)
 		r.finish(nil)
-		return s.lostRound(ctx, t)
+		return s.lostRound(ctx, l, t)
 	}
 	token, err := s.agreeOnToken(ctx, r, t, req)
-	if now := time.Now(); err == nil && timing.TooLate(now, start, req.TTL, timing.Drift) {
-		err = fmt.Errorf("%w: a majority granted, but after %v, too late for a lease of %v", driver.ErrNoQuorum, now.Sub(start), req.TTL)
+	if err == nil {
+		err = tooLate(start, req.TTL)
 	}
 	if err != nil {
 		r.finish(nil)
-		return verdict{err: err, definite: t.definite()}
+		return verdict{err: err, unsure: t.unsure(s.allNodes())}
 	}
 	r.finish(func(a answer[driver.Reply]) { s.lateGrant(l, req, token, a) })
 	if t.amnesia() > 0 {
 		s.checkMarksSoon()
 	}
-	return verdict{won: true, reply: t.grant(token)}
+	return verdict{won: true, asked: start, reply: t.grant(token)}
+}
+
+// tooLate says that a lease which was asked for at start is over, or as good as over.
+func tooLate(start time.Time, ttl time.Duration) error {
+	now := clock.Now()
+	if !timing.TooLate(now, start, ttl, timing.Drift) {
+		return nil
+	}
+	return fmt.Errorf("%w: a majority granted, but after %v, too late for a lease of %v", driver.ErrNoQuorum, now.Sub(start), ttl)
 }
 
 // awaitReason takes further answers for a moment until it is known why the round is lost.
@@ -159,12 +178,16 @@ func (s *Driver) awaitReason(ctx context.Context, r *round[driver.Reply], t *tal
 }
 
 // lostRound returns why a round was lost.
-func (s *Driver) lostRound(ctx context.Context, t *tally) verdict {
+func (s *Driver) lostRound(ctx context.Context, l *lease, t *tally) verdict {
 	if ctx.Err() != nil {
-		return verdict{err: s.undecided(ctx, t.failed)}
+		return verdict{err: s.undecided(ctx, t.failed), unsure: s.allNodes()}
 	}
-	v := verdict{split: t.split(), forgetful: t.forgetful(), definite: t.definite()}
+	v := verdict{split: t.split(), forgetful: t.forgetful(), unsure: t.unsure(s.allNodes())}
 	v.reply, v.err = t.refusal(s)
+	v.refused = v.err == nil && t.blocks(len(t.refused))
+	if v.err == nil && !v.refused && l.holds() {
+		v.reply, v.err, v.split = driver.Reply{}, s.noQuorum(t.failed), false // it may be held as before
+	}
 	return v
 }
 

@@ -9,17 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
+	"github.com/leasehold-go/leasehold/internal/leaktest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // lacking is what a majority cannot keep: an order, limits, and so what stands on
 // them. A mark is for each node to carry.
@@ -35,6 +34,9 @@ func TestConformance_OverMemory(t *testing.T) {
 			"unfenced": {lacking | drivertest.Tokens | drivertest.MinToken | drivertest.Raise, []quorumdriver.Option{quorumdriver.WithoutFencing()}},
 		} {
 			t.Run(fmt.Sprint(n, " nodes ", name), func(t *testing.T) {
+				if testing.Short() && n != 3 {
+					t.Skip("make test-long plays it, as make test does with three nodes")
+				}
 				var stores []*memdriver.Driver
 				drivertest.Run(t, drivertest.Config{
 					Without: c.without,
@@ -61,6 +63,9 @@ func TestConformance_OverMemory(t *testing.T) {
 }
 
 func TestConformance_OverRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-long plays it, and make test the same rows over memory")
+	}
 	var urls []string
 	for range 3 {
 		urls = append(urls, redistest.Start(t).URL())

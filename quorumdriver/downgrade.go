@@ -44,7 +44,7 @@ func (s *Driver) downgraded(ctx context.Context, l *lease, t *tally) (driver.Rep
 	switch {
 	case len(t.granted) >= t.need:
 		return t.grant(s.tokenOf(l, t)), nil
-	case t.answered() >= t.need:
+	case t.blocks(len(t.refused)) && t.answered() >= t.need:
 		return t.refusal(s)
 	}
 	err := s.undecided(ctx, t.failed)
@@ -59,6 +59,7 @@ func (s *Driver) downgraded(ctx context.Context, l *lease, t *tally) (driver.Rep
 func (s *Driver) tokenOf(l *lease, t *tally) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lapse()
 	switch {
 	case !s.fencing:
 		return 0

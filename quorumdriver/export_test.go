@@ -1,6 +1,18 @@
 package quorumdriver
 
-import "time"
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Pending is how many hints a subscription keeps until more nodes give the same.
+func Pending(s driver.Subscription) int {
+	sub := s.(*subscription)
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	return len(sub.pending)
+}
 
 // Settle waits until nothing is under way that a call has left behind.
 func (s *Driver) Settle() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -28,6 +29,7 @@ type lease struct {
 	mu          sync.Mutex
 	req         driver.Request // of this process; without a key if it has not asked
 	held        bool           // granted, and neither given back nor lost since
+	ends        time.Time      // the end of what was granted or renewed last here, by package clock
 	token       int64          // of the grant
 	first       bool           // no other process was granted it before
 	ended       bool           // given back for good
@@ -202,21 +204,47 @@ func (l *lease) keepFor(d time.Duration) {
 func (l *lease) note(req driver.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lapse()
 	if !l.held {
 		l.req, l.ended, l.endReported = req, false, false
 	}
 	l.keepFor(max(req.TTL, req.TicketTTL))
 }
 
-// grant stores a grant. A granted lease does not wait, also not after it was lost.
-func (l *lease) grant(req driver.Request, reply driver.Reply) {
+// grant stores a grant that was asked for at a time. A granted lease does not wait, also not
+// after it was lost.
+func (l *lease) grant(req driver.Request, reply driver.Reply, asked time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	req.TicketTTL = 0
 	if !l.held {
-		l.first = !reply.Replayed
+		l.first, l.ends = !reply.Replayed, time.Time{}
 	}
 	l.req, l.held, l.token = req, !l.ended, reply.Token
+	l.lastFor(asked, req.TTL)
+}
+
+// lastFor notes that the lease lasts for a while from a time on. The caller holds mu.
+func (l *lease) lastFor(from time.Time, ttl time.Duration) {
+	if ends := from.Add(timing.Life(ttl, timing.Drift)); ends.After(l.ends) {
+		l.ends = ends
+	}
+}
+
+// lapse notes that a lease is not held whose end has come here. If the nodes have it still,
+// another process has renewed it, or was granted it with a greater token after others had
+// held the lock. The caller holds mu.
+func (l *lease) lapse() {
+	if !l.held || clock.Now().Before(l.ends) {
+		return
+	}
+	l.held = false
+	if l.acquiring {
+		return // votes may be those of the round under way, which undoes them if it is lost
+	}
+	for i := range l.nodes {
+		l.nodes[i].vote = none
+	}
 }
 
 // reportedToken is the token that the holder was told, if this process told it first and
@@ -225,10 +253,19 @@ func (l *lease) grant(req driver.Request, reply driver.Reply) {
 func (l *lease) reportedToken() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lapse()
 	if !l.held || !l.first || l.req.Reenter || l.req.Mode != driver.Exclusive {
 		return 0
 	}
 	return l.token
+}
+
+// holds reports whether the lease was granted here, and neither given back nor lost since.
+func (l *lease) holds() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lapse()
+	return l.held
 }
 
 // markLost notes that the lease is not held.

@@ -86,8 +86,9 @@ func TestAcquire_HR_B4_ANodeThatIsAheadIsLevelled(t *testing.T) {
 		}
 		a.release("a", driver.Released)
 		synctest.Wait()
-		if next := a.acquire("b", driver.Granted); next.Token <= first.Token+1000 {
-			t.Errorf("token %d of the next, and a node gave %d", next.Token, first.Token+1000)
+		// A majority may answer without the node that was ahead, whose token was told to no caller.
+		if next := a.acquire("b", driver.Granted); next.Token <= first.Token {
+			t.Errorf("token %d follows %d", next.Token, first.Token)
 		}
 	})
 }

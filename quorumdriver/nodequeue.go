@@ -22,6 +22,7 @@ type nodeQueue struct {
 type pendingRelease struct {
 	ref   driver.Ref
 	undo  bool          // only if the request before it let the lease in
+	also  bool          // what that let in is undone after it, if it is there still
 	done  chan struct{} // closed when reply and err are set
 	reply driver.Reply
 	err   error
@@ -39,7 +40,8 @@ func (p *pendingRelease) wait(ctx context.Context) (driver.Reply, error) {
 
 // push queues a release. It returns nil if the queue was idle: the release is then the
 // request under way. merged tells that it was joined with the release that waits already;
-// a release that does not undo takes the place of one that does.
+// a release that does not undo takes the place of one that does, which follows it if it
+// may end the lease of another visit only.
 func (q *nodeQueue) push(ref driver.Ref, undo bool) (next *pendingRelease, merged bool) {
 	q.releases++
 	switch {
@@ -49,10 +51,13 @@ func (q *nodeQueue) push(ref driver.Ref, undo bool) (next *pendingRelease, merge
 	case q.next == nil:
 		q.next = &pendingRelease{ref: ref, undo: undo, done: make(chan struct{})}
 		return q.next, false
-	case !undo:
+	case undo:
+		q.next.also = !q.next.undo
+	default:
 		if !q.next.undo && q.next.ref.Visit == "" {
 			ref.Visit = "" // the release that waits ends the lease of every visit
 		}
+		q.next.also = q.next.also || q.next.undo
 		ref.KeepClosed, ref.RejectIDFor = max(ref.KeepClosed, q.next.ref.KeepClosed), max(ref.RejectIDFor, q.next.ref.RejectIDFor)
 		q.next.ref, q.next.undo = ref, false
 	}
@@ -209,10 +214,12 @@ func (s *Driver) undo(ctx context.Context, l *lease, refused bool) bool {
 	l.mu.Lock()
 	l.round++
 	l.refused = refused
+	clean := !l.held // from a request before, which this one may have prolonged
 	for i := range l.nodes {
 		switch p := &l.nodes[i]; {
-		case l.held: // from a request before
+		case l.held:
 		case p.queue.busy:
+			clean = clean && p.vote != granted // a release of another visit is under way
 			s.queueRelease(l, i, ref, true)
 		case l.mustUndo(i):
 			s.queueRelease(l, i, ref, true)
@@ -224,7 +231,7 @@ func (s *Driver) undo(ctx context.Context, l *lease, refused bool) bool {
 	}
 	l.mu.Unlock()
 	if nodes == 0 {
-		return true
+		return clean
 	}
 	r := ask(context.WithoutCancel(ctx), s, l, nodes, s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
 		return s.releaseNow(ctx, l, i, ref, true)
@@ -232,12 +239,12 @@ func (s *Driver) undo(ctx context.Context, l *lease, refused bool) bool {
 	defer r.finish(nil)
 	for sure != 0 {
 		a, ok := r.nextBefore(ctx.Done())
-		if !ok || a.err != nil && sure.has(a.node) {
-			return false
+		if !ok || sure.has(a.node) && (a.err != nil || a.value.State == driver.Busy) {
+			return false // Busy: it belongs to another visit too
 		}
 		sure = sure.without(a.node)
 	}
-	return true
+	return clean
 }
 
 // mustUndo reports whether there is something to undo at a node. A waiter asks again
@@ -270,8 +277,23 @@ func (s *Driver) finishCall(l *lease, i int) {
 			next.reply, next.err = s.sendRelease(ctx, l, i, next.ref, next.undo)
 			cancel()
 		}
+		if next.also {
+			s.undoAt(l, i)
+		}
 		s.nodes[i].openGate(l.key)
 		close(next.done)
+	}
+}
+
+// undoAt undoes at a node what has been let in there.
+func (s *Driver) undoAt(l *lease, i int) {
+	l.mu.Lock()
+	must := l.mustUndo(i)
+	l.mu.Unlock()
+	if must {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), s.timeout, errNoAnswer)
+		defer cancel()
+		_, _ = s.sendRelease(ctx, l, i, driver.Ref{Key: l.key, ID: l.id}, true)
 	}
 }
 
@@ -313,11 +335,12 @@ func (s *Driver) sendRelease(ctx context.Context, l *lease, i int, ref driver.Re
 	case err != nil:
 	case reply.State == driver.Gone && !reply.Broken && p.released && !l.endReported:
 		reply.State = driver.Released // by an earlier try
-	case reply.State == driver.Busy:
+	case reply.State == driver.Busy && undo:
 		p.vote = none // the lease belongs to another visit too
-		if undo && l.refused {
+		if l.refused {
 			p.avoidUntil = time.Now().Add(l.req.TTL)
 		}
+	case reply.State == driver.Busy: // what another visit was let in by may be to be undone still
 	default:
 		p.asked, p.vote, p.token, p.released = false, none, 0, reply.State == driver.Released
 		p.unanswered = p.unanswered && ref.RejectIDFor == 0

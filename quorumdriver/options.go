@@ -92,8 +92,11 @@ func (c *config) check(nodes int) error {
 		return fmt.Errorf("%d names for %d nodes: %w", len(c.names), nodes, driver.ErrInvalid)
 	}
 	for i, name := range c.names {
-		if name == "" || slices.Contains(c.names[:i], name) {
-			return fmt.Errorf("name %q of node %d is empty or another's: %w", name, i+1, driver.ErrInvalid)
+		switch other := slices.Index(c.names[:i], name); {
+		case name == "":
+			return fmt.Errorf("node %d has no name: %w", i+1, driver.ErrInvalid)
+		case other >= 0:
+			return fmt.Errorf("nodes %d and %d are both %q: every node counts once, under a name of its own: %w", other+1, i+1, name, driver.ErrInvalid)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -78,7 +79,7 @@ type votes struct {
 }
 
 func (s *Driver) newRenewal(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) *renewal {
-	b := &renewal{s: s, ctx: ctx, sent: time.Now(), each: each, decided: make(chan struct{})}
+	b := &renewal{s: s, ctx: ctx, sent: clock.Now(), each: each, decided: make(chan struct{})}
 	places := make(chan struct{}, maxAcquires)
 	for i, ref := range refs {
 		err := s.tooLong(ref.TTL)
@@ -193,10 +194,14 @@ func (b *renewal) decide(k int, v *votes) {
 			return // the others tell whether a majority has the greater token
 		}
 		b.win(k, v)
-	case v.blocks(len(v.refused)):
+	case v.lost():
 		v.done = true
 		b.markLost(k)
-		reply, err := b.s.goneReply(&v.tally)
+		reply, err := b.s.notRenewed(&v.tally, true)
+		b.report(k, reply, err)
+	case v.left == 0 && v.blocks(len(v.refused)):
+		v.done = true
+		reply, err := b.s.notRenewed(&v.tally, false)
 		b.report(k, reply, err)
 	case v.left == 0:
 		v.done = true
@@ -270,10 +275,11 @@ func (b *renewal) extend(k int, v *votes) (token int64, known bool) {
 	defer b.s.leave(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.held {
+	if l.lapse(); !l.held {
 		return 0, false
 	}
 	l.req.TTL = ref.TTL
+	l.lastFor(b.sent, ref.TTL)
 	l.req.Visit = cmp.Or(ref.Visit, l.req.Visit) // by which a node is asked that has forgotten it
 	l.keepFor(ref.TTL)
 	switch {
@@ -295,14 +301,28 @@ func (b *renewal) mayLevel(k int) bool {
 	return b.refs[k].Token == 0 && l.reportedToken() > 0
 }
 
-// goneReply is the reply about a lease that a majority does not have.
-func (s *Driver) goneReply(t *tally) (driver.Reply, error) {
-	for _, a := range t.refused {
-		if a.err != nil {
-			return driver.Reply{}, s.nodes[a.node].named(a.err)
+// lost reports whether a majority does not have the lease. A node that refuses the
+// renewal as such may have it.
+func (v *votes) lost() bool {
+	n := 0
+	for _, a := range v.refused {
+		if !timing.Refused(a.err) {
+			n++
 		}
 	}
-	return goneReplyOf(t.refused), nil
+	return v.blocks(n)
+}
+
+// notRenewed is the reply about a lease that a majority does not renew. If it is lost, the
+// error of a node that refuses the renewal as such is not told, since it would keep the
+// lease; if it is not, only such an error is, since any other would end it.
+func (s *Driver) notRenewed(t *tally, lost bool) (driver.Reply, error) {
+	finals, gone := t.refusals()
+	i := slices.IndexFunc(finals, func(a answer[driver.Reply]) bool { return timing.Refused(a.err) != lost })
+	if i < 0 || t.blocks(len(gone)) {
+		return goneReplyOf(t.refused), nil
+	}
+	return driver.Reply{}, s.nodes[finals[i].node].named(finals[i].err)
 }
 
 // markLost notes that a lease was lost.
@@ -353,9 +373,9 @@ func (b *renewal) repairOf(i, k int) func(context.Context, int, driver.Ref) erro
 			_, err := b.s.raiseAt(ctx, i, ref)
 			return err
 		}
-	case v.won && a.value.State == driver.Gone && !timing.TooLate(time.Now(), b.sent, ref.TTL, timing.Drift):
+	case v.won && a.value.State == driver.Gone && !timing.TooLate(clock.Now(), b.sent, ref.TTL, timing.Drift):
 		return b.s.reacquire
-	case !v.won && granted && v.blocks(len(v.refused)) && b.visits[k] != "":
+	case !v.won && granted && v.lost() && b.visits[k] != "":
 		visit := b.visits[k]
 		return func(ctx context.Context, i int, ref driver.Ref) error {
 			return b.s.releaseLeftover(ctx, i, driver.Ref{Key: ref.Key, ID: ref.ID, Visit: visit})

@@ -51,6 +51,9 @@ func TestQuorum_KeepsItsPromisesUnderRandomSchedules(t *testing.T) {
 
 // The schedules are worth something if they find what is wrong.
 func TestQuorum_TheRandomSchedulesFindWhatIsWrong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-long plays it: it tests the schedules, of which hundreds may be needed")
+	}
 	for name, c := range map[string]struct {
 		with quorumdriver.Option
 		want string

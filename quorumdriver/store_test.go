@@ -38,7 +38,7 @@ func TestNew_RefusesWhatIsNoQuorum(t *testing.T) {
 		"short leases":     {[]driver.Driver{a}, []quorumdriver.Option{quorumdriver.WithMaxTTL(0)}, driver.ErrInvalid, "longest TTL 0s"},
 		"negative skew":    {[]driver.Driver{a}, []quorumdriver.Option{quorumdriver.WithMaxSkew(-1)}, driver.ErrInvalid, "clock skew -1ns"},
 		"too few names":    {[]driver.Driver{a, b}, []quorumdriver.Option{quorumdriver.WithNames("a")}, driver.ErrInvalid, "1 names for 2 nodes"},
-		"one name for two": {[]driver.Driver{a, b}, []quorumdriver.Option{quorumdriver.WithNames("a", "a")}, driver.ErrInvalid, `name "a" of node 2`},
+		"one name for two": {[]driver.Driver{a, b}, []quorumdriver.Option{quorumdriver.WithNames("a", "a")}, driver.ErrInvalid, `nodes 1 and 2 are both "a"`},
 	} {
 		s, err := quorumdriver.New(c.nodes, c.opts...)
 		if s != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
@@ -189,7 +189,7 @@ func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 		}
 		defer sub.Close()
 		a := asker{t, s}
-		a.acquire("a", driver.Granted, func(r *driver.Request) { r.HintAddress = sub.Address() })
+		a.acquire("a", driver.Granted)
 		synctest.Wait()
 		if _, err := all[0].store.Break(t.Context(), "k", "a", "one node only"); err != nil {
 			t.Fatal(err)
@@ -207,11 +207,79 @@ func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 		}
 		synctest.Wait()
 		// The first node's hint was too long ago to count.
-		if len(broken) != 1 || (<-broken).Reason != "for a reason" {
-			t.Errorf("two nodes of three: %d hints", len(broken))
+		if len(broken) != 1 {
+			t.Fatalf("two nodes of three: %d hints", len(broken))
+		}
+		if got := <-broken; got.Reason != "for a reason" || got.Key != "k" {
+			t.Errorf("two nodes of three: %+v", got)
 		}
 		if reply := a.renewed("a", driver.Gone); !reply.Broken {
 			t.Errorf("%+v", reply)
+		}
+	})
+}
+
+func TestHints_ABreakIsToldByAMajorityBesideASilentNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		holder, breaker := quorumOf(t, all), quorumOf(t, all)
+		var broken []driver.Hint
+		sub, err := holder.Watch(func(h driver.Hint) {
+			if h.Kind == driver.HintBroken {
+				broken = append(broken, h)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		asker{t, holder}.acquire("a", driver.Granted)
+		synctest.Wait()
+		all[2].kill()
+		reply, err := breaker.Break(t.Context(), "k", "a", "for a reason")
+		if err != nil || reply.State != driver.Released {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		synctest.Wait()
+		if len(broken) != 1 || broken[0].ID != "a" || broken[0].Key != "k" {
+			t.Errorf("heard %+v", broken)
+		}
+	})
+}
+
+func TestHints_OfNodesOnTheirOwnAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		s := quorumOf(t, all)
+		sub, err := s.Watch(func(h driver.Hint) {
+			if h.Kind == driver.HintBroken {
+				t.Errorf("a lease of two locks, each broken at one node: %+v", h)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		for i := range 100 {
+			// The same id in two locks, each broken at another node.
+			for n, key := range []string{"k", "other"} {
+				req := driver.Request{Key: key, ID: fmt.Sprint("a", i), TTL: ttl}
+				if _, err := all[n].store.Acquire(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := all[n].store.Break(t.Context(), key, req.ID, "why"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		synctest.Wait()
+		if n := quorumdriver.Pending(sub); n != 200 {
+			t.Errorf("%d hints are kept, want 200", n)
+		}
+		time.Sleep(quorumdriver.DefaultTimeout)
+		synctest.Wait()
+		if n := quorumdriver.Pending(sub); n != 0 {
+			t.Errorf("%d hints are kept after the time in which others could confirm them", n)
 		}
 	})
 }

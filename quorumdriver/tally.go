@@ -223,10 +223,6 @@ func (t *tally) forgetful() bool {
 	return n > 0 && t.answered() < t.need
 }
 
-// definite reports whether too few nodes may have carried the request out for it to
-// matter.
-func (t *tally) definite() bool { return !t.blocks(t.unknown()) }
-
 // unknown counts the nodes that may or may not have carried the request out.
 func (t *tally) unknown() int {
 	n := t.left
@@ -236,6 +232,19 @@ func (t *tally) unknown() int {
 		}
 	}
 	return n
+}
+
+// unsure are, of all nodes, those that unknown counts.
+func (t *tally) unsure(all set) set {
+	for _, a := range slices.Concat(t.granted, t.refused) {
+		all = all.without(a.node)
+	}
+	for _, a := range t.failed {
+		if definite(a.err) {
+			all = all.without(a.node)
+		}
+	}
+	return all
 }
 
 // noQuorum is the error of a request that a majority did not answer.
@@ -257,13 +266,14 @@ func (s *Driver) undecided(ctx context.Context, failed []answer[driver.Reply]) e
 func (s *Driver) report(failed []answer[driver.Reply]) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d nodes are needed", s.need, len(s.nodes))
-	slices.SortFunc(failed, func(a, b answer[driver.Reply]) int { return a.node - b.node })
-	for i, a := range failed {
-		separator := "; "
-		if i == 0 {
-			separator = ", but "
+	separator := ", but "
+	for i, node := range s.nodes {
+		for _, a := range failed {
+			if a.node == i {
+				fmt.Fprintf(&b, "%s%s: %s", separator, node.name, a.err)
+				separator = "; "
+			}
 		}
-		fmt.Fprintf(&b, "%s%s: %s", separator, s.nodes[a.node].name, a.err)
 	}
 	return b.String()
 }

@@ -67,8 +67,8 @@ type subscription struct {
 
 // hintKey is what a hint is about.
 type hintKey struct {
-	kind driver.HintKind
-	id   string
+	kind    driver.HintKind
+	key, id string
 }
 
 // pendingHint is a hint that some nodes have given.
@@ -105,7 +105,7 @@ func (sub *subscription) receive(i int, h driver.Hint) {
 	if h.Kind == driver.HintAsk && h.RetryAfter > 0 {
 		return
 	}
-	k := hintKey{h.Kind, h.ID}
+	k := hintKey{h.Kind, h.Key, h.ID}
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	if sub.closed {

@@ -16,6 +16,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
+// lanes is how many requests have a connection each before others share a pipeline.
+const lanes = 4
+
 // adapter implements [redisroom.Client] over go-redis, for one server.
 type adapter struct {
 	single  *redis.Client
@@ -23,7 +26,7 @@ type adapter struct {
 	base    redis.Options // as the application gave them
 	direct  dialFunc      // to any server, if base leads to one that sentinels name
 	timeout time.Duration
-	batch   batcher // of requests to single
+	batch   redisroom.Batcher // of requests to single
 	// greeted is set when Connect has connected to single.
 	greeted  atomic.Bool
 	attempts redisroom.Pace
@@ -44,8 +47,8 @@ func (c *adapter) Connect(int) {
 	if c.greeted.Load() || !c.attempts.Due() {
 		return
 	}
-	c.batch.start(func() {
-		_, err := c.batch.one(context.Background(), []string{"PING"})
+	c.batch.Start(func(ctx context.Context) {
+		_, err := c.one(ctx, []string{"PING"})
 		c.greeted.Store(err == nil)
 	})
 }
@@ -57,7 +60,35 @@ func (c *adapter) Cut() { c.conns.Cut() }
 func (c *adapter) Cluster() bool { return false }
 
 // Do implements [redisroom.Client].
-func (c *adapter) Do(ctx context.Context, words []string) (any, error) { return c.batch.do(ctx, words) }
+func (c *adapter) Do(ctx context.Context, words []string) (any, error) { return c.batch.Do(ctx, words) }
+
+// one runs a request by itself.
+func (c *adapter) one(ctx context.Context, words []string) (any, error) {
+	var s struct { // they live equally long
+		try interrupt.Call
+		cmd command
+	}
+	c.conns.BeginIn(ctx, &s.try, c.timeout)
+	defer s.try.End()
+	s.cmd.init(&s.try, words)
+	return c.result(&s.try, &s.cmd, c.single.Process(&s.try, &s.cmd))
+}
+
+// many runs requests of several callers in a pipeline. Only the timeout ends it.
+func (c *adapter) many(requests []*redisroom.Request) {
+	try := c.begin(context.Background())
+	defer try.End()
+	pipe := c.single.Pipeline()
+	cmds := make([]*command, len(requests))
+	for i, j := range requests {
+		cmds[i] = newCommand(try, j.Words)
+		_ = pipe.Process(try, cmds[i])
+	}
+	_, err := pipe.Exec(try) // what was written has an error of its own
+	for i, j := range requests {
+		j.Reply, j.Err = c.result(try, cmds[i], err)
+	}
+}
 
 // begin returns the context of a call, which ends with ctx, and after the timeout at the
 // latest.
@@ -185,10 +216,11 @@ func scanned(reply any) (keys []string, next uint64, err error) {
 // Close implements [redisroom.Client].
 func (c *adapter) Close() error {
 	c.watcher.close()
+	c.batch.Stop() // go-redis logs a line on standard error if a call returns to a closed pool
 	err := c.single.Close()
 	if c.closeToo != nil {
 		err = oneline.Join(err, c.closeToo())
 	}
-	c.batch.wait()
+	c.batch.Wait()
 	return err
 }

@@ -2,7 +2,7 @@ package redisdriver
 
 import (
 	"context"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -50,6 +50,6 @@ func slotRanges(ctx context.Context, tell func(context.Context) ([]redis.Cluster
 		}
 		ranges = append(ranges, r)
 	}
-	slices.SortFunc(ranges, func(a, b rediscluster.Range) int { return a.First - b.First })
+	sort.Slice(ranges, func(i, j int) bool { return ranges[i].First < ranges[j].First })
 	return ranges, err
 }

@@ -34,18 +34,23 @@ func (m writeMark) MarshalBinary() ([]byte, error) {
 	return append(m.short[:0], m.mark...), nil
 }
 
-// newCommand converts words, most of them without a copy. It marks the last one, since
-// go-redis reads the others itself.
 func newCommand(ctx context.Context, words []string) *command {
+	c := new(command)
+	c.init(ctx, words)
+	return c
+}
+
+// init converts words, most of them without a copy. It marks the last one, since
+// go-redis reads the others itself.
+func (c *command) init(ctx context.Context, words []string) {
 	last := len(words) - 1
-	c := &command{mark: words[last]}
+	c.mark = words[last]
 	args := make([]any, len(words))
 	for i := range words[:last] {
 		args[i] = &words[i]
 	}
 	args[last] = writeMark{c}
 	c.Cmd = *redis.NewCmd(ctx, args...)
-	return c
 }
 
 // outcome returns the error of the command, or err if go-redis returned that instead.

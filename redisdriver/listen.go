@@ -17,21 +17,21 @@ import (
 var errSilent = errors.New("the subscription has gone silent")
 
 // Listen implements [redisroom.Client].
-func (c *adapter) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
+func (c *adapter) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
 	ctx, forsake := interrupt.Family(ctx)
 	defer forsake()
 	sub := c.single.Subscribe(ctx)
 	defer sub.Close()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 	defer stop()
-	if err := sub.Subscribe(ctx, channel); err != nil {
+	if err := sub.Subscribe(ctx, channels...); err != nil {
 		return c.failure(ctx, err)
 	}
 
 	var heard atomic.Int64 // how often the server was
 	silent := c.watchSilence(ctx, sub, &heard)
 	defer silent.close()
-	for {
+	for confirmed := 0; ; {
 		msg, err := sub.Receive(ctx)
 		if err != nil {
 			return oneline.Join(c.failure(ctx, err), silent.cause())
@@ -39,7 +39,9 @@ func (c *adapter) Listen(ctx context.Context, channel string, up func(), message
 		heard.Add(1)
 		switch msg := msg.(type) {
 		case *redis.Subscription:
-			up()
+			if confirmed++; confirmed == len(channels) {
+				up()
+			}
 		case *redis.Message:
 			message(msg.Payload)
 		}

@@ -20,7 +20,7 @@
 //	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub +time
 //
 // and, on a cluster, +cluster|slots. Without the right to publish or to subscribe,
-// waiters poll. With replicas, +info lets a request fail at once when too few of them are
+// waiters poll, and holders learn of a break when they renew. With replicas, +info lets a request fail at once when too few of them are
 // connected.
 package redisdriver
 
@@ -151,7 +151,7 @@ func newSingle(opt redis.Options, timeout time.Duration) *adapter {
 	opt.PushNotificationProcessor = nil
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	c.single = redis.NewClient(&opt)
-	c.batch.one, c.batch.many = c.one, c.many
+	c.batch.Lanes, c.batch.One, c.batch.Many = lanes, c.one, c.many
 	return c
 }
 

@@ -3,6 +3,7 @@ package redisdriver
 import (
 	"context"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,14 +45,29 @@ func trackSentinels(conns *interrupt.Conns, dial dialFunc) dialFunc {
 
 // cutAfterSearch returns a dialer that closes the connections to sentinels if none of
 // them has named a primary: go-redis has finished with them, and forgets those whose
-// greeting failed.
+// greeting failed. What was made while another search ran may be that one's, and is
+// closed after it.
 func cutAfterSearch(conns *interrupt.Conns, dial dialFunc) dialFunc {
+	var mu sync.Mutex
+	var postponed uint64                // up to which connections are to be closed when no search needs them
+	running := make(map[*search]uint64) // how many connections had been made when each began
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		s := new(search)
+		mu.Lock()
+		running[s] = conns.Made()
+		mu.Unlock()
 		nc, err := dial(context.WithValue(ctx, searchKey{}, s), network, addr)
+		mu.Lock()
+		defer mu.Unlock()
+		delete(running, s)
 		if err != nil && !s.named {
-			conns.Cut()
+			postponed = conns.Made()
 		}
+		upTo := postponed
+		for _, began := range running {
+			upTo = min(upTo, began)
+		}
+		conns.CutUpTo(upTo)
 		return nc, err
 	}
 }

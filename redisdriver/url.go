@@ -68,7 +68,11 @@ func newBehindSentinels(c redisurl.Config, dial dialFunc) *adapter {
 	opt := *failover.Options()
 	opt.Dialer = cutAfterSearch(&sentinelConns, opt.Dialer)
 	s := newSingle(opt, c.Timeout)
-	s.closeToo, s.direct = failover.Close, dial
+	s.closeToo, s.direct = func() error {
+		err := failover.Close()
+		sentinelConns.Cut()
+		return err
+	}, dial
 	s.sentinels = sentinels{addrs: c.Addrs, primary: c.Master, options: redis.Options{
 		Username: c.SentinelUsername, Password: c.SentinelPassword, TLSConfig: c.TLS, Dialer: dial,
 	}}

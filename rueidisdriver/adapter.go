@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,10 +16,17 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/interrupt"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // firstKey is the index of the first key in a command.
 const firstKey = 3
+
+// lanes is how many requests leave at once before others share a pipeline. rueidis joins
+// what leaves at the same time, but writes for each caller by itself once many do: a
+// crowd is served faster if it gathers. With 4, 256 goroutines reached 71 to 77 % of the pairs of
+// a bare client, with 16 they reached 64 to 65 %; 16 goroutines 58 to 66 and 59 to 62 %.
+const lanes = 4
 
 // adapter implements [redisroom.Client] over rueidis, for one server.
 type adapter struct {
@@ -31,9 +39,12 @@ type adapter struct {
 	connecting *connectAttempt // nil if nobody is
 	closed     bool
 	attempts   redisroom.Pace
+	left       redisroom.Pace // clients of a replica
 	work       sync.WaitGroup // goroutines that the seam started
+	batch      redisroom.Batcher
 
-	conns interrupt.Conns
+	listening listenerCounts
+	conns     interrupt.Conns
 }
 
 var _ redisroom.Client = (*adapter)(nil)
@@ -44,6 +55,9 @@ func newAdapter(asked rueidis.ClientOption, timeout time.Duration) *adapter {
 	opt.SendToReplicas, opt.ReadNodeSelector = nil, nil
 	opt.ReplicaSelector = nil //nolint:staticcheck // deprecated, but the caller may have set it
 	opt.DisableAutoPipelining = false
+	// rueidis would subscribe again by itself when a connection's life is over, and tell
+	// nobody of what was missed meanwhile.
+	opt.ConnLifetime = 0
 	opt.Dialer.Timeout = timeout / 2
 	// A connection on which nothing comes back for so long is given up, so
 	// that the next call has a fresh one.
@@ -56,6 +70,7 @@ func newAdapter(asked rueidis.ClientOption, timeout time.Duration) *adapter {
 	s.conns.Verb = "EVAL"
 	opt.DialCtxFn, opt.DialFn = s.dialer(opt), nil
 	s.option = opt
+	s.batch.Lanes, s.batch.One, s.batch.Many = lanes, s.one, s.many
 	return s
 }
 
@@ -75,16 +90,47 @@ func (s *adapter) begin(ctx context.Context) *interrupt.Call {
 }
 
 // Do implements [redisroom.Client].
-func (s *adapter) Do(ctx context.Context, words []string) (any, error) {
+func (s *adapter) Do(ctx context.Context, words []string) (any, error) { return s.batch.Do(ctx, words) }
+
+// many runs requests of several callers in a pipeline. Only the timeout ends it.
+func (s *adapter) many(requests []*redisroom.Request) {
+	try := s.begin(context.Background())
+	defer try.End()
+	client, err := s.connectedClient(try)
+	if err != nil {
+		for _, r := range requests {
+			r.Err = err
+		}
+		return
+	}
+	s.pipeline(try, client, requests, command)
+	if isUnsent(requests[0].Err) && try.Err() == nil { // as in one
+		s.pipeline(try, client, requests, first)
+	}
+}
+
+// pipeline sends requests by one connection, which the first of them chooses.
+func (s *adapter) pipeline(try *interrupt.Call, client rueidis.Client, requests []*redisroom.Request, build func(rueidis.Client, []string) rueidis.Completed) {
+	cmds := make([]rueidis.Completed, len(requests))
+	for i, r := range requests {
+		cmds[i] = build(client, r.Words)
+	}
+	for i, answer := range client.DoMulti(try, cmds...) {
+		requests[i].Reply, requests[i].Err = s.result(try, answer)
+	}
+}
+
+// one runs a request by itself.
+func (s *adapter) one(ctx context.Context, words []string) (any, error) {
 	try := s.begin(ctx)
 	defer try.End()
 	client, err := s.connectedClient(try)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := s.result(ctx, client.Do(try, command(client, words)))
+	reply, err := s.result(try, client.Do(try, command(client, words)))
 	if isUnsent(err) && try.Err() == nil { // to connect takes its time, whatever has become of the caller
-		return s.result(ctx, client.Do(try, first(client, words)))
+		return s.result(try, client.Do(try, first(client, words)))
 	}
 	return reply, err
 }
@@ -111,12 +157,30 @@ func command(client rueidis.Client, words []string) rueidis.Completed {
 }
 
 // result returns the outcome of a command as [redisroom.Client] defines it.
-func (s *adapter) result(ctx context.Context, r rueidis.RedisResult) (any, error) {
+func (s *adapter) result(try *interrupt.Call, r rueidis.RedisResult) (any, error) {
 	message, err := r.ToMessage()
 	if err != nil {
-		return nil, s.failure(ctx, err)
+		err = s.failed(try, err)
+		s.leaveReplica(err)
+		return nil, err
 	}
 	return value(message), nil
+}
+
+// leaveReplica has the next request connect anew if the server has become a replica: its name
+// may lead to the new primary by now, and rueidis would stay. It does so once a second at most,
+// as long as the name leads there. What is under way is answered. Sentinels tell rueidis.
+func (s *adapter) leaveReplica(err error) {
+	var reply redisroom.ReplyError
+	if s.option.Sentinel.MasterSet != "" || !errors.As(err, &reply) || !strings.HasPrefix(string(reply), "READONLY") || !s.left.Due() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.client; old != nil && !s.closed {
+		s.client = nil
+		s.work.Go(old.Close)
+	}
 }
 
 // value converts a reply.
@@ -171,6 +235,19 @@ func (s *adapter) failure(ctx context.Context, err error) error {
 	return err
 }
 
+// errGivenUp is the error of a request whose connection was closed because another request
+// that shared it was not answered in its time, or was given up by its caller.
+var errGivenUp = errors.New("the connection was closed with another request on it")
+
+// failed is failure for a request that may have shared its connection.
+func (s *adapter) failed(try *interrupt.Call, err error) error {
+	err = s.failure(try, err)
+	if timing.IsTimeout(err) && !timing.Definite(err) && !try.Over() {
+		return errGivenUp
+	}
+	return err
+}
+
 // Run implements [redisroom.Client].
 func (s *adapter) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	client, err := s.connectSoon(ctx)
@@ -191,7 +268,7 @@ func (s *adapter) Run(ctx context.Context, cmds [][]string, want redisroom.Acks,
 	}
 	results := client.DoMulti(try, sent...)
 	for i := range cmds {
-		each(i, s.answer(ctx, results[i], results[len(cmds):]))
+		each(i, s.answer(try, results[i], results[len(cmds):]))
 	}
 }
 
@@ -203,11 +280,11 @@ func wait(try *interrupt.Call, client rueidis.Client, want redisroom.Acks) rueid
 }
 
 // answer joins the outcome of a command with that of the WAIT after it, if any.
-func (s *adapter) answer(ctx context.Context, r rueidis.RedisResult, wait []rueidis.RedisResult) (a redisroom.Answer) {
-	a.Reply, a.Err = s.result(ctx, r)
+func (s *adapter) answer(try *interrupt.Call, r rueidis.RedisResult, wait []rueidis.RedisResult) (a redisroom.Answer) {
+	a.Reply, a.Err = s.result(try, r)
 	if len(wait) > 0 {
 		n, err := wait[0].AsInt64()
-		a.Acked, a.AckErr = int(n), s.failure(ctx, err)
+		a.Acked, a.AckErr = int(n), s.failed(try, err)
 	}
 	return a
 }
@@ -242,7 +319,7 @@ func (s *adapter) Ask(ctx context.Context, node string, words ...string) (any, e
 	}
 	try := s.begin(ctx)
 	defer try.End()
-	return s.result(ctx, client.Do(try, client.B().Arbitrary(words...).Build()))
+	return s.result(try, client.Do(try, client.B().Arbitrary(words...).Build()))
 }
 
 // Visit implements [redisroom.Client].
@@ -278,7 +355,7 @@ func (s *adapter) Scan(ctx context.Context, _ string, cursor uint64, match strin
 	try := s.begin(ctx)
 	defer try.End()
 	entry, err := client.Do(try, client.B().Scan().Cursor(cursor).Match(match).Count(int64(count)).Build()).AsScanEntry()
-	return entry.Elements, entry.Cursor, s.failure(ctx, err)
+	return entry.Elements, entry.Cursor, s.failed(try, err)
 }
 
 // Close implements [redisroom.Client].
@@ -290,6 +367,7 @@ func (s *adapter) Close() error {
 	if client != nil {
 		client.Close()
 	}
+	s.batch.Wait()
 	s.work.Wait()
 	return nil
 }

@@ -16,9 +16,10 @@
 //
 //	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub +time
 //
-// and, on a cluster, +cluster|slots, with Sentinel +role. Without the right to publish or
-// to subscribe, waiters poll. With replicas, +info lets a request fail at once when too
-// few of them are connected.
+// and, on a cluster, +cluster|slots and, from version 8 of the server on, +cluster|shards,
+// with Sentinel +role. Without the right to publish or to subscribe, waiters poll, and
+// holders learn of a break when they renew. With replicas, +info lets a request fail at
+// once when too few of them are connected.
 package rueidisdriver
 
 import (
@@ -85,7 +86,8 @@ func newOptions(opts []Option) (options, error) {
 
 // New returns a driver that connects as opt says, on first use and again whenever it has
 // to. If a server is down, requests fail and New does not. The driver overrides opt's
-// retries, client-side caching, timeouts, and reads from replicas. An error matches
+// retries, client-side caching, timeouts, lifetime of connections, and reads from replicas.
+// An error matches
 // [driver.ErrInvalid].
 func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	o, err := newOptions(opts)

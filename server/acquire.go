@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -169,7 +170,7 @@ func (a *acquireCall) heard(got session.Answer, err error) error {
 	a.repeated = a.repeated || got.Unanswered
 	if err == nil {
 		a.got = got
-		a.s.lone.hear(a.req.Key, &a.got.Reply)
+		a.s.contention.hear(a.req.Key, &a.got.Reply)
 	}
 	return err
 }
@@ -206,9 +207,11 @@ func (a *acquireCall) boundWait() {
 // served takes note of what came of a wait.
 func (a *acquireCall) served(w *session.Waiter, err error) error {
 	a.repeated = a.repeated || a.got.Unanswered
-	a.s.lone.hear(a.req.Key, &a.got.Reply)
+	a.s.contention.hear(a.req.Key, &a.got.Reply)
 	if over := (*session.Unserved)(nil); errors.As(err, &over) {
-		return a.giveUp(w)
+		if err = a.giveUp(w, over.Failed); errors.Is(err, driver.ErrUnavailable) {
+			err = fmt.Errorf("%w: %w", session.ErrUnknown, timing.Uncertain(err)) // the place is left, or the lock was handed over
+		}
 	}
 	return err
 }
@@ -218,14 +221,15 @@ func (a *acquireCall) queue(w *session.Waiter) error { return a.heard(w.Queue(&a
 
 // giveUp ends a wait. The place is kept for as long as was asked for, and as long
 // as another request waits for the same lease. Somebody who has been granted the
-// lock at the last moment is told so.
-func (a *acquireCall) giveUp(w *session.Waiter) error {
+// lock at the last moment is told so. failed is why the store has not said anything of
+// late, if it has not.
+func (a *acquireCall) giveUp(w *session.Waiter, failed error) error {
 	switch {
 	case a.client.Err() != nil:
 		w.Stop()
 		return errVanished
 	case a.got.State == driver.Busy: // the store keeps no queue
-		return nil
+		return failed
 	case a.ticket == 0:
 		w.Stop()
 		if done, last := a.share.retire(); last {
@@ -233,11 +237,11 @@ func (a *acquireCall) giveUp(w *session.Waiter) error {
 			return a.leave()
 		}
 		a.got.State = driver.Busy
-		return nil
+		return failed
 	}
 	w.Stop()
 	if !a.share.alone() {
-		return nil
+		return failed
 	}
 	s := a.s
 	if err := a.heard(s.session.Park(&a.client, &s.terms, &a.req, a.ticket)); err != nil || a.got.State != driver.Granted {

@@ -36,19 +36,39 @@ const (
 )
 
 // trail follows leases to their end, for the audit log. A nil trail does nothing.
+//
+// The answers of the store about one lease come by several requests, and are noted in any
+// order. So a request says what it is about before the store is asked: until it is
+// answered the trail keeps what it knows of the lease, with the end if that has been told
+// meanwhile.
 type trail struct {
 	log *audit.Log
 
-	mu  sync.Mutex
-	all map[leaseKey]*followed
+	mu       sync.Mutex
+	all      map[leaseKey]*followed
+	followed int // how many of them are, and not only asked about
 }
 
-// followed is a lease, or a place in the queue that may become one.
+// followed is a lease, or a place in the queue that may become one. The trail's mu guards
+// it.
 type followed struct {
 	line  audit.Line
 	since time.Time // of the grant, zero for a place
 	began time.Time // of the wait
 	until time.Time
+
+	asked  int  // requests about it that have not been answered
+	kept   bool // its end is waited for
+	ended  bool // and has been told, or there is none to tell
+	ending ending
+	// unclaimed is why it was broken, by whom the request tells that has done it: if none
+	// under way has, nobody knows here.
+	unclaimed *string
+}
+
+// ending is when requests under way first asked for what would end a lease.
+type ending struct {
+	released, broken time.Time
 }
 
 func (s *Server) newTrail() *trail {
@@ -65,6 +85,46 @@ func (s *Server) newTrail() *trail {
 	return &trail{log: audit.New(s.cfg.audit, failed), all: make(map[leaseKey]*followed)}
 }
 
+// ask tells that the store is about to be asked about a lease, and what that may do to it.
+// The caller passes what it returns to the note of the answer, and then to answered.
+func (t *trail) ask(key, id string, may ending) *followed {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := leaseKey{key, id}
+	f := t.all[of]
+	if f == nil {
+		f = &followed{line: audit.Line{Key: key, Lease: id}}
+		t.all[of] = f
+	}
+	f.asked++
+	under := &f.ending
+	under.released, under.broken = cmp.Or(under.released, may.released), cmp.Or(under.broken, may.broken)
+	return f
+}
+
+// answered tells that a request is over.
+func (t *trail) answered(f *followed) {
+	if f == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f.asked--; f.asked > 0 || f.ended {
+		return
+	}
+	if f.unclaimed != nil {
+		t.end(f, "broken", "", *f.unclaimed, time.Now())
+		return
+	}
+	f.ending = ending{}
+	if !f.kept {
+		t.drop(f)
+	}
+}
+
 // acquired takes note of the answer to an acquire.
 func (t *trail) acquired(x *Exchange, req *driver.Request, got *driver.Reply, now time.Time) {
 	if t == nil || got.State != driver.Granted && got.State != driver.Queued {
@@ -72,12 +132,14 @@ func (t *trail) acquired(x *Exchange, req *driver.Request, got *driver.Reply, no
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := leaseKey{req.Key, req.ID}
-	f := t.all[of]
+	f := t.all[leaseKey{req.Key, req.ID}]
 	if f == nil {
-		f = &followed{began: x.Started, line: audit.Line{
+		f = new(followed)
+	}
+	if !f.kept {
+		f.since, f.began, f.line = time.Time{}, x.Started, audit.Line{
 			Key: req.Key, Mode: "exclusive", Lease: req.ID, Owner: req.Owner, Client: x.Client(),
-		}}
+		}
 		if req.Mode == driver.Shared {
 			f.line.Mode = "shared"
 		}
@@ -93,7 +155,7 @@ func (t *trail) acquired(x *Exchange, req *driver.Request, got *driver.Reply, no
 	} else {
 		t.holds(f, got.Token, req.TTL, now)
 	}
-	t.keep(of, f)
+	t.keep(f)
 }
 
 // holds notes a grant or a renewal. The caller holds mu.
@@ -110,107 +172,122 @@ func (t *trail) holds(f *followed, token int64, ttl time.Duration, now time.Time
 }
 
 // keep follows a lease, if there are not too many. The caller holds mu.
-func (t *trail) keep(of leaseKey, f *followed) {
-	if len(t.all) < maxFollowed || t.all[of] != nil {
-		t.all[of] = f
+func (t *trail) keep(f *followed) {
+	if f.kept || t.followed >= maxFollowed {
+		return
 	}
+	f.kept = true
+	t.followed++
+	t.all[leaseKey{f.line.Key, f.line.Lease}] = f
+}
+
+// drop follows a lease no longer: answers that are noted later change nothing. The caller
+// holds mu.
+func (t *trail) drop(f *followed) {
+	f.ended = true
+	if f.kept {
+		f.kept = false
+		t.followed--
+	}
+	delete(t.all, leaseKey{f.line.Key, f.line.Lease})
 }
 
 // renewed takes note of the answer to a renewal.
-func (t *trail) renewed(ref *driver.Ref, got *driver.Reply, now time.Time) {
-	if t == nil {
+func (t *trail) renewed(f *followed, ref *driver.Ref, got *driver.Reply, now time.Time) {
+	if f == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := leaseKey{ref.Key, ref.ID}
-	f := t.all[of]
-	switch got.State {
-	case driver.Granted:
-		if f == nil { // it was granted by way of another replica, which has told
-			f = &followed{since: now, line: audit.Line{Key: ref.Key, Lease: ref.ID}}
+	switch {
+	case f.ended:
+	case got.State == driver.Granted:
+		if !f.kept { // it was granted by way of another replica, which has told
+			f.since = now
 		}
 		t.holds(f, got.Token, ref.TTL, now)
-		t.keep(of, f)
-	case driver.Queued:
-		if f != nil {
-			f.until = now.Add(ref.TicketTTL)
-		}
-	case driver.Gone:
-		t.gone(of, got, now)
+		t.keep(f)
+	case got.State == driver.Queued && f.kept:
+		f.until = now.Add(ref.TicketTTL)
+	case got.State == driver.Gone:
+		t.gone(f, got, now)
 	}
 }
 
 // released takes note of the answer to a release.
-func (t *trail) released(ref *driver.Ref, got *driver.Reply, now time.Time) {
-	if t == nil {
+func (t *trail) released(f *followed, got *driver.Reply, now time.Time) {
+	if f == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := leaseKey{ref.Key, ref.ID}
-	switch got.State {
-	case driver.Released:
-		t.end(of, "released", "", "", now)
-	case driver.Left:
-		delete(t.all, of)
-	case driver.Gone:
-		t.gone(of, got, now)
+	switch {
+	case f.ended:
+	case got.State == driver.Released:
+		t.end(f, "released", "", "", f.ending.released)
+	case got.State == driver.Left:
+		t.drop(f)
+	case got.State == driver.Gone:
+		t.gone(f, got, now)
 	}
 }
 
 // broken takes note of a break.
-func (t *trail) broken(key, id, by, why string, state driver.State, now time.Time) {
-	if t == nil {
+func (t *trail) broken(f *followed, by, why string, state driver.State) {
+	if f == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch of := (leaseKey{key, id}); state {
-	case driver.Released:
-		t.end(of, "broken", by, why, now)
-	case driver.Left:
-		delete(t.all, of)
+	switch {
+	case f.ended:
+	case state == driver.Released:
+		t.end(f, "broken", by, why, f.ending.broken)
+	case state == driver.Left:
+		t.drop(f)
 	}
 }
 
-// gone ends a lease that the store no longer has. If its end has been told it is not
-// told again. The caller holds mu.
-func (t *trail) gone(of leaseKey, got *driver.Reply, now time.Time) {
-	switch f := t.all[of]; {
-	case f == nil:
+// gone ends a lease that the store no longer has. If nothing is known of it, its end has
+// been told, or is told by a request under way or another replica. The caller holds mu.
+func (t *trail) gone(f *followed, got *driver.Reply, now time.Time) {
+	switch under := f.ending; {
+	case !f.kept:
 	case f.since.IsZero():
-		delete(t.all, of)
+		t.drop(f)
 	case got.Replayed:
-		t.end(of, "released", "", "", now)
+		t.end(f, "released", "", "", cmp.Or(under.released, now))
+	case got.Broken && !under.broken.IsZero():
+		reason := got.Reason
+		f.unclaimed = &reason
 	case got.Broken:
-		t.end(of, "broken", "", got.Reason, now)
+		t.end(f, "broken", "", got.Reason, now)
 	default:
-		t.end(of, "gone", "", "", now)
+		t.end(f, "gone", "", "", now)
 	}
 }
 
 // end writes that a lease has ended. The caller holds mu.
-func (t *trail) end(of leaseKey, reason, by, detail string, now time.Time) {
-	line := audit.Line{Key: of.key, Lease: of.id}
-	if f := t.all[of]; f != nil {
-		line = f.line
-		if !f.since.IsZero() {
-			line.Held = max(now.Sub(f.since).Milliseconds(), 1)
-		}
-		delete(t.all, of)
+func (t *trail) end(f *followed, reason, by, detail string, at time.Time) {
+	if at.Before(f.since) { // it was granted after that was asked for
+		at = f.since
 	}
-	line.Time, line.Event, line.Reason, line.By, line.Detail = now, audit.Ended, reason, by, detail
+	line := f.line
+	if !f.since.IsZero() {
+		line.Held = max(at.Sub(f.since).Milliseconds(), 1)
+	}
+	line.Time, line.Event, line.Reason, line.By, line.Detail = at, audit.Ended, reason, by, detail
+	t.drop(f)
 	t.log.Write(&line)
 }
 
-// follow ends leases whose time is up, until the service ends.
-func (t *trail) follow(serving <-chan struct{}) {
+// follow ends leases whose time is up, until the service is over.
+func (t *trail) follow(over <-chan struct{}) {
 	beat := time.NewTicker(expireEvery)
 	defer beat.Stop()
 	for {
 		select {
-		case <-serving:
+		case <-over:
 			return
 		case <-beat.C:
 			t.expire(time.Now())
@@ -218,16 +295,17 @@ func (t *trail) follow(serving <-chan struct{}) {
 	}
 }
 
+// expire leaves out leases that a request is about: its answer says more.
 func (t *trail) expire(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for of, f := range t.all {
+	for _, f := range t.all {
 		switch {
-		case !now.After(f.until):
+		case !f.kept || f.asked > 0 || !now.After(f.until):
 		case f.since.IsZero():
-			delete(t.all, of)
+			t.drop(f)
 		default:
-			t.end(of, "expired", "", "not renewed through this service", f.until)
+			t.end(f, "expired", "", "not renewed through this service", f.until)
 		}
 	}
 }

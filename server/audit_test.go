@@ -2,12 +2,16 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -106,4 +110,208 @@ func TestAudit_OfALeaseThatAnotherReplicaGrantedTheEndIsTold(t *testing.T) {
 	if a, b := first.entries(t), second.entries(t); len(a) != 1 || a[0].Event != "granted" || len(b) != 1 || b[0].Event != "ended" || b[0].Lease != "a" || b[0].Reason != "released" {
 		t.Errorf("%+v, and %+v", a, b)
 	}
+}
+
+// late is a store whose next answer to a renewal, release or break of the lease a arrives
+// when the test says so.
+type late struct {
+	*memdriver.Driver
+	verb   string // that is answered late, once
+	done   chan struct{}
+	answer chan struct{}
+}
+
+func (l *late) hold(verb, id string) {
+	if l.verb != verb || id != "a" {
+		return
+	}
+	l.verb = ""
+	l.done <- struct{}{}
+	<-l.answer
+}
+
+func (l *late) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	l.Driver.Renew(ctx, refs, func(i int, got driver.Reply, err error) {
+		l.hold("renew", refs[i].ID)
+		each(i, got, err)
+	})
+}
+
+func (l *late) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	defer l.hold("release", ref.ID)
+	return l.Driver.Release(ctx, ref)
+}
+
+func (l *late) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	defer l.hold("break", id)
+	return l.Driver.Break(ctx, key, id, reason)
+}
+
+// The store answers several requests about one lease, and the service takes note of the
+// answers in another order.
+func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T) {
+	const lock, lease = "/v1/locks/k", "/v1/locks/k/leases/a"
+	type say func(method, path, body string, want int)
+	// expired returns when a lease that was granted after a has expired in the log.
+	expired := func(t *testing.T, log *sheet, say say) {
+		say("POST", "/v1/locks/other", `{"leaseId":"later","ttlMs":6000}`, 201)
+		eventually(t, func() bool {
+			return slices.ContainsFunc(log.entries(t), func(e entry) bool { return e.Lease == "later" && e.Reason == "expired" })
+		})
+	}
+	says := func(method, path, body string, want int) func(*testing.T, *sheet, say) {
+		return func(_ *testing.T, _ *sheet, say say) { say(method, path, body, want) }
+	}
+	for name, c := range map[string]struct {
+		verb         string // whose answer is late
+		elsewhere    bool   // the lease is broken by another replica before
+		ttl, renewal string
+		meanwhile    func(t *testing.T, log *sheet, say say)
+		after        func(t *testing.T, log *sheet, say say)
+		reason       string
+		detail, by   string
+	}{
+		"a renewal learns of a break": {
+			verb: "break", meanwhile: says("PUT", lease, `{"ttlMs":60000}`, 410), reason: "broken", detail: "stuck", by: "admin",
+		},
+		"a release learns of a break": {
+			verb: "break", meanwhile: says("DELETE", lease, "", 410), reason: "broken", detail: "stuck", by: "admin",
+		},
+		"a renewal learns of a break elsewhere, and another is under way": {
+			verb: "break", elsewhere: true, meanwhile: says("PUT", lease, `{"ttlMs":60000}`, 410), reason: "broken", detail: "stuck",
+		},
+		"a renewal learns of a release": {
+			verb: "release", meanwhile: says("PUT", lease, `{"ttlMs":60000}`, 410), reason: "released",
+		},
+		"its time is up while it is released": {
+			verb: "release", ttl: "6000", meanwhile: expired, reason: "released",
+		},
+		"its time is up while it is renewed": {
+			verb: "renew", ttl: "6000", renewal: "60000", meanwhile: expired, after: says("DELETE", lease, "", 204), reason: "released",
+		},
+		"a renewal is answered after the end": {
+			verb: "renew", renewal: "6000", meanwhile: says("DELETE", lease, "", 204), after: expired, reason: "released",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, _ := openAuth(t, roles())
+			log := new(sheet)
+			store := &late{Driver: memdriver.New(), verb: c.verb, done: make(chan struct{}, 1), answer: make(chan struct{})}
+			_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
+			say := func(method, path, body string, want int) {
+				t.Helper()
+				if code, text := spokenAs(t, "admin", method, base+path, body); code != want {
+					t.Errorf("%s %s: %d %s, want %d", method, path, code, text, want)
+				}
+			}
+			say("POST", lock, `{"leaseId":"a","owner":"w","ttlMs":`+cmp.Or(c.ttl, "60000")+`}`, 201)
+			broken := 200
+			if c.elsewhere {
+				broken = 404
+				if _, err := store.Driver.Break(t.Context(), "k", "a", "stuck"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var held sync.WaitGroup
+			held.Go(func() {
+				switch c.verb {
+				case "break":
+					say("POST", lock+":break", `{"leaseId":"a","reason":"stuck"}`, broken)
+				case "release":
+					say("DELETE", lease, "", 204)
+				case "renew":
+					say("PUT", lease, `{"ttlMs":`+c.renewal+`}`, 200)
+				}
+			})
+			soon(t, "the store has done it", store.done)
+			c.meanwhile(t, log, say)
+			close(store.answer)
+			held.Wait()
+			if c.after != nil {
+				c.after(t, log, say)
+			}
+			all := slices.DeleteFunc(log.entries(t), func(e entry) bool { return e.Lease != "a" })
+			if len(all) != 2 || all[0].Event != "granted" {
+				t.Fatalf("%+v, want a grant and an end", all)
+			}
+			if e := all[1]; e.Event != "ended" || e.Owner != "w" || e.Reason != c.reason || e.Detail != c.detail || e.By != c.by || e.HeldMs == 0 {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+}
+
+// The next holder may be told before the release, or the break, is answered.
+func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) {
+	for _, verb := range []string{"release", "break"} {
+		t.Run(verb, func(t *testing.T) {
+			log := new(sheet)
+			store := &late{Driver: memdriver.New(), verb: verb, done: make(chan struct{}, 1), answer: make(chan struct{})}
+			_, base := serve(t, store, server.WithAuditLog(log))
+			const lock = "/v1/locks/k"
+			say := func(method, path, body string, want int) {
+				t.Helper()
+				if code, text := ask(t, method, base+path, body); code != want {
+					t.Errorf("%s %s: %d %s, want %d", method, path, code, text, want)
+				}
+			}
+			say("POST", lock, `{"leaseId":"a","ttlMs":60000}`, 201)
+			var held sync.WaitGroup
+			held.Go(func() {
+				if verb == "break" {
+					say("POST", lock+":break", `{"leaseId":"a","reason":"stuck"}`, 200)
+				} else {
+					say("DELETE", lock+"/leases/a", "", 204)
+				}
+			})
+			soon(t, "the store has done it", store.done)
+			say("POST", lock, `{"leaseId":"b","ttlMs":60000}`, 201)
+			close(store.answer)
+			held.Wait()
+			at := make(map[string]time.Time)
+			for _, e := range log.entries(t) {
+				at[e.Event+" "+e.Lease] = e.Time
+			}
+			if end, next := at["ended a"], at["granted b"]; end.IsZero() || next.IsZero() || end.After(next) {
+				t.Errorf("a ends at %v, b is granted at %v", end, next)
+			}
+		})
+	}
+}
+
+func TestAudit_ALeaseThatExpiresWhileTheServiceDrainsIsTold(t *testing.T) {
+	log := new(sheet)
+	s, base := serve(t, memdriver.New(), server.WithAuditLog(log))
+	if code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":1000}`); code != 201 {
+		t.Fatal(code, text)
+	}
+	s.Drain()
+	eventually(t, func() bool { return len(log.entries(t)) == 2 })
+	if got := log.entries(t)[1]; got.Event != "ended" || got.Reason != "expired" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAudit_NothingIsKeptOfALeaseThatRequestsOnlyAskAbout(t *testing.T) {
+	s, base := serve(t, memdriver.New(), server.WithAuditLog(new(sheet)))
+	for _, c := range []struct {
+		method, path, body string
+		want               int
+	}{
+		{"PUT", "/v1/locks/k/leases/a", `{"ttlMs":60000}`, 410},
+		{"POST", "/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a","ttlMs":60000},{"key":"k","leaseId":"a","ttlMs":60000}]}`, 200},
+		{"DELETE", "/v1/locks/k/leases/a", "", 410},
+		{"POST", "/v1/locks/k:break", `{"leaseId":"a","reason":"stuck"}`, 404},
+		{"POST", "/v1/locks/k", `{"leaseId":"b","ttlMs":60000}`, 201},
+		{"POST", "/v1/locks/k", `{"leaseId":"c","ttlMs":60000,"ticketMs":60000}`, 202},
+		{"PUT", "/v1/locks/k/leases/c", `{"ttlMs":60000,"ticketMs":60000}`, 202},
+		{"DELETE", "/v1/locks/k/leases/c", "", 204},
+		{"DELETE", "/v1/locks/k/leases/b", "", 204},
+	} {
+		if code, text := ask(t, c.method, base+c.path, c.body); code != c.want {
+			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, code, text, c.want)
+		}
+	}
+	eventually(t, func() bool { known, followed := s.Trail(); return known == 0 && followed == 0 })
 }

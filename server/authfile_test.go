@@ -182,7 +182,11 @@ func TestAuthFile_RefusesWhatItDoesNotUnderstand(t *testing.T) {
 		"prefix too long":        one(`"name": "a"`, token, `"rights": [{"verbs": ["read"], "prefix": "`+strings.Repeat("x", 513)+`"}]`),
 		"certificate of no kind": one(`"name": "a"`, `"certificates": ["shop.internal"]`, right),
 		"certificate of no name": one(`"name": "a"`, `"certificates": ["dns:"]`, right),
-		"token twice":            one(`"name": "a"`, token, right, `"name": "a"`, `"tokens": ["`+hashed("x")+`", "`+hashed("x")+`"]`),
+		"token twice":            one(`"name": "a"`, right, `"tokens": ["`+hashed("x")+`", "`+hashed("x")+`"]`),
+		"token twice, not alike": one(`"name": "a"`, right, `"tokens": ["`+hashed("x")+`", "`+strings.Replace(hashed("x"), "d", "D", 1)+`"]`),
+		"field twice":            one(`"name": "a"`, token, right, right),
+		"prefix twice":           one(`"name": "a"`, token, `"rights": [{"verbs": ["read"], "prefix": "orders/", "prefix": ""}]`),
+		"prefix twice, in two":   one(`"name": "a"`, token, `"rights": [{"verbs": ["read"], "prefix": "orders/", "Prefix": ""}]`),
 		"name twice":             `{"principals": [{"name": "a",` + token + `,` + right + `}, {"name": "a", "tokens": ["` + hashed("y") + `"],` + right + `}]}`,
 		"larger than 1 MiB":      one(`"name": "a"`, token, right) + strings.Repeat(" ", 1<<20),
 	} {

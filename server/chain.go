@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -120,6 +121,12 @@ func (s *Server) chain() step {
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if c := connOf(r.Context()); c != nil {
+		c.ask()
+	}
+	if s.isDraining() {
+		w.Header().Set("Connection", "close") // the client need not lose a request to the end of this one
+	}
 	a := &answer{ResponseWriter: w}
 	if r.ProtoMajor == 2 { // its streams share a connection that moves on
 		a.within = s.cfg.writeTimeout
@@ -296,6 +303,26 @@ func (s *Server) authenticate(next step) step {
 		next(w, r)
 	}
 }
+
+// again authenticates a request anew whose answer lasts: its credentials, or rights of its
+// principal, may have been taken away since. Credentials that are another principal's now
+// are refused, since what was begun is not that one's.
+func (s *Server) again(x *Exchange, r *http.Request) error {
+	if s.cfg.auth == nil {
+		return nil
+	}
+	p, err := s.cfg.auth.Authenticate(r)
+	if err == nil && p.Name() != x.Principal.Name() {
+		err = errAnother
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", api.NewProblem(Unauthenticated, "the credentials are not valid any more"), err)
+	}
+	x.Principal = p
+	return nil
+}
+
+var errAnother = errors.New("they are those of another principal now")
 
 // authorize compares the rights of the principal with what the route needs on
 // the lock in its path. Routes about several locks ask by themselves.

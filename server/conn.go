@@ -28,6 +28,7 @@ type conn struct {
 	s *Server
 
 	over  bool                  // there were too many already
+	asked atomic.Bool           // a request has come
 	watch atomic.Pointer[watch] // nil for none
 	ended atomic.Bool           // the client has closed its side
 	once  sync.Once             // counts it down
@@ -81,6 +82,7 @@ func (c *conn) settle(read bool) {
 // waits.
 func (c *conn) Close() error {
 	c.once.Do(func() { c.s.conns.Add(-1) })
+	c.ask()
 	if doubt := c.watch.Load() != nil && c.ended.Load(); doubt && c.s.start(c.linger) {
 		return nil
 	}
@@ -89,12 +91,19 @@ func (c *conn) Close() error {
 	return err
 }
 
+// ask notes that a request has come, or that none will.
+func (c *conn) ask() {
+	if !c.asked.Load() && !c.asked.Swap(true) {
+		c.s.intake.heard(c)
+	}
+}
+
 // linger waits until a reset has come, or cannot come any more. It does not
 // show in what is read: the stream has ended already.
 func (c *conn) linger() {
 	defer c.Conn.Close()
 	defer c.settle(true)
-	for pause := time.Millisecond; pause < confirmWithin; pause *= 2 {
+	for pause := time.Millisecond; pause < c.s.cfg.confirmWithin; pause *= 2 {
 		if sockets.WasReset(c.Conn) {
 			c.settle(false)
 			return
@@ -158,7 +167,7 @@ func onReset(ctx context.Context, undo, keep func()) {
 		return
 	}
 	c.settle(true)
-	c.watch.Store(&watch{until: time.Now().Add(confirmWithin), undo: undo, keep: keep})
+	c.watch.Store(&watch{until: time.Now().Add(c.s.cfg.confirmWithin), undo: undo, keep: keep})
 }
 
 // listener wraps the connections of another, and counts them.
@@ -180,7 +189,9 @@ func (l listener) Accept() (net.Conn, error) {
 		}
 		n, most := l.s.conns.Add(1), int64(l.s.cfg.maxConnections)
 		if n <= most+spare {
-			return &conn{Conn: c, s: l.s, over: n > most}, nil
+			accepted := &conn{Conn: c, s: l.s, over: n > most}
+			l.s.intake.accepted(accepted)
+			return accepted, nil
 		}
 		l.s.conns.Add(-1)
 		_ = c.Close()

@@ -3,10 +3,13 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
@@ -47,3 +50,114 @@ func TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered(t *testing.T) {
 		_ = s.Close()
 	}
 }
+
+// refusing is a store that certainly does nothing while it is away: from when so many
+// acquires of the lease b have been answered.
+type refusing struct {
+	driver.Driver
+	away     atomic.Bool
+	enough   int32
+	answered atomic.Int32
+}
+
+func (r *refusing) err() error {
+	if r.away.Load() {
+		return fmt.Errorf("%w: loading", driver.ErrUnavailable)
+	}
+	return nil
+}
+
+func (r *refusing) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if err := r.err(); err != nil {
+		return driver.Reply{}, err
+	}
+	reply, err := r.Driver.Acquire(ctx, req)
+	if req.ID == "b" && err == nil && r.answered.Add(1) == r.enough {
+		r.away.Store(true)
+	}
+	return reply, err
+}
+
+func (r *refusing) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	if r.err() == nil {
+		r.Driver.Renew(ctx, refs, each)
+		return
+	}
+	for i := range refs {
+		each(i, driver.Reply{}, r.err())
+	}
+}
+
+func (r *refusing) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	if err := r.err(); err != nil {
+		return driver.Reply{}, err
+	}
+	return r.Driver.Release(ctx, ref)
+}
+
+// Somebody has waited, and the store says at the end that it does nothing: it has the
+// place, and may hand the lock over. A store without a queue has not said for a while that
+// the lock is held.
+func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		store  driver.Driver
+		ticket string
+	}{
+		{"its place is kept", memdriver.New(), "3000"},
+		{"it has no place afterwards", memdriver.New(), "0"},
+		{"there is no queue", driver.FromBasic(new(single)), "0"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			store := &refusing{Driver: row.store, enough: 1}
+			_, base := serve(t, store)
+			if code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`); code != http.StatusCreated {
+				t.Fatal(code, text)
+			}
+			code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":2500,"ticketMs":`+row.ticket+`}`)
+			refused(t, "acquire", code, text, server.Unknown)
+			store.away.Store(false)
+		})
+	}
+}
+
+// A client has asked twice for one lease, and one of its requests ends before the other.
+func TestAcquire_AWaitThatEndsBesideAnotherWhileTheStoreRefusesIsUnknown(t *testing.T) {
+	for _, ticket := range []string{"3000", "0"} {
+		t.Run("a ticket of "+ticket+" ms", func(t *testing.T) {
+			t.Parallel()
+			store := &refusing{Driver: memdriver.New(), enough: 2}
+			_, base := serve(t, store)
+			if code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`); code != http.StatusCreated {
+				t.Fatal(code, text)
+			}
+			wait := func(ms string) (int, string) {
+				return ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":`+ms+`,"ticketMs":`+ticket+`}`)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				wait("4000")
+			}()
+			eventually(t, func() bool { return store.answered.Load() == 1 })
+			code, text := wait("2500")
+			refused(t, "acquire", code, text, server.Unknown)
+			store.away.Store(false)
+			<-ended
+		})
+	}
+}
+
+// single is a store of three verbs, with one key that the first who asks gets for good.
+type single struct{ holder atomic.Value }
+
+func (s *single) SetNX(_ context.Context, _, id string, _ time.Duration) (bool, error) {
+	return s.holder.CompareAndSwap(nil, id), nil
+}
+
+func (s *single) Renew(_ context.Context, _, id string, _ time.Duration) (bool, error) {
+	return s.holder.Load() == id, nil
+}
+
+func (s *single) Delete(context.Context, string, string) (bool, error) { return false, nil }

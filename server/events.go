@@ -18,7 +18,7 @@ import (
 func eventRoutes() []route {
 	return []route{{Handle: (*Server).events, Route: Route{
 		Method: http.MethodGet, Path: "/v1/events", Operation: "events",
-		Summary: "Stream what happens to one's own leases, and to the locks that are named", Verb: auth.Acquire,
+		Summary: "Stream what happens to one's own tickets, which leases are broken of the locks that one may acquire or read, and what happens to the locks that are named", Verb: auth.Acquire,
 		Query: []Parameter{
 			{Name: "name", Type: "string", Repeated: true, Description: "a lock of which every change is told; may be repeated"},
 			{Name: "Last-Event-ID", Type: "string", Header: true, Description: "the id of the last event that was read: the stream goes on behind it, with the same address, if it was lost less than 15 s ago and by way of the same replica"},
@@ -49,9 +49,12 @@ func (s *Server) events(w *answer, r *http.Request) error {
 		if err := check.Text("name", name, 1, check.MaxName); err != nil {
 			return err
 		}
-		if !w.x.may(auth.Read, name) {
-			return forbidden(auth.Read)
-		}
+	}
+	if err := readable(&w.x, names); err != nil {
+		return err
+	}
+	if s.isDraining() {
+		return errDraining // its address would be good for nothing
 	}
 	of := w.x.Client() + "\n" + strings.Join(names, "\n")
 	f, next, taken := s.streams.resume(header(r.Header, "Last-Event-Id"), of)
@@ -62,23 +65,41 @@ func (s *Server) events(w *answer, r *http.Request) error {
 		}
 		taken = s.streams.add(f)
 	}
-	l := listening{w: w, control: http.NewResponseController(w), f: f, next: next}
+	l := listening{w: w, control: http.NewResponseController(w), f: f, next: next, rights: func() error {
+		if err := s.again(&w.x, r); err != nil {
+			return err
+		}
+		return readable(&w.x, names)
+	}}
 	l.serve(r.Context(), s.serving.Done(), taken)
 	s.streams.leave(f, taken, s.isDraining())
 	return nil
 }
 
+// readable refuses what is about locks of which one may not be read.
+func readable(x *Exchange, names []string) error {
+	for _, name := range names {
+		if !x.may(auth.Read, name) {
+			return forbidden(auth.Read)
+		}
+	}
+	return nil
+}
+
 // listening is a connection by which a client hears a stream.
 type listening struct {
-	w       http.ResponseWriter
+	w       *answer
 	control *http.ResponseController
+	rights  func() error // says why the client may not be told any more, as things are now
 	f       *stream
 	next    uint64 // the number of the event that is sent next
 	ready   bool   // the client was told an address
 }
 
-// serve sends until the client has gone, is too slow, has come back by another
-// connection, or the service ends.
+// serve sends until the client has gone, is too slow, has lost its rights, has come back by
+// another connection, or the service ends. Rights are looked at before events are sent, so
+// that none is told to a client that has lost them, and at each beat, so that a stream of
+// which there is nothing to tell ends too.
 func (l *listening) serve(ctx context.Context, draining, taken <-chan struct{}) {
 	h := l.w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -98,14 +119,18 @@ func (l *listening) serve(ctx context.Context, draining, taken <-chan struct{}) 
 		var err error
 		select {
 		case <-l.f.more:
-			err = l.send()
+			if err = l.may(); err == nil {
+				err = l.send()
+			}
 		case <-look.C:
 			if now := l.f.address(); now != address {
 				address = now
 				l.f.push(event{wire.EventReady, nil})
 			}
 		case <-beat.C:
-			err = l.write([]byte(":\n\n"))
+			if err = l.may(); err == nil {
+				err = l.write([]byte(":\n\n"))
+			}
 		case <-ctx.Done():
 			return
 		case <-taken:
@@ -119,8 +144,17 @@ func (l *listening) serve(ctx context.Context, draining, taken <-chan struct{}) 
 	}
 }
 
+// may looks whether the client may still be told. The log has why not.
+func (l *listening) may() error {
+	err := l.rights()
+	if err != nil {
+		l.w.x.Err = err
+	}
+	return err
+}
+
 // send writes the events that wait. Ready carries the address as it is now, and is
-// left out as long as there is none.
+// left out as long as there is none. So is what the client may not know.
 func (l *listening) send() error {
 	events, first := l.f.pull(l.next)
 	if first > l.next && l.next > 0 { // some are not kept any more: the client asks again about everything
@@ -130,6 +164,9 @@ func (l *listening) send() error {
 	var b bytes.Buffer
 	for i, e := range events {
 		l.next = first + uint64(i) + 1
+		if !e.isFor(&l.w.x) {
+			continue
+		}
 		if e.name == wire.EventReady {
 			address := l.f.address()
 			if l.ready = l.ready || address != ""; !l.ready {
@@ -142,6 +179,9 @@ func (l *listening) send() error {
 			return err
 		}
 		fmt.Fprintf(&b, "event: %s\nid: %s.%d\ndata: %s\n\n", e.name, l.f.id, l.next-1, data)
+	}
+	if b.Len() == 0 {
+		return nil
 	}
 	return l.write(b.Bytes())
 }

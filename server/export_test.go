@@ -17,3 +17,20 @@ func WithWriteTimeout(d time.Duration) Option {
 		return nil
 	}
 }
+
+// WithConfirmWithin sets how long after an answer its connection may be reset for the
+// lease to be given back.
+func WithConfirmWithin(d time.Duration) Option {
+	return func(c *config) error {
+		c.confirmWithin = d
+		return nil
+	}
+}
+
+// Trail returns how many leases and places the audit trail knows, and how many of them it
+// follows to their end.
+func (s *Server) Trail() (known, followed int) {
+	s.trail.mu.Lock()
+	defer s.trail.mu.Unlock()
+	return len(s.trail.all), s.trail.followed
+}

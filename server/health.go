@@ -65,7 +65,7 @@ func (s *Server) readyz(w *answer, r *http.Request) error {
 	if err := s.crowded(); err != nil {
 		return err
 	}
-	if !s.hears() {
+	if !s.hearsSoon(r.Context()) {
 		return api.NewProblem(Unavailable, "the service does not hear yet whose turn it is").After(api.RetryLater)
 	}
 	if err := s.probe.look(r.Context()); err != nil {
@@ -74,6 +74,26 @@ func (s *Server) readyz(w *answer, r *http.Request) error {
 	}
 	reply(w, http.StatusOK, Health{Status: "ok"})
 	return nil
+}
+
+// hearWithin is how long a question whether the service is ready waits until it hears whose
+// turn it is, as at its start: whoever started it asks at once.
+const hearWithin = time.Second
+
+// hearsSoon reports whether the service hears whose turn it is, or does in time.
+func (s *Server) hearsSoon(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, hearWithin)
+	defer cancel()
+	for !s.hears() {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-s.serving.Done():
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 // probe finds out whether the store can be reached and written to, at most once

@@ -267,3 +267,27 @@ func TestRelease_HR_D8_MayForbidTheIDForLongerThanLeasesLive(t *testing.T) {
 		t.Error(status, text)
 	}
 }
+
+// A job that keeps its lock closed for an hour may have a short lease: whoever is there to
+// release it is not what the maximum guards against. A lock delay is, since it begins when
+// nobody is there any more, and is refused before anything is taken.
+func TestRelease_MayKeepTheLockClosedForLongerThanLeasesLive(t *testing.T) {
+	store := memdriver.New()
+	town := &town{t, store, [2]string{listen(t, store, server.WithMaxTTL(10*time.Second))}}
+	lock := town.url(0, "/v1/locks/k")
+	if status, text := ask(t, "POST", lock, `{"leaseId":"w","lockDelayMs":10001}`); status != 400 {
+		t.Errorf("a lock delay: %d %s", status, text)
+	}
+	if status, text := ask(t, "POST", lock, `{"leaseId":"w"}`); status != 201 {
+		t.Fatal(status, text)
+	}
+	if status, text := ask(t, "DELETE", lock+"/leases/w?keepMs=86400001", ""); status != 400 {
+		t.Errorf("kept closed for more than a day: %d %s", status, text)
+	}
+	if status, text := ask(t, "DELETE", lock+"/leases/w?keepMs=86400000", ""); status != 204 {
+		t.Errorf("kept closed for a day: %d %s", status, text)
+	}
+	if reply, err := store.Acquire(t.Context(), driver.Request{Key: "k", ID: "x", TTL: time.Second}); err != nil || reply.State != driver.Busy || reply.RetryAfter < 23*time.Hour {
+		t.Errorf("afterwards: %+v, %v", reply, err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
@@ -27,7 +28,7 @@ func leaseRoutes() []route {
 			Summary: "Renew a lease, or keep a place in the queue", Verb: auth.Acquire,
 			Body: wire.Renew{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusAccepted},
-			Causes:  []*Cause{Gone, Broken, Released, TooLarge, Unavailable, Draining, Unknown},
+			Causes:  []*Cause{Gone, Broken, Released, Mismatch, TooLarge, Unsupported, Unavailable, Draining, Unknown},
 		}},
 		{Handle: (*Server).renewBatch, Route: Route{
 			Method: http.MethodPost, Path: "/v1/leases:renew", Operation: "renewBatch",
@@ -40,20 +41,20 @@ func leaseRoutes() []route {
 			Summary: "End a lease, or a place in the queue, by force", Verb: auth.Break,
 			Body: wire.Break{}, Reply: wire.Lease{},
 			Success: []int{http.StatusOK},
-			Causes:  []*Cause{NotHeld, TooLarge, Unsupported, Unavailable, Draining, Unknown},
+			Causes:  []*Cause{NotHeld, Mismatch, TooLarge, Unsupported, Unavailable, Draining, Unknown},
 		}},
 		{Handle: (*Server).release, Route: Route{
 			Method: http.MethodDelete, Path: "/v1/locks/{name}/leases/{id}", Operation: "release",
 			Summary: "Release a lease, or leave the queue", Verb: auth.Acquire,
 			Query: []Parameter{
-				{Name: "keepMs", Type: "integer", Description: "keep the lock closed for so long, for jobs that are shorter than the clocks of their hosts differ"},
+				{Name: "keepMs", Type: "integer", Description: "keep the lock closed for so long, 86400000 at most, for jobs that are shorter than the clocks of their hosts differ"},
 				{Name: "forbidMs", Type: "integer", Description: "refuse the lease id for so long, so that a late repetition of its acquire takes nothing; 60000 unless given, which is always allowed"},
 				{Name: "visit", Type: "string", Description: "end the lease or place only if it was asked for by the visit of this name, and a lease by no other"},
 				{Name: "Prefer", Type: "string", Header: true, Description: "return=representation answers 200 and what was ended"},
 			},
 			Reply:   wire.Lease{},
 			Success: []int{http.StatusOK, http.StatusNoContent},
-			Causes:  []*Cause{Gone, Broken, Moved, Unavailable, Draining, Unknown},
+			Causes:  []*Cause{Gone, Broken, Moved, Mismatch, Unavailable, Draining, Unknown},
 		}},
 	}
 }
@@ -70,7 +71,7 @@ func leaseOf(x *Exchange, key, id string, got driver.Reply) wire.Lease {
 // held says that a lock was not granted.
 func held(l *wire.Lease) *api.Problem {
 	p := api.NewProblem(Held, "the lock %q is held by others", l.Key)
-	p.Key, p.LeaseID, p.FreeIn, p.Clock, p.Holders = l.Key, l.LeaseID, l.FreeIn, l.Clock, l.Holders
+	p.Key, p.LeaseID, p.FreeIn, p.Clock, p.Holders, p.Repeated = l.Key, l.LeaseID, l.FreeIn, l.Clock, l.Holders, l.Repeated
 	return p.After(max(l.FreeIn.Duration(), api.RetryLater))
 }
 
@@ -128,16 +129,17 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	if ref, err = s.renewal(ref, &b); err != nil {
 		return err
 	}
-	one := renewing{ref: [1]driver.Ref{ref}}
-	sent := time.Now()
-	ctx := s.timeouts.begin(r.Context(), sent)
+	one := renewing{ref: [1]driver.Ref{ref}, about: s.trail.ask(ref.Key, ref.ID, ending{})}
+	defer s.trail.answered(one.about)
+	sent := clock.Now()
+	ctx := s.timeouts.begin(r.Context(), time.Now())
 	s.verbs.Renew(ctx, one.ref[:], one.answer)
 	if one.err != nil {
 		return one.err
 	}
 	s.keepPlace(&ref, &one.got)
 	s.tellRelease(ctx, &ref, &one.got)
-	s.noteRenewal(&ref, &one.got)
+	s.noteRenewal(one.about, &ref, &one.got)
 	l := renewed(&w.x, &ref, one.got, sent)
 	switch one.got.State {
 	case driver.Granted:
@@ -175,20 +177,22 @@ func (s *Server) tellRelease(ctx context.Context, ref *driver.Ref, got *driver.R
 
 // renewing is one renewal: what the store is given, and what it answers.
 type renewing struct {
-	ref [1]driver.Ref
-	got driver.Reply
-	err error
+	ref   [1]driver.Ref
+	got   driver.Reply
+	err   error
+	about *followed
 }
 
 func (o *renewing) answer(_ int, got driver.Reply, err error) { o.got, o.err = got, err }
 
-// renewed is the JSON of the answer to a renewal that was sent at sent.
+// renewed is the JSON of the answer to a renewal that was sent at sent, by the clock of
+// leases: the machine may have been suspended since.
 func renewed(x *Exchange, ref *driver.Ref, got driver.Reply, sent time.Time) wire.Lease {
 	l := leaseOf(x, ref.Key, ref.ID, got)
 	switch got.State {
 	case driver.Granted:
 		l.TTL = wire.MillisOf(ref.TTL)
-		l.Remaining = wire.Floor(max(ref.TTL-time.Since(sent), 0))
+		l.Remaining = wire.Floor(max(ref.TTL-clock.Now().Sub(sent), 0))
 	case driver.Queued:
 		l.Ticket, l.RetryAfter = wire.Floor(ref.TicketTTL), wire.Floor(min(api.RetryLater, ref.TicketTTL/3))
 	}
@@ -211,9 +215,17 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 		}
 		refs, index = append(refs, ref), append(index, i)
 	}
-	sent := time.Now()
-	ctx := s.timeouts.begin(r.Context(), sent)
+	sent := clock.Now()
+	ctx := s.timeouts.begin(r.Context(), time.Now())
 	all := make([]renewing, len(refs))
+	for i := range all {
+		all[i].about = s.trail.ask(refs[i].Key, refs[i].ID, ending{})
+	}
+	defer func() {
+		for i := range all {
+			s.trail.answered(all[i].about)
+		}
+	}()
 	s.verbs.Renew(ctx, refs, func(i int, got driver.Reply, err error) { all[i].answer(i, got, err) })
 	for i, at := range index {
 		if err := all[i].err; err != nil {
@@ -222,7 +234,7 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 		}
 		s.keepPlace(&refs[i], &all[i].got)
 		s.tellRelease(ctx, &refs[i], &all[i].got)
-		s.noteRenewal(&refs[i], &all[i].got)
+		s.noteRenewal(all[i].about, &refs[i], &all[i].got)
 		out.Leases[at] = wire.Renewal{Lease: renewed(&w.x, &refs[i], all[i].got, sent)}
 	}
 	reply(w, http.StatusOK, &out)
@@ -251,7 +263,9 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if ref.KeepClosed, err = api.Duration(r.URL, "keepMs", 0, s.cfg.maxTTL); err != nil {
+	// Not by the maximum TTL, which bounds what a dead client costs: this one is alive, and
+	// might as well have gone on renewing.
+	if ref.KeepClosed, err = api.Duration(r.URL, "keepMs", 0, check.MaxTTL); err != nil {
 		return err
 	}
 	ref.SingleUseID, ref.Visit = true, r.URL.Query().Get("visit")
@@ -261,15 +275,18 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	if ref.RejectIDFor, err = api.Duration(r.URL, "forbidMs", timing.ForbidFor, max(s.cfg.maxTTL, timing.ForbidFor)); err != nil {
 		return err
 	}
-	ref.Uncontended = s.lone.holds(ref.Key)
+	ref.Uncontended = s.contention.isAbsent(ref.Key)
+	now := time.Now()
+	about := s.trail.ask(ref.Key, ref.ID, ending{released: now})
+	defer s.trail.answered(about)
 	// A client that disconnects after it has asked for the release has released.
-	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), time.Now()), ref)
+	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), now), ref)
 	if err != nil {
 		return err
 	}
 	s.watchers.nudge(ref.Key)
 	s.places.end(leaseKey{ref.Key, ref.ID})
-	s.noteRelease(&w.x, &ref, &got)
+	s.noteRelease(&w.x, about, &ref, &got)
 	l := leaseOf(&w.x, ref.Key, ref.ID, got)
 	switch {
 	case got.State == driver.Gone && !got.Replayed: // a release may be repeated
@@ -305,6 +322,8 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
 	defer cancel()
+	about := s.trail.ask(name, b.LeaseID, ending{broken: time.Now()})
+	defer s.trail.answered(about)
 	got, err := store.Break(ctx, name, b.LeaseID, b.Reason)
 	if err != nil {
 		return err
@@ -313,7 +332,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if got.State == driver.Gone {
 		return api.NewProblem(NotHeld, "the lease %s is not there", b.LeaseID)
 	}
-	s.noteBreak(&w.x, name, &b, &got)
+	s.noteBreak(&w.x, about, name, &b, &got)
 	l := leaseOf(&w.x, name, b.LeaseID, got)
 	reply(w, http.StatusOK, &l)
 	return nil

@@ -18,9 +18,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pipenet"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -69,17 +71,23 @@ func TestDrain_HR_E2_AStreamThatFollowsALockEndsAtOnce(t *testing.T) {
 	}
 }
 
+// withTLS returns what a service needs to speak TLS, and HTTP/2 with it.
+func withTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	a := newAuthority(t)
+	a.service()
+	pair, err := tls.LoadX509KeyPair(a.path("service.pem"), a.path("service.key"))
+	a.must(err)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+}
+
 func TestServe_HR_E7_EachListenerHasItsOwnTLS(t *testing.T) {
 	s, err := server.New(memdriver.New())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	a := newAuthority(t)
-	a.service()
-	pair, err := tls.LoadX509KeyPair(a.path("service.pem"), a.path("service.key"))
-	a.must(err)
-	open := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	open := withTLS(t)
 	closed := open.Clone()
 	closed.ClientAuth = tls.RequireAnyClientCert
 	get := func(config *tls.Config, shown ...tls.Certificate) (*http.Response, error) {
@@ -107,7 +115,7 @@ func TestServe_HR_E7_EachListenerHasItsOwnTLS(t *testing.T) {
 		res.Body.Close()
 		t.Error("the second listener asks for no certificate")
 	}
-	if res, err = get(closed, pair); err != nil {
+	if res, err = get(closed, open.Certificates...); err != nil {
 		t.Fatalf("with a certificate: %v", err)
 	}
 	res.Body.Close()
@@ -263,4 +271,144 @@ func (h *heard) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 	default:
 	}
 	return h.Driver.Release(ctx, ref)
+}
+
+// The address of a stream that begins then would be good for nothing.
+func TestDrain_ANewStreamIsRefused(t *testing.T) {
+	s, base := serve(t, memdriver.New())
+	s.Drain()
+	if status, text := ask(t, "GET", base+"/v1/events", ""); status != 503 || !strings.Contains(text, "#draining") {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// told is a listener that tells what happens to it.
+type told struct {
+	net.Listener
+	accepted, closed chan struct{}
+	once             sync.Once
+}
+
+func (l *told) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted <- struct{}{}
+	}
+	return c, err
+}
+
+func (l *told) Close() error {
+	defer l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// A client that has connected before the service ends, and asks after, is answered: on a
+// socket that outlives the service it would otherwise be the one that a restart fails.
+func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
+	secured := withTLS(t)
+	for _, c := range []struct {
+		protocol, scheme string
+		config           *tls.Config
+	}{{"HTTP/1.1", "http", nil}, {"HTTP/1.1", "https", secured}, {"HTTP/2.0", "https", secured}} {
+		t.Run(c.protocol+" "+c.scheme, func(t *testing.T) {
+			s, err := server.New(memdriver.New())
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &told{Listener: plain, accepted: make(chan struct{}, 1), closed: make(chan struct{})}
+			served := make(chan error, 1)
+			go func() { served <- s.Serve(l, c.config) }()
+			conn, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			<-l.accepted
+			dialed := conn
+			if c.config != nil {
+				shaken := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{strings.Replace(strings.ToLower(c.protocol), "http/2.0", "h2", 1)}}) //nolint:gosec // who serves is not the question
+				if err := shaken.HandshakeContext(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				dialed = shaken
+			}
+			ended := make(chan error, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				defer cancel()
+				ended <- s.Shutdown(ctx)
+			}()
+			<-l.closed
+			dial := func(context.Context, string, string) (net.Conn, error) { return dialed, nil }
+			client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+				DialContext: dial, DialTLSContext: dial, ForceAttemptHTTP2: c.protocol == "HTTP/2.0",
+			}}
+			res, err := client.Get(c.scheme + "://" + l.Addr().String() + "/livez") //nolint:noctx // it has a timeout
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if res.StatusCode != http.StatusOK || res.Proto != c.protocol {
+				t.Error(res.Status, res.Proto)
+			}
+			if c.protocol == "HTTP/1.1" && !res.Close {
+				t.Error("the answer does not say that the connection ends")
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("shutdown: %v", err)
+			}
+			if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+				t.Error(err)
+			}
+			if err := s.Serve(l, nil); !errors.Is(err, http.ErrServerClosed) {
+				t.Errorf("after the end: %v", err)
+			}
+		})
+	}
+}
+
+// A connection on which nothing is asked holds the end up for a second, and one that has
+// ended for no time.
+func TestDrain_H7_ASilentConnectionIsWaitedForShortly(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ends func(net.Conn)
+		took time.Duration
+	}{
+		{"none", nil, 0},
+		{"ended before", func(c net.Conn) { _ = c.Close() }, 0},
+		{"silent", func(net.Conn) {}, time.Second},
+		{"ends meanwhile", func(c net.Conn) { time.AfterFunc(300*time.Millisecond, func() { _ = c.Close() }) }, 300 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := server.New(memdriver.New())
+				if err != nil {
+					t.Fatal(err)
+				}
+				l := pipenet.Listen()
+				go func() { _ = s.Serve(l, nil) }()
+				if c.ends != nil {
+					conn, err := l.Dial(t.Context(), "", "")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer conn.Close()
+					c.ends(conn)
+				}
+				synctest.Wait()
+				begin := time.Now()
+				if err := s.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(begin); took < c.took || took > c.took+50*time.Millisecond {
+					t.Errorf("the end took %v, want %v", took, c.took)
+				}
+			})
+		})
+	}
 }

@@ -1,10 +1,16 @@
 package server
 
 import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
@@ -61,4 +67,95 @@ func levelOf(x *Exchange) slog.Level {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo
+}
+
+// traceOf is the id of the trace that a request belongs to, by its traceparent
+// header, or else a new one.
+func traceOf(h http.Header) string {
+	if id, ok := parseTraceparent(header(h, "Traceparent")); ok {
+		return id
+	}
+	var id [16]byte
+	var text [2 * len(id)]byte
+	binary.NativeEndian.PutUint64(id[:8], rand.Uint64()) // to be told apart, not to be secret
+	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
+	hex.Encode(text[:], id[:])
+	return string(text[:])
+}
+
+// header is the first value of a field. Its name is as the header has it, which
+// [http.Header.Get] would see to each time.
+func header(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// parseTraceparent takes the trace id out of the header, as W3C Trace Context
+// has it. Versions to come may have more behind what is known.
+func parseTraceparent(text string) (id string, ok bool) {
+	if text == "" {
+		return "", false
+	}
+	parts := strings.SplitN(text, "-", 5)
+	if len(parts) < 4 || parts[0] == "ff" || len(parts) > 4 && parts[0] == "00" {
+		return "", false
+	}
+	for i, size := range []int{2, 32, 16, 2} {
+		if len(parts[i]) != size || strings.Trim(parts[i], "0123456789abcdef") != "" {
+			return "", false
+		}
+	}
+	if strings.Trim(parts[1], "0") == "" || strings.Trim(parts[2], "0") == "" {
+		return "", false
+	}
+	return parts[1], true
+}
+
+// Tracer makes spans of requests, and of what the store is asked for them. It
+// is safe for concurrent use, and must be quick.
+type Tracer interface {
+	// Request begins the span of a request. ctx has it, and is derived from the
+	// request's context. It may set x.Trace to the id of the span's trace, which
+	// is the request's id then. When end is called x tells how it was answered.
+	Request(r *http.Request, x *Exchange) (ctx context.Context, end func())
+	// Store begins the span of one call of the store, whose verb is acquire,
+	// renew or release. end is given its error.
+	Store(ctx context.Context, verb string) (_ context.Context, end func(error))
+}
+
+// traced is a store whose three verbs make spans.
+type traced struct {
+	driver.Driver
+	tracer Tracer
+}
+
+// Acquire implements [driver.Driver].
+func (t traced) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	ctx, end := t.tracer.Store(ctx, "acquire")
+	got, err := t.Driver.Acquire(ctx, req)
+	end(err)
+	return got, err
+}
+
+// Renew implements [driver.Driver].
+func (t traced) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	ctx, end := t.tracer.Store(ctx, "renew")
+	var failed error
+	t.Driver.Renew(ctx, refs, func(i int, got driver.Reply, err error) {
+		if err != nil {
+			failed = err
+		}
+		each(i, got, err)
+	})
+	end(failed)
+}
+
+// Release implements [driver.Driver].
+func (t traced) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	ctx, end := t.tracer.Store(ctx, "release")
+	got, err := t.Driver.Release(ctx, ref)
+	end(err)
+	return got, err
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,22 @@ func newMetrics(q *quota) *metrics {
 	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m
+}
+
+// foresee has the counters be 0 of which an alert asks by how much they have risen. One
+// that began with 1 would not have risen for Prometheus.
+func (m *metrics) foresee(routes []Route) {
+	for i := range routes {
+		r := &routes[i]
+		for _, c := range append(slices.Clone(r.Causes), Internal) {
+			if c == Gone || c == Mismatch || c == Internal {
+				m.requests.WithLabelValues(r.Operation, strconv.Itoa(c.Status), c.Name)
+			}
+		}
+		if r.Operation == "break" {
+			m.requests.WithLabelValues(r.Operation, strconv.Itoa(http.StatusOK), "")
+		}
+	}
 }
 
 // Metrics returns the service's metrics, for a registry of one's own. They are

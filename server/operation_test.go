@@ -39,10 +39,13 @@ func execute(t *testing.T, url string) exchange {
 }
 
 func TestOperation_EveryPatternAnswersByteForByte(t *testing.T) {
-	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Simulate(20*time.Millisecond)))
+	// The lease of a simple lock lasts as long as the operation says that it does.
+	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Operation{
+		Length: time.Minute, Do: func(context.Context, *leasehold.Lease) error { return nil },
+	}))
 	for _, p := range patterns {
 		got := execute(t, base+"/api/locks/"+p+"/user123")
-		if want := `{"success":true,"resourceId":"user123","durationMs":20}`; got.status != 200 || got.body != want {
+		if want := `{"success":true,"resourceId":"user123","durationMs":60000}`; got.status != 200 || got.body != want {
 			t.Errorf("%s: %d %q", p, got.status, got.body)
 		}
 		if ct := got.header.Get("Content-Type"); ct != "application/json" {
@@ -50,7 +53,7 @@ func TestOperation_EveryPatternAnswersByteForByte(t *testing.T) {
 		}
 	}
 	got := execute(t, base+"/api/locks/simple/a%2Fb%20%3C%C3%A9%3E")
-	if want := `{"success":true,"resourceId":"a/b <é>","durationMs":20}`; got.body != want {
+	if want := `{"success":true,"resourceId":"a/b <é>","durationMs":60000}`; got.body != want {
 		t.Errorf("%q, want %q", got.body, want)
 	}
 }

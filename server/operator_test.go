@@ -13,11 +13,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pipenet"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -134,6 +136,23 @@ func TestMetrics_CountByOperationAndNameNobody(t *testing.T) {
 	}
 	if problems, err := testutil.CollectAndLint(s.Metrics()); err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// What dashboards/alerts.yml asks the increase of.
+func TestMetrics_CountersOfAlertsBeginAtZero(t *testing.T) {
+	_, base := serve(t, memdriver.New())
+	_, text := ask(t, "GET", base+"/metrics", "")
+	for _, want := range []string{
+		`{cause="gone",operation="renew",status="410"} 0`,
+		`{cause="gone",operation="release",status="410"} 0`,
+		`{cause="",operation="break",status="200"} 0`,
+		`{cause="mismatch",operation="acquire",status="422"} 0`,
+		`{cause="internal",operation="acquire",status="500"} 0`,
+	} {
+		if !strings.Contains(text, "leasehold_http_requests_total"+want) {
+			t.Errorf("%s is missing in\n%s", want, text)
+		}
 	}
 }
 
@@ -339,34 +358,54 @@ func spokenAs(t *testing.T, who, method, url, body string, header ...string) (in
 	return got.status, got.body
 }
 
-// A stream that follows many locks has the service look at each of them.
+// A stream that follows many locks has the service look at each of them, also while it waits
+// for a client that has gone to come back.
 func TestQuota_AStreamCountsForEveryLockThatItFollows(t *testing.T) {
-	t.Parallel()
 	file, _ := openAuth(t, roles())
-	s, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(3, 3))
-	if got := speak(t, "admin", "GET", base+"/v1/events?name=a&name=b&name=c&name=d", ""); got.status != 429 {
-		t.Errorf("four locks: %d %s", got.status, got.body)
-	}
-	if n := waiters(t, s); n != 0 {
-		t.Errorf("%v wait after a refusal", n)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/events?name=a&name=b&name=c", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer admin")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if n := waiters(t, s); res.StatusCode != 200 || n != 3 {
-		t.Errorf("three locks: %d, %v wait", res.StatusCode, n)
-	}
-	cancel()
-	eventually(t, func() bool { return waiters(t, s) == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		s, err := server.New(memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(3, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		l, h := pipenet.Listen(), &http.Server{Handler: recorded(s)}
+		go func() { _ = h.Serve(l) }()
+		defer h.Close()
+		client := &http.Client{Transport: &http.Transport{DialContext: l.Dial, DisableKeepAlives: true}}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		events := func(names string) *http.Response {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/v1/events?"+names, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer admin")
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+		res := events("name=a&name=b&name=c&name=d")
+		res.Body.Close()
+		if n := waiters(t, s); res.StatusCode != 429 || n != 0 {
+			t.Errorf("four locks: %d, %v wait", res.StatusCode, n)
+		}
+		res = events("name=a&name=b&name=c")
+		defer res.Body.Close()
+		if n := waiters(t, s); res.StatusCode != 200 || n != 3 {
+			t.Errorf("three locks: %d, %v wait", res.StatusCode, n)
+		}
+		cancel()
+		time.Sleep(10 * time.Second)
+		if n := waiters(t, s); n != 3 {
+			t.Errorf("%v wait for a client that may come back", n)
+		}
+		time.Sleep(10 * time.Second)
+		if n := waiters(t, s); n != 0 {
+			t.Errorf("%v wait for a client that did not come back", n)
+		}
+	})
 }
 
 func TestOptions_BoundsOfWaiters(t *testing.T) {

@@ -34,6 +34,7 @@ type config struct {
 	headerTimeout, bodyTimeout, writeTimeout time.Duration
 	maxConnections                           int
 	undoOnReset                              bool
+	confirmWithin                            time.Duration
 
 	perClient, perKey int // waiters
 
@@ -48,7 +49,7 @@ func defaults() config {
 	return config{
 		log:          slog.New(slog.DiscardHandler),
 		maxBody:      64 << 10,
-		maxTTL:       24 * time.Hour,
+		maxTTL:       check.MaxTTL,
 		maxWait:      time.Minute,
 		storeTimeout: 5 * time.Second,
 
@@ -58,6 +59,7 @@ func defaults() config {
 
 		maxConnections: mostConnections(),
 		undoOnReset:    true,
+		confirmWithin:  confirmWithin,
 
 		perClient: 20_000,
 		perKey:    20_000,
@@ -127,10 +129,12 @@ func WithMaxBody(n int64) Option {
 	}
 }
 
-// WithMaxTTL bounds the time to live that clients may ask for. Default, and
-// most, 24 h; at least 10 ms.
+// WithMaxTTL bounds the time to live that clients may ask for, and the lock delay, which
+// begins at a loss: so how long a client that has died keeps others out. How long a lock
+// is kept closed after a release is bounded by 24 h. Default, and most, 24 h; at least
+// 10 ms.
 func WithMaxTTL(d time.Duration) Option {
-	return bounded("maximum TTL", d, check.MinTTL, 24*time.Hour, func(c *config) { c.maxTTL = d })
+	return bounded("maximum TTL", d, check.MinTTL, check.MaxTTL, func(c *config) { c.maxTTL = d })
 }
 
 // WithMaxWait bounds how long an answer is held back for a client that waits,

@@ -70,8 +70,9 @@ const viewFor = 2 * time.Second
 // vitalsEvery is how often a page is told how things are.
 const vitalsEvery = 2 * time.Second
 
-// streamFor bounds how long a stream goes on: a principal whose rights have been taken
-// away sees no more after that.
+// streamFor bounds how long a stream goes on. A view follows its principal as soon as that
+// one is not equal any more: for so long the numbers may be by former rights where a
+// principal's rights change while it stays equal to itself.
 const streamFor = 5 * time.Minute
 
 // queryOf reads which locks a page wants to see.
@@ -223,21 +224,32 @@ func (s *Server) overviewEvents(w *answer, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), streamFor)
 	defer cancel()
 	defer context.AfterFunc(s.serving, cancel)()
-	next, end := s.shows(show, name, which, &w.x)
+	next, allow, end := s.shows(show, name, which, &w.x)
 	defer end()
-	sendAll(ctx, w, next)
+	sendAll(ctx, w, next, func(e *event) error {
+		if err := s.again(&w.x, r); err != nil {
+			return err
+		}
+		return allow(e)
+	})
 	return nil
 }
 
-// shows returns what yields the next event of a stream.
-func (s *Server) shows(show, name string, which overview.Query, x *Exchange) (next func(context.Context) (event, error), end func()) {
+// shows returns what yields the next event of a stream, and what judges it by the rights
+// that its principal has since: it refuses the stream, or changes the event.
+func (s *Server) shows(show, name string, which overview.Query, x *Exchange) (next func(context.Context) (event, error), allow func(*event) error, end func()) {
 	switch show {
 	case "lock":
 		p := s.overview.Follow(name)
-		return func(ctx context.Context) (event, error) {
+		next = func(ctx context.Context) (event, error) {
 			one, err := p.Next(ctx)
-			s.signOne(&one, x, name)
 			return event{"lock", &one}, err
+		}
+		return next, func(e *event) error {
+			if one, ok := e.data.(*overview.One); ok {
+				s.signOne(one, x, name)
+			}
+			return readable(x, []string{name})
 		}, p.Close
 	case "health":
 		first := true
@@ -253,34 +265,60 @@ func (s *Server) shows(show, name string, which overview.Query, x *Exchange) (ne
 			h := s.overview.Vitals(time.Now())
 			h.Store = s.cfg.storeName
 			return event{"health", &h}, nil
-		}, s.overview.VitalsPage()
+		}, func(*event) error { return readable(x, []string{""}) }, s.overview.VitalsPage()
 	}
 	p := s.overview.Open(which, reader{x.Principal})
-	return func(ctx context.Context) (event, error) {
-		v, err := p.Next(ctx)
+	var keys []string
+	told := func(v overview.View) event {
+		keys = v.Keys
 		s.sign(&v, x)
-		return event{"view", &v}, err
+		return event{"view", &v}
+	}
+	next = func(ctx context.Context) (event, error) {
+		v, err := p.Next(ctx)
+		if err != nil {
+			return event{}, err
+		}
+		return told(v), nil
+	}
+	return next, func(e *event) error {
+		if err := readable(x, keys); err != nil {
+			return err
+		}
+		if p.As(reader{x.Principal}) && e.name != "" {
+			*e = event{}
+			if v, changed := p.Again(); changed {
+				*e = told(v)
+			}
+		}
+		return nil
 	}, p.Close
 }
 
-// sendAll sends one event after the other, and signs of life between them.
-func sendAll(ctx context.Context, w *answer, next func(context.Context) (event, error)) {
+// sendAll sends one event after the other, and signs of life between them, until ctx ends
+// or the client has no right to them. Rights may change the event; one without a name is
+// not sent.
+func sendAll(ctx context.Context, w *answer, next func(context.Context) (event, error), rights func(*event) error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or a proxy holds the events back
 	w.WriteHeader(http.StatusOK)
-	l := listening{w: w, control: http.NewResponseController(w)}
+	var e event
+	l := listening{w: w, control: http.NewResponseController(w), rights: func() error { return rights(&e) }}
 	defer func() { _ = l.control.SetWriteDeadline(time.Time{}) }() // the connection may go on
 	if l.write([]byte(":\n\n")) != nil {
 		return
 	}
 	for {
-		e, err := nextOr(ctx, heartbeatEvery, next)
+		var err error
+		if e, err = nextOr(ctx, heartbeatEvery, next); err != nil {
+			e = event{}
+		}
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil || l.may() != nil:
 			return
-		case err != nil:
+		case e.name == "":
 			err = l.write([]byte(":\n\n"))
 		default:
 			var b bytes.Buffer
@@ -321,8 +359,8 @@ func (a *acquireCall) note() {
 	}
 }
 
-func (s *Server) noteRenewal(ref *driver.Ref, got *driver.Reply) {
-	s.trail.renewed(ref, got, time.Now())
+func (s *Server) noteRenewal(about *followed, ref *driver.Ref, got *driver.Reply) {
+	s.trail.renewed(about, ref, got, time.Now())
 	if s.overview == nil {
 		return
 	}
@@ -336,8 +374,8 @@ func (s *Server) noteRenewal(ref *driver.Ref, got *driver.Reply) {
 	}
 }
 
-func (s *Server) noteRelease(x *Exchange, ref *driver.Ref, got *driver.Reply) {
-	s.trail.released(ref, got, time.Now())
+func (s *Server) noteRelease(x *Exchange, about *followed, ref *driver.Ref, got *driver.Reply) {
+	s.trail.released(about, got, time.Now())
 	if s.overview == nil {
 		return
 	}
@@ -351,9 +389,9 @@ func (s *Server) noteRelease(x *Exchange, ref *driver.Ref, got *driver.Reply) {
 }
 
 // noteBreak tells the operator, too: a break is an act of somebody.
-func (s *Server) noteBreak(x *Exchange, name string, b *wire.Break, got *driver.Reply) {
+func (s *Server) noteBreak(x *Exchange, about *followed, name string, b *wire.Break, got *driver.Reply) {
 	s.cfg.log.Warn("broken by force", "name", name, "lease", b.LeaseID, "client", x.Client(), "reason", b.Reason, "trace", x.Trace)
-	s.trail.broken(name, b.LeaseID, x.Client(), b.Reason, got.State, time.Now())
+	s.trail.broken(about, x.Client(), b.Reason, got.State)
 	if s.overview != nil {
 		s.overview.Broken(name, b.LeaseID, x.Client(), b.Reason, got.State, x.Started, time.Now())
 	}

@@ -1,11 +1,16 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"net/http"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
@@ -37,7 +42,7 @@ func TestRights_H6_WithoutATokenNothingIsToldButHealth(t *testing.T) {
 type talkative struct{ *memdriver.Driver }
 
 func (s talkative) name(reply driver.Reply) driver.Reply {
-	reply.Holders = []driver.Holder{{ID: "a", Owner: "shopkeeper", Labels: map[string]string{"card": "4711"}}}
+	reply.Holders = []driver.Holder{{ID: "a", Owner: "shopkeeper", Labels: map[string]string{"card": "visa-4711"}}}
 	return reply
 }
 
@@ -64,12 +69,12 @@ func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 	file, _ := openAuth(t, roles())
 	s, base := serve(t, talkative{memdriver.New()}, server.WithAuthenticator(file))
 	for _, name := range []string{"orders%2F1", "private%2F1"} {
-		if code, text := spokenAs(t, "admin", "POST", base+"/v1/locks/"+name, `{"leaseId":"a","owner":"shopkeeper","labels":{"card":"4711"}}`); code != 201 {
+		if code, text := spokenAs(t, "admin", "POST", base+"/v1/locks/"+name, `{"leaseId":"a","owner":"shopkeeper","labels":{"card":"visa-4711"}}`); code != 201 {
 			t.Fatal(code, text)
 		}
 	}
 	told := func(text string) bool {
-		return strings.Contains(text, "shopkeeper") || strings.Contains(text, "4711") || strings.Contains(text, `"holders"`)
+		return strings.Contains(text, "shopkeeper") || strings.Contains(text, "visa-4711") || strings.Contains(text, `"holders"`)
 	}
 	// A name without any right is refused whether it is in use or not.
 	for _, rt := range s.Routes() {
@@ -132,4 +137,86 @@ func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 	if code, text := spokenAs(t, "shop", "GET", base+"/metrics", ""); code != 200 || strings.Contains(text, "shopkeeper") || strings.Contains(text, "orders") {
 		t.Errorf("metrics: %d %s", code, text)
 	}
+}
+
+// A store tells every stream of a break.
+func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
+	file, path := openAuth(t, roles())
+	_, base := serve(t, memdriver.New(), server.WithAuthenticator(file))
+	escape := strings.NewReplacer("/", "%2F").Replace
+	take := func(name string) {
+		t.Helper()
+		if code, text := spokenAs(t, "admin", "POST", base+"/v1/locks/"+escape(name), `{"leaseId":"a"}`); code != 201 {
+			t.Fatal(code, text)
+		}
+	}
+	breakUp := func(name string) {
+		t.Helper()
+		if code, text := spokenAs(t, "admin", "POST", base+"/v1/locks/"+escape(name)+":break", `{"leaseId":"a","reason":"why"}`); code != 200 {
+			t.Fatal(code, text)
+		}
+	}
+	names := []string{"private/1", "desk/1", "orders/1"}
+	streams := make(map[string]*bufio.Scanner)
+	last := make(map[string]string)
+	for _, who := range []string{"shop", "desk", "admin"} {
+		streams[who] = streamAs(t, who, base, "")
+		if _, name, data := nextEvent(t, streams[who]); name != wire.EventReady {
+			t.Fatal(who, name, data)
+		}
+	}
+	for _, name := range names {
+		take(name)
+		breakUp(name)
+	}
+	hears := func(who string, want ...string) {
+		t.Helper()
+		for _, key := range want {
+			id, name, data := nextEvent(t, streams[who])
+			var hint wire.Hint
+			if err := json.Unmarshal([]byte(data), &hint); err != nil || name != wire.EventBroken || hint.Key != key || hint.LeaseID != "a" || hint.Reason != "why" {
+				t.Fatalf("%s hears %s %s, want the break of %s", who, name, data, key)
+			}
+			last[who] = id
+		}
+	}
+	hears("admin", names...)
+	hears("desk", "desk/1", "orders/1") // may read both
+	hears("shop", "orders/1")           // may acquire it
+
+	// The rights are those of the connection, not those of when the stream began.
+	if err := os.WriteFile(path, []byte(strings.Replace(roles(), `"orders/"`, `"carts/"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	streams["shop"] = streamAs(t, "shop", base, last["shop"])
+	for _, name := range []string{"orders/2", "carts/1"} {
+		take(name)
+		breakUp(name)
+	}
+	hears("shop", "carts/1")
+}
+
+// streamAs opens the stream of a client, behind the event last if that is not empty.
+func streamAs(t *testing.T, who, base, last string) *bufio.Scanner {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+who)
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %d", who, res.StatusCode)
+	}
+	return bufio.NewScanner(res.Body)
 }

@@ -33,16 +33,16 @@ func (s *Server) newHTTP() *http.Server {
 // until Shutdown or Close. It may be called for several listeners, each with TLS of
 // its own; HTTP/2 is spoken where config.NextProtos names it. Unlike a server of one's own around the handler it
 // bounds how many connections there are, how long requests may take to arrive and
-// answers to be read, and notices that the client of a
-// long poll did not live to read that it was granted its lock.
+// answers to be read, and notices that the client of a long poll did not live to read
+// that it was granted its lock.
 //
 // It returns [http.ErrServerClosed] after Shutdown or Close.
 func (s *Server) Serve(l net.Listener, config *tls.Config) error {
-	l = listener{l, s}
+	counted := net.Listener(listener{l, s})
 	if config != nil {
-		l = tls.NewListener(l, config)
+		counted = tls.NewListener(counted, config)
 	}
-	return s.http.Serve(l)
+	return s.intake.serve(l, func() error { return s.http.Serve(counted) })
 }
 
 // Drain begins the end: the service says that it is not ready any more, and
@@ -54,7 +54,9 @@ func (s *Server) Drain() { s.drain() }
 func (s *Server) isDraining() bool { return s.serving.Err() != nil }
 
 // Shutdown drains, waits until all requests and operations have ended, and
-// closes the service. When ctx ends first it returns the error of ctx, having
+// closes the service. When the operations have ended it accepts no connection any more.
+// What is asked then for the first time on a connection that it has accepted is answered
+// if it comes within a second. When ctx ends first it returns the error of ctx, having
 // ended the operations and told their clients.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
@@ -63,10 +65,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.operations.Cancel()
 		_ = s.operations.Wait(context.Background()) // Do ends with its context
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.Background(), lastWords)
+		ctx, cancel = context.WithTimeout(context.Background(), firstRequest+lastWords)
 		defer cancel()
 	}
-	return oneline.Join(err, s.http.Shutdown(ctx), s.Close())
+	return oneline.Join(err, s.intake.end(ctx), s.http.Shutdown(ctx), s.Close())
 }
 
 // lastWords is how long the last answers may take to be sent.
@@ -80,10 +82,12 @@ func (s *Server) Close() error {
 		s.Drain()
 		s.operations.Cancel()
 		err := s.http.Close()
+		close(s.over)
 		_ = s.operations.Wait(context.Background()) // Do ends with its context
 		s.streams.close()
-		s.session.End()
-		s.closeErr = oneline.Join(err, s.operations.Close())
+		s.watchers.end()
+		_, ended := s.session.End()
+		s.closeErr = oneline.Join(err, ended, s.operations.Close())
 		s.timeouts.close()
 		s.tries.close()
 	})

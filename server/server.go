@@ -35,20 +35,21 @@ import (
 // Server serves the locks of one store. It is an [http.Handler], safe for
 // concurrent use.
 type Server struct {
-	store    driver.Driver
-	verbs    driver.Driver // the store, as requests ask it for leases
-	cfg      config
-	table    *api.Table[handler]
-	handler  step
-	http     *http.Server
-	session  *session.Session
-	terms    session.Terms // of what requests ask of it
-	inflight *inflight
-	lone     *lone
-	opened   time.Time
+	store      driver.Driver
+	verbs      driver.Driver // the store, as requests ask it for leases
+	cfg        config
+	table      *api.Table[handler]
+	handler    step
+	http       *http.Server
+	session    *session.Session
+	terms      session.Terms // of what requests ask of it
+	inflight   *inflight
+	contention *contention
+	opened     time.Time
 
 	addressForm atomic.Pointer[string] // of the store's addresses; nil until one is known
 
+	intake   intake
 	conns    atomic.Int64 // that are open
 	scarcity scarcity
 	watchers *watchers
@@ -68,6 +69,7 @@ type Server struct {
 
 	serving  context.Context // ends when the end has begun
 	drain    context.CancelFunc
+	over     chan struct{} // closed when nothing is served any more
 	closing  sync.Once
 	closeErr error
 }
@@ -94,26 +96,28 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 		s.verbs = traced{store, s.cfg.tracer}
 	}
 	s.serving, s.drain = context.WithCancel(context.Background())
+	s.over = make(chan struct{})
 	if err := s.newOperations(); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
 	s.places = places{quota: s.quota, all: make(map[leaseKey]*place)}
 	_, punctual := store.(driver.DeadlineAware)
-	s.lone = newLone()
+	s.contention = newContention()
 	s.timeouts = &timeouts{each: s.cfg.storeTimeout, told: punctual}
 	s.tries = &timeouts{each: timing.Try(1, s.cfg.storeTimeout), told: punctual}
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = api.NewTable(routes(s.cfg.page))
+	s.metrics.foresee(s.table.Routes())
 	s.document = api.NewDocument(s.table.Routes())
 	s.handler = s.chain()
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
-	s.watchers = &watchers{s: s, all: make(map[string]*watcher)}
+	s.watchers = newWatchers(s)
 	s.openSession()
 	if s.trail = s.newTrail(); s.trail != nil {
-		s.start(func() { s.trail.follow(s.serving.Done()) })
+		s.start(func() { s.trail.follow(s.over) })
 	}
 	if s.cfg.page != PageOff {
 		s.overview = overview.New(store, s.cfg.storeTimeout, s.cfg.log)

@@ -59,6 +59,12 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 		if now, err = s.change(r.Context(), &w.x, name, known, wait); err != nil {
 			return err
 		}
+		if err := s.again(&w.x, r); err != nil {
+			return err
+		}
+		if !w.x.may(auth.Read, name) {
+			return forbidden(auth.Read)
+		}
 	}
 	if now.err != nil {
 		return unread(r, now.err)

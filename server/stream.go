@@ -11,6 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server/auth"
 )
 
 const (
@@ -73,11 +74,19 @@ func (s *Server) newStream(x *Exchange, of string, names []string) (_ *stream, e
 }
 
 func (f *stream) hint(h driver.Hint) {
-	if h.Kind != driver.HintResync { // the address tells
-		f.push(event{wire.HintName(h.Kind), wire.HintOf(h)})
-	} else {
+	if h.Kind == driver.HintResync { // the address tells
 		f.push(event{wire.EventReady, nil})
+		return
 	}
+	f.push(event{wire.HintName(h.Kind), wire.HintOf(h)})
+}
+
+// isFor reports whether a client may know of the event. The store tells of a break to all;
+// whoever may take the lock may have been the holder. The rights are those at the time of
+// sending: they may have changed since the event was kept.
+func (e event) isFor(x *Exchange) bool {
+	h, ok := e.data.(wire.Hint)
+	return !ok || e.name != wire.EventBroken || x.may(auth.Acquire, h.Key) || x.may(auth.Read, h.Key)
 }
 
 // follow tells of every change of a lock.

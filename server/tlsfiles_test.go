@@ -178,6 +178,29 @@ func TestTLS_EveryCertificateCountsWithoutAnAuthFile(t *testing.T) {
 	}
 }
 
+// The page shares what it shows among equals, and makes it anew for others.
+func TestTLS_ClientsOfOneNameAreEqualWithoutAnAuthFile(t *testing.T) {
+	as := func(name string) auth.Principal {
+		t.Helper()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}}}
+		p, err := auth.AnyCertificate().Authenticate(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	a, b := as("a"), as("b")
+	if a != as("a") || a == b {
+		t.Errorf("%v and %v", a, b)
+	}
+	for _, verb := range []auth.Verb{auth.Acquire, auth.Read, auth.Break} {
+		if !a.May(verb, "orders/1") || !a.May(verb, "") {
+			t.Errorf("%s may not %s", a.Name(), verb)
+		}
+	}
+}
+
 func TestTLS_ReloadTakesANewCertificateAndKeepsTheOldOneIfItIsWrong(t *testing.T) {
 	a := newAuthority(t)
 	base, files := a.startTLS("")

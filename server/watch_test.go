@@ -5,11 +5,17 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
 )
 
 // watcher asks for a lock's state when it has changed.
@@ -210,6 +216,79 @@ func TestEvents_TellOfTheLocksThatAreNamed(t *testing.T) {
 		t.release("k", "a")
 		if r.hear("lock", &lock); lock.Key != "k" || lock.State != "free" {
 			t.Errorf("%+v", lock)
+		}
+	})
+}
+
+// dim is a store that answers one look at each lock, and no other.
+type dim struct {
+	*memdriver.Driver
+	mu    sync.Mutex
+	looks map[string]int
+}
+
+func (d *dim) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	d.mu.Lock()
+	d.looks[key]++
+	first := d.looks[key] == 1
+	d.mu.Unlock()
+	if first {
+		return d.Driver.Inspect(ctx, key)
+	}
+	<-ctx.Done()
+	return driver.Snapshot{}, context.Cause(ctx)
+}
+
+// left watches locks for clients that go, while the store does not answer, and returns the
+// service.
+func left(t *testing.T, store driver.Driver, keys string) *server.Server {
+	t.Helper()
+	s, err := server.New(store, server.WithStoreTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	for _, key := range keys {
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/locks/"+string(key), nil)
+		r.Header.Set("If-None-Match", "*")
+		r.Header.Set("Prefer", "wait=30")
+		clients.Go(func() {
+			defer func() { _ = recover() }() // nobody is answered
+			s.ServeHTTP(httptest.NewRecorder(), r)
+		})
+	}
+	synctest.Wait()
+	leave()
+	clients.Wait()
+	return s
+}
+
+// The look of a client that has gone is not given up, since others may share its connection.
+// It is the last one.
+func TestWatch_LooksNoMoreWhenEverybodyHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &dim{Driver: memdriver.New(), looks: make(map[string]int)}
+		s := left(t, store, "abcdefgh")
+		defer s.Close()
+		time.Sleep(10 * time.Minute)
+		for key, n := range store.looks {
+			if n != 2 {
+				t.Errorf("lock %s was looked at %d times, want 2", key, n)
+			}
+		}
+	})
+}
+
+func TestClose_DoesNotWaitForALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := left(t, &dim{Driver: memdriver.New(), looks: make(map[string]int)}, "k")
+		began := time.Now()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v to close a service of a store that does not answer", took)
 		}
 	})
 }

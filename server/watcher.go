@@ -19,10 +19,18 @@ const lookEvery = 500 * time.Millisecond
 // watchers watch locks for clients, one for each lock whatever the number of
 // clients. Stores do not tell of changes, so they look again and again.
 type watchers struct {
-	s *Server
+	s       *Server
+	looking context.Context // ends with the service
+	end     context.CancelFunc
 
 	mu  sync.Mutex
 	all map[string]*watcher
+}
+
+func newWatchers(s *Server) *watchers {
+	l := &watchers{s: s, all: make(map[string]*watcher)}
+	l.looking, l.end = context.WithCancel(context.Background())
+	return l
 }
 
 // watcher watches one lock while anybody is interested.
@@ -33,9 +41,11 @@ type watcher struct {
 	stop    context.CancelFunc
 	clients int // guarded by of.mu
 
-	mu   sync.Mutex
-	seen sight
-	next chan struct{} // closed at the next change
+	mu     sync.Mutex
+	looks  uint64 // that have begun
+	seen   sight
+	looked chan struct{} // closed when the next look has ended
+	next   chan struct{} // closed at the next change
 }
 
 // sight is what a lock looked like.
@@ -43,21 +53,41 @@ type sight struct {
 	driver.Snapshot
 	err  error
 	etag string // empty until it was looked at
+	look uint64 // the number of the watcher's look, from 1
 }
 
-// watch returns the watcher of a lock, which the caller leaves.
-func (l *watchers) watch(key string) *watcher {
+// interest is that of one client in a lock: in what is seen by looks that begin from now
+// on. The client may have seen the lock already, and a look that began before may tell of
+// an earlier state.
+type interest struct {
+	*watcher
+	after uint64 // the number of the last look that had begun
+}
+
+// watch has a lock watched for a client, which leaves the watcher in the end. The lock is
+// looked at soon: others may have watched it, and their last look is too early for this
+// client.
+func (l *watchers) watch(key string) interest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := l.all[key]
 	if o == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		o = &watcher{of: l, key: key, nudged: make(chan struct{}, 1), stop: cancel, next: make(chan struct{})}
+		o = &watcher{
+			of: l, key: key, nudged: make(chan struct{}, 1), stop: cancel,
+			looked: make(chan struct{}), next: make(chan struct{}),
+		}
 		l.all[key] = o
+		o.clients++
 		l.s.start(func() { o.run(ctx) })
+		return interest{o, 0}
 	}
 	o.clients++
-	return o
+	o.mu.Lock()
+	after := o.looks
+	o.mu.Unlock()
+	o.nudge()
+	return interest{o, after}
 }
 
 // leave ends the interest of one client.
@@ -75,21 +105,31 @@ func (l *watchers) nudge(key string) {
 	l.mu.Lock()
 	o := l.all[key]
 	l.mu.Unlock()
-	if o == nil {
-		return
+	if o != nil {
+		o.nudge()
 	}
+}
+
+func (o *watcher) nudge() {
 	select {
 	case o.nudged <- struct{}{}:
 	default:
 	}
 }
 
-// run looks until nobody is interested.
+// run looks until nobody is interested. A look that is under way then is not given up before
+// the service ends: that may cost a connection which others share.
 func (o *watcher) run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
-		o.see(o.of.s.look(ctx, o.key))
+	for ctx.Err() == nil { // which a tick may hide
+		o.mu.Lock()
+		o.looks++
+		look := o.looks
+		o.mu.Unlock()
+		now := o.of.s.look(o.of.looking, o.key)
+		now.look = look
+		o.see(now)
 		select {
 		case <-ctx.Done():
 			return
@@ -99,7 +139,7 @@ func (o *watcher) run(ctx context.Context) {
 	}
 }
 
-// see tells those who wait for a change.
+// see tells those who wait for a look, and for a change.
 func (o *watcher) see(now sight) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -108,14 +148,20 @@ func (o *watcher) see(now sight) {
 		close(o.next)
 		o.next = make(chan struct{})
 	}
+	close(o.looked)
+	o.looked = make(chan struct{})
 }
 
-// last returns what was seen last, and a channel that is closed when something
-// else is.
-func (o *watcher) last() (sight, <-chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.seen, o.next
+// last returns what was seen last, and a channel that is closed when something else is. As
+// long as no look of this interest has ended, the sight has no etag, and the channel is
+// closed when the next one has.
+func (i interest) last() (sight, <-chan struct{}) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.seen.look <= i.after {
+		return sight{}, i.looked
+	}
+	return i.seen, i.next
 }
 
 // look asks the store what a lock looks like.

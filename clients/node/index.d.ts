@@ -11,6 +11,7 @@ export interface Holder {
 
 /** Others held the lock for as long as was waited. Nothing was taken. */
 export class Held extends LeaseholdError {
+	/** Who holds it, as far as the service tells. */
 	readonly holders: Holder[];
 	/** The place in the queue that was reached; 0 without one. */
 	readonly position: number;
@@ -67,7 +68,8 @@ export interface Lease {
 	readonly token: number;
 	/** Aborts when the lease is over without having been released; its reason is a Lost. */
 	readonly signal: AbortSignal;
-	/** Compares the clock: true only while nobody else can have the lock. */
+	/** Compares the clock: true only while nobody else can have the lock. False once its
+	 * release has begun. */
 	readonly held: boolean;
 	/** Milliseconds until the lease is over unless it is renewed; 0 if it is. */
 	readonly remaining: number;

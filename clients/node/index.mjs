@@ -2,7 +2,7 @@
 // index.d.ts says what each name is for.
 
 import { randomUUID } from "node:crypto";
-import { hostname } from "node:os";
+import os from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
 // What the type of every problem of the service begins with. An answer without it is a
@@ -13,6 +13,20 @@ const problems = "https://github.com/leasehold-go/leasehold/blob/main/docs/http.
 // how long one request may take beyond that.
 const poll = 30_000;
 const timeout = 10_000;
+
+// How long somebody whose wait is over waits to hear who holds the lock.
+const glance = 1_000;
+
+// Milliseconds since a moment before. On Linux performance.now() stands still while the
+// machine is suspended, and leases do not. What the machine's uptime has gained on it is
+// added; that is known to 10 ms, so a lease may seem to end as much earlier.
+let suspended = 0;
+const ahead = () => os.uptime() * 1_000 - performance.now();
+const before = ahead();
+const now =
+	process.platform === "linux"
+		? () => performance.now() + (suspended = Math.max(suspended, ahead() - before))
+		: () => performance.now();
 
 const disposal = Symbol.asyncDispose ?? Symbol.for("nodejs.asyncDispose");
 
@@ -51,13 +65,19 @@ const failure = (name, status, answer) =>
 		? new Unavailable(`lock ${JSON.stringify(name)}: ${answer.detail ?? "the service does not answer"}`)
 		: new Refused(name, status, answer);
 
+// How a lease has ended that the service does not have, and why if it does not say.
+function endOfLease(answer, why) {
+	if (!answer.broken) return `the lease was lost: ${why}`;
+	return answer.reason ? `the lease was broken: ${answer.reason}` : "the lease was broken";
+}
+
 export class Client {
 	#url;
 	#bearer;
 	#fetch;
 
-	constructor(url, { bearer, owner = `${hostname()}:${process.pid}`, maxOutage = 30_000, fetch = globalThis.fetch } = {}) {
-		this.#url = url.replace(/\/+$/, "");
+	constructor(url, { bearer, owner = `${os.hostname()}:${process.pid}`, maxOutage = 30_000, fetch = globalThis.fetch } = {}) {
+		this.#url = service(url);
 		this.#bearer = bearer;
 		this.#fetch = fetch;
 		this.owner = owner;
@@ -94,8 +114,8 @@ export class Client {
 		return answer;
 	}
 
-	// Status 0 is an answer that is not the service's, or none. A success about a lease
-	// has to name it.
+	// Status 0 is an answer that is not the service's, or none, and the detail says which. A
+	// success about a lease has to name it.
 	async #ask(method, where, body, within, lease, signal) {
 		const headers = { "Content-Type": "application/json" };
 		if (this.#bearer) headers.Authorization = `Bearer ${this.#bearer}`;
@@ -116,13 +136,30 @@ export class Client {
 			if (response.status === 204) return { status: 204, answer: {} };
 			const answer = await response.json();
 			const ours = response.ok ? answer.leaseId === lease : answer.type?.startsWith(problems);
-			return ours ? { status: response.status, answer } : { status: 0, answer: {} };
-		} catch {
-			return { status: 0, answer: {} };
+			return ours ? { status: response.status, answer } : this.#silence("what answers there is not the service");
+		} catch (error) {
+			return this.#silence(error.cause?.message || error.cause?.code || error.message);
 		} finally {
 			both.abort(); // forgets the listeners
 		}
 	}
+
+	#silence(why) {
+		return { status: 0, answer: { detail: `${this.#url} does not answer: ${why}` } };
+	}
+}
+
+// The URL of a service, without a slash at its end.
+function service(url) {
+	if (typeof url !== "string") {
+		throw new TypeError(`a client needs the URL of a service as a string, such as http://127.0.0.1:8080, and not ${url === null ? url : typeof url}`);
+	}
+	const parts = URL.canParse(url) ? new URL(url) : { protocol: "" };
+	if (parts.username || parts.password) throw new TypeError("a token does not belong into the URL: give bearer");
+	if (!/^https?:$/.test(parts.protocol) || parts.search || parts.hash) {
+		throw new TypeError(`${JSON.stringify(url.split("?")[0])} is not the URL of a service, such as http://127.0.0.1:8080`);
+	}
+	return url.replace(/\/+$/, "");
 }
 
 const path = (name) => `/v1/locks/${encodeURIComponent(name)}`;
@@ -136,12 +173,14 @@ class Lease {
 	#maxOutage;
 	#stop; // the caller's signal
 	#deadline = 0;
-	#timer;
+	#timer; // of the next renewal
+	#end; // of the lease
 	#released = false;
 	#abort = new AbortController();
 
 	constructor(ask, name, options) {
 		const { ttl = 30_000, wait = Infinity, shared, limit, permits = 1, reentrant, labels, owner, maxOutage, signal } = options;
+		if (permits !== 1 && !limit) throw new RangeError("permits counts places of limit, which is missing");
 		if (!(ttl > 0) || !(wait >= 0)) throw new RangeError("ttl must be positive, and wait must not be negative");
 		this.name = name;
 		this.id = randomUUID(); // it makes every request repeatable
@@ -164,29 +203,34 @@ class Lease {
 	}
 
 	get held() {
-		if (!this.#released && performance.now() >= this.#deadline) this.#lose("it was not renewed in time");
-		return !this.signal.aborted;
+		return !this.#released && this.#inTime();
 	}
 
 	get remaining() {
-		return this.held ? Math.max(this.#deadline - performance.now(), 0) : 0;
+		return this.held ? Math.max(this.#deadline - now(), 0) : 0;
 	}
 
 	check() {
-		if (!this.held) throw this.signal.reason;
+		if (!this.held) throw this.signal.reason ?? new Lost(`lock ${JSON.stringify(this.name)}: it was released`);
+	}
+
+	#inTime() {
+		if (now() >= this.#deadline) this.#lose("the lease was lost: it was not renewed in time");
+		return !this.signal.aborted;
 	}
 
 	async take() {
-		const began = performance.now();
+		const began = now();
 		await this.#queue(began);
-		if (performance.now() - began > this.#ttl / 3) {
+		if (now() - began > this.#ttl / 3) {
 			// The lease began at some time during the wait.
 			for (let i = 0; i < 3 && !this.signal.aborted && !(await this.#renew()); i++);
 		} else {
 			this.#extend(began);
 		}
-		if (performance.now() >= this.#deadline) {
+		if (now() >= this.#deadline) {
 			this.#released = true;
+			clearTimeout(this.#end);
 			await this.#giveBack();
 			throw new Unavailable(`lock ${JSON.stringify(this.name)}: the service answered later than the lease lasts`);
 		}
@@ -196,6 +240,7 @@ class Lease {
 	async #queue(began) {
 		const end = began + this.#wait;
 		let silent; // since when nothing was answered
+		let doubt = false; // a request may still be on its way
 		let pause = 50;
 		const fail = async (error) => {
 			await this.#giveBack();
@@ -203,21 +248,21 @@ class Lease {
 		};
 		for (;;) {
 			if (this.#stop?.aborted) await fail(this.#stop.reason);
-			const left = Math.min(Math.max(end - performance.now(), 0), poll);
+			const left = Math.min(Math.max(end - now(), 0), poll);
 			const body = this.#wait > 0 ? { ...this.#terms, waitMs: Math.max(Math.floor(left), 1) } : this.#terms;
-			const sent = performance.now();
+			const sent = now();
 			const { status, answer } = await this.#ask("POST", this.#path, body, left + timeout, this.id, this.#stop);
 			if (status === 200 || status === 201) {
-				this.token = answer.token;
+				this.token = answer.token ?? 0;
 				return;
 			}
 			if (this.#stop?.aborted) continue;
-			const now = performance.now();
+			doubt ||= status === 0 || transient(status) || answer.repeated === true;
+			const at = now();
 			if (status === 202 || answer.type === `${problems}held`) {
-				if (now >= end) {
-					const held = new Held(this.name, answer);
-					if (this.#wait === 0) throw held;
-					await fail(held); // and leaves the queue
+				if (at >= end) {
+					if (this.#wait > 0 || doubt) await this.#giveBack(); // the place in the queue, and what comes late
+					throw new Held(this.name, this.#wait > 0 ? await this.#seen(answer) : answer);
 				}
 				silent = undefined;
 				pause = 50;
@@ -227,10 +272,17 @@ class Lease {
 			if (status > 0 && !transient(status)) await fail(new Refused(this.name, status, answer));
 			silent ??= sent;
 			const patience = this.#wait === 0 ? Math.min(this.#maxOutage, timeout) : this.#maxOutage;
-			if (now - silent >= patience || (this.#wait > 0 && now >= end)) await fail(failure(this.name, status, answer));
+			if (at - silent >= patience || (this.#wait > 0 && at >= end)) await fail(failure(this.name, status, answer));
 			await this.#rest(answer.retryAfterMs ?? pause * (0.5 + Math.random() / 2));
 			pause = Math.min(pause * 2, 1_000);
 		}
+	}
+
+	// The answer to a wait, which does not tell who holds the lock, with what one more look
+	// does tell.
+	async #seen(answer) {
+		const look = await this.#ask("GET", `${this.#path}?waiters=false`, undefined, glance, undefined, this.#stop);
+		return look.status === 200 ? { ...answer, holders: look.answer.holders } : answer;
 	}
 
 	#rest(ms) {
@@ -241,17 +293,26 @@ class Lease {
 	// moment since. Clocks differ by 1 % at most.
 	#extend(sent) {
 		this.#deadline = sent + this.#ttl * 0.99 - 2;
+		this.#watch();
+	}
+
+	// Tells of the end in time, also while a renewal hangs.
+	#watch() {
+		clearTimeout(this.#end);
+		if (this.#released) return;
+		this.#end = setTimeout(() => this.held && this.#watch(), Math.max(this.#deadline - now(), 1));
 	}
 
 	#lose(why) {
+		clearTimeout(this.#end);
 		this.#abort.abort(new Lost(`lock ${JSON.stringify(this.name)}: ${why}`));
 	}
 
 	async #renew() {
-		const sent = performance.now();
+		const sent = now();
 		const { status, answer } = await this.#ask("PUT", `${this.#path}/leases/${this.id}`, { ttlMs: this.#ttl }, this.#ttl / 6, this.id);
 		if (status === 200) this.#extend(sent);
-		else if (status === 410) this.#lose(answer.reason || answer.detail || "the service no longer has it");
+		else if (status === 410) this.#lose(endOfLease(answer, answer.detail || "the service no longer has it"));
 		return status === 200;
 	}
 
@@ -262,17 +323,20 @@ class Lease {
 				const confirmed = await this.#renew();
 				if (!this.#released && this.held) this.#keep(confirmed ? this.#ttl / 3 : this.#ttl / 12);
 			},
-			Math.max(Math.min(pause, this.#deadline - performance.now()), 1),
+			Math.max(Math.min(pause, this.#deadline - now()), 1),
 		);
 	}
 
 	async release() {
 		if (this.#released) return;
-		const held = this.held;
+		const held = this.#inTime();
 		this.#released = true;
 		clearTimeout(this.#timer);
-		const status = await this.#giveBack();
-		if (status === 410 && held && performance.now() < this.#deadline) this.#lose("it was gone at its release");
+		clearTimeout(this.#end);
+		const { status, answer } = await this.#giveBack();
+		if (status === 410 && held && (answer.broken || now() < this.#deadline)) {
+			this.#lose(endOfLease(answer, "it was gone at its release"));
+		}
 		this.signal.throwIfAborted();
 		if (status === 0) throw new Unavailable(`lock ${JSON.stringify(this.name)}: the release was not confirmed`);
 	}
@@ -281,14 +345,15 @@ class Lease {
 		return this.release();
 	}
 
-	// The status of the first answer; 0 if there was none.
+	// Status of the first answer, and the answer; 0 if there was none.
 	async #giveBack() {
 		for (let attempt = 1; attempt <= 3; attempt++) {
-			const { status } = await this.#ask("DELETE", `${this.#path}/leases/${this.id}`, undefined, 5_000, this.id);
-			if (status === 200 || status === 204) return status;
-			if (status === 410) return attempt > 1 ? 204 : 410; // a try that was not answered may have done it
+			const { status, answer } = await this.#ask("DELETE", `${this.#path}/leases/${this.id}`, undefined, 5_000, this.id);
+			if (status === 200 || status === 204) return { status, answer };
+			// A try that was not answered may have released it. It has not broken it.
+			if (status === 410) return { status: attempt > 1 && !answer.broken ? 204 : 410, answer };
 			await sleep(50 * attempt);
 		}
-		return 0;
+		return { status: 0, answer: {} };
 	}
 }

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -74,9 +75,23 @@ var againRows = []row{
 		},
 	},
 	{
+		name:  "again/an id is used once in a room of the longest name",
+		needs: RejectIDFor,
+		why:   "what is remembered of an id has a place of its own in some stores, whose name is longer than that of the lock",
+		run: func(l *lab) {
+			p := l.process()
+			long := strings.Repeat("k", 511-len(l.tag)) + l.tag
+			for _, l.key = range []string{long + "1", long + "2"} { // the id is another one in the other room
+				p.acquire("a", driver.Granted, once)
+				p.releaseRef(l.onceRef("a"), driver.Released)
+				p.acquire("a", driver.Gone, once)
+			}
+		},
+	},
+	{
 		name:  "again/a ticket's id is used once",
 		needs: RejectIDFor | Queue,
-		why:   "who has left the queue is not put at its end by an old request",
+		why:   "a waiter that has left the queue is not put at its end by an old request",
 		run: func(l *lab) {
 			p := l.process()
 			p.acquire("holder", driver.Granted, once)

@@ -2,12 +2,15 @@ package drivertest
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-const reason = `host gone: "db 1" é %d`
+// reason is as long as one can be.
+var reason = `host gone: "db 1" é %d ` + strings.Repeat("日", 77) + "!"
 
 // breakRows: ending a lease by force.
 var breakRows = []row{
@@ -51,9 +54,13 @@ var breakRows = []row{
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted)
 			q.breaks("a", driver.Released)
-			p.acquire("a", driver.Gone)
+			if got := p.acquire("a", driver.Gone); !got.Broken || got.Reason != reason {
+				l.Fatalf("asked again: broken %v, reason %q", got.Broken, got.Reason)
+			}
 			p.acquire("a", driver.Gone, waits(long))
-			p.release("a", driver.Gone)
+			if got := p.release("a", driver.Gone); !got.Broken || got.Reason != reason {
+				l.Fatalf("released: broken %v, reason %q", got.Broken, got.Reason)
+			}
 			q.acquire("b", driver.Granted)
 		},
 	},
@@ -78,7 +85,11 @@ var breakRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("holder", driver.Granted)
-			p.acquire("a", driver.Queued, waits(long))
+			opts := []option{waits(long)}
+			if l.cfg.Without&LockDelay == 0 {
+				opts = append(opts, delay(long)) // which is for a holder
+			}
+			p.acquire("a", driver.Queued, opts...)
 			q.acquire("b", driver.Queued, waits(long))
 			q.breaks("a", driver.Left)
 			if got := p.renew("a", driver.Gone); !got.Broken || got.Reason != reason {
@@ -97,9 +108,49 @@ var breakRows = []row{
 			p, q := l.process().listen(), l.process()
 			p.acquire("a", driver.Granted)
 			q.breaks("a", driver.Released)
-			if hint := p.hear(driver.HintBroken, "a"); hint.Reason != reason {
-				l.Fatalf("reason %q", hint.Reason)
-			}
+			p.hearsBreak("a")
+		},
+	},
+	{
+		name:  "break/everybody is told",
+		needs: Break | Watch,
+		why:   "a holder that took a free room has told nobody where it listens; a store that tells all subscriptions tells it too",
+		run: func(l *lab) {
+			p, q, bystander := l.process(), l.process(), l.process().listen()
+			p.acquire("a", driver.Granted)
+			p.listen() // and has no request carry the address
+			q.breaks("a", driver.Released)
+			p.hearsBreak("a")
+			bystander.hearsBreak("a")
+		},
+	},
+	{
+		name:  "break/everybody is told of which lock",
+		needs: Break | Watch,
+		why:   "ids are unique in their room only; a holder of the same id in another room goes on",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process()
+			other := l.key + " 2 <&>\"\\\u2028"
+			p.acquire("a", driver.Granted)
+			p.acquire("a", driver.Granted, in(other))
+			q.breaks("a", driver.Released)
+			p.hearsBreak("a")
+			p.renewRef(driver.Ref{Key: other, ID: p.id("a"), TTL: long}, driver.Granted)
+			l.key = other
+			q.breaks("a", driver.Released)
+			p.hearsBreak("a")
+		},
+	},
+	{
+		name:  "break/a waiter is told",
+		needs: Break | Watch | Queue,
+		why:   "a waiter that was sent away need not find that out by asking",
+		run: func(l *lab) {
+			p, q := l.process(), l.process().listen()
+			p.acquire("holder", driver.Granted)
+			q.acquire("a", driver.Queued, waits(long))
+			p.breaks("a", driver.Left)
+			q.hearsBreak("a")
 		},
 	},
 	{
@@ -115,6 +166,17 @@ var breakRows = []row{
 			q.renew("b", driver.Granted)
 		},
 	},
+}
+
+// hearsBreak waits for the hint that the row's lease or ticket called name was broken.
+func (p *process) hearsBreak(name string) {
+	p.Helper()
+	hint := p.hearAny(func(h driver.Hint) bool {
+		return h.Kind == driver.HintBroken && h.ID == p.id(name) && h.Key == p.key
+	}, fmt.Sprintf("%s broken in %q", name, p.key))
+	if hint.Reason != reason {
+		p.Fatalf("reason %q", hint.Reason)
+	}
 }
 
 // breaks breaks the row's lease or ticket called name.

@@ -30,9 +30,107 @@ var watchRows = []row{
 			before := len(p.hints)
 			q.release("holder", driver.Released) // hands the room to a's address
 			q.hear(driver.HintAsk, "b")
+			time.Sleep(slack) // for one that is late
 			if after := len(p.hints); after != before {
 				l.Fatalf("%d hints after the close", after-before)
 			}
+		},
+	},
+	{
+		name:  "watch/close waits for the call under way",
+		needs: Watch | Queue,
+		why:   "after Close the surroundings of the function are gone, also for a call that began before",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			began, leave := make(chan bool, 1), make(chan bool)
+			p.listenBy(func(driver.Hint) {
+				select {
+				case began <- true:
+				default:
+				}
+				<-leave
+			})
+			let := sync.OnceFunc(func() { close(leave) })
+			defer let()
+			q.acquire("holder", driver.Granted)
+			p.acquire("a", driver.Queued, waits(long))
+			q.release("holder", driver.Released)
+			if !arrives(began, patience) {
+				l.Fatalf("no hint within %v", patience)
+			}
+			closed := make(chan bool, 1)
+			go func() { _ = p.sub.Close(); closed <- true }()
+			if arrives(closed, slack) {
+				l.Error("closed while the function was being called")
+			}
+			let()
+			if !arrives(closed, patience) {
+				l.Fatalf("not closed within %v", patience)
+			}
+			p.sub = nil
+		},
+	},
+	{
+		name:  "watch/one hint at a time",
+		needs: Watch | Queue,
+		why:   "the function keeps books of those who wait, and is not written to be called by two at once",
+		run: func(l *lab) {
+			const n = 8
+			p, q := l.process(), l.process()
+			var inside atomic.Int64
+			heard := make(chan bool, 100)
+			p.listenBy(func(driver.Hint) {
+				if n := inside.Add(1); n > 1 {
+					l.Errorf("%d calls at once", n)
+				}
+				time.Sleep(rounding)
+				inside.Add(-1)
+				select {
+				case heard <- true:
+				default:
+				}
+			})
+			for i := range n {
+				key := fmt.Sprintf("%s/%d", l.key, i)
+				q.acquire(fmt.Sprintf("holder%d", i), driver.Granted, in(key))
+				p.acquire(fmt.Sprintf("a%d", i), driver.Queued, waits(long), in(key))
+			}
+			for i := range n {
+				ref := l.ref(fmt.Sprintf("holder%d", i))
+				ref.Key = fmt.Sprintf("%s/%d", l.key, i)
+				q.releaseRef(ref, driver.Released)
+			}
+			for i := range n {
+				if !arrives(heard, patience) {
+					l.Fatalf("%d hints of %d within %v", i, n, patience)
+				}
+			}
+			if err := p.sub.Close(); err != nil { // the function belongs to the row
+				l.Fatalf("close: %v", err)
+			}
+			p.sub = nil
+		},
+	},
+	{
+		name:  "watch/each subscription of a driver hears its own",
+		needs: Watch | Queue,
+		why:   "clients may share a driver, and each knows its own waiters only",
+		run: func(l *lab) {
+			p, q := l.process().listen(), l.process()
+			other := &process{lab: l, d: p.d} // another client
+			other.listen()
+			defer func() { _ = other.sub.Close() }()
+			if p.address() == other.address() {
+				l.Fatalf("two subscriptions share the address %q", p.address())
+			}
+			q.acquire("holder", driver.Granted)
+			p.acquire("a", driver.Queued, waits(long))
+			other.acquire("b", driver.Queued, waits(long))
+			q.release("holder", driver.Released)
+			p.hear(driver.HintGranted, "a")
+			p.release("a", driver.Released)
+			other.hear(driver.HintGranted, "b")
+			p.release("b", driver.Released)
 		},
 	},
 	{

@@ -134,7 +134,7 @@ var downgradeRows = []row{
 	{
 		name:  "downgrade/HR_A3 of a ticket is none",
 		needs: Shared | Downgrade | Queue,
-		why:   "who waits holds nothing that could become less, and keeps the place",
+		why:   "a waiter holds nothing that could become less, and keeps its place",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted)

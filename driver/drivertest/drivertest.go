@@ -96,6 +96,10 @@ const (
 	features = iota
 )
 
+// BeyondBasic is what a driver of [driver.FromBasic] lacks.
+const BeyondBasic = Queue | Policies | Watch | Shared | Limits | Downgrade | Resize | Reentry | Tokens | MinToken | LockDelay | RejectIDFor |
+	Inspect | Break | Raise | Guard | Visits
+
 var featureNames = [features]string{
 	"Queue", "Policies", "Watch", "Shared", "Limits", "Downgrade", "Resize", "Reentry", "Tokens", "MinToken", "LockDelay", "KeepClosed", "RejectIDFor",
 	"Inspect", "Break", "Replayed", "Raise", "Guard", "Visits",

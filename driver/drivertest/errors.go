@@ -11,7 +11,7 @@ import (
 var errorRows = []row{
 	{
 		name: "errors/an ended context",
-		why:  "who does not know says so: reporting a lock as busy or lost because the caller's time was up makes the caller act on a guess",
+		why:  "a store that does not know says so: reporting a lock as busy or lost because the caller's time was up makes the caller act on a guess",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			q.acquire("a", driver.Granted, in(l.key+"/2"))
@@ -41,7 +41,7 @@ var errorRows = []row{
 	},
 	{
 		name: "errors/a closed driver",
-		why:  "who uses a driver after Close learns what is wrong, and the others on the store are not concerned",
+		why:  "a caller that uses a driver after Close learns what is wrong, and the others on the store are not concerned",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted)

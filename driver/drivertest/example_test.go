@@ -39,16 +39,15 @@ func ExampleRun_virtualTime() {
 	}
 }
 
-// A store that only knows three verbs names what it lacks.
+// A store that only knows three verbs lacks the rest. Others name what they lack:
+// drivertest.Policies | drivertest.Resize, for instance.
 func ExampleConfig_without() {
 	var table driver.Basic // yours
 
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T)
 		drivertest.Run(t, drivertest.Config{
-			Open: func(testing.TB) driver.Driver { return driver.FromBasic(table) },
-			Without: drivertest.Queue | drivertest.Policies | drivertest.Watch | drivertest.Shared |
-				drivertest.Limits | drivertest.Downgrade | drivertest.Resize | drivertest.Reentry | drivertest.Tokens | drivertest.MinToken |
-				drivertest.LockDelay | drivertest.RejectIDFor | drivertest.Inspect | drivertest.Break | drivertest.Visits,
+			Open:    func(testing.TB) driver.Driver { return driver.FromBasic(table) },
+			Without: drivertest.BeyondBasic,
 		})
 	}
 }

@@ -9,9 +9,36 @@ import (
 )
 
 // guardRows: a store that can tell that it has lost its data. They share the
-// store's mark, which the first of them sets for good; what an unmarked store
-// does is for the tests of each store.
+// store's mark, which the first of them sets for good, unless each row has a
+// store of its own.
 var guardRows = []row{
+	{
+		name:  "guard/an unmarked store refuses",
+		needs: Guard,
+		why:   "a store that lost its data knows no token of any key; another may hold what it would grant",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			unmarked := func() {
+				l.Helper()
+				if _, ok, err := p.marker().Marked(context.Background()); err != nil {
+					l.Fatalf("marked: %v", err)
+				} else if ok {
+					l.Skip("another row has marked the store: give each row a store of its own, by Config.Wrap, to play this one")
+				}
+			}
+			unmarked()
+			reply, err := p.try(p.request("a", []option{guard}))
+			if !errors.Is(err, driver.ErrAmnesia) {
+				unmarked() // still
+				l.Fatalf("%v, %v; want driver.ErrAmnesia", reply, err)
+			}
+			q.acquire("b", driver.Granted) // nothing was changed
+			q.release("b", driver.Released)
+			if l.cfg.Without&Tokens == 0 {
+				p.acquire("a", driver.Granted, guard) // its token is known
+			}
+		},
+	},
 	{
 		name:  "guard/a marked store serves",
 		needs: Guard,
@@ -49,7 +76,7 @@ var guardRows = []row{
 	{
 		name:  "guard/HR_F11 a mark says what it was given",
 		needs: Guard,
-		why:   "by its name those who share the store see whether they mean the same group of stores",
+		why:   "by its name the programs that share the store see whether they mean the same group of stores",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.mark(0)
@@ -67,7 +94,7 @@ var guardRows = []row{
 	{
 		name:  "guard/an ended context",
 		needs: Guard,
-		why:   "who does not know says so",
+		why:   "a store that does not know says so",
 		run: func(l *lab) {
 			p := l.process()
 			ctx, cancel := context.WithCancel(context.Background())
@@ -82,7 +109,7 @@ var guardRows = []row{
 	{
 		name:  "guard/a closed driver",
 		needs: Guard,
-		why:   "who uses a driver after Close learns what is wrong",
+		why:   "a caller that uses a driver after Close learns what is wrong",
 		run: func(l *lab) {
 			p := l.process()
 			_ = p.d.Close()

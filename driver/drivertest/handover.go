@@ -130,9 +130,12 @@ var handOverRows = []row{
 			for _, name := range []string{"dead1", "dead2"} {
 				q.acquire(name, driver.Queued, waits(long), confirm(window))
 			}
+			start := time.Now()
 			p.acquire("r2", driver.Queued, shared, waits(long)) // the head is called
 			q.hear(driver.HintAsk, "dead1")
-			l.pass(window)
+			l.cfg.Advance(window / 2)
+			p.acquireBy(start, window, "try", driver.Busy, shared) // the head has no more time by that
+			l.pass(window / 2)
 			// It did not come, so its process is suspect: the other is not called.
 			p.acquire("r2", driver.Granted, shared, waits(long))
 		},
@@ -146,12 +149,15 @@ var handOverRows = []row{
 			p.acquire("r1", driver.Granted, shared)
 			q.acquire("w", driver.Queued, waits(long), confirm(3*window))
 			start := time.Now()
-			p.acquire("r2", driver.Busy, shared) // who does not queue calls it as well
+			p.acquire("r2", driver.Busy, shared) // a request that does not queue calls it as well
 			q.hear(driver.HintAsk, "w")
 			q.renewBy(start, 3*window, "w", driver.Queued)
 			l.pass(3 * window)
 			start = time.Now()
-			p.acquire("r2", driver.Queued, shared, waits(long)) // and again
+			got := p.acquire("r2", driver.Queued, shared, waits(long)) // and again
+			if got.RetryAfter > 3*window+vague {
+				l.Fatalf("told to ask in %v; the head has %v to come", got.RetryAfter, 3*window)
+			}
 			p.release("r1", driver.Released)
 			q.renewBy(start, 3*window, "w", driver.Granted)
 		},
@@ -191,7 +197,7 @@ var handOverRows = []row{
 		},
 	},
 	{
-		name:  "handover/one who leaves passes it on",
+		name:  "handover/a waiter that leaves passes it on",
 		needs: Queue | Watch,
 		why:   "the waiter's time was up in the moment it was handed the room; the next is not to wait for a window",
 		run: func(l *lab) {
@@ -282,9 +288,8 @@ var deadRows = []row{
 			start := time.Now()
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "dead")
-			p.acquire("after", driver.Queued, waits(long))
-			q.acquire("a", driver.Queued, waits(long))
-			l.intime(start, 3*window-rounding)
+			p.acquireBy(start, 3*window, "after", driver.Queued, waits(long))
+			q.acquireBy(start, 3*window, "a", driver.Queued, waits(long))
 			l.pass(3 * window)
 			q.renew("a", driver.Queued)
 			p.hear(driver.HintGranted, "after")
@@ -293,7 +298,7 @@ var deadRows = []row{
 		},
 	},
 	{
-		name:  "dead/who asks within the window keeps its other tickets",
+		name:  "dead/a waiter that asks within the window keeps the other tickets of its process",
 		needs: Queue | Watch,
 		why:   "one of its waiters did not come, but the process is alive",
 		run: func(l *lab) {
@@ -307,8 +312,7 @@ var deadRows = []row{
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "dead")
 			l.pass(0)
-			p.renew("last", driver.Queued)
-			l.intime(start, 3*window-rounding)
+			p.renewBy(start, 3*window, "last", driver.Queued)
 			l.pass(3 * window)
 			q.renew("a", driver.Queued)
 			p.hear(driver.HintGranted, "other")
@@ -316,7 +320,7 @@ var deadRows = []row{
 		},
 	},
 	{
-		name:  "dead/who asks in time keeps its other tickets",
+		name:  "dead/a waiter that asks in time keeps the other tickets of its process",
 		needs: Queue | Watch,
 		why:   "one hint was lost, but the process is alive: its next ask says so before anybody else finds it suspect",
 		run: func(l *lab) {

@@ -103,6 +103,33 @@ var inspectRows = []row{
 		},
 	},
 	{
+		name:  "inspect/labels are copies",
+		needs: Inspect | Queue,
+		why:   "a caller that asked, or one that looks, may change what is its own; a store that shares it shows others what was never said, and races",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			said := map[string]string{"n": "1"}
+			p.acquire("a", driver.Granted, labels(said))
+			q.acquire("b", driver.Queued, labels(said), waits(long))
+			said["n"] = "2"
+			for range 2 {
+				got := q.inspect(l.key)
+				for _, h := range append(got.Holders, q.acquire("b", driver.Queued, labels(map[string]string{"n": "1"}), waits(long)).Holders...) {
+					if h.Labels != nil && h.Labels["n"] != "1" { // an answer need not have them
+						l.Fatalf("the holder has the labels %v", h.Labels)
+					}
+					clear(h.Labels)
+				}
+				for _, w := range got.Waiters {
+					if w.Labels["n"] != "1" {
+						l.Fatalf("the waiter has the labels %v", w.Labels)
+					}
+					clear(w.Labels)
+				}
+			}
+		},
+	},
+	{
 		name:  "inspect/an expired holder",
 		needs: Inspect,
 		why:   "nobody should break a lease that is over",
@@ -121,6 +148,7 @@ var inspectRows = []row{
 		why:   "a waiter wants to see its place, and who stands before it",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
+			since := time.Now()
 			p.acquire("holder", driver.Granted)
 			names := []string{"c", "a", "b"}
 			for _, name := range names {
@@ -137,6 +165,14 @@ var inspectRows = []row{
 				if w.Remaining <= 0 || w.Remaining > long+vague {
 					l.Fatalf("waiter %d: %v left of %v", i+1, w.Remaining, long)
 				}
+				if w.Mode != driver.Exclusive || w.Since.Before(since.Add(-time.Second)) || w.Since.After(time.Now().Add(time.Second)) {
+					l.Fatalf("waiter %d: mode %v since %v, want exclusive since about %v", i+1, w.Mode, w.Since, since)
+				}
+			}
+			p.release("holder", driver.Released)
+			p.acquire(names[0], driver.Granted, waits(long))
+			if got := q.inspect(l.key); len(got.Holders) != 1 || got.Holders[0].ID != l.id(names[0]) || !got.Holders[0].Confirmed {
+				l.Fatalf("%s has asked and entered: holders %+v", names[0], got.Holders)
 			}
 		},
 	},
@@ -161,6 +197,14 @@ var inspectRows = []row{
 			}
 			if weights[l.id("a")] != 2 || weights[l.id("b")] != 3 {
 				l.Fatalf("weights %v", weights)
+			}
+			if l.cfg.Without&Queue == 0 {
+				p.acquire("c", driver.Queued, places(5, 4), waits(long))
+				waiters := p.inspect(l.key).Waiters
+				if len(waiters) != 1 || waiters[0].Mode != driver.Shared || waiters[0].Weight != 4 {
+					l.Fatalf("waiters %+v, want one that is shared and takes 4", waiters)
+				}
+				p.release("c", driver.Left)
 			}
 			p.release("a", driver.Released)
 			p.release("b", driver.Released)
@@ -204,6 +248,19 @@ var inspectRows = []row{
 		},
 	},
 	{
+		name:  "inspect/a room that is closed by a delay",
+		needs: Inspect | LockDelay,
+		why:   "a room that refuses everybody after its holder was lost has to say for how long",
+		run: func(l *lab) {
+			p := l.process()
+			p.acquire("a", driver.Granted, ttl(brief), delay(long))
+			l.pass(brief)
+			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long || len(got.Holders) != 0 {
+				l.Fatalf("closed for %v, want at most %v; holders %+v", got.Closed, long, got.Holders)
+			}
+		},
+	},
+	{
 		name:  "list/finds what is in use",
 		needs: Inspect,
 		why:   "an operator looks for locks by the beginning of their names; a prefix is plain text, whatever it looks like",
@@ -217,6 +274,7 @@ var inspectRows = []row{
 				want[key] = true
 			}
 			p.acquire("other", driver.Granted, in(l.tag+"/aXb0"))
+			p.acquire("inner", driver.Granted, in("x"+prefix+"0"))
 			p.acquire("free", driver.Granted, in(prefix+"free"))
 			ref := l.ref("free")
 			ref.Key = prefix + "free"

@@ -148,6 +148,23 @@ var leaseRows = []row{
 		},
 	},
 	{
+		name: "lease/renewal gives the full time",
+		why:  "the holder counts its new deadline from before the renewal; a store that rounds it down lets a second holder in while the first still works",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			start := time.Now()
+			p.acquire("a", driver.Granted, ttl(brief))
+			ref := l.ref("a")
+			ref.TTL = 3 * brief
+			renewed := time.Now()
+			p.renewRefBy(start, brief, ref, driver.Granted)
+			l.cfg.Advance(5 * brief / 2)
+			q.acquireBy(renewed, 3*brief, "b", driver.Busy)
+			l.pass(brief / 2)
+			q.acquire("b", driver.Granted)
+		},
+	},
+	{
 		name: "lease/asking again prolongs",
 		why:  "the answer to a repeated request says granted, which promises a full TTL from that request on",
 		run: func(l *lab) {
@@ -211,9 +228,28 @@ var leaseRows = []row{
 		},
 	},
 	{
-		name:  "lease/renewed by one who was alone before",
+		name:  "lease/a holder that is waited for is not told that it is uncontended",
 		needs: Queue,
-		why:   "a renewal counts the same whatever the store does to make that of a lone holder cheap; who has queued keeps the place",
+		why:   "a process that is told so passes the lock on inside itself, ahead of those who wait elsewhere",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted)
+			q.acquire("b", driver.Queued, waits(long))
+			if p.acquire("a", driver.Granted).Uncontended {
+				l.Fatal("asked again: told that it is uncontended")
+			}
+			ref := l.ref("a")
+			for _, ref.Uncontended = range []bool{false, true} { // it is a guess
+				if p.renewRef(ref, driver.Granted).Uncontended {
+					l.Fatal("renewed: told that it is uncontended")
+				}
+			}
+		},
+	},
+	{
+		name:  "lease/renewed by a holder that was uncontended before",
+		needs: Queue,
+		why:   "a renewal counts the same whatever the store does to make that of an uncontended holder cheap; a waiter that has queued keeps its place",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			granted := p.acquire("a", driver.Granted)

@@ -2,12 +2,38 @@ package drivertest
 
 import (
 	"errors"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
 // limitRows: places, and weights.
 var limitRows = []row{
+	{
+		name:  "limit/the next ask is at the first place that ends",
+		needs: Limits,
+		why:   "a place of a holder that died is free when its lease is over, however long the others stay",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("stays", driver.Granted, places(2, 1))
+			start := time.Now()
+			p.acquire("dies", driver.Granted, places(2, 1), ttl(brief))
+			got := q.acquireBy(start, brief, "b", driver.Busy, places(2, 1))
+			if got.RetryAfter > brief+vague {
+				l.Fatalf("next ask in %v, but one place ends in %v", got.RetryAfter, brief)
+			}
+			if len(got.Holders) > 0 && got.Holders[0].ID != l.id("stays") {
+				l.Fatalf("the first holder that is shown is %q, want the one that stays longest", got.Holders[0].ID)
+			}
+			if l.cfg.Without&Queue == 0 {
+				if next := q.acquireBy(start, brief, "b", driver.Queued, places(2, 1), waits(long)).RetryAfter; next > brief+vague {
+					l.Fatalf("the first waiter is told to ask in %v, but one place ends in %v", next, brief)
+				}
+			}
+			l.pass(brief)
+			q.acquire("b", driver.Granted, places(2, 1), waits(long))
+		},
+	},
 	{
 		name:  "limit/is kept",
 		needs: Limits,
@@ -217,7 +243,7 @@ var resizeRows = []row{
 		},
 	},
 	{
-		name:  "resize/who can never enter holds up nobody",
+		name:  "resize/a waiter that can never enter holds up nobody",
 		needs: Limits | Resize | Queue,
 		why:   "a waiter for more places than there are now would stand before all others for ever",
 		run: func(l *lab) {
@@ -227,6 +253,27 @@ var resizeRows = []row{
 			q.acquire("light", driver.Queued, places(3, 1), waits(long))
 			p.acquire("to-2", driver.Resized, places(2, 1), resize)
 			q.acquire("light", driver.Granted, places(2, 1), waits(long))
+		},
+	},
+	{
+		name:  "resize/by an id that is rejected",
+		needs: Limits | Resize | RejectIDFor,
+		why:   "a request that went unanswered may still be on its way, and must not undo a later one when it arrives",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, places(4, 1))
+			q.acquire("to-5", driver.Resized, places(5, 1), resize)
+			ref := l.ref("to-5")
+			ref.RejectIDFor = long
+			q.releaseRef(ref, driver.Gone)
+			q.acquire("once-to-6", driver.Resized, places(6, 1), resize, once)
+			q.releaseRef(l.onceRef("once-to-6"), driver.Gone)
+			p.acquire("to-10", driver.Resized, places(10, 1), resize)
+			q.acquire("to-5", driver.Gone, places(5, 1), resize)
+			q.acquire("once-to-6", driver.Gone, places(6, 1), resize, once)
+			q.acquire("b", driver.Granted, places(10, 1))
+			q.acquire("to-7", driver.Resized, places(7, 1), resize, once)
+			q.acquire("c", driver.Granted, places(7, 1))
 		},
 	},
 	{

@@ -13,17 +13,24 @@ func (p *process) listen() *process {
 	if p.cfg.Without&Watch != 0 {
 		return p
 	}
-	w, ok := driver.As[driver.Watcher](p.d)
-	if !ok {
-		p.Fatal("the driver is no driver.Watcher; say Without: drivertest.Watch if it need not be")
-	}
 	p.hints = make(chan driver.Hint, 4096)
-	sub, err := w.Watch(func(h driver.Hint) {
+	p.listenBy(func(h driver.Hint) {
 		select {
 		case p.hints <- h:
 		default: // nobody depends on a hint
 		}
 	})
+	return p
+}
+
+// listenBy subscribes the process with a function of the row's own.
+func (p *process) listenBy(f func(driver.Hint)) {
+	p.Helper()
+	w, ok := driver.As[driver.Watcher](p.d)
+	if !ok {
+		p.Fatal("the driver is no driver.Watcher; say Without: drivertest.Watch if it need not be")
+	}
+	sub, err := w.Watch(f)
 	if err != nil {
 		p.Fatalf("watch: %v", err)
 	}
@@ -34,7 +41,18 @@ func (p *process) listen() *process {
 			p.Fatal("watch: still no address")
 		}
 	}
-	return p
+}
+
+// arrives reports whether c has an element within d.
+func arrives(c <-chan bool, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 func (p *process) address() string {

@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -36,6 +38,27 @@ var queueRows = []row{
 		},
 	},
 	{
+		name:  "queue/many waiters with long labels",
+		needs: Queue,
+		why:   "a record grows with its queue, here beyond 64 KiB; one that is cut takes the places of those at the end",
+		run: func(l *lab) {
+			p := l.process()
+			much, name := labels(map[string]string{"text": strings.Repeat("l", 900)}), owner(strings.Repeat("o", 256))
+			start := time.Now()
+			p.acquire("holder", driver.Granted)
+			const n = 60
+			for i := range n {
+				p.acquire(fmt.Sprintf("w%d", i), driver.Queued, waits(long), much, name)
+			}
+			last := p.acquireBy(start, long, fmt.Sprintf("w%d", n-1), driver.Queued, waits(long), much, name)
+			if last.Position != n {
+				l.Fatalf("the last has place %d, want %d", last.Position, n)
+			}
+			p.release("holder", driver.Released)
+			p.acquireBy(start, long, "w0", driver.Granted, waits(long), much, name)
+		},
+	},
+	{
 		name:  "queue/asking once leaves no ticket",
 		needs: Queue,
 		why:   "a try that was refused has gone away; a ticket in its name would hold up the others",
@@ -43,7 +66,7 @@ var queueRows = []row{
 			p, q := l.process(), l.process()
 			p.acquire("holder", driver.Granted)
 			if got := q.acquire("try", driver.Busy); got.Position != 0 {
-				l.Fatalf("place %d for one who does not wait", got.Position)
+				l.Fatalf("place %d for one that does not wait", got.Position)
 			}
 			q.release("try", driver.Gone)
 			p.release("holder", driver.Released)
@@ -67,7 +90,7 @@ var queueRows = []row{
 	{
 		name:  "queue/barging overtakes",
 		needs: Queue | Policies,
-		why:   "who asks for barging wants a free lock now, and puts up with waiting longer at other times",
+		why:   "a caller that asks for barging wants a free lock now, and puts up with waiting longer at other times",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("holder", driver.Granted)
@@ -206,7 +229,7 @@ var orderRows = []row{
 	{
 		name:  "order/leaving frees at once",
 		needs: Queue,
-		why:   "whoever stood behind the one who left does not wait for anybody any more",
+		why:   "a waiter behind the one that left waits for nobody any more",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("holder", driver.Granted)

@@ -99,7 +99,7 @@ var raiseRows = []row{
 		},
 	},
 	{
-		name:  "raise/only by who is inside",
+		name:  "raise/only by a holder",
 		needs: Tokens | Raise,
 		why:   "a raise that comes late belongs to a lease that is over",
 		run: func(l *lab) {

@@ -118,7 +118,7 @@ var reentryRows = []row{
 		},
 	},
 	{
-		name:  "reentry/HR_D2 who reads cannot ask to write, nor the other way round",
+		name:  "reentry/HR_D2 an owner that reads cannot ask to write, nor the other way round",
 		needs: Reentry | Shared,
 		why:   "an owner that would wait for itself would do so for ever, whatever the context under which it asks",
 		run: func(l *lab) {
@@ -139,7 +139,7 @@ var reentryRows = []row{
 			p.acquire("r2", driver.Granted, shared, me)
 			refused("w", me)
 			q.acquire("w", driver.Busy, you)
-			q.acquire("w", driver.Busy, owner("user-1")) // who is only called so is another
+			q.acquire("w", driver.Busy, owner("user-1")) // one that is only called so is another
 			q.acquire("r3", driver.Granted, shared, me)
 			for _, name := range []string{"r1", "r2", "r3"} {
 				p.release(name, driver.Released)

@@ -15,7 +15,7 @@ var refusalRows = []row{
 	refuses(LockDelay, "a caller that asked for the delay relies on it", delay(long)),
 	refuses(MinToken, "a token below what the caller has seen is refused where it is used", minToken(1)),
 	refuses(Guard, "a store that cannot tell that it has lost its data must not be trusted to tell", guard),
-	refuses(Queue, "who insists on the order of arrival would be overtaken for ever", ordered),
+	refuses(Queue, "a caller that insists on the order of arrival would be overtaken for ever", ordered),
 	refuses(Policies, "a policy that is not kept starves those it was meant for", policy(driver.WritersFirst)),
 	{
 		name:  "refusal/a waiter is not queued",

@@ -26,14 +26,16 @@ var releaseRows = []row{
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)
-			p.release("a", driver.Gone)
+			if p.release("a", driver.Gone).Broken {
+				l.Fatal("said to be broken")
+			}
 			q.acquire("b", driver.Granted)
 			p.release("a", driver.Gone)
 			q.renew("b", driver.Granted)
 		},
 	},
 	{
-		name: "release/by one who believes to be alone",
+		name: "release/by a holder that takes itself for uncontended",
 		why:  "what the last answer said is old: somebody may have come since, or the lease may be over",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
@@ -49,9 +51,9 @@ var releaseRows = []row{
 		},
 	},
 	{
-		name:  "release/by one who was alone before others queued",
+		name:  "release/by a holder that was uncontended before others queued",
 		needs: Queue,
-		why:   "whoever has queued since is next, and is not overtaken",
+		why:   "the waiter that has queued since is next, and is not overtaken",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted)
@@ -76,7 +78,7 @@ var releaseRows = []row{
 	},
 	{
 		name: "release/of an expired lease",
-		why:  "the holder learns that its work was not protected to the end, and whoever holds the lock now is left alone",
+		why:  "the holder learns that its work was not protected to the end, and the present holder keeps its lease",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted, ttl(brief))
@@ -137,6 +139,26 @@ var releaseRows = []row{
 		},
 	},
 	{
+		name:  "release/forbids an id for as long as it is told",
+		needs: RejectIDFor,
+		why:   "the caller knows how long its request may be on its way, and the store does not",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			start := time.Now()
+			p.acquire("a", driver.Granted)
+			ref := l.ref("a")
+			ref.RejectIDFor = 4 * brief
+			p.releaseRefBy(start, ref.RejectIDFor, ref, driver.Released)
+			p.acquire("once", driver.Granted, once)
+			single := l.onceRef("once")
+			single.RejectIDFor = 4 * brief
+			p.releaseRefBy(start, ref.RejectIDFor, single, driver.Released)
+			l.cfg.Advance(3 * brief)
+			q.acquireBy(start, 4*brief, "a", driver.Gone)
+			q.acquireBy(start, 4*brief, "once", driver.Gone, once)
+		},
+	},
+	{
 		name:  "release/keeps the room closed",
 		needs: KeepClosed,
 		why:   "a cron job that is shorter than the difference of its hosts' clocks keeps the lock until all have tried",
@@ -147,11 +169,33 @@ var releaseRows = []row{
 			ref := l.ref("a")
 			ref.KeepClosed = 4 * brief
 			p.releaseRefBy(start, brief, ref, driver.Released)
-			q.acquireBy(start, ref.KeepClosed, "b", driver.Busy)
+			if next := q.acquireBy(start, ref.KeepClosed, "b", driver.Busy).RetryAfter; next > ref.KeepClosed+vague {
+				l.Fatalf("next ask in %v, but the room is closed for %v", next, ref.KeepClosed)
+			}
 			l.pass(brief)
 			q.acquireBy(start, ref.KeepClosed, "b", driver.Busy)
 			l.pass(3 * brief)
 			q.acquire("b", driver.Granted)
+		},
+	},
+	{
+		name:  "release/keeps the room closed once",
+		needs: KeepClosed | RejectIDFor, // a store that remembers no ids cannot tell
+		why:   "a release whose answer was lost is repeated, and so is that of a lease that was lost; neither may close the room for others",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, ttl(brief))
+			ref := l.ref("a")
+			ref.KeepClosed = 2 * brief
+			p.free(ref)
+			l.cfg.Advance(brief)
+			p.releaseRef(ref, driver.Gone)
+			l.pass(brief)
+			q.acquire("b", driver.Granted)
+			ref.KeepClosed = long
+			p.releaseRef(ref, driver.Gone)
+			q.release("b", driver.Released)
+			q.acquire("c", driver.Granted)
 		},
 	},
 	{

@@ -10,6 +10,21 @@ import (
 // sharedRows: readers and writers.
 var sharedRows = []row{
 	{
+		name:  "shared/a reader beside others is not told that it is uncontended",
+		needs: Shared,
+		why:   "what an uncontended holder may do without asking would go past the others inside",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			p.acquire("a", driver.Granted, shared)
+			if q.acquire("b", driver.Granted, shared).Uncontended {
+				l.Fatal("granted: told that it is uncontended")
+			}
+			if p.renew("a", driver.Granted).Uncontended {
+				l.Fatal("renewed: told that it is uncontended")
+			}
+		},
+	},
+	{
 		name:  "shared/readers together, writers alone",
 		needs: Shared,
 		why:   "readers do not disturb one another; a writer is alone, also against the exclusive holder of a plain mutex on the same key",

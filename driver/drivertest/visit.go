@@ -53,7 +53,7 @@ var visitRows = []row{
 	{
 		name:  "visit/HR_A5 spares a lease of somebody without a name",
 		needs: Visits,
-		why:   "who gives no name undoes nothing, and may have been told",
+		why:   "a caller without a name undoes nothing, and may have been told that it has the lease",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			q.acquire("first", driver.Granted)
@@ -68,7 +68,7 @@ var visitRows = []row{
 		},
 	},
 	{
-		name:  "visit/HR_A6 is undone by the one on whose behalf it asks",
+		name:  "visit/HR_A6 is undone by the visit on whose behalf it asks",
 		needs: Visits,
 		why:   "a majority of stores and a service ask in rounds and requests of their own for one visit of their caller",
 		run: func(l *lab) {
@@ -102,7 +102,7 @@ var visitRows = []row{
 		},
 	},
 	{
-		name:  "visit/HR_A6 spares who shares",
+		name:  "visit/HR_A6 spares a reader's lease",
 		needs: Visits | Shared,
 		why:   "a reader's lease is undone by the same rule",
 		run: func(l *lab) {
@@ -117,7 +117,7 @@ var visitRows = []row{
 		},
 	},
 	{
-		name:  "visit/HR_A5 a place in the queue belongs to who asked last",
+		name:  "visit/HR_A5 a place in the queue belongs to the visit that asked last",
 		needs: Visits | Queue,
 		why:   "a client that lost its connection and came back by another way has its place there, and gives it up there",
 		run: func(l *lab) {
@@ -136,7 +136,7 @@ var visitRows = []row{
 		},
 	},
 	{
-		name:  "visit/HR_A5 a lease that was handed over belongs to who asked",
+		name:  "visit/HR_A5 a lease that was handed over belongs to the visit that asked",
 		needs: Visits | Queue | Watch,
 		why:   "it may be undone as one that was taken by asking",
 		run: func(l *lab) {
@@ -178,7 +178,7 @@ var visitRows = []row{
 		},
 	},
 	{
-		name:  "visit/HR_A5 spares who shares and has renewed",
+		name:  "visit/HR_A5 spares a reader's lease that another has renewed",
 		needs: Visits | Shared,
 		why:   "a reader's lease is undone by the same rule, also where others are inside",
 		run: func(l *lab) {
@@ -220,7 +220,7 @@ var visitRows = []row{
 	{
 		name:  "visit/HR_A6 begins anew with a new lease",
 		needs: Visits,
-		why:   "an id whose lease was released or has expired is free again, and who asked for that one has no part in the next",
+		why:   "an id whose lease was released or has expired is free again, and the visits that asked for that one have no part in the next",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted, visit("p"), ttl(brief))
@@ -242,7 +242,7 @@ func (l *lab) visited(name, visit string) driver.Ref {
 	return ref
 }
 
-// renewFor is renew for somebody of that visit, who is told.
+// renewFor is renew for a caller of that visit, which is told.
 func (p *process) renewFor(name, visit string, want driver.State) {
 	p.Helper()
 	ref := p.visited(name, visit)

@@ -46,6 +46,10 @@ func (b *Bus) Notify(_ context.Context, messages []Message) error {
 	for _, m := range messages {
 		if s := b.seats[m.Address]; s != nil {
 			s.hear(m.Body)
+		} else if m.Address == Everybody {
+			for _, s := range b.seats {
+				s.hear(m.Body)
+			}
 		}
 	}
 	return nil

@@ -19,23 +19,26 @@ func TestConformance(t *testing.T) {
 		name    string
 		table   func(*rows) roomdriver.Table
 		without drivertest.Feature
+		options []roomdriver.Option
 	}{
-		{"simple", func(r *rows) roomdriver.Table { return r }, 0},
-		{"without messages", func(r *rows) roomdriver.Table { return quiet{r} }, drivertest.Watch},
-		{"repeating", func(r *rows) roomdriver.Table { return repeating{r} }, 0},
-		{"swapping", func(r *rows) roomdriver.Table {
+		{name: "simple", table: func(r *rows) roomdriver.Table { return r }},
+		{name: "without a memory", table: func(r *rows) roomdriver.Table { return r }, options: []roomdriver.Option{roomdriver.WithMemory(0)}},
+		{name: "without messages", table: func(r *rows) roomdriver.Table { return quiet{r} }, without: drivertest.Watch},
+		{name: "repeating", table: func(r *rows) roomdriver.Table { return repeating{r} }},
+		{name: "swapping", table: func(r *rows) roomdriver.Table {
 			return struct {
 				roomdriver.Table
 				*roomdriver.Bus
 			}{roomdriver.FromSwapper(swapping{r}), &r.Bus}
-		}, 0},
-		{"transactions", func(r *rows) roomdriver.Table { return &ledger{rows: r} }, 0},
-		{"exchanging", func(r *rows) roomdriver.Table { return exchanging{&ledger{rows: r, overtaken: true}} }, 0},
+		}},
+		{name: "transactions", table: func(r *rows) roomdriver.Table { return &ledger{rows: r} }},
+		{name: "transactions without a memory", table: func(r *rows) roomdriver.Table { return &ledger{rows: r} }, options: []roomdriver.Option{roomdriver.WithMemory(0)}},
+		{name: "exchanging", table: func(r *rows) roomdriver.Table { return exchanging{&ledger{rows: r, overtaken: true}} }},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			var shared *rows
 			drivertest.Run(t, drivertest.Config{
-				Open: func(testing.TB) driver.Driver { return roomdriver.New(kind.table(shared)) },
+				Open: func(testing.TB) driver.Driver { return roomdriver.New(kind.table(shared), kind.options...) },
 				Wrap: func(t *testing.T, row func(*testing.T)) {
 					synctest.Test(t, func(t *testing.T) {
 						shared = newRows()

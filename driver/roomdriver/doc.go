@@ -4,8 +4,8 @@
 //
 // A [Table] has three methods. [New] makes a driver of it that knows every kind
 // of lock, with queue, tokens, inspection and breaking, and passes the
-// conformance suite [github.com/leasehold-go/leasehold/driver/drivertest]. What
-// a table can do beyond the three methods it says by implementing more:
+// conformance suite [github.com/leasehold-go/leasehold/driver/drivertest]. A table
+// implements further interfaces for what else it can do:
 //
 //	Reader      look at a lock without locking its record
 //	Notifier    wake waiters in other processes; Bus does it within one process
@@ -52,7 +52,7 @@
 //     nothing worse: a token follows the last one, whatever the clock shows (P4).
 //     Only when a record was forgotten does the clock alone make the token. So
 //     records are remembered for an hour after their last token ([WithMemory]),
-//     and a step back by more than that is the assumption which remains.
+//     and the clock must not be stepped back by more than that.
 //   - It counts microseconds since the Unix epoch, since tokens are seeded with it:
 //     a token is greater than all of a store that was lost, if the clock was right
 //     before and after. Milliseconds do as well.
@@ -62,7 +62,9 @@
 // A record may be forgotten when nobody holds the lock or waits, no delay or
 // forbidden id counts any more, and its token is older than the memory. [End]
 // reads that time out of a record; a table can keep it in a column and look for it.
-// Without a memory a release removes the record at once.
+// Without a memory a release removes the record at once. By default a record outlives
+// its lock, and the conformance suite does not see whether the table removes it: play the
+// suite a second time with [WithMemory](0).
 //
 // The driver sweeps: soon after the first record that it writes, so that programs
 // which end at once contribute, and then once in a minute ([WithSweep]) until all

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,9 +51,7 @@ func New(t Table, options ...Option) *Driver {
 	d.tx, _ = t.(Transactor)
 	d.swap, _ = t.(Exchanger)
 	d.turns.waiting = make(map[string][]*turn)
-	if d.rooms, _ = t.(rooms); d.rooms != nil {
-		d.cfg.parallel = 1 // there is nothing to wait for
-	}
+	d.rooms, _ = t.(rooms)
 	d.sweeps.init(d)
 	return d
 }
@@ -73,6 +73,9 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 }
 
 func (d *Driver) enter(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if d.rooms == nil { // the call may go on without its caller, which may change its own
+		req.Labels = maps.Clone(req.Labels)
+	}
 	c := enterings.Get().(*entering)
 	*c = entering{visit: visit{key: req.Key}, req: req}
 	if req.SingleUseID {
@@ -91,9 +94,22 @@ type entering struct {
 	req driver.Request
 }
 
+// errKept is the error of a downgrade while something keeps the lock from changing hands.
+var errKept = fmt.Errorf("the table keeps the lock from changing hands for now: %w", driver.ErrUnavailable)
+
 func (c *entering) Step(r *room.Record, now int64) (wakes []room.Wake, err error) {
+	if c.shut && c.lowers(r, now) {
+		return nil, errKept // a closed lock keeps out who enters, but not who is inside
+	}
 	c.reply, wakes, err = room.Acquire(r, c.req, now)
 	return wakes, err
+}
+
+// lowers reports whether the step would make a reader's lease of a writer's.
+func (c *entering) lowers(r *room.Record, now int64) bool {
+	return c.req.Mode == driver.Shared && !c.req.Resize && slices.ContainsFunc(r.Inside, func(p room.Party) bool {
+		return p.ID == c.req.ID && p.Mode == driver.Exclusive && p.Expiry > now/1000
+	})
 }
 
 // Release implements [driver.Driver].
@@ -134,7 +150,7 @@ type breaking struct {
 }
 
 func (c *breaking) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
-	c.reply, wakes = room.Break(r, c.id, c.reason, now)
+	c.reply, wakes = room.Break(r, c.key, c.id, c.reason, now)
 	return wakes, nil
 }
 

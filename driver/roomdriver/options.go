@@ -7,8 +7,6 @@ type Option func(*config)
 
 type config struct {
 	memory   time.Duration
-	batch    int
-	parallel int
 	interval time.Duration
 }
 
@@ -20,19 +18,6 @@ func WithMemory(d time.Duration) Option {
 	return func(c *config) { c.memory = max(d, 0) }
 }
 
-// WithBatch sets how many records one transaction of a [Transactor] renews at
-// most, 256 by default. Values below 1 count as 1.
-func WithBatch(n int) Option {
-	return func(c *config) { c.batch = max(n, 1) }
-}
-
-// WithParallel sets how many updates one renewal of many leases makes at the same
-// time where it has no transactions for them, 8 by default. Values below 1 count
-// as 1.
-func WithParallel(n int) Option {
-	return func(c *config) { c.parallel = max(n, 1) }
-}
-
 // WithSweep sets the time between two sweeps that find nothing, a minute by
 // default. A sweep that finds as much as it may remove is followed by the next
 // after a second. 0 or less is no sweep: somebody else then removes the records
@@ -42,7 +27,7 @@ func WithSweep(interval time.Duration) Option {
 }
 
 func newConfig(options []Option) config {
-	c := config{memory: time.Hour, batch: 256, parallel: 8, interval: time.Minute}
+	c := config{memory: time.Hour, interval: time.Minute}
 	for _, option := range options {
 		option(&c)
 	}

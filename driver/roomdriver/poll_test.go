@@ -39,3 +39,20 @@ func TestPoll_FetchesUntilItIsClosed(t *testing.T) {
 		}
 	})
 }
+
+func TestPoll_WithoutAPauseDoesNotEndTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, pause := range []time.Duration{0, -time.Second} {
+			fetched := make(chan bool, 10)
+			sub := roomdriver.Poll(func(string) {}, pause, func(context.Context, string) ([]string, error) {
+				fetched <- true
+				return nil, nil
+			})
+			<-fetched
+			<-fetched
+			if err := sub.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

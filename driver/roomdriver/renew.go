@@ -12,6 +12,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
+const (
+	// batch is how many records one transaction of a Transactor renews at most.
+	batch = 256
+	// parallel is how many updates one renewal of many leases makes at the same time
+	// where it has no transactions for them.
+	parallel = 8
+)
+
 // Renew implements [driver.Driver]. The leases and tickets of one key are renewed
 // in one step, and those of many keys by a few transactions where the table has
 // them. What the table has not answered when the context ends goes on without the caller.
@@ -59,7 +67,7 @@ func (b *renewal) run(ctx context.Context) {
 		return
 	}
 	var rest []*stop
-	for chunk := range slices.Chunk(visits, b.d.cfg.batch) {
+	for chunk := range slices.Chunk(visits, batch) {
 		if err := b.d.usable(ctx); err != nil { // the table may be closed by now
 			b.report(err, chunk...)
 			continue
@@ -155,7 +163,11 @@ func (b *renewal) single(ctx context.Context, stops []*stop) {
 			b.report(b.d.doNow(ctx, s), s)
 		}
 	}
-	for range min(b.d.cfg.parallel, len(stops)) - 1 {
+	workers := min(parallel, len(stops))
+	if b.d.rooms != nil {
+		workers = 1 // there is nothing to wait for
+	}
+	for range workers - 1 {
 		wg.Go(work)
 	}
 	work()

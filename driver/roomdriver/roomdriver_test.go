@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
-	"github.com/leasehold-go/leasehold/internal/locktest"
+	"github.com/leasehold-go/leasehold/internal/marktest"
 )
 
 // errLost is what a connection says that broke after a commit was sent.
@@ -348,19 +349,42 @@ func TestBreak_ALongReasonFitsIntoAMessage(t *testing.T) {
 		longest := 0
 		d, other := open(t, rows), open(t, measuring{rows, &longest})
 		var heard atomic.Value
-		sub, err := d.Watch(func(h driver.Hint) { heard.Store(h.Reason) })
-		if err != nil {
+		if _, err := d.Watch(func(h driver.Hint) { heard.Store(h.Reason) }); err != nil {
 			t.Fatal(err)
 		}
 		req := request("a")
-		req.HintAddress = sub.Address()
+		req.Key = strings.Repeat("\"<", 256)
 		acquire(t, d, req, driver.Granted)
-		if _, err := other.Break(t.Context(), "k", "a", strings.Repeat("ü", 5000)); err != nil {
+		if _, err := other.Break(t.Context(), req.Key, "a", strings.Repeat("ü", 5000)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if got, _ := heard.Load().(string); !strings.HasPrefix(got, "üü") || longest > 2048 {
 			t.Errorf("heard %q in a message of %d bytes", got, longest)
+		}
+	})
+}
+
+func TestBreak_WhoeverBreaksHearsItOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, newRows())
+		var heard [2]atomic.Int64
+		for i := range heard {
+			if _, err := d.Watch(func(driver.Hint) { heard[i].Add(1) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		acquire(t, d, request("a"), driver.Granted)
+		for range 2 { // the second time nothing is there to be broken
+			if _, err := d.Break(t.Context(), "k", "a", "why"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for i := range heard {
+				if n := heard[i].Load(); n != 1 {
+					t.Errorf("subscription %d heard %d hints, want 1", i, n)
+				}
+			}
 		}
 	})
 }
@@ -398,7 +422,7 @@ func TestLook_ShowsWhatARecordTells(t *testing.T) {
 func TestMark_HR_A8_IsSetOnlyWhileTheStoreIsReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := newRows()
-		locktest.Reservations(t, open(t, rows), time.Sleep, func() { clear(rows.records) })
+		marktest.Reservations(t, open(t, rows), time.Sleep, func() { clear(rows.records) })
 	})
 }
 
@@ -406,10 +430,12 @@ func TestMark_HR_A8_IsSetOnlyWhileTheStoreIsReserved(t *testing.T) {
 type guarded struct {
 	*ledger
 	shut    bool
+	takes   time.Duration
 	entered []bool
 }
 
 func (t *guarded) Transact(ctx context.Context, items []roomdriver.Item, f func(int, roomdriver.Found) roomdriver.Change) ([]int, error) {
+	time.Sleep(t.takes)
 	return t.ledger.Transact(ctx, items, func(i int, found roomdriver.Found) roomdriver.Change {
 		found.Shut = t.shut
 		change := f(i, found)
@@ -440,4 +466,68 @@ func TestTransact_TellsWhoEntersAndLetsNobodyInWhereItIsShut(t *testing.T) {
 	if reply := acquire(t, d, request("c"), driver.Busy); reply.RetryAfter <= 0 || reply.RetryAfter > time.Second {
 		t.Errorf("%+v", reply)
 	}
+}
+
+// Others may join whoever has made a reader's lease of a writer's, so that is looked at as
+// if they had entered.
+func TestTransact_KeepsAWriterAWriterWhereItIsShut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &guarded{ledger: &ledger{rows: newRows()}}
+		d := open(t, table)
+		shared := func(id string) driver.Request {
+			req := request(id)
+			req.Mode = driver.Shared
+			return req
+		}
+		lower := shared("a")
+		lower.Downgrade = true
+		acquire(t, d, request("a"), driver.Granted)
+		table.shut, table.takes, table.entered = true, time.Second, nil
+		var wg sync.WaitGroup
+		for _, ask := range []func(){
+			func() { acquire(t, d, shared("r"), driver.Busy) },
+			func() {
+				if reply, err := d.Acquire(t.Context(), lower); !errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("%+v, %v", reply, err)
+				}
+			},
+			func() { // asked together with that, which fails alone
+				queue := shared("r")
+				queue.TicketTTL = time.Hour
+				acquire(t, d, queue, driver.Queued)
+			},
+		} {
+			wg.Go(ask)
+			synctest.Wait() // so that there is an order
+		}
+		wg.Wait()
+		if want := []bool{false, false}; !slices.Equal(table.entered, want) {
+			t.Errorf("%v, want %v: nobody has entered", table.entered, want)
+		}
+		snap, err := d.Inspect(t.Context(), "k")
+		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Exclusive {
+			t.Errorf("%+v, %v; want the writer", snap.Holders, err)
+		}
+		time.Sleep(time.Second)
+		table.shut, table.entered = false, nil
+		acquire(t, d, lower, driver.Granted)
+		acquire(t, d, lower, driver.Granted) // the same again
+		acquire(t, d, shared("r"), driver.Granted)
+		if want := []bool{true, false, false}; !slices.Equal(table.entered, want) {
+			t.Errorf("%v, want %v", table.entered, want)
+		}
+		// What is no downgrade is answered as ever.
+		release(t, d, driver.Ref{Key: "k", ID: "a"}, driver.Released)
+		release(t, d, driver.Ref{Key: "k", ID: "r"}, driver.Released)
+		brief := request("b")
+		brief.TTL = time.Minute
+		acquire(t, d, brief, driver.Granted)
+		table.shut = true
+		lower.ID = "b"
+		resize := shared("b")
+		resize.Resize = true
+		acquire(t, d, resize, driver.Gone)
+		time.Sleep(time.Minute)
+		acquire(t, d, lower, driver.Gone)
+	})
 }

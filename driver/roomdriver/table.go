@@ -114,8 +114,8 @@ type Exchanger interface {
 	// nothing was changed, and the driver takes a transaction: if x.Enters and the table
 	// cannot save that, for instance.
 	//
-	// A request that comes to wait for another one is given up after some seconds, by
-	// the table's own clock. It does not have an effect when nobody expects it any more.
+	// The table gives up a request that waits for another one after some seconds, by its
+	// own clock, so that the request has no effect later, when no caller expects it.
 	Exchange(ctx context.Context, x Exchange) (done bool, found Found, err error)
 }
 
@@ -131,7 +131,7 @@ type Exchange struct {
 type Item struct {
 	Key string
 	// Note is the key of a second record that is read, and may be replaced, with
-	// the record of Key. Nobody names it but with the same Key, so that it needs
+	// the record of Key. A note is used only together with its Key, so it needs
 	// no lock of its own; it must be read after the record of Key was locked, and
 	// see all that was written under that lock. Two transactions with one Key do not
 	// overlap if either changes a note, also if there is no record of Key, or it
@@ -144,8 +144,9 @@ type Found struct {
 	Record, Note []byte
 	Now          time.Time
 	// Shut lets nobody in for a moment: it keeps the lock closed for a quarter of a
-	// second. A table sets it when it calls f again because it could not save a
-	// change that Enters.
+	// second, and a lease exclusive that is to become shared: the driver then answers
+	// with [driver.ErrUnavailable]. A table sets it when it calls f again because it
+	// could not save a change that Enters.
 	Shut bool
 }
 
@@ -154,7 +155,8 @@ type Found struct {
 type Change struct {
 	Record, Note []byte
 	// Enters tells that the lock is granted to somebody who does not join those
-	// who have it: it changes hands. A table that can keep a lock from that
+	// who have it: it changes hands. So does an exclusive lease that becomes shared,
+	// since others may join it from then on. A table that can keep a lock from that
 	// looks at it.
 	Enters bool
 	// Messages are to be sent if the transaction is committed, in this order.
@@ -162,16 +164,23 @@ type Change struct {
 	Messages []Message
 }
 
-// Message is a hint on its way to another driver. It is text of at most 2 KB.
+// Message is a hint on its way to another driver, or to all, if its Address is
+// [Everybody]. It is text of at most 2 KB.
 type Message struct {
 	Address, Body string
 }
+
+// Everybody is the address of a message to all subscriptions of the table, in all
+// processes. It tells holders that their leases were broken. A subscription never has
+// this address. The driver that sends such a message may hear it too, or not. A table that
+// ignores it loses nothing but speed: holders then learn of a break when they renew.
+const Everybody = "everybody"
 
 // Listener is implemented by tables that deliver messages. Without it waiters
 // ask from time to time.
 type Listener interface {
 	// Listen has receive called for every message that is sent to the address of
-	// the subscription, one at a time. receive does not block. An empty body
+	// the subscription or to [Everybody], one at a time. receive does not block. An empty body
 	// says that messages may have been lost: after a connection was made anew,
 	// for instance. Subscriptions of a table have different addresses, which
 	// consist of letters, digits, "-" and "_"; what is random in one has at least
@@ -185,7 +194,7 @@ type Notifier interface {
 	Listener
 	// Notify sends messages, after what they tell of was written. Its error is
 	// not reported: messages may be lost. It is not called for messages to the
-	// driver itself.
+	// driver itself, but for those to [Everybody].
 	Notify(ctx context.Context, messages []Message) error
 }
 

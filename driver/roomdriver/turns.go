@@ -127,14 +127,21 @@ func (d *Driver) begin(key string, turns []*turn) {
 }
 
 // saveAll makes calls about one key by one update, which ends when nobody waits for it
-// any more.
+// any more. What has waited until the table was closed is not made.
 func (d *Driver) saveAll(turns []*turn) {
+	if d.closed.Load() {
+		for _, t := range turns {
+			t.call.state().err = driver.ErrClosed
+			close(t.done)
+		}
+		return
+	}
 	if len(turns) == 1 {
 		defer close(turns[0].done)
 		_ = d.save(turns[0].ctx, turns[0].call)
 		return
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(turns[0].ctx))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(spokesman(turns).ctx))
 	defer cancel()
 	var left atomic.Int64
 	left.Store(int64(len(turns)))
@@ -157,6 +164,17 @@ func (d *Driver) saveAll(turns []*turn) {
 	}
 }
 
+// spokesman is the call whose context has the values for all: a release, if there is one,
+// which a table may serve first.
+func spokesman(turns []*turn) *turn {
+	for _, t := range turns {
+		if _, ok := t.call.(*releasing); ok {
+			return t
+		}
+	}
+	return turns[0]
+}
+
 // group is several calls about one key.
 type group struct {
 	visit
@@ -166,6 +184,7 @@ type group struct {
 // Step takes their steps one after the other. One that is refused changes nothing.
 func (g *group) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
 	for _, c := range g.calls {
+		c.state().shut = g.shut
 		if walk(c, r, now) == nil {
 			wakes = append(wakes, c.state().wakes...)
 		}

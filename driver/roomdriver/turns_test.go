@@ -135,6 +135,127 @@ func TestTurns_WhoeverGivesUpIsToldWhetherItWasAsked(t *testing.T) {
 	})
 }
 
+// A call that was given up is made nevertheless. Its caller may use the labels again.
+func TestTurns_ACallThatWasGivenUpKeepsItsLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, slow{rows: newRows()})
+		var wg sync.WaitGroup
+		ask := func(req driver.Request, patience time.Duration) {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				if _, err := d.Acquire(ctx, req); errors.Is(err, driver.ErrUnavailable) {
+					t.Error(err)
+				}
+				if req.Labels != nil {
+					req.Labels["job"] = "the next"
+				}
+			})
+			synctest.Wait()
+		}
+		ask(driver.Request{Key: "k", ID: "first", TTL: time.Nanosecond}, time.Hour)
+		mine := request("mine")
+		mine.Labels = map[string]string{"job": "this"}
+		ask(mine, 1500*time.Millisecond) // while it is made, together with the next
+		ask(request("last"), time.Hour)
+		wg.Wait()
+		snap, err := d.Inspect(t.Context(), "k")
+		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Labels["job"] != "this" {
+			t.Errorf("%+v, %v", snap, err)
+		}
+	})
+}
+
+// closable is a table that may not be used after its end.
+type closable struct {
+	slow
+	closed *bool
+	late   *int
+}
+
+func (t closable) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
+	if *t.closed {
+		*t.late++
+	}
+	return t.slow.Update(ctx, key, f)
+}
+
+func (t closable) Close() error {
+	*t.closed = true
+	return t.slow.Close()
+}
+
+func TestTurns_NoneIsMadeAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := closable{slow{rows: newRows()}, new(bool), new(int)}
+		d := open(t, table)
+		errs := make([]error, 3)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() { _, errs[i] = d.Acquire(t.Context(), request(fmt.Sprint(i))) })
+			synctest.Wait()
+		}
+		if err := d.Close(); err != nil { // while the first is made
+			t.Error(err)
+		}
+		wg.Wait()
+		if *table.late > 0 {
+			t.Errorf("%d calls of a table that was closed", *table.late)
+		}
+		for i, err := range errs[1:] {
+			if !errors.Is(err, driver.ErrClosed) {
+				t.Errorf("call %d: %v", i+1, err)
+			}
+		}
+	})
+}
+
+// who is what a context says of its caller.
+type who struct{}
+
+// heard is a table that takes note of whose contexts it gets.
+type heard struct {
+	slow
+	of *[]any
+}
+
+func (t heard) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
+	*t.of = append(*t.of, ctx.Value(who{}))
+	return t.slow.Update(ctx, key, f)
+}
+
+// A table may serve releases first. One that is made together with other calls is a release
+// all the same.
+func TestTurns_AReleaseSpeaksForThoseThatAreMadeWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var of []any
+		d := open(t, heard{slow{rows: newRows()}, &of})
+		by := func(name string) context.Context { return context.WithValue(t.Context(), who{}, name) }
+		var wg sync.WaitGroup
+		ask := func(name string) {
+			wg.Go(func() {
+				if _, err := d.Acquire(by(name), request(name)); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		ask("first")
+		ask("second")
+		wg.Go(func() {
+			if _, err := d.Release(by("release"), driver.Ref{Key: request("first").Key, ID: "first"}); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		ask("last")
+		wg.Wait()
+		if got := fmt.Sprint(of); got != "[first release]" {
+			t.Errorf("updates by %s", got)
+		}
+	})
+}
+
 func TestTurns_AGroupForWhichNobodyWaitsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, slow{newRows(), make(chan struct{})}) // never closed

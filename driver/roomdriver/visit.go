@@ -27,6 +27,7 @@ type visit struct {
 	reply  driver.Reply
 	called bool
 	enters bool // by the last step the lock has changed hands
+	shut   bool // the next step must not let the lock change hands
 	// crowded tells that after the last step there is more in the record than holders.
 	crowded bool
 	wakes   []room.Wake // of the last step
@@ -175,7 +176,7 @@ func (d *Driver) take(c call, found Found, slack time.Duration) (record, note []
 	if err != nil {
 		return nil, nil, err
 	}
-	if found.Shut {
+	if v.shut = found.Shut; v.shut {
 		r.Closed = max(r.Closed, now/1000+shut.Milliseconds())
 	}
 	before := r
@@ -210,9 +211,13 @@ func walk(c call, r *room.Record, now int64) (err error) {
 const shut = 250 * time.Millisecond
 
 // changesHands reports whether somebody is inside who was not before, and does not
-// merely join the others. Where places are counted, whoever enters may have the place
-// of somebody whose lease has ended.
+// merely join the others, or whether somebody who was alone lets others join from now on.
+// Where places are counted, whoever enters may have the place of somebody whose lease has
+// ended.
 func changesHands(before []room.Party, r *room.Record) bool {
+	if len(before) > 0 && len(r.Inside) > 0 && before[0].Mode != r.Inside[0].Mode { // all inside have one mode
+		return true
+	}
 	in := func(list []room.Party) func(room.Party) bool {
 		return func(p room.Party) bool {
 			return slices.ContainsFunc(list, func(q room.Party) bool { return q.ID == p.ID })

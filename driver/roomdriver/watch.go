@@ -1,6 +1,7 @@
 package roomdriver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strings"
@@ -78,12 +79,24 @@ func (s *subscription) Close() error {
 
 // letter is the body of a message.
 type letter struct {
-	To   string      `json:"to"`
+	To   string      `json:"to"`             // a number, or empty for all
+	From string      `json:"from,omitempty"` // the ear of whoever tells all, and has told its own
 	Hint driver.Hint `json:"hint"`
 }
 
 // longest is how many bytes of a reason a message has.
-const longest = 512
+const longest = 256
+
+// encode returns the body of a message. A key is up to 512 bytes long, which would be six
+// times as much if it were made fit for HTML.
+func (l *letter) encode() (body string, err error) {
+	l.Hint.Reason = strings.ToValidUTF8(l.Hint.Reason[:min(len(l.Hint.Reason), longest)], "")
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err = e.Encode(l)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
 
 // messages returns the hints that are for other drivers.
 func (d *Driver) messages(wakes []room.Wake) (out []Message) {
@@ -93,13 +106,15 @@ func (d *Driver) messages(wakes []room.Wake) (out []Message) {
 	here := d.here()
 	for _, w := range wakes {
 		ear, number, ok := strings.Cut(w.Address, ".")
-		if !ok || ear == "" || ear == here {
+		l := letter{To: number, Hint: w.Hint}
+		switch {
+		case w.Address == room.Everybody:
+			ear, l.From = Everybody, here
+		case !ok || ear == "" || ear == here:
 			continue
 		}
-		w.Hint.Reason = strings.ToValidUTF8(w.Hint.Reason[:min(len(w.Hint.Reason), longest)], "")
-		body, err := json.Marshal(letter{To: number, Hint: w.Hint})
-		if err == nil {
-			out = append(out, Message{Address: ear, Body: string(body)})
+		if body, err := l.encode(); err == nil {
+			out = append(out, Message{Address: ear, Body: body})
 		}
 	}
 	return out
@@ -128,7 +143,9 @@ func (d *Driver) send(ctx context.Context, wakes []room.Wake) {
 	}
 	here := d.here()
 	for _, w := range wakes {
-		if ear, number, _ := strings.Cut(w.Address, "."); ear == here {
+		if w.Address == room.Everybody {
+			d.subs.DeliverAll(w.Hint)
+		} else if ear, number, _ := strings.Cut(w.Address, "."); ear == here {
 			d.subs.Deliver(number, w.Hint)
 		}
 	}
@@ -148,7 +165,11 @@ func (d *Driver) receive(body string) {
 		return
 	}
 	var l letter
-	if json.Unmarshal([]byte(body), &l) == nil {
+	switch err := json.Unmarshal([]byte(body), &l); {
+	case err != nil:
+	case l.To != "":
 		d.subs.Deliver(l.To, l.Hint)
+	case l.Hint.Kind == driver.HintBroken && (l.From == "" || l.From != d.here()): // else they know
+		d.subs.DeliverAll(l.Hint)
 	}
 }

@@ -13,13 +13,20 @@
 //	LEASEHOLD_URL=http://127.0.0.1:8080 node lock.mjs NAME COMMAND [ARG…]
 //
 // The command sees its fencing token as LEASEHOLD_TOKEN. The exit code is its
-// own, or 79 if the lock was lost: the command was killed before that. Where a
-// bearer token is needed, LEASEHOLD_AUTH has it.
+// own, or 79 if the lock was lost: the command was killed before that. Signals
+// are passed on to it. Where a bearer token is needed, LEASEHOLD_AUTH has it.
 
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { hostname, constants } from "node:os";
+import { constants, hostname, uptime } from "node:os";
 import { fileURLToPath } from "node:url";
+
+// Milliseconds since a moment before. On Linux performance.now() stands still while the
+// machine is suspended, and leases do not, so what its uptime has gained is added.
+let suspended = 0;
+const ahead = () => (process.platform === "linux" ? uptime() * 1_000 - performance.now() : 0);
+const before = ahead();
+const now = () => performance.now() + (suspended = Math.max(suspended, ahead() - before));
 
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -35,13 +42,15 @@ export class Lost extends Error {}
 /** Waits for a lock and returns its lease, which is renewed until its release. */
 export async function acquire(base, name, options = {}) {
 	const lease = new Lease(base, name, options);
-	const asked = performance.now();
+	const asked = now();
 	await lease.take();
-	if (performance.now() - asked > lease.ttl / 3) {
-		await lease.renew(); // the lease began at some time during the wait
+	if (now() - asked > lease.ttl / 3) {
+		// The lease began at some time during the wait.
+		for (let i = 0; i < 3 && !lease.signal.aborted && !(await lease.renew()); i++);
 	} else {
 		lease.extend(asked);
 	}
+	if (!lease.held) await lease.release(); // which throws Lost
 	lease.keep();
 	return lease;
 }
@@ -67,12 +76,12 @@ class Lease {
 
 	/** Milliseconds until the lease is over unless it is renewed. */
 	get remaining() {
-		return this.held ? this.#deadline - performance.now() : 0;
+		return this.held ? this.#deadline - now() : 0;
 	}
 
 	/** Compares the clock: true only while nobody else can have the lock. */
 	get held() {
-		if (!this.signal.aborted && performance.now() >= this.#deadline) {
+		if (!this.signal.aborted && now() >= this.#deadline) {
 			this.lose("not renewed in time");
 		}
 		return !this.signal.aborted;
@@ -119,7 +128,7 @@ class Lease {
 	}
 
 	async renew() {
-		const sent = performance.now();
+		const sent = now();
 		const { status } = await this.#ask("PUT", `/leases/${this.id}`, { ttlMs: this.ttl }, this.ttl / 6);
 		if (status === 200) this.extend(sent);
 		if (status === 410) this.lose("the service no longer has it");
@@ -153,9 +162,18 @@ class Lease {
 	}
 }
 
-/** Runs a command under a lease, and kills it before the lease can end. */
+/** Runs a command under a lease, and kills it before the lease can end. Signals do not
+ * end this program before the command, which would go on without the lock. */
 async function run(lease, [command, ...args]) {
 	const env = { ...process.env, LEASEHOLD_TOKEN: String(lease.token) };
+	const tell = (signal) => {
+		try {
+			if (child.pid) process.kill(-child.pid, signal);
+		} catch {
+			// it has just ended
+		}
+	};
+	for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) process.on(signal, tell); // before there is a command
 	const child = spawn(command, args, { stdio: "inherit", env, detached: true });
 	const over = new Promise((done, fail) => {
 		child.on("error", fail);
@@ -164,7 +182,7 @@ async function run(lease, [command, ...args]) {
 	const watch = setInterval(() => {
 		if (lease.remaining > lease.ttl / 20) return;
 		lease.lose("its end came near");
-		process.kill(-child.pid, "SIGKILL");
+		tell("SIGKILL");
 	}, Math.min(250, lease.ttl / 40));
 	try {
 		return await over;

@@ -9,12 +9,14 @@ As a program it runs a command while it holds the lock:
     LEASEHOLD_URL=http://127.0.0.1:8080 python3 lock.py NAME COMMAND [ARG...]
 
 The command sees its fencing token as LEASEHOLD_TOKEN. The exit code is its
-own, or 79 if the lock was lost: the command was killed before that. Where a
-bearer token is needed, LEASEHOLD_AUTH has it.
+own, or 79 if the lock was lost: the command was killed before that. Signals
+are passed on to it. Where a bearer token is needed, LEASEHOLD_AUTH has it.
 """
 
+import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -27,6 +29,14 @@ import uuid
 
 # What the type of every problem of the service begins with.
 PROBLEMS = "https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#"
+
+# A clock that goes on while the machine is suspended, as leases do. On macOS it is the
+# second one, which time.monotonic does not take there.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+
+
+def now():
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
 class Refused(Exception):
@@ -55,18 +65,28 @@ class Lock:
         self._keeper = threading.Thread(target=self._keep, daemon=True)
 
     def __enter__(self):
-        asked = time.monotonic()
+        asked = now()
         self._take()
-        if time.monotonic() - asked > self.ttl / 3:
-            self._renew()  # the lease began at some time during the wait
+        if now() - asked > self.ttl / 3:
+            for _ in range(3):  # the lease began at some time during the wait
+                if self._renew() or self.lost.is_set():
+                    break
         else:
             self._deadline = self._end(asked)
+        if not self.held():
+            self._give_back()
+            raise Lost(self.url)
         self._keeper.start()
         return self
 
     def __exit__(self, *exc):
         self._over.set()
-        self._keeper.join()
+        self._keeper.join(self.ttl / 6)  # a renewal that comes later finds nothing
+        self._give_back()
+        if self.lost.is_set() and exc[0] is None:
+            raise Lost(self.url)
+
+    def _give_back(self):
         for _ in range(3):
             status, _ = self._ask("DELETE", "/leases/" + self.id, None, 5)
             if status in (200, 204):
@@ -74,18 +94,16 @@ class Lock:
             if status == 410:
                 self.lost.set()
                 break
-        if self.lost.is_set() and exc[0] is None:
-            raise Lost(self.url)
 
     def held(self):
         """Compares the clock: true only while nobody else can have the lock."""
-        if time.monotonic() >= self._deadline:
+        if now() >= self._deadline:
             self.lost.set()
         return not self.lost.is_set()
 
     def remaining(self):
         """Seconds until the lease is over unless it is renewed."""
-        return self._deadline - time.monotonic() if self.held() else 0.0
+        return self._deadline - now() if self.held() else 0.0
 
     def _end(self, sent):
         # Counted from before the request was sent: the service's clock may
@@ -106,7 +124,7 @@ class Lock:
             time.sleep(answer.get("retryAfterMs", 1000) / 1000)
 
     def _renew(self):
-        sent = time.monotonic()
+        sent = now()
         status, answer = self._ask("PUT", "/leases/" + self.id, {"ttlMs": int(self.ttl * 1000)}, self.ttl / 6)
         if status == 200:
             self._deadline = self._end(sent)
@@ -137,24 +155,29 @@ class Lock:
                 try:
                     answer = json.load(problem)
                     return (problem.code, answer) if answer["type"].startswith(PROBLEMS) else (0, {})
-                except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
                     return 0, {}
-        except (OSError, ValueError, AttributeError):
+        except (OSError, http.client.HTTPException, ValueError, AttributeError):
             return 0, {}
 
 
 def run(lock, command):
-    """Runs a command under a lock, and kills it before the lease can end."""
+    """Runs a command under a lock, and kills it before the lease can end. The lock is not
+    given back before the command has ended, whatever signals come."""
     with lock:
+        came = []
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: came.append(number))
         env = dict(os.environ, LEASEHOLD_TOKEN=str(lock.token))
         child = subprocess.Popen(command, env=env, start_new_session=True)
         margin = lock.ttl / 20
         while lock.remaining() > margin:
             try:
-                return child.wait(min(lock.remaining() - margin, 0.25))
+                return child.wait(max(min(lock.remaining() - margin, 0.25), 0.001))
             except subprocess.TimeoutExpired:
-                pass
-        os.killpg(child.pid, 9)
+                while came:
+                    os.killpg(child.pid, came.pop(0))  # not waited for, it is still there
+        os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         lock.lost.set()
     raise Lost(lock.url)

@@ -4,8 +4,8 @@
 #	LEASEHOLD_URL=http://127.0.0.1:8080 ./lock.sh NAME COMMAND [ARG…]
 #
 # The command sees its fencing token as LEASEHOLD_TOKEN. The exit code is its
-# own, or 79 if the lock was lost: the command was killed before that. Where a
-# bearer token is needed, LEASEHOLD_AUTH has it.
+# own, or 79 if the lock was lost: the command was killed before that. Signals
+# are passed on to it, as TERM. Where a bearer token is needed, LEASEHOLD_AUTH has it.
 set -eu
 
 base=${LEASEHOLD_URL:-http://127.0.0.1:8080}
@@ -78,11 +78,16 @@ take
 renew || { echo "lost the lock before the command began" >&2; exit 79; } # the wait may have taken of the lease
 token=$(sed -n 's/.*"token":\([0-9]*\).*/\1/p' "$tmp/answer")
 
+# A signal is passed on. It does not end this shell before the command, which would go
+# on without the lock.
+child= ended=
+trap 'ended=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM INT HUP
 exec 3<&0 # what runs in the background has no input otherwise
 LEASEHOLD_TOKEN=$token "$@" <&3 3<&- &
 child=$!
+[ -z "$ended" ] || kill -TERM "$child" 2>/dev/null # it came in between
 (
-	trap - EXIT
+	trap - EXIT TERM INT HUP
 	while sleep 10 & wait $!; do
 		renew || {
 			: >"$tmp/lost"
@@ -92,7 +97,6 @@ child=$!
 	done
 ) >/dev/null 2>&1 &
 keeper=$!
-trap 'kill -TERM "$child" 2>/dev/null' TERM INT HUP
 
 code=0
 while wait "$child" || code=$?; kill -0 "$child" 2>/dev/null; do code=0; done # a signal ends a wait, not the child

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/example"
@@ -42,10 +43,11 @@ func run(ctx context.Context, store example.Store) error {
 
 	alpha := first.Election(key, "alpha:8080")
 	elected := make(chan struct{})
+	told := sync.OnceFunc(func() { close(elected) }) // it may be elected again
 	alphaEnded := make(chan error, 1)
 	go func() {
 		alphaEnded <- alpha.Lead(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
-			close(elected)
+			told()
 			return schedule(ctx, lease)
 		})
 	}()
@@ -53,10 +55,14 @@ func run(ctx context.Context, store example.Store) error {
 	beta := second.Election(key, "beta:8080")
 	betaEnded := example.Queue(ctx, func(ctx context.Context) error { return beta.Lead(ctx, schedule) })
 
-	// Observe yields a leader whenever it is another one than before.
+	// Observe yields a leader whenever it is another one than before, and the zero
+	// Leader while nobody leads.
 	for leader, err := range beta.Observe(ctx) {
 		if err != nil {
 			return err
+		}
+		if leader.ID == "" {
+			continue
 		}
 		fmt.Println("the leader is", leader.Value)
 		if leader.Value == "beta:8080" {

@@ -164,5 +164,10 @@ func ExampleMigrate() {
 	var version int
 	_ = db.QueryRow(`SELECT version FROM schema_version`).Scan(&version)
 	fmt.Println("version", version, err)
-	// Output: version 2 <nil>
+
+	// An instance of the version before, to which one has gone back, lets it be.
+	fmt.Println(guide.Migrate(context.Background(), client, db, steps[:1]))
+	// Output:
+	// version 2 <nil>
+	// <nil>
 }

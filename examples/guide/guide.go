@@ -106,9 +106,10 @@ type Warehouse interface {
 	Reserve(ctx context.Context, sku string, token int64) error
 }
 
-// Bundle reserves one of each article, or none. The articles are locked together,
-// in an order that is the same for all callers, so that two bundles never wait for
-// each other.
+// Bundle reserves one of each article, and nothing if one of them is sold out. The
+// articles are locked together, in an order that is the same for all callers, so that two
+// bundles never wait for each other. A reservation that fails leaves those before it: the
+// warehouse has no transactions, and a lock makes none.
 func Bundle(ctx context.Context, client *leasehold.Client, shop Warehouse, skus ...string) (err error) {
 	var locks []leasehold.Part
 	for _, sku := range skus {
@@ -148,7 +149,7 @@ func Migrate(ctx context.Context, client *leasehold.Client, db *sql.DB, steps []
 				if err := tx.QueryRowContext(ctx, `SELECT version FROM schema_version`).Scan(&version); err != nil {
 					return err
 				}
-				if done = version == len(steps); done {
+				if done = version >= len(steps); done { // a later version of the program may have gone further
 					return nil
 				}
 				if _, err := tx.ExecContext(ctx, steps[version]); err != nil {

@@ -43,8 +43,8 @@ CREATE INDEX IF NOT EXISTS leasehold_message_address ON leasehold_message (addre
 const options = "?_txlock=immediate&_pragma=busy_timeout(50)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)"
 
 // Open opens the store in a database file, which is created if need be. Any number
-// of processes of the machine may share it.
-func Open(ctx context.Context, path string) (*roomdriver.Driver, error) {
+// of processes of the machine may share it. The options are those of roomdriver.New.
+func Open(ctx context.Context, path string, opts ...roomdriver.Option) (*roomdriver.Driver, error) {
 	db, err := sql.Open("sqlite", "file:"+url.PathEscape(path)+options)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func Open(ctx context.Context, path string) (*roomdriver.Driver, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
-	return roomdriver.New(&table{db: db}), nil
+	return roomdriver.New(&table{db: db}, opts...), nil
 }
 
 // table is a roomdriver.Transactor, Listener and Sweeper.
@@ -199,7 +199,7 @@ func (t *table) Sweep(ctx context.Context, limit int) (int, error) {
 func (t *table) Listen(receive func(body string)) (driver.Subscription, error) {
 	last := int64(0)
 	return roomdriver.Poll(receive, 10*time.Millisecond, func(ctx context.Context, address string) (bodies []string, err error) {
-		rows, err := t.db.QueryContext(ctx, `SELECT id, body FROM leasehold_message WHERE address = ? AND id > ? ORDER BY id`, address, last)
+		rows, err := t.db.QueryContext(ctx, `SELECT id, body FROM leasehold_message WHERE address IN (?, ?) AND id > ? ORDER BY id`, address, roomdriver.Everybody, last)
 		if err != nil {
 			return nil, err
 		}

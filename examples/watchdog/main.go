@@ -24,7 +24,7 @@ import (
 
 const (
 	key = "watchdog/report"
-	ttl = 3 * time.Second
+	ttl = 6 * time.Second
 )
 
 func main() { example.Main(run) }

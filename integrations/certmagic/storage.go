@@ -40,8 +40,18 @@ var (
 type name struct {
 	turn  chan struct{} // has an element while a goroutine has the name
 	users int           // that have it or wait for it; under Storage.mu
-	lease *leasehold.Lease
-	end   context.CancelCauseFunc // ends the context of lease
+	held  holding       // under Storage.mu
+}
+
+// holding is a lease, and what ends its context. The zero value is none.
+type holding struct {
+	*leasehold.Lease
+	end context.CancelCauseFunc
+}
+
+func (h holding) release() error {
+	defer h.end(nil)
+	return h.Release()
 }
 
 // Wrap returns a storage that keeps certificates in storage, and takes no notice of its
@@ -64,11 +74,13 @@ func (s *Storage) Lock(ctx context.Context, key string) error {
 		s.leave(key)
 		return fmt.Errorf("lock %q, which this process has: %w", key, context.Cause(ctx))
 	}
-	if err := s.take(ctx, key, n, (*leasehold.Mutex).Lock); err != nil {
+	held, err := s.take(ctx, key, (*leasehold.Mutex).Lock)
+	if err != nil {
 		<-n.turn
 		s.leave(key)
 		return err
 	}
+	s.replace(n, holding{}, held)
 	return nil
 }
 
@@ -81,8 +93,9 @@ func (s *Storage) TryLock(ctx context.Context, key string) (bool, error) {
 		s.leave(key)
 		return false, nil
 	}
-	err := s.take(ctx, key, n, (*leasehold.Mutex).TryLock)
+	held, err := s.take(ctx, key, (*leasehold.Mutex).TryLock)
 	if err == nil {
+		s.replace(n, holding{}, held)
 		return true, nil
 	}
 	<-n.turn
@@ -99,19 +112,22 @@ func (s *Storage) TryLock(ctx context.Context, key string) (bool, error) {
 // free: certmagic would otherwise repeat attempts that cannot succeed for thirty days. The
 // error matches [leasehold.ErrHeld] if another has it.
 func (s *Storage) RenewLockLease(ctx context.Context, key string, _ time.Duration) error {
-	n, lease := s.held(key)
+	n, lost := s.held(key)
 	switch {
-	case lease == nil:
+	case lost.Lease == nil:
 		return fmt.Errorf("renew lock %q: %w", key, leasehold.ErrNotHeld)
-	case lease.State().Live():
+	case lost.State().Live():
 		return nil
 	}
-	end := n.end
-	if err := s.take(ctx, key, n, (*leasehold.Mutex).TryLock); err != nil {
+	taken, err := s.take(ctx, key, (*leasehold.Mutex).TryLock)
+	if err != nil {
 		return err
 	}
-	_ = lease.Release() // it was lost
-	end(nil)
+	if !s.replace(n, lost, taken) { // nobody would unlock it
+		_ = taken.release()
+		return fmt.Errorf("renew lock %q, which was unlocked meanwhile: %w", key, leasehold.ErrNotHeld)
+	}
+	_ = lost.release()
 	return nil
 }
 
@@ -120,22 +136,21 @@ func (s *Storage) RenewLockLease(ctx context.Context, key string, _ time.Duratio
 func (s *Storage) Unlock(_ context.Context, key string) error {
 	s.mu.Lock()
 	n := s.names[key]
-	if n == nil || n.lease == nil {
+	if n == nil || n.held.Lease == nil {
 		s.mu.Unlock()
 		return fmt.Errorf("unlock %q: %w", key, leasehold.ErrNotHeld)
 	}
-	lease, end := n.lease, n.end
-	n.lease, n.end = nil, nil
+	held := n.held
+	n.held = holding{}
 	s.mu.Unlock()
-	err := lease.Release()
-	end(nil)
+	err := held.release()
 	<-n.turn
 	s.leave(key)
 	return err
 }
 
 // take has ctx bound the wait alone: the lease has a context of its own.
-func (s *Storage) take(ctx context.Context, key string, n *name, lock func(*leasehold.Mutex, context.Context) (*leasehold.Lease, error)) error {
+func (s *Storage) take(ctx context.Context, key string, lock func(*leasehold.Mutex, context.Context) (*leasehold.Lease, error)) (holding, error) {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	lease, err := lock(s.client.Mutex(Prefix+key, s.opts...), life)
@@ -147,12 +162,20 @@ func (s *Storage) take(ctx context.Context, key string, n *name, lock func(*leas
 	}
 	if err != nil {
 		end(nil)
-		return err
+		return holding{}, err
 	}
+	return holding{lease, end}, nil
+}
+
+// replace puts next in place of before, if that is still how the name is held.
+func (s *Storage) replace(n *name, before, next holding) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n.lease, n.end = lease, end
-	return nil
+	if n.held.Lease != before.Lease {
+		return false
+	}
+	n.held = next
+	return true
 }
 
 // use returns the name, which is kept until leave.
@@ -178,13 +201,13 @@ func (s *Storage) leave(key string) {
 	}
 }
 
-// held returns the lease by which a name is locked here, or nil.
-func (s *Storage) held(key string) (*name, *leasehold.Lease) {
+// held returns how a name is locked here, if it is.
+func (s *Storage) held(key string) (*name, holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.names[key]
 	if n == nil {
-		return nil, nil
+		return nil, holding{}
 	}
-	return n, n.lease
+	return n, n.held
 }

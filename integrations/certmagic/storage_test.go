@@ -171,6 +171,29 @@ func TestStorage_UnlocksNoLockOfTheNext(t *testing.T) {
 	})
 }
 
+// certmagic.CleanUpOwnLocks unlocks what its other goroutines still work under.
+func TestStorage_KeepsNoLockThatIsUnlockedWhileItIsTakenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, store := wrap(t)
+		lock(t, a)
+		store.Lose(leaseholdcertmagic.Prefix + issue)
+		store.Freeze()
+		renewed := make(chan error, 1)
+		go func() { renewed <- a.RenewLockLease(t.Context(), issue, time.Hour) }()
+		synctest.Wait() // it asks for the lock
+		if err := a.Unlock(t.Context(), issue); !errors.Is(err, leasehold.ErrLost) {
+			t.Errorf("%v, want ErrLost", err)
+		}
+		store.Up()
+		if err := <-renewed; !errors.Is(err, leasehold.ErrNotHeld) {
+			t.Errorf("renewed with %v, want ErrNotHeld", err)
+		}
+		store.AwaitHeld(leaseholdcertmagic.Prefix+issue, false)
+		lock(t, b)
+		unlock(t, b)
+	})
+}
+
 // certmagic itself takes the locks, and obtains a certificate once for two servers.
 func TestStorage_ObtainsACertificateOnce(t *testing.T) {
 	a, b, store := wrap(t)

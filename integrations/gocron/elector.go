@@ -90,8 +90,8 @@ func (e *Elector) IsLeader(context.Context) error {
 }
 
 // Task returns a task for a job of the leader. Its work gets the leader's lease, and a
-// context that ends with the leadership, too, not only with the job. The leadership is
-// passed on by Close when the work has returned. A run at whose start nothing is led fails with
+// context that ends with the leadership, too, not only with the job, and has the values of
+// both. The leadership is passed on by Close when the work has returned. A run at whose start nothing is led fails with
 // [ErrNotLeader]; one during which the leadership is lost with [leasehold.ErrLost].
 func (e *Elector) Task(work func(ctx context.Context, lease *leasehold.Lease) error) gocron.Task {
 	return gocron.NewTask(func(ctx context.Context) error {

@@ -115,6 +115,38 @@ func TestLocker_SaysToTheTaskThatItsLockIsLost(t *testing.T) {
 	})
 }
 
+// The context of a job carries what its program gave it by gocron.WithContext: a trace, for
+// instance, and a time limit.
+func TestTask_KeepsTheValuesAndTheDeadlineOfTheJobsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		locker, elector := leaseholdgocron.NewLocker(client), elect(t, client, "a")
+		store.AwaitHeld("scheduler", true)
+		type key struct{}
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "trace"), time.Hour)
+		defer cancel()
+		want, _ := ctx.Deadline()
+		ran := make(chan bool)
+		work := func(ctx context.Context, lease *leasehold.Lease) error {
+			if got := ctx.Value(key{}); got != "trace" {
+				t.Errorf("under the lease of %q: value %v", lease.Key(), got)
+			}
+			if got, ok := ctx.Deadline(); !ok || !got.Equal(want) {
+				t.Errorf("under the lease of %q: deadline %v, %t, want %v", lease.Key(), got, ok, want)
+			}
+			if got, ok := leasehold.FromContext(ctx); !ok || got.ID() != lease.ID() {
+				t.Errorf("under the lease of %q: the context has the lease %v", lease.Key(), got)
+			}
+			ran <- true
+			return nil
+		}
+		start(t, time.Minute, locker.Task("nightly", work), gocron.WithDistributedLocker(locker), gocron.WithContext(ctx))
+		start(t, time.Minute, elector.Task(work), gocron.WithDistributedElector(elector), gocron.WithContext(ctx))
+		<-ran
+		<-ran
+	})
+}
+
 func TestLocker_SkipsRunsWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, store := leaseholdtest.New(t)

@@ -71,8 +71,8 @@ func (l *Locker) Lease(key string) *leasehold.Lease {
 }
 
 // Task returns a task for the job that has the name key. Its work gets the lease, and a
-// context that ends with the lease, too, not only with the job: gocron itself tells a job
-// nothing of a lock that is lost. The run then counts as failed, with an error that matches
+// context that ends with the lease, too, not only with the job, and has the values of both:
+// gocron itself tells a job nothing of a lock that is lost. The run then counts as failed, with an error that matches
 // [leasehold.ErrLost], whatever work returned.
 func (l *Locker) Task(key string, work func(ctx context.Context, lease *leasehold.Lease) error) gocron.Task {
 	return gocron.NewTask(func(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
 )
@@ -17,17 +18,18 @@ func run(job, bound context.Context, lease *leasehold.Lease, work func(context.C
 	ctx, end := context.WithCancelCause(bound)
 	defer end(nil)
 	defer context.AfterFunc(job, func() { end(context.Cause(job)) })()
-	err := work(workContext{ctx, bound}, lease)
+	err := work(workContext{ctx, bound, job}, lease)
 	if lease.State() != leasehold.Lost {
 		return err
 	}
 	return errors.Join(err, fmt.Errorf("job %q: %w", lease.Key(), context.Cause(lease.Context())))
 }
 
-// workContext compares the clock, as the context of a lease does.
+// workContext is derived from bound, has the values and the deadline of the job's context
+// too, and compares the clock, as the context of a lease does.
 type workContext struct {
 	context.Context
-	bound context.Context
+	bound, job context.Context
 }
 
 // Err implements [context.Context].
@@ -36,4 +38,21 @@ func (c workContext) Err() error {
 		return err
 	}
 	return c.Context.Err()
+}
+
+// Deadline implements [context.Context].
+func (c workContext) Deadline() (time.Time, bool) {
+	at, ok := c.Context.Deadline()
+	if limit, limited := c.job.Deadline(); limited && (!ok || limit.Before(at)) {
+		return limit, true
+	}
+	return at, ok
+}
+
+// Value implements [context.Context].
+func (c workContext) Value(key any) any {
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.job.Value(key)
 }

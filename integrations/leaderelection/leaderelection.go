@@ -40,10 +40,12 @@ type LeaderCallbacks struct {
 	OnStartedLeading func(context.Context)
 	// OnStoppedLeading is called once, when the leadership ends, even if OnStartedLeading
 	// goes on: a program that cannot stop what it began exits here. It is called as well if
-	// nothing was led.
+	// the context of Run ends before anything was led. It is not called if the election
+	// cannot be held at all: Run then returns why, and RunOrDie panics with it.
 	OnStoppedLeading func()
 	// OnNewLeader is called with the identity of whoever leads, whenever that has changed:
-	// within some second, by asking the store every second. It may be nil.
+	// within some second, by asking the store every second. It may be nil. Calls come one
+	// after the other. Run does not wait for the last one, and begins none after its return.
 	OnNewLeader func(identity string)
 }
 
@@ -78,7 +80,11 @@ func Run(ctx context.Context, config LeaderElectionConfig) error {
 		election:  config.Client.Election(config.Name, config.Identity, opts...),
 		stopped:   sync.OnceFunc(config.Callbacks.OnStoppedLeading),
 	}
-	defer r.stopped()
+	defer func() {
+		if r.led() || ctx.Err() != nil { // else nobody would see why there is nothing to lead
+			r.stopped()
+		}
+	}()
 	defer r.observe(ctx)()
 
 	life, quit := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -128,6 +134,12 @@ func (r *run) end() {
 	}
 }
 
+func (r *run) led() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leading
+}
+
 // lead is the term of office.
 func (r *run) lead(ctx context.Context, _ *leasehold.Lease) error {
 	r.mu.Lock()
@@ -143,22 +155,37 @@ func (r *run) lead(ctx context.Context, _ *leasehold.Lease) error {
 	return errStopped
 }
 
-// observe calls OnNewLeader until the function that it returns is called, which waits.
+// observe calls OnNewLeader until the function that it returns is called, which waits for
+// no call that is under way.
 func (r *run) observe(ctx context.Context) (stop func()) {
 	if r.callbacks.OnNewLeader == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
+	var calling sync.Mutex
+	call := func(identity string) {
+		calling.Lock()
+		defer calling.Unlock()
+		if ctx.Err() == nil {
+			r.callbacks.OnNewLeader(identity)
+		}
+	}
 	go func() {
 		defer close(done)
 		last := "" // id of the last leader's lease
 		for leader, err := range r.election.Observe(ctx) {
 			if err == nil && leader.ID != "" && leader.ID != last {
 				last = leader.ID
-				r.callbacks.OnNewLeader(leader.Value)
+				call(leader.Value)
 			}
 		}
 	}()
-	return func() { cancel(); <-done }
+	return func() {
+		cancel()
+		if calling.TryLock() {
+			calling.Unlock()
+			<-done
+		}
+	}
 }

@@ -3,13 +3,16 @@ package leaderelection_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/integrations/leaderelection"
 	"github.com/leasehold-go/leasehold/leaseholdtest"
+	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 const name = "controller"
@@ -178,6 +181,74 @@ func TestRunOrDie_PanicsByAConfigurationThatIsInvalid(t *testing.T) {
 			leaderelection.RunOrDie(t.Context(), config)
 		}()
 	}
+}
+
+// OnStoppedLeading mostly ends the process. Nobody would see why the election cannot be held.
+func TestRun_DoesNotTellOfALeadershipThatCouldNotBeHad(t *testing.T) {
+	client, store := leaseholdtest.New(t)
+	closed := store.Client()
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, row := range map[string]struct {
+		client *leasehold.Client
+		name   string
+		want   error
+	}{
+		"no client":                {nil, name, leasehold.ErrInvalid},
+		"an invalid name":          {client, "", leasehold.ErrInvalid},
+		"a client that was closed": {closed, name, leasehold.ErrClosed},
+		"a store that refuses it":  {refusing(t), name, driver.ErrPermanent},
+	} {
+		err := leaderelection.Run(t.Context(), leaderelection.LeaderElectionConfig{Client: row.client, Name: row.name, Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { t.Errorf("%s: it leads", what) },
+			OnStoppedLeading: func() { t.Errorf("%s: it stopped to lead", what) },
+		}})
+		if !errors.Is(err, row.want) {
+			t.Errorf("%s: %v, want %v", what, err, row.want)
+		}
+	}
+}
+
+// refusing returns a client of a store that knows another password.
+func refusing(t *testing.T) *leasehold.Client {
+	t.Helper()
+	client, err := leasehold.New(refusal{memdriver.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+type refusal struct{ driver.Driver }
+
+func (refusal) Acquire(context.Context, driver.Request) (driver.Reply, error) {
+	return driver.Reply{}, fmt.Errorf("wrong password: %w", driver.ErrPermanent)
+}
+
+// client-go calls OnNewLeader beside everything else: what converts callbacks of it may block.
+func TestRun_WaitsForNoOnNewLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, store := leaseholdtest.New(t)
+		store.Hold(name)
+		ctx, quit := context.WithCancel(t.Context())
+		told, hang, stopped, ended := make(chan bool, 1), make(chan bool), make(chan bool, 1), make(chan error, 1)
+		go func() {
+			ended <- leaderelection.Run(ctx, leaderelection.LeaderElectionConfig{Client: client, Name: name, Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) {},
+				OnStoppedLeading: func() { stopped <- true },
+				OnNewLeader:      func(string) { told <- true; <-hang },
+			}})
+		}()
+		<-told
+		quit()
+		synctest.Wait()
+		if len(ended) != 1 || len(stopped) != 1 {
+			t.Errorf("it has ended %d times, and said so %d times", len(ended), len(stopped))
+		}
+		close(hang)
+	})
 }
 
 // A panic of the leader's work is the caller's; the lease does not outlive it.

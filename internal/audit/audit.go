@@ -47,6 +47,7 @@ type Log struct {
 	mu      sync.Mutex
 	w       io.Writer
 	failing bool
+	torn    bool // the last line has no end
 }
 
 // New returns a log. failed is called with the first error of a series, and with nil when
@@ -59,7 +60,7 @@ func New(w io.Writer, failed func(error)) *Log {
 }
 
 // Write writes a line. A line that cannot be written is lost: locks do not wait for
-// their audit.
+// their audit. One that is cut off, as on a full disk, does not spoil the next.
 func (l *Log) Write(line *Line) {
 	line.Time = line.Time.UTC()
 	text, err := json.Marshal(line)
@@ -68,7 +69,12 @@ func (l *Log) Write(line *Line) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err = l.w.Write(append(text, '\n'))
+	text = append(text, '\n')
+	if l.torn {
+		text = append([]byte{'\n'}, text...)
+	}
+	n, err := l.w.Write(text)
+	l.torn = err != nil && (n > 0 || l.torn)
 	if (err != nil) == l.failing {
 		return
 	}

@@ -97,6 +97,14 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 			b.lease("a", 1, 2, 10, 7)
 			b.lease("b", 5, 9, 20, 8)
 		}},
+		{"one after the other in one moment", nil, func(b *book) {
+			b.lease("a", 1, 9, 20, 8)
+			b.lease("b", 2, 9, 9, 7)
+		}},
+		{"two at once in one moment", []string{checker.Exclusion, checker.Model}, func(b *book) {
+			b.lease("a", 2, 9, 20, 7)
+			b.lease("b", 1, 9, 9, 8)
+		}},
 		{"two at once around a loss of memory", nil, func(b *book) {
 			b.lease("a", 1, 2, 10, 7)
 			b.fault(5, 6, "", history.ForgetsSome)

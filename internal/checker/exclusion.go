@@ -9,10 +9,13 @@ import (
 )
 
 // exclusion holds beliefs against each other: while a lease is live, no other
-// that conflicts with it is.
+// that conflicts with it is. Several may be granted in one moment of virtual time, each when
+// the one before has been given back: their tokens tell the order.
 func (j *judge) exclusion(key string, leases []*life) {
 	leases = slices.DeleteFunc(leases, func(l *life) bool { return l.from == 0 })
-	slices.SortFunc(leases, func(a, b *life) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(leases, func(a, b *life) int {
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.got.Token, b.got.Token), cmp.Compare(a.to, b.to))
+	})
 	var inside []*life
 	for _, l := range leases {
 		inside = slices.DeleteFunc(inside, func(o *life) bool { return o.to <= l.from })

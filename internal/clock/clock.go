@@ -43,15 +43,16 @@ func Now() time.Time {
 		}
 		gap.Store(apart)
 	}
-	return now.Add(ahead())
+	return now.Add(Ahead())
 }
 
 // Local returns a reading of this clock as one of [time.Now], for others to
 // compare with theirs.
-func Local(t time.Time) time.Time { return t.Add(-ahead()) }
+func Local(t time.Time) time.Time { return t.Add(-Ahead()) }
 
-// ahead is by how much this clock is ahead of the monotonic one.
-func ahead() time.Duration { return time.Duration(asleep.Load() + skipped.Load()) }
+// Ahead is by how much this clock was ahead of the monotonic one, by which timers run, at
+// the last Now.
+func Ahead() time.Duration { return time.Duration(asleep.Load() + skipped.Load()) }
 
 // raise makes v at least n: two readings of the system's clocks a moment apart
 // differ a little, and time must not go back by that.

@@ -2,6 +2,7 @@ package costs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -84,10 +85,13 @@ func TestCommands_WaitServedInTurnIsThreeAtMost(t *testing.T) {
 	})
 }
 
-// queued is how many tickets the store has for the key.
+// queued is how many tickets the store has for the key; -1 if it had no time to say.
 func queued(t *testing.T, c *leasehold.Client, key string) int {
 	t.Helper()
 	snap, err := c.Inspect(context.Background(), key)
+	if errors.Is(err, leasehold.ErrUnavailable) {
+		return -1
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,6 +144,58 @@ func TestCommands_AThousandLeasesAreRenewedInBatches(t *testing.T) {
 			t.Errorf("%d commands for %d renewals", calls, stats["pexpire"].Calls)
 		}
 		until(t, func() bool { return runtime.NumGoroutine()-goroutines <= 10 })
+		for _, l := range leases {
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestCommands_HoldersSubscribeOnce has a process hear of breaks by one subscription,
+// however many leases it holds, and not before it has held one for a second.
+func TestCommands_HoldersSubscribeOnce(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
+		c := open()
+		s.ResetStats(t)
+		slowest := time.Duration(0) // a machine that stands still makes a short lock a long one
+		for began := time.Now(); time.Since(began) < 1500*time.Millisecond; {
+			sent := time.Now()
+			pair(t, c.Mutex("short"))
+			slowest = max(slowest, time.Since(sent))
+		}
+		if n := s.CommandStats(t)["subscribe"].Calls; n != 0 && slowest < time.Second {
+			t.Errorf("short locks subscribe %d times", n)
+		}
+		var leases []*leasehold.Lease
+		take := func(n int) {
+			for range n {
+				l, err := c.Mutex(fmt.Sprint("lease ", len(leases))).Lock(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				leases = append(leases, l)
+			}
+		}
+		goroutines := runtime.NumGoroutine()
+		take(100)
+		until(t, func() bool { return s.CommandStats(t)["subscribe"].Calls > 0 })
+		take(100)
+		time.Sleep(1500 * time.Millisecond) // they are held for long as well by then
+		if n := s.CommandStats(t)["subscribe"].Calls; n != 1 {
+			t.Errorf("%d leases subscribe %d times", len(leases), n)
+		}
+		if n := runtime.NumGoroutine() - goroutines; n > 10 {
+			t.Errorf("%d goroutines for %d leases", n, len(leases))
+		}
+		const pairs = 20
+		if n := s.Calls(t, func() {
+			for range pairs {
+				pair(t, c.Mutex("short"))
+			}
+		})["evalsha"]; n != 2*pairs {
+			t.Errorf("%d free pairs beside them cost %d scripts", pairs, n)
+		}
 		for _, l := range leases {
 			if err := l.Release(); err != nil {
 				t.Error(err)

@@ -57,13 +57,8 @@ func newClient(tb testing.TB, d driver.Driver, err error, opts ...leasehold.Opti
 
 // pair locks and unlocks.
 func pair(tb testing.TB, m *leasehold.Mutex) {
-	l, err := m.Lock(context.Background())
-	if err == nil {
-		err = l.Release()
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	tb.Helper()
+	pairIn(context.Background(), tb, m)
 }
 
 // until waits for something that will come.

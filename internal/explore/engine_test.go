@@ -16,63 +16,72 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/httpdriver"
 	"github.com/leasehold-go/leasehold/internal/pipenet"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// system is what two clients use, by way of a post.
+// system is what clients use, by way of a post.
 type system struct {
 	name  string
 	fates []fate
-	open  func(*testing.T, *post) (clients [2]driver.Driver, left func() error, end func())
-	// lives is how long a node may keep what arrives late: a replica does not know what
-	// another one has on its way to a minority.
+	open  func(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func())
+	// lives is how long a node may keep what arrives late, a place in its queue for the
+	// longest: a replica does not know what another one has on its way to a minority.
 	lives time.Duration
+	// queues tells that there is one store, with a queue: it serves in the order of arrival
+	// (P6), and grants no lease again that was released (P7).
+	queues bool
 }
 
 var systems = []system{
-	{"engine", []fate{lost, unanswered, slow, late, held}, openEngine, 0},
-	{"service of two replicas", []fate{lost, unanswered, slow, late, held}, openService, 0},
-	{"service on a quorum", []fate{unanswered, slow, late}, openServiceOnQuorum, ttl},
-	{"quorum of three", []fate{lost, unanswered, slow, late, held, forgets}, openQuorum, 0},
+	{"engine", []fate{lost, unanswered, slow, late, held}, openEngine, 0, true},
+	{"service of two replicas", []fate{lost, unanswered, slow, late, held}, openService, 0, true},
+	{"service on a quorum", []fate{unanswered, slow, late}, openServiceOnQuorum, timing.TicketLife("an address"), false},
+	{"quorum of three", []fate{lost, unanswered, slow, late, held, forgets}, openQuorum, 0, false},
 }
 
-func openEngine(t *testing.T, p *post) (clients [2]driver.Driver, left func() error, end func()) {
+func openEngine(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
 	store := memdriver.New()
-	for i, name := range []string{"A", "B"} {
-		clients[i] = &mailed{post: p, from: name, store: store.Join()}
-	}
-	return clients, leftIn(store), func() { closeAll(t, store, clients[0].(*mailed).store, clients[1].(*mailed).store) }
+	clients, all := shared(p, store, names)
+	return clients, leftIn(store), func() { closeAll(t, all...) }
 }
 
-func openService(t *testing.T, p *post) (clients [2]driver.Driver, left func() error, end func()) {
+func openService(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
 	store := memdriver.New()
-	var inner [2]driver.Driver
-	var stores []driver.Driver
-	for i, name := range []string{"one", "two"} {
-		m := &mailed{post: p, from: name, store: store.Join()}
-		inner[i] = m
-		stores = append(stores, m.store)
-	}
-	clients, stop := replicas(t, p, inner)
+	inner, all := shared(p, store, replicaNames)
+	clients, stop := replicas(t, p, inner, names)
 	return clients, leftIn(store), func() {
 		stop()
-		closeAll(t, append(stores, store)...)
+		closeAll(t, all...)
 	}
 }
 
-func openServiceOnQuorum(t *testing.T, p *post) (clients [2]driver.Driver, left func() error, end func()) {
-	inner, left, all := quorums(t, p, "one", "two")
-	clients, stop := replicas(t, p, inner)
+// shared are drivers of one store. all are to be closed.
+func shared(p *post, store *memdriver.Driver, names []string) (drivers, all []driver.Driver) {
+	all = []driver.Driver{store}
+	for _, name := range names {
+		m := &mailed{post: p, from: name, store: store.Join()}
+		drivers, all = append(drivers, m), append(all, m.store)
+	}
+	return drivers, all
+}
+
+func openServiceOnQuorum(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
+	inner, left, all := quorums(t, p, replicaNames)
+	clients, stop := replicas(t, p, inner, names)
 	return clients, left, func() {
 		stop()
 		closeAll(t, all()...)
 	}
 }
 
-// replicas are two services, and two clients that ask both.
-func replicas(t *testing.T, p *post, stores [2]driver.Driver) (clients [2]driver.Driver, stop func()) {
+// replicaNames are those of the services, as their store knows them.
+var replicaNames = []string{"one", "two"}
+
+// replicas are services, and clients that ask them all.
+func replicas(t *testing.T, p *post, stores []driver.Driver, names []string) (clients []driver.Driver, stop func()) {
 	var ends []func()
 	var transports []http.RoundTripper
 	for _, store := range stores {
@@ -94,14 +103,14 @@ func replicas(t *testing.T, p *post, stores [2]driver.Driver) (clients [2]driver
 			_ = l.Close()
 		})
 	}
-	for i, name := range []string{"A", "B"} {
+	for i, name := range names {
 		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{
 			Transport: &mailedHTTP{post: p, from: name, replicas: transports, n: 2 * i},
 		}), httpdriver.WithTimeout(1500*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}
-		clients[i] = d
+		clients = append(clients, d)
 	}
 	return clients, func() {
 		for _, end := range ends {
@@ -110,14 +119,14 @@ func replicas(t *testing.T, p *post, stores [2]driver.Driver) (clients [2]driver
 	}
 }
 
-func openQuorum(t *testing.T, p *post) (clients [2]driver.Driver, left func() error, end func()) {
-	clients, left, all := quorums(t, p, "A", "B")
+func openQuorum(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
+	clients, left, all := quorums(t, p, names)
 	return clients, left, func() { closeAll(t, all()...) }
 }
 
-// quorums are two majorities of the same three nodes, of which one may forget.
-func quorums(t *testing.T, p *post, names ...string) (two [2]driver.Driver, left func() error, all func() []driver.Driver) {
-	n := &nodes{}
+// quorums are majorities of the same three nodes, of which one may forget.
+func quorums(t *testing.T, p *post, names []string) (drivers []driver.Driver, left func() error, all func() []driver.Driver) {
+	n := &nodes{asked: make([][3]*mailed, len(names))}
 	for i := range n.stores {
 		n.stores[i] = memdriver.New()
 		n.all = append(n.all, n.stores[i])
@@ -126,7 +135,7 @@ func quorums(t *testing.T, p *post, names ...string) (two [2]driver.Driver, left
 		var asked []driver.Driver
 		for i := range n.stores {
 			m := &mailed{post: p, from: fmt.Sprintf("%s at %d", name, i+1), store: n.stores[i]}
-			m.forget = func() driver.Driver { return n.forget(i, 1-c) }
+			m.forget = func() driver.Driver { return n.forget(i, m) }
 			n.asked[c][i] = m
 			asked = append(asked, m)
 		}
@@ -134,26 +143,26 @@ func quorums(t *testing.T, p *post, names ...string) (two [2]driver.Driver, left
 		if err != nil {
 			t.Fatal(err)
 		}
-		two[c] = q
+		drivers = append(drivers, q)
 	}
 	left = func() error {
 		return errors.Join(leftIn(n.stores[0])(), leftIn(n.stores[1])(), leftIn(n.stores[2])())
 	}
-	return two, left, func() []driver.Driver { return n.all }
+	return drivers, left, func() []driver.Driver { return n.all }
 }
 
-// nodes are three stores that two clients ask.
+// nodes are three stores that clients ask.
 type nodes struct {
 	mu        sync.Mutex
 	stores    [3]*memdriver.Driver
 	all       []driver.Driver
-	asked     [2][3]*mailed
+	asked     [][3]*mailed
 	forgotten bool
 }
 
 // forget empties the ith node, unless one has forgotten before: it restarts without its
-// data, for the other client too.
-func (n *nodes) forget(i, other int) driver.Driver {
+// data, for others than m too. The caller holds the lock of m.
+func (n *nodes) forget(i int, m *mailed) driver.Driver {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.forgotten {
@@ -162,11 +171,14 @@ func (n *nodes) forget(i, other int) driver.Driver {
 	n.forgotten = true
 	n.stores[i] = memdriver.New()
 	n.all = append(n.all, n.stores[i])
-	m := n.asked[other][i]
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.store = n.stores[i]
-	return m.store
+	for _, of := range n.asked {
+		if other := of[i]; other != m {
+			other.mu.Lock()
+			other.store = n.stores[i]
+			other.mu.Unlock()
+		}
+	}
+	return n.stores[i]
 }
 
 // leftIn tells what is left of the lock in a store.
@@ -188,9 +200,13 @@ func closeAll(t *testing.T, all ...driver.Driver) {
 	}
 }
 
-// scene is one play of two clients.
+// scene is one play of some clients.
 type scene struct {
+	post   *post
+	queues bool // see system
+
 	mu     sync.Mutex
+	served []string
 	live   []*belief
 	last   int64
 	wrongs []string
@@ -226,8 +242,20 @@ func (s *scene) enters(name string, l *leasehold.Lease, shared bool) *belief {
 		}
 		s.last = token
 	}
-	s.live = append(s.live, h)
+	s.live, s.served = append(s.live, h), append(s.served, name)
 	return h
+}
+
+// inTurn judges that one who came later was not served before, if the messages of the first
+// have arrived, answered or not (P6).
+func (s *scene) inTurn(first, later string) {
+	s.mu.Lock()
+	at := slices.Index(s.served, later)
+	over := at >= 0 && at < slices.Index(s.served, first)
+	s.mu.Unlock()
+	if over && s.queues && s.post.heard(append(slices.Clone(replicaNames), first)...) {
+		s.wrong("%s is served before %s", later, first)
+	}
 }
 
 // leaves judges the end of a lease that nothing should have cost.
@@ -238,7 +266,11 @@ func (s *scene) leaves(h *belief) {
 	s.mu.Lock()
 	s.live = slices.DeleteFunc(s.live, func(other *belief) bool { return other == h })
 	s.mu.Unlock()
-	if err := h.lease.Release(); err != nil && !errors.Is(err, leasehold.ErrUnknown) && (!s.losses || !errors.Is(err, leasehold.ErrLost)) {
+	err := h.lease.Release()
+	if err == nil && s.queues {
+		s.post.isOver(h.lease.ID())
+	}
+	if err != nil && !errors.Is(err, leasehold.ErrUnknown) && (!s.losses || !errors.Is(err, leasehold.ErrLost)) {
 		s.wrong("%s releases: %v", h.name, err)
 	}
 }
@@ -262,12 +294,18 @@ func (s *scene) holds(name string, lock func(context.Context) (*leasehold.Lease,
 	s.leaves(h)
 }
 
-// programs are what the two clients do.
-var programs = []struct {
-	name string
-	play func(s *scene, a, b *leasehold.Client, quorum bool)
-}{
-	{"a mutex in turn", func(s *scene, a, b *leasehold.Client, _ bool) {
+// program is what some clients do.
+type program struct {
+	name    string
+	clients []string
+	play    func(s *scene, clients []*leasehold.Client)
+}
+
+var two = []string{"A", "B"}
+
+var programs = []program{
+	{"a mutex in turn", two, func(s *scene, clients []*leasehold.Client) {
+		a, b := clients[0], clients[1]
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			s.holds("A", a.Mutex("k").Lock, false, 1500*time.Millisecond)
@@ -276,10 +314,8 @@ var programs = []struct {
 		wg.Go(func() { s.holds("B", b.Mutex("k").Lock, false, 1500*time.Millisecond) })
 		wg.Wait()
 	}},
-	{"a writer that becomes a reader", func(s *scene, a, b *leasehold.Client, quorum bool) {
-		if quorum {
-			return // a majority keeps readers apart as writers are
-		}
+	{"a writer that becomes a reader", two, func(s *scene, clients []*leasehold.Client) {
+		a, b := clients[0], clients[1]
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			l, err := a.RWMutex("k").Lock(context.Background())
@@ -303,7 +339,8 @@ var programs = []struct {
 		})
 		wg.Wait()
 	}},
-	{"a waiter that gives up", func(s *scene, a, b *leasehold.Client, _ bool) {
+	{"a waiter that gives up", two, func(s *scene, clients []*leasehold.Client) {
+		a, b := clients[0], clients[1]
 		var wg sync.WaitGroup
 		wg.Go(func() { s.holds("A", a.Mutex("k").Lock, false, 1500*time.Millisecond) })
 		wg.Go(func() {
@@ -316,24 +353,36 @@ var programs = []struct {
 		})
 		wg.Wait()
 	}},
+	{"three in turn", []string{"A", "B", "C"}, func(s *scene, clients []*leasehold.Client) {
+		var wg sync.WaitGroup
+		for i, name := range []string{"A", "B", "C"} {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 300 * time.Millisecond)
+				s.holds(name, clients[i].Mutex("k").Lock, false, time.Second)
+			})
+		}
+		wg.Wait()
+		s.inTurn("A", "B")
+		s.inTurn("B", "C")
+	}},
 }
 
 // play runs a program, and returns what was wrong, how many messages there were and
 // what became of them.
-func play(t *testing.T, sys system, program int, plan map[int]fate) (wrongs []string, messages int, log []string) {
+func play(t *testing.T, sys system, pr program, plan map[int]fate) (wrongs []string, messages int, log []string) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(plan)
-		drivers, left, end := sys.open(t, p)
-		var clients [2]*leasehold.Client
-		for i, d := range drivers {
+		drivers, left, end := sys.open(t, p, pr.clients)
+		var clients []*leasehold.Client
+		for _, d := range drivers {
 			c, err := leasehold.New(d, leasehold.WithTTL(ttl))
 			if err != nil {
 				t.Fatal(err)
 			}
-			clients[i] = c
+			clients = append(clients, c)
 		}
-		s := &scene{losses: len(plan) > 1}
-		programs[program].play(s, clients[0], clients[1], strings.Contains(sys.name, "quorum"))
+		s := &scene{post: p, queues: sys.queues, losses: len(plan) > 1}
+		pr.play(s, clients)
 		for _, c := range clients {
 			if err := c.Close(); err != nil {
 				s.wrong("close: %v", err)
@@ -345,27 +394,30 @@ func play(t *testing.T, sys system, program int, plan map[int]fate) (wrongs []st
 		}
 		end()
 		p.stop()
+		for _, id := range p.returned {
+			s.wrong("%s was granted after its release", id)
+		}
 		wrongs, messages, log = s.wrongs, p.count, p.log
 	})
 	return wrongs, messages, log
 }
 
-// TestExplore_OrdersOfMessages has two clients of the library use a store, a service and
+// TestExplore_OrdersOfMessages has clients of the library use a store, a service and
 // a quorum, and tries what can become of each message.
 func TestExplore_OrdersOfMessages(t *testing.T) {
 	for _, sys := range systems {
-		for i, program := range programs {
-			t.Run(sys.name+"/"+program.name, func(t *testing.T) { everyFate(t, sys, i) })
+		for _, pr := range programs {
+			t.Run(sys.name+"/"+pr.name, func(t *testing.T) { everyFate(t, sys, pr) })
 		}
 	}
 }
 
 // everyFate tries all plans with one fate, or with two if the exploration is deep.
-func everyFate(t *testing.T, sys system, program int) {
+func everyFate(t *testing.T, sys system, pr program) {
 	begin := time.Now()
 	runs := 0
 	try := func(p map[int]fate) (messages int) {
-		wrongs, messages, log := play(t, sys, program, p)
+		wrongs, messages, log := play(t, sys, pr, p)
 		if runs++; len(wrongs) > 0 {
 			t.Errorf("%s\n%s\nplay it again with -run '%s' -explore.plan=%s", strings.Join(wrongs, "\n"), strings.Join(log, "\n"), t.Name(), planText(p))
 		}
@@ -376,7 +428,7 @@ func everyFate(t *testing.T, sys system, program int) {
 		return
 	}
 	tried := sys.fates
-	if slower > 0 && sys.name != "engine" {
+	if fewer() > 0 && sys.name != "engine" {
 		tried = []fate{unanswered, late}
 	}
 	n := try(nil)

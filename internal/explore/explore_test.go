@@ -23,7 +23,7 @@ func TestExplore_WhateverAFewPartiesDoKeepsThePromises(t *testing.T) {
 				tell(t, s, *trace)
 				return
 			}
-			d := s.Depth - slower
+			d := s.Depth - fewer()
 			switch {
 			case *depth > 0:
 				d = *depth
@@ -39,6 +39,15 @@ func TestExplore_WhateverAFewPartiesDoKeepsThePromises(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fewer is by how many steps less is explored in the short tests, or with the race
+// detector.
+func fewer() int {
+	if testing.Short() {
+		return 1
+	}
+	return slower
 }
 
 // tell prints what happens in a trace.

@@ -30,16 +30,18 @@ const (
 	late            // it is given up, and arrives much later
 	held            // whatever else can happen happens before it
 	forgets         // the store has lost everything before it
-	fates
+	delayed         // it takes a while to arrive
+	awaited         // it arrives, and the answer takes a while
 )
 
-var fateNames = [...]string{"arrives", "is lost", "is not answered", "is answered late", "arrives late", "is held", "finds everything forgotten"}
+var fateNames = [...]string{"arrives", "is lost", "is not answered", "is answered late", "arrives late", "is held", "finds everything forgotten", "takes a while", "is answered after a while"}
 
 // How late what is late is: longer than a renewal may take, and longer than a lease lasts.
 const (
 	ttl      = 3 * time.Second
 	slowness = 2 * time.Second
 	lateness = 4 * time.Second
+	while    = 400 * time.Millisecond // which nobody gives a request up for
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -49,15 +51,27 @@ var errNoAnswer = errors.New("no answer")
 // the nth of them; all others arrive.
 type post struct {
 	plan map[int]fate
+	// draw says it instead, and pick which of n messages comes next; nil unless all is
+	// drawn by lot.
+	draw func(from string) fate
+	pick func(n int) int
+	// met is told what becomes of a message, before that; nil if nobody wants to know.
+	met  func(from, what string, f fate)
 	wake chan struct{}
 	end  chan struct{}
 
-	mu     sync.Mutex
-	queue  []*letter
-	held   []*letter
-	count  int
-	log    []string
-	strays sync.WaitGroup
+	mu    sync.Mutex
+	queue []*letter
+	held  []*letter
+	count int
+	log   []string
+	// missing are the senders whose messages have not arrived, or not in time. Where a plan
+	// has two messages suffer, they are the senders of both: a waiter may lose its turn if
+	// its renewal and its hint are both late.
+	missing  []string
+	released map[string]bool // ids of leases whose release has been answered
+	returned []string        // those of them that were granted again (P7)
+	strays   sync.WaitGroup
 }
 
 type letter struct {
@@ -67,7 +81,7 @@ type letter struct {
 }
 
 func newPost(plan map[int]fate) *post {
-	p := &post{plan: plan, wake: make(chan struct{}, 1), end: make(chan struct{})}
+	p := &post{plan: plan, released: make(map[string]bool), wake: make(chan struct{}, 1), end: make(chan struct{})}
 	go p.deliver()
 	return p
 }
@@ -82,7 +96,11 @@ func (p *post) send(from, what string) fate {
 	case p.wake <- struct{}{}:
 	default:
 	}
-	return <-l.fate
+	f := <-l.fate
+	if p.met != nil {
+		p.met(from, what, f)
+	}
+	return f
 }
 
 func (p *post) deliver() {
@@ -112,12 +130,22 @@ func (p *post) next() (*letter, fate) {
 		slices.SortStableFunc(p.queue, func(a, b *letter) int {
 			return cmp.Or(strings.Compare(a.from, b.from), strings.Compare(a.what, b.what))
 		})
-		l := p.queue[0]
-		p.queue = p.queue[1:]
+		at := 0
+		if p.pick != nil {
+			at = p.pick(len(p.queue))
+		}
+		l := p.queue[at]
+		p.queue = slices.Delete(p.queue, at, at+1)
 		l.n = p.count
 		p.count++
 		f := p.plan[l.n]
+		if p.draw != nil {
+			f = p.draw(l.from)
+		}
 		p.note(l, f)
+		if f == lost || f == late || len(p.plan) > 1 && f != arrives {
+			p.missing = append(p.missing, l.from)
+		}
 		if f != held {
 			return l, f
 		}
@@ -134,6 +162,29 @@ func (p *post) next() (*letter, fate) {
 // note writes down a message of which something becomes, and those around it.
 func (p *post) note(l *letter, f fate) {
 	p.log = append(p.log, fmt.Sprintf("%d %s: %s %s", l.n, l.from, l.what, fateNames[f]))
+}
+
+// isOver notes that the release of a lease was answered: it is not granted again.
+func (p *post) isOver(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.released[id] = true
+}
+
+// granted notes that a store has granted a lease.
+func (p *post) granted(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.released[id] {
+		p.returned = append(p.returned, id)
+	}
+}
+
+// heard reports whether none of these is missing.
+func (p *post) heard(from ...string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(p.missing, func(who string) bool { return slices.Contains(from, who) })
 }
 
 // stop ends the delivery when what is late has arrived.
@@ -154,6 +205,7 @@ func (p *post) after(d time.Duration, f func()) {
 type mailed struct {
 	*post
 	from string
+	ids  bool // messages tell what lease they are about
 
 	mu     sync.Mutex
 	store  driver.Driver
@@ -166,8 +218,11 @@ func (m *mailed) inner() driver.Driver {
 	return m.store
 }
 
-// call sends one message.
-func (m *mailed) call(ctx context.Context, what string, f func(context.Context) error) error {
+// call sends one message about a lease.
+func (m *mailed) call(ctx context.Context, what, id string, f func(context.Context) error) error {
+	if m.ids {
+		what += " " + id
+	}
 	switch fate := m.send(m.from, what); fate {
 	case lost:
 		return errNoAnswer
@@ -181,6 +236,23 @@ func (m *mailed) call(ctx context.Context, what string, f func(context.Context) 
 		err := f(context.Background())
 		select {
 		case <-time.After(slowness):
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	case delayed, awaited:
+		done := make(chan error, 1)
+		there, back := while, time.Duration(0)
+		if fate == awaited {
+			there, back = back, there
+		}
+		m.after(there, func() {
+			err := f(context.Background())
+			time.Sleep(back)
+			done <- err
+		})
+		select {
+		case err := <-done:
 			return err
 		case <-ctx.Done():
 			return ctx.Err()
@@ -199,12 +271,15 @@ func (m *mailed) call(ctx context.Context, what string, f func(context.Context) 
 
 func (m *mailed) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
 	var got driver.Reply
-	err = m.call(ctx, "acquire", func(ctx context.Context) (err error) {
+	err = m.call(ctx, "acquire", req.ID, func(ctx context.Context) (err error) {
 		r, err := m.inner().Acquire(ctx, req)
 		if m.mu.Lock(); err == nil {
 			got = r
 		}
 		m.mu.Unlock()
+		if err == nil && r.State == driver.Granted {
+			m.granted(req.ID)
+		}
 		return err
 	})
 	if err != nil {
@@ -216,7 +291,7 @@ func (m *mailed) Acquire(ctx context.Context, req driver.Request) (reply driver.
 func (m *mailed) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	for i, ref := range refs {
 		var got driver.Reply
-		err := m.call(ctx, "renew", func(ctx context.Context) (err error) {
+		err := m.call(ctx, "renew", ref.ID, func(ctx context.Context) (err error) {
 			m.inner().Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -224,16 +299,17 @@ func (m *mailed) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 			})
 			return err
 		})
-		if err != nil {
-			got = driver.Reply{}
+		if err != nil { // it may be answered yet
+			each(i, driver.Reply{}, err)
+		} else {
+			each(i, got, nil)
 		}
-		each(i, got, err)
 	}
 }
 
 func (m *mailed) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	var got driver.Reply
-	err := m.call(ctx, "release", func(ctx context.Context) error {
+	err := m.call(ctx, "release", ref.ID, func(ctx context.Context) error {
 		r, err := m.inner().Release(ctx, ref)
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -284,16 +360,48 @@ func (m *mailed) Break(ctx context.Context, key, id, reason string) (driver.Repl
 	return m.inner().(driver.Breaker).Break(ctx, key, id, reason)
 }
 
-func (m *mailed) Marked(ctx context.Context) (driver.Mark, bool, error) {
-	return m.inner().(driver.Marker).Marked(ctx)
+func (m *mailed) Marked(ctx context.Context) (mark driver.Mark, ok bool, err error) {
+	type marked struct {
+		driver.Mark
+		ok bool
+	}
+	got, err := guarded(ctx, m, "look at the mark", func(ctx context.Context) (v marked, err error) {
+		v.Mark, v.ok, err = m.inner().(driver.Marker).Marked(ctx)
+		return v, err
+	})
+	return got.Mark, got.ok, err
 }
 
 func (m *mailed) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
-	return m.inner().(driver.Marker).Reserve(ctx, by, life)
+	return guarded(ctx, m, "reserve", func(ctx context.Context) (bool, error) {
+		return m.inner().(driver.Marker).Reserve(ctx, by, life)
+	})
 }
 
 func (m *mailed) Mark(ctx context.Context, mark driver.Mark, by string) error {
-	return m.inner().(driver.Marker).Mark(ctx, mark, by)
+	_, err := guarded(ctx, m, "mark", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, m.inner().(driver.Marker).Mark(ctx, mark, by)
+	})
+	return err
+}
+
+// guarded sends a message about the mark of a node.
+func guarded[T any](ctx context.Context, m *mailed, what string, f func(context.Context) (T, error)) (T, error) {
+	var got T
+	err := m.call(ctx, what, "", func(ctx context.Context) error {
+		v, err := f(ctx)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		got = v
+		return err
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return got, nil
 }
 
 // mailedHTTP sends requests to replicas in turn, two to each, by way of a post.
@@ -375,7 +483,7 @@ func planOf(t *testing.T, text string) map[int]fate {
 	return p
 }
 
-var shortNames = [...]string{"arrives", "lost", "unanswered", "slow", "late", "held", "forgets"}
+var shortNames = [...]string{"arrives", "lost", "unanswered", "slow", "late", "held", "forgets", "delayed", "awaited"}
 
 func planText(p map[int]fate) string {
 	var words []string

@@ -3,11 +3,7 @@
 package explore_test
 
 import (
-	"context"
-	"maps"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,8 +83,8 @@ func TestExplore_StoresDoWhatTheRuleDoes(t *testing.T) {
 			st.play(t, func(t *testing.T, stage *explore.Stage) {
 				for _, s := range explore.Scenarios {
 					d := s.Short
-					if testing.Short() {
-						d -= st.less + slower
+					if n := fewer(); n > 0 {
+						d -= st.less + n
 					}
 					if *deep {
 						d++
@@ -112,39 +108,3 @@ func every(s explore.Scenario, depth int) (traces []explore.Trace) {
 	slices.SortFunc(traces, func(a, b explore.Trace) int { return slices.Compare(a, b) })
 	return traces
 }
-
-// rows is a table of the least that a table can be.
-type rows struct {
-	roomdriver.Bus
-	mu      sync.Mutex
-	records map[string][]byte
-}
-
-func (r *rows) Update(_ context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	next, err := f(slices.Clone(r.records[key]), time.Now())
-	if err != nil {
-		return err
-	}
-	if next == nil {
-		delete(r.records, key)
-	} else {
-		r.records[key] = slices.Clone(next)
-	}
-	return nil
-}
-
-func (r *rows) List(_ context.Context, prefix, _ string) (roomdriver.Page, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	page := roomdriver.Page{Now: time.Now()}
-	for _, key := range slices.Sorted(maps.Keys(r.records)) {
-		if strings.HasPrefix(key, prefix) {
-			page.Entries = append(page.Entries, roomdriver.Entry{Key: key, Record: r.records[key]})
-		}
-	}
-	return page, nil
-}
-
-func (r *rows) Close() error { return nil }

@@ -265,7 +265,7 @@ func (w *world) deliver(m message, answered bool) {
 		c.Reply, c.Wakes = room.Release(&w.record, c.Ref, now)
 	case breakUp:
 		c.Op, c.Ref = "Break", driver.Ref{Key: key, ID: id(m.lease)}
-		c.Reply, c.Wakes = room.Break(&w.record, c.Ref.ID, "because", now)
+		c.Reply, c.Wakes = room.Break(&w.record, key, c.Ref.ID, "because", now)
 	}
 	if w.noting {
 		c.Look = room.Look(&w.record, key, now)
@@ -293,7 +293,7 @@ func (w *world) since() time.Duration { return time.Duration(w.now-epoch) * time
 func (w *world) wake(wakes []room.Wake) {
 	for _, wake := range wakes {
 		l, ok := byID[wake.Hint.ID]
-		if !ok || addresses[l.who] != wake.Address {
+		if !ok || addresses[l.who] != wake.Address && wake.Address != room.Everybody {
 			w.fail("a hint goes to nobody: %+v", wake)
 			continue
 		}
@@ -407,7 +407,7 @@ func (w *world) note(p *party, m message) { p.lag, p.clock = w.now-m.sent, w.now
 // bury takes note that an id must not come back.
 func (w *world) bury(m message) { w.dead = append(w.dead, m.lease) }
 
-// pass lets time pass until at. Who is no longer sure of a lease has lost it.
+// pass lets time pass until at. A party that is no longer sure of its lease has lost it.
 func (w *world) pass(at int64) {
 	w.now = at
 	for i := range w.parties {

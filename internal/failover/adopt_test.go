@@ -11,15 +11,15 @@ import (
 )
 
 // A lease that was left through one client library is taken over through the
-// other, with its token.
-func TestAdopt_HR_F13_TokenStaysOnRedis(t *testing.T) {
+// other, with its token and owner.
+func TestAdopt_HR_F13_HR_F14_TokenAndOwnerStayOnRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	client := func(d driver.Driver, err error) *leasehold.Client {
+	client := func(d driver.Driver, err error, name string) *leasehold.Client {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := leasehold.New(d)
+		c, err := leasehold.New(d, leasehold.WithName(name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,9 +27,9 @@ func TestAdopt_HR_F13_TokenStaysOnRedis(t *testing.T) {
 		return c
 	}
 	first, err := redisdriver.Open(s.URL())
-	a := client(first, err)
+	a := client(first, err, `worker "7" é`)
 	second, err := rueidisdriver.Open(s.URL())
-	b := client(second, err)
+	b := client(second, err, "another")
 
 	before, err := a.Mutex("k").Lock(t.Context())
 	if err != nil {
@@ -44,6 +44,9 @@ func TestAdopt_HR_F13_TokenStaysOnRedis(t *testing.T) {
 	}
 	if l.Token() == 0 || l.Token() != before.Token() {
 		t.Errorf("token %d, want %d", l.Token(), before.Token())
+	}
+	if got, want := l.Owner(), before.Owner(); got != want {
+		t.Errorf("owner %q, want %q", got, want)
 	}
 	if err := l.Release(); err != nil {
 		t.Error(err)

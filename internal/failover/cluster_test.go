@@ -62,7 +62,7 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 // L11
 func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
 	t.Parallel()
-	const ttl = 5 * time.Second
+	const ttl = 8 * time.Second
 	for name, strike := range map[string]func(*redistest.Server){
 		"hangs": (*redistest.Server).Stop, "killed": (*redistest.Server).Kill,
 	} {
@@ -71,7 +71,7 @@ func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
 			cluster := redistest.StartCluster(t, 3)
 			down := cluster.Nodes[1]
 			both(t, func(r *rig) acts {
-				c := r.client(clusterURL(cluster, "timeout=500ms"), leasehold.WithTTL(ttl), leasehold.WithReleaseTimeout(4*time.Second))
+				c := r.client(clusterURL(cluster, "timeout=500ms"), leasehold.WithTTL(ttl), leasehold.WithRenewFraction(0.05), leasehold.WithReleaseTimeout(4*time.Second))
 				leases := r.spread(cluster, c, 90)
 				r.renewed(leases[down]...)
 				ends, began := losses(leases[down]), time.Now()
@@ -140,11 +140,12 @@ func (r *rig) wantHeld(leases []*leasehold.Lease) {
 // R6: a slot that takes longer to move than a lease lasts.
 func TestCluster_R6_SlotMovesForLongerThanALease(t *testing.T) {
 	t.Parallel()
-	const ttl = 4 * time.Second
+	const ttl = 8 * time.Second
 	cluster := redistest.StartCluster(t, 3)
 	var move *redistest.Move
 	both(t, func(r *rig) acts {
-		c := r.client(clusterURL(cluster, "timeout=1s"), leasehold.WithTTL(ttl))
+		// Renewed often, so that a machine that pauses for seconds costs no lease.
+		c := r.client(clusterURL(cluster, "timeout=1s"), leasehold.WithTTL(ttl), leasehold.WithRenewFraction(0.05))
 		held, ended := r.lock(c, "{slot}held"), r.lock(c, "{slot}ended")
 		r.renewed(held)
 		moves := func() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/leaktest"
 	"github.com/leasehold-go/leasehold/redisdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m,
+	leaktest.Main(m,
 		// go-redis keeps a coarse clock for as long as the process lives.
 		goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/internal/pool.startGlobalTimeCache.func1"),
 	)

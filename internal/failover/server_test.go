@@ -2,6 +2,7 @@ package failover_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -33,7 +34,15 @@ func TestServer_R7_HoldsAndWaitsGoOnWhileItLoads(t *testing.T) {
 			})
 		}
 		return acts{refused, func() { l.pass(nothing) }}
-	}, func() { s.RestartLoading(10 * time.Millisecond) }, nothing)
+	}, func() {
+		s.RestartLoading(40 * time.Millisecond) // for some 20 s, if nobody ends it
+	}, func() {
+		for end := time.Now().Add(patience); s.Client().ConfigSet(context.Background(), "key-load-delay", "0").Err() != nil; {
+			if time.Now().After(end) {
+				t.Fatal("the server does not answer while it loads")
+			}
+		}
+	})
 }
 
 // fill gives a server something to load.
@@ -41,7 +50,8 @@ func fill(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	pipe := s.Client().Pipeline()
 	for i := range 500 {
-		pipe.Set(context.Background(), fmt.Sprint("fill", i), strings.Repeat("x", 100), 0)
+		// It looks at connections after each 1024 bytes, which are not compressed.
+		pipe.Set(context.Background(), fmt.Sprint("fill", i), rand.Text()+rand.Text()+rand.Text()+rand.Text(), 0)
 	}
 	if _, err := pipe.Exec(context.Background()); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 // Package hints delivers hints to the subscriptions of one process. A store sends a
 // hint to an address; the part of the address that names the process is the store's, and
-// the number behind it is one of a subscription here.
+// the number behind it is one of a subscription here. What is for everybody goes to all
+// subscriptions of all processes.
 package hints
 
 import (
@@ -59,14 +60,17 @@ func (s *Subscriptions) Deliver(number string, h driver.Hint) {
 	}
 }
 
-// Resync tells every subscription that hints may have been lost.
-func (s *Subscriptions) Resync() {
+// DeliverAll sends a hint to all subscriptions.
+func (s *Subscriptions) DeliverAll(h driver.Hint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.byNumber {
-		sub.push(driver.Hint{Kind: driver.HintResync})
+		sub.push(h)
 	}
 }
+
+// Resync tells every subscription that hints may have been lost.
+func (s *Subscriptions) Resync() { s.DeliverAll(driver.Hint{Kind: driver.HintResync}) }
 
 // Close ends all subscriptions as [Subscription.Close] does each.
 func (s *Subscriptions) Close() {

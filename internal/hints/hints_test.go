@@ -65,7 +65,13 @@ func TestSubscriptions_DeliverInOrderToTheNumberThatIsMeant(t *testing.T) {
 		if len(a.take()) != 1 || len(b.take()) != 1 {
 			t.Error("a resync did not reach all")
 		}
+		all.DeliverAll(driver.Hint{ID: "everybody"})
+		synctest.Wait()
+		if got := append(a.take(), b.take()...); !slices.Equal(got, []string{"everybody", "everybody"}) {
+			t.Errorf("heard %q", got)
+		}
 		other.Close()
+		all.DeliverAll(driver.Hint{ID: "late"})
 		all.Deliver(other.Number(), driver.Hint{ID: "late"})
 		synctest.Wait()
 		if got := b.take(); got != nil {

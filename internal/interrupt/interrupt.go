@@ -32,13 +32,17 @@ type Call struct {
 	conns    *Conns
 	deadline time.Time
 	done     atomic.Bool
-	stop     func() bool // nil if the context cannot be cancelled
+
+	// Of a call whose context can be cancelled; guarded by watching of the Conns.
+	place int         // among the young ones, from 1; 0 if it is none
+	stop  func() bool // nil until the context is watched
 
 	// Of a timed call.
 	moment *moment
-	ended  chan struct{} // nil if the context cannot be cancelled
-	closed atomic.Bool   // ended is
-	place  int           // among the moment's calls; guarded by its mu
+	// These are guarded by the moment's mu.
+	ended  chan struct{} // nil until somebody asks for it
+	closed bool          // ended is
+	seat   int           // among the moment's calls
 }
 
 // Deadline implements [context.Context].
@@ -49,15 +53,31 @@ func (c *Call) Deadline() (time.Time, bool) {
 	return c.deadline, true
 }
 
+// Over reports whether the time of the call is over, or it was cancelled. A call that is not
+// over and fails with a timeout has met the end of another one on its connection.
+func (c *Call) Over() bool {
+	d, _ := c.Deadline()
+	return !time.Now().Before(d)
+}
+
 // End is called when the call has returned.
 func (c *Call) End() {
-	if c.stop != nil {
-		c.done.Store(true)
-		c.stop()
+	if c.Context.Done() == nil {
+		return
 	}
-	if c.ended != nil {
+	c.done.Store(true)
+	c.conns.unwatch(c)
+	if c.moment != nil {
 		c.moment.remove(c)
 	}
+}
+
+// cancelled ends a call whose context has ended.
+func (c *Call) cancelled() {
+	if c.moment != nil {
+		c.moment.end(c)
+	}
+	c.interrupt()
 }
 
 // interrupt ends the call's wait. It looks again for as long as the call has
@@ -91,6 +111,11 @@ type Conns struct {
 
 	timing  sync.Mutex
 	moments map[int64]*moment // to come, by when
+
+	watching sync.Mutex
+	young    []*Call // whose contexts are not watched yet
+	timer    *time.Timer
+	ticking  bool
 }
 
 // Len returns how many connections are open.
@@ -106,11 +131,82 @@ func (cs *Conns) Made() uint64 { return cs.made.Load() }
 // Begin returns the context for a call: it ends with ctx, and the socket that
 // serves it gives up after the timeout.
 func (cs *Conns) Begin(ctx context.Context, timeout time.Duration) *Call {
-	c := &Call{Context: ctx, conns: cs, deadline: cs.deadline(ctx, time.Now(), timeout)}
-	if ctx.Done() != nil {
-		c.stop = context.AfterFunc(ctx, c.interrupt)
-	}
+	c := new(Call)
+	cs.BeginIn(ctx, c, timeout)
 	return c
+}
+
+// BeginIn is Begin for a call that is part of something else, and is zero.
+func (cs *Conns) BeginIn(ctx context.Context, c *Call, timeout time.Duration) {
+	c.Context, c.conns, c.deadline = ctx, cs, cs.deadline(ctx, time.Now(), timeout)
+	cs.watch(c)
+}
+
+// watch has a call end with its context, if that can be cancelled. Most calls are
+// answered long before grace has passed, and to follow a context costs as much as
+// the rest of Begin. So only those that are still under way at a tick follow theirs.
+func (cs *Conns) watch(c *Call) {
+	if c.Context.Done() == nil {
+		return
+	}
+	cs.watching.Lock()
+	defer cs.watching.Unlock()
+	cs.young = append(cs.young, c)
+	c.place = len(cs.young)
+	switch {
+	case cs.ticking:
+		return
+	case cs.timer == nil:
+		cs.timer = time.AfterFunc(grace, cs.tick)
+	default:
+		cs.timer.Reset(grace)
+	}
+	cs.ticking = true
+}
+
+// tick has the calls that are under way follow their contexts. There is no other tick
+// once there was nothing to do.
+func (cs *Conns) tick() {
+	cs.watching.Lock()
+	grown := cs.young
+	cs.young = nil
+	for _, c := range grown {
+		c.place = 0
+	}
+	if cs.ticking = len(grown) > 0; cs.ticking {
+		cs.timer.Reset(grace)
+	}
+	cs.watching.Unlock()
+	for _, c := range grown {
+		cs.follow(c)
+	}
+}
+
+func (cs *Conns) follow(c *Call) {
+	stop := context.AfterFunc(c.Context, c.cancelled) // without the lock: it may be anybody's context
+	cs.watching.Lock()
+	c.stop = stop
+	cs.watching.Unlock()
+	if c.done.Load() {
+		stop()
+	}
+}
+
+// unwatch forgets a call that has returned.
+func (cs *Conns) unwatch(c *Call) {
+	cs.watching.Lock()
+	stop := c.stop
+	if c.place > 0 {
+		last := len(cs.young) - 1
+		cs.young[c.place-1] = cs.young[last]
+		cs.young[c.place-1].place = c.place
+		cs.young[last] = nil
+		cs.young, c.place = cs.young[:last], 0
+	}
+	cs.watching.Unlock()
+	if stop != nil {
+		stop()
+	}
 }
 
 // deadline returns a time a little before the end of the timeout or of ctx,
@@ -140,8 +236,7 @@ func (cs *Conns) interrupt(deadline time.Time) bool {
 // Add returns nc, made interruptible. The context is the one that it was dialled
 // for.
 func (cs *Conns) Add(ctx context.Context, nc net.Conn) net.Conn {
-	c := &conn{Conn: nc, owner: cs}
-	cs.made.Add(1)
+	c := &conn{Conn: nc, owner: cs, number: cs.made.Add(1)}
 	if f, ok := ctx.Value(familyKey{}).(*family); ok {
 		f.mu.Lock()
 		f.conns = append(f.conns, c)
@@ -162,7 +257,8 @@ func (cs *Conns) Add(ctx context.Context, nc net.Conn) net.Conn {
 // conn is a connection that knows which call it serves.
 type conn struct {
 	net.Conn
-	owner *Conns
+	owner  *Conns
+	number uint64 // among all that were made, from 1
 
 	mu          sync.Mutex
 	serves      time.Time // the deadline of the call
@@ -251,6 +347,11 @@ func (cs *Conns) dropIdle(addr net.Addr) {
 // taken the place of another.
 func (cs *Conns) KeepOnly(addr net.Addr) {
 	cs.drop(func(c *conn) bool { return c.RemoteAddr().String() != addr.String() })
+}
+
+// CutUpTo closes the connections that had been made when Made said made.
+func (cs *Conns) CutUpTo(made uint64) {
+	cs.drop(func(c *conn) bool { return c.number <= made })
 }
 
 // Cut closes all connections.

@@ -11,7 +11,8 @@ import (
 // socket. A context with a timer for each would cost a good part of what the call
 // itself does, for something that almost never happens. So calls that are to end at
 // nearly the same time share a moment with one timer, and only calls whose own
-// context can be cancelled have a channel of their own.
+// context can be cancelled have a channel of their own, once the library asks for it.
+// While it waits in the socket it does not.
 
 // moment is when calls end that were not answered.
 type moment struct {
@@ -60,24 +61,45 @@ func (m *moment) come() {
 	}
 }
 
-func (m *moment) add(c *Call) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	select {
-	case <-m.over:
-		c.close()
-	default:
+// done returns the channel of a call, which is closed when the call has ended.
+func (m *moment) done(c *Call) <-chan struct{} {
+	ended := m.channel(c)
+	if c.Err() != nil { // since before there was a channel
+		m.end(c)
 	}
-	c.place = len(m.calls)
-	m.calls = append(m.calls, c)
+	return ended
 }
 
+func (m *moment) channel(c *Call) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.ended == nil {
+		c.ended = make(chan struct{})
+		c.seat = len(m.calls)
+		m.calls = append(m.calls, c)
+	}
+	return c.ended
+}
+
+// end tells those who have asked for the channel of a call that it has ended.
+func (m *moment) end(c *Call) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.ended != nil {
+		c.close()
+	}
+}
+
+// remove forgets the channel of a call that has returned.
 func (m *moment) remove(c *Call) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if c.ended == nil {
+		return
+	}
 	last := len(m.calls) - 1
-	m.calls[c.place] = m.calls[last]
-	m.calls[c.place].place = c.place
+	m.calls[c.seat] = m.calls[last]
+	m.calls[c.seat].seat = c.seat
 	m.calls[last] = nil
 	m.calls = m.calls[:last]
 }
@@ -89,20 +111,14 @@ func (cs *Conns) BeginTimed(ctx context.Context, timeout time.Duration) *Call {
 	now := time.Now()
 	c.deadline = cs.deadline(ctx, now, timeout)
 	c.moment = cs.moment(now, c.deadline.Sub(now))
-	if ctx.Done() != nil {
-		c.ended = make(chan struct{})
-		c.moment.add(c)
-		c.stop = context.AfterFunc(ctx, func() {
-			c.close()
-			c.interrupt()
-		})
-	}
+	cs.watch(c)
 	return c
 }
 
-// close closes the call's own channel.
+// close closes the call's own channel. The caller holds the moment's mu.
 func (c *Call) close() {
-	if c.closed.CompareAndSwap(false, true) {
+	if !c.closed {
+		c.closed = true
 		close(c.ended)
 	}
 }
@@ -112,10 +128,10 @@ func (c *Call) Done() <-chan struct{} {
 	switch {
 	case c.moment == nil:
 		return c.Context.Done()
-	case c.ended == nil:
+	case c.Context.Done() == nil:
 		return c.moment.over
 	}
-	return c.ended
+	return c.moment.done(c)
 }
 
 // Err implements [context.Context].

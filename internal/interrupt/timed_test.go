@@ -3,6 +3,8 @@ package interrupt
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +63,34 @@ func TestBeginTimed_CallEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// A library may ask only after it has written, for a call that has ended meanwhile.
+func TestBeginTimed_ChannelOfACallThatHasEndedIsClosed(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		end  func(cancel func())
+	}{
+		{"by its context", func(cancel func()) { cancel() }},
+		{"by its time", func(func()) { time.Sleep(2 * time.Second) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(background)
+				defer cancel()
+				c := new(Conns).BeginTimed(ctx, time.Second)
+				row.end(cancel)
+				synctest.Wait() // what is told of the end has been
+				select {
+				case <-c.Done():
+				default:
+					t.Error("it is open")
+				}
+				c.End()
+				time.Sleep(2 * grace)
+			})
+		})
+	}
+}
+
 func TestBeginTimed_CallsShareMomentsAndLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(background)
@@ -70,6 +100,11 @@ func TestBeginTimed_CallsShareMomentsAndLeaveNothing(t *testing.T) {
 		for range 1000 {
 			calls = append(calls, cs.BeginTimed(ctx, 2*time.Second))
 		}
+		for _, c := range calls[:500] {
+			if first, second := c.Done(), c.Done(); first != second {
+				t.Fatal("a call has two channels")
+			}
+		}
 		left := func() (moments, calls int) {
 			cs.timing.Lock()
 			defer cs.timing.Unlock()
@@ -78,8 +113,8 @@ func TestBeginTimed_CallsShareMomentsAndLeaveNothing(t *testing.T) {
 			}
 			return len(cs.moments), calls
 		}
-		if moments, calls := left(); moments > 2 || calls != 1000 {
-			t.Errorf("%d timers for %d calls, want at most 2 for 1000", moments, calls)
+		if moments, calls := left(); moments > 2 || calls != 500 {
+			t.Errorf("%d timers for 1000 calls, %d channels where 500 were asked for, want at most 2 and 500", moments, calls)
 		}
 		for i := range calls { // not in their order
 			calls[(i*7)%1000].End()
@@ -92,4 +127,75 @@ func TestBeginTimed_CallsShareMomentsAndLeaveNothing(t *testing.T) {
 			t.Errorf("%d moments are left", moments)
 		}
 	})
+}
+
+// followed is a context that could end, and knows how many follow it.
+type followed struct {
+	context.Context
+	done chan struct{}
+	n    atomic.Int64
+}
+
+func follow() *followed { return &followed{Context: background, done: make(chan struct{})} }
+
+func (f *followed) Done() <-chan struct{} { return f.done }
+
+func (f *followed) AfterFunc(func()) func() bool {
+	f.n.Add(1)
+	return func() bool { f.n.Add(-1); return true }
+}
+
+func TestBegin_OnlyACallThatTakesLongFollowsItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, cs := follow(), new(Conns)
+		soon := []*Call{cs.Begin(f, time.Second), cs.BeginTimed(f, time.Second), cs.Begin(f, time.Second)}
+		late := []*Call{cs.BeginTimed(f, time.Second), cs.Begin(f, time.Second)}
+		for _, c := range soon {
+			c.End()
+		}
+		time.Sleep(grace + 1)
+		synctest.Wait()
+		if n := f.n.Load(); n != 2 {
+			t.Errorf("%d follow their context after %v, want those that have not returned", n, grace)
+		}
+		later := cs.Begin(f, time.Second)
+		time.Sleep(grace + 1)
+		synctest.Wait()
+		if n := f.n.Load(); n != 3 {
+			t.Errorf("%d follow their context, want one that came later too", n)
+		}
+		for _, c := range append(late, later) {
+			c.End()
+		}
+		if n := f.n.Load(); n != 0 {
+			t.Errorf("%d follow their context still", n)
+		}
+		time.Sleep(2 * grace)
+		cs.watching.Lock()
+		defer cs.watching.Unlock()
+		if cs.ticking || len(cs.young) > 0 {
+			t.Errorf("it goes on, with %d calls", len(cs.young))
+		}
+	})
+}
+
+// A call that returns while it is being made to follow its context is forgotten all the same.
+func TestBegin_ACallThatReturnsAtATickFollowsNothing(t *testing.T) {
+	f, cs := follow(), new(Conns)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 2000 {
+				c := cs.Begin(f, time.Second)
+				cs.tick()
+				c.End()
+			}
+		})
+	}
+	all.Wait()
+	for end := time.Now().Add(10 * time.Second); f.n.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d are left", f.n.Load())
+		}
+	}
 }

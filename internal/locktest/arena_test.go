@@ -18,17 +18,16 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/locktest"
 )
 
 // arena runs the processes of a play and listens to them.
 type arena struct {
 	t    *testing.T
 	name string
-	play play
+	play processPlay
 	url  string
 
-	witness locktest.Witness
+	witness Witness
 	wg      sync.WaitGroup
 
 	mu    sync.Mutex
@@ -161,7 +160,7 @@ func (a *arena) listen(cmd *exec.Cmd, from io.Reader) {
 func (a *arena) hear(cmd *exec.Cmd, line string) error {
 	switch word, rest, _ := strings.Cut(line, " "); word {
 	case "saw":
-		s, err := locktest.ParseSighting(rest)
+		s, err := ParseSighting(rest)
 		if err != nil {
 			return err
 		}

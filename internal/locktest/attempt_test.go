@@ -1,4 +1,4 @@
-package locktest
+package locktest_test
 
 import (
 	"slices"

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/locktest"
 )
 
 // foreign is a program that knows nothing but SET NX under the same key.
@@ -39,7 +38,7 @@ var inside = map[string]func(r *rig, c *leasehold.Client, key string) []func(){
 	"readers of different lives": func(r *rig, c *leasehold.Client, key string) []func() {
 		// The one that stays longest has the shortest lease, and is renewed.
 		long := r.must(c.RWMutex(key, leasehold.WithTTL(time.Minute)).RLock(context.Background()))
-		short := r.must(c.RWMutex(key, leasehold.WithTTL(renewed)).RLock(context.Background()))
+		short := r.must(c.RWMutex(key, renewedOften()...).RLock(context.Background()))
 		return append(releases(r, long), func() { time.Sleep(renewed + time.Second) }, func() { r.release(short) })
 	},
 	"reader beside one that expired": func(r *rig, c *leasehold.Client, key string) []func() {
@@ -73,7 +72,7 @@ var inside = map[string]func(r *rig, c *leasehold.Client, key string) []func(){
 			got <- l
 		}()
 		// Who does not listen yet is not handed the lock: it stays free until asked for.
-		waitFor(r.T, func() bool { return locktest.Listening(c, key) == 1 })
+		waitFor(r.T, func() bool { return Listening(c, key) == 1 })
 		return []func(){func() { r.release(first) }, func() { r.release(<-got) }}
 	},
 }

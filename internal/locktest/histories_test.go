@@ -69,6 +69,12 @@ type history struct {
 
 func (h *history) now() int64 { return int64(time.Since(h.start)) }
 
+func (h *history) len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.ops)
+}
+
 func (h *history) granted(key string, token, called int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +148,9 @@ func oneLock(t *testing.T, opts ...leasehold.Option) {
 	opts = append(opts, leasehold.WithTTL(400*time.Millisecond), leasehold.WithReleaseTimeout(time.Second))
 	both(t, func(r *rig) {
 		h := &history{start: time.Now()}
-		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+		// Longer where the machine does not let enough happen in that time.
+		const lasting, most = 4 * time.Second, 40 * time.Second
+		ctx, cancel := context.WithTimeout(context.Background(), most)
 		defer cancel()
 		var wg sync.WaitGroup
 		for range 3 {
@@ -162,7 +170,8 @@ func oneLock(t *testing.T, opts ...leasehold.Option) {
 				})
 			}
 		}
-		faults := r.disturb(ctx)
+		faults := r.disturb(ctx, func(faults int) bool { return time.Since(h.start) > lasting && h.len() >= 20 && faults >= 3 })
+		cancel()
 		wg.Wait()
 		ops := h.close()
 		result := porcupine.CheckOperationsTimeout(lockModel, ops, 20*time.Second)
@@ -176,10 +185,10 @@ func oneLock(t *testing.T, opts ...leasehold.Option) {
 	})
 }
 
-// disturb makes faults until ctx ends and returns how many.
-func (r *rig) disturb(ctx context.Context) int {
+// disturb makes faults until they are enough, or ctx ends, and returns how many.
+func (r *rig) disturb(ctx context.Context, enough func(faults int) bool) int {
 	n := 0
-	for ; ctx.Err() == nil; n++ {
+	for ; ctx.Err() == nil && !enough(n); n++ {
 		switch rand.IntN(4) {
 		case 0:
 			r.proxy.CutAll()

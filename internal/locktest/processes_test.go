@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,11 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/filedriver"
-	"github.com/leasehold-go/leasehold/internal/locktest"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/postgresdriver"
+	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
 
 // W1 and its relatives with processes: this test binary runs itself as the
@@ -27,18 +29,18 @@ import (
 // processLife is the time to live of the leases of a play.
 const processLife = 400 * time.Millisecond
 
-// play is what the processes of an arena do.
-type play struct {
+// processPlay is what the processes of an arena do.
+type processPlay struct {
 	processes, contenders int // contenders of each process
 	pause                 time.Duration
-	acts                  []locktest.Act
+	acts                  []Act
 	quiet                 bool // nobody is killed
 }
 
-var plays = map[string]play{
-	"one queue":       {processes: 4, contenders: 50, acts: []locktest.Act{locktest.Contend}},
-	"several at once": {processes: 8, contenders: 4, pause: 20 * time.Millisecond, acts: []locktest.Act{locktest.Several}, quiet: true},
-	"all kinds":       {processes: 4, contenders: 24, pause: 100 * time.Millisecond, acts: locktest.Acts},
+var plays = map[string]processPlay{
+	"one queue":       {processes: 4, contenders: 50, acts: []Act{Contend}},
+	"several at once": {processes: 8, contenders: 4, pause: 20 * time.Millisecond, acts: []Act{Several}, quiet: true},
+	"all kinds":       {processes: 4, contenders: 24, pause: 100 * time.Millisecond, acts: Acts},
 }
 
 func TestProcesses_W1_NeverTwoHoldersOfAQueue(t *testing.T) { onStores(t, "one queue", 8*time.Second) }
@@ -82,7 +84,7 @@ func onStores(t *testing.T, name string, lasting time.Duration) {
 
 // act is the whole of a process of contenders: it lasts until its input ends.
 func act(url, name string) int {
-	d, err := stores.Open(url)
+	d, err := onStore(url)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -98,9 +100,9 @@ func act(url, name string) int {
 		cancel()
 	}()
 	p := plays[name]
-	mix := &locktest.Mix{
+	mix := &Mix{
 		Client: client, Name: fmt.Sprint("p", os.Getpid()), Prefix: "k/", TTL: processLife, Pause: p.pause, Now: now,
-		See:  func(s locktest.Sighting) { fmt.Println("saw", s) },
+		See:  func(s Sighting) { fmt.Println("saw", s) },
 		Did:  func(what string) { fmt.Println("did", what) },
 		Fail: complain(ctx),
 	}
@@ -110,6 +112,18 @@ func act(url, name string) int {
 		return 1
 	}
 	return 0
+}
+
+// onStore opens the store of a play.
+func onStore(url string) (driver.Driver, error) {
+	switch scheme, rest, _ := strings.Cut(url, "://"); scheme {
+	case "redis":
+		return rueidisdriver.Open(url)
+	case "file":
+		return filedriver.Open(rest)
+	default:
+		return postgresdriver.Open(url)
+	}
 }
 
 // complain returns what reports an outcome that must not be. When the process

@@ -5,14 +5,13 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/locktest"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 )
 
 // ofQuorum are the cases that ask for no more than a majority can keep: no places,
 // and no order among those who wait.
-var ofQuorum = regexp.MustCompile(`^(L|P2_|K[12356]_|K11_(Opposite|Key)|K12_Cancelled|(W3|W12)_.*/(mutex|reader|writer)$|Refusals_(OfAFree|OfDowngrades|EndNothing))`)
+var ofQuorum = regexp.MustCompile(`^(L|BreakBy|P2_|K[12356]_|K11_(Opposite|Key)|K12_Cancelled|(W3|W12)_.*/(mutex|reader|writer)$|Refusals_(OfAFree|OfDowngrades|EndNothing))`)
 
 func TestQuorum(t *testing.T) {
 	t.Parallel()
@@ -20,7 +19,7 @@ func TestQuorum(t *testing.T) {
 	for range 3 {
 		stores = append(stores, memdriver.New())
 	}
-	locktest.Run(t, locktest.Config{
+	Run(t, Config{
 		Only: ofQuorum.MatchString,
 		Open: func(tb testing.TB) driver.Driver {
 			var nodes []driver.Driver

@@ -13,7 +13,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/locktest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
 	"github.com/leasehold-go/leasehold/redisdriver"
@@ -197,30 +196,33 @@ func TestRedis_L4_HeldBackAcquireCannotLockLater(t *testing.T) {
 	})
 }
 
-// renewed is the time to live of leases that are renewed, also where the machine is busy.
-const renewed = 3 * time.Second
+// renewed is the time to live of leases that are renewed and then end. They are renewed as
+// often as if it were half a second, so that no pause of a busy machine ends them before.
+const renewed = 8 * time.Second
+
+func renewedOften() []leasehold.Option {
+	return []leasehold.Option{leasehold.WithTTL(renewed), leasehold.WithRenewFraction(0.02)}
+}
 
 func TestRedis_L5_SilentServerLosesByTheLocalDeadline(t *testing.T) {
 	for name, silence := range map[string]func(*rig){
 		"SIGSTOP":      func(r *rig) { r.server.Stop(); r.Cleanup(r.server.Cont) },
-		"CLIENT PAUSE": func(r *rig) { r.admin("CLIENT", "PAUSE", 9000, "ALL") },
+		"CLIENT PAUSE": func(r *rig) { r.admin("CLIENT", "PAUSE", (3 * renewed).Milliseconds(), "ALL") },
 		"black hole":   func(r *rig) { r.proxy.Mute() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			both(t, func(r *rig) {
-				c := r.client(r.proxy.Addr(), leasehold.WithTTL(renewed), leasehold.WithReleaseTimeout(time.Second))
+				c := r.client(r.proxy.Addr(), append(renewedOften(), leasehold.WithReleaseTimeout(time.Second))...)
 				l := r.lock(c, "k")
-				time.Sleep(renewed + time.Second) // it is renewed
-				if err := context.Cause(l.Context()); err != nil {
-					r.Fatal(err)
-				}
+				first := l.Deadline()
+				waitFor(r.T, func() bool { return l.Deadline().After(first) }) // it is renewed
 				silence(r)
 				stop, machine := make(chan struct{}), make(chan time.Duration)
 				go func() { machine <- sluggishness(stop) }()
 				select {
 				case <-l.Context().Done():
-				case <-time.After(20 * time.Second):
+				case <-time.After(2 * renewed):
 					r.Error("no loss")
 				}
 				late := time.Since(l.Deadline())
@@ -337,7 +339,7 @@ func TestRedis_W3_WaitsEndWithoutAnyWakeUp(t *testing.T) {
 				}
 				got <- err
 			}()
-			waitFor(r.T, func() bool { return locktest.Listening(a, "k") == 1 })
+			waitFor(r.T, func() bool { return Listening(a, "k") == 1 })
 			r.admin("CLIENT", "KILL", "TYPE", "pubsub")
 			r.release(first)
 			start := time.Now()
@@ -365,7 +367,7 @@ func TestRedis_W3_WaitsEndWithoutAnyWakeUp(t *testing.T) {
 				}
 				got <- at // the test ends with it
 			}()
-			waitFor(r.T, func() bool { return locktest.Listening(a, "k") == 1 })
+			waitFor(r.T, func() bool { return Listening(a, "k") == 1 })
 			stop, machine := make(chan struct{}), make(chan time.Duration)
 			go func() { machine <- sluggishness(stop) }()
 			start := time.Now()
@@ -404,7 +406,7 @@ func TestRedis_W4_CommandsOfWaitersAreFew(t *testing.T) {
 				}
 			})
 		}
-		waitFor(r.T, func() bool { return locktest.Listening(a, "k") == 50 })
+		waitFor(r.T, func() bool { return Listening(a, "k") == 50 })
 		r.server.ResetStats(r.T)
 		time.Sleep(5 * time.Second) // what a heartbeat costs is the question
 		stats := r.server.CommandStats(r.T)
@@ -439,6 +441,7 @@ func TestRedis_R1_ScriptFlushIsNotNoticed(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		for _, l := range others {
+			waitFor(r.T, func() bool { return l.State() != leasehold.Unconfirmed }) // for want of a processor
 			if l.State() != leasehold.Held {
 				r.Fatalf("%s is %v", l.Key(), l.State())
 			}

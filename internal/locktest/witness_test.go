@@ -3,8 +3,6 @@ package locktest_test
 import (
 	"fmt"
 	"testing"
-
-	"github.com/leasehold-go/leasehold/internal/locktest"
 )
 
 // seen is a party that held a lock from one time to another.
@@ -17,10 +15,10 @@ type seen struct {
 }
 
 func judge(parties ...seen) []string {
-	var w locktest.Witness
+	var w Witness
 	for _, p := range parties {
 		for _, at := range []int64{p.first, p.last} {
-			w.See(locktest.Sighting{Key: "k", Owner: p.owner, Exclusive: p.exclusive, Weight: p.weight, Limit: p.limit, Token: p.token, At: at})
+			w.See(Sighting{Key: "k", Owner: p.owner, Exclusive: p.exclusive, Weight: p.weight, Limit: p.limit, Token: p.token, At: at})
 		}
 	}
 	return w.Judge()
@@ -72,12 +70,12 @@ func TestWitness_FindsSeededBugs(t *testing.T) {
 }
 
 func TestSighting_IsReadAsItWasWritten(t *testing.T) {
-	s := locktest.Sighting{Key: "a/b", Owner: "p-1.2", Exclusive: true, Weight: 2, Limit: 5, Token: 1 << 52, At: 1 << 60}
-	if got, err := locktest.ParseSighting(fmt.Sprint(s)); got != s || err != nil {
+	s := Sighting{Key: "a/b", Owner: "p-1.2", Exclusive: true, Weight: 2, Limit: 5, Token: 1 << 52, At: 1 << 60}
+	if got, err := ParseSighting(fmt.Sprint(s)); got != s || err != nil {
 		t.Errorf("%+v became %+v, %v", s, got, err)
 	}
 	for _, cut := range []string{"", "true", "true a/b p-1.2 2 5 1"} {
-		if got, err := locktest.ParseSighting(cut); err == nil {
+		if got, err := ParseSighting(cut); err == nil {
 			t.Errorf("%q was read as %+v", cut, got)
 		}
 	}

@@ -3,7 +3,10 @@ package matrix_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -22,8 +25,12 @@ type entry struct {
 	keeps   bool // it takes nothing, so that an error says nothing of what is held
 	waits   bool // somebody else holds the lock
 	ahead   bool // its token is ahead of the store's clock, which is all that is left of what a store forgets
+	short   bool // its wait, or its lease, ends by itself
+	tires   bool // its lease ends when a few renewals have failed
 	mayLose bool // its end may come without the fault
 	stays   bool // a lease that nobody releases is left in the store until it ends
+	inside  bool // it asks the store for nothing
+	blind   bool // it takes no context
 	slow    bool // it makes several requests, one after the other
 	notOn   map[string]string
 }
@@ -33,6 +40,21 @@ func (e *entry) name() string {
 		return e.of[0]
 	}
 	return e.of[0] + ", " + e.situation
+}
+
+// ignores reports whether an entry cannot meet with a fault: there is no context to end.
+func (e *entry) ignores(f *fault) bool {
+	return e.blind && strings.HasPrefix(f.name, "context ended")
+}
+
+// isRoute reports whether an entry is one of the service, which can be shut down. In the
+// library a client is closed.
+func (e *entry) isRoute() bool { return strings.Contains(e.of[0], " /") }
+
+// silent reports whether an entry says nothing of a lease that it cannot give back: Close
+// gives up after 5 s, and logs that.
+func (e *entry) silent(d disturbance) bool {
+	return e.of[0] == "Client.Close" && d.lasts > 5*time.Second && d.fate != unanswered
 }
 
 // held has the second client hold the lock for a while.
@@ -54,12 +76,17 @@ func held(shared bool, d time.Duration) func(*cast) error {
 		c.wg.Go(func() {
 			time.Sleep(d)
 			c.leaves(l)
-			if err := l.Release(); err != nil && !c.lying() {
+			if err := l.Release(); err != nil && !c.lying() && !c.away(err) {
 				c.wrong("B releases: %v", err)
 			}
 		})
 		return nil
 	}
+}
+
+// away reports whether an error says that the server was away, if it is one that restarts.
+func (c *cast) away(err error) bool {
+	return c.d.fate == restarts && (errors.Is(err, leasehold.ErrUnknown) || errors.Is(err, leasehold.ErrUnavailable))
 }
 
 // mine has the first client hold the lock.
@@ -70,6 +97,43 @@ func mine(c *cast) error {
 		c.outer = l
 	}
 	return err
+}
+
+// passedOn has the first client hold the lock for a while, and then pass it on in its process.
+func passedOn(c *cast) error {
+	l, err := c.a.Mutex(key, leasehold.WithLocalHandover(4)).TryLock(context.Background())
+	if err != nil {
+		return err
+	}
+	c.enters(l, false)
+	c.wg.Go(func() {
+		time.Sleep(700 * time.Millisecond)
+		c.leaves(l)
+		if err := l.Release(); err != nil && !errors.Is(err, leasehold.ErrUnavailable) && !c.explains(&entry{leaves: true, mayLose: true}, c.d, err) {
+			c.wrong("A releases: %v", err)
+		}
+	})
+	return nil
+}
+
+// again has the first client take the lock and give it back several times.
+func (c *cast) again(ctx context.Context) error {
+	for range 6 {
+		l, err := c.a.Mutex(key).TryLock(ctx)
+		if err != nil {
+			return err
+		}
+		c.enters(l, false)
+		time.Sleep(20 * time.Millisecond)
+		c.leaves(l)
+		switch err := l.Release(); {
+		case errors.Is(err, leasehold.ErrUnavailable):
+			return fmt.Errorf("%w: %w", leasehold.ErrUnknown, err) // of the release nothing was done, but the lock was taken
+		case err != nil && !errors.Is(err, leasehold.ErrLost):
+			return err
+		}
+	}
+	return nil
 }
 
 // two has the first client hold two locks.
@@ -114,7 +178,17 @@ func (c *cast) working(ctx context.Context) error {
 	return nil
 }
 
-const noQuorum = "a quorum keeps no readers, places and no queue: refused with ErrUnsupported"
+// follows judges whether a context ends with a lease, for somebody who only waits for it.
+func (c *cast) follows(ctx context.Context, l *leasehold.Lease) {
+	<-l.Context().Done()
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Millisecond + c.slack):
+		c.wrong("the lease of %q is over, and its leader's context is not", l.Key())
+	}
+}
+
+const noQuorum = "a quorum keeps no places and no queue: refused with ErrUnsupported"
 
 var notOnQuorum = map[string]string{"quorum": noQuorum}
 
@@ -127,6 +201,28 @@ func single(shared bool, of, situation string, prepare func(*cast) error, lock f
 func (e *entry) isAhead() *entry {
 	e.ahead = true
 	return e
+}
+
+// notOnPostgres is for what a table of the other stores shows: plays in real time are dear.
+func (e *entry) notOnPostgres() *entry {
+	e.notOn = map[string]string{"postgres": "it asks what Mutex.Lock does, and real time is dear"}
+	return e
+}
+
+func (e *entry) isShort() *entry {
+	e.short = true
+	return e
+}
+
+func (e *entry) tiresSoon() *entry {
+	e.tires = true
+	return e
+}
+
+// isOnQuorum reports whether a quorum has what an entry of several holders needs: readers, and
+// no queue.
+func isOnQuorum(e *entry) bool {
+	return strings.HasPrefix(e.of[0], "R") && !strings.Contains(e.situation, "First")
 }
 
 // locks are the entries that take one lock.
@@ -145,12 +241,26 @@ func locks() []*entry {
 		single(false, "Mutex.Lock", "WithRetry", soon, mutex(leasehold.WithRetry(leasehold.Exponential(20*time.Millisecond, time.Second)))),
 		single(false, "Mutex.Lock", "Barging", soon, mutex(leasehold.WithPolicy(leasehold.Barging))),
 		single(false, "Mutex.Lock", "WithReentrantOwner", soon, mutex(leasehold.WithReentrantOwner("A"))),
+		single(false, "Mutex.Lock", "WithLocalHandover", soon, mutex(leasehold.WithLocalHandover(4))).notOnPostgres(),
+		single(false, "Mutex.Lock", "WithLocalHandover, passed on in the client", passedOn, mutex(leasehold.WithLocalHandover(4))).notOnPostgres(),
 		single(false, "Mutex.Lock", "WithMinHold and WithLockDelay", nil, mutex(leasehold.WithMinHold(100*time.Millisecond), leasehold.WithLockDelay(100*time.Millisecond))),
+		single(false, "Mutex.Lock", "WithMaxWait", held(false, 2*time.Second), mutex(leasehold.WithMaxWait(time.Second))).isShort().notOnPostgres(),
+		single(false, "Mutex.Lock", "WithMaxOutage(0)", soon, mutex(leasehold.WithMaxOutage(0))).notOnPostgres(),
+		single(false, "Mutex.Lock", "WithMaxRenewAttempts", nil, mutex(leasehold.WithMaxRenewAttempts(2))).tiresSoon().notOnPostgres(),
+		single(false, "Mutex.Lock", "WithoutRenewal", soon, mutex(leasehold.WithoutRenewal())).isShort().notOnPostgres(),
+		single(false, "Mutex.Lock", "WithMaxHold", soon, mutex(leasehold.WithMaxHold(time.Second))).isShort().notOnPostgres(),
 		single(false, "Mutex.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Mutex(key).TryLock }),
 		single(false, "RWMutex.Lock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).Lock }),
 		single(false, "RWMutex.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).TryLock }),
 	}
 	shared := []*entry{
+		single(false, "RWMutex.Lock", "WritersFirst, after a reader", held(true, 700*time.Millisecond), func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return c.a.RWMutex(key, leasehold.WithPolicy(leasehold.WritersFirst)).Lock
+		}).notOnPostgres(),
+		single(true, "RWMutex.RLock", "ReadersFirst, after a writer", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return c.a.RWMutex(key, leasehold.WithPolicy(leasehold.ReadersFirst)).RLock
+		}).notOnPostgres(),
+		single(false, "Mutex.Lock", "WithStrictOrder", soon, mutex(leasehold.WithStrictOrder())).notOnPostgres(),
 		single(false, "RWMutex.Lock", "after a reader", held(true, 700*time.Millisecond), func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).Lock }),
 		single(true, "RWMutex.RLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLock }),
 		single(true, "RWMutex.RLock", "after a writer", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLock }),
@@ -177,7 +287,12 @@ func locks() []*entry {
 		}),
 	}
 	for _, e := range shared {
-		e.notOn = notOnQuorum
+		if e.notOn == nil {
+			e.notOn = make(map[string]string)
+		}
+		if !isOnQuorum(e) {
+			maps.Copy(e.notOn, notOnQuorum)
+		}
 	}
 	return append(all, shared...)
 }
@@ -187,7 +302,7 @@ func others() []*entry {
 	soon := held(false, 700*time.Millisecond)
 	bg := context.Background()
 	return []*entry{
-		{of: []string{"Mutex.Lock"}, situation: "re-entry", prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"Mutex.Lock"}, situation: "re-entry", prepare: mine, keeps: true, inside: true, call: func(ctx context.Context, c *cast) error {
 			inner, end := context.WithCancelCause(c.outer.Context())
 			defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
 			if ctx.Err() != nil {
@@ -212,13 +327,14 @@ func others() []*entry {
 					c.enters(l, false)
 					time.Sleep(10 * time.Millisecond)
 					c.leaves(l)
-					if err := l.Release(); err != nil && !c.lying() {
+					if err := l.Release(); err != nil && !c.lying() && !c.away(err) {
 						c.wrong("B releases: %v", err)
 					}
 				}
 			})
 			return c.granted(false)(c.a.Mutex(key).Lock(ctx))
 		}},
+		{of: []string{"Mutex.TryLock"}, situation: "again and again", slow: true, prepare: func(c *cast) error { return c.again(bg) }, call: func(ctx context.Context, c *cast) error { return c.again(ctx) }},
 		{of: []string{"Client.Acquire"}, prepare: soon, waits: true, slow: true, mayLose: true, call: func(ctx context.Context, c *cast) error {
 			inner, release, err := c.a.Acquire(ctx, key, ttl)
 			if err != nil {
@@ -240,13 +356,33 @@ func others() []*entry {
 		{of: []string{"Multi.Lock", "All"}, prepare: soon, waits: true, call: func(ctx context.Context, c *cast) error {
 			return c.several(leasehold.All(c.a.Mutex(key), c.a.Mutex("k2")).Lock(ctx))
 		}},
+		{of: []string{"Multi.Lock"}, situation: "of which one is broken", slow: true, keeps: true, call: func(ctx context.Context, c *cast) error {
+			l, err := leasehold.All(c.a.Mutex(key), c.a.Mutex("k2")).Lock(ctx)
+			if err != nil {
+				return err
+			}
+			first := l.Parts()[0]
+			c.enters(l.Parts()[1], false)
+			defer c.leaves(l.Parts()[1])
+			if err := c.b.Break(bg, key, first.ID(), "by hand"); err != nil {
+				_ = l.Release()
+				return nil
+			}
+			select {
+			case <-l.Context().Done():
+			case <-time.After(2*c.d.ttl() + c.slack):
+				c.wrong("one of two was broken, and the whole lives")
+			}
+			_ = l.Release()
+			return nil
+		}},
 		{of: []string{"Multi.TryLock"}, call: func(ctx context.Context, c *cast) error {
 			return c.several(leasehold.All(c.a.Mutex(key), c.a.Mutex("k2")).TryLock(ctx))
 		}},
 		{of: []string{"MultiLease.Extend"}, prepare: two, keeps: true, call: func(ctx context.Context, c *cast) error {
 			return c.multi.Extend(ctx, 2*ttl)
 		}},
-		{of: []string{"MultiLease.Release"}, prepare: two, leaves: true, keeps: true, slow: true, call: func(_ context.Context, c *cast) error {
+		{of: []string{"MultiLease.Release"}, blind: true, prepare: two, leaves: true, keeps: true, slow: true, call: func(_ context.Context, c *cast) error {
 			for _, l := range c.multi.Parts() {
 				defer c.leaves(l)
 			}
@@ -254,18 +390,20 @@ func others() []*entry {
 		}},
 		{of: []string{"Lease.Extend"}, prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
 			err := c.outer.Extend(ctx, 2*ttl)
-			if left := c.outer.Remaining(); err == nil && left > 0 && c.outer.Context().Err() == nil && !c.lying() {
-				if snap := c.look(key); len(snap.Holders) != 1 || snap.Holders[0].Remaining < left && len(c.tables) == 1 {
+			left, since := c.outer.Remaining(), time.Now()
+			if snap := c.look(key); err == nil && left > 0 && c.outer.Context().Err() == nil && !c.lying() {
+				left -= time.Since(since)
+				if len(snap.Holders) != 1 || snap.Holders[0].Remaining < left && len(c.tables) == 1 {
 					c.wrong("extended, and in the store %+v", snap)
 				}
 			}
 			return err
 		}},
-		{of: []string{"Lease.Release"}, prepare: mine, leaves: true, keeps: true, call: func(_ context.Context, c *cast) error {
+		{of: []string{"Lease.Release"}, blind: true, prepare: mine, leaves: true, keeps: true, call: func(_ context.Context, c *cast) error {
 			defer c.leaves(c.outer)
 			return c.outer.Release()
 		}},
-		{of: []string{"Lease.Downgrade"}, prepare: mine, keeps: true, notOn: notOnQuorum, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"Lease.Downgrade"}, prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
 			c.mu.Lock()
 			c.live[len(c.live)-1].shared = true // from now on it reads at most
 			c.mu.Unlock()
@@ -276,7 +414,7 @@ func others() []*entry {
 			} else if inner == nil {
 				_ = l.Release()
 			}
-			if snap := c.look(key); err == nil && !c.lying() && c.outer.Context().Err() == nil && (len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Shared) {
+			if snap := c.look(key); err == nil && !c.lying() && c.outer.Context().Err() == nil && (len(snap.Holders) != 1 || len(c.tables) == 1 && snap.Holders[0].Mode != driver.Shared) {
 				c.wrong("downgraded, and in the store %+v", snap)
 			}
 			return err
@@ -324,7 +462,7 @@ func others() []*entry {
 		{of: []string{"RWMutex.Adopt"}, stays: true, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
 			return c.granted(false)(c.a.RWMutex(key).Adopt(ctx, c.outer.ID()))
 		}},
-		{of: []string{"RWMutex.RAdopt"}, stays: true, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
+		{of: []string{"RWMutex.RAdopt"}, stays: true, keeps: true, prepare: func(c *cast) (err error) {
 			if c.outer, err = c.a.RWMutex(key).TryRLock(bg); err == nil {
 				err = c.outer.Detach(bg)
 			}
@@ -358,8 +496,14 @@ func others() []*entry {
 				if !e.IsLeader() && l.Context().Err() == nil {
 					c.wrong("it leads, and does not know")
 				}
+				c.strays.Go(func() { c.follows(ctx, l) })
 				_ = c.working(ctx)
-				e.Resign()
+				if l.Context().Err() != nil && e.IsLeader() {
+					c.wrong("its lease is over, and it believes that it leads")
+				}
+				if e.Resign(); ctx.Err() == nil {
+					c.wrong("it has resigned, and its term goes on")
+				}
 				return nil
 			})
 		}},
@@ -368,6 +512,9 @@ func others() []*entry {
 				what := recover()
 				if err, _ := what.(error); what != nil && !errors.Is(err, errPanic) {
 					panic(what)
+				}
+				if c.d.fate == refused && c.d.long && err == nil { // a panic has no room for what the release met
+					err = leasehold.ErrUnknown
 				}
 			}()
 			return c.a.Election(key, "here").Lead(ctx, func(context.Context, *leasehold.Lease) error { panic(errPanic) })
@@ -436,7 +583,7 @@ func others() []*entry {
 			}
 			return err
 		}},
-		{of: []string{"Client.Close"}, prepare: mine, leaves: true, keeps: true, slow: true, call: func(_ context.Context, c *cast) error {
+		{of: []string{"Client.Close"}, blind: true, prepare: mine, leaves: true, keeps: true, slow: true, call: func(_ context.Context, c *cast) error {
 			defer c.leaves(c.outer)
 			err := c.a.Close()
 			if !errors.Is(context.Cause(c.outer.Context()), leasehold.ErrClosed) && c.outer.Context().Err() == nil {

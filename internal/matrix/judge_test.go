@@ -29,18 +29,25 @@ type cast struct {
 	a, b *leasehold.Client
 	// ctx is that under which the entry is called, which may end.
 	end    context.CancelCauseFunc
+	idle   bool // when the fault came the first client had nothing
 	forget bool // the store has lost what it had acknowledged
 	// thin tells that a lease may have had no more than a majority, of which one node has
 	// forgotten it: it is lost, and that is told at its next renewal. Nobody holds beside it.
 	thin bool
+	d    disturbance
 
-	mu     sync.Mutex
-	live   []*belief
-	last   int64 // the greatest token of a writer
-	wrongs []string
-	outer  *leasehold.Lease
-	multi  *leasehold.MultiLease
-	wg     sync.WaitGroup
+	mu      sync.Mutex
+	calm    time.Time     // since when nothing has changed but a clock; zero if something else has
+	turns   int           // of clocks
+	leap    time.Duration // by how much that was stepped forward then
+	unready bool          // what comes before the fault has failed
+	hard    bool          // something is wrong whatever time it takes
+	live    []*belief
+	last    int64 // the greatest token of a writer
+	wrongs  []string
+	outer   *leasehold.Lease
+	multi   *leasehold.MultiLease
+	wg      sync.WaitGroup
 }
 
 // belief is a lease that was granted, until it is given back.
@@ -67,11 +74,13 @@ func (c *cast) enters(l *leasehold.Lease, shared bool) *belief {
 		}
 		nested = nested || other.ID() == l.ID()
 		if other.ID() != l.ID() && other.Context().Err() == nil && l.Context().Err() == nil && (!shared || !other.shared) && !c.forget {
+			c.hard = true
 			c.wrongs = append(c.wrongs, fmt.Sprintf("%s holds %q beside %s", l.Owner(), l.Key(), other.Owner()))
 		}
 	}
 	if !shared && !nested && l.Key() == key {
 		if l.Token() <= c.last {
+			c.hard = true
 			c.wrongs = append(c.wrongs, fmt.Sprintf("the token %d follows %d", l.Token(), c.last))
 		}
 		c.last = l.Token()
@@ -89,7 +98,7 @@ func (c *cast) watch(l *leasehold.Lease) {
 		select {
 		case <-l.Context().Done():
 			return
-		case <-time.After(time.Until(deadline) + time.Millisecond):
+		case <-time.After(time.Until(deadline) + time.Millisecond + c.slack):
 		}
 		if l.Deadline().After(deadline) {
 			continue
@@ -140,11 +149,15 @@ func (c *cast) truth(when string) {
 	live := slices.Clone(c.live)
 	c.mu.Unlock()
 	for _, b := range live {
-		left := b.Remaining()
+		left, since := b.Remaining(), time.Now()
 		if b.Context().Err() != nil || c.lying() {
 			continue
 		}
 		snap := c.look(b.Key())
+		if b.Context().Err() != nil || !c.has(b) {
+			continue // it ended while we looked
+		}
+		left -= time.Since(since)
 		i := slices.IndexFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == b.ID() })
 		switch {
 		case i < 0:
@@ -155,6 +168,13 @@ func (c *cast) truth(when string) {
 			c.wrong("%s: the lease has the token %d, in the store %d", when, b.Token(), snap.Holders[i].Token)
 		}
 	}
+}
+
+// has reports whether a lease has not been given back.
+func (c *cast) has(b *belief) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.live, b)
 }
 
 // lying reports whether a lease may be believed in that the store forgot.
@@ -181,6 +201,33 @@ func (c *cast) absent(when string, except ...string) {
 	}
 }
 
+// never is absent for what is wrong however long anything takes.
+func (c *cast) never(when string, except ...string) {
+	c.mu.Lock()
+	before := len(c.wrongs)
+	c.mu.Unlock()
+	c.absent(when, except...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hard = c.hard || len(c.wrongs) > before
+}
+
+// clean judges that a node of a quorum that can be reached has nothing of the first client.
+func (c *cast) clean(except []string) {
+	if len(c.tables) == 1 {
+		return
+	}
+	snap, err := c.tables[len(c.tables)-1].join().Inspect(context.Background(), key)
+	if err != nil {
+		c.wrong("look: %v", err)
+	}
+	for _, h := range snap.Holders {
+		if h.Owner == "A" && !slices.Contains(except, h.ID) {
+			c.wrong("a node has %+v", h)
+		}
+	}
+}
+
 // ids are those of the leases that the first client had before.
 func (c *cast) ids() (ids []string) {
 	c.mu.Lock()
@@ -203,6 +250,7 @@ type disturbance struct {
 	during bool // it ends during the first message
 	after  bool // it ends when the call has returned
 	closes bool // the client is closed during the first message
+	later  bool // it begins when the call has returned, a moment after that
 	hurry  bool // what was granted is given back at once, before what is late arrives
 	long   bool // leases last longer than the fault and all that follows
 }
@@ -214,27 +262,45 @@ func (d *disturbance) ttl() time.Duration {
 	return ttl
 }
 
-// play has the first client call an entry, and judges what comes of it.
-func play(t *testing.T, open func(*testing.T) *world, e *entry, d disturbance) (wrongs []string) {
+// play has the first client call an entry, judges what comes of it, and reports whether
+// the fault was met.
+func play(t *testing.T, open func(*testing.T) *world, e *entry, d disturbance) (wrongs []string, met bool) {
 	d.long = d.long && !e.stays
 	synctest.Test(t, func(t *testing.T) {
-		w := open(t)
-		c := &cast{world: w}
-		for i, p := range []**leasehold.Client{&c.a, &c.b} {
-			var err error
-			*p, err = leasehold.New(w.drivers[i], leasehold.WithTTL(d.ttl()), leasehold.WithName([]string{"A", "B"}[i]), leasehold.WithLogger(slog.New(log{})))
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.run(e, d)
-		if len(c.wrongs) > 0 {
-			wrongs = c.wrongs
-		}
-		w.strays.Wait()
-		w.stop()
+		c := act(open(t), e, d)
+		wrongs, met = c.wrongs, c.hasMet()
 	})
-	return wrongs
+	return wrongs, met
+}
+
+// hasMet reports whether a play has met its fault. That a context ends before or after a
+// call is one that all meet, and one that comes later costs nothing where nobody has a lease.
+func (c *cast) hasMet() bool {
+	return c.disturbed() || c.idle || c.d.before || c.d.after
+}
+
+// disturbed reports whether a message of a play has met the fault by now.
+func (c *cast) disturbed() bool {
+	c.weather.mu.Lock()
+	defer c.weather.mu.Unlock()
+	return c.met > 0
+}
+
+// act is play in a world, in its time.
+func act(w *world, e *entry, d disturbance) *cast {
+	c := &cast{world: w, d: d}
+	for i, p := range []**leasehold.Client{&c.a, &c.b} {
+		var err error
+		*p, err = leasehold.New(w.drivers[i], leasehold.WithTTL(d.ttl()), leasehold.WithName([]string{"A", "B"}[i]), leasehold.WithLogger(slog.New(log{})))
+		if err != nil {
+			c.wrong("%v", err)
+			return c
+		}
+	}
+	c.run(e, d)
+	w.strays.Wait()
+	w.stop()
+	return c
 }
 
 func (c *cast) run(e *entry, d disturbance) {
@@ -244,6 +310,7 @@ func (c *cast) run(e *entry, d disturbance) {
 	if e.prepare != nil {
 		if err := e.prepare(c); err != nil {
 			c.wrong("prepare: %v", err)
+			c.unready = true
 			return
 		}
 	}
@@ -253,7 +320,10 @@ func (c *cast) run(e *entry, d disturbance) {
 	}
 	old := c.ids()
 	c.thin = (loses(d.fate) || loses(d.then)) && len(c.tables) > 1
-	c.disturb(ctx, d)
+	if d.closes && e.isRoute() {
+		defer c.listen()()
+	}
+	c.disturb(ctx, e, d)
 	if d.before {
 		end(errPatience)
 	}
@@ -263,6 +333,11 @@ func (c *cast) run(e *entry, d disturbance) {
 	if d.after {
 		end(errPatience)
 		time.Sleep(time.Millisecond)
+	}
+	if d.later {
+		time.Sleep(moment)
+		c.idle = len(c.ids()) == 0 || e.short
+		c.arm(d.fate, d.at, d.lasts)
 	}
 	if d.hurry && err == nil && len(c.ids()) > len(old) {
 		c.giveBack()
@@ -282,21 +357,30 @@ func (c *cast) run(e *entry, d disturbance) {
 	}
 	c.forget = false // whoever lost its lease knows by now
 	c.mu.Unlock()
-	if !d.closes {
+	if !d.closes || e.isRoute() {
 		c.truth("later")
 	}
-	if mild(d) && !ended {
+	if (mild(d) || c.dials && d.fate == noDial) && (!d.later || !e.tires) && !ended && !e.short {
 		c.kept()
 	}
 	if err != nil && !e.keeps || ended && !e.keeps {
 		c.absent("later", old...)
+		c.clean(old)
 	}
 	c.succeed(e)
 }
 
-// mild reports whether a disturbance costs no lease: one message meets with it.
+// goodbye is how long a service may need to end: for what it has asked of its store.
+const goodbye = 2200 * time.Millisecond
+
+// moment is how long after the end of a call a fault begins that comes later: what a client
+// does at once has been done by then.
+const moment = 10 * time.Millisecond
+
+// mild reports whether a disturbance costs no lease: one message meets with it, or the store
+// is away for less than a lease, after it has been granted.
 func mild(d disturbance) bool {
-	return slices.Contains([]fate{lost, unanswered, late, doubled, slow, stuck}, d.fate) && d.lasts == 0 && d.then == arrives && !d.closes
+	return d.later || slices.Contains([]fate{lost, unanswered, late, doubled, slow, stuck, killed, cutAnswer}, d.fate) && d.lasts == 0 && d.then == arrives && !d.closes
 }
 
 // kept judges that whoever has not given its lease back has it (P3).
@@ -314,9 +398,14 @@ func (c *cast) kept() {
 var errPatience = errors.New("out of patience")
 
 // disturb has the fault begin.
-func (c *cast) disturb(ctx context.Context, d disturbance) {
+func (c *cast) disturb(ctx context.Context, e *entry, d disturbance) {
 	w := c.weather
-	w.arm(d.fate, d.at, d.lasts)
+	if !d.later {
+		w.arm(d.fate, d.at, d.lasts)
+	}
+	if c.aim != nil {
+		c.aim()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.then, w.long = d.then, d.lasts2
@@ -329,6 +418,15 @@ func (c *cast) disturb(ctx context.Context, d disturbance) {
 			c.wg.Go(func() {
 				time.Sleep(slowness / 2)
 				c.end(errPatience)
+			})
+		case d.closes && e.isRoute():
+			c.wg.Go(func() {
+				time.Sleep(slowness / 2)
+				begin := time.Now()
+				c.shut()
+				if took := time.Since(begin); took > goodbye && !e.slow {
+					c.wrong("the service needs %v to end", took)
+				}
 			})
 		case d.closes:
 			c.wg.Go(func() {
@@ -345,7 +443,7 @@ func (c *cast) disturb(ctx context.Context, d disturbance) {
 }
 
 // loses reports whether a store loses by a fate what it had acknowledged.
-func loses(f fate) bool { return f == forgets || f == goesBack || f == failsOver }
+func loses(f fate) bool { return slices.Contains([]fate{forgets, goesBack, failsOver, wentBack}, f) }
 
 func (c *cast) heal() {
 	w := c.weather
@@ -365,24 +463,24 @@ func (c *cast) judge(e *entry, d disturbance, err error, took time.Duration, old
 	switch {
 	case d.before:
 		bound = 0
-	case d.during, d.closes:
+	case d.during, d.closes && !e.isRoute(), e.blind:
 		bound = slowness/2 + 6*time.Second // a release may take 5 s
 	}
 	if e.slow {
 		bound += 10 * time.Second
 	}
-	if took > bound {
+	if took > bound+c.slack {
 		c.wrong("it took %v, and returned %v", took, err)
 	}
 	c.truth("at its end")
 	switch {
 	case err == nil:
 		if e.leaves && !c.lying() {
-			c.absent("it said that the lease has ended")
+			c.never("it said that the lease has ended")
 		}
 	case errors.Is(err, leasehold.ErrUnavailable) && !errors.Is(err, leasehold.ErrUnknown):
 		if !e.keeps {
-			c.absent(fmt.Sprintf("definite (%v)", err), old...)
+			c.never(fmt.Sprintf("definite (%v)", err), old...)
 		}
 	case c.explains(e, d, err):
 	default:
@@ -393,22 +491,28 @@ func (c *cast) judge(e *entry, d disturbance, err error, took time.Duration, old
 // explains reports whether the disturbance is a reason for an error.
 func (c *cast) explains(e *entry, d disturbance, err error) bool {
 	ended := d.before || d.during
+	// A lease may be over that was without its store for as long as it lives.
+	short := c.slack > 0 && !d.long && (d.lasts > 0 || d.lasts2 > 0 || d.fate == restarts) // less is left of the lease than it takes to connect again
+	over := c.lying() || ended || d.closes || e.mayLose || short || d.lasts > d.ttl() || d.fate == frozen || d.fate == onEdge || d.fate == beforeEdge
 	switch {
 	case e.reads && strings.HasPrefix(e.of[0], "GET "):
 		return true // the HTTP client of the test has errors of its own
 	case errors.Is(err, leasehold.ErrUnknown):
 		return !e.reads // a look changes nothing, so that nothing can be unknown
-	case errors.Is(err, leasehold.ErrLost) && c.lying(): // and the other locks of several have ended with it
+	case errors.Is(err, leasehold.ErrLost) && over: // and the other locks of several have ended with it
+		return true
+	case d.closes && errors.Is(err, leasehold.ErrClosed): // and the contexts of several locks end with each other
 		return true
 	case errors.Is(err, errPatience), errors.Is(err, leasehold.ErrContextEnded):
 		return ended
 	case errors.Is(err, leasehold.ErrClosed), errors.Is(err, leasehold.ErrReleased):
 		return d.closes
 	case errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrNotHeld):
-		// a lease that is without its store for as long as it lives
-		return c.lying() || ended || d.closes || e.mayLose || d.lasts > d.ttl() || d.fate == frozen || d.fate == onEdge || d.fate == beforeEdge
+		return over
 	case errors.Is(err, context.Canceled): // but for the last renewal of a lease that was lost
 		return ended
+	case e.short && errors.Is(err, context.DeadlineExceeded):
+		return true
 	case errors.Is(err, leasehold.ErrHeld):
 		return e.waits || errors.Is(err, errPatience)
 	}
@@ -438,7 +542,7 @@ func (c *cast) succeed(e *entry) {
 	if e.slow {
 		bound += 15 * time.Second // an operation goes on without its client
 	}
-	if took := time.Since(begin); took > bound {
+	if took := time.Since(begin); took > bound+c.slack {
 		c.wrong("the next one gets the lock after %v", took)
 	}
 	for _, client := range []*leasehold.Client{c.a, c.b} {

@@ -20,8 +20,10 @@ import (
 )
 
 // keyspace is a shelf of Redis keys, with the scripts of the driver in the interpreter of
-// the microscope. Its clock is that of the bubble.
+// the microscope. Its clock is that of the bubble unless it is turned.
 type keyspace struct {
+	dial
+
 	mu       sync.Mutex
 	keys     microscope.Keys
 	kept     microscope.Keys
@@ -32,9 +34,9 @@ type keyspace struct {
 
 // ear is a subscription.
 type ear struct {
-	channel string
-	hears   chan string
-	cut     chan struct{}
+	channels []string
+	hears    chan string
+	cut      chan struct{}
 }
 
 func newKeyspace() *keyspace {
@@ -96,8 +98,8 @@ func (k *keyspace) join() store { return k.open(new(weather)) }
 
 // open is a client of the driver, whose commands suffer.
 func (k *keyspace) open(w *weather) *redisroom.Store {
-	c := &connection{weather: w, server: k}
-	return redisroom.New(redisroom.Config{Main: c, Renew: c, Prefix: "p:", Timeout: redisroom.DefaultTimeout})
+	main, renew := &connection{weather: w, server: k}, &connection{weather: w, server: k}
+	return redisroom.New(redisroom.Config{Main: main, Renew: renew, Prefix: "p:", Timeout: redisroom.DefaultTimeout})
 }
 
 // One interpreter serves all keyspaces: it has compiled the scripts.
@@ -126,12 +128,12 @@ func (k *keyspace) eval(cmd []string) (any, error) {
 	}
 	interprets.Lock()
 	defer interprets.Unlock()
-	interpreter.Keys, interpreter.Now = k.keys, time.Now().UnixMicro()
+	interpreter.Keys, interpreter.Now = k.keys, k.now().UnixMicro()
 	reply, err := interpreter.Run(text, cmd[3:3+keys], cmd[3+keys:])
 	k.keys = interpreter.Live()
 	for _, m := range interpreter.Published {
 		for e := range k.ears {
-			if e.channel == m.Channel {
+			if slices.Contains(e.channels, m.Channel) {
 				e.hears <- m.Text
 			}
 		}
@@ -162,10 +164,27 @@ type connection struct {
 	redisroom.Client // what it lacks, nobody calls
 	*weather
 	server *keyspace
+
+	mu    sync.Mutex
+	up    bool   // it is connected
+	since uint64 // to the server after so many restarts
 }
 
+// isUp reports whether a connection is there, or makes it if there can be one.
+func (c *connection) isUp(can bool) bool {
+	restarts := c.Changes()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.up = c.up && c.since == restarts || can; can {
+		c.since = restarts
+	}
+	return c.up
+}
+
+// Connect implements [redisroom.Client].
+func (c *connection) Connect(int) { c.isUp(!c.cannotDial()) }
+
 func (c *connection) Cluster() bool { return false }
-func (c *connection) Connect(int)   {}
 func (c *connection) Cut()          {}
 func (c *connection) Close() error  { return nil }
 
@@ -204,11 +223,33 @@ func (c *connection) timed(caller context.Context, do func(context.Context) erro
 	ctx, cancel := context.WithCancel(caller)
 	defer cancel()
 	defer time.AfterFunc(left, cancel).Stop()
-	err := suffer(ctx, c.weather, c.server, do)
+	f := c.next()
+	if f == noDial && c.isUp(false) {
+		f = arrives
+	}
+	c.isUp(f != noDial)
+	if f == refused {
+		return c.refusal()
+	}
+	err := meet(ctx, f, c.weather, c.server, do)
 	if errors.Is(err, context.Canceled) && caller.Err() == nil {
 		return os.ErrDeadlineExceeded
 	}
 	return err
+}
+
+// refusal is one of the answers of a server that does nothing, in turn.
+func (c *connection) refusal() error {
+	all := []redisroom.ReplyError{
+		"OOM command not allowed when used memory > 'maxmemory'.", "LOADING Redis is loading the dataset in memory",
+		"READONLY You can't write against a read only replica.", "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+		"CLUSTERDOWN The cluster is down", "TRYAGAIN Multiple keys request during rehashing of slot", "BUSY Redis is busy running a script.",
+		"MISCONF Redis is configured to save RDB snapshots", "NOREPLICAS Not enough good replicas to write.", "ERR max number of clients reached",
+	}
+	c.weather.mu.Lock()
+	defer c.weather.mu.Unlock()
+	c.turn++
+	return all[c.turn%len(all)]
 }
 
 // Run implements [redisroom.Client].
@@ -222,8 +263,8 @@ func (c *connection) Run(ctx context.Context, cmds [][]string, _ redisroom.Acks,
 var errCut = errors.New("connection lost")
 
 // Listen implements [redisroom.Client].
-func (c *connection) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
-	e := &ear{channel, make(chan string, 1000), make(chan struct{})}
+func (c *connection) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
+	e := &ear{channels, make(chan string, 1000), make(chan struct{})}
 	c.server.mu.Lock()
 	c.server.ears[e] = true
 	c.server.mu.Unlock()
@@ -257,7 +298,7 @@ func (c *connection) Scan(ctx context.Context, _ string, _ uint64, match string,
 		var keys []string
 		for _, name := range slices.Sorted(maps.Keys(c.server.keys)) {
 			if strings.HasPrefix(name, strings.TrimSuffix(match, "*")) {
-				keys = append(keys, name)
+				keys = append(keys, name, name) // as a server may
 			}
 		}
 		g.set(keys)
@@ -269,7 +310,7 @@ func (c *connection) Scan(ctx context.Context, _ string, _ uint64, match string,
 // onRedis is two clients of one Redis server: the driver and its scripts.
 func onRedis(*testing.T) *world {
 	k := newKeyspace()
-	w := &world{weather: new(weather), tables: []shelf{k}}
+	w := &world{weather: new(weather), tables: []shelf{k}, dials: true}
 	a, b := k.open(w.weather), k.open(new(weather))
 	w.drivers = [2]driver.Driver{a, b}
 	w.stop = func() { _, _ = a.Close(), b.Close() }

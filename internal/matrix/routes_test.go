@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -24,6 +25,7 @@ type answer struct {
 	Type      string `json:"type"`
 	Leases    []answer
 	Problem   *answer
+	Lock      *answer
 	Keys      []string
 	Holders   []struct{ LeaseID string }
 }
@@ -86,7 +88,7 @@ func (c *cast) holdsOn(id string, token int64, until time.Time) {
 		case i < 0:
 			c.wrong("%v before its end the store has no lease that a client was told of: %+v", time.Until(until), snap)
 			return
-		case token != 0 && snap.Holders[i].Token != token:
+		case token != 0 && snap.Holders[i].Token != token && len(c.tables) == 1:
 			c.wrong("the lease has the token %d, in the store %d", token, snap.Holders[i].Token)
 		}
 		time.Sleep(min(100*time.Millisecond, time.Until(until)-time.Millisecond))
@@ -102,16 +104,27 @@ const lease = "/v1/locks/k/leases/w"
 // holds it for a while.
 func acquires(situation, body string, prepare func(*cast) error) *entry {
 	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: situation, prepare: prepare, waits: prepare != nil, call: func(ctx context.Context, c *cast) error {
+		body, leaves := body, strings.Contains(body, `"ticketMs":0,`)
+		// What its client leaves behind lasts, unless it is undone. What arrives after that is
+		// not: its id may be the client's next request's, too, and so is not forbidden.
+		if c.behind && c.d.during && c.d.fate != stuck {
+			body = strings.Replace(body, `"ttlMs":3000`, `"ttlMs":60000`, 1)
+		}
 		for {
 			status, a, sent, err := c.send(ctx, "POST", "/v1/locks/k", body)
 			switch {
 			case err != nil:
 				return err
 			case status == 200 || status == 201:
-				c.wg.Go(func() {
-					c.holdsOn("w", a.Token, sent.Add(life))
-				})
+				until := sent.Add(life)
+				if told := time.Now().Add(time.Duration(a.Remaining) * time.Millisecond); c.behind && told.After(until) {
+					until = told // the answer has taken no time
+				}
+				c.wg.Go(func() { c.holdsOn("w", a.Token, until) })
 				return nil
+			case status == 409 && c.behind && leaves && !slices.Contains([]fate{late, doubled}, c.d.fate) && c.d.then != late:
+				c.absent("it was told that it waits no longer")
+				fallthrough
 			case status == 202 || status == 409 && prepare != nil:
 				time.Sleep(200 * time.Millisecond)
 				if err := context.Cause(ctx); err != nil {
@@ -148,6 +161,218 @@ func impatient(prepare func(*cast) error) *entry {
 	}}
 }
 
+// crowd asks for the lock by three requests at once, of which two go to the same replica,
+// and is content with the first answer.
+func crowd(prepare func(*cast) error) *entry {
+	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: "with waitMs, by three requests at once", prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
+		all, enough := context.WithCancel(ctx)
+		defer enough()
+		var first sync.Once
+		var wg sync.WaitGroup
+		err := errGaveUp
+		for range 3 {
+			if ctx.Err() != nil {
+				break
+			}
+			begin := time.Now()
+			wg.Go(func() {
+				status, a, e := c.once(all, "POST", "/v1/locks/k", `{"leaseId":"w","ttlMs":3000,"waitMs":2000,"owner":"A"}`)
+				if e != nil || status != 200 && status != 201 {
+					return
+				}
+				first.Do(func() {
+					err = nil
+					c.wg.Go(func() { c.holdsOn("w", a.Token, begin.Add(life)) })
+					enough()
+				})
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		wg.Wait()
+		if err != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}}
+}
+
+// together asks for the lock by three requests at once, and awaits all answers: where nothing
+// was disturbed one tells of the grant, and the others of the same lease.
+func together(prepare func(*cast) error) *entry {
+	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: "with waitMs, by three requests that are all awaited", prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
+		var statuses [3]int
+		var wg sync.WaitGroup
+		for i := range statuses {
+			begin := time.Now()
+			wg.Go(func() {
+				status, a, err := c.once(ctx, "POST", "/v1/locks/k", `{"leaseId":"w","ttlMs":3000,"waitMs":2000,"owner":"A"}`)
+				if statuses[i] = status; err == nil && (status == 200 || status == 201) {
+					c.wg.Go(func() { c.holdsOn("w", a.Token, begin.Add(life)) })
+				}
+			})
+		}
+		wg.Wait()
+		slices.Sort(statuses[:])
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !c.disturbed() && statuses != [3]int{200, 200, 201}:
+			c.wrong("three requests for one lease were answered by %v", statuses)
+		case !slices.Contains(statuses[:], 200) && !slices.Contains(statuses[:], 201):
+			return errGaveUp
+		}
+		return nil
+	}}
+}
+
+// answered takes note of the answer to an acquire that was sent then, and reports whether
+// there is nothing more to ask.
+func (c *cast) answered(status int, a answer, sent time.Time, err error) (over bool, _ error) {
+	switch {
+	case err != nil:
+		return true, err
+	case status == 200 || status == 201:
+		c.wg.Go(func() { c.holdsOn("w", a.Token, sent.Add(life)) })
+		return true, nil
+	case status != 202 && status != 409:
+		return true, fmt.Errorf("status %d %+v", status, a)
+	}
+	return false, nil
+}
+
+// cut asks for the lock by a request whose connection ends, and by another one, before which
+// somebody else has asked: where nothing was disturbed by then the place was kept, so that
+// it is served first.
+func cut(prepare func(*cast) error) *entry {
+	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: "with ticketMs, cut off, and asked again", prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
+		const body = `{"leaseId":"w","ttlMs":3000,"waitMs":2000,"ticketMs":3000,"owner":"A"}`
+		first, end := context.WithTimeout(ctx, 300*time.Millisecond)
+		_, _, err := c.once(first, "POST", "/v1/locks/k", body)
+		end()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		kept := err != nil && !c.disturbed() // it waited until it was cut off
+		rival := make(chan struct{})
+		c.wg.Go(func() {
+			all, end := context.WithTimeout(context.Background(), time.Minute)
+			defer end()
+			if l, err := c.b.Mutex(key).Lock(all); err == nil {
+				close(rival)
+				_ = l.Release()
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+		for {
+			status, a, sent, err := c.send(ctx, "POST", "/v1/locks/k", body)
+			if over, err := c.answered(status, a, sent, err); over {
+				select {
+				case <-rival:
+					if err == nil && kept && !c.disturbed() {
+						c.wrong("its place was not kept")
+					}
+				default:
+				}
+				return err
+			}
+			time.Sleep(200 * time.Millisecond)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}}
+}
+
+// heard asks for the lock by way of one replica with the address of a stream of the other
+// one, and judges whether that tells of its turn: where nothing was disturbed by then, it
+// does, also if the connection of the stream has ended meanwhile.
+func heard(situation string, lost bool, prepare func(*cast) error) *entry {
+	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: situation, prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
+		stream := c.attend(ctx, "")
+		defer func() { stream.end() }()
+		body := fmt.Sprintf(`{"leaseId":"w","ttlMs":3000,"ticketMs":4000,"notify":%s,"owner":"A"}`, stream.address)
+		for lost := lost; ; {
+			status, a, sent, err := c.send(ctx, "POST", "/v1/locks/k", body)
+			if over, err := c.answered(status, a, sent, err); over {
+				return err
+			}
+			undisturbed := status == 202 && !c.disturbed()
+			if lost && undisturbed {
+				stream.end()
+				time.Sleep(time.Second) // and so it misses what comes
+				stream, lost = c.attend(ctx, stream.last), false
+			}
+			select {
+			case <-stream.events:
+			case <-time.After(2 * time.Second):
+				if undisturbed && !c.disturbed() {
+					c.wrong("no stream tells that its turn has come")
+				}
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}}
+}
+
+// stream is one of events to which nothing happens.
+type stream struct {
+	address string        // as JSON
+	last    string        // the id of its beginning
+	events  <-chan string // after that
+	end     func()
+}
+
+// attend opens a stream of the second replica. It goes on behind the event last if that is
+// not empty, and then has no address of its own.
+func (c *cast) attend(ctx context.Context, last string) *stream {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &stream{address: `""`, end: cancel}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/v1/events", nil)
+	if err != nil {
+		c.wrong("%v", err)
+		return s
+	}
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := c.urls[1].RoundTrip(req)
+	if err != nil {
+		return s
+	}
+	ready, told := make(chan [2]string, 1), make(chan string, 100)
+	s.events = told
+	c.strays.Go(func() {
+		defer resp.Body.Close()
+		id := ""
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			if text, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				id = text
+			}
+			if address, ok := strings.CutPrefix(lines.Text(), `data: {"address":`); ok {
+				select {
+				case ready <- [2]string{strings.TrimSuffix(address, "}"), id}:
+				default:
+				}
+			}
+			if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok && event != "ready" {
+				select {
+				case told <- event:
+				default: // so many are known
+				}
+			}
+		}
+	})
+	if last == "" {
+		select {
+		case got := <-ready:
+			s.address, s.last = got[0], got[1]
+		case <-time.After(attention):
+		}
+	}
+	return s
+}
+
 // asked has the first client hold the lock by way of a service.
 func asked(c *cast) error {
 	status, a, _, err := c.send(context.Background(), "POST", "/v1/locks/k", `{"leaseId":"w","ttlMs":3000,"owner":"A"}`)
@@ -158,6 +383,31 @@ func asked(c *cast) error {
 	return err
 }
 
+// several is asked, beside another lock whose lease was broken.
+func several(c *cast) error {
+	ctx := context.Background()
+	for _, r := range []struct {
+		path, body string
+		status     int
+	}{
+		{"/v1/locks/k2", `{"leaseId":"broken","ttlMs":3000,"owner":"A"}`, 201},
+		{"/v1/locks/k2:break", `{"leaseId":"broken","reason":"by hand"}`, 200},
+	} {
+		if status, _, _, err := c.send(ctx, "POST", r.path, r.body); err != nil || status != r.status {
+			return fmt.Errorf("%s: status %d, %w", r.path, status, err)
+		}
+	}
+	return asked(c)
+}
+
+const askedNothing = "it asks the store for nothing"
+
+// noStore are the paths of which a service answers without its store.
+var noStore = []string{"/health", "/livez", "/metrics", "/openapi.json", "/v1/overview/health"}
+
+// notOnQuorums are the situations of an acquire that need sharers, or a queue.
+var notOnQuorums = []string{"shared", "places", "with notify, heard by another replica", "with notify, whose stream goes on", "with ticketMs, cut off, and asked again"}
+
 // routes are the entries of the service, by method and path.
 func routes() []*entry {
 	soon := held(false, 700*time.Millisecond)
@@ -166,8 +416,14 @@ func routes() []*entry {
 		acquires("with waitMs", `{"leaseId":"w","ttlMs":3000,"waitMs":2000,"owner":"A"}`, nil),
 		acquires("with waitMs, handed over", `{"leaseId":"w","ttlMs":3000,"waitMs":2000,"ticketMs":3000,"owner":"A"}`, soon),
 		impatient(soon),
+		crowd(soon),
+		together(soon),
+		cut(soon),
+		acquires("with waitMs, without a place", `{"leaseId":"w","ttlMs":3000,"waitMs":300,"ticketMs":0,"owner":"A"}`, held(false, 1500*time.Millisecond)),
 		acquires("asked again", `{"leaseId":"w","ttlMs":3000,"owner":"A"}`, soon),
 		acquires("with ticketMs", `{"leaseId":"w","ttlMs":3000,"ticketMs":1000,"owner":"A"}`, soon),
+		heard("with notify, heard by another replica", false, soon),
+		heard("with notify, whose stream goes on", true, soon),
 		acquires("shared", `{"leaseId":"w","mode":"shared","ttlMs":3000,"waitMs":2000,"owner":"A"}`, soon),
 		acquires("places", `{"leaseId":"w","mode":"shared","limit":2,"permits":2,"ttlMs":3000,"waitMs":2000,"owner":"A"}`, soon),
 		{of: []string{"PUT /v1/locks/{name}/leases/{id}"}, prepare: asked, keeps: true, call: func(ctx context.Context, c *cast) error {
@@ -181,6 +437,25 @@ func routes() []*entry {
 				if a.Leases[0].State == "" {
 					return leasehold.ErrUnknown
 				}
+			}
+			return c.renewed(status, sent, err)
+		}},
+		{of: []string{"POST /v1/leases:renew"}, situation: "of which only one is held", prepare: several, keeps: true, call: func(ctx context.Context, c *cast) error {
+			status, a, sent, err := c.send(ctx, "POST", "/v1/leases:renew", `{"leases":[{"key":"k2","leaseId":"broken","ttlMs":3000},{"key":"k","leaseId":"w","ttlMs":3000},{"key":"k","leaseId":"never","ttlMs":3000}]}`)
+			if err != nil || status != 200 || len(a.Leases) != 3 {
+				return c.renewed(status, sent, err)
+			}
+			for _, i := range []int{0, 2} {
+				if a.Leases[i].State == "held" {
+					c.wrong("renewed what nobody holds: %+v", a.Leases[i])
+				}
+			}
+			switch a.Leases[1].State {
+			case "held":
+			case "":
+				return leasehold.ErrUnknown
+			default:
+				status = 410
 			}
 			return c.renewed(status, sent, err)
 		}},
@@ -214,26 +489,7 @@ func routes() []*entry {
 			}
 			return err
 		}},
-		{of: []string{"GET /v1/events"}, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
-			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, "GET", "http://service/v1/events?name=k", nil)
-			if err != nil {
-				return err
-			}
-			resp, err := c.urls[0].RoundTrip(req)
-			if err != nil {
-				return err
-			}
-			defer resp.Body.Close()
-			lines := bufio.NewScanner(resp.Body)
-			for lines.Scan() {
-				if strings.HasPrefix(lines.Text(), "event: lock") {
-					return nil
-				}
-			}
-			return errors.Join(lines.Err(), leasehold.ErrUnknown)
-		}},
+		{of: []string{"GET /v1/events"}, keeps: true, reads: true, call: tells("/v1/events?name=k", "lock")},
 	}
 	for _, pattern := range []string{"simple", "redlock", "retry", "watchdog", "reentrant", "read", "write", "fair"} {
 		all = append(all, &entry{of: []string{"POST /api/locks/" + pattern + "/{resourceId}"}, slow: true, call: func(ctx context.Context, c *cast) error {
@@ -250,7 +506,108 @@ func routes() []*entry {
 			return err
 		}})
 	}
+	for _, e := range all {
+		e.notOn = make(map[string]string)
+		if !strings.Contains(e.of[0], "/v1/l") || strings.HasPrefix(e.of[0], "GET") || slices.Contains(notOnQuorums, e.situation) {
+			e.notOn["quorum routes"] = "it is as on a store, or needs what a quorum has not"
+		}
+		if slices.Contains(noStore, strings.TrimPrefix(e.of[0], "GET ")) {
+			e.notOn["behind"] = askedNothing
+		}
+	}
 	return all
+}
+
+// tells opens a stream, again where it does not tell of an event while somebody listens,
+// and judges whether one does in the end.
+func tells(path, event string) func(context.Context, *cast) error {
+	return func(ctx context.Context, c *cast) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute/2)
+		defer cancel()
+		for ctx.Err() == nil {
+			if c.hears(ctx, path, event) {
+				return nil
+			}
+			select {
+			case <-time.After(300 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			c.wrong("the service is back, and no stream tells of the lock")
+		}
+		return context.Cause(ctx)
+	}
+}
+
+// listen has somebody hear the first replica's stream of the lock, to whom nothing happens,
+// until it ends or the function is called.
+func (c *cast) listen() (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/v1/events?name=k", nil)
+	if err != nil {
+		c.wrong("%v", err)
+		return cancel
+	}
+	resp, err := c.urls[0].RoundTrip(req)
+	if err != nil {
+		c.wrong("a stream: %v", err)
+		return cancel
+	}
+	c.strays.Go(func() {
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+	})
+	return cancel
+}
+
+// hears listens to a stream until an event comes.
+func (c *cast) hears(ctx context.Context, path, event string) bool {
+	ctx, cancel := context.WithTimeout(ctx, attention)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service"+path, nil)
+	if err != nil {
+		c.wrong("%v", err)
+		return false
+	}
+	resp, err := c.raw.RoundTrip(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	defer context.AfterFunc(ctx, func() { _ = resp.Body.Close() })()
+	lines := bufio.NewScanner(resp.Body)
+	for ready := true; lines.Scan(); {
+		if address, ok := strings.CutPrefix(lines.Text(), `data: {"address":`); ok && ready {
+			if ready = false; address == `""}` {
+				c.wrong("a stream is ready without an address")
+			}
+		}
+		if lines.Text() == "event: "+event {
+			return true
+		}
+	}
+	return false
+}
+
+// pages are the entries that only a service with a page for people has.
+func pages() []*entry {
+	look := func(path string, shows func(answer) bool) func(context.Context, *cast) error {
+		return func(ctx context.Context, c *cast) error {
+			begin := time.Now()
+			status, a, _, err := c.send(ctx, "GET", path, "")
+			if err == nil && !c.lying() && time.Since(begin) < time.Second && (status != 200 || !shows(a)) {
+				c.wrong("status %d, %+v", status, a)
+			}
+			return err
+		}
+	}
+	return []*entry{
+		{of: []string{"GET /v1/overview"}, prepare: asked, keeps: true, reads: true, call: look("/v1/overview", func(a answer) bool { return slices.Equal(a.Keys, []string{key}) })},
+		{of: []string{"GET /v1/overview/locks/{name}"}, prepare: asked, keeps: true, reads: true, call: look("/v1/overview/locks/k", func(a answer) bool { return a.Lock != nil && len(a.Lock.Holders) == 1 })},
+		{of: []string{"GET /v1/overview/health"}, prepare: asked, keeps: true, reads: true, notOn: map[string]string{"page behind": askedNothing}, call: look("/v1/overview/health", func(answer) bool { return true })},
+		{of: []string{"GET /v1/overview/events"}, prepare: asked, keeps: true, reads: true, call: tells("/v1/overview/events?show=lock&name=k", "lock")},
+	}
 }
 
 // renewed judges the answer to a renewal.

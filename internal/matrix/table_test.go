@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,6 +63,19 @@ var commands = map[string]command{
 	"leasehold": {says: "it only finds the command"},
 }
 
+// resources are the entries of package fence, and of postgresdriver.Pin, which a resource calls
+// and not somebody who locks, with the tests of what they do under faults.
+var resources = map[string][]string{
+	"fence.SQL.Do":       {"TestPostgres_UnderFaults", "TestPostgres_HR_F3_GreatestOfTwoFirstClaimsIsNotRefused", "TestSQL_FailedWorkIsRolledBack"},
+	"fence.SQL.Raise":    {"TestPostgres_UnderFaults", "TestPostgres_HR_F3_SerializationFailuresAreToBeRepeated"},
+	"fence.SQL.Create":   {"TestSQL_HR_F4_TableThatTakesDifferentNamesForOneIsRefused"},
+	"fence.Redis.Do":     {"TestRedis_UnderFaults", "TestRedis_ForeignDataAtTheFenceIsAnError", "TestRedis_UnexpectedRepliesAreErrors"},
+	"fence.SQL.Schema":   nil,
+	"fence.Dollar":       nil,
+	"fence.Of":           nil,
+	"postgresdriver.Pin": {"TestPin_WhoeverIsLateChangesNothing", "TestPin_KeepsTheLockAlthoughTheLeaseRunsOut", "TestPin_KeepsTheLockAfterItsReleaseAndBreak"},
+}
+
 // elsewhere are the tests of faults that no bubble can have, and of faults that need a
 // server of a kind.
 var elsewhere = map[string][]string{
@@ -82,11 +96,12 @@ This page is generated (` + "`go test ./internal/matrix -args -matrix.update`" +
 library, a new route of the service or a new command without a row fails the test run, and so does a test that is named here and does not exist.
 
 A letter is a set of plays in virtual time (` + "`TestMatrix_EveryEntryUnderEveryFault`" + `). Two clients share one lock. The entry is called by the first one, whose requests meet with the
-fault: the first of them or the second, and all after it where the fault lasts. Then the fault ends, and the second client asks for the lock. It is judged whether
+fault: the first of them or the second, and all after it where the fault lasts. Then the fault ends, and the second client asks for the lock. On PostgreSQL a proxy that understands its protocol does the same to real requests, 3 s more than here are
+allowed, and a play is repeated if the machine stood still for 0.5 s and something is wrong but for two holders or a token that does not rise. It is judged whether
 
 - nobody holds beside somebody, and tokens rise (P1, P4), and whether somebody that believes in a lease is inside, for as long as it believes and with its token;
 - an error is one that the fault explains, and whether one that says that nothing happened leaves nobody inside and nobody waiting (P8); whether what was said to have ended has ended, and does not come back (P7);
-- a call returns in time: at once if its context had ended, within 6 s (a release may take 5 s) if that ends or the client is closed;
+- a call returns in time: at once if its context had ended, within 6 s (a release may take 5 s) if that ends, the client is closed or it takes no context;
 - whoever only waits for the end of the context is told of a loss by the deadline, with a logger that takes its time with a loss (P2); where one message is disturbed nothing is lost (P3);
 - a live lease is still held some leases later, its release succeeds, the second client gets the lock within two leases, and nothing is left (P3, P5, P9).
 
@@ -95,12 +110,16 @@ fault: the first of them or the second, and all after it where the fault lasts. 
 | s | on a store over a table, which can forget, and return to what it was. The rule is that of internal/room by way of driver/roomdriver, as on PostgreSQL |
 | l | on Redis: the driver, and its scripts in the interpreter of the microscope. Each command of the driver is a request; when the server forgets, it has lost its scripts and all connections, too |
 | h | by way of a service of two replicas, which are asked in turn; the way to them suffers |
+| e | the same, where somebody in between keeps back what the streams of events tell, after their beginning |
 | q | on a quorum of three, of which the way to one node suffers, and which one may forget |
 | m | the same, where the nodes are Redis |
+| p | on a real PostgreSQL server, in real time (` + "`TestMatrix_OnPostgres`" + `, which only ` + "`make test-long`" + ` plays: of each cell one play, of three cells one by lot, and all around a restart) |
 | r | by raw HTTP, to two replicas in turn, repeated while there is no answer; the way to them suffers |
 | b | the same; the way from them to their store suffers |
+| c | the same on a quorum of three; the way from one replica to one node suffers |
+| i, j | as r and b, where the store is Redis as in l |
 
-Each letter stands for one to eleven plays. An empty cell says why below.
+Each letter stands for one to twelve plays, and a test fails if none of them has met the fault (but on PostgreSQL, where one is drawn). Why a cell is empty stands below.
 
 | fault | what happens |
 |---|---|
@@ -110,36 +129,40 @@ Each letter stands for one to eleven plays. An empty cell says why below.
 | answer slow | the answer, or the request, takes 1.2 s |
 | context ended before, during, after | the call; during: while a request is under way, there or back, or before a frozen store |
 | store frozen | for 2 s and for 7 s; what it was sent is done then, whoever waits |
+| store away later | from 10 ms after the call has returned, for half a lease: frozen, without an answer, or refusing. No lease is lost by it |
 | store forgets, comes back old | after its answer it has nothing; is as it was before the call |
 | failover | the request is not answered, and the store is as it was before the call |
-| store refuses | for 2 s it says that it does nothing: no connections, no memory; HTTP: 503 |
-| no descriptors | for 2 s no connection can be opened |
+| store refuses | for 2 s, or for 12 s and leases that last, it says that it does nothing: no connections, no memory; HTTP: 503; Redis: ten error replies in turn, from OOM to NOREPLICAS |
+| no descriptors | for 2 s, or for 12 s, no connection can be opened. On Redis one that is there serves on, and no lease is lost that has one |
 | proxy answers | somebody in between answers with a page of HTML and one of eleven statuses, while nothing arrives, or although it arrived |
 | starved | for 5 s everything takes up to 0.9 s, there and back |
 | clock edge | the answer comes at the end of the lease, and a microsecond before |
-| closed meanwhile | the client is closed while a request is under way, or lost |
-| two faults | one after the other: a request is not answered, or late, and then the store refuses, forgets or fails over; a gateway says 503 to what has arrived, for 12 s; a node of a quorum forgets while another hears nothing |
+| closed meanwhile | the client is closed while a request is under way, or lost; of a service, one of two replicas is shut down, while somebody hears a stream of it: it ends within 2.2 s |
+| answer cut | the server does all of the transaction, and the connection ends before the answer to its last statement, which is the commit; then, in a half of the plays, the server refuses for 7 s |
+| session killed | the server does all of the transaction but the commit, and then ends the session |
+| server restarted | all entries meet at the same time with a SIGKILL of the server, which comes back with its data; a half of the requests is on its way |
+| two faults | one after the other: a request is not answered, or late, and then the store refuses, forgets or fails over; a gateway says 503 to what has arrived, for 12 s; a node of a quorum forgets, or hears nothing either, while another hears nothing |
 `
 
 // row is one of the table, by setting.
 func rows(letters []setting, t *strings.Builder) {
+	played := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
+		return !slices.ContainsFunc(letters, func(s setting) bool {
+			return slices.ContainsFunc(s.entries, func(e *entry) bool { return s.plays(e, &f) })
+		})
+	})
 	t.WriteString("\n| entry |")
-	for _, f := range faults {
-		if len(f.plays) > 0 {
-			t.WriteString(" " + f.name + " |")
-		}
+	for _, f := range played {
+		t.WriteString(" " + f.name + " |")
 	}
-	t.WriteString("\n|---|" + strings.Repeat("---|", len(faults)-1) + "\n")
+	t.WriteString("\n|---|" + strings.Repeat("---|", len(played)) + "\n")
 	for _, e := range letters[0].entries {
 		fmt.Fprintf(t, "| `%s`", strings.Join(e.of, "`, `"))
 		if e.situation != "" {
 			t.WriteString(", " + e.situation)
 		}
 		t.WriteString(" |")
-		for _, f := range faults {
-			if len(f.plays) == 0 {
-				continue
-			}
+		for _, f := range played {
 			cell := ""
 			for _, s := range letters {
 				if s.plays(e, &f) {
@@ -157,8 +180,10 @@ func document(entries []string) string {
 	all := settings()
 	b.WriteString(head)
 	b.WriteString("\n## Library\n")
-	rows(all[:5], &b)
-	b.WriteString("\nWithout q and m: " + noQuorum + ". A node of a quorum that comes back old is not noticed by any guard, and a quorum does not fail over. Only HTTP has somebody in between who answers.\n")
+	rows(all[:7], &b)
+	b.WriteString("\nWithout q and m: " + noQuorum + ". A node of a quorum that comes back old is not noticed by any guard, and a quorum does not fail over. Only HTTP and PostgreSQL have somebody in between who answers.\n")
+	b.WriteString("Without p: options that change nothing of what PostgreSQL is asked, since real time is dear. And nothing between a client and PostgreSQL sends a request twice, and a real clock has no edge that could be met. Re-entry asks the store for nothing, and so notices no restart.\n")
+	b.WriteString("`Lease.Release`, `MultiLease.Release` and `Client.Close` take no context that could end.\n")
 	b.WriteString("A token of `WithMinToken` that is ahead of the clock is known to the store alone: one that forgets it goes on from its clock.\n\nThese ask no store:\n")
 	for _, e := range entries {
 		if says, ok := local[e]; ok && says != "" {
@@ -168,8 +193,11 @@ func document(entries []string) string {
 		}
 	}
 	b.WriteString("\nand all options `With…`.\n\n## Service\n")
-	rows(all[5:], &b)
-	b.WriteString("\nA service is closed by itself: `TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold`, `TestStories`. What goes on between services and a store is not HTTP.\n")
+	rows(all[7:12], &b)
+	b.WriteString("\nWhat goes on between services and a store is not HTTP. Looks, readers, places and patterns are not called on a quorum.\n")
+	fmt.Fprintf(&b, "Without b: to answer `%s` a service asks its store for nothing (the last one shows what it was told before); for `/readyz` it does.\n", strings.Join(noStore, "`, `"))
+	b.WriteString("\nWith a page for people a service also has these. The files of the page are a part of the program, and have no row.\n")
+	rows(all[12:], &b)
 	b.WriteString("\n## Command\n\nA command calls the library, under the faults of its rows. What it adds is tried on real processes:\n`TestCommands_UnderFaults` plays each but serve and bench that asks a store, under a lost reply, a silent network, a server that refuses, that is frozen, that has forgotten, that is\nfull and that wants a password, and with an output that cannot be written.\n\n| command | calls | tests |\n|---|---|---|\n")
 	names := make([]string, 0, len(commands))
 	for name := range commands {
@@ -188,6 +216,14 @@ func document(entries []string) string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, calls, tests)
 	}
+	b.WriteString("\n## Resources\n\nThese are called by what a lock protects, in a transaction or a script of its own, on real servers.\n\n| entry | tests under faults |\n|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		says := "it asks nobody"
+		if tests := resources[name]; len(tests) > 0 {
+			says = "`" + strings.Join(tests, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s |\n", name, says)
+	}
 	b.WriteString("\n## Elsewhere\n\nNo bubble stops a process, starves a machine or replaces a server. Those are tried on real ones:\n\n| fault | tests |\n|---|---|\n")
 	for _, f := range faults {
 		if tests := elsewhere[f.name]; len(tests) > 0 {
@@ -197,10 +233,10 @@ func document(entries []string) string {
 	return b.String()
 }
 
-// exported are the functions and methods of the library, but its options.
-func exported(t *testing.T) (all []string) {
+// exported are the functions and methods of a package, but its options.
+func exported(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	names, err := filepath.Glob(root + "/*.go")
+	names, err := filepath.Glob(root + "/" + dir + "/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +333,12 @@ func TestMatrix_HasARowForEveryEntry(t *testing.T) {
 			}
 		}
 	}
-	entries := exported(t)
+	for _, e := range exported(t, "fence") {
+		if _, ok := resources["fence."+e]; !ok {
+			t.Errorf("fence.%s has no row", e)
+		}
+	}
+	entries := exported(t, ".")
 	if len(entries) < 60 {
 		t.Fatalf("%d entries were found", len(entries))
 	}
@@ -311,13 +352,13 @@ func TestMatrix_HasARowForEveryEntry(t *testing.T) {
 			t.Errorf("there is no %s", e)
 		}
 	}
-	s, err := server.New(memdriver.New())
+	s, err := server.New(memdriver.New(), server.WithPage(server.PageFull))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	for _, r := range s.Routes() {
-		if name := r.Method + " " + r.Path; !rows[name] {
+		if name := r.Method + " " + r.Path; !rows[name] && r.Operation != "page" && !strings.HasPrefix(r.Operation, "page.") {
 			t.Errorf("%s has no row", name)
 		}
 	}

@@ -55,6 +55,12 @@ const (
 	goesBack          // it is answered, and then the store is as it was when the fault began
 	failsOver         // it arrives, the answer is lost, and the store is as it was
 	only503           // it arrives, and somebody in between says that the service is unavailable
+	killed            // the server ends the session before the commit
+	restarts          // the server is killed, and comes back with its data
+	cutAnswer         // it is done, and the connection ends in the midst of the answer
+	cutRequest        // the connection ends in the midst of the request
+	heldBack          // it arrives when something else has happened
+	wentBack          // before it arrives the store is as it was when the fault began
 )
 
 // weather is what becomes of the messages of one client: one of them, or all from it on
@@ -71,6 +77,10 @@ type weather struct {
 	seen  int
 	fixed bool   // met by none any more
 	meets func() // is called when one has met the fault
+
+	part  int    // of a message, in which a connection ends; 0 is before the commit's answer
+	parts int    // that the last one had
+	midst func() // what happens while a message is held back
 
 	strays sync.WaitGroup
 	turn   int
@@ -112,6 +122,13 @@ func (w *weather) thaw() time.Duration {
 	return time.Until(w.until)
 }
 
+// cannotDial reports whether there is no connection now.
+func (w *weather) cannotDial() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fate == noDial && !w.fixed && time.Now().Before(w.until)
+}
+
 // jitter varies without chance.
 func (w *weather) jitter() time.Duration {
 	w.mu.Lock()
@@ -144,9 +161,47 @@ type shelf interface {
 	forget()
 }
 
+// dial is the clock of a shelf, which can be stepped and slewed. The zero value is right.
+type dial struct {
+	mu     sync.Mutex
+	ahead  time.Duration
+	rate   float64 // by how much it is too fast, 0.01 for 1 %, since then
+	since  time.Time
+	latest time.Time // that it has shown
+}
+
+func (d *dial) now() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	shown := now.Add(d.ahead + time.Duration(d.rate*float64(now.Sub(d.since))))
+	if shown.After(d.latest) {
+		d.latest = shown
+	}
+	return shown
+}
+
+// turn steps the clock by d, and has it be too fast by rate from now on.
+func (d *dial) turn(by time.Duration, rate float64) {
+	now := d.now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since = time.Now()
+	d.ahead, d.rate = now.Sub(d.since)+by, rate
+}
+
+// behind reports how far the clock is behind what it has shown.
+func (d *dial) behind() time.Duration {
+	now := d.now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.latest.Sub(now)
+}
+
 // table is a shelf of rows, as PostgreSQL has them: the rule is that of internal/room.
 type table struct {
 	roomdriver.Bus
+	dial
 
 	mu      sync.Mutex
 	records map[string][]byte
@@ -161,7 +216,7 @@ func (t *table) Update(ctx context.Context, key string, f func([]byte, time.Time
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	next, err := f(slices.Clone(t.records[key]), time.Now())
+	next, err := f(slices.Clone(t.records[key]), t.now())
 	if err != nil {
 		return fmt.Errorf("update: %w", err)
 	}
@@ -176,7 +231,7 @@ func (t *table) Update(ctx context.Context, key string, f func([]byte, time.Time
 func (t *table) List(_ context.Context, prefix, _ string) (roomdriver.Page, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	page := roomdriver.Page{Now: time.Now()}
+	page := roomdriver.Page{Now: t.now()}
 	for _, key := range slices.Sorted(maps.Keys(t.records)) {
 		if strings.HasPrefix(key, prefix) {
 			page.Entries = append(page.Entries, roomdriver.Entry{Key: key, Record: t.records[key]})
@@ -247,6 +302,10 @@ func meet(ctx context.Context, f fate, w *weather, t shelf, do func(context.Cont
 		t.goBack()
 		time.Sleep(time.Millisecond) // nothing comes back within a microsecond
 		return err
+	case wentBack:
+		t.goBack()
+		time.Sleep(time.Millisecond)
+		return do(ctx)
 	case failsOver:
 		_ = do(ctx)
 		t.goBack()
@@ -372,30 +431,42 @@ type world struct {
 	drivers [2]driver.Driver
 	urls    [2]http.RoundTripper // of the replicas of a service
 	raw     http.RoundTripper    // to both, under the weather
+	skies   []*sky               // of the clients of the library
+	aim     func()               // has the next request go to the replica that suffers; nil if both do
+	shut    func()               // has the first replica be shut down; nil if the client is closed instead
 	stop    func()
+	dials   bool // connections last, and it is new ones that cannot be had without descriptors
+	behind  bool // what suffers is the way from a service to its store
+	// slack is what may be missing of a bound in real time, 0 in a bubble.
+	slack time.Duration
 }
 
 // look shows a lock as the store has it; a quorum's lock is what a majority has.
 func (w *world) look(key string) driver.Snapshot {
 	var best driver.Snapshot
+	var holders []driver.Holder // that a majority has
 	held := make(map[string]int)
 	for _, t := range w.tables {
 		d := t.join()
 		snap, err := d.Inspect(context.Background(), key)
+		for i := 0; err != nil && w.slack > 0 && i < 300; i++ { // a server may be away
+			time.Sleep(100 * time.Millisecond)
+			snap, err = d.Inspect(context.Background(), key)
+		}
 		if err != nil {
 			panic(err)
 		}
 		for _, h := range snap.Holders {
-			held[h.ID]++
+			if held[h.ID]++; held[h.ID] == len(w.tables)/2+1 {
+				holders = append(holders, h)
+			}
 		}
 		if len(snap.Holders) >= len(best.Holders) {
 			best = snap
 		}
 		_ = d.Close()
 	}
-	if len(w.tables) > 1 {
-		best.Holders = slices.DeleteFunc(best.Holders, func(h driver.Holder) bool { return held[h.ID] <= len(w.tables)/2 })
-	}
+	best.Holders = holders
 	return best
 }
 
@@ -462,20 +533,112 @@ func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.D
 
 // onService is two clients of two services on one store. What suffers is the way from
 // the first client to the services.
-func onService(t *testing.T) *world { return services(t, false) }
+func onService(t *testing.T) *world { return services(t, tables(), false) }
+
+// onPage is the same, where the services have a page for people.
+func onPage(t *testing.T) *world {
+	return services(t, tables(), false, server.WithPage(server.PageFull))
+}
 
 // behindService is the same, where the way from the services to their store suffers.
-func behindService(t *testing.T) *world { return services(t, true) }
+func behindService(t *testing.T) *world { return services(t, tables(), true) }
 
-func services(t *testing.T, behind bool) *world {
-	w := &world{weather: new(weather), tables: []shelf{newTable()}}
-	var ends []func()
-	for i := range 2 {
-		var store driver.Driver = w.tables[0].join()
+// behindPage is the same, where the services have a page for people.
+func behindPage(t *testing.T) *world {
+	return services(t, tables(), true, server.WithPage(server.PageFull))
+}
+
+// onRedisService and behindRedisService are onService and behindService where the store is
+// Redis.
+func onRedisService(t *testing.T) *world     { return services(t, keyspaces(), false) }
+func behindRedisService(t *testing.T) *world { return services(t, keyspaces(), true) }
+
+// backing is a store behind services, and what opens a client of it that suffers.
+type backing struct {
+	shelf
+	suffering func(*weather) driver.Driver
+}
+
+func tables() backing {
+	shelf := newTable()
+	return backing{shelf, func(w *weather) driver.Driver { return &faulty{w, shelf, shelf.join()} }}
+}
+
+func keyspaces() backing {
+	k := newKeyspace()
+	return backing{k, func(w *weather) driver.Driver { return k.open(w) }}
+}
+
+// onDeafService is onService, where somebody in between keeps back what the streams of events
+// tell, from both clients.
+func onDeafService(t *testing.T) *world {
+	w := onService(t)
+	for _, sky := range w.skies {
+		sky.deaf = true
+	}
+	return w
+}
+
+func services(t *testing.T, store backing, behind bool, opts ...server.Option) *world {
+	w := &world{weather: new(weather), tables: []shelf{store.shelf}, behind: behind}
+	var stores [2]driver.Driver
+	for i := range stores {
+		stores[i] = w.tables[0].join()
 		if behind {
-			store = &faulty{w.weather, w.tables[0], w.tables[0].join()}
+			stores[i] = store.suffering(w.weather)
 		}
-		s, err := server.New(store, server.WithStoreTimeout(time.Second))
+	}
+	end := w.serve(t, stores, opts...)
+	for i := range w.drivers {
+		if i == 1 && behind { // the second client has nothing to do with it
+			w.drivers[1] = w.tables[0].join()
+			break
+		}
+		suffers := &sky{weather: new(weather), table: w.tables[0], replicas: w.urls[:]}
+		if i == 0 && !behind {
+			suffers.weather = w.weather
+		}
+		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: suffers}), httpdriver.WithTimeout(1500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.drivers[i] = d
+		w.skies = append(w.skies, suffers)
+		if i == 0 {
+			w.raw = &sky{weather: suffers.weather, table: w.tables[0], replicas: w.urls[:], streams: true}
+		}
+	}
+	w.stop = end
+	return w
+}
+
+// onServiceOnQuorum is two services on a quorum of three. What suffers is the way from the
+// first service to one node. The second client uses the quorum itself.
+func onServiceOnQuorum(t *testing.T) *world {
+	w := onQuorum(t)
+	nodes, end := w.stop, w.serve(t, w.drivers)
+	calm := &sky{weather: new(weather), table: w.tables[0], replicas: w.urls[:]}
+	w.raw, w.aim = calm, calm.first
+	w.drivers = [2]driver.Driver{open{w.drivers[0]}, open{w.drivers[1]}}
+	w.stop = func() {
+		end()
+		nodes()
+	}
+	return w
+}
+
+// open is a driver that others use, too.
+type open struct{ driver.Driver }
+
+func (open) Close() error            { return nil }
+func (o open) Unwrap() driver.Driver { return o.Driver }
+
+// serve starts a service on each store, and returns what ends them.
+func (w *world) serve(t *testing.T, stores [2]driver.Driver, opts ...server.Option) (end func()) {
+	var ends []func()
+	defer func() { w.shut = ends[0] }()
+	for i, store := range stores {
+		s, err := server.New(store, append(opts, server.WithStoreTimeout(time.Second))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -493,30 +656,11 @@ func services(t *testing.T, behind bool) *world {
 			_ = l.Close()
 		})
 	}
-	for i := range w.drivers {
-		if i == 1 && behind { // the second client has nothing to do with it
-			w.drivers[1] = w.tables[0].join()
-			break
-		}
-		suffers := &sky{weather: new(weather), table: w.tables[0], replicas: w.urls[:]}
-		if i == 0 && !behind {
-			suffers.weather = w.weather
-		}
-		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: suffers}), httpdriver.WithTimeout(1500*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.drivers[i] = d
-		if i == 0 {
-			w.raw = suffers
-		}
-	}
-	w.stop = func() {
+	return func() {
 		for _, end := range ends {
 			end()
 		}
 	}
-	return w
 }
 
 // sky sends requests to replicas in turn.
@@ -524,13 +668,33 @@ type sky struct {
 	*weather
 	table    shelf
 	replicas []http.RoundTripper
+	// streams tells that a request for a stream of events suffers as others do. That of a
+	// client of the library does not: what it hears only makes it faster.
+	streams bool
+	// deaf tells that a stream of a client of the library begins, and nothing follows.
+	deaf bool
 
 	mu sync.Mutex
 	n  int
 }
 
+// first has the next request go to the first replica.
+func (s *sky) first() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n = 0
+}
+
 func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
-	if strings.HasPrefix(req.URL.Path, "/v1/events") {
+	stream := strings.HasSuffix(req.URL.Path, "/events")
+	if stream && s.deaf {
+		resp, err := s.replicas[0].RoundTrip(req)
+		if err == nil {
+			resp.Body = &keptBack{ReadCloser: resp.Body, end: req.Context().Done()}
+		}
+		return resp, err
+	}
+	if stream && !s.streams {
 		return s.replicas[0].RoundTrip(req)
 	}
 	s.mu.Lock()
@@ -550,9 +714,19 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 	var g got[*http.Response]
 	var fate got[fate]
 	send := func(ctx context.Context) error {
+		end := func() {}
+		if stream {
+			ctx, end = context.WithTimeout(ctx, attention) // nobody else ends one that is not answered
+		}
 		copied := req.Clone(ctx)
 		copied.Body = io.NopCloser(strings.NewReader(body))
 		resp, err := to.RoundTrip(copied)
+		if err == nil && stream && resp.StatusCode == http.StatusOK {
+			resp.Body = streamed{resp.Body, end}
+			g.set(resp)
+			return nil
+		}
+		defer end()
 		if err != nil {
 			return err
 		}
@@ -589,6 +763,37 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	return g.get(), nil
+}
+
+// keptBack is the body of a stream of which nothing arrives but the beginning.
+type keptBack struct {
+	io.ReadCloser
+	end   <-chan struct{}
+	began bool
+}
+
+func (k *keptBack) Read(p []byte) (int, error) {
+	if k.began {
+		<-k.end
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := k.ReadCloser.Read(p)
+	k.began = strings.Contains(string(p[:n]), "event: ready")
+	return n, err
+}
+
+// attention is how long a stream is listened to.
+const attention = 3 * time.Second
+
+// streamed is the body of a stream, which ends when it is closed.
+type streamed struct {
+	io.ReadCloser
+	end context.CancelFunc
+}
+
+func (s streamed) Close() error {
+	s.end()
+	return s.ReadCloser.Close()
 }
 
 // sufferHTTP is suffer, with what only happens to HTTP.

@@ -45,6 +45,7 @@ var commands = map[string]*command{
 	"PUBLISH":     {keyless: true, least: 2, run: publish},
 
 	"GET":      {needs: "string", run: func(_ *Server, _ string, v Value, _ []string) any { return v.text() }},
+	"MGET":     {run: mget},
 	"GETRANGE": {needs: "string", least: 2, run: getRange},
 	"SET":      {writes: true, least: 1, run: set},
 	"PSETEX":   {writes: true, least: 2, run: psetex},
@@ -198,6 +199,14 @@ func (s *Server) expire(key string, v Value, from int64, w []string) any {
 		s.Keys[key] = v
 	}
 	return int64(1)
+}
+
+func mget(s *Server, key string, _ Value, more []string) any {
+	all := []any{s.Keys[key].text()}
+	for _, key := range more {
+		all = append(all, s.Keys[key].text())
+	}
+	return all
 }
 
 func getRange(_ *Server, _ string, v Value, w []string) any {

@@ -7,10 +7,12 @@
 package microscope
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
@@ -31,6 +33,12 @@ type Server struct {
 	Calls []Call
 	// Published are the messages of the last script.
 	Published []Message
+	// Noted watches the scripts, unless it is nil. Limit bounds how long one takes, unless
+	// it is 0.
+	Noted Noted
+	Limit time.Duration
+	// Words are those of a script's text that are watched.
+	Words map[string][]string
 
 	state  *lua.LState
 	protos map[string]*lua.FunctionProto
@@ -102,13 +110,14 @@ func (e Error) Error() string { return string(e) }
 
 // New returns an empty server.
 func New(now int64) *Server {
-	s := &Server{Now: now, Keys: make(Keys), protos: make(map[string]*lua.FunctionProto)}
+	s := &Server{Now: now, Keys: make(Keys), protos: make(map[string]*lua.FunctionProto), Words: make(map[string][]string)}
 	s.state = lua.NewState(lua.Options{SkipOpenLibs: true})
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenTable, lua.OpenString, lua.OpenMath} {
 		s.state.Push(s.state.NewFunction(open))
 		s.state.Call(0, 0)
 	}
 	s.openRedis()
+	s.openWatch()
 	return s
 }
 
@@ -143,6 +152,12 @@ func (s *Server) Run(text string, keys, args []string) (reply any, err error) {
 	s.first = s.Keys
 	l := s.state
 	globals := l.G.Global
+	if s.Limit > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), s.Limit)
+		defer cancel()
+		l.SetContext(ctx)
+		defer l.RemoveContext()
+	}
 	globals.RawSetString("KEYS", table(keys))
 	globals.RawSetString("ARGV", table(args))
 	l.Push(l.NewFunctionFromProto(proto))
@@ -174,6 +189,9 @@ func (s *Server) compile(text string) (*lua.FunctionProto, error) {
 	chunk, err := parse.Parse(strings.NewReader(body), "user_script")
 	if err != nil {
 		return nil, fmt.Errorf("compiling script: %w", err)
+	}
+	if s.Noted != nil {
+		s.Words[text] = s.watch(text, chunk)
 	}
 	proto, err := lua.Compile(chunk, "user_script")
 	if err == nil {

@@ -9,8 +9,7 @@
 package main
 
 import (
-	"bufio"
-	_ "embed"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -19,6 +18,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/mutate/source"
@@ -28,50 +28,38 @@ import (
 type target struct {
 	name  string
 	files []string // patterns, from the top of the repository
-	// tests are the arguments of go test, one run after the other until one fails.
-	tests [][]string
+	dir   string   // of the package
+	// constants are names of those that another package needs as constants.
+	constants []string
+	// programs are the packages of the tests, the nearest first. Behind a space stands
+	// which of the tests run.
+	programs []string
 }
 
-var targets = []target{
+var targets = []*target{
 	{
-		name:  "room",
-		files: []string{"internal/room/*.go"},
-		tests: [][]string{
-			{"./internal/room"},
-			{"-run=Microscope", "./internal/redisroom"},
-			{"./memdriver", "./driver/roomdriver"},
-			{"-run=Histories", "./internal/redisroom"},
-			{"./filedriver"},
-			{"."},
-		},
+		name: "room", dir: "internal/room", files: []string{"internal/room/*.go"}, constants: []string{"Never"},
+		programs: []string{"./internal/room", "./memdriver", "./driver/roomdriver", "./internal/redisroom Microscope", "./filedriver", ".", "./internal/explore"},
 	},
 	{
-		name:  "timing",
-		files: []string{"internal/timing/*.go"},
-		tests: [][]string{{"./internal/timing", "./internal/session"}, {"."}, {"./quorumdriver"}, {"./httpdriver", "./server"}},
+		name: "timing", dir: "internal/timing", files: []string{"internal/timing/*.go"}, constants: []string{"ConfirmWindow"},
+		programs: []string{"./internal/timing", "./internal/session", ".", "./quorumdriver", "./httpdriver", "./server", "./internal/explore"},
 	},
 	{
-		name:  "session",
-		files: []string{"internal/session/*.go"},
-		tests: [][]string{{"./internal/session"}, {"."}, {"./httpdriver", "./server"}},
-	},
-	{
-		name: "scripts",
-		files: []string{
-			"internal/redisroom/lua/*.lua", "internal/redisroom/lua/acquire/*.lua", "internal/redisroom/lua/release/*.lua",
-			"internal/redisroom/lua/renew/*.lua", "internal/redisroom/lua/room/*.lua",
-		},
-		tests: [][]string{{"-run=Microscope", "./internal/redisroom"}, {"-run=Histories|Stages", "./internal/redisroom"}, {"./internal/redisroom"}},
+		name: "session", dir: "internal/session", files: []string{"internal/session/*.go"},
+		programs: []string{"./internal/session", ".", "./internal/explore", "./httpdriver", "./server"},
 	},
 }
 
 var (
-	list   = flag.Bool("list", false, "only print the changes")
-	part   = flag.Float64("part", 1, "the part of the changes to try, drawn by lot")
-	seed   = flag.Uint64("seed", 1, "of the lot")
-	only   = flag.String("only", "", "a regular expression of the changes to try")
-	report = flag.String("report", "", "a file to which results are appended, and whose changes are not tried again")
-	until  = flag.Duration("for", 0, "begin no other change after so long")
+	list    = flag.Bool("list", false, "only print the changes")
+	part    = flag.Float64("part", 1, "the part of the changes to try, drawn by lot")
+	seed    = flag.Uint64("seed", 1, "of the lot")
+	only    = flag.String("only", "", "a regular expression of the changes to try")
+	report  = flag.String("report", "", "a file to which results are appended, and whose changes are not tried again")
+	workers = flag.Int("p", 2, "how many changes are tried at a time")
+	longest = flag.Duration("longest", 0, "leave out tests that take longer, for a first look")
+	until   = flag.Duration("for", 0, "begin no other change after so long")
 )
 
 func main() {
@@ -87,7 +75,7 @@ var out = os.Stdout
 
 func run(names []string) error {
 	for _, name := range names {
-		if !slices.ContainsFunc(targets, func(t target) bool { return t.name == name }) {
+		if !slices.ContainsFunc(targets, func(t *target) bool { return t.name == name }) {
 			return fmt.Errorf("no target %q", name)
 		}
 	}
@@ -95,43 +83,49 @@ func run(names []string) error {
 	if err != nil {
 		return err
 	}
-	reasons, err := readReasons()
+	reasons, err := source.Reasons()
 	if err != nil {
 		return err
 	}
-	begin, all := time.Now(), make(map[string]*count)
-	for _, t := range targets {
-		if len(names) > 0 && !slices.Contains(names, t.name) {
-			continue
-		}
+	chosen := slices.DeleteFunc(slices.Clone(targets), func(t *target) bool { return len(names) > 0 && !slices.Contains(names, t.name) })
+	drawn := make(map[*target][]source.Mutant)
+	for _, t := range chosen {
 		mutants, err := t.mutants()
 		if err != nil {
 			return err
 		}
 		mutants = slices.DeleteFunc(mutants, func(m source.Mutant) bool { return !pattern.MatchString(m.String()) })
-		mutants = draw(mutants, *part, *seed)
+		drawn[t] = draw(mutants, *part, *seed)
 		if *list {
-			for _, m := range mutants {
+			for _, m := range drawn[t] {
 				fmt.Fprintln(out, m)
 			}
-			fmt.Fprintf(out, "%s: %d changes\n", t.name, len(mutants))
-			continue
-		}
-		if all[t.name], err = t.try(mutants, reasons, begin); err != nil {
-			return err
+			fmt.Fprintf(out, "%s: %d changes\n", t.name, len(drawn[t]))
 		}
 	}
-	survived := 0
-	for _, t := range targets {
-		if c := all[t.name]; c != nil {
-			fmt.Fprintln(out, t.name+":", c)
-			survived += c.survived
+	if *list {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b, err := newBench(chosen, dir)
+	if err != nil {
+		return err
+	}
+	r := &round{bench: b, begin: time.Now(), reasons: reasons, counts: make(map[*target]*count)}
+	if r.done, err = readReport(); err != nil {
+		return err
+	}
+	for _, t := range chosen {
+		r.counts[t] = new(count)
+		for _, m := range drawn[t] {
+			r.left = append(r.left, &mutant{Mutant: m, target: t})
 		}
 	}
-	if survived > 0 {
-		return fmt.Errorf("%d changes survived", survived)
-	}
-	return nil
+	return r.try(chosen)
 }
 
 // draw returns the given part of the mutants, in their order.
@@ -141,55 +135,163 @@ func draw(mutants []source.Mutant, part float64, seed uint64) []source.Mutant {
 }
 
 // count is what became of the changes of a target.
-type count struct{ tried, killed, equivalent, survived int }
+type count struct{ tried, unbuilt, killed, equivalent, survived int }
 
 func (c *count) String() string {
 	able := c.killed + c.survived
-	return fmt.Sprintf("%d tried, %d caught of %d that can be (%.1f %%), %d survived, %d equivalent",
-		c.tried, c.killed, able, 100*float64(c.killed)/float64(max(able, 1)), c.survived, c.equivalent)
+	return fmt.Sprintf("%d tried, %d caught of %d that can be (%.1f %%), %d survived, %d change nothing; %d more do not build",
+		c.tried, c.killed, able, 100*float64(c.killed)/float64(max(able, 1)), c.survived, c.equivalent, c.unbuilt)
 }
 
-// try tries the mutants, one at a time.
-func (t *target) try(mutants []source.Mutant, reasons map[string]string, begin time.Time) (*count, error) {
-	done, err := readReport()
-	if err != nil {
-		return nil, err
-	}
-	bounds, err := t.baseline()
-	if err != nil {
-		return nil, err
-	}
-	c := new(count)
-	for _, m := range mutants {
-		if *until > 0 && time.Since(begin) > *until {
-			break
-		}
-		outcome, ok := done[m.String()]
-		if !ok {
-			start := time.Now()
-			if outcome, err = t.judge(m, bounds); err != nil {
-				return nil, err
+// mutant is a change that nothing has noticed so far.
+type mutant struct {
+	source.Mutant
+	target *target
+	shows  int // in so many tests so far
+	seen   bool
+}
+
+// round tries changes.
+type round struct {
+	bench   *bench
+	begin   time.Time
+	reasons map[string]string
+	done    map[string]string // what became of those that were tried before
+
+	mu     sync.Mutex
+	left   []*mutant
+	counts map[*target]*count
+	failed error
+}
+
+// try tries what is left with one test program after the other, the nearest first, so that
+// those that take long are built and run only for what the others do not notice.
+func (r *round) try(chosen []*target) error {
+	r.each(r.left, r.first)
+	var names []string
+	for i := range 20 {
+		for _, t := range chosen {
+			if i < len(t.programs) && !slices.Contains(names, t.programs[i]) {
+				names = append(names, t.programs[i])
 			}
-			took := time.Since(start).Round(time.Second)
-			if err := note(fmt.Sprintf("%s\t%s\t%v", outcome, m, took)); err != nil {
-				return nil, err
-			}
 		}
-		reason, known := reasons[m.Key()]
-		switch {
-		case outcome == unbuilt:
+	}
+	for _, name := range names {
+		some := slices.DeleteFunc(slices.Clone(r.left), func(m *mutant) bool {
+			_, known := r.reasons[m.Key()] // the nearest tests are enough to see that it still is so
+			return r.bench.numbers[m.String()] == 0 || !slices.Contains(m.target.programs, name) || known && name != m.target.programs[0]
+		})
+		if len(some) == 0 || r.failed != nil || r.late() {
 			continue
-		case outcome != survived:
-			c.killed++
-		case known:
-			c.equivalent++
-			fmt.Fprintf(out, "equivalent\t%s\t%s\n", m, reason)
-		default:
-			c.survived++
 		}
-		c.tried++
+		p, err := r.bench.open(name)
+		if err != nil {
+			return err
+		}
+		r.each(some, func(m *mutant) (string, error) {
+			outcome, shows := r.bench.judge(p, r.bench.numbers[m.String()])
+			m.shows += shows
+			if outcome == "" {
+				fmt.Fprintf(out, "not caught by %d tests of %s\t%s\n", shows, name, m)
+			}
+			return outcome, nil
+		})
 	}
-	return c, nil
+	r.each(r.left, func(m *mutant) (string, error) {
+		if r.bench.numbers[m.String()] != 0 {
+			return "", nil
+		}
+		return m.target.alone(m.Mutant)
+	})
+	for _, m := range slices.Clone(r.left) {
+		if !r.late() {
+			r.settle(m, fmt.Sprintf("%s %d tests in which it would show", survived, m.shows), nil, 0)
+		}
+	}
+	for _, t := range chosen {
+		fmt.Fprintln(out, t.name+":", r.counts[t])
+	}
+	if len(r.left) > 0 {
+		fmt.Fprintf(out, "%d changes are not tried to the end\n", len(r.left))
+	}
+	for _, c := range r.counts {
+		if c.survived > 0 {
+			r.failed = errors.Join(r.failed, fmt.Errorf("%d changes survived", c.survived))
+		}
+	}
+	return r.failed
+}
+
+func (r *round) late() bool { return *until > 0 && time.Since(r.begin) > *until }
+
+// first settles what was tried before, and what does not build.
+func (r *round) first(m *mutant) (string, error) {
+	switch known, ok := r.done[m.String()]; {
+	case ok:
+		m.seen = true
+		return known, nil
+	case r.bench.unbuilt[m.String()]:
+		return unbuilt, nil
+	}
+	return "", nil
+}
+
+// each tries mutants, a few at a time, and settles those of which it is told what became.
+func (r *round) each(mutants []*mutant, try func(*mutant) (string, error)) {
+	var wg sync.WaitGroup
+	next := make(chan *mutant)
+	for range *workers {
+		wg.Go(func() {
+			for m := range next {
+				start := time.Now()
+				outcome, err := try(m)
+				if outcome != "" || err != nil {
+					r.settle(m, outcome, err, time.Since(start))
+				}
+			}
+		})
+	}
+	for _, m := range slices.Clone(mutants) {
+		if !r.late() {
+			next <- m
+		}
+	}
+	close(next)
+	wg.Wait()
+}
+
+func (r *round) settle(m *mutant, outcome string, err error, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed = errors.Join(r.failed, err); err != nil {
+		return
+	}
+	r.left = slices.DeleteFunc(r.left, func(o *mutant) bool { return o == m })
+	if !m.seen {
+		r.failed = errors.Join(r.failed, note(fmt.Sprintf("%s\t%s\t%v", outcome, m, took.Round(time.Millisecond))))
+	}
+	r.counts[m.target].add(m.Mutant, outcome, r.reasons)
+}
+
+func (c *count) add(m source.Mutant, outcome string, reasons map[string]string) {
+	if outcome == unbuilt {
+		c.unbuilt++
+		return
+	}
+	c.tried++
+	reason, known := reasons[m.Key()]
+	switch {
+	case !strings.HasPrefix(outcome, survived):
+		c.killed++
+		if known {
+			fmt.Fprintf(out, "caught, though survivors.txt says that nothing can notice it: %s\n", m)
+		}
+	case known:
+		c.equivalent++
+		fmt.Fprintf(out, "changes nothing\t%s\t%s\n", m, reason)
+	default:
+		c.survived++
+	}
 }
 
 // note prints a line, and appends it to the report.
@@ -222,37 +324,6 @@ func readReport() (map[string]string, error) {
 	return done, nil
 }
 
-//go:embed survivors.txt
-var survivors string
-
-// readReasons reads why nothing can notice a change: a line that begins with "#" is
-// a comment, one without a tab at its beginning is a change without its line's
-// number, and an indented one the reason.
-func readReasons() (map[string]string, error) {
-	reasons := make(map[string]string)
-	var keys []string
-	fresh := true
-	for scan := bufio.NewScanner(strings.NewReader(survivors)); scan.Scan(); {
-		line := scan.Text()
-		switch {
-		case strings.TrimSpace(line) == "" || line[0] == '#':
-		case line[0] != '\t':
-			if fresh {
-				keys, fresh = nil, false
-			}
-			keys = append(keys, line)
-		case len(keys) == 0:
-			return nil, fmt.Errorf("survivors.txt: a reason without a change: %s", line)
-		default:
-			fresh = true
-			for _, key := range keys {
-				reasons[key] = strings.TrimSpace(reasons[key] + " " + strings.TrimSpace(line))
-			}
-		}
-	}
-	return reasons, nil
-}
-
 // mutants returns the changes of a target, in the order of their places.
 func (t *target) mutants() (all []source.Mutant, err error) {
 	for _, pattern := range t.files {
@@ -268,11 +339,7 @@ func (t *target) mutants() (all []source.Mutant, err error) {
 			if err != nil {
 				return nil, err
 			}
-			mutate := source.Go
-			if strings.HasSuffix(file, ".lua") {
-				mutate = source.Lua
-			}
-			some, err := mutate(file, string(text))
+			some, err := source.Go(file, string(text))
 			if err != nil {
 				return nil, err
 			}

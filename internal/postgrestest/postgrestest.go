@@ -3,10 +3,13 @@
 // Every server is a real postgres process on a free loopback port, with a
 // temporary directory, without a password and without care for crashes. It ends
 // with the test, and on Linux also if the test binary dies. Starting one takes half a
-// second, and the first one of a test binary a second or two more: tests that can share one take a [Server.Database] each.
+// second, and the first one of a test binary a second or two more: a test that leaves the
+// server as it is takes a database of the [Shared] one. LEASEHOLD_POSTGRES_SERVER names
+// another server by the path of its postgres, beside which the other programs are.
 package postgrestest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +37,10 @@ const patience = 30 * time.Second
 // moment ago is taken.
 const attempts = 5
 
+// maxConnections is of a server that nobody gives another number: a client may have
+// thirteen, and a test plays a dozen cases of several clients side by side.
+const maxConnections = 1000
+
 // superuser is the name of the server's.
 const superuser = "tester"
 
@@ -43,10 +50,13 @@ type Server struct {
 	port     int
 	settings []string
 	env      []string // of the server, beside the helper's own
+	lasting  bool     // it ends after the test binary
+	database string   // of a test that shares the server; otherwise none
 	cmd      *exec.Cmd
 	gone     chan struct{} // closed when the process has ended
-	names    atomic.Int64
 }
+
+var names atomic.Int64 // of databases
 
 // Start starts a server and waits until it accepts connections. Settings follow
 // the helper's own, as in
@@ -59,12 +69,17 @@ func Start(tb testing.TB, settings ...string) *Server {
 
 func start(tb testing.TB, s *Server) *Server {
 	tb.Helper()
+	s.copyTemplate(tb)
+	return launched(tb, s)
+}
+
+func (s *Server) copyTemplate(tb testing.TB) {
+	tb.Helper()
 	template, err := template(s.bin)
 	if err != nil {
 		tb.Fatalf("postgrestest: %v", err)
 	}
 	s.must(tb, s.program("cp", "-R", template, s.data()))
-	return launched(tb, s)
 }
 
 var templates struct {
@@ -103,8 +118,10 @@ func template(bin string) (string, error) {
 // removeAtTheEnd has a shell remove a directory when the test binary has ended, however
 // that ends: the shell reads from a pipe whose other end only the binary has, and a
 // signal from the keyboard does not end it first.
-func removeAtTheEnd(dir string) (io.Closer, error) {
-	cmd := exec.Command("sh", "-c", `trap "" HUP INT TERM; read -r _; rm -rf "$1"`, "sh", dir)
+func removeAtTheEnd(dir string) (io.Closer, error) { return atTheEnd(`rm -rf "$1"`, dir) }
+
+func atTheEnd(script string, args ...string) (io.Closer, error) {
+	cmd := exec.Command("sh", append([]string{"-c", `trap "" HUP INT TERM; read -r _; ` + script, "sh"}, args...)...) //nolint:gosec // scripts of this package
 	cmd.Dir = os.TempDir()
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
@@ -116,26 +133,38 @@ func removeAtTheEnd(dir string) (io.Closer, error) {
 // launched starts a server that has its data.
 func launched(tb testing.TB, s *Server) *Server {
 	tb.Helper()
+	s.launchSomewhere(tb)
+	tb.Cleanup(func() { s.stop(tb) })
+	return s
+}
+
+func (s *Server) launchSomewhere(tb testing.TB) {
+	tb.Helper()
 	var err error
 	for range attempts {
 		if err = s.launchAnywhere(); err == nil {
-			tb.Cleanup(func() { s.stop(tb) })
-			return s
+			return
 		}
 	}
 	tb.Fatalf("postgrestest: start postgres: %v", err)
-	return nil
 }
 
-// URL returns the address of the database that every server has.
-func (s *Server) URL() string { return s.url("postgres") }
+// URL returns the address of the database that every server has, or of that of a test on
+// the [Shared] one.
+func (s *Server) URL() string { return s.url(cmp.Or(s.database, "postgres")) }
 
 // Database makes a database, and returns its address.
 func (s *Server) Database(tb testing.TB) string {
 	tb.Helper()
-	name := fmt.Sprintf("test%d", s.names.Add(1))
+	return s.url(s.create(tb))
+}
+
+// create makes a database, and returns its name.
+func (s *Server) create(tb testing.TB) string {
+	tb.Helper()
+	name := fmt.Sprintf("test%d", names.Add(1))
 	s.must(tb, s.command("createdb", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--username", superuser, name))
-	return s.url(name)
+	return name
 }
 
 func (s *Server) url(database string) string {
@@ -146,14 +175,17 @@ func (s *Server) url(database string) string {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// binaries returns where the programs of the newest version are: Debian does not
-// put them into the path.
+// binaries returns where the programs are: those of LEASEHOLD_POSTGRES_SERVER, or of the
+// newest version, which Debian does not put into the path.
 func binaries(tb testing.TB) string {
 	tb.Helper()
-	if path, err := exec.LookPath("postgres"); err == nil {
+	named := os.Getenv("LEASEHOLD_POSTGRES_SERVER")
+	if path, err := exec.LookPath(cmp.Or(named, "postgres")); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil { // the others are beside it
 			return filepath.Dir(path)
 		}
+	} else if named != "" {
+		tb.Fatalf("postgrestest: LEASEHOLD_POSTGRES_SERVER: %v", err)
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	if len(found) == 0 {
@@ -172,6 +204,18 @@ func version(path string) int {
 // of the test's, into which another user cannot look.
 func directory(tb testing.TB) string {
 	tb.Helper()
+	dir := lastingDirectory(tb)
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Errorf("postgrestest: %v", err)
+		}
+	})
+	return dir
+}
+
+// lastingDirectory is [directory] for what does not end with the test.
+func lastingDirectory(tb testing.TB) string {
+	tb.Helper()
 	dir, err := os.MkdirTemp("", "postgrestest")
 	if err == nil {
 		err = handOver(dir)
@@ -179,11 +223,6 @@ func directory(tb testing.TB) string {
 	if err != nil {
 		tb.Fatalf("postgrestest: %v", err)
 	}
-	tb.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Errorf("postgrestest: %v", err)
-		}
-	})
 	return dir
 }
 
@@ -223,7 +262,8 @@ func (s *Server) launchAnywhere() error {
 func (s *Server) launch() error {
 	settings := append([]string{
 		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(s.port), "unix_socket_directories=",
-		"fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200",
+		"fsync=off", "synchronous_commit=off", "full_page_writes=off",
+		"max_connections=" + strconv.Itoa(maxConnections),
 	}, s.settings...)
 	args := []string{"-D", s.data()}
 	for _, setting := range settings {
@@ -235,6 +275,9 @@ func (s *Server) launch() error {
 	}
 	defer log.Close()
 	s.cmd = s.command("postgres", args...)
+	if s.lasting {
+		outlive(s.cmd)
+	}
 	s.cmd.Env = append(s.cmd.Env, s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.gone = make(chan struct{})

@@ -51,6 +51,9 @@ func unprivileged(cmd *exec.Cmd) {
 	}
 }
 
+// outlive has a program that runs without the rights of root go on after the test binary.
+func outlive(cmd *exec.Cmd) { cmd.SysProcAttr.Pdeathsig = 0 }
+
 // run starts a program and closes gone when it has ended. It keeps its thread to
 // itself meanwhile: the signal of death comes when the thread that forked ends.
 func run(cmd *exec.Cmd, gone chan<- struct{}) error {
@@ -99,6 +102,9 @@ const (
 // to those that it has started.
 func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 	tb.Helper()
+	if s.database != "" {
+		tb.Fatal("postgrestest: other tests use the server: want one by Start")
+	}
 	pid := s.cmd.Process.Pid
 	pids := []int{pid}
 	if sig != syscall.SIGCONT { // first, so that it starts nobody whom the look would miss

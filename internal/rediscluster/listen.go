@@ -19,8 +19,8 @@ const leftInterval = time.Second
 // other, so another node is used while the one that serves the channel's slot fails. A
 // node that has left the cluster still answers but delivers nothing, so its subscriptions
 // are moved.
-func (c *Client) Listen(ctx context.Context, channel string, up func(), message func(string)) error {
-	addr, err := c.find(ctx, redisroom.Slot(channel))
+func (c *Client) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
+	addr, err := c.find(ctx, redisroom.Slot(channels[0]))
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (c *Client) Listen(ctx context.Context, channel string, up func(), message 
 		c.work.Go(func() { c.watch(stay, addr, leave) })
 	}
 	c.mu.Unlock()
-	err = node.Listen(stay, channel, up, message)
+	err = node.Listen(stay, channels, up, message)
 	if stay.Err() == nil {
 		c.suspect(addr, true)
 		c.discover()

@@ -1,11 +1,11 @@
 package rediscluster
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net"
 	"slices"
+	"sort"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -182,7 +182,7 @@ func parseSlots(reply any, origin string) ([]Range, error) {
 	if len(ranges) == 0 {
 		return nil, fmt.Errorf("%s belongs to no cluster: it knows of no slot that is served", origin)
 	}
-	slices.SortFunc(ranges, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
+	sort.Slice(ranges, func(i, j int) bool { return ranges[i].First < ranges[j].First })
 	return ranges, nil
 }
 

@@ -89,7 +89,7 @@ func TestCheck_HR_H8_ReplicaThatHangsDoesNotAcknowledge(t *testing.T) {
 		url := primary.URL() + "?replicas=1&prefix=" + t.Name() + ":"
 		wantFinding(t, check(t, open(url)), driver.Good, "replicas", "all 1")
 		replica.Stop()
-		report := check(t, open(url))
+		report := check(t, open(url+"&timeout=2s")) // for as long it waits for the replica
 		replica.Cont()
 		wantFinding(t, report, driver.Unsafe, "replicas", "0 of 1")
 		for _, f := range report.About("replicas") {

@@ -21,18 +21,22 @@ import (
 // also on a silent connection, and within their configured timeout if ctx has no earlier
 // deadline. They are safe for concurrent use.
 type Client interface {
-	// Do runs one command.
+	// Do runs one command. After an error cmd may still be read, otherwise not: the
+	// caller uses its memory again.
 	Do(ctx context.Context, cmd []string) (any, error)
 	// Run runs many commands in pipelines, one per node, and calls each for
 	// every one of them, one at a time, as the replies of a node come in. It
 	// returns after the last call. If acks are wanted, a WAIT on the same
 	// connection follows what is sent to a node.
 	Run(ctx context.Context, cmds [][]string, want Acks, each func(i int, a Answer))
-	// Listen subscribes to a channel on a connection of its own, calls up
-	// when the server has confirmed it, and message for every message. It
-	// returns when the connection is lost or ctx is done, and finds out by
-	// itself about a connection that has gone silent.
-	Listen(ctx context.Context, channel string, up func(), message func(string)) error
+	// Listen subscribes to channels, all on one connection, calls up when the
+	// server has confirmed each of them, and message for every message, one at a
+	// time. The first channel is the caller's own; other calls, which may share the
+	// connection, may listen to the rest too, and hear it until they end. Listen
+	// returns when the connection is lost or ctx is done, and leaves no channel
+	// subscribed to which no other call listens. It finds out by itself about a
+	// connection that has gone silent. A cluster routes by the first channel.
+	Listen(ctx context.Context, channels []string, up func(), message func(string)) error
 	// Nodes names the primaries by their addresses, in an order that does not
 	// change. Behind sentinels the one that there is has the name Primary.
 	Nodes(ctx context.Context) ([]string, error)

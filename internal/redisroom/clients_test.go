@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/leaktest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/redisdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m,
+	leaktest.Main(m,
 		// go-redis keeps a coarse clock for as long as the process lives.
 		goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/internal/pool.startGlobalTimeCache.func1"),
 	)
@@ -37,8 +39,23 @@ type store interface {
 
 // clients are the two ways to the scripts.
 var clients = map[string]func(url string) (store, error){
-	"go-redis": func(url string) (store, error) { return redisdriver.Open(url) },
-	"rueidis":  func(url string) (store, error) { return rueidisdriver.Open(url) },
+	"go-redis": func(url string) (store, error) { return redisdriver.Open(patiently(url)) },
+	"rueidis":  func(url string) (store, error) { return rueidisdriver.Open(patiently(url)) },
+}
+
+// patient is for how long a request may take where a test says nothing of it: longer than any
+// pause of the machine.
+const patient = 20 * time.Second
+
+func patiently(url string) string {
+	switch {
+	case strings.Contains(url, "timeout="):
+		return url
+	case strings.Contains(url, "?"):
+		return url + "&timeout=" + patient.String()
+	default:
+		return url + "?timeout=" + patient.String()
+	}
 }
 
 // eachClient runs a test once over every client library.
@@ -61,7 +78,7 @@ func eachClient(t *testing.T, test func(t *testing.T, open func(url string) stor
 // newStore returns a store on a server, over go-redis.
 func newStore(t testing.TB, s *redistest.Server, opts ...redisdriver.Option) *redisdriver.Driver {
 	t.Helper()
-	d, err := redisdriver.New(s.Client(), opts...)
+	d, err := redisdriver.New(s.Client(), append([]redisdriver.Option{redisdriver.WithTimeout(patient)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

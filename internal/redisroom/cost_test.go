@@ -15,10 +15,11 @@ import (
 )
 
 // acquaint has a driver connected and know the server's clock, which a first
-// request cannot.
+// request cannot. A library may draw by lot which of its connections sends a request, and
+// make each when it is drawn: after so many, one that was not is most unlikely.
 func acquaint(t testing.TB, d driver.Driver) {
 	t.Helper()
-	for i := range 3 {
+	for i := range 30 {
 		id := fmt.Sprint("acquaint-", i)
 		acquire(t, d, request(t.Name()+" acquaint", id), driver.Granted)
 		release(t, d, t.Name()+" acquaint", id, driver.Released)
@@ -113,7 +114,10 @@ func TestCost_RenewalOfAThousandLeasesIsTenCalls(t *testing.T) {
 			refs[i] = lease(fmt.Sprint(t.Name(), i), "a")
 			acquire(t, d, request(refs[i].Key, "a"), driver.Granted)
 		}
-		for _, alone := range []bool{false, true} {
+		for alone, want := range map[bool]map[string]int64{
+			false: {"evalsha": 10, "get": 2000, "pexpire": 1000},
+			true:  {"evalsha": 10, "mget": 10, "pexpire": 1000},
+		} {
 			for i := range refs {
 				refs[i].Uncontended = alone
 			}
@@ -124,7 +128,7 @@ func TestCost_RenewalOfAThousandLeasesIsTenCalls(t *testing.T) {
 					t.Fatal(errs[i])
 				}
 			})
-			if want := (map[string]int64{"evalsha": 10, "get": 2000, "pexpire": 1000}); !maps.Equal(got, want) {
+			if !maps.Equal(got, want) {
 				t.Errorf("a thousand renewals cost %v, want %v", got, want)
 			}
 		}
@@ -192,33 +196,50 @@ func costOfHandOver(t *testing.T, s *redistest.Server, d store, e *ears, once bo
 	}
 }
 
-// TestCost_ScriptsAgainstBareCommands compares the server's time for a free
-// lock and its release with that of SET NX PX and compare-and-delete.
-func TestCost_ScriptsAgainstBareCommands(t *testing.T) {
+// TestCost_ScriptsAgainstTheCommandsInThem compares the server's time for a free lock and
+// its release with that of the two smallest scripts that run the same four commands. What a
+// script and a command in it cost beside a bare command depends on the processor: a pair
+// with a token takes 1.8 to 2.8 times the time of SET NX PX and compare-and-delete, by
+// whatever script. That figure is logged, and measured by the benchmark.
+func TestCost_ScriptsAgainstTheCommandsInThem(t *testing.T) {
 	alone(t)
 	s := redistest.Start(t)
 	d := newStore(t, s)
+	const id = "01234567890123456789012345" // as long as those of the library
+	run := func(script *redis.Script, args ...any) {
+		keys := []string{"smallest", "{smallest}:r", "{smallest}:z"}
+		if err := script.Run(background, s.Client(), keys, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setAndCount := redis.NewScript(`redis.pcall('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2], 'GET') return redis.pcall('INCR', KEYS[2])`)
+	lookAndDelete := redis.NewScript(`redis.call('GETRANGE', KEYS[1], '0', '26') return redis.call('DEL', KEYS[1])`)
+	smallest := func() {
+		run(setAndCount, id+" x 0 1 1 0 0 0 0 - -", "10000", "1000000")
+		run(lookAndDelete, id+" ")
+	}
 	compareAndDelete := redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
 	bare := func() {
-		s.Client().SetNX(background, "bare", "0123456789012345678901", 10*time.Second)
-		compareAndDelete.Run(background, s.Client(), []string{"bare"}, "0123456789012345678901")
+		s.Client().SetNX(background, "bare", id, 10*time.Second)
+		compareAndDelete.Run(background, s.Client(), []string{"bare"}, id)
 	}
 	ours := func() {
-		const id = "01234567890123456789012345" // as long as those of the library
 		got := acquire(t, d, request("ours", id), driver.Granted)
 		if _, err := d.Release(background, driver.Ref{Key: "ours", ID: id, Uncontended: got.Uncontended}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	t.Logf("a fenced pair costs %.2f times the server time of a bare one", medianRatio(t, s, ours, bare))
 	// Other work on the machine disturbs both, but not always equally.
+	const most = 1.3
 	for range tries {
-		ratio := medianRatio(t, s, ours, bare)
-		t.Logf("a fenced pair costs %.2f times the server time of a bare one", ratio)
-		if ratio <= 2.5 {
+		ratio := medianRatio(t, s, ours, smallest)
+		t.Logf("a free pair costs %.2f times the server time of the commands in its scripts", ratio)
+		if ratio <= most {
 			return
 		}
 	}
-	t.Error("a fenced pair costs more than 2.5 times the server time of a bare one")
+	t.Errorf("a free pair costs more than %v times the server time of the commands in its scripts", most)
 }
 
 // TestCost_AnIdThatIsUsedOnceAgainstOthers compares the server's time for a free
@@ -272,7 +293,7 @@ func TestCost_AnIdThatIsUsedOnceAgainstOthers(t *testing.T) {
 		most float64
 	}{{"a free pair", pair, 1.65}, {"a hand-over", handOver, 1.25}} {
 		ours, others, ratio := row.run(true), row.run(false), 0.0
-		for range tries { // see TestCost_ScriptsAgainstBareCommands
+		for range tries { // see TestCost_ScriptsAgainstTheCommandsInThem
 			ratio = medianRatio(t, s, ours, others)
 			t.Logf("%s costs %.2f times the server time if its id is used once", row.what, ratio)
 			if ratio <= row.most {
@@ -291,6 +312,15 @@ func alone(t *testing.T) {
 	t.Helper()
 	if redisroom.RaceEnabled {
 		t.Skip("make test plays it without the race detector")
+	}
+}
+
+// unraced leaves a test that measures the server's time to a run without the race
+// detector: it slows the client alone.
+func unraced(t *testing.T) {
+	t.Helper()
+	if redisroom.RaceEnabled {
+		t.Skip("make test and make test-long play it without the race detector")
 	}
 }
 
@@ -317,7 +347,7 @@ func serverTime(t *testing.T, s *redistest.Server, n int, f func()) float64 {
 		f()
 	}
 	stats := s.CommandStats(t)
-	if stats["evalsha"].Calls > int64(n) { // ours: SET runs inside
+	if stats["evalsha"].Calls > int64(n) { // but for the bare commands SET runs inside
 		return stats["evalsha"].Usec
 	}
 	return stats["evalsha"].Usec + stats["set"].Usec
@@ -332,8 +362,8 @@ func TestCost_PairAllocatesLittle(t *testing.T) {
 		_, _ = d.Release(background, driver.Ref{Key: "k", ID: "a"})
 	}
 	pair()
-	if n := testing.AllocsPerRun(200, pair); n > 20 && !redisroom.RaceEnabled {
-		t.Errorf("a pair allocates %v times, want 20 at most", n)
+	if n := testing.AllocsPerRun(200, pair); n > 13 && !redisroom.RaceEnabled {
+		t.Errorf("a pair allocates %v times, want 13 at most", n)
 	}
 }
 

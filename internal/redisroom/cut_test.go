@@ -89,14 +89,14 @@ func (b *bench) ask(id string, change func(*driver.Request)) (*script, []string)
 	if req.SingleUseID {
 		sc = onceScript
 	}
-	return sc, acquireCommand(sc.plain(), b.prefix, &req, anyAge, plainly)
+	return sc, acquireCommand(sc.plain(), b.prefix, &req, anyAge, plainly).take()
 }
 
 func (b *bench) enter(id string, change func(*driver.Request)) { b.must(b.ask(id, change)) }
 
 func (b *bench) leave(ref driver.Ref) (*script, []string) {
 	ref.Key = "k"
-	return releaseScript, releaseCommand(releaseScript.plain(), b.prefix, &ref)
+	return releaseScript, releaseCommand(releaseScript.plain(), b.prefix, &ref).take()
 }
 
 func shared(req *driver.Request)   { req.Mode, req.Limit, req.LockDelay = driver.Shared, 3, time.Second }
@@ -125,7 +125,7 @@ var settings = []setting{
 	{"a broken lease", func(b *bench) {
 		b.enter("a", nil)
 		b.enter("b", nil)
-		b.must(breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "a", "why"))
+		b.must(breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "a", "why").take())
 	}},
 	{"somebody else's lock", func(b *bench) { b.client.Set(context.Background(), b.h(), "theirs", 5*time.Second) }},
 }
@@ -218,28 +218,28 @@ var calls = map[string]func(b *bench) (*script, []string){
 	},
 	"release, moved": func(b *bench) (*script, []string) { return b.leave(driver.Ref{ID: "a", HintAddress: "other"}) },
 	"alone": func(b *bench) (*script, []string) {
-		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a"}, false)
+		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a"}, false).take()
 	},
 	"alone, once": func(b *bench) (*script, []string) {
-		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", RejectIDFor: time.Minute, SingleUseID: true}, false)
+		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", RejectIDFor: time.Minute, SingleUseID: true}, false).take()
 	},
 	"alone, renew": func(b *bench) (*script, []string) {
-		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second}, true)
+		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second}, true).take()
 	},
 	"alone, renew, visit": func(b *bench) (*script, []string) {
-		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second, Visit: "w"}, true)
+		return uncontendedScript, b.store().uncontendedCommand(&driver.Ref{Key: "k", ID: "a", TTL: time.Second, Visit: "w"}, true).take()
 	},
 	"break": func(b *bench) (*script, []string) {
-		return breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "a", "why")
+		return breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "a", "why").take()
 	},
 	"break a ticket": func(b *bench) (*script, []string) {
-		return breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "b", "why")
+		return breakScript, roomCommand(breakScript.plain(), b.prefix, "k", "b", "why").take()
 	},
 	"inspect": func(b *bench) (*script, []string) {
-		return inspectScript, roomCommand(inspectScript.plain(), b.prefix, "k")
+		return inspectScript, roomCommand(inspectScript.plain(), b.prefix, "k").take()
 	},
 	"list": func(b *bench) (*script, []string) {
-		return listScript, roomCommand(listScript.plain(), b.prefix, "k", "1")
+		return listScript, roomCommand(listScript.plain(), b.prefix, "k", "1").take()
 	},
 	"look at the mark": func(b *bench) (*script, []string) { return markScript, []string{"", "", "1", b.prefix + markKey} },
 }
@@ -250,7 +250,7 @@ func (b *bench) renewal(ref driver.Ref) (*script, []string) {
 	if ref.Uncontended {
 		g.script = renewUncontended
 	}
-	return g.script, b.store().renewCommand(g, []driver.Ref{ref}, anyAge)
+	return g.script, b.store().renewCommand(g, []driver.Ref{ref}, anyAge).take()
 }
 
 func (b *bench) store() *Store {
@@ -318,19 +318,20 @@ func isRefusalOfOurs(err error) bool {
 	return false
 }
 
-var sampleSeed = flag.Uint64("sample.seed", 0, "draw the situations that -short plays from this one")
+var sampleSeed = flag.Uint64("sample.seed", 0, "draw the situations that are played with -short or the race detector from this one")
 
-// sampled returns which situations are played: with -short one in so many, otherwise all.
+// sampled returns which situations are played: with -short or the race detector, which has
+// nothing to find in them and slows them down, one in so many, otherwise all.
 func sampled(t *testing.T, oneIn uint64) func(what string) bool {
 	t.Helper()
-	if !testing.Short() {
+	if !testing.Short() && !RaceEnabled {
 		return func(string) bool { return true }
 	}
 	seed := *sampleSeed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("one situation in %d is played, drawn from -sample.seed=%d", oneIn, seed)
+	t.Logf("one situation in %d is played, drawn from -sample.seed=%d; make test-long plays all, without the race detector", oneIn, seed)
 	return func(what string) bool {
 		name := fnv.New64a()
 		_, _ = name.Write([]byte(what)) // never fails
@@ -342,7 +343,7 @@ func sampled(t *testing.T, oneIn uint64) func(what string) bool {
 // every key, or part of one, missing.
 func TestScripts_HR_A1_EndWhateverIsMissing(t *testing.T) {
 	t.Parallel()
-	b, played := &bench{t: t, client: redistest.Start(t).Client()}, sampled(t, 10)
+	b, played := &bench{t: t, client: redistest.Start(t).Client()}, sampled(t, 40)
 	for _, s := range settings {
 		for missing, cut := range cuts {
 			for name, call := range calls {
@@ -364,7 +365,7 @@ func TestScripts_HR_A1_EndWhateverIsMissing(t *testing.T) {
 // leases and tickets have run out meanwhile.
 func TestScripts_HR_A1_LookAtTheClockAfterALeaseIsOver(t *testing.T) {
 	t.Parallel()
-	b, played := &bench{t: t, client: redistest.Start(t).Client()}, sampled(t, 5)
+	b, played := &bench{t: t, client: redistest.Start(t).Client()}, sampled(t, 20)
 	for _, s := range settings {
 		for name, call := range calls {
 			for _, seconds := range []int{2, 30, 4000} {

@@ -27,7 +27,7 @@ var refusals = []struct {
 	{"NOAUTH", driver.ErrPermanent, "the server wants a password; give one with the client's options or in the URL"},
 	{"Protocol error: unauthenticated", driver.ErrPermanent, "the server wants a password; give one with the client's options or in the URL"},
 	{"WRONGPASS", driver.ErrPermanent, "check user name and password"},
-	{"NOPERM", driver.ErrPermanent, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection +time, on a cluster +cluster|slots, and, to be woken, +@pubsub"},
+	{"NOPERM", driver.ErrPermanent, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection +time, on a cluster +cluster|slots +cluster|shards, and, to be woken, +@pubsub"},
 	{"LOADING", driver.ErrUnavailable, "the server is loading its data; it will serve in a while"},
 	{"MASTERDOWN", driver.ErrUnavailable, "this is a replica that has lost its primary; connect to the primary"},
 	{"READONLY", driver.ErrUnavailable, "this is a replica; connect to the primary, or use a sentinel or cluster URL"},
@@ -67,12 +67,19 @@ func refusal(err ReplyError) error {
 	switch {
 	case strings.Contains(text, "OOM command not allowed"):
 		return fmt.Errorf("%s (the server is out of memory; raise maxmemory): %w", text, driver.ErrUnavailable)
-	case strings.HasPrefix(strings.ToLower(text), "unknown redis command called from script"):
+	case unknownToScripts(text):
 		return fmt.Errorf("%s (the server does not offer a command that locks need, such as TIME): %w", text, driver.ErrPermanent)
 	case strings.Contains(text, "can't run this command"), strings.Contains(text, "can't access at least one of the keys"):
 		return fmt.Errorf("%s (the user lacks a right to a command or key): %w", text, driver.ErrPermanent)
 	}
 	return err
+}
+
+// unknownToScripts reports whether an error of a script says that the server has not a
+// command: Redis says "Unknown Redis command called from script", Valkey leaves out its name.
+func unknownToScripts(text string) bool {
+	text = strings.ToLower(text)
+	return strings.HasPrefix(text, "unknown redis command called from script") || strings.HasPrefix(text, "unknown command called from script")
 }
 
 // ConnectError is the error of a request that had no usable connection: nothing was sent.

@@ -60,12 +60,12 @@ func FuzzReplies(f *testing.F) {
 
 // FuzzHints: anybody with the right to publish can send anything.
 func FuzzHints(f *testing.F) {
-	for _, s := range []string{"g id 17 1700000000000000 1000", "a id 0", "b id a reason", "b id ", "g id", "x id 0", ""} {
+	for _, s := range []string{"g id 17 1700000000000000 1000", "a id 0", "b id 3 p:ka reason", "b id 3 p:k", "b id 2 p:", "b id 9 p:k", "b id ", "g id", "x id 0", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		h, ok := parseHint(text)
-		if ok != (h.ID != "") || h.RetryAfter < 0 || h.Clock < 0 || h.ConfirmWindow < 0 || h.Kind == driver.HintResync {
+		h, ok := parseHint("p:", text)
+		if ok != (h.ID != "") || h.RetryAfter < 0 || h.Clock < 0 || h.ConfirmWindow < 0 || h.Kind == driver.HintResync || (h.Key != "") != (ok && h.Kind == driver.HintBroken) {
 			t.Errorf("%q gives %+v, %v", text, h, ok)
 		}
 	})

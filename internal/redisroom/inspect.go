@@ -2,6 +2,7 @@ package redisroom
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Inspect implements [driver.Inspector].
@@ -26,13 +28,25 @@ func (s *Store) inspect(ctx context.Context, key string, args ...string) (driver
 		return driver.Snapshot{}, err
 	}
 	f := s.form(inspectScript)
-	reply, err := s.run(ctx, inspectScript, roomCommand(f, s.prefix, key, args...))
+	cmd := roomCommand(f, s.prefix, key, args...)
+	reply, err := s.run(ctx, inspectScript, cmd)
+	if isLost(ctx, err) {
+		reply, err = s.run(ctx, inspectScript, cmd)
+	}
+	cmd.free()
 	if err != nil {
 		return driver.Snapshot{}, err
 	}
 	snap, err := parseSnapshot(reply)
 	snap.Key = key
 	return snap, err
+}
+
+// isLost reports whether a look failed with its connection, which others may have shared. It
+// has no effect, so it is repeated at once.
+func isLost(ctx context.Context, err error) bool {
+	var reply ReplyError
+	return err != nil && ctx.Err() == nil && !errors.As(err, &reply) && !timing.Definite(err) && !timing.IsTimeout(err)
 }
 
 // parseSnapshot reads what lua/inspect.lua returns.
@@ -146,6 +160,13 @@ const scanCount = 512
 // too, except where nothing tells their keys from others: if the prefix of the store is
 // empty and so is this one, every string of the server with an expiry would look like one.
 func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
+	if keys, next, err = s.list(ctx, prefix, cursor); isLost(ctx, err) {
+		keys, next, err = s.list(ctx, prefix, cursor)
+	}
+	return keys, next, err
+}
+
+func (s *Store) list(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
 	if ctx.Err() != nil {
 		return nil, "", notSent(ctx)
 	}
@@ -217,7 +238,7 @@ func (s *Store) occupied(ctx context.Context, keys []string, foreign bool) (in [
 	f := s.form(listScript)
 	cmds := make([][]string, len(keys))
 	for i, key := range keys {
-		cmds[i] = roomCommand(f, s.prefix, key, counts)
+		cmds[i] = roomCommand(f, s.prefix, key, counts).take()
 	}
 	for len(cmds) > 0 {
 		var again [][]string

@@ -13,7 +13,7 @@ import (
 
 // sides returns the keys of a room, and that of an id that was released there.
 func sides(prefix, key string) [4]string {
-	words := releaseCommand(releaseScript.main(), prefix, &driver.Ref{Key: key, ID: "id", SingleUseID: true, RejectIDFor: time.Minute})
+	words := releaseCommand(releaseScript.main(), prefix, &driver.Ref{Key: key, ID: "id", SingleUseID: true, RejectIDFor: time.Minute}).take()
 	return [4]string(words[3:7])
 }
 

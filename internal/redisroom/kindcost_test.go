@@ -62,6 +62,7 @@ const slowest = time.Millisecond
 // TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue measures every
 // call by itself, on the server.
 func TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue(t *testing.T) {
+	unraced(t)
 	s := redistest.Start(t)
 	var table strings.Builder
 	fmt.Fprintf(&table, "| kind | free: commands | calls inside | µs | hand-over: commands | calls inside | µs with 10 waiting | 1 000 | 10 000 | of it the release | the acquire |\n|---|%s\n", strings.Repeat("--:|", 10))

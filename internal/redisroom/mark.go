@@ -33,8 +33,14 @@ func (s *Store) Mark(ctx context.Context, mark driver.Mark, by string) error {
 }
 
 func (s *Store) mark(ctx context.Context, args ...string) (any, error) {
-	cmd := append([]string{evalsha, s.form(markScript).sha, "1", s.prefix + markKey}, args...)
+	c := newCommand()
+	c.word(s.prefix + markKey)
+	for _, arg := range args {
+		c.word(arg)
+	}
+	cmd := c.build(s.form(markScript), 1)
 	reply, err := s.run(ctx, markScript, cmd)
+	cmd.free()
 	if err == nil && s.main.Cluster() { // which is known only now
 		err = errNoMark
 	}

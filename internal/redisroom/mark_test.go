@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/locktest"
+	"github.com/leasehold-go/leasehold/internal/marktest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
@@ -53,6 +53,8 @@ func TestGuard_AServerWithoutAMarkOpensNoUnknownRoom(t *testing.T) {
 			return err == nil
 		})
 		release(t, d, t.Name(), "a", driver.Released)
+
+		acquaint(t, d)
 
 		// The key's token is known: nobody looks at the mark.
 		if err := s.Client().Del(t.Context(), "leasehold:\x1fm").Err(); err != nil {
@@ -145,7 +147,7 @@ func TestMark_HR_A8_IsSetOnlyWhileTheServerIsReserved(t *testing.T) {
 				}
 			}
 		}
-		locktest.Reservations(t, open(s.URL()).(driver.Marker), pass, forget)
+		marktest.Reservations(t, open(s.URL()).(driver.Marker), pass, forget)
 		forget()
 	})
 }

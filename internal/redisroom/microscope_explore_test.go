@@ -1,12 +1,15 @@
 package redisroom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +21,7 @@ import (
 
 var (
 	microscopeStates = flag.Int("microscope.states", 0, "how many situations of each world the microscope goes on from")
+	microscopeUpdate = flag.Bool("microscope.update", false, "write down how many commands the steps of each world take")
 	microscopeFaults = flag.Int("microscope.faults", 0, "in how many of them everything fails in turn")
 )
 
@@ -25,11 +29,11 @@ var (
 // many of the first everything fails, stands still or is damaged in turn.
 type bounds struct{ states, failed, damaged int }
 
-// normal are the bounds of the normal test run. The race detector makes the interpreter
+// normal are the bounds of the long tests. The race detector makes the interpreter
 // several times slower, and has nothing to find in it.
 func normal() bounds {
 	b := bounds{states: 120, failed: 8, damaged: 4}
-	if RaceEnabled {
+	if RaceEnabled || testing.Short() {
 		b = few
 	}
 	if *microscopeStates > 0 {
@@ -42,11 +46,24 @@ func normal() bounds {
 }
 
 // explored counts what an exploration has seen.
-type explored struct{ situations, depth, runs, failures, stalls, damages int }
+// commands are those of all steps.
+type explored struct{ situations, depth, runs, failures, stalls, damages, commands int }
 
 // explore takes every step from every situation, breadth first.
 func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 	defer func() { seen.runs = l.runs }()
+	if w.calm {
+		b.failed, b.damaged = 0, 0
+	}
+	if w.play != nil {
+		l.trying("play", nil, step{play: w.play})
+		l.commands = 0
+		err = w.play(l)
+		if l.came != nil {
+			l.came(nil)
+		}
+		return explored{commands: l.commands}, err
+	}
 	known := make(map[string]bool)
 	from := beginning()
 	for _, s := range w.begin {
@@ -65,29 +82,43 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 		known[name] = true
 		seen.situations++
 		seen.depth = from.depth
+		l.trying("list", from, step{})
 		if err := l.listed(from); err != nil {
 			return seen, fmt.Errorf("after %s: list: %w", from.path(), err)
 		}
 		queue = append(queue, from.later()...)
 		for _, s := range w.steps {
+			l.trying("follow", from, s)
 			next, err := l.follow(from, s)
 			if err != nil {
 				return seen, fmt.Errorf("after %s: %s: %w", from.path(), s.name, err)
+			}
+			seen.commands += len(l.calls)
+			if l.came != nil {
+				l.came(next)
 			}
 			if !next.stale() {
 				queue = append(queue, next)
 			}
 		}
+		if seen.situations <= b.damaged {
+			l.trying("lists", from, step{})
+			if _, err := l.listedDamaged(from, step{}); err != nil {
+				return seen, fmt.Errorf("after %s: list: %w", from.path(), err)
+			}
+		}
 		tries := []struct {
+			name  string
 			most  int
 			try   func(*situation, step) (int, error)
 			count *int
-		}{{b.failed, l.fail, &seen.failures}, {b.failed, l.stall, &seen.stalls}, {b.damaged, l.damage, &seen.damages}}
+		}{{"fail", b.failed, l.fail, &seen.failures}, {"stall", b.failed, l.stall, &seen.stalls}, {"damage", b.damaged, l.damage, &seen.damages}}
 		for _, try := range tries {
 			for _, s := range w.steps {
 				if seen.situations > try.most {
 					break
 				}
+				l.trying(try.name, from, s)
 				n, err := try.try(from, s)
 				*try.count += n
 				if err != nil {
@@ -97,6 +128,13 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 		}
 	}
 	return seen, nil
+}
+
+// trying tells whoever watches an exploration what comes next.
+func (l *lens) trying(what string, from *situation, s step) {
+	if l.tries != nil {
+		l.tries(what, from, s)
+	}
 }
 
 // listed compares whether the lock is listed with whether anybody is there, or it is closed.
@@ -120,7 +158,49 @@ func (l *lens) listed(from *situation) error {
 	if there != (len(in) > 0) {
 		return fmt.Errorf("listed %q, want %v", in, there)
 	}
-	return nil
+	return l.glanced(from.keys)
+}
+
+// glanced compares a glance with an inspection.
+func (l *lens) glanced(keys microscope.Keys) error {
+	ctx := context.Background()
+	l.server.Keys = keys.Clone()
+	all, err1 := l.store.inspect(ctx, lensKey)
+	some, err2 := l.store.Glance(ctx, lensKey)
+	if len(some.Waiters) > 0 || err1 == nil && len(all.Waiters) == 0 && some.Limit != all.Limit {
+		return fmt.Errorf("a glance shows %+v of %+v", some, all)
+	}
+	all.Waiters, some.Limit = nil, all.Limit // which is shown of those who share
+	return cmp.Or(equal("a glance", some, all), equal("its error", kind(err2), kind(err1)))
+}
+
+// listedDamaged compares what is listed of damaged keys with what inspection shows.
+func (l *lens) listedDamaged(from *situation, _ step) (n int, err error) {
+	ctx := context.Background()
+	for what, keys := range damaged(from.keys) {
+		n++
+		l.server.Keys, l.server.Now = keys.Clone(), from.now
+		l.errors = nil
+		snap, err := l.store.inspect(ctx, lensKey)
+		in, listErr := l.store.occupied(ctx, []string{lensKey}, l.store.prefix != "")
+		there := err == nil && (len(snap.Holders)+len(snap.Waiters) > 0 || snap.Closed > 0)
+		if err != nil && !errors.Is(err, driver.ErrMismatch) || listErr != nil || len(l.errors) > 0 {
+			return n, fmt.Errorf("%s: inspect: %w; list: %w; %s", what, err, listErr, strings.Join(l.errors, "; "))
+		}
+		if h := keys[lensPrefix+lensKey]; h.At > 0 && h.At <= from.now/1000+1 {
+			continue // the last millisecond
+		}
+		if snap.Token != 0 && snap.Token != from.record.Token && snap.Token != from.now {
+			return n, fmt.Errorf("%s: inspection shows token %d", what, snap.Token)
+		}
+		if there && len(in) == 0 || !there && len(in) > 0 && keptIn(keys).whole() {
+			return n, fmt.Errorf("%s: listed %q, and inspection shows %+v of\n%s", what, in, snap, show(keys))
+		}
+		if err := l.glanced(keys); err != nil {
+			return n, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return n, nil
 }
 
 // oom stands for what a server may answer to a command whatever its keys hold.
@@ -293,6 +373,9 @@ func damaged(keys microscope.Keys) map[string]microscope.Keys {
 			k[name] = keys[name]
 		})
 		v := keys[name]
+		if v.Text != nil {
+			change(fmt.Sprintf("with another text as %q", name), func(k microscope.Keys) { k[name] = textUntil("nonsense", v.At) })
+		}
 		for field := range v.Hash {
 			change(fmt.Sprintf("without %q of the record", field), func(k microscope.Keys) { k[name] = without(v, field) })
 			change(fmt.Sprintf("with another %q of the record", field), func(k microscope.Keys) { k[name] = with(v, field, "nonsense") })
@@ -359,12 +442,44 @@ func (l *lens) damageBy(from *situation, s step, keys microscope.Keys) error {
 			return fmt.Errorf("granted for token %d, while the holder key keeps others out for %d ms", got.Token, left)
 		}
 	}
+	if k := keptIn(after); len(k.scalars) == 14 && k.scalar(6) == 0 && k.scalar(7)+k.scalar(8) != 0 {
+		return fmt.Errorf("nobody is inside, and places are taken:\n%s", show(after))
+	}
+	for name, v := range after {
+		if v.At > from.now/1000+(4*time.Hour).Milliseconds() {
+			return fmt.Errorf("the key %q ends at %d", name, v.At)
+		}
+	}
+	if err := soon(got, l.heard); err != nil {
+		return err
+	}
+	if deref(keptIn(after).r.Text) == "0" {
+		return errors.New("a counter is kept that has counted nothing")
+	}
 	l.server.Keys = after
 	if _, err := l.store.inspect(context.Background(), lensKey); err != nil && !errors.Is(err, driver.ErrMismatch) {
 		return fmt.Errorf("inspect afterwards: %w", err)
 	}
 	if len(l.errors) > 0 {
 		return errors.New("inspect afterwards: " + strings.Join(l.errors, "; "))
+	}
+	return nil
+}
+
+// soon holds when a waiter is told to ask again against the longest of what the worlds wait
+// for.
+func soon(got driver.Reply, heard []microscope.Message) error {
+	const longest = lensTTL + lensDelay + time.Millisecond
+	told := []time.Duration{got.RetryAfter}
+	for _, m := range heard {
+		if hint, ok := parseHint(lensPrefix, m.Text); ok {
+			told = append(told, hint.RetryAfter)
+		}
+	}
+	for _, after := range told {
+		if after < 0 || after > longest {
+			return fmt.Errorf("says to ask again in %v", after)
+		}
 	}
 	return nil
 }
@@ -392,6 +507,12 @@ func TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle(t *testing.T) {
 		t.Skip("make test runs it without the race detector, which has nothing to find there")
 	}
 	b := normal()
+	want := readCommands(t)
+	defer func() {
+		if *microscopeUpdate {
+			writeCommands(t, want)
+		}
+	}()
 	for _, w := range worlds {
 		t.Run(w.name, func(t *testing.T) {
 			l := newLens(lensStart)
@@ -403,6 +524,73 @@ func TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle(t *testing.T) {
 			}
 			t.Logf("%d situations to depth %d; %d runs of a script, of them %d with a failure, %d held up, %d on damaged keys; %v",
 				seen.situations, seen.depth, seen.runs, seen.failures, seen.stalls, seen.damages, time.Since(start).Round(time.Millisecond))
+			if *microscopeUpdate {
+				want[w.name] = want[w.name].with(seen.commands)
+			}
+			if took := want[w.name].commands(); *microscopeStates+*microscopeFaults == 0 && seen.commands != took {
+				t.Errorf("its steps take %d commands, and took %d: is a stage that only saves time of no use any more, or do they take more? If that is meant, run this with -microscope.update, and with -short too",
+					seen.commands, took)
+			}
 		})
+	}
+}
+
+// commandsFile says how many commands the steps of each world take: as far as they are
+// tried with -short, as far as without, and the name of the world. Where a stage of a
+// script settles no call any more a later one does, and nothing else tells.
+const commandsFile = "testdata/commands.txt"
+
+// counts are the commands of one world.
+type counts struct{ short, long int }
+
+// commands is the count for as far as worlds are tried now.
+func (c counts) commands() int {
+	if testing.Short() {
+		return c.short
+	}
+	return c.long
+}
+
+func (c counts) with(commands int) counts {
+	if testing.Short() {
+		c.short = commands
+	} else {
+		c.long = commands
+	}
+	return c
+}
+
+func readCommands(t *testing.T) map[string]counts {
+	t.Helper()
+	text, err := os.ReadFile(commandsFile)
+	if err != nil && !*microscopeUpdate {
+		t.Fatal(err)
+	}
+	all := make(map[string]counts)
+	for line := range strings.Lines(string(text)) {
+		words := strings.SplitN(strings.TrimSpace(line), " ", 3)
+		if len(words) != 3 {
+			t.Fatalf("%s: %q", commandsFile, line)
+		}
+		var c counts
+		if c.short, err = strconv.Atoi(words[0]); err != nil {
+			t.Fatal(err)
+		}
+		if c.long, err = strconv.Atoi(words[1]); err != nil {
+			t.Fatal(err)
+		}
+		all[words[2]] = c
+	}
+	return all
+}
+
+func writeCommands(t *testing.T, all map[string]counts) {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintln(&b, all[name].short, all[name].long, name)
+	}
+	if err := os.WriteFile(commandsFile, []byte(b.String()), 0o644); err != nil {
+		t.Error(err)
 	}
 }

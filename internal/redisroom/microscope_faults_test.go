@@ -2,15 +2,11 @@ package redisroom
 
 import (
 	"embed"
-	"flag"
-	"io/fs"
 	"math/rand/v2"
 	"path"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/leasehold-go/leasehold/internal/mutate/source"
 )
 
 //go:embed lua
@@ -132,8 +128,8 @@ var faults = []fault{
 // TestMicroscope_FindsFaults puts back mistakes that were made. Nothing of the microscope
 // is about any of them.
 func TestMicroscope_FindsFaults(t *testing.T) {
-	if RaceEnabled && testing.Short() {
-		t.Skip("make test runs it without the race detector, and make test-long with it")
+	if testing.Short() {
+		t.Skip("make test-long runs it: it tests the microscope")
 	}
 	some := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Perm(len(faults))
 	switch {
@@ -183,49 +179,4 @@ func exploreChanged(text, changed string, b bounds) (runs int, took time.Duratio
 		}
 	}
 	return runs, time.Since(start).Round(time.Millisecond), err
-}
-
-var (
-	mutantPart = flag.Float64("microscope.mutants", 0, "the part of the changes of the scripts to try through the microscope")
-	mutantFor  = flag.Duration("microscope.mutants.for", 0, "begin no other change after so long")
-)
-
-// TestMicroscope_Mutants tries changes of conditions and constants of the scripts, as
-// `make mutants` does, without building anything. It tells what it does not find.
-func TestMicroscope_Mutants(t *testing.T) {
-	if *mutantPart == 0 {
-		return // by its flag
-	}
-	var all []source.Mutant
-	err := fs.WalkDir(luaFiles, "lua", func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Name() == "replicas.lua" || d.Name() == "lasting.lua" {
-			return err
-		}
-		some, err := source.Lua("internal/redisroom/"+file, luaText(t, strings.TrimPrefix(file, "lua/")))
-		all = append(all, some...)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rnd := rand.New(rand.NewPCG(1, 0))
-	rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	n := int(float64(len(all)) * *mutantPart)
-	start, tried, survived := time.Now(), 0, 0
-	for _, m := range all[:n] {
-		if *mutantFor > 0 && time.Since(start) > *mutantFor {
-			break
-		}
-		tried++
-		_, _, err := exploreChanged(m.Text(), m.Changed(), few)
-		if err == nil {
-			_, _, err = exploreChanged(m.Text(), m.Changed(), bounds{states: 120, failed: 8, damaged: 4})
-		}
-		if err == nil {
-			survived++
-			t.Logf("SURVIVED %s", m)
-		}
-	}
-	t.Logf("%d of %d changes tried, %d caught (%.1f %%), %d survived, in %v", tried, len(all), tried-survived,
-		100*float64(tried-survived)/float64(max(tried, 1)), survived, time.Since(start).Round(time.Second))
 }

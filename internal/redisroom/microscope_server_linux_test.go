@@ -17,12 +17,12 @@ import (
 // TestMicroscope_ShowsWhatAServerDoes runs what the microscope runs on a server whose
 // clock stands still too, on the same keys, and compares answers, errors and keys.
 func TestMicroscope_ShowsWhatAServerDoes(t *testing.T) {
-	if RaceEnabled && testing.Short() {
-		t.Skip("make test runs it without the race detector, and make test-long with it")
+	if RaceEnabled {
+		t.Skip("make test and make test-long run it without the race detector")
 	}
 	server, clock := redistest.StartWithClock(t)
 	b := bounds{states: 40, damaged: 2}
-	if RaceEnabled {
+	if testing.Short() {
 		b = bounds{states: 10, damaged: 1}
 	}
 	c := &counterpart{t: t, client: server.Client(), clock: clock}

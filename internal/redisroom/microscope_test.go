@@ -1,6 +1,7 @@
 package redisroom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,10 @@ type lens struct {
 	store  *Store
 	texts  map[string]string // of the scripts, by their digests
 	runs   int
+	// commands are how many the scripts have taken.
+	commands int
+	// unfinished are the scripts in a row that did not finish.
+	unfinished int
 	// errors are what the scripts of the last step have done that none may do.
 	errors []string
 	// calls and heard are those of the scripts of the last step.
@@ -33,8 +38,15 @@ type lens struct {
 	// deaf tells that a hint is lost, forgetful that it is not known whether an id was
 	// used.
 	deaf, forgetful bool
+	// several tells that a script is about several rooms: what is written for one may stand
+	// before what fails for another, since a renewal is asked for again.
+	several bool
 	// ran is told of every script that has run.
 	ran func(r run)
+	// tries is told what an exploration does next, unless it is nil, and came what has come
+	// of a step.
+	tries func(what string, from *situation, s step)
+	came  func(next *situation)
 	// slack is by how much what is left of a lease may differ from the rule's.
 	slack time.Duration
 }
@@ -73,6 +85,9 @@ func (l *lens) Run(ctx context.Context, cmds [][]string, _ Acks, each func(int, 
 	}
 }
 
+// maxUnfinished is how often a call that has much to remove is repeated, at most.
+const maxUnfinished = 10
+
 // Do runs a script, and looks at what it has done.
 func (l *lens) Do(_ context.Context, cmd []string) (any, error) {
 	if cmd[0] != evalsha {
@@ -89,12 +104,35 @@ func (l *lens) Do(_ context.Context, cmd []string) (any, error) {
 		l.ran(run{text: l.texts[cmd[1]], keys: cmd[3 : 3+keys], args: cmd[3+keys:], before: before, now: l.server.Now, reply: reply, err: err, after: l.server.Live()})
 	}
 	l.calls = append(l.calls, l.server.Calls...)
+	l.commands += len(l.server.Calls)
 	l.heard = append(l.heard, l.server.Published...)
 	l.look(err)
+	answer := any(nil)
+	if err == nil {
+		answer = readable(reply)
+	}
+	if l.endless(answer, err) {
+		l.errorf("the call does not end")
+		return nil, ReplyError("ERR it does not end")
+	}
 	if err != nil {
 		return nil, ReplyError(err.Error())
 	}
-	return readable(reply), nil
+	return answer, nil
+}
+
+// endless reports whether a call was repeated too often since it had much to remove.
+func (l *lens) endless(answer any, err error) bool {
+	parts, _ := answer.([]any)
+	more := err != nil && isUnfinished(ReplyError(err.Error())) || slices.ContainsFunc(parts, func(part any) bool {
+		refusal, ok := part.(ReplyError)
+		return ok && isUnfinished(refusal)
+	})
+	l.unfinished++
+	if !more {
+		l.unfinished = 0
+	}
+	return l.unfinished > maxUnfinished
 }
 
 // run is a script that has run.
@@ -129,13 +167,15 @@ func (l *lens) look(err error) {
 	wrote := len(calls) > 0 && (calls[len(calls)-1].Wrote || calls[len(calls)-1].Changed != nil)
 	var lua *microscope.ScriptError
 	switch {
+	case errors.As(err, &lua) && strings.Contains(lua.Text, context.DeadlineExceeded.Error()):
+		l.errorf("the script does not end")
 	case errors.As(err, &lua) && (wrote || !l.disturbed):
 		l.errorf("Lua fails: %v", err)
-	case err != nil && wrote && raised(calls):
+	case err != nil && wrote && raised(calls) && !l.several:
 		l.errorf("a command fails after the first write: %v", err)
 	}
 	for i, c := range calls {
-		if c.Wrote && !c.Caught && microscope.CanFail(calls, i) {
+		if c.Wrote && !c.Caught && !l.several && microscope.CanFail(calls, i) {
 			l.errorf("%q can fail, after the first write", c.Words)
 		}
 	}
@@ -165,6 +205,10 @@ type step struct {
 	rule func(r *room.Record, now int64) (driver.Reply, []room.Wake, error)
 	// id is that of the party.
 	id string
+	// wait is the time that passes instead, in a story.
+	wait time.Duration
+	// play is what happens instead, in one go.
+	play func(l *lens) error
 }
 
 func acquires(req driver.Request) step {
@@ -172,19 +216,24 @@ func acquires(req driver.Request) step {
 	if req.TTL == 0 {
 		req.TTL = lensTTL
 	}
-	req.ConfirmWindow, req.Since = lensWindow, time.UnixMilli(5)
+	if req.ConfirmWindow == 0 {
+		req.ConfirmWindow = lensWindow
+	}
+	req.Since = time.UnixMilli(5)
+	same := req
+	same.Guard = false // the rule has no mark, and plays say what comes of it
 	return step{
 		name: "acquire " + brief(req),
 		id:   req.ID,
 		ask: func(s *Store, least int64) (driver.Reply, error) {
 			return s.ask(context.Background(), &req, least, plainly)
 		},
-		rule: func(r *room.Record, now int64) (driver.Reply, []room.Wake, error) { return room.Acquire(r, req, now) },
+		rule: func(r *room.Record, now int64) (driver.Reply, []room.Wake, error) { return room.Acquire(r, same, now) },
 	}
 }
 
 func renews(ref driver.Ref) step {
-	ref.Key, ref.TTL, ref.TicketTTL = lensKey, lensTTL, lensTicket
+	ref.Key, ref.TTL, ref.TicketTTL = lensKey, cmp.Or(ref.TTL, lensTTL), cmp.Or(ref.TicketTTL, lensTicket)
 	return step{
 		name: "renew " + briefRef(ref),
 		id:   ref.ID,
@@ -197,6 +246,33 @@ func renews(ref driver.Ref) step {
 			return reply, wakes, nil
 		},
 	}
+}
+
+// renewsAmongOthers renews together with leases of two rooms in which nobody is.
+func renewsAmongOthers(ref driver.Ref) step {
+	s := renews(ref)
+	ref.Key, ref.TTL, ref.TicketTTL = lensKey, lensTTL, lensTicket
+	before, after := ref, ref
+	before.Key, after.Key = "j", "l"
+	s.name += " among others"
+	s.ask = func(s *Store, _ int64) (reply driver.Reply, err error) {
+		var others []driver.State
+		l := s.main.(*lens)
+		l.several = true
+		defer func() { l.several = false }()
+		s.Renew(context.Background(), []driver.Ref{before, ref, after}, func(i int, r driver.Reply, e error) {
+			if i == 1 {
+				reply, err = r, e
+			} else if e == nil {
+				others = append(others, r.State)
+			}
+		})
+		if err == nil && !slices.Equal(others, []driver.State{driver.Gone, driver.Gone}) {
+			err = fmt.Errorf("of the other rooms it says %v", others)
+		}
+		return reply, err
+	}
+	return s
 }
 
 func releases(ref driver.Ref) step {
@@ -220,7 +296,7 @@ func breaks(id string) step {
 			return s.Break(context.Background(), lensKey, id, "why")
 		},
 		rule: func(r *room.Record, now int64) (driver.Reply, []room.Wake, error) {
-			reply, wakes := room.Break(r, id, "why", now)
+			reply, wakes := room.Break(r, lensKey, id, "why", now)
 			return reply, wakes, nil
 		},
 	}
@@ -344,10 +420,16 @@ func (l *lens) follow(from *situation, s step) (*situation, error) {
 	if len(l.errors) > 0 {
 		return nil, errors.New(strings.Join(l.errors, "; "))
 	}
+	if us := got.Clock.Microseconds(); us != 0 && us != from.now {
+		return nil, fmt.Errorf("the server's clock reads %d, want %d", us, from.now)
+	}
 	var first error
 	for i, record := range from.readings() {
 		l.slack = slack(i)
 		record, err := l.agree(from, record, s, got, gotErr, keys)
+		if err == nil && i == 0 {
+			err = sameKeys(from, keys, record, from.now)
+		}
 		if err == nil {
 			if i > 0 {
 				ends(record, from.now/1000+1, from.now/1000)
@@ -485,7 +567,7 @@ func lasts(keys microscope.Keys) error {
 
 func (l *lens) sameReply(a, b driver.Reply) bool {
 	if a.State == driver.Released {
-		a.Token, b.Token = 0, 0
+		b.Token = 0
 	}
 	same := a.State == b.State && a.Token == b.Token && a.Holds == b.Holds && a.Position == b.Position && (a.RetryAfter-b.RetryAfter).Abs() <= l.slack &&
 		a.Broken == b.Broken && a.Reason == b.Reason && a.Replayed == b.Replayed && len(a.Holders) == len(b.Holders)
@@ -505,9 +587,12 @@ func (l *lens) sameHolder(a, b driver.Holder) bool {
 func sameHints(heard []microscope.Message, wakes []room.Wake) error {
 	got, want := make(map[string][]driver.Hint), make(map[string][]driver.Hint)
 	for _, m := range heard {
-		hint, ok := parseHint(m.Text)
+		hint, ok := parseHint(lensPrefix, m.Text)
 		if !ok {
 			return fmt.Errorf("the hint %q says nothing", m.Text)
+		}
+		if m.Channel == everybody(lensPrefix) {
+			m.Channel = room.Everybody
 		}
 		got[m.Channel] = append(got[m.Channel], hint)
 	}

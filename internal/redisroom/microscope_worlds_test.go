@@ -11,7 +11,9 @@ import (
 type world struct {
 	name  string
 	steps []step
-	begin []step // what has happened before
+	begin []step              // what has happened before
+	calm  bool                // nothing fails in it
+	play  func(l *lens) error // instead of steps
 }
 
 // Ids of parties: as long as those of the library, and shorter.
@@ -88,7 +90,7 @@ func readersAndWriter(name string, p driver.Policy) world {
 	)}
 }
 
-var worlds = []world{
+var worlds = append([]world{
 	{name: "mutex", steps: slices.Concat(
 		ask(nil, parties[0]), ask(queues, parties...),
 		each(releases, parties...), each(renews, parties...),
@@ -134,11 +136,15 @@ var worlds = []world{
 		each(releases, driver.Ref{ID: idA, Visit: "v"}, driver.Ref{ID: idA, Visit: "v/1"}, driver.Ref{ID: idB, Visit: "w"}, driver.Ref{ID: idB}),
 		each(renews, parties[:2]...), each(renews, driver.Ref{ID: idA, Visit: "v/2"}, driver.Ref{ID: idB, Visit: "w"}),
 	)},
+	{name: "several rooms", calm: true, steps: slices.Concat(
+		ask(nil, parties[0]), ask(queues, parties[:2]...), ask(visiting("v/1"), parties[0]), each(releases, parties[:2]...),
+		each(renewsAmongOthers, parties[0], parties[1], driver.Ref{ID: idA, Uncontended: true}, driver.Ref{ID: idA, Visit: "v/2"}),
+	)},
 	handOverThatLapses("a hand-over that lapses", driver.Ref{ID: idA}),
 	handOverThatLapses("a hand-over by the general way that lapses", driver.Ref{ID: idA, RejectIDFor: lensForbid}),
 	callThatIsMissed("a call that is missed", driver.FIFO),
 	callThatIsMissed("a call by the general way that is missed", driver.WritersFirst),
-}
+}, plays...)
 
 // process are parties of one process, and stranger one of another.
 var (
@@ -168,6 +174,10 @@ func callThatIsMissed(name string, p driver.Policy) world {
 
 func resizes(limit int) step {
 	return acquires(driver.Request{ID: "resizer", Mode: driver.Shared, Limit: limit, Resize: true})
+}
+
+func resizesOnce(limit int) step {
+	return acquires(driver.Request{ID: "resizer", Mode: driver.Shared, Limit: limit, Resize: true, SingleUseID: true})
 }
 
 func downgrades(ref driver.Ref, name string) step {

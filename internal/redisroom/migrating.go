@@ -68,7 +68,7 @@ var uncontendedScript = newFreeingScript(stage(uncontendedLua))
 
 // uncontendedCommand encodes the renewal or release of an uncontended lease by its holder key,
 // and the key of its id if that is to be remembered.
-func (s *Store) uncontendedCommand(ref *driver.Ref, renew bool) []string {
+func (s *Store) uncontendedCommand(ref *driver.Ref, renew bool) *command {
 	c := newCommand()
 	h := c.holder(s.prefix, ref.Key)
 	keys, number := 1, ref.TTL.Milliseconds()
@@ -90,7 +90,8 @@ func (s *Store) uncontendedCommand(ref *driver.Ref, renew bool) []string {
 
 // releaseMigrating is Release while a slot moves. If the outcome of the shorter way is
 // unknown, so is the whole, whatever the longer way says.
-func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd []string) (driver.Reply, error) {
+func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd *command) (driver.Reply, error) {
+	defer cmd.free()
 	done, tried := s.releaseUncontended(ctx, ref)
 	if done {
 		return driver.Reply{State: driver.Released}, nil
@@ -112,7 +113,9 @@ func (s *Store) releaseUncontended(ctx context.Context, ref *driver.Ref) (bool, 
 	if ref.KeepClosed > 0 || ref.RejectIDFor > 0 && !ref.SingleUseID || ref.Visit != "" {
 		return false, nil // the holder key does not hold that
 	}
-	reply, err := s.attempt(ctx, uncontendedScript, s.uncontendedCommand(ref, false))
+	cmd := s.uncontendedCommand(ref, false)
+	reply, err := s.attempt(ctx, uncontendedScript, cmd)
+	cmd.free()
 	if isMigrating(err) {
 		return false, nil
 	}

@@ -184,13 +184,15 @@ func (s *Store) connectRenewals(key string) {
 
 func (s *Store) ask(ctx context.Context, req *driver.Request, least int64, how string) (driver.Reply, error) {
 	sc := acquireScript
-	if req.SingleUseID && !req.Resize {
+	if req.SingleUseID {
 		sc = onceScript
 	}
 	if s.acks.wanted() {
 		return s.acquireAcked(ctx, sc, req, least, how)
 	}
-	reply, err := s.run(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, least, how))
+	cmd := acquireCommand(s.form(sc), s.prefix, req, least, how)
+	reply, err := s.run(ctx, sc, cmd)
+	cmd.free()
 	if err != nil {
 		return driver.Reply{}, s.guardError(req, err)
 	}
@@ -216,6 +218,7 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 	if isMigrating(err) {
 		return s.releaseMigrating(ctx, &ref, cmd)
 	}
+	cmd.free()
 	if err != nil {
 		return driver.Reply{}, classify(err)
 	}
@@ -227,8 +230,9 @@ func (s *Store) Break(ctx context.Context, key, id, reason string) (driver.Reply
 	if err := checkRef(&driver.Ref{Key: key, ID: id}); err != nil {
 		return driver.Reply{}, err
 	}
-	f := s.form(breakScript)
-	reply, err := s.run(ctx, breakScript, roomCommand(f, s.prefix, key, id, reason))
+	cmd := roomCommand(s.form(breakScript), s.prefix, key, id, reason, everybody(s.prefix), brokenHint(s.prefix, key, id, reason))
+	reply, err := s.run(ctx, breakScript, cmd)
+	cmd.free()
 	if err != nil {
 		return driver.Reply{}, err
 	}
@@ -267,7 +271,7 @@ func (s *Store) form(sc *script) *form {
 }
 
 // run runs a script's command, and repeats it while a slot moves.
-func (s *Store) run(ctx context.Context, sc *script, cmd []string) (reply any, err error) {
+func (s *Store) run(ctx context.Context, sc *script, cmd *command) (reply any, err error) {
 	if reply, err = s.attempt(ctx, sc, cmd); isMigrating(err) {
 		err = s.settle(ctx, err, func() error {
 			reply, err = s.attempt(ctx, sc, cmd)
@@ -279,15 +283,21 @@ func (s *Store) run(ctx context.Context, sc *script, cmd []string) (reply any, e
 
 // attempt runs a script's command, and again with the script's text if the server has
 // forgotten the script.
-func (s *Store) attempt(ctx context.Context, sc *script, cmd []string) (any, error) {
+func (s *Store) attempt(ctx context.Context, sc *script, cmd *command) (any, error) {
 	if ctx.Err() != nil {
 		return nil, notSent(ctx)
 	}
-	reply, err := s.main.Do(ctx, cmd)
-	for err != nil && s.repeat(sc, cmd, err) {
-		reply, err = s.main.Do(ctx, cmd)
+	reply, err := s.send(ctx, cmd)
+	for err != nil && s.repeat(sc, cmd.words, err) {
+		reply, err = s.send(ctx, cmd)
 	}
 	s.doubt(err)
+	return reply, err
+}
+
+func (s *Store) send(ctx context.Context, cmd *command) (any, error) {
+	reply, err := s.main.Do(ctx, cmd.words)
+	cmd.note(err)
 	return reply, err
 }
 

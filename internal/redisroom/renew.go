@@ -3,6 +3,7 @@ package redisroom
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -132,7 +133,7 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 	cmds := make([][]string, len(groups))
 	for i, g := range groups {
 		if g.cmd == nil {
-			g.cmd = s.renewCommand(g, refs, s.oldest(now, refs, g.which))
+			g.cmd = s.renewCommand(g, refs, s.oldest(now, refs, g.which)).take()
 		}
 		cmds[i] = g.cmd
 	}
@@ -147,18 +148,12 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 			unsent = append(unsent, g)
 			return
 		}
-		var others []int // contended now, or not reached yet
-		for k, i := range g.which {
-			if g.left(k, a) {
-				others = append(others, i)
-				continue
-			}
-			r, err := g.answer(k, a)
+		others := g.told(a, func(i int, r driver.Reply, err error) {
 			if err == nil && r.State == driver.Granted {
 				err = s.acks.confirm(s.slot(refs[i].Key), a)
 			}
 			each(i, r, err)
-		}
+		})
 		if len(others) > 0 {
 			again = append(again, &renewal{which: others, script: renewScript})
 		}
@@ -171,15 +166,51 @@ func isUnsent(err error) bool {
 	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
 }
 
-// left reports whether a script has left the k'th ref to another call: the script for
-// uncontended leases does so, and a script that had too much to remove.
-func (g *renewal) left(k int, a Answer) bool {
+// told tells the answer for each ref of g, and returns the refs that the script has left to
+// another call: contended leases, or leases of a room that had too much to remove.
+func (g *renewal) told(a Answer, each func(i int, r driver.Reply, err error)) (others []int) {
+	if g.script == renewUncontended && a.Err == nil {
+		return g.toldTokens(a.Reply, each)
+	}
+	for k, i := range g.which {
+		if g.unfinished(k, a) {
+			others = append(others, i)
+			continue
+		}
+		r, err := g.answer(k, a)
+		each(i, r, err)
+	}
+	return others
+}
+
+// toldTokens is told for an answer of lua/renew_uncontended.lua.
+func (g *renewal) toldTokens(reply any, each func(i int, r driver.Reply, err error)) (others []int) {
+	tokens, ok := reply.(string)
+	ok = ok && strings.Count(tokens, ",") == len(g.which)-1
+	for _, i := range g.which {
+		if !ok {
+			each(i, driver.Reply{}, errReply)
+			continue
+		}
+		var token string
+		if token, tokens, _ = strings.Cut(tokens, ","); token == "" {
+			others = append(others, i)
+			continue
+		}
+		r, err := parseToken(token)
+		each(i, r, err)
+	}
+	return others
+}
+
+// unfinished reports whether a script had too much to remove before it came to the k'th ref.
+func (g *renewal) unfinished(k int, a Answer) bool {
 	replies, ok := a.Reply.([]any)
 	if a.Err != nil || !ok || len(replies) != len(g.which) {
 		return false
 	}
 	err, refused := replies[k].(ReplyError)
-	return refused && isUnfinished(err) || g.script == renewUncontended && replies[k] == nil
+	return refused && isUnfinished(err)
 }
 
 // retry returns the renewals to run after g has failed, if it has.
@@ -193,7 +224,7 @@ func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewa
 			again = append(again, &renewal{which: []int{i}, script: renewScript})
 		}
 	case g.script != uncontendedScript && isMigrating(err) && refs[g.which[0]].Token == 0:
-		cmd := s.uncontendedCommand(&refs[g.which[0]], true)
+		cmd := s.uncontendedCommand(&refs[g.which[0]], true).take()
 		again = append(again, &renewal{which: g.which, script: uncontendedScript, cmd: cmd, refused: err})
 	}
 	return again

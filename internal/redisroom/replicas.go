@@ -142,7 +142,7 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 	if err := s.checkReplicas(ctx, slot, req.Key); err != nil {
 		return driver.Reply{}, err
 	}
-	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, least, how))
+	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, least, how).take())
 	if answer.Err != nil {
 		return driver.Reply{}, s.guardError(req, answer.Err)
 	}
@@ -228,7 +228,11 @@ func (s *Store) checkReplicas(ctx context.Context, slot int, key string) error {
 	if s.acks.good[slot].Load() {
 		return nil
 	}
-	reply, err := s.run(ctx, replicasScript, []string{evalsha, s.form(replicasScript).sha, "1", s.prefix + key})
+	c := newCommand()
+	c.holder(s.prefix, key)
+	cmd := c.build(s.form(replicasScript), 1)
+	reply, err := s.run(ctx, replicasScript, cmd)
+	cmd.free()
 	switch {
 	case err != nil && errors.Is(err, driver.ErrUnavailable):
 		return err

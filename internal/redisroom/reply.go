@@ -153,18 +153,30 @@ func parseRenewal(reply any) (driver.Reply, error) {
 	case ReplyError:
 		return driver.Reply{}, refusal(reply)
 	case string:
-		token, err := strconv.ParseInt(reply, 10, 64)
-		if err != nil {
-			return driver.Reply{}, fmt.Errorf("%w: %q", errReply, reply)
-		}
-		return driver.Reply{State: driver.Granted, Token: token, Holds: 1, Uncontended: true}, nil
+		return parseToken(reply)
 	}
 	return parseReply(reply)
 }
 
+// parseToken reads the answer for an uncontended lease that was prolonged.
+func parseToken(text string) (driver.Reply, error) {
+	token, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return driver.Reply{}, fmt.Errorf("%w: %q", errReply, text)
+	}
+	return driver.Reply{State: driver.Granted, Token: token, Holds: 1, Uncontended: true}, nil
+}
+
+// brokenHint is the message to all subscriptions that a lease or ticket was broken. It has
+// the prefix, since that is not always told by the name of the channel.
+func brokenHint(prefix, key, id, reason string) string {
+	return "b " + id + " " + strconv.Itoa(len(prefix)+len(key)) + " " + prefix + key + reason
+}
+
 // parseHint reads a message to a subscription: "g id token clock window" for a hand-over,
-// "a id next" to ask, "b id reason" for a break.
-func parseHint(text string) (h driver.Hint, ok bool) {
+// "a id next" to ask, or that of brokenHint.
+// One about a lock of another prefix is none.
+func parseHint(prefix, text string) (h driver.Hint, ok bool) {
 	kind, rest, _ := strings.Cut(text, " ")
 	id, rest, found := strings.Cut(rest, " ")
 	if !found || checkID(id) != nil {
@@ -181,7 +193,14 @@ func parseHint(text string) (h driver.Hint, ok bool) {
 		ok = parseInts(rest, n[:])
 		h.Kind, h.RetryAfter = driver.HintAsk, millis(n[0])
 	case "b":
-		h.Kind, h.Reason, ok = driver.HintBroken, rest, true
+		length, rest, _ := strings.Cut(rest, " ")
+		n, err := strconv.Atoi(length)
+		if err != nil || n < 0 || n > len(rest) {
+			return driver.Hint{}, false
+		}
+		h.Kind, h.Reason = driver.HintBroken, rest[n:]
+		h.Key, ok = strings.CutPrefix(rest[:n], prefix)
+		ok = ok && checkKey(h.Key) == nil
 	}
 	if !ok {
 		return driver.Hint{}, false

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,8 +122,11 @@ func printable(s string) bool {
 
 // command builds an EVALSHA. All its words are parts of one string.
 type command struct {
-	text []byte
-	ends []int // of the words in text
+	text  []byte
+	ends  []int    // of the words in text
+	words []string // once it is built
+	// kept is set if somebody may still read the words.
+	kept bool
 }
 
 // commands reuses the memory of commands.
@@ -130,7 +134,7 @@ var commands = sync.Pool{New: func() any { return new(command) }}
 
 func newCommand() *command {
 	c := commands.Get().(*command)
-	c.text, c.ends = c.text[:0], c.ends[:0]
+	c.text, c.ends, c.kept = c.text[:0], c.ends[:0], false
 	return c
 }
 
@@ -182,17 +186,38 @@ func (c *command) int(n int64) {
 	c.end()
 }
 
-// build returns the words of EVALSHA for a script over so many keys. The command is not
-// used after it.
-func (c *command) build(f *form, keys int) []string {
-	words := make([]string, 3, 3+len(c.ends))
-	words[0], words[1], words[2] = evalsha, f.sha, numkeys(keys)
+// build makes the words of EVALSHA for a script over so many keys, and returns the
+// command, which is to be freed.
+func (c *command) build(f *form, keys int) *command {
+	words := append(slices.Grow(c.words[:0], 3+len(c.ends)), evalsha, f.sha, numkeys(keys))
 	text, start := string(c.text), 0
 	for _, end := range c.ends {
 		words = append(words, text[start:end])
 		start = end
 	}
+	c.words = words
+	return c
+}
+
+// note notes how a call with the words has ended. After an error they are not used for
+// another command, even if they are sent again and answered: whoever gave up waiting may
+// have left them to a pipeline that is still to be written.
+func (c *command) note(err error) { c.kept = c.kept || err != nil }
+
+// free gives the memory of a command to others. The command is not used after it.
+func (c *command) free() {
+	if c.kept {
+		c.words = nil
+	}
+	clear(c.words) // they would keep the text alive
 	commands.Put(c)
+}
+
+// take frees the command but for its words, and returns them.
+func (c *command) take() []string {
+	words := c.words
+	c.kept = true
+	c.free()
 	return words
 }
 
@@ -221,11 +246,11 @@ const (
 
 // acquireCommand encodes a request for lua/acquire. The script seeds a counter anew that
 // is not above least.
-func acquireCommand(f *form, prefix string, req *driver.Request, least int64, how string) []string {
+func acquireCommand(f *form, prefix string, req *driver.Request, least int64, how string) *command {
 	c := newCommand()
 	h := c.room(prefix, req.Key)
 	keys := roomKeys
-	if req.SingleUseID && !req.Resize {
+	if req.SingleUseID {
 		c.spent(h, req.ID)
 		keys++
 	}
@@ -321,7 +346,7 @@ func appendString(b []byte, s string) []byte {
 }
 
 // releaseCommand encodes a release for lua/release.
-func releaseCommand(f *form, prefix string, ref *driver.Ref) []string {
+func releaseCommand(f *form, prefix string, ref *driver.Ref) *command {
 	c := newCommand()
 	h := c.room(prefix, ref.Key)
 	keep, forbid, spent := max(ref.KeepClosed.Milliseconds(), 0), max(ref.RejectIDFor.Milliseconds(), 0), spentLife(ref)
@@ -352,7 +377,7 @@ func spentLife(ref *driver.Ref) int64 {
 }
 
 // renewCommand encodes a renewal for its script.
-func (s *Store) renewCommand(g *renewal, refs []driver.Ref, oldest int64) []string {
+func (s *Store) renewCommand(g *renewal, refs []driver.Ref, oldest int64) *command {
 	if g.script == renewUncontended {
 		return renewUncontendedCommand(s.form(renewUncontended), s.prefix, refs, g.which, oldest)
 	}
@@ -360,7 +385,7 @@ func (s *Store) renewCommand(g *renewal, refs []driver.Ref, oldest int64) []stri
 }
 
 // renewCommand encodes the renewal of refs for lua/renew.
-func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
+func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) *command {
 	c := newCommand()
 	for _, i := range which {
 		c.room(prefix, refs[i].Key)
@@ -389,7 +414,7 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest
 }
 
 // renewUncontendedCommand encodes the renewal of refs with one TTL for lua/renew_uncontended.lua.
-func renewUncontendedCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) []string {
+func renewUncontendedCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) *command {
 	c := newCommand()
 	for _, i := range which {
 		c.uncontendedKeys(prefix, refs[i].Key)
@@ -403,7 +428,7 @@ func renewUncontendedCommand(f *form, prefix string, refs []driver.Ref, which []
 }
 
 // roomCommand encodes a call on one lock with plain arguments.
-func roomCommand(f *form, prefix, key string, args ...string) []string {
+func roomCommand(f *form, prefix, key string, args ...string) *command {
 	c := newCommand()
 	c.room(prefix, key)
 	for _, arg := range args {

@@ -85,6 +85,9 @@ var withoutCommon = map[*script]*script{
 // case that a second stage settles with the time that the general path takes. A copy
 // of the rule that saves less than a fifth is not worth its lines.
 func TestCost_CommonCasesAreWorthACopyOfTheRule(t *testing.T) {
+	if RaceEnabled {
+		t.Skip("make test and make test-long play it without the race detector")
+	}
 	b := &bench{t: t, client: redistest.Start(t).Client()}
 	var table strings.Builder
 	for _, c := range some(t, commonCases, 5) {

@@ -29,7 +29,7 @@ func TestScripts_StallOfTheServerEndsNoLeaseEarly(t *testing.T) {
 	run := func(prologue, id string, wait time.Duration) {
 		t.Helper()
 		req := driver.Request{Key: "k", ID: id, TTL: 10 * time.Second, ConfirmWindow: time.Second, TicketTTL: wait, HintAddress: "ears"}
-		cmd := acquireCommand(acquireScript.plain(), "", &req, anyAge, plainly)
+		cmd := acquireCommand(acquireScript.plain(), "", &req, anyAge, plainly).take()
 		cmd[0], cmd[1] = eval, prologue+acquireScript.plain().text
 		args := make([]any, len(cmd))
 		for i, word := range cmd {

@@ -3,6 +3,7 @@ package redisroom
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -11,14 +12,16 @@ import (
 )
 
 // Bounds of the pause before a lost subscription is tried again. While there
-// is none, waiting goes on by asking.
+// is none, waiting goes on by asking, and breaks are noticed by renewing.
 const (
 	minResubscribe = 50 * time.Millisecond
 	maxResubscribe = time.Second
+	maxRefused     = 10 * time.Second // where a right is missing, for instance
 )
 
 type subscription struct {
-	channel string
+	prefix  string
+	channel string // of its own
 	up      atomic.Bool
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when nothing is delivered any more
@@ -35,6 +38,7 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	sub := &subscription{
+		prefix:  s.prefix,
 		channel: newChannel(s.prefix),
 		cancel:  cancel,
 		done:    make(chan struct{}),
@@ -52,14 +56,21 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 }
 
 // newChannel returns a unique name of a channel that the rights for the prefix allow.
-func newChannel(prefix string) string {
+func newChannel(prefix string) string { return channels(prefix) + rand.Text() }
+
+// everybody is the channel of a prefix that every subscription hears. What is random in
+// the name of another has upper-case letters.
+func everybody(prefix string) string { return channels(prefix) + "all" }
+
+// channels is what the names of the channels of a prefix begin with.
+func channels(prefix string) string {
 	address := func(r rune) rune {
 		if strings.ContainsRune(unaddressable, r) {
 			return '_'
 		}
 		return r
 	}
-	return strings.Map(address, prefix) + "wake:" + rand.Text()
+	return strings.Map(address, prefix) + "wake:"
 }
 
 // Address implements [driver.Subscription].
@@ -84,20 +95,24 @@ func (s *subscription) run(ctx context.Context, client Client, f func(driver.Hin
 	defer s.cancel()
 	pause := minResubscribe
 	for ctx.Err() == nil {
-		_ = client.Listen(ctx, s.channel, func() {
+		err := client.Listen(ctx, []string{s.channel, everybody(s.prefix)}, func() {
 			pause = minResubscribe
 			s.up.Store(true)
 			f(driver.Hint{Kind: driver.HintResync})
 		}, func(text string) {
-			if hint, ok := parseHint(text); ok {
+			if hint, ok := parseHint(s.prefix, text); ok {
 				f(hint)
 			}
 		})
 		s.up.Store(false)
+		most := maxResubscribe
+		if errors.Is(classify(err), driver.ErrPermanent) {
+			most = maxRefused
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
-			pause = min(2*pause, maxResubscribe)
+			pause = min(2*pause, most)
 		}
 	}
 }

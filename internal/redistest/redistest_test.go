@@ -14,14 +14,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
+
+	"github.com/leasehold-go/leasehold/internal/leaktest"
 )
 
 // orphanVariable makes the test binary start a server and wait to be killed.
 const orphanVariable = "REDISTEST_ORPHAN"
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func TestServer_EndsWithItsTest(t *testing.T) {
@@ -187,6 +188,18 @@ func TestSentinel_FailsOver(t *testing.T) {
 	s.Promoted()
 }
 
+func TestSentinel_ARestartedServerHasTheRoleThatItHadLast(t *testing.T) {
+	s := StartSentinel(t)
+	s.Primary.Kill()
+	promoted := s.Promoted()
+	// From here on nobody gives roles to anybody.
+	s.Sentinel.Stop()
+	promoted.Restart()
+	if role := promoted.Info(t, "replication")["role"]; role != "master" {
+		t.Errorf("the role of a primary that was restarted = %q, want master", role)
+	}
+}
+
 func set(t *testing.T, s *Server, key string) {
 	t.Helper()
 	if err := s.Client().Set(context.Background(), key, "v", 0).Err(); err != nil {
@@ -222,4 +235,16 @@ func TestStart_TakesTheServerThatTheEnvironmentNames(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "started")); err != nil {
 		t.Error(err)
 	}
+}
+
+// A node that does not answer for a second when it is introduced is forgotten.
+func TestCluster_StandsAfterAHandshakeThatWasHeldUp(t *testing.T) {
+	c := StartCluster(t, 1)
+	node := startNode(t)
+	c.Nodes = append(c.Nodes, node)
+	node.Stop()
+	c.introduce(node)
+	time.Sleep(2500 * time.Millisecond) // the first node gives up after one second
+	node.Cont()
+	c.await()
 }

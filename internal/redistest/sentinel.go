@@ -37,12 +37,15 @@ func StartSentinel(tb testing.TB) *Sentinel {
 // StartSentinels starts a primary with so many replicas, and sentinels of which
 // a majority fails over. It waits until every sentinel knows all others and all
 // replicas, and the replicas are in step. The sentinels take the primary for dead
-// after half a second without an answer.
+// after half a second without an answer. A server that is restarted has the role
+// that a sentinel gave it last.
 func StartSentinels(tb testing.TB, replicas, sentinels int) *Sentinel {
 	tb.Helper()
-	s := &Sentinel{Primary: Start(tb), tb: tb}
+	s := &Sentinel{Primary: startWatched(tb, ""), tb: tb}
 	for range replicas {
-		s.Replicas = append(s.Replicas, StartReplica(tb, s.Primary))
+		replica := startWatched(tb, fmt.Sprintf("replicaof 127.0.0.1 %d\n", s.Primary.Port()))
+		awaitReplica(tb, s.Primary, replica)
+		s.Replicas = append(s.Replicas, replica)
 	}
 	config := sentinelConfig(s.Primary, sentinels/2+1)
 	for range sentinels {
@@ -57,6 +60,15 @@ func StartSentinels(tb testing.TB, replicas, sentinels int) *Sentinel {
 		}
 	}
 	return s
+}
+
+// startWatched starts a server whose role stands in its configuration file: a
+// sentinel that changes the role has the server write it there (CONFIG REWRITE).
+// If it stood in the arguments, a former replica would come back as one, and two
+// servers could follow each other for ever.
+func startWatched(tb testing.TB, role string) *Server {
+	tb.Helper()
+	return start(tb, &Server{config: "# kept by the server\n" + role}, slices.Clone(defaults))
 }
 
 // sentinelConfig is the configuration of a sentinel that fails over when so many

@@ -107,15 +107,27 @@ func Parse(text string) (Config, error) {
 	return c, nil
 }
 
-// redact hides the user and the query, where secrets may be.
+// bare is the scheme of a text that lacks the slashes behind it.
+func bare(text string) (scheme string, ok bool) {
+	scheme, _, ok = strings.Cut(text, ":")
+	return scheme, ok && slices.Contains(Schemes(), scheme)
+}
+
+// redact hides the user and the query, where secrets may be. A password that is not
+// percent-encoded may reach into the query.
 func redact(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
+		if scheme, ok = bare(text); ok {
+			return scheme + ":..."
+		}
 		return "(no scheme)"
 	}
-	rest, _, query := strings.Cut(rest, "?")
+	rest, hidden, query := strings.Cut(rest, "?")
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		rest = "***" + rest[at:]
+	} else if strings.Contains(hidden, "@") {
+		rest = "***"
 	}
 	if query {
 		rest += "?..."
@@ -126,15 +138,21 @@ func redact(text string) string {
 // parse takes the URL apart by hand where several hosts stand in it, which
 // net/url does not know.
 func parse(text string) (Config, error) {
-	scheme, rest, _ := strings.Cut(text, "://")
+	scheme, rest, separated := strings.Cut(text, "://")
 	form, ok := schemes[scheme]
-	if !ok {
+	switch {
+	case !separated:
+		if name, ok := bare(text); ok {
+			return Config{}, fmt.Errorf("// has to follow %s:, as in redis://user:password@host:6379/0", name)
+		}
+		return Config{}, errors.New("no scheme, want a URL such as redis://user:password@host:6379/0")
+	case !ok:
 		return Config{}, fmt.Errorf("unknown scheme %q, want one of %s", scheme, strings.Join(Schemes(), ", "))
 	}
 	hosts, tail := authority(rest)
 	u, err := url.Parse(scheme + "://" + tail)
 	if err != nil {
-		return Config{}, errors.New("not a URL; percent-encode what is special in user name and password")
+		return Config{}, errors.New("not a URL; " + encode)
 	}
 	c := Config{Kind: form.kind, Network: "tcp", Prefix: redisroom.DefaultPrefix, Timeout: redisroom.DefaultTimeout}
 	c.Username = u.User.Username()
@@ -142,7 +160,7 @@ func parse(text string) (Config, error) {
 	if form.tls {
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	q := urlquery.New(u.Query())
+	q := urlquery.Of(u)
 	if scheme == "unix" {
 		err = c.socket(hosts, u.Path)
 	} else {
@@ -194,6 +212,10 @@ func (c *Config) servers(hosts, path string) error {
 	return err
 }
 
+// encode is the advice where what is no URL may be one that a password has broken up: a
+// slash in it ends the host. Therefore such errors do not show what they found.
+const encode = "percent-encode what is special in user name and password"
+
 // address completes host, which may be host:port, [v6]:port or empty.
 func address(host, port string) (string, error) {
 	if host == "" {
@@ -201,7 +223,7 @@ func address(host, port string) (string, error) {
 	}
 	if h, p, err := net.SplitHostPort(host); err == nil {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return "", fmt.Errorf("port %q: want 1 to 65535", p)
+			return "", fmt.Errorf("a port is none of 1 to 65535; %s", encode)
 		}
 		if h == "" {
 			h = "localhost"
@@ -210,7 +232,7 @@ func address(host, port string) (string, error) {
 	}
 	h := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if strings.ContainsAny(h, "[]@ ") || h == host && strings.Contains(h, ":") {
-		return "", fmt.Errorf("host %q: want host, host:port or [v6 address]:port", host)
+		return "", fmt.Errorf("a host is not of the form host, host:port or [v6 address]:port; %s", encode)
 	}
 	return net.JoinHostPort(h, port), nil
 }
@@ -218,7 +240,7 @@ func address(host, port string) (string, error) {
 func database(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("database %q: want a number from 0", s)
+		return 0, fmt.Errorf("the database is not a number from 0; %s", encode)
 	}
 	return n, nil
 }

@@ -113,6 +113,9 @@ func TestParse_SaysWhatIsWrong(t *testing.T) {
 		"redis://h?replicas=1&replicas=1":           "twice",
 		"redis://h?client-name=a&client_name=b":     "twice",
 		"redis://h?timeout=1ns":                     "10ms",
+		"redis://h?prefix=a;replicas=3":             "name=value",
+		"redis://h?replicas=3&prefix=50%":           "name=value",
+		"redis://h?prefix=a#b:":                     "%23",
 		"redis://h?prefix=a%01":                     "control",
 		"redis://h?cluster=perhaps":                 "true or false",
 		"redis://h?ca=x":                            "rediss://",
@@ -132,7 +135,8 @@ func TestParse_SaysWhatIsWrong(t *testing.T) {
 func TestParse_NeverShowsSecrets(t *testing.T) {
 	for _, url := range []string{
 		"redis://user:secret@h:x", "http://user:secret@h", "redis://user:sec%zzret@h",
-		"redis+sentinel://h?sentinel_password=secret", "redis://h?nonsense=1&password=secret",
+		"redis://user:sec/ret@h", "redis://user:ret?sec@h", "redis://user:ret#sec@h", "redis://:1234/ret@h", "redis://u:ret:s/x@h",
+		"redis+cluster://u:s,ret:/x@h", "redis:user:secret@h", "secret@h", "redis+sentinel://h?sentinel_password=secret", "redis://h?nonsense=1&password=secret",
 	} {
 		if _, err := Parse(url); err == nil || strings.Contains(err.Error(), "ret") {
 			t.Errorf("%s: %v", url, err)

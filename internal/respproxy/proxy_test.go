@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
+	"github.com/leasehold-go/leasehold/internal/leaktest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // protocols are what go-redis speaks.
@@ -58,7 +58,7 @@ func TestDropReply_RequestTakesEffectAndClientDoesNotKnow(t *testing.T) {
 	wantTimeout(t, c.Set(t.Context(), "k", "first", 0).Err())
 	lost.WaitFired(t, 1)
 	wantValue(t, server, "k", "first")
-	if err := c.Set(t.Context(), "k", "second", 0).Err(); err != nil {
+	if err := client(t, proxy, new(redis.Options)).Set(t.Context(), "k", "second", 0).Err(); err != nil {
 		t.Errorf("the rule was for one request, the next got: %v", err)
 	}
 }

@@ -145,6 +145,6 @@ func FuzzCodec(f *testing.F) {
 		_, _, _ = Acquire(&r, driver.Request{Key: "k", ID: "x", TTL: time.Second, TicketTTL: time.Second, Mode: driver.Shared, Limit: r.Limit}, now)
 		Renew(&r, driver.Ref{Key: "k", ID: "x", TTL: time.Second}, now)
 		Release(&r, driver.Ref{Key: "k", ID: "x", RejectIDFor: time.Second, SingleUseID: true}, now)
-		Break(&r, "y", "why", now)
+		Break(&r, "k", "y", "why", now)
 	})
 }

@@ -277,6 +277,6 @@ func TestHandOver_AWordToWhoHasEndedLetsTheNextIn(t *testing.T) {
 
 func (s *story) broke(id string) {
 	s.Helper()
-	_, wakes := Break(&s.r, id, "why", s.now)
+	_, wakes := Break(&s.r, "k", id, "why", s.now)
 	s.note(wakes)
 }

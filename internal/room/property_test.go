@@ -199,7 +199,7 @@ func (h *history) actions(policies ...driver.Policy) map[string]func(*rapid.T) {
 		},
 		"break": func(t *rapid.T) {
 			req := h.pick(t)
-			reply, wakes := Break(&h.r, req.ID, "because", h.now)
+			reply, wakes := Break(&h.r, "k", req.ID, "because", h.now)
 			h.end(req.ID, reply.State)
 			if reply.State != driver.Gone {
 				h.over[req.ID] = max(h.over[req.ID], h.now+59*second)

@@ -12,6 +12,7 @@
 package room
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -87,9 +88,13 @@ func (m Mark) before() int64 {
 
 // Wake is a hint and the address to which it is sent.
 type Wake struct {
-	Address string
+	Address string // or Everybody
 	Hint    driver.Hint
 }
+
+// Everybody is the address of a hint that goes to all subscriptions of the store. No
+// subscription has it.
+const Everybody = "*"
 
 // Bounds that the scripts share.
 const (
@@ -132,7 +137,7 @@ func newParty(req driver.Request) Party {
 		req.Weight = 1 // it takes the whole room
 	}
 	return Party{
-		ID: req.ID, Owner: req.Owner, Reenter: req.Reenter, Labels: req.Labels,
+		ID: req.ID, Owner: req.Owner, Reenter: req.Reenter, Labels: maps.Clone(req.Labels), // the caller may change its own
 		Since: req.Since.UnixMilli(), Mode: req.Mode, Policy: req.Policy,
 		Weight: max(req.Weight, 1),
 		Window: req.ConfirmWindow.Milliseconds(), Delay: req.LockDelay.Milliseconds(),

@@ -1,6 +1,7 @@
 package room
 
 import (
+	"maps"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -79,13 +80,13 @@ func (s *scene) longestHolder() []driver.Holder {
 func (p *Party) holder(ms int64) driver.Holder {
 	return driver.Holder{
 		ID: p.ID, Owner: p.Owner, Mode: p.Mode, Weight: p.Weight, Token: p.Token,
-		Since: time.UnixMilli(p.Since), Remaining: millis(p.Expiry - ms), Labels: p.Labels, Confirmed: p.Confirmed,
+		Since: time.UnixMilli(p.Since), Remaining: millis(p.Expiry - ms), Labels: maps.Clone(p.Labels), Confirmed: p.Confirmed,
 	}
 }
 
 func (p *Party) waiter(position int, ms int64) driver.Waiter {
 	return driver.Waiter{
 		ID: p.ID, Owner: p.Owner, Mode: p.Mode, Weight: p.Weight, Position: position,
-		Since: time.UnixMilli(p.Since), Remaining: millis(p.Expiry - ms), Labels: p.Labels,
+		Since: time.UnixMilli(p.Since), Remaining: millis(p.Expiry - ms), Labels: maps.Clone(p.Labels),
 	}
 }

@@ -16,9 +16,6 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	if err := CheckPlaces(req); err != nil {
 		return driver.Reply{}, nil, err
 	}
-	if req.Resize {
-		return s.resize(req)
-	}
 	if req.SingleUseID {
 		if released, spent := s.Spent.released(req.ID, s.ms); spent {
 			return s.spent(released), nil, nil
@@ -27,6 +24,9 @@ func Acquire(r *Record, req driver.Request, now int64) (driver.Reply, []Wake, er
 	if s.marked("+" + req.ID) {
 		s.handOver()
 		return s.reply(driver.Gone), s.wakes, nil
+	}
+	if req.Resize {
+		return s.resize(req)
 	}
 	if m, ok := s.Marks["~"+req.ID]; ok {
 		s.handOver()
@@ -106,8 +106,9 @@ func Release(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 	return reply, s.wakes
 }
 
-// Break ends the lease or ticket id by force.
-func Break(r *Record, id, reason string, now int64) (driver.Reply, []Wake) {
+// Break ends the lease or ticket id of the room of key by force, and tells everybody: a
+// holder that took a free room has told nobody where it listens.
+func Break(r *Record, key, id, reason string, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, "")
 	gone := find(append(slices.Clip(s.Inside), s.Queue...), id)
 	if gone == nil {
@@ -120,7 +121,7 @@ func Break(r *Record, id, reason string, now int64) (driver.Reply, []Wake) {
 		s.Closed = max(s.Closed, s.ms+p.Delay)
 	}
 	s.mark("~"+id, max(p.Expiry, s.ms+suspicion), reason)
-	s.wake(p, driver.Hint{Kind: driver.HintBroken, ID: id, Reason: reason})
+	s.wakes = append(s.wakes, Wake{Address: Everybody, Hint: driver.Hint{Kind: driver.HintBroken, Key: key, ID: id, Reason: reason}})
 	s.handOver()
 	return reply, s.wakes
 }
@@ -251,7 +252,8 @@ func (s *scene) checkDowngrade(req driver.Request) error {
 // their turn comes.
 func (s *scene) resize(req driver.Request) (driver.Reply, []Wake, error) {
 	if !s.sharers() {
-		return s.reply(driver.Gone), nil, nil
+		s.handOver()
+		return s.reply(driver.Gone), s.wakes, nil
 	}
 	if s.Limit == 0 || req.Limit == 0 {
 		return driver.Reply{}, nil, fmt.Errorf("limit %d, but the limit in force is %d (0 is none): %w", req.Limit, s.Limit, driver.ErrMismatch)

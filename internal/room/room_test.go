@@ -87,6 +87,9 @@ func (s *story) note(wakes []Wake) {
 		case driver.HintAsk:
 			s.out = append(s.out, fmt.Sprintf("ask %s %v", w.Hint.ID, w.Hint.RetryAfter))
 		case driver.HintBroken:
+			if w.Address != Everybody || w.Hint.Key != "k" {
+				s.Errorf("a break is told to %q, of the lock %q", w.Address, w.Hint.Key)
+			}
 			s.out = append(s.out, "broken "+w.Hint.ID)
 		}
 	}
@@ -118,9 +121,9 @@ func TestDelay_TheHeadIsToldWhenTheRoomOpens(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted, delay(10*time.Second))
 	s.acquire("b", driver.Queued, waits("p"))
-	_, wakes := Break(&s.r, "a", "why", s.now)
+	_, wakes := Break(&s.r, "k", "a", "why", s.now)
 	s.note(wakes)
-	s.heard("ask b 10s")
+	s.heard("broken a", "ask b 10s")
 	s.pass(10 * time.Second)
 	s.renew("b", driver.Granted, "p")
 }
@@ -281,9 +284,9 @@ func TestRank_OfPolicies(t *testing.T) {
 func TestBreak_TheReasonIsForgottenInTime(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted, ttl(2*time.Minute))
-	_, wakes := Break(&s.r, "a", "why", s.now)
+	_, wakes := Break(&s.r, "k", "a", "why", s.now)
 	s.note(wakes)
-	s.heard() // it gave no address
+	s.heard("broken a") // it gave no address
 	s.pass(2*time.Minute - time.Second)
 	if got := s.renew("a", driver.Gone, ""); !got.Broken || got.Reason != "why" {
 		t.Fatalf("%+v", got)
@@ -332,6 +335,43 @@ func TestResize_RevokesNothingAndFillsUp(t *testing.T) {
 	s.acquire("more", driver.Queued, places(2, 1), waits("p"))
 	resize(4)
 	s.heard("granted more")
+}
+
+// TestResize_ThatIsRejectedChangesNothing: it may arrive long after a later one. What a look
+// at the room finds out is told all the same.
+func TestResize_ThatIsRejectedChangesNothing(t *testing.T) {
+	for _, once := range []bool{false, true} {
+		resize := func(r *driver.Request) { r.Resize, r.SingleUseID = true, once }
+		s := tell(t)
+		s.acquire("brief", driver.Granted, places(2, 1), ttl(time.Second))
+		s.acquire("a", driver.Granted, places(2, 1))
+		s.acquire("to-3", driver.Resized, places(3, 1), resize)
+		reply, wakes := Release(&s.r, driver.Ref{Key: "k", ID: "to-3", RejectIDFor: time.Minute, SingleUseID: once}, s.now)
+		if reply.State != driver.Gone || len(wakes) > 0 {
+			t.Fatalf("%+v, %v", reply, wakes)
+		}
+		s.acquire("to-2", driver.Resized, places(2, 1), resize)
+		s.acquire("to-3", driver.Gone, places(3, 1), resize)
+		if s.r.Limit != 2 {
+			t.Errorf("once %v: the limit is %d", once, s.r.Limit)
+		}
+		if !once {
+			s.acquire("w", driver.Queued, places(2, 1), waits("p"))
+			s.pass(time.Second)
+			s.acquire("to-3", driver.Gone, places(3, 1), resize)
+			s.heard("granted w")
+		}
+	}
+}
+
+// TestResize_OfARoomThatNobodySharesTellsWhatItFinds: that the time of its holder is over.
+func TestResize_OfARoomThatNobodySharesTellsWhatItFinds(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted, ttl(time.Second))
+	s.acquire("w", driver.Queued, waits("p"))
+	s.pass(time.Second)
+	s.acquire("to-3", driver.Gone, places(3, 1), func(r *driver.Request) { r.Resize = true })
+	s.heard("granted w")
 }
 
 func TestLook_ChangesNothing(t *testing.T) {

@@ -13,11 +13,16 @@ import (
 // unavailableTries is how often a store that certainly did nothing is asked.
 const unavailableTries = 3
 
+// maxRecalls is how many changes a session calls back for as long as that takes.
+const maxRecalls = 100
+
 // Answer is what the store said to a request.
 type Answer struct {
 	driver.Reply
 	// Unanswered tells of tries that may still be on their way.
 	Unanswered bool
+
+	patient bool // whoever asks waits for the lock, and so for a store that is away
 
 	began  time.Time     // when it was first to be asked
 	sent   time.Time     // when the try that was answered was, or what counts as that
@@ -36,8 +41,8 @@ type Grant struct {
 	Origin time.Time
 	// Window is the time for the confirmation of a lock that was handed over; 0
 	// if the store counts the full TTL already.
-	Window time.Duration
-	Alone  bool // nobody else was there
+	Window      time.Duration
+	Uncontended bool // nobody else was there
 	// Unanswered tells of requests of this id that may still be on their way.
 	Unanswered bool
 }
@@ -52,13 +57,22 @@ func (g *Grant) handed() time.Time {
 
 // Grant is the lease that the store says it has given.
 func (a *Answer) Grant() Grant {
-	return Grant{Token: a.Token, Origin: a.sent, Window: a.window, Alone: a.Uncontended, Unanswered: a.Unanswered}
+	return Grant{Token: a.Token, Origin: a.sent, Window: a.window, Uncontended: a.Uncontended, Unanswered: a.Unanswered}
 }
 
 // Try asks once whether a lock is free, and repeats that until it is answered. What
 // a request that was not answered may still do is undone in the background.
 func (s *Session) Try(ctx context.Context, t *Terms, req *driver.Request) (Answer, error) {
-	var a Answer
+	return s.try(ctx, t, req, Answer{})
+}
+
+// Insist is Try for somebody who waits for the lock without a place in the queue. A store
+// that is away is waited for by the rule of those who have one.
+func (s *Session) Insist(ctx context.Context, t *Terms, req *driver.Request) (Answer, error) {
+	return s.try(ctx, t, req, Answer{patient: true})
+}
+
+func (s *Session) try(ctx context.Context, t *Terms, req *driver.Request, a Answer) (Answer, error) {
 	err := s.ask(ctx, t, req, nil, &a)
 	if a.Unanswered && a.State != driver.Granted {
 		s.Undo(ctx, t, req, true)
@@ -72,7 +86,38 @@ func (s *Session) Ask(ctx context.Context, t *Terms, req *driver.Request) (a Ans
 	return a, err
 }
 
-// ask sends req until it is answered by a, for w, which is nil for a try. It is
+// Change sends req, which asks for no lease but for a change that no release undoes,
+// until it is answered. If a try before that was not, the store rejects its id from then
+// on, so that it changes nothing when it arrives after a later change: if that cannot be
+// had within the release timeout, the error matches ErrUnknown, and the session goes on
+// to ask for it in the background, until it is answered or closed.
+func (s *Session) Change(ctx context.Context, t *Terms, req *driver.Request) (a Answer, err error) {
+	if err = s.ask(ctx, t, req, nil, &a); !a.Unanswered {
+		return a, err
+	}
+	late := Abandoned{Ref: driver.Ref{Key: req.Key, ID: req.ID, RejectIDFor: timing.ForbidFor}}
+	if err == nil {
+		if err = s.undo(ctx, t, &late, s.Now().Add(t.ReleaseTimeout)); err == nil {
+			return a, nil
+		}
+		err = s.because(ctx, unknown(fmt.Errorf("an earlier request may still be on its way: %w", err)))
+	}
+	s.recall(context.WithoutCancel(ctx), t, &late)
+	return a, err
+}
+
+// recall is GiveBack for a change, which is not over by itself: a store that was away for
+// hours may come back with it. So that a long outage leaves no work without bound, those
+// beyond maxRecalls are given up after a minute.
+func (s *Session) recall(ctx context.Context, t *Terms, late *Abandoned) {
+	late.Life, late.Over = timing.ForbidFor, func() { s.recalls.Add(-1) }
+	if s.recalls.Add(1) <= maxRecalls {
+		late.Life = endless
+	}
+	s.GiveBack(ctx, t, late)
+}
+
+// ask sends req until it is answered by a, for w, which is nil without a queue. It is
 // repeated with the same id, so that an answer that was lost is given again.
 func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Waiter, a *Answer) (err error) {
 	a.began = s.Now()
@@ -87,27 +132,34 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 			return s.because(ctx, unknown(last))
 		case err == nil:
 			a.Unanswered = a.Unanswered || a.InFlight
+			if w != nil && last != nil {
+				w.missed(nil)
+			}
 			return nil
 		case errors.Is(err, errNotAsked) && last != nil:
 			err = last // says more
 		}
 		a.Reply = driver.Reply{}
 		a.Unanswered = a.Unanswered || !timing.Definite(err)
+		if w != nil && ctx.Err() == nil {
+			w.missed(err)
+		}
 		if last == nil || !timing.IsTimeout(err) {
 			last = err // that a try was cut short says less than what failed before
 		}
 		if timing.Permanent(err) {
 			break
 		}
-		left := s.patience(a, t, w)
-		if w != nil && timing.Definite(err) { // that others are served says nothing of us
+		left := s.patience(a, t, s.Now())
+		if a.patient && timing.Definite(err) { // that others are served says nothing of us
 			left = t.outage(a.began, s.Now())
 		}
-		if t.tired(left) || w == nil && !a.Unanswered && attempt >= unavailableTries {
+		if t.tired(left) || !a.patient && !a.Unanswered && attempt >= unavailableTries {
 			err = s.away(a.began, last)
 			break
 		}
 		if !s.sleep(ctx, min(timing.BackOff(attempt), left)) {
+			err = s.away(a.began, last)
 			break
 		}
 		a.sent = s.Now()
@@ -123,7 +175,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Waiter, a *Answer, attempt int) (err error) {
 	p, ok := s.asking.pass()
 	if !ok {
-		if p, ok = s.asking.wait(ctx, s.closing, func() time.Duration { return s.patience(a, t, w) }); !ok {
+		if p, ok = s.asking.wait(ctx, s.closing, func() time.Duration { return s.patience(a, t, s.Now()) }); !ok {
 			return errCrowded
 		}
 		if w != nil {
@@ -138,7 +190,7 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 	if ctx.Err() != nil {
 		return errNotAsked
 	}
-	try, cancel := s.bound(t.Policy.call(ctx), timing.Try(attempt, s.patience(a, t, w)))
+	try, cancel := s.bound(t.Policy.call(ctx), timing.Try(attempt, s.patience(a, t, a.sent)))
 	defer cancel()
 	if a.Reply, err = s.verbs.Acquire(try, *req); err != nil {
 		s.miss(ctx, a.sent, err)
@@ -151,14 +203,14 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 	return nil
 }
 
-// patience is how much longer a store is asked that does not answer: of a try,
-// since it began; of a wait, since this session was answered last, since a store
+// patience is how much longer from now a store is asked that does not answer: of a
+// try, since it began; of a wait, since this session was answered last, since a store
 // that serves others comes to serve us.
-func (s *Session) patience(a *Answer, t *Terms, w *Waiter) time.Duration {
-	if w == nil {
-		return t.tryOutage(a.began, s.Now())
+func (s *Session) patience(a *Answer, t *Terms, now time.Time) time.Duration {
+	if !a.patient {
+		return t.tryOutage(a.began, now)
 	}
-	return t.outage(s.answeredSince(a.began), s.Now())
+	return t.outage(s.answeredSince(a.began), now)
 }
 
 // away is err, with how long the store has been asked since began.

@@ -57,7 +57,7 @@ func (h *Hold) Downgrade(ctx context.Context, req driver.Request) error {
 
 // downgraded ends a downgrade that was sent at sent, as the store answered it.
 func (h *Hold) downgraded(sent time.Time, ttl time.Duration, reply *driver.Reply, err error) error {
-	alive := h.Live() // a late answer changes nothing
+	h.Live() // ends it if its time is up: a late answer changes nothing
 	h.mu.Lock()
 	h.lowering--
 	switch {
@@ -71,7 +71,7 @@ func (h *Hold) downgraded(sent time.Time, ttl time.Duration, reply *driver.Reply
 			return unknown(err)
 		}
 		return err
-	case !alive || h.ended != nil:
+	case h.ended != nil:
 		h.mu.Unlock()
 		return h.notHeld()
 	case reply.State != driver.Granted:
@@ -79,7 +79,7 @@ func (h *Hold) downgraded(sent time.Time, ttl time.Duration, reply *driver.Reply
 		return h.notHeld()
 	}
 	defer h.mu.Unlock()
-	h.reader, h.alone = true, reply.Uncontended
+	h.reader, h.uncontended = true, reply.Uncontended
 	h.deadline = max(h.deadline, h.s.instant(h.terms().deadline(sent, ttl)))
 	return nil
 }

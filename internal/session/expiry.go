@@ -1,9 +1,7 @@
 package session
 
 import (
-	"container/heap"
 	"sync"
-	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
@@ -12,61 +10,55 @@ import (
 type expiry struct {
 	s *Session
 
-	mu    sync.Mutex
-	holds ringing
-	timer *time.Timer
-	armed clock.Instant // when the timer fires; 0 if it does not
+	mu     sync.Mutex
+	agenda agenda[Hold]
+	bell   bell
+}
+
+func (e *expiry) init(s *Session) {
+	e.s, e.agenda.place = s, func(h *Hold) *int32 { return &h.alarm }
 }
 
 // set has h ring at a time, instead of any that was set before.
 func (e *expiry) set(h *Hold, at clock.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	h.alarm.at = at
-	if h.alarm.place > 0 {
-		heap.Fix(&e.holds, h.alarm.place-1)
-	} else {
-		heap.Push(&e.holds, h)
-	}
+	e.agenda.set(h, at)
 	e.arm()
 }
 
-// clear has h ring no more.
+// clear has h ring no more. The timer stays, for the next lease: one that is set and
+// stopped with every lease costs more than one that finds nothing due once per TTL.
 func (e *expiry) clear(h *Hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h.alarm.place > 0 {
-		heap.Remove(&e.holds, h.alarm.place-1)
-	}
-	if len(e.holds) == 0 && e.timer != nil {
-		e.timer.Stop()
-		e.armed = 0
-	}
+	e.agenda.remove(h)
+}
+
+// close stops the timer, when no lease is left and none will come.
+func (e *expiry) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.bell.stop()
 }
 
 // arm sets the timer to the first deadline, unless it fires before anyway.
 func (e *expiry) arm() {
-	if len(e.holds) == 0 || e.armed != 0 && e.armed <= e.holds[0].alarm.at {
-		return
+	if _, next := e.agenda.first(); next != 0 && !e.bell.ringsBy(next) {
+		e.bell.set(next, e.s.instant(e.s.Now()), e.fire)
 	}
-	e.armed = e.holds[0].alarm.at
-	wait := max(time.Duration(e.armed-e.s.instant(e.s.Now())), 0)
-	if e.timer == nil {
-		e.timer = time.AfterFunc(wait, e.fire)
-		return
-	}
-	e.timer.Reset(wait)
 }
 
 // fire rings. Whoever is told of a loss may take its time: it delays nobody
 // else's.
 func (e *expiry) fire() {
 	e.mu.Lock()
-	e.armed = 0
+	e.bell.at = 0
 	now := e.s.instant(e.s.Now())
 	var due []*Hold
-	for len(e.holds) > 0 && e.holds[0].alarm.at <= now {
-		due = append(due, heap.Pop(&e.holds).(*Hold))
+	for h, at := e.agenda.first(); h != nil && at <= now; h, at = e.agenda.first() {
+		e.agenda.remove(h)
+		due = append(due, h)
 	}
 	e.arm()
 	e.mu.Unlock()
@@ -75,12 +67,6 @@ func (e *expiry) fire() {
 			go h.ring()
 		}
 	}
-}
-
-// alarm is what the expiry knows of a lease, and nobody else.
-type alarm struct {
-	at    clock.Instant // the deadline, or an earlier one that has moved since
-	place int           // in the heap, from 1; 0 is absent
 }
 
 // snooze reports whether the lease's time is up, and otherwise has it ring at
@@ -108,29 +94,4 @@ func (h *Hold) ring() {
 			h.s.expiry.set(h, h.deadline)
 		}
 	}
-}
-
-// ringing is a min-heap by the time to ring.
-type ringing []*Hold
-
-func (r ringing) Len() int           { return len(r) }
-func (r ringing) Less(i, j int) bool { return r[i].alarm.at < r[j].alarm.at }
-func (r ringing) Swap(i, j int) {
-	r[i], r[j] = r[j], r[i]
-	r[i].alarm.place, r[j].alarm.place = i+1, j+1
-}
-
-func (r *ringing) Push(x any) {
-	h := x.(*Hold)
-	*r = append(*r, h)
-	h.alarm.place = len(*r)
-}
-
-func (r *ringing) Pop() any {
-	old := *r
-	h := old[len(old)-1]
-	old[len(old)-1] = nil
-	*r = old[:len(old)-1]
-	h.alarm.place = 0
-	return h
 }

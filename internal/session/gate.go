@@ -56,12 +56,12 @@ type standing struct {
 	pass   pass
 }
 
-// pass lets a request leave that finds nobody before it. It is to be followed by
-// leave.
+// pass lets a request leave that finds nobody before it: whoever stands in the line does
+// so because as many are under way as may be. It is to be followed by leave.
 func (g *gate) pass() (pass, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.line.Len() > 0 || g.busy >= inFlight {
+	if g.busy >= inFlight {
 		return 0, false
 	}
 	return g.let(), true
@@ -85,6 +85,7 @@ func (g *gate) wait(ctx context.Context, closing <-chan struct{}, patience func(
 	g.mu.Lock()
 	place := g.line.PushBack(s)
 	if g.line.Len() == 1 {
+		g.answered = false // before this span
 		g.watch()
 	}
 	g.call() // somebody may have left since
@@ -138,10 +139,10 @@ func (g *gate) leave(p pass, answered bool) {
 	g.call()
 }
 
-// writeOff has requests count no more that left before a span. The caller holds
-// mu.
+// writeOff has requests count no more that left before a span, which has begun. The
+// caller holds mu.
 func (g *gate) writeOff(before pass) {
-	for g.first < before && len(g.spans) > 1 {
+	for g.first < before {
 		g.busy -= g.spans[0]
 		g.spans = g.spans[1:]
 		g.first++

@@ -22,8 +22,8 @@ type Events interface {
 	// Ended comes once, when the lease is over, by whoever noticed that.
 	Ended(cause error)
 	// GiveBack is to release, within limit, a lease that the session has ended
-	// itself.
-	GiveBack(cause error, limit time.Duration)
+	// itself. It returns what Release does.
+	GiveBack(cause error, limit time.Duration) error
 }
 
 // Hold is one lease in the store, as this process knows it.
@@ -37,7 +37,7 @@ type Hold struct {
 	token   int64
 	granted clock.Instant
 	task    task
-	alarm   alarm
+	alarm   int32 // its place in the agenda of the expiry
 
 	mu sync.Mutex
 	// mode is the side that may be counted on: the weaker one from the moment that a
@@ -48,24 +48,26 @@ type Hold struct {
 	lowering uint8 // downgrades under way
 	unsure   bool  // a downgrade was not answered
 	// unanswered tells of requests of this id that may still be on their way.
-	unanswered bool
-	given      bool // back, by whoever was first to do it
-	alone      bool // nobody else was there when the store answered last
-	ttl        time.Duration
-	asked      time.Duration // the TTL of the renewal under way
-	deadline   clock.Instant
-	ended      error // why it is over
-	rare       *rare // nil while it needs nothing of that
+	unanswered  bool
+	given       bool // back, by whoever was first to do it
+	uncontended bool // nobody else was there when the store answered last
+	window      bool // it was handed over, and is not confirmed
+	ttl         time.Duration
+	asked       time.Duration // the TTL of the last renewal, which is at least ttl
+	deadline    clock.Instant
+	ended       error // why it is over
+	rare        *rare // nil while it needs nothing of that
 }
 
-// rare is what few leases need: those whose renewals fail, or are asked for, and those
-// that have a maximum.
+// rare is what few leases need: those whose renewals fail or have failed, or are asked
+// for, and those that have a maximum.
 type rare struct {
 	cutoff   *time.Timer // at the maximum
 	failed   error       // of the last renewal, until one succeeds
 	attempts int         // failed in a row
-	extends  []chan error
-	flying   []chan error // of extends that the renewal under way answers
+	extends  []extension
+	flying   []extension   // of extends that the renewal under way answers
+	taken    clock.Instant // until when the store may have it by a renewal that was not answered
 }
 
 // need returns what few leases need. The caller holds mu.
@@ -88,13 +90,13 @@ func (s *Session) Hold(h *Hold, req *driver.Request, g Grant, e Events) error {
 	t := e.Terms()
 	h.s, h.events, h.key, h.id, h.token = s, e, req.Key, req.ID, g.Token
 	h.mode, h.reader = req.Mode, req.Mode == driver.Shared
-	h.unanswered, h.alone, h.ttl, h.granted = g.Unanswered, g.Alone, t.TTL, s.instant(s.Now())
+	h.unanswered, h.uncontended, h.ttl, h.granted = g.Unanswered, g.Uncontended, t.TTL, s.instant(s.Now())
 	ttl := t.TTL
-	if g.Window > 0 {
+	if h.window = g.Window > 0; h.window {
 		ttl = g.Window
 	}
 	h.deadline = s.instant(t.deadline(g.Origin, ttl))
-	h.task = task{of: h, slack: min(t.TTL/30, time.Second)}
+	h.task = task{of: h}
 	if err := h.keep(g.handed()); err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ func (h *Hold) start(g Grant) {
 		h.need().cutoff = time.AfterFunc(h.terms().MaxHold, h.cutOff)
 	}
 	switch {
-	case g.Window > 0:
+	case h.window:
 		h.s.keeper.Add(&h.task, h.s.Now())
 	case !h.terms().NoRenewal:
 		h.s.keeper.Add(&h.task, h.terms().renewal(g.Origin, h.ttl))
@@ -158,7 +160,7 @@ func (h *Hold) Deadline() time.Time {
 	return h.s.time(h.deadline)
 }
 
-// TTL is for how long the lease is renewed.
+// TTL is for how long the store has agreed to renew the lease.
 func (h *Hold) TTL() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -229,14 +231,14 @@ func (h *Hold) mark(cause error) {
 // may take its time.
 func (h *Hold) tell(cause error) {
 	h.s.forget(h)
-	for _, done := range h.waiting() {
-		done <- fmt.Errorf("%w: %w", ErrNotHeld, cause)
+	for _, e := range h.waiting() {
+		e.told <- fmt.Errorf("%w: %w", ErrNotHeld, cause)
 	}
 	h.events.Ended(cause)
 }
 
 // waiting returns those who wait for a renewal, of whom it knows no more.
-func (h *Hold) waiting() (all []chan error) {
+func (h *Hold) waiting() (all []extension) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if a := h.rare; a != nil {
@@ -276,7 +278,7 @@ func (h *Hold) cutOff() {
 	}
 	go func() {
 		defer h.s.Leave()
-		h.events.GiveBack(ErrMaxHold, h.terms().ReleaseTimeout)
+		_ = h.events.GiveBack(ErrMaxHold, h.terms().ReleaseTimeout) // which has told of it
 	}()
 }
 

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"container/heap"
 	"context"
 	"math/bits"
 	"sync"
@@ -11,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// renewable is the lease or ticket that a task belongs to. Its methods are called without a lock of the
-// keeper, and never concurrently for one task.
+// renewable is the lease or ticket that a task belongs to. Ask and Answer are called without
+// a lock of the keeper, and never concurrently for one task.
 type renewable interface {
 	// Ask returns what to send and how long this try may take. If ok is
 	// false the task is dropped.
@@ -20,29 +19,27 @@ type renewable interface {
 	// Answer takes the outcome of the renewal that was sent at sent and
 	// returns when the next is due; the zero time drops the task.
 	Answer(sent time.Time, reply driver.Reply, err error) (next time.Time)
+	// Slack is how much earlier than due it may be asked for when a batch leaves anyway,
+	// always the same. It is called with the keeper's lock, and takes none.
+	Slack() time.Duration
 }
 
 // task is one lease or ticket that is kept alive. The zero value with of set
 // is ready for Add.
 type task struct {
 	of renewable
-	// slack is how much earlier than due the task may go when a batch leaves
-	// anyway.
-	slack time.Duration
 
 	// Guarded by the keeper's mutex.
-	due    clock.Instant
 	again  clock.Instant // due, as asked for while flying
-	index  int32         // in the heap, from 1; 0 is absent
+	place  int32         // in the agenda
 	flying bool
 	added  bool // again comes from Add, which outlives a dropping answer
 	gone   bool
 }
 
-// keeper keeps leases and tickets alive through one function: one min-heap by due
-// time, one timer, and a batched renewal of everything due and nearly due. Between
-// renewals there is no goroutine; a batch under way has one. It is safe for
-// concurrent use.
+// keeper keeps leases and tickets alive through one function: one agenda, one timer, and
+// a batched renewal of everything due and nearly due. Between renewals there is no
+// goroutine; a batch under way has one. It is safe for concurrent use.
 type keeper struct {
 	renew func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error))
 	now   func() time.Time
@@ -53,9 +50,8 @@ type keeper struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
-	heap   tasks
-	timer  *time.Timer
-	armed  clock.Instant // when the timer fires; 0 if it does not
+	agenda agenda[task]
+	bell   bell
 	closed bool
 }
 
@@ -65,7 +61,9 @@ const maxBatch = 1000
 // newKeeper returns a keeper that renews with renew and reads the time from now.
 func newKeeper(renew func(context.Context, []driver.Ref, func(int, driver.Reply, error)), now func() time.Time) *keeper {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &keeper{renew: renew, now: now, epoch: clock.NewEpoch(now()), ctx: ctx, cancel: cancel}
+	k := &keeper{renew: renew, now: now, epoch: clock.NewEpoch(now()), ctx: ctx, cancel: cancel}
+	k.agenda.place = func(t *task) *int32 { return &t.place }
+	return k
 }
 
 // Add keeps t from now on; its first renewal is due at due.
@@ -81,7 +79,7 @@ func (k *keeper) Add(t *task, due time.Time) {
 func (k *keeper) Hurry(t *task, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if at := k.epoch.Instant(due); t.flying || t.index > 0 && at < t.due {
+	if at := k.epoch.Instant(due); t.flying || at < k.agenda.due(t) {
 		k.schedule(t, at)
 	}
 }
@@ -92,26 +90,21 @@ func (k *keeper) Remove(t *task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t.gone = true
-	if t.index > 0 {
-		heap.Remove(&k.heap, int(t.index)-1)
-	}
+	k.agenda.remove(t)
 }
 
 // Len returns the number of tasks waiting for their time.
 func (k *keeper) Len() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.heap)
+	return len(k.agenda.entries)
 }
 
 // Close stops all renewals and waits for those under way.
 func (k *keeper) Close() {
 	k.mu.Lock()
 	k.closed = true
-	k.heap = nil
-	if k.timer != nil {
-		k.timer.Stop()
-	}
+	k.bell.stop()
 	k.mu.Unlock()
 	k.cancel()
 	k.wg.Wait()
@@ -126,34 +119,22 @@ func (k *keeper) schedule(t *task, due clock.Instant) {
 			t.again = due
 		}
 		return
-	case t.index > 0:
-		t.due = due
-		heap.Fix(&k.heap, int(t.index)-1)
-	default:
-		t.due = due
-		heap.Push(&k.heap, t)
 	}
+	k.agenda.set(t, due)
 	k.arm()
 }
 
 // arm sets the timer to the first due task, unless it fires before anyway.
 func (k *keeper) arm() {
-	if len(k.heap) == 0 || k.armed != 0 && k.armed <= k.heap[0].due {
-		return
+	if _, next := k.agenda.first(); next != 0 && !k.bell.ringsBy(next) {
+		k.bell.set(next, k.epoch.Instant(k.now()), k.fire)
 	}
-	k.armed = k.heap[0].due
-	wait := max(time.Duration(k.armed-k.epoch.Instant(k.now())), 0)
-	if k.timer == nil {
-		k.timer = time.AfterFunc(wait, k.fire)
-		return
-	}
-	k.timer.Reset(wait)
 }
 
 // fire sends what is due. It runs in a goroutine of the timer's.
 func (k *keeper) fire() {
 	k.mu.Lock()
-	k.armed = 0
+	k.bell.at = 0
 	if k.closed {
 		k.mu.Unlock()
 		return
@@ -173,12 +154,12 @@ func (k *keeper) fire() {
 // collect takes what is due, and what is nearly due if anything leaves.
 func (k *keeper) collect(now clock.Instant) []*task {
 	var due []*task
-	for len(k.heap) > 0 {
-		t := k.heap[0]
-		if t.due > now && (len(due) == 0 || t.due > now+clock.Instant(t.slack)) {
+	for {
+		t, at := k.agenda.first()
+		if t == nil || at > now && (len(due) == 0 || at > now+clock.Instant(t.of.Slack())) {
 			break
 		}
-		heap.Pop(&k.heap)
+		k.agenda.remove(t)
 		t.flying, t.again = true, 0
 		due = append(due, t)
 	}
@@ -240,29 +221,4 @@ func (k *keeper) landed(t *task, next time.Time) {
 	}
 	t.added = false
 	k.schedule(t, at)
-}
-
-// tasks is a min-heap by due time.
-type tasks []*task
-
-func (h tasks) Len() int           { return len(h) }
-func (h tasks) Less(i, j int) bool { return h[i].due < h[j].due }
-func (h tasks) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = int32(i+1), int32(j+1)
-}
-
-func (h *tasks) Push(x any) {
-	t := x.(*task)
-	*h = append(*h, t)
-	t.index = int32(len(*h))
-}
-
-func (h *tasks) Pop() any {
-	old := *h
-	t := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	t.index = 0
-	return t
 }

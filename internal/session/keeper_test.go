@@ -24,6 +24,7 @@ type probe struct {
 	mu    sync.Mutex
 	asked []time.Time
 	sent  []time.Time
+	slack time.Duration
 	drop  bool // the next answer drops it
 	gone  bool // Ask says that it is over
 }
@@ -50,6 +51,8 @@ func (p *probe) Answer(sent time.Time, _ driver.Reply, _ error) time.Time {
 	}
 	return sent.Add(p.period)
 }
+
+func (p *probe) Slack() time.Duration { return p.slack }
 
 // take returns how often it was asked since the last take.
 func (p *probe) take() int {
@@ -118,6 +121,30 @@ func TestKeeper_EarlierTaskMovesTheTimer(t *testing.T) {
 	})
 }
 
+func TestKeeper_ATaskThatIsPutOffLetsTheNextGoFirst(t *testing.T) {
+	inTime(t, answerAll, func(t *testing.T, k *keeper) {
+		start := time.Now()
+		var probes []*probe
+		for i := range 7 {
+			probes = append(probes, newProbe(0))
+			k.Add(&probes[i].task, start.Add(time.Duration(i+1)*time.Second))
+		}
+		for i, p := range probes[:6] {
+			k.Add(&p.task, start.Add(time.Duration(i+11)*time.Second))
+		}
+		settle(time.Minute)
+		for i, p := range probes {
+			want := start.Add(time.Duration(i+11) * time.Second)
+			if i == 6 {
+				want = start.Add(7 * time.Second)
+			}
+			if p.times() != 1 || !p.asked[0].Equal(want) {
+				t.Errorf("task %d is asked at %v, want %v", i, p.asked, want)
+			}
+		}
+	})
+}
+
 func TestKeeper_NearlyDueLeaveInTheSameBatch(t *testing.T) {
 	var sizes []int
 	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
@@ -126,7 +153,7 @@ func TestKeeper_NearlyDueLeaveInTheSameBatch(t *testing.T) {
 	}
 	inTime(t, renew, func(t *testing.T, k *keeper) {
 		start := time.Now()
-		for i := range 100 {
+		for i := range 101 {
 			p := newProbe(0)
 			p.slack = time.Second
 			k.Add(&p.task, start.Add(time.Minute+time.Duration(i)*10*time.Millisecond))
@@ -135,7 +162,7 @@ func TestKeeper_NearlyDueLeaveInTheSameBatch(t *testing.T) {
 		far.slack = time.Second
 		k.Add(&far.task, start.Add(2*time.Minute))
 		settle(time.Minute + time.Millisecond)
-		if len(sizes) != 1 || sizes[0] != 100 || far.times() != 0 {
+		if len(sizes) != 1 || sizes[0] != 101 || far.times() != 0 {
 			t.Errorf("batches %v", sizes)
 		}
 	})
@@ -149,7 +176,7 @@ func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
 		mu.Lock()
 		budgets = append(budgets, time.Until(deadline))
 		mu.Unlock()
-		if len(refs) > maxBatch {
+		if len(refs) != 1000 && len(refs) != 250 {
 			t.Errorf("%d refs", len(refs))
 		}
 		answerAll(ctx, refs, each)
@@ -173,6 +200,90 @@ func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
 		}
 		if len(budgets) != 4 || short != 2 {
 			t.Errorf("budgets %v", budgets)
+		}
+	})
+}
+
+// TestKeeper_ABatchHasTheLeastTimeOfItsTasks.
+func TestKeeper_ABatchHasTheLeastTimeOfItsTasks(t *testing.T) {
+	var budgets []time.Duration
+	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		deadline, _ := ctx.Deadline()
+		budgets = append(budgets, time.Until(deadline))
+		answerAll(ctx, refs, each)
+	}
+	inTime(t, renew, func(t *testing.T, k *keeper) {
+		for _, tries := range [][]time.Duration{{time.Second, 600 * time.Millisecond}, {600 * time.Millisecond, time.Second}} {
+			at := time.Now().Add(time.Second)
+			for _, try := range tries {
+				p := newProbe(0)
+				p.try = try
+				k.Add(&p.task, at)
+			}
+			settle(time.Minute)
+		}
+		if len(budgets) != 2 || budgets[0] != 600*time.Millisecond || budgets[1] != 600*time.Millisecond {
+			t.Errorf("budgets %v", budgets)
+		}
+	})
+}
+
+// TestKeeper_WhatIsHurriedWhileFlying is renewed again at the earliest of the times that
+// are asked for and that of the answer.
+func TestKeeper_WhatIsHurriedWhileFlying(t *testing.T) {
+	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		time.Sleep(time.Second)
+		answerAll(ctx, refs, each)
+	}
+	for _, c := range []struct {
+		period  time.Duration // of the answers, 0 drops it
+		add     time.Duration // 0 is not at all
+		hurries []time.Duration
+		want    time.Duration
+	}{
+		{period: 10 * time.Second, want: 10 * time.Second},
+		{period: 10 * time.Second, hurries: []time.Duration{5 * time.Second}, want: 5 * time.Second},
+		{period: 10 * time.Second, hurries: []time.Duration{7 * time.Second, 5 * time.Second, 6 * time.Second}, want: 5 * time.Second},
+		{period: 10 * time.Second, hurries: []time.Duration{time.Minute}, want: 10 * time.Second},
+		{add: 8 * time.Second, want: 8 * time.Second},
+		{add: 8 * time.Second, hurries: []time.Duration{5 * time.Second}, want: 5 * time.Second},
+		{add: 8 * time.Second, period: 10 * time.Second, want: 8 * time.Second},
+		{add: 8 * time.Second, period: 4 * time.Second, want: 4 * time.Second},
+		{hurries: []time.Duration{5 * time.Second}, want: 0},
+	} {
+		inTime(t, renew, func(t *testing.T, k *keeper) {
+			start, p := time.Now(), newProbe(c.period)
+			k.Add(&p.task, start)
+			settle(500 * time.Millisecond)
+			if c.add > 0 {
+				k.Add(&p.task, start.Add(c.add))
+			}
+			for _, at := range c.hurries {
+				k.Hurry(&p.task, start.Add(at))
+			}
+			settle(10 * time.Second)
+			switch {
+			case c.want == 0 && len(p.asked) == 1:
+			case len(p.asked) < 2 || p.asked[1].Sub(start) != c.want:
+				t.Errorf("%+v: asked at %v, began at %v", c, p.asked, start)
+			}
+		})
+	}
+}
+
+// TestKeeper_WhatWasDroppedIsNotHurried, even to before it would have been due.
+func TestKeeper_WhatWasDroppedIsNotHurried(t *testing.T) {
+	inTime(t, answerAll, func(t *testing.T, k *keeper) {
+		first, early := newProbe(0), newProbe(0)
+		early.slack = time.Second
+		k.Add(&first.task, time.Now())
+		k.Add(&early.task, time.Now().Add(time.Second))
+		synctest.Wait()
+		k.Hurry(&early.task, time.Now())
+		k.Hurry(&newProbe(0).task, time.Now())
+		settle(time.Minute)
+		if early.times() != 1 || k.Len() != 0 {
+			t.Errorf("asked %d times, %d are left", early.times(), k.Len())
 		}
 	})
 }

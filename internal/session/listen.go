@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -49,24 +50,46 @@ func (l *listener) hears() bool { return l.watcher != nil }
 // start starts to listen in a goroutine that run starts, unless that has been done.
 // Whoever waits before it is listening gets the lock by asking.
 func (l *listener) start(run func(func())) {
-	if l.watcher == nil {
-		return
+	if o := l.begin(); o != nil {
+		run(func() {
+			if err := l.open(o); err != nil {
+				l.log.Warn("leasehold: no wake-ups, waiting by asking", "error", err)
+			}
+		})
+	}
+}
+
+// errOpening tells that somebody else is about to open the subscription.
+var errOpening = errors.New("a subscription is on its way")
+
+// listen is start for whoever does not wait, in this goroutine. It returns why nothing
+// is heard, or not yet.
+func (l *listener) listen() error {
+	if o := l.begin(); o != nil {
+		return l.open(o)
 	}
 	l.mu.Lock()
-	start := l.opening == nil && !l.closed
-	if start {
-		l.opening = &opening{began: clock.Now(), done: make(chan struct{})}
+	defer l.mu.Unlock()
+	if l.sub == nil {
+		return errOpening
 	}
-	o := l.opening
-	l.mu.Unlock()
-	if start {
-		run(func() { l.open(o) })
+	return nil
+}
+
+// begin returns a subscription for the caller to open, nil if there is nothing to do.
+func (l *listener) begin() *opening {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.watcher == nil || l.opening != nil || l.closed {
+		return nil
 	}
+	l.opening = &opening{began: clock.Now(), done: make(chan struct{})}
+	return l.opening
 }
 
 // open opens the subscription. A store may have the address only later, and then
 // has all ask.
-func (l *listener) open(o *opening) {
+func (l *listener) open(o *opening) error {
 	sub, err := l.watcher.Watch(l.hint)
 	l.mu.Lock()
 	closed := l.closed
@@ -81,12 +104,10 @@ func (l *listener) open(o *opening) {
 	}
 	if err == nil && closed {
 		_ = sub.Close() // its connection is of no more use
-		return
+		return nil
 	}
 	l.hint(driver.Hint{Kind: driver.HintResync})
-	if err != nil {
-		l.log.Warn("leasehold: no wake-ups, waiting by asking", "error", err)
-	}
+	return err
 }
 
 // close ends the subscription, also one on its way.

@@ -26,20 +26,17 @@ func (s *Session) resign() {
 
 // EndLocal ends the lease with this id, whichever session of this process holds it,
 // because of cause: somebody knows that the store has it no longer.
-func EndLocal(id string, cause error) {
-	if h := localHold(id); h != nil {
+func EndLocal(key, id string, cause error) {
+	if h := localHold(key, id); h != nil {
 		h.over(cause)
 	}
 }
 
-func localHold(id string) *Hold {
+func localHold(key, id string) *Hold {
 	local.mu.Lock()
 	defer local.mu.Unlock()
 	for s := range local.sessions {
-		s.mu.Lock()
-		h := s.holds[id]
-		s.mu.Unlock()
-		if h != nil {
+		if h := s.held(key, id); h != nil {
 			return h
 		}
 	}

@@ -20,7 +20,7 @@ func (h *Hold) Onward() (g Grant, ok bool) {
 	t := h.terms()
 	g = Grant{
 		Token: h.token, Origin: h.s.time(h.deadline).Add(-t.Life(t.TTL)),
-		Alone: h.alone, Unanswered: h.unanswered,
+		Uncontended: h.uncontended, Unanswered: h.unanswered,
 	}
 	return g, h.mode == driver.Exclusive && !h.reader && h.lowering == 0 && !h.unsure
 }

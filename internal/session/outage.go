@@ -33,7 +33,7 @@ type outage struct {
 	since time.Time // of the first request that failed after the last that was answered
 	told  bool
 	err   error
-	lines []func() // to be logged; the first is being so
+	news  []func() // to be told; the first is being so
 }
 
 // hear notes that the store answered what was sent at sent.
@@ -52,12 +52,12 @@ func (s *Session) hear(sent time.Time) {
 	o.missing.Store(false)
 	if told {
 		away := s.Now().Sub(since).Round(time.Millisecond)
-		s.logLater(func() { o.log.Info("leasehold: the store answers again", "away", away) })
+		s.tellLater(func() {
+			o.log.Info("leasehold: the store answers again", "away", away)
+			o.tell(over)
+		})
 	}
 	o.mu.Unlock()
-	if told {
-		o.tell(over)
-	}
 }
 
 // miss notes that what was sent at sent was not answered. That ctx has ended, or that
@@ -77,42 +77,42 @@ func (s *Session) miss(ctx context.Context, sent time.Time, err error) {
 	o.told = o.told || begins
 	now := Outage{Since: clock.Local(o.since), Err: err}
 	if begins {
-		s.logLater(func() { o.log.Warn("leasehold: the store does not answer", "error", err) })
+		s.tellLater(func() {
+			o.log.Warn("leasehold: the store does not answer", "error", err)
+			o.tell(now)
+		})
 	}
 	o.mu.Unlock()
-	if begins {
-		o.tell(now)
-	}
 }
 
-// logLater writes a line behind those before it. The renewals whose answers brought the
-// news wait for no logger. A session that has ended logs no more. The caller holds mu, by
-// which the lines are in the order of the news.
-func (s *Session) logLater(line func()) {
+// tellLater has f run behind what was to be told before. The renewals whose answers
+// brought the news wait for no logger and no observer. A session that has ended tells no
+// more. The caller holds mu, by which all is told in the order in which it came about.
+func (s *Session) tellLater(f func()) {
 	o := &s.outage
-	if o.lines = append(o.lines, line); len(o.lines) > 1 {
-		return // they are being written
+	if o.news = append(o.news, f); len(o.news) > 1 {
+		return // they are being told
 	}
 	if !s.enterUnlessEnded() {
-		o.lines = nil
+		o.news = nil
 		return
 	}
 	go func() {
 		defer s.Leave()
-		for ; line != nil; line = o.next() {
-			line()
+		for ; f != nil; f = o.next() {
+			f()
 		}
 	}()
 }
 
-// next returns the line behind the one that has been written, nil without.
+// next returns what is to be told behind what has been, nil without.
 func (o *outage) next() func() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.lines = o.lines[1:]; len(o.lines) == 0 {
+	if o.news = o.news[1:]; len(o.news) == 0 {
 		return nil
 	}
-	return o.lines[0]
+	return o.news[0]
 }
 
 // answeredSince is the later of began and of when the store was asked last what it

@@ -37,10 +37,10 @@ func (h *Hold) Left(cause error) { h.tell(cause) }
 // confirmed goes on in the background.
 func (h *Hold) Release(ctx context.Context, lost bool, limit time.Duration) error {
 	h.mu.Lock()
-	ref := driver.Ref{Key: h.key, ID: h.id, Uncontended: h.alone}
+	ref := driver.Ref{Key: h.key, ID: h.id, Uncontended: h.uncontended}
 	unanswered := h.unanswered || h.unsure || h.lowering > 0
 	h.mu.Unlock()
-	if !lost && h.terms().MinHold > 0 {
+	if !lost {
 		ref.KeepClosed = max(h.terms().MinHold-h.Held(), 0)
 	}
 	if unanswered {
@@ -64,13 +64,10 @@ func (h *Hold) Release(ctx context.Context, lost bool, limit time.Duration) erro
 // was given back. Gone means that it had been lost, unless a try that was not
 // answered may have released it, or its time ran out until the store answered.
 func (h *Hold) judge(reply *driver.Reply, repeated bool) error {
-	h.mu.Lock()
-	live := h.s.instant(h.s.Now()) < h.deadline
-	h.mu.Unlock()
 	switch {
 	case reply.Broken:
 		return Broken(reply.Reason)
-	case reply.State == driver.Gone && !repeated && live:
+	case reply.State == driver.Gone && !repeated && h.s.Now().Before(h.Deadline()):
 		return fmt.Errorf("%w: the store no longer had it at its release", ErrLost)
 	}
 	return nil
@@ -83,5 +80,17 @@ func (h *Hold) goOn(ctx context.Context, ref driver.Ref, err error) {
 	if timing.Final(err) || h.s.IsClosing() {
 		return
 	}
-	h.s.goOn(ctx, h.terms(), ref, h.s.Now().Add(h.TTL()))
+	h.s.goOn(ctx, h.terms(), ref, h.s.Now().Add(h.longest()))
+}
+
+// longest is how long the store may keep the lease from now on: a renewal that is under way
+// or was not answered may have asked for more than those that were.
+func (h *Hold) longest() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	longest := max(h.ttl, h.asked)
+	if h.rare != nil {
+		longest = max(longest, time.Duration(h.rare.taken-h.s.instant(h.s.Now())))
+	}
+	return longest
 }

@@ -5,6 +5,8 @@ package session
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // Session is a process and a store, over time. It is safe for concurrent use.
@@ -26,8 +29,9 @@ type Session struct {
 	expiry   expiry
 	epoch    clock.Epoch
 
-	asking  gate // of requests for locks
-	undoing gate // of what undoes those that were given up
+	asking  gate         // of requests for locks
+	undoing gate         // of what undoes those that were given up
+	recalls atomic.Int32 // changes that are called back
 	outage  outage
 	hints   atomic.Uint64
 	lines   lines
@@ -38,6 +42,7 @@ type Session struct {
 	idle    *sync.Cond // signalled when busy falls to 0
 	busy    int        // calls and background work under way
 	closed  bool
+	alert   alert
 	waiters map[string]*Waiter // by lease id; several for one are a list
 	holds   map[string]*Hold   // by lease id
 }
@@ -54,7 +59,7 @@ func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 	}
 	s.outage.log, s.outage.tell = log, tell
 	s.keeper = newKeeper(s.renew, clock.Now)
-	s.expiry.s = s
+	s.expiry.init(s)
 	s.idle = sync.NewCond(&s.mu)
 	s.listener = newListener(d, log, s.hint)
 	s.enroll()
@@ -87,64 +92,79 @@ func (s *Session) time(i clock.Instant) time.Time { return s.epoch.Time(i) }
 // Driver returns the store, for what a session has nothing to do with.
 func (s *Session) Driver() driver.Driver { return s.drv }
 
-// Close ends the session and closes the driver. Further calls do nothing.
+// Close ends the session and closes the driver. Its error tells of leases that could not
+// be given back, too. Further calls do nothing.
 func (s *Session) Close() error {
-	if !s.End() {
+	ended, err := s.End()
+	if !ended {
 		return nil
 	}
-	return s.drv.Close()
+	return oneline.Join(err, s.drv.Close())
 }
 
 // End ends the session: waiters get ErrClosed, and leases that are held end with
-// it and are given back, at most for their release timeout. When it returns true
-// nothing of the session runs any more, and the driver is open. Further calls do
-// nothing and return false.
-func (s *Session) End() bool {
+// it and are given back, at most for their release timeout; the error tells of those that
+// could not be. When it returns true nothing of the session runs any more, and the driver
+// is open. Further calls do nothing and return false.
+func (s *Session) End() (bool, error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return false
+		return false, nil
 	}
 	s.closed = true
 	close(s.closing)
+	s.alert.stop()
 	defer s.resign()
 	holds := slices.Collect(maps.Values(s.holds))
 	s.mu.Unlock()
 
-	s.stopAll(holds)
+	err := s.stopAll(holds)
 	s.mu.Lock()
 	for s.busy > 0 {
 		s.idle.Wait()
 	}
 	s.mu.Unlock()
+	s.expiry.close()
 	s.keeper.Close()
 	s.listener.close()
-	return true
+	return true, err
 }
 
 // stoppers is how many leases are given back at a time when a session closes.
 const stoppers = 64
 
 // stopAll ends all leases at once and has them given back, some at a time: a store
-// that does not answer costs one release timeout, not one per lease.
-func (s *Session) stopAll(holds []*Hold) {
+// that does not answer costs one release timeout, not one per lease. The error tells of
+// those that the store may keep until their end, by one of them.
+func (s *Session) stopAll(holds []*Hold) error {
 	var limit time.Duration
 	holds = slices.DeleteFunc(holds, func(h *Hold) bool {
 		limit = max(limit, h.terms().ReleaseTimeout)
 		return !h.quit(ErrClosed)
 	})
 	end := s.Now().Add(limit)
-	var next atomic.Int64
+	var next, left atomic.Int64
+	var why atomic.Pointer[error]
 	var wg sync.WaitGroup
 	for range min(len(holds), stoppers) {
 		wg.Go(func() {
 			for i := next.Add(1); i <= int64(len(holds)); i = next.Add(1) {
 				h := holds[i-1]
-				h.events.GiveBack(ErrClosed, min(h.terms().ReleaseTimeout, end.Sub(s.Now())))
+				err := h.events.GiveBack(ErrClosed, min(h.terms().ReleaseTimeout, end.Sub(s.Now())))
+				if err != nil && !errors.Is(err, ErrLost) { // else somebody else may have the lock by now
+					left.Add(1)
+					err = fmt.Errorf("lease of %q: %w", h.key, err)
+					why.CompareAndSwap(nil, &err)
+				}
 			}
 		})
 	}
 	wg.Wait()
+	if n := left.Load(); n > 0 {
+		return fmt.Errorf("%d not given back, among them the %w", n, *why.Load())
+	}
+	return nil
 }
 
 // register has a lease found by its id, unless the session is closed or has one of
@@ -159,6 +179,7 @@ func (s *Session) register(h *Hold) error {
 		return errTwice
 	}
 	s.holds[h.id] = h
+	s.beAlert()
 	return nil
 }
 
@@ -303,13 +324,11 @@ func (s *Session) sleep(ctx context.Context, d time.Duration) bool {
 // Address is where this session hears hints; empty while it does not.
 func (s *Session) Address() string { return s.listener.address() }
 
-// hint passes a wake-up on to whom it concerns.
+// hint passes a wake-up on to whom it concerns, if it concerns anybody here.
 func (s *Session) hint(h driver.Hint) {
-	s.hints.Add(1)
-	s.mu.Lock()
-	held := s.holds[h.ID]
-	s.mu.Unlock()
-	if h.Kind == driver.HintBroken && held != nil {
+	if h.Kind != driver.HintBroken { // else it says nothing of our address
+		s.hints.Add(1)
+	} else if held := s.held(h.Key, h.ID); held != nil {
 		held.broken(h.Reason)
 		return
 	}
@@ -319,8 +338,18 @@ func (s *Session) hint(h driver.Hint) {
 	}
 }
 
-// concerned appends the waiters that a hint is for: all, of whichever lock, with the
-// id that it names, since ids are known in their own room only.
+// held returns the lease of this id in the room of key, nil if there is none here.
+func (s *Session) held(key, id string) *Hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.holds[id]; h != nil && h.key == key {
+		return h
+	}
+	return nil
+}
+
+// concerned appends the waiters that a hint is for: all with the id that it names, of
+// whichever lock unless it says which.
 func (s *Session) concerned(all []*Waiter, h *driver.Hint) []*Waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()

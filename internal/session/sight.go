@@ -21,8 +21,17 @@ func (s *sight) answer(sent time.Time, reply *driver.Reply) {
 		return
 	}
 	s.moved(reply.Position)
-	if reply.Position == 1 && reply.RetryAfter > 0 {
-		s.holder.Remaining, s.at = reply.RetryAfter, sent
+	if reply.Position == 1 {
+		s.ask(sent, reply.RetryAfter)
+	}
+}
+
+// ask takes note of when the store bids the first of the queue ask: when the lease before it
+// ends. Another library tells nobody when it gives a key back, so a waiter asks often there, which
+// says nothing of the key's end.
+func (s *sight) ask(now time.Time, next time.Duration) {
+	if next > 0 && !s.holder.Foreign {
+		s.holder.Remaining, s.at = next, now
 	}
 }
 
@@ -38,9 +47,7 @@ func (s *sight) moved(position int) {
 // it bids us ask.
 func (s *sight) lead(now time.Time, next time.Duration) {
 	s.moved(1)
-	if next > 0 {
-		s.holder.Remaining, s.at = next, now
-	}
+	s.ask(now, next)
 }
 
 // now is the holder as it is at that time, if it has not been renewed since.

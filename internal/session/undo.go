@@ -54,6 +54,8 @@ type Abandoned struct {
 	Keep time.Duration
 	// Tried is called after the first try to give it back, if it is not nil.
 	Tried func()
+	// Over is called when it is tried no more, if it is not nil.
+	Over func()
 }
 
 // GiveBack undoes in the background what was abandoned, unless the session has ended.
@@ -64,6 +66,9 @@ func (s *Session) GiveBack(ctx context.Context, t *Terms, a *Abandoned) {
 	until := s.Now().Add(a.Life)
 	go func() {
 		defer s.Leave()
+		if a.Over != nil {
+			defer a.Over()
+		}
 		if err := s.undo(ctx, t, a, until); err != nil {
 			t.Log.Warn("leasehold: abandoned request not undone", "key", a.Ref.Key, "lease", a.Ref.ID, "error", err)
 		}

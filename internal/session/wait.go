@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +21,16 @@ import (
 func (w *Waiter) Wait(ctx context.Context, a *Answer, observe func(Progress)) error {
 	err := w.wait(ctx, a, observe)
 	a.Unanswered = w.unanswered
+	return unserved(err)
+}
+
+// unserved is err of a wait. It is not to make the stack of those who wait larger.
+//
+//go:noinline
+func unserved(err error) error {
+	if over := (*Unserved)(nil); errors.Is(err, driver.ErrUnavailable) && !errors.As(err, &over) {
+		return unknown(err) // the lock may be handed over meanwhile
+	}
 	return err
 }
 
@@ -156,7 +167,8 @@ type Unserved struct {
 	Progress
 	Cause error // why it ended
 	// Failed is what became of the last question, if the store did not answer: then
-	// it is not known that the lock is held.
+	// it is not known that the lock is held, and it may be handed over to this waiter. It
+	// matches ErrUnknown.
 	Failed error
 }
 
@@ -180,7 +192,7 @@ func (w *Waiter) giveUp(cause error) *Unserved {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.failed != nil {
-		u.Failed = Unknown(w.failed)
+		u.Failed = unknown(w.failed) // as in Wait
 	}
 	return u
 }

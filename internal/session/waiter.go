@@ -55,7 +55,7 @@ type Waiter struct {
 // again.
 var waiters = sync.Pool{New: func() any {
 	w := new(Waiter)
-	w.task = task{of: w, slack: 250 * time.Millisecond}
+	w.task = task{of: w}
 	return w
 }}
 
@@ -89,6 +89,7 @@ func (w *Waiter) Close() {
 // Queue asks for the lock, and for a place in the queue. If it returns an error, or
 // the wait that follows does, what was asked for is to be undone.
 func (w *Waiter) Queue(ctx context.Context) (a Answer, err error) {
+	a.patient = true
 	err = w.s.ask(ctx, w.t, &w.req, w, &a)
 	if w.began.IsZero() {
 		w.began = a.began
@@ -124,9 +125,17 @@ func (w *Waiter) aim() {
 // more.
 func (w *Waiter) recycle() {
 	w.mu.Lock()
-	w.s, w.t, w.req, w.asked, w.unanswered, w.early, w.began = nil, nil, driver.Request{}, false, false, nil, time.Time{}
+	w.s, w.t, w.req, w.asked, w.unanswered, w.early, w.failed, w.began = nil, nil, driver.Request{}, false, false, nil, nil, time.Time{}
 	w.mu.Unlock()
 	waiters.Put(w)
+}
+
+// missed notes why an Acquire was not answered although its caller had time: a wait that
+// ends then does not know whether the lock is held. It is nil once one is answered.
+func (w *Waiter) missed(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed = err
 }
 
 // address is where hints for this waiter go; empty if it polls, until hints
@@ -162,6 +171,9 @@ func (w *Waiter) Ask(time.Time) (driver.Ref, time.Duration, bool) {
 func (w *Waiter) asksItself() bool {
 	return w.t.Policy.AskFirst && (w.busy || w.s.lines.first(w.req.Key, w.place))
 }
+
+// Slack implements [renewable].
+func (*Waiter) Slack() time.Duration { return 250 * time.Millisecond }
 
 // Answer implements [renewable].
 func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
@@ -237,7 +249,7 @@ func (w *Waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 func (w *Waiter) hint(h driver.Hint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.settled() || !w.asked || h.ID != w.req.ID && h.Kind != driver.HintResync {
+	if w.settled() || !w.asked || h.ID != w.req.ID && h.Kind != driver.HintResync || h.Kind == driver.HintBroken && h.Key != w.req.Key {
 		return
 	}
 	if w.answered.IsZero() {

@@ -109,6 +109,13 @@ func Final(err error) bool {
 		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, driver.ErrClosed)
 }
 
+// Refused reports whether err says that the store does not do what was asked, as it was
+// asked, and nothing else: a lease whose renewal is refused is there as it was before.
+func Refused(err error) bool {
+	return (errors.Is(err, driver.ErrInvalid) || errors.Is(err, errors.ErrUnsupported)) &&
+		!errors.Is(err, driver.ErrMismatch) && !errors.Is(err, driver.ErrClosed)
+}
+
 // Permanent reports whether waiting for a store that answers with err cannot help. What
 // one node of a quorum says does not speak for the others.
 func Permanent(err error) bool {

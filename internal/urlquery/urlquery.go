@@ -31,6 +31,20 @@ func New(values url.Values) Query {
 	return q
 }
 
+// Of returns a reader of a URL's parameters. It remembers it as an error if they cannot
+// all be told apart, so that none is left out, or if a fragment hides a part of them.
+func Of(u *url.URL) Query {
+	values, err := url.ParseQuery(u.RawQuery)
+	q := New(values)
+	switch {
+	case err != nil: // which may hold a password
+		q.fail(errors.New("what follows the question mark is not of the form name=value&name=value"))
+	case u.Fragment != "":
+		q.fail(errors.New("a # is written as %23"))
+	}
+	return q
+}
+
 // Has reports whether a parameter is given that has not been read.
 func (q *Query) Has(name string) bool {
 	_, ok := q.values[name]

@@ -28,6 +28,8 @@ type Ready struct {
 
 // Hint is what the store tells about a lease or ticket.
 type Hint struct {
+	// Key is the lock's, with EventBroken.
+	Key     string `json:"key,omitempty"`
 	LeaseID string `json:"leaseId"`
 	Token   int64  `json:"token,omitempty"`
 	// Clock and Confirm tell when the lock was handed over, by the store's
@@ -53,7 +55,7 @@ func HintName(k driver.HintKind) string {
 // HintOf is the JSON of a hint.
 func HintOf(h driver.Hint) Hint {
 	return Hint{
-		LeaseID: h.ID, Token: h.Token, Clock: h.Clock.Microseconds(), Confirm: Floor(h.ConfirmWindow),
+		Key: h.Key, LeaseID: h.ID, Token: h.Token, Clock: h.Clock.Microseconds(), Confirm: Floor(h.ConfirmWindow),
 		After: MillisOf(h.RetryAfter), Reason: h.Reason,
 	}
 }
@@ -71,7 +73,7 @@ func (h *Hint) Hint(event string) (hint driver.Hint, ok bool) {
 	case EventGranted:
 		hint.Kind = driver.HintGranted
 	case EventBroken:
-		hint.Kind = driver.HintBroken
+		hint.Kind, hint.Key = driver.HintBroken, h.Key
 	default:
 		return driver.Hint{}, false
 	}

@@ -22,6 +22,8 @@ type Problem struct {
 	FreeIn     Millis   `json:"freeInMs,omitempty"`
 	Holders    []Holder `json:"holders,omitempty"`
 	Clock      int64    `json:"clockUs,omitempty"`
+	// Repeated is as in Lease.
+	Repeated bool `json:"repeated,omitempty"`
 	// Broken and Reason tell of a lease that was ended by force.
 	Broken bool   `json:"broken,omitempty"`
 	Reason string `json:"reason,omitempty"`

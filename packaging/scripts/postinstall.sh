@@ -11,8 +11,10 @@ if ! getent passwd leasehold >/dev/null; then
 	useradd --system --gid leasehold --home-dir /var/lib/leasehold --no-create-home \
 		--shell /usr/sbin/nologin --comment 'Leasehold service' leasehold
 fi
-# It may hold the store's password.
-chgrp leasehold /etc/default/leasehold
+# It may hold the store's password. An administrator may have removed it, for good.
+if [ -e /etc/default/leasehold ]; then
+	chgrp leasehold /etc/default/leasehold
+fi
 
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload || true

@@ -18,7 +18,9 @@ const (
 	Break Verb = "break"
 )
 
-// Principal is who asks.
+// Principal is who asks. One whose rights have changed should not be equal to what it was:
+// principals that are equal share what the page shows, which is made anew when they are not.
+// One whose rights are the same should be equal, for that costs a look at all locks.
 type Principal interface {
 	// Name is shown in logs, and as the owner of locks that name none.
 	Name() string
@@ -30,6 +32,10 @@ type Principal interface {
 // Authenticator finds out who asks.
 type Authenticator interface {
 	// Authenticate returns the principal of a request. An error is answered
-	// with 401, and its text is logged, not sent.
+	// with 401, and its text is logged, not sent. While the answer to a request
+	// lasts it is authenticated again: a stream before each batch of events and
+	// every 5 s, a wait for a change of a lock when it ends. An error, or another
+	// name, ends the stream. Authenticate has to be quick, and safe for
+	// concurrent use.
 	Authenticate(r *http.Request) (Principal, error)
 }

@@ -245,6 +245,9 @@ func parseRoster(text []byte) (*roster, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("more after the JSON: %w", driver.ErrInvalid)
 	}
+	if err := onceEach(json.NewDecoder(bytes.NewReader(text))); err != nil {
+		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+	}
 	if n := len(file.Principals); n == 0 || n > maxPrincipals {
 		return nil, fmt.Errorf("%d principals, not 1 to %d: %w", n, maxPrincipals, driver.ErrInvalid)
 	}
@@ -257,7 +260,7 @@ func parseRoster(text []byte) (*roster, error) {
 			err = check.First(err, p.grant(r.Verbs, r.Prefix))
 		}
 		for _, token := range text.Tokens {
-			err = check.First(err, once(seen, "token", token), known.addToken(token, p))
+			err = check.First(err, once(seen, "token", strings.ToLower(token)), known.addToken(token, p))
 		}
 		for _, name := range text.Certificates {
 			err = check.First(err, once(seen, "certificate", name), known.addName(name, p))
@@ -270,6 +273,29 @@ func parseRoster(text []byte) (*roster, error) {
 		}
 	}
 	return known, nil
+}
+
+// onceEach refuses a value in which an object has a field twice, of which the decoder
+// would take the last. It takes the name of a field in any case, so this does too.
+func onceEach(d *json.Decoder) error {
+	open, err := d.Token()
+	if err != nil || open != json.Delim('{') && open != json.Delim('[') {
+		return err
+	}
+	seen := make(map[string]bool)
+	for err == nil && d.More() {
+		if open == json.Delim('{') {
+			var field json.Token
+			field, err = d.Token()
+			name, _ := field.(string)
+			err = check.First(err, once(seen, "field", strings.ToLower(name)))
+		}
+		err = check.First(err, onceEach(d))
+	}
+	if err == nil {
+		_, err = d.Token() // the end of it
+	}
+	return err
 }
 
 // once refuses what was seen before.

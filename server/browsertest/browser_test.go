@@ -189,9 +189,9 @@ type service struct {
 	store driver.Driver
 	s     *server.Server
 	url   string
-	at    string // its address
 	log   *recording
 	http  *http.Server
+	line  *line
 }
 
 // recording keeps what is logged.
@@ -215,7 +215,7 @@ func (r *recording) String() string {
 // start serves a store below /below/a/proxy/, where the service does not know it.
 func start(t *testing.T, store driver.Driver, opts ...server.Option) *service {
 	t.Helper()
-	v := &service{t: t, store: store, log: new(recording), at: "127.0.0.1:0"}
+	v := &service{t: t, store: store, log: new(recording)}
 	opts = append([]server.Option{
 		server.WithPage(server.PageFull), server.WithStoreName("redis://locks.internal:6379"), server.WithLogger(slog.New(slog.NewJSONHandler(v.log, nil))),
 	}, opts...)
@@ -223,7 +223,16 @@ func start(t *testing.T, store driver.Driver, opts ...server.Option) *service {
 	if v.s, err = server.New(store, opts...); err != nil {
 		t.Fatal(err)
 	}
-	v.listen()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(below, http.StripPrefix(strings.TrimSuffix(below, "/"), v.s))
+	v.line = &line{Listener: l, open: make(map[net.Conn]bool)}
+	v.url = "http://" + l.Addr().String() + below
+	v.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, ConnState: v.line.note}
+	go func() { _ = v.http.Serve(v.line) }()
 	t.Cleanup(func() {
 		_ = v.http.Close()
 		if err := v.s.Close(); err != nil {
@@ -235,19 +244,44 @@ func start(t *testing.T, store driver.Driver, opts ...server.Option) *service {
 
 const below = "/below/a/proxy/"
 
-func (v *service) listen() {
-	v.t.Helper()
-	l, err := net.Listen("tcp", v.at)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	v.at = l.Addr().String()
-	v.url = "http://" + v.at + below
-	mux := http.NewServeMux()
-	mux.Handle(below, http.StripPrefix(strings.TrimSuffix(below, "/"), v.s))
-	v.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go func() { _ = v.http.Serve(l) }()
+// line is a listener whose connections can be cut. It keeps its port all the while, which
+// another program could take otherwise.
+type line struct {
+	net.Listener
+	mu   sync.Mutex
+	cut  bool
+	open map[net.Conn]bool
 }
+
+// note is for [http.Server.ConnState].
+func (l *line) note(c net.Conn, state http.ConnState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case state == http.StateClosed || state == http.StateHijacked:
+		delete(l.open, c)
+	case l.cut:
+		_ = c.Close()
+	default:
+		l.open[c] = true
+	}
+}
+
+// set cuts all connections, now and from now on, or ends that.
+func (l *line) set(cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = cut
+	for c := range l.open {
+		if cut {
+			_ = c.Close()
+		}
+	}
+}
+
+// fail cuts the service off; heal ends that.
+func (v *service) fail() { v.line.set(true) }
+func (v *service) heal() { v.line.set(false) }
 
 // take takes a lock in the store, as a program does that knows nothing of the service.
 func (v *service) take(req driver.Request) driver.Reply {

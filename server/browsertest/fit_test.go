@@ -11,18 +11,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // await has a promise waited for.
 func await(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 
-// authFile names two principals, each with its name as token.
+// authFile names three principals, each with its name as token.
 func authFile(t *testing.T) string {
 	t.Helper()
 	principal := func(name string, verbs ...string) map[string]any {
@@ -33,7 +35,7 @@ func authFile(t *testing.T) string {
 		}
 	}
 	text, err := json.Marshal(map[string]any{"principals": []any{
-		principal("root", "acquire", "read", "break"), principal("reader", "read"),
+		principal("root", "acquire", "read", "break"), principal("reader", "read"), principal("worker", "acquire"),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -57,19 +59,22 @@ func TestPage_FitsFromAPhoneToAWall(t *testing.T) {
 	v := start(t, memdriver.New())
 	day(v)
 	for _, width := range []int64{360, 768, 1024, 1160, 1280, 1360, 2560} {
-		p := open(t, v.url, width, 900)
-		for hash, drawn := range views {
-			js[any](p, fmt.Sprintf("location.hash = %q, null", hash))
-			p.until(drawn, drawn)
-			if wide := js[int64](p, `document.documentElement.scrollWidth`); wide > width {
-				t.Errorf("%s is %d pixels wide on a screen of %d", hash, wide, width)
+		// The tab is closed with its subtest: a browser has few connections to one service.
+		t.Run(fmt.Sprint(width), func(t *testing.T) {
+			p := open(t, v.url, width, 900)
+			for hash, drawn := range views {
+				js[any](p, fmt.Sprintf("location.hash = %q, null", hash))
+				p.until(drawn, drawn)
+				if wide := js[int64](p, `document.documentElement.scrollWidth`); wide > width {
+					t.Errorf("%s is %d pixels wide on a screen of %d", hash, wide, width)
+				}
+				// Nothing is cut off at the side of the table.
+				if cut := js[int](p, `(() => { const l = document.querySelector(".list"); return l ? l.scrollWidth - l.clientWidth : 0; })()`); cut > 0 {
+					t.Errorf("%s: %d pixels of the table are cut off on a screen of %d", hash, cut, width)
+				}
 			}
-			// Nothing is cut off at the side of the table.
-			if cut := js[int](p, `(() => { const l = document.querySelector(".list"); return l ? l.scrollWidth - l.clientWidth : 0; })()`); cut > 0 {
-				t.Errorf("%s: %d pixels of the table are cut off on a screen of %d", hash, cut, width)
-			}
-		}
-		p.clean()
+			p.clean()
+		})
 	}
 }
 
@@ -172,4 +177,24 @@ func (p *tab) judge(where string) {
 	if found < 3 {
 		p.t.Errorf("%q: %d elements in the tree, which is not that of the page", where, found)
 	}
+}
+
+func TestPage_AQueueCanBeReadOnAPhone(t *testing.T) {
+	v := start(t, memdriver.New())
+	labels := map[string]string{"leasehold.command": "backup", "leasehold.host": "db3", "leasehold.pid": "1290"} // as of the command
+	v.take(driver.Request{Key: "k", ID: "QNABKNCELH4RUMLKTBO3V5ZLSR", Owner: "db1", Labels: labels})
+	v.take(driver.Request{Key: "k", ID: "DP7GY4JN42JI4YQQ3NYNQFILTY", Owner: "db3", Labels: labels, TicketTTL: time.Hour})
+	p := open(t, v.url, 360, 900)
+	js[any](p, `location.hash = "#/lock/k", null`)
+	p.until("the queue", `document.querySelector("#queue tbody tr")`)
+	for what, lines := range map[string]int64{"#queue tbody tr": 4, "#queue tbody th": 4, ".labels dt": 1} {
+		high := js[int64](p, fmt.Sprintf(`(() => { const e = document.querySelector(%q); return Math.floor(e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight)); })()`, what))
+		if high > lines {
+			t.Errorf("%s is %d lines high", what, high)
+		}
+	}
+	if wide := js[int64](p, `document.documentElement.scrollWidth`); wide > 360 {
+		t.Errorf("the page is %d pixels wide", wide)
+	}
+	p.clean()
 }

@@ -3,11 +3,13 @@ package browsertest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -88,6 +90,19 @@ func TestPage_HandOverIsSeenWithoutAReload(t *testing.T) {
 	p.clean()
 }
 
+func TestPage_TheTableGoesOnAfterItWasSortedInAnotherWay(t *testing.T) {
+	v := start(t, memdriver.New())
+	v.take(driver.Request{Key: "k", ID: "a", Owner: "first"})
+	p := open(t, v.url, 1280, 800)
+	p.rowSays("k", "first")
+	p.click(`document.querySelector("#locks thead button")`)
+	p.until("the other order", `document.querySelector('#locks th[aria-sort="descending"]')`)
+	v.ask("DELETE", "v1/locks/k/leases/a", "")
+	v.take(driver.Request{Key: "k", ID: "b", Owner: "second"})
+	p.rowSays("k", "second")
+	p.clean()
+}
+
 func TestPage_ARenewalIsSeenAtTheBar(t *testing.T) {
 	v := start(t, memdriver.New())
 	v.take(driver.Request{Key: "k", ID: "a", TTL: 10 * time.Minute})
@@ -97,7 +112,7 @@ func TestPage_ARenewalIsSeenAtTheBar(t *testing.T) {
 	p.rowSays("k", "59 min")
 }
 
-// roster writes an authentication file of three tokens: root, reader and none.
+// withRoles has the service know three tokens: root, reader and worker.
 func withRoles(t *testing.T) server.Option {
 	t.Helper()
 	file, err := auth.OpenFile(authFile(t))
@@ -144,6 +159,14 @@ func TestPage_BreakShowsWhatHappensAndAsksForAReason(t *testing.T) {
 	}
 	p.do(chromedp.Reload())
 	p.until("the field for a token", `document.querySelector("#token")`)
+}
+
+func TestPage_DoesNotSayThatLocksAreFreeWhichItMayNotShow(t *testing.T) {
+	v := start(t, memdriver.New(), withRoles(t))
+	v.take(driver.Request{Key: "k", ID: "A", Owner: "worker-7:4711"})
+	p := open(t, v.url, 1280, 800)
+	p.signIn("worker")
+	p.says("No lock that you may read is held")
 }
 
 func TestPage_BreakIsNotThereWithoutTheRight(t *testing.T) {
@@ -213,8 +236,14 @@ func TestPage_TwentyThousandLocks(t *testing.T) {
 	p.do(chromedp.SendKeys("#search", "13579", chromedp.ByQuery))
 	p.until("one row", `document.querySelectorAll("#locks tbody tr").length === 1`)
 	p.rowSays("shop-6/orders/13579", "worker")
-	// The browser answers at once all the while.
-	if slow := js[float64](p, `new Promise((done) => { const at = performance.now(); requestAnimationFrame(() => setTimeout(() => done(performance.now() - at))); })`, await); slow > 5000 {
+	// The browser answers at once all the while. A machine that pauses does so once at most.
+	var slow []float64
+	for _, n := range []int{2468, 17171, 9999} {
+		js[any](p, fmt.Sprintf(`location.hash = "#/?search=%05d", null`, n))
+		p.rowSays(fmt.Sprintf("shop-%d/orders/%05d", n%7, n), "worker")
+		slow = append(slow, js[float64](p, `new Promise((done) => { const at = performance.now(); requestAnimationFrame(() => setTimeout(() => done(performance.now() - at))); })`, await))
+	}
+	if slices.Sort(slow); slow[1] > 5000 {
 		t.Errorf("the browser hung for %v ms", slow)
 	}
 	js[any](p, `location.hash = "#/?prefix=shop-3%2F", null`)
@@ -228,11 +257,11 @@ func TestPage_TheConnectionIsLostAndComesBack(t *testing.T) {
 	p := open(t, v.url, 1280, 800)
 	p.rowSays("before", "mutex")
 	p.until("live", `document.querySelector("#live").dataset.state === "live"`)
-	_ = v.http.Close()
+	v.fail()
 	p.says("Connection lost")
 	p.rowSays("before", "mutex") // it stays
 	v.take(driver.Request{Key: "meanwhile", ID: "a"})
-	v.listen()
+	v.heal()
 	p.rowSays("meanwhile", "mutex")
 	p.until("live again", `document.querySelector("#live").dataset.state === "live"`)
 }
@@ -281,4 +310,18 @@ func (p *tab) tabTo(expression string) {
 		}
 	}
 	p.t.Fatalf("the tab key does not lead to %s", expression)
+}
+
+func TestPage_ShowsNoEmptyButtonBeforeTheFirstAnswer(t *testing.T) {
+	v := start(t, memdriver.New())
+	silent := chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(`window.fetch = () => new Promise(() => {})`).Do(ctx)
+		return err
+	})
+	p := open(t, v.url, 1280, 800, silent)
+	p.until("the table", `document.querySelector("#locks")`)
+	if shown := js[int](p, `[...document.querySelectorAll("main button")].filter((e) => e.checkVisibility() && !e.closest("thead")).length`); shown != 0 {
+		t.Errorf("%d buttons that lead nowhere", shown)
+	}
+	p.clean()
 }

@@ -60,6 +60,11 @@ func (j *jobs) wait(ctx context.Context) error {
 	select {
 	case <-idle:
 		return nil
+	default:
+	}
+	select {
+	case <-idle:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -155,11 +155,15 @@ func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *le
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errDraining):
 		err = errDraining
-	case err == nil && (!stayed || !serves):
-		_ = lease.Release() // nothing was done under it
-		err = context.Cause(ctx)
+	case err == nil && !stayed: // ctx may not have ended yet: AfterFunc has only begun to end it
+		err = context.Canceled
+	case err == nil && !serves:
+		err = errDraining
 	}
 	if err != nil {
+		if lease != nil {
+			_ = lease.Release() // nothing was done under it
+		}
 		done()
 		return nil, nil, err
 	}

@@ -2,11 +2,16 @@
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import os from "node:os";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Client, Held, Lost, Refused, Unavailable } from "../index.mjs";
 
+if (!process.env.LEASEHOLD_URL || !process.env.LEASEHOLD_PID) {
+	console.error("the tests need a service that they may stop: set LEASEHOLD_URL to its address and LEASEHOLD_PID to its process");
+	process.exit(1);
+}
 const url = process.env.LEASEHOLD_URL;
 const pid = Number(process.env.LEASEHOLD_PID);
 const client = new Client(url);
@@ -36,6 +41,8 @@ test("a lock holds and is released", async (t) => {
 	lease.check();
 	await assert.rejects(client.tryLock(name), (error) => error instanceof Held && error.holders[0].owner === client.owner);
 	await lease.release();
+	assert.ok(!lease.held && lease.remaining === 0);
+	assert.throws(() => lease.check(), Lost);
 	await lease.release(); // of no effect
 	const again = await client.tryLock(name);
 	assert.ok(again.token > lease.token);
@@ -46,8 +53,22 @@ test("a lock holds and is released", async (t) => {
 test("a wait ends in time and leaves the queue", async (t) => {
 	const name = fresh(t);
 	await client.with(name, async () => {
-		await assert.rejects(client.lock(name, { wait: 300 }), Held);
+		await assert.rejects(client.lock(name, { wait: 300 }), (error) => {
+			assert.ok(error instanceof Held && error.message.endsWith(`is held by ${client.owner}`), error);
+			return error.holders[0].owner === client.owner;
+		});
 		await waiting(name, 0);
+	});
+});
+
+test("a look that hangs does not delay the end of a wait", async (t) => {
+	const hang = ({ signal }) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+	const deaf = new Client(url, { fetch: (where, init) => (init.method === "GET" ? hang(init) : fetch(where, init)) });
+	const name = fresh(t);
+	await client.with(name, async () => {
+		const began = performance.now();
+		await assert.rejects(deaf.lock(name, { wait: 300 }), (error) => error instanceof Held && /held by others/.test(error.message));
+		assert.ok(performance.now() - began < 20_000);
 	});
 });
 
@@ -91,7 +112,7 @@ test("readers and places", async (t) => {
 });
 
 test("renewal keeps it", async (t) => {
-	await client.with(fresh(t), () => sleep(7_000), { ttl: 5_000 });
+	await client.with(fresh(t), () => sleep(13_000), { ttl: 12_000 });
 });
 
 test("a break is a loss", async (t) => {
@@ -101,7 +122,7 @@ test("a break is a loss", async (t) => {
 	await breakIt(name, "maintenance");
 	await lost;
 	assert.ok(lease.signal.reason instanceof Lost);
-	assert.throws(() => lease.check(), /maintenance/);
+	assert.throws(() => lease.check(), /the lease was broken: maintenance/);
 	await assert.rejects(lease.release(), Lost);
 });
 
@@ -123,8 +144,29 @@ test("a service that hangs is a loss by the clock", async (t) => {
 	} finally {
 		process.kill(pid, "SIGCONT");
 	}
+	await assert.rejects(lease.release(), (error) => error instanceof Lost && /the lease was lost: .*not renewed in time/.test(error.message));
+});
+
+test("a renewal that hangs does not delay the loss", async (t) => {
+	const deaf = (where, init) => (init.method === "PUT" ? new Promise(() => {}) : fetch(where, init));
+	const lease = await new Client(url, { fetch: deaf }).lock(fresh(t), { ttl: 6_000 });
+	await eventually(() => lease.signal.aborted, "the loss is told"); // and nobody looks at lease.held
 	await assert.rejects(lease.release(), Lost);
 });
+
+test("a lease does not outlive its time in a machine that is suspended", async (t) => {
+	const lease = await client.lock(fresh(t), { ttl: 600_000 });
+	const { uptime } = os;
+	try {
+		os.uptime = () => uptime() + 500;
+		assert.ok(lease.held && lease.remaining < 100_000);
+		os.uptime = () => uptime() + 600;
+		assert.ok(!lease.held && lease.signal.reason instanceof Lost);
+	} finally {
+		os.uptime = uptime;
+	}
+	await assert.rejects(lease.release(), Lost);
+}, { skip: process.platform !== "linux" && "performance.now() goes on elsewhere" });
 
 test("a lock waits through an outage", async (t) => {
 	process.kill(pid, "SIGSTOP");
@@ -134,7 +176,17 @@ test("a lock waits through an outage", async (t) => {
 
 test("a service that is not there is unavailable", async () => {
 	const nobody = new Client("http://127.0.0.1:1", { maxOutage: 300 });
-	for (const wait of [0, 5_000, undefined]) await assert.rejects(nobody.lock("x", { wait }), Unavailable);
+	for (const wait of [0, 5_000, undefined]) await assert.rejects(nobody.lock("x", { wait }), (error) => error instanceof Unavailable && /http:\/\/127\.0\.0\.1:1 does not answer: ./.test(error.message));
+});
+
+test("what is wrong with a call is said at once", async () => {
+	for (const wrong of ["", "127.0.0.1:8080", "redis://h", "http://", "http://h?token=secret", "http://:secret@h"]) {
+		assert.throws(() => new Client(wrong), (error) => error instanceof TypeError && !error.message.includes("secret"));
+	}
+	for (const none of [undefined, null, 8080]) {
+		assert.throws(() => new Client(none), /needs the URL of a service as a string, .* and not (undefined|null|number)/);
+	}
+	await assert.rejects(client.lock("x", { permits: 2 }), RangeError);
 });
 
 test("answers that are lost, or a proxy's own, are asked for again", async (t) => {
@@ -152,4 +204,46 @@ test("answers that are lost, or a proxy's own, are asked for again", async (t) =
 		await new Client(url, { fetch: lossy }).with(name, (lease) => assert.ok(lease.held));
 		assert.deepEqual((await client.inspect(name)).holders, []);
 	}
+});
+
+// lossy is a client that loses the first answer to each request, and notes the ids of leases.
+function lossy(ids = new Set()) {
+	const lost = new Set();
+	return new Client(url, {
+		fetch: async (where, init) => {
+			if (init.method === "POST") ids.add(JSON.parse(init.body).leaseId);
+			const response = await fetch(where, init);
+			const request = init.method + where;
+			if (lost.has(request)) return response;
+			lost.add(request);
+			await response.arrayBuffer();
+			throw new TypeError("fetch failed");
+		},
+	});
+}
+
+test("a refusal after a lost answer leaves nothing on its way", async (t) => {
+	const name = fresh(t);
+	const ids = new Set();
+	const holder = await client.lock(name);
+	await assert.rejects(lossy(ids).tryLock(name), Held);
+	await holder.release();
+	for (const leaseId of ids) {
+		const late = await fetch(`${url}/v1/locks/${encodeURIComponent(name)}`, { method: "POST", body: JSON.stringify({ leaseId }) });
+		assert.equal(late.status, 410);
+	}
+});
+
+test("a lease that was released by somebody else was lost", async (t) => {
+	const lease = await client.lock(fresh(t), { ttl: 6_000 });
+	await fetch(`${url}/v1/locks/${encodeURIComponent(lease.name)}/leases/${lease.id}`, { method: "DELETE" });
+	await eventually(() => !lease.held, "the loss");
+	await assert.rejects(lease.release(), (error) => error instanceof Lost && /the lease was lost: .*released/.test(error.message));
+});
+
+test("a break is a loss also if its first answer is lost", async (t) => {
+	const name = fresh(t);
+	const lease = await lossy().lock(name);
+	await breakIt(name, "maintenance");
+	await assert.rejects(lease.release(), /the lease was broken: maintenance/);
 });

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.server
+import inspect
 import os
 import signal
 import sys
@@ -16,8 +17,23 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import leasehold
 from leasehold import Client, Held, Lost, Refused, Unavailable, aio
 
+if not os.environ.get("LEASEHOLD_URL") or not os.environ.get("LEASEHOLD_PID"):
+    sys.exit("the tests need a service that they may stop: set LEASEHOLD_URL to its address and LEASEHOLD_PID to its process")
 URL = os.environ["LEASEHOLD_URL"]
 PID = int(os.environ["LEASEHOLD_PID"])
+
+
+class Signatures(unittest.TestCase):
+    def parameters(self, function, *left_out):
+        found = inspect.signature(function).parameters
+        self.assertNotIn(inspect.Parameter.VAR_KEYWORD, [p.kind for p in found.values()])
+        return [p for name, p in found.items() if name not in left_out]
+
+    def test_type_checkers_see_the_same_options_everywhere(self):
+        self.assertEqual(self.parameters(aio.Client, "max_waits"), self.parameters(Client))
+        self.assertEqual(self.parameters(aio.Client.lock), self.parameters(Client.lock))
+        for client in (Client, aio.Client):
+            self.assertEqual(self.parameters(client.try_lock), self.parameters(Client.lock, "wait"))
 
 
 def eventually(ok, what):
@@ -59,16 +75,56 @@ class Sync(Base):
             with self.assertRaises(Held) as held:
                 self.client.try_lock(self.name)
             self.assertEqual(held.exception.holders[0]["owner"], self.client.owner)
+        self.assertFalse(lease.held())
+        self.assertEqual(lease.remaining(), 0)
+        with self.assertRaises(Lost):
+            lease.check()
         again = self.client.try_lock(self.name)
         self.assertGreater(again.token, lease.token)
         again.release()
         again.release()  # of no effect
 
+    def test_a_with_statement_gives_back_what_was_taken_before(self):
+        with self.client.try_lock(self.name) as lease:
+            self.assertTrue(lease.held())
+            with self.assertRaises(RuntimeError), lease:  # the inner one would release it
+                pass
+            lease.check()
+        self.assertEqual(self.client.inspect(self.name)["holders"], [])
+        with self.assertRaises(RuntimeError), lease:
+            pass
+
+    def test_a_with_statement_does_not_begin_after_a_release_or_a_loss(self):
+        released = self.client.try_lock(self.name)
+        released.release()
+        lost = self.client.lock(self.name, ttl=9).acquire()
+        self.break_it("maintenance")
+        eventually(lambda: not lost.held(), "the loss")
+        for lease in (released, lost):
+            with self.assertRaises(Lost), lease:
+                self.fail("the body began")
+
+    def test_a_lock_is_not_held_before_it_is_taken(self):
+        lease = self.client.lock(self.name)
+        self.assertFalse(lease.held())
+        with lease:
+            self.assertTrue(lease.held())
+
+    def test_a_lock_that_was_never_taken_says_so(self):
+        lease = self.client.lock(self.name)
+        for use in (lease.release, lease.check, lambda: lease.token):
+            with self.assertRaisesRegex(RuntimeError, "has not been taken: .*with.*acquire"):
+                use()
+        with lease:  # none of that has spoilt it
+            lease.check()
+
     def test_wait_ends_in_time_and_leaves_the_queue(self):
         with self.client.lock(self.name):
-            with self.assertRaises(Held):
+            with self.assertRaises(Held) as held:
                 self.client.lock(self.name, wait=0.3).acquire()
             self.waiting(0)
+        self.assertEqual([h["owner"] for h in held.exception.holders], [self.client.owner])
+        self.assertIn("held by " + self.client.owner, str(held.exception))
 
     def test_waiter_gets_the_lock(self):
         first = self.client.try_lock(self.name)
@@ -84,6 +140,19 @@ class Sync(Base):
         first.release()
         waiter.join(30)
         self.assertGreater(tokens[0], first.token)
+
+    def test_every_option_reaches_the_service(self):
+        terms = {"ttl": 40, "shared": True, "limit": 5, "permits": 2, "reentrant": True, "labels": {"of": "a test"}}
+        expected = self.client.lock(self.name, **terms)._terms
+        self.assertEqual(aio.Client(URL).lock(self.name, **terms)._inner._terms, expected)
+        with self.client.try_lock(self.name, **terms) as lease:
+            self.assertEqual(lease._terms, expected)
+
+        async def main(client):
+            async with await client.try_lock(self.name, **terms) as lease:
+                self.assertEqual(lease._inner._terms, expected)
+
+        asyncio.run(main(aio.Client(URL)))
 
     def test_readers_and_places(self):
         with self.client.lock(self.name, shared=True), self.client.lock(self.name, shared=True):
@@ -102,8 +171,8 @@ class Sync(Base):
             self.assertEqual(outer.token, inner.token)
 
     def test_renewal_keeps_it(self):
-        with self.client.lock(self.name, ttl=5) as lease:
-            time.sleep(7)
+        with self.client.lock(self.name, ttl=12) as lease:
+            time.sleep(13)
             lease.check()
 
     def test_break_is_a_loss(self):
@@ -112,7 +181,42 @@ class Sync(Base):
             with self.client.lock(self.name, ttl=9, on_lost=told.set):
                 self.break_it("maintenance")
                 self.assertTrue(told.wait(30))
-        self.assertIn("maintenance", str(lost.exception))
+        self.assertIn("the lease was broken: maintenance", str(lost.exception))
+
+    def test_a_lease_that_was_released_by_somebody_else_was_lost(self):
+        with self.assertRaisesRegex(Lost, "the lease was lost: .*released"):
+            with self.client.lock(self.name, ttl=6) as lease:
+                self.client._ask("DELETE", f"{self.client._path(self.name)}/leases/{lease.id}", None, 10)
+                eventually(lambda: not lease.held(), "the loss")
+
+    def test_a_loss_before_the_lock_was_handed_out_is_told_by_acquire_alone(self):
+        test, told = self, []
+
+        class Slow(Client):
+            def _ask(self, method, *request):
+                answer = super()._ask(method, *request)
+                if method == "POST":
+                    test.break_it("maintenance")
+                    time.sleep(1)
+                return answer
+
+        with self.assertRaises(Unavailable):
+            Slow(URL).lock(self.name, ttl=2, on_lost=lambda: told.append(True)).acquire()
+        self.assertEqual(told, [])
+
+    def test_a_loss_may_be_answered_by_a_release(self):
+        released = []
+
+        def release():
+            try:
+                lease.release()
+            except Lost as end:
+                released.append(end)
+
+        with self.assertRaises(Lost):
+            with self.client.lock(self.name, ttl=9, on_lost=release) as lease:
+                self.break_it("maintenance")
+                eventually(lambda: released, "the release")
 
     def test_error_of_the_work_is_not_hidden_by_a_loss(self):
         with self.assertRaises(ZeroDivisionError):
@@ -125,7 +229,7 @@ class Sync(Base):
         lease = self.client.lock(self.name, ttl=2).acquire()
         with self.frozen():
             eventually(lambda: not lease.held(), "the end of the lease")
-            with self.assertRaises(Lost):
+            with self.assertRaisesRegex(Lost, "the lease was lost: .*not renewed in time"):
                 lease.check()
         with self.assertRaises(Lost):
             lease.release()
@@ -141,14 +245,24 @@ class Sync(Base):
     def test_unavailable(self):
         client = Client("http://127.0.0.1:1", max_outage=0.3)
         for wait in (0, 5, None):
-            with self.assertRaises(Unavailable):
+            with self.assertRaisesRegex(Unavailable, "http://127.0.0.1:1 does not answer: .*refused"):
                 client.lock("x", wait=wait).acquire()
+
+    def test_what_is_wrong_with_a_call_is_said_at_once(self):
+        for url in ("", "127.0.0.1:8080", "redis://h", "http://", "http://h?token=secret", "http://:secret@h"):
+            with self.assertRaises(ValueError) as wrong:
+                Client(url)
+            self.assertNotIn("secret", str(wrong.exception))
+        with self.assertRaisesRegex(TypeError, "needs the URL of a service, .* and not None"):
+            Client(os.environ.get("LEASEHOLD_URL_OF_NOTHING"))
+        with self.assertRaises(ValueError):
+            self.client.lock(self.name, permits=2)
 
 
 class Proxy(Base):
     """A proxy that loses the first answer of each request, or answers in the service's place."""
 
-    def serve(self, spoil):
+    def serve(self, spoil, methods=("GET", "POST", "PUT", "DELETE")):
         url, spoilt = URL, set()
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -156,7 +270,7 @@ class Proxy(Base):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 status, answer, kind = relay(url + self.path, self.command, body)
                 key = (self.command, self.path)
-                if key not in spoilt:
+                if self.command in methods and key not in spoilt:
                     spoilt.add(key)
                     return spoil(self)
                 self.send_response(status)
@@ -181,6 +295,82 @@ class Proxy(Base):
         with client.lock(self.name) as lease:
             self.assertTrue(lease.held())
         self.assertEqual(self.client.inspect(self.name)["holders"], [])
+
+    def test_answers_that_are_cut_off_or_garbage_are_asked_for_again(self):
+        def cut(handler):
+            handler.send_response(200)
+            handler.send_header("Content-Length", "1000")
+            handler.end_headers()
+            handler.wfile.write(b'{"leaseId": "')
+
+        for spoil in (cut, lambda handler: handler.wfile.write(b"no HTTP\r\n\r\n")):
+            client = self.serve(spoil)
+            with client.lock(self.name, ttl=12) as lease:
+                first = lease._deadline
+                eventually(lambda: lease._deadline > first, "a renewal whose first answer was spoilt")
+                lease.check()
+            self.assertEqual(self.client.inspect(self.name)["holders"], [])
+
+    def test_a_renewal_that_hangs_does_not_delay_the_loss(self):
+        told, enough = threading.Event(), threading.Event()
+
+        def drip(handler):
+            handler.send_response(200)
+            handler.send_header("Content-Length", "1000000")
+            handler.end_headers()
+            with contextlib.suppress(OSError):
+                while not enough.wait(0.05):
+                    handler.wfile.write(b" ")
+
+        self.addCleanup(enough.set)
+        lease = self.serve(drip, methods=("PUT",)).lock(self.name, ttl=6, on_lost=told.set).acquire()
+        self.assertTrue(told.wait(60))
+        with self.assertRaises(Lost):
+            lease.release()
+
+    def test_an_interrupted_acquire_gives_back_what_it_asked_for(self):
+        class Interrupted(BaseException):
+            pass
+
+        def interrupt(*_):
+            raise Interrupted
+
+        def granted(handler):  # and the answer does not arrive
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            enough.wait(60)
+            handler.close_connection = True
+
+        enough = threading.Event()
+        self.addCleanup(enough.set)
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, interrupt))
+        with self.assertRaises(Interrupted):
+            self.serve(granted, methods=("POST",)).lock(self.name, ttl=600).acquire()
+        eventually(lambda: not self.client.inspect(self.name)["holders"], "the lock is free")
+
+    def test_a_look_that_hangs_does_not_delay_the_end_of_a_wait(self):
+        enough = threading.Event()
+        self.addCleanup(enough.set)
+        client = self.serve(lambda _: enough.wait(60), methods=("GET",))
+        with self.client.lock(self.name):
+            began = time.monotonic()
+            with self.assertRaisesRegex(Held, "held by others"):
+                client.lock(self.name, wait=0.3).acquire()
+            self.assertLess(time.monotonic() - began, 20)
+
+    def test_a_refusal_after_a_lost_answer_leaves_nothing_on_its_way(self):
+        client = self.serve(lambda handler: handler.connection.close())
+        with self.client.lock(self.name):
+            lease = client.lock(self.name, wait=0)
+            with self.assertRaises(Held):
+                lease.acquire()
+        status, _ = self.client._ask("POST", self.client._path(self.name), {"leaseId": lease.id}, 10, lease.id)
+        self.assertEqual(status, 410)  # if the request arrives late
+
+    def test_a_break_is_a_loss_also_if_its_first_answer_is_lost(self):
+        client = self.serve(lambda handler: handler.connection.close())
+        with self.assertRaisesRegex(Lost, "the lease was broken: maintenance"):
+            with client.lock(self.name):
+                self.break_it("maintenance")
 
     def test_a_proxys_own_answer_says_nothing(self):
         def page(handler):
@@ -218,6 +408,29 @@ class Async(Base):
                 with self.assertRaises(Held):
                     await client.try_lock(self.name)
             await (await client.try_lock(self.name)).release()
+            async with await client.try_lock(self.name) as lease:
+                lease.check()
+                with self.assertRaises(RuntimeError):
+                    async with lease:  # the inner one would release it
+                        pass
+                lease.check()
+            self.assertFalse(lease.held())
+            with self.assertRaises(Lost):
+                async with lease:
+                    self.fail("the body began")
+
+        self.run_async(main)
+
+    def test_a_lock_that_was_never_taken_says_so(self):
+        async def main(client):
+            lease = client.lock(self.name)
+            with self.assertRaisesRegex(RuntimeError, "has not been taken: .*with.*acquire"):
+                await lease.release()
+            for use in (lease.check, lambda: lease.token):
+                with self.assertRaisesRegex(RuntimeError, "has not been taken"):
+                    use()
+            async with lease:
+                lease.check()
 
         self.run_async(main)
 
@@ -245,8 +458,45 @@ class Async(Base):
                 async with client.lock(self.name, ttl=9):
                     await asyncio.to_thread(self.break_it, "maintenance")
                     await asyncio.sleep(60)
-            self.assertIn("maintenance", str(lost.exception))
+            self.assertIn("the lease was broken: maintenance", str(lost.exception))
             await asyncio.sleep(0)  # is not cancelled any more
+
+        self.run_async(main)
+
+    def test_a_loss_may_be_answered_by_a_release(self):
+        releases = []
+
+        async def main(client):
+            def release():
+                releases.append(asyncio.ensure_future(lease.release()))
+
+            with self.assertRaises(Lost):
+                async with client.lock(self.name, ttl=9, on_lost=release) as lease:
+                    await asyncio.to_thread(self.break_it, "maintenance")
+                    try:
+                        await asyncio.sleep(60)
+                    finally:
+                        await asyncio.gather(*releases, return_exceptions=True)
+
+        self.run_async(main)
+
+    def test_body_does_not_begin_after_a_loss(self):
+        async def main(client):
+            lease = client.lock(self.name, ttl=9)
+            acquire = lease.acquire
+
+            async def acquire_slowly():  # as in a loop that is busy elsewhere
+                await acquire()
+                await asyncio.to_thread(self.break_it, "maintenance")
+                await lease.lost.wait()
+
+            lease.acquire = acquire_slowly
+            began = False
+            with self.assertRaises(Lost):
+                async with lease:
+                    began = True
+                    await asyncio.sleep(10)
+            self.assertFalse(began)
 
         self.run_async(main)
 

@@ -12,19 +12,26 @@ import (
 // and strings, which are left alone, names, numbers and signs.
 var luaToken = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[A-Za-z_]\w*|\d+|\.\.\.?|[<>=~]=|\S`)
 
-// Lua returns the changes of a Lua file.
-func Lua(file, text string) (all []Mutant, err error) {
+// Word is a word of a Lua text that can be changed, and what takes its place.
+type Word struct {
+	At     int
+	Text   string
+	Others []string
+}
+
+// Words returns the words of a Lua text that can be changed.
+func Words(text string) (all []Word) {
 	last := ""
 	for _, place := range luaToken.FindAllStringIndex(text, -1) {
 		word := text[place[0]:place[1]]
 		if strings.HasPrefix(word, "--") {
 			continue
 		}
-		var after []string
+		after := others[word]
 		switch {
 		case word == "min" || word == "max":
-			if last == "." {
-				after = others[word]
+			if last != "." {
+				after = nil
 			}
 		case word == "not":
 			after = []string{""}
@@ -32,17 +39,25 @@ func Lua(file, text string) (all []Mutant, err error) {
 			after = []string{""}
 		case word[0] >= '0' && word[0] <= '9':
 			after = []string{"(" + word + " + 1)"}
-		default:
-			after = others[word]
 		}
-		for _, other := range after {
-			m := Mutant{File: file, text: text, at: place[0], before: word, after: other}
+		if len(after) > 0 {
+			all = append(all, Word{At: place[0], Text: word, Others: after})
+		}
+		last = word
+	}
+	return all
+}
+
+// Lua returns the changes of a Lua file.
+func Lua(file, text string) (all []Mutant, err error) {
+	for _, w := range Words(text) {
+		for _, other := range w.Others {
+			m := Mutant{File: file, text: text, at: w.At, before: w.Text, after: other}
 			if _, err := parse.Parse(strings.NewReader(m.Changed()), file); err != nil {
 				return nil, fmt.Errorf("%s is no Lua: %w", m, err)
 			}
 			all = append(all, m)
 		}
-		last = word
 	}
 	return all, nil
 }

@@ -55,3 +55,6 @@ var others = map[string][]string{
 
 // Text is the file's text without the change.
 func (m Mutant) Text() string { return m.text }
+
+// Place is where the change begins in the text, and what it puts there.
+func (m Mutant) Place() (at int, after string) { return m.at, m.after }

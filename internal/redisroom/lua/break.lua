@@ -1,8 +1,10 @@
 -- break.lua: ends the lease or ticket of an id by force, room.Break.
 --
 -- KEYS  H, R, Z of the room (room/1_state.lua)
--- ARGV  1 id, 2 reason
+-- ARGV  1 id, 2 reason, 3 the channel that everybody hears, 4 what is published there
 -- Returns a reply as of acquire/1_free.lua.
+-- Inherits  the variables of room/1_state.lua; party, mark, expiry, drop, general and open
+--           of room/2_record.lua; hand_over, save and reply of room/3_rule.lua
 local id = ARGV[1]
 local err = open(KEYS[1], KEYS[2], KEYS[3], '')
 if err then return err end
@@ -16,7 +18,7 @@ if p then
   out = reply(p.state == 'w' and LEFT or RELEASED)
   call('HSET', R, '~' .. id, ARGV[2])
   mark('~' .. id, math.max(exp, ms + SUSPICION))
-  wake(p, 'b ' .. id .. ' ' .. ARGV[2])
+  pcall_('PUBLISH', ARGV[3], ARGV[4]) -- without the right to publish its holder learns when it renews
 end
 hand_over()
 save()

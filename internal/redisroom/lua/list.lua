@@ -7,7 +7,7 @@ local hv = redis.pcall('GET', KEYS[1])
 if type(hv) == 'table' then return 0 end
 if hv and hv ~= '*' then
   if string.find(hv, '^[%w_.-]+ x [%d ]+ %S+ %S+ {.*}$') then return 1 end
-  if ARGV[1] == '1' and redis.call('PTTL', KEYS[1]) >= 0 then return 1 end
+  if ARGV[1] == '1' and redis.call('PTTL', KEYS[1]) > 0 then return 1 end
 end
 -- Without a record what stands in Z means nothing any more.
 local scalars = redis.pcall('HGET', KEYS[2], '#')

@@ -5,7 +5,7 @@ func StaleFields(routes []Route) []string {
 	types := make(schemas)
 	paths(routes, types)
 	var stale []string
-	for name, all := range fields {
+	for name, all := range fields() {
 		properties, _ := types[name]["properties"].(Object)
 		for field := range all {
 			if properties[field] == nil {

@@ -139,19 +139,13 @@ type Table[H any] struct {
 // NewTable returns the table of some routes.
 func NewTable[H any](routes []Entry[H]) *Table[H] {
 	t := new(Table[H])
-	for _, rt := range routes {
-		rt.Route = rt.compile()
-		t.all = append(t.all, rt)
-	}
-	slices.SortStableFunc(t.all, func(a, b Entry[H]) int {
-		switch {
-		case a.verbs() == b.verbs():
-			return 0
-		case a.verbs():
-			return -1
+	for _, verbs := range []bool{true, false} { // a route with a verb is looked at first
+		for _, rt := range routes {
+			if rt.Route = rt.compile(); rt.verbs() == verbs {
+				t.all = append(t.all, rt)
+			}
 		}
-		return 1
-	})
+	}
 	for i := range t.all {
 		n := len(t.all[i].segments)
 		t.of[n] = append(t.of[n], &t.all[i])

@@ -61,7 +61,7 @@ func (s schemas) build(t reflect.Type) Object {
 	properties := make(Object)
 	for name, f := range members(t) {
 		schema := s.of(f.Type)
-		maps.Copy(schema, fields[t.Name()][name])
+		maps.Copy(schema, fields()[t.Name()][name])
 		properties[name] = schema
 	}
 	schema := Object{"type": "object", "properties": properties}

@@ -20,6 +20,8 @@ const (
 	MaxLabels = 8 << 10 // an election publishes its value as one
 	MaxReason = 256
 	MinTTL    = 10 * time.Millisecond
+	// MaxTTL bounds for how long a store keeps anything that a client asks for.
+	MaxTTL = 24 * time.Hour
 	// DefaultTTL is that of leases whose request names none.
 	DefaultTTL = 30 * time.Second
 )

@@ -1,6 +1,7 @@
 package overview
 
 import (
+	"cmp"
 	"container/list"
 	"slices"
 	"sync"
@@ -57,15 +58,23 @@ type track struct {
 	key        string
 	events     []Event // the oldest first
 	handOvers  []HandOver
-	ended      time.Time // of the last lease, if a request ended it
+	ended      time.Time // when the request began that ended the last lease, until the next grant
+	next       grant     // the last grant, if it had to be waited for
 	losses     []time.Time
 	mismatched time.Time
+	version    uint64 // of what past returns
+}
+
+// grant is one that a request waited for: from when, and when it was told.
+type grant struct {
+	began, told time.Time
 }
 
 // journal is what has happened since the service started: all that requests did, and
 // what looks noticed besides. It is bounded.
 type journal struct {
 	mu      sync.Mutex
+	version uint64 // of the track that changed last
 	began   time.Time
 	tracks  map[string]*list.Element
 	order   *list.List // of *track, the one that changed last in front
@@ -120,24 +129,56 @@ func (t *track) event(kind, id string) *Event {
 	return nil
 }
 
-// ends reports whether the end of a lease is known.
-func (t *track) ends(id string) bool {
-	return slices.ContainsFunc(t.events, func(e Event) bool {
-		return e.LeaseID == id && (e.Kind == released || e.Kind == lost || e.Kind == broken)
-	})
+// end returns how a lease ended, nil if that is not known.
+func (t *track) end(id string) *Event {
+	for i := range t.events {
+		if e := &t.events[i]; e.LeaseID == id && (e.Kind == released || e.Kind == lost || e.Kind == broken) {
+			return e
+		}
+	}
+	return nil
 }
 
-func (t *track) add(e Event) {
+// note adds an event, in place of what was noted of it before unless was is nil. The
+// caller holds mu.
+func (j *journal) note(t *track, was *Event, e Event) {
+	j.changed(t)
+	if was != nil {
+		*was = e
+		return
+	}
 	if len(t.events) == maxEvents {
 		t.events = append(t.events[:0], t.events[1:]...)
 	}
 	t.events = append(t.events, e)
 }
 
-// end notes the end of a lease, once.
+// changed has the pages that show the lock look at its past again. The caller holds mu.
+func (j *journal) changed(t *track) {
+	j.version++
+	t.version = j.version
+}
+
+// noted is a number that changes with the past of a lock.
+func (j *journal) noted(key string) uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if t := j.find(key); t != nil {
+		return t.version
+	}
+	return 0
+}
+
+// end notes the end of a lease, once. What a request tells of it counts more than what a
+// look saw, and the break by an operator more than what the client of the lease was told
+// of that: they come in any order.
 func (j *journal) end(t *track, e Event) {
-	if t.ends(e.LeaseID) {
-		return
+	was := t.end(e.LeaseID)
+	if was != nil {
+		if e.Seen || !was.Seen && (e.By == "" || was.By != "") {
+			return
+		}
+		e.Owner, e.Held = cmp.Or(e.Owner, was.Owner), cmp.Or(e.Held, was.Held)
 	}
 	known := false // how long it was held
 	if w := t.event(waits, e.LeaseID); w != nil && e.Owner == "" {
@@ -151,17 +192,17 @@ func (j *journal) end(t *track, e Event) {
 			e.Held, known = e.At.Sub(g.At).Milliseconds(), true
 		}
 	}
-	if e.Kind == released && (known || e.Held > 0) {
+	if was == nil && e.Kind == released && (known || e.Held > 0) {
 		j.usually(classOf(t.key), time.Duration(e.Held)*time.Millisecond)
 	}
-	if e.Kind != released {
+	if e.Kind != released && (was == nil || was.Kind == released) {
 		if len(t.losses) >= manyLosses {
 			t.losses = append(t.losses[:0], t.losses[1:]...)
 		}
 		t.losses = append(t.losses, e.At)
 		j.ring.lost(e.Kind, e.At)
 	}
-	t.add(e)
+	j.note(t, was, e)
 }
 
 // Granted notes that a request was told that it has a lock.
@@ -176,25 +217,29 @@ func (o *Overview) Granted(key, id, owner string, began, now time.Time, waited b
 		return
 	}
 	j.ring.granted(now.Sub(began), seen == nil, now)
-	if waited && !t.ended.IsZero() && t.ended.After(began) {
-		j.handOver(t, now.Sub(t.ended), now)
+	t.next = grant{}
+	if waited {
+		t.next = grant{began, now}
+		j.handOver(t)
 	}
 	t.ended = time.Time{}
 	e := Event{At: now, Kind: granted, LeaseID: id, Owner: owner, Waited: now.Sub(began).Milliseconds()}
-	if seen != nil { // a look was faster
-		*seen = e
-	} else {
-		t.add(e)
-	}
+	j.note(t, seen, e) // a look may have been faster
 }
 
-// handOver notes how long one took.
-func (j *journal) handOver(t *track, took time.Duration, now time.Time) {
+// handOver notes how long one took once both its sides are known: the end of a lease, and
+// the grant that waited for it. Two requests tell of them, in any order.
+func (j *journal) handOver(t *track) {
+	if !t.ended.After(t.next.began) || !t.ended.Before(t.next.told) {
+		return
+	}
 	if len(t.handOvers) == maxHandOvers {
 		t.handOvers = append(t.handOvers[:0], t.handOvers[1:]...)
 	}
-	t.handOvers = append(t.handOvers, HandOver{now, took.Microseconds()})
-	j.ring.handedOver(now)
+	t.handOvers = append(t.handOvers, HandOver{t.next.told, t.next.told.Sub(t.ended).Microseconds()})
+	j.ring.handedOver(t.next.told)
+	j.changed(t)
+	t.ended, t.next = time.Time{}, grant{}
 }
 
 // Waits notes that a request waits for a lock.
@@ -204,7 +249,7 @@ func (o *Overview) Waits(key, id, owner string, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if t := j.of(key); t.event(waits, id) == nil {
-		t.add(Event{At: now, Kind: waits, LeaseID: id, Owner: owner})
+		j.note(t, nil, Event{At: now, Kind: waits, LeaseID: id, Owner: owner})
 	}
 }
 
@@ -242,10 +287,11 @@ func (o *Overview) Released(key, id string, state driver.State, began, now time.
 	switch state {
 	case driver.Released:
 		t.ended = began
+		j.handOver(t)
 		j.end(t, Event{At: now, Kind: released, LeaseID: id})
 	case driver.Left:
 		if t.event(left, id) == nil {
-			t.add(Event{At: now, Kind: left, LeaseID: id})
+			j.note(t, nil, Event{At: now, Kind: left, LeaseID: id})
 		}
 	}
 }
@@ -273,10 +319,13 @@ func (o *Overview) Broken(key, id, by, reason string, state driver.State, began,
 	e := Event{At: now, Kind: broken, LeaseID: id, By: by, Reason: reason}
 	if state == driver.Left {
 		e.Kind = left
-		t.add(e)
+		if was := t.event(left, id); was == nil || was.By == "" {
+			j.note(t, was, e)
+		}
 		return
 	}
 	t.ended = began
+	j.handOver(t)
 	j.end(t, e)
 }
 
@@ -299,7 +348,7 @@ func (j *journal) compare(before, after *driver.Snapshot, ranOut map[string]bool
 	}
 	t := j.of(after.Key)
 	for _, h := range before.Holders {
-		if slices.ContainsFunc(after.Holders, func(x driver.Holder) bool { return x.ID == h.ID }) || t.ends(h.ID) {
+		if slices.ContainsFunc(after.Holders, func(x driver.Holder) bool { return x.ID == h.ID }) || t.end(h.ID) != nil {
 			continue
 		}
 		e := Event{At: now, Kind: released, LeaseID: h.ID, Owner: h.Owner, Seen: true}
@@ -322,18 +371,18 @@ func (j *journal) compare(before, after *driver.Snapshot, ranOut map[string]bool
 			}
 		}
 		j.ring.grantedUntimed(now)
-		t.add(e)
+		j.note(t, nil, e)
 	}
 	for _, w := range after.Waiters {
 		if !slices.ContainsFunc(before.Waiters, func(x driver.Waiter) bool { return x.ID == w.ID }) && t.event(waits, w.ID) == nil {
-			t.add(Event{At: now, Kind: waits, LeaseID: w.ID, Owner: w.Owner, Seen: true})
+			j.note(t, nil, Event{At: now, Kind: waits, LeaseID: w.ID, Owner: w.Owner, Seen: true})
 		}
 	}
 	for _, w := range before.Waiters {
 		stays := slices.ContainsFunc(after.Waiters, func(x driver.Waiter) bool { return x.ID == w.ID })
 		holds := slices.ContainsFunc(after.Holders, func(x driver.Holder) bool { return x.ID == w.ID })
 		if !stays && !holds && t.event(left, w.ID) == nil && t.event(granted, w.ID) == nil {
-			t.add(Event{At: now, Kind: left, LeaseID: w.ID, Owner: w.Owner, Seen: true})
+			j.note(t, nil, Event{At: now, Kind: left, LeaseID: w.ID, Owner: w.Owner, Seen: true})
 		}
 	}
 }

@@ -26,16 +26,16 @@ type One struct {
 
 // follower is a page that shows one lock.
 type follower struct {
-	version uint64
-	more    chan struct{} // holds a token
+	version, noted uint64
+	more           chan struct{} // holds a token
 }
 
-// tell has the page look if the lock has changed.
-func (f *follower) tell(version uint64) {
-	if f.version == version {
+// tell has the page look if the lock has changed, or what is noted of its past.
+func (f *follower) tell(version, noted uint64) {
+	if f.version == version && f.noted == noted {
 		return
 	}
-	f.version = version
+	f.version, f.noted = version, noted
 	select {
 	case f.more <- struct{}{}:
 	default:
@@ -75,14 +75,19 @@ func (p *Follower) Close() {
 	p.leave()
 }
 
-// Next waits until the lock has been looked at and is not as it was.
+// Next waits until the lock has been looked at and is not as it was. What is there when
+// ctx ends is returned.
 func (p *Follower) Next(ctx context.Context) (One, error) {
 	select {
 	case <-p.f.more:
-		return p.now(), nil
 	case <-ctx.Done():
-		return One{}, ctx.Err()
+		select {
+		case <-p.f.more:
+		default:
+			return One{}, ctx.Err()
+		}
 	}
+	return p.now(), nil
 }
 
 // now is what is known.

@@ -109,9 +109,15 @@ type Page struct {
 	v     *view
 	key   viewKey
 	leave func()
+	told       // what was returned
+	prior told // the same without what was returned last
+}
+
+// told is what a page has returned.
+type told struct {
 	sent  map[string]uint64 // the version of each row that was sent
 	last  View
-	fresh bool
+	fresh bool // nothing yet
 }
 
 // maxBranches bounds the branches of a view.
@@ -121,34 +127,79 @@ const maxBranches = 200
 func (o *Overview) Open(q Query, r Reader) *Page {
 	q.Limit = min(max(q.Limit, 1), MaxRows)
 	q.Search = strings.ToLower(q.Search)
+	p := &Page{o: o, leave: o.open(), told: told{fresh: true}}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p.look(keyOf(q, r), r)
+	return p
+}
+
+func keyOf(q Query, r Reader) viewKey {
 	key := viewKey{Query: q, reader: new(int)}
 	if reflect.ValueOf(r).Comparable() {
 		key.reader = r
 	}
-	p := &Page{o: o, key: key, leave: o.open(), sent: make(map[string]uint64), fresh: true}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if p.v = o.views[key]; p.v == nil {
-		p.v = &view{query: q, reader: r, next: make(chan struct{})}
-		o.views[key] = p.v
+	return key
+}
+
+// look has the page look at a view. The caller holds the overview's mu.
+func (p *Page) look(key viewKey, r Reader) {
+	v := p.o.views[key]
+	if v == nil {
+		v = &view{query: key.Query, reader: r, next: make(chan struct{})}
+		p.o.views[key] = v
 	}
-	p.v.pages++
-	return p
+	v.pages++
+	p.v, p.key = v, key
+}
+
+// part has the page look at no view. The caller holds the overview's mu.
+func (p *Page) part() {
+	if p.v.pages--; p.v.pages == 0 {
+		delete(p.o.views, p.key)
+	}
 }
 
 // Close ends the interest of the page.
 func (p *Page) Close() {
 	p.o.mu.Lock()
-	if p.v.pages--; p.v.pages == 0 {
-		delete(p.o.views, p.key)
-	}
+	p.part()
 	p.o.mu.Unlock()
 	p.leave()
 }
 
-// Next waits until there is something that was not returned before.
+// As has the page go on for another reader, and reports whether that one is unequal to
+// the former. Nothing that was made for the former is returned any more.
+func (p *Page) As(r Reader) bool {
+	p.o.mu.Lock()
+	defer p.o.mu.Unlock()
+	key := keyOf(p.key.Query, r)
+	if key == p.key {
+		return false
+	}
+	ready := p.v.ready
+	p.part()
+	p.look(key, r)
+	if ready && !p.v.ready {
+		p.v.renew(p.o, time.Now())
+	}
+	return true
+}
+
+// Again takes back what was returned last, which nobody has seen, and returns what is there
+// instead, unless that is nothing.
+func (p *Page) Again() (View, bool) {
+	p.o.mu.Lock()
+	defer p.o.mu.Unlock()
+	p.told = p.prior
+	return p.take()
+}
+
+// Next waits until there is something that was not returned before. What is there when
+// ctx ends is returned.
 func (p *Page) Next(ctx context.Context) (View, error) {
 	for {
+		over := ctx.Err() // before the look: the end of ctx takes nothing away that is there by then
 		p.o.mu.Lock()
 		now, changed := p.take()
 		next := p.v.next
@@ -156,10 +207,12 @@ func (p *Page) Next(ctx context.Context) (View, error) {
 		if changed {
 			return now, nil
 		}
+		if over != nil {
+			return View{}, over
+		}
 		select {
 		case <-next:
 		case <-ctx.Done():
-			return View{}, ctx.Err()
 		}
 	}
 }
@@ -209,7 +262,7 @@ func (p *Page) take() (View, bool) {
 		sent[e.key] = e.version
 	}
 	changed := p.fresh || len(now.Rows) > 0 || !sameView(&now, &p.last)
-	p.sent, p.last, p.fresh = sent, now, false
+	p.prior, p.told = p.told, told{sent, now, false}
 	return now, changed
 }
 
@@ -228,19 +281,25 @@ func (o *Overview) refresh() {
 		if v.ready && (v.made == o.changes || now.Sub(v.at) < max(20*v.took, 300*time.Millisecond)) {
 			continue
 		}
-		v.make(o)
-		v.at, v.took, v.made = now, time.Since(now), o.changes
-		v.ready = true
-		close(v.next)
-		v.next = make(chan struct{})
+		v.renew(o, now)
 	}
 	for key := range o.followed {
 		if e := o.table[key]; e != nil && !e.at.IsZero() {
+			noted := o.log.noted(key)
 			for f := range o.followers[key] {
-				f.tell(e.version)
+				f.tell(e.version, noted)
 			}
 		}
 	}
+}
+
+// renew makes the view anew, and tells those who wait. The caller holds the overview's mu.
+func (v *view) renew(o *Overview, now time.Time) {
+	v.make(o)
+	v.at, v.took, v.made = now, time.Since(now), o.changes
+	v.ready = true
+	close(v.next)
+	v.next = make(chan struct{})
 }
 
 // make chooses and sorts the rows. The caller holds the overview's mu.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from ._errors import Held, Lost, Refused, Unavailable
+from ._errors import Held, LeaseholdError, Lost, Refused, Unavailable
 
 # What the type of every problem of the service begins with. An answer without it is a
 # proxy's, and tells nothing of what the service has done.
@@ -27,13 +28,16 @@ _POLL = 30.0
 # How long one request may take beyond that.
 _TIMEOUT = 10.0
 
-if hasattr(time, "CLOCK_BOOTTIME"):  # goes on while the machine is suspended, as leases do
+# How long somebody whose wait is over waits to hear who holds the lock.
+_LOOK = 1.0
 
-    def _now() -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+# A clock that goes on while the machine is suspended, as leases do. On macOS it is the
+# second one, which time.monotonic does not take there.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
-else:
-    _now = time.monotonic
+
+def _now() -> float:
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
 class Client:
@@ -52,7 +56,7 @@ class Client:
         max_outage: float = 30.0,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = _service(url)
         self.bearer = bearer
         self.owner = owner or f"{socket.gethostname()}:{os.getpid()}"
         self.max_outage = max_outage
@@ -83,6 +87,8 @@ class Client:
         the owner of the client enters again where it is inside already. on_lost is called
         in another thread as soon as the lease is known to be over.
         """
+        if permits != 1 and not limit:
+            raise ValueError("permits counts places of limit, which is missing")
         if ttl <= 0 or wait is not None and wait < 0:
             raise ValueError("ttl must be positive, and wait must not be negative")
         terms: dict[str, Any] = {"ttlMs": int(ttl * 1000), "owner": self.owner}
@@ -96,9 +102,31 @@ class Client:
             terms["labels"] = dict(labels)
         return Lease(self, name, ttl, wait, terms, on_lost)
 
-    def try_lock(self, name: str, **options: Any) -> Lease:
-        """Takes the lock at once, or raises Held. The lease has to be released."""
-        return self.lock(name, wait=0, **options).acquire()
+    def try_lock(
+        self,
+        name: str,
+        *,
+        ttl: float = 30.0,
+        shared: bool = False,
+        limit: int = 0,
+        permits: int = 1,
+        reentrant: bool = False,
+        labels: Mapping[str, str] | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> Lease:
+        """Takes the lock at once, or raises Held. The lease has to be released: by a with
+        statement, or by release()."""
+        return self.lock(
+            name,
+            wait=0,
+            ttl=ttl,
+            shared=shared,
+            limit=limit,
+            permits=permits,
+            reentrant=reentrant,
+            labels=labels,
+            on_lost=on_lost,
+        ).acquire()
 
     def inspect(self, name: str) -> dict[str, Any]:
         """Who holds the lock and who waits for it, as the service tells."""
@@ -112,8 +140,9 @@ class Client:
         return "/v1/locks/" + urllib.parse.quote(name, safe="")
 
     def _ask(self, method: str, path: str, body: Any, timeout: float, lease: str = "") -> tuple[int, dict[str, Any]]:
-        """Status and answer; status 0 if there was none of the service. A success about a
-        lease has to name it."""
+        """Status and answer; status 0 if there was none of the service, and then the detail
+        says why. A success about a lease has to name it."""
+        why = "what answers there is not the service"
         request = urllib.request.Request(self.url + path, method=method)
         request.add_header("Content-Type", "application/json")
         if self.bearer:
@@ -132,11 +161,25 @@ class Client:
                     answer = json.load(problem)
                     if answer["type"].startswith(_PROBLEMS):
                         return problem.code, answer
-                except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
                     pass
-        except (OSError, ValueError):
-            pass
-        return 0, {}
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            why = str(getattr(error, "reason", "") or error or type(error).__name__)
+        return 0, {"detail": f"{self.url} does not answer: {why}"}
+
+
+def _service(url: str) -> str:
+    """The URL of a service, without a slash at its end."""
+    if not isinstance(url, str):
+        shown = None if url is None else type(url).__name__  # it may contain a token
+        raise TypeError(f"a client needs the URL of a service, such as http://127.0.0.1:8080, and not {shown}")
+    parts = urllib.parse.urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a token does not belong into the URL: give bearer=")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        shown = url.partition("?")[0]  # behind it may be a token
+        raise ValueError(f"{shown!r} is not the URL of a service, such as http://127.0.0.1:8080")
+    return url.rstrip("/")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -150,6 +193,14 @@ def _failure(name: str, status: int, answer: dict[str, Any]) -> Exception:
     if status == 0 or _transient(status):
         return Unavailable(f"lock {name!r}: {answer.get('detail', 'the service does not answer')}")
     return Refused(name, status, answer)
+
+
+def _end_of_lease(answer: dict[str, Any], why: str) -> str:
+    """How a lease has ended that the service does not have, and why if it does not say."""
+    if answer.get("broken"):
+        reason = answer.get("reason")
+        return f"the lease was broken: {reason}" if reason else "the lease was broken"
+    return f"the lease was lost: {why}"
 
 
 def _transient(status: int) -> bool:
@@ -171,8 +222,7 @@ class Lease:
         self.name = name
         #: The lease id, which makes every request repeatable.
         self.id = uuid.uuid4().hex
-        #: The fencing token: greater than every one given before for this lock.
-        self.token = 0
+        self._token = 0
         self._client = client
         self._ttl = ttl
         self._wait = wait
@@ -181,18 +231,39 @@ class Lease:
         self._url = client._path(name)
         self._deadline = 0.0
         self._lost: str | None = None
-        self._lock = threading.Lock()  # guards _lost
+        self._lock = threading.Lock()  # guards _lost, and the setting of _over by release
         self._over = threading.Event()
         self._abandoned = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._keeper: threading.Thread | None = None  # since it was taken
+        self._entered = False  # by a with statement
+
+    @property
+    def token(self) -> int:
+        """The fencing token: greater than every one given before for this lock. There is
+        none before the lock is taken: RuntimeError."""
+        self._must_be_taken()
+        return self._token
+
+    def _must_be_taken(self) -> None:
+        if self._keeper is None:
+            raise RuntimeError(f"lock {self.name!r} has not been taken: that is done by a with statement, or by acquire()")
 
     # Taking it.
 
     def acquire(self) -> Lease:
         """Takes the lock, as the with statement does, and returns the lease. Raises Held,
         Refused or Unavailable."""
-        if self._keeper is not None:
+        if self._keeper is not None or self._over.is_set():
             raise RuntimeError("a lease is taken once")
+        try:
+            return self._acquire()
+        except LeaseholdError:
+            raise
+        except BaseException:  # of a signal, for instance: the request may be granted by now
+            self._leave()
+            raise
+
+    def _acquire(self) -> Lease:
         asked = _now()
         self._take(asked)
         if _now() - asked > self._ttl / 3:
@@ -207,11 +278,14 @@ class Lease:
             raise Unavailable(f"lock {self.name!r}: the service answered later than the lease lasts")
         self._keeper = threading.Thread(target=self._keep, name=f"lease of {self.name}", daemon=True)
         self._keeper.start()
+        if self._on_lost is not None:
+            threading.Thread(target=self._watch, name=f"end of {self.name}", daemon=True).start()
         return self
 
     def _take(self, began: float) -> None:
         end = None if self._wait is None else began + self._wait
         silent: float | None = None  # since when nothing was answered
+        doubt = False  # a request may still be on its way
         pause = 0.05
         answer: dict[str, Any] = {}
         while True:
@@ -225,13 +299,14 @@ class Lease:
                 self._give_back()
                 raise Held(self.name, answer)
             if status in (200, 201):
-                self.token = answer["token"]
+                self._token = answer.get("token", 0)
                 return
+            doubt = doubt or status == 0 or _transient(status) or answer.get("repeated", False)
             if status == 202 or answer.get("type") == _PROBLEMS + "held":
                 if end is not None and _now() >= end:
-                    if self._wait != 0:
-                        self._give_back()  # the place in the queue
-                    raise Held(self.name, answer)
+                    if self._wait != 0 or doubt:
+                        self._give_back()  # the place in the queue, and what comes late
+                    raise Held(self.name, answer if self._wait == 0 else self._seen(answer))
                 silent, pause = None, 0.05
                 if status != 202:
                     time.sleep(min(answer.get("retryAfterMs", 100) / 1000, 1.0))
@@ -250,24 +325,37 @@ class Lease:
             self._abandoned.wait(answer.get("retryAfterMs", 0) / 1000 or pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, 1.0)
 
+    def _seen(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a wait, which does not tell who holds the lock, with what one more
+        look does tell."""
+        status, look = self._client._ask("GET", self._url + "?waiters=false", None, _LOOK)
+        return dict(answer, holders=look.get("holders")) if status == 200 else answer
+
     def _abandon(self) -> None:
         """Leaves the queue for acquire, which another thread is in, and has it give back
         what it gets all the same."""
         self._abandoned.set()
+        self._leave()
+
+    def _leave(self) -> None:
         self._client._ask("DELETE", f"{self._url}/leases/{self.id}", None, 5.0, self.id)
 
     # Holding it.
 
     def held(self) -> bool:
-        """Compares the clock: true only while nobody else can have the lock."""
-        if not self._over.is_set() and _now() >= self._deadline:
-            self._lose("it was not renewed in time")
-        return self._lost is None
+        """Compares the clock: true only while nobody else can have the lock. False before it
+        is taken, and once its release has begun."""
+        return self._keeper is not None and not self._over.is_set() and self._in_time()
 
     def check(self) -> None:
-        """Raises Lost unless the lock is held: for use between the steps of the work."""
+        """Raises Lost unless the lock is held, for use between the steps of the work, and
+        RuntimeError if it was never taken."""
+        self._must_be_taken()
         if not self.held():
-            raise Lost(f"lock {self.name!r}: {self._lost}")
+            raise self._loss()
+
+    def _loss(self) -> Lost:
+        return Lost(f"lock {self.name!r}: {self._lost or 'it was released'}")
 
     def remaining(self) -> float:
         """Seconds until the lease is over unless it is renewed; 0 if it is."""
@@ -278,12 +366,17 @@ class Lease:
         # any moment since. Clocks differ by 1 % at most.
         return sent + self._ttl * 0.99 - 0.002
 
+    def _in_time(self) -> bool:
+        if _now() >= self._deadline:
+            self._lose("the lease was lost: it was not renewed in time")
+        return self._lost is None
+
     def _lose(self, why: str) -> None:
         with self._lock:
             if self._lost is not None:
                 return
             self._lost = why
-        if self._on_lost is not None:
+        if self._on_lost is not None and self._keeper is not None:  # else acquire raises
             self._on_lost()
 
     def _renew(self) -> bool:
@@ -294,51 +387,68 @@ class Lease:
         if status == 200:
             self._deadline = self._end(sent)
         elif status == 410:
-            self._lose(answer.get("reason") or answer.get("detail") or "the service no longer has it")
+            self._lose(_end_of_lease(answer, answer.get("detail") or "the service no longer has it"))
         return status == 200
 
     def _keep(self) -> None:
         pause = self._ttl / 3
         while not self._over.wait(min(pause, max(self._deadline - _now(), 0.001))):
-            if not self.held():
+            if not self._in_time():
                 return
             pause = self._ttl / 3 if self._renew() else self._ttl / 12
+
+    def _watch(self) -> None:
+        """Tells of the end in time, also while a renewal hangs."""
+        while not self._over.wait(max(self._deadline - _now(), 0.001)):
+            if not self._in_time():
+                return
 
     # Giving it back.
 
     def release(self) -> None:
         """Gives the lock back. Raises Lost if the lease had ended before, and Unavailable
         if the service does not confirm; then it ends with its TTL at the latest. Calling it
-        again does nothing."""
+        again does nothing. RuntimeError says that there is nothing to give back, because the
+        lock was never taken."""
         if self._over.is_set():
             return
-        held = self.held()
-        self._over.set()
-        if self._keeper is not None:
-            self._keeper.join()
-        status = self._give_back()
-        if status == 410 and held and self.held():
-            self._lose("it was gone at its release")
+        self._must_be_taken()
+        held = self._in_time()
+        with self._lock:
+            if self._over.is_set():  # by on_lost
+                return
+            self._over.set()
+        if self._keeper is not threading.current_thread():  # it may call on_lost
+            self._keeper.join(self._ttl / 6)  # a renewal that comes later finds nothing
+        status, answer = self._give_back()
+        if status == 410 and held and (answer.get("broken") or _now() < self._deadline):
+            self._lose(_end_of_lease(answer, "it was gone at its release"))
         if self._lost is not None:
-            raise Lost(f"lock {self.name!r}: {self._lost}")
+            raise self._loss()
         if status == 0:
             raise Unavailable(f"lock {self.name!r}: the release was not confirmed")
 
-    def _give_back(self) -> int:
-        """The status of the first answer; 0 if there was none."""
+    def _give_back(self) -> tuple[int, dict[str, Any]]:
+        """Status of the first answer, and the answer; 0 if there was none."""
         repeated = False
         for attempt in range(3):
-            status, _ = self._client._ask("DELETE", f"{self._url}/leases/{self.id}", None, 5.0, self.id)
+            status, answer = self._client._ask("DELETE", f"{self._url}/leases/{self.id}", None, 5.0, self.id)
             if status in (200, 204):
-                return status
+                return status, answer
             if status == 410:
-                return 204 if repeated else 410  # a try that was not answered may have done it
+                # A try that was not answered may have released it. It has not broken it.
+                return 204 if repeated and not answer.get("broken") else 410, answer
             repeated = True
             time.sleep(0.05 * (attempt + 1))
-        return 0
+        return 0, {}
 
     def __enter__(self) -> Lease:
-        return self.acquire()
+        if self._keeper is None or self._entered:
+            self.acquire()
+        else:  # it was taken by try_lock, or by acquire
+            self.check()
+        self._entered = True
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -348,3 +458,5 @@ class Lease:
         except (Lost, Unavailable):
             if kind is None:
                 raise
+        if kind is None and self._lost is not None:  # and it was released before
+            raise self._loss()

@@ -14,6 +14,8 @@ for occupies one, of max_waits.
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -28,19 +30,74 @@ class Client:
     """A Leasehold service, for use in event loops. Its options are those of
     leasehold.Client."""
 
-    def __init__(self, url: str, *, max_waits: int = 64, **options: Any) -> None:
-        self._client = _client.Client(url, **options)
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_waits: int = 64,
+        bearer: str | None = None,
+        owner: str | None = None,
+        max_outage: float = 30.0,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._client = _client.Client(url, bearer=bearer, owner=owner, max_outage=max_outage, context=context)
         self._waits = ThreadPoolExecutor(max_waits, thread_name_prefix="leasehold-wait")
         self._calls = ThreadPoolExecutor(8, thread_name_prefix="leasehold")  # releases wait for no waiter
 
-    def lock(self, name: str, **options: Any) -> Lease:
+    def lock(
+        self,
+        name: str,
+        *,
+        wait: float | None = None,
+        ttl: float = 30.0,
+        shared: bool = False,
+        limit: int = 0,
+        permits: int = 1,
+        reentrant: bool = False,
+        labels: Mapping[str, str] | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> Lease:
         """A lock, to be taken by an async with statement or by acquire(). Its options are
-        those of leasehold.Client.lock."""
-        return Lease(self, name, options)
+        those of leasehold.Client.lock, but that on_lost is called in the event loop."""
+        return Lease(
+            self,
+            on_lost,
+            name,
+            wait=wait,
+            ttl=ttl,
+            shared=shared,
+            limit=limit,
+            permits=permits,
+            reentrant=reentrant,
+            labels=labels,
+        )
 
-    async def try_lock(self, name: str, **options: Any) -> Lease:
-        """Takes the lock at once, or raises Held. The lease has to be released."""
-        return await self.lock(name, wait=0, **options).acquire()
+    async def try_lock(
+        self,
+        name: str,
+        *,
+        ttl: float = 30.0,
+        shared: bool = False,
+        limit: int = 0,
+        permits: int = 1,
+        reentrant: bool = False,
+        labels: Mapping[str, str] | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> Lease:
+        """Takes the lock at once, or raises Held. The lease has to be released: by an async
+        with statement, or by release()."""
+        lease = self.lock(
+            name,
+            wait=0,
+            ttl=ttl,
+            shared=shared,
+            limit=limit,
+            permits=permits,
+            reentrant=reentrant,
+            labels=labels,
+            on_lost=on_lost,
+        )
+        return await lease.acquire()
 
     async def inspect(self, name: str) -> dict[str, Any]:
         """Who holds the lock and who waits for it, as the service tells."""
@@ -51,9 +108,9 @@ class Client:
 class Lease:
     """A lock of one task."""
 
-    def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
+    def __init__(self, client: Client, on_lost: Callable[[], None] | None, name: str, **options: Any) -> None:
         self._client = client
-        self._on_lost = options.pop("on_lost", None)
+        self._on_lost = on_lost
         self._inner = client._client.lock(name, on_lost=self._notice, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._body: asyncio.Task[Any] | None = None
@@ -71,7 +128,8 @@ class Lease:
 
     @property
     def token(self) -> int:
-        """The fencing token: greater than every one given before for this lock."""
+        """The fencing token: greater than every one given before for this lock. There is
+        none before the lock is taken: RuntimeError."""
         return self._inner.token
 
     def held(self) -> bool:
@@ -79,7 +137,7 @@ class Lease:
         return self._inner.held()
 
     def check(self) -> None:
-        """Raises Lost unless the lock is held."""
+        """Raises Lost unless the lock is held, and RuntimeError if it was never taken."""
         self._inner.check()
 
     def remaining(self) -> float:
@@ -104,8 +162,8 @@ class Lease:
             self._client._calls.submit(_quietly, self._inner.release)
 
     async def release(self) -> None:
-        """Gives the lock back. Raises Lost if the lease had ended before, and Unavailable
-        if the service does not confirm."""
+        """Gives the lock back. Raises Lost if the lease had ended before, Unavailable if the
+        service does not confirm, and RuntimeError if the lock was never taken."""
         loop = asyncio.get_running_loop()
         await asyncio.shield(loop.run_in_executor(self._client._calls, self._inner.release))
 
@@ -123,7 +181,13 @@ class Lease:
             self._body.cancel()
 
     async def __aenter__(self) -> Lease:
-        await self.acquire()
+        if self._inner._keeper is None or self._body is not None:
+            await self.acquire()
+        else:  # it was taken by try_lock, or by acquire
+            self.check()
+        if self.lost.is_set():  # it was too early to cancel the body
+            await self.release()
+            raise self._inner._loss()
         self._body = asyncio.current_task()
         return self
 
@@ -132,11 +196,15 @@ class Lease:
     ) -> None:
         body, self._body = self._body, None
         ours = self._cancelled and body is not None and body.uncancel() == 0
+        end: Exception | None = None
         try:
             await self.release()
-        except (Lost, Unavailable) as end:
-            if kind is None or ours and issubclass(kind, asyncio.CancelledError):
-                raise end from None
+        except (Lost, Unavailable) as failure:
+            end = failure
+        if end is None and self._inner._lost is not None:  # and it was released before
+            end = self._inner._loss()
+        if end is not None and (kind is None or ours and issubclass(kind, asyncio.CancelledError)):
+            raise end from None
 
 
 def _quietly(release: Any) -> None:

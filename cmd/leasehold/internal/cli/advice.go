@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -10,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // adviser is an error with advice about what to do.
@@ -45,8 +47,30 @@ func (g *global) advice(cmd *cobra.Command, err error) string {
 		return "its file system has no room for more; df -h tells of space, and df -i of files"
 	case strings.HasPrefix(g.used, "file:"):
 		return fmt.Sprintf("--store or $%s names another store", envStore)
+	case errors.Is(err, driver.ErrPermanent): // it is up, and has said what is wrong
+		return fmt.Sprintf("the store is %s; --store or $%s names another", stores.Redact(g.used), envStore)
 	}
 	return fmt.Sprintf("is the store %s up, and may this user reach it? --store or $%s names another", stores.Redact(g.used), envStore)
+}
+
+// together is what cobra says of flags that exclude each other.
+var together = regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
+
+// apart is what cobra says of flags that go together.
+var apart = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set they must all be set; missing \[(.*)\]$`)
+
+// plainly says in fewer words what cobra says of flags that exclude each other, or go together.
+func plainly(err error) error {
+	if err == nil {
+		return nil
+	}
+	if found := together.FindStringSubmatch(err.Error()); found != nil {
+		return usage("--%s exclude each other", strings.ReplaceAll(found[1], " ", " and --"))
+	}
+	if found := apart.FindStringSubmatch(err.Error()); found != nil {
+		return usage("--%s go together; --%s is missing", strings.ReplaceAll(found[1], " ", " and --"), strings.ReplaceAll(found[2], " ", " and --"))
+	}
+	return err
 }
 
 // flagError describes an invalid flag in words.

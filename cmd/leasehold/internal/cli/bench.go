@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/chaos"
-	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
 // benchFlags are the flags of `leasehold bench`.
@@ -54,6 +54,8 @@ name a live holder, and nothing left. What is violated is printed, with exit cod
 			switch {
 			case f.work:
 				return classify(chaos.Work(cmd.InOrStdin(), stores.Open))
+			case f.lasting <= 0 && cmd.Flags().Changed("for"):
+				return usage("--for %v is not above 0", time.Duration(f.lasting))
 			case f.check != "":
 				return f.judge(cmd, f.check)
 			case f.verify:

@@ -33,10 +33,11 @@ nothing happens, and the exit code is %d. "leasehold inspect NAME" shows the ids
 Without ID it shows who holds the lock and does nothing, unless --force-holder
 says that whoever holds it now is meant.
 
-The holder learns the reason at once if it waited for the lock on a store that
-wakes it; otherwise by its next renewal, within a third of its time to live. Until
-then it works on beside the next one. "leasehold run" ends its command.
-Break what is known to be dead, or whose writes are fenced.
+The holder learns the reason at once if it listens, as programs do that use the
+library or this command and have held a lease for a second; otherwise by its next
+renewal, within a third of its time to live. Until then it works on beside the next
+one. "leasehold run" ends its command. Break what is known to be dead, or whose
+writes are fenced.
 `, codeNotThere)),
 		Example: `  leasehold break nightly-backup CFAJ5GSVHQKBXQPZ3Y5TQDO2AK --reason "host db3 is gone"
   leasehold break nightly-backup --force-holder --reason "host db3 is gone"`,
@@ -141,20 +142,20 @@ func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) erro
 	for _, h := range s.Holders {
 		if h.ID == id {
 			b.Owner, b.Token = ownerName(h.Owner, h.Foreign), h.Token
-			text = fmt.Sprintf(" of %s, token %d, held for %s", b.Owner, h.Token, span(age(h.Since)))
-			then = fmt.Sprintf("its holder is told by its next renewal, in %s at the latest; until then it may work on beside the next one", span(h.Remaining))
+			text = fmt.Sprintf(" of %s, token %d, held for %s", printable(b.Owner), h.Token, span(age(h.Since)))
+			then = fmt.Sprintf("its holder is told at once if it listens, else by its next renewal, in %s at the latest; until then it may work on beside the next one", span(h.Remaining))
 		}
 	}
 	for _, q := range s.Waiters {
 		if q.ID == id {
 			b.Owner = q.Owner
-			text = fmt.Sprintf(" of %s, which waited for %s", q.Owner, span(age(q.Since)))
+			text = fmt.Sprintf(" of %s, which waited for %s", printable(q.Owner), span(age(q.Since)))
 		}
 	}
 	if f.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: broke lease %s%s\n", s.Key, id, text)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: broke lease %s%s\n", printable(s.Key), id, text)
 	if then != "" {
 		fmt.Fprintln(cmd.OutOrStdout(), "  "+then)
 	}

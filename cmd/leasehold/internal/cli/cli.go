@@ -12,8 +12,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
 // Run executes the command line args, without the program's name, and prints errors and
@@ -25,12 +26,16 @@ func Run(args []string) error {
 	root := newRoot(g)
 	root.SetArgs(args)
 	out := &printed{w: os.Stdout}
-	root.SetOut(out)
+	root.SetOut(out) // before the verbs of cobra are made, which keep it
+	refuseUnknown(root)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		offerChoices(root)
+	}
 	catchQuit()
 	done := make(chan error, 1)
 	go func() {
 		cmd, err := root.ExecuteC()
-		err = out.failed(err)
+		err = out.failed(plainly(err))
 		g.complain(cmd, err)
 		done <- err
 	}()
@@ -40,6 +45,39 @@ func Run(args []string) error {
 	case sig := <-unhandledQuit:
 		return &exitError{code: 128 + int(sig.(syscall.Signal))}
 	}
+}
+
+// refuseUnknown has the verbs of cobra refuse what they do not know: "completion" of no
+// shell would be help, which a script takes for the completion.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			cmd.RunE = func(*cobra.Command, []string) error { return usage("completion takes the name of a shell") }
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				_, _, err := root.Find(args)
+				return err
+			}
+		}
+	}
+}
+
+// offerChoices has a shell complete the values of flags that have few, and show what
+// flags are for as --help does.
+func offerChoices(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			value, text := pflag.UnquoteUsage(f)
+			f.Usage = text
+			if choices := strings.Split(value, "|"); len(choices) > 1 {
+				_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+			}
+		})
+	}
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 }
 
 // printed is standard output. It remembers the first write error, because the reader, a
@@ -145,7 +183,7 @@ Environment:
   LEASEHOLD_STORE       the store, if --store is not given
   LEASEHOLD_STORE_FILE  a file whose first line is the URL of the store
   LEASEHOLD_CONFIG      the configuration file, in place of those below
-  NO_COLOR              no colours, whatever it is set to
+  NO_COLOR              no colours, if it is set to anything
 Files, in YAML with the keys store, prefix, owner and ttl; flags and environment
 win over them, and the second over the first:
   /etc/leasehold.yaml, $XDG_CONFIG_HOME/leasehold/config.yaml

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
 // envConfig names a configuration file in place of the usual ones.

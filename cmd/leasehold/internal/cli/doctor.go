@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/doctor"
-	"github.com/leasehold-go/leasehold/internal/stores"
 )
 
 // codeUnsafe is the exit code of doctor if a finding makes locks unsafe.
@@ -63,7 +63,7 @@ func (g *global) doctor(cmd *cobra.Command, urls []string, ttl time.Duration) er
 	if len(urls) > 0 && g.store != "" {
 		return usage("name stores as arguments or with --store, not both")
 	}
-	var all []diagnosis
+	var all []*diagnosis
 	var err error
 	switch len(urls) {
 	case 0:
@@ -77,7 +77,7 @@ func (g *global) doctor(cmd *cobra.Command, urls []string, ttl time.Duration) er
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(all, func(a, b diagnosis) int { return cmp.Compare(b.Severity, a.Severity) })
+	slices.SortStableFunc(all, func(a, b *diagnosis) int { return cmp.Compare(b.Severity, a.Severity) })
 	safe := len(all) == 0 || all[0].Severity < driver.Unsafe
 	if g.json {
 		err = printReport(cmd.OutOrStdout(), all, safe)
@@ -91,7 +91,7 @@ func (g *global) doctor(cmd *cobra.Command, urls []string, ttl time.Duration) er
 }
 
 // examineOne checks the store that the flags name.
-func (g *global) examineOne(ctx context.Context, ttl time.Duration) ([]diagnosis, error) {
+func (g *global) examineOne(ctx context.Context, ttl time.Duration) ([]*diagnosis, error) {
 	rawURL, err := g.storeURL()
 	if err != nil {
 		return nil, err
@@ -111,9 +111,9 @@ func examine(ctx context.Context, rawURL string, ttl time.Duration) (driver.Repo
 
 // examineMany checks stores that are meant to fail independently. A minority of them may
 // be unreachable.
-func (g *global) examineMany(ctx context.Context, urls []string, ttl time.Duration) (all []diagnosis, err error) {
+func (g *global) examineMany(ctx context.Context, urls []string, ttl time.Duration) (all []*diagnosis, err error) {
 	var answered []doctor.Store
-	var silent []diagnosis
+	var silent []*diagnosis
 	for _, u := range urls {
 		g.store = u
 		rawURL, err := g.storeURL()
@@ -126,7 +126,7 @@ func (g *global) examineMany(ctx context.Context, urls []string, ttl time.Durati
 			return nil, err
 		}
 		if err != nil {
-			silent = append(silent, diagnosis{name, driver.Finding{Check: "reach", What: "does not answer: " + err.Error()}})
+			silent = append(silent, &diagnosis{name, driver.Finding{Check: "reach", What: "does not answer: " + err.Error()}})
 			continue
 		}
 		all = append(all, diagnoses(name, report.Findings)...)
@@ -142,16 +142,16 @@ func (g *global) examineMany(ctx context.Context, urls []string, ttl time.Durati
 	return append(all, diagnoses("", doctor.Independent(answered))...), nil
 }
 
-func diagnoses(store string, findings []driver.Finding) (all []diagnosis) {
+func diagnoses(store string, findings []driver.Finding) (all []*diagnosis) {
 	for _, f := range findings {
-		all = append(all, diagnosis{store, f})
+		all = append(all, &diagnosis{store, f})
 	}
 	return all
 }
 
 // printFindings prints a line for each finding, the most severe first, without empty
 // columns.
-func (g *global) printFindings(w io.Writer, all []diagnosis) {
+func (g *global) printFindings(w io.Writer, all []*diagnosis) {
 	count := make(map[driver.Severity]int)
 	rows := make([][]string, 0, len(all))
 	for _, d := range all {
@@ -160,7 +160,7 @@ func (g *global) printFindings(w io.Writer, all []diagnosis) {
 	}
 	table(w, withoutEmpty(rows))
 	which := ""
-	if !slices.ContainsFunc(all, func(d diagnosis) bool { return d.store != "" }) {
+	if !slices.ContainsFunc(all, func(d *diagnosis) bool { return d.store != "" }) {
 		which = stores.Redact(g.used) + ": "
 	}
 	fmt.Fprintf(w, "\n%s%s\n", which, verdict(count[driver.Unsafe], count[driver.Warning]))
@@ -225,7 +225,7 @@ type findingView struct {
 	Remedy   string `json:"remedy,omitempty"`
 }
 
-func printReport(w io.Writer, all []diagnosis, safe bool) error {
+func printReport(w io.Writer, all []*diagnosis, safe bool) error {
 	view := reportView{Safe: safe, Findings: []findingView{}}
 	for _, d := range all {
 		view.Findings = append(view.Findings, findingView{

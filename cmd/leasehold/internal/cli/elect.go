@@ -26,7 +26,7 @@ const labelValue = "leasehold.value"
 
 func newElect(g *global) *cobra.Command {
 	f := &electFlags{runFlags: runFlags{lockFlags: newLockFlags(g), onLost: "kill"}}
-	f.maxOutage = -1
+	f.maxOutage, f.election = -1, true
 	cmd := &cobra.Command{
 		Use:   "elect [flags] NAME [--] COMMAND [ARG...]",
 		Short: "Run a command while leading, and again whenever leadership returns",
@@ -35,6 +35,9 @@ Elect waits until it leads the election NAME, and runs COMMAND while it does, as
 "leasehold run" would. If the leadership is lost, COMMAND is ended, and elect
 campaigns again. It ends, with the exit code of COMMAND, when COMMAND ends by
 itself or by a signal. It waits for a store that is away, however long.
+
+Each term has a fencing token of its own, greater than those of the terms before.
+Two candidates never lead together, whatever --owner calls them.
 
 With --leader it prints what the leader has published with --value, or else the
 leader's owner; with --json all that is known of the leader.
@@ -59,6 +62,7 @@ leader's owner; with --json all that is known of the leader.
 	flags.BoolVar(&f.leader, "leader", false, "print who leads, and run nothing")
 	f.registerCommand(cmd)
 	f.registerHolder(cmd)
+	flags.Lookup("owner").Usage = "who leads, `NAME`; each term adds a random part of its own (default host and process)"
 	cmd.MarkFlagsMutuallyExclusive("leader", "value")
 	return cmd
 }
@@ -74,13 +78,15 @@ func (f *electFlags) candidate(cmd *cobra.Command, args []string) (*runCommand, 
 const campaignAgain = time.Second
 
 // lead runs the command once for every term of leadership, until the command ends by
-// itself while leading.
+// itself while leading. Each campaign has an owner of its own: the store may still have
+// the lease of the last term, whose owner would re-enter it and get its token again.
 func (c *runCommand) lead(ctx context.Context) error {
 	defer c.report.lines.flush()
-	for {
+	for again := false; ; again, c.owner = true, newOwner(c.named) {
 		err := c.run(ctx)
 		var exit *exitError
-		switch ended := errors.As(err, &exit); {
+		ended := errors.As(err, &exit) && (!exit.unopened || !again) // a store that was there before may come back
+		switch {
 		case ended && exit.lost:
 			if exit.err != nil {
 				c.report.tellLater(levelQuiet, event{Event: "lost", Key: c.names[0], Error: err.Error()}, "%v", err)
@@ -107,7 +113,7 @@ type leaderView struct {
 
 func (f *electFlags) printLeader(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usage("elect --leader takes the name of an election, and no more")
+		return usage("elect --leader takes the name of an election, and no more; flags stand before the name")
 	}
 	client, err := f.client()
 	if err != nil {

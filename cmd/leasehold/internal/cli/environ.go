@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
 // heldLock is a lock under which this process runs, read from its environment. The
@@ -135,8 +135,8 @@ func (spec *lockSpec) describe(l *leasehold.Lease) heldLock {
 	return h
 }
 
-// newOwner returns an owner name that is unique to this run, since nested runs re-enter
-// by it, and that people can read. It begins with name, or with host and process.
+// newOwner returns an owner name that is unique to this run or term, since nested runs
+// re-enter by it, and that people can read. It begins with name, or with host and process.
 func newOwner(name string) string {
 	if name != "" {
 		return name + "/" + rand.Text()[:8]

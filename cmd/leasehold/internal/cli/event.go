@@ -69,6 +69,14 @@ func (r *reporter) tell(level int, e event, format string, args ...any) {
 	}
 }
 
+// tellFirst is tell for what stands before the output of a command that is about to begin. It
+// waits for no reader who stays away.
+func (r *reporter) tellFirst(level int, e event, format string, args ...any) {
+	if text := r.text(level, e, format, args...); text != "" {
+		r.lines.soon(text)
+	}
+}
+
 // tellLater is tell for goroutines on which leases depend: they do not wait for a reader.
 func (r *reporter) tellLater(level int, e event, format string, args ...any) {
 	if text := r.text(level, e, format, args...); text != "" {
@@ -88,7 +96,7 @@ func (r *reporter) text(level int, e event, format string, args ...any) string {
 }
 
 func (r *reporter) acquired(l *leasehold.Lease, owner string, waited time.Duration) {
-	r.tell(levelVerbose, event{
+	r.tellFirst(levelVerbose, event{
 		Event: "acquired", Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: owner,
 		Waited: ms(waited), Left: ms(l.Remaining()),
 	}, "lock %q: acquired after %s, lease %s, token %d", l.Key(), span(waited), l.ID(), l.Token())

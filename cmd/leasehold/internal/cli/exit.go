@@ -31,6 +31,8 @@ type exitError struct {
 	code int
 	err  error // nil if there is nothing to print
 	lost bool  // the lease of a command was, so that its code says nothing
+	// unopened: the store could not be, and no command has run.
+	unopened bool
 	// die is the signal by which the process should end, 0 for none.
 	die syscall.Signal
 }

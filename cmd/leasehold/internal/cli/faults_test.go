@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/redisdriver"
 )
 
 // stage is a store of one play, with a network before it.
@@ -46,6 +47,19 @@ func (s *stage) forget() {
 	}
 }
 
+// expectFree fails unless nobody holds the lock that a failed command has asked for.
+func (s *stage) expectFree() {
+	s.t.Helper()
+	store, err := redisdriver.Open(s.server.URL())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer store.Close()
+	if snap, err := store.Inspect(s.t.Context(), "demo"); err != nil || len(snap.Holders) > 0 {
+		s.t.Errorf("it has failed, and left the lock held: %+v (%v)", snap, err)
+	}
+}
+
 // faults are what a command may meet from its start.
 var faults = map[string]func(s *stage){
 	"a reply is lost":          func(s *stage) { s.lost = s.proxy.Add(respproxy.DropReply, 1, respproxy.Mentions(s.about)) },
@@ -60,6 +74,15 @@ var faults = map[string]func(s *stage){
 
 // away are the faults during which nothing can be asked of the store.
 var away = []string{"the network is silent", "the server refuses", "the server is frozen", "a password is missing"}
+
+// outage is how long a command asks a store that is away, where it is told: short if the fault
+// lasts, and else longer than any pause of the machine, which is none of the faults.
+func outage(fault string) string {
+	if slices.Contains(append([]string{"a reply is lost", "the server is full"}, away...), fault) {
+		return "1s"
+	}
+	return "20s"
+}
 
 // exits are the exit codes of a command by fault, and that of every other fault by "".
 type exits map[string]int
@@ -76,7 +99,7 @@ func ifAway(code int, others exits) exits {
 
 // performance is a command that is to be played under every fault.
 type performance struct {
-	args string // $id is a lease of the lock demo
+	args string // $id is a lease of the lock demo, $outage how long a store is asked that is away
 	held bool   // somebody holds it
 	// about is what requests for the lock mention, "demo" if it is empty.
 	about string
@@ -86,10 +109,10 @@ type performance struct {
 }
 
 var performances = map[string]performance{
-	"acquire": {args: "acquire --max-outage 1s demo", codes: ifAway(69, exits{
+	"acquire": {args: "acquire --max-outage $outage demo", codes: ifAway(69, exits{
 		"": 0, "a reply is lost": 69, "the server is full": 69, "nothing can be printed": 74,
 	})},
-	"run": {args: "run --max-outage 1s demo echo done", codes: ifAway(69, exits{
+	"run": {args: "run --max-outage $outage demo echo done", codes: ifAway(69, exits{
 		"": 0, "a reply is lost": 69, "the server is full": 69, "nothing can be printed": 1, // that of echo
 	})},
 	"elect": {args: "elect demo echo done", until: "does not answer", codes: ifAway(143, exits{
@@ -169,7 +192,7 @@ func play(t *testing.T, p performance, fault string) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*bound)
 	defer cancel()
-	line := s.before + "exec " + command(t) + " " + strings.ReplaceAll(p.args, "$id", id)
+	line := s.before + "exec " + command(t) + " " + strings.NewReplacer("$id", id, "$outage", outage(fault)).Replace(p.args)
 	c := exec.CommandContext(ctx, "sh", "-c", line)
 	c.Env = append(os.Environ(), "LEASEHOLD_STORE="+s.url())
 	said := new(output)
@@ -200,6 +223,9 @@ func play(t *testing.T, p performance, fault string) {
 	}
 	if took := time.Since(began); took > bound {
 		t.Errorf("it took %v: %s", took, text)
+	}
+	if !p.held && code != 0 && !slices.Contains(away, fault) {
+		s.expectFree()
 	}
 	if strings.Contains(text, "goroutine") || strings.Contains(text, "panic") {
 		t.Errorf("it failed inside: %s", text)

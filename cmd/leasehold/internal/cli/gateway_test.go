@@ -16,11 +16,11 @@ import (
 	"testing"
 )
 
-// doubting is a gateway that answers the first request of each kind in the place
-// of the service: an acquire after the service has granted it, others before
-// the service is asked.
+// doubting is a gateway that answers the first request of each kind of each client
+// in the place of the service.
 type doubting struct {
 	service http.Handler
+	first   func(g *doubting, w http.ResponseWriter, r *http.Request)
 	marks   string // a directory, in which a file tells that a renewal was let through
 
 	mu   sync.Mutex
@@ -34,14 +34,20 @@ func (g *doubting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.seen[client+r.Method]++
 	n := g.seen[client+r.Method]
 	g.mu.Unlock()
-	switch {
-	case n > 1:
-		g.service.ServeHTTP(w, r)
-		if r.Method == http.MethodPut {
-			_ = os.WriteFile(filepath.Join(g.marks, client), nil, 0o600)
-		}
+	if n == 1 {
+		g.first(g, w, r)
 		return
-	case r.Method == http.MethodPost:
+	}
+	g.service.ServeHTTP(w, r)
+	if r.Method == http.MethodPut {
+		_ = os.WriteFile(filepath.Join(g.marks, client), nil, 0o600)
+	}
+}
+
+// deny answers for the service: an acquire after the service has granted it, others
+// before it is asked.
+func (g *doubting) deny(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
 		g.service.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	status := map[string]int{http.MethodPost: http.StatusBadGateway, http.MethodPut: http.StatusGone, http.MethodDelete: http.StatusGone}[r.Method]
@@ -50,15 +56,36 @@ func (g *doubting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "<html>no</html>")
 }
 
+// cut passes a request on, and loses the answer on its way.
+func (g *doubting) cut(w http.ResponseWriter, r *http.Request) {
+	g.service.ServeHTTP(httptest.NewRecorder(), r)
+	w.Header().Set("Content-Length", "1000")
+	_, _ = io.WriteString(w, "{")
+	_ = http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
 // TestClients_HR_C5_BelieveOnlyTheService: a gateway says once that the lock cannot
 // be had, once that the lease is gone, and once that it was gone at its release.
 func TestClients_HR_C5_BelieveOnlyTheService(t *testing.T) {
+	throughAGateway(t, (*doubting).deny)
+}
+
+// TestClients_SurviveAnswersThatAreCutOff: what was granted, renewed and released is
+// asked for again.
+func TestClients_SurviveAnswersThatAreCutOff(t *testing.T) {
+	throughAGateway(t, (*doubting).cut)
+}
+
+// throughAGateway lets each client run a command until it has renewed its lease.
+func throughAGateway(t *testing.T, first func(*doubting, http.ResponseWriter, *http.Request)) {
+	t.Parallel()
 	a := newArena(t)
 	service, err := url.Parse(a.service.url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &doubting{service: httputil.NewSingleHostReverseProxy(service), marks: t.TempDir(), seen: make(map[string]int)}
+	g := &doubting{service: httputil.NewSingleHostReverseProxy(service), first: first, marks: t.TempDir(), seen: make(map[string]int)}
 	h := httptest.NewServer(g)
 	t.Cleanup(h.Close)
 	for name, program := range map[string][]string{

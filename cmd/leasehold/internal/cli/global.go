@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
@@ -25,6 +25,7 @@ type global struct {
 	store string
 	json  bool
 	used  string // the URL that was resolved
+	set   *pflag.FlagSet
 
 	configOnce sync.Once
 	config     config
@@ -34,7 +35,11 @@ type global struct {
 func (g *global) flags(f *pflag.FlagSet) {
 	f.StringVar(&g.store, "store", "", "store of the locks, a `URL` (default $"+envStore+", the first line of the file $"+envStoreFile+", a configuration file, or a directory of your own)")
 	f.BoolVar(&g.json, "json", false, "print JSON for machines")
+	g.set = f
 }
+
+// given reports whether the call has the flag.
+func (g *global) given(flag string) bool { return g.set != nil && g.set.Changed(flag) }
 
 // storeURL resolves the store's URL, in a form that a child in another working directory
 // understands too.
@@ -64,8 +69,11 @@ func (g *global) servedURL() (string, error) {
 // namedURL is the URL that the call names: by the flag, by a variable, or in a
 // configuration file; empty if nothing does.
 func (g *global) namedURL() (string, error) {
-	if g.store != "" {
+	switch {
+	case g.store != "":
 		return g.store, nil
+	case g.given("store"): // a variable that is not set would lock nothing but this machine
+		return "", usage("--store is empty; leave it out for the default, or set the variable from which it comes")
 	}
 	if rawURL := os.Getenv(envStore); rawURL != "" {
 		return rawURL, nil

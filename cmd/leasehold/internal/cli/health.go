@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -73,7 +74,7 @@ func (f *healthFlags) run(ctx context.Context, out io.Writer, rawURL string) err
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.timeout))
 	defer cancel()
 	if err := probe(ctx, client, u.JoinPath(path).String()); err != nil {
-		return &exitError{code: codeUnavailable, err: fmt.Errorf("not %s: %w", says, err)}
+		return &exitError{code: codeUnavailable, err: &advised{fmt.Errorf("not %s: %w", says, err), f.help(err)}}
 	}
 	_, err = fmt.Fprintln(out, says)
 	return err
@@ -96,6 +97,24 @@ func (f *healthFlags) client() (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, nil
 }
 
+// help is what to do about a service that is not well.
+func (f *healthFlags) help(err error) string {
+	var answered *badAnswer
+	switch {
+	case errors.As(err, &answered) && answered.status == http.StatusServiceUnavailable:
+		return "its log says more"
+	case errors.As(err, &answered):
+		return "is that the address of leasehold serve, without a path?"
+	}
+	return "does leasehold serve run there? a service at another address is asked by leasehold health URL"
+}
+
+// badAnswer is what a service says that is not well.
+type badAnswer struct {
+	error
+	status int
+}
+
 // probe returns nil if the answer is 200, and otherwise what the service says.
 func probe(ctx context.Context, client *http.Client, target string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
@@ -109,7 +128,7 @@ func probe(ctx context.Context, client *http.Client, target string) error {
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s: %s", target, res.Status, strings.TrimSpace(string(text)))
+		return &badAnswer{fmt.Errorf("%s answers %s: %s", target, res.Status, strings.TrimSpace(string(text))), res.StatusCode}
 	}
 	return err
 }

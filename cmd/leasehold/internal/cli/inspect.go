@@ -21,7 +21,9 @@ func newInspect(g *global) *cobra.Command {
 		Long: `Show one consistent picture of a lock: its holders with lease, token and labels,
 and those who wait, in the order in which they will be served.
 
-A lease that is renewed ends later than shown. Ages are by the holder's clock.`,
+A lease that is renewed ends later than shown. Ages are by the holder's clock. A plain
+key of another program may have no expiry: it never ends by itself, and its remainingMs
+in --json is 0.`,
 		Example: `  leasehold inspect nightly-backup
   leasehold inspect nightly-backup --json | jq .holders[0].owner`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -58,9 +60,9 @@ func (g *global) inspect(cmd *cobra.Command, name string) error {
 
 // show prints a lock for people.
 func show(w io.Writer, s driver.Snapshot) {
-	fmt.Fprintf(w, "%s: %s\n", s.Key, headline(s))
+	fmt.Fprintf(w, "%s: %s\n", printable(s.Key), headline(s))
 	for _, h := range s.Holders {
-		fmt.Fprintf(w, "  held by %s for %s, lease ends in %s unless renewed\n", ownerName(h.Owner, h.Foreign), span(age(h.Since)), span(h.Remaining))
+		fmt.Fprintf(w, "  %s, %s\n", heldBy(h), whenItEnds(h))
 		if h.Foreign { // its value may be a secret
 			fmt.Fprintf(w, "    a plain key of another library or program: no lease id, no token\n")
 			continue
@@ -73,6 +75,18 @@ func show(w io.Writer, s driver.Snapshot) {
 		describe(w, q.Labels)
 	}
 }
+
+// whenItEnds says for how much longer a holder keeps the lock.
+func whenItEnds(h driver.Holder) string {
+	if endless(h) {
+		return "has no expiry and never ends by itself"
+	}
+	return fmt.Sprintf("lease ends in %s unless renewed", span(h.Remaining))
+}
+
+// endless reports whether a holder is a plain key without expiry: a store shows it with
+// nothing left, and one that is over not at all.
+func endless(h driver.Holder) bool { return h.Foreign && h.Remaining <= 0 }
 
 // describe prints what labels tell: first the process, then those of the user.
 func describe(w io.Writer, labels map[string]string) {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 )
 
 // maxLines bounds the lines that wait to be written and that nobody waits for. Beyond it
@@ -30,6 +31,17 @@ func (l *lines) now(text string) {
 	written := make(chan struct{})
 	l.add(&pendingLine{text, written})
 	<-written
+}
+
+// soon is now, but goes on after a second: what is to be read may stand in the order in which it
+// happens, but a lock is held meanwhile.
+func (l *lines) soon(text string) {
+	written := make(chan struct{})
+	l.add(&pendingLine{text, written})
+	select {
+	case <-written:
+	case <-time.After(time.Second):
+	}
 }
 
 // later writes a line in the background: a pipe may be full for as long as its reader

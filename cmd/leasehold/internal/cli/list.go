@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -58,28 +61,26 @@ func (f *listFlags) list(cmd *cobra.Command, prefix string) error {
 	}
 	defer client.Close()
 	for {
-		locks, err := snapshots(cmd.Context(), client, prefix)
-		switch {
-		case err != nil && !f.watch:
-			return err
-		case err != nil:
-			f.complain(cmd, classify(err)) // the store may come back
-		default:
-			if f.watch {
+		locks, damaged, err := snapshots(cmd.Context(), client, prefix)
+		if err == nil {
+			if f.watch && !f.json { // whose lines are for machines
 				screen.clear()
 			}
-			if err := f.print(cmd, screen, locks); err != nil {
-				return err
+			if err = damaged; err == nil || len(locks) > 0 { // else nobody knows that none is held
+				if err := f.print(cmd, screen, prefix, locks); err != nil {
+					return err
+				}
 			}
 		}
 		if !f.watch {
-			return nil
+			return err
 		}
+		f.complain(cmd, classify(err)) // the store may come back
 		time.Sleep(time.Second)
 	}
 }
 
-func (f *listFlags) print(cmd *cobra.Command, screen *screen, locks []driver.Snapshot) error {
+func (f *listFlags) print(cmd *cobra.Command, screen *screen, prefix string, locks []driver.Snapshot) error {
 	if f.json {
 		for _, s := range locks {
 			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(wire.LockOf(s)); err != nil {
@@ -89,7 +90,7 @@ func (f *listFlags) print(cmd *cobra.Command, screen *screen, locks []driver.Sna
 		return nil
 	}
 	if len(locks) == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "no lock is held or waited for")
+		fmt.Fprintln(cmd.ErrOrStderr(), f.none(prefix))
 		return nil
 	}
 	rows := [][]string{{"NAME", "KIND", "HELD BY", "FOR", "LEASE ENDS IN", "WAITING"}}
@@ -99,30 +100,42 @@ func (f *listFlags) print(cmd *cobra.Command, screen *screen, locks []driver.Sna
 	return screen.table(rows, columnsThatShrink)
 }
 
+// none says what an empty list means.
+func (f *listFlags) none(prefix string) string {
+	if prefix == "" && stores.AmongOthers(f.used) {
+		return "no lock of Leasehold is held or waited for; plain keys of other libraries are shown under a prefix: leasehold list PREFIX"
+	}
+	return "no lock is held or waited for"
+}
+
 // columnsThatShrink are cut, in this order, where a table is wider than the terminal.
 var columnsThatShrink = []int{0, 2}
 
 // snapshots inspects each lock. Each picture is consistent, all of them together are not.
-func snapshots(ctx context.Context, client *leasehold.Client, prefix string) ([]driver.Snapshot, error) {
+// What is no lock, under the name of one, hides no other: damaged tells of it.
+func snapshots(ctx context.Context, client *leasehold.Client, prefix string) (locks []driver.Snapshot, damaged, err error) {
 	var keys []string
 	for key, err := range client.Keys(ctx, prefix) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	var locks []driver.Snapshot
 	for _, key := range slices.Compact(keys) {
 		s, err := client.Inspect(ctx, key)
+		if errors.Is(err, leasehold.ErrMismatch) {
+			damaged = oneline.Join(damaged, err)
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(s.Holders)+len(s.Waiters) > 0 || s.Closed > 0 {
 			locks = append(locks, s) // the other locks were released meanwhile
 		}
 	}
-	return locks, nil
+	return locks, damaged, nil
 }
 
 func row(s driver.Snapshot) []string {
@@ -135,11 +148,14 @@ func row(s driver.Snapshot) []string {
 		return []string{printable(s.Key), kind(s), state, "", "", waiting}
 	}
 	h := s.Holders[0]
-	owner := ownerName(h.Owner, h.Foreign)
+	owner, held := ownerName(h.Owner, h.Foreign), "-"
+	if !h.Since.IsZero() { // a plain key of another library does not tell
+		held = span(age(h.Since))
+	}
 	if n := len(s.Holders) - 1; n > 0 {
 		owner += fmt.Sprintf(" and %d more", n)
 	}
-	return []string{printable(s.Key), kind(s), printable(owner), span(age(h.Since)), span(h.Remaining), waiting}
+	return []string{printable(s.Key), kind(s), printable(owner), held, span(h.Remaining), waiting}
 }
 
 // kind is how a lock is held: "2 of 3" are places.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,7 @@ type lockFlags struct {
 	quiet     bool
 	verbose   bool
 	passStore bool
+	election  bool // each term has an owner of its own, and re-enters nothing
 }
 
 func newLockFlags(g *global) lockFlags {
@@ -64,7 +66,7 @@ func (f *lockFlags) registerLock(cmd *cobra.Command) {
 func (f *lockFlags) registerHolder(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&f.ttl, "ttl", "time to live of the lease: how long a machine that dies blocks the others, and how long the store may be away")
-	flags.StringVar(&f.owner, "owner", "", "who holds the lock, `NAME`; two of one name enter together (default host, process and a random part)")
+	flags.StringVar(&f.owner, "owner", "", "who holds the lock, `NAME`; two of one name enter together, with one token (default host, process and a random part)")
 	flags.StringArrayVar(&f.labels, "label", nil, "shown by inspect, `KEY=VALUE`; may be repeated")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but errors and losses")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say what happens to the lock")
@@ -114,7 +116,8 @@ type lockSpec struct {
 	flags  *lockFlags
 	names  []string // NAME, then the names of --also
 	store  string
-	owner  string
+	named  string              // how the user names the owner, if at all
+	owner  string              // the identity, by which nested runs re-enter
 	argv   []string            // the command that will run; empty of acquire
 	opts   []leasehold.Option  // in addition to those of the flags
 	outer  map[string]heldLock // surrounding runs of the same names
@@ -133,7 +136,7 @@ func newLockSpec(cmd *cobra.Command, f *lockFlags, names []string, opts ...lease
 		return lockSpec{}, err
 	}
 	spec := lockSpec{
-		flags: f, names: names, store: store, owner: f.owner, opts: opts, stderr: cmd.ErrOrStderr(),
+		flags: f, names: names, store: store, named: f.owner, owner: f.owner, opts: opts, stderr: cmd.ErrOrStderr(),
 		report: newReporter(cmd.ErrOrStderr(), f.json, f.level()),
 	}
 	if err := spec.findOuter(outerLocks()); err != nil {
@@ -289,8 +292,9 @@ func (spec *lockSpec) refused(ctx context.Context, err error) error {
 	return err
 }
 
-// findOuter finds the surrounding runs of the same locks. A run re-enters an exclusive
-// outer lock with the outer owner, and takes a shared lock once more.
+// findOuter finds the surrounding runs of the same locks, and thereby the owner. A run
+// re-enters an exclusive outer lock with the outer owner, and takes a shared lock once
+// more. A candidate re-enters none: the next term has to have a greater token.
 func (spec *lockSpec) findOuter(around []heldLock) error {
 	spec.outer = make(map[string]heldLock)
 	for _, h := range around {
@@ -304,6 +308,8 @@ func (spec *lockSpec) findOuter(around []heldLock) error {
 			if h.Mode == modeLimited || spec.flags.limited {
 				continue // another place, if the store has one
 			}
+		case spec.flags.election:
+			return usage("this runs under lock %q already, held by %q, and would wait for itself", h.Key, h.Owner)
 		case spec.flags.owner != "" && spec.flags.owner != h.Owner:
 			return usage("--owner %q: this runs under lock %q already, held by %q, and would wait for itself", spec.flags.owner, h.Key, h.Owner)
 		case h.Key == spec.names[0]:
@@ -311,13 +317,15 @@ func (spec *lockSpec) findOuter(around []heldLock) error {
 		}
 		spec.outer[h.Key] = h
 	}
-	if spec.owner == "" {
-		c, err := spec.flags.configured()
-		if err != nil {
-			return err
-		}
-		spec.owner = newOwner(c.owner)
+	if spec.owner != "" && !spec.flags.election {
+		return nil
 	}
+	c, err := spec.flags.configured()
+	if err != nil {
+		return err
+	}
+	spec.named = cmp.Or(spec.named, c.owner)
+	spec.owner = newOwner(spec.named)
 	return nil
 }
 

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -99,9 +102,24 @@ func command(t *testing.T) string {
 	return path
 }
 
+var storiesSeed = flag.Uint64("stories.seed", 0, "draw the store on which -short plays a story from this one")
+
 // TestStories runs every story on a directory and on a Redis server: the
-// command behaves the same on both.
+// command behaves the same on both. With -short it runs each on one of them, drawn by lot.
 func TestStories(t *testing.T) {
+	seed := *storiesSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	if testing.Short() {
+		t.Logf("each story is played on one store, drawn from -stories.seed=%d; make test-long plays it on both", seed)
+	}
+	drawn := func(story string) string {
+		name := fnv.New64a()
+		_, _ = name.Write([]byte(story)) // never fails
+		return []string{"file", "redis"}[rand.NewPCG(seed, name.Sum64()).Uint64()%2]
+	}
+	stalls := watchStalls(t)
 	for _, store := range []string{"file", "redis"} {
 		t.Run(store, func(t *testing.T) {
 			server := ""
@@ -112,6 +130,9 @@ func TestStories(t *testing.T) {
 				Dir:      "testdata",
 				Deadline: time.Now().Add(14 * time.Minute), // a story that hangs fails, and all of them may take minutes
 				Setup: func(env *testscript.Env) error {
+					if testing.Short() && drawn(filepath.Base(env.WorkDir)) != store {
+						env.T().Skip("played on the other store, and by make test-long on both")
+					}
 					// Stories share the server, and must not share locks.
 					env.Setenv("LEASEHOLD_STORE", server+"?prefix="+filepath.Base(env.WorkDir)+":")
 					if server == "" {
@@ -128,7 +149,7 @@ func TestStories(t *testing.T) {
 				Condition: func(cond string) (bool, error) { return cond == store, nil },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"code": code, "waitfor": waitfor, "waitline": waitline, "sendsig": sendsig,
-					"serving": serving, "waiting": waiting, "setkey": setkey,
+					"serving": serving, "waiting": waiting, "setkey": setkey, "port": port, "inturn": inTurn(stalls),
 				},
 				RequireExplicitExec: true,
 				RequireUniqueNames:  true,
@@ -189,6 +210,18 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], url)
 }
 
+// port sets a variable to a loopback port that is given to no other test, nor to a connection,
+// while nothing listens there: port VARIABLE
+func port(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: port variable")
+	}
+	l, err := redistest.Listen()
+	ts.Check(err)
+	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	ts.Check(l.Close())
+}
+
 // waiting waits until so many wait for a lock, and so many hold it, one unless
 // something else is said: waiting NAME WAITERS [HOLDERS]
 func waiting(ts *testscript.TestScript, neg bool, args []string) {
@@ -202,6 +235,28 @@ func waiting(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &lock))
 		return strconv.Itoa(len(lock.Waiters)) == args[1] && strconv.Itoa(len(lock.Holders)) == holders
 	})
+}
+
+// inTurn compares two files, of which the first tells in which order waiters were served
+// since a third one was made: inturn FILE WANT SINCE. Who is handed a lock has a second to
+// answer, so the order is not judged if the machine has stood still for much of that.
+func inTurn(stalls *stalls) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 3 {
+			ts.Fatalf("usage: inturn file want since")
+		}
+		since, err := os.Stat(ts.MkAbs(args[2]))
+		ts.Check(err)
+		got, want := ts.ReadFile(args[0]), ts.ReadFile(args[1])
+		if got == want {
+			return
+		}
+		stalled := stalls.longest(since.ModTime())
+		if stalled == 0 {
+			ts.Fatalf("served were\n%swant\n%s", got, want)
+		}
+		ts.Logf("not judged, since the machine stood still for %v: served were\n%swant\n%s", stalled, got, want)
+	}
 }
 
 // setkey sets a plain key of the Redis server for a minute, as another library would:

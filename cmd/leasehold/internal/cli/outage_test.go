@@ -2,10 +2,12 @@ package cli_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,14 +58,26 @@ func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
 // and nobody reads that.
 func TestRun_AFullPipeKeepsNoLock(t *testing.T) {
 	t.Parallel()
-	url := redistest.Start(t).URL()
-	unread, stderr := pipe(t)
-	fill(t, stderr)
 	dir := filepath.Join(t.TempDir(), "trails")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), command(t), "run", "-q", "--ttl", "10m", "--store", url, "--audit-log", filepath.Join(dir, "log"), "demo", "rm", "-r", dir)
+	runUnread(t, "the audit log cannot be written", "-q", "--audit-log", filepath.Join(dir, "log"), "demo", "rm", "-r", dir)
+}
+
+// TestRun_AFullPipeKeepsNoCommandFromItsLock: nobody reads what is told before the command.
+func TestRun_AFullPipeKeepsNoCommandFromItsLock(t *testing.T) {
+	t.Parallel()
+	runUnread(t, `"event":"acquired"`, "--json", "demo", "true")
+}
+
+// runUnread has a run say something into a pipe that is full until the lock is free again.
+func runUnread(t *testing.T, says string, args ...string) {
+	t.Helper()
+	url := redistest.Start(t).URL()
+	unread, stderr := pipe(t)
+	fill(t, stderr)
+	c := exec.CommandContext(t.Context(), command(t), append([]string{"run", "--ttl", "10m", "--store", url}, args...)...)
 	c.Stderr = stderr
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -74,7 +88,7 @@ func TestRun_AFullPipeKeepsNoLock(t *testing.T) {
 	if err := c.Wait(); err != nil {
 		t.Error(err)
 	}
-	awaitText(t, said, "the audit log cannot be written")
+	awaitText(t, said, says)
 }
 
 // TestElect_AFullPipeEndsNoCampaign: the candidate whose term was broken is the next
@@ -99,6 +113,96 @@ func TestElect_AFullPipeEndsNoCampaign(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitLock(t, url, "the next term", func(s leasehold.Snapshot) bool { return leads(s) && s.Holders[0].ID != first })
+}
+
+// TestElect_ADirectoryThatIsAwayEndsNoCampaign: a process that was stopped has the lock of
+// the directory when the next campaign begins.
+func TestElect_ADirectoryThatIsAwayEndsNoCampaign(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	client := newClient(t, "file:"+dir)
+	leader := func(not string) string {
+		t.Helper()
+		for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if s, err := client.Inspect(t.Context(), "demo"); err == nil && len(s.Holders) == 1 && s.Holders[0].ID != not {
+				return s.Holders[0].ID
+			}
+		}
+		t.Fatal("nobody leads")
+		return ""
+	}
+	said := new(output)
+	c := exec.CommandContext(t.Context(), command(t), "elect", "--ttl", "6s", "--grace", "100ms", "--store", "file:"+dir+"?timeout=100ms", "demo", "sleep", "600")
+	c.Stderr = said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait() // of the signal
+	})
+	first := leader("")
+	lock, err := os.Open(filepath.Join(dir, "locks", "epoch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Break(t.Context(), "demo", first, "test"); err != nil {
+		t.Fatal(err)
+	}
+	awaitText(t, said, "file lock is taken")
+	_ = lock.Close()
+	leader(first)
+}
+
+// TestElect_P4_EachTermHasATokenOfItsOwn: the command of a term is ended before the lease
+// is over. What it has sent may arrive during the next term, and is to be refused.
+func TestElect_P4_EachTermHasATokenOfItsOwn(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, flags := range [][]string{{}, {"--owner", "scheduler"}} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			t.Parallel()
+			proxy := respproxy.Start(t, server.Addr())
+			args := append([]string{"elect", "--ttl", "6s", "--grace", "2s", "--store", "redis://" + proxy.Addr() + "?timeout=500ms"}, flags...)
+			c := exec.CommandContext(t.Context(), command(t), append(args, t.Name(), "sh", "-c",
+				`echo $LEASEHOLD_LEASE_ID $LEASEHOLD_TOKEN $LEASEHOLD_OWNER; exec sleep 600`)...)
+			said := new(output)
+			c.Stderr = said
+			stdout, err := c.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = c.Process.Kill()
+				_ = c.Wait() // of the signal
+			})
+			stuck := time.AfterFunc(bound, func() { _ = c.Process.Kill() })
+			defer stuck.Stop()
+			term := func() (lease, owner string, token int64) {
+				t.Helper()
+				if _, err := fmt.Fscanln(stdout, &lease, &token, &owner); err != nil {
+					t.Fatalf("no term: %v; it said %s", err, said)
+				}
+				return lease, owner, token
+			}
+			lease, owner, token := term()
+			proxy.Add(respproxy.DropRequest, 0, respproxy.Mentions(lease)) // neither renewed nor released
+			_, nextOwner, next := term()
+			if next <= token {
+				t.Errorf("token %d follows %d", next, token)
+			}
+			if nextOwner == owner {
+				t.Errorf("%s leads twice", owner)
+			}
+		})
+	}
 }
 
 // awaitLock waits until the lock demo looks as it should.
@@ -155,6 +259,36 @@ func TestRunAndElect_WaitForAStoreThatIsAway(t *testing.T) {
 				t.Errorf("said %q", said)
 			}
 		})
+	}
+}
+
+// TestWait_GoesOnWhenTheStoreComesBack: a wait of minutes does not end by a restart of the
+// store.
+func TestWait_GoesOnWhenTheStoreComesBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := respproxy.Start(t, server.Addr())
+	lease, err := newClient(t, server.URL()).Mutex("demo").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks := proxy.Add(respproxy.Pass, 0, respproxy.Mentions("demo"))
+	c := exec.CommandContext(t.Context(), command(t), "wait", "-w", "60", "--store", "redis://"+proxy.Addr()+"?timeout=500ms", "demo")
+	said := new(output)
+	c.Stderr = said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	looks.WaitFired(t, 6) // one look may ask twice
+	outage := proxy.Add(respproxy.Cut, 0, respproxy.Mentions("demo"))
+	looks.Remove()
+	outage.WaitFired(t, 3)
+	outage.Release()
+	if err := lease.Release(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v: %s", err, said)
 	}
 }
 

@@ -24,11 +24,13 @@ type queueView struct {
 	looked time.Time
 	place  int
 
-	mu     sync.Mutex
-	last   leasehold.WaitEvent // what the line shows
-	at     time.Time           // when it was true
-	stop   chan struct{}       // nil while no line is drawn
-	ticker sync.WaitGroup
+	mu   sync.Mutex
+	last wait      // what the line shows
+	at   time.Time // when it was true
+
+	changed chan struct{} // tells of the next line to be drawn; nil before the first
+	stop    chan struct{} // ends the drawing
+	cleared chan struct{} // closed when nothing is left of the line
 }
 
 func newQueueView(say *reporter, client *leasehold.Client, stderr any) *queueView {
@@ -40,6 +42,12 @@ func newQueueView(say *reporter, client *leasehold.Client, stderr any) *queueVie
 	return v
 }
 
+// wait is what is known of a wait.
+type wait struct {
+	leasehold.WaitEvent
+	closed time.Duration // for how much longer the lock is kept closed, though nobody holds it
+}
+
 // holderInterval is the time between two looks at the holder while a terminal shows it.
 const holderInterval = 5 * time.Second
 
@@ -49,32 +57,34 @@ func (v *queueView) event(ctx context.Context, e leasehold.WaitEvent) {
 	if v.shown && !moved && (v.tty == nil || time.Since(v.looked) < holderInterval) {
 		return
 	}
-	if v.shown {
-		e.Holder = v.holder(ctx, e)
+	w := wait{WaitEvent: e}
+	if v.shown || e.Holder.ID == "" && !e.Holder.Foreign {
+		w.Holder, w.closed = v.look(ctx, e.Key)
 	}
 	v.looked, v.place = time.Now(), e.Position
 	switch {
 	case v.tty != nil:
-		v.draw(e)
+		v.draw(w)
 	case !v.shown || v.report.json || v.report.level >= levelVerbose:
-		v.line(e)
+		v.line(w)
 	}
 	v.shown = true
 }
 
-// holder asks for the current holder after the position has changed. It returns no holder
-// if the store does not answer.
-func (v *queueView) holder(ctx context.Context, e leasehold.WaitEvent) driver.Holder {
+// look asks for the current holder, where the position has changed or the store has named
+// nobody, or for how much longer the lock is closed. It returns neither if the store does
+// not answer.
+func (v *queueView) look(ctx context.Context, key string) (driver.Holder, time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
 	defer cancel()
-	s, err := v.client.Inspect(ctx, e.Key)
+	s, err := v.client.Inspect(ctx, key)
 	if err != nil || len(s.Holders) == 0 {
-		return driver.Holder{}
+		return driver.Holder{}, s.Closed
 	}
-	return s.Holders[0]
+	return s.Holders[0], 0
 }
 
-func (v *queueView) line(e leasehold.WaitEvent) {
+func (v *queueView) line(e wait) {
 	ev := event{Event: "waiting", Key: e.Key, Position: e.Position, Waited: ms(e.Waited)}
 	if e.Holder.ID != "" || e.Holder.Foreign {
 		h := wire.HolderOf(e.Holder)
@@ -84,8 +94,11 @@ func (v *queueView) line(e leasehold.WaitEvent) {
 }
 
 // situation describes the holder and the position in the queue.
-func situation(e leasehold.WaitEvent) string {
+func situation(e wait) string {
 	text := "queued"
+	if e.closed > 0 {
+		text = "closed after its last holder for another " + span(e.closed)
+	}
 	if h := e.Holder; h.ID != "" || h.Foreign {
 		lease := ""
 		if !h.Foreign {
@@ -104,39 +117,50 @@ func heldBy(h driver.Holder) string {
 	return text + " for " + span(age(h.Since))
 }
 
-// draw shows e in a line of the terminal, redrawn every second.
-func (v *queueView) draw(e leasehold.WaitEvent) {
+// draw shows e in a line of the terminal, redrawn every second. It does not write: a terminal
+// that was stopped, or whose connection hangs, takes nothing for as long, and the wait goes on.
+func (v *queueView) draw(e wait) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	v.last, v.at = e, time.Now()
-	v.redraw()
-	if v.stop != nil {
-		return
+	v.mu.Unlock()
+	if v.changed == nil {
+		v.changed, v.stop, v.cleared = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+		go v.keepDrawn()
 	}
-	v.stop = make(chan struct{})
-	v.ticker.Go(func() {
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				v.mu.Lock()
-				v.redraw()
-				v.mu.Unlock()
-			case <-v.stop:
-				return
-			}
-		}
-	})
+	select {
+	case v.changed <- struct{}{}:
+	default:
+	}
 }
 
-// redraw draws the line. The caller holds mu.
+// keepDrawn draws the line until the wait is over, and clears it.
+func (v *queueView) keepDrawn() {
+	defer close(v.cleared)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-v.changed:
+			v.redraw()
+		case <-tick.C:
+			v.redraw()
+		case <-v.stop:
+			fmt.Fprint(v.tty, "\r\x1b[K")
+			return
+		}
+	}
+}
+
 func (v *queueView) redraw() {
-	e := v.last
-	waited := (e.Waited + time.Since(v.at)).Truncate(time.Second)
+	v.mu.Lock()
+	e, at := v.last, v.at
+	v.mu.Unlock()
+	waited := (e.Waited + time.Since(at)).Truncate(time.Second)
 	text := fmt.Sprintf("waiting %s for %q at place %d", span(waited), e.Key, e.Position)
 	if h := e.Holder; h.ID != "" || h.Foreign {
 		text += ": " + heldBy(h)
+	} else if left := e.closed - time.Since(at); left > 0 {
+		text += ": closed after its last holder for another " + span(left)
 	}
 	if width, _, err := term.GetSize(int(v.tty.Fd())); err == nil && width > 1 && len([]rune(text)) >= width {
 		text = string([]rune(text)[:width-2]) + "…"
@@ -144,13 +168,15 @@ func (v *queueView) redraw() {
 	fmt.Fprintf(v.tty, "\r\x1b[K%s", text)
 }
 
-// end clears the line before the command writes.
+// end clears the line before the command writes, unless the terminal takes nothing: the lock
+// may be held by now.
 func (v *queueView) end() {
 	if v.stop == nil {
 		return
 	}
 	close(v.stop)
-	v.ticker.Wait()
-	v.stop = nil
-	fmt.Fprint(v.tty, "\r\x1b[K")
+	select {
+	case <-v.cleared:
+	case <-time.After(time.Second):
+	}
 }

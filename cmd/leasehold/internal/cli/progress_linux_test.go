@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -17,31 +19,89 @@ func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
 	url := "file://" + t.TempDir()
 	first := startRun(t, url, "--owner", "first", "demo", "sh", "-c", begin+ready+"read line")
 	first.deadline()
-	second := exec.Command(command(t), "run", "-q", "--store", url, "--owner", "second", "demo", "sleep", "1")
-	if err := second.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = second.Wait() }()
+	leave := filepath.Join(t.TempDir(), "leave")
+	second := startShown(t, nil, "run", "-q", "--store", url, "--owner", "second", "demo",
+		"sh", "-c", `until test -e "$0"; do sleep 0.05; done`, leave)
 	awaitWaiters(t, url, 1)
 
 	master, slave := openTerminal(t)
 	screen := watchScreen(master)
-	third := exec.Command(command(t), "run", "--store", url, "demo", "true")
-	third.Stderr, third.Env = slave, append(os.Environ(), "TERM=xterm")
-	if err := third.Start(); err != nil {
-		t.Fatal(err)
-	}
-	screen.await(t, `waiting 0s for "demo" at place 2: held by first for `)
-	screen.await(t, `waiting 1s for "demo" at place 2`) // by itself
+	third := startShown(t, slave, "run", "--store", url, "demo", "true")
+	screen.await(t, `for "demo" at place 2: held by first for `)
+	screen.awaitWhere(t, "the seconds pass by themselves", secondsPass)
 	first.stdin.Close()
 	screen.await(t, `at place 1: held by second for `)
-	if err := third.Wait(); err != nil {
+	if err := os.WriteFile(leave, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range []*exec.Cmd{second, third} {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	screen.awaitWhere(t, "nothing is left of the line", func(text string) bool { return strings.HasSuffix(text, "\r\x1b[K") })
+	if text := screen.text(); strings.Contains(text, "\n") {
+		t.Errorf("more than a line: %q", text)
+	}
+}
+
+// TestRun_AStoppedTerminalKeepsNoLock: the terminal of a run that waits was stopped by Ctrl-S,
+// or its connection hangs. The lock is handed over meanwhile, and others wait for it.
+func TestRun_AStoppedTerminalKeepsNoLock(t *testing.T) {
+	t.Parallel()
+	url := "file://" + t.TempDir()
+	first := startRun(t, url, "demo", "sh", "-c", begin+ready+"read line")
+	first.deadline()
+	master, slave := openTerminal(t)
+	screen := watchScreen(master)
+	second := startShown(t, slave, "run", "--store", url, "demo", "true")
+	screen.await(t, `for "demo" at place 1`)
+	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TCXONC, unix.TCOOFF); err != nil {
+		t.Fatal(err)
+	}
+	first.stdin.Close()
+	stuck := time.AfterFunc(bound, func() { _ = second.Process.Kill() })
+	defer stuck.Stop()
+	if err := second.Wait(); err != nil {
 		t.Error(err)
 	}
-	screen.await(t, "\r\x1b[K")
-	if text := screen.text(); strings.Contains(text, "\n") || !strings.HasSuffix(text, "\r\x1b[K") {
-		t.Errorf("what is left of the line: %q", text)
+}
+
+// startShown starts the command with a terminal for its standard error, or nil.
+func startShown(t *testing.T, stderr *os.File, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(command(t), args...)
+	cmd.Env = append(os.Environ(), "TERM=xterm")
+	if stderr != nil {
+		cmd.Stderr = stderr
 	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // if the test failed
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+var atPlaceTwo = regexp.MustCompile(`waiting (\S+) for "demo" at place 2`)
+
+// secondsPass reports whether the line at place 2 was drawn twice within less than the five
+// seconds after which it is drawn in any case, since the holder is looked up again.
+func secondsPass(text string) bool {
+	last := time.Duration(-1)
+	for _, shown := range atPlaceTwo.FindAllStringSubmatch(text, -1) {
+		waited, err := time.ParseDuration(shown[1])
+		if err != nil {
+			return false
+		}
+		if last >= 0 && waited > last && waited-last < 5*time.Second {
+			return true
+		}
+		last = waited
+	}
+	return false
 }
 
 func awaitWaiters(t *testing.T, url string, n int) {
@@ -112,9 +172,14 @@ func (s *screen) text() string {
 
 func (s *screen) await(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(bound); !strings.Contains(s.text(), text); time.Sleep(5 * time.Millisecond) {
+	s.awaitWhere(t, text, func(shown string) bool { return strings.Contains(shown, text) })
+}
+
+func (s *screen) awaitWhere(t *testing.T, what string, shown func(text string) bool) {
+	t.Helper()
+	for end := time.Now().Add(bound); !shown(s.text()); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("shown %q, want %q", s.text(), text)
+			t.Fatalf("shown %q, want %q", s.text(), what)
 		}
 	}
 }

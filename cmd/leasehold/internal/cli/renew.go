@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
@@ -25,9 +25,9 @@ func newRenew(g *global) *cobra.Command {
 		Long: strings.TrimSpace(fmt.Sprintf(`
 Renew makes a lease last for --ttl from now on, or longer if it does already. If
 it has ended, the exit code is %d: others may hold the lock, and what is done
-under it must stop. A code of %d says that the store did not answer: the lease
-lasts as long as it did before.
-`, codeLost, codeUnavailable)),
+under it must stop. A code of %d says that the store did not answer, a code of %d
+that it keeps no lease for so long: the lease lasts as long as it did before.
+`, codeLost, codeUnavailable, codeUsage)),
 		Example: `  leasehold renew deploy "$id" --ttl 5m || exit`,
 		Args:    exactly(2, "the name of a lock and the id of a lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
 )
 
 // runFlags are the flags of `leasehold run`.
@@ -31,10 +32,13 @@ func newRun(g *global) *cobra.Command {
 		Long:    runLong,
 		Example: runExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			guard := proc.Prepare() // it starts while all the rest is made ready
+			defer guard.Close()
 			c, err := f.runCommand(cmd, args)
 			if err != nil {
 				return classify(err)
 			}
+			c.guard = guard
 			defer c.report.lines.flush()
 			return classify(c.run(cmd.Context()))
 		},
@@ -118,6 +122,8 @@ func (f *runFlags) argv(cmd *cobra.Command, rest []string) ([]string, error) {
 			return nil, usage("%s takes exactly one string for the shell", rest[0])
 		}
 		return []string{"sh", "-c", rest[1]}, nil
+	case rest[0] != "--" && len(rest[0]) > 1 && rest[0][0] == '-':
+		return nil, usage("flags stand before the name of the lock, and a command that looks like one behind --: %q is neither", rest[0])
 	case rest[0] != "--":
 		return rest, nil
 	case len(rest) == 1:
@@ -168,13 +174,16 @@ kept, the command gets TERM, and KILL after the grace, before anybody else can
 hold the lock. If leasehold itself is killed, the command dies with it.
 
 The command sees in its environment:
-  %-20s name of the lock
-  %-20s id of the lease
-  %-20s fencing token: greater than every one given before
-  %-20s end of the lease at the start, unless it is renewed
-  %-20s who holds it
-  %-20s exclusive, shared or limited
-  %-20s URL of the store, unless it has a password; see --pass-store
+  %-24s name of the lock
+  %-24s id of the lease
+  %-24s fencing token: greater than all before, unless it re-enters
+  %-24s end of the lease at the start, unless it is renewed
+  %-24s who holds it
+  %-24s exclusive, shared or limited
+  %-24s the locks of --also, and those around, as JSON
+  %-24s URL of the store, unless it has a password; see --pass-store
+  %-24s in place of it if it has: the URL without the password
+  %-24s 1 if it runs without the lock; see --if-unavailable
 With these, a run of the same NAME inside the command enters at once instead of
 waiting for itself. It exits with %d if the outer lease has been lost.
 
@@ -182,7 +191,7 @@ With -s others may hold the lock with -s at the same time. With --limit N up to 
 may hold it. With --also several locks are held, taken in the order of their names.
 
 See "leasehold --help" for stores and exit codes.
-`, envKey, envLease, envToken, envDeadline, envOwner, envMode, envStore, codeLost))
+`, envKey, envLease, envToken, envDeadline, envOwner, envMode, envOuter, envStore, envHidden, envUnprotected, codeLost))
 
 const runExample = `  leasehold run nightly-backup -- ./backup.sh
   leasehold run -n --at-least 1m nightly-backup ./backup.sh   # cron on many hosts

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -21,6 +22,7 @@ type runCommand struct {
 	lockSpec
 	runFlags *runFlags
 	grace    time.Duration
+	guard    *proc.Prepared // of the first command, or nil
 }
 
 func (c *runCommand) run(parent context.Context) error {
@@ -30,6 +32,9 @@ func (c *runCommand) run(parent context.Context) error {
 		if c.runFlags.unprotected(err) {
 			_, watcher := watchSignals(parent)
 			return c.executeUnprotected(watcher, err)
+		}
+		if exit := (*exitError)(nil); errors.As(err, &exit) {
+			exit.unopened = true
 		}
 		return err
 	}
@@ -48,7 +53,19 @@ func (c *runCommand) run(parent context.Context) error {
 	}
 	err = c.execute(ctx, lease, watcher)
 	closeClient(client, err)
+	if !lost(err) {
+		return err // the process ends, and to stop listening would take a millisecond
+	}
+	if sig := watcher.end(); sig != 0 { // elect would go on
+		return interrupted(sig, err)
+	}
 	return err
+}
+
+// lost reports whether a run ended with the loss of a lock.
+func lost(err error) bool {
+	exit := (*exitError)(nil)
+	return errors.As(err, &exit) && exit.lost
 }
 
 // closeClient closes the client of a run that ended with err. After a loss it waits for
@@ -60,7 +77,7 @@ func closeClient(client *leasehold.Client, err error) {
 		client.Close()
 	}()
 	var timeout <-chan time.Time
-	if exit := (*exitError)(nil); errors.As(err, &exit) && exit.lost {
+	if lost(err) {
 		timeout = time.After(finalReleaseTimeout)
 	}
 	select {
@@ -90,7 +107,7 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 	m := newMonitor(c, lease)
 	p, err := proc.Start(proc.Command{
 		Args: c.argv, Env: environ(&c.lockSpec, lease),
-		Grace: c.grace, Deadline: m.deadline, Signals: watcher.signals,
+		Grace: c.grace, Deadline: m.deadline, Signals: watcher.signals, Prepared: c.guard,
 	})
 	if err != nil {
 		watcher.stop()
@@ -99,7 +116,7 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 	c.report.started(lease.main, p.Pid())
 	m.follow(p)
 	result, err := p.Wait()
-	catchQuit() // until the release is over
+	watcher.spare()
 	c.report.ended(lease.main, result.Code)
 	ended := m.ended
 	if ended == nil && result.DeadlineHit {
@@ -113,7 +130,7 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 func (c *runCommand) executeUnprotected(watcher *signalWatcher, cause error) error {
 	c.report.unprotected(c.names[0], cause)
 	p, err := proc.Start(proc.Command{
-		Args: c.argv, Env: append(passedOn(c.store, c.flags.passStore), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals,
+		Args: c.argv, Env: append(passedOn(c.store, c.flags.passStore), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals, Prepared: c.guard,
 	})
 	if err != nil {
 		watcher.stop()
@@ -124,6 +141,7 @@ func (c *runCommand) executeUnprotected(watcher *signalWatcher, cause error) err
 		defer overdue.Stop()
 	}
 	result, err := p.Wait()
+	watcher.spare()
 	switch {
 	case result.Stopped:
 		return &exitError{code: codeOverdue, err: err}
@@ -137,6 +155,11 @@ func (c *runCommand) executeUnprotected(watcher *signalWatcher, cause error) err
 
 // notStarted releases the locks of a command that could not be started.
 func notStarted(err error, lease *leaseSet) error {
+	if errors.Is(err, proc.ErrTooLate) { // this process, or the guard, was stopped for so long
+		lost := fmt.Errorf("lock %q: %w before the command could begin", lease.main.Key(), leasehold.ErrLost)
+		_ = lease.release(lost) // it has ended, or ends by itself
+		return &exitError{code: codeLost, lost: true, err: lost}
+	}
 	code := codeInternal
 	var failed *proc.StartError
 	if errors.As(err, &failed) {

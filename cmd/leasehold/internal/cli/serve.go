@@ -13,12 +13,13 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/audit"
-	"github.com/leasehold-go/leasehold/internal/stores"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/leasehold-go/leasehold/server"
@@ -56,7 +57,7 @@ goes on where it was. What it serves is described at /openapi.json.
 
 On TERM or INT it drains: /readyz says that it is not ready, requests that wait are
 answered, and operations that run are given --drain to finish. HUP reads the files of
---auth-file and --tls-cert again.
+--auth-file and --tls-cert again, also during a drain.
 
 Under systemd it serves the sockets of its socket unit instead of --listen, and tells when
 it serves and when it drains (Type=notify).
@@ -152,6 +153,30 @@ func (f *files) reload() error {
 	return errors.Join(errs...)
 }
 
+// follow reloads the files at each hangup, until stop is called.
+func (f *files) follow(hangups <-chan os.Signal, log *slog.Logger) (stop func()) {
+	over := make(chan struct{})
+	var following sync.WaitGroup
+	following.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-hangups:
+			}
+			if err := f.reload(); err != nil {
+				log.Error("files not read again; what was read before counts", "error", err)
+			} else {
+				log.Info("files read again")
+			}
+		}
+	})
+	return func() {
+		close(over)
+		following.Wait()
+	}
+}
+
 func (f *files) config() *tls.Config {
 	if f.tls == nil {
 		return nil
@@ -168,13 +193,13 @@ func (f *serveFlags) open(exposed []string) (all files, opts []server.Option, er
 		}
 	}
 	switch {
+	case f.clientCA != "" && all.tls == nil:
+		return all, nil, usage("--tls-client-ca goes with --tls-cert and --tls-key")
 	case f.authFile != "":
 		if all.auth, err = auth.OpenFile(f.authFile); err != nil {
 			return all, nil, usage("%w", err)
 		}
 		opts = append(opts, server.WithAuthenticator(all.auth))
-	case f.clientCA != "" && all.tls == nil:
-		return all, nil, usage("--tls-client-ca goes with --tls-cert and --tls-key")
 	case f.clientCA != "":
 		opts = append(opts, server.WithAuthenticator(auth.AnyCertificate()))
 	case !f.insecure && len(exposed) > 0:
@@ -217,6 +242,8 @@ func loopback(address string) bool {
 }
 
 func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // until the process ends: logs may be rotated at any time, and by default it would die
 	log, err := f.logger(stderr)
 	if err != nil {
 		return err
@@ -261,6 +288,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 		defer all.audit.Close() // after the service has ended
 		opts = append(opts, server.WithAuditLog(all.audit))
 	}
+	defer all.follow(hangups, log)() // to the service's end: it may still write to a file
 	opts = append(opts, server.WithLogger(log), server.WithObserver(server.LogRequests(log)), server.WithPage(mode))
 	s, err := f.service(opts)
 	if err != nil {
@@ -307,8 +335,8 @@ func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
 
 // until serves until a signal arrives, and then drains.
 func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files, log *slog.Logger) error {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 	scheme := "http"
 	if all.tls != nil {
@@ -320,24 +348,14 @@ func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files,
 		log.Info("serving", "url", urlOf(scheme, l.Addr()), "store", stores.Redact(f.used))
 	}
 	notify(log, daemon.SdNotifyReady)
-	for {
-		select {
-		case err := <-ended:
-			return &exitError{code: codeInternal, err: fmt.Errorf("serve: %w", err)}
-		case sig := <-signals:
-			if sig == syscall.SIGHUP {
-				if err := all.reload(); err != nil {
-					log.Error("files not read again; what was read before counts", "error", err)
-				} else {
-					log.Info("files read again")
-				}
-				continue
-			}
-			signal.Stop(signals) // a second signal has its default action
-			notify(log, daemon.SdNotifyStopping)
-			log.Info("draining", "signal", sig.String(), "limit", time.Duration(f.drain).String())
-			return f.end(s, ended, log)
-		}
+	select {
+	case err := <-ended:
+		return &exitError{code: codeInternal, err: fmt.Errorf("serve: %w", err)}
+	case sig := <-signals:
+		signal.Stop(signals) // a second one has its default action
+		notify(log, daemon.SdNotifyStopping)
+		log.Info("draining", "signal", sig.String(), "limit", time.Duration(f.drain).String())
+		return f.end(s, ended, log)
 	}
 }
 

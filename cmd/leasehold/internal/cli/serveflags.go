@@ -36,7 +36,7 @@ func newLimitFlags() limitFlags {
 
 func (f *limitFlags) register(flags *pflag.FlagSet) {
 	flags.Int64Var(&f.body, "max-body", f.body, "most `BYTES` of a request's body")
-	flags.Var(&f.ttl, "max-ttl", "longest time to live of a lease")
+	flags.Var(&f.ttl, "max-ttl", "longest time to live of a lease, and lock delay")
 	flags.Var(&f.wait, "max-wait", "how long an answer is held back at most; who waits longer asks again")
 	flags.IntVar(&f.perClient, "max-waiters", f.perClient, "most requests of one client that wait, `N`")
 	flags.IntVar(&f.perKey, "max-waiters-per-key", f.perKey, "most requests for one lock that wait, `N`")

@@ -45,14 +45,16 @@ func (e *signalError) Is(target error) bool { return target == context.Canceled 
 type signalWatcher struct {
 	signals  chan os.Signal
 	detached chan struct{}
+	over     chan struct{}
 	done     sync.WaitGroup
+	spared   syscall.Signal // the one that spare has dropped; read after done
 }
 
 // watchSignals returns a context whose cause becomes a *signalError. A second signal then
 // has its default action.
 func watchSignals(parent context.Context) (context.Context, *signalWatcher) {
 	ctx, cancel := context.WithCancelCause(parent)
-	s := &signalWatcher{signals: make(chan os.Signal, 64), detached: make(chan struct{})}
+	s := &signalWatcher{signals: make(chan os.Signal, 64), detached: make(chan struct{}), over: make(chan struct{})}
 	for _, sig := range fatalSignals() {
 		if !signal.Ignored(sig) { // what nohup ignores stays ignored
 			signal.Notify(s.signals, sig)
@@ -77,7 +79,42 @@ func (s *signalWatcher) detach() {
 	s.done.Wait()
 }
 
-// stop stops receiving signals. It is not called if the command has taken them over.
+// spare has one signal do nothing, after the end of the command that had taken signals
+// over: the locks are being released, and would stay until the end of their leases. A
+// second signal has its default action.
+func (s *signalWatcher) spare() {
+	s.done.Go(func() {
+		for {
+			select {
+			case sig := <-s.signals:
+				if slices.Contains(harmlessSignals, sig) {
+					continue
+				}
+				s.spared = sig.(syscall.Signal)
+				s.stop()
+				return
+			case <-s.over:
+				return
+			}
+		}
+	})
+}
+
+// end stops receiving signals after spare. It returns the signal that was dropped, for
+// whoever goes on; 0 for none.
+func (s *signalWatcher) end() syscall.Signal {
+	s.stop() // what comes from now on has its default action
+	close(s.over)
+	s.done.Wait()
+	for s.spared == 0 && len(s.signals) > 0 {
+		if sig := <-s.signals; !slices.Contains(harmlessSignals, sig) {
+			s.spared = sig.(syscall.Signal)
+		}
+	}
+	return s.spared
+}
+
+// stop stops receiving signals. It is not called while the command has taken them over.
 func (s *signalWatcher) stop() {
 	catchQuit() // first, so that no signal is missed
 	signal.Stop(s.signals)

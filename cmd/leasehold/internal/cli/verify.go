@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/chaos"
 	"github.com/leasehold-go/leasehold/internal/checker"
 	"github.com/leasehold-go/leasehold/internal/history"
-	"github.com/leasehold-go/leasehold/internal/stores"
 )
 
 // verifyFlags are the flags of `leasehold bench --verify`.

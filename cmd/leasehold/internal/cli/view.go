@@ -20,9 +20,9 @@ func age(since time.Time) time.Duration {
 // ownerName names a holder or waiter for people.
 func ownerName(owner string, foreign bool) string {
 	if foreign {
-		return cmp.Or(owner, "another program")
+		return cmp.Or(printable(owner), "another program")
 	}
-	return cmp.Or(owner, "others")
+	return cmp.Or(printable(owner), "others")
 }
 
 // printable is text of another program, which may hold what a terminal would obey.
@@ -35,10 +35,11 @@ func printable(text string) string {
 	}, text)
 }
 
+// labelText is all labels in one line. Their values may be any text.
 func labelText(labels map[string]string) string {
 	var pairs []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		pairs = append(pairs, k+"="+labels[k])
 	}
-	return strings.Join(pairs, " ")
+	return printable(strings.Join(pairs, " "))
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -20,7 +21,8 @@ func newWait(g *global) *cobra.Command {
 		Long: strings.TrimSpace(`
 Wait returns when nobody holds the lock NAME or waits for it. It takes no place in
 the queue and keeps nobody out: by the time it has returned somebody else may hold
-the lock. It looks twice a second.
+the lock. It looks twice a second. If the store does not answer the first look, wait
+fails; one that stops answering later is asked again for 30 s.
 `),
 		Example: `  leasehold wait -w 10m migrate && ./start-server`,
 		Args:    exactly(1, "the name of a lock"),
@@ -50,12 +52,13 @@ func (f *lockFlags) untilFree(ctx context.Context, name string) error {
 		return err
 	}
 	defer client.Close()
-	began := time.Now()
+	began, patience := time.Now(), time.Duration(0) // with a store that has not answered yet
 	for {
-		s, err := client.Inspect(ctx, name)
+		s, err := look(ctx, client, name, patience)
 		if err != nil {
 			return err
 		}
+		patience = time.Duration(f.maxOutage)
 		if s.Key = name; free(s) {
 			return nil
 		}
@@ -65,9 +68,19 @@ func (f *lockFlags) untilFree(ctx context.Context, name string) error {
 			if left <= 0 {
 				return f.stillHeld(s, time.Since(began))
 			}
-			pause = min(pause, left)
+			pause, patience = min(pause, left), min(patience, left)
 		}
 		time.Sleep(pause)
+	}
+}
+
+// look inspects a lock. A store that does not answer is asked again, for at most patience.
+func look(ctx context.Context, client *leasehold.Client, name string, patience time.Duration) (driver.Snapshot, error) {
+	for began := time.Now(); ; time.Sleep(pollInterval) {
+		s, err := client.Inspect(ctx, name)
+		if err == nil || codeOf(err) != codeUnavailable || errors.Is(err, driver.ErrPermanent) || time.Since(began) >= patience {
+			return s, err
+		}
 	}
 }
 
@@ -92,7 +105,7 @@ func timeToFree(s driver.Snapshot) time.Duration {
 func (f *lockFlags) stillHeld(s driver.Snapshot, waited time.Duration) error {
 	exit := &exitError{code: f.conflict}
 	if !f.quiet {
-		exit.err = fmt.Errorf("%w after %s: %s", leasehold.ErrHeld, span(waited), summary(s))
+		exit.err = fmt.Errorf("gave up after %s: %s", span(waited), summary(s))
 	}
 	return exit
 }

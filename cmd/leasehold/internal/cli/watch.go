@@ -102,7 +102,7 @@ func summary(s driver.Snapshot) string {
 	for _, q := range s.Waiters {
 		waiters = append(waiters, ownerName(q.Owner, false))
 	}
-	text := s.Key + ": " + headline(s)
+	text := printable(s.Key) + ": " + headline(s)
 	if len(holders) > 0 {
 		text += " by " + strings.Join(holders, ", ")
 	}

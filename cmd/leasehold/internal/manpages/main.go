@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra/doc"
-
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/cli"
 )
 
@@ -32,13 +30,18 @@ func write(dir string) error {
 	if err := errors.Join(os.MkdirAll(man, 0o755), os.MkdirAll(completions, 0o755)); err != nil {
 		return err
 	}
-	root := cli.Command()
-	root.InitDefaultCompletionCmd()
-	root.DisableAutoGenTag = true // the pages of one state of the source are always the same
-	header := &doc.GenManHeader{Title: "LEASEHOLD", Section: "1", Source: "Leasehold", Manual: "Leasehold", Date: date()}
-	if err := doc.GenManTree(root, header, man); err != nil {
+	date, err := date()
+	if err != nil {
 		return err
 	}
+	pages := cli.Command()
+	pages.InitDefaultCompletionCmd()
+	pages.DisableAutoGenTag = true // the pages of one state of the source are always the same
+	if err := writePages(pages, date, man); err != nil {
+		return err
+	}
+	root := cli.Command() // that of the pages is made for them
+	root.InitDefaultCompletionCmd()
 	for name, generate := range map[string]func(string) error{
 		"leasehold.bash": func(f string) error { return root.GenBashCompletionFileV2(f, true) },
 		"_leasehold":     root.GenZshCompletionFile,
@@ -51,10 +54,16 @@ func write(dir string) error {
 	return nil
 }
 
-// date returns the day that the pages bear: that of $SOURCE_DATE_EPOCH, or the first day
-// of all, so that it never depends on the day of the build.
-func date() *time.Time {
-	seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
-	t := time.Unix(seconds, 0).UTC()
-	return &t
+// date returns the day that the pages bear, that of $SOURCE_DATE_EPOCH: it never depends on
+// the day of the build. Without that variable it is zero, and they bear none.
+func date() (time.Time, error) {
+	epoch := os.Getenv("SOURCE_DATE_EPOCH")
+	if epoch == "" {
+		return time.Time{}, nil
+	}
+	seconds, err := strconv.ParseInt(epoch, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
 }

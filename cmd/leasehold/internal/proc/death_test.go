@@ -5,6 +5,7 @@ package proc
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func TestRun_C4_TheGuardSurvivesWhatIsMeantForOthers(t *testing.T) {
 	w := startWrapper(t, wrapperScript{Role: "echo"}, nil)
 	w.out.want("up")
 	guard := w.guard
-	for _, sig := range forwarded {
+	for _, sig := range slices.Concat(forwarded, deadly) {
 		kill(t, guard, sig.(syscall.Signal))
 	}
 	w.signal(syscall.SIGUSR1)

@@ -7,8 +7,8 @@
 //
 //	wrapper ── guard ── child ── grandchildren …
 //
-// The wrapper is the caller. [Start] executes the same binary once more as a
-// guard, and the guard starts the child in a process group of
+// The wrapper is the caller. [Start], or [Prepare] before it, executes the same
+// binary once more as a guard, and the guard starts the child in a process group of
 // its own. The guard is a subreaper: a grandchild that calls setsid, forks twice
 // or otherwise loses its parent becomes a child of the guard. So "wait says there
 // is no child left" is the kernel's own word that the whole tree is gone, and
@@ -25,7 +25,8 @@
 //     reading of a clock that both share and that counts on while the machine
 //     sleeps. It sends TERM one grace before and KILL at the deadline, unless it
 //     was told a later one. Once the TERM is out, the end is settled: a child that
-//     was told to leave must not find its lease alive again.
+//     was told to leave must not find its lease alive again. A command that has not begun
+//     by its deadline does not begin.
 //   - The guard is killed: the kernel kills the child (PDEATHSIG), the others fall
 //     to the wrapper, a subreaper too, and it kills them.
 //   - The guard hangs, is stopped or gets no processor: the wrapper keeps the same

@@ -24,7 +24,7 @@ const guardName = "lease-guard"
 // In any other it returns at once. It is no function for main to call, because the
 // packages that this one does not import are initialized before main and, but for a few,
 // after this one: the clients of all stores take several times as long as the guard's
-// own start.
+// own start. Nothing here imports os/exec or path/filepath, which are initialized late.
 func init() {
 	if len(os.Args) == 2 && os.Args[0] == guardName {
 		guardMain()
@@ -76,7 +76,7 @@ func runGuard(fd int) bool {
 	if err := g.start(); err != nil {
 		var errno syscall.Errno
 		errors.As(err, &errno)
-		g.reports <- report{Kind: reportFailed, Errno: errno}
+		g.reports <- report{Kind: reportFailed, Errno: errno, Late: errors.Is(err, ErrTooLate)}
 	} else {
 		g.reports <- report{Kind: reportStarted, Pid: g.pid}
 		g.watch(orders(in), died, bell)
@@ -87,23 +87,36 @@ func runGuard(fd int) bool {
 	return true
 }
 
+// deadly are the signals that end or stop a program in Go that does not listen for them.
+// Its runtime catches all others, as package os/signal promises, and does nothing. To
+// listen for one takes two switches between threads, some 30 µs, and there are 30
+// real-time signals.
+var deadly = append([]os.Signal{
+	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGABRT,
+	syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE,
+}, deadlyHere)
+
 // dropSignals drops the signals that would end or stop the guard. It catches them instead
 // of ignoring them, because the child would inherit that. Signals that are ignored
 // already, as by nohup, stay so for the child's sake.
 func dropSignals() {
 	dropped := make(chan os.Signal, 1)
-	for _, s := range append([]os.Signal{syscall.SIGPIPE, syscall.SIGTTIN, syscall.SIGTTOU}, forwarded...) {
+	for _, s := range deadly {
 		if !signal.Ignored(s) {
 			signal.Notify(dropped, s)
 		}
 	}
 }
 
-// start forks the child, and then closes its own standard input and output.
+// start forks the child, and then closes its own standard input and output. It looks at the
+// clock last: wrapper and guard may have been stopped for long since the deadline was set.
 func (g *guard) start() error {
 	g.plan = plan{grace: int64(g.spec.Grace), deadline: g.spec.Deadline}
 	attr := &syscall.ProcAttr{Dir: g.spec.Dir, Env: g.spec.Env, Files: []uintptr{0, 1, 2}, Sys: childAttr()}
 	attr.Sys.Foreground = g.spec.Foreground // on descriptor Ctty, 0
+	if due(g.deadline, clock()) {
+		return ErrTooLate
+	}
 	pid, err := syscall.ForkExec(g.spec.Path, g.spec.Args, attr)
 	if err == syscall.ENOEXEC && script(at(g.spec.Dir, g.spec.Path)) {
 		args := append([]string{"/bin/sh", g.spec.Path}, g.spec.Args[1:]...)

@@ -6,13 +6,13 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+var errNotFound = errors.New("executable file not found in $PATH")
 
 // lookup finds the program as execvp does: a name with a slash is used as it is, others
 // are searched in the PATH of env. Relative paths are relative to dir.
@@ -20,11 +20,12 @@ func lookup(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, usable(at(dir, name))
 	}
-	if name == "" {
-		return "", exec.ErrNotFound
+	search := searchPath(env)
+	if name == "" || search == "" {
+		return "", errNotFound
 	}
-	err := exec.ErrNotFound
-	for _, d := range filepath.SplitList(searchPath(env)) {
+	err := errNotFound
+	for d := range strings.SplitSeq(search, ":") {
 		path := "./" + name
 		if d != "" {
 			path = strings.TrimSuffix(d, "/") + "/" + name

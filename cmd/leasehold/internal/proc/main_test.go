@@ -27,6 +27,18 @@ const bound = 20 * time.Second
 // soon is what a busy machine takes to do something at once.
 const soon = 15 * time.Second
 
+// exitGraceVar names a variable of the environment with the exitGrace of the guards that are
+// started then. They have it before the init that never returns in them.
+const exitGraceVar = "PROC_EXIT_GRACE"
+
+var _ = func() bool {
+	d, err := time.ParseDuration(os.Getenv(exitGraceVar))
+	if err == nil {
+		exitGrace = d
+	}
+	return err == nil
+}()
+
 // The test binary plays every part: wrapper, guard (by the init of the package), child and grandchild.
 func TestMain(m *testing.M) {
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each of the parts takes a second to leave
@@ -281,6 +293,15 @@ func (l *lines) wantAmid(text, other string) {
 		case err != nil || line != other:
 			l.t.Fatalf("read %q, %v; want %q", got, err, text)
 		}
+	}
+}
+
+// wantNothing checks that nothing is printed for a while.
+func (l *lines) wantNothing(within time.Duration) {
+	l.t.Helper()
+	must(l.f.SetReadDeadline(time.Now().Add(within)))
+	if got, err := l.r.ReadString('\n'); !errors.Is(err, os.ErrDeadlineExceeded) || got != "" {
+		l.t.Fatalf("read %q, %v; want nothing", got, err)
 	}
 }
 

@@ -12,6 +12,10 @@ import (
 // said how the command ended. The command and all its descendants were killed.
 var ErrGuardLost = errors.New("proc: the guard process was lost")
 
+// ErrTooLate says that the deadline of a command had passed before the command could
+// begin. It was not begun.
+var ErrTooLate = errors.New("proc: the deadline had passed before the command could begin")
+
 // Command says what to run.
 type Command struct {
 	// Args is the program and its arguments. A program without a slash is looked
@@ -30,9 +34,14 @@ type Command struct {
 	// Deadline is the first deadline, see [Process.SetDeadline]. Zero means none.
 	Deadline time.Time
 	// Signals, if not nil, is a channel on which the caller has been listening with
-	// [os/signal.Notify] so far. The command takes it over: what waits in it is
-	// forwarded, so that no signal falls between the two, or is forwarded twice.
+	// [os/signal.Notify] so far. The command takes it over until its end: what waits in
+	// it is forwarded, so that no signal falls between the two, or is forwarded twice.
+	// Then the caller goes on to listen, or stops.
 	Signals chan os.Signal
+	// Prepared, if not nil, is a guard that was started before, see [Prepare]. Stdin,
+	// Stdout and Stderr are nil then. Start uses it if it lives, and starts another one
+	// if not.
+	Prepared *Prepared
 	// Background keeps the caller's signals and terminal from the command. It is
 	// meant for servers.
 	Background bool

@@ -5,9 +5,7 @@ package proc
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -53,6 +51,7 @@ type Process struct {
 	link    *link
 	tty     *terminal
 	signals chan os.Signal
+	listens bool // to signals, which are no caller's
 	typed   bool // owned by supervise: no interrupt was forwarded
 
 	reportsDone chan struct{} // closed when the guard has said its last word
@@ -70,9 +69,13 @@ type Process struct {
 	acting   sync.WaitGroup
 }
 
-// Start runs the command. What cannot be executed is reported as a [*StartError].
+// Start runs the command. What cannot be executed is reported as a [*StartError], and a
+// command whose deadline has passed before it could begin as [ErrTooLate].
 // Every started Process must be waited for, or at least until Done.
 func Start(cmd Command) (*Process, error) {
+	if cmd.Prepared != nil && (cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil) {
+		return nil, errors.New("proc: a prepared guard has the caller's own input and output")
+	}
 	s, err := cmd.spec()
 	if err != nil {
 		return nil, err
@@ -80,7 +83,7 @@ func Start(cmd Command) (*Process, error) {
 	ownChildren.adopt()
 	p := &Process{grace: cmd.Grace, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
 	if p.signals == nil {
-		p.signals = make(chan os.Signal, 64)
+		p.signals, p.listens = make(chan os.Signal, 64), true
 	}
 	if !cmd.Background {
 		p.tty = openTerminal()
@@ -131,7 +134,7 @@ func (cmd *Command) spec() (spec, error) {
 	}
 	path, err := lookup(cmd.Args[0], cmd.Dir, env)
 	if err != nil {
-		missing := errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
+		missing := errors.Is(err, errNotFound) || errors.Is(err, os.ErrNotExist)
 		return spec{}, &StartError{Name: cmd.Args[0], Err: err, missing: missing}
 	}
 	return spec{
@@ -145,20 +148,14 @@ func hasNUL(all []string) bool {
 	return slices.ContainsFunc(all, func(text string) bool { return strings.Contains(text, fieldEnd) })
 }
 
-// start forks the guard and waits until it has started the child, or failed to.
+// start has a guard, the prepared one if it lives, and waits until it has started the
+// child, or failed to.
 func (p *Process) start(cmd Command, s spec) error {
-	l, theirs, err := newLink()
-	if err != nil {
-		return fmt.Errorf("proc: %w", err)
-	}
-	p.link = l
-	pid, err := forkGuard(cmd, theirs)
-	unix.Close(theirs)
-	if err != nil {
-		return fmt.Errorf("proc: start the guard: %w", err)
-	}
-	if p.guard, err = os.FindProcess(pid); err != nil {
-		return fmt.Errorf("proc: start the guard: %w", err)
+	if p.guard, p.link = cmd.Prepared.take(); p.guard == nil {
+		var err error
+		if p.guard, p.link, err = startGuard(cmd); err != nil {
+			return err
+		}
 	}
 	first, err := p.introduce(s)
 	if err == nil && first.Kind == reportStarted {
@@ -169,13 +166,16 @@ func (p *Process) start(cmd Command, s spec) error {
 		return nil
 	}
 	_ = p.guard.Kill()
-	p.reapGuard()
+	reap(p.guard)
 	if err != nil {
 		p.killOrphans() // it may have come to fork the child
 		return fmt.Errorf("proc: start the guard: %w", err)
 	}
 	p.tty.started(0, s.Foreground)
 	p.tty.take()
+	if first.Late {
+		return ErrTooLate
+	}
 	return &StartError{Name: cmd.Args[0], Err: first.Errno}
 }
 

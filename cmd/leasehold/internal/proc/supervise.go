@@ -99,7 +99,7 @@ func (p *Process) relieve() bool {
 
 // settle sets the result, and makes sure that the command has ended.
 func (p *Process) settle(last report, acted bool) {
-	p.reapGuard()
+	reap(p.guard)
 	if last.Kind != reportEnded {
 		last = p.finalReport(p.killOrphans())
 		p.err = ErrGuardLost
@@ -118,12 +118,6 @@ func (p *Process) settle(last report, acted bool) {
 	p.result.Signal, p.result.Code = sig, 128+int(sig)
 	p.result.Interrupted = p.typed && p.tty.interrupted(sig)
 	p.tty.restoreModes()
-}
-
-// reapGuard waits for the guard.
-func (p *Process) reapGuard() {
-	_, _ = p.guard.Wait() // how it ended does not matter, only what it reported
-	ownChildren.forget(p.guard.Pid)
 }
 
 // finalReport is the report that a dead guard can no longer send.
@@ -154,7 +148,9 @@ func (p *Process) killOrphans() syscall.WaitStatus {
 
 // release frees everything but the result.
 func (p *Process) release() {
-	signal.Stop(p.signals)
+	if p.listens {
+		signal.Stop(p.signals)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.over = true

@@ -11,6 +11,9 @@ import (
 // adoptsOrphans is false: on macOS orphans become children of launchd.
 const adoptsOrphans = false
 
+// deadlyHere is the one of the deadly signals that is not everywhere.
+const deadlyHere = syscall.SIGEMT
+
 // forwardedHere are the signals that go to the child and are not everywhere.
 func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO, syscall.SIGEMT} }
 

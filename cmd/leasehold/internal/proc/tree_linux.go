@@ -15,6 +15,9 @@ import (
 // subreaper.
 const adoptsOrphans = true
 
+// deadlyHere is the one of the deadly signals that is not everywhere.
+const deadlyHere = syscall.SIGSTKFLT
+
 // forwardedHere are the signals that go to the child and are not everywhere. The
 // real-time ones begin with the first that Go's runtime does not keep.
 func forwardedHere() []os.Signal {

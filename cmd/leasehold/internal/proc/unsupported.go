@@ -10,6 +10,15 @@ import (
 	"time"
 )
 
+// Prepared is a guard without a command. There is none on this system.
+type Prepared struct{}
+
+// Prepare returns nil.
+func Prepare() *Prepared { return nil }
+
+// Close does nothing.
+func (*Prepared) Close() {}
+
 // Process is a running command. There is none on this system.
 type Process struct{}
 

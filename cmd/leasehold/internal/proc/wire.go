@@ -153,7 +153,7 @@ type reportKind int
 
 const (
 	reportStarted  reportKind = iota + 1 // as process Pid
-	reportFailed                         // could not be executed, because of Errno
+	reportFailed                         // could not be executed, because of Errno or because it was Late
 	reportStopped                        // the child was stopped by Signal
 	reportDeadline                       // the deadline is At, as ordered or because it is final
 	reportEnded                          // the whole tree is gone

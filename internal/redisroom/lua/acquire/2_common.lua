@@ -30,7 +30,7 @@ repeat
     -- include life.lua
     local exp, token, rexp = ms + ARGV[2], fmt('%d', tok), ms + life(tok, ms, ARGV[2])
     call('DEL', R, Z)
-    call('HSET', R, id, fmt('c s 0 %s %s %s 0 0 %d %s %s - %s', weight, ARGV[2], window, 1 + BEHIND, token, notify, meta),
+    call('HSET', R, id, fmt('c s 0 %s 0 %s 0 0 0 %s %s - %s', weight, window, token, notify, meta),
       '#', fmt('%s 0 %s 0 - 0 1 0 %s 1 - 0 %d %d', token, limit, weight, exp, rexp))
     call('PEXPIREAT', R, rexp)
     call('ZADD', Z, ANCHOR, '#', exp - BAND, 'i' .. id)
@@ -53,12 +53,12 @@ repeat
   if not known[1] or known[2] or known[3] or call('ZSCORE', Z, '+' .. id) then break end
   local tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp =
     match(known[1], '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) %- (%d+) (%d+) (%d+)$')
-  if not tok or tok == '0' or n == '0' then break end
+  if not tok or n == '0' then break end
   if mode == 's' and shares ~= '0' and lim ~= limit then break end
   seq, when, used, shares, hexp, rexp = tonumber(seq), tonumber(when), tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
 
   local holder = call('ZRANGE', Z, 0, 0, 'WITHSCORES')
-  local left = holder[2] and holder[2] + BAND - ms or 0
+  local left = holder[2] and tonumber(holder[2]) < 0 and holder[2] + BAND - ms or 0 -- none if no place is taken
   local first = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, 1)[1]
   if left <= 0 or call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1] then break end -- to be purged
   if first and (first ~= 'q' .. head or ms + left < when) then break end -- to be hinted
@@ -93,7 +93,7 @@ repeat
       hexp = exp
       call('SET', KEYS[1], '*', 'PXAT', exp + 1)
     end
-    call('HSET', R, id, fmt('c s 0 %s %s %s 0 0 %d %s %s - %s', weight, ARGV[2], window, seq + 1 + BEHIND, token, notify, meta),
+    call('HSET', R, id, fmt('c s 0 %s 0 %s 0 0 0 %s %s - %s', weight, window, token, notify, meta),
       '#', fmt('%s %d %s 0 - %d %d 0 %d %d - %s %d %d', token, seq, limit, when, n + 1, used + weight, shares + 1, xtok, hexp, rexp))
     call('ZADD', Z, exp - BAND, 'i' .. id)
     return { 3, tonumber(token), 1, 0, 0, now }
@@ -120,7 +120,7 @@ repeat
     if ping then when = ms end
     if mode == 's' then lim, shares = limit, shares + 1 end
     call('ZADD', Z, exp, 't' .. id, rank + QUEUE, 'q' .. id)
-    call('HSET', R, id, fmt('w %s 0 %s %s %s 0 0 %s 0 %s - %s', mode, weight, ARGV[2], window, rank, notify, meta),
+    call('HSET', R, id, fmt('w %s 0 %s 0 %s 0 0 %s 0 %s - %s', mode, weight, window, rank, notify, meta),
       '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d', tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp))
     if notify ~= '-' and call('ZREM', Z, '!' .. notify) == 1 then call('HDEL', R, '!' .. notify) end
     state, position = 2, first and call('ZCOUNT', Z, QUEUE, rank + QUEUE) or 1

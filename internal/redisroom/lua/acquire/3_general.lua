@@ -72,7 +72,10 @@ local function again(p)
 end
 
 local function resize()
-  if shares == 0 then return reply(GONE) end
+  if shares == 0 or marked('+' .. id) then
+    hand_over()
+    return reply(GONE)
+  end
   if lim == 0 or limit == 0 then
     return redis.error_reply(fmt('LHMISMATCH limit %d, but the limit in force is %d (0 is none)', limit, lim))
   end
@@ -103,7 +106,7 @@ end
 local function newcomer()
   hand_over()
   local p = { id = id, state = '-', mode = mode, policy = policy, weight = weight, before = ttl, window = window,
-    delay = delay, min = min, rank = 0, token = 0, notify = notify, ident = who, meta = meta }
+    delay = delay, min = min, token = 0, notify = notify, ident = who, meta = meta }
   p.rank = rank(p)
   if mode == 's' then lim = limit end
   if admits(p) then

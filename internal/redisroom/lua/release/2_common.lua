@@ -10,7 +10,7 @@
 repeat
   if held ~= '*' then break end
   local call, fmt, match, sub, R, Z = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3]
-  local BAND, QUEUE, BATCH, SPARE, YOUNG = 2 ^ 45, 2 ^ 50, 64, 1800000, 1800000000
+  local BAND, QUEUE, BATCH, YOUNG = 2 ^ 45, 2 ^ 50, 64, 1800000000
   local id = sub(ARGV[1], 1, -2)
   local mine = redis.pcall('HMGET', R, '#', id)
   local mode, weight = match(mine[2] or '', '^[uc] (%a) %d (%d+) ')
@@ -50,7 +50,7 @@ repeat
     end
     local terms, further, window, rank, about = match(ticket, '^w( %a %d %d+ )%d+( (%d+) 0 0 )(%d+) %d+ %S+( %- .*)$')
     local exp = window and ms + window
-    usual = exp and exp <= hexp and exp + SPARE < rexp and i < BATCH
+    usual = exp and exp <= hexp and i < BATCH -- so the record outlives it, as it does hexp
     if not usual then break end
     n, tok = n + 1, fmt('%d', math.max(tok + 1, now))
     if side == 'x' then nx, xtok = 1, tok else used = used + part end

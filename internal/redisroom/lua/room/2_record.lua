@@ -12,8 +12,8 @@
 -- A party is "<state> <mode> <policy> <weight> <before> <window> <delay> <min>
 -- <rank> <token> <notify> <ident> <meta>"; state is w(aiting), u(nconfirmed)
 -- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word. A waiter has the time
--- of its last call in place of the token. Before it is called or handed the room, a party
--- has its TTL in place of the arrivals before that, which nothing reads.
+-- of its last call in place of the token. Nothing reads the rank of who is inside, nor the
+-- arrivals before a party was called or handed the room as long as it was not.
 local PARTY = '^(%a) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$'
 
 local function parse(id, s)
@@ -140,7 +140,6 @@ local function general()
   if isrec then return end
   isrec, rexp = true, 0
   local p = uncontended
-  if p then n, nx = 0, 0 end
   call('DEL', R, Z)
   save_scalars()
   call('ZADD', Z, ANCHOR, '#')

@@ -43,6 +43,8 @@ local function mint(p)
   return tok
 end
 
+-- raise gives p, which is confirmed after that, a token that is another one. Tokens fall
+-- only to be levelled.
 local function raise(p, to, level)
   if to > now + AHEAD or to == p.token or to < p.token and not level then return end
   tok = math.max(tok, to)
@@ -52,7 +54,6 @@ local function raise(p, to, level)
     call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, p.exp - ms))
     return
   end
-  dirty = true
   store(p)
   if p.mode == 's' then return end
   xtok = to
@@ -321,7 +322,6 @@ local function confirm(p, ttl)
   if uncontended then
     call('PEXPIREAT', H, ms + ttl, 'GT')
     call('PEXPIREAT', R, ms + life(tok, ms, ttl), 'GT')
-    uncontended.exp = math.max(uncontended.exp, ms + ttl)
   else
     call('ZADD', Z, 'GT', ms + ttl - BAND, 'i' .. p.id)
     if p.state == 'u' then

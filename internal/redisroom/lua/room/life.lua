@@ -1,3 +1,9 @@
+-- room/life.lua: how long the counter of a room lives.
+--
+-- KEYS, ARGV  none: life reads only its arguments
+-- Included by  acquire/1_free.lua, acquire/2_common.lua and release/2_common.lua;
+--              every general path has it once, before room/2_record.lua
+--
 -- life is how long a counter lives, in ms: until an hour after the lease beside it,
 -- and until an hour after the server's clock has passed its token, since a counter
 -- that is gone is seeded with that clock.

@@ -1,3 +1,9 @@
+-- room/visit.lua: to which visits a lease belongs after a renewal.
+--
+-- KEYS, ARGV  none: share reads only its arguments
+-- Included by  renew/1_free.lua, renew/2_common.lua and uncontended.lua; the general
+--              paths have with_visit and common of room/2_record.lua
+--
 -- share returns a party's words after a renewal by a visit: the lease belongs to the
 -- common path of that visit and those that it belonged to (room's common).
 local function share(words, visit)

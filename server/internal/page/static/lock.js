@@ -116,7 +116,7 @@ export function lock(into, { name: key, known }) {
 				h("td", {}, time(w, (p) => (w.since ? span(w.waitedMs + p) : "unknown"))),
 				h("td", {}, w.mode === "shared" ? (one.row.limit ? plural(w.weight || 1, "place") : "reading") : "the whole lock"),
 				h("td", {}, h("code", {}, name(w.leaseId, "id"))),
-				h("td", {}, Object.entries(w.labels || {}).map(([k, v], i) => [i ? ", " : "", name(`${k}=${v}`, "label")]))))))),
+				h("td", { class: "all-labels" }, Object.entries(w.labels || {}).map(([k, v], i) => [i ? ", " : "", name(`${k}=${v}`, "label")]))))))),
 		one.queue > l.waiters.length ? h("p", { class: "hint" }, `and ${count(one.queue - l.waiters.length)} more`) : "");
 	}
 

@@ -32,7 +32,7 @@ export function locks(into, { query, known }) {
 			clearTimeout(timer);
 			timer = setTimeout(() => change({ search: search.value, offset: "" }), 250);
 		} });
-	const odd = h("button", { type: "button", class: "toggle", onclick: () => change({ flagged: q.get("flagged") ? "" : "true", offset: "" }) });
+	const odd = h("button", { type: "button", class: "toggle", hidden: true, onclick: () => change({ flagged: q.get("flagged") ? "" : "true", offset: "" }) });
 	const summary = h("p", { class: "summary", id: "summary" });
 	const news = h("p", { class: "notice", id: "news", hidden: true });
 	const unsafe = h("div", { class: "odd-list", id: "store" });
@@ -49,7 +49,7 @@ export function locks(into, { query, known }) {
 	const back = h("button", { type: "button", onclick: () => turn(-1) }, "Previous");
 	const on = h("button", { type: "button", onclick: () => turn(1) }, "Next");
 	const where = h("span", { id: "where" });
-	const pages = h("nav", { class: "pages", "aria-label": "Pages" }, back, where, on);
+	const pages = h("nav", { class: "pages", "aria-label": "Pages", hidden: true }, back, where, on);
 
 	into.append(
 		h("h1", { class: "unseen" }, "Locks"),
@@ -102,7 +102,6 @@ export function locks(into, { query, known }) {
 			if (sorted) heads[i].setAttribute("aria-sort", q.get("order") === "down" ? "descending" : "ascending");
 			else heads[i].removeAttribute("aria-sort");
 		});
-		rows.clear();
 		if (stop) stop();
 		const ask = new URLSearchParams(q);
 		ask.set("limit", String(perPage));
@@ -205,6 +204,7 @@ export function locks(into, { query, known }) {
 		const parts = [view.partial ? `more than ${all}` : all, view.waiting ? `${count(view.waiting)} waiting` : "nobody waits"];
 		if (view.looked < view.locks) parts.push(`${count(view.looked)} looked at`);
 		setText(summary, parts.join(" · "));
+		odd.hidden = false;
 		setText(odd, view.flagged ? `Odd: ${count(view.flagged)}` : "Nothing odd");
 		odd.classList.toggle("some", view.flagged > 0);
 		news.hidden = !view.failing && !view.partial;
@@ -212,7 +212,7 @@ export function locks(into, { query, known }) {
 		setText(news, view.failing ? "The store does not answer: what you see is as it was." : view.partial ? "There are more locks than the page keeps: narrow the prefix with the command line." : "");
 		empty.hidden = view.total > 0;
 		table.hidden = view.total === 0;
-		setText(empty, !view.listed && !view.failing ? "Looking…" : view.locks === 0 ? "No lock is held, and nobody waits." : q.get("flagged") && !view.flagged ? "Nothing odd. That is good." : "No lock fits.");
+		setText(empty, !view.listed && !view.failing ? "Looking…" : view.locks === 0 ? (view.principal ? "No lock that you may read is held or waited for." : "No lock is held, and nobody waits.") : q.get("flagged") && !view.flagged ? "Nothing odd. That is good." : "No lock fits.");
 		pages.hidden = view.total <= perPage && offset() === 0;
 		setText(where, `${count(Math.min(offset() + 1, view.total))}–${count(Math.min(offset() + perPage, view.total))} of ${count(view.total)}`);
 		back.disabled = offset() === 0;

@@ -1,0 +1,138 @@
+//go:build linux
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// timeless opens two clients of a server whose clock can be stepped.
+func timeless(t *testing.T) (a, b *leasehold.Client, clock *redistest.Clock) {
+	t.Helper()
+	server, clock := redistest.StartWithClock(t)
+	open := func() *leasehold.Client {
+		d, err := open(server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := leasehold.New(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	return open(), open(), clock
+}
+
+func hold(t *testing.T, lock func(context.Context) (*leasehold.Lease, error)) *leasehold.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	lease, err := lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func TestClock_P1_StepBackLetsNobodyInEarly(t *testing.T) {
+	t.Parallel()
+	a, b, clock := timeless(t)
+	fixed := []leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithoutRenewal()}
+	for _, row := range []struct {
+		name          string
+		first, second func(context.Context) (*leasehold.Lease, error)
+	}{
+		{"mutex", a.Mutex("mutex", fixed...).Lock, b.Mutex("mutex").Lock},
+		{"reader", a.RWMutex("rw", fixed...).RLock, b.RWMutex("rw").Lock},
+	} {
+		held := hold(t, row.first)
+		clock.Step(-time.Second)
+		entered := hold(t, row.second)
+		if held.Context().Err() == nil {
+			t.Errorf("%s: somebody entered while the lease was live", row.name)
+		}
+		if entered.Token() <= held.Token() {
+			t.Errorf("%s: token %d after %d", row.name, entered.Token(), held.Token())
+		}
+	}
+}
+
+// TestClock_P2_P4_StepForwardIsToldAndFenced ends a lease early on the server.
+// Whoever held it is told by the next renewal, and writes nothing meanwhile.
+func TestClock_P2_P4_StepForwardIsToldAndFenced(t *testing.T) {
+	t.Parallel()
+	a, b, clock := timeless(t)
+	stale := hold(t, a.Mutex("k", leasehold.WithTTL(ttl)).Lock)
+	clock.Step(2 * ttl)
+	fresh := hold(t, b.Mutex("k", leasehold.WithTTL(time.Minute)).Lock)
+	if fresh.Token() <= stale.Token() {
+		t.Errorf("token %d after %d", fresh.Token(), stale.Token())
+	}
+	var register chaos.Memory
+	if ok, _ := register.Write("k", "fresh", fresh.Token()); !ok {
+		t.Error("the fresh write was refused")
+	}
+	if ok, _ := register.Write("k", "stale", stale.Token()); ok {
+		t.Error("the stale write was accepted")
+	}
+	select {
+	case <-stale.Context().Done():
+	case <-time.After(20 * ttl):
+		t.Fatal("the loss was not told")
+	}
+	if cause := context.Cause(stale.Context()); !errors.Is(cause, leasehold.ErrLost) {
+		t.Errorf("told %v, want ErrLost", cause)
+	}
+}
+
+func TestClock_P4_TokensRiseOverSteps(t *testing.T) {
+	t.Parallel()
+	a, b, clock := timeless(t)
+	last := int64(0)
+	rise := func(lease *leasehold.Lease) {
+		t.Helper()
+		if lease.Token() <= last {
+			t.Errorf("token %d after %d", lease.Token(), last)
+		}
+		last = lease.Token()
+	}
+	for _, step := range []time.Duration{0, time.Minute, -2 * time.Minute, 3 * time.Second, -20 * time.Minute, time.Second} {
+		clock.Step(step)
+		held := hold(t, a.Mutex("k", leasehold.WithTTL(time.Hour)).Lock)
+		rise(held)
+		// The next one is let in by the release, out of the queue.
+		next := make(chan *leasehold.Lease, 1)
+		queued, yes := context.WithCancel(t.Context())
+		ctx := leasehold.ObserveWait(t.Context(), func(e leasehold.WaitEvent) {
+			if e.Position > 0 {
+				yes()
+			}
+		})
+		go func() {
+			lease, err := b.Mutex("k", leasehold.WithTTL(time.Hour)).Lock(ctx)
+			if err != nil {
+				t.Error(err)
+			}
+			yes() // however it ended
+			next <- lease
+		}()
+		<-queued.Done()
+		clock.Step(-time.Second)
+		if err := held.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if lease := <-next; lease != nil {
+			rise(lease)
+			_ = lease.Release()
+		}
+	}
+}

@@ -1,0 +1,200 @@
+//go:build linux
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/checker"
+	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/redisdriver"
+)
+
+var (
+	lasting = flag.Duration("chaos.for", time.Minute, "how long every store suffers")
+	calm    = flag.Duration("chaos.calm", 1500*time.Millisecond, "mean time between two faults of one kind of victim")
+	seed    = flag.Uint64("chaos.seed", 0, "choose the faults of this seed")
+	keep    = flag.String("chaos.dir", "", "keep histories and verdicts in this directory")
+	crowds  = flag.Duration("chaos.pause", 150*time.Millisecond, "mean time between two attempts of one contender")
+)
+
+// workEnv makes a process of this binary a crowd.
+const workEnv = "LEASEHOLD_CHAOS_WORK"
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(workEnv) != "":
+		end(chaos.Work(os.Stdin, open))
+	case os.Getenv(serveEnv) != "":
+		end(serve())
+	}
+	flag.Parse()
+	// Stores suffer side by side, since most of the time is waited for; with more of them
+	// two cores are so busy that hardly anybody gets a lock.
+	if err := flag.Set("test.parallel", "5"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// end ends a process that is not the test.
+func end(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// viaGoRedis before a URL opens the store with the other client library.
+const viaGoRedis = "go-redis+"
+
+// open opens a store by its URL.
+func open(rawURL string) (driver.Driver, error) {
+	for prefix, open := range openers {
+		if rest, ok := strings.CutPrefix(rawURL, prefix); ok {
+			return open(rest)
+		}
+	}
+	return stores.Open(rawURL)
+}
+
+// openers open what has no URL of its own, by what stands before it.
+var openers = map[string]func(rest string) (driver.Driver, error){viaGoRedis: openGoRedis}
+
+func openGoRedis(rest string) (driver.Driver, error) {
+	client, err := goRedis(rest)
+	if err != nil {
+		return nil, err
+	}
+	d, err := redisdriver.New(client, redisdriver.WithTimeout(tryTimeout))
+	if err != nil {
+		return nil, err
+	}
+	return &owner{d, client}, nil
+}
+
+// owner is a driver that was made for its client.
+type owner struct {
+	*redisdriver.Driver
+	client redis.UniversalClient
+}
+
+func (o *owner) Close() error { return errors.Join(o.Driver.Close(), o.client.Close()) }
+
+func goRedis(rawURL string) (redis.UniversalClient, error) {
+	scheme, hosts, _ := strings.Cut(rawURL, "://")
+	switch addrs := strings.Split(hosts, ","); scheme {
+	case "redis+sentinel":
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.PrimaryName, SentinelAddrs: addrs}), nil
+	case "redis+cluster":
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), nil
+	}
+	o, err := redis.ParseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	return redis.NewClient(o), nil
+}
+
+// tryTimeout bounds one try of a driver, so that a lost reply costs no more.
+const tryTimeout = 300 * time.Millisecond
+
+// ttl is that of the leases under test.
+const ttl = 1500 * time.Millisecond
+
+// arena is a store with what can be done to it.
+type arena struct {
+	label  string
+	stores []string
+	look   string // URL past whatever stands before the store; the first of stores by default
+	rules  history.Rules
+	havoc  []chaos.Havoc
+	// observe tells what happens to the store of itself.
+	observe func(ctx context.Context, note func(history.Record))
+}
+
+// plan is what the crowds do.
+func plan() chaos.Plan {
+	return chaos.Plan{
+		Contenders: 5, TTL: ttl, Hold: 20 * time.Millisecond, Pause: *crowds, Keys: 3, Epoch: 20 * time.Second,
+		Prefix: "chaos/", Faulty: 0.005,
+	}
+}
+
+// queue are the rules of a store that mints tokens and keeps a queue.
+var queue = history.Rules{Tokens: true, Queue: true, Prompt: int64(8 * time.Second)}
+
+// suffer plays a game in the arena and holds its history against the promises.
+func suffer(t *testing.T, a arena) {
+	t.Helper()
+	g := &chaos.Game{
+		Command: func() *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), workEnv+"=1", "GORACE=atexit_sleep_ms=0")
+			return cmd
+		},
+		Dir: t.TempDir(), Stores: a.stores, Label: a.label, Rules: a.rules,
+		Plan:      plan(),
+		Processes: 4, Lasting: *lasting, Calm: *calm, Seed: *seed, Havoc: a.havoc, Observe: a.observe,
+		Look: func() (driver.Driver, error) {
+			if a.look != "" {
+				return open(a.look)
+			}
+			return open(a.stores[0])
+		},
+		Log: t.Logf,
+	}
+	if g.Seed == 0 {
+		g.Seed = rand.Uint64()
+	}
+	if *keep != "" {
+		g.Dir = filepath.Join(*keep, strings.ReplaceAll(t.Name(), "/", "_"))
+		if err := os.MkdirAll(g.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, err := g.Play(context.Background())
+	if err != nil {
+		t.Errorf("seed %d: %v", g.Seed, err)
+	}
+	judge(t, g, path)
+}
+
+func judge(t *testing.T, g *chaos.Game, path string) {
+	t.Helper()
+	h, err := history.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := checker.Judge(h)
+	text := fmt.Sprintf("%s for %v, seed %d\n%s", g.Label, g.Lasting, g.Seed, v)
+	if *keep != "" {
+		if err := os.WriteFile(filepath.Join(g.Dir, "verdict.txt"), []byte(text+"\n"), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Log(text)
+	if len(v.Violations) > 0 {
+		t.Errorf("%d violations; play again with -chaos.seed=%d", len(v.Violations), g.Seed)
+	}
+	if v.Grants < 10 || len(v.Faults) < 3 { // also on a busy machine
+		t.Errorf("too little happened")
+	}
+}

@@ -1,0 +1,325 @@
+//go:build unix
+
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/history"
+)
+
+// Game is a store, the clients that contend in it, and what is done to both.
+type Game struct {
+	// Command returns a process that calls [Work].
+	Command func() *exec.Cmd
+	// Dir is where the history is left.
+	Dir string
+	// Stores are the URLs that the processes use in turn, all of one store,
+	// which Label names.
+	Stores    []string
+	Label     string
+	Rules     history.Rules
+	Plan      Plan
+	Processes int
+	Lasting   time.Duration
+	// Calm is the mean time between two faults of one kind of victim in a
+	// storm. Storms alternate with lulls, in which what only undisturbed
+	// clients are promised can be judged.
+	Calm time.Duration
+	Seed uint64
+	// Havoc is what can be done to the store.
+	Havoc []Havoc
+	// Observe tells, until ctx ends, what happens to the store of itself.
+	Observe func(ctx context.Context, note func(history.Record))
+	// Spared leaves the processes alone.
+	Spared bool
+	// Look opens the store to see what was left in it.
+	Look func() (driver.Driver, error)
+	Log  func(format string, args ...any)
+}
+
+// Havoc is a fault of the store or of the network.
+type Havoc struct {
+	Name string
+	// Forgets is what it does to the memory of the store.
+	Forgets string
+	// Weight is how often it is drawn; 0 counts as 1.
+	Weight int
+	// Do makes the fault and heals it before it returns.
+	Do func(rnd *rand.Rand) error
+}
+
+// Play runs the game and returns the path of its history. An error says that
+// the game could not be played, or that a process did not end.
+func (g *Game) Play(ctx context.Context) (string, error) {
+	path := filepath.Join(g.Dir, "history.jsonl")
+	if err := history.Create(path, history.Header{Store: g.Label, Seed: g.Seed, Rules: g.Rules}); err != nil {
+		return "", err
+	}
+	sink, err := history.Append(path)
+	if err != nil {
+		return "", err
+	}
+	defer sink.Close()
+	desk, err := openDesk()
+	if err != nil {
+		return "", err
+	}
+	defer desk.close()
+	p := &play{Game: g, sink: sink, desk: desk, path: path, started: time.Now()}
+	return path, errors.Join(p.run(ctx), p.look(ctx))
+}
+
+type play struct {
+	*Game
+	sink *history.Writer
+	desk *desk
+	path string
+
+	started time.Time
+	mu      sync.Mutex
+	procs   []*process
+	spawned int
+	errs    []error
+}
+
+// process is a crowd that runs, or has run.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	said  bytes.Buffer
+	done  chan struct{}
+	err   error // valid when done
+	// killed is set before it is killed on purpose.
+	killed bool
+}
+
+func (p *play) run(ctx context.Context) error {
+	for range p.Processes {
+		proc, err := p.spawn()
+		if err != nil {
+			return errors.Join(err, p.dismiss())
+		}
+		p.procs = append(p.procs, proc)
+	}
+	// What happens by itself is noted until the last process has gone, which is while
+	// leases are given back and the last fault is healed.
+	watching, enough := context.WithCancel(ctx)
+	defer enough()
+	var watch sync.WaitGroup
+	watch.Go(func() { feel(watching, "", p.sink) })
+	if p.Observe != nil {
+		watch.Go(func() { p.Observe(watching, p.sink.Add) })
+	}
+	playing, cancel := context.WithTimeout(ctx, p.Lasting)
+	defer cancel()
+	var wg sync.WaitGroup
+	if !p.Spared {
+		wg.Go(func() { p.harass(playing, rand.New(rand.NewPCG(p.Seed, 100))) })
+	}
+	if len(p.Havoc) > 0 {
+		wg.Go(func() { p.wreak(playing, rand.New(rand.NewPCG(p.Seed, 200))) })
+	}
+	wg.Go(func() { p.report(playing) })
+	wg.Wait()
+	err := p.dismiss()
+	enough()
+	watch.Wait()
+	return errors.Join(err, errors.Join(p.errs...))
+}
+
+// report says from time to time that the game goes on.
+func (p *play) report(ctx context.Context) {
+	for pause(ctx, time.Minute) {
+		p.Log("%s: %v of %v", p.Label, time.Since(p.started).Round(time.Second), p.Lasting)
+	}
+}
+
+func (p *play) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.errs = append(p.errs, err)
+}
+
+// spawn starts a process.
+func (p *play) spawn() (*process, error) {
+	p.spawned++
+	proc := &process{name: fmt.Sprintf("p%d", p.spawned), cmd: p.Command(), done: make(chan struct{})}
+	o := Order{Store: p.Stores[p.spawned%len(p.Stores)], Proc: proc.name, History: p.path, Plan: p.Plan, Seed: p.Seed + uint64(p.spawned)}
+	if p.Rules.Tokens {
+		o.Register = p.desk.path()
+	}
+	order, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	if proc.stdin, err = proc.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	proc.cmd.Stdout, proc.cmd.Stderr = &proc.said, &proc.said
+	if err := proc.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		proc.err = proc.cmd.Wait()
+		close(proc.done)
+	}()
+	_, err = proc.stdin.Write(append(order, '\n'))
+	return proc, err
+}
+
+// A storm lasts for most of each period.
+const (
+	period = 40 * time.Second
+	storm  = 24 * time.Second
+)
+
+// weather waits for the next fault, and reports whether there is one.
+func (p *play) weather(ctx context.Context, rnd *rand.Rand) bool {
+	if age := time.Since(p.started) % period; age > storm && !pause(ctx, period-age) {
+		return false
+	}
+	return pause(ctx, exponential(rnd, p.Calm))
+}
+
+// farewell bounds how long a process may take to end: what it waits for is
+// cancelled, and what it holds is released.
+const farewell = 90 * time.Second
+
+// dismiss has every process end, and looks how it does.
+func (p *play) dismiss() error {
+	var errs []error
+	for _, proc := range p.procs {
+		_ = proc.stdin.Close()
+	}
+	for _, proc := range p.procs {
+		select {
+		case <-proc.done:
+		case <-time.After(farewell):
+			// It tells where it hangs.
+			_ = proc.cmd.Process.Signal(syscall.SIGQUIT)
+			<-proc.done
+			errs = append(errs, fmt.Errorf("%s did not end in %v", proc.name, farewell))
+		}
+		if proc.err != nil && !proc.killed {
+			errs = append(errs, fmt.Errorf("%s: %w\n%s", proc.name, proc.err, proc.said.String()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// harass stops and kills processes until ctx ends.
+func (p *play) harass(ctx context.Context, rnd *rand.Rand) {
+	for p.weather(ctx, rnd) {
+		i := p.victim(rnd)
+		proc := p.procs[i]
+		since := history.Now()
+		note := "stop a client"
+		switch rnd.IntN(2) {
+		case 0:
+			// Shorter than a lease, or longer.
+			_ = proc.cmd.Process.Signal(syscall.SIGSTOP)
+			pause(ctx, time.Duration(rnd.Int64N(int64(2*p.Plan.TTL))))
+			_ = proc.cmd.Process.Signal(syscall.SIGCONT)
+		case 1:
+			note = "kill a client"
+			proc.killed = true
+			_ = proc.cmd.Process.Kill()
+			<-proc.done
+			fresh, err := p.spawn()
+			if err != nil {
+				p.fail(err)
+				return
+			}
+			p.procs[i] = fresh
+		}
+		p.sink.Add(history.Record{At: history.Now(), Since: since, Proc: proc.name, What: history.Fault, Note: note})
+	}
+}
+
+// victim draws a process: any, or the one that most likely holds a lock.
+func (p *play) victim(rnd *rand.Rand) int {
+	last, i := p.desk.Last(), rnd.IntN(len(p.procs))
+	if rnd.IntN(2) == 0 {
+		for k, proc := range p.procs {
+			if proc.name == last {
+				return k
+			}
+		}
+	}
+	return i
+}
+
+// wreak does to the store what can be done to it, until ctx ends.
+func (p *play) wreak(ctx context.Context, rnd *rand.Rand) {
+	var urn []Havoc
+	for _, h := range p.Havoc {
+		for range max(h.Weight, 1) {
+			urn = append(urn, h)
+		}
+	}
+	for p.weather(ctx, rnd) {
+		h := urn[rnd.IntN(len(urn))]
+		since := history.Now()
+		err := h.Do(rnd)
+		p.sink.Add(history.Record{At: history.Now(), Since: since, What: history.Fault, Note: h.Name, Forgets: h.Forgets})
+		if err != nil {
+			p.fail(fmt.Errorf("%s: %w", h.Name, err))
+			return
+		}
+	}
+}
+
+// lifetime bounds how long what the dead have left may be in the store.
+const lifetime = 90 * time.Second
+
+// look waits for what the dead have left to end, and notes what does not.
+func (p *play) look(ctx context.Context) error {
+	d, err := p.Look()
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	store, ok := driver.As[driver.Inspector](d)
+	if !ok {
+		return nil
+	}
+	note := ""
+	for end := time.Now().Add(lifetime); time.Now().Before(end); {
+		note = remains(ctx, store, p.Plan.Prefix)
+		if note == "" || !pause(ctx, 200*time.Millisecond) {
+			break
+		}
+	}
+	p.sink.Add(history.Record{At: history.Now(), What: history.Left, Note: note})
+	return nil
+}
+
+// remains lists the locks that are in use.
+func remains(ctx context.Context, store driver.Inspector, prefix string) string {
+	var all []string
+	for cursor := ""; ; {
+		keys, next, err := store.List(ctx, prefix, cursor)
+		if err != nil {
+			return err.Error()
+		}
+		if all = append(all, keys...); next == "" {
+			return strings.Join(all, " ")
+		}
+		cursor = next
+	}
+}

@@ -1,0 +1,132 @@
+//go:build linux
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
+)
+
+// TestChaos_OnPostgres has a server that remembers what it has acknowledged, whose
+// sessions are killed and cancelled, and which is frozen and restarted: exclusion holds,
+// without excuse.
+func TestChaos_OnPostgres(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Start(t, "synchronous_commit=on")
+	proxy := server.Proxy(t)
+	const options = "&create=true&timeout=1s"
+	suffer(t, arena{
+		label: "PostgreSQL", rules: queue, look: server.URL() + options,
+		stores: []string{proxy.URL() + options, proxy.URL() + options + "&default_query_exec_mode=exec", server.URL() + options},
+		havoc:  postgresHavoc(t, server, proxy), observe: commits(server),
+	})
+}
+
+// commits tells when a server took long to write a change down, of itself: a hand-over
+// that is not confirmed within its window costs a process its places in a queue.
+func commits(server *postgrestest.Server) func(context.Context, func(history.Record)) {
+	const change = `SELECT pg_logical_emit_message(true, '', '')` // in the log, and in no table
+	var conn *pgx.Conn
+	connected := func(ctx context.Context) bool {
+		if conn != nil && !conn.IsClosed() {
+			return true
+		}
+		var err error
+		conn, err = pgx.Connect(ctx, server.URL())
+		return err == nil
+	}
+	return func(ctx context.Context, note func(history.Record)) {
+		slow(func(ctx context.Context) {
+			if connected(ctx) {
+				_, _ = conn.PgConn().Exec(ctx, change).ReadAll()
+			}
+		})(ctx, note)
+		if conn != nil {
+			_ = conn.Close(context.WithoutCancel(ctx))
+		}
+	}
+}
+
+// TestChaos_OnPostgresThatForgets has one whose table is emptied, which breaks what
+// exclusion assumes: tokens must rise, and losses be told.
+func TestChaos_OnPostgresThatForgets(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Start(t)
+	const options = "&create=true&timeout=1s"
+	empty := sqlHavoc(server, "TRUNCATE", `TRUNCATE leasehold`)
+	empty.Forgets = history.ForgetsAll
+	drop := sqlHavoc(server, "DROP TABLE", `DROP TABLE IF EXISTS leasehold`)
+	drop.Forgets = history.ForgetsAll
+	crash := chaos.Havoc{Name: "crash without synchronous_commit", Forgets: history.ForgetsSome, Do: func(rnd *rand.Rand) error {
+		server.Kill(t)
+		time.Sleep(upTo(rnd, ttl))
+		server.Restart(t)
+		return nil
+	}}
+	suffer(t, arena{
+		label: "PostgreSQL that forgets", rules: queue, stores: []string{server.URL() + options},
+		havoc: []chaos.Havoc{empty, drop, crash},
+	})
+}
+
+func postgresHavoc(t *testing.T, server *postgrestest.Server, proxy *postgrestest.Proxy) []chaos.Havoc {
+	const others = ` FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`
+	around := func(name string, cut func(text string) *postgrestest.Cut) chaos.Havoc {
+		return chaos.Havoc{Name: name, Do: func(*rand.Rand) error {
+			select {
+			case <-cut("WITH done AS").Fired():
+			case <-time.After(ttl):
+			}
+			return nil
+		}}
+	}
+	restart := chaos.Havoc{Name: "restart with data", Do: func(rnd *rand.Rand) error {
+		server.Kill(t)
+		time.Sleep(upTo(rnd, ttl))
+		server.Restart(t)
+		return nil
+	}}
+	return []chaos.Havoc{
+		lasts("stop the server", func() { server.Stop(t) }, func() { server.Cont(t) }),
+		lasts("black hole", proxy.Mute, proxy.Unmute),
+		{Name: "connections cut", Do: func(*rand.Rand) error { proxy.CutAll(); return nil }},
+		around("cut before a change", proxy.CutBefore),
+		around("cut after a change", proxy.CutAfter),
+		sqlHavoc(server, "sessions killed", `SELECT pg_terminate_backend(pid)`+others),
+		sqlHavoc(server, "transactions killed", `SELECT pg_terminate_backend(pid)`+others+` AND state LIKE 'idle in%'`),
+		sqlHavoc(server, "statements cancelled", `SELECT pg_cancel_backend(pid)`+others),
+		sqlHavoc(server, "listeners killed", `SELECT pg_terminate_backend(pid)`+others+` AND query LIKE 'LISTEN%'`),
+		sqlHavoc(server, "table locked", `BEGIN; LOCK TABLE leasehold; SELECT pg_sleep(0.5); COMMIT`),
+		restart,
+	}
+}
+
+// sqlHavoc makes a fault of a statement. While the server is away there is none, and none
+// of a table before somebody has created it.
+func sqlHavoc(server *postgrestest.Server, name, sql string) chaos.Havoc {
+	return chaos.Havoc{Name: name, Do: func(*rand.Rand) error {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		conn, err := pgx.Connect(ctx, server.URL())
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		defer conn.Close(ctx)
+		_, err = conn.PgConn().Exec(ctx, sql).ReadAll()
+		if told := new(pgconn.PgError); errors.As(err, &told) && told.Code == "42P01" {
+			return nil
+		}
+		return err
+	}}
+}

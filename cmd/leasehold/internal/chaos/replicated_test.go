@@ -1,0 +1,178 @@
+//go:build linux
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// TestChaos_OnASentinel has a primary and a replica that lags: a failover may
+// lose what the primary had acknowledged, so that exclusion is excused around
+// it. Nothing else is, and tokens rise.
+func TestChaos_OnASentinel(t *testing.T) {
+	t.Parallel()
+	s := &watched{redistest.StartSentinel(t)}
+	// A busy machine alone is no reason for a failover, or seldom.
+	if err := tell(s.set.Sentinel, "SENTINEL", "SET", redistest.PrimaryName, "down-after-milliseconds", "1500"); err != nil {
+		t.Fatal(err)
+	}
+	addr := s.set.Sentinel.Addr()
+	suffer(t, arena{
+		label: "primary and replica with Sentinel", rules: queue, havoc: s.havoc(history.ForgetsSome),
+		stores: []string{
+			fmt.Sprintf("redis+sentinel://%s/?master=%s&timeout=%v", addr, redistest.PrimaryName, tryTimeout),
+			viaGoRedis + "redis+sentinel://" + addr,
+		},
+		observe: failovers([]*redistest.Server{s.set.Primary, s.set.Replica}, s.heal),
+	})
+}
+
+// failovers tells of every change of roles, also of those that a busy machine
+// has caused: from before it can have begun until all is well again.
+func failovers(servers []*redistest.Server, heal func() error) func(context.Context, func(history.Record)) {
+	const before = 6 * time.Second
+	return func(ctx context.Context, note func(history.Record)) {
+		last := make(map[*redistest.Server]string)
+		for ctx.Err() == nil {
+			changed := false
+			for _, s := range servers {
+				role := replication(s)["role"]
+				changed = changed || role != "" && last[s] != "" && role != last[s]
+				if role != "" {
+					last[s] = role
+				}
+			}
+			if changed {
+				since := history.Now() - int64(before)
+				_ = heal() // what is wrong with it is told by the next fault
+				note(history.Record{At: history.Now(), Since: since, What: history.Fault, Note: "failover seen", Forgets: history.ForgetsSome})
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// watched is a primary and a replica that change places.
+type watched struct{ set *redistest.Sentinel }
+
+// roles returns who is the primary now, and who is not.
+func (w *watched) roles() (primary, replica *redistest.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	at, err := w.set.Sentinel.Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.PrimaryName).StringSlice()
+	if err == nil && len(at) == 2 && strings.Join(at, ":") == w.set.Replica.Addr() {
+		return w.set.Replica, w.set.Primary
+	}
+	return w.set.Primary, w.set.Replica
+}
+
+// heal waits until the replica follows the primary again.
+func (w *watched) heal() error {
+	return recovers(func() string {
+		primary, replica := w.roles()
+		if p := replication(primary); p["role"] != "master" || !strings.Contains(p["slave0"], "state=online") {
+			return fmt.Sprintf("primary %s: %v", primary.Addr(), p)
+		}
+		if r := replication(replica); r["role"] != "slave" || r["master_link_status"] != "up" {
+			return fmt.Sprintf("replica %s: %v", replica.Addr(), r)
+		}
+		return ""
+	})
+}
+
+// recovers waits until nothing is wrong any more.
+func recovers(wrong func() string) error {
+	const within = 90 * time.Second
+	problem := ""
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if problem = wrong(); problem == "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("not healthy after %v: %s", within, problem)
+}
+
+// replication returns the fields of that section, none if the server is silent.
+func replication(s *redistest.Server) map[string]string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	text, _ := s.Client().Info(ctx, "replication").Result()
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// havoc is what the three servers suffer. forgets is what a failover does to
+// what was acknowledged.
+func (w *watched) havoc(forgets string) []chaos.Havoc {
+	primary := func(name, forgets string, do func(rnd *rand.Rand, primary *redistest.Server) error) chaos.Havoc {
+		return chaos.Havoc{Name: name, Forgets: forgets, Do: func(rnd *rand.Rand) error {
+			p, _ := w.roles()
+			if err := do(rnd, p); err != nil {
+				return err
+			}
+			return w.heal()
+		}}
+	}
+	stop := func(rnd *rand.Rand, s *redistest.Server) error {
+		s.Stop()
+		time.Sleep(upTo(rnd, 2*ttl))
+		s.Cont()
+		return nil
+	}
+	// kill waits for a failover, but not for ever: a sentinel that was stopped, or
+	// starved, trusts nobody for half a minute, and then no replica that has been
+	// without its primary for as long. Then the primary comes back itself, empty.
+	kill := func(_ *rand.Rand, s *redistest.Server) error {
+		s.Kill()
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			if now, _ := w.roles(); now != s {
+				break
+			}
+		}
+		s.Restart()
+		return nil
+	}
+	failover := func(*rand.Rand, *redistest.Server) error {
+		// Refused while another one is on its way, or too soon after it.
+		_ = tell(w.set.Sentinel, "SENTINEL", "FAILOVER", redistest.PrimaryName)
+		time.Sleep(ttl)
+		return nil
+	}
+	asks := func(args ...any) func(*rand.Rand, *redistest.Server) error {
+		return func(_ *rand.Rand, s *redistest.Server) error { return tell(s, args...) }
+	}
+	return []chaos.Havoc{
+		primary("failover by command", forgets, failover),
+		primary("kill the primary", forgets, kill),
+		primary("stop the primary", forgets, stop),
+		primary("CLIENT KILL normal", "", asks("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
+		primary("CLIENT KILL pubsub", "", asks("CLIENT", "KILL", "TYPE", "pubsub")),
+		primary("SCRIPT FLUSH", "", asks("SCRIPT", "FLUSH")),
+		{Name: "stop the replica", Do: func(rnd *rand.Rand) error {
+			_, replica := w.roles()
+			_ = stop(rnd, replica)
+			return w.heal()
+		}},
+		{Name: "stop the sentinel", Do: func(rnd *rand.Rand) error {
+			_ = stop(rnd, w.set.Sentinel)
+			return w.heal()
+		}},
+	}
+}

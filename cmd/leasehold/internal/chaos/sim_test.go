@@ -1,0 +1,278 @@
+//go:build linux
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/checker"
+	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// Simulated worlds: crowds over the memory store in virtual time, with the
+// faults of package chaos between every client and the store, and clients that
+// die. A month passes in seconds.
+
+// world is one simulation.
+type world struct {
+	seed    uint64
+	lasting time.Duration
+	plan    chaos.Plan
+	procs   int
+	// death is the mean life of a process.
+	death time.Duration
+	rules history.Rules
+	// open returns the driver of a process on the world's store, and outer
+	// what stands between its client and the faults.
+	open  func(w *world) driver.Driver
+	outer func(d driver.Driver) driver.Driver
+
+	store *memdriver.Driver
+	start time.Time
+
+	mu      sync.Mutex
+	records []history.Record
+}
+
+// newWorld draws a world.
+func newWorld(seed uint64) *world {
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	some := func(least, most time.Duration) time.Duration {
+		return least + time.Duration(rnd.Int64N(int64(most-least)))
+	}
+	ttl := []time.Duration{200 * time.Millisecond, time.Second, 10 * time.Second, time.Minute}[rnd.IntN(4)]
+	return &world{
+		seed: seed, lasting: 12 * time.Hour, procs: 2 + rnd.IntN(4), death: some(10*time.Minute, 2*time.Hour),
+		rules: history.Rules{Tokens: true, Queue: true, Steady: true, Prompt: int64(8 * time.Second)},
+		plan: chaos.Plan{
+			Contenders: 2 + rnd.IntN(5), TTL: ttl, Hold: some(time.Millisecond, 2*ttl), Burst: some(4*time.Minute, 15*time.Minute),
+			Keys: 1, Epoch: time.Hour, Detached: true, Kinds: []chaos.Kind{chaos.Mutex, chaos.Mutex, chaos.RW, chaos.Semaphore}, Faulty: rnd.Float64() / 10,
+		},
+		open: func(w *world) driver.Driver { return w.store.Join() },
+	}
+}
+
+// now is the world's clock; a history's times are above zero.
+func (w *world) now() int64 { return int64(time.Since(w.start)) + 1 }
+
+// Add implements [history.Sink].
+func (w *world) Add(r history.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.records = append(w.records, r)
+}
+
+// run plays the world to its end and judges it.
+func (w *world) run(t *testing.T) *checker.Verdict {
+	synctest.Test(t, func(t *testing.T) {
+		w.store, w.start = memdriver.New(), time.Now()
+		register := new(chaos.Memory)
+		ctx, cancel := context.WithTimeout(context.Background(), w.lasting)
+		defer cancel()
+		var wg sync.WaitGroup
+		for i := range w.procs {
+			wg.Go(func() {
+				rnd := rand.New(rand.NewPCG(w.seed, uint64(i+1)))
+				for n := 0; ctx.Err() == nil; n++ {
+					w.generation(ctx, t, rnd, register, fmt.Sprintf("p%d-%d", i, n))
+				}
+			})
+		}
+		wg.Wait()
+		// What the dead have left ends by itself.
+		time.Sleep(2*w.plan.TTL + time.Minute)
+		keys, _, err := w.store.List(context.Background(), "", "")
+		if err != nil {
+			t.Error(err)
+		}
+		w.Add(history.Record{At: w.now(), What: history.Left, Note: fmt.Sprintf("%v", keys)[1 : len(fmt.Sprintf("%v", keys))-1]})
+	})
+	return checker.Judge(&history.History{
+		Header:  history.Header{Store: "simulation", Seed: w.seed, Rules: w.rules},
+		Records: w.records,
+	})
+}
+
+// dump keeps the history of the world, if histories are to be kept.
+func (w *world) dump(t *testing.T) {
+	t.Helper()
+	if *keep == "" {
+		return
+	}
+	path := filepath.Join(*keep, fmt.Sprintf("simulation-%d.jsonl", w.seed))
+	if err := history.Create(path, history.Header{Store: "simulation", Seed: w.seed, Rules: w.rules}); err != nil {
+		t.Fatal(err)
+	}
+	sink, err := history.Append(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	for _, r := range w.records {
+		sink.Add(r)
+	}
+	t.Log(path)
+}
+
+// generation is the life of one process: it dies, or ends with the world.
+func (w *world) generation(ctx context.Context, t *testing.T, rnd *rand.Rand, register chaos.Register, name string) {
+	m := &mortal{world: w, name: name}
+	d := chaos.Wrap(m.wrap(w.open(w)), chaos.Faults{
+		Part: w.plan.Faulty, Delay: w.plan.TTL, Proc: name, Sink: m, Now: w.now, Seed: rnd.Uint64(),
+	})
+	if w.outer != nil {
+		d = w.outer(d)
+	}
+	client, err := leasehold.New(d)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	crowd := &chaos.Crowd{Client: client, Proc: name, Plan: w.plan, Sink: m, Now: w.now, Register: register, Seed: rnd.Uint64()}
+	life, end := context.WithCancel(ctx)
+	defer end()
+	death := time.AfterFunc(time.Duration(rnd.ExpFloat64()*float64(w.death)), func() {
+		m.die()
+		end()
+	})
+	crowd.Run(life)
+	death.Stop()
+	if err := client.Close(); err != nil && !m.isDead() {
+		t.Errorf("close: %v", err)
+	}
+	m.Add(history.Record{At: w.now(), Proc: name, What: history.Bye})
+}
+
+// mortal stands between the client of a process and its store, and takes what
+// it says about itself, until it dies.
+type mortal struct {
+	world *world
+	name  string
+
+	mu   sync.Mutex
+	dead bool
+}
+
+func (m *mortal) isDead() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dead
+}
+
+func (m *mortal) die() {
+	now := m.world.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = true
+	m.world.Add(history.Record{At: now, Since: now, Proc: m.name, What: history.Fault, Note: "kill a client"})
+}
+
+// Add implements [history.Sink].
+func (m *mortal) Add(r history.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.dead {
+		m.world.Add(r)
+	}
+}
+
+func (m *mortal) wrap(d driver.Driver) driver.Driver {
+	l := &living{d, m}
+	if w, ok := d.(driver.Watcher); ok {
+		return &listening{l, w}
+	}
+	return l
+}
+
+// living is a driver through which nothing passes after the death.
+type living struct {
+	driver.Driver
+	*mortal
+}
+
+var errDead = fmt.Errorf("%w: the process is dead", driver.ErrInvalid)
+
+func (l *living) Supports(req driver.Request) error { return driver.Supports(l.Driver, req) }
+
+func (l *living) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if l.isDead() {
+		return driver.Reply{}, errDead
+	}
+	return l.Driver.Acquire(ctx, req)
+}
+
+func (l *living) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	if l.isDead() {
+		return driver.Reply{}, errDead
+	}
+	return l.Driver.Release(ctx, ref)
+}
+
+func (l *living) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	if l.isDead() {
+		for i := range refs {
+			each(i, driver.Reply{}, errDead)
+		}
+		return
+	}
+	l.Driver.Renew(ctx, refs, each)
+}
+
+type listening struct {
+	*living
+	watcher driver.Watcher
+}
+
+func (l *listening) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+	return l.watcher.Watch(func(h driver.Hint) {
+		if !l.isDead() {
+			f(h)
+		}
+	})
+}
+
+// worlds make a month.
+const worlds = 62
+
+func TestSimulation_AMonthOfFaultsBreaksNothing(t *testing.T) {
+	t.Parallel()
+	seeds := []uint64{*seed}
+	if *seed == 0 {
+		seeds = seeds[:0]
+		for range worlds {
+			seeds = append(seeds, rand.Uint64())
+		}
+	}
+	var total checker.Verdict
+	var passed time.Duration
+	for _, s := range seeds {
+		w := newWorld(s)
+		v := w.run(t)
+		passed += w.lasting
+		total.Attempts += v.Attempts
+		total.Grants += v.Grants
+		total.Losses += v.Losses
+		total.Ordered += v.Ordered
+		for _, n := range v.Faults {
+			total.Operations += n
+		}
+		if len(v.Violations) > 0 {
+			t.Errorf("%+v\n%s\nplay again with -chaos.seed=%d", w.plan, v, s)
+			w.dump(t)
+			break
+		}
+	}
+	t.Logf("%v simulated: %d attempts, %d grants, %d losses, %d places in queues judged, %d faults",
+		passed, total.Attempts, total.Grants, total.Losses, total.Ordered, total.Operations)
+}

@@ -1,0 +1,280 @@
+//go:build linux
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/respproxy"
+)
+
+func TestChaos_OnADirectory(t *testing.T) {
+	t.Parallel()
+	suffer(t, arena{label: "directory", stores: []string{"file://" + t.TempDir()}, rules: queue})
+}
+
+// TestChaos_OnOneServer has a server that remembers over a restart, and whose
+// clock is stepped back and slewed: exclusion holds, without excuse.
+func TestChaos_OnOneServer(t *testing.T) {
+	t.Parallel()
+	server, clock := startLasting(t)
+	proxy := respproxy.Start(t, server.Addr())
+	havoc := slices.Concat(serverHavoc(server), proxyHavoc(proxy), clockHavoc(clock))
+	suffer(t, arena{
+		label: "one Redis server", rules: queue, havoc: append(havoc, restart(server)),
+		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(), observe: waits(server),
+	})
+}
+
+// TestChaos_OnAServerWhoseClockLeaps has one whose clock is also stepped
+// forward, which ends leases early: nothing but exclusion, and what rests on it,
+// is excused, and that only around the step.
+func TestChaos_OnAServerWhoseClockLeaps(t *testing.T) {
+	t.Parallel()
+	server, clock := startLasting(t)
+	proxy := respproxy.Start(t, server.Addr())
+	havoc := slices.Concat(serverHavoc(server), proxyHavoc(proxy), clockHavoc(clock), leaps(clock))
+	suffer(t, arena{
+		label: "one Redis server whose clock leaps", rules: queue, havoc: append(havoc, restart(server)),
+		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(), observe: waits(server),
+	})
+}
+
+// startLasting starts a server that has written whatever it answers. Every
+// second is not enough: while the disk is slow it would answer before.
+func startLasting(t *testing.T) (*redistest.Server, *redistest.Clock) {
+	t.Helper()
+	return redistest.StartWithClock(t, "--appendonly", "yes", "--appendfsync", "always")
+}
+
+// TestChaos_OnAServerThatForgets has one that is emptied and restarted empty,
+// which breaks what exclusion assumes: tokens must rise, and losses be told.
+func TestChaos_OnAServerThatForgets(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	proxy := respproxy.Start(t, server.Addr())
+	havoc := append(serverHavoc(server), proxyHavoc(proxy)...)
+	suffer(t, arena{
+		label: "one Redis server that forgets", rules: queue, havoc: append(havoc, rollback(server), forget(server), flush(server)),
+		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(), observe: waits(server),
+	})
+}
+
+// waits tells when a server kept its clients waiting of itself, as it does while its disk is
+// slow: it answers nobody before what it has done is written, and a confirmation that lies
+// there meanwhile comes too late.
+func waits(s *redistest.Server) func(context.Context, func(history.Record)) {
+	return slow(func(ctx context.Context) { _ = s.Client().Ping(ctx) })
+}
+
+// slow tells when a question took too long. That it comes back is all: what makes it fail
+// is a fault of its own.
+func slow(ask func(context.Context)) func(context.Context, func(history.Record)) {
+	const beat, tooLong = 50 * time.Millisecond, 200 * time.Millisecond
+	return func(ctx context.Context, note func(history.Record)) {
+		for ctx.Err() == nil {
+			since := history.Now()
+			ask(ctx)
+			if now := history.Now(); now-since > int64(tooLong) {
+				note(history.Record{At: now, Since: since - int64(beat), What: history.Fault, Note: "no answer"})
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(beat):
+			}
+		}
+	}
+}
+
+func throughProxy(p *respproxy.Proxy) string {
+	return "redis://" + p.Addr() + "?timeout=" + tryTimeout.String()
+}
+
+// upTo is a random time, not too short to be felt.
+func upTo(rnd *rand.Rand, d time.Duration) time.Duration {
+	return d/20 + time.Duration(rnd.Int64N(int64(d)))
+}
+
+// lasts makes a fault that is healed after a time that is shorter than a lease,
+// or longer.
+func lasts(name string, begin, end func()) chaos.Havoc {
+	return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
+		begin()
+		time.Sleep(upTo(rnd, 2*ttl))
+		end()
+		return nil
+	}}
+}
+
+// command makes a fault of a command to the server.
+func command(name string, s *redistest.Server, args ...any) chaos.Havoc {
+	return chaos.Havoc{Name: name, Do: func(*rand.Rand) error { return tell(s, args...) }}
+}
+
+func tell(s *redistest.Server, args ...any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return s.Client().Do(ctx, args...).Err()
+}
+
+// serverHavoc is what a server that keeps its data can suffer.
+func serverHavoc(s *redistest.Server) []chaos.Havoc {
+	pause := func(rnd *rand.Rand) error {
+		d := upTo(rnd, 2*ttl)
+		err := tell(s, "CLIENT", "PAUSE", d.Milliseconds(), "ALL")
+		time.Sleep(d)
+		return err
+	}
+	return []chaos.Havoc{
+		lasts("stop the server", s.Stop, s.Cont),
+		{Name: "CLIENT PAUSE", Do: pause},
+		command("CLIENT KILL normal", s, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
+		command("CLIENT KILL pubsub", s, "CLIENT", "KILL", "TYPE", "pubsub"),
+		command("SCRIPT FLUSH", s, "SCRIPT", "FLUSH"),
+	}
+}
+
+// rollback kills a server and starts it again with a log that may lack its end.
+func rollback(s *redistest.Server) chaos.Havoc {
+	h := restart(s)
+	h.Name, h.Forgets = "restart with old data", history.ForgetsSome
+	return h
+}
+
+// restart kills a server and starts it again with the data that it wrote before
+// it answered.
+func restart(s *redistest.Server) chaos.Havoc {
+	return chaos.Havoc{Name: "restart with data", Do: func(rnd *rand.Rand) error {
+		s.Kill()
+		time.Sleep(upTo(rnd, ttl))
+		s.Restart()
+		return nil
+	}}
+}
+
+// forget kills a server and starts it again without data.
+func forget(s *redistest.Server) chaos.Havoc {
+	return chaos.Havoc{Name: "restart without data", Forgets: history.ForgetsAll, Do: func(rnd *rand.Rand) error {
+		s.Kill()
+		err := wipe(s)
+		time.Sleep(upTo(rnd, ttl))
+		s.Restart()
+		return err
+	}}
+}
+
+// wipe removes what a server has written.
+func wipe(s *redistest.Server) error {
+	return errors.Join(os.RemoveAll(filepath.Join(s.Dir(), "appendonlydir")), os.RemoveAll(filepath.Join(s.Dir(), "dump.rdb")))
+}
+
+func flush(s *redistest.Server) chaos.Havoc {
+	h := command("FLUSHALL", s, "FLUSHALL")
+	h.Forgets = history.ForgetsAll
+	return h
+}
+
+// maxStep is by how much a clock is stepped at most.
+const maxStep = 2 * ttl
+
+// clockHavoc is what a server's clock may do without an excuse for anything: it
+// is stepped back, so that leases last longer, or its rate changes by less than
+// the drift factor.
+func clockHavoc(c *redistest.Clock) []chaos.Havoc {
+	back := chaos.Havoc{Name: "clock stepped back", Weight: 3, Do: func(rnd *rand.Rand) error {
+		c.Step(-upTo(rnd, maxStep))
+		return nil
+	}}
+	// 0.8 % of the 1 % that are the default.
+	return []chaos.Havoc{back, runs("clock slow", c, -0.5), runs("clock slewed forward", c, 0.008), runs("clock slewed back", c, -0.008)}
+}
+
+// leaps is what makes time pass on the server that has not passed elsewhere.
+func leaps(c *redistest.Clock) []chaos.Havoc {
+	step := chaos.Havoc{Name: "clock stepped forward", Do: func(rnd *rand.Rand) error {
+		c.Step(upTo(rnd, maxStep))
+		return nil
+	}}
+	there := chaos.Havoc{Name: "clock stepped forward and back", Do: func(rnd *rand.Rand) error {
+		d := upTo(rnd, maxStep)
+		c.Step(d)
+		time.Sleep(upTo(rnd, ttl))
+		c.Step(-d)
+		return nil
+	}}
+	havoc := []chaos.Havoc{step, there, runs("clock fast", c, 0.5)}
+	for i := range havoc {
+		havoc[i].Forgets, havoc[i].Weight = history.ForgetsLeases, 3
+	}
+	return havoc
+}
+
+// runs has a clock gain so many seconds in a second, for a while. It gains less
+// if the machine is busy, never more.
+func runs(name string, c *redistest.Clock, gain float64) chaos.Havoc {
+	const tick = 10 * time.Millisecond
+	return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
+		for end := time.Now().Add(upTo(rnd, 2*ttl)); time.Now().Before(end); {
+			time.Sleep(tick)
+			c.Step(time.Duration(gain * float64(tick)))
+		}
+		return nil
+	}}
+}
+
+// proxyHavoc is what networks do.
+func proxyHavoc(p *respproxy.Proxy) []chaos.Havoc {
+	script := respproxy.Command("EVALSHA")
+	// some makes a fault of the next requests, and gives it a while to happen.
+	some := func(name string, action func(time.Duration) respproxy.Action) chaos.Havoc {
+		return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
+			rule := p.Add(action(upTo(rnd, ttl)), 1+rnd.IntN(6), script)
+			select {
+			case <-rule.Fired():
+			case <-time.After(ttl):
+			}
+			time.Sleep(tryTimeout)
+			rule.Remove()
+			return nil
+		}}
+	}
+	// oneWay makes the whole network deaf in one direction.
+	oneWay := func(name string, action respproxy.Action) chaos.Havoc {
+		return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
+			rule := p.Add(action, 0)
+			time.Sleep(upTo(rnd, 2*ttl))
+			rule.Remove()
+			p.CutAll() // what it has swallowed does not come any more
+			return nil
+		}}
+	}
+	held := chaos.Havoc{Name: "requests held back", Do: func(rnd *rand.Rand) error {
+		rule := p.Add(respproxy.Hold, 1+rnd.IntN(3), script)
+		time.Sleep(upTo(rnd, 2*ttl))
+		rule.Release()
+		return nil
+	}}
+	return []chaos.Havoc{
+		some("replies dropped", func(time.Duration) respproxy.Action { return respproxy.DropReply }),
+		some("requests dropped", func(time.Duration) respproxy.Action { return respproxy.DropRequest }),
+		some("requests delayed", respproxy.Delay),
+		some("cut after the request", func(time.Duration) respproxy.Action { return respproxy.CutAfterForward }),
+		held,
+		oneWay("no way to the server", respproxy.DropRequest),
+		oneWay("no way back", respproxy.DropReply),
+		lasts("black hole", func() { p.Mute() }, p.Unmute),
+		lasts("connections refused", func() { p.Refuse(true); p.CutAll() }, func() { p.Refuse(false) }),
+		lasts("messages dropped", func() { p.DropPubSub(true) }, func() { p.DropPubSub(false) }),
+		{Name: "connections cut", Do: func(*rand.Rand) error { p.CutAll(); return nil }},
+	}
+}

@@ -1,0 +1,124 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/history"
+)
+
+// Order is what a process is told on the first line of its input. It works
+// until its input ends.
+type Order struct {
+	Store    string // URL
+	Proc     string
+	History  string // path
+	Register string // path of a socket; empty without tokens
+	Plan     Plan
+	Seed     uint64
+}
+
+// Work is the process with a crowd: it reads its [Order], opens the store, and
+// contends until the input ends.
+func Work(in io.Reader, open func(rawURL string) (driver.Driver, error)) error {
+	input := bufio.NewReader(in)
+	line, err := input.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	var o Order
+	if err := json.Unmarshal(line, &o); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, input)
+		cancel()
+	}()
+	return o.work(ctx, open)
+}
+
+func (o *Order) work(ctx context.Context, open func(string) (driver.Driver, error)) error {
+	sink, err := history.Append(o.History)
+	if err != nil {
+		return err
+	}
+	defer sink.Close()
+	crowd := &Crowd{Proc: o.Proc, Plan: o.Plan, Sink: sink, Now: history.Now, Seed: o.Seed}
+	if o.Register != "" {
+		if crowd.Register, err = dialRegister(o.Register); err != nil {
+			return err
+		}
+	}
+	pulse, stop := context.WithCancel(context.Background()) // until all is given back
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		feel(pulse, o.Proc, sink)
+	}()
+	defer func() { stop(); <-stopped }()
+
+	before := runtime.NumGoroutine()
+	d, err := open(o.Store)
+	if err != nil {
+		return err
+	}
+	if len(crowd.Plan.Kinds) == 0 {
+		crowd.Plan.Kinds = Kinds(d)
+	}
+	if o.Plan.Faulty > 0 {
+		d = Wrap(d, Faults{
+			Part: o.Plan.Faulty, Delay: o.Plan.TTL, Proc: o.Proc, Sink: sink, Now: history.Now, Seed: o.Seed,
+		})
+	}
+	if crowd.Client, err = leasehold.New(d); err != nil {
+		return err
+	}
+	crowd.Run(ctx)
+	if err := crowd.Client.Close(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	// The goroutine of the input is blocked in it, or has ended.
+	sink.Add(history.Record{At: history.Now(), Proc: o.Proc, What: history.Bye, Note: settle(before)})
+	return nil
+}
+
+// settle waits until no more than n goroutines run, and tells of those that do
+// not end. A client that was dialling takes seconds until it gives up, and a busy
+// machine adds some.
+func settle(n int) string {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if runtime.NumGoroutine() <= n {
+			return ""
+		}
+	}
+	stacks := make([]byte, 1<<16)
+	return goroutines(stacks[:runtime.Stack(stacks, true)], n)
+}
+
+// A process that is stopped, or starved by a busy machine, notices it by a
+// timer that is late, and says so: what it missed meanwhile is not the lock's
+// fault.
+const (
+	beat    = 50 * time.Millisecond
+	tooLate = 200 * time.Millisecond
+)
+
+// feel notes when the process stood still, until ctx ends.
+func feel(ctx context.Context, proc string, sink history.Sink) {
+	for last := history.Now(); pause(ctx, beat); {
+		now := history.Now()
+		if now-last > int64(beat+tooLate) {
+			sink.Add(history.Record{At: now, Since: last, Proc: proc, What: history.Fault, Note: "stall"})
+		}
+		last = now
+	}
+}

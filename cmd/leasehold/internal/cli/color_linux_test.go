@@ -1,0 +1,53 @@
+package cli_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func TestList_NoColorOnATerminalWhoseUserWantsNone(t *testing.T) {
+	t.Parallel()
+	url := "file://" + t.TempDir()
+	if out, err := exec.Command(command(t), "acquire", "--store", url, "demo").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, c := range []struct {
+		name  string
+		env   []string
+		args  []string
+		color bool
+	}{
+		{name: "as usual", color: true},
+		{name: "empty", env: []string{"NO_COLOR="}, color: true},
+		{name: "NO_COLOR", env: []string{"NO_COLOR=1"}},
+		{name: "no wish of a user but a flag", env: []string{"NO_COLOR=1"}, args: []string{"--color", "always"}, color: true},
+		{name: "a terminal without colours", env: []string{"TERM=dumb"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			master, slave := openTerminal(t)
+			screen := watchScreen(master)
+			cmd := exec.Command(command(t), append([]string{"list", "--store", url}, c.args...)...)
+			cmd.Env = append(append(withoutNoColor(), "TERM=xterm"), c.env...)
+			cmd.Stdout = slave
+			if err := cmd.Run(); err != nil {
+				t.Fatal(err)
+			}
+			screen.await(t, "mutex") // of the last line
+			if got := strings.Contains(screen.text(), "\x1b["); got != c.color {
+				t.Errorf("colours: %t, want %t, in %q", got, c.color, screen.text())
+			}
+		})
+	}
+}
+
+// withoutNoColor is the environment of this process without NO_COLOR.
+func withoutNoColor() (env []string) {
+	for _, pair := range os.Environ() {
+		if !strings.HasPrefix(pair, "NO_COLOR=") {
+			env = append(env, pair)
+		}
+	}
+	return env
+}

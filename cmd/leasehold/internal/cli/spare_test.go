@@ -1,0 +1,34 @@
+//go:build linux || darwin
+
+package cli
+
+import (
+	"os"
+	"syscall"
+	"testing"
+)
+
+// Whoever goes on after a release that a signal came into ends then. The runtime's own
+// URG, and a window that changes its size, are no such signals.
+func TestSpare_DropsOneFatalSignalAndTellsOfIt(t *testing.T) {
+	for name, row := range map[string]struct {
+		signals []os.Signal
+		want    syscall.Signal
+	}{
+		"none":                        {nil, 0},
+		"harmless ones":               {[]os.Signal{syscall.SIGURG, syscall.SIGWINCH}, 0},
+		"a fatal one":                 {[]os.Signal{syscall.SIGTERM}, syscall.SIGTERM},
+		"a fatal one behind harmless": {[]os.Signal{syscall.SIGURG, syscall.SIGWINCH, syscall.SIGINT}, syscall.SIGINT},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &signalWatcher{signals: make(chan os.Signal, 64), over: make(chan struct{})}
+			s.spare()
+			for _, sig := range row.signals {
+				s.signals <- sig
+			}
+			if got := s.end(); got != row.want {
+				t.Errorf("dropped %v, want %v", got, row.want)
+			}
+		})
+	}
+}

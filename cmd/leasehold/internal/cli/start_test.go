@@ -1,0 +1,35 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestStart_TheGuardIsItselfBeforeTheClientsOfTheStores: a guard ends its initialization at
+// its package, and what comes before it delays every command. Packages are initialized in
+// the order of their names as soon as all that they import is, so that an import of a late
+// one, such as os/exec, makes the guard late.
+func TestStart_TheGuardIsItselfBeforeTheClientsOfTheStores(t *testing.T) {
+	cmd := exec.Command(command(t), "version")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	trace, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, trace)
+	}
+	before, _, found := strings.Cut(string(trace), "\ninit github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc @")
+	if !found {
+		t.Fatalf("the guard's package has no initialization:\n%s", trace)
+	}
+	for _, late := range []string{
+		"net/http", "crypto/x509", "path/filepath", "golang.org/x/text/secure/precis", "google.golang.org/protobuf/internal/filedesc",
+		"github.com/prometheus/client_golang/prometheus", "github.com/redis/rueidis", "github.com/jackc/pgx/v5/pgconn",
+	} {
+		if strings.Contains(before, "\ninit "+late+" @") {
+			t.Errorf("%s is initialized before the guard begins", late)
+		}
+	}
+}

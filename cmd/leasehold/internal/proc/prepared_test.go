@@ -1,0 +1,76 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// prepare returns a guard that has begun to wait for its command.
+func prepare(t *testing.T) *Prepared {
+	t.Helper()
+	g := Prepare()
+	t.Cleanup(g.Close)
+	<-g.ready
+	if g.err != nil {
+		t.Fatal(g.err)
+	}
+	return g
+}
+
+func TestPrepared_TheCommandRunsUnderTheGuardThatWasThere(t *testing.T) {
+	g := prepare(t)
+	pid := g.guard.Pid
+	p, err := Start(Command{Args: []string{"sh", "-c", "exit 7"}, Prepared: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.guard.Pid != pid {
+		t.Errorf("the guard is %d, not %d, which was prepared", p.guard.Pid, pid)
+	}
+	g.Close() // no longer its own
+	if r := wait(t, p); r != (Result{Code: 7}) {
+		t.Errorf("%+v, want code 7", r)
+	}
+}
+
+func TestPrepared_AGuardThatDiedMeanwhileIsReplaced(t *testing.T) {
+	g := prepare(t)
+	kill(t, g.guard.Pid, syscall.SIGKILL)
+	for end := time.Now().Add(bound); !g.link.ended(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody notices that the guard has died")
+		}
+	}
+	p, err := Start(Command{Args: []string{"sh", "-c", "exit 7"}, Prepared: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := wait(t, p); r != (Result{Code: 7}) {
+		t.Errorf("%+v, want code 7", r)
+	}
+}
+
+func TestPrepared_NothingIsLeftOfAGuardThatWasNotNeeded(t *testing.T) {
+	g := prepare(t)
+	pid := g.guard.Pid
+	g.Close()
+	g.Close()
+	if err := unix.Kill(pid, 0); err != unix.ESRCH {
+		t.Errorf("kill of the guard: %v, want %v", err, unix.ESRCH)
+	}
+	if _, err := Start(Command{Args: []string{"/does/not/exist"}, Prepared: prepare(t)}); err == nil {
+		t.Error("a command that does not exist was started")
+	}
+}
+
+func TestPrepared_HasTheCallersOwnInputAndOutput(t *testing.T) {
+	r, _ := pipe(t)
+	if _, err := Start(Command{Args: []string{"true"}, Stdin: r, Prepared: prepare(t)}); err == nil {
+		t.Error("a prepared guard was given another input")
+	}
+}

@@ -1,0 +1,42 @@
+package stores_test
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// TestQuorum_OfServersOfDifferentKindsSurvivesTheLossOfOne has a lock on two databases and
+// a Redis server, of which one is lost.
+func TestQuorum_OfServersOfDifferentKindsSurvivesTheLossOfOne(t *testing.T) {
+	redis := redistest.Start(t)
+	values := url.Values{"max-ttl": {"1m"}, "node": {
+		postgrestest.Start(t).URL() + "&create=true", postgrestest.Start(t).URL() + "&create=true", redis.URL(),
+	}}
+	d, err := stores.Open("quorum://?" + values.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	take := func(key string) int64 {
+		t.Helper()
+		reply, err := d.Acquire(t.Context(), driver.Request{Key: key, ID: "a", TTL: 10 * time.Second})
+		if err != nil || reply.State != driver.Granted {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		if reply, err := d.Release(t.Context(), driver.Ref{Key: key, ID: "a"}); err != nil || reply.State != driver.Released {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		return reply.Token
+	}
+	first := take("k")
+	redis.Kill()
+	if second := take("k"); second <= first {
+		t.Errorf("token %d after %d", second, first)
+	}
+}

@@ -1,0 +1,44 @@
+package stores_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+)
+
+func TestPublic_HasNoPasswordHoweverItIsGiven(t *testing.T) {
+	for rawURL, want := range map[string]string{
+		"redis://u:s3cret@h:1/0?prefix=a:":                                "redis://u@h:1/0?prefix=a:",
+		"redis://:s3cret@h":                                               "redis://h",
+		"redis://u:s3@cret@h":                                             "redis://u@h",
+		"quorum+redis://:s3cret@a:1,b:2,c?max-ttl=1m":                     "quorum+redis://a:1,b:2,c?max-ttl=1m",
+		"redis+sentinel://h/?master=m&sentinel-password=s3cret":           "redis+sentinel://h/?master=m",
+		"redis+sentinel://h/?sentinel_password=s3cret":                    "redis+sentinel://h/",
+		"https://:s3cret@locks.example.com/path":                          "https://locks.example.com/path",
+		"postgres://h/db?password=s3cret&sslpassword=s3cret":              "postgres://h/db",
+		"postgres://h/db?listen=postgres%3A%2F%2Fu%3As3cret%40h%2Fdb":     "postgres://h/db?listen=postgres%3A%2F%2Fu%40h%2Fdb",
+		"postgres://h/db?listen=host%3Dh+password%3Ds3cret":               "postgres://h/db",
+		"quorum://?node=redis%3A%2F%2F%3As3cret%40h&node=redis%3A%2F%2Fi": "quorum://?node=redis%3A%2F%2Fh&node=redis%3A%2F%2Fi",
+	} {
+		if got, secret := stores.Public(rawURL); got != want || !secret {
+			t.Errorf("%s: %q (secret: %v), want %q", rawURL, got, secret, want)
+		} else if strings.Contains(got, "s3") {
+			t.Errorf("%s: %q has the password", rawURL, got)
+		}
+	}
+	for rawURL, want := range map[string]string{
+		"file:///var/lib/a@b:c":                        "file:///var/lib/a@b:c",
+		"file:locks?mode=0770":                         "file:locks?mode=0770",
+		"redis://u@h?password-file=/run/x&prefix=":     "redis://u@h?prefix=",
+		"unix:///run/redis.sock?db=1":                  "unix:///run/redis.sock?db=1",
+		"https://h?token-file=/x":                      "https://h",
+		"postgres://u@h/db?passfile=%2Fx&sslmode=none": "postgres://u@h/db?sslmode=none",
+		"memory:":  "memory:",
+		"nonsense": "nonsense",
+	} {
+		if got, secret := stores.Public(rawURL); got != want || secret {
+			t.Errorf("%s: %q (secret: %v), want %q without a secret", rawURL, got, secret, want)
+		}
+	}
+}

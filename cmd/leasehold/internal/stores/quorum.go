@@ -1,0 +1,176 @@
+package stores
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redisurl"
+	"github.com/leasehold-go/leasehold/quorumdriver"
+)
+
+// quorumPrefix stands before the scheme of the nodes.
+const quorumPrefix = "quorum+"
+
+// quorum opens a store on several servers that know nothing of each other:
+//
+//	quorum+redis://user:password@h1:6379,h2,h3/0?prefix=app:
+//	quorum+postgres://user:password@h1,h2,h3/database
+//	quorum://?node=redis://h1&node=rediss://h2&node=postgres%3A%2F%2Fh3%2Fapp%3Ftable%3Dlocks
+//
+// The last form is for nodes of different kinds, each with options of its own; where a
+// node has several of them its URL is percent-encoded. In the others, what is not a parameter of the quorum itself (fencing, guard, max-ttl and
+// max-skew) goes to every node; the timeout is for both.
+func quorum(rawURL string) (driver.Driver, error) {
+	parse := quorumNodes
+	if strings.HasPrefix(rawURL, mixed+":") {
+		parse = mixedNodes
+	}
+	urls, names, opts, err := parse(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w: %w", Redact(rawURL), err, driver.ErrInvalid)
+	}
+	var nodes []driver.Driver
+	closeAll := func() {
+		for _, d := range nodes {
+			_ = d.Close()
+		}
+	}
+	for _, u := range urls {
+		d, err := Open(u)
+		if err != nil {
+			closeAll()
+			return nil, err
+		}
+		nodes = append(nodes, d)
+	}
+	s, err := quorumdriver.New(nodes, append(opts, quorumdriver.WithNames(names...))...)
+	if err != nil {
+		closeAll()
+		return nil, fmt.Errorf("store %s: %w", Redact(rawURL), err)
+	}
+	return s, nil
+}
+
+// mixed is the scheme of a quorum that names each node by a URL.
+const mixed = "quorum"
+
+// mixedNodes reads the URLs of the nodes from the parameters.
+func mixedNodes(rawURL string) (urls, names []string, opts []quorumdriver.Option, err error) {
+	front, query, _ := strings.Cut(rawURL, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, nil, nil, errors.New("what follows the question mark is not of the form name=value&name=value")
+	}
+	urls = values["node"]
+	values.Del("node")
+	if front != mixed+"://" && front != mixed+":" || len(urls) == 0 {
+		return nil, nil, nil, errors.New("want the form quorum://?node=redis://h1&node=redis://h2&node=postgres://h3/app")
+	}
+	for _, u := range urls {
+		scheme, _ := schemeOf(u)
+		if !slices.Contains(nodeSchemes(), scheme) {
+			return nil, nil, nil, fmt.Errorf("node %s is of no kind that serves in a quorum: %s", Redact(u), strings.Join(nodeSchemes(), ", "))
+		}
+		names = append(names, strings.Replace(Redact(u), "***@", "", 1))
+	}
+	if opts, err = quorumOptions(values); err != nil {
+		return nil, nil, nil, err
+	}
+	values.Del("timeout") // each node has its own
+	for name := range values {
+		return nil, nil, nil, fmt.Errorf("unknown option %q; those of a node belong into its URL, percent-encoded", name)
+	}
+	return urls, names, opts, nil
+}
+
+// nodeSchemes are those of servers that lose no more than themselves.
+func nodeSchemes() []string {
+	return append(redisurl.Schemes(), "postgres", "postgresql", "http", "https")
+}
+
+// quorumNodes takes the URL apart, which net/url cannot do for several hosts.
+func quorumNodes(rawURL string) (urls, names []string, opts []quorumdriver.Option, err error) {
+	scheme, rest, _ := strings.Cut(strings.TrimPrefix(rawURL, quorumPrefix), "://")
+	rest, query, _ := strings.Cut(rest, "?")
+	hosts, path, found := strings.Cut(rest, "/")
+	if found {
+		path = "/" + path
+	}
+	user := ""
+	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+		user, hosts = hosts[:at+1], hosts[at+1:]
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, nil, nil, errors.New("what follows the question mark is not of the form name=value&name=value")
+	}
+	if opts, err = quorumOptions(values); err != nil {
+		return nil, nil, nil, err
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		if host == "" {
+			return nil, nil, nil, errors.New("a node has no name; name all of them, as in quorum+redis://h1,h2,h3")
+		}
+		urls = append(urls, scheme+"://"+user+host+path+"?"+values.Encode())
+		names = append(names, host)
+	}
+	return urls, names, opts, nil
+}
+
+// quorumOptions takes the parameters of the quorum out of values.
+func quorumOptions(values url.Values) (opts []quorumdriver.Option, err error) {
+	take := func(name string, read func(text string) error) {
+		given := values[name]
+		values.Del(name)
+		if other := strings.ReplaceAll(name, "-", "_"); other != name {
+			given = append(given, values[other]...)
+			values.Del(other)
+		}
+		switch {
+		case err != nil || len(given) == 0:
+		case len(given) > 1:
+			err = fmt.Errorf("%s is given twice", name)
+		default:
+			if e := read(given[0]); e != nil {
+				err = fmt.Errorf("%s=%q: %w", name, given[0], e)
+			}
+		}
+	}
+	off := func(option quorumdriver.Option) func(string) error {
+		return func(text string) error {
+			on, err := strconv.ParseBool(text)
+			if err != nil {
+				return errors.New("want true or false")
+			}
+			if !on {
+				opts = append(opts, option)
+			}
+			return nil
+		}
+	}
+	span := func(option func(time.Duration) quorumdriver.Option) func(string) error {
+		return func(text string) error {
+			d, err := time.ParseDuration(text)
+			if err != nil {
+				return errors.New("want a duration such as 500ms")
+			}
+			opts = append(opts, option(d))
+			return nil
+		}
+	}
+	take("fencing", off(quorumdriver.WithoutFencing()))
+	take("guard", off(quorumdriver.WithoutGuard()))
+	take("max-ttl", span(quorumdriver.WithMaxTTL))
+	take("max-skew", span(quorumdriver.WithMaxSkew))
+	if timeout := values.Get("timeout"); timeout != "" && err == nil {
+		take("timeout", span(quorumdriver.WithTimeout))
+		values.Set("timeout", timeout)
+	}
+	return opts, err
+}

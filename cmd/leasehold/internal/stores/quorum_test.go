@@ -1,0 +1,86 @@
+package stores_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+func TestOpen_QuorumOfServersSurvivesTheLossOfAMinority(t *testing.T) {
+	var servers []*redistest.Server
+	var addrs []string
+	for range 3 {
+		s := redistest.Start(t, "--requirepass", "se:c@ret")
+		servers, addrs = append(servers, s), append(addrs, s.Addr())
+	}
+	d, err := stores.Open("quorum+redis://:se%3Ac%40ret@" + strings.Join(addrs, ",") + "/1?prefix=q:&timeout=2s&max-ttl=1m&client-name=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	take := func(key string) {
+		t.Helper()
+		reply, err := d.Acquire(t.Context(), driver.Request{Key: key, ID: "a", TTL: 10 * time.Second})
+		if err != nil || reply.State != driver.Granted {
+			t.Fatalf("%s: %+v, %v", key, reply, err)
+		}
+	}
+	take("one")
+	servers[1].Kill()
+	take("two")
+	servers[2].Kill()
+	_, err = d.Acquire(t.Context(), driver.Request{Key: "three", ID: "a", TTL: 10 * time.Second})
+	if !errors.Is(err, driver.ErrNoQuorum) || !strings.Contains(err.Error(), addrs[1]) || strings.Contains(err.Error(), "ret") {
+		t.Errorf("%v, want ErrNoQuorum that names %s", err, addrs[1])
+	}
+}
+
+func TestOpen_QuorumURLs(t *testing.T) {
+	for _, rawURL := range []string{
+		"quorum+redis://a,b,c", "quorum+rediss://u:p@a:1,b:2,c:3/0?server_name=x",
+		"quorum+redis://a,b,c?fencing=false&guard=false&max_skew=2s&timeout=500ms",
+		"quorum://?node=redis://a&node=postgres://u:p@b/db&node=rediss%3A%2F%2Fc%2F0%3Fprefix%3Dx%26timeout%3D1s&max-ttl=1m&timeout=500ms",
+		"quorum:?node=redis://a&node=http://b&node=unix:///c",
+	} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		d.Close()
+	}
+	for rawURL, hint := range map[string]string{
+		"quorum+redis://":                                                 "name all of them",
+		"quorum+redis://a,,c":                                             "name all of them",
+		"quorum+redis://u:secret@a,b:x,c":                                 "65535",
+		"quorum+redis://a,b,a":                                            "are both",
+		"quorum+redis://a,b,c?max-ttl=soon":                               "500ms",
+		"quorum+redis://a,b,c?max-ttl=1m&max-ttl=2m":                      "twice",
+		"quorum+redis://a,b,c?max-skew=1s&max_skew=2s":                    "twice",
+		"quorum+redis://a,b,c?timeout=1s&timeout=2s":                      "twice",
+		"quorum+redis://a,b,c?max-ttl=1ns":                                "10ms",
+		"quorum+redis://a,b,c?guard=perhaps":                              "true or false",
+		"quorum+redis://a,b,c?timeout=5":                                  "500ms",
+		"quorum+redis://a,b,c?nonsense=1":                                 "nonsense",
+		"quorum+redis+cluster://a,b,c":                                    "unknown kind",
+		"quorum://":                                                       "want the form",
+		"quorum://h1?node=redis://a":                                      "want the form",
+		"quorum://?node=redis://a&node=b":                                 "no kind",
+		"quorum://?node=redis://u:secret@a&node=file:///x":                "no kind",
+		"quorum://?node=redis://a&node=quorum%3A%2F%2F%3Fnode%3Dredis://": "no kind",
+		"quorum://?node=redis://:secret@a&node=redis://:secret@a":         "are both",
+		"quorum://?node=redis://a&node=redis://b&prefix=x":                "percent-encoded",
+		"quorum://?node=redis://a&node=postgres://u:secret@b:x/db":        "cannot parse",
+		"quorum+redis://:secret@a,b,c?prefix=%":                           "name=value",
+	} {
+		_, err := stores.Open(rawURL)
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v, want ErrInvalid that says %q", rawURL, err, hint)
+		}
+	}
+}

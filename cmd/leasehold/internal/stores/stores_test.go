@@ -1,0 +1,172 @@
+package stores_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/postgrestest"
+)
+
+func TestOpen_FileAndMemory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, rawURL := range []string{"file:locks", "file://" + t.TempDir() + "?prefix=a", "memory:"} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		if _, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "x", TTL: 1e9}); err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+		}
+		d.Close()
+	}
+	if _, err := os.Stat("locks"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpen_SaysWhatIsWrong(t *testing.T) {
+	for rawURL, hint := range map[string]string{
+		"":                               "file:///var/lib/leasehold",
+		"/var/lib/leasehold":             "file:/var/lib/leasehold",
+		"mongodb://u:secret@h/":          "file:///var/lib/leasehold",
+		"redis://u:secret@h:x:y/":        "***@h:x:y",
+		"redis+sentinel://u:secret@a,b/": "master",
+		"file:":                          "names no directory",
+		"file://host/dir":                "three slashes",
+		"file:///tmp/x?colour=1":         "unknown parameter",
+		"postgres://u:secret@h:x/db":     "cannot parse",
+		"memory:x":                       "no name",
+	} {
+		_, err := stores.Open(rawURL)
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v; want %q", rawURL, err, hint)
+		}
+	}
+}
+
+func TestOpen_EveryFormOfRedis(t *testing.T) {
+	for _, rawURL := range []string{
+		"redis://u:p@h:6379/1?prefix=x:", "rediss://h", "unix:///run/redis.sock",
+		"redis+sentinel://a:1,b,c/?master=m", "rediss+sentinel://a,b,c/?master=m",
+		"redis+cluster://a:1,b,c", "rediss+cluster://a,b,c",
+	} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		d.Close()
+	}
+}
+
+func TestOpen_Postgres(t *testing.T) {
+	server := postgrestest.Start(t)
+	for _, rawURL := range []string{
+		server.URL() + "&create=true", strings.Replace(server.URL(), "postgres:", "postgresql:", 1),
+		"quorum+" + server.URL() + "&create=true&table=alone&max-ttl=1m",
+	} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		defer d.Close()
+		reply, err := d.Acquire(t.Context(), driver.Request{Key: rawURL[:8], ID: "x", TTL: time.Minute})
+		if err != nil || reply.State != driver.Granted {
+			t.Errorf("%s: %+v, %v", rawURL, reply, err)
+		}
+	}
+}
+
+func TestOpen_AService(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, rawURL := range []string{
+		"http://h:8080", "https://h/path", "https://:t@h", "http://h?timeout=1s&token-file=" + token, "https://h?skip-verify=true",
+	} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		d.Close()
+	}
+	for rawURL, hint := range map[string]string{
+		"http://":                          "http://host/path",
+		"http://user:secret@h":             "no user",
+		"http://:secret@h?token-file=x":    "too much",
+		"http://h?token-file=/nonexistent": "no such file",
+		"http://h?ca=x":                    "https://",
+		"https://h?ca=" + token:            "holds no certificate",
+		"http://h?timeout=1ns":             "not between",
+		"http://h?colour=1":                "unknown parameter",
+	} {
+		if _, err := stores.Open(rawURL); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v; want %q", rawURL, err, hint)
+		}
+	}
+}
+
+func TestRedact_HidesUserAndOptions(t *testing.T) {
+	for rawURL, want := range map[string]string{
+		"redis://u:p@h:1/0?sentinel_password=p": "redis://***@h:1/0",
+		"redis+cluster://a:1,b":                 "redis+cluster://a:1,b",
+		"file:locks":                            "file:locks",
+		"postgres://h:5432?user=me@corp":        "postgres://h:5432",
+		"postgres://h/db?user=me@corp":          "postgres://h/db",
+		"postgres://a:1,h:2/db?user=me@corp":    "postgres://a:1,h:2/db",
+		"u:p@h":                                 "u:***",
+		"redis:u:p@h":                           "redis:***",
+		"quorum+redis:u:p@h":                    "quorum+redis:***",
+		"redis://u:p/p@h":                       "redis://***@h",
+		"redis://u:p?p@h":                       "redis://***",
+		"quorum:?node=redis%3A%2F%2Fu%3Ap%40a":  "quorum:",
+		"quorum:?node=redis://u:p@a":            "quorum:***",
+		"quorum://?node=redis://u:p@a":          "quorum://",
+	} {
+		if got := stores.Redact(rawURL); got != want {
+			t.Errorf("%s: %s, want %s", rawURL, got, want)
+		}
+	}
+}
+
+func TestAbsolute_MeansTheSameEverywhere(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	here, _ := os.Getwd()
+	for rawURL, want := range map[string]string{
+		"file:locks?prefix=a": "file://" + filepath.ToSlash(here) + "/locks?prefix=a",
+		"file:///var/locks":   "file:///var/locks",
+		"redis://h:1/0":       "redis://h:1/0",
+		"redis://h?password_file=pw&prefix=a%3A&ca=/ca&cert=a%26b": "redis://h?password_file=" + here + "/pw&prefix=a%3A&ca=/ca&cert=" + here + "/a%26b",
+		"http://h?token-file=../t":                                 "http://h?token-file=" + filepath.ToSlash(filepath.Dir(here)) + "/t",
+		"postgres://h/db?passfile=p&user=ca":                       "postgres://h/db?passfile=" + here + "/p&user=ca",
+		"postgres://h/db?sslrootcert=system":                       "postgres://h/db?sslrootcert=system",
+		"redis://h?password-file=%zz":                              "redis://h?password-file=%zz",
+	} {
+		if got, err := stores.Absolute(rawURL); got != want || err != nil {
+			t.Errorf("%s: %s, %v; want %s", rawURL, got, err, want)
+		}
+	}
+}
+
+func TestDefault_LiesInTheStateDirectory(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "/state")
+	if got, err := stores.Default(); got != "file:///state/leasehold" || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+	t.Setenv("XDG_STATE_HOME", "not/absolute")
+	t.Setenv("HOME", "/home/me")
+	if got, err := stores.Default(); !strings.HasPrefix(got, "file:///home/me/") || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+}

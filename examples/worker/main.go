@@ -1,0 +1,82 @@
+// Worker handles the jobs of a queue, such as river's or asynq's, and never two of
+// one account at the same time: whoever finds the account busy has the queue offer
+// the job again later. The lock lasts until the handler has returned, even if the
+// queue ends the context of the job before.
+//
+// Output:
+//
+//	alpha works for account 7
+//	beta finds account 7 busy: later
+//	the queue shuts down
+//	beta finds account 7 busy: later
+//	alpha is done
+//	beta works for account 7
+//	beta is done
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/examples/internal/example"
+)
+
+func main() { example.Main(run) }
+
+// errLater has the queue offer a job again: with river a handler returns
+// river.JobSnooze, with asynq any error.
+var errLater = errors.New("later")
+
+func run(ctx context.Context, store example.Store) error {
+	alpha, err := store.Client()
+	if err != nil {
+		return err
+	}
+	defer alpha.Close()
+	beta, err := store.Client()
+	if err != nil {
+		return err
+	}
+	defer beta.Close()
+
+	job, shutdown := context.WithCancel(ctx)
+	defer shutdown()
+	err = handle(job, alpha, "alpha", "7", func(context.Context) error {
+		offer(ctx, beta)
+		fmt.Println("the queue shuts down")
+		shutdown()
+		offer(ctx, beta)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return handle(ctx, beta, "beta", "7", func(context.Context) error { return nil })
+}
+
+// offer has beta try a job of the same account.
+func offer(ctx context.Context, beta *leasehold.Client) {
+	err := handle(ctx, beta, "beta", "7", func(context.Context) error { return nil })
+	if errors.Is(err, errLater) {
+		fmt.Println("beta finds account 7 busy: later")
+	}
+}
+
+// handle does a job of an account, unless another one is being done. The context of
+// work ends with the lock: what it calls then stops, or is refused by its token.
+func handle(ctx context.Context, client *leasehold.Client, host, account string, work func(context.Context) error) error {
+	ran, err := leasehold.TryDo(context.WithoutCancel(ctx), client.Mutex("worker/account/"+account), func(ctx context.Context) error {
+		fmt.Println(host, "works for account", account)
+		if err := work(ctx); err != nil {
+			return err
+		}
+		fmt.Println(host, "is done")
+		return nil
+	})
+	if err == nil && !ran {
+		return errLater
+	}
+	return err
+}

@@ -1,0 +1,72 @@
+package locktest_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// crowd is W1 in one process: contenders of many clients, which mix all kinds
+// of lock, and die.
+func crowd(l *lab) {
+	const clients, contenders = 4, 10
+	lasting := 6 * time.Second
+	if testing.Short() {
+		lasting /= 2
+	}
+	start := time.Now()
+	var w Witness
+	var deaths atomic.Int64
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			for n := 0; time.Since(start) < lasting; n++ {
+				l.generation(fmt.Sprintf("%d-%d", i, n), contenders, &w, start)
+				deaths.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	for _, wrong := range w.Judge() {
+		l.Error(wrong)
+	}
+	grants := 0
+	for _, n := range w.Grants() {
+		grants += n
+	}
+	l.Logf("%d grants, %d deaths", grants, deaths.Load())
+	if grants < 100 {
+		l.Errorf("only %d grants in %v", grants, lasting)
+	}
+}
+
+// generation is a process with some contenders, which dies in the midst of what
+// they do: nothing of them reaches the store any more, and they go on for a
+// while before they are gone.
+func (l *lab) generation(name string, contenders int, w *Witness, start time.Time) {
+	const ttl = 300 * time.Millisecond
+	m := &mortal{Driver: l.config.Open(l.TB)}
+	c, err := leasehold.New(m.as(), leasehold.WithTTL(ttl), leasehold.WithReleaseTimeout(time.Second))
+	if err != nil {
+		l.Error(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second+rand.N(time.Second)+2*ttl)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	time.AfterFunc(time.Until(deadline)-2*ttl, m.die)
+	mix := &Mix{
+		Client: c, Name: name, Prefix: l.key + "/", TTL: ttl, Pause: 20 * time.Millisecond,
+		Now: func() int64 { return int64(time.Since(start)) }, See: w.See,
+		Did:  func(string) {},
+		Fail: func(err error) { l.Errorf("%s: %v", name, err) },
+	}
+	mix.Run(ctx, contenders, Acts...)
+	_ = c.Close() // it cannot give anything back
+}

@@ -1,0 +1,223 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+var leaseRows = []row{
+	{"L1_ReleaseOfAnExpiredLeaseLeavesTheNewHolderAlone", func(l *lab) {
+		a, _ := l.client(leasehold.WithTTL(life), leasehold.WithoutRenewal())
+		b, _ := l.client()
+		old := l.lock(a)
+		next := l.lock(b)
+		l.wantErr(old.Release(), leasehold.ErrLost)
+		l.wantErr(old.Extend(context.Background(), life), leasehold.ErrNotHeld)
+		if next.Token() <= old.Token() {
+			l.Errorf("token %d after %d", next.Token(), old.Token())
+		}
+		_, err := a.Mutex(l.key).TryLock(context.Background())
+		l.wantErr(err, leasehold.ErrHeld)
+		l.release(next)
+	}},
+	{"L2_LostAcquireReplyGivesOneHold", func(l *lab) {
+		c, m := l.client()
+		m.acquires = []fault{lost, lost}
+		lease := l.lock(c)
+		snap, err := c.Inspect(context.Background(), l.key)
+		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].ID != lease.ID() || snap.Token != lease.Token() {
+			l.Errorf("token %d; store: %+v, %v", lease.Token(), snap, err)
+		}
+		l.release(lease)
+		l.wantFree(0)
+	}},
+	{"L3_LostReleaseReplyIsRepeatedAndTheNextHolderSurvives", func(l *lab) {
+		a, m := l.client()
+		b, _ := l.client()
+		first := l.lock(a)
+		got := make(chan outcome, 1)
+		l.await(context.Background(), mutex, b, "b", got)
+		m.releases = []fault{lost, lost}
+		l.release(first)
+		next := l.receive(got, 2*time.Second)
+		time.Sleep(life)
+		l.release(next.lease)
+	}},
+	{"L4_CancelledAcquireIsUndone", func(l *lab) {
+		c, m := l.client()
+		m.acquires = []fault{silent}
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := c.Mutex(l.key).Lock(ctx)
+		l.wantErr(err, leasehold.ErrUnknown, context.DeadlineExceeded)
+		// It is the end of ctx that ends the silence: a try alone would last five seconds.
+		if got := time.Since(start); got > 4*time.Second {
+			l.Errorf("returned %v after the start", got)
+		}
+		l.wantFree(clean)
+	}},
+	{"L8_DeletedKeyIsNoticedAndNeverRetaken", func(l *lab) {
+		a, m := l.client(leasehold.WithTTL(life))
+		b, _ := l.client()
+		lease := l.lock(a)
+		if _, err := m.Driver.Release(context.Background(), driver.Ref{Key: l.key, ID: lease.ID()}); err != nil {
+			l.Fatal(err)
+		}
+		next := l.lock(b)
+		l.ended(lease, life)
+		l.wantErr(context.Cause(lease.Context()), leasehold.ErrLost)
+		time.Sleep(life)
+		l.release(next)
+		l.wantFree(0)
+	}},
+	{"BreakByAnotherProcessEndsALeaseOnAFreeLockAtOnce", func(l *lab) {
+		const ttl = 90 * time.Second // its first renewal comes long after this case
+		a, m := l.client(leasehold.WithTTL(ttl))
+		lease := l.lock(a)
+		_, operator := l.client()
+		l.untilAlert(m, operator.Driver)
+		start := time.Now()
+		l.breaks(operator.Driver, l.key, lease.ID(), "stuck")
+		l.ended(lease, ttl/10)
+		l.Logf("known after %v", time.Since(start))
+		cause := context.Cause(lease.Context())
+		l.wantErr(cause, leasehold.ErrLost, leasehold.ErrBroken)
+		if !strings.Contains(cause.Error(), "stuck") {
+			l.Errorf("cause %v", cause)
+		}
+		l.wantErr(lease.Release(), leasehold.ErrLost)
+		l.wantFree(0)
+	}},
+	{"L9_ReleaseRacesWithRenewal", func(l *lab) {
+		c, _ := l.client()
+		for range 200 {
+			lease := l.lock(c)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if err := lease.Extend(context.Background(), time.Minute); err != nil && !errors.Is(err, leasehold.ErrReleased) {
+					l.Errorf("extend: %v", err)
+				}
+			})
+			l.release(lease)
+			wg.Wait()
+		}
+		l.wantFree(0)
+		if s := c.Stats(); s.Lost > 0 || s.Held > 0 {
+			l.Errorf("%+v", s)
+		}
+	}},
+	{"L12_LeaseAfterTheLastOneIsRenewed", func(l *lab) {
+		c, _ := l.client(leasehold.WithTTL(kept))
+		l.release(l.lock(c))
+		lease := l.lock(c)
+		time.Sleep(2 * kept)
+		l.release(lease)
+	}},
+	{"L13_ParentsEndReleases", func(l *lab) {
+		c, _ := l.client()
+		reason := errors.New("reason")
+		ctx, cancel := context.WithCancelCause(context.Background())
+		lease, err := c.Mutex(l.key).Lock(ctx)
+		if err != nil {
+			l.Fatal(err)
+		}
+		cancel(reason)
+		l.ended(lease, time.Second)
+		l.wantErr(context.Cause(lease.Context()), reason)
+		l.wantFree(clean)
+	}},
+	{"L16_CloseReleasesAndAnswersWaiters", func(l *lab) {
+		a, _ := l.client()
+		b, _ := l.client()
+		lease := l.lock(a)
+		got := make(chan outcome, 1)
+		l.await(context.Background(), mutex, b, "b", got)
+		start := time.Now()
+		if err := b.Close(); err != nil {
+			l.Error(err)
+		}
+		l.wantErr(l.receive(got, time.Second).err, leasehold.ErrClosed)
+		if err := a.Close(); err != nil {
+			l.Error(err)
+		}
+		if got := time.Since(start); got > 2*time.Second {
+			l.Errorf("took %v", got)
+		}
+		l.wantErr(context.Cause(lease.Context()), leasehold.ErrClosed)
+		l.wantFree(0)
+	}},
+	{"P2_DeadStoreLosesTheLeaseByTheLocalDeadline", func(l *lab) {
+		a, m := l.client(leasehold.WithTTL(life))
+		lease := l.lock(a)
+		m.die()
+		l.ended(lease, life+500*time.Millisecond)
+		if late := time.Since(lease.Deadline()); late > slack {
+			l.Errorf("noticed %v after the deadline", late)
+		}
+		b, _ := l.client()
+		next := l.lock(b)
+		if lease.Context().Err() == nil {
+			l.Error("two holders")
+		}
+		l.release(next)
+	}},
+}
+
+// forgotten is played alone: the store forgets everything.
+func forgotten(l *lab) {
+	a, _ := l.client(leasehold.WithTTL(life))
+	b, _ := l.client()
+	var tokens []int64
+	for range 3 {
+		lease := l.lock(a)
+		l.config.Flush(l.TB)
+		l.ended(lease, life)
+		l.wantErr(context.Cause(lease.Context()), leasehold.ErrLost)
+		next := l.lock(b)
+		tokens = append(tokens, lease.Token(), next.Token())
+		l.release(next)
+	}
+	for i := range tokens[1:] {
+		if tokens[i+1] <= tokens[i] {
+			l.Errorf("tokens do not rise: %v", tokens)
+		}
+	}
+}
+
+// breaks breaks a lease past all clients: one of the same process would be told by the
+// one that breaks.
+func (l *lab) breaks(d driver.Driver, key, id, why string) {
+	l.Helper()
+	b, _ := driver.As[driver.Breaker](d)
+	reply, err := b.Break(context.Background(), key, id, why)
+	l.must(err)
+	if reply.State != driver.Released {
+		l.Fatalf("break: %+v", reply)
+	}
+}
+
+// untilAlert breaks leases of nobody's until m, which holds one, has heard of it.
+func (l *lab) untilAlert(m *mortal, d driver.Driver) {
+	l.Helper()
+	key, end := l.key+"/canary", time.Now().Add(patience)
+	for n := 0; ; n++ {
+		if _, heard := m.broke.Load(key); heard {
+			return
+		} else if time.Now().After(end) {
+			l.Fatalf("no break was heard within %v", patience)
+		}
+		id := fmt.Sprint("canary-", n)
+		_, err := d.Acquire(context.Background(), driver.Request{Key: key, ID: id, TTL: time.Second})
+		l.must(err)
+		l.breaks(d, key, id, "a trial")
+		time.Sleep(50 * time.Millisecond)
+	}
+}

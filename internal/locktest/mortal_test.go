@@ -1,0 +1,183 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// mortal is a driver whose process can die, and whose replies can be lost.
+type mortal struct {
+	driver.Driver
+	asked atomic.Int64 // requests for leases and renewals
+	deaf  atomic.Bool  // hints do not arrive
+	broke sync.Map     // heard, by key
+
+	mu       sync.Mutex
+	dead     bool
+	calls    int           // of the store, under way
+	quiet    chan struct{} // closed when none is; nil if nobody waits for that
+	acquires []fault       // of the next acquires
+	releases []fault       // of the next releases
+	sub      driver.Subscription
+}
+
+// fault is what happens to a request that the store serves.
+type fault int
+
+const (
+	lost   fault = iota // the reply does not arrive
+	silent              // nothing arrives until the caller gives up
+)
+
+var (
+	errLost = errors.New("reply lost")
+	errDead = fmt.Errorf("%w: the process is dead", driver.ErrUnavailable)
+)
+
+// as returns the driver with as many faces as the store has. All stores of the
+// project have all of them.
+func (m *mortal) as() driver.Driver {
+	if w, ok := m.Driver.(face); ok {
+		return &whole{m, w}
+	}
+	return m
+}
+
+type face interface {
+	driver.Watcher
+	driver.Inspector
+	driver.Breaker
+}
+
+type whole struct {
+	*mortal
+	face
+}
+
+// Watch hears nothing after the death, nor while deaf.
+func (w *whole) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+	sub, err := w.face.Watch(func(h driver.Hint) {
+		if !w.isDead() && !w.deaf.Load() {
+			f(h)
+			if h.Kind == driver.HintBroken {
+				w.broke.Store(h.Key, true)
+			}
+		}
+	})
+	if err == nil {
+		w.mu.Lock()
+		w.sub = sub
+		w.mu.Unlock()
+	}
+	return sub, err
+}
+
+// die has nothing reach the store from now on, as if by SIGKILL. It waits for what is on
+// its way, unless the store hangs: on a busy machine that may arrive much later, and
+// confirm what is handed to the dead.
+func (m *mortal) die() {
+	m.mu.Lock()
+	m.dead = true
+	sub, quiet := m.sub, make(chan struct{})
+	if m.quiet = quiet; m.calls == 0 {
+		close(quiet)
+	}
+	m.mu.Unlock()
+	if sub != nil {
+		_ = sub.Close()
+	}
+	select {
+	case <-quiet:
+	case <-time.After(window):
+	}
+}
+
+// begin counts a call of the store, unless the process is dead.
+func (m *mortal) begin() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead {
+		return false
+	}
+	m.calls++
+	return true
+}
+
+// end is the end of a call that begin has counted.
+func (m *mortal) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.calls--; m.calls == 0 && m.quiet != nil {
+		close(m.quiet)
+	}
+}
+
+func (m *mortal) isDead() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dead
+}
+
+// next takes the fault of the next request.
+func (m *mortal) next(faults *[]fault) (f fault, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(*faults) == 0 {
+		return 0, false
+	}
+	f = (*faults)[0]
+	*faults = (*faults)[1:]
+	return f, true
+}
+
+// suffer applies the fault to a reply that has come.
+func suffer(ctx context.Context, f fault) (driver.Reply, error) {
+	if f == silent {
+		<-ctx.Done()
+		return driver.Reply{}, ctx.Err()
+	}
+	return driver.Reply{}, errLost
+}
+
+func (m *mortal) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	m.asked.Add(1)
+	if !m.begin() {
+		return driver.Reply{}, errDead
+	}
+	reply, err := m.Driver.Acquire(ctx, req)
+	m.end()
+	if f, ok := m.next(&m.acquires); ok {
+		return suffer(ctx, f)
+	}
+	return reply, err
+}
+
+func (m *mortal) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	if !m.begin() {
+		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrInvalid, errDead) // asking again is of no use
+	}
+	reply, err := m.Driver.Release(ctx, ref)
+	m.end()
+	if f, ok := m.next(&m.releases); ok {
+		return suffer(ctx, f)
+	}
+	return reply, err
+}
+
+func (m *mortal) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	m.asked.Add(int64(len(refs)))
+	if !m.begin() {
+		for i := range refs {
+			each(i, driver.Reply{}, errDead)
+		}
+		return
+	}
+	defer m.end()
+	m.Driver.Renew(ctx, refs, each)
+}

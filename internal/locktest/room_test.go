@@ -1,0 +1,97 @@
+package locktest_test
+
+import (
+	"context"
+	"strings"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// roomRows are K13: one key is one room, whatever kind looks at it.
+var roomRows = func() []row {
+	uses := []struct {
+		name   string
+		use    use
+		shared string // who of the same name has room beside it
+	}{
+		{"mutex", mutex, ""},
+		{"writer", writer, ""},
+		{"reader", reader, "reader"},
+		{"place", places(1, 3), "place"},
+		{"all places", places(3, 3), ""},
+	}
+	var rows []row
+	for _, in := range uses {
+		rows = append(rows, row{"K13_KindsExcludeEachOther/" + in.name + " inside", func(l *lab) {
+			a, _ := l.client()
+			b, _ := l.client()
+			lease := l.enter(in.use, a)
+			for _, out := range uses {
+				switch {
+				case in.shared != "" && in.shared == out.shared:
+					l.release(l.enter(out.use, b))
+				case strings.Contains(in.name, "place") && out.name == "reader", in.name == "reader" && strings.Contains(out.name, "place"):
+					l.refused(out.use, b, leasehold.ErrMismatch) // a limit, and none
+				default:
+					l.refused(out.use, b, leasehold.ErrHeld)
+				}
+			}
+			// Whoever has to wait gets in when the other leaves.
+			got := make(chan outcome, 1)
+			l.await(context.Background(), mutex, b, "mutex", got)
+			l.release(lease)
+			o := l.receive(got, slack)
+			l.must(o.err)
+			if o.lease.Token() <= lease.Token() {
+				l.Errorf("token %d after %d", o.lease.Token(), lease.Token())
+			}
+			l.release(o.lease)
+			l.wantFree(0)
+		}})
+	}
+	return append(rows,
+		row{"K13_WhatIsAskedUnderALeaseIsHeldAgainstIt", func(l *lab) {
+			c, _ := l.client()
+			for _, row := range []struct {
+				outer, inner use
+				want         error
+			}{
+				{mutex, mutex, nil},
+				{mutex, reader, nil},
+				{mutex, places(3, 3), nil},
+				{reader, reader, nil},
+				{reader, mutex, leasehold.ErrMismatch}, // no upgrade
+				{reader, places(1, 3), leasehold.ErrMismatch},
+				{places(1, 3), places(1, 3), nil}, // another place
+				{places(1, 3), places(1, 4), leasehold.ErrMismatch},
+				{places(1, 3), reader, leasehold.ErrMismatch},
+				{places(1, 3), mutex, leasehold.ErrMismatch},
+			} {
+				outer := l.enter(row.outer, c)
+				inner, err := row.inner(c, l.key).try(outer.Context())
+				if row.want != nil {
+					l.wantErr(err, row.want)
+				} else {
+					l.must(err)
+					l.release(inner)
+				}
+				l.release(outer)
+			}
+			l.wantFree(0)
+		}},
+		row{"K13_TokensOfAllKindsAreOneSequence", func(l *lab) {
+			c, _ := l.client()
+			last := int64(0)
+			for range 3 {
+				for _, u := range uses {
+					lease := l.enter(u.use, c)
+					if lease.Token() <= last {
+						l.Errorf("%s: token %d after %d", u.name, lease.Token(), last)
+					}
+					last = lease.Token()
+					l.release(lease)
+				}
+			}
+		}},
+	)
+}()

@@ -1,0 +1,210 @@
+package locktest_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// semaphoreRows are the K cases of places.
+var semaphoreRows = []row{
+	{"K8_DeadHoldersPlaceReturnsOnce", func(l *lab) {
+		a, m := l.client(leasehold.WithTTL(kept)) // until all wait
+		b, _ := l.client()
+		dead := l.enter(places(2, 3), a)
+		live := l.enter(places(1, 3), b)
+		got := make(chan outcome, 3)
+		for i := range cap(got) {
+			l.await(context.Background(), places(1, 3), b, fmt.Sprint(i), got)
+		}
+		m.die()
+		var in []*leasehold.Lease
+		for range 2 {
+			o := l.receive(got, kept+slack)
+			l.atTheEndOf(dead, o)
+			in = append(in, o.lease)
+		}
+		l.wantErr(dead.Release(), leasehold.ErrLost)
+		l.wantPlaces(b, 3, 1)
+		l.release(live)
+		o := l.receive(got, slack)
+		l.releaseAll(append(in, o.lease))
+		l.wantFree(0)
+	}},
+	{"K8_SecondReleaseGivesNothingBack", func(l *lab) {
+		a, _ := l.client()
+		b, _ := l.client()
+		first, second := l.enter(places(1, 3), a), l.enter(places(2, 3), a)
+		l.release(first, first) // the second time the same answer
+		next := l.enter(places(1, 3), b)
+		l.refused(places(1, 3), b, leasehold.ErrHeld)
+		l.release(first)
+		l.refused(places(1, 3), b, leasehold.ErrHeld)
+		l.wantPlaces(b, 3, 0)
+		l.release(second, next)
+		l.wantFree(0)
+	}},
+	{"K8_ForeignReleaseGivesNothingBack", func(l *lab) {
+		a, _ := l.client()
+		b, m := l.client()
+		lease := l.enter(places(3, 3), a)
+		reply, err := m.Driver.Release(context.Background(), driver.Ref{Key: l.key, ID: "somebody-else"})
+		if err != nil || reply.State != driver.Gone {
+			l.Errorf("release of an unknown lease: %+v, %v", reply, err)
+		}
+		l.wantErr(b.Break(context.Background(), l.key, "somebody-else", "test"), leasehold.ErrNotHeld)
+		l.refused(places(1, 3), b, leasehold.ErrHeld)
+		l.wantPlaces(b, 3, 0)
+		l.release(lease)
+		l.wantFree(0)
+	}},
+	{"K8_ReleaseAfterTheExpiryGivesNothingBack", func(l *lab) {
+		a, _ := l.client(leasehold.WithTTL(life), leasehold.WithoutRenewal())
+		b, _ := l.client()
+		old := l.enter(places(1, 3), a)
+		kept := l.enter(places(2, 3), b)
+		next := l.enter(places(1, 3), b) // when the old one has ended
+		if old.State() != leasehold.Lost {
+			l.Errorf("four places of three: the old one is %v", old.State())
+		}
+		l.wantErr(old.Release(), leasehold.ErrLost)
+		l.wantErr(old.Extend(context.Background(), life), leasehold.ErrNotHeld)
+		l.refused(places(1, 3), a, leasehold.ErrHeld)
+		l.wantPlaces(b, 3, 0)
+		l.release(kept, next)
+		l.wantFree(0)
+	}},
+	{"K9_DisagreementOnTheLimitIsAnErrorAndEvictsNobody", func(l *lab) {
+		a, _ := l.client()
+		b, _ := l.client()
+		in := []*leasehold.Lease{l.enter(places(2, 3), a), l.enter(places(1, 3), a)}
+		got := make(chan outcome, 1)
+		l.await(context.Background(), places(1, 3), a, "waiter", got)
+		before := l.picture(a)
+		for _, u := range []use{places(1, 2), places(1, 4), places(4, 4), places(1, 1), reader} {
+			l.refused(u, b, leasehold.ErrMismatch)
+			_, err := u(b, l.key, leasehold.WithMaxWait(life)).lock(context.Background())
+			l.wantErr(err, leasehold.ErrMismatch)
+		}
+		l.same(a, before, "disagreement")
+		for _, lease := range in {
+			if err := lease.Extend(context.Background(), life); err != nil {
+				l.Errorf("evicted: %v", err)
+			}
+		}
+		l.releaseAll(in)
+		o := l.receive(got, slack)
+		if o.err != nil {
+			l.Fatal(o.err)
+		}
+		l.refused(places(1, 4), b, leasehold.ErrMismatch)
+		l.release(o.lease)
+		l.release(l.enter(places(4, 4), b)) // nobody is there to disagree with
+	}},
+	{"K9_DisagreementWithAWaiterIsAnError", func(l *lab) {
+		a, _ := l.client()
+		b, _ := l.client()
+		alone := l.lock(a)
+		got := make(chan outcome, 1)
+		l.await(context.Background(), places(1, 3), a, "waiter", got)
+		l.refused(places(1, 4), b, leasehold.ErrMismatch)
+		l.refused(reader, b, leasehold.ErrMismatch)
+		l.refused(places(1, 3), b, leasehold.ErrHeld)
+		l.wantErr(alone.Downgrade(context.Background()), leasehold.ErrMismatch)
+		if alone.State() != leasehold.Held {
+			l.Errorf("the downgrade left it %v", alone.State())
+		}
+		l.release(alone)
+		l.release(l.receive(got, slack).lease)
+	}},
+	{"K10_ResizeToFewerTakesNothingAway", func(l *lab) {
+		a, _ := l.client(leasehold.WithTTL(kept))
+		b, _ := l.client()
+		var held []*leasehold.Lease
+		for range 5 {
+			held = append(held, l.enter(places(1, 5), a))
+		}
+		l.must(b.Semaphore(l.key, 5).Resize(context.Background(), 2))
+		got := make(chan outcome, 1)
+		l.await(context.Background(), places(1, 2), b, "waiter", got)
+		time.Sleep(kept) // all are renewed
+		for i, lease := range held {
+			if lease.State() != leasehold.Held {
+				l.Errorf("place %d is %v", i, lease.State())
+			}
+			if i == 4 {
+				break // the waiter has room beside the last
+			}
+			if len(got) > 0 {
+				l.Errorf("a grant with %d of 2 places taken", 5-i)
+			}
+			l.refused(places(1, 2), b, leasehold.ErrHeld)
+			l.refused(places(1, 5), b, leasehold.ErrMismatch)
+			l.release(lease)
+		}
+		o := l.receive(got, slack)
+		if o.err != nil {
+			l.Fatal(o.err)
+		}
+		l.wantPlaces(b, 2, 0)
+		l.release(held[4], o.lease)
+		l.wantFree(0)
+	}},
+	{"K10_ResizeToMoreLetsWaitersInAtOnce", func(l *lab) {
+		a, _ := l.client()
+		b, _ := l.client()
+		first := l.enter(places(1, 1), a)
+		got := make(chan outcome, 2)
+		for i := range cap(got) {
+			l.await(context.Background(), places(1, 1), b, fmt.Sprint(i), got)
+		}
+		l.listening(a, cap(got))
+		l.must(a.Semaphore(l.key, 1).Resize(context.Background(), 3))
+		for range cap(got) {
+			o := l.receive(got, slack)
+			if o.err != nil {
+				l.Fatal(o.err)
+			}
+			defer l.release(o.lease)
+		}
+		l.release(first)
+	}},
+	{"K10_WaiterForMoreThanThereIsNowIsTold", func(l *lab) {
+		a, _ := l.client()
+		b, _ := l.client()
+		first := l.enter(places(1, 5), a)
+		got := make(chan outcome, 2)
+		l.await(context.Background(), places(5, 5), b, "many", got)
+		l.await(context.Background(), places(1, 5), b, "one", got)
+		l.must(a.Semaphore(l.key, 5).Resize(context.Background(), 2))
+		for range cap(got) {
+			// A waiter that is dropped learns it when it asks, as the first of its client.
+			o := l.receive(got, window+slack)
+			if o.name == "many" {
+				l.wantErr(o.err, leasehold.ErrMismatch)
+				continue
+			}
+			if o.err != nil {
+				l.Fatal(o.err)
+			}
+			defer l.release(o.lease)
+		}
+		l.release(first)
+	}},
+}
+
+// wantPlaces checks what the store says is taken, and what waits.
+func (l *lab) wantPlaces(c *leasehold.Client, taken, waiting int) {
+	l.Helper()
+	snap := l.picture(c)
+	used := 0
+	for _, h := range snap.Holders {
+		used += h.Weight
+	}
+	if used != taken || len(snap.Waiters) != waiting {
+		l.Errorf("%d places taken and %d wait, want %d and %d", used, len(snap.Waiters), taken, waiting)
+	}
+}

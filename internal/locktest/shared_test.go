@@ -1,0 +1,239 @@
+package locktest_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// sharedRows are the K cases of readers and writers.
+var sharedRows = slices.Concat(
+	starvationRows,
+	downgradeRows,
+	[]row{
+		{"K5_DeadReaderCostsAWriterOneLease", func(l *lab) {
+			dead, live, got := l.halfDead()
+			l.release(live)
+			o := l.receive(got, kept+slack)
+			l.atTheEndOf(dead, o)
+			l.release(o.lease)
+		}},
+		{"K5_DeadReaderIsForgottenWhileALiveOneReads", func(l *lab) {
+			dead, live, got := l.halfDead()
+			l.ended(dead, kept+slack)
+			time.Sleep(kept) // the live one is renewed, and keeps the writer out
+			if in := l.picture(l.stranger()).Holders; len(in) != 1 || in[0].ID != live.ID() {
+				l.Errorf("beside the live reader the store shows %+v", in)
+			}
+			select {
+			case o := <-got:
+				l.Fatalf("the writer entered %v after the dead reader's deadline, %v; the live one is %v", o.at.Sub(dead.Deadline()), o.err, live.State())
+			default:
+			}
+			l.release(live)
+			o := l.receive(got, slack)
+			l.must(o.err)
+			l.release(o.lease)
+		}},
+		{"K6_ReadersEndByThemselves/short first", func(l *lab) { l.readers(life, time.Minute) }},
+		{"K6_ReadersEndByThemselves/long first", func(l *lab) { l.readers(time.Minute, life) }},
+		{"K3_UpgradeIsRefusedAndChangesNothing", func(l *lab) {
+			a, _ := l.client()
+			read := l.enter(reader, a)
+			_, err := writer(a, l.key).lock(read.Context())
+			l.wantErr(err, leasehold.ErrMismatch)
+			_, err = mutex(a, l.key).try(read.Context())
+			l.wantErr(err, leasehold.ErrMismatch)
+			again, err := reader(a, l.key).lock(read.Context()) // to read once more is no upgrade
+			if err != nil {
+				l.Fatal(err)
+			}
+			l.release(again)
+			if n := l.queued(a); n > 0 || read.State() != leasehold.Held {
+				l.Errorf("%d wait, the reader is %v", n, read.State())
+			}
+			l.release(read)
+			l.wantFree(0)
+		}},
+	},
+)
+
+// starvationRows are K4: whoever waits is served although others come and go
+// for ever.
+var starvationRows = []row{
+	{"K4_WriterIsServedWhileReadersChurn/FIFO", func(l *lab) { l.churn(writer, reader) }},
+	{"K4_ReaderIsServedWhileWritersChurn/FIFO", func(l *lab) { l.churn(reader, writer) }},
+	{"K4_WriterIsServedWhileReadersChurn/writers first", func(l *lab) {
+		first := leasehold.WithPolicy(leasehold.WritersFirst)
+		l.churn(use(writer).with(first), use(reader).with(first))
+	}},
+	{"K4_ReaderIsServedWhileWritersChurn/readers first", func(l *lab) {
+		first := leasehold.WithPolicy(leasehold.ReadersFirst)
+		l.churn(use(reader).with(first), use(writer).with(first))
+	}},
+	{"K4_ManyPlacesAreServedWhileFewChurn", func(l *lab) { l.churn(places(3, 3), places(1, 3)) }},
+	{"K4_MutexIsServedWhilePlacesChurn", func(l *lab) { l.churn(mutex, places(1, 3)) }},
+	{"K4_PlaceIsServedWhileMutexesChurn", func(l *lab) { l.churn(places(1, 3), mutex) }},
+}
+
+// churn has eight holders of two clients come and go, so that somebody is
+// always inside, and one that asks five times.
+func (l *lab) churn(asks, churns use) {
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for range 2 {
+		c, _ := l.client()
+		for range 4 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := churns(c, l.key).lock(ctx)
+					if err != nil {
+						if ctx.Err() == nil {
+							l.Errorf("churn: %v", err)
+						}
+						return
+					}
+					time.Sleep(3 * time.Millisecond)
+					_ = lease.Release() // ctx may have ended it meanwhile
+				}
+			})
+		}
+	}
+	c, _ := l.client()
+	for i := range 5 {
+		lease, err := asks(c, l.key, leasehold.WithMaxWait(5*time.Second)).lock(context.Background())
+		if err != nil {
+			l.Errorf("time %d: %v", i+1, err)
+			break
+		}
+		l.release(lease)
+	}
+	stop()
+	wg.Wait()
+	l.wantFree(clean)
+}
+
+// halfDead has two readers, of whom one has died, and a writer that waits.
+func (l *lab) halfDead() (dead, live *leasehold.Lease, writers <-chan outcome) {
+	a, m := l.client(leasehold.WithTTL(kept))
+	b, _ := l.client(leasehold.WithTTL(kept))
+	c, _ := l.client()
+	dead, live = l.enter(reader, a), l.enter(reader, b)
+	got := make(chan outcome, 1)
+	l.await(context.Background(), writer, c, "writer", got)
+	m.die()
+	return dead, live, got
+}
+
+// readers has two readers with leases of their own length, which nobody renews.
+func (l *lab) readers(first, second time.Duration) {
+	leases := make(map[time.Duration]*leasehold.Lease)
+	for _, ttl := range []time.Duration{first, second} {
+		c, _ := l.client(leasehold.WithTTL(ttl), leasehold.WithoutRenewal())
+		leases[ttl] = l.enter(reader, c)
+	}
+	short, long := leases[min(first, second)], leases[max(first, second)]
+	b, _ := l.client()
+	got := make(chan outcome, 1)
+	l.await(context.Background(), writer, b, "writer", got)
+	l.ended(short, life+slack)
+	l.wantErr(short.Release(), leasehold.ErrLost)
+	if long.State() != leasehold.Held || long.Remaining() < 50*time.Second {
+		l.Errorf("the long one is %v for %v", long.State(), long.Remaining())
+	}
+	select {
+	case o := <-got:
+		l.Fatalf("the writer entered, %v; the long one is %v", o.err, long.State())
+	default:
+	}
+	l.release(long)
+	o := l.receive(got, slack)
+	if o.err != nil {
+		l.Fatal(o.err)
+	}
+	l.release(o.lease)
+}
+
+// downgradeRows are K7: with two readers, a writer and another reader in the
+// queue, a writer becomes a reader.
+var downgradeRows = func() []row {
+	var rows []row
+	for _, c := range []struct {
+		policy string
+		opts   []leasehold.Option
+		enter  []string // at once
+		then   []string // when those have left
+	}{
+		{"FIFO", nil, []string{"r1", "r2"}, []string{"w", "r3"}},
+		{"writers first", []leasehold.Option{leasehold.WithPolicy(leasehold.WritersFirst)}, nil, []string{"w", "r1", "r2", "r3"}},
+		{"readers first", []leasehold.Option{leasehold.WithPolicy(leasehold.ReadersFirst)}, []string{"r1", "r2", "r3"}, []string{"w"}},
+	} {
+		rows = append(rows, row{"K7_DowngradeLetsReadersInAndNoWriter/" + c.policy, func(l *lab) {
+			l.downgrade(c.opts, c.enter, c.then)
+		}})
+	}
+	return rows
+}()
+
+func (l *lab) downgrade(opts []leasehold.Option, enter, then []string) {
+	a, _ := l.client(opts...)
+	b, _ := l.client(opts...)
+	c, _ := l.client(opts...)
+	lease := l.enter(writer, a)
+	token := lease.Token()
+	got := make(chan outcome, 4)
+	for _, name := range []string{"r1", "r2", "w", "r3"} {
+		side := use(reader)
+		if name == "w" {
+			side = writer
+		}
+		l.await(context.Background(), side, b, name, got)
+	}
+	l.listening(c, cap(got))
+	if err := lease.Downgrade(context.Background()); err != nil {
+		l.Fatal(err)
+	}
+	var in []*leasehold.Lease
+	for range enter {
+		o := l.receive(got, window/2) // less than until they look by themselves
+		if o.err != nil || !slices.Contains(enter, o.name) {
+			l.Fatalf("%s entered, %v; want %q", o.name, o.err, enter)
+		}
+		in = append(in, o.lease)
+	}
+	l.refused(writer, c, leasehold.ErrHeld)
+	l.refused(mutex, c, leasehold.ErrHeld)
+	l.wantQueue(c, len(then))
+	if lease.Token() != token || lease.State() != leasehold.Held {
+		l.Errorf("token %d became %d, the lease is %v", token, lease.Token(), lease.State())
+	}
+	l.wantErr(lease.Downgrade(context.Background()), leasehold.ErrMismatch)
+	l.releaseAll(append(in, lease))
+	l.rest(got, then)
+}
+
+// rest expects those who are left: the writer alone, readers that stand
+// together in any order.
+func (l *lab) rest(got <-chan outcome, names []string) {
+	l.Helper()
+	for len(names) > 0 {
+		n := 1
+		for names[0] != "w" && n < len(names) && names[n] != "w" {
+			n++
+		}
+		var in []*leasehold.Lease
+		for range n {
+			o := l.receive(got, slack)
+			if o.err != nil || !slices.Contains(names[:n], o.name) {
+				l.Fatalf("%s entered, %v; want %q", o.name, o.err, names[:n])
+			}
+			in = append(in, o.lease)
+		}
+		l.releaseAll(in)
+		names = names[n:]
+	}
+	l.wantFree(0)
+}

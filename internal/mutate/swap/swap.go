@@ -1,0 +1,176 @@
+// Package swap stands in sources of which every change has been made at once, each behind
+// a number: the change whose number the environment names is in force, and no other. It
+// takes as long to build a test with one change as with all of them.
+//
+// Where the environment names a file instead, every change is noted there, once, by which
+// an expression would have had another value.
+package swap
+
+import (
+	"cmp"
+	"os"
+	"strconv"
+	"sync"
+)
+
+// The names of the variables of the environment.
+const (
+	Number = "LEASEHOLD_MUTANT"       // of the change that is in force
+	Notes  = "LEASEHOLD_MUTANT_NOTES" // the file
+)
+
+// active is the change in force, 0 for none.
+var active, _ = strconv.Atoi(os.Getenv(Number))
+
+// notes are where changes are noted; nil if they are not.
+var notes = func() *os.File {
+	name := os.Getenv(Notes)
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}()
+
+// noted are the changes that have been noted.
+var noted sync.Map
+
+// note notes that a change would show here.
+func note(n int) {
+	if _, known := noted.LoadOrStore(n, nil); !known {
+		_, _ = notes.WriteString(strconv.Itoa(n) + "\n")
+	}
+}
+
+// either is one value, or another where a change is in force.
+func either[T comparable](n int, was, is T) T {
+	if notes != nil && was != is {
+		note(n)
+	}
+	if n == active {
+		return is
+	}
+	return was
+}
+
+// Value is was, or is: of constants.
+func Value[T comparable](n int, was, is T) T { return either(n, was, is) }
+
+// Not is a condition, or its opposite.
+func Not[T ~bool](n int, was T) T { return either(n, was, !was) }
+
+// And is a && b, or a || b.
+func And(n int, a bool, b func() bool) bool {
+	if notes != nil && !a {
+		note(n) // b may not be asked here
+	}
+	if n == active {
+		return a || b()
+	}
+	is := a && b()
+	if notes != nil && is != a {
+		note(n)
+	}
+	return is
+}
+
+// Or is a || b, or a && b.
+func Or(n int, a bool, b func() bool) bool {
+	if notes != nil && a {
+		note(n) // b may not be asked here
+	}
+	if n == active {
+		return a && b()
+	}
+	is := a || b()
+	if notes != nil && is != a {
+		note(n)
+	}
+	return is
+}
+
+// The comparisons are another one by the first number, and the opposite by the next.
+
+// Less is a < b, a <= b, or a >= b.
+func Less[T cmp.Ordered](n int, a, b T) bool { return either(n+1, either(n, a < b, a <= b), a >= b) }
+
+// LessEqual is a <= b, a < b, or a > b.
+func LessEqual[T cmp.Ordered](n int, a, b T) bool {
+	return either(n+1, either(n, a <= b, a < b), a > b)
+}
+
+// Greater is a > b, a >= b, or a <= b.
+func Greater[T cmp.Ordered](n int, a, b T) bool {
+	return either(n+1, either(n, a > b, a >= b), a <= b)
+}
+
+// GreaterEqual is a >= b, a > b, or a < b.
+func GreaterEqual[T cmp.Ordered](n int, a, b T) bool {
+	return either(n+1, either(n, a >= b, a > b), a < b)
+}
+
+type integer interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
+}
+
+type number interface{ integer | ~float32 | ~float64 }
+
+// Add is a + b, or a - b.
+func Add[T number](n int, a, b T) T { return either(n, a+b, a-b) }
+
+// Sub is a - b, or a + b.
+func Sub[T number](n int, a, b T) T { return either(n, a-b, a+b) }
+
+// Mul is a * b, or a / b.
+func Mul[T number](n int, a, b T) T {
+	if n == active {
+		return a / b
+	}
+	if notes != nil && (b == 0 || a*b != a/b) {
+		note(n)
+	}
+	return a * b
+}
+
+// Div is a / b, or a * b.
+func Div[T number](n int, a, b T) T {
+	if n == active {
+		return a * b
+	}
+	if notes != nil && (b == 0 || a*b != a/b) {
+		note(n)
+	}
+	return a / b
+}
+
+// Left is a << b, or a >> b.
+func Left[T, N integer](n int, a T, b N) T { return either(n, a<<b, a>>b) }
+
+// Right is a >> b, or a << b.
+func Right[T, N integer](n int, a T, b N) T { return either(n, a>>b, a<<b) }
+
+// Minus is -a, or a.
+func Minus[T number](n int, a T) T { return either(n, -a, a) }
+
+// Min is the least, or the greatest.
+func Min[T cmp.Ordered](n int, a T, more ...T) T {
+	least, greatest := ends(a, more)
+	return either(n, least, greatest)
+}
+
+// Max is the greatest, or the least.
+func Max[T cmp.Ordered](n int, a T, more ...T) T {
+	least, greatest := ends(a, more)
+	return either(n, greatest, least)
+}
+
+func ends[T cmp.Ordered](a T, more []T) (least, greatest T) {
+	least, greatest = a, a
+	for _, b := range more {
+		least, greatest = min(least, b), max(greatest, b)
+	}
+	return least, greatest
+}

@@ -1,0 +1,162 @@
+package redisroom
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// maxBatch is the most requests of one pipeline.
+const maxBatch = 128
+
+// Batcher lets concurrent requests share a round trip. A request that finds a free lane
+// is sent at once, on its caller's goroutine. While all lanes are busy, requests gather;
+// they are sent in one pipeline as soon as a lane is free. No request waits for others
+// that might come.
+//
+// Its methods are safe for concurrent use.
+type Batcher struct {
+	// Lanes is how many requests are sent by themselves before others share a pipeline.
+	Lanes int
+	// One runs a request by itself, and Many the requests of several callers in a
+	// pipeline, which only the client's timeout ends. All are set before the first request.
+	One  func(ctx context.Context, words []string) (any, error)
+	Many func(requests []*Request)
+
+	mu    sync.Mutex
+	busy  int
+	queue []*Request
+	ended bool
+	lanes sync.WaitGroup // busy ones
+
+	ctx     context.Context // of what was started; nil before
+	cancel  context.CancelFunc
+	started sync.WaitGroup
+}
+
+// Start runs f on a goroutine, with a context that Stop ends. After Stop it runs nothing.
+func (b *Batcher) Start(f func(context.Context)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return
+	}
+	if b.cancel == nil {
+		b.ctx, b.cancel = context.WithCancel(context.Background())
+	}
+	ctx := b.ctx
+	b.started.Go(func() { f(ctx) })
+}
+
+// Stop ends the contexts of what was started, and waits for it. No request begins after it.
+func (b *Batcher) Stop() {
+	b.mu.Lock()
+	b.ended = true
+	cancel := b.cancel
+	b.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+	b.started.Wait()
+}
+
+// Wait is Stop, and waits for the requests that are under way, too.
+func (b *Batcher) Wait() {
+	b.Stop()
+	b.lanes.Wait()
+}
+
+// Request is a request that waits for a lane.
+type Request struct {
+	Words []string
+	// Reply and Err are the outcome, as Client.Do has it. Many sets them.
+	Reply any
+	Err   error
+
+	done chan struct{}
+}
+
+// Do runs a request, by itself or in a pipeline.
+func (b *Batcher) Do(ctx context.Context, words []string) (any, error) {
+	b.mu.Lock()
+	if b.ended {
+		b.mu.Unlock()
+		return nil, fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable)
+	}
+	if b.busy < b.Lanes {
+		b.busy++
+		b.lanes.Add(1)
+		b.mu.Unlock()
+		defer b.lanes.Done()
+		defer b.next()
+		return b.One(ctx, words)
+	}
+	j := &Request{Words: words, done: make(chan struct{})}
+	b.queue = append(b.queue, j)
+	b.mu.Unlock()
+
+	var late <-chan time.Time
+	if deadline, ok := ctx.Deadline(); ok {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-j.done:
+		return j.Reply, j.Err
+	case <-ctx.Done():
+		return nil, b.abandon(j, context.Cause(ctx))
+	case <-late:
+		return nil, b.abandon(j, context.DeadlineExceeded)
+	}
+}
+
+// next frees the lane of a request that has returned, or runs the requests that have
+// gathered.
+func (b *Batcher) next() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		b.busy--
+		return
+	}
+	b.lanes.Go(b.drain)
+}
+
+// drain sends gathered requests until there are none.
+func (b *Batcher) drain() {
+	for {
+		b.mu.Lock()
+		n := min(len(b.queue), maxBatch)
+		if n == 0 {
+			b.busy--
+			b.mu.Unlock()
+			return
+		}
+		jobs := slices.Clone(b.queue[:n])
+		b.queue = slices.Delete(b.queue, 0, n)
+		b.mu.Unlock()
+
+		b.Many(jobs)
+		for _, j := range jobs {
+			close(j.done)
+		}
+	}
+}
+
+// abandon gives up a request whose caller has left. If the request was sent, its answer
+// is dropped.
+func (b *Batcher) abandon(j *Request, cause error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.queue, j)
+	if i < 0 {
+		return cause
+	}
+	b.queue = slices.Delete(b.queue, i, i+1)
+	return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, cause)
+}

@@ -1,0 +1,21 @@
+package redisroom
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Redis and Valkey tell in different words that a script has called what the server does
+// not offer.
+func TestRefusal_OfACommandInAScriptIsPermanent(t *testing.T) {
+	for _, text := range []string{
+		"ERR Unknown Redis command called from script script: 0123, on @user_script:3.",
+		"ERR Unknown command called from script script: 0123, on @user_script:3.",
+	} {
+		if err := refusal(ReplyError(text)); !errors.Is(err, driver.ErrPermanent) {
+			t.Errorf("%v", err)
+		}
+	}
+}

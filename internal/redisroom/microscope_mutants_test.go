@@ -1,0 +1,370 @@
+package redisroom
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/microscope"
+	"github.com/leasehold-go/leasehold/internal/mutate/source"
+)
+
+var (
+	mutantPart   = flag.Float64("microscope.mutants", 0, "the part of the changes of the scripts to try through the microscope")
+	mutantFor    = flag.Duration("microscope.mutants.for", 0, "begin no other change after so long")
+	mutantOnly   = flag.String("microscope.mutants.only", "", "try those only whose names contain this")
+	mutantQuick  = flag.Int("microscope.mutants.quick", 0, "make at most so many tries of each kind for a change, and explore nothing with it")
+	mutantReport = flag.String("microscope.mutants.report", "", "a file to which results are appended, and whose changes are not tried again")
+)
+
+// place is the line and column of a change, which do not say which it is.
+var place = regexp.MustCompile(`:\d+:\d+: `)
+
+// TestMicroscope_Mutants tries changes of conditions and constants of the scripts, as
+// `make mutants` does, and tells what it does not find.
+//
+// An exploration without a change notes for each of its tries which changes would have
+// given an expression of the scripts another value. With a change only these tries are
+// made. If none of them finds it, but one leaves other keys, the worlds of such tries are
+// explored with the change.
+func TestMicroscope_Mutants(t *testing.T) {
+	if *mutantPart == 0 {
+		return // by its flag
+	}
+	all := scriptMutants(t)
+	reasons, err := source.Reasons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(map[string]string)
+	if text, err := os.ReadFile(*mutantReport); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Split(strings.TrimSpace(line), "\t"); len(f) == 3 && !strings.HasPrefix(f[0], undecided) {
+				done[place.ReplaceAllString(f[1], ": ")] = f[0]
+			}
+		}
+	}
+	start := time.Now()
+	e := watchExplorations(t, all, worlds, normal())
+	t.Logf("%d tries noted in %v", len(e.trials), time.Since(start).Round(time.Second))
+	rnd := rand.New(rand.NewPCG(1, 0))
+	order := rnd.Perm(len(all))
+	order = order[:int(float64(len(all))**mutantPart)]
+	order = slices.DeleteFunc(order, func(i int) bool { return !strings.Contains(all[i].String(), *mutantOnly) })
+	start = time.Now()
+	var mu sync.Mutex
+	tried, caught, equal, survived := 0, 0, 0, 0
+	one := func() bool {
+		mu.Lock()
+		if len(order) == 0 || *mutantFor > 0 && time.Since(start) > *mutantFor {
+			mu.Unlock()
+			return false
+		}
+		n := order[0]
+		order = order[1:]
+		mu.Unlock()
+		m := all[n]
+		outcome, known := done[m.Key()]
+		begin := time.Now()
+		if !known {
+			outcome = e.judgeInTime(n)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		tried++
+		_, explained := reasons[m.Key()]
+		switch {
+		case strings.HasPrefix(outcome, "caught"):
+			caught++
+			if explained {
+				t.Errorf("caught, though survivors.txt says that nothing can notice it: %s", m)
+			}
+		case explained:
+			equal++
+		default:
+			survived++
+			t.Logf("%s %s", outcome, m)
+		}
+		if *mutantReport != "" && !known {
+			f, err := os.OpenFile(*mutantReport, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+			if err != nil {
+				t.Error(err)
+				return false
+			}
+			defer f.Close()
+			fmt.Fprintf(f, "%s\t%s\t%v\n", outcome, m, time.Since(begin).Round(time.Millisecond))
+		}
+		return true
+	}
+	var wg sync.WaitGroup
+	for range *mutantWorkers {
+		wg.Go(func() {
+			for one() {
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d of %d changes tried, %d caught of %d that can be (%.1f %%), %d survived, %d change nothing; %v", tried, len(all), caught, caught+survived,
+		100*float64(caught)/float64(max(caught+survived, 1)), survived, equal, time.Since(start).Round(time.Second))
+}
+
+var mutantWorkers = flag.Int("microscope.mutants.p", 2, "how many changes are tried at a time")
+
+// scriptMutants are the changes of the scripts.
+func scriptMutants(t *testing.T) (all []source.Mutant) {
+	t.Helper()
+	err := fs.WalkDir(luaFiles, "lua", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "replicas.lua" || d.Name() == "lasting.lua" {
+			return err
+		}
+		some, err := source.Lua("internal/redisroom/"+file, luaText(t, strings.TrimPrefix(file, "lua/")))
+		all = append(all, some...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// undecided is what becomes of a change that was tried quickly.
+const undecided = "UNDECIDED"
+
+// trial is one try of an exploration.
+type trial struct {
+	world int
+	what  string
+	from  *situation
+	s     step
+	came  microscope.Keys // of a step
+	costs int             // how many commands the step takes
+	shows []uint64        // in which changes would show, a bit for each
+}
+
+func (tr *trial) note(n int) { tr.shows[n/64] |= 1 << (n % 64) }
+
+func (tr *trial) noted(n int) bool { return tr.shows[n/64]>>(n%64)&1 == 1 }
+
+// explorations are those of all worlds, without a change.
+type explorations struct {
+	mutants []source.Mutant
+	worlds  []world
+	bounds  bounds
+	trials  []*trial
+}
+
+func watchExplorations(t *testing.T, mutants []source.Mutant, worlds []world, b bounds) *explorations {
+	t.Helper()
+	e := &explorations{mutants: mutants, worlds: worlds, bounds: b}
+	for i, w := range worlds {
+		l := newLens(lensStart)
+		l.server.Noted = e.noted(t, l)
+		l.tries = func(what string, from *situation, s step) {
+			e.trials = append(e.trials, &trial{world: i, what: what, from: from, s: s, shows: make([]uint64, len(mutants)/64+1)})
+		}
+		l.came = func(next *situation) {
+			tr := e.trials[len(e.trials)-1]
+			if next == nil {
+				tr.costs = l.commands
+				return
+			}
+			tr.came, tr.costs = next.keys, len(l.calls)
+		}
+		if len(w.begin) > 0 {
+			l.tries("begin", nil, step{})
+		}
+		if _, err := l.explore(w, e.bounds); err != nil {
+			t.Fatal(err)
+		}
+		l.server.Close()
+	}
+	rnd := rand.New(rand.NewPCG(2, 0))
+	rnd.Shuffle(len(e.trials), func(i, j int) { e.trials[i], e.trials[j] = e.trials[j], e.trials[i] })
+	// A step takes little, and tells the most.
+	slices.SortStableFunc(e.trials, func(a, b *trial) int { return cost(a.what) - cost(b.what) })
+	return e
+}
+
+func cost(what string) int {
+	return slices.Index([]string{"follow", "list", "play", "lists", "fail", "stall", "damage", "begin"}, what)
+}
+
+// noted returns what notes the changes that would show in the last trial.
+func (e *explorations) noted(t *testing.T, l *lens) microscope.Noted {
+	known := make(map[string][][][]int) // the numbers of the changes, by text, word and other word
+	return func(text string, word, other int) {
+		places, ok := known[text]
+		if !ok {
+			places = e.places(t, text, l.server.Words[text])
+			known[text] = places
+		}
+		for _, n := range places[word][other] {
+			e.trials[len(e.trials)-1].note(n)
+		}
+	}
+}
+
+// places are the numbers of the changes by their places in a script.
+func (e *explorations) places(t *testing.T, text string, watched []string) [][][]int {
+	body := text
+	if strings.HasPrefix(text, "#!lua") {
+		body = text[strings.IndexByte(text, '\n'):]
+	}
+	words := source.Words(body)
+	if len(words) != len(watched) {
+		t.Fatalf("%d words of a script can be changed, and %d are watched", len(words), len(watched))
+	}
+	at := make(map[int]int)
+	places := make([][][]int, len(words))
+	for i, w := range words {
+		if w.Text != watched[i] {
+			t.Fatalf("%q is watched as %q", w.Text, watched[i])
+		}
+		at[w.At] = i
+		places[i] = make([][]int, len(w.Others))
+	}
+	for n, m := range e.mutants {
+		offset, after := m.Place()
+		for from := 0; ; {
+			i := strings.Index(body[from:], m.Text())
+			if i < 0 {
+				break
+			}
+			from += i
+			if word, ok := at[from+offset]; ok {
+				other := slices.Index(words[word].Others, after)
+				places[word][other] = append(places[word][other], n)
+			}
+			from++
+		}
+	}
+	return places
+}
+
+// patience is how long a change may take.
+const patience = 2 * time.Minute
+
+// judgeInTime judges for so long as a change may take. A pattern can keep the interpreter
+// for ever, where nothing ends it: its goroutine is left alone.
+func (e *explorations) judgeInTime(n int) string {
+	done := make(chan string, 1)
+	go func() { done <- e.judge(n) }()
+	select {
+	case outcome := <-done:
+		return outcome
+	case <-time.After(patience):
+		return undecided + " after " + patience.String()
+	}
+}
+
+// judge makes the tries in which a change would show.
+func (e *explorations) judge(n int) string {
+	l := e.changed(n)
+	defer func() { l.server.Close() }()
+	differs := make(map[int]bool) // the worlds
+	shows, made := 0, make(map[string]int)
+	for _, tr := range e.trials {
+		if !tr.noted(n) {
+			continue
+		}
+		shows++
+		if tr.what == "begin" {
+			differs[tr.world] = true
+			continue
+		}
+		if made[tr.what]++; *mutantQuick > 0 && made[tr.what] > *mutantQuick {
+			continue
+		}
+		other, err := l.repeat(tr)
+		if err != nil {
+			return "caught by a " + tr.what + " of " + e.worlds[tr.world].name
+		}
+		if tr.what == "follow" && len(l.calls) != tr.costs || tr.what == "play" && l.commands != tr.costs {
+			return "caught by the number of commands of " + e.worlds[tr.world].name
+		}
+		differs[tr.world] = differs[tr.world] || other
+	}
+	if shows == 0 {
+		return "SURVIVED without a try in which it would show"
+	}
+	if *mutantQuick > 0 {
+		return fmt.Sprintf("%s %d tries", undecided, shows)
+	}
+	for i, w := range e.worlds {
+		if !differs[i] {
+			continue
+		}
+		l.server.Close()
+		l = e.changed(n)
+		if _, err := l.explore(w, e.bounds); err != nil {
+			return "caught by an exploration of " + w.name
+		}
+	}
+	return fmt.Sprintf("SURVIVED %d tries, and %d explorations", shows, len(differs))
+}
+
+// changed returns a lens with a change.
+func (e *explorations) changed(n int) *lens {
+	l := newLens(lensStart)
+	l.server.Limit = 2 * time.Second
+	m := e.mutants[n]
+	for sha, whole := range l.texts {
+		l.texts[sha] = strings.ReplaceAll(whole, m.Text(), m.Changed())
+	}
+	return l
+}
+
+// repeat makes a try, and reports whether it leaves other keys.
+func (l *lens) repeat(tr *trial) (other bool, err error) {
+	switch tr.what {
+	case "follow":
+		next, err := l.follow(tr.from, tr.s)
+		return err == nil && !next.keys.Same(tr.came), err
+	case "list":
+		return false, l.listed(tr.from)
+	case "lists":
+		_, err = l.listedDamaged(tr.from, tr.s)
+	case "play":
+		l.commands = 0
+		return false, tr.s.play(l)
+	case "fail":
+		_, err = l.fail(tr.from, tr.s)
+	case "stall":
+		_, err = l.stall(tr.from, tr.s)
+	case "damage":
+		_, err = l.damage(tr.from, tr.s)
+	}
+	return false, err
+}
+
+// TestMicroscope_WatchingAScriptChangesNothing explores the scripts as they note which
+// changes would show, which the rule judges as ever, and tries a few of the changes.
+func TestMicroscope_WatchingAScriptChangesNothing(t *testing.T) {
+	if RaceEnabled {
+		t.Skip("make test runs it without the race detector")
+	}
+	var some []source.Mutant
+	for _, m := range scriptMutants(t) {
+		if strings.HasSuffix(m.File, "release/1_free.lua") {
+			some = append(some, m)
+		}
+	}
+	e := watchExplorations(t, some, worlds[:1], few)
+	caught := 0
+	for n := range some {
+		if strings.HasPrefix(e.judge(n), "caught") {
+			caught++
+		}
+	}
+	if caught < len(some)/2 {
+		t.Errorf("%d of %d changes are caught", caught, len(some))
+	}
+}

@@ -1,0 +1,777 @@
+package redisroom
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/microscope"
+	"github.com/leasehold-go/leasehold/internal/room"
+)
+
+// plays are worlds that say themselves what happens, and most of them what comes of it,
+// since the rule does not know it: the store's mark, locks of other libraries, a lease that
+// is prolonged or ended by its one key; and rooms with more parties than an exploration has.
+var plays = []world{
+	{name: "the mark of the store", play: playMark},
+	{name: "guarded requests", play: playGuarded},
+	{name: "another library's lock", play: playForeign},
+	{name: "a lease by its one key", play: playOneKey},
+	{name: "visits in common", play: playVisits},
+	{name: "many readers", play: playMany},
+	{name: "thousands that are over", play: playThousands},
+	{name: "stories", play: playStories},
+	{name: "parts that are lost", play: playLost},
+}
+
+const lensMS = lensStart / 1000
+
+// on puts the keys in place for a call of the driver.
+func (l *lens) on(keys microscope.Keys) *Store {
+	l.server.Keys, l.server.Now = keys.Clone(), lensStart
+	l.errors, l.heard = nil, nil
+	return l.store
+}
+
+// left compares the keys with what they are to be, and that no script did what none may do.
+func (l *lens) left(what string, want microscope.Keys) error {
+	if len(l.errors) > 0 {
+		return fmt.Errorf("%s: %s", what, strings.Join(l.errors, "; "))
+	}
+	if got := l.server.Live(); !got.Same(want) {
+		return fmt.Errorf("%s leaves\n%swant\n%s", what, show(got), show(want))
+	}
+	return nil
+}
+
+// equal compares two things by how they are printed.
+func equal(what string, got, want any) error {
+	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w {
+		return fmt.Errorf("%s\n got %s\nwant %s", what, g, w)
+	}
+	return nil
+}
+
+func textUntil(text string, at int64) microscope.Value {
+	return microscope.Value{Text: &text, At: at}
+}
+
+// kind is which of the driver's errors an error is.
+func kind(err error) error {
+	for _, k := range []error{driver.ErrAmnesia, driver.ErrMismatch, driver.ErrInvalid} {
+		if errors.Is(err, k) {
+			return k
+		}
+	}
+	return err
+}
+
+// marks are values of the mark's key.
+var marks = []microscope.Value{
+	{}, textUntil("for me", lensMS+50), textUntil("for you", lensMS+50), textUntil("5 name", 0), textUntil(fmt.Sprint(lensMS), 0),
+	textUntil(fmt.Sprint(lensMS+1, " n"), 0), textUntil(fmt.Sprint(lensMS+100, " a name"), 0), textUntil("nonsense", 0), textUntil("forty", 0), {List: true},
+}
+
+var markText = regexp.MustCompile(`^(\d+) ?(.*)$`)
+
+func playMark(l *lens) error {
+	name := lensPrefix + markKey
+	for _, v := range marks {
+		text := ""
+		if v.Text != nil {
+			text = *v.Text
+		}
+		parts := markText.FindStringSubmatch(text)
+		foreign := v.List || text != "" && parts == nil && !strings.HasPrefix(text, "for ")
+		for _, args := range [][]string{
+			{"look"}, {"reserve", "me", "250"}, {"mark", "100", "n", "me"}, {"mark", "100", "n", ""}, {"mark", "0", "n", "x"},
+		} {
+			keys := microscope.Keys{}
+			if v.Type() != "none" {
+				keys[name] = v
+			}
+			what := fmt.Sprintf("%q on %q", args, show(keys))
+			reply, err := l.on(keys).mark(context.Background(), args...)
+			var want any = int64(0)
+			switch {
+			case foreign:
+				if !errors.Is(err, driver.ErrMismatch) {
+					return fmt.Errorf("%s: %w", what, err)
+				}
+				want = nil
+			case parts != nil:
+				since, _ := strconv.ParseInt(parts[1], 10, 64)
+				want = []any{max(0, since-lensMS), parts[2]}
+			case args[0] == "reserve" && (text == "" || text == "for "+args[1]):
+				keys[name], want = textUntil("for me", lensMS+250), int64(1)
+			case args[0] == "mark" && (args[3] == "" || text == "for "+args[3]):
+				left, _ := strconv.ParseInt(args[1], 10, 64)
+				keys[name], want = textUntil(fmt.Sprint(lensMS+left, " n"), 0), []any{left, "n"}
+			}
+			if err := cmp.Or(equal(what, reply, want), l.left(what, keys)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// guardedRooms are rooms whose token is known, but for the first.
+func (l *lens) guardedRooms() (rooms []*situation, err error) {
+	r := string(appendSide(nil, []byte(lensPrefix+lensKey), recordKey))
+	rooms = append(rooms, beginning())
+	for _, above := range []int64{0, 1} {
+		s := beginning()
+		token := lensStart - 10
+		s.keys[r], s.record.Token, s.least = textUntil(fmt.Sprint(token), lensMS+3_500_000), token, token+above
+		rooms = append(rooms, s)
+	}
+	ahead := lensStart + time.Hour.Microseconds()
+	for _, token := range []int64{1, 7, lensStart - 10, ahead} {
+		s := beginning()
+		s.keys[r], s.record.Token, s.least = textUntil(fmt.Sprint(token), max(lensMS, token/1000)+3_500_000), token, lensStart-1000
+		if token == ahead {
+			s.least = anyAge
+		}
+		rooms = append(rooms, s)
+	}
+	contended := beginning()
+	for _, s := range slices.Concat(ask(nil, parties[0]), ask(queues, parties[1])) {
+		if contended, err = l.follow(contended, s); err != nil {
+			return nil, err
+		}
+	}
+	return append(rooms, contended), nil
+}
+
+// playGuarded asks for locks whose token may have been lost with the server's data.
+func playGuarded(l *lens) error {
+	rooms, err := l.guardedRooms()
+	if err != nil {
+		return err
+	}
+	guard := func(req *driver.Request) { req.Guard = true }
+	once := func(req *driver.Request) { req.SingleUseID = true }
+	asks := slices.Concat(ask(guard, parties[2]), ask(allOf(guard, queues), parties[2]), ask(allOf(guard, reads), parties[2]), ask(allOf(guard, once), parties[2]))
+	for i, from := range rooms {
+		for _, mark := range marks {
+			s := from.pass(0, "guarded")
+			if mark.Type() != "none" {
+				s.keys[lensPrefix+markKey] = mark
+			}
+			refusal, says := refused(mark)
+			for _, step := range asks {
+				what := fmt.Sprintf("%s on\n%s", step.name, show(s.keys))
+				if refusal == nil || i > 0 {
+					if _, err := l.follow(s, step); err != nil {
+						return fmt.Errorf("%s: %w", what, err)
+					}
+					continue
+				}
+				_, err := l.take(step, s.keys, s.now, s.least)
+				if !errors.Is(err, refusal) || !strings.Contains(err.Error(), says) {
+					return fmt.Errorf("%s: %w, want %w, %q", what, err, refusal, says)
+				}
+				if err := l.left(what, s.keys); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// refused is why a guarded request is refused where no token is known, and what that says.
+func refused(mark microscope.Value) (error, string) { //nolint:staticcheck // the error is the outcome
+	switch parts := markText.FindStringSubmatch(deref(mark.Text)); {
+	case mark.Type() == "none", strings.HasPrefix(deref(mark.Text), "for"):
+		return driver.ErrAmnesia, "carries no mark"
+	case parts == nil:
+		return driver.ErrMismatch, "holds something else"
+	default:
+		since, _ := strconv.ParseInt(parts[1], 10, 64)
+		if since <= lensMS {
+			return nil, ""
+		}
+		return driver.ErrAmnesia, fmt.Sprintf("for %d ms", since-lensMS)
+	}
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// playForeign meets locks of other libraries, and a mark of the store whose record is gone.
+func playForeign(l *lens) error {
+	ctx := context.Background()
+	h := lensPrefix + lensKey
+	r := string(appendSide(nil, []byte(h), recordKey))
+	theirs := func(left int64) driver.Holder {
+		return driver.Holder{ID: "their lock", Mode: driver.Exclusive, Weight: 1, Remaining: millis(left), Confirmed: true, Foreign: true}
+	}
+	listed := func(keys microscope.Keys, mine, any bool) error {
+		for i, foreign := range []bool{false, true} {
+			in, err := l.on(keys).occupied(ctx, []string{lensKey}, foreign)
+			if want := []bool{mine, any}[i]; err != nil || (len(in) > 0) != want {
+				return fmt.Errorf("listed %q, %w, want %v, of\n%s", in, err, want, show(keys))
+			}
+		}
+		return nil
+	}
+	for _, left := range []int64{1, 300, 2000} {
+		for _, known := range []bool{false, true} {
+			keys := microscope.Keys{h: textUntil("their lock", lensMS+left)}
+			if known {
+				keys[r] = textUntil("7", lensMS+3_500_000)
+			}
+			if err := l.elsewhere(keys, left, theirs(left), listed); err != nil {
+				return fmt.Errorf("of %d ms, %v: %w", left, known, err)
+			}
+		}
+	}
+	if err := listed(microscope.Keys{h: textUntil("their lock", lensMS)}, false, false); err != nil {
+		return err
+	}
+	for _, broken := range []struct {
+		v    microscope.Value
+		any  bool
+		kind error
+	}{
+		{microscope.Text("their lock"), false, driver.ErrMismatch},
+		{microscope.Text(idA + " x 0 1 0 0 300 0 0 A - {}"), true, driver.ErrMismatch},
+		{microscope.Value{List: true, At: lensMS + 300}, false, driver.ErrMismatch},
+	} {
+		keys := microscope.Keys{h: broken.v}
+		if err := listed(keys, broken.any, broken.any); err != nil {
+			return err
+		}
+		if _, err := l.on(keys).inspect(ctx, lensKey); broken.v.List && (err == nil || !strings.Contains(err.Error(), "holds a list")) {
+			return fmt.Errorf("inspect: %w", err)
+		}
+		for _, s := range slices.Concat(ask(nil, parties[1]), ask(queues, parties[1]), ask(reads, parties[1]), each(releases, parties[1]), []step{breaks(idB)}) {
+			_, err := l.take(s, keys, lensStart, lensStart-1)
+			l.errors = slices.DeleteFunc(l.errors, func(s string) bool { return strings.Contains(s, "never ends") })
+			if err := cmp.Or(equal(s.name, kind(err), broken.kind), l.left(s.name, keys)); err != nil && !strings.HasPrefix(s.name, "release") {
+				return err
+			}
+		}
+	}
+	return l.closedFor(listed)
+}
+
+// elsewhere has parties come while another library's lock is held.
+func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder, listed func(microscope.Keys, bool, bool) error) error {
+	ctx := context.Background()
+	next := millis(min(left, 500))
+	busy := driver.Reply{State: driver.Busy, RetryAfter: next, Clock: micros(lensStart), Holders: []driver.Holder{holder}}
+	queued := busy
+	queued.State, queued.Position = driver.Queued, 1
+	token := "" // an old counter is seeded anew
+	if keptIn(keys).r.Text != nil {
+		token = fmt.Sprint(lensStart)
+	}
+	if err := listed(keys, false, true); err != nil {
+		return err
+	}
+	picture := func(keys microscope.Keys, waiters int) error {
+		snap, err := l.on(keys).inspect(ctx, lensKey)
+		if err != nil {
+			return err
+		}
+		return cmp.Or(equal("holders", snap.Holders, []driver.Holder{holder}), equal("waiters", len(snap.Waiters), waiters))
+	}
+	if err := picture(keys, 0); err != nil {
+		return err
+	}
+	for _, s := range slices.Concat(ask(nil, parties[1]), ask(reads, parties[1]), ask(delays, parties[1]), ask(owner("me"), parties[1])) {
+		got, err := l.take(s, keys, lensStart, lensStart-1)
+		if err := cmp.Or(err, equal(s.name, got, busy), l.left(s.name, keys)); err != nil {
+			return err
+		}
+	}
+	for _, s := range slices.Concat(each(releases, parties[1]), each(renews, parties[1]), []step{breaks(idB)}) {
+		got, err := l.take(s, keys, lensStart, lensStart-1)
+		if err := cmp.Or(err, equal(s.name, got.State, driver.Gone), l.left(s.name, keys)); err != nil {
+			return err
+		}
+	}
+	for _, change := range []func(*driver.Request){queues, allOf(queues, reads)} {
+		first, second := ask(change, parties[1])[0], ask(change, parties[0])[0]
+		got, err := l.take(first, keys, lensStart, lensStart-1)
+		waiting := l.server.Live()
+		if err := cmp.Or(err, equal(first.name, got, queued), equal("the lock", waiting[lensPrefix+lensKey], keys[lensPrefix+lensKey]),
+			listed(waiting, true, true), picture(waiting, 1)); err != nil {
+			return err
+		}
+		behind := queued
+		behind.Position, behind.RetryAfter = 2, 0
+		got, err = l.take(second, waiting, lensStart, lensStart-1)
+		two := l.server.Live()
+		if err := cmp.Or(err, equal(second.name, got, behind), picture(two, 2)); err != nil {
+			return err
+		}
+		// It asks again, and once the lock is over.
+		got, err = l.take(renews(parties[1]), two, lensStart, lensStart-1)
+		if err := cmp.Or(err, equal("asked again", got.State, driver.Queued), equal("when next", got.RetryAfter, next), equal("nobody is told", len(l.heard), 0)); err != nil {
+			return err
+		}
+		over := two.Clone()
+		delete(over, lensPrefix+lensKey)
+		got, err = l.take(renews(parties[1]), over, lensStart+1, lensStart-1)
+		if err := cmp.Or(err, equal("afterwards", got.State, driver.Granted)); err != nil {
+			return err
+		}
+		// It leaves, and the record is folded beside the lock that is there.
+		got, err = l.take(releases(parties[1]), waiting, lensStart, lensStart-1)
+		after := l.server.Live()
+		record := keptIn(after)
+		if err := cmp.Or(err, equal("leaves", got.State, driver.Left), equal("the lock", record.h, keys[lensPrefix+lensKey]), equal("the queue", record.z.Type(), "none"),
+			equal("the token", deref(record.r.Text), token)); err != nil {
+			return err
+		}
+		// The lock's owner is told of by the first release that finds it gone.
+		got, err = l.take(releases(parties[0]), over, lensStart+1, lensStart-1)
+		if err := cmp.Or(err, equal("leaves later", got.State, driver.Left)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closedFor has parties come to a room whose record is gone, but not the mark before it.
+func (l *lens) closedFor(listed func(microscope.Keys, bool, bool) error) error {
+	keys := microscope.Keys{lensPrefix + lensKey: textUntil("*", lensMS+300)}
+	if err := listed(keys, true, true); err != nil {
+		return err
+	}
+	for _, s := range slices.Concat(ask(nil, parties[1]), ask(reads, parties[1])) {
+		got, err := l.take(s, keys, lensStart, lensStart-1)
+		if err := cmp.Or(err, equal(s.name, got, driver.Reply{State: driver.Busy, RetryAfter: millis(300), Clock: micros(lensStart)}), l.left(s.name, keys)); err != nil {
+			return err
+		}
+	}
+	endless, err := l.on(microscope.Keys{lensPrefix + lensKey: microscope.Text("*")}).inspect(context.Background(), lensKey)
+	if err := cmp.Or(err, equal("closed for ever", endless.Closed, time.Duration(0))); err != nil {
+		return err
+	}
+	l.errors = nil
+	for left, there := range []bool{false, true} {
+		if err := listed(microscope.Keys{lensPrefix + lensKey: textUntil("*", lensMS+int64(left))}, there, there); err != nil {
+			return err
+		}
+	}
+	snap, err := l.on(keys).inspect(context.Background(), lensKey)
+	return cmp.Or(err, equal("closed", snap, driver.Snapshot{Key: lensKey, Closed: millis(300)}))
+}
+
+// playOneKey renews and releases leases by the script for one key.
+func playOneKey(l *lens) error {
+	ctx := context.Background()
+	h := lensPrefix + lensKey
+	terms := ` x 0 1 0 0 300 0 0 A - {`
+	const dotted, dashed = "b.c", "b-c"
+	long := strings.Repeat("z", 27)
+	values := []microscope.Value{
+		{}, {List: true, At: lensMS + 300}, textUntil("*", lensMS+300), textUntil("bxc"+terms+"}", lensMS+300),
+		textUntil("z"+idB+terms+"}", lensMS+300), textUntil(idB+"0"+terms+"}", lensMS+300),
+	}
+	ids := []string{idA, idB, dotted, dashed, long}
+	for _, id := range ids {
+		for _, visit := range []string{``, `"v":"v/1",`} {
+			values = append(values, textUntil(id+terms+visit+`"o":"","s":5}`, lensMS+300))
+		}
+	}
+	values = append(values, textUntil(idB+" ", lensMS+300), textUntil(idA+" ", lensMS+300))
+	for _, v := range values {
+		for _, id := range ids {
+			if err := l.renewedAlone(v, id); err != nil {
+				return err
+			}
+			for _, ref := range []driver.Ref{{}, {RejectIDFor: lensForbid, SingleUseID: true}, {TTL: 100 * time.Millisecond}, {TTL: lensTTL}, {TTL: lensTTL, Visit: "v/2"}, {TTL: lensTTL, Visit: "w"}} {
+				ref.Key, ref.ID = lensKey, id
+				keys := microscope.Keys{h: v}
+				if v.Type() == "none" {
+					delete(keys, h)
+				}
+				what := fmt.Sprintf("%+v on %q", ref, show(keys))
+				s := l.on(keys)
+				reply, err := s.attempt(ctx, uncontendedScript, s.uncontendedCommand(&ref, ref.TTL > 0))
+				var want any
+				if strings.HasPrefix(deref(v.Text), id+" ") {
+					want = oneKey(keys, ref)
+				}
+				if err := cmp.Or(err, equal(what, reply, want), l.left(what, keys)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// renewedAlone renews a lease by the script for those that were uncontended, behind another
+// one, and by the script for the others.
+func (l *lens) renewedAlone(v microscope.Value, id string) error {
+	h := lensPrefix + lensKey
+	r := string(appendSide(nil, []byte(h), recordKey))
+	beside := func(keys microscope.Keys, at int64) microscope.Keys {
+		keys = keys.Clone()
+		keys[lensPrefix+"first"] = textUntil("first x", at)
+		keys[string(appendSide(nil, []byte(lensPrefix+"first"), recordKey))] = textUntil("9", lensMS+300)
+		return keys
+	}
+	for _, counter := range []microscope.Value{{}, textUntil("7", lensMS+300), textUntil("7", lensMS+9_000_000), textUntil("8", lensMS+300), textUntil("nonsense", lensMS+300), {List: true, At: lensMS + 300}} {
+		keys := microscope.Keys{}
+		for name, v := range map[string]microscope.Value{h: v, r: counter} {
+			if v.Type() != "none" {
+				keys[name] = v
+			}
+		}
+		what := fmt.Sprintf("%s on %q", id, show(keys))
+		s := l.on(beside(keys, lensMS+300))
+		refs := []driver.Ref{{Key: lensKey, ID: id, TTL: lensTTL}, {Key: "first", ID: "first", TTL: lensTTL}}
+		reply, err := s.attempt(context.Background(), renewUncontended, renewUncontendedCommand(s.form(renewUncontended), s.prefix, refs, []int{1, 0}, 7))
+		token, there := "", strings.HasPrefix(deref(v.Text), id+" ") && counter.Text != nil && *counter.Text != "nonsense"
+		if there {
+			token = *counter.Text
+			v := v
+			v.At = max(v.At, lensMS+lensTTL.Milliseconds())
+			keys[h] = v
+			if c := counter; *c.Text == "7" {
+				c.At = max(c.At, lensMS+(time.Hour+lensTTL).Milliseconds())
+				keys[r] = c
+			}
+		}
+		if err := cmp.Or(err, equal(what, reply, any("9,"+token)), l.left(what, beside(keys, lensMS+lensTTL.Milliseconds()))); err != nil {
+			return err
+		}
+		if !there {
+			continue
+		}
+		s = l.on(keys)
+		s.Renew(context.Background(), []driver.Ref{{Key: lensKey, ID: id, TTL: lensTTL}}, func(_ int, r driver.Reply, e error) { err = cmp.Or(e, equal("renewed", r.State, driver.Granted)) })
+		if err != nil {
+			return err
+		}
+		again := keys.Clone()
+		again[h], again[r] = v, counter
+		s = l.on(again)
+		reply, err = s.attempt(context.Background(), renewScript, renewCommand(s.form(renewScript), s.prefix, refs, []int{0}, 7))
+		if err := cmp.Or(err, equal(what, reply, any([]any{token})), l.left(what, keys)); err != nil {
+			return err
+		}
+		released, err := l.on(again).Release(context.Background(), driver.Ref{Key: lensKey, ID: id})
+		delete(again, h)
+		if err := cmp.Or(err, equal(what, released.State, driver.Released), l.left("release", again)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneKey changes the keys as the script for one key has to, and returns its answer.
+func oneKey(keys microscope.Keys, ref driver.Ref) any {
+	h := lensPrefix + lensKey
+	if ref.TTL == 0 {
+		delete(keys, h)
+		if ref.SingleUseID {
+			keys[string(appendSpent(nil, []byte(h), ref.ID))] = textUntil("1", lensMS+ref.RejectIDFor.Milliseconds())
+		}
+		return int64(1)
+	}
+	v := keys[h]
+	v.At = max(v.At, lensMS+ref.TTL.Milliseconds())
+	if ref.Visit != "" {
+		words := `"v":"` + common("v/1", ref.Visit) + `",`
+		text := strings.Replace(strings.Replace(*v.Text, `"v":"v/1",`, words, 1), `"v":"",`, "", 1)
+		v.Text = &text
+	}
+	keys[h] = v
+	return "0"
+}
+
+// common is the longest path that two visits are below, as internal/room has it.
+func common(a, b string) string {
+	x, y := strings.Split(a, "/"), strings.Split(b, "/")
+	n := 0
+	for n < min(len(x), len(y)) && x[n] == y[n] {
+		n++
+	}
+	return strings.Join(x[:n], "/")
+}
+
+// playVisits has leases of all three forms belong to several visits.
+func playVisits(l *lens) error {
+	forms := [][]step{
+		{},
+		ask(queues, parties[1]),
+		slices.Concat(ask(queues, parties[1]), each(releases, driver.Ref{ID: idB, RejectIDFor: lensForbid})),
+	}
+	pairs := [][2]string{
+		{"v/1", "v/1"}, {"v/1", "v/2"}, {"v/1", "v/10"}, {"v/1", "v/1/y"}, {"v/1/x", "v/1"}, {"v/1/x/z", "v/2"}, {"v/1", "w"}, {"vv/1", "v/1"}, {"v", "vv"},
+		{"v.1/x", "vx1/x"}, {"v", ""}, {"", "v"},
+	}
+	for i, change := range []func(*driver.Request){nil, nil, nil, reads, delays} {
+		for _, pair := range pairs {
+			from, other := beginning(), pair[1]
+			begin := ask(allOf(visiting(pair[0]), or(change)), parties[0])
+			if i < len(forms) {
+				begin = append(begin, forms[i]...)
+			}
+			var err error
+			for _, s := range begin {
+				if from, err = l.follow(from, s); err != nil {
+					return err
+				}
+			}
+			steps := slices.Concat(each(renews, driver.Ref{ID: idA, Visit: other}), each(releases, driver.Ref{ID: idA, Visit: other},
+				driver.Ref{ID: idA, Visit: other, RejectIDFor: lensForbid, KeepClosed: lensKeep}, driver.Ref{ID: idA, Visit: other, RejectIDFor: lensForbid, SingleUseID: true}))
+			if i == 0 || i == len(forms) {
+				steps = append(steps, ask(allOf(visiting(other), or(change)), parties[0])...)
+			}
+			for _, s := range steps {
+				if _, err := l.follow(from, s); err != nil {
+					return fmt.Errorf("of %q by %q: %s: %w", pair[0], other, s.name, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func or(change func(*driver.Request)) func(*driver.Request) {
+	if change == nil {
+		return func(*driver.Request) {}
+	}
+	return change
+}
+
+// playMany has more readers wait behind a writer than one call hands the room to.
+func playMany(l *lens) error {
+	for i, many := range []int{3, 63, 64, 65, 65} {
+		release := driver.Ref{ID: idA}
+		if i == 4 {
+			release.RejectIDFor = lensForbid // by the general way
+		}
+		from := beginning()
+		steps := ask(nil, parties[0])
+		for i := range many {
+			steps = append(steps, ask(allOf(reads, queues), driver.Ref{ID: fmt.Sprint("r", i), HintAddress: "B"})...)
+		}
+		steps = append(steps, releases(release), renews(driver.Ref{ID: "r1", HintAddress: "B"}), renews(driver.Ref{ID: fmt.Sprint("r", many-1), HintAddress: "B"}))
+		var err error
+		for _, s := range steps {
+			if from, err = l.follow(from, s); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// playThousands asks for a room in which thousands of tickets are over, or all but the last.
+func playThousands(l *lens) error {
+	h := []byte(lensPrefix + lensKey)
+	r, z := string(appendSide(nil, h, recordKey)), string(appendSide(nil, h, sortedKey))
+	end := lensMS + 7_000_000
+	for _, inside := range []bool{false, true} {
+		for _, c := range []struct{ many, alive, scripts int }{{2*512 + 1, 0, 1}, {3*512 + 1, 0, 2}, {3 * 512, 1, 1}} {
+			hash, scores, places := make(map[string]string), []microscope.Member(nil), []microscope.Member(nil)
+			at := func(i int) int64 {
+				if i < c.many {
+					return lensMS - int64(c.many-i)
+				}
+				return lensMS + 100
+			}
+			for i := range c.many + c.alive {
+				id := fmt.Sprintf("t%04d", i)
+				state, member := "w", microscope.Member{Name: "t" + id, Score: float64(at(i))}
+				if inside {
+					state, member = "c", microscope.Member{Name: "i" + id, Score: float64(at(i) - lensBand)}
+				} else {
+					places = append(places, microscope.Member{Name: "q" + id, Score: float64(lensQueue + lensBehind + int64(i))})
+				}
+				hash[id] = fmt.Sprintf(`%s s 0 1 0 300 0 0 %d 0 - - {"o":"","s":5}`, state, lensBehind+int64(i))
+				scores = append(scores, member)
+			}
+			all := c.many + c.alive
+			keys := microscope.Keys{}
+			anchor := []microscope.Member{{Name: "#", Score: float64(lensAnchor)}}
+			if inside {
+				keys[string(h)] = textUntil("*", lensMS+101)
+				hash["#"] = fmt.Sprintf("7 %d 0 0 - 0 %d 0 %d %d - 0 %d %d", all, all, all, all, lensMS+100, end)
+			} else {
+				hash["#"] = fmt.Sprintf("7 %d 0 0 t0000 0 0 0 0 %d - 0 0 %d", all, all, end)
+			}
+			keys[r] = microscope.Value{Hash: hash, At: end}
+			keys[z] = microscope.Value{Sorted: slices.Concat(scores, anchor, places), At: end}
+			in, err := l.on(keys).occupied(context.Background(), []string{lensKey}, false)
+			if err := cmp.Or(err, equal("listed", len(in), c.alive)); err != nil {
+				return err
+			}
+			before := l.runs
+			got, err := l.take(ask(nil, parties[0])[0], keys, lensStart, lensStart-1)
+			want := driver.Granted
+			if c.alive > 0 {
+				want = driver.Busy // the waiter has no address, so it is let ask
+			}
+			if err := cmp.Or(err, equal("a try", got.State, want), equal("scripts", l.runs-before, c.scripts), equal("errors", l.errors, []string(nil))); err != nil {
+				return fmt.Errorf("%+v, %v: %w", c, inside, err)
+			}
+		}
+	}
+	return nil
+}
+
+// playLost meets rooms of which the parts that are left tell what the rule does.
+func playLost(l *lens) error {
+	h := []byte(lensPrefix + lensKey)
+	r, z := string(appendSide(nil, h, recordKey)), string(appendSide(nil, h, sortedKey))
+	steps := slices.Concat(ask(nil, parties[0]), ask(reads, parties[2]), ask(queues, parties[1]), ask(allOf(reads, queues), parties[1]), ask(owner("me"), parties[2]),
+		ask(delays, parties[2]), each(releases, parties[1]), each(releases, driver.Ref{ID: idB, RejectIDFor: lensForbid}), each(renews, parties[1]))
+	begin := func(steps ...step) (*situation, error) {
+		from := beginning()
+		for _, s := range steps {
+			next, err := l.follow(from, s)
+			if err != nil {
+				return nil, err
+			}
+			from = next
+		}
+		return from, nil
+	}
+	readers, err1 := begin(ask(reads, parties[0], parties[2])...)
+	queue, err2 := begin(slices.Concat(ask(nil, parties[0]), ask(allOf(queues), parties[1]))...)
+	if err := cmp.Or(err1, err2); err != nil {
+		return err
+	}
+	lost := []*situation{readers.pass(0, "the scalars are lost"), readers.pass(0, "the queue is lost"), readers.pass(0, "all but the queue is lost")}
+	for i, s := range lost {
+		switch i {
+		case 0:
+			s.keys[r] = with(s.keys[r], "#", "nonsense")
+		case 1:
+			delete(s.keys, z)
+		case 2:
+			delete(s.keys, r)
+		}
+		delete(s.keys, string(h))
+		token := s.record.Token
+		if s.record = new(room.Record); i == 1 {
+			s.record.Token = token
+		}
+	}
+	first, err := begin(ask(reads, parties[0])...)
+	if err != nil {
+		return err
+	}
+	words, err := l.follow(first.pass(time.Millisecond.Microseconds(), "later"), ask(reads, parties[2])[0])
+	if err != nil {
+		return err
+	}
+	words.keys[r] = without(words.keys[r], idA)
+	words = words.pass((lensTTL - time.Millisecond).Microseconds(), "it is over")
+	if got, err := l.take(ask(reads, parties[1])[0], words.keys, words.now, words.least); err != nil || got.State != driver.Granted || keptIn(l.server.Live()).scalar(6) != 2 || keptIn(l.server.Live()).scalar(7) != 0 {
+		return fmt.Errorf("beside a reader whose words are lost: %v, %w", got.State, err)
+	}
+	mark := queue.pass(0, "the holder key is lost")
+	delete(mark.keys, string(h))
+	mark.record.Inside = nil
+	if err := l.playLostWords(begin); err != nil {
+		return err
+	}
+	place := queue.keys.Clone()
+	v := place[z]
+	v.Sorted = slices.DeleteFunc(slices.Clone(v.Sorted), func(m microscope.Member) bool { return m.Name == "i"+idA })
+	place[z] = v
+	got, err := l.take(ask(nil, parties[2])[0], place, lensStart, lensStart-1)
+	if err := cmp.Or(err, equal("without a place inside", got.State, driver.Busy), equal("when next", got.RetryAfter, lensTTL)); err != nil {
+		return err
+	}
+	got, err = l.take(ask(nil, parties[2])[0], place, (lensMS+lensTTL.Milliseconds())*1000, lensStart-1)
+	if err := cmp.Or(err, equal("without a place inside", got.State, driver.Busy), equal("when next", got.RetryAfter, time.Millisecond)); err != nil {
+		return err
+	}
+	noPlace := queue.pass(0, "the holder key and a place are lost")
+	noPlace.keys = place.Clone()
+	delete(noPlace.keys, string(h))
+	noPlace.keys[r] = without(noPlace.keys[r], idA)
+	noPlace.record.Inside = nil
+	delayed, err := begin(slices.Concat(ask(delays, parties[0]), ask(queues, parties[1]))...)
+	if err != nil {
+		return err
+	}
+	delayed = delayed.pass(0, "the holder key of a lease with a delay is lost")
+	delete(delayed.keys, string(h))
+	delayed.record.Inside = nil
+	counter, err := begin(ask(nil, parties[0])...)
+	if err != nil {
+		return err
+	}
+	counter = counter.pass(0, "the counter is lost")
+	delete(counter.keys, r)
+	for _, s := range append(lost, mark, noPlace, delayed, counter) {
+		for _, step := range steps {
+			if _, err := l.follow(s, step); err != nil {
+				return fmt.Errorf("%s: %s: %w, on\n%s", s.last, step.name, err, show(s.keys))
+			}
+		}
+	}
+	return nil
+}
+
+// playLostWords meets parties whose words are lost, once their time is over.
+func (l *lens) playLostWords(begin func(...step) (*situation, error)) error {
+	r := string(appendSide(nil, []byte(lensPrefix+lensKey), recordKey))
+	lone, err := begin(ask(reads, parties[0])...)
+	if err != nil {
+		return err
+	}
+	lone.keys[r] = without(lone.keys[r], idA)
+	lone = lone.pass(lensTTL.Microseconds(), "it ends")
+	l.server.Keys, l.server.Now = lone.keys.Clone(), lone.now
+	snap, err1 := l.store.inspect(context.Background(), lensKey)
+	in, err2 := l.store.occupied(context.Background(), []string{lensKey}, true)
+	if err := cmp.Or(err1, err2, equal("closed", snap.Closed, time.Duration(0)), equal("listed", len(in), 0)); err != nil {
+		return err
+	}
+	other := microscope.Keys{r: {Hash: map[string]string{"a": "b"}, At: lensMS + 300}}
+	if _, err := l.take(ask(nil, parties[0])[0], other, lensStart, lensStart-1); !errors.Is(err, driver.ErrMismatch) {
+		return fmt.Errorf("a record that is another's: %w", err)
+	}
+	if err := l.left("a record that is another's", other); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		first, second, then step
+		want                driver.State
+	}{
+		{ask(owner("me"), parties[0])[0], ask(owner("me"), parties[1])[0], ask(reads, parties[2])[0], driver.Busy},
+		{ask(places(1, 2), parties[0])[0], ask(allOf(places(2, 2), queuesFor(2*lensTTL)), parties[2])[0], renews(parties[2]), driver.Granted},
+	} {
+		from, err := begin(c.first)
+		if err != nil {
+			return err
+		}
+		if from, err = l.follow(from.pass(time.Millisecond.Microseconds(), "later"), c.second); err != nil {
+			return err
+		}
+		from.keys[r] = without(from.keys[r], idA)
+		from = from.pass((lensTTL - time.Millisecond).Microseconds(), "it is over")
+		got, err := l.take(c.then, from.keys, from.now, from.least)
+		if err := cmp.Or(err, equal(c.then.name+" after "+c.first.name, got.State, c.want)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,369 @@
+package redisroom
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// story is what happens in a row, which an exploration of few steps does not reach. Every
+// step of it is held against the rule.
+type story struct {
+	name  string
+	steps []step
+}
+
+// waits lets time pass.
+func waits(d time.Duration) step { return step{name: "wait " + d.String(), wait: d} }
+
+func delays(req *driver.Request) { req.LockDelay = lensDelay }
+
+func lasting(ttl time.Duration) func(*driver.Request) {
+	return func(req *driver.Request) { req.TTL = ttl }
+}
+
+func queuesFor(d time.Duration) func(*driver.Request) {
+	return func(req *driver.Request) { req.TicketTTL = d }
+}
+
+// in is a row of steps.
+func in(rows ...[]step) []step { return slices.Concat(rows...) }
+
+func then(steps ...step) []step { return steps }
+
+var stories = []story{
+	{"a release keeps a room closed for less than a lease's delay does", in(
+		ask(allOf(reads, delays), parties[0]), then(waits(100*time.Millisecond)), ask(reads, parties[1]), then(waits(920*time.Millisecond)),
+		each(releases, driver.Ref{ID: idB, KeepClosed: lensKeep}), ask(nil, parties[2]),
+	)},
+	{"a release keeps a room closed for nothing", in(
+		ask(allOf(reads, delays), parties[0]), then(waits(100*time.Millisecond)), ask(reads, parties[1]), then(waits(920*time.Millisecond)),
+		each(releases, driver.Ref{ID: idB, RejectIDFor: lensForbid}), ask(nil, parties[2]),
+	)},
+	{"a second delay is over later", in(
+		ask(allOf(reads, delays), parties[0]), then(waits(100*time.Millisecond)), ask(allOf(reads, delays), parties[1]),
+		then(waits(950*time.Millisecond)), ask(nil, parties[2]), then(waits(100*time.Millisecond)), ask(nil, parties[2]),
+		then(waits(150*time.Millisecond)), ask(nil, parties[2]), then(waits(60*time.Millisecond)), ask(nil, parties[2]),
+	)},
+	{"a head of another policy has just its window left", in(
+		ask(allOf(reads, policy(driver.WritersFirst)), parties[0]), ask(allOf(queues, policy(driver.WritersFirst)), parties[1]), then(waits(lensTicket-lensWindow-time.Millisecond)),
+		ask(allOf(reads, policy(driver.WritersFirst)), parties[2]), then(waits(100*time.Millisecond)), ask(allOf(reads, policy(driver.WritersFirst)), parties[2]),
+	)},
+	{"a head has more than its window left", in(
+		ask(reads, parties[0]), ask(queues, parties[1]), then(waits(lensTicket-lensWindow-time.Millisecond)), ask(reads, parties[2]),
+		then(waits(lensWindow)), ask(reads, parties[2]), then(waits(time.Millisecond)), ask(reads, parties[2]),
+	)},
+	{"a waiter enters, and the next is told when somebody else's lease ends", in(
+		ask(places(1, 2), parties[2]), then(waits(100*time.Millisecond)), ask(places(1, 2), parties[0]), then(waits(600*time.Millisecond)),
+		ask(allOf(places(1, 2), queues), parties[1]), ask(allOf(places(2, 2), queues), stranger), then(waits(100*time.Millisecond)),
+		each(releases, parties[0]), each(renews, parties[1], stranger), each(releases, parties[1]), each(renews, stranger),
+	)},
+	{"the one whose lease ends first leaves", in(
+		ask(places(1, 2), parties[0]), then(waits(300*time.Millisecond)), ask(places(1, 2), parties[2]), then(waits(500*time.Millisecond)),
+		ask(allOf(places(1, 2), queues), parties[1]), ask(allOf(places(2, 2), queues), stranger), then(waits(100*time.Millisecond)),
+		each(releases, parties[0]), each(renews, parties[1], stranger),
+	)},
+	{"fewer places than a waiter asks for", in(
+		ask(places(1, 2), parties[0]), ask(allOf(places(2, 2), queues), parties[1]), then(resizes(1)), each(renews, parties[1]), each(releases, parties[0]),
+	)},
+	{"a hand-over ends with the lease before it", in(
+		ask(lasting(lensWindow), parties[0]), ask(queues, parties[1:2]...), each(releases, parties[0]), each(renews, parties[1]),
+	)},
+	{"a hand-over ends after the lease before it", in(
+		ask(lasting(lensWindow-time.Millisecond), parties[0]), ask(queues, parties[1:2]...), each(releases, parties[0]), each(renews, parties[1]),
+	)},
+	{"half an hour has passed, and a waiter comes", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), each(renews, driver.Ref{ID: idA, TTL: 29 * time.Minute}), then(waits(29*time.Minute-time.Second)),
+		ask(queuesFor(halfHour-time.Millisecond), parties[2]), ask(queuesFor(halfHour), stranger),
+	)},
+	{"half an hour has passed, and a reader comes", in(
+		ask(reads, parties[0]), each(renews, driver.Ref{ID: idA, TTL: 29 * time.Minute}), then(waits(29*time.Minute-time.Second)),
+		ask(allOf(reads, lasting(halfHour-time.Second-time.Millisecond)), parties[2]), ask(allOf(reads, lasting(halfHour-time.Second)), stranger),
+	)},
+	{"half an hour has passed, and a lease is renewed", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), each(renews, driver.Ref{ID: idA, TTL: 29 * time.Minute}), then(waits(29*time.Minute-time.Second)),
+		ask(nil, parties[2]), each(renews, driver.Ref{ID: idA, TTL: halfHour - time.Millisecond}, driver.Ref{ID: idA, TTL: halfHour}),
+	)},
+	{"half an hour has passed, and a waiter asks again", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), each(renews, driver.Ref{ID: idB, HintAddress: "B", TicketTTL: 29 * time.Minute}, driver.Ref{ID: idA, TTL: 29 * time.Minute}),
+		then(waits(29*time.Minute-time.Second)),
+		each(renews, driver.Ref{ID: idB, HintAddress: "B", TicketTTL: halfHour - time.Millisecond}, driver.Ref{ID: idB, HintAddress: "B", TicketTTL: halfHour}),
+	)},
+	{"two leases have different delays", in(
+		ask(allOf(reads, delays), parties[0]), then(waits(100*time.Millisecond)),
+		ask(allOf(reads, func(req *driver.Request) { req.LockDelay = 100 * time.Millisecond }), parties[1]),
+		then(waits(910*time.Millisecond)), ask(nil, parties[2]), then(waits(100*time.Millisecond)), ask(nil, parties[2]), then(waits(100*time.Millisecond)), ask(nil, parties[2]),
+	)},
+	{"a delay of a millisecond, after a break", in(ask(briefly, parties[0]), then(breaks(idA)), ask(nil, parties[1]), then(waits(time.Millisecond)), ask(nil, parties[1]))},
+	{"a delay of a millisecond, after the end", in(ask(briefly, parties[0]), then(waits(lensTTL)), ask(nil, parties[1]), then(waits(time.Millisecond)), ask(nil, parties[1]))},
+	{"a room is kept closed for a millisecond", in(ask(briefly, parties[0]), each(releases, driver.Ref{ID: idA, KeepClosed: time.Millisecond}), ask(nil, parties[1]))},
+	{"none of three waiters fits any more", in(
+		ask(places(1, 2), parties[0]), ask(allOf(places(2, 2), queues), process[1:]...), ask(allOf(places(1, 2), queues), stranger),
+		then(resizes(1)), each(renews, process[1:]...), each(releases, parties[0]), each(renews, stranger),
+	)},
+	{"the one who came later leaves", in(
+		ask(reads, parties[0]), then(waits(100*time.Millisecond)), ask(reads, parties[2]), ask(queues, parties[1]), each(releases, parties[2]),
+	)},
+	{"the one who came first leaves", in(
+		ask(reads, parties[0]), then(waits(100*time.Millisecond)), ask(reads, parties[2]), ask(queues, parties[1]), each(releases, parties[0]),
+	)},
+	{"the only waiter has given up", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), then(waits(lensTicket+time.Millisecond)), each(releases, parties[0]), ask(nil, parties[2]),
+	)},
+	{"the first of two waiters has given up", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), then(waits(100*time.Millisecond)), ask(queues, stranger), then(waits(lensTicket-50*time.Millisecond)),
+		each(releases, parties[0]), each(renews, stranger),
+	)},
+	{"a long lease has its token raised, and is renewed for less", in(
+		ask(lasting(10*time.Second), parties[0]),
+		each(renews, driver.Ref{ID: idA, Token: lensStart + time.Minute.Microseconds()}), each(releases, parties[0]), ask(nil, parties[1]),
+	)},
+	{"somebody else comes for as long as the token is ahead", in(
+		ask(nil, parties[0]), each(renews, driver.Ref{ID: idA, Token: lensStart + time.Minute.Microseconds()}), ask(queues, parties[1]),
+		each(releases, parties[0]), each(renews, parties[1]), each(releases, parties[1]), ask(reads, parties[0]), ask(reads, parties[2]), each(releases, parties[0], parties[2]),
+	)},
+	headThatAsksAgain(driver.FIFO), headThatAsksAgain(driver.WritersFirst),
+	headWithItsWindow(driver.FIFO), headWithItsWindow(driver.WritersFirst),
+	{"a lease is broken whose delay is over before another one", in(
+		ask(allOf(reads, delays), parties[0]), then(waits(100*time.Millisecond)),
+		ask(allOf(reads, func(req *driver.Request) { req.LockDelay = 100 * time.Millisecond }), parties[1]),
+		then(waits(920*time.Millisecond), breaks(idB)), ask(nil, parties[2]),
+	)},
+	{"a ticket is over before a call that is missed", in(
+		ask(reads, parties[0]), ask(queues, parties[1]), ask(queuesFor(250*time.Millisecond), parties[2]), ask(reads, stranger), then(waits(400*time.Millisecond)),
+		ask(queues, driver.Ref{ID: "g", HintAddress: "B"}), ask(nil, parties[2]),
+	)},
+	{"the token of a record is raised above what it outlives", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), each(renews, driver.Ref{ID: idA, Token: lensStart + (40 * time.Minute).Microseconds()}),
+		each(renews, driver.Ref{ID: idA, Token: lensStart + (2 * time.Hour).Microseconds()}),
+	)},
+	{"a waiter without an address asks once the room is free", in(
+		ask(nil, parties[0]), ask(queues, parties[2]), each(releases, parties[0]), ask(queues, parties[2]), each(releases, parties[2]),
+		ask(nil, parties[0]), ask(queues, parties[2]), each(releases, parties[0]), each(renews, parties[2]), each(releases, parties[2]),
+	)},
+	{"the first of two waiters has given up, and a renewal saw it", in(
+		ask(nil, parties[0]), ask(queuesFor(250*time.Millisecond), parties[1]), ask(queues, stranger), then(waits(300*time.Millisecond)),
+		each(renews, parties[0]), ask(nil, parties[2]),
+	)},
+	{"a reader without an address is the head, and fits", in(
+		ask(places(1, 2), parties[0], parties[1]), ask(allOf(places(1, 2), queues), parties[2]), each(releases, parties[0]),
+		ask(places(1, 2), stranger), ask(allOf(places(1, 2), queues), stranger), each(renews, parties[2], stranger),
+	)},
+	{"a reader without an address is the head, and there is no limit", in(
+		ask(reads, parties[0]), ask(queues, parties[1]), ask(allOf(reads, queues), parties[2]), each(releases, parties[1]),
+		ask(reads, stranger), ask(allOf(reads, queues), stranger), each(renews, parties[2], stranger),
+	)},
+	{"a waiter without an address is passed by nobody", in(
+		ask(nil, parties[0]), ask(queues, parties[2]), each(releases, parties[0]), ask(nil, parties[1]), ask(reads, parties[1]), ask(queues, parties[1]), each(renews, parties[2]),
+	)},
+	{"a least token is a day ahead", in(ask(atLeast(24*time.Hour), parties[0]), each(releases, parties[0]), ask(nil, parties[1]))},
+	{"a least token is more than a day ahead", in(ask(atLeast(24*time.Hour+time.Microsecond), parties[0]), ask(nil, parties[1]))},
+	{"a token is raised by a day", in(ask(nil, parties[0]), each(renews, driver.Ref{ID: idA, Token: lensStart + (24 * time.Hour).Microseconds()}))},
+	{"a token is raised by more than a day", in(ask(nil, parties[0]), each(renews, driver.Ref{ID: idA, Token: lensStart + (24 * time.Hour).Microseconds() + 1}))},
+	{"a place is heavier than the limit", in(ask(places(2, 1), parties[0]), ask(allOf(places(2, 1), queues), parties[1]))},
+	{"a hand-over is asked for again", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), each(releases, parties[0]), ask(queues, parties[1]), ask(queues, parties[1]),
+	)},
+	{"a limit is made and lifted", in(ask(reads, parties[0]), then(resizes(3)), each(releases, parties[0]), ask(places(1, 2), parties[0]), then(resizes(0)), then(resizes(2)))},
+	{"a change of the limit is rejected for a while", in(
+		ask(places(1, 2), parties[0]), each(releases, driver.Ref{ID: "resizer", RejectIDFor: lensForbid}), then(resizes(3)), ask(places(1, 2), parties[1]),
+		then(waits(lensForbid)), ask(places(1, 2), parties[2]), then(resizes(3)), ask(places(1, 3), parties[1]),
+	)},
+	{"a change of the limit is rejected once", in(
+		ask(places(1, 2), parties[0]), each(releases, driver.Ref{ID: "resizer", RejectIDFor: lensForbid, SingleUseID: true}), then(resizesOnce(1)),
+		ask(places(1, 2), parties[1]), then(resizes(3)), ask(places(1, 3), parties[2]),
+	)},
+	{"a change of the limit that is rejected finds that a place is free", in(
+		ask(allOf(places(1, 1), lasting(lensWindow)), parties[0]), ask(allOf(places(1, 1), queues), parties[1]),
+		each(releases, driver.Ref{ID: "resizer", RejectIDFor: lensForbid}), then(waits(lensWindow), resizes(2)), each(renews, parties[1]),
+	)},
+	{"a change of a limit that nobody has finds that the room is free", in(
+		ask(lasting(lensWindow), parties[0]), ask(queues, parties[1]), then(waits(lensWindow), resizes(2)), each(renews, parties[1]),
+	)},
+	{"a ticket is broken", in(ask(nil, parties[0]), ask(allOf(queues, delays), parties[1]), then(breaks(idB)), each(releases, parties[0]), ask(nil, parties[2]))},
+	{"a room was closed until lately, and is closed again", in(
+		ask(allOf(reads, func(req *driver.Request) { req.LockDelay = 100 * time.Millisecond }), parties[0]), ask(allOf(reads, delays), parties[1]), ask(reads, parties[2]),
+		then(waits(500*time.Millisecond)), each(renews, parties[1:]...), then(waits(550*time.Millisecond)), ask(nil, stranger), then(waits(60*time.Millisecond)),
+		then(breaks(idB)), ask(nil, stranger),
+	)},
+	{"a room was closed until lately, and is kept closed", in(
+		ask(allOf(reads, func(req *driver.Request) { req.LockDelay = 100 * time.Millisecond }), parties[0]), ask(reads, parties[2]),
+		then(waits(500*time.Millisecond)), each(renews, parties[2]), then(waits(550*time.Millisecond)), ask(nil, stranger), then(waits(60*time.Millisecond)),
+		each(releases, driver.Ref{ID: idC, KeepClosed: lensKeep}), ask(nil, stranger),
+	)},
+	{"a reader stays when the room is closed no longer", in(
+		ask(allOf(reads, delays), parties[0]), ask(reads, parties[1]), then(waits(500*time.Millisecond)), each(renews, parties[1]),
+		then(waits(550*time.Millisecond)), ask(nil, stranger), then(waits(200*time.Millisecond)), ask(nil, stranger), ask(queues, stranger),
+	)},
+	{"an id is rejected for a millisecond", in(ask(nil, parties[0]), each(releases, driver.Ref{ID: idA, RejectIDFor: time.Millisecond}), ask(nil, parties[0]))},
+	{"a head that was called has asked again, and given up", in(
+		ask(reads, parties[0]), ask(queues, parties[1]), ask(queues, driver.Ref{ID: "g", HintAddress: "B"}), ask(reads, parties[2]), then(waits(100*time.Millisecond)), each(renews, parties[1]),
+		then(waits(550*time.Millisecond)), each(renews, driver.Ref{ID: "g", HintAddress: "B"}), then(waits(200*time.Millisecond)), ask(nil, parties[2]),
+	)},
+	{"a process is heard of when it is handed the room", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), ask(queues, driver.Ref{ID: "g", HintAddress: "B"}), each(renews, driver.Ref{ID: "g", HintAddress: "B"}),
+		each(releases, parties[0]), then(waits(lensWindow)), ask(queues, stranger), each(renews, driver.Ref{ID: "g", HintAddress: "B"}),
+	)},
+	{"a process is heard of after it was handed the room", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), ask(queues, driver.Ref{ID: "g", HintAddress: "B"}), each(releases, parties[0]), then(waits(100*time.Millisecond)),
+		each(renews, driver.Ref{ID: "g", HintAddress: "B"}), then(waits(lensWindow)), ask(queues, parties[2]), each(renews, driver.Ref{ID: "g", HintAddress: "B"}),
+	)},
+	{"a process was heard of before it was handed the room", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), ask(queues, driver.Ref{ID: "g", HintAddress: "B"}), each(renews, driver.Ref{ID: "g", HintAddress: "B"}),
+		then(waits(100*time.Millisecond)), each(releases, parties[0]), then(waits(lensWindow)), ask(queues, parties[2]), each(renews, driver.Ref{ID: "g", HintAddress: "B"}),
+	)},
+	{"a long lease is broken", in(ask(lasting(2*time.Minute), parties[0]), ask(queues, parties[1]), then(breaks(idA)), each(renews, parties[0]))},
+	{"a room is kept closed until now", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), each(releases, driver.Ref{ID: idA, KeepClosed: lensKeep}), then(waits(lensKeep)), each(releases, parties[1]), ask(nil, parties[2]),
+	)},
+	{"a room that is closed is not its last owner's", in(
+		ask(owner("me"), parties[0]), ask(queues, parties[1]), each(releases, driver.Ref{ID: idA, KeepClosed: lensKeep}), ask(owner("me"), parties[2]),
+	)},
+	{"an old counter is left behind", in(
+		ask(reads, parties[0]), each(renews, driver.Ref{ID: idA, TTL: time.Hour}), then(waits(30*time.Minute)), each(releases, parties[0]),
+	)},
+	{"an owner comes back as a reader", in(
+		ask(owner("me"), parties[0]), ask(allOf(reads, queues), parties[1]), each(releases, driver.Ref{ID: idA, RejectIDFor: lensForbid}), each(renews, parties[1]),
+		ask(allOf(reads, owner("me")), parties[2]),
+	)},
+	{"nobody comes after a delay", in(ask(briefly, parties[0]), then(waits(lensTTL+time.Millisecond), waits(time.Millisecond)))},
+	{"a writer and a reader wait for a writer", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), ask(allOf(reads, queues), stranger), each(releases, parties[0]), each(renews, parties[1], stranger),
+	)},
+	{"the one whose lease ends first leaves, after one whose lease is long", in(
+		ask(places(1, 2), parties[0]), ask(allOf(places(1, 2), lasting(2*lensTTL)), stranger), each(releases, stranger), then(waits(100*time.Millisecond)),
+		ask(places(1, 2), parties[2]), then(waits(700*time.Millisecond)), ask(allOf(places(1, 2), queues), parties[1]), ask(allOf(places(2, 2), queues), stranger),
+		then(waits(100*time.Millisecond)), each(releases, parties[0]), each(renews, parties[1], stranger),
+	)},
+	{"a reader leaves when the room is closed no longer", in(
+		ask(allOf(reads, delays), parties[0]), ask(reads, parties[1]), then(waits(500*time.Millisecond)), each(renews, parties[1]),
+		then(waits(550*time.Millisecond)), ask(nil, stranger), then(waits(200*time.Millisecond)), each(releases, parties[1]),
+	)},
+	{"an old counter is left behind by the general way", in(
+		ask(reads, parties[0]), ask(queues, parties[1]), each(renews, driver.Ref{ID: idA, TTL: time.Hour}), then(waits(30*time.Minute)), each(releases, parties[0]),
+	)},
+	headWhoseTimeIsOver(driver.FIFO), headWhoseTimeIsOver(driver.WritersFirst),
+	eightUnwanted(8), eightUnwanted(9),
+}
+
+// headWhoseTimeIsOver is a story of a head whose ticket lasts for less than its window when
+// it could be called again.
+func headWhoseTimeIsOver(p driver.Policy) story {
+	tries, waiter := allOf(reads, policy(p)), allOf(queues, policy(p))
+	return story{fmt.Sprintf("a head of policy %d cannot be called again", p), in(
+		ask(tries, parties[0]), ask(waiter, parties[1]), ask(tries, parties[2]), then(waits(100*time.Millisecond)),
+		each(renews, driver.Ref{ID: idB, HintAddress: "B", TicketTTL: 400 * time.Millisecond}), then(waits(lensWindow-100*time.Millisecond)),
+		ask(allOf(reads, queues, policy(p)), stranger),
+	)}
+}
+
+// headThatAsksAgain is a story of a head that is called, asks again, and is called again
+// once its time is over.
+func headThatAsksAgain(p driver.Policy) story {
+	tries, waiter := allOf(reads, policy(p)), allOf(queues, policy(p))
+	joins := func(id string) []step {
+		return ask(allOf(reads, queues, policy(p)), driver.Ref{ID: id, HintAddress: "C"})
+	}
+	return story{fmt.Sprintf("a head of policy %d that has asked again is called once its time is over", p), in(
+		ask(tries, parties[0]), ask(waiter, parties[1]), ask(tries, parties[2]), then(waits(100*time.Millisecond)), each(renews, parties[1]),
+		then(waits(lensWindow-101*time.Millisecond)), ask(tries, parties[2]), joins("g"), each(releases, driver.Ref{ID: "g"}),
+		then(waits(time.Millisecond)), joins("h"), each(releases, driver.Ref{ID: "h"}), ask(tries, parties[2]),
+		then(waits(time.Millisecond)), ask(tries, parties[2]), joins("i"),
+	)}
+}
+
+// headWithItsWindow is a story of a head whose ticket lasts just for its window.
+func headWithItsWindow(p driver.Policy) story {
+	tries, waiter := allOf(reads, policy(p)), allOf(queues, policy(p))
+	return story{fmt.Sprintf("a head of policy %d has just its window left", p), in(
+		ask(tries, parties[0]), ask(waiter, parties[1]), then(waits(lensTicket-lensWindow)), ask(tries, parties[2]),
+		ask(allOf(reads, queues, policy(p)), stranger), then(waits(time.Millisecond)), ask(tries, parties[2]),
+	)}
+}
+
+func atLeast(ahead time.Duration) func(*driver.Request) {
+	return func(req *driver.Request) { req.MinToken = lensStart + ahead.Microseconds() }
+}
+
+// eightUnwanted is a story of as many tickets as are looked at first that fit no more, or
+// one more, before one that fits.
+func eightUnwanted(many int) story {
+	begin := ask(places(1, 2), parties[0])
+	for i := range many {
+		begin = append(begin, ask(allOf(places(2, 2), queues), driver.Ref{ID: fmt.Sprint("h", i), HintAddress: "B"})...)
+	}
+	return story{fmt.Sprint(many, " of the waiters fit no more"), in(begin, ask(allOf(places(1, 2), queues), parties[1]), then(resizes(1)),
+		each(releases, parties[0]), each(renews, parties[1]))}
+}
+
+// halfHour is how long what begins now may last, a second before 29 minutes have passed
+// since a record began with a lease of a second, for less than half an hour more.
+const halfHour = 62 * time.Second
+
+func briefly(req *driver.Request) { req.LockDelay = time.Millisecond }
+
+// playStories tells all stories.
+func playStories(l *lens) error {
+	var failed []string
+	for _, story := range stories {
+		if err := l.tell(story); err != nil {
+			failed = append(failed, err.Error())
+		}
+	}
+	for _, waiter := range [][]step{nil, ask(queues, parties[1])} {
+		if err := l.seedsAnew(waiter); err != nil {
+			failed = append(failed, err.Error())
+		}
+	}
+	if len(failed) > 0 {
+		return errors.New(strings.Join(failed, "\n"))
+	}
+	return nil
+}
+
+func (l *lens) tell(story story) error {
+	from := beginning()
+	var err error
+	for _, s := range story.steps {
+		if s.wait > 0 {
+			from = from.pass(s.wait.Microseconds(), s.name)
+			if err = l.shown(from); err != nil {
+				return fmt.Errorf("%s: %s: %w; of\n%s", story.name, s.name, err, show(from.keys))
+			}
+			continue
+		}
+		before := from
+		if from, err = l.follow(from, s); err != nil {
+			return fmt.Errorf("%s: %s: %w; before it\n%s", story.name, s.name, err, show(before.keys))
+		}
+	}
+	return nil
+}
+
+// shown compares what is listed and inspected, before anything that is over is removed.
+func (l *lens) shown(from *situation) error {
+	if err := l.listed(from); err != nil {
+		return err
+	}
+	return l.samePicture(from.keys, from.record, from.now)
+}
+
+// seedsAnew has the last leave whose counter is too old by a microsecond. The rule seeds
+// none anew.
+func (l *lens) seedsAnew(waiter []step) error {
+	from := beginning()
+	for _, s := range in(ask(reads, parties[0]), waiter, each(renews, driver.Ref{ID: idA, TTL: time.Hour})) {
+		var err error
+		if from, err = l.follow(from, s); err != nil {
+			return err
+		}
+	}
+	from = from.pass((30*time.Minute + time.Microsecond).Microseconds(), "it is old")
+	got, err := l.take(releases(parties[0]), from.keys, from.now, from.least)
+	return cmp.Or(err, equal("the last leaves", got.State, driver.Released), equal("the counter", keptIn(l.server.Live()).token(), from.now))
+}

@@ -1,0 +1,477 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
+)
+
+// answers are those of a store to one question after the other; the last is repeated.
+// nil hangs.
+func answers(all ...any) func(context.Context, int, *driver.Request) (driver.Reply, error) {
+	return func(ctx context.Context, n int, _ *driver.Request) (driver.Reply, error) {
+		switch a := all[min(n, len(all))-1].(type) {
+		case error:
+			return driver.Reply{}, a
+		case driver.Reply:
+			return a, nil
+		}
+		return hang(ctx)
+	}
+}
+
+// TestTry_AsksAsOftenAndAsLongAsItSays holds every question of somebody who does not wait
+// to its time and limit, and the answer to what is known: an outcome is unknown, and is
+// undone, once a question was not answered that may have had an effect.
+func TestTry_AsksAsOftenAndAsLongAsItSays(t *testing.T) {
+	granted, gone := driver.Reply{State: driver.Granted, Token: 7}, driver.Reply{State: driver.Gone}
+	broken := driver.Reply{State: driver.Gone, Broken: true, Reason: "by hand"}
+	for _, c := range []struct {
+		name    string
+		store   []any
+		change  func(*Terms)
+		times   []time.Duration
+		limits  []time.Duration
+		state   driver.State
+		unknown bool // the error is ErrUnknown
+		open    bool // a question was not answered
+		undone  bool
+		says    []string
+	}{
+		{name: "grants", store: []any{granted}, times: []time.Duration{0}, limits: []time.Duration{5 * time.Second}, state: driver.Granted},
+		{name: "is busy", store: []any{driver.Reply{State: driver.Busy}}, times: []time.Duration{0}, state: driver.Busy},
+		{
+			name: "refuses", store: []any{driver.ErrUnavailable}, times: []time.Duration{0, 20 * ms, 60 * ms},
+			limits: []time.Duration{5 * time.Second, 4990 * ms, 4970 * ms}, says: []string{"asked for 60ms"},
+		},
+		{
+			name: "hangs", store: []any{nil}, unknown: true, open: true, undone: true, says: []string{"asked for 10.001s", "deadline exceeded"},
+			times:  []time.Duration{0, 5020 * ms, 7550 * ms, 8855 * ms, 10 * time.Second},
+			limits: []time.Duration{5 * time.Second, 2490 * ms, 1225 * ms, time.Second, ms},
+		},
+		{
+			name: "hangs for somebody in a hurry", store: []any{nil}, change: func(t *Terms) { t.MaxTry = 2 * time.Second },
+			unknown: true, open: true, undone: true, times: []time.Duration{0, 1020 * ms}, limits: []time.Duration{time.Second, 980 * ms},
+		},
+		{
+			name: "hangs longer than an outage may be", store: []any{nil}, change: func(t *Terms) { t.MaxOutage = 2 * time.Second },
+			unknown: true, open: true, undone: true, times: []time.Duration{0, 1020 * ms}, limits: []time.Duration{time.Second, 980 * ms},
+		},
+		{
+			name: "refuses for somebody without patience", store: []any{driver.ErrUnavailable}, change: func(t *Terms) { t.MaxOutage = 0 },
+			times: []time.Duration{0}, limits: []time.Duration{5 * time.Second}, says: []string{"-asked for"},
+		},
+		{
+			name: "refuses for somebody without bounds", store: []any{driver.ErrUnavailable}, change: func(t *Terms) { t.MaxOutage = -1 },
+			times: []time.Duration{0, 20 * ms, 60 * ms}, limits: []time.Duration{5 * time.Second, 4990 * ms, 4970 * ms},
+		},
+		{name: "refuses for good", store: []any{driver.ErrInvalid}, times: []time.Duration{0}, says: []string{"-asked for"}},
+		{name: "loses and refuses for good", store: []any{errReset, driver.ErrInvalid}, times: []time.Duration{0, 20 * ms}, unknown: true, open: true, undone: true},
+		{name: "loses, then grants", store: []any{errReset, granted}, times: []time.Duration{0, 20 * ms}, state: driver.Granted, open: true},
+		{name: "refuses, then grants", store: []any{driver.ErrUnavailable, granted}, times: []time.Duration{0, 20 * ms}, state: driver.Granted},
+		{name: "loses, then is busy", store: []any{errReset, driver.Reply{State: driver.Busy}}, times: []time.Duration{0, 20 * ms}, state: driver.Busy, open: true, undone: true},
+		{name: "loses, then refuses", store: []any{errReset, driver.ErrUnavailable, driver.ErrUnavailable, granted}, times: []time.Duration{0, 20 * ms, 60 * ms, 140 * ms}, state: driver.Granted, open: true},
+		{name: "tells of another process's question", store: []any{driver.Reply{State: driver.Granted, InFlight: true}}, times: []time.Duration{0}, state: driver.Granted, open: true},
+		{name: "has given the id up", store: []any{gone}, times: []time.Duration{0}},
+		{name: "loses, then has given the id up", store: []any{errReset, gone}, times: []time.Duration{0, 20 * ms}, unknown: true, open: true, undone: true, says: []string{"reset"}},
+		{name: "loses, then tells of a break", store: []any{errReset, broken}, times: []time.Duration{0, 20 * ms}, open: true, undone: true},
+		{
+			name: "loses, then has given the id up, which is an answer", store: []any{errReset, gone}, change: func(t *Terms) { t.Policy.GoneAnswers = true },
+			times: []time.Duration{0, 20 * ms}, open: true, undone: true,
+		},
+		{name: "loses one, and hangs", store: []any{errReset, nil}, unknown: true, open: true, undone: true, says: []string{"reset", "-deadline"}, times: []time.Duration{0, 20 * ms, 5050 * ms, 7605 * ms, 8962500 * time.Microsecond, 10 * time.Second}},
+		{name: "hangs, and loses one", store: []any{nil, errReset, nil}, unknown: true, open: true, undone: true, says: []string{"reset", "-deadline"}, times: []time.Duration{0, 5020 * ms, 5060 * ms, 7610 * ms, 8965 * ms, 10 * time.Second}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &script{acquire: answers(c.store...)}
+			stage(t, d, func(t *testing.T, s *Session) {
+				terms := usual()
+				if c.change != nil {
+					c.change(terms)
+				}
+				a, err := s.Try(t.Context(), terms, terms.request())
+				synctest.Wait()
+				answered := locked(&s.asking.mu, func() bool { return s.asking.answered })
+				if last := c.store[min(len(d.of("acquire")), len(c.store))-1]; errors.Is(err, ErrUnknown) != c.unknown || a.State != c.state || (err == nil) != (isReply(last) && !c.unknown) {
+					t.Errorf("state %v, error %v", a.State, err)
+				} else if answered != isReply(last) {
+					t.Errorf("the line counts an answer: %v", answered)
+				}
+				for _, part := range c.says {
+					if part, not := strings.CutPrefix(part, "-"); strings.Contains(fmt.Sprint(err), part) == not {
+						t.Errorf("the error is %q", err)
+					}
+				}
+				if got := d.times("acquire"); !slices.Equal(got, c.times) {
+					t.Errorf("asked at %v, want %v", got, c.times)
+				}
+				if got := d.limits("acquire"); c.limits != nil && !slices.Equal(got, c.limits) {
+					t.Errorf("for at most %v, want %v", got, c.limits)
+				}
+				undone := d.of("release")
+				if a.Unanswered != c.open || (len(undone) > 0) != c.undone {
+					t.Errorf("unanswered: %v, undone %d times", a.Unanswered, len(undone))
+				}
+				if c.undone && (undone[0].ref.ID != "a" || undone[0].ref.RejectIDFor != timing.ForbidFor) {
+					t.Errorf("undone by %+v", undone[0].ref)
+				}
+			})
+		})
+	}
+}
+
+func isReply(a any) bool {
+	_, ok := a.(driver.Reply)
+	return ok
+}
+
+// TestTry_CountsFromTheQuestionThatWasAnswered: an answer that took longer than the lease
+// lasts is none, and a grant counts from the question that was answered.
+func TestTry_CountsFromTheQuestionThatWasAnswered(t *testing.T) {
+	d := &script{acquire: func(_ context.Context, n int, _ *driver.Request) (driver.Reply, error) {
+		if n == 1 {
+			time.Sleep(3 * time.Second)
+		}
+		return driver.Reply{State: driver.Granted, Token: int64(n), Uncontended: n == 2}, nil
+	}}
+	stage(t, d, func(t *testing.T, s *Session) {
+		terms := usual()
+		terms.TTL = 2 * time.Second
+		a, err := s.Try(t.Context(), terms, terms.request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := a.Grant()
+		if g.Token != 2 || g.Origin.Sub(d.start) != 3020*ms || !g.Uncontended || !g.handed().IsZero() {
+			t.Errorf("granted %+v, %v after the beginning", g, g.Origin.Sub(d.start))
+		}
+		g.Window = 1
+		if !g.handed().Equal(g.Origin) {
+			t.Errorf("handed over at %v, want %v", g.handed(), g.Origin)
+		}
+	})
+}
+
+// TestTry_BusyThatCameLateIsAnAnswer: only a lease is over by itself.
+func TestTry_BusyThatCameLateIsAnAnswer(t *testing.T) {
+	d := &script{acquire: func(context.Context, int, *driver.Request) (driver.Reply, error) {
+		time.Sleep(3 * time.Second)
+		return driver.Reply{State: driver.Busy}, nil
+	}}
+	stage(t, d, func(t *testing.T, s *Session) {
+		terms := usual()
+		terms.TTL = 2 * time.Second
+		if a, err := s.Try(t.Context(), terms, terms.request()); err != nil || a.State != driver.Busy || len(d.of("acquire")) != 1 {
+			t.Errorf("%v, %v after %d questions", a.State, err, len(d.of("acquire")))
+		}
+	})
+}
+
+// TestAsk_EndsWithTheContextOrTheSession, and says what came before.
+func TestAsk_EndsWithTheContextOrTheSession(t *testing.T) {
+	stop := errors.New("stop")
+	for _, c := range []struct {
+		name  string
+		store error
+		full  bool // of requests, after the first question
+		after time.Duration
+		close bool
+		want  []error
+		not   []error
+		asked int
+	}{
+		{name: "before it is asked", want: []error{context.Canceled, stop, driver.ErrUnavailable}, not: []error{ErrUnknown, ErrClosed}},
+		{name: "after a refusal", store: driver.ErrUnavailable, after: 10 * ms, want: []error{stop, driver.ErrUnavailable}, not: []error{ErrUnknown}, asked: 1},
+		{name: "after a loss", store: errReset, after: 10 * ms, want: []error{stop, ErrUnknown, errReset}, not: []error{driver.ErrUnavailable}, asked: 1},
+		{name: "in the line, after a loss", store: errReset, full: true, after: 100 * ms, want: []error{stop, ErrUnknown, errReset}, not: []error{errNotAsked, errCrowded}, asked: 1},
+		{name: "by a close", store: errReset, after: 10 * ms, close: true, want: []error{ErrClosed, ErrUnknown, errReset}, asked: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := new(script)
+			stage(t, d, func(t *testing.T, s *Session) {
+				d.acquire = func(context.Context, int, *driver.Request) (driver.Reply, error) {
+					if c.full {
+						fill(&s.asking)
+					}
+					return driver.Reply{}, c.store
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				end := func() {
+					if c.close {
+						go s.Close()
+					} else {
+						cancel(stop)
+					}
+				}
+				if c.after == 0 {
+					end()
+				} else {
+					time.AfterFunc(c.after, end)
+				}
+				_, err := s.Ask(ctx, usual(), usual().request())
+				matches(t, err, c.want, c.not)
+				if took := time.Since(d.start); took != c.after || len(d.of("acquire")) != c.asked {
+					t.Errorf("%d questions, ended after %v", len(d.of("acquire")), took)
+				}
+				cancel(nil)
+			})
+		})
+	}
+}
+
+// fill has as many requests be under way as may.
+func fill(g *gate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for range inFlight {
+		g.let()
+	}
+}
+
+// TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed: a store that answers others comes to
+// answer us, unless it is we that it refuses. It makes no difference whether who waits has
+// a place in the queue.
+func TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed(t *testing.T) {
+	queue := func(ctx context.Context, s *Session, terms *Terms) error {
+		w, err := s.NewWaiter(terms, terms.request())
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		_, err = w.Queue(ctx)
+		return err
+	}
+	insist := func(ctx context.Context, s *Session, terms *Terms) error {
+		_, err := s.Insist(ctx, terms, terms.request())
+		return err
+	}
+	for _, c := range []struct {
+		name        string
+		ask         func(context.Context, *Session, *Terms) error
+		store       any
+		least, most time.Duration
+	}{
+		{"hangs for a queue", queue, nil, 70 * time.Second, 71 * time.Second},
+		{"hangs without a queue", insist, nil, 70 * time.Second, 71 * time.Second},
+		{"refuses a place in the queue", queue, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
+		{"refuses without a queue", insist, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &script{acquire: answers(c.store)}
+			stage(t, d, func(t *testing.T, s *Session) {
+				terms := usual()
+				terms.MaxOutage = 10 * time.Second
+				go func() {
+					for range 60 {
+						time.Sleep(time.Second)
+						s.hear(s.Now())
+					}
+				}()
+				defer time.Sleep(time.Minute)
+				err := c.ask(t.Context(), s, terms)
+				if took := time.Since(d.start); err == nil || took < c.least || took > c.most {
+					t.Errorf("given up after %v: %v", took, err)
+				}
+			})
+		})
+	}
+}
+
+// TestChange_LeavesNothingOnItsWay: what was not answered of it is rejected before the
+// change counts as made, or else in the background.
+func TestChange_LeavesNothingOnItsWay(t *testing.T) {
+	resized, done := driver.Reply{State: driver.Resized}, driver.Reply{State: driver.Gone}
+	for _, c := range []struct {
+		name     string
+		store    []any
+		rejects  []any // the answers to the releases; nil hangs
+		state    driver.State
+		want     error // nil, or what the error matches
+		took     time.Duration
+		rejected []time.Duration
+	}{
+		{name: "is answered", store: []any{resized}, state: driver.Resized},
+		{name: "is refused, then answered", store: []any{driver.ErrUnavailable, resized}, state: driver.Resized, took: 20 * ms},
+		{name: "is refused for good", store: []any{driver.ErrMismatch}, want: driver.ErrMismatch},
+		{name: "is lost, then answered", store: []any{errReset, resized}, rejects: []any{done}, state: driver.Resized, took: 20 * ms, rejected: []time.Duration{20 * ms}},
+		{name: "is lost, then of no use", store: []any{errReset, done}, rejects: []any{done}, want: ErrUnknown, took: 20 * ms, rejected: []time.Duration{20 * ms}},
+		{name: "is lost, then refused for good", store: []any{errReset, driver.ErrMismatch}, rejects: []any{done}, want: ErrUnknown, took: 20 * ms, rejected: []time.Duration{20 * ms}},
+		{name: "is rejected when the store answers", store: []any{errReset, resized}, rejects: []any{errReset, done}, state: driver.Resized},
+		{name: "is not rejected in time", store: []any{errReset, resized}, rejects: []any{driver.ErrUnavailable}, state: driver.Resized, want: ErrUnknown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			answer := answers(c.rejects...)
+			d := &script{acquire: answers(c.store...), release: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) { return answer(ctx, n, nil) }}
+			stage(t, d, func(t *testing.T, s *Session) {
+				a, err := s.Change(t.Context(), usual(), usual().request())
+				took, before := time.Since(d.start), len(d.of("release"))
+				if (err == nil) != (c.want == nil) || !errors.Is(err, c.want) || errors.Is(err, driver.ErrUnavailable) || a.State != c.state {
+					t.Errorf("state %v, error %v", a.State, err)
+				}
+				if c.took > 0 && took != c.took {
+					t.Errorf("it took %v, want %v", took, c.took)
+				}
+				time.Sleep(2 * timing.ForbidFor)
+				late := d.of("release")
+				if got := d.times("release"); c.rejected != nil && !slices.Equal(got, c.rejected) {
+					t.Errorf("rejected at %v, want %v", got, c.rejected)
+				}
+				if c.rejects == nil && len(late) > 0 {
+					t.Errorf("nothing is on its way, and %d releases", len(late))
+				}
+				for _, q := range late {
+					if q.ref.ID != "a" || q.ref.RejectIDFor != timing.ForbidFor {
+						t.Errorf("at %v, by %+v", q.at, q.ref)
+					}
+				}
+				if c.state == driver.Resized && c.want != nil && (took > 7*time.Second || len(late) == before) {
+					t.Errorf("%d releases, and after %v %d more", before, took, len(late)-before)
+				}
+			})
+		})
+	}
+}
+
+// TestChange_IsCalledBackHoweverLongTheStoreIsAway: a request that was lost may arrive when
+// the store is back. So that a long outage leaves no work without bound, only so many are
+// called back at a time, and those beyond them for a minute. Each ends with the answer, or
+// with the session.
+func TestChange_IsCalledBackHoweverLongTheStoreIsAway(t *testing.T) {
+	const most, more = 100, 5
+	for _, c := range []struct {
+		name   string
+		closed bool
+	}{{name: "until it is back"}, {name: "until the session is closed", closed: true}} {
+		t.Run(c.name, func(t *testing.T) {
+			var back atomic.Bool
+			d := &script{
+				acquire: func(context.Context, int, *driver.Request) (driver.Reply, error) { return driver.Reply{}, errReset },
+				release: func(context.Context, int, *driver.Ref) (driver.Reply, error) {
+					if back.Load() {
+						return driver.Reply{State: driver.Gone}, nil
+					}
+					return driver.Reply{}, driver.ErrUnavailable
+				},
+			}
+			stage(t, d, func(t *testing.T, s *Session) {
+				change := func(n int) {
+					t.Helper()
+					var all sync.WaitGroup
+					for i := range n {
+						all.Go(func() {
+							req := usual().request()
+							req.ID = fmt.Sprint(i)
+							if _, err := s.Change(t.Context(), usual(), req); !errors.Is(err, ErrUnknown) {
+								t.Errorf("changed: %v", err)
+							}
+						})
+					}
+					all.Wait()
+				}
+				// called is how many are called back within ten seconds.
+				called := func() int {
+					d.forget()
+					time.Sleep(10 * time.Second)
+					ids := make(map[string]bool)
+					for _, q := range d.of("release") {
+						ids[q.ref.ID] = q.ref.RejectIDFor == timing.ForbidFor
+					}
+					return len(ids)
+				}
+				change(most + more)
+				if n := called(); n != most+more {
+					t.Errorf("%d are called back at first", n)
+				}
+				time.Sleep(10 * time.Minute)
+				if n := called(); n != most {
+					t.Errorf("%d are called back after ten minutes, want %d", n, most)
+				}
+				if c.closed {
+					begin := time.Now()
+					_, _ = s.End()
+					if took := time.Since(begin); took > usual().ReleaseTimeout {
+						t.Errorf("the session took %v to end", took)
+					}
+				} else {
+					back.Store(true)
+					time.Sleep(5 * time.Second)
+				}
+				if n := called(); n != 0 {
+					t.Errorf("%d are called back in the end", n)
+				}
+				if c.closed {
+					return
+				}
+				back.Store(false)
+				change(most + more)
+				time.Sleep(10 * time.Minute)
+				if n := called(); n != most {
+					t.Errorf("%d are called back in the next outage, want %d", n, most)
+				}
+			})
+		})
+	}
+}
+
+// TestChange_EndsWithItsContext, also while it has the store reject what is on its way.
+func TestChange_EndsWithItsContext(t *testing.T) {
+	d := &script{
+		acquire: answers(errReset, driver.Reply{State: driver.Resized}),
+		release: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
+			if n > 1 {
+				return driver.Reply{}, nil
+			}
+			return hang(ctx)
+		},
+	}
+	stage(t, d, func(t *testing.T, s *Session) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		_, err := s.Change(ctx, usual(), usual().request())
+		matches(t, err, []error{ErrUnknown, context.DeadlineExceeded}, nil)
+		if took := time.Since(d.start); took != 100*ms {
+			t.Errorf("it took %v", took)
+		}
+		time.Sleep(timing.ForbidFor)
+		if n := len(d.of("release")); n != 2 {
+			t.Errorf("%d releases", n)
+		}
+	})
+}
+
+// TestInsist_UndoesWhatWasNotAnswered, as a try does.
+func TestInsist_UndoesWhatWasNotAnswered(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		store  []any
+		undone bool
+	}{
+		{"loses, then grants", []any{errReset, driver.Reply{State: driver.Granted}}, false},
+		{"loses, then is busy", []any{errReset, driver.Reply{State: driver.Busy}}, true},
+		{"refuses for long, then is busy", []any{driver.ErrUnavailable, driver.ErrUnavailable, driver.ErrUnavailable, driver.ErrUnavailable, driver.Reply{State: driver.Busy}}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &script{acquire: answers(c.store...)}
+			stage(t, d, func(t *testing.T, s *Session) {
+				a, err := s.Insist(t.Context(), usual(), usual().request())
+				synctest.Wait()
+				if want := c.store[len(c.store)-1].(driver.Reply); err != nil || a.State != want.State || len(d.of("acquire")) != len(c.store) {
+					t.Errorf("state %v, error %v after %d questions", a.State, err, len(d.of("acquire")))
+				}
+				if undone := d.of("release"); (len(undone) > 0) != c.undone || c.undone && undone[0].ref.RejectIDFor != timing.ForbidFor {
+					t.Errorf("undone %+v", undone)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,314 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// crowd is a gate before which requests stand, in virtual time.
+type crowd struct {
+	gate
+	start time.Time
+	told  sync.Mutex
+	left  []time.Duration // when they left, in the order in which they stood; below 0 those who gave up
+}
+
+// stand has n more requests stand in the line, which give up after so long.
+func (c *crowd) stand(ctx context.Context, n int, patience time.Duration) {
+	end := time.Now().Add(patience)
+	for range n {
+		i := len(c.stood())
+		c.told.Lock()
+		c.left = append(c.left, 0)
+		c.told.Unlock()
+		go func() {
+			_, ok := c.wait(ctx, nil, func() time.Duration { return time.Until(end) })
+			c.told.Lock()
+			defer c.told.Unlock()
+			if c.left[i] = time.Since(c.start); !ok {
+				c.left[i] *= -1
+			}
+		}()
+		synctest.Wait()
+	}
+}
+
+// stood returns when those who stood left.
+func (c *crowd) stood() []time.Duration {
+	return locked(&c.told, func() []time.Duration { return slices.Clone(c.left) })
+}
+
+// counts returns what the gate counts.
+func (c *crowd) counts() (busy, spans, probes, line int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.busy, len(c.spans), c.probes, c.line.Len()
+}
+
+// gone is how many have left by now, which are the first.
+func (c *crowd) gone(t *testing.T) int {
+	t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	sum := 0
+	for _, n := range c.spans {
+		sum += n
+	}
+	if sum != c.busy || len(c.spans) > 0 && slices.Min(c.spans) < 0 {
+		t.Errorf("%d are under way, by spans %v", c.busy, c.spans)
+	}
+	c.mu.Unlock()
+	n := 0
+	for i, at := range c.stood() {
+		if at <= 0 {
+			continue
+		}
+		if n++; n != i+1 {
+			t.Fatalf("%d left before those who stood before it", i)
+		}
+	}
+	return n
+}
+
+func inCrowd(t *testing.T, f func(t *testing.T, c *crowd)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, &crowd{start: time.Now()}) })
+}
+
+// passes lets n requests leave at once.
+func (c *crowd) passes(t *testing.T, n int) (all []pass) {
+	t.Helper()
+	for i := range n {
+		p, ok := c.pass()
+		if !ok {
+			t.Fatalf("only %d leave", i)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// TestGate_LetsAsManyLeaveAsMayBeUnderWay: 256, the next when one of them has been
+// answered, and nobody past those who stand.
+func TestGate_LetsAsManyLeaveAsMayBeUnderWay(t *testing.T) {
+	inCrowd(t, func(t *testing.T, c *crowd) {
+		under := c.passes(t, 256)
+		if _, ok := c.pass(); ok {
+			t.Error("one more left")
+		}
+		c.stand(t.Context(), 3, time.Hour)
+		for i := range 3 {
+			if n := c.gone(t); n != i {
+				t.Errorf("%d left after %d answers", n, i)
+			}
+			if _, ok := c.pass(); ok {
+				t.Error("one passed those who stand")
+			}
+			time.Sleep(ms)
+			c.leave(under[i], true)
+		}
+		if busy, _, _, _ := c.counts(); c.gone(t) != 3 || busy != 256 {
+			t.Errorf("%d left, %d are under way", c.gone(t), busy)
+		}
+		c.leave(under[3], false)
+		if _, ok := c.pass(); !ok {
+			t.Error("nobody stands, and one may not leave")
+		}
+	})
+}
+
+// TestGate_ProbesAStoreThatAnswersNobody: 16 after the first span of 250 ms, as many again
+// after the next, then twice as many, up to 256 after each, until somebody is answered.
+func TestGate_ProbesAStoreThatAnswersNobody(t *testing.T) {
+	inCrowd(t, func(t *testing.T, c *crowd) {
+		under := c.passes(t, 256)
+		c.stand(t.Context(), 1000, time.Hour)
+		time.Sleep(ms)
+		sum := 0
+		for span, more := range []int{0, 16, 16, 32, 64, 128, 256, 256} {
+			if sum += more; c.gone(t) != sum {
+				t.Errorf("%d left after %d spans, want %d", c.gone(t), span, sum)
+			}
+			time.Sleep(250 * ms)
+		}
+		if n := c.gone(t); n != 1000 {
+			t.Fatalf("%d left in the end", n)
+		}
+		// Nobody stands any more: probes are of the past, and nobody counts spans.
+		_, before, _, _ := c.counts()
+		time.Sleep(time.Hour)
+		if _, spans, probes, _ := c.counts(); probes != 0 || spans != before {
+			t.Errorf("%d probes, %d more spans", probes, spans-before)
+		}
+		for _, p := range under {
+			c.leave(p, false)
+		}
+		_, ok := c.pass()
+		if busy, _, _, _ := c.counts(); ok || busy != 1000 {
+			t.Errorf("one left: %v, %d are under way", ok, busy)
+		}
+	})
+}
+
+// TestGate_ProbesASpanAfterTheFirstStands, also where somebody was answered before that.
+func TestGate_ProbesASpanAfterTheFirstStands(t *testing.T) {
+	inCrowd(t, func(t *testing.T, c *crowd) {
+		c.leave(c.passes(t, 1)[0], true)
+		time.Sleep(time.Minute)
+		c.passes(t, 256)
+		c.stand(t.Context(), 1, time.Hour)
+		time.Sleep(250 * ms)
+		if n := c.gone(t); n != 1 {
+			t.Errorf("%d left after a span without an answer", n)
+		}
+	})
+}
+
+// TestGate_CountsNoMoreWhatHangs: once something is answered that left in a later span,
+// what left before the span of that and the one before it keeps nobody.
+func TestGate_CountsNoMoreWhatHangs(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		inCrowd(t, func(t *testing.T, c *crowd) {
+			hung := c.passes(t, 256)
+			c.stand(t.Context(), 600, time.Hour)
+			time.Sleep(251 * ms) // 16 have left in the second span
+			if n := c.gone(t); n != 16 {
+				t.Fatalf("%d left", n)
+			}
+			time.Sleep(250 * ms) // and 16 in the third
+			if n := c.gone(t); n != 32 {
+				t.Fatalf("%d left", n)
+			}
+			c.leave(2, answered) // of the third: what left in the first counts no more
+			if n, want := c.gone(t), map[bool]int{true: 256 + 1, false: 33}[answered]; n != want {
+				t.Errorf("%d left after an answer (%v), want %d", n, answered, want)
+			}
+			c.leave(hung[0], false)
+			if n, want := c.gone(t), map[bool]int{true: 256 + 1, false: 34}[answered]; n != want {
+				t.Errorf("%d left after one that hung (%v), want %d", n, answered, want)
+			}
+			for range 2 { // others of the third, which may have left since
+				c.leave(2, true)
+				c.gone(t)
+			}
+			if p, ok := c.pass(); ok {
+				c.leave(p, false)
+				c.gone(t)
+			}
+		})
+	}
+}
+
+// TestGate_AnAnsweredSpanNeedsNoProbes: whoever is answered shows that the store is well.
+func TestGate_AnAnsweredSpanNeedsNoProbes(t *testing.T) {
+	inCrowd(t, func(t *testing.T, c *crowd) {
+		under := c.passes(t, 256)
+		c.stand(t.Context(), 100, time.Hour)
+		time.Sleep(300 * ms)
+		if n := c.gone(t); n != 16 {
+			t.Fatalf("%d left", n)
+		}
+		c.leave(under[0], true) // the probes are over: 271 are under way
+		time.Sleep(250 * ms)    // at 550 ms: the span had an answer
+		if n := c.gone(t); n != 16 {
+			t.Errorf("%d left after a span with an answer", n)
+		}
+		time.Sleep(250 * ms) // at 800 ms: this one had none
+		if n := c.gone(t); n != 17 {
+			t.Errorf("%d left after a span without", n)
+		}
+	})
+}
+
+// TestGate_WhoeverGivesUpLeavesTheLine at its time, and the spans end with the line.
+func TestGate_WhoeverGivesUpLeavesTheLine(t *testing.T) {
+	inCrowd(t, func(t *testing.T, c *crowd) {
+		under := c.passes(t, 256)
+		ctx, cancel := context.WithCancel(t.Context())
+		c.stand(ctx, 1, time.Hour)
+		c.stand(t.Context(), 1, 100*ms)
+		time.Sleep(50 * ms)
+		cancel()
+		synctest.Wait()
+		time.Sleep(50 * ms)
+		synctest.Wait()
+		if want := []time.Duration{-50 * ms, -100 * ms}; !slices.Equal(c.stood(), want) {
+			t.Errorf("left at %v, want %v", c.stood(), want)
+		}
+		time.Sleep(time.Hour)
+		if _, spans, _, line := c.counts(); spans != 1 || line != 0 {
+			t.Errorf("%d spans were counted for nobody, %d stand", spans, line)
+		}
+		for _, p := range under {
+			c.leave(p, true)
+		}
+		if busy, _, _, _ := c.counts(); busy != 0 {
+			t.Errorf("%d are under way", busy)
+		}
+	})
+}
+
+// TestGate_PatienceMayGrow while somebody stands.
+func TestGate_PatienceMayGrow(t *testing.T) {
+	for _, more := range []time.Duration{0, 1, 2 * time.Second} {
+		inCrowd(t, func(t *testing.T, c *crowd) {
+			c.passes(t, 256)
+			c.mu.Lock()
+			c.probes = -1 << 20 // nobody leaves
+			c.mu.Unlock()
+			patience := time.Second
+			_, ok := c.wait(t.Context(), nil, func() time.Duration {
+				left := patience - time.Since(c.start)
+				patience = time.Second + more
+				return left
+			})
+			if took := time.Since(c.start); ok || took != time.Second+more {
+				t.Errorf("left: %v, after %v", ok, took)
+			}
+		})
+	}
+}
+
+// TestGate_CountsSpansFromTheFirstWhoStands to the last, however many come.
+func TestGate_CountsSpansFromTheFirstWhoStands(t *testing.T) {
+	for _, c := range []struct {
+		stand, later int // and how many more, after half a span
+		left         []int
+	}{{1, 0, []int{1}}, {1, 1, []int{2}}, {17, 0, []int{16, 17}}, {16, 1, []int{16, 17}}} {
+		inCrowd(t, func(t *testing.T, crowd *crowd) {
+			crowd.passes(t, 256)
+			crowd.stand(t.Context(), c.stand, time.Hour)
+			time.Sleep(125 * ms)
+			crowd.stand(t.Context(), c.later, time.Hour)
+			time.Sleep(124 * ms)
+			if n := crowd.gone(t); n != 0 {
+				t.Errorf("%+v: %d left before the first span ended", c, n)
+			}
+			time.Sleep(2 * ms)
+			for span, want := range c.left {
+				if n := crowd.gone(t); n != want {
+					t.Errorf("%+v: %d left after %d spans", c, n, span+1)
+				}
+				time.Sleep(250 * ms)
+			}
+		})
+	}
+}
+
+// TestGate_WhoeverIsCalledWhileItGivesUpHasLeft: otherwise it would count for ever.
+func TestGate_WhoeverIsCalledWhileItGivesUpHasLeft(t *testing.T) {
+	inCrowd(t, func(t *testing.T, c *crowd) {
+		s := &standing{called: make(chan struct{})}
+		c.mu.Lock()
+		place := c.line.PushBack(s)
+		c.call()
+		c.mu.Unlock()
+		if p, ok := c.quit(s, place); !ok || p != 0 || c.busy != 1 {
+			t.Errorf("left: %v, by %d, %d are under way", ok, p, c.busy)
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// TestListener_OpensOneSubscription, which another asks for if it failed, and closes it.
+func TestListener_OpensOneSubscription(t *testing.T) {
+	d := &audible{slow: time.Second, fail: []error{errReset}, address: "here"}
+	onStage(t, d, func(t *testing.T, s *Session, lines *atomic.Int32) {
+		var resyncs, others atomic.Int32
+		s.listener.hear = func(h driver.Hint) {
+			if h.Kind == driver.HintResync {
+				resyncs.Add(1)
+			} else {
+				others.Add(1)
+			}
+		}
+		is := func(subscriptions, closed int, told int32) {
+			t.Helper()
+			opened, ended := d.subscriptions()
+			if len(opened) != subscriptions || ended != closed || lines.Load() != 1 || resyncs.Load() != told || others.Load() != 0 {
+				t.Errorf("subscriptions at %v, %d closed, %d lines, told %d times", opened, ended, lines.Load(), resyncs.Load())
+			}
+		}
+		if !s.Hears() || s.Address() != "" {
+			t.Errorf("it hears: %v, at %q", s.Hears(), s.Address())
+		}
+		s.Listen()
+		s.Listen()
+		synctest.Wait()
+		if err := s.listener.listen(); !errors.Is(err, errOpening) {
+			t.Errorf("a second subscription: %v", err)
+		}
+		time.Sleep(time.Minute)
+		is(1, 0, 1)
+		s.Listen()
+		time.Sleep(time.Minute)
+		s.Listen()
+		if err := s.listener.listen(); err != nil {
+			t.Errorf("it does not hear: %v", err)
+		}
+		if is(2, 0, 2); s.Address() != "here" {
+			t.Errorf("it hears at %q", s.Address())
+		}
+		_, _ = s.End()
+		s.Listen()
+		if err := s.listener.listen(); err != nil {
+			t.Errorf("it does not hear: %v", err)
+		}
+		is(2, 1, 2)
+	})
+}
+
+// TestListener_ClosesASubscriptionThatComesTooLate, and opens none after that.
+func TestListener_ClosesASubscriptionThatComesTooLate(t *testing.T) {
+	d := &audible{slow: time.Second, address: "here"}
+	onStage(t, d, func(t *testing.T, s *Session, lines *atomic.Int32) {
+		var told atomic.Int32
+		s.listener.hear = func(driver.Hint) { told.Add(1) }
+		go func() { _ = s.listener.listen() }()
+		synctest.Wait()
+		s.listener.close()
+		time.Sleep(time.Minute)
+		if _, closed := d.subscriptions(); closed != 1 || told.Load() != 0 || lines.Load() != 0 {
+			t.Errorf("closed %d times, told %d times, %d lines", closed, told.Load(), lines.Load())
+		}
+	})
+	onStage(t, new(audible), func(t *testing.T, s *Session, _ *atomic.Int32) {
+		s.listener.close()
+		s.listener.start(func(func()) { t.Error("a subscription is opened") })
+	})
+}
+
+// TestAwait_IsForAMoment: until there is an address, or it has failed, or the moment is
+// over, which counts from when the subscription was asked for.
+func TestAwait_IsForAMoment(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		slow    time.Duration // the opening
+		address time.Duration // when there is one
+		fail    bool
+		never   bool          // nobody asks for one
+		from    time.Duration // when somebody waits
+		ctx     time.Duration // its end; 0 is none
+		want    time.Duration // until when
+	}{
+		{name: "an address at once", slow: 100 * ms, address: 0, want: 100 * ms},
+		{name: "an address later", slow: 100 * ms, address: 200 * ms, want: 200 * ms},
+		{name: "no address", slow: 100 * ms, address: time.Hour, want: 250 * ms},
+		{name: "a slow opening", slow: time.Second, want: 250 * ms},
+		{name: "a failure", slow: 100 * ms, fail: true, want: 100 * ms},
+		{name: "later", slow: time.Second, from: 200 * ms, want: 250 * ms},
+		{name: "at the last moment", slow: time.Second, from: 250*ms - 1, want: 250 * ms},
+		{name: "too late", slow: time.Second, from: 250 * ms, want: 250 * ms},
+		{name: "much too late", slow: time.Hour, from: time.Minute, want: time.Minute},
+		{name: "a context that ends", slow: time.Second, ctx: 150 * ms, want: 150 * ms},
+		{name: "nobody listens", never: true, want: 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &audible{slow: c.slow}
+			if c.fail {
+				d.fail = []error{errReset}
+			}
+			onStage(t, d, func(t *testing.T, s *Session, _ *atomic.Int32) {
+				if !c.never {
+					s.Listen()
+				}
+				go func() {
+					time.Sleep(c.address)
+					d.at("here")
+					if c.address > 0 {
+						d.says(driver.Hint{Kind: driver.HintResync})
+					}
+				}()
+				ctx, cancel := t.Context(), func() {}
+				if c.ctx > 0 {
+					ctx, cancel = context.WithTimeout(ctx, c.ctx)
+				}
+				defer cancel()
+				time.Sleep(c.from)
+				s.listener.await(ctx)
+				if got := time.Since(d.start); got != c.want {
+					t.Errorf("waited until %v, want %v", got, c.want)
+				}
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// TestListener_OnlyAResyncTellsOfAnAddress.
+func TestListener_OnlyAResyncTellsOfAnAddress(t *testing.T) {
+	d := new(audible)
+	onStage(t, d, func(t *testing.T, s *Session, _ *atomic.Int32) {
+		s.Listen()
+		synctest.Wait()
+		d.at("here")
+		d.says(driver.Hint{Kind: driver.HintAsk})
+		s.listener.await(t.Context())
+		if got := time.Since(d.start); got != 250*ms {
+			t.Errorf("waited until %v", got)
+		}
+	})
+}
+
+// TestQueue_AWaiterThatStoodInLineAwaitsTheAddress, and a try does not.
+func TestQueue_AWaiterThatStoodInLineAwaitsTheAddress(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		d := &audible{slow: time.Hour}
+		onStage(t, d, func(t *testing.T, s *Session, _ *atomic.Int32) {
+			s.Listen()
+			fill(&s.asking)
+			go func() {
+				time.Sleep(100 * ms)
+				s.asking.leave(0, true)
+			}()
+			terms, want := usual(), 100*ms
+			if waits {
+				want = 250 * ms
+				w, err := s.NewWaiter(terms, terms.request())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a, err := w.Queue(t.Context()); err != nil || a.Sent().Sub(w.began) != want {
+					t.Errorf("asked at %v: %v", a.Sent().Sub(w.began), err)
+				}
+				w.Close()
+			} else if _, err := s.Try(t.Context(), terms, terms.request()); err != nil {
+				t.Error(err)
+			}
+			if got := d.times("acquire"); len(got) != 1 || got[0] != want {
+				t.Errorf("asked at %v, want %v", got, want)
+			}
+		})
+	}
+}

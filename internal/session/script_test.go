@@ -1,0 +1,284 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+const ms = time.Millisecond
+
+// errReset is a request of which nobody knows what became.
+var errReset = errors.New("connection reset")
+
+// script is a store that answers what a test says, and notes what it is asked. n counts
+// the questions of a verb from 1. A verb without an answer grants, renews and releases.
+type script struct {
+	acquire func(ctx context.Context, n int, req *driver.Request) (driver.Reply, error)
+	renew   func(ctx context.Context, n int, ref *driver.Ref) (driver.Reply, error)
+	release func(ctx context.Context, n int, ref *driver.Ref) (driver.Reply, error)
+
+	start  time.Time
+	mu     sync.Mutex
+	asked  []question
+	counts map[string]int // of each verb
+}
+
+// locked returns what f says under a lock.
+func locked[T any](mu sync.Locker, f func() T) T {
+	mu.Lock()
+	defer mu.Unlock()
+	return f()
+}
+
+// forget has the store count from 1 again.
+func (d *script) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked, d.counts = nil, nil
+}
+
+// question is what a store was asked.
+type question struct {
+	verb  string
+	at    time.Duration // since the test began
+	limit time.Duration // of its context; 0 if it has none
+	req   driver.Request
+	ref   driver.Ref
+}
+
+func (d *script) note(ctx context.Context, q question) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q.at = time.Since(d.start)
+	if end, ok := ctx.Deadline(); ok {
+		q.limit = time.Until(end)
+	}
+	d.asked = append(d.asked, q)
+	if d.counts == nil {
+		d.counts = make(map[string]int)
+	}
+	d.counts[q.verb]++
+	return d.counts[q.verb]
+}
+
+// of returns what was asked by a verb.
+func (d *script) of(verb string) []question {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(d.asked), func(q question) bool { return q.verb != verb })
+}
+
+// times are those of the questions of a verb.
+func (d *script) times(verb string) (all []time.Duration) {
+	for _, q := range d.of(verb) {
+		all = append(all, q.at)
+	}
+	return all
+}
+
+// limits are those of the questions of a verb.
+func (d *script) limits(verb string) (all []time.Duration) {
+	for _, q := range d.of(verb) {
+		all = append(all, q.limit)
+	}
+	return all
+}
+
+func (d *script) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	n := d.note(ctx, question{verb: "acquire", req: req})
+	if d.acquire == nil {
+		return driver.Reply{State: driver.Granted, Token: int64(n)}, nil
+	}
+	return d.acquire(ctx, n, &req)
+}
+
+func (d *script) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	for i, ref := range refs {
+		n := d.note(ctx, question{verb: "renew", ref: ref})
+		if d.renew == nil {
+			each(i, driver.Reply{State: driver.Granted}, nil)
+			continue
+		}
+		reply, err := d.renew(ctx, n, &ref)
+		each(i, reply, err)
+	}
+}
+
+func (d *script) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	n := d.note(ctx, question{verb: "release", ref: ref})
+	if d.release == nil {
+		return driver.Reply{State: driver.Released}, nil
+	}
+	return d.release(ctx, n, &ref)
+}
+
+func (d *script) Close() error {
+	d.note(context.Background(), question{verb: "close"})
+	return nil
+}
+
+// hang answers nothing until ctx ends.
+func hang(ctx context.Context) (driver.Reply, error) {
+	<-ctx.Done()
+	return driver.Reply{}, ctx.Err()
+}
+
+// audible is a script that can be heard. A test says how its subscriptions come out.
+type audible struct {
+	script
+	slow    time.Duration // the opening of each
+	fail    []error       // of one after the other; then none
+	address string
+	tell    func(driver.Hint)
+	opened  []time.Duration
+	closed  int
+}
+
+func (d *audible) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+	d.mu.Lock()
+	d.opened, d.tell = append(d.opened, time.Since(d.start)), f
+	n := len(d.opened)
+	d.mu.Unlock()
+	time.Sleep(d.slow)
+	if n <= len(d.fail) {
+		return nil, d.fail[n-1]
+	}
+	return (*heard)(d), nil
+}
+
+// says has the store tell a hint.
+func (d *audible) says(h driver.Hint) { locked(&d.mu, func() func(driver.Hint) { return d.tell })(h) }
+
+// subscriptions returns when they were opened, and how many are closed.
+func (d *audible) subscriptions() (opened []time.Duration, closed int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.opened), d.closed
+}
+
+// at is where the store is heard from now on.
+func (d *audible) at(address string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.address = address
+}
+
+// heard is the subscription of an audible store.
+type heard audible
+
+func (d *heard) Address() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.address
+}
+
+func (d *heard) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed++
+	return nil
+}
+
+// usual are the terms of a lock of which nothing is said.
+func usual() *Terms {
+	return &Terms{
+		TTL: 30 * time.Second, RenewFraction: 1.0 / 3, Drift: 0.01, ReleaseTimeout: 5 * time.Second,
+		MaxOutage: 30 * time.Second, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+func (t *Terms) request() *driver.Request { return &driver.Request{Key: "k", ID: "a", TTL: t.TTL} }
+
+// stage runs f in virtual time with a session on d, which ends with it.
+func stage(t *testing.T, d *script, f func(t *testing.T, s *Session)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d.start = time.Now()
+		s := New(d, slog.New(slog.DiscardHandler), nil)
+		defer s.Close()
+		f(t, s)
+	})
+}
+
+// onStage is stage with a store that can be heard; lines counts what is logged.
+func onStage(t *testing.T, d *audible, f func(t *testing.T, s *Session, lines *atomic.Int32)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var lines atomic.Int32
+		d.start = time.Now()
+		s := New(d, slog.New(counting{&lines}), nil)
+		defer s.Close()
+		f(t, s, &lines)
+	})
+}
+
+// user is somebody who has a lease, and notes what is told of it.
+type user struct {
+	terms *Terms
+	fails error // of giving it back
+	mu    sync.Mutex
+	news
+}
+
+// news are what somebody is told of a lease.
+type news struct {
+	handed   []time.Time
+	renewals []error
+	ended    []error
+	at       time.Time       // of the end
+	back     []time.Duration // within which it is to be given back
+}
+
+// told is what has been told by now.
+func (u *user) told() news { return locked(&u.mu, func() news { return u.news }) }
+
+func (u *user) Terms() *Terms { return u.terms }
+
+func (u *user) Began(handed time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.handed = append(u.handed, handed)
+}
+
+func (u *user) Renewed(_ time.Time, _ *driver.Reply, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.renewals = append(u.renewals, err)
+}
+
+func (u *user) Ended(cause error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended, u.at = append(u.ended, cause), time.Now()
+}
+
+func (u *user) GiveBack(_ error, limit time.Duration) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.back = append(u.back, limit)
+	return u.fails
+}
+
+// take has u hold a lease that is granted now.
+func take(t *testing.T, s *Session, u *user) *Hold {
+	t.Helper()
+	req := u.terms.request()
+	a, err := s.Try(t.Context(), u.terms, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := new(Hold)
+	if err := s.Hold(h, req, a.Grant(), u); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}

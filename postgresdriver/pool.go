@@ -1,0 +1,399 @@
+package postgresdriver
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Bounds of the pause after a server has let nobody in.
+const (
+	minPause = 50 * time.Millisecond
+	maxPause = time.Second
+)
+
+// pool is a pool of connections whose callers come in the order in which they ask, those in a
+// hurry before the others. While the server lets nobody in they share the connections that
+// there are, and one at a time tries to make another, less and less often. pgxpool would have
+// each caller that finds none free try to make one, and fail: a server at its limit would
+// spend its time on refusing.
+//
+// An eager pool, that of renewals, pauses for nobody. There are few of those, and they cannot
+// wait.
+type pool struct {
+	conns *pgxpool.Pool
+	most  int
+	eager bool
+
+	mu       sync.Mutex
+	there    map[*pgx.Conn]*life // connections
+	busy     int                 // callers that were let through
+	hurried  list.List           // of *waiting, who come first
+	line     list.List           // of *waiting
+	refusals int                 // in a row
+	why      error               // of the last; nil if the last attempt succeeded
+	until    time.Time           // when the next attempt may be made
+	timer    *time.Timer
+}
+
+// life is what a pool knows of a connection.
+type life struct {
+	made, taken time.Time // taken by the last call that it was given to
+}
+
+// waiting is a caller that waits.
+type waiting struct {
+	called chan struct{} // closed when it may go on
+	err    error         // or why it may not; set before called is closed
+}
+
+// denied is why an attempt to connect was not made, which is why the last one failed.
+type denied struct{ error }
+
+func (d denied) Unwrap() error { return d.error }
+
+// asked is the key under which the context of a call that takes a connection has an
+// *atomic.Bool. It tells whether one that was idle is being asked whether it is alive.
+type asked struct{}
+
+func noteAsked(ctx context.Context, is bool) {
+	if note, ok := ctx.Value(asked{}).(*atomic.Bool); ok {
+		note.Store(is)
+	}
+}
+
+// sorting is the key under which a context says that connections are only looked through.
+type sorting struct{}
+
+// applyTo has the hooks of a pool keep the attempts to connect apart, count connections, and
+// note what a call waits for.
+func (p *pool) applyTo(cfg *pgxpool.Config) {
+	before, after, end := cfg.BeforeConnect, cfg.AfterConnect, cfg.BeforeClose
+	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
+		noteAsked(ctx, false)
+		if err := p.notNow(); err != nil || before == nil {
+			return err
+		}
+		return before(ctx, c)
+	}
+	ping := cfg.ShouldPing
+	if ping == nil {
+		ping = func(_ context.Context, idle pgxpool.ShouldPingParams) bool { return idle.IdleDuration > time.Second }
+	}
+	cfg.ShouldPing = func(ctx context.Context, idle pgxpool.ShouldPingParams) bool {
+		is := ping(ctx, idle)
+		noteAsked(ctx, is)
+		return is
+	}
+	if prepare := preparation(cfg); prepare != nil {
+		cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+			if ctx.Value(sorting{}) != nil {
+				return true, nil
+			}
+			return prepare(ctx, conn)
+		}
+	}
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if after != nil {
+			if err := after(ctx, conn); err != nil {
+				return err
+			}
+		}
+		p.connected(conn)
+		return nil
+	}
+	cfg.BeforeClose = func(conn *pgx.Conn) {
+		p.gone(conn)
+		if end != nil {
+			end(conn)
+		}
+	}
+}
+
+// preparation is what the application has done with each connection that is taken; nil if
+// there is nothing.
+func preparation(cfg *pgxpool.Config) func(context.Context, *pgx.Conn) (bool, error) {
+	acquire := cfg.BeforeAcquire //nolint:staticcheck // deprecated, but the application may have set it
+	if cfg.PrepareConn != nil || acquire == nil {
+		return cfg.PrepareConn
+	}
+	return func(ctx context.Context, conn *pgx.Conn) (bool, error) { return acquire(ctx, conn), nil }
+}
+
+// notNow is why no connection may be made now; nil if one may.
+func (p *pool) notNow() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mayConnect() {
+		return nil
+	}
+	return denied{p.why}
+}
+
+// connected notes that the server has let somebody in. That says nothing of one that
+// serves nobody.
+func (p *pool) connected(conn *pgx.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.there[conn] = &life{made: time.Now()}
+	if !readOnly(p.why) {
+		p.refusals, p.why = 0, nil
+	}
+	p.call()
+}
+
+// gone notes that a connection is closed.
+func (p *pool) gone(conn *pgx.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.there, conn)
+	p.call()
+}
+
+// refused notes that the server has let nobody in, or serves nobody, and reports whether
+// there are connections. Of several that were refused at a time the first counts.
+func (p *pool) refused(err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mayConnect() {
+		pause := min(minPause<<min(p.refusals, 10), maxPause)
+		pause -= rand.N(pause / 2) // many clients may have been refused at one moment
+		p.refusals++
+		p.until = time.Now().Add(pause)
+		if p.timer == nil {
+			p.timer = time.AfterFunc(pause, p.paused)
+		} else {
+			p.timer.Reset(pause)
+		}
+	}
+	p.why = err
+	return len(p.there) > 0
+}
+
+// paused lets somebody make another attempt.
+func (p *pool) paused() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.call()
+}
+
+// has reports whether there are connections.
+func (p *pool) has() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.there) > 0
+}
+
+// take waits for a connection until ctx ends, in a hurry if first. The connection is to be
+// given back by give.
+func (p *pool) take(ctx context.Context, first bool) (*pgxpool.Conn, error) {
+	var alive atomic.Bool
+	asking := context.WithValue(ctx, asked{}, &alive)
+	for wait := false; ; {
+		if err := p.enter(ctx, first, wait); err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		conn, err := p.conns.Acquire(asking)
+		if err == nil {
+			p.life(conn).taken = began
+			return conn, nil
+		}
+		if alive.Load() && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			p.dropIdle(began)
+		}
+		// If no attempt was made, a connection is in use that no caller has: pgxpool still asks
+		// whether it is alive, for one that has given up. This caller waits until that changes.
+		wait = errors.As(err, new(denied))
+		again := wait && p.has() || !wait && isRefusal(err) && p.refused(err)
+		p.leave(err)
+		if !again || p.eager {
+			return nil, err
+		}
+	}
+}
+
+// isRefusal reports whether an attempt to connect has failed, and not just the time of
+// somebody who waited for it.
+func isRefusal(err error) bool {
+	var failed *pgconn.ConnectError
+	return errors.As(err, &failed) ||
+		err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// life returns what is known of a connection. It is for whoever has taken it.
+func (p *pool) life(conn *pgxpool.Conn) *life {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.there[conn.Conn()]; l != nil {
+		return l
+	}
+	return &life{} // its closing has begun
+}
+
+// give gives a connection back, on which a call has ended with err.
+func (p *pool) give(conn *pgxpool.Conn, err error) {
+	switch {
+	case readOnly(err):
+		// Its server was the primary, or is to be. Perhaps the name leads to another by now.
+		p.refused(err)
+		p.drop(conn)
+		p.dropIdle(time.Now())
+	case conn.Conn().IsClosed() && errors.Is(err, context.DeadlineExceeded):
+		p.dropIdle(p.life(conn).taken)
+	}
+	conn.Release()
+	p.mu.Lock()
+	if err == nil && readOnly(p.why) {
+		p.refusals, p.why = 0, nil
+	}
+	p.mu.Unlock()
+	p.leave(nil)
+}
+
+// dropIdle closes the connections that nobody uses, if they were made before a call began
+// that was not answered: they lead to the same silence, and each of them would cost a
+// timeout of its own. A younger one may be just what the calls that gave up have brought about.
+func (p *pool) dropIdle(began time.Time) {
+	for _, conn := range p.conns.AcquireAllIdle(context.WithValue(context.Background(), sorting{}, true)) {
+		if p.life(conn).made.Before(began) {
+			p.drop(conn)
+		}
+		conn.Release()
+	}
+}
+
+// drop closes a connection without waiting for its server.
+func (p *pool) drop(conn *pgxpool.Conn) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = conn.Conn().Close(ended)
+}
+
+// mayConnect reports whether a connection may be made now. The caller holds mu.
+func (p *pool) mayConnect() bool {
+	return p.eager || p.why == nil || !time.Now().Before(p.until)
+}
+
+// room is how many may be let through: one more than there are connections may make
+// another. The caller holds mu.
+func (p *pool) room() int {
+	switch {
+	case p.why == nil, p.eager:
+		return p.most
+	case p.mayConnect():
+		return min(len(p.there)+1, p.most)
+	default:
+		return len(p.there)
+	}
+}
+
+// enter lets a caller through when it is its turn; if wait, at the front of the line, but
+// not before a connection comes or goes, a caller leaves, or another attempt may be made.
+func (p *pool) enter(ctx context.Context, first, wait bool) error {
+	p.mu.Lock()
+	if (!wait || p.mayConnect()) && p.hurried.Len() == 0 && (first || p.line.Len() == 0) && p.busy < p.room() {
+		p.busy++
+		p.mu.Unlock()
+		return nil
+	}
+	s := &waiting{called: make(chan struct{})}
+	line := &p.line
+	if first {
+		line = &p.hurried
+	}
+	push := line.PushBack
+	if wait {
+		push = line.PushFront
+	}
+	place := push(s)
+	p.mu.Unlock()
+	select {
+	case <-s.called:
+		return s.err
+	case <-ctx.Done():
+		p.quit(s, line, place)
+		return p.because(ctx.Err())
+	}
+}
+
+// because puts behind the end of a wait that the server lets nobody in, if it does not.
+func (p *pool) because(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.why == nil || len(p.there) > 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, p.why)
+}
+
+// quit takes a caller out of the line.
+func (p *pool) quit(s *waiting, line *list.List, place *list.Element) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-s.called:
+		if s.err == nil { // it was called at the same moment
+			p.busy--
+		}
+	default:
+		line.Remove(place)
+	}
+	p.call()
+}
+
+// leave ends what enter began. Where there is no connection, why none could be made is the
+// error of all that wait for one.
+func (p *pool) leave(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy--
+	if len(p.there) == 0 && p.busy == 0 && isRefusal(err) {
+		for s := p.next(); s != nil; s = p.next() {
+			s.err = err
+			close(s.called)
+		}
+	}
+	p.call()
+}
+
+// next takes whoever comes next out of its line; nil if nobody waits. The caller holds mu.
+func (p *pool) next() *waiting {
+	for _, line := range []*list.List{&p.hurried, &p.line} {
+		if line.Len() > 0 {
+			return line.Remove(line.Front()).(*waiting)
+		}
+	}
+	return nil
+}
+
+// call lets those through for whom there is room. The caller holds mu.
+func (p *pool) call() {
+	for p.busy < p.room() {
+		s := p.next()
+		if s == nil {
+			return
+		}
+		p.busy++
+		close(s.called)
+	}
+}
+
+// close closes the connections, and waits for those that are in use.
+func (p *pool) close() {
+	p.conns.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}

@@ -1,0 +1,160 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
+)
+
+// strict is a node that renews no lease for longer than most.
+type strict struct {
+	client
+	most time.Duration
+}
+
+func (s strict) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	for i, ref := range refs {
+		if ref.TTL > s.most {
+			each(i, driver.Reply{}, fmt.Errorf("longer than %v: %w", s.most, driver.ErrInvalid))
+			continue
+		}
+		s.client.Renew(ctx, []driver.Ref{ref}, func(_ int, reply driver.Reply, err error) { each(i, reply, err) })
+	}
+}
+
+// TestRenew_P3_ARefusalOfTheNodesIsNoLoss: a majority does not renew a lease for as long as
+// it is asked, and all nodes have it as before.
+func TestRenew_P3_ARefusalOfTheNodesIsNoLoss(t *testing.T) {
+	for generous := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			all := servers(3)
+			var nodes []driver.Driver
+			for i, s := range all {
+				n := strict{client: client{s}, most: ttl}
+				if i == generous {
+					n.most = time.Hour
+				}
+				nodes = append(nodes, n)
+			}
+			a := asker{t, open(t, nodes)}.begun()
+			token := a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "v" }).Token
+			synctest.Wait()
+			var err error
+			a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, e error) { err = e })
+			if !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("renewed for a minute: %v", err)
+			}
+			synctest.Wait()
+			for _, s := range all {
+				wantInside(t, s, "a")
+			}
+			if got := a.renewed("a", driver.Granted).Token; got != token {
+				t.Errorf("its token is %d, and was %d", got, token)
+			}
+			a.release("a", driver.Released)
+		})
+	}
+}
+
+// TestRenew_P2_ARefusalHidesNoLoss: a node refuses a renewal at once, and those that
+// answer after it have lost the lease.
+func TestRenew_P2_ARefusalHidesNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, open(t, []driver.Driver{strict{client{all[0]}, ttl}, client{all[1]}, client{all[2]}})}.begun()
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		for _, s := range all[1:] {
+			if _, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+				t.Fatal(err)
+			}
+			s.delay(time.Millisecond)
+		}
+		a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
+			if err != nil || reply.State != driver.Gone {
+				t.Errorf("%+v, %v; want Gone", reply, err)
+			}
+		})
+	})
+}
+
+// answering is a node that answers a renewal with err, unless that is nil, after a while.
+type answering struct {
+	client
+	err   error
+	after time.Duration
+}
+
+func (a answering) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	time.Sleep(a.after)
+	if a.err == nil {
+		a.client.Renew(ctx, refs, each)
+		return
+	}
+	for i := range refs {
+		each(i, driver.Reply{}, a.err)
+	}
+}
+
+// TestRenew_P3_WhatIsToldIsWhatWasDecided: nodes refuse a renewal for different reasons.
+// In whatever order they answer, the caller is told of a loss if a majority does not have
+// the lease, and otherwise of a refusal, which leaves it as it is.
+func TestRenew_P3_WhatIsToldIsWhatWasDecided(t *testing.T) {
+	errGone := errors.New("gone") // the node has forgotten the lease
+	invalid, other, unsupported := driver.ErrInvalid, driver.ErrMismatch, errors.ErrUnsupported
+	for _, row := range []struct {
+		nodes []error // by node, nil for a grant
+		want  error   // nil for Gone
+		lost  bool
+	}{
+		{[]error{invalid, other, other, other, nil}, other, true},
+		{[]error{invalid, errGone, other, other, nil}, other, true},
+		{[]error{unsupported, errGone, errGone, other, nil}, other, true},
+		{[]error{invalid, errGone, errGone, errGone, nil}, nil, true},
+		{[]error{invalid, other, other, nil, nil}, invalid, false},
+		{[]error{unsupported, other, errGone, nil, nil}, unsupported, false},
+		{[]error{other, invalid, nil}, invalid, false},
+		{[]error{errGone, invalid, nil}, invalid, false},
+		{[]error{other, errGone, nil}, other, true},
+	} {
+		for first := range row.nodes {
+			t.Run(fmt.Sprintf("%v, node %d first", row.nodes, first+1), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					all, n := servers(len(row.nodes)), len(row.nodes)
+					nodes, ill := make([]driver.Driver, n), make([]*answering, n)
+					for i, s := range all {
+						ill[i] = &answering{client: client{s}, after: time.Duration((i-first+n)%n) * time.Millisecond}
+						nodes[i] = ill[i]
+					}
+					a := asker{t, open(t, nodes)}.begun()
+					a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "v" })
+					synctest.Wait()
+					for i, err := range row.nodes {
+						if !errors.Is(err, errGone) {
+							ill[i].err = err
+							continue
+						}
+						if _, err := all[i].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					reply, err := a.renew("a")
+					if !errors.Is(err, row.want) || timing.Refused(err) == row.lost || err == nil && reply.State != driver.Gone {
+						t.Errorf("%+v, %v; want %v", reply, err, row.want)
+					}
+					time.Sleep(time.Second)
+					synctest.Wait()
+					if left := len(all[n-1].inside(t)); (left == 0) != row.lost {
+						t.Errorf("%d left where it was renewed", left)
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// staged is a store of which the test says what a look at it shows. A watcher's looks may
+// be made to last: they read at once, and return when they are let go.
+type staged struct {
+	*memdriver.Driver
+	requests chan struct{} // told when a request has looked
+
+	mu   sync.Mutex
+	snap driver.Snapshot
+	hold chan struct{} // closed when the looks of watchers may return; nil for none that lasts
+	held chan struct{} // told when one has read, and waits
+}
+
+func (s *staged) show(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snap = driver.Snapshot{Holders: []driver.Holder{{ID: id, Token: 1}}}
+}
+
+// slow makes the looks of watchers last, and waits until one has read.
+func (s *staged) slow(t *testing.T) (letGo func()) {
+	t.Helper()
+	hold := make(chan struct{})
+	s.mu.Lock()
+	s.hold = hold
+	s.mu.Unlock()
+	select {
+	case <-s.held:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no watcher looks")
+	}
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		s.hold = nil
+		s.mu.Unlock()
+		close(hold)
+	})
+}
+
+func (s *staged) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	s.mu.Lock()
+	snap, hold := s.snap, s.hold
+	s.mu.Unlock()
+	snap.Key = key
+	if ctx.Value(http.ServerContextKey) != nil { // not a watcher's
+		select {
+		case s.requests <- struct{}{}:
+		default:
+		}
+		return snap, nil
+	}
+	if hold != nil {
+		select {
+		case s.held <- struct{}{}:
+		default:
+		}
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return driver.Snapshot{}, ctx.Err()
+		}
+	}
+	return snap, nil
+}
+
+func holderOf(l wire.Lock) string {
+	if len(l.Holders) != 1 {
+		return ""
+	}
+	return l.Holders[0].LeaseID
+}
+
+// What a watcher has seen for others may be older than what a client has seen by itself.
+func TestWatch_NeverGoesBackBehindWhatTheClientHasSeen(t *testing.T) {
+	for _, next := range []string{"c", "a"} { // also when the lock is as the watcher has seen it first
+		t.Run(next, func(t *testing.T) {
+			t.Parallel()
+			store := &staged{Driver: memdriver.New(), requests: make(chan struct{}, 1), held: make(chan struct{}, 1)}
+			base := "http://" + listen(t, store)
+			store.show("a")
+			others := tune(t, base+"/v1/events?name=k")
+			var lock wire.Lock
+			if others.hear("lock", &lock); holderOf(lock) != "a" {
+				t.Fatalf("%+v", lock)
+			}
+			letGo := store.slow(t)
+			defer letGo()
+
+			store.show("b")
+			_, lock, tag := watcher(t, base+"/v1/locks/k", "", "")
+			if holderOf(lock) != "b" {
+				t.Fatalf("%+v", lock)
+			}
+			<-store.requests
+			later := tune(t, base+"/v1/events?name=k")
+			told := make(chan wire.Lock, 1)
+			go func() {
+				_, state, _ := watcher(t, base+"/v1/locks/k", tag, "30")
+				told <- state
+			}()
+			<-store.requests // the lock is as the client knows it
+			store.show(next)
+			letGo()
+			select {
+			case lock = <-told:
+				if holderOf(lock) != next {
+					t.Errorf("a wait for a change shows %q after b, not %q", holderOf(lock), next)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("a change is not told")
+			}
+			if next == "a" {
+				return
+			}
+			if later.hear("lock", &lock); holderOf(lock) == "a" {
+				t.Error("a stream begins with what was before it")
+			}
+		})
+	}
+}

@@ -1,0 +1,437 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/pipenet"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
+)
+
+// office is a service, in virtual time, of which the test changes who may do what.
+type office struct {
+	*testing.T
+	file   *auth.File
+	path   string
+	client *http.Client
+}
+
+// offices plays on a service that knows roles.
+func offices(t *testing.T, play func(t *office)) {
+	t.Helper()
+	officesOf(t, func(a auth.Authenticator) auth.Authenticator { return a }, play)
+}
+
+// officesOf plays on a service that knows roles by an authenticator of the caller's.
+func officesOf(t *testing.T, by func(auth.Authenticator) auth.Authenticator, play func(t *office)) {
+	t.Helper()
+	file, path := openAuth(t, roles())
+	synctest.Test(t, func(t *testing.T) {
+		s, err := server.New(memdriver.New(), server.WithAuthenticator(by(file)), server.WithPage(server.PageFull))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, h := pipenet.Listen(), &http.Server{Handler: recorded(s)}
+		go func() { _ = h.Serve(l) }()
+		client := &http.Client{Transport: &http.Transport{DialContext: l.Dial, DisableKeepAlives: true}}
+		play(&office{t, file, path, client})
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// become has the service know who stands in text.
+func (t *office) become(text string) {
+	t.Helper()
+	if err := os.WriteFile(t.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := t.file.Reload(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// send returns the answer, of which the caller reads and closes the body.
+func (t *office) send(who, method, path, body string, header ...string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://service"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+who)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := t.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// admin has the administrator do something.
+func (t *office) admin(want int, path, body string) {
+	t.Helper()
+	res := t.send("admin", "POST", path, body)
+	if text := read(t.T, res); res.StatusCode != want {
+		t.Fatalf("%s: %d %s", path, res.StatusCode, text)
+	}
+	synctest.Wait()
+}
+
+func (t *office) take(name string) {
+	t.Helper()
+	t.admin(201, "/v1/locks/"+strings.ReplaceAll(name, "/", "%2F"), `{"leaseId":"a","owner":"shopkeeper"}`)
+}
+
+func (t *office) breakUp(name string) {
+	t.Helper()
+	t.admin(200, "/v1/locks/"+strings.ReplaceAll(name, "/", "%2F")+":break", `{"leaseId":"a","reason":"why"}`)
+}
+
+// hearing is what is told on a stream.
+type hearing struct {
+	body io.Closer
+
+	mu    sync.Mutex
+	text  strings.Builder
+	ended bool
+}
+
+// open opens a stream, and hears its beginning.
+func (t *office) open(who, path string, header ...string) *hearing {
+	t.Helper()
+	res := t.send(who, "GET", path, "", header...)
+	h := &hearing{body: res.Body}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %d", path, res.StatusCode)
+	}
+	go func() {
+		_, err := io.Copy(h, res.Body)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.ended = err == nil
+	}()
+	synctest.Wait()
+	return h
+}
+
+func (h *hearing) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(b)
+}
+
+// now is what was told, and whether that was all.
+func (h *hearing) now() (text string, ended bool) {
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String(), h.ended
+}
+
+// view returns the last view that was told on a stream which goes on.
+func (h *hearing) view(t *office) (v struct {
+	Locks    int
+	Keys     []string
+	Rows     []struct{ Key string }
+	Branches []struct{ Prefix string }
+}) {
+	t.Helper()
+	text, ended := h.now()
+	_, data, ok := strings.Cut(text[max(strings.LastIndex(text, "event: view"), 0):], "\ndata: ")
+	if ended || !ok {
+		t.Fatalf("ended %t, and told %s", ended, text)
+	}
+	data, _, _ = strings.Cut(data, "\n")
+	if err := json.Unmarshal([]byte(data), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// without is the roles without the rights of the desk to orders, or without its token.
+func without(what string) string {
+	if what == "token" {
+		return strings.Replace(roles(), hashed("desk"), hashed("another"), 1)
+	}
+	return strings.Replace(roles(), `{"verbs": ["read"], "prefix": "orders/"}`, `{"verbs": ["read"], "prefix": "carts/"}`, 1)
+}
+
+// toAnother gives the desk's token to the shop, whose rights are to the same locks.
+func toAnother() string {
+	return fmt.Sprintf(`{"principals": [
+		{"name": "shop", "tokens": [%q], "rights": [{"verbs": ["read"], "prefix": ""}]},
+		{"name": "admin", "tokens": [%q], "rights": [{"verbs": ["acquire", "read", "break"], "prefix": ""}]}]}`, hashed("desk"), hashed("admin"))
+}
+
+func TestRights_AStreamTellsNothingAfterItsClientHasLostThem(t *testing.T) {
+	for what, roster := range map[string]string{"token": without("token"), "right": without("right"), "name": toAnother()} {
+		t.Run(what, func(t *testing.T) {
+			offices(t, func(t *office) {
+				h := t.open("desk", "/v1/events?name=orders%2F1")
+				t.become(roster)
+				t.take("orders/1")
+				if text, ended := h.now(); !ended || strings.Contains(text, "shopkeeper") {
+					t.Errorf("ended %t, and told %s", ended, text)
+				}
+			})
+		})
+	}
+}
+
+// A stream of which there is nothing to tell holds a subscription, and room that is bounded.
+func TestRights_AStreamEndsSoonAfterItsClientHasLostThem(t *testing.T) {
+	offices(t, func(t *office) {
+		streams := map[string]*hearing{}
+		for _, path := range []string{
+			"/v1/events", "/v1/events?name=orders%2F1", "/v1/overview/events", "/v1/overview/events?show=lock&name=orders%2F1",
+		} {
+			streams[path] = t.open("desk", path)
+		}
+		time.Sleep(time.Minute)
+		for path, h := range streams {
+			if text, ended := h.now(); ended {
+				t.Errorf("%s ended with all rights: %s", path, text)
+			}
+		}
+		t.become(without("token"))
+		time.Sleep(5 * time.Second)
+		for path, h := range streams {
+			if _, ended := h.now(); !ended {
+				t.Errorf("%s goes on", path)
+			}
+		}
+	})
+}
+
+// Of the breaks of all locks a client is told those of which it may know as things are now.
+func TestRights_AStreamThatGoesOnTellsByTheNewRights(t *testing.T) {
+	offices(t, func(t *office) {
+		for _, name := range []string{"orders/1", "desk/1", "carts/1"} {
+			t.take(name)
+		}
+		h := t.open("desk", "/v1/events")
+		t.become(without("right")) // and with that to carts
+		t.breakUp("orders/1")
+		t.breakUp("desk/1")
+		t.breakUp("carts/1")
+		text, ended := h.now()
+		if ended || strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") || !strings.Contains(text, "carts/1") {
+			t.Errorf("ended %t, and told %s", ended, text)
+		}
+	})
+}
+
+// Events are kept for a client that comes back.
+func TestRights_AStreamThatIsResumedTellsByTheNewRights(t *testing.T) {
+	offices(t, func(t *office) {
+		t.take("orders/1")
+		t.take("desk/1")
+		h := t.open("desk", "/v1/events")
+		text, _ := h.now()
+		last := regexp.MustCompile(`id: (\S+)`).FindStringSubmatch(text)
+		if last == nil {
+			t.Fatal(text)
+		}
+		if err := h.body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		t.breakUp("orders/1")
+		t.breakUp("desk/1")
+		t.become(without("right"))
+		text, _ = t.open("desk", "/v1/events", "Last-Event-ID", last[1]).now()
+		if strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") {
+			t.Errorf("told %s", text)
+		}
+	})
+}
+
+func TestRights_ThePageShowsNothingAfterItsReaderHasLostThem(t *testing.T) {
+	for what, roster := range map[string]string{"token": without("token"), "right": without("right"), "name": toAnother()} {
+		t.Run(what, func(t *testing.T) {
+			offices(t, func(t *office) {
+				locks, one := t.open("desk", "/v1/overview/events"), t.open("desk", "/v1/overview/events?show=lock&name=orders%2F1")
+				t.become(roster)
+				t.take("orders/1")
+				time.Sleep(5 * time.Second)
+				for show, h := range map[string]*hearing{"locks": locks, "lock": one} {
+					if text, ended := h.now(); !ended || strings.Contains(text, "shopkeeper") {
+						t.Errorf("%s: ended %t, and told %s", show, ended, text)
+					}
+				}
+			})
+		})
+	}
+	offices(t, func(t *office) {
+		h := t.open("admin", "/v1/overview/events?show=health")
+		t.become(strings.Replace(roles(), `"prefix": ""`, `"prefix": "orders/"`, 1))
+		time.Sleep(5 * time.Second)
+		if _, ended := h.now(); !ended {
+			t.Error("the health of the store is shown to one who may not read all locks any more")
+		}
+	})
+}
+
+// strangers are principals of which no two are equal, whatever their rights.
+type strangers struct{ auth.Authenticator }
+
+func (s strangers) Authenticate(r *http.Request) (auth.Principal, error) {
+	p, err := s.Authenticator.Authenticate(r)
+	if err != nil {
+		return nil, err
+	}
+	return &stranger{p}, nil
+}
+
+type stranger struct{ auth.Principal }
+
+// pages plays with principals that are equal while their rights are the same, and with others.
+func pages(t *testing.T, play func(t *office)) {
+	t.Helper()
+	t.Run("equal", func(t *testing.T) { offices(t, play) })
+	t.Run("never equal", func(t *testing.T) {
+		officesOf(t, func(a auth.Authenticator) auth.Authenticator { return strangers{a} }, play)
+	})
+}
+
+// A view tells of locks that are not among its rows: by what their names begin with, and
+// by its numbers.
+func TestRights_ThePageTellsOfNoOtherLocksAfterItsReaderHasLostThem(t *testing.T) {
+	pages(t, func(t *office) {
+		t.take("desk/1")
+		t.take("orders/customer-1/1")
+		below := t.open("desk", "/v1/overview/events?prefix=orders%2F&search=nothing")
+		all := t.open("desk", "/v1/overview/events?search=desk")
+		time.Sleep(6 * time.Second)
+		if v := below.view(t); len(v.Branches) != 1 || v.Locks != 2 {
+			t.Fatalf("told %+v", v)
+		}
+		if v := all.view(t); len(v.Branches) != 2 || v.Locks != 2 {
+			t.Fatalf("told %+v", v)
+		}
+
+		t.become(without("right"))
+		t.take("orders/customer-4711/1")
+		time.Sleep(6 * time.Second)
+		if v := below.view(t); len(v.Branches) != 0 || v.Locks != 1 {
+			t.Errorf("told %+v", v)
+		}
+		if text, _ := below.now(); strings.Contains(text, "customer-4711") {
+			t.Errorf("told %s", text)
+		}
+		if v := all.view(t); len(v.Branches) != 1 || v.Locks != 1 || len(v.Keys) != 1 || len(v.Rows) != 0 {
+			t.Errorf("told %+v", v)
+		}
+
+		t.take("desk/2")
+		time.Sleep(6 * time.Second)
+		if v := all.view(t); v.Locks != 2 || len(v.Keys) != 2 || len(v.Rows) != 1 || v.Rows[0].Key != "desk/2" {
+			t.Errorf("told %+v", v)
+		}
+	})
+}
+
+// What a view did not show for want of a right it shows when its reader has that right.
+func TestRights_ThePageShowsWhatItsReaderMayReadSince(t *testing.T) {
+	pages(t, func(t *office) {
+		t.become(without("right"))
+		t.take("orders/1")
+		h := t.open("desk", "/v1/overview/events")
+		time.Sleep(6 * time.Second)
+		if v := h.view(t); v.Locks != 0 || len(v.Keys) != 0 {
+			t.Fatalf("told %+v", v)
+		}
+		t.become(roles())
+		time.Sleep(6 * time.Second)
+		if v := h.view(t); v.Locks != 1 || len(v.Rows) != 1 || v.Rows[0].Key != "orders/1" {
+			t.Errorf("told %+v", v)
+		}
+	})
+}
+
+// A file that is read again with the same rights in it gives the page nothing new to tell.
+func TestRights_ThePageIsToldNothingAnewIfTheyAreTheSame(t *testing.T) {
+	pages(t, func(t *office) {
+		t.take("orders/1")
+		h := t.open("desk", "/v1/overview/events")
+		time.Sleep(6 * time.Second)
+		before, _ := h.now()
+		t.become(roles())
+		time.Sleep(6 * time.Second)
+		if text, ended := h.now(); ended || strings.Contains(text[len(before):], "event") {
+			t.Errorf("ended %t, and told %s", ended, text[len(before):])
+		}
+		t.become(roles())
+		t.take("desk/1")
+		time.Sleep(6 * time.Second)
+		if v := h.view(t); len(v.Keys) != 2 || len(v.Rows) != 1 || v.Rows[0].Key != "desk/1" {
+			t.Errorf("told %+v", v)
+		}
+	})
+}
+
+// The page of a lock tells what else its reader may know and do.
+func TestRights_ThePageOffersNoBreakAfterItsReaderHasLostThem(t *testing.T) {
+	offices(t, func(t *office) {
+		h := t.open("admin", "/v1/overview/events?show=lock&name=orders%2F1")
+		time.Sleep(6 * time.Second)
+		before, _ := h.now()
+		if !strings.Contains(before, `"mayBreak":true`) {
+			t.Fatalf("told %s", before)
+		}
+		t.become(strings.Replace(roles(), `"read", "break"`, `"read"`, 1))
+		t.take("orders/1")
+		time.Sleep(6 * time.Second)
+		text, ended := h.now()
+		if text = text[len(before):]; ended || strings.Contains(text, `"mayBreak":true`) || !strings.Contains(text, "shopkeeper") {
+			t.Errorf("ended %t, and told %s", ended, text)
+		}
+	})
+}
+
+func TestRights_AWaitForAChangeIsAnsweredByTheNewRights(t *testing.T) {
+	for what, row := range map[string]struct {
+		roster string
+		status int
+	}{"token": {without("token"), 401}, "right": {without("right"), 403}, "none lost": {roles(), 200}} {
+		t.Run(what, func(t *testing.T) {
+			offices(t, func(t *office) {
+				res := t.send("desk", "GET", "/v1/locks/orders%2F1", "")
+				read(t.T, res)
+				tag := res.Header.Get("ETag")
+				type told struct {
+					status int
+					text   string
+				}
+				answers := make(chan told, 1)
+				go func() {
+					res := t.send("desk", "GET", "/v1/locks/orders%2F1", "", "If-None-Match", tag, "Prefer", "wait=30")
+					answers <- told{res.StatusCode, read(t.T, res)}
+				}()
+				synctest.Wait()
+				t.become(row.roster)
+				t.take("orders/1")
+				if got := <-answers; got.status != row.status || strings.Contains(got.text, "shopkeeper") != (row.status == 200) {
+					t.Errorf("%d %s", got.status, got.text)
+				}
+			})
+		})
+	}
+}
