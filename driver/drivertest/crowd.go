@@ -43,15 +43,18 @@ var watchRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			began, leave := make(chan bool, 1), make(chan bool)
-			p.listenBy(func(driver.Hint) {
+			let := sync.OnceFunc(func() { close(leave) })
+			defer let()
+			p.listenBy(func(h driver.Hint) {
+				if h.ID != p.id("a") { // such as of a break in another row
+					return
+				}
 				select {
 				case began <- true:
 				default:
 				}
 				<-leave
 			})
-			let := sync.OnceFunc(func() { close(leave) })
-			defer let()
 			q.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
 			q.release("holder", driver.Released)
