@@ -12,12 +12,11 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/filedriver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestCheck_FindsWhatMakesADirectoryUnsafe(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("permissions are of another kind there")
-	}
+	skip.Unless(t, runtime.GOOS != "windows", "permissions of Unix")
 	dir := t.TempDir()
 	s, err := filedriver.Open(dir)
 	if err != nil {
@@ -72,10 +71,8 @@ func damage(t *testing.T, dir string) {
 func TestCheck_TellsOneDirectoryByAnyName(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(t.TempDir(), "link")
-	switch err := os.Symlink(dir, other); {
-	case err != nil && runtime.GOOS == "windows":
-		t.Skip("links need a right there: ", err)
-	case err != nil:
+	if err := os.Symlink(dir, other); err != nil {
+		skip.Unless(t, runtime.GOOS != "windows", "the right to make links")
 		t.Fatal(err)
 	}
 	var servers []string

@@ -14,12 +14,11 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestOpen_MakesAPrivateDirectory(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no such permissions")
-	}
+	skip.Unless(t, runtime.GOOS != "windows", "permissions of Unix")
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	s := open(t, dir)
 	grant(t, s, driver.Request{Key: "k", ID: "id"})
@@ -32,9 +31,7 @@ func TestOpen_MakesAPrivateDirectory(t *testing.T) {
 }
 
 func TestOpen_SharesADirectoryWithAGroupWhateverTheUmask(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no such permissions")
-	}
+	skip.Unless(t, runtime.GOOS != "windows", "permissions of Unix")
 	dir := filepath.Join(t.TempDir(), "shared")
 	s := open(t, dir, WithMode(0o770))
 	grant(t, s, driver.Request{Key: "k", ID: "id"})

@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/internal/room"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // unwatched is a user who has no inotify instances left.
@@ -47,9 +48,7 @@ func TestWatch_HR_G4_HintsArriveWithoutAnInotifyInstance(t *testing.T) {
 }
 
 func TestConformance_HR_G4_WithoutAnInotifyInstance(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-long plays it, and make test the same rows with one")
-	}
+	skip.Nightly(t, "make test plays the same rows with an inotify instance")
 	dir := t.TempDir()
 	drivertest.Run(t, drivertest.Config{Open: func(t testing.TB) driver.Driver {
 		s, err := Open(dir, unwatched)

@@ -9,6 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestClock_LeasesAndTokensGoByTheServers(t *testing.T) {
@@ -102,9 +103,7 @@ func TestSweep_RemovesNoNoteThatIsBeingWritten(t *testing.T) {
 // TestSweep_AMillionNamesLeaveAnEmptyTable has sweeps remove what a million jobs left, a
 // bounded number of rows each.
 func TestSweep_AMillionNamesLeaveAnEmptyTable(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
+	skip.Nightly(t, "it takes a minute")
 	server, clock := postgrestest.StartWithClock(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=20s"))
 	boss := admin(t, server.URL())

@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
@@ -25,9 +26,7 @@ import (
 // real time, over Redis servers that save everything and are frozen, killed, and
 // brought back with their data and without.
 func TestQuorum_KeepsItsPromisesOnRealServersThatSuffer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("schedules on real servers take their time: make test-long plays them")
-	}
+	skip.Nightly(t, "schedules on real servers take minutes")
 	t.Parallel()
 	for range realSchedules {
 		seed := rand.Uint64()

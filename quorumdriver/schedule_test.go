@@ -18,6 +18,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 )
 
@@ -51,9 +52,7 @@ func TestQuorum_KeepsItsPromisesUnderRandomSchedules(t *testing.T) {
 
 // The schedules are worth something if they find what is wrong.
 func TestQuorum_TheRandomSchedulesFindWhatIsWrong(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-long plays it: it tests the schedules, of which hundreds may be needed")
-	}
+	skip.Nightly(t, "it tests the schedules, of which hundreds may be needed")
 	for name, c := range map[string]struct {
 		with quorumdriver.Option
 		want string

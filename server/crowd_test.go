@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
@@ -92,7 +93,7 @@ func weighWaiters(t *testing.T, n int) {
 	await(t, d, n)
 	each := (memory() - before) / int64(n)
 	t.Logf("%d clients that wait take %d bytes each", n, each)
-	if each > perWaiter && !racing {
+	if each > perWaiter && !skip.Race {
 		t.Errorf("a client that waits takes %d bytes, more than %d", each, perWaiter)
 	}
 	hangUp(all)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/filedriver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/operations"
@@ -40,16 +41,12 @@ func (g *target) ask(t *testing.T, method, path, body string, header http.Header
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	at, err := url.ParseRequestURI(path)
-	if err != nil {
-		t.Skip(err) // net/http answers it
-	}
+	skip.Unless(t, err == nil, "a path that net/http accepts")
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", strings.NewReader(body))
 	r.Method, r.URL = method, at
 	r.Header = header
 	w := httptest.NewRecorder()
-	if !served(g, w, r) || ctx.Err() != nil {
-		t.Skip("the answer is held back")
-	}
+	skip.Unless(t, served(g, w, r) && ctx.Err() == nil, "a request that does not wait")
 	if w.Code >= 500 {
 		t.Errorf("%s %s: %d %s", method, path, w.Code, w.Body)
 	}

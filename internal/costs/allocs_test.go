@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/filedriver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
@@ -21,9 +22,7 @@ import (
 // cancelled the call and the lease follow it. Each call to a directory looks whether another
 // process has made its clock anew, which is two of them.
 func TestAllocations_OfAFreePair(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates as well; make test runs this without it")
-	}
+	skip.Racing(t, "the race detector allocates as well")
 	server := redistest.Start(t)
 	for _, row := range []struct {
 		name              string
@@ -49,9 +48,7 @@ func TestAllocations_OfAFreePair(t *testing.T) {
 // TestAllocations_OfABareClient counts what a Redis client allocates by itself for two
 // scripts with as many words as those of a free pair: the library cannot allocate less.
 func TestAllocations_OfABareClient(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates as well; make test runs this without it")
-	}
+	skip.Racing(t, "the race detector allocates as well")
 	server := redistest.Start(t)
 	lock, unlock := "return 1000000", "return 1"
 	ctx := context.Background()

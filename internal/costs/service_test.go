@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -17,9 +18,7 @@ import (
 // acquire, a release and a renewal, beside what serves the connection and the store.
 // A bound is what was measured.
 func TestAllocations_OfRequestsToTheService(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates as well; make test runs this without it")
-	}
+	skip.Racing(t, "the race detector allocates as well")
 	s, err := server.New(yes{})
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redisroom"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // acquaint has a driver connected and know the server's clock, which a first
@@ -202,7 +202,7 @@ func costOfHandOver(t *testing.T, s *redistest.Server, d store, e *ears, once bo
 // with a token takes 1.8 to 2.8 times the time of SET NX PX and compare-and-delete, by
 // whatever script. That figure is logged, and measured by the benchmark.
 func TestCost_ScriptsAgainstTheCommandsInThem(t *testing.T) {
-	alone(t)
+	comparesTimes(t)
 	s := redistest.Start(t)
 	d := newStore(t, s)
 	const id = "01234567890123456789012345" // as long as those of the library
@@ -246,7 +246,7 @@ func TestCost_ScriptsAgainstTheCommandsInThem(t *testing.T) {
 // lock, and for one that is handed on, whose ids are remembered with that of
 // others.
 func TestCost_AnIdThatIsUsedOnceAgainstOthers(t *testing.T) {
-	alone(t)
+	comparesTimes(t)
 	s := redistest.Start(t)
 	d := newStore(t, s)
 	e := listen(t, d)
@@ -306,22 +306,13 @@ func TestCost_AnIdThatIsUsedOnceAgainstOthers(t *testing.T) {
 	}
 }
 
-// alone leaves a test to a run without the race detector, which make test has with
-// nothing beside it: what else the machine does costs a long script more than a short one.
-func alone(t *testing.T) {
+// comparesTimes skips a test that compares the server's times, unless it runs at night and
+// without the race detector: other work on the machine costs a long script more than a
+// short one.
+func comparesTimes(t *testing.T) {
 	t.Helper()
-	if redisroom.RaceEnabled {
-		t.Skip("make test plays it without the race detector")
-	}
-}
-
-// unraced leaves a test that measures the server's time to a run without the race
-// detector: it slows the client alone.
-func unraced(t *testing.T) {
-	t.Helper()
-	if redisroom.RaceEnabled {
-		t.Skip("make test and make test-long play it without the race detector")
-	}
+	skip.Nightly(t, "it compares the server's times")
+	skip.Racing(t, "it compares the server's times")
 }
 
 // tries is how often costs are compared that seem too high.
@@ -362,7 +353,7 @@ func TestCost_PairAllocatesLittle(t *testing.T) {
 		_, _ = d.Release(background, driver.Ref{Key: "k", ID: "a"})
 	}
 	pair()
-	if n := testing.AllocsPerRun(200, pair); n > 13 && !redisroom.RaceEnabled {
+	if n := testing.AllocsPerRun(200, pair); n > 13 && !skip.Race {
 		t.Errorf("a pair allocates %v times, want 13 at most", n)
 	}
 }

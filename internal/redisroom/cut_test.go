@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // later stands before a script and has the server's clock be so many seconds
@@ -324,7 +325,7 @@ var sampleSeed = flag.Uint64("sample.seed", 0, "draw the situations that are pla
 // nothing to find in them and slows them down, one in so many, otherwise all.
 func sampled(t *testing.T, oneIn uint64) func(what string) bool {
 	t.Helper()
-	if !testing.Short() && !RaceEnabled {
+	if !testing.Short() && !skip.Race {
 		return func(string) bool { return true }
 	}
 	seed := *sampleSeed

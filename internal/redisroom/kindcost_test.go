@@ -2,7 +2,6 @@ package redisroom_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -62,16 +61,11 @@ const slowest = time.Millisecond
 // TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue measures every
 // call by itself, on the server.
 func TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue(t *testing.T) {
-	unraced(t)
+	comparesTimes(t)
 	s := redistest.Start(t)
 	var table strings.Builder
 	fmt.Fprintf(&table, "| kind | free: commands | calls inside | µs | hand-over: commands | calls inside | µs with 10 waiting | 1 000 | 10 000 | of it the release | the acquire |\n|---|%s\n", strings.Repeat("--:|", 10))
-	shown := kinds
-	if testing.Short() { // the first is the most common; of the others one, by chance
-		i := 1 + rand.N(len(kinds)-1)
-		shown = []kind{kinds[0], kinds[i]}
-	}
-	for _, k := range shown {
+	for _, k := range kinds {
 		m := &meter{t: t, server: s, kind: k, key: k.name}
 		m.store, _ = clients["rueidis"](s.URL())
 		m.ears = listen(t, m.store)

@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/microscope"
 	"github.com/leasehold-go/leasehold/internal/room"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 var (
@@ -33,7 +34,7 @@ type bounds struct{ states, failed, damaged int }
 // several times slower, and has nothing to find in it.
 func normal() bounds {
 	b := bounds{states: 120, failed: 8, damaged: 4}
-	if RaceEnabled || testing.Short() {
+	if skip.Race || testing.Short() {
 		b = few
 	}
 	if *microscopeStates > 0 {
@@ -503,9 +504,7 @@ func show(keys microscope.Keys) string {
 }
 
 func TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle(t *testing.T) {
-	if RaceEnabled {
-		t.Skip("make test runs it without the race detector, which has nothing to find there")
-	}
+	skip.Racing(t, "one goroutine runs the interpreter")
 	b := normal()
 	want := readCommands(t)
 	defer func() {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 //go:embed lua
@@ -128,12 +130,10 @@ var faults = []fault{
 // TestMicroscope_FindsFaults puts back mistakes that were made. Nothing of the microscope
 // is about any of them.
 func TestMicroscope_FindsFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-long runs it: it tests the microscope")
-	}
+	skip.Nightly(t, "it tests the microscope")
 	some := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Perm(len(faults))
 	switch {
-	case RaceEnabled:
+	case skip.Race:
 		some = some[:1]
 	case *microscopeStates == 0:
 		some = some[:3] // make microscope tries all

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/microscope"
 	"github.com/leasehold-go/leasehold/internal/mutate/source"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 var (
@@ -348,9 +349,7 @@ func (l *lens) repeat(tr *trial) (other bool, err error) {
 // TestMicroscope_WatchingAScriptChangesNothing explores the scripts as they note which
 // changes would show, which the rule judges as ever, and tries a few of the changes.
 func TestMicroscope_WatchingAScriptChangesNothing(t *testing.T) {
-	if RaceEnabled {
-		t.Skip("make test runs it without the race detector")
-	}
+	skip.Racing(t, "one goroutine runs the interpreter")
 	var some []source.Mutant
 	for _, m := range scriptMutants(t) {
 		if strings.HasSuffix(m.File, "release/1_free.lua") {

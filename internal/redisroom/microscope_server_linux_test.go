@@ -12,14 +12,13 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/microscope"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // TestMicroscope_ShowsWhatAServerDoes runs what the microscope runs on a server whose
 // clock stands still too, on the same keys, and compares answers, errors and keys.
 func TestMicroscope_ShowsWhatAServerDoes(t *testing.T) {
-	if RaceEnabled {
-		t.Skip("make test and make test-long run it without the race detector")
-	}
+	skip.Racing(t, "one goroutine runs the interpreter")
 	server, clock := redistest.StartWithClock(t)
 	b := bounds{states: 40, damaged: 2}
 	if testing.Short() {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // commonCase is a case that the second stage of a script settles.
@@ -85,12 +85,11 @@ var withoutCommon = map[*script]*script{
 // case that a second stage settles with the time that the general path takes. A copy
 // of the rule that saves less than a fifth is not worth its lines.
 func TestCost_CommonCasesAreWorthACopyOfTheRule(t *testing.T) {
-	if RaceEnabled {
-		t.Skip("make test and make test-long play it without the race detector")
-	}
+	skip.Nightly(t, "it compares the server's times")
+	skip.Racing(t, "it compares the server's times")
 	b := &bench{t: t, client: redistest.Start(t).Client()}
 	var table strings.Builder
-	for _, c := range some(t, commonCases, 5) {
+	for _, c := range commonCases {
 		with, without := b.compare(c)
 		fmt.Fprintf(&table, "| %s | %.0f | %.0f | %.2f |\n", c.name, with, without, with/without)
 		if with >= 0.8*without {
@@ -115,21 +114,6 @@ func (b *bench) compare(c commonCase) (with, without float64) {
 		without = min(without, b.usec(c, func(sc *script) *script { return withoutCommon[sc] }))
 	}
 	return with, without
-}
-
-// some returns all, and with -short a sample of n.
-func some[T any](t *testing.T, all []T, n int) []T {
-	t.Helper()
-	if !testing.Short() {
-		return all
-	}
-	seed := rand.Uint64()
-	t.Logf("a sample of %d of %d, drawn from the seed %d", n, len(all), seed)
-	var sample []T
-	for _, i := range rand.New(rand.NewPCG(seed, 0)).Perm(len(all))[:n] { //nolint:gosec // not a secret
-		sample = append(sample, all[i])
-	}
-	return sample
 }
 
 // usec returns the server's time for one call of a case, by a script that stands in

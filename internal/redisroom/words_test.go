@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // hoarder is a client that keeps the words of every call that fails, as one does that
@@ -87,9 +88,7 @@ func TestCommand_WordsOfACallThatFailedAreNotUsedAgain(t *testing.T) {
 // TestCost_WordsOfACallThatWasAnsweredAreUsedAgain counts what it takes to build and
 // free a command: the string that all its words are parts of.
 func TestCost_WordsOfACallThatWasAnsweredAreUsedAgain(t *testing.T) {
-	if RaceEnabled {
-		t.Skip("the race detector has pools forget; make test runs this without it")
-	}
+	skip.Racing(t, "the race detector empties pools")
 	h := &hoarder{answer: func(int) (any, error) { return int64(1), nil }}
 	s := New(Config{Main: h, Renew: h, Prefix: "p:", Timeout: time.Second})
 	defer s.Close()

@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
@@ -18,9 +19,7 @@ var screenshots = flag.String("screenshots", "", "the directory into which make 
 
 // TestScreenshots makes the pictures of the documents.
 func TestScreenshots(t *testing.T) {
-	if *screenshots == "" {
-		t.Skip("make screenshots")
-	}
+	skip.Unless(t, *screenshots != "", "a directory, which make screenshots names")
 	v := start(t, memdriver.New())
 	day(v)
 	shoot := func(name, hash string, width, height int64, ready string, actions ...chromedp.Action) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/redisdriver"
 )
 
@@ -131,9 +132,7 @@ var performances = map[string]performance{
 // TestCommands_UnderFaults plays every command that asks a store under every fault. The
 // exit code says what has happened, a sentence says why, and nothing takes long.
 func TestCommands_UnderFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-long plays it")
-	}
+	skip.Nightly(t, "every command under every fault takes minutes")
 	t.Parallel()
 	for _, name := range slices.Sorted(maps.Keys(performances)) {
 		for _, fault := range slices.Sorted(maps.Keys(faults)) {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/cli"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // bound is how long anything here may take that has no time of its own.
@@ -68,7 +69,7 @@ func TestMain(m *testing.M) {
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
-	if racing && testing.Short() {
+	if skip.Race && testing.Short() {
 		path, err := exec.LookPath("leasehold")
 		if err == nil {
 			err = build(path)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
@@ -122,9 +124,7 @@ func awaitWaiters(t *testing.T, url string, n int) {
 func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip(err)
-	}
+	skip.Unless(t, err == nil, "a terminal")
 	t.Cleanup(func() { master.Close() })
 	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)

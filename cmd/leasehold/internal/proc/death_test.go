@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestRun_C4_KillingTheWrapperKillsEveryDescendant(t *testing.T) {
@@ -36,9 +38,7 @@ func TestRun_C4_KillingTheOuterOfTwoWrappersKillsBothTrees(t *testing.T) {
 }
 
 func TestRun_C4_KillingTheGuardKillsEveryDescendant(t *testing.T) {
-	if !adoptsOrphans {
-		t.Skip("needs a subreaper")
-	}
+	skip.Unless(t, adoptsOrphans, "a subreaper")
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	kill(t, w.guard, syscall.SIGKILL)
@@ -92,9 +92,7 @@ func TestDeadline_BeginsWithTermWhileTheWrapperIsStopped(t *testing.T) {
 }
 
 func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
-	if !adoptsOrphans {
-		t.Skip("needs a subreaper")
-	}
+	skip.Unless(t, adoptsOrphans, "a subreaper")
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	w.setDeadline(5 * time.Second) // by then it is stopped
@@ -107,9 +105,7 @@ func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
 }
 
 func TestDeadline_IsKeptByTheWrapperWhileTheGuardIsStopped(t *testing.T) {
-	if !adoptsOrphans {
-		t.Skip("needs a subreaper")
-	}
+	skip.Unless(t, adoptsOrphans, "a subreaper")
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	kill(t, w.guard, syscall.SIGSTOP)

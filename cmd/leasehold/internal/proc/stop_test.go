@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestStop_C3_KillsWhatIgnoresTermAndEveryGrandchild(t *testing.T) {
@@ -53,9 +55,8 @@ func TestStop_AStoppedChildIsToldToo(t *testing.T) {
 }
 
 func TestStop_CatchesAProcessThatKeepsForkingDaemons(t *testing.T) {
-	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("no setsid(1) here")
-	}
+	_, err := exec.LookPath("setsid")
+	skip.Unless(t, err == nil, "setsid(1)")
 	p, out := start(t, sh(`trap "" TERM; n=0
 		while :; do n=$((n+1)); (setsid sleep 60 &); [ $n = 20 ] && echo up; [ $n -gt 400 ] && sleep 60; done`))
 	out.want("up")
@@ -66,9 +67,7 @@ func TestStop_CatchesAProcessThatKeepsForkingDaemons(t *testing.T) {
 }
 
 func TestStop_IsObeyedByTheWrapperWhenTheGuardHangs(t *testing.T) {
-	if !adoptsOrphans {
-		t.Skip("needs a subreaper")
-	}
+	skip.Unless(t, adoptsOrphans, "a subreaper")
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	kill(t, w.guard, syscall.SIGSTOP)

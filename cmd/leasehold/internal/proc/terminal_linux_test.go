@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestTerminal_CtrlCIsDeliveredOnceToAChildInTheForeground(t *testing.T) {
@@ -148,9 +150,7 @@ type terminalEnd struct {
 func startShell(t *testing.T) *terminalEnd {
 	t.Helper()
 	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash here")
-	}
+	skip.Unless(t, err == nil, "bash")
 	pty, tty := openPTY(t)
 	cmd := exec.Command(bash, "--norc", "--noprofile", "-i")
 	cmd.Env = append(os.Environ(), "PS1=outer-prompt:", "HISTFILE=", "LC_ALL=C", "TERM=dumb")
@@ -184,22 +184,14 @@ func (e *terminalEnd) want(text string) {
 func openPTY(t *testing.T) (pty, tty *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Skipf("no terminals here: %v", err)
-	}
+	skip.Unless(t, err == nil, "a terminal")
 	pty = os.NewFile(uintptr(fd), "ptmx")
 	t.Cleanup(func() { pty.Close() })
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Skipf("no terminals here: %v", err)
-	}
+	skip.Unless(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0) == nil, "a terminal")
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Skipf("no terminals here: %v", err)
-	}
+	skip.Unless(t, err == nil, "a terminal")
 	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no terminals here: %v", err)
-	}
+	skip.Unless(t, err == nil, "a terminal")
 	t.Cleanup(func() { tty.Close() })
 	return pty, tty
 }

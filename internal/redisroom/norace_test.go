@@ -1,5 +1,0 @@
-//go:build !race
-
-package redisroom
-
-const RaceEnabled = false

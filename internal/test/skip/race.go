@@ -1,0 +1,6 @@
+//go:build race
+
+package skip
+
+// Race reports whether the build has the race detector.
+const Race = true
