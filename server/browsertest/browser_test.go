@@ -53,7 +53,7 @@ func startBrowser() {
 		}
 	}
 	if path == "" {
-		browser.err = fmt.Errorf("there is no chromium: make deps installs it")
+		browser.err = fmt.Errorf("there is no chromium: make nested installs it")
 		return
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
