@@ -85,7 +85,9 @@ func TestCommands_WaitServedInTurnIsThreeAtMost(t *testing.T) {
 	})
 }
 
-// queued is how many tickets the store has for the key; -1 if it had no time to say.
+// queued returns the number of tickets that the store has for the key, or -1 if the store
+// did not answer in time. A store that serves thousands of waiters may take longer than a
+// request's timeout, so [until] asks again.
 func queued(t *testing.T, c *leasehold.Client, key string) int {
 	t.Helper()
 	snap, err := c.Inspect(context.Background(), key)

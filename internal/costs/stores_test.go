@@ -61,12 +61,16 @@ func pair(tb testing.TB, m *leasehold.Mutex) {
 	pairIn(context.Background(), tb, m)
 }
 
-// until waits for something that will come.
+// hang is how long a condition may take before something hangs. A busy machine needs a
+// small part of it.
+const hang = 2 * time.Minute
+
+// until repeats ok until it returns true. It fails the test after hang.
 func until(tb testing.TB, ok func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(hang); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			tb.Fatal("it did not come to that")
+			tb.Fatalf("the condition does not hold after %v", hang)
 		}
 	}
 }
