@@ -2,6 +2,7 @@ package redisurl
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +91,7 @@ func TestParse_UsesTLSWhenAsked(t *testing.T) {
 }
 
 func TestParse_SaysWhatIsWrong(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
 	for url, hint := range map[string]string{
 		"":                             "scheme",
 		"http://h":                     "redis+cluster",
@@ -119,8 +121,8 @@ func TestParse_SaysWhatIsWrong(t *testing.T) {
 		"redis://h?prefix=a%01":                     "control",
 		"redis://h?cluster=perhaps":                 "true or false",
 		"redis://h?ca=x":                            "rediss://",
-		"rediss://h?ca=/does/not/exist":             "/does/not/exist",
-		"rediss://h?cert=/does/not/exist":           "certificate",
+		"rediss://h?ca=" + missing:                  missing,
+		"rediss://h?cert=" + missing:                "certificate",
 		"unix://h/run/redis.sock":                   "unix:///",
 		"unix://":                                   "unix:///",
 		"redis+sentinel://h?master=m&cluster=true":  "redis://",

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,8 +87,9 @@ func TestCollector_TellsNoPassword(t *testing.T) {
 }
 
 func TestCollector_RefusesWhatItCannotDo(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
 	for name, value := range map[string]string{
-		"OTEL_EXPORTER_OTLP_COMPRESSION": "brotli", "OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere", "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/nowhere",
+		"OTEL_EXPORTER_OTLP_COMPRESSION": "brotli", "OTEL_EXPORTER_OTLP_CERTIFICATE": missing, "OTEL_EXPORTER_OTLP_CLIENT_KEY": missing,
 	} {
 		_, err := newCollector(func(asked string) string {
 			if asked == name {

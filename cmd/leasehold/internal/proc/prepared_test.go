@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func TestPrepared_NothingIsLeftOfAGuardThatWasNotNeeded(t *testing.T) {
 	if err := unix.Kill(pid, 0); err != unix.ESRCH {
 		t.Errorf("kill of the guard: %v, want %v", err, unix.ESRCH)
 	}
-	if _, err := Start(Command{Args: []string{"/does/not/exist"}, Prepared: prepare(t)}); err == nil {
+	if _, err := Start(Command{Args: []string{filepath.Join(t.TempDir(), "missing")}, Prepared: prepare(t)}); err == nil {
 		t.Error("a command that does not exist was started")
 	}
 }

@@ -61,7 +61,7 @@ func TestRun_C1_WhatCannotBeExecutedSaysWhyLikeAShell(t *testing.T) {
 		{"plain", 126},
 		{dir, 126},
 		{write("alien", "\x7fALIEN\x00\x00", 0o755), 126},
-		{write("lost", "#!/no/such/interpreter\n", 0o755), 126},
+		{write("lost", "#!"+filepath.Join(dir, "missing")+"\n", 0o755), 126},
 	} {
 		_, err := Start(Command{Args: []string{c.name}, Env: []string{"PATH=" + dir + ":/usr/bin:/bin"}})
 		var failed *StartError

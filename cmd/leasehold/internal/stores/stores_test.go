@@ -86,7 +86,8 @@ func TestOpen_Postgres(t *testing.T) {
 }
 
 func TestOpen_AService(t *testing.T) {
-	token := filepath.Join(t.TempDir(), "token")
+	dir := t.TempDir()
+	token := filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -101,14 +102,14 @@ func TestOpen_AService(t *testing.T) {
 		d.Close()
 	}
 	for rawURL, hint := range map[string]string{
-		"http://":                          "http://host/path",
-		"http://user:secret@h":             "no user",
-		"http://:secret@h?token-file=x":    "too much",
-		"http://h?token-file=/nonexistent": "no such file",
-		"http://h?ca=x":                    "https://",
-		"https://h?ca=" + token:            "holds no certificate",
-		"http://h?timeout=1ns":             "not between",
-		"http://h?colour=1":                "unknown parameter",
+		"http://":                       "http://host/path",
+		"http://user:secret@h":          "no user",
+		"http://:secret@h?token-file=x": "too much",
+		"http://h?token-file=" + filepath.Join(dir, "missing"): "no such file",
+		"http://h?ca=x":         "https://",
+		"https://h?ca=" + token: "holds no certificate",
+		"http://h?timeout=1ns":  "not between",
+		"http://h?colour=1":     "unknown parameter",
 	} {
 		if _, err := stores.Open(rawURL); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v; want %q", rawURL, err, hint)
