@@ -23,9 +23,6 @@ func dialer(conns *interrupt.Conns, dial dialFunc) dialFunc {
 			return nil, errors.New("the subscription is lost")
 		}
 		nc, err := dial(ctx, network, addr)
-		if addr == behindSentinels && errors.Is(err, redis.Nil) {
-			err = errors.New("the sentinels know no primary of that name (see master=)")
-		}
 		if err != nil {
 			return &noConn{err: &dialError{&dialError{err}}}, nil
 		}

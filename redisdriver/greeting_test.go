@@ -155,8 +155,8 @@ func TestDriver_HR_H6_NothingSentIsSaidAtOnce(t *testing.T) {
 	secure := redistest.StartTLS(t, false)
 	sentinel := redistest.StartSentinel(t)
 	for name, row := range map[string]struct{ url, says string }{
-		"plain text to TLS":    {"redis://" + secure.Addr(), "TLS"},
-		"unknown to sentinels": {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=nobody", "no primary of that name"},
+		"plain text to TLS":    {"redis://" + secure.Addr() + "?timeout=20s", "TLS"},
+		"unknown to sentinels": {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?timeout=20s&master=nobody", "no primary of that name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := redisdriver.Open(row.url)

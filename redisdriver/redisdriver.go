@@ -139,6 +139,9 @@ func newSingle(opt redis.Options, timeout time.Duration) *adapter {
 	if opt.Dialer == nil {
 		opt.Dialer = redis.NewDialer(&opt)
 	}
+	if opt.Addr == behindSentinels {
+		opt.Dialer = shareRefusals(opt.Dialer)
+	}
 	c.watcher = newPrimaryWatcher(&opt, c.conns)
 	opt.Dialer, opt.OnConnect = dialer(c.conns, opt.Dialer), greeted(c.conns, opt.OnConnect)
 	opt.MaxRetries, opt.DialerRetries = -1, 1

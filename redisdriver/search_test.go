@@ -3,8 +3,11 @@ package redisdriver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/internal/interrupt"
 )
@@ -56,5 +59,51 @@ func TestSearch_OneThatFailsDisturbsNoOther(t *testing.T) {
 	}
 	if n := conns.Len(); n > 0 {
 		t.Errorf("%d connections are left of a search that failed beside one that did not", n)
+	}
+}
+
+// go-redis runs one search after the other. A search that times out while it waits for
+// another one reports the refusal that the other one received.
+func TestSearch_WaitingForARefusedOneReportsTheRefusal(t *testing.T) {
+	begun := make(chan chan error)
+	dial := shareRefusals(func(context.Context, string, string) (net.Conn, error) {
+		outcome := make(chan error)
+		begun <- outcome
+		return nil, <-outcome
+	})
+	search := func() (end func(error) error) {
+		result := make(chan error)
+		go func() {
+			_, err := dial(t.Context(), "tcp", behindSentinels)
+			result <- err
+		}()
+		outcome := <-begun
+		return func(err error) error {
+			outcome <- err
+			return <-result
+		}
+	}
+	refused := fmt.Errorf("unreachable: %w", errors.Join(errors.New("another sentinel is down"), redis.Nil))
+
+	first, second, third := search(), search(), search()
+	if err := first(net.ErrClosed); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a search that failed by itself: %v", err)
+	}
+	if err := second(refused); !errors.Is(err, errNoPrimary) {
+		t.Errorf("a search that was refused: %v", err)
+	}
+	later := search()
+	if err := third(context.DeadlineExceeded); !errors.Is(err, errNoPrimary) {
+		t.Errorf("a search beside it: %v", err)
+	}
+	if err := later(context.DeadlineExceeded); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a search that began later: %v", err)
+	}
+	beside, good := search(), search()
+	if err := beside(refused); !errors.Is(err, errNoPrimary) {
+		t.Errorf("another search that was refused: %v", err)
+	}
+	if err := good(nil); err != nil {
+		t.Errorf("a search that found a primary: %v", err)
 	}
 }

@@ -2,8 +2,10 @@ package redisdriver
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -68,6 +70,28 @@ func cutAfterSearch(conns *interrupt.Conns, dial dialFunc) dialFunc {
 			upTo = min(upTo, began)
 		}
 		conns.CutUpTo(upTo)
+		return nc, err
+	}
+}
+
+// errNoPrimary is the error of a search if a sentinel answered that it has no primary of
+// that name.
+var errNoPrimary = errors.New("the sentinels know no primary of that name (see master=)")
+
+// shareRefusals returns a dialer for a primary behind sentinels. A search fails with
+// errNoPrimary if a sentinel gave that answer to it or to another search at the same time:
+// go-redis runs one search after the other, so the later ones may time out first.
+func shareRefusals(dial dialFunc) dialFunc {
+	var refusals atomic.Uint64
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		before := refusals.Load()
+		nc, err := dial(ctx, network, addr)
+		if errors.Is(err, redis.Nil) {
+			refusals.Add(1)
+		}
+		if err != nil && refusals.Load() > before {
+			err = errNoPrimary
+		}
 		return nc, err
 	}
 }
