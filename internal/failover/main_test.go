@@ -167,10 +167,12 @@ func (r *rig) renewed(leases ...*leasehold.Lease) {
 	}
 }
 
-// steady are options of leases that outlive an outage and are renewed often
-// meanwhile.
+// steady returns options of leases and waits that outlive any outage of a test. The
+// leases are renewed every 600 ms.
 func steady() []leasehold.Option {
-	return []leasehold.Option{leasehold.WithTTL(patience), leasehold.WithRenewFraction(0.02)}
+	return []leasehold.Option{
+		leasehold.WithTTL(5 * time.Minute), leasehold.WithRenewFraction(0.002), leasehold.WithMaxOutage(5 * time.Minute),
+	}
 }
 
 // handOver is how long it takes a waiter to enter, with slack: it is woken at

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package failover_test
+
+import (
+	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/redistest"
+)
+
+// startTimeless starts a server with the system's clock, since only on Linux a test can
+// hold the clock of a server.
+func startTimeless(t *testing.T) *redistest.Server {
+	t.Helper()
+	return redistest.Start(t)
+}
