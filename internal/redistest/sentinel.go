@@ -37,19 +37,20 @@ func StartSentinel(tb testing.TB) *Sentinel {
 // StartSentinels starts a primary with so many replicas, and sentinels of which
 // a majority fails over. It waits until every sentinel knows all others and all
 // replicas, and the replicas are in step. The sentinels take the primary for dead
-// after half a second without an answer. A server that is restarted has the role
-// that a sentinel gave it last.
-func StartSentinels(tb testing.TB, replicas, sentinels int) *Sentinel {
+// after half a second without an answer, and never pause (tilt mode) after the machine
+// stood still. A server that is restarted has the role that a sentinel gave it last. The
+// primary and the replicas have the variables env, such as those of [NewClock].
+func StartSentinels(tb testing.TB, replicas, sentinels int, env ...string) *Sentinel {
 	tb.Helper()
-	s := &Sentinel{Primary: startWatched(tb, ""), tb: tb}
+	s := &Sentinel{Primary: startWatched(tb, "", env), tb: tb}
 	for range replicas {
-		replica := startWatched(tb, fmt.Sprintf("replicaof 127.0.0.1 %d\n", s.Primary.Port()))
+		replica := startWatched(tb, fmt.Sprintf("replicaof 127.0.0.1 %d\n", s.Primary.Port()), env)
 		awaitReplica(tb, s.Primary, replica)
 		s.Replicas = append(s.Replicas, replica)
 	}
 	config := sentinelConfig(s.Primary, sentinels/2+1)
 	for range sentinels {
-		s.Sentinels = append(s.Sentinels, start(tb, &Server{config: config}, []string{"--sentinel"}))
+		s.Sentinels = append(s.Sentinels, startTiltless(tb, &Server{config: config}))
 	}
 	s.Replica, s.Sentinel = s.Replicas[0], s.Sentinels[0]
 	wanted := fmt.Sprintf("name=%s,status=ok,address=%s,slaves=%d,sentinels=%d", PrimaryName, s.Primary.Addr(), replicas, sentinels)
@@ -66,9 +67,21 @@ func StartSentinels(tb testing.TB, replicas, sentinels int) *Sentinel {
 // sentinel that changes the role has the server write it there (CONFIG REWRITE).
 // If it stood in the arguments, a former replica would come back as one, and two
 // servers could follow each other for ever.
-func startWatched(tb testing.TB, role string) *Server {
+func startWatched(tb testing.TB, role string, env []string) *Server {
 	tb.Helper()
-	return start(tb, &Server{config: "# kept by the server\n" + role}, slices.Clone(defaults))
+	return start(tb, &Server{config: "# kept by the server\n" + role, env: env}, slices.Clone(defaults))
+}
+
+// startTiltless starts a sentinel that has no tilt mode. In that mode a sentinel, if it
+// did not run for two seconds, observes for half a minute and fails nothing over. A busy
+// machine is enough for that, and the tests would wait for longer than a ticket lives.
+func startTiltless(tb testing.TB, s *Server, args ...string) *Server {
+	tb.Helper()
+	start(tb, s, append([]string{"--sentinel"}, args...))
+	if err := s.admin("SENTINEL", "DEBUG", "tilt-trigger", time.Hour.Milliseconds(), "tilt-period", 1); err != nil {
+		tb.Fatalf("redistest: switch the tilt mode off: %v", err)
+	}
+	return s
 }
 
 // sentinelConfig is the configuration of a sentinel that fails over when so many

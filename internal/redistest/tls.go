@@ -48,7 +48,7 @@ func (c *Certificates) arguments(auth string) []string {
 func StartSentinelTLS(tb testing.TB, primary *Server) *Server {
 	tb.Helper()
 	s := &Server{config: sentinelConfig(primary, 1), certs: primary.certs}
-	return start(tb, s, append([]string{"--sentinel"}, primary.certs.arguments("no")...))
+	return startTiltless(tb, s, primary.certs.arguments("no")...)
 }
 
 // Certificates returns those of a server from [StartTLS].
