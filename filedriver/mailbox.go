@@ -30,9 +30,9 @@ type mailbox struct {
 	id       string
 	liveness *flock.Flock
 	file     *os.File
-	watcher  *fsnotify.Watcher // nil if the file is a pipe
-	read     int64             // offset behind the last hint delivered
-	broken   atomic.Bool       // the file is gone
+	watcher  *fileWatch  // nil if the file is a pipe
+	read     int64       // offset behind the last hint delivered
+	broken   atomic.Bool // the file is gone
 }
 
 // message is a line of a mailbox. The hint has the field names of package driver. A
@@ -54,6 +54,23 @@ const (
 	// dead.
 	maxMailbox = 1 << 20
 )
+
+// fileWatch reports changes of files, as an [fsnotify.Watcher] does. A test can have one
+// that takes nothing from the system.
+type fileWatch struct {
+	Events <-chan fsnotify.Event
+	Errors <-chan error
+	Add    func(path string) error
+	Close  func() error
+}
+
+func newFileWatch() (*fileWatch, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	return &fileWatch{w.Events, w.Errors, w.Add, w.Close}, nil
+}
 
 // newMailbox makes a mailbox and watches it.
 func (s *Driver) newMailbox() (*mailbox, error) {

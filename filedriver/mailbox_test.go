@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/room"
@@ -49,9 +52,48 @@ func wake(address, id string) room.Wake {
 	return room.Wake{Address: address, Hint: driver.Hint{Kind: driver.HintAsk, ID: id}}
 }
 
+// looking is an option of a store that looks at its mailbox every millisecond, and so needs
+// none of the user's inotify instances. If other programs have taken all of them, a store
+// would use a pipe, which has neither a length nor a way to notice its removal.
+func looking(c *config) {
+	c.watch = func() (*fileWatch, error) {
+		events, quit := make(chan fsnotify.Event), make(chan struct{})
+		var looks sync.WaitGroup
+		look := func(path string) {
+			var size int64
+			for {
+				event := fsnotify.Event{Name: path}
+				switch info, err := os.Lstat(path); {
+				case err != nil:
+					event.Op = fsnotify.Remove
+				case info.Size() != size:
+					event.Op, size = fsnotify.Write, info.Size()
+				}
+				if event.Op != 0 {
+					select {
+					case events <- event:
+					case <-quit:
+						return
+					}
+				}
+				select {
+				case <-time.After(time.Millisecond):
+				case <-quit:
+					return
+				}
+			}
+		}
+		return &fileWatch{
+			Events: events,
+			Add:    func(path string) error { looks.Go(func() { look(path) }); return nil },
+			Close:  func() error { close(quit); looks.Wait(); return nil },
+		}, nil
+	}
+}
+
 func TestMailbox_DeliversInOrderAndStaysShort(t *testing.T) {
 	dir := t.TempDir()
-	s, other := open(t, dir), open(t, dir)
+	s, other := open(t, dir, looking), open(t, dir)
 	h, sub := watch(t, s)
 	const hints = 6000 // more than the mailbox may keep
 	for i := range hints {
@@ -83,7 +125,7 @@ func TestMailbox_DeliversInOrderAndStaysShort(t *testing.T) {
 
 func TestMailbox_OfAStoppedReaderStopsGrowing(t *testing.T) {
 	dir := t.TempDir()
-	s, other := open(t, dir), open(t, dir)
+	s, other := open(t, dir, looking), open(t, dir)
 	m, err := s.newMailbox() // nobody reads it
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +141,7 @@ func TestMailbox_OfAStoppedReaderStopsGrowing(t *testing.T) {
 }
 
 func TestMailbox_IgnoresAddressesThatAreNone(t *testing.T) {
-	s := open(t, t.TempDir())
+	s := open(t, t.TempDir(), looking)
 	h, sub := watch(t, s)
 	id, _, _ := strings.Cut(sub.Address(), ".")
 	for _, address := range []string{"", ".", "../../epoch", "../epoch.1", id, id + ".", id + ".99", "0123456789abcdef.1", "0123456789ABCDEF.1"} {
@@ -116,7 +158,7 @@ func TestMailbox_IgnoresAddressesThatAreNone(t *testing.T) {
 }
 
 func TestMailbox_RemovedByOthersLeavesPolling(t *testing.T) {
-	s := open(t, t.TempDir())
+	s := open(t, t.TempDir(), looking)
 	_, sub := watch(t, s)
 	if err := os.Remove(s.mail.path()); err != nil {
 		t.Fatal(err)

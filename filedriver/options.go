@@ -11,8 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -24,7 +22,7 @@ type config struct {
 	timeout time.Duration
 	prefix  string
 	machine machine
-	watch   func() (*fsnotify.Watcher, error)
+	watch   func() (*fileWatch, error)
 }
 
 // WithMode sets the permissions of directories that Open makes, 0700 by default: locks of
@@ -43,7 +41,7 @@ func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = 
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 func newConfig(options []Option) (config, error) {
-	c := config{mode: 0o700, timeout: 2 * time.Second, watch: fsnotify.NewWatcher}
+	c := config{mode: 0o700, timeout: 2 * time.Second, watch: newFileWatch}
 	for _, option := range options {
 		option(&c)
 	}

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/internal/room"
@@ -21,7 +19,7 @@ import (
 
 // unwatched is a user who has no inotify instances left.
 func unwatched(c *config) {
-	c.watch = func() (*fsnotify.Watcher, error) { return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE) }
+	c.watch = func() (*fileWatch, error) { return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE) }
 }
 
 func TestWatch_HR_G4_HintsArriveWithoutAnInotifyInstance(t *testing.T) {
@@ -103,9 +101,9 @@ func TestWatch_HR_G4_IsRefusedWithAReasonAndTriedAgain(t *testing.T) {
 	fails := true
 	s := open(t, dir, unwatched, func(c *config) {
 		none := c.watch
-		c.watch = func() (*fsnotify.Watcher, error) {
+		c.watch = func() (*fileWatch, error) {
 			if !fails {
-				return fsnotify.NewWatcher()
+				return newFileWatch()
 			}
 			// Nor can a pipe be made where there is no directory for it.
 			return nil, errors.Join(func() error { _, err := none(); return err }(), os.RemoveAll(filepath.Join(dir, "wake")))
