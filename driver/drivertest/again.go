@@ -116,8 +116,8 @@ var againRows = []row{
 			if !q.acquire("a", driver.Gone, once).Replayed {
 				l.Fatal("the release is not remembered by an acquire")
 			}
-			p.acquire("lost", driver.Granted, once, ttl(brief))
-			l.pass(brief)
+			p.acquire("lost", driver.Granted, once, ttl(l.brief))
+			l.pass(l.brief)
 			for range 2 {
 				if p.releaseRef(l.onceRef("lost"), driver.Gone).Replayed {
 					l.Fatal("the end of a lease that had expired is said to be a release")

@@ -42,9 +42,9 @@ var batchRows = []row{
 		why:  "leases that share a batch share nothing else",
 		run: func(l *lab) {
 			p := l.process()
-			p.acquire("a", driver.Granted, in(l.key+"/1"), ttl(brief))
+			p.acquire("a", driver.Granted, in(l.key+"/1"), ttl(l.brief))
 			p.acquire("b", driver.Granted, in(l.key+"/2"))
-			l.pass(brief)
+			l.pass(l.brief)
 			lost, kept := l.ref("a"), l.ref("b")
 			lost.Key, kept.Key = l.key+"/1", l.key+"/2"
 			got, _ := p.renewAll([]driver.Ref{lost, kept})

@@ -70,11 +70,11 @@ var breakRows = []row{
 		why:   "the holder has not stopped yet; its request said how long that may take",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			p.acquire("a", driver.Granted, delay(2*brief))
+			p.acquire("a", driver.Granted, delay(2*l.brief))
 			start := time.Now()
 			q.breaks("a", driver.Released)
-			q.acquireBy(start, 2*brief, "b", driver.Busy)
-			l.pass(2 * brief)
+			q.acquireBy(start, 2*l.brief, "b", driver.Busy)
+			l.pass(2 * l.brief)
 			q.acquire("b", driver.Granted)
 		},
 	},

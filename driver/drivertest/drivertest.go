@@ -13,6 +13,18 @@
 //
 // Each row of the suite is a subtest. When one fails it prints why the law it
 // stands for matters to those who hold locks.
+//
+// # Time
+//
+// Many rows ask something of a lease before it expires, and after. On a store
+// whose clock is held ([Config].Advance), or in a testing/synctest bubble
+// ([Config].Wrap), every answer is certain and the suite takes little time.
+//
+// On a store in real time an answer is uncertain if it came too late: the lease
+// may have expired by then. The row is then played again with durations twice as
+// long, until the answers come in time. The shortest leases live for 200 ms at
+// first and for 6.4 s at last. If the store is too slow for those as well, the
+// row fails. No row is skipped because the store, or the machine, is slow.
 package drivertest
 
 import (
@@ -32,8 +44,9 @@ type Config struct {
 
 	// Advance lets time pass in the store. The default is [time.Sleep], which
 	// is right for real stores, and in a testing/synctest bubble. A store
-	// with a clock of its own moves that clock; the rows then run one after
-	// another, because they share it.
+	// with a clock of its own moves that clock, which must stand still
+	// between two calls; the rows then run one after another, because they
+	// share it.
 	Advance func(d time.Duration)
 
 	// Without names what the store cannot do and does not claim to do. The
@@ -44,6 +57,8 @@ type Config struct {
 	// [testing/synctest.Test]; the rows then run one after another. The
 	// default just calls row.
 	Wrap func(t *testing.T, row func(t *testing.T))
+
+	held bool // the store's clock moves by Advance alone
 }
 
 // Feature is a set of things that a store may legitimately lack.
@@ -131,7 +146,8 @@ func Run(t *testing.T, cfg Config) {
 		t.Fatal("drivertest: Config.Open is nil")
 	}
 	alone := cfg.Advance != nil || cfg.Wrap != nil
-	if cfg.Advance == nil {
+	cfg.held = cfg.Advance != nil
+	if !cfg.held {
 		cfg.Advance = time.Sleep
 	}
 	if cfg.Wrap == nil {
@@ -153,13 +169,24 @@ func Run(t *testing.T, cfg Config) {
 	}
 }
 
+// play plays the row until the store has answered in time.
 func play(t *testing.T, cfg Config, r row) {
+	var start time.Time // of the last attempt
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("why: %s", r.why)
+		if !t.Failed() {
+			return
+		}
+		t.Logf("why: %s", r.why)
+		if took := time.Since(start); took >= long && !cfg.held {
+			t.Logf("the row took %v, and its leases live for %v: set Config.Advance, or run on a quieter machine", took, long)
 		}
 	})
-	r.run(newLab(t, cfg, r.name))
+	for times := time.Duration(1); ; times *= 2 {
+		start = time.Now()
+		if late := newLab(t, cfg, r.name, times).attempt(r); !late || t.Failed() {
+			return
+		}
+	}
 }
 
 // rows returns the whole table.

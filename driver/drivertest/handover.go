@@ -7,9 +7,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// window is a window of confirmation that is to lapse.
-const window = 150 * time.Millisecond
-
 // handOverRows: tickets whose process can be told.
 var handOverRows = []row{
 	{
@@ -19,18 +16,18 @@ var handOverRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process().listen()
 			first := p.acquire("holder", driver.Granted)
-			queued := q.acquire("a", driver.Queued, waits(long), confirm(10*window))
+			queued := q.acquire("a", driver.Queued, waits(long), confirm(10*l.window))
 			start := time.Now()
 			p.release("holder", driver.Released)
 			hint := q.hear(driver.HintGranted, "a")
 			l.greater(hint.Token, first.Token)
-			if hint.ConfirmWindow != 10*window {
-				l.Fatalf("the hint gives %v to confirm, but %v was asked for", hint.ConfirmWindow, 10*window)
+			if hint.ConfirmWindow != 10*l.window {
+				l.Fatalf("the hint gives %v to confirm, but %v was asked for", hint.ConfirmWindow, 10*l.window)
 			}
 			if queued.Clock != 0 && hint.Clock < queued.Clock {
 				l.Fatalf("the hint is dated %v, before the ticket at %v", hint.Clock, queued.Clock)
 			}
-			if got := q.renewBy(start, 10*window, "a", driver.Granted); got.Token != hint.Token {
+			if got := q.renewBy(start, 10*l.window, "a", driver.Granted); got.Token != hint.Token {
 				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)
 			}
 		},
@@ -42,12 +39,12 @@ var handOverRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process().listen()
 			p.acquire("holder", driver.Granted)
-			q.acquire("a", driver.Queued, waits(long), confirm(3*window))
+			q.acquire("a", driver.Queued, waits(long), confirm(3*l.window))
 			start := time.Now()
 			p.release("holder", driver.Released)
 			q.hear(driver.HintGranted, "a")
-			got := q.renewBy(start, 3*window, "a", driver.Granted)
-			l.pass(3 * window)
+			got := q.renewBy(start, 3*l.window, "a", driver.Granted)
+			l.pass(3 * l.window)
 			p.acquire("try", driver.Busy)
 			if again := q.renew("a", driver.Granted); again.Token != got.Token {
 				l.Fatalf("token %d after %d", again.Token, got.Token)
@@ -61,12 +58,12 @@ var handOverRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process().listen()
 			p.acquire("holder", driver.Granted)
-			q.acquire("a", driver.Queued, waits(long), confirm(3*window))
+			q.acquire("a", driver.Queued, waits(long), confirm(3*l.window))
 			start := time.Now()
 			p.release("holder", driver.Released)
 			hint := q.hear(driver.HintGranted, "a")
-			got, err := q.try(q.request("a", []option{waits(long), confirm(3 * window)}))
-			l.intime(start, 3*window-rounding)
+			got, err := q.try(q.request("a", []option{waits(long), confirm(3 * l.window)}))
+			l.intime(start, 3*l.window-rounding)
 			if err != nil {
 				l.Fatal(err)
 			}
@@ -74,7 +71,7 @@ var handOverRows = []row{
 			if got.Token != hint.Token {
 				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)
 			}
-			l.pass(3 * window)
+			l.pass(3 * l.window)
 			p.acquire("try", driver.Busy)
 			q.renew("a", driver.Granted)
 		},
@@ -128,14 +125,14 @@ var handOverRows = []row{
 			p, q := l.process(), l.process().listen()
 			p.acquire("r1", driver.Granted, shared)
 			for _, name := range []string{"dead1", "dead2"} {
-				q.acquire(name, driver.Queued, waits(long), confirm(window))
+				q.acquire(name, driver.Queued, waits(long), confirm(l.window))
 			}
 			start := time.Now()
 			p.acquire("r2", driver.Queued, shared, waits(long)) // the head is called
 			q.hear(driver.HintAsk, "dead1")
-			l.cfg.Advance(window / 2)
-			p.acquireBy(start, window, "try", driver.Busy, shared) // the head has no more time by that
-			l.pass(window / 2)
+			l.cfg.Advance(l.window / 2)
+			p.acquireBy(start, l.window, "try", driver.Busy, shared) // the head has no more time by that
+			l.pass(l.window / 2)
 			// It did not come, so its process is suspect: the other is not called.
 			p.acquire("r2", driver.Granted, shared, waits(long))
 		},
@@ -147,19 +144,19 @@ var handOverRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process().listen()
 			p.acquire("r1", driver.Granted, shared)
-			q.acquire("w", driver.Queued, waits(long), confirm(3*window))
+			q.acquire("w", driver.Queued, waits(long), confirm(3*l.window))
 			start := time.Now()
 			p.acquire("r2", driver.Busy, shared) // a request that does not queue calls it as well
 			q.hear(driver.HintAsk, "w")
-			q.renewBy(start, 3*window, "w", driver.Queued)
-			l.pass(3 * window)
+			q.renewBy(start, 3*l.window, "w", driver.Queued)
+			l.pass(3 * l.window)
 			start = time.Now()
 			got := p.acquire("r2", driver.Queued, shared, waits(long)) // and again
-			if got.RetryAfter > 3*window+vague {
-				l.Fatalf("told to ask in %v; the head has %v to come", got.RetryAfter, 3*window)
+			if got.RetryAfter > 3*l.window+vague {
+				l.Fatalf("told to ask in %v; the head has %v to come", got.RetryAfter, 3*l.window)
 			}
 			p.release("r1", driver.Released)
-			q.renewBy(start, 3*window, "w", driver.Granted)
+			q.renewBy(start, 3*l.window, "w", driver.Granted)
 		},
 	},
 	{
@@ -169,10 +166,10 @@ var handOverRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process().listen()
 			p.acquire("holder", driver.Granted)
-			p.acquire("mute", driver.Queued, waits(long), confirm(window))
+			p.acquire("mute", driver.Queued, waits(long), confirm(l.window))
 			q.acquire("a", driver.Queued, waits(long))
 			p.release("holder", driver.Released)
-			l.pass(window)
+			l.pass(l.window)
 			q.renew("a", driver.Queued)
 			p.acquire("mute", driver.Granted, waits(long))
 			p.release("mute", driver.Released)
@@ -244,14 +241,14 @@ var deadRows = []row{
 		run: func(l *lab) {
 			p, q := l.process().listen(), l.process().listen()
 			q.acquire("holder", driver.Granted)
-			p.acquire("dead", driver.Queued, waits(long), confirm(window))
+			p.acquire("dead", driver.Queued, waits(long), confirm(l.window))
 			q.acquire("a", driver.Queued, waits(long))
 			q.release("holder", driver.Released)
 			lost := p.hear(driver.HintGranted, "dead")
-			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter > window+vague {
-				l.Fatalf("the next in the queue is told to ask in %v; the window is %v", hint.RetryAfter, window)
+			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter > l.window+vague {
+				l.Fatalf("the next in the queue is told to ask in %v; the l.window is %v", hint.RetryAfter, l.window)
 			}
-			l.pass(window)
+			l.pass(l.window)
 			got := q.renew("a", driver.Granted)
 			l.greater(got.Token, lost.Token)
 			p.renew("dead", driver.Gone)
@@ -266,12 +263,12 @@ var deadRows = []row{
 			p, q := l.process().listen(), l.process().listen()
 			q.acquire("holder", driver.Granted)
 			for i := range 80 {
-				p.acquire(fmt.Sprintf("dead%d", i), driver.Queued, waits(long), confirm(window))
+				p.acquire(fmt.Sprintf("dead%d", i), driver.Queued, waits(long), confirm(l.window))
 			}
 			q.acquire("a", driver.Queued, waits(long))
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "dead0")
-			l.pass(window)
+			l.pass(l.window)
 			q.renew("a", driver.Granted)
 			p.renew("dead1", driver.Gone)
 		},
@@ -283,14 +280,14 @@ var deadRows = []row{
 		run: func(l *lab) {
 			p, q := l.process().listen(), l.process().listen()
 			q.acquire("holder", driver.Granted)
-			p.acquire("dead", driver.Queued, waits(long), confirm(3*window))
+			p.acquire("dead", driver.Queued, waits(long), confirm(3*l.window))
 			p.acquire("before", driver.Queued, waits(long))
 			start := time.Now()
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "dead")
-			p.acquireBy(start, 3*window, "after", driver.Queued, waits(long))
-			q.acquireBy(start, 3*window, "a", driver.Queued, waits(long))
-			l.pass(3 * window)
+			p.acquireBy(start, 3*l.window, "after", driver.Queued, waits(long))
+			q.acquireBy(start, 3*l.window, "a", driver.Queued, waits(long))
+			l.pass(3 * l.window)
 			q.renew("a", driver.Queued)
 			p.hear(driver.HintGranted, "after")
 			p.renew("after", driver.Granted)
@@ -304,7 +301,7 @@ var deadRows = []row{
 		run: func(l *lab) {
 			p, q := l.process().listen(), l.process().listen()
 			q.acquire("holder", driver.Granted)
-			p.acquire("dead", driver.Queued, waits(long), confirm(3*window))
+			p.acquire("dead", driver.Queued, waits(long), confirm(3*l.window))
 			p.acquire("other", driver.Queued, waits(long))
 			p.acquire("last", driver.Queued, waits(long))
 			q.acquire("a", driver.Queued, waits(long))
@@ -312,8 +309,8 @@ var deadRows = []row{
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "dead")
 			l.pass(0)
-			p.renewBy(start, 3*window, "last", driver.Queued)
-			l.pass(3 * window)
+			p.renewBy(start, 3*l.window, "last", driver.Queued)
+			l.pass(3 * l.window)
 			q.renew("a", driver.Queued)
 			p.hear(driver.HintGranted, "other")
 			p.renew("other", driver.Granted)
@@ -326,11 +323,11 @@ var deadRows = []row{
 		run: func(l *lab) {
 			p, q := l.process().listen(), l.process()
 			q.acquire("holder", driver.Granted)
-			p.acquire("slow", driver.Queued, waits(long), confirm(window))
+			p.acquire("slow", driver.Queued, waits(long), confirm(l.window))
 			p.acquire("other", driver.Queued, waits(long))
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "slow")
-			l.pass(window)
+			l.pass(l.window)
 			p.renew("other", driver.Granted)
 		},
 	},
@@ -341,10 +338,10 @@ var deadRows = []row{
 		run: func(l *lab) {
 			p, q := l.process().listen(), l.process()
 			q.acquire("holder", driver.Granted)
-			p.acquire("slow", driver.Queued, waits(long), confirm(window))
+			p.acquire("slow", driver.Queued, waits(long), confirm(l.window))
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "slow")
-			l.pass(window)
+			l.pass(l.window)
 			p.renew("slow", driver.Gone)
 			q.acquire("holder2", driver.Granted)
 			p.acquire("again", driver.Queued, waits(long))

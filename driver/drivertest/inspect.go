@@ -135,8 +135,8 @@ var inspectRows = []row{
 		why:   "nobody should break a lease that is over",
 		run: func(l *lab) {
 			p := l.process()
-			p.acquire("a", driver.Granted, ttl(brief))
-			l.pass(brief)
+			p.acquire("a", driver.Granted, ttl(l.brief))
+			l.pass(l.brief)
 			if got := p.inspect(l.key); len(got.Holders) != 0 {
 				l.Fatalf("holders %+v after the expiry", got.Holders)
 			}
@@ -238,10 +238,10 @@ var inspectRows = []row{
 		run: func(l *lab) {
 			p := l.process()
 			start := time.Now()
-			p.acquire("a", driver.Granted, ttl(brief))
+			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
 			ref.KeepClosed = long
-			p.releaseRefBy(start, brief, ref, driver.Released)
+			p.releaseRefBy(start, l.brief, ref, driver.Released)
 			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+rounding {
 				l.Fatalf("closed for %v, want at most %v", got.Closed, long)
 			}
@@ -253,8 +253,8 @@ var inspectRows = []row{
 		why:   "a room that refuses everybody after its holder was lost has to say for how long",
 		run: func(l *lab) {
 			p := l.process()
-			p.acquire("a", driver.Granted, ttl(brief), delay(long))
-			l.pass(brief)
+			p.acquire("a", driver.Granted, ttl(l.brief), delay(long))
+			l.pass(l.brief)
 			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long || len(got.Holders) != 0 {
 				l.Fatalf("closed for %v, want at most %v; holders %+v", got.Closed, long, got.Holders)
 			}
@@ -309,16 +309,16 @@ var inspectRows = []row{
 				p.acquire(name("released"), driver.Granted, in(key))
 				p.releaseRef(ref, driver.Released)
 				start := time.Now()
-				p.acquire(name("expires"), driver.Granted, in(key), ttl(5*brief))
-				p.acquireBy(start, 5*brief, name("try"), driver.Busy, in(key))
+				p.acquire(name("expires"), driver.Granted, in(key), ttl(5*l.brief))
+				p.acquireBy(start, 5*l.brief, name("try"), driver.Busy, in(key))
 				if l.cfg.Without&Queue == 0 {
 					ref.ID = l.id(name("cancelled"))
-					p.acquireBy(start, 5*brief, name("cancelled"), driver.Queued, in(key), waits(long))
+					p.acquireBy(start, 5*l.brief, name("cancelled"), driver.Queued, in(key), waits(long))
 					p.releaseRef(ref, driver.Left)
-					p.acquireBy(start, 5*brief, name("dead"), driver.Queued, in(key), waits(brief))
+					p.acquireBy(start, 5*l.brief, name("dead"), driver.Queued, in(key), waits(l.brief))
 				}
 			}
-			l.pass(5 * brief)
+			l.pass(5 * l.brief)
 			if got := p.list(l.key); len(got) != 0 {
 				l.Fatalf("still listed: %q", slices.Sorted(maps.Keys(got)))
 			}

@@ -90,8 +90,8 @@ var leaseRows = []row{
 		why:  "a holder that died must not keep the lock for ever",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			first := p.acquire("a", driver.Granted, ttl(brief))
-			l.pass(brief)
+			first := p.acquire("a", driver.Granted, ttl(l.brief))
+			l.pass(l.brief)
 			l.greater(q.acquire("b", driver.Granted).Token, first.Token)
 			p.renew("a", driver.Gone)
 			q.renew("b", driver.Granted)
@@ -103,9 +103,9 @@ var leaseRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
-			p.acquire("a", driver.Granted, ttl(brief))
-			l.cfg.Advance(brief / 2)
-			q.acquireBy(start, brief, "b", driver.Busy)
+			p.acquire("a", driver.Granted, ttl(l.brief))
+			l.cfg.Advance(l.brief / 2)
+			q.acquireBy(start, l.brief, "b", driver.Busy)
 		},
 	},
 	{
@@ -113,8 +113,8 @@ var leaseRows = []row{
 		why:  "its holder has been told that it lost the lock; if a late renewal revived the lease, somebody else's work in between would go unnoticed",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			p.acquire("a", driver.Granted, ttl(brief))
-			l.pass(brief)
+			p.acquire("a", driver.Granted, ttl(l.brief))
+			l.pass(l.brief)
 			p.renew("a", driver.Gone)
 			q.acquire("b", driver.Granted)
 		},
@@ -137,12 +137,12 @@ var leaseRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
-			first := p.acquire("a", driver.Granted, ttl(2*brief))
-			l.cfg.Advance(brief)
-			if got := p.renewBy(start, 2*brief, "a", driver.Granted); got.Token != first.Token {
+			first := p.acquire("a", driver.Granted, ttl(2*l.brief))
+			l.cfg.Advance(l.brief)
+			if got := p.renewBy(start, 2*l.brief, "a", driver.Granted); got.Token != first.Token {
 				l.Fatalf("token %d after the renewal, %d before: a token belongs to its lease", got.Token, first.Token)
 			}
-			l.pass(2 * brief)
+			l.pass(2 * l.brief)
 			q.acquire("b", driver.Busy)
 			p.renew("a", driver.Granted)
 		},
@@ -153,14 +153,14 @@ var leaseRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
-			p.acquire("a", driver.Granted, ttl(brief))
+			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
-			ref.TTL = 3 * brief
+			ref.TTL = 3 * l.brief
 			renewed := time.Now()
-			p.renewRefBy(start, brief, ref, driver.Granted)
-			l.cfg.Advance(5 * brief / 2)
-			q.acquireBy(renewed, 3*brief, "b", driver.Busy)
-			l.pass(brief / 2)
+			p.renewRefBy(start, l.brief, ref, driver.Granted)
+			l.cfg.Advance(5 * l.brief / 2)
+			q.acquireBy(renewed, 3*l.brief, "b", driver.Busy)
+			l.pass(l.brief / 2)
 			q.acquire("b", driver.Granted)
 		},
 	},
@@ -170,10 +170,10 @@ var leaseRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
-			p.acquire("a", driver.Granted, ttl(2*brief))
-			l.cfg.Advance(brief)
-			p.acquireBy(start, 2*brief, "a", driver.Granted)
-			l.pass(2 * brief)
+			p.acquire("a", driver.Granted, ttl(2*l.brief))
+			l.cfg.Advance(l.brief)
+			p.acquireBy(start, 2*l.brief, "a", driver.Granted)
+			l.pass(2 * l.brief)
 			q.acquire("b", driver.Busy)
 		},
 	},
@@ -184,10 +184,10 @@ var leaseRows = []row{
 			p, q := l.process(), l.process()
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
-			ref.TTL = brief
+			ref.TTL = l.brief
 			p.renewRef(ref, driver.Granted)
-			p.acquire("a", driver.Granted, ttl(brief))
-			l.pass(brief)
+			p.acquire("a", driver.Granted, ttl(l.brief))
+			l.pass(l.brief)
 			q.acquire("b", driver.Busy)
 		},
 	},
@@ -197,10 +197,10 @@ var leaseRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
-			p.acquire("a", driver.Granted, ttl(brief))
-			next := q.acquireBy(start, brief, "b", driver.Busy).RetryAfter
-			if next > brief+vague {
-				l.Fatalf("next ask in %v, but the lease lives for %v", next, brief)
+			p.acquire("a", driver.Granted, ttl(l.brief))
+			next := q.acquireBy(start, l.brief, "b", driver.Busy).RetryAfter
+			if next > l.brief+vague {
+				l.Fatalf("next ask in %v, but the lease lives for %v", next, l.brief)
 			}
 			if next > 0 {
 				l.pass(next)
@@ -217,10 +217,10 @@ var leaseRows = []row{
 			if first.Clock == 0 {
 				l.Skip("the store gives no clock")
 			}
-			l.cfg.Advance(brief)
+			l.cfg.Advance(l.brief)
 			second := q.acquire("b", driver.Busy)
-			if d := second.Clock - first.Clock; d < brief-rounding {
-				l.Fatalf("the clock went on by %v while %v passed", d, brief)
+			if d := second.Clock - first.Clock; d < l.brief-rounding {
+				l.Fatalf("the clock went on by %v while %v passed", d, l.brief)
 			}
 			if third := p.renew("a", driver.Granted); third.Clock < second.Clock {
 				l.Fatalf("the clock fell from %v to %v", second.Clock, third.Clock)

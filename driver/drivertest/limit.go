@@ -17,20 +17,20 @@ var limitRows = []row{
 			p, q := l.process(), l.process()
 			p.acquire("stays", driver.Granted, places(2, 1))
 			start := time.Now()
-			p.acquire("dies", driver.Granted, places(2, 1), ttl(brief))
-			got := q.acquireBy(start, brief, "b", driver.Busy, places(2, 1))
-			if got.RetryAfter > brief+vague {
-				l.Fatalf("next ask in %v, but one place ends in %v", got.RetryAfter, brief)
+			p.acquire("dies", driver.Granted, places(2, 1), ttl(l.brief))
+			got := q.acquireBy(start, l.brief, "b", driver.Busy, places(2, 1))
+			if got.RetryAfter > l.brief+vague {
+				l.Fatalf("next ask in %v, but one place ends in %v", got.RetryAfter, l.brief)
 			}
 			if len(got.Holders) > 0 && got.Holders[0].ID != l.id("stays") {
 				l.Fatalf("the first holder that is shown is %q, want the one that stays longest", got.Holders[0].ID)
 			}
 			if l.cfg.Without&Queue == 0 {
-				if next := q.acquireBy(start, brief, "b", driver.Queued, places(2, 1), waits(long)).RetryAfter; next > brief+vague {
-					l.Fatalf("the first waiter is told to ask in %v, but one place ends in %v", next, brief)
+				if next := q.acquireBy(start, l.brief, "b", driver.Queued, places(2, 1), waits(long)).RetryAfter; next > l.brief+vague {
+					l.Fatalf("the first waiter is told to ask in %v, but one place ends in %v", next, l.brief)
 				}
 			}
-			l.pass(brief)
+			l.pass(l.brief)
 			q.acquire("b", driver.Granted, places(2, 1), waits(long))
 		},
 	},
@@ -104,9 +104,9 @@ var limitRows = []row{
 		why:   "a holder that died gives its places back once, and its late release gives nothing",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			p.acquire("dead", driver.Granted, places(3, 2), ttl(brief))
+			p.acquire("dead", driver.Granted, places(3, 2), ttl(l.brief))
 			q.acquire("a", driver.Granted, places(3, 1))
-			l.pass(brief)
+			l.pass(l.brief)
 			q.acquire("b", driver.Granted, places(3, 2))
 			p.release("dead", driver.Gone)
 			p.renew("dead", driver.Gone)

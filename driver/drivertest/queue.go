@@ -152,9 +152,9 @@ var queueRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			p.acquire("holder", driver.Granted)
-			p.acquire("dead", driver.Queued, waits(brief))
+			p.acquire("dead", driver.Queued, waits(l.brief))
 			q.acquire("a", driver.Queued, waits(long))
-			l.pass(brief)
+			l.pass(l.brief)
 			p.release("holder", driver.Released)
 			p.renew("dead", driver.Gone)
 			q.acquire("a", driver.Granted, waits(long))
@@ -168,13 +168,13 @@ var queueRows = []row{
 			p, q := l.process(), l.process()
 			p.acquire("holder", driver.Granted)
 			start := time.Now()
-			q.acquire("a", driver.Queued, waits(2*brief))
-			q.acquire("b", driver.Queued, waits(2*brief))
+			q.acquire("a", driver.Queued, waits(2*l.brief))
+			q.acquire("b", driver.Queued, waits(2*l.brief))
 			q.acquire("c", driver.Queued, waits(long))
-			l.cfg.Advance(brief)
-			q.renewBy(start, 2*brief, "a", driver.Queued)
-			q.acquireBy(start, 2*brief, "b", driver.Queued, waits(long))
-			l.pass(2 * brief)
+			l.cfg.Advance(l.brief)
+			q.renewBy(start, 2*l.brief, "a", driver.Queued)
+			q.acquireBy(start, 2*l.brief, "b", driver.Queued, waits(long))
+			l.pass(2 * l.brief)
 			p.release("holder", driver.Released)
 			q.acquire("c", driver.Queued, waits(long))
 			q.acquire("b", driver.Queued, waits(long))
@@ -188,10 +188,10 @@ var queueRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
-			p.acquire("holder", driver.Granted, ttl(brief))
-			got := q.acquireBy(start, brief, "a", driver.Queued, waits(long))
-			if got.RetryAfter <= 0 || got.RetryAfter > brief+vague {
-				l.Fatalf("the head is told to ask in %v; the holder lives for %v", got.RetryAfter, brief)
+			p.acquire("holder", driver.Granted, ttl(l.brief))
+			got := q.acquireBy(start, l.brief, "a", driver.Queued, waits(long))
+			if got.RetryAfter <= 0 || got.RetryAfter > l.brief+vague {
+				l.Fatalf("the head is told to ask in %v; the holder lives for %v", got.RetryAfter, l.brief)
 			}
 			l.pass(got.RetryAfter)
 			q.acquire("a", driver.Granted, waits(long))
@@ -263,7 +263,7 @@ var orderRows = []row{
 		why:   "the holder renews for many times the life of a ticket; the waiters keep theirs alive, and nobody's place depends on time",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			const step = 50 * time.Millisecond
+			step := l.brief / 4
 			p.acquire("holder", driver.Granted)
 			names := []string{"a", "b", "c", "d", "e"}
 			refs := []driver.Ref{l.ref("holder")}

@@ -76,11 +76,11 @@ var raiseRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
-			first := p.acquire("a", driver.Granted, ttl(brief))
+			first := p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
-			ref.Token, ref.TTL = first.Token+1000, brief
-			p.renewRefBy(start, brief, ref, driver.Granted)
-			l.pass(brief)
+			ref.Token, ref.TTL = first.Token+1000, l.brief
+			p.renewRefBy(start, l.brief, ref, driver.Granted)
+			l.pass(l.brief)
 			l.greater(q.acquire("b", driver.Granted).Token, ref.Token)
 		},
 	},

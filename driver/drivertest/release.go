@@ -81,8 +81,8 @@ var releaseRows = []row{
 		why:  "the holder learns that its work was not protected to the end, and the present holder keeps its lease",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			p.acquire("a", driver.Granted, ttl(brief))
-			l.pass(brief)
+			p.acquire("a", driver.Granted, ttl(l.brief))
+			l.pass(l.brief)
 			q.acquire("b", driver.Granted)
 			p.release("a", driver.Gone)
 			q.renew("b", driver.Granted)
@@ -147,15 +147,15 @@ var releaseRows = []row{
 			start := time.Now()
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
-			ref.RejectIDFor = 4 * brief
+			ref.RejectIDFor = 4 * l.brief
 			p.releaseRefBy(start, ref.RejectIDFor, ref, driver.Released)
 			p.acquire("once", driver.Granted, once)
 			single := l.onceRef("once")
-			single.RejectIDFor = 4 * brief
+			single.RejectIDFor = 4 * l.brief
 			p.releaseRefBy(start, ref.RejectIDFor, single, driver.Released)
-			l.cfg.Advance(3 * brief)
-			q.acquireBy(start, 4*brief, "a", driver.Gone)
-			q.acquireBy(start, 4*brief, "once", driver.Gone, once)
+			l.cfg.Advance(3 * l.brief)
+			q.acquireBy(start, 4*l.brief, "a", driver.Gone)
+			q.acquireBy(start, 4*l.brief, "once", driver.Gone, once)
 		},
 	},
 	{
@@ -165,16 +165,16 @@ var releaseRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
-			p.acquire("a", driver.Granted, ttl(brief))
+			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
-			ref.KeepClosed = 4 * brief
-			p.releaseRefBy(start, brief, ref, driver.Released)
+			ref.KeepClosed = 4 * l.brief
+			p.releaseRefBy(start, l.brief, ref, driver.Released)
 			if next := q.acquireBy(start, ref.KeepClosed, "b", driver.Busy).RetryAfter; next > ref.KeepClosed+vague {
 				l.Fatalf("next ask in %v, but the room is closed for %v", next, ref.KeepClosed)
 			}
-			l.pass(brief)
+			l.pass(l.brief)
 			q.acquireBy(start, ref.KeepClosed, "b", driver.Busy)
-			l.pass(3 * brief)
+			l.pass(3 * l.brief)
 			q.acquire("b", driver.Granted)
 		},
 	},
@@ -184,13 +184,13 @@ var releaseRows = []row{
 		why:   "a release whose answer was lost is repeated, and so is that of a lease that was lost; neither may close the room for others",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			p.acquire("a", driver.Granted, ttl(brief))
+			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
-			ref.KeepClosed = 2 * brief
+			ref.KeepClosed = 2 * l.brief
 			p.free(ref)
-			l.cfg.Advance(brief)
+			l.cfg.Advance(l.brief)
 			p.releaseRef(ref, driver.Gone)
-			l.pass(brief)
+			l.pass(l.brief)
 			q.acquire("b", driver.Granted)
 			ref.KeepClosed = long
 			p.releaseRef(ref, driver.Gone)
@@ -216,13 +216,13 @@ var releaseRows = []row{
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
 			start := time.Now()
-			p.acquire("a", driver.Granted, ttl(brief), delay(3*brief))
-			l.pass(brief)
+			p.acquire("a", driver.Granted, ttl(l.brief), delay(3*l.brief))
+			l.pass(l.brief)
 			p.renew("a", driver.Gone)
-			q.acquireBy(start, 4*brief, "b", driver.Busy)
-			l.pass(brief)
-			q.acquireBy(start, 4*brief, "b", driver.Busy)
-			l.pass(2 * brief)
+			q.acquireBy(start, 4*l.brief, "b", driver.Busy)
+			l.pass(l.brief)
+			q.acquireBy(start, 4*l.brief, "b", driver.Busy)
+			l.pass(2 * l.brief)
 			q.acquire("b", driver.Granted)
 		},
 	},

@@ -50,9 +50,9 @@ var sharedRows = []row{
 		why:   "a dead reader must not live on the renewals of the others, nor take them along",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			p.acquire("dead", driver.Granted, shared, ttl(brief))
+			p.acquire("dead", driver.Granted, shared, ttl(l.brief))
 			q.acquire("alive", driver.Granted, shared)
-			l.pass(brief)
+			l.pass(l.brief)
 			p.renew("dead", driver.Gone)
 			q.renew("alive", driver.Granted)
 			p.acquire("w", driver.Busy)
@@ -66,13 +66,13 @@ var sharedRows = []row{
 		why:   "the room is closed to writers as long as its longest-lived reader, whoever came first",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			p.acquire("r1", driver.Granted, shared, ttl(brief))
+			p.acquire("r1", driver.Granted, shared, ttl(l.brief))
 			start := time.Now()
-			q.acquire("r2", driver.Granted, shared, ttl(3*brief))
-			q.acquire("r3", driver.Granted, shared, ttl(brief))
-			l.pass(brief)
-			p.acquireBy(start, 3*brief, "w", driver.Busy)
-			l.pass(2 * brief)
+			q.acquire("r2", driver.Granted, shared, ttl(3*l.brief))
+			q.acquire("r3", driver.Granted, shared, ttl(l.brief))
+			l.pass(l.brief)
+			p.acquireBy(start, 3*l.brief, "w", driver.Busy)
+			l.pass(2 * l.brief)
 			p.acquire("w", driver.Granted)
 		},
 	},

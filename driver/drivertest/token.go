@@ -34,10 +34,10 @@ var tokenRows = []row{
 			p, q := l.process(), l.process()
 			last := int64(0)
 			for i, by := range []*process{p, q, p} {
-				got := by.acquire(fmt.Sprintf("a%d", i), driver.Granted, ttl(brief))
+				got := by.acquire(fmt.Sprintf("a%d", i), driver.Granted, ttl(l.brief))
 				l.greater(got.Token, last)
 				last = got.Token
-				l.pass(brief)
+				l.pass(l.brief)
 			}
 		},
 	},

@@ -223,9 +223,9 @@ var visitRows = []row{
 		why:   "an id whose lease was released or has expired is free again, and the visits that asked for that one have no part in the next",
 		run: func(l *lab) {
 			p, q := l.process(), l.process()
-			p.acquire("a", driver.Granted, visit("p"), ttl(brief))
-			q.acquire("a", driver.Granted, visit("q"), ttl(brief))
-			l.pass(brief)
+			p.acquire("a", driver.Granted, visit("p"), ttl(l.brief))
+			q.acquire("a", driver.Granted, visit("q"), ttl(l.brief))
+			l.pass(l.brief)
 			q.acquire("a", driver.Granted, visit("q"))
 			p.undo("a", "p", driver.Busy)
 			q.undo("a", "q", driver.Released)
