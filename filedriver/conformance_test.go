@@ -8,14 +8,15 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	dir := t.TempDir()
+	dir, f := t.TempDir(), newFake()
 	drivertest.Run(t, drivertest.Config{
 		Open: func(t testing.TB) driver.Driver {
-			s, err := Open(dir)
+			s, err := Open(dir, f.option())
 			if err != nil {
 				t.Fatal(err)
 			}
 			return s
 		},
+		Advance: f.advance,
 	})
 }

@@ -47,14 +47,17 @@ func TestWatch_HR_G4_HintsArriveWithoutAnInotifyInstance(t *testing.T) {
 
 func TestConformance_HR_G4_WithoutAnInotifyInstance(t *testing.T) {
 	skip.Nightly(t, "make test plays the same rows with an inotify instance")
-	dir := t.TempDir()
-	drivertest.Run(t, drivertest.Config{Open: func(t testing.TB) driver.Driver {
-		s, err := Open(dir, unwatched)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}})
+	dir, f := t.TempDir(), newFake()
+	drivertest.Run(t, drivertest.Config{
+		Open: func(t testing.TB) driver.Driver {
+			s, err := Open(dir, unwatched, f.option())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Advance: f.advance,
+	})
 }
 
 // A waiter that was stopped has more hints before it than the pipe holds: it is told to

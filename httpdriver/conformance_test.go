@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/internal/pipenet"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
@@ -20,11 +22,18 @@ import (
 // serve starts a service on a store and returns its URL.
 func serve(tb testing.TB, store driver.Driver, opts ...server.Option) string {
 	tb.Helper()
-	s, err := server.New(store, opts...)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	serveOn(tb, l, store, opts...)
+	return "http://" + l.Addr().String()
+}
+
+// serveOn starts a service on a store that takes the connections of a listener.
+func serveOn(tb testing.TB, l net.Listener, store driver.Driver, opts ...server.Option) {
+	tb.Helper()
+	s, err := server.New(store, opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -41,7 +50,6 @@ func serve(tb testing.TB, store driver.Driver, opts ...server.Option) string {
 			tb.Error(err)
 		}
 	})
-	return "http://" + l.Addr().String()
 }
 
 func open(tb testing.TB, url string) *httpdriver.Driver {
@@ -71,11 +79,34 @@ func openAsker(tb testing.TB, url string) driver.Driver {
 	return asker{driver.Wrapper{Driver: open(tb, url)}}
 }
 
+// TestConformance_Memory plays the suite in virtual time: each row has a service of its own,
+// and a network in memory.
 func TestConformance_Memory(t *testing.T) {
-	url := serve(t, memdriver.New())
+	var network *pipenet.Listener
 	drivertest.Run(t, drivertest.Config{
-		Open: func(tb testing.TB) driver.Driver { return openAsker(tb, url) }, Without: drivertest.Guard,
+		Open: func(tb testing.TB) driver.Driver {
+			transport := &http.Transport{DialContext: network.Dial}
+			tb.Cleanup(transport.CloseIdleConnections)
+			return openBy(tb, "http://service", &http.Client{Transport: transport})
+		},
+		Wrap: func(t *testing.T, row func(*testing.T)) {
+			synctest.Test(t, func(t *testing.T) {
+				network = pipenet.Listen()
+				serveOn(t, network, memdriver.New())
+				row(t)
+			})
+		},
+		Without: drivertest.Guard,
 	})
+}
+
+func openBy(tb testing.TB, url string, client *http.Client) *httpdriver.Driver {
+	tb.Helper()
+	d, err := httpdriver.Open(url, httpdriver.WithClient(client))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
 }
 
 // Two services on one store are one: a driver talks to either.
@@ -83,7 +114,7 @@ func TestConformance_TwoServicesOnOneRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make test-long plays it, and make test the same rows on one service")
 	}
-	server := redistest.Start(t)
+	server, advance := redistest.StartHeld(t)
 	var urls []string
 	for range 2 {
 		d, err := rueidisdriver.Open(server.URL())
@@ -95,11 +126,15 @@ func TestConformance_TwoServicesOnOneRedis(t *testing.T) {
 	next := make(chan string, 2)
 	next <- urls[0]
 	next <- urls[1]
-	drivertest.Run(t, drivertest.Config{Open: func(tb testing.TB) driver.Driver {
-		url := <-next
-		next <- url
-		return openAsker(tb, url)
-	}, Without: drivertest.Guard})
+	drivertest.Run(t, drivertest.Config{
+		Open: func(tb testing.TB) driver.Driver {
+			url := <-next
+			next <- url
+			return openAsker(tb, url)
+		},
+		Advance: advance,
+		Without: drivertest.Guard,
+	})
 }
 
 // A client may send all of its requests by one connection, on which many of them wait.
@@ -107,28 +142,32 @@ func TestConformance_OverOneConnection(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make test-long runs the suite by HTTP/2 too")
 	}
-	store := memdriver.New()
-	s, err := server.New(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := httptest.NewUnstartedServer(s)
-	h.EnableHTTP2 = true
-	h.StartTLS()
-	t.Cleanup(func() { // the rows play side by side, after this function has returned
-		h.Close()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
+	var service *httptest.Server
+	drivertest.Run(t, drivertest.Config{
+		Open: func(tb testing.TB) driver.Driver { return openBy(tb, "https://example.com", service.Client()) },
+		Wrap: func(t *testing.T, row func(*testing.T)) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memdriver.New()
+				s, err := server.New(store)
+				if err != nil {
+					t.Fatal(err)
+				}
+				network := pipenet.Listen()
+				service = &httptest.Server{Listener: network, EnableHTTP2: true, Config: &http.Server{Handler: s}}
+				service.StartTLS()
+				service.Client().Transport.(*http.Transport).DialContext = network.Dial
+				t.Cleanup(func() {
+					service.Close()
+					if err := s.Close(); err != nil {
+						t.Error(err)
+					}
+					if err := store.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				row(t)
+			})
+		},
+		Without: drivertest.Guard,
 	})
-	drivertest.Run(t, drivertest.Config{Open: func(tb testing.TB) driver.Driver {
-		d, err := httpdriver.Open(h.URL, httpdriver.WithClient(h.Client()))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return asker{driver.Wrapper{Driver: d}}
-	}, Without: drivertest.Guard})
 }

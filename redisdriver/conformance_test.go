@@ -9,8 +9,9 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	s := redistest.Start(t)
+	s, advance := redistest.StartHeld(t)
 	drivertest.Run(t, drivertest.Config{
-		Open: func(t testing.TB) driver.Driver { return driverOn(t, s) },
+		Open:    func(t testing.TB) driver.Driver { return driverOn(t, s) },
+		Advance: advance,
 	})
 }

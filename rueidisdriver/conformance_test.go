@@ -10,9 +10,10 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	s := redistest.Start(t)
+	s, advance := redistest.StartHeld(t)
 	drivertest.Run(t, drivertest.Config{
-		Open: func(t testing.TB) driver.Driver { return open(t, s.URL()) },
+		Open:    func(t testing.TB) driver.Driver { return open(t, s.URL()) },
+		Advance: advance,
 	})
 }
 

@@ -1,0 +1,25 @@
+package redistest
+
+import (
+	"testing"
+	"time"
+)
+
+// StartHeld is [Start] for a server whose wall clock stands still until advance moves it.
+// Advance must not be called at the same time by several goroutines.
+func StartHeld(tb testing.TB, args ...string) (s *Server, advance func(d time.Duration)) {
+	tb.Helper()
+	s, clock := StartWithClock(tb, args...)
+	return s, clock.Held()
+}
+
+// Held has the clock stand still at the present, and returns how to move it.
+func (c *Clock) Held() (advance func(d time.Duration)) {
+	c.tb.Helper()
+	at := time.Now().Truncate(time.Millisecond)
+	c.Hold(at)
+	return func(d time.Duration) {
+		at = at.Add(d)
+		c.Hold(at)
+	}
+}
