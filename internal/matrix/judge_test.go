@@ -316,7 +316,7 @@ func (c *cast) run(e *entry, d disturbance) {
 	}
 	time.Sleep(time.Millisecond) // all nodes of a quorum have heard of it
 	for _, t := range c.tables {
-		t.keep()
+		t.Keep()
 	}
 	old := c.ids()
 	c.thin = (loses(d.fate) || loses(d.then)) && len(c.tables) > 1

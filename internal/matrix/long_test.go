@@ -257,18 +257,18 @@ func (c *cast) suffer(end time.Time) (n int) {
 		}
 		i := rng.IntN(len(c.tables))
 		age := []time.Duration{time.Second, time.Minute, 2 * time.Hour}[rng.IntN(3)]
-		c.tables[i].keep()
+		c.tables[i].Keep()
 		time.Sleep(age)
 		c.mu.Lock()
 		c.forget = len(c.tables) == 1
 		c.mu.Unlock()
 		switch {
 		case f == forgets:
-			c.tables[i].forget()
+			c.tables[i].Forget()
 		case len(c.tables) > 1 && age > time.Second:
-			c.tables[i].forget() // no guard tells that a node has come back old
+			c.tables[i].Forget() // no guard tells that a node has come back old
 		case len(c.tables) == 1:
-			c.tables[i].goBack()
+			c.tables[i].GoBack()
 		}
 		c.recover()
 	}
@@ -276,10 +276,8 @@ func (c *cast) suffer(end time.Time) (n int) {
 
 // ends judges that all keys end, but the mark of a quorum.
 func (k *keyspace) ends(t *testing.T) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	lasting := 0
-	for name, v := range k.keys {
+	for name, v := range k.Keys() {
 		if v.At == 0 {
 			lasting++
 		}

@@ -310,7 +310,7 @@ func (r *archive) join() store { return corner{r.look, r.prefix} }
 // ours is the condition for them: the key of a note begins with that of a lock.
 const ours = `position($1 IN key) > 0`
 
-func (r *archive) keep() {
+func (r *archive) Keep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	got, err := r.pool.Query(context.Background(), `SELECT key, record, ends FROM leasehold WHERE `+ours, r.prefix)
@@ -322,9 +322,9 @@ func (r *archive) keep() {
 	}
 }
 
-func (r *archive) forget() { r.replace(nil) }
+func (r *archive) Forget() { r.replace(nil) }
 
-func (r *archive) goBack() {
+func (r *archive) GoBack() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.replace(r.kept)

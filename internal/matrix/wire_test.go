@@ -282,9 +282,9 @@ func (l *line) meet(req request) bool {
 	case forgets, goesBack, failsOver:
 		all, ready := l.asks(req)
 		if f == forgets {
-			l.table.forget()
+			l.table.Forget()
 		} else {
-			l.table.goBack()
+			l.table.GoBack()
 		}
 		return f != failsOver && l.give(all, ready)
 	case killed:

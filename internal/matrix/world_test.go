@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,9 +14,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/httpdriver"
 	"github.com/leasehold-go/leasehold/internal/pipenet"
+	"github.com/leasehold-go/leasehold/internal/teststore"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -156,9 +154,9 @@ type store interface {
 // shelf is where stores keep what they have. It can forget.
 type shelf interface {
 	join() store // one more client, to whom nothing happens
-	keep()       // remembers what there is now
-	goBack()     // returns to it
-	forget()
+	Keep()       // remembers what there is now
+	GoBack()     // returns to it
+	Forget()
 }
 
 // dial is the clock of a shelf, which can be stepped and slewed. The zero value is right.
@@ -200,68 +198,16 @@ func (d *dial) behind() time.Duration {
 
 // table is a shelf of rows, as PostgreSQL has them: the rule is that of internal/room.
 type table struct {
-	roomdriver.Bus
-	dial
-
-	mu      sync.Mutex
-	records map[string][]byte
-	kept    map[string][]byte
+	*teststore.Table
+	*dial
 }
 
-func newTable() *table { return &table{records: make(map[string][]byte)} }
-
-func (t *table) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	next, err := f(slices.Clone(t.records[key]), t.now())
-	if err != nil {
-		return fmt.Errorf("update: %w", err)
-	}
-	if next == nil {
-		delete(t.records, key)
-	} else {
-		t.records[key] = slices.Clone(next)
-	}
-	return nil
+func newTable() *table {
+	d := new(dial)
+	return &table{teststore.NewTable(d.now), d}
 }
 
-func (t *table) List(_ context.Context, prefix, _ string) (roomdriver.Page, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	page := roomdriver.Page{Now: t.now()}
-	for _, key := range slices.Sorted(maps.Keys(t.records)) {
-		if strings.HasPrefix(key, prefix) {
-			page.Entries = append(page.Entries, roomdriver.Entry{Key: key, Record: t.records[key]})
-		}
-	}
-	return page, nil
-}
-
-func (t *table) Close() error { return nil }
-
-func (t *table) join() store { return roomdriver.New(t, roomdriver.WithSweep(0)) }
-
-// keep remembers what the store has now, and goBack returns to it.
-func (t *table) keep() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.kept = maps.Clone(t.records)
-}
-
-func (t *table) goBack() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.records = maps.Clone(t.kept)
-}
-
-func (t *table) forget() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	clear(t.records)
-}
+func (t *table) join() store { return t.Join() }
 
 // suffer does something under a fate.
 func suffer(ctx context.Context, w *weather, t shelf, do func(context.Context) error) error {
@@ -294,21 +240,21 @@ func meet(ctx context.Context, f fate, w *weather, t shelf, do func(context.Cont
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, syscall.EMFILE)
 	case forgets:
 		err := do(ctx)
-		t.forget()
+		t.Forget()
 		time.Sleep(time.Millisecond) // nothing comes back within a microsecond
 		return err
 	case goesBack:
 		err := do(ctx)
-		t.goBack()
+		t.GoBack()
 		time.Sleep(time.Millisecond) // nothing comes back within a microsecond
 		return err
 	case wentBack:
-		t.goBack()
+		t.GoBack()
 		time.Sleep(time.Millisecond)
 		return do(ctx)
 	case failsOver:
 		_ = do(ctx)
-		t.goBack()
+		t.GoBack()
 		time.Sleep(time.Millisecond)
 		return errNoAnswer
 	}
