@@ -46,7 +46,7 @@ func (a *arena) run(lasting time.Duration) {
 	}
 	kills, stops := 0, 0
 	began := time.Now()
-	for time.Since(began) < lasting || time.Since(began) < 8*lasting && !a.enough(kills) {
+	for time.Since(began) < lasting || time.Since(began) < max(8*lasting, 2*patience) && !a.enough(kills) {
 		time.Sleep(100*time.Millisecond + rand.N(400*time.Millisecond))
 		i := a.victim(running)
 		switch {
@@ -78,13 +78,8 @@ func (a *arena) victim(running []*process) int {
 }
 
 // enough reports whether so much has happened that the play tells something.
-func (a *arena) enough(kills int) bool { return a.grants() >= 10 && (a.play.quiet || kills > 0) }
-
-func (a *arena) grants() (sum int) {
-	for _, n := range a.witness.Grants() {
-		sum += n
-	}
-	return sum
+func (a *arena) enough(kills int) bool {
+	return a.witness.granted() >= 10 && (a.play.quiet || kills > 0)
 }
 
 // judge holds what was said against the promises.
@@ -94,7 +89,7 @@ func (a *arena) judge(kills, stops int) {
 	for _, w := range wrong[:min(len(wrong), 20)] {
 		a.t.Error(w)
 	}
-	enough, grants, acts := a.enough(kills), a.grants(), 0
+	enough, grants, acts := a.enough(kills), a.witness.granted(), 0
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, n := range a.did {
@@ -183,7 +178,7 @@ func (a *arena) nothingLeft(d driver.Driver) {
 	a.t.Helper()
 	defer d.Close()
 	var keys []string
-	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		var err error
 		if keys, _, err = d.(driver.Inspector).List(context.Background(), "", ""); err == nil && len(keys) == 0 {
 			return

@@ -7,108 +7,98 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/teststore"
 )
 
 // foreign is a program that knows nothing but SET NX under the same key.
-type foreign struct{ *rig }
-
-func (f foreign) taken(key string) bool {
-	f.Helper()
-	got, err := f.server.Client().SetNX(context.Background(), "leasehold:"+key, "theirs", time.Minute).Result()
-	if err != nil {
-		f.Fatal(err)
-	}
-	return got
+type foreign struct {
+	*lab
+	server *teststore.Redis
 }
+
+func (f foreign) taken(key string) bool { return f.server.SetNX("p:"+key, "theirs", time.Minute) }
 
 func (f foreign) leaves(key string) {
 	f.Helper()
-	if n := f.server.Client().Del(context.Background(), "leasehold:"+key).Val(); n != 1 {
-		f.Errorf("%d keys deleted", n)
+	if !f.server.Delete("p:" + key) {
+		f.Errorf("%q is not there", key)
 	}
 }
 
 // inside are ways to be inside without being the only one that could be. Each
 // takes what it takes, and returns what gives it back, in steps between which
 // somebody is inside.
-var inside = map[string]func(r *rig, c *leasehold.Client, key string) []func(){
-	"reader": func(r *rig, c *leasehold.Client, key string) []func() {
-		return releases(r, r.must(c.RWMutex(key).RLock(context.Background())))
+var inside = map[string]func(l *lab, c *leasehold.Client, key string) []func(){
+	"reader": func(l *lab, c *leasehold.Client, key string) []func() {
+		return releases(l, l.held(c.RWMutex(key).RLock(context.Background())))
 	},
-	"readers of different lives": func(r *rig, c *leasehold.Client, key string) []func() {
+	"readers of different lives": func(l *lab, c *leasehold.Client, key string) []func() {
 		// The one that stays longest has the shortest lease, and is renewed.
-		long := r.must(c.RWMutex(key, leasehold.WithTTL(time.Minute)).RLock(context.Background()))
-		short := r.must(c.RWMutex(key, renewedOften()...).RLock(context.Background()))
-		return append(releases(r, long), func() { time.Sleep(renewed + time.Second) }, func() { r.release(short) })
+		long := l.held(c.RWMutex(key, leasehold.WithTTL(time.Minute)).RLock(context.Background()))
+		short := l.held(c.RWMutex(key, leasehold.WithTTL(life)).RLock(context.Background()))
+		return append(releases(l, long), func() { time.Sleep(2 * life) }, func() { l.release(short) })
 	},
-	"reader beside one that expired": func(r *rig, c *leasehold.Client, key string) []func() {
-		short := r.must(c.RWMutex(key, leasehold.WithTTL(time.Second), leasehold.WithoutRenewal()).RLock(context.Background()))
-		long := r.must(c.RWMutex(key).RLock(context.Background()))
-		return append([]func(){func() { <-short.Context().Done() }, func() { time.Sleep(100 * time.Millisecond) }}, releases(r, long)...)
+	"reader beside one that expired": func(l *lab, c *leasehold.Client, key string) []func() {
+		short := l.held(c.RWMutex(key, leasehold.WithTTL(time.Second), leasehold.WithoutRenewal()).RLock(context.Background()))
+		long := l.held(c.RWMutex(key).RLock(context.Background()))
+		return append([]func(){func() { <-short.Context().Done() }, func() { time.Sleep(100 * time.Millisecond) }}, releases(l, long)...)
 	},
-	"places": func(r *rig, c *leasehold.Client, key string) []func() {
+	"places": func(l *lab, c *leasehold.Client, key string) []func() {
 		s := c.Semaphore(key, 3)
-		return releases(r, r.must(s.Lock(context.Background())), r.must(s.LockN(context.Background(), 2)))
+		return releases(l, l.held(s.Lock(context.Background())), l.held(s.LockN(context.Background(), 2)))
 	},
-	"writer that became a reader": func(r *rig, c *leasehold.Client, key string) []func() {
-		l := r.must(c.RWMutex(key).Lock(context.Background()))
+	"writer that became a reader": func(l *lab, c *leasehold.Client, key string) []func() {
+		lease := l.held(c.RWMutex(key).Lock(context.Background()))
 		return []func(){
-			func() {
-				if err := l.Downgrade(context.Background()); err != nil {
-					r.Error(err)
-				}
-			},
-			func() { r.release(l) },
+			func() { l.must(lease.Downgrade(context.Background())) },
+			func() { l.release(lease) },
 		}
 	},
-	"place that was handed over": func(r *rig, c *leasehold.Client, key string) []func() {
+	"place that was handed over": func(l *lab, c *leasehold.Client, key string) []func() {
 		s := c.Semaphore(key, 1)
-		first, got := r.must(s.Lock(context.Background())), make(chan *leasehold.Lease, 1)
+		first, got := l.held(s.Lock(context.Background())), make(chan outcome, 1)
 		go func() {
-			l, err := s.Lock(context.Background())
-			if err != nil {
-				r.Error(err)
-			}
-			got <- l
+			lease, err := s.Lock(context.Background())
+			got <- outcome{lease: lease, err: err}
 		}()
 		// Who does not listen yet is not handed the lock: it stays free until asked for.
-		waitFor(r.T, func() bool { return Listening(c, key) == 1 })
-		return []func(){func() { r.release(first) }, func() { r.release(<-got) }}
+		eventually(l.TB, patience, func() bool { return Listening(c, key) == 1 }, func() string { return "it does not listen" })
+		return []func(){func() { l.release(first) }, func() { l.release(l.receive(got, patience).lease) }}
 	},
 }
 
-func releases(r *rig, leases ...*leasehold.Lease) []func() {
+func releases(l *lab, leases ...*leasehold.Lease) []func() {
 	var steps []func()
-	for _, l := range leases {
-		steps = append(steps, func() { r.release(l) })
+	for _, lease := range leases {
+		steps = append(steps, func() { l.release(lease) })
 	}
 	return steps
 }
 
-func (r *rig) must(l *leasehold.Lease, err error) *leasehold.Lease {
-	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
-	return l
+// held returns a lease, which has to be granted.
+func (l *lab) held(lease *leasehold.Lease, err error) *leasehold.Lease {
+	l.Helper()
+	l.must(err)
+	return lease
 }
 
-// TestRedis_K13_ForeignSetNXIsExcludedWhileAnybodyIsInside: readers and places
+// TestScripts_K13_ForeignSetNXIsExcludedWhileAnybodyIsInside: readers and places
 // are more than one string can hold, and still keep others out by it.
-func TestRedis_K13_ForeignSetNXIsExcludedWhileAnybodyIsInside(t *testing.T) {
-	both(t, func(r *rig) {
-		c, them := r.client(r.server.Addr()), foreign{r}
+func TestScripts_K13_ForeignSetNXIsExcludedWhileAnybodyIsInside(t *testing.T) {
+	onScripts(t, func(l *lab, server *teststore.Redis) {
+		c, _ := l.client()
+		them := foreign{l, server}
 		for name, enter := range inside {
-			steps := enter(r, c, name)
+			steps := enter(l, c, name)
 			for _, step := range steps {
 				if them.taken(name) {
-					r.Errorf("%s: a foreign SET NX got in", name)
+					l.Errorf("%s: a foreign SET NX got in", name)
 					them.leaves(name)
 				}
 				step()
 			}
 			if !them.taken(name) {
-				r.Errorf("%s: not free for others after the last has left", name)
+				l.Errorf("%s: not free for others after the last has left", name)
 				continue
 			}
 			them.leaves(name)
@@ -116,10 +106,11 @@ func TestRedis_K13_ForeignSetNXIsExcludedWhileAnybodyIsInside(t *testing.T) {
 	})
 }
 
-// TestRedis_K13_ForeignHolderExcludesReadersAndPlaces is the other way round.
-func TestRedis_K13_ForeignHolderExcludesReadersAndPlaces(t *testing.T) {
-	both(t, func(r *rig) {
-		c, them := r.client(r.server.Addr()), foreign{r}
+// TestScripts_K13_ForeignHolderExcludesReadersAndPlaces is the other way round.
+func TestScripts_K13_ForeignHolderExcludesReadersAndPlaces(t *testing.T) {
+	onScripts(t, func(l *lab, server *teststore.Redis) {
+		c, _ := l.client()
+		them := foreign{l, server}
 		for name, ask := range map[string]struct {
 			lock, try func(context.Context) (*leasehold.Lease, error)
 		}{
@@ -129,30 +120,24 @@ func TestRedis_K13_ForeignHolderExcludesReadersAndPlaces(t *testing.T) {
 			"mutex":  {c.Mutex("mutex").Lock, c.Mutex("mutex").TryLock},
 		} {
 			if !them.taken(name) {
-				r.Fatalf("%s: a free key", name)
+				l.Fatalf("%s: a free key", name)
 			}
 			if _, err := ask.try(context.Background()); !errors.Is(err, leasehold.ErrHeld) {
-				r.Errorf("%s: got in beside a foreign holder: %v", name, err)
+				l.Errorf("%s: got in beside a foreign holder: %v", name, err)
 			}
-			got := make(chan *leasehold.Lease, 1)
+			got := make(chan outcome, 1)
 			go func() {
-				l, err := ask.lock(context.Background())
-				if err != nil {
-					r.Error(err)
-				}
-				got <- l
+				lease, err := ask.lock(context.Background())
+				got <- outcome{lease: lease, err: err}
 			}()
-			waitFor(r.T, func() bool {
+			eventually(l.TB, patience, func() bool {
 				snap, err := c.Inspect(context.Background(), name)
 				return err == nil && len(snap.Waiters) == 1
-			})
+			}, func() string { return name + " does not wait" })
 			them.leaves(name) // nobody tells: the head of the queue looks twice a second
-			select {
-			case l := <-got:
-				r.release(l)
-			case <-time.After(20 * time.Second):
-				r.Fatalf("%s: still waiting for a lock that is free", name)
-			}
+			o := l.receive(got, 20*time.Second)
+			l.must(o.err)
+			l.release(o.lease)
 		}
 	})
 }

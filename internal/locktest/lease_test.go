@@ -96,24 +96,7 @@ var leaseRows = []row{
 		l.wantErr(lease.Release(), leasehold.ErrLost)
 		l.wantFree(0)
 	}},
-	{"L9_ReleaseRacesWithRenewal", func(l *lab) {
-		c, _ := l.client()
-		for range 200 {
-			lease := l.lock(c)
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				if err := lease.Extend(context.Background(), time.Minute); err != nil && !errors.Is(err, leasehold.ErrReleased) {
-					l.Errorf("extend: %v", err)
-				}
-			})
-			l.release(lease)
-			wg.Wait()
-		}
-		l.wantFree(0)
-		if s := c.Stats(); s.Lost > 0 || s.Held > 0 {
-			l.Errorf("%+v", s)
-		}
-	}},
+	{"L9_ReleaseRacesWithRenewal", releaseRaces},
 	{"L12_LeaseAfterTheLastOneIsRenewed", func(l *lab) {
 		c, _ := l.client(leasehold.WithTTL(kept))
 		l.release(l.lock(c))
@@ -154,6 +137,7 @@ var leaseRows = []row{
 		l.wantErr(context.Cause(lease.Context()), leasehold.ErrClosed)
 		l.wantFree(0)
 	}},
+	{"R2_HoldersOfAStoreThatForgetsLoseInTime", forgotten},
 	{"P2_DeadStoreLosesTheLeaseByTheLocalDeadline", func(l *lab) {
 		a, m := l.client(leasehold.WithTTL(life))
 		lease := l.lock(a)
@@ -171,14 +155,34 @@ var leaseRows = []row{
 	}},
 }
 
-// forgotten is played alone: the store forgets everything.
+// releaseRaces is L9.
+func releaseRaces(l *lab) {
+	c, _ := l.client()
+	for range 200 {
+		lease := l.lock(c)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := lease.Extend(context.Background(), time.Minute); err != nil && !errors.Is(err, leasehold.ErrReleased) {
+				l.Errorf("extend: %v", err)
+			}
+		})
+		l.release(lease)
+		wg.Wait()
+	}
+	l.wantFree(0)
+	if s := c.Stats(); s.Lost > 0 || s.Held > 0 {
+		l.Errorf("%+v", s)
+	}
+}
+
+// forgotten is R2: the store forgets everything.
 func forgotten(l *lab) {
 	a, _ := l.client(leasehold.WithTTL(life))
 	b, _ := l.client()
 	var tokens []int64
 	for range 3 {
 		lease := l.lock(a)
-		l.config.Flush(l.TB)
+		l.store.Flush()
 		l.ended(lease, life)
 		l.wantErr(context.Cause(lease.Context()), leasehold.ErrLost)
 		next := l.lock(b)

@@ -14,9 +14,10 @@ import (
 // mortal is a driver whose process can die, and whose replies can be lost.
 type mortal struct {
 	driver.Driver
-	asked atomic.Int64 // requests for leases and renewals
-	deaf  atomic.Bool  // hints do not arrive
-	broke sync.Map     // heard, by key
+	lag   time.Duration // of a message to the store, and of an answer
+	asked atomic.Int64  // requests for leases and renewals
+	deaf  atomic.Bool   // hints do not arrive
+	broke sync.Map      // heard, by key
 
 	mu       sync.Mutex
 	dead     bool
@@ -150,8 +151,10 @@ func (m *mortal) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 	if !m.begin() {
 		return driver.Reply{}, errDead
 	}
+	time.Sleep(m.lag)
 	reply, err := m.Driver.Acquire(ctx, req)
 	m.end()
+	time.Sleep(m.lag)
 	if f, ok := m.next(&m.acquires); ok {
 		return suffer(ctx, f)
 	}
@@ -162,8 +165,10 @@ func (m *mortal) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	if !m.begin() {
 		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrInvalid, errDead) // asking again is of no use
 	}
+	time.Sleep(m.lag)
 	reply, err := m.Driver.Release(ctx, ref)
 	m.end()
+	time.Sleep(m.lag)
 	if f, ok := m.next(&m.releases); ok {
 		return suffer(ctx, f)
 	}
@@ -179,5 +184,6 @@ func (m *mortal) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 		return
 	}
 	defer m.end()
+	time.Sleep(m.lag)
 	m.Driver.Renew(ctx, refs, each)
 }

@@ -14,7 +14,7 @@ import (
 var severalRows = []row{
 	{"K11_OppositeOrdersMakeProgress", func(l *lab) {
 		const clients, rounds = 8, 10
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), patience/2)
 		defer cancel()
 		var inside sync.Map // who holds what, by key
 		var wg sync.WaitGroup

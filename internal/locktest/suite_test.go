@@ -1,90 +1,71 @@
-// Package locktest tries what lock libraries get wrong with the library over a
-// real store, in real time. It is to the library what drivertest is to a store.
+// Package locktest tries what lock libraries get wrong with the library over a store: in
+// virtual time over stores in memory, and what no bubble can show over real ones. It is to
+// the library what drivertest is to a store.
 package locktest_test
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Config is what [Run] needs to know of a store.
+// Config describes a kind of store to [Run].
 type Config struct {
-	// Open returns another driver of the same store, the way another process
-	// would have one.
-	Open func(tb testing.TB) driver.Driver
-	// Flush makes the store forget everything; nil if it never does.
-	Flush func(tb testing.TB)
-	// Only tells which cases the store can play; nil if it can play all.
+	// Start makes a store, for one case, and stops it at the end of the test.
+	Start func(tb testing.TB) Store
+	// Only reports whether the store can play a case; nil if it can play all.
 	Only func(name string) bool
-	// OneIn is of how many cases -short plays one, drawn by lot: all if it is not set. It
-	// is for a store that shares nearly all of its code with one on which all are played.
-	OneIn uint64
-	// Ends checks that whatever is still in the store ends by itself, beside
-	// that listing finds nothing; it may be nil.
-	Ends func(tb testing.TB)
 }
 
-// row is one case. Rows run side by side, each with keys of its own.
+// Store is the store of one case.
+type Store struct {
+	// Open returns another driver of the store, as another process would have one.
+	Open func(tb testing.TB) driver.Driver
+	// Flush removes everything from the store; nil if the store never forgets.
+	Flush func()
+	// Ends checks that what is left after all leases and waits ends by itself; it may be nil.
+	Ends func(tb testing.TB)
+	// real is true of a store in real time, for which no bound below a minute holds.
+	real bool
+}
+
+// row is one case.
 type row struct {
 	name string
 	run  func(l *lab)
 }
 
-// Run plays every case on the store.
+// Run plays every case in virtual time, each in a bubble and on a store of its own.
 func Run(t *testing.T, c Config) {
 	t.Helper()
-	drawn := c.lot(t)
-	p := startPulse(t, c)
-	t.Run("cases", func(t *testing.T) {
-		for _, r := range rows() {
-			if c.Only != nil && !c.Only(r.name) || !drawn() {
-				continue
-			}
-			t.Run(r.name, func(t *testing.T) {
-				t.Parallel()
-				play(t, c, r, p)
-			})
+	for _, r := range rows() {
+		if c.Only != nil && !c.Only(r.name) {
+			continue
 		}
-	})
-	p.end()
-	t.Run("P9_NothingIsLeft", func(t *testing.T) { nothingLeft(t, c) })
-	// By itself, since it empties the store.
-	if c.Flush != nil {
-		p := startPulse(t, c)
-		defer p.end()
-		t.Run("R2_HoldersOfAStoreThatForgetsLoseInTime", func(t *testing.T) {
-			play(t, c, row{"forgotten", forgotten}, p)
+		t.Run(r.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { play(t, c.Start(t), r) })
 		})
 	}
 }
 
-var seed = flag.Uint64("seed", 0, "draw the cases that -short plays from this one")
-
-// lot returns what tells of one case after the other whether it is played.
-func (c Config) lot(t *testing.T) func() bool {
-	t.Helper()
-	if !testing.Short() || c.OneIn < 2 {
-		return func() bool { return true }
-	}
-	from := *seed
-	if from == 0 {
-		from = rand.Uint64()
-	}
-	t.Logf("one case in %d is played, drawn from -seed=%d; make test-long plays all", c.OneIn, from)
-	rng := rand.New(rand.NewPCG(from, 0)) //nolint:gosec // to be repeated
-	return func() bool { return rng.Uint64N(c.OneIn) == 0 }
+// play plays one case. When its clients are closed, nothing may be left in the store (P9).
+func play(tb testing.TB, s Store, r row) {
+	tb.Cleanup(func() {
+		if !tb.Failed() {
+			nothingLeft(tb, s)
+		}
+	})
+	r.run(&lab{TB: tb, store: s, key: r.name})
 }
 
 func rows() []row {
@@ -98,54 +79,67 @@ func rows() []row {
 	)
 }
 
-// nothingLeft waits for whatever expires and looks what stays.
-func nothingLeft(t *testing.T, c Config) {
-	d := c.Open(t)
+// nothingLeft waits for whatever expires and checks that nothing stays.
+func nothingLeft(tb testing.TB, s Store) {
+	d := s.Open(tb)
 	defer d.Close()
 	store, ok := driver.As[driver.Inspector](d)
 	if !ok {
-		t.Skip("the store cannot be listed")
+		tb.Fatal("the store cannot be listed")
 	}
 	var keys []string
-	eventually(t, 2*patience, func() bool {
+	eventually(tb, patience, func() bool {
 		var err error
 		keys, _, err = store.List(context.Background(), "", "")
 		return err == nil && len(keys) == 0
 	}, func() string { return fmt.Sprintf("keys left: %q", keys) })
-	if c.Ends != nil {
-		c.Ends(t)
+	if s.Ends != nil {
+		s.Ends(tb)
 	}
 }
 
 // lab is where one case is played.
 type lab struct {
 	testing.TB
-	config Config
-	key    string
+	store Store
+	key   string
 }
 
 // on is the lab of another key.
-func (l *lab) on(name string) *lab { return &lab{TB: l.TB, config: l.config, key: l.key + "/" + name} }
+func (l *lab) on(name string) *lab { return &lab{TB: l.TB, store: l.store, key: l.key + "/" + name} }
 
 // life is the time to live of leases that a case lets expire.
 const life = time.Second
 
-// kept is that of leases that a case needs renewed. The first renewal may have to connect,
-// which takes a server that is busy with twelve cases most of a second.
+// kept is the time to live of leases that a case needs renewed.
 const kept = 3 * life
 
-// patience bounds what has no bound of its own, such as the start of a wait.
-const patience = 30 * time.Second
+// patience bounds what has no bound of its own, such as the start of a wait. In real time
+// what takes longer hangs.
+const patience = time.Minute
+
+// lag is the time that a message takes to a store in a bubble, and back. Without it all
+// that happens between two waits happens at one moment.
+const lag = 100 * time.Microsecond
 
 // clean is within which nothing is left of what was given back. A release that has to
 // be repeated takes seconds; what is forgotten stays for its TTL, half a minute.
 const clean = 10 * time.Second
 
+// process returns a driver of the store as another process has one.
+func (l *lab) process() *mortal {
+	m := &mortal{Driver: l.store.Open(l.TB), lag: lag}
+	if l.store.real {
+		m.lag = 0
+	}
+	return m
+}
+
 // client returns a client of the store as another process, which ends with the
 // test, and the driver in between.
 func (l *lab) client(opts ...leasehold.Option) (*leasehold.Client, *mortal) {
 	l.Helper()
-	m := &mortal{Driver: l.config.Open(l.TB)}
+	m := l.process()
 	c, err := leasehold.New(m.as(), opts...)
 	if err != nil {
 		l.Fatal(err)
@@ -259,20 +253,24 @@ func (l *lab) must(err error) {
 	}
 }
 
-// wantFree checks that nobody is inside or waits, soon.
+// wantFree checks that nobody is inside or waits, soon. A look that is not answered tells
+// nothing and is repeated.
 func (l *lab) wantFree(within time.Duration) {
 	l.Helper()
 	c, _ := l.client()
-	var snap driver.Snapshot
-	var err error
-	answered := time.Now().Add(slack) // a look that is not answered says nothing
+	var left driver.Snapshot
+	end := time.Now().Add(patience)
 	eventually(l.TB, within, func() bool {
-		for {
-			if snap, err = c.Inspect(context.Background(), l.key); err == nil || time.Now().After(answered) {
-				return err == nil && len(snap.Holders) == 0 && len(snap.Waiters) == 0
+		snap, err := c.Inspect(context.Background(), l.key)
+		for ; err != nil; snap, err = c.Inspect(context.Background(), l.key) {
+			if time.Now().After(end) {
+				l.Fatal(err)
 			}
+			time.Sleep(10 * time.Millisecond)
 		}
-	}, func() string { return fmt.Sprintf("left behind: %+v, %v", snap, err) })
+		left = snap
+		return len(snap.Holders) == 0 && len(snap.Waiters) == 0
+	}, func() string { return fmt.Sprintf("left behind: %+v", left) })
 }
 
 // receive returns the next outcome.

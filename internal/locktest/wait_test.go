@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 )
 
-// What the package documentation promises of waiting, and what a busy machine
-// may add to what takes a moment.
+// What the package documentation promises of waiting, and what a moment may take at most.
 const (
 	window    = time.Second            // a lock that was handed to a dead waiter waits for it
 	heartbeat = 5 * time.Second        // everyone asks at least so often
@@ -168,16 +166,14 @@ func outlives(l *lab) {
 	}
 }
 
-// overtaking tries a hundred times around a release.
+// overtaking tries again and again around a release, which comes a little later in every
+// round.
 func overtaking(l *lab, k kind) {
 	a, _ := l.client()
 	b, _ := l.client()
 	c, _ := l.client()
-	rounds, tries := 10, 100
-	if testing.Short() {
-		rounds, tries = 4, 50
-	}
-	for range rounds {
+	const rounds, tries = 10, 30
+	for i := range rounds {
 		first := l.enter(k.block, a)
 		got := make(chan outcome, 1)
 		l.await(context.Background(), k.ask, b, "waiter", got)
@@ -191,6 +187,7 @@ func overtaking(l *lab, k kind) {
 				tried <- err
 			}
 		}()
+		time.Sleep(time.Duration(i) * lag / 2)
 		l.release(first)
 		o := l.receive(got, time.Second)
 		if o.err != nil {
@@ -203,24 +200,21 @@ func overtaking(l *lab, k kind) {
 	}
 }
 
-// passedOn cancels a waiter in the moment in which it is handed the lock.
+// passedOn cancels a waiter about when it is handed the lock: from long before the release
+// to when it has the lease.
 func passedOn(l *lab, k kind) {
 	a, _ := l.client()
 	b, _ := l.client()
 	c, _ := l.client()
-	rounds := 20
-	if testing.Short() {
-		rounds = 10
-	}
+	const rounds = 20
 	for i := range rounds {
 		first := l.enter(k.block, a)
 		got := make(chan outcome, 2)
 		ctx, cancel := context.WithCancel(context.Background())
 		l.await(ctx, k.ask, b, "cancelled", got)
 		l.await(context.Background(), k.rival, c, "next", got)
-		// At the same instant, as nearly as can be.
-		go cancel()
-		time.Sleep(time.Duration(i) * 50 * time.Microsecond)
+		time.AfterFunc(rounds/2*lag/2, cancel)
+		time.Sleep(time.Duration(i) * lag / 2)
 		start := time.Now()
 		l.release(first)
 		for range 2 {

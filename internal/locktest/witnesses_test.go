@@ -88,6 +88,14 @@ func (w *Witness) Grants() map[string]int {
 	return n
 }
 
+// granted returns how many parties were seen.
+func (w *Witness) granted() (sum int) {
+	for _, n := range w.Grants() {
+		sum += n
+	}
+	return sum
+}
+
 // Judge returns what contradicts the promises: two who cannot hold a lock at a
 // time and did; more places than there are; tokens that do not rise.
 func (w *Witness) Judge() []string {

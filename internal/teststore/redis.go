@@ -27,6 +27,8 @@ type Redis struct {
 	kept        microscope.Keys
 	scripts     map[string]string // that were sent, by their digests
 	restarts    uint64
+	runs        int  // of scripts
+	mute        bool // nobody can subscribe
 	subscribers map[*subscriber]bool
 }
 
@@ -96,10 +98,37 @@ func (r *Redis) restart(change func()) {
 	change()
 	r.scripts = make(map[string]string)
 	r.restarts++
+	r.cut()
+}
+
+// cut ends all subscriptions.
+func (r *Redis) cut() {
 	for s := range r.subscribers {
 		close(s.cut)
 	}
 	clear(r.subscribers)
+}
+
+// FlushScripts removes all scripts, as SCRIPT FLUSH does.
+func (r *Redis) FlushScripts() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.scripts)
+}
+
+// Mute ends all subscriptions and refuses others, until it is called with false.
+func (r *Redis) Mute(mute bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mute = mute
+	r.cut()
+}
+
+// Runs returns how many scripts ran, or were unknown.
+func (r *Redis) Runs() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.runs
 }
 
 // Restarts returns how often the server was restarted.
@@ -123,15 +152,17 @@ func (r *Redis) live() microscope.Keys {
 	return live
 }
 
-// SetNX sets a string that does not expire, as a program does that knows nothing of the
-// scripts, and reports false if there is a key of that name.
-func (r *Redis) SetNX(name, text string) bool {
+// SetNX sets a string for a time, as a program does that knows nothing of the scripts, and
+// reports false if there is a key of that name.
+func (r *Redis) SetNX(name, text string, ttl time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, taken := r.live()[name]; taken {
 		return false
 	}
-	r.keys[name] = microscope.Text(text)
+	v := microscope.Text(text)
+	v.At = r.now().Add(ttl).UnixMilli()
+	r.keys[name] = v
 	return true
 }
 
@@ -154,6 +185,7 @@ var (
 func (r *Redis) Do(cmd []string) (any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.runs++
 	text, ok := cmd[1], true
 	if cmd[0] == "EVALSHA" {
 		text, ok = r.scripts[cmd[1]]
@@ -201,15 +233,21 @@ func readable(reply any) any {
 	return reply
 }
 
-// ErrCut is returned by [Redis.Listen] after a restart of the server.
+// ErrCut is returned by [Redis.Listen] when the server ends or refuses the subscription.
 var ErrCut = errors.New("connection lost")
 
 // Listen implements that method of [redisroom.Client].
 func (r *Redis) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
 	s := &subscriber{channels, make(chan string, 1000), make(chan struct{})}
 	r.mu.Lock()
-	r.subscribers[s] = true
+	mute := r.mute
+	if !mute {
+		r.subscribers[s] = true
+	}
 	r.mu.Unlock()
+	if mute {
+		return ErrCut
+	}
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
