@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/httpdriver"
 	"github.com/leasehold-go/leasehold/internal/pipenet"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 	"github.com/leasehold-go/leasehold/server"
@@ -111,9 +112,7 @@ func openBy(tb testing.TB, url string, client *http.Client) *httpdriver.Driver {
 
 // Two services on one store are one: a driver talks to either.
 func TestConformance_TwoServicesOnOneRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-long plays it, and make test the same rows on one service")
-	}
+	skip.Nightly(t, "make test plays the same rows on one service")
 	server, advance := redistest.StartHeld(t)
 	var urls []string
 	for range 2 {
@@ -139,9 +138,7 @@ func TestConformance_TwoServicesOnOneRedis(t *testing.T) {
 
 // A client may send all of its requests by one connection, on which many of them wait.
 func TestConformance_OverOneConnection(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-long runs the suite by HTTP/2 too")
-	}
+	skip.Nightly(t, "make test plays the same rows by HTTP/1.1")
 	var service *httptest.Server
 	drivertest.Run(t, drivertest.Config{
 		Open: func(tb testing.TB) driver.Driver { return openBy(tb, "https://example.com", service.Client()) },

@@ -9,6 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/postgresdriver"
 )
 
@@ -18,9 +19,7 @@ const patient = "&timeout=20s"
 // TestConformance plays the suite in real time, in which the driver may guess the clock of
 // the server.
 func TestConformance(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-long plays it: each connection is a process of the server's, which the pooler spares")
-	}
+	skip.Nightly(t, "make test plays the same rows behind a pooler, which spares the server connections")
 	server := postgrestest.Start(t)
 	drivertest.Run(t, drivertest.Config{
 		Open: func(t testing.TB) driver.Driver { return open(t, server.URL()+"&create=true"+patient) },

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/internal/leaktest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
@@ -34,8 +35,8 @@ func TestConformance_OverMemory(t *testing.T) {
 			"unfenced": {lacking | drivertest.Tokens | drivertest.MinToken | drivertest.Raise, []quorumdriver.Option{quorumdriver.WithoutFencing()}},
 		} {
 			t.Run(fmt.Sprint(n, " nodes ", name), func(t *testing.T) {
-				if testing.Short() && n != 3 {
-					t.Skip("make test-long plays it, as make test does with three nodes")
+				if n != 3 {
+					skip.Nightly(t, "make test plays the same rows with three nodes")
 				}
 				var stores []*memdriver.Driver
 				drivertest.Run(t, drivertest.Config{
@@ -63,9 +64,7 @@ func TestConformance_OverMemory(t *testing.T) {
 }
 
 func TestConformance_OverRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("make test-long plays it, and make test the same rows over memory")
-	}
+	skip.Nightly(t, "make test plays the same rows over memory")
 	var urls []string
 	for range 3 {
 		urls = append(urls, redistest.Start(t).URL())

@@ -15,7 +15,7 @@ var checkRows = []row{
 			p := l.process()
 			checker, ok := driver.As[driver.Checker](p.d)
 			if !ok {
-				l.Skip("the store tells nothing of itself")
+				l.Skip("the store tells nothing of itself") //nolint:forbidigo // a store need not be a driver.Checker
 			}
 			held := p.acquire("a", driver.Granted)
 			report, err := checker.Check(context.Background())

@@ -156,10 +156,10 @@ func Run(t *testing.T, cfg Config) {
 	for _, r := range rows() {
 		t.Run(r.name, func(t *testing.T) {
 			if missing := r.needs & cfg.Without; missing != 0 {
-				t.Skipf("the store does without %v", missing)
+				t.Skipf("the store does without %v", missing) //nolint:forbidigo // the caller named what the store lacks
 			}
 			if present := r.lacks &^ cfg.Without; present != 0 {
-				t.Skipf("the store has %v", present)
+				t.Skipf("the store has %v", present) //nolint:forbidigo // the row is about stores that lack it
 			}
 			if !alone {
 				t.Parallel()

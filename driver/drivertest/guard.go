@@ -23,7 +23,7 @@ var guardRows = []row{
 				if _, ok, err := p.marker().Marked(context.Background()); err != nil {
 					l.Fatalf("marked: %v", err)
 				} else if ok {
-					l.Skip("another row has marked the store: give each row a store of its own, by Config.Wrap, to play this one")
+					l.Skip("another row has marked the store: give each row a store of its own, by Config.Wrap, to play this one") //nolint:forbidigo // the mark of a store cannot be removed
 				}
 			}
 			unmarked()

@@ -19,6 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/redisdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
@@ -40,9 +41,7 @@ const tryTimeout = 300 * time.Millisecond
 // both runs a case on both client libraries, side by side.
 func both(t *testing.T, run func(r *rig)) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it needs real servers and real time: make test-long plays it")
-	}
+	skip.Nightly(t, "it needs real servers and real time")
 	for name, open := range map[string]func(testing.TB, string) driver.Driver{
 		"go-redis": func(tb testing.TB, addr string) driver.Driver {
 			client := redis.NewClient(&redis.Options{Addr: addr})

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/httpdriver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // What no bubble can show: the library on real stores, in real time. A broken promise is
@@ -39,9 +40,7 @@ var lives = []struct {
 // onLives plays a case on all real stores.
 func onLives(t *testing.T, run func(l *lab, s live)) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it needs real servers and real time: make test-long plays it")
-	}
+	skip.Nightly(t, "it needs real servers and real time")
 	for _, s := range lives {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()

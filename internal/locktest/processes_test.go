@@ -19,6 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/filedriver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/postgresdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
@@ -55,9 +56,7 @@ func TestProcesses_Soak_AllKindsUnderRandomKills(t *testing.T) { onStores(t, "al
 // onStores has a play run on every store that processes can share, on one after the
 // other, so that each has the machine.
 func onStores(t *testing.T, name string, lasting time.Duration) {
-	if testing.Short() {
-		t.Skip("it takes all of the machine: make test-long plays it, with nothing beside it")
-	}
+	skip.Nightly(t, "it uses all of the machine")
 	t.Run("Redis", func(t *testing.T) {
 		server := redistest.Start(t)
 		a := &arena{t: t, name: name, play: plays[name], url: server.URL()}

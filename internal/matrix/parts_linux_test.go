@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/postgresdriver"
 )
@@ -210,9 +211,8 @@ func (p *parts) play(v deed, by int, f fate, at, part int) int {
 // when nothing interferes; and what a request that was held back makes of it is what it
 // would have made of what somebody has seen meanwhile.
 func TestMatrix_PartsOfMessagesToPostgres(t *testing.T) {
-	if testing.Short() || slower > 0 {
-		t.Skip("make test-long plays it: it takes some seconds of a PostgreSQL server, which the race detector does not look into")
-	}
+	skip.Nightly(t, "it takes some seconds of a PostgreSQL server")
+	skip.Racing(t, "the server has no race detector")
 	server, clock := postgrestest.StartWithClock(t, "synchronous_commit=on")
 	st := newStage(t, server)
 	w, err := st.world("", nil, false, postgresdriver.WithTimeout(20*time.Second)) // no pause of the machine is a fault

@@ -21,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/postgresdriver"
 )
 
@@ -44,9 +45,8 @@ const tries = 3
 // play during which the machine stood still is repeated if something is wrong that may
 // come from that: anything but two holders and a token that does not rise.
 func TestMatrix_OnPostgres(t *testing.T) {
-	if testing.Short() || slower > 0 {
-		t.Skip("make test-long plays it: it takes more than a minute of real time, without the race detector")
-	}
+	skip.Nightly(t, "it takes more than a minute of real time")
+	skip.Racing(t, "it is too slow")
 	t.Logf("one play of each cell, and one cell of %d, by lot: -matrix.seed=%d", oneOf, *seed)
 	s := &scene{t: t, stalls: new(stalls), begin: time.Now()}
 	stage := s.open()

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/internal/leaktest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // orphanVariable makes the test binary start a server and wait to be killed.
@@ -53,9 +54,7 @@ func TestServer_EndsWithTheTestBinary(t *testing.T) {
 		os.Stderr.WriteString(Start(t).Addr() + "\n")
 		select {}
 	}
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells a child of its parent's death")
-	}
+	skip.Unless(t, runtime.GOOS == "linux", "a system that ends a child with its parent")
 	binary := exec.Command(os.Args[0], "-test.run=^TestServer_EndsWithTheTestBinary$")
 	binary.Env = append(os.Environ(), orphanVariable+"=1", "TMPDIR="+t.TempDir())
 	out, err := binary.StderrPipe()

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"hash/fnv"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -103,37 +101,21 @@ func command(t *testing.T) string {
 	return path
 }
 
-var storiesSeed = flag.Uint64("stories.seed", 0, "draw the store on which -short plays a story from this one")
-
-// TestStories runs every story on a directory and on a Redis server: the
-// command behaves the same on both. With -short it runs each on one of them, drawn by lot.
+// TestStories runs every story on a directory, and at night on a Redis server: the command
+// behaves the same on both.
 func TestStories(t *testing.T) {
-	seed := *storiesSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	if testing.Short() {
-		t.Logf("each story is played on one store, drawn from -stories.seed=%d; make test-long plays it on both", seed)
-	}
-	drawn := func(story string) string {
-		name := fnv.New64a()
-		_, _ = name.Write([]byte(story)) // never fails
-		return []string{"file", "redis"}[rand.NewPCG(seed, name.Sum64()).Uint64()%2]
-	}
 	stalls := watchStalls(t)
 	for _, store := range []string{"file", "redis"} {
 		t.Run(store, func(t *testing.T) {
 			server := ""
 			if store == "redis" {
+				skip.Nightly(t, "make test runs the stories on a directory")
 				server = redistest.Start(t).URL()
 			}
 			testscript.Run(t, testscript.Params{
 				Dir:      "testdata",
 				Deadline: time.Now().Add(14 * time.Minute), // a story that hangs fails, and all of them may take minutes
 				Setup: func(env *testscript.Env) error {
-					if testing.Short() && drawn(filepath.Base(env.WorkDir)) != store {
-						env.T().Skip("played on the other store, and by make test-long on both")
-					}
 					// Stories share the server, and must not share locks.
 					env.Setenv("LEASEHOLD_STORE", server+"?prefix="+filepath.Base(env.WorkDir)+":")
 					if server == "" {
