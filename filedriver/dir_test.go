@@ -117,11 +117,16 @@ func TestPrefix_KeepsStoresOfOneDirectoryApart(t *testing.T) {
 	}
 	hints := make(chan driver.Hint, 10)
 	for _, s := range []*Driver{one, all} {
-		sub := must(s.Watch(func(h driver.Hint) { hints <- h }))
+		sub, err := s.Watch(func(h driver.Hint) { hints <- h })
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer sub.Close()
 	}
 	for _, s := range []*Driver{two, one} { // of two only the store without a prefix hears
-		must(s.Break(t.Context(), "k", "id", "why"))
+		if _, err := s.Break(t.Context(), "k", "id", "why"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	heard := make(map[string]int)
 	for range 3 {

@@ -17,18 +17,23 @@ import (
 // spend takes a lock and releases it for good.
 func spend(t *testing.T, s *Driver, key, id string, forbid time.Duration) {
 	t.Helper()
-	if got := must(s.Acquire(t.Context(), driver.Request{Key: key, ID: id, TTL: time.Minute, SingleUseID: true})); got.State != driver.Granted {
-		t.Fatalf("acquire %s by %s: %+v", key, id, got)
+	got, err := s.Acquire(t.Context(), driver.Request{Key: key, ID: id, TTL: time.Minute, SingleUseID: true})
+	if err != nil || got.State != driver.Granted {
+		t.Fatalf("acquire %s by %s: %+v, %v", key, id, got, err)
 	}
-	if got := must(s.Release(t.Context(), driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: forbid})); got.State != driver.Released {
-		t.Fatalf("release %s by %s: %+v", key, id, got)
+	got, err = s.Release(t.Context(), driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: forbid})
+	if err != nil || got.State != driver.Released {
+		t.Fatalf("release %s by %s: %+v, %v", key, id, got, err)
 	}
 }
 
 // refuses reports whether an id may not enter any more.
 func refuses(t *testing.T, s *Driver, key, id string) bool {
 	t.Helper()
-	got := must(s.Acquire(t.Context(), driver.Request{Key: key, ID: id, TTL: time.Minute, SingleUseID: true}))
+	got, err := s.Acquire(t.Context(), driver.Request{Key: key, ID: id, TTL: time.Minute, SingleUseID: true})
+	if err != nil {
+		t.Fatalf("acquire %s by %s: %v", key, id, err)
+	}
 	if got.State == driver.Granted {
 		release(t, s, key, id)
 	}

@@ -174,7 +174,7 @@ func TestReplicas_R8_IdOfAnUndoingOnItsWayIsOfNoMoreUse(t *testing.T) {
 	replica := redistest.StartReplica(t, primary)
 	proxy := respproxy.Start(t, primary.Addr())
 	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open("redis://" + proxy.Addr() + "?timeout=1s&replicas=1&replica-timeout=300ms&prefix=" + t.Name())
+		d := open("redis://" + proxy.Addr() + "?timeout=4s&replicas=1&replica-timeout=300ms&prefix=" + t.Name())
 		acquire(t, open(primary.URL()), request(t.Name(), "a"), driver.Granted) // the scripts are known from here on
 		release(t, open(primary.URL()), t.Name(), "a", driver.Released)
 		replica.Stop()
