@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/leasehold-go/leasehold/internal/redistest"
 )
 
 // etcdCommand makes this program an etcd server, in a process of its own: what
@@ -62,8 +64,8 @@ func serveEtcd(dir string) error {
 }
 
 func freeURL() (url.URL, error) {
-	port, err := freePort()
-	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)}, err
+	host, port, err := redistest.FreeAddress()
+	return url.URL{Scheme: "http", Host: fmt.Sprintf("%s:%d", host, port)}, err
 }
 
 // etcdServer is one node, without fsync.

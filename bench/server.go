@@ -30,16 +30,16 @@ func startServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	host, port, err := redistest.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
+	cmd := exec.Command("redis-server", "--port", strconv.Itoa(port), "--bind", host,
 		"--save", "", "--appendonly", "no", "--dir", dir, "--logfile", "redis.log")
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}
-	s := &server{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), cmd: cmd, dir: dir}
+	s := &server{addr: net.JoinHostPort(host, strconv.Itoa(port)), cmd: cmd, dir: dir}
 	s.admin = redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
 	for range 500 {
 		if err = s.admin.Ping(ctx).Err(); err == nil {
@@ -49,16 +49,6 @@ func startServer(ctx context.Context) (*server, error) {
 	}
 	s.close()
 	return nil, fmt.Errorf("redis-server does not answer: %w", err)
-}
-
-// freePort returns a port that no outgoing connection is given before a server listens on it.
-func freePort() (int, error) {
-	l, err := redistest.Listen()
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func (s *server) close() {

@@ -25,15 +25,13 @@ func (s *Server) Bouncer(tb testing.TB) string {
 			tb.Fatal("postgrestest: no pgbouncer: the tests need one; `make test` installs it")
 		}
 	}
-	l, err := redistest.Listen()
+	host, port, err := redistest.FreeAddress()
 	if err != nil {
 		tb.Fatalf("postgrestest: %v", err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
 	dir := directory(tb)
-	ini := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d user=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"+
-		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\n", s.port, superuser, port)
+	ini := fmt.Sprintf("[databases]\n* = host=%s port=%d user=%s\n[pgbouncer]\nlisten_addr = %s\nlisten_port = %d\n"+
+		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\n", s.host, s.port, superuser, host, port)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(ini), 0o644); err != nil { //nolint:gosec // another user reads it, and it is no secret
 		tb.Fatalf("postgrestest: %v", err)
@@ -53,7 +51,7 @@ func (s *Server) Bouncer(tb testing.TB) string {
 			tb.Logf("log of PgBouncer:\n%s", log.String())
 		}
 	})
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	addr := net.JoinHostPort(host, strconv.Itoa(port))
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {

@@ -1,6 +1,6 @@
 // Package postgrestest gives a test a PostgreSQL server of its own.
 //
-// Every server is a real postgres process on a free loopback port, with a
+// Every server is a real postgres process on a loopback address of its own, with a
 // temporary directory, without a password and without care for crashes. It ends
 // with the test, and on Linux also if the test binary dies. Starting one takes half a
 // second, and the first one of a test binary a second or two more: a test that leaves the
@@ -33,7 +33,7 @@ import (
 // busy, and is used up only when something is broken.
 const patience = 30 * time.Second
 
-// attempts bounds how often another port is tried when the one that was free a
+// attempts bounds how often another address is tried when the one that was free a
 // moment ago is taken.
 const attempts = 5
 
@@ -47,6 +47,7 @@ const superuser = "tester"
 // Server is one PostgreSQL server. Its methods belong on the test's goroutine.
 type Server struct {
 	bin, dir string
+	host     string
 	port     int
 	settings []string
 	env      []string // of the server, beside the helper's own
@@ -163,12 +164,12 @@ func (s *Server) Database(tb testing.TB) string {
 func (s *Server) create(tb testing.TB) string {
 	tb.Helper()
 	name := fmt.Sprintf("test%d", names.Add(1))
-	s.must(tb, s.command("createdb", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--username", superuser, name))
+	s.must(tb, s.command("createdb", "--host", s.host, "--port", strconv.Itoa(s.port), "--username", superuser, name))
 	return name
 }
 
 func (s *Server) url(database string) string {
-	u := url.URL{Scheme: "postgres", User: url.User(superuser), Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
+	u := url.URL{Scheme: "postgres", User: url.User(superuser), Host: net.JoinHostPort(s.host, strconv.Itoa(s.port)),
 		Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
 }
@@ -245,14 +246,9 @@ func (s *Server) must(tb testing.TB, cmd *exec.Cmd) {
 	}
 }
 
-// launchAnywhere starts the process on a free port.
-func (s *Server) launchAnywhere() error {
-	l, err := redistest.Listen()
-	if err != nil {
-		return err
-	}
-	s.port = l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
+// launchAnywhere starts the process on a free address.
+func (s *Server) launchAnywhere() (err error) {
+	if s.host, s.port, err = redistest.FreeAddress(); err != nil {
 		return err
 	}
 	return s.launch()
@@ -261,7 +257,7 @@ func (s *Server) launchAnywhere() error {
 // launch starts the process, and returns when it is ready.
 func (s *Server) launch() error {
 	settings := append([]string{
-		"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(s.port), "unix_socket_directories=",
+		"listen_addresses=" + s.host, "port=" + strconv.Itoa(s.port), "unix_socket_directories=",
 		"fsync=off", "synchronous_commit=off", "full_page_writes=off",
 		"max_connections=" + strconv.Itoa(maxConnections),
 	}, s.settings...)
@@ -309,7 +305,7 @@ func (s *Server) log() string {
 	return string(text)
 }
 
-// Restart starts a server that was killed again, on its port and with its data.
+// Restart starts a server that was killed again, at its address and with its data.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	if err := s.launch(); err != nil {
@@ -336,7 +332,7 @@ func (s *Server) stop(tb testing.TB) {
 func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	r := &Server{bin: s.bin, dir: directory(tb), settings: settings}
-	s.must(tb, r.command("pg_basebackup", "--pgdata", r.data(), "--host", "127.0.0.1", "--port", strconv.Itoa(s.port),
+	s.must(tb, r.command("pg_basebackup", "--pgdata", r.data(), "--host", s.host, "--port", strconv.Itoa(s.port),
 		"--username", superuser, "--write-recovery-conf", "--wal-method", "stream", "--checkpoint", "fast", "--no-sync"))
 	launched(tb, r)
 	s.awaitStreaming(tb)
@@ -347,7 +343,7 @@ func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
 func (s *Server) awaitStreaming(tb testing.TB) {
 	tb.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		out, err := s.command("psql", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--username", superuser, "--tuples-only",
+		out, err := s.command("psql", "--host", s.host, "--port", strconv.Itoa(s.port), "--username", superuser, "--tuples-only",
 			"--command", "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'", "postgres").Output()
 		if n, _ := strconv.Atoi(strings.TrimSpace(string(out))); err == nil && n > 0 {
 			return

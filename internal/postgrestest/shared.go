@@ -35,5 +35,5 @@ func Shared(tb testing.TB) *Server {
 		shared.server = s
 	}
 	s := shared.server
-	return &Server{bin: s.bin, dir: s.dir, port: s.port, database: s.create(tb)}
+	return &Server{bin: s.bin, dir: s.dir, host: s.host, port: s.port, database: s.create(tb)}
 }

@@ -12,7 +12,10 @@ import (
 
 func TestTLS_ServesEveryFormOfURL(t *testing.T) {
 	single := redistest.StartTLS(t, true)
-	node := redistest.StartTLS(t, true, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1")
+	node := redistest.StartTLS(t, true, "--cluster-enabled", "yes")
+	if err := node.Client().ConfigSet(background, "cluster-announce-ip", node.Host()).Err(); err != nil {
+		t.Fatal(err)
+	}
 	if err := node.Client().Do(background, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"context"
-	"net"
 	"slices"
 	"strconv"
 	"testing"
@@ -31,7 +30,7 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
 	for i := range n {
-		node := startNode(tb)
+		node := c.startNode()
 		c.Nodes = append(c.Nodes, node)
 		c.must("set-config-epoch", node.admin("CLUSTER", "SET-CONFIG-EPOCH", i+1))
 		c.must("addslots", node.admin(addSlots(i*slots/n, (i+1)*slots/n)...))
@@ -44,13 +43,19 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 	return c
 }
 
-func startNode(tb testing.TB) *Server {
-	tb.Helper()
-	return Start(tb,
+// startNode starts a node that nobody knows yet. All nodes of a cluster have one host: a
+// cluster with cluster-preferred-endpoint-type unknown-endpoint tells ports only.
+func (c *Cluster) startNode() *Server {
+	c.tb.Helper()
+	node := new(Server)
+	if len(c.Nodes) > 0 {
+		node.host = c.Nodes[0].Host()
+	}
+	return start(c.tb, node, append(slices.Clone(defaults),
 		"--cluster-enabled", "yes",
 		"--cluster-node-timeout", "1000",
 		"--cluster-require-full-coverage", "no",
-	)
+	))
 }
 
 // addSlots returns the command that assigns the slots from first up to end.
@@ -74,7 +79,7 @@ func (c *Cluster) AddReplicas(primaries ...*Server) []*Server {
 	c.tb.Helper()
 	replicas := make([]*Server, len(primaries))
 	for i := range replicas {
-		replicas[i] = startNode(c.tb)
+		replicas[i] = c.startNode()
 		c.Nodes = append(c.Nodes, replicas[i])
 		c.introduce(replicas[i])
 	}
@@ -95,8 +100,7 @@ func (c *Cluster) AddReplicas(primaries ...*Server) []*Server {
 func (c *Cluster) introduce(node *Server) {
 	c.tb.Helper()
 	if first := c.Nodes[0]; first != node {
-		host, port, _ := net.SplitHostPort(node.Addr())
-		c.must("meet", first.admin("CLUSTER", "MEET", host, port))
+		c.must("meet", first.admin("CLUSTER", "MEET", node.Host(), node.Port()))
 	}
 }
 

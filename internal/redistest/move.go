@@ -92,7 +92,7 @@ func (t *Transfer) keys(most int) error {
 	defer cancel()
 	keys, err := t.From.Client().ClusterGetKeysInSlot(ctx, int(t.slot), most).Result()
 	for _, key := range keys {
-		err = errors.Join(err, t.From.admin("MIGRATE", "127.0.0.1", strconv.Itoa(t.To.Port()), key, 0, patience.Milliseconds()))
+		err = errors.Join(err, t.From.admin("MIGRATE", t.To.Host(), strconv.Itoa(t.To.Port()), key, 0, patience.Milliseconds()))
 	}
 	return err
 }

@@ -110,6 +110,22 @@ func TestServer_RestartKeepsPortAndForgetsData(t *testing.T) {
 	}
 }
 
+// Another program may take the port of a server that is down, but at another address.
+func TestServer_RestartFindsItsAddressFree(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is 127.0.0.1 alone")
+	}
+	s := Start(t)
+	s.Kill()
+	if l, err := listen("127.0.0.1", s.Port()); err == nil { // or else another program has taken it
+		defer l.Close()
+	}
+	s.Restart()
+	if err := s.Client().Ping(t.Context()).Err(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestServer_RestartKeepsPersistedData(t *testing.T) {
 	s := Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	set(t, s, "k")
@@ -123,7 +139,7 @@ func TestServer_RestartKeepsPersistedData(t *testing.T) {
 
 func TestServer_TakenPortIsReported(t *testing.T) {
 	s := Start(t)
-	second := &Server{tb: t, port: s.Port(), dir: t.TempDir()}
+	second := &Server{tb: t, host: s.Host(), port: s.Port(), dir: t.TempDir()}
 	if err := second.launch(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
 		t.Errorf("start on a taken port: %v, want the reason from the log", err)
 	}
@@ -239,7 +255,7 @@ func TestStart_TakesTheServerThatTheEnvironmentNames(t *testing.T) {
 // A node that does not answer for a second when it is introduced is forgotten.
 func TestCluster_StandsAfterAHandshakeThatWasHeldUp(t *testing.T) {
 	c := StartCluster(t, 1)
-	node := startNode(t)
+	node := c.startNode()
 	c.Nodes = append(c.Nodes, node)
 	node.Stop()
 	c.introduce(node)

@@ -44,7 +44,7 @@ func StartSentinels(tb testing.TB, replicas, sentinels int, env ...string) *Sent
 	tb.Helper()
 	s := &Sentinel{Primary: startWatched(tb, "", env), tb: tb}
 	for range replicas {
-		replica := startWatched(tb, fmt.Sprintf("replicaof 127.0.0.1 %d\n", s.Primary.Port()), env)
+		replica := startWatched(tb, fmt.Sprintf("replicaof %s %d\n", s.Primary.Host(), s.Primary.Port()), env)
 		awaitReplica(tb, s.Primary, replica)
 		s.Replicas = append(s.Replicas, replica)
 	}
@@ -87,10 +87,10 @@ func startTiltless(tb testing.TB, s *Server, args ...string) *Server {
 // sentinelConfig is the configuration of a sentinel that fails over when so many
 // agree.
 func sentinelConfig(primary *Server, quorum int) string {
-	return fmt.Sprintf(`sentinel monitor %[1]s 127.0.0.1 %[2]d %[3]d
+	return fmt.Sprintf(`sentinel monitor %[1]s %[2]s %[3]d %[4]d
 sentinel down-after-milliseconds %[1]s 500
 sentinel failover-timeout %[1]s 3000
-`, PrimaryName, primary.Port(), quorum)
+`, PrimaryName, primary.Host(), primary.Port(), quorum)
 }
 
 // Addrs returns the addresses of the sentinels.
@@ -123,7 +123,7 @@ func (s *Sentinel) Promoted() *Server {
 // step.
 func StartReplica(tb testing.TB, primary *Server) *Server {
 	tb.Helper()
-	replica := Start(tb, "--replicaof", "127.0.0.1 "+strconv.Itoa(primary.Port()))
+	replica := Start(tb, "--replicaof", primary.Host()+" "+strconv.Itoa(primary.Port()))
 	awaitReplica(tb, primary, replica)
 	return replica
 }

@@ -1,6 +1,6 @@
 // Package redistest gives a test Redis servers of its own.
 //
-// Every server is a real redis-server process on a free loopback port, with a
+// Every server is a real redis-server process on a loopback address of its own, with a
 // temporary directory and no persistence. It ends with the test, and also if
 // the test binary dies. Nothing is shared between tests: starting one takes
 // some 50 ms. LEASEHOLD_REDIS_SERVER names another server by the path of its
@@ -30,8 +30,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// attempts bounds how often another port is tried when the one that was free
-// a moment ago is taken.
+// attempts bounds how often another address is tried when the one that was free a moment
+// ago is taken.
 const attempts = 10
 
 // Server is one redis-server process. Its methods may be called from any
@@ -40,6 +40,7 @@ const attempts = 10
 // answer, and belong on the test's goroutine.
 type Server struct {
 	tb     testing.TB
+	host   string
 	port   int
 	dir    string
 	args   []string
@@ -61,6 +62,12 @@ type Server struct {
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	return start(tb, new(Server), append(slices.Clone(defaults), args...))
+}
+
+// StartBeside is [Start] for a server at the host of another server.
+func StartBeside(tb testing.TB, other *Server, args ...string) *Server {
+	tb.Helper()
+	return start(tb, &Server{host: other.Host()}, append(slices.Clone(defaults), args...))
 }
 
 // program returns the server to start: that of LEASEHOLD_REDIS_SERVER, the path of a
@@ -105,14 +112,17 @@ func start(tb testing.TB, s *Server, args []string) *Server {
 	return s
 }
 
-// launchAnywhere picks ports until the server could bind one.
+// launchAnywhere picks addresses until the server could bind one. If the server has a host
+// already, only the port is new.
 func (s *Server) launchAnywhere() {
 	s.tb.Helper()
 	var err error
 	for range attempts {
-		if s.port, err = freePort(); err != nil {
+		var host string
+		if host, s.port, err = freeAddress(s.host); err != nil {
 			continue
 		}
+		s.host = host
 		if err = s.launch(); err == nil {
 			return
 		}
@@ -128,7 +138,8 @@ func (s *Server) launch(marks ...string) error {
 		port = []string{"--port", "0", "--tls-port", strconv.Itoa(s.port)}
 	}
 	args := append(append(slices.Clone(s.args), port...),
-		"--bind", "127.0.0.1",
+		"--bind", s.host,
+		"--bind-source-addr", s.host, // by which other nodes, primaries and sentinels know it
 		"--dir", s.dir,
 		"--daemonize", "no",
 		"--logfile", "",
@@ -157,15 +168,18 @@ func (s *Server) close() {
 		s.tb.Errorf("redistest: end redis-server: %v", err)
 	}
 	if s.tb.Failed() {
-		s.tb.Logf("redis-server on port %d, end of its log:\n%s", s.port, s.proc.log.tail())
+		s.tb.Logf("redis-server at %s, end of its log:\n%s", s.Addr(), s.proc.log.tail())
 	}
 }
 
 // Addr returns the server's address as host:port. It stays the same over
 // [Server.Restart].
 func (s *Server) Addr() string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+	return net.JoinHostPort(s.host, strconv.Itoa(s.port))
 }
+
+// Host returns the server's IP address.
+func (s *Server) Host() string { return s.host }
 
 // Port returns the server's TCP port.
 func (s *Server) Port() int { return s.port }
@@ -243,18 +257,18 @@ func (s *Server) signal(verb string, send func(*process) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := send(s.proc); err != nil {
-		s.tb.Errorf("redistest: %s redis-server on port %d: %v", verb, s.port, err)
+		s.tb.Errorf("redistest: %s redis-server at %s: %v", verb, s.Addr(), err)
 	}
 }
 
-// Restart starts the server again on the same port, in the same directory and
+// Restart starts the server again at the same address, in the same directory and
 // with the same arguments, after killing it if it still runs. It returns when
 // the server accepts commands.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
 	if err := s.launch(); err != nil {
-		s.tb.Errorf("redistest: restart redis-server on port %d: %v", s.port, err)
+		s.tb.Errorf("redistest: restart redis-server at %s: %v", s.Addr(), err)
 	}
 }
 
@@ -274,7 +288,7 @@ func (s *Server) RestartLoading(perKey time.Duration) {
 	err := s.launch("Loading RDB produced by")
 	s.args = args
 	if err != nil {
-		s.tb.Errorf("redistest: restart redis-server on port %d: %v", s.port, err)
+		s.tb.Errorf("redistest: restart redis-server at %s: %v", s.Addr(), err)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -74,7 +73,7 @@ func newCertificates(tb testing.TB) *Certificates {
 			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name},
 			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 			ExtKeyUsage: []x509.ExtKeyUsage{usage}, BasicConstraintsValid: true,
-			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+			IPAddresses: own().ips(), DNSNames: []string{"localhost"},
 		}
 		if parent == nil {
 			template.IsCA, template.KeyUsage, template.ExtKeyUsage = true, x509.KeyUsageCertSign, nil

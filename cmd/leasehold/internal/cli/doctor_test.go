@@ -29,7 +29,7 @@ func TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe(t *testing.T) {
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	sound := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	other := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	other := redistest.StartBeside(t, sound, "--appendonly", "yes", "--appendfsync", "always")
 	down := redistest.Start(t)
 	down.Kill()
 	for name, row := range map[string]struct {

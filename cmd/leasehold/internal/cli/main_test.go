@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -132,7 +131,7 @@ func TestStories(t *testing.T) {
 				Condition: func(cond string) (bool, error) { return cond == store, nil },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"code": code, "waitfor": waitfor, "waitline": waitline, "sendsig": sendsig,
-					"serving": serving, "waiting": waiting, "setkey": setkey, "port": port, "inturn": inTurn(stalls),
+					"serving": serving, "waiting": waiting, "setkey": setkey, "address": address, "inturn": inTurn(stalls),
 				},
 				RequireExplicitExec: true,
 				RequireUniqueNames:  true,
@@ -193,15 +192,15 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], url)
 }
 
-// port sets a variable to a loopback port that is given to no other test, nor to a connection,
-// while nothing listens there: port VARIABLE
-func port(ts *testscript.TestScript, neg bool, args []string) {
+// address sets a variable to a loopback address that is given to no other test, nor to a
+// connection, while nothing listens there: address VARIABLE
+func address(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: port variable")
+		ts.Fatalf("usage: address variable")
 	}
 	l, err := redistest.Listen()
 	ts.Check(err)
-	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	ts.Setenv(args[0], l.Addr().String())
 	ts.Check(l.Close())
 }
 

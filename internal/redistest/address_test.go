@@ -1,0 +1,80 @@
+package redistest
+
+import (
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// An address is drawn once in a process, and belongs to a block that no other process claims.
+func TestListen_GivesNoAddressTwice(t *testing.T) {
+	type address struct {
+		host string
+		port int
+	}
+	drawn := make(map[address]bool)
+	for range 3 * hosts {
+		var a address
+		a.host, a.port = own().draw()
+		if drawn[a] {
+			t.Fatalf("%v was drawn twice", a)
+		}
+		drawn[a] = true
+		if a.port < firstPort || a.port >= firstPort+ports {
+			t.Fatalf("port %d is out of the range", a.port)
+		}
+		if ip := net.ParseIP(a.host); ip == nil || !ip.IsLoopback() || strings.HasSuffix(a.host, ".0") || strings.HasSuffix(a.host, ".255") {
+			t.Fatalf("host %s is no address of the loopback interface for a server", a.host)
+		}
+		if runtime.GOOS == "linux" && !strings.HasPrefix(a.host, own().block+".") {
+			t.Fatalf("host %s is not of the block %s", a.host, own().block)
+		}
+	}
+}
+
+func TestListen_NoOtherProcessClaimsTheBlock(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has abstract sockets, and more than one loopback address")
+	}
+	if own().claim == nil {
+		t.Fatal("the block is not claimed")
+	}
+	if l, err := net.Listen("unix", own().claim.Addr().String()); err == nil {
+		l.Close()
+		t.Error("the block was claimed again")
+	}
+	if block, claim := claimBlock(); claim == nil || block == own().block {
+		t.Errorf("another claim: %s, %v", block, claim)
+	} else {
+		claim.Close()
+	}
+}
+
+func TestListen_IsAtAnAddressOfItsOwn(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is 127.0.0.1 alone")
+	}
+	seen := make(map[string]bool)
+	for range 50 {
+		l, err := Listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		host := l.Addr().(*net.TCPAddr).IP.String()
+		if seen[host] || host == "127.0.0.1" {
+			t.Errorf("two listeners at %s", host)
+		}
+		seen[host] = true
+	}
+}
+
+// A cluster node that is down needs its bus again when it comes back.
+func TestListen_GivesNobodyTheBusOfANode(t *testing.T) {
+	for port := firstPort; port < firstPort+ports; port++ {
+		if bus := port + busOffset; bus < firstPort+ports || bus >= 32768 {
+			t.Fatalf("the bus of port %d is %d, which somebody else may be given", port, bus)
+		}
+	}
+}
