@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,8 +20,9 @@ import (
 type recorder struct {
 	testing.TB
 
-	mu   sync.Mutex
-	said []string // errors
+	mu       sync.Mutex
+	said     []string // errors
+	cleanups []func()
 }
 
 func (r *recorder) Helper()             {}
@@ -38,6 +40,12 @@ func (r *recorder) Fatal(args ...any) {
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.fail(fmt.Sprintf(format, args...))
 	runtime.Goexit()
+}
+
+func (r *recorder) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
 }
 
 func (r *recorder) Failed() bool {
@@ -62,17 +70,25 @@ func verdict(t *testing.T, s func(testing.TB) Store, name string) (said []string
 		var rec *recorder
 		synctest.Test(t, func(t *testing.T) {
 			rec = &recorder{TB: t}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				play(rec, s(t), r)
-			}()
-			<-done
+			toItsEnd(func() { play(rec, s(t), r) })
+			for _, f := range slices.Backward(rec.cleanups) {
+				toItsEnd(f)
+			}
 		})
 		return rec.said
 	}
 	t.Fatalf("there is no case %s", name)
 	return nil
+}
+
+// toItsEnd calls f, which may end its goroutine.
+func toItsEnd(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
 
 // inMemory makes a store in memory whose drivers are wrapped.
@@ -139,6 +155,14 @@ func (k keeping) Release(context.Context, driver.Ref) (driver.Reply, error) {
 	return driver.Reply{State: driver.Released}, nil
 }
 
+// leaving leaves a lease of its own.
+type leaving struct{ *memdriver.Driver }
+
+func (l leaving) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	_, _ = l.Driver.Acquire(ctx, driver.Request{Key: req.Key + "/left", ID: "left", TTL: time.Hour})
+	return l.Driver.Acquire(ctx, req)
+}
+
 // TestRun_FailsOnSeededFaults keeps the cases honest: each fault of a store is an error of
 // the cases that look for it.
 func TestRun_FailsOnSeededFaults(t *testing.T) {
@@ -152,6 +176,7 @@ func TestRun_FailsOnSeededFaults(t *testing.T) {
 		{"grants to every caller after 150 ms", liars(150 * time.Millisecond), []string{exclusion, "K13_KindsExcludeEachOther/"}},
 		{"tokens fall", inMemory(func(d *memdriver.Driver) driver.Driver { return falling{d} }), []string{exclusion, "K13_TokensOfAllKindsAreOneSequence", "L1_ReleaseOfAnExpiredLeaseLeavesTheNewHolderAlone"}},
 		{"a waiter is lost", inMemory(func(d *memdriver.Driver) driver.Driver { return losing{d} }), []string{order, "W2_CancelledHeadDisturbsNobody", "W11_ArrivalsOfOneMomentAreServedInTheStoresOrder"}},
+		{"a lease is left", inMemory(func(d *memdriver.Driver) driver.Driver { return leaving{d} }), []string{"L12_LeaseAfterTheLastOneIsRenewed"}},
 		{"a release does nothing", inMemory(func(d *memdriver.Driver) driver.Driver { return keeping{d} }), []string{wait, "L13_ParentsEndReleases"}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
