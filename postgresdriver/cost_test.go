@@ -82,7 +82,7 @@ func (m *meter) costs(t *testing.T, boss *pgx.Conn, f func()) (trips, statements
 }
 
 func TestCost_APairIsTwoRoundTrips(t *testing.T) {
-	server := postgrestest.Start(t, "autovacuum=off")
+	server := postgrestest.Shared(t)
 	d, m := metered(t, server)
 	boss := admin(t, server.URL())
 	pair := func(key string) {
@@ -116,7 +116,7 @@ func TestCost_APairIsTwoRoundTrips(t *testing.T) {
 }
 
 func TestCost_AThousandRenewalsAreAFewStatements(t *testing.T) {
-	server := postgrestest.Start(t, "autovacuum=off")
+	server := postgrestest.Shared(t)
 	d, m := metered(t, server)
 	boss := admin(t, server.URL())
 	count := 10_000

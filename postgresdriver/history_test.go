@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -103,13 +104,14 @@ func (c *chain) check(t *testing.T) {
 // TestTransact_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote has many processes replace few
 // records while their sessions are killed.
 func TestTransact_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
-	server := postgrestest.Start(t, "default_transaction_isolation=serializable")
+	server := postgrestest.Shared(t)
+	serializable := server.URL() + "&create=true&options=" + url.QueryEscape("-c default_transaction_isolation=serializable")
 	c := new(chain)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range 4 {
-		d := openURL(t, server.URL()+"&create=true")
+		d := openURL(t, serializable)
 		for j := range 4 {
 			wg.Go(func() { c.work(ctx, d.table, fmt.Sprint(i, ".", j)) })
 		}
@@ -126,7 +128,7 @@ func TestTransact_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 	}
 	for start := time.Now(); time.Since(start) < least || time.Since(start) < time.Minute && !enough(); {
 		exec(t, boss, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND random() < 0.1`)
+			WHERE pid <> pg_backend_pid() AND datname = current_database() AND backend_type = 'client backend' AND random() < 0.1`)
 		time.Sleep(rand.N(100 * time.Millisecond))
 	}
 	cancel()
