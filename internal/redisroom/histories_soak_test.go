@@ -3,7 +3,7 @@
 package redisroom_test
 
 // histories is how many random histories are played, under the tag soak: a
-// million steps, of which 400 000 at least are judged.
+// million steps.
 const histories = 4000
 
 // names is how many names are used once.

@@ -2,8 +2,7 @@
 
 package redisroom_test
 
-// histories is how many random histories are played: 50 000 steps, of which
-// 20 000 at least are judged.
+// histories is how many random histories are played: 50 000 steps.
 const histories = 200
 
 // names is how many names are used once.
