@@ -388,15 +388,30 @@ func (h *history) inspect(key string) {
 }
 
 // pass moves the server's clock. In the millisecond in which a key of Redis expires it is
-// still there, and with it the lease of a lone holder, which the model has ended: no step is
-// taken then.
+// still there, and with it the lease of a lone holder, or the id that was used once, which
+// the model has ended: no step is taken then.
 func (h *history) pass(d time.Duration) {
 	h.now = h.now.Add(d)
-	for slices.Contains(slices.Collect(maps.Values(h.lone)), h.now.UnixMilli()) {
+	for h.keyExpires(h.now.UnixMilli()) {
 		h.now = h.now.Add(time.Millisecond)
 	}
 	h.clock.Hold(h.now)
 	h.logf("%v pass", d)
+}
+
+// keyExpires reports whether a lone holder's lease or a used id ends in that millisecond.
+func (h *history) keyExpires(ms int64) bool {
+	for key, r := range h.rooms {
+		if h.lone[key] == ms {
+			return true
+		}
+		for value := range maps.Values(r.Spent) {
+			if room.SpentUntil(value) == ms {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // retoken gives a lone holder the token that the server gave: the next one, where
