@@ -78,14 +78,6 @@ func StartWithClock(tb testing.TB, settings ...string) (*Server, *redistest.Cloc
 	return start(tb, &Server{bin: binaries(tb), dir: directory(tb), settings: settings, env: env}), clock
 }
 
-// StartHeld is [Start] for a server whose wall clock stands still until advance moves it.
-// Timeouts inside the server go by that clock.
-func StartHeld(tb testing.TB, settings ...string) (s *Server, advance func(d time.Duration)) {
-	tb.Helper()
-	s, clock := StartWithClock(tb, settings...)
-	return s, clock.Held()
-}
-
 // Stop stops the server with all its processes, as if its machine were frozen.
 func (s *Server) Stop(tb testing.TB) { s.signal(tb, syscall.SIGSTOP) }
 

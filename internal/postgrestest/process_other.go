@@ -2,11 +2,7 @@
 
 package postgrestest
 
-import (
-	"os/exec"
-	"testing"
-	"time"
-)
+import "os/exec"
 
 // handOver does nothing: tests are not run as root here.
 func handOver(string) error { return nil }
@@ -14,12 +10,6 @@ func handOver(string) error { return nil }
 func unprivileged(*exec.Cmd) {}
 
 func outlive(*exec.Cmd) {}
-
-// StartHeld is [Start], and returns no advance: on this system no clock can be held.
-func StartHeld(tb testing.TB, settings ...string) (s *Server, advance func(d time.Duration)) {
-	tb.Helper()
-	return Start(tb, settings...), nil
-}
 
 // run starts a program and closes gone when it has ended.
 func run(cmd *exec.Cmd, gone chan<- struct{}) error {
