@@ -62,9 +62,9 @@ func TestLease_ContextThatIsAskedForLateTellsTheSame(t *testing.T) {
 			}
 			time.Sleep(ttl / 2)
 		},
-		"its deadline passed": func(*testing.T, *scene) { clock.Skip(ttl) },
+		"its deadline passed": func(*testing.T, *scene) { clock.Advance(ttl) },
 		"its deadline passed, and then the parent ended": func(_ *testing.T, s *scene) {
-			clock.Skip(ttl)
+			clock.Advance(ttl)
 			s.cancel(why)
 		},
 		"client closed": func(_ *testing.T, s *scene) { _ = s.client.Close() },

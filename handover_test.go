@@ -199,7 +199,7 @@ func TestRenewal_AnswerToAStoppedProcessRevivesNothing(t *testing.T) {
 		gate := make(chan struct{})
 		d.on(renew, 1, fault{gate: gate})
 		time.Sleep(ttl/3 + time.Millisecond) // it is in flight
-		clock.Skip(validity - ttl/3)         // past the deadline, and not past that of the renewal
+		clock.Advance(validity - ttl/3)      // past the deadline, and not past that of the renewal
 		if until := time.Until(l.Deadline()); until > 0 {
 			t.Errorf("the deadline is still %v away", until)
 		}

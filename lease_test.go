@@ -288,7 +288,7 @@ func TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer(t *testing.T) {
 				l := lock(t, c, "k")
 				time.Sleep(time.Second)
 				at := time.Now()
-				clock.Skip(ttl) // no timer runs
+				clock.Advance(ttl) // no timer runs
 				if !lost(l) {
 					t.Error("the first look found the lease alive")
 				}
@@ -304,7 +304,7 @@ func TestLease_StoppedProcessEndsTheContextAtTheNextRenewal(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(ttl))
 		l := lock(t, c, "k")
-		clock.Skip(ttl)
+		clock.Advance(ttl)
 		start := time.Now()
 		<-l.Context().Done() // nobody looks
 		if got := time.Since(start); got > ttl/3 {
@@ -318,7 +318,7 @@ func TestLease_EveryGoroutineSeesTheLossAtItsFirstLook(t *testing.T) {
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			c, _ := open(t, store, leasehold.WithTTL(ttl))
 			l := lock(t, c, "k")
-			clock.Skip(ttl)
+			clock.Advance(ttl)
 			for range 4 {
 				go func() {
 					if l.Context().Err() == nil {

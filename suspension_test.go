@@ -24,7 +24,7 @@ func TestSuspension_P2_P3_TimersOfBeforeServeNoLeaseOfAfterwards(t *testing.T) {
 				t.Fatal(err)
 			}
 			before(l)
-			clock.Skip(2 * time.Hour)
+			clock.Advance(2 * time.Hour)
 			return c
 		}
 		t.Run("told in time after "+name, func(t *testing.T) {

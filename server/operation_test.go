@@ -287,7 +287,7 @@ func TestOperation_ThatFailsIsNoSuccess(t *testing.T) {
 func TestOperation_HR_C1_SeesALossAtItsFirstLook(t *testing.T) {
 	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Operation{
 		Do: func(ctx context.Context, l *leasehold.Lease) error {
-			clock.Skip(l.Remaining() + time.Second)
+			clock.Advance(l.Remaining() + time.Second)
 			if ctx.Err() == nil {
 				t.Error("the first look found the operation protected")
 			}

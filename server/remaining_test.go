@@ -13,7 +13,7 @@ import (
 // The machine of the service is suspended for 20 s after the store has answered, while no
 // other clock stands still: what is left of the lease is told without them.
 func TestRemaining_P2_IsToldWithoutASuspension(t *testing.T) {
-	store := &stalled{Driver: memdriver.New(), back: func(driver.Reply) { clock.Skip(20 * time.Second) }}
+	store := &stalled{Driver: memdriver.New(), back: func(driver.Reply) { clock.Advance(20 * time.Second) }}
 	base := "http://" + listen(t, store)
 	type told struct {
 		Remaining int64  `json:"remainingMs"`

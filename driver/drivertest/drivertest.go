@@ -181,7 +181,7 @@ func play(t *testing.T, cfg Config, r row) {
 			t.Logf("the row took %v, and its leases live for %v: set Config.Advance, or run on a quieter machine", took, long)
 		}
 	})
-	for times := time.Duration(1); ; times *= 2 {
+	for times := 1; ; times *= 2 {
 		start = time.Now()
 		if late := newLab(t, cfg, r.name, times).attempt(r); !late || t.Failed() {
 			return

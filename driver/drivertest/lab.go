@@ -33,16 +33,16 @@ type lab struct {
 
 	brief  time.Duration // the life of a lease that is to expire
 	window time.Duration // a window of confirmation that is to lapse
-	times  time.Duration // the factor in brief and window
+	times  int           // the factor in brief and window
 	late   bool          // the attempt has ended, because the store was too slow for it
 }
 
 // newLab returns the lab of an attempt whose durations are so many times the shortest.
-func newLab(t testing.TB, cfg Config, row string, times time.Duration) *lab {
+func newLab(t testing.TB, cfg Config, row string, times int) *lab {
 	tag := strings.ToLower(rand.Text()[:10])
 	return &lab{
 		TB: t, cfg: cfg, row: row, tag: tag, key: row + "/" + tag,
-		brief: times * 200 * time.Millisecond, window: times * 150 * time.Millisecond, times: times,
+		brief: time.Duration(200*times) * time.Millisecond, window: time.Duration(150*times) * time.Millisecond, times: times,
 	}
 }
 

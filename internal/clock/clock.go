@@ -24,9 +24,9 @@ var (
 // system asks the system for the time spent suspended. Tests replace it.
 var system = suspended
 
-// Skip makes the clock jump ahead without any timer running, as it does for a
+// Advance makes the clock jump ahead without any timer running, as it does for a
 // machine that was suspended and a process that was stopped. It is for tests.
-func Skip(d time.Duration) { skipped.Add(int64(d)) }
+func Advance(d time.Duration) { skipped.Add(int64(d)) }
 
 var skipped atomic.Int64
 

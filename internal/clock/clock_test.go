@@ -33,9 +33,9 @@ func BenchmarkNow(b *testing.B) {
 	}
 }
 
-func TestSkip_JumpsAheadWithoutTime(t *testing.T) {
+func TestAdvance_JumpsAheadWithoutTime(t *testing.T) {
 	before, real := Now(), time.Now()
-	Skip(time.Hour)
+	Advance(time.Hour)
 	if got, passed := Now().Sub(before), time.Since(real); got < time.Hour || got > time.Hour+passed+time.Second {
 		t.Errorf("elapsed %v, want 1h", got)
 	}
@@ -68,7 +68,7 @@ func TestNow_CountsSuspension(t *testing.T) {
 }
 
 func TestLocal_ComparesWithTheSystemsClock(t *testing.T) {
-	Skip(time.Hour)
+	Advance(time.Hour)
 	before := time.Now()
 	at := Local(Now())
 	if at.Before(before) || at.After(time.Now()) {

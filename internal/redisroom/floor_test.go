@@ -212,7 +212,7 @@ func TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer(t *testing.T) {
 			}
 			w.faults(nil, nil)
 		}},
-		{"the client was idle meanwhile", false, func(*testing.T, *wire, *Store) { clock.Skip(2 * silence) }},
+		{"the client was idle meanwhile", false, func(*testing.T, *wire, *Store) { clock.Advance(2 * silence) }},
 	}
 	for _, way := range ways {
 		w, s := newWire(t, way.cluster)

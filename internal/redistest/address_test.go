@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // An address is drawn once in a process, and belongs to a block that no other process claims.
@@ -34,9 +36,7 @@ func TestListen_GivesNoAddressTwice(t *testing.T) {
 }
 
 func TestListen_NoOtherProcessClaimsTheBlock(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux has abstract sockets, and more than one loopback address")
-	}
+	skip.Unless(t, runtime.GOOS == "linux", "abstract sockets and more than one loopback address")
 	if own().claim == nil {
 		t.Fatal("the block is not claimed")
 	}
@@ -52,9 +52,7 @@ func TestListen_NoOtherProcessClaimsTheBlock(t *testing.T) {
 }
 
 func TestListen_IsAtAnAddressOfItsOwn(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("there is 127.0.0.1 alone")
-	}
+	skip.Unless(t, runtime.GOOS == "linux", "more than one loopback address")
 	seen := make(map[string]bool)
 	for range 50 {
 		l, err := Listen()

@@ -112,9 +112,7 @@ func TestServer_RestartKeepsPortAndForgetsData(t *testing.T) {
 
 // Another program may take the port of a server that is down, but at another address.
 func TestServer_RestartFindsItsAddressFree(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("there is 127.0.0.1 alone")
-	}
+	skip.Unless(t, runtime.GOOS == "linux", "more than one loopback address")
 	s := Start(t)
 	s.Kill()
 	if l, err := listen("127.0.0.1", s.Port()); err == nil { // or else another program has taken it

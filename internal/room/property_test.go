@@ -101,7 +101,7 @@ func (h *history) acquire(req driver.Request) {
 
 func (h *history) pick(t *rapid.T) driver.Request {
 	if len(h.known) == 0 {
-		t.Skip("nobody is known")
+		t.Skip("nobody is known") //nolint:forbidigo // the action does not apply, and rapid draws another
 	}
 	return rapid.SampledFrom(h.known[max(0, len(h.known)-12):]).Draw(t, "who")
 }
@@ -145,7 +145,7 @@ func (h *history) actions(policies ...driver.Policy) map[string]func(*rapid.T) {
 			req := h.pick(t)
 			p := h.r.inside(req.ID)
 			if p == nil || p.Expiry <= h.now/1000 || p.Mode != driver.Exclusive {
-				t.Skip("not inside for itself")
+				t.Skip("not inside for itself") //nolint:forbidigo // the action does not apply, and rapid draws another
 			}
 			req.Mode, req.Reenter, req.Limit = driver.Shared, false, h.limit
 			h.acquire(req)
