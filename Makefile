@@ -52,7 +52,7 @@ deps-night:
 # FIRST are the packages that take longest. go test starts packages in the order of its arguments,
 # and a long package that starts last runs alone. Packages that wait alternate with packages that
 # compute.
-FIRST := ./internal/locktest ./cmd/leasehold/internal/cli ./internal/failover ./server ./postgresdriver ./internal/redisroom . ./httpdriver ./filedriver ./cmd/leasehold/internal/proc
+FIRST := ./cmd/leasehold/internal/cli ./internal/failover ./server ./postgresdriver ./internal/redisroom . ./httpdriver ./filedriver ./cmd/leasehold/internal/proc
 
 # Chaos uses all of the machine, and tests next to it would miss their time limits.
 BUT_CHAOS := $(GO) list $(FIRST) ./cmd/leasehold/... ./... | grep -v /internal/chaos
@@ -76,6 +76,11 @@ test-race:
 test-counts:
 	nice $(GO) test -vet=off -short -p 1 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/matrix
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|Allocates|AreUsedAgain' ./internal/redisroom
+	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run TestScripts ./internal/locktest
+
+.PHONY: live
+live: deps-test ## Test promises on real servers in real time, one package at a time and without the race detector
+	$(GO) test -p 1 -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) -run 'TestLive|TestHistories' ./internal/locktest
 
 .PHONY: test-all
 test-all: test test-long nested cross floors test-32 ## Run all tests but those of packages and the long searches

@@ -10,12 +10,14 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/teststore"
 )
 
 // TestScripts plays on the Redis scripts in the interpreter, with cases that only Redis
 // has.
 func TestScripts(t *testing.T) {
+	skip.Racing(t, "one goroutine runs the interpreter, and TestMemory has the same cases")
 	t.Parallel()
 	Run(t, Config{Start: func(testing.TB) Store { return scripts(teststore.NewRedis(time.Now)) }})
 }
