@@ -67,7 +67,7 @@ PACKAGES ?= 4
 TESTS    ?= 4
 
 .PHONY: test
-test: deps-test ## Run the tests that find faults quickly, with the race detector: some five minutes on two cores
+test: deps-test ## Run the tests that find faults quickly, with the race detector: some four minutes on two cores
 	@$(MAKE) --no-print-directory -j 2 test-race test-counts
 
 .PHONY: test-race test-counts
