@@ -72,11 +72,13 @@ test: deps-test ## Run the tests that find faults quickly, with the race detecto
 
 .PHONY: test-race test-counts
 test-race:
-	$(RACE) -short -p $(PACKAGES) -parallel $(TESTS) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS) | grep -v $(COUNTED:./%=-e /%$$))
+	@packages=$$($(BUT_CHAOS) | grep -v $(COUNTED:./%=-e /%$$)); set -x; \
+	$(RACE) -short -p $(PACKAGES) -parallel $(TESTS) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
 test-counts:
 	nice $(GO) test -vet=off -short -p 1 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/matrix
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|Allocates|AreUsedAgain' ./internal/redisroom
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run TestScripts ./internal/locktest
+	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server
 
 .PHONY: live
 live: deps-test ## Test promises on real servers in real time, one package at a time and without the race detector
@@ -86,6 +88,7 @@ live: deps-test ## Test promises on real servers in real time, one package at a 
 test-all: test test-long nested cross floors test-32 ## Run all tests but those of packages and the long searches
 
 .PHONY: test-long
+test-long: TIMEOUT := 20m
 test-long: deps-night ## Run at full length what make test plays a part of, and let every store suffer for a while
 	$(RACE) -p $(LONGPACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONG)
 	@# Tests of many processes use all of the machine, too.
@@ -113,7 +116,8 @@ nested: deps-night ## Test the modules beside the library: the examples, the ben
 floors: export GOWORK = off
 floors: deps-night ## Test the library with the oldest versions that it requires
 	$(GO) vet ./...
-	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(GO) list ./... | grep -v -E '/internal/(chaos|costs)$$')
+	@packages=$$($(GO) list ./... | grep -v -E '/internal/(chaos|costs)$$'); set -x; \
+	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
 
 # The race detector, which is C, does not exist there, and chaos and costs are
 # about time, not about numbers.
@@ -122,7 +126,8 @@ test-32: export CGO_ENABLED = 0
 test-32: export GOARCH = 386
 test-32: deps-night ## Vet and test everything that needs no C on 32 bits
 	$(GO) vet ./...
-	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$($(BUT_CHAOS) | grep -v '/internal/costs$$')
+	@packages=$$($(BUT_CHAOS) | grep -v '/internal/costs$$'); set -x; \
+	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
 	@for dir in $(filter-out $(APART),$(NESTED)); do (cd $$dir && $(GO) vet ./...); done
 
 .PHONY: vet-others
@@ -189,7 +194,7 @@ test-postgres: deps-test ## Run the tests that need PostgreSQL against LEASEHOLD
 POSTGRES = $$(grep -rl --include='*_test.go' internal/postgrestest . | grep -v -E '^./(bench|examples|integrations|internal/matrix|cmd/leasehold/internal/chaos)/' | xargs -n1 dirname | sort -u)
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZTIME
+fuzz: deps-test ## Run every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
 .PHONY: promtool
@@ -199,8 +204,7 @@ promtool: deps-night ## Have promtool check the alerts and the dashboard
 .PHONY: nightly
 nightly: deps-night ## Search for rare failures for a night (root), with everything that does so
 	@# Every step runs, also after a red one.
-	$(MAKE) -k test-all lint packages promtool client-go explore microscope soak chaos
-	@.ci/fuzz 10m
+	$(MAKE) -k FUZZTIME=10m test-all lint packages promtool client-go explore microscope soak chaos fuzz
 
 .PHONY: screenshots
 screenshots: deps-night ## Make the pictures of the page in docs/

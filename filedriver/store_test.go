@@ -44,8 +44,8 @@ func (f *fake) option() Option {
 	}
 }
 
-// open opens a store that the test's end closes.
-// open opens a store that waits a minute for file locks, unless the options have another time.
+// open opens a store, which is closed at the end of the test. It waits a minute for file locks,
+// unless the options have another time.
 func open(t *testing.T, dir string, options ...Option) *Driver {
 	t.Helper()
 	s, err := Open(dir, append([]Option{WithTimeout(time.Minute)}, options...)...)

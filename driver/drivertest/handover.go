@@ -63,10 +63,10 @@ var handOverRows = []row{
 			p.release("holder", driver.Released)
 			hint := q.hear(driver.HintGranted, "a")
 			got, err := q.try(q.request("a", []option{waits(long), confirm(3 * l.window)}))
-			l.intime(start, 3*l.window-rounding)
 			if err != nil {
 				l.Fatal(err)
 			}
+			l.intime(start, 3*l.window-rounding)
 			l.expect("acquire a", got, driver.Granted)
 			if got.Token != hint.Token {
 				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)

@@ -167,10 +167,10 @@ func (p *process) acquire(name string, want driver.State, opts ...option) driver
 func (p *process) acquireBy(start time.Time, d time.Duration, name string, want driver.State, opts ...option) driver.Reply {
 	p.Helper()
 	reply, err := p.try(p.request(name, opts))
-	p.intime(start, d-rounding)
 	if err != nil {
 		p.Fatalf("acquire %s: %v", name, err)
 	}
+	p.intime(start, d-rounding)
 	p.expect("acquire "+name, reply, want)
 	return reply
 }

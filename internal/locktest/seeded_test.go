@@ -155,6 +155,14 @@ func (k keeping) Release(context.Context, driver.Ref) (driver.Reply, error) {
 	return driver.Reply{State: driver.Released}, nil
 }
 
+// late gives back a moment after it has said so.
+type late struct{ *memdriver.Driver }
+
+func (l late) Release(_ context.Context, ref driver.Ref) (driver.Reply, error) {
+	time.AfterFunc(8*time.Millisecond, func() { _, _ = l.Driver.Release(context.Background(), ref) })
+	return driver.Reply{State: driver.Released}, nil
+}
+
 // leaving leaves a lease of its own.
 type leaving struct{ *memdriver.Driver }
 
@@ -177,6 +185,7 @@ func TestRun_FailsOnSeededFaults(t *testing.T) {
 		{"tokens fall", inMemory(func(d *memdriver.Driver) driver.Driver { return falling{d} }), []string{exclusion, "K13_TokensOfAllKindsAreOneSequence", "L1_ReleaseOfAnExpiredLeaseLeavesTheNewHolderAlone"}},
 		{"a waiter is lost", inMemory(func(d *memdriver.Driver) driver.Driver { return losing{d} }), []string{order, "W2_CancelledHeadDisturbsNobody", "W11_ArrivalsOfOneMomentAreServedInTheStoresOrder"}},
 		{"a lease is left", inMemory(func(d *memdriver.Driver) driver.Driver { return leaving{d} }), []string{"L12_LeaseAfterTheLastOneIsRenewed"}},
+		{"a release is late", inMemory(func(d *memdriver.Driver) driver.Driver { return late{d} }), []string{"L2_LostAcquireReplyGivesOneHold"}},
 		{"a release does nothing", inMemory(func(d *memdriver.Driver) driver.Driver { return keeping{d} }), []string{wait, "L13_ParentsEndReleases"}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {

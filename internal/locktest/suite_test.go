@@ -338,7 +338,7 @@ func (l *lab) ended(lease interface {
 func eventually(tb testing.TB, within time.Duration, ok func() bool, what func() string) {
 	tb.Helper()
 	for end := time.Now().Add(within); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
+		if !time.Now().Before(end) {
 			tb.Fatalf("after %v: %s", within, strings.TrimSpace(what()))
 		}
 	}

@@ -5,17 +5,17 @@ package skip
 
 import "testing"
 
-// Nightly skips a test that only make nightly runs, because of why. make test runs with
-// -short.
+// Nightly skips a test that make test leaves to make live or make nightly, because of why:
+// make test runs with -short.
 func Nightly(tb testing.TB, why string) {
 	tb.Helper()
 	if testing.Short() {
-		tb.Skip("only make nightly runs it: " + why)
+		tb.Skip("not with -short: " + why)
 	}
 }
 
-// Racing skips a test in a build with the race detector, because of why. make test also
-// runs such a test without the race detector.
+// Racing skips a test in a build with the race detector, because of why. Such a test belongs
+// to test-counts in the Makefile, which runs without the race detector.
 func Racing(tb testing.TB, why string) {
 	tb.Helper()
 	if Race {

@@ -104,6 +104,10 @@ func command(t *testing.T) string {
 // behaves the same on both.
 func TestStories(t *testing.T) {
 	stalls := watchStalls(t)
+	deadline, limited := t.Deadline()
+	if limited {
+		deadline = deadline.Add(-time.Minute)
+	}
 	for _, store := range []string{"file", "redis"} {
 		t.Run(store, func(t *testing.T) {
 			server := ""
@@ -113,7 +117,7 @@ func TestStories(t *testing.T) {
 			}
 			testscript.Run(t, testscript.Params{
 				Dir:      "testdata",
-				Deadline: time.Now().Add(14 * time.Minute), // a story that hangs fails, and all of them may take minutes
+				Deadline: deadline, // a story that hangs fails with its log
 				Setup: func(env *testscript.Env) error {
 					// Stories share the server, and must not share locks.
 					env.Setenv("LEASEHOLD_STORE", server+"?prefix="+filepath.Base(env.WorkDir)+":")
