@@ -105,11 +105,25 @@ func build(t *testing.T) string {
 	}
 	module := strings.TrimSpace(run(t, here, "list", "-m"))
 	root := run(t, here, "list", "-m", "-f", "{{.Dir}}", library)
-	run(t, dir, "mod", "init", "example.com/user")
-	run(t, dir, "mod", "edit", "-replace", module+"="+here, "-replace", library+"="+strings.TrimSpace(root))
-	// What a user's `go get` finds out is in the go.sum of the module.
-	run(t, dir, "mod", "tidy")
-	run(t, dir, "build", "-o", "program", ".")
+	// The requirements are those of the module, and the sums those of the module and the library,
+	// as a user's go get would find them.
+	root = strings.TrimSpace(root)
+	for name, sources := range map[string][]string{"go.mod": {"go.mod"}, "go.sum": {"go.sum", filepath.Join(root, "go.sum")}} {
+		var all []byte
+		for _, source := range sources {
+			text, err := os.ReadFile(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, text...)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), all, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, dir, "mod", "edit", "-module=example.com/user", "-require="+module+"@v0.0.0",
+		"-replace="+module+"="+here, "-replace="+library+"="+root)
+	run(t, dir, "build", "-mod=mod", "-o", "program", ".")
 	return filepath.Join(dir, "program")
 }
 
