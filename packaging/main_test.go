@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package packaging tests what operators install: packages, units, the image, manifests.
-// It needs root, and what .ci/deps installs with WITH_PACKAGES=1.
+// It needs root, and what .ci/deps night installs.
 package packaging
 
 import (
