@@ -32,20 +32,9 @@ func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(i int, 
 	d.rooms.Renew(context.WithValue(ctx, renewal{}, true), refs, each)
 }
 
-// freeing is the context of a call that frees a lock. Behind calls that wait for locks it
+// hurried marks the context of a call that frees a lock. Behind calls that wait for locks it
 // would come too late, each time again.
-type freeing struct{ context.Context }
-
-// hurried is what it says.
 type hurried struct{}
-
-// Value implements [context.Context].
-func (c freeing) Value(key any) any {
-	if key == (hurried{}) {
-		return true
-	}
-	return c.Context.Value(key)
-}
 
 // renewal is what a context says of a call that renews.
 type renewal struct{}
@@ -54,7 +43,7 @@ type renewal struct{}
 // the lease belongs to another visit. The next waiter is told by the same transaction.
 // Where many calls wait for a connection releases have the next one. See [driver.Driver].
 func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	return d.rooms.Release(freeing{ctx}, ref)
+	return d.rooms.Release(context.WithValue(ctx, hurried{}, true), ref)
 }
 
 // Watch delivers hints to f by LISTEN, one at a time, until it is closed. It does not wait

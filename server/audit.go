@@ -38,9 +38,8 @@ const (
 // trail follows leases to their end, for the audit log. A nil trail does nothing.
 //
 // The answers of the store about one lease come by several requests, and are noted in any
-// order. So a request says what it is about before the store is asked: until it is
-// answered the trail keeps what it knows of the lease, with the end if that has been told
-// meanwhile.
+// order. So a renewal, a release and a break name the lease before the store is asked. Until
+// they are answered the trail keeps its entry of the lease, with the end if that was noted.
 type trail struct {
 	log *audit.Log
 

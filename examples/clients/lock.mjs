@@ -60,6 +60,7 @@ class Lease {
 	#bearer;
 	#deadline = 0;
 	#timer;
+	#released = false; // or its release has begun
 	#abort = new AbortController();
 
 	constructor(base, name, { ttl = 30_000, owner = `${hostname()}:${process.pid}`, bearer } = {}) {
@@ -93,6 +94,7 @@ class Lease {
 
 	/** Gives the lock back; throws Lost if the lease had ended before. */
 	async release() {
+		this.#released = true;
 		clearTimeout(this.#timer);
 		for (let attempt = 0; attempt < 3; attempt++) {
 			const { status } = await this.#ask("DELETE", `/leases/${this.id}`, undefined, 5_000);
@@ -137,9 +139,9 @@ class Lease {
 
 	keep(pause = this.ttl / 3) {
 		this.#timer = setTimeout(async () => {
-			if (!this.held) return;
+			if (this.#released || !this.held) return;
 			const renewed = await this.renew();
-			if (this.held) this.keep(renewed ? this.ttl / 3 : this.ttl / 12);
+			if (!this.#released && this.held) this.keep(renewed ? this.ttl / 3 : this.ttl / 12);
 		}, Math.min(pause, this.remaining));
 	}
 

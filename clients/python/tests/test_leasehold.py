@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 import uuid
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src"))
@@ -346,6 +347,15 @@ class Proxy(Base):
         with self.assertRaises(Interrupted):
             self.serve(granted, methods=("POST",)).lock(self.name, ttl=600).acquire()
         eventually(lambda: not self.client.inspect(self.name)["holders"], "the lock is free")
+
+    def test_a_lease_without_its_threads_is_not_held(self):
+        lease = self.client.lock(self.name, ttl=600)
+        with unittest.mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+            with self.assertRaisesRegex(RuntimeError, "can't start new thread"):
+                lease.acquire()
+        self.assertFalse(lease.held())
+        lease.release()
+        self.assertFalse(self.client.inspect(self.name)["holders"])
 
     def test_a_look_that_hangs_does_not_delay_the_end_of_a_wait(self):
         enough = threading.Event()

@@ -260,6 +260,7 @@ class Lease:
         except LeaseholdError:
             raise
         except BaseException:  # of a signal, for instance: the request may be granted by now
+            self._over.set()
             self._leave()
             raise
 

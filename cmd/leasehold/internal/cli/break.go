@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -141,7 +142,7 @@ func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) erro
 	text, then := "", "" // it came between the look and the break
 	for _, h := range s.Holders {
 		if h.ID == id {
-			b.Owner, b.Token = ownerName(h.Owner, h.Foreign), h.Token
+			b.Owner, b.Token = cmp.Or(h.Owner, ownerName("", h.Foreign)), h.Token
 			text = fmt.Sprintf(" of %s, token %d, held for %s", printable(b.Owner), h.Token, span(age(h.Since)))
 			then = fmt.Sprintf("its holder is told at once if it listens, else by its next renewal, in %s at the latest; until then it may work on beside the next one", span(h.Remaining))
 		}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -458,6 +459,54 @@ await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 1000 }).then(
 				t.Errorf("%v, %q, want that it is told as lost", err, out)
 			}
 		})
+	}
+}
+
+// TestClients_NodeRenewsNothingAfterARelease has a renewal under way during a release.
+func TestClients_NodeRenewsNothingAfterARelease(t *testing.T) {
+	t.Parallel()
+	renewing, released := make(chan struct{}), make(chan struct{})
+	var late atomic.Int64
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ LeaseID string }
+		switch r.Method {
+		case http.MethodPost, http.MethodPut:
+			if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+				t.Error(err)
+			}
+			if r.Method == http.MethodPut {
+				select {
+				case <-released:
+					late.Add(1)
+					w.WriteHeader(http.StatusGone)
+					return
+				default:
+					close(renewing)
+					time.Sleep(100 * time.Millisecond) // the release is sent before the answer, or the test misses a fault
+				}
+			}
+			fmt.Fprintf(w, `{"leaseId":%q,"token":7}`, body.LeaseID)
+		case http.MethodDelete:
+			time.Sleep(200 * time.Millisecond) // the renewal is answered before the release
+			close(released)
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			<-renewing
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(service.Close)
+	cmd := exec.CommandContext(t.Context(), "node", "--input-type=module", "-e", `
+import { acquire } from "./lock.mjs";
+const lease = await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 6000 });
+await fetch(process.env.LEASEHOLD_URL); // answered when a renewal is under way
+await lease.release();
+console.log("released");
+`)
+	cmd.Dir = withClients(t)
+	cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+service.URL)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "released\n" || late.Load() > 0 {
+		t.Errorf("%v, %q, and %d renewals after the release", err, out, late.Load())
 	}
 }
 

@@ -155,7 +155,7 @@ func row(s driver.Snapshot) []string {
 	if n := len(s.Holders) - 1; n > 0 {
 		owner += fmt.Sprintf(" and %d more", n)
 	}
-	return []string{printable(s.Key), kind(s), printable(owner), held, span(h.Remaining), waiting}
+	return []string{printable(s.Key), kind(s), owner, held, span(h.Remaining), waiting}
 }
 
 // kind is how a lock is held: "2 of 3" are places.

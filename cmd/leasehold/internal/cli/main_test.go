@@ -100,8 +100,28 @@ func command(t *testing.T) string {
 	return path
 }
 
+// stories returns the files of the stories to run on a store. With -short these are, on Redis,
+// the stories that skip a directory.
+func stories(t *testing.T, store string) (files []string) {
+	t.Helper()
+	all, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if store == "file" || !testing.Short() || strings.Contains(string(text), "\n[file] skip ") {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
 // TestStories runs every story on a directory, and at night on a Redis server: the command
-// behaves the same on both.
+// behaves the same on both. A story that needs Redis always runs there.
 func TestStories(t *testing.T) {
 	stalls := watchStalls(t)
 	deadline, limited := t.Deadline()
@@ -112,11 +132,10 @@ func TestStories(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			server := ""
 			if store == "redis" {
-				skip.Nightly(t, "make test runs the stories on a directory")
 				server = redistest.Start(t).URL()
 			}
 			testscript.Run(t, testscript.Params{
-				Dir:      "testdata",
+				Files:    stories(t, store),
 				Deadline: deadline, // a story that hangs fails with its log
 				Setup: func(env *testscript.Env) error {
 					// Stories share the server, and must not share locks.
