@@ -3,8 +3,10 @@ package quorumdriver
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -13,6 +15,7 @@ import (
 // downgraded still keeps the lease, and one that has not keeps more than is needed.
 func (s *Driver) downgrade(ctx context.Context, l *lease, req driver.Request) (driver.Reply, error) {
 	before := l.noteDowngrade(req)
+	asked := clock.Now()
 	r := ask(ctx, s, l, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (reply driver.Reply, err error) {
 		err = s.nodes[i].call(ctx, func(ctx context.Context) error {
 			reply, err = s.nodes[i].Acquire(ctx, s.request(i, req))
@@ -31,12 +34,25 @@ func (s *Driver) downgrade(ctx context.Context, l *lease, req driver.Request) (d
 	}
 	reply, err := s.downgraded(ctx, l, t)
 	switch {
+	case err == nil && reply.State == driver.Granted:
+		l.prolong(asked, req.TTL)
 	case err != nil && definite(err):
 		l.undoDowngrade(before)
-	case err == nil && reply.State != driver.Granted:
+	case err == nil:
 		l.markLost()
 	}
 	return reply, err
+}
+
+// prolong notes that a majority has given the lease its time to live again. That was asked for
+// at a time.
+func (l *lease) prolong(asked time.Time, ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lapse(); l.held {
+		l.lastFor(asked, ttl)
+		l.keepFor(ttl)
+	}
 }
 
 // downgraded is the reply to a downgrade. The lease keeps its token.

@@ -650,3 +650,27 @@ func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *test
 		}
 	})
 }
+
+// A downgrade moves the end of a lease as a renewal does: a renewal after the first end still
+// gives the lease to a node that has forgotten it.
+func TestDowngrade_P3_MovesTheEndOfALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all, quorumdriver.WithMaxTTL(30*time.Second), quorumdriver.WithMaxSkew(time.Second))}
+		a.acquire("a", driver.Granted)
+		time.Sleep(ttl - time.Second)
+		a.acquire("a", driver.Granted, func(r *driver.Request) { r.Mode, r.Downgrade = driver.Shared, true })
+		time.Sleep(ttl / 2) // behind the first end
+		all[2].kill()
+		all[2].restart(true)
+		start := time.Now()
+		for len(all[2].inside(t)) == 0 {
+			a.renewed("a", driver.Granted)
+			time.Sleep(time.Second)
+			if time.Since(start) > 2*time.Minute {
+				t.Fatal("the node has not been joined again")
+			}
+		}
+		a.release("a", driver.Released)
+	})
+}
