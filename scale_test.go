@@ -3,8 +3,10 @@ package leasehold_test
 import (
 	"context"
 	"fmt"
-	"math"
+	"os"
+	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,7 +90,19 @@ func TestScale_L10_FiftyThousandLeasesAreRenewedByFewGoroutines(t *testing.T) {
 	})
 }
 
+// TestScale_LeaseIsSmall measures the heap in a process of its own, in which no earlier test has
+// left anything to be freed meanwhile.
 func TestScale_LeaseIsSmall(t *testing.T) {
+	const alone = "LEASEHOLD_TEST_ALONE"
+	if os.Getenv(alone) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestScale_LeaseIsSmall$", "-test.v", fmt.Sprint("-test.short=", testing.Short()))
+		cmd.Env = append(os.Environ(), alone+"=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "bytes per held lease") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
 	for _, row := range []struct {
 		name    string
 		n       uint64
@@ -119,15 +133,11 @@ func TestScale_LeaseIsSmall(t *testing.T) {
 				locks[i] = c.Mutex(keys[i])
 			}
 			heap := func() (uint64, int) {
+				runtime.GC()
+				runtime.GC()
 				var m runtime.MemStats
-				for last := uint64(math.MaxUint64); ; last = m.HeapAlloc {
-					runtime.GC()
-					runtime.GC()
-					runtime.ReadMemStats(&m)
-					if m.HeapAlloc > last-last/100 { // nothing is left of the tests before this one
-						return m.HeapAlloc, runtime.NumGoroutine()
-					}
-				}
+				runtime.ReadMemStats(&m)
+				return m.HeapAlloc, runtime.NumGoroutine()
 			}
 			before, goroutines := heap()
 			for i, m := range locks {
