@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,6 +170,64 @@ func TestClose_WhileAGrantIsOnItsWayGivesItBack(t *testing.T) {
 		}
 		wantFree(t, store, "k")
 	})
+}
+
+// TestClose_IsBounded: Close cancels calls under way, and waits for ten seconds at most for
+// a logger or an observer that does not return, even if that calls Close.
+func TestClose_IsBounded(t *testing.T) {
+	blocks := func(ctx context.Context, c *leasehold.Client, _ func()) {
+		ctx = leasehold.ObserveWait(ctx, func(leasehold.WaitEvent) { time.Sleep(time.Hour) })
+		_, _ = c.Mutex("held").Lock(ctx)
+	}
+	for _, row := range []struct {
+		name string
+		opts []leasehold.Option
+		hang bool
+		wait func(ctx context.Context, c *leasehold.Client, closeIt func())
+		late bool
+	}{
+		{"a store that hangs", nil, true, nil, false},
+		{"a store that hangs, for ever", []leasehold.Option{leasehold.WithMaxOutage(-1)}, true, nil, false},
+		{"a store that hangs, in turns", []leasehold.Option{leasehold.WithLocalHandover(10)}, true, nil, false},
+		{"an observer that blocks", nil, false, blocks, true},
+		{"an observer that closes", nil, false, func(ctx context.Context, c *leasehold.Client, closeIt func()) {
+			_, _ = c.Mutex("held").Lock(leasehold.ObserveWait(ctx, func(leasehold.WaitEvent) { closeIt() }))
+		}, true},
+		{"a logger that blocks", []leasehold.Option{leasehold.WithLogger(slog.New(slowLog{}))}, true, nil, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				holder, _ := open(t, store)
+				lock(t, holder, "held")
+				d := newFault(store)
+				c, err := leasehold.New(d, row.opts...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if row.hang {
+					away(d, hangs)
+				}
+				var took time.Duration
+				closeIt := sync.OnceFunc(func() {
+					start := time.Now()
+					err = c.Close()
+					took = time.Since(start)
+				})
+				if row.wait == nil {
+					row.wait = func(ctx context.Context, c *leasehold.Client, _ func()) { _, _ = c.Mutex("k").Lock(ctx) }
+				}
+				var calls sync.WaitGroup
+				calls.Go(func() { row.wait(context.Background(), c, closeIt) })
+				time.Sleep(20 * time.Second)
+				closeIt()
+				if (err != nil) != row.late || took > 10*time.Second {
+					t.Errorf("Close took %v: %v", took, err)
+				}
+				calls.Wait()
+				time.Sleep(time.Hour)
+			})
+		})
+	}
 }
 
 func TestNew_RefusesNoDriver(t *testing.T) {

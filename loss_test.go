@@ -14,13 +14,13 @@ import (
 
 // How a loss is told.
 
-// slowLog is a logger that takes an hour for each line.
+// slowLog is a logger that takes a minute for each line.
 type slowLog struct{ slog.Handler }
 
 func (slowLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func (slowLog) Handle(context.Context, slog.Record) error {
-	time.Sleep(time.Hour)
+	time.Sleep(time.Minute)
 	return nil
 }
 
@@ -36,6 +36,7 @@ func TestLoss_HR_C2_IsToldBeforeItIsLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memdriver.Driver) {
 				c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLogger(slog.New(slowLog{})))
+				defer time.Sleep(10 * time.Minute) // until all lines are written
 				l := lock(t, c, "k")
 				d.on(renew, 0, fails)
 				start := time.Now()
@@ -51,6 +52,7 @@ func TestLoss_HR_C2_IsToldBeforeItIsLogged(t *testing.T) {
 func TestLoss_HR_C2_LoggingItDelaysNoRenewal(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLogger(slog.New(slowLog{})))
+		defer time.Sleep(10 * time.Minute) // until all lines are written
 		lost := lock(t, c, "k")
 		var others []*leasehold.Lease
 		for i := range 20 {
@@ -72,6 +74,7 @@ func TestLoss_HR_C2_LoggingItDelaysNoRenewal(t *testing.T) {
 func TestOutage_HR_C2_LoggingItDelaysNoRenewal(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLogger(slog.New(slowLog{})))
+		defer time.Sleep(10 * time.Minute) // until all lines are written
 		var leases []*leasehold.Lease
 		for i := range 20 {
 			leases = append(leases, lock(t, c, fmt.Sprint(i)))

@@ -151,8 +151,8 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 			break
 		}
 		left := s.patience(a, t, s.Now())
-		if a.patient && timing.Definite(err) { // that others are served says nothing of us
-			left = t.outage(a.began, s.Now())
+		if a.patient && timing.Definite(err) { // a store that answers only renewals may refuse locks for ever
+			left = t.outage(s.outage.acquires.since(s, a.began), s.Now())
 		}
 		if t.tired(left) || !a.patient && !a.Unanswered && attempt >= unavailableTries {
 			err = s.away(a.began, last)
@@ -175,7 +175,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Waiter, a *Answer, attempt int) (err error) {
 	p, ok := s.asking.pass()
 	if !ok {
-		if p, ok = s.asking.wait(ctx, s.closing, func() time.Duration { return s.patience(a, t, s.Now()) }); !ok {
+		if p, ok = s.asking.wait(ctx, s.Closing(), func() time.Duration { return s.patience(a, t, s.Now()) }); !ok {
 			return errCrowded
 		}
 		if w != nil {
@@ -192,6 +192,10 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 	}
 	try, cancel := s.bound(t.Policy.call(ctx), timing.Try(attempt, s.patience(a, t, a.sent)))
 	defer cancel()
+	if attempt > 1 && !s.punctual.told { // the first try is short, and spares the allocations
+		try, cancel = s.whileOpen(try)
+		defer cancel()
+	}
 	if a.Reply, err = s.verbs.Acquire(try, *req); err != nil {
 		s.miss(ctx, a.sent, err)
 		return err
@@ -200,17 +204,18 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 		return timing.ErrLate
 	}
 	s.hear(a.sent)
+	s.outage.acquires.raise(s.instant(a.sent))
 	return nil
 }
 
-// patience is how much longer from now a store is asked that does not answer: of a
-// try, since it began; of a wait, since this session was answered last, since a store
-// that serves others comes to serve us.
+// patience returns how much longer a request asks a store that does not answer it. The
+// time of a try counts from its beginning, that of a wait from the last answer to the
+// session: a store that serves others will serve this request.
 func (s *Session) patience(a *Answer, t *Terms, now time.Time) time.Duration {
 	if !a.patient {
 		return t.tryOutage(a.began, now)
 	}
-	return t.outage(s.answeredSince(a.began), now)
+	return t.outage(s.outage.heard.since(s, a.began), now)
 }
 
 // away is err, with how long the store has been asked since began.

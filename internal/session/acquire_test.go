@@ -238,9 +238,9 @@ func fill(g *gate) {
 	}
 }
 
-// TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed: a store that answers others comes to
-// answer us, unless it is we that it refuses. It makes no difference whether who waits has
-// a place in the queue.
+// TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed: the time limit of an outage counts
+// from the last answer to the session. If the store refuses, it counts from the last answer
+// to a request for a lock. A place in the queue makes no difference.
 func TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed(t *testing.T) {
 	queue := func(ctx context.Context, s *Session, terms *Terms) error {
 		w, err := s.NewWaiter(terms, terms.request())
@@ -263,11 +263,14 @@ func TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed(t *testing.T) {
 	}{
 		{"hangs for a queue", queue, nil, 70 * time.Second, 71 * time.Second},
 		{"hangs without a queue", insist, nil, 70 * time.Second, 71 * time.Second},
-		{"refuses a place in the queue", queue, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
-		{"refuses without a queue", insist, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
+		{"refuses a place in the queue", queue, driver.ErrUnavailable, 70 * time.Second, 71 * time.Second},
+		{"refuses without a queue", insist, driver.ErrUnavailable, 70 * time.Second, 71 * time.Second},
+		{"refuses all locks, with a queue", queue, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
+		{"refuses all locks, without a queue", insist, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := &script{acquire: answers(c.store)}
+			locks := !strings.Contains(c.name, "all locks")
 			stage(t, d, func(t *testing.T, s *Session) {
 				terms := usual()
 				terms.MaxOutage = 10 * time.Second
@@ -275,6 +278,9 @@ func TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed(t *testing.T) {
 					for range 60 {
 						time.Sleep(time.Second)
 						s.hear(s.Now())
+						if locks {
+							s.outage.acquires.raise(s.instant(s.Now()))
+						}
 					}
 				}()
 				defer time.Sleep(time.Minute)

@@ -154,7 +154,7 @@ func TestListener_OnlyAResyncTellsOfAnAddress(t *testing.T) {
 // TestQueue_AWaiterThatStoodInLineAwaitsTheAddress, and a try does not.
 func TestQueue_AWaiterThatStoodInLineAwaitsTheAddress(t *testing.T) {
 	for _, waits := range []bool{true, false} {
-		d := &audible{slow: time.Hour}
+		d := &audible{slow: 5 * time.Second}
 		onStage(t, d, func(t *testing.T, s *Session, _ *atomic.Int32) {
 			s.Listen()
 			fill(&s.asking)

@@ -26,8 +26,9 @@ type outage struct {
 	log  *slog.Logger
 	tell func(Outage)
 
-	heard   atomic.Int64 // a clock.Instant: when the latest request was sent that was answered
-	missing atomic.Bool  // since is set
+	heard    latest      // when the latest answered request was sent
+	acquires latest      // the same, of requests for locks only
+	missing  atomic.Bool // since is set
 
 	mu    sync.Mutex
 	since time.Time // of the first request that failed after the last that was answered
@@ -39,9 +40,7 @@ type outage struct {
 // hear notes that the store answered what was sent at sent.
 func (s *Session) hear(sent time.Time) {
 	o := &s.outage
-	at := int64(s.instant(sent))
-	for old := o.heard.Load(); at > old && !o.heard.CompareAndSwap(old, at); old = o.heard.Load() {
-	}
+	o.heard.raise(s.instant(sent))
 	if !o.missing.Load() {
 		return
 	}
@@ -115,11 +114,19 @@ func (o *outage) next() func() {
 	return o.news[0]
 }
 
-// answeredSince is the later of began and of when the store was asked last what it
-// answered.
-func (s *Session) answeredSince(began time.Time) time.Time {
-	if heard := clock.Instant(s.outage.heard.Load()); heard > s.instant(began) {
-		return s.time(heard)
+// latest is the latest of several instants. It is safe for concurrent use.
+type latest struct{ at atomic.Int64 }
+
+// raise stores at if it is later.
+func (l *latest) raise(at clock.Instant) {
+	for old := l.at.Load(); int64(at) > old && !l.at.CompareAndSwap(old, int64(at)); old = l.at.Load() {
+	}
+}
+
+// since returns the later of began and the stored instant.
+func (l *latest) since(s *Session, began time.Time) time.Time {
+	if at := clock.Instant(l.at.Load()); at > s.instant(began) {
+		return s.time(at)
 	}
 	return began
 }

@@ -43,7 +43,7 @@ func TestOutage_TheEndIsToldBehindTheBeginning(t *testing.T) {
 		var over []bool
 		s := New(memdriver.New(), slog.New(slog.DiscardHandler), func(o Outage) {
 			if !o.Over {
-				time.Sleep(time.Minute)
+				time.Sleep(time.Second)
 			}
 			over = append(over, o.Over)
 		})
@@ -86,7 +86,7 @@ func TestOutage_ALateAnswerTakesNoPatienceAway(t *testing.T) {
 		fast := s.Now()
 		s.hear(fast)
 		s.hear(slow)
-		if since := s.answeredSince(began); !since.Equal(fast) {
+		if since := s.outage.heard.since(s, began); !since.Equal(fast) {
 			t.Errorf("answered %v after the beginning, want %v", since.Sub(began), fast.Sub(began))
 		}
 	})
@@ -161,7 +161,7 @@ func TestOutage_PatienceCountsFromTheLatestAnswer(t *testing.T) {
 		begin := s.Now()
 		s.hear(begin)
 		for _, c := range []struct{ began, want time.Duration }{{0, 0}, {time.Second, time.Second}, {-time.Second, 0}} {
-			if got := s.answeredSince(begin.Add(c.began)).Sub(begin); got != c.want {
+			if got := s.outage.heard.since(s, begin.Add(c.began)).Sub(begin); got != c.want {
 				t.Errorf("began at %v: it counts from %v, want %v", c.began, got, c.want)
 			}
 		}
@@ -174,7 +174,7 @@ func TestOutage_PatienceCountsFromTheLatestAnswer(t *testing.T) {
 			sent := s.Now()
 			s.drv.(*script).renew = answersTo(c.store)
 			_, _ = s.Prolong(t.Context(), usual(), driver.Ref{Key: "k", ID: "a"}, time.Second)
-			if got := s.answeredSince(begin); got.Equal(sent) != c.heard || s.outage.missing.Load() == c.heard {
+			if got := s.outage.heard.since(s, begin); got.Equal(sent) != c.heard || s.outage.missing.Load() == c.heard {
 				t.Errorf("after %v it counts from %v", c.store, got.Sub(begin))
 			}
 		}

@@ -36,7 +36,8 @@ type Session struct {
 	hints   atomic.Uint64
 	lines   lines
 
-	closing chan struct{} // closed by Close
+	life context.Context // ends when the session is closed
+	shut context.CancelFunc
 
 	mu      sync.Mutex
 	idle    *sync.Cond // signalled when busy falls to 0
@@ -52,8 +53,9 @@ type Session struct {
 func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 	s := &Session{
 		drv: d, verbs: d, punctual: punctualityOf(d), epoch: clock.NewEpoch(clock.Now()),
-		closing: make(chan struct{}), waiters: make(map[string]*Waiter), holds: make(map[string]*Hold),
+		waiters: make(map[string]*Waiter), holds: make(map[string]*Hold),
 	}
+	s.life, s.shut = context.WithCancel(context.Background())
 	if tell == nil {
 		tell = func(Outage) {}
 	}
@@ -102,10 +104,15 @@ func (s *Session) Close() error {
 	return oneline.Join(err, s.drv.Close())
 }
 
-// End ends the session: waiters get ErrClosed, and leases that are held end with
-// it and are given back, at most for their release timeout; the error tells of those that
-// could not be. When it returns true nothing of the session runs any more, and the driver
-// is open. Further calls do nothing and return false.
+// closeWithin bounds how long End waits, beyond the release timeouts of the leases: for a
+// driver that does not end its calls, and for loggers and observers that do not return.
+const closeWithin = 10 * time.Second
+
+// End ends the session: waiters get ErrClosed, calls under way are cancelled, and leases
+// end with ErrClosed and are given back, at most for their release timeout; the error tells
+// of leases that could not be given back. When End returns true, the driver is open, and
+// nothing of the session runs any more, unless the error tells of calls that have not
+// returned. Further calls do nothing and return false.
 func (s *Session) End() (bool, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -113,13 +120,31 @@ func (s *Session) End() (bool, error) {
 		return false, nil
 	}
 	s.closed = true
-	close(s.closing)
+	s.shut()
 	s.alert.stop()
 	defer s.resign()
 	holds := slices.Collect(maps.Values(s.holds))
 	s.mu.Unlock()
 
-	err := s.stopAll(holds)
+	var limit time.Duration
+	for _, h := range holds {
+		limit = max(limit, h.terms().ReleaseTimeout)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.end(holds, limit) }()
+	late := time.NewTimer(limit + closeWithin)
+	defer late.Stop()
+	select {
+	case err := <-ended:
+		return true, err
+	case <-late.C:
+		return true, errors.New("calls of the store, of a logger or of an observer have not returned")
+	}
+}
+
+// end gives all leases back within limit, and returns when nothing of the session runs.
+func (s *Session) end(holds []*Hold, limit time.Duration) error {
+	err := s.stopAll(holds, limit)
 	s.mu.Lock()
 	for s.busy > 0 {
 		s.idle.Wait()
@@ -128,21 +153,17 @@ func (s *Session) End() (bool, error) {
 	s.expiry.close()
 	s.keeper.Close()
 	s.listener.close()
-	return true, err
+	return err
 }
 
 // stoppers is how many leases are given back at a time when a session closes.
 const stoppers = 64
 
-// stopAll ends all leases at once and has them given back, some at a time: a store
-// that does not answer costs one release timeout, not one per lease. The error tells of
-// those that the store may keep until their end, by one of them.
-func (s *Session) stopAll(holds []*Hold) error {
-	var limit time.Duration
-	holds = slices.DeleteFunc(holds, func(h *Hold) bool {
-		limit = max(limit, h.terms().ReleaseTimeout)
-		return !h.quit(ErrClosed)
-	})
+// stopAll ends all leases at once and gives them back, some at a time. A store that does
+// not answer costs one limit, not one per lease. The error counts the leases that the store
+// may keep until their end, and names one of them.
+func (s *Session) stopAll(holds []*Hold, limit time.Duration) error {
+	holds = slices.DeleteFunc(holds, func(h *Hold) bool { return !h.quit(ErrClosed) })
 	end := s.Now().Add(limit)
 	var next, left atomic.Int64
 	var why atomic.Pointer[error]
@@ -292,17 +313,10 @@ func (s *Session) dropWaiter(w *Waiter) {
 }
 
 // Closing is closed when the session is.
-func (s *Session) Closing() <-chan struct{} { return s.closing }
+func (s *Session) Closing() <-chan struct{} { return s.life.Done() }
 
 // IsClosing reports whether the session is closed, or about to be.
-func (s *Session) IsClosing() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Session) IsClosing() bool { return s.life.Err() != nil }
 
 // sleep reports whether it slept for d; false means that ctx ended, or the session
 // was closed.
@@ -316,7 +330,7 @@ func (s *Session) sleep(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return ctx.Err() == nil
 	case <-ctx.Done():
-	case <-s.closing:
+	case <-s.Closing():
 	}
 	return false
 }

@@ -104,14 +104,8 @@ func (s *Session) undo(ctx context.Context, t *Terms, a *Abandoned, until time.T
 // whileOpen returns a context that ends, too, when the session is closed.
 func (s *Session) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	s.Background(func() {
-		select {
-		case <-s.closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	return ctx, cancel
+	stop := context.AfterFunc(s.life, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // undoOnce gives back in its turn: if thousands give up at one moment the store is
@@ -120,7 +114,7 @@ func (s *Session) whileOpen(ctx context.Context) (context.Context, context.Cance
 func (s *Session) undoOnce(ctx context.Context, a *Abandoned, limit time.Duration, until time.Time) error {
 	p, ok := s.undoing.pass()
 	if !ok {
-		p, ok = s.undoing.wait(ctx, s.closing, func() time.Duration { return until.Sub(s.Now()) })
+		p, ok = s.undoing.wait(ctx, s.Closing(), func() time.Duration { return until.Sub(s.Now()) })
 	}
 	if !ok && !s.IsClosing() {
 		return errCrowded

@@ -54,7 +54,7 @@ func (w *Waiter) wait(ctx context.Context, a *Answer, observe func(Progress)) er
 			continue
 		case <-ctx.Done():
 			continue
-		case <-w.s.closing:
+		case <-w.s.Closing():
 			continue
 		case <-w.woken:
 		}

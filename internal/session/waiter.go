@@ -194,7 +194,7 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 			w.failing = sent
 		}
 		w.failures++
-		if left := w.patience(err); !w.t.tired(left) {
+		if left := w.patience(); !w.t.tired(left) {
 			return w.s.Now().Add(min(timing.RetryIn(w.told, w.failures), left))
 		}
 		w.err = unknown(w.s.away(w.failing, err)) // the lock may be handed over meanwhile
@@ -221,14 +221,10 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 	return time.Time{}
 }
 
-// patience is how much longer the store is waited for, which has failed with err. That
-// it serves others says nothing of us while it refuses. The caller holds mu.
-func (w *Waiter) patience(err error) time.Duration {
-	since := w.failing
-	if !timing.Definite(err) {
-		since = w.s.answeredSince(since)
-	}
-	return w.t.outage(since, w.s.Now())
+// patience returns how much longer w asks a store that does not answer it: the time
+// counts from the last answer to the session. The caller holds mu.
+func (w *Waiter) patience() time.Duration {
+	return w.t.outage(w.s.outage.heard.since(w.s, w.failing), w.s.Now())
 }
 
 // queued takes note of an answer and returns when to ask again. The caller

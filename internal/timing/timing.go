@@ -18,9 +18,12 @@ const (
 	// something else is said.
 	Drift = 0.01
 	// FirstTry bounds the first try of a request, for stores that do not bound it
-	// themselves. Each one after it may take twice as long: otherwise a store that
-	// needs longer would never get to answer.
+	// themselves. Each following try may take twice as long, up to LongestTry: a slow store
+	// gets more time to answer.
 	FirstTry = 5 * time.Second
+	// LongestTry bounds every try. A store that swallowed requests for hours is asked again
+	// this soon after it works again.
+	LongestTry = 15 * time.Second
 	// TryOutage bounds how long a store that does not answer is asked by those who do
 	// not wait.
 	TryOutage = 10 * time.Second
@@ -54,20 +57,23 @@ func TooLate(now, origin time.Time, ttl time.Duration, drift float64) bool {
 // afresh.
 var ErrLate = errors.New("the answer took longer than the lease lasts")
 
-// Try is how long the nth try of a request may take, counted from 1, of what is
-// left for all: at most a half, so that a request that the network has swallowed is
+// Try returns how long the nth try of a request may take, counted from 1, if left
+// remains for all tries: at most half of it, so that a request that the network lost is
 // sent again in time.
 func Try(n int, left time.Duration) time.Duration {
-	return min(FirstTry<<min(n-1, 10), max(left/2, min(left, time.Second), time.Millisecond))
+	return min(FirstTry<<min(n-1, 2), LongestTry, max(left/2, min(left, time.Second), time.Millisecond))
 }
 
-// RenewalTry is how long one try of a renewal may take of what is left of the
-// lease: another one is to fit in before the deadline.
-func RenewalTry(left time.Duration) time.Duration { return max(left/2, time.Millisecond) }
+// RenewalTry returns how long one try of a renewal may take if left remains of the
+// lease: at most half of it, so that another try ends before the deadline.
+func RenewalTry(left time.Duration) time.Duration {
+	return min(max(left/2, time.Millisecond), LongestTry)
+}
 
-// ReleaseTry is how long one try of a release may take of what is left for all.
+// ReleaseTry returns how long one try of a release may take if left remains for all
+// tries.
 func ReleaseTry(left time.Duration) time.Duration {
-	return max(left/3, min(left, 100*time.Millisecond))
+	return min(max(left/3, min(left, 100*time.Millisecond)), LongestTry)
 }
 
 // BackOff is the pause before the next try of something that was not answered.
