@@ -247,12 +247,22 @@ func (c *chain) undo() error {
 	return oneline.Join(errs...)
 }
 
-// giveBackAll gives back the last first, as nested locks would be.
+// giveBackAll ends the leases one after the other, the last first, as nested locks would
+// end. The store is asked to release all at the same time, so that one that does not answer
+// costs one release timeout.
 func (c *chain) giveBackAll() []error {
 	errs := make([]error, len(c.shares))
+	var released sync.WaitGroup
 	for i, s := range slices.Backward(c.shares) {
-		errs[i] = s.giveBack()
+		ended := make(chan struct{})
+		left := sync.OnceFunc(func() { close(ended) })
+		released.Go(func() {
+			errs[i] = s.endThenRelease(left)
+			left()
+		})
+		<-ended
 	}
+	released.Wait()
 	return errs
 }
 

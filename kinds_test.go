@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -195,6 +196,37 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 			l, err := wrong.TryLock(t.Context())
 			refused(t, l, err, leasehold.ErrInvalid)
 		}
+	})
+}
+
+// TestAll_ReleaseTakesOneTimeout, whatever the number of locks, also of a call that fails at
+// the last of them.
+func TestAll_ReleaseTakesOneTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(time.Hour), leasehold.WithReleaseTimeout(5*time.Second))
+		var parts []leasehold.Part
+		for i := range 10 {
+			parts = append(parts, c.Mutex(fmt.Sprint("k", i)))
+		}
+		bounded := func(what string, call func() error) {
+			t.Helper()
+			d.on(release, 0, hangs)
+			start := time.Now()
+			err := call()
+			if took := time.Since(start); took > 6*time.Second || err == nil {
+				t.Errorf("%s took %v with a release timeout of 5 s: %v", what, took, err)
+			}
+			d.heal()
+			time.Sleep(time.Minute)
+		}
+		l, err := leasehold.All(parts...).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounded("Release", l.Release)
+		other, _ := open(t, store)
+		lock(t, other, "k9")
+		bounded("TryLock", func() error { _, err := leasehold.All(parts...).TryLock(t.Context()); return err })
 	})
 }
 

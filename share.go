@@ -137,8 +137,12 @@ func (s *share) live() {
 	}
 }
 
-// giveBack is Release.
-func (s *share) giveBack() error {
+// giveBack ends the lease and releases it in the store; see [Lease.Release].
+func (s *share) giveBack() error { return s.endThenRelease(func() {}) }
+
+// endThenRelease is giveBack. It calls left when the lease's context has ended, before it
+// asks the store, and not at all if another call gives the lease back.
+func (s *share) endThenRelease(left func()) error {
 	return s.end.once(&s.hold.mu, func() error {
 		s.hold.c.session.Enter()
 		defer s.hold.c.session.Leave()
@@ -146,6 +150,7 @@ func (s *share) giveBack() error {
 		ended := s.parentEnded()
 		lost, last := s.hold.remove(s, cmp.Or(ended, ErrReleased))
 		s.cancel(ErrReleased)
+		left()
 		if lost == nil && ended != nil {
 			lost = fmt.Errorf("%w: %w", ErrLost, ended)
 		}
