@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/internal/test/live"
+)
+
+const (
+	// repeats is how often a late test runs again.
+	repeats = 3
+	// mostFlaky is how many tests may be late once.
+	mostFlaky = 2
+)
+
+// runner runs live tests.
+type runner struct {
+	out   io.Writer
+	flags []string // of go test
+	// test runs go test with args and passes each event of its output to each.
+	test func(args []string, each func(event)) error
+	late []lateness
+}
+
+// event is a line of the output of go test -json.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64
+}
+
+// lateness is a missed time bound of a test.
+type lateness struct{ dir, test, message string }
+
+// run runs all live tests of the suites, and then the late ones again.
+func (r *runner) run(suites []suite) error {
+	var red []string
+	for _, s := range suites {
+		if err := r.suite(s); err != nil {
+			red = append(red, s.dir)
+		}
+	}
+	flaky := 0
+	var lines []string
+	for _, l := range r.late {
+		if r.repeat(l) {
+			flaky++
+			lines = append(lines, fmt.Sprintf("FLAKY %s.%s: %s", strings.TrimPrefix(l.dir, "./"), l.test, l.message))
+			continue
+		}
+		fmt.Fprintf(r.out, "--- FAIL: %s: late: %s\n", l.test, l.message)
+		red = append(red, l.dir)
+	}
+	for _, line := range lines {
+		fmt.Fprintln(r.out, line)
+	}
+	if flaky > mostFlaky {
+		return fmt.Errorf("%d tests were late once, and %d may be", flaky, mostFlaky)
+	}
+	if len(red) > 0 {
+		return fmt.Errorf("red: %s", strings.Join(slices.Compact(red), " "))
+	}
+	return nil
+}
+
+// suite runs the live tests of a package, prints the output of those that fail, and
+// collects those that are late.
+func (r *runner) suite(s suite) error {
+	output := make(map[string]*strings.Builder) // by test
+	return r.test(r.args(s.dir, s.tests, 1), func(e event) {
+		switch e.Action {
+		case "build-output":
+			fmt.Fprint(r.out, e.Output)
+		case "output":
+			if e.Test == "" {
+				fmt.Fprint(r.out, e.Output)
+				return
+			}
+			if output[e.Test] == nil {
+				output[e.Test] = new(strings.Builder)
+			}
+			output[e.Test].WriteString(e.Output)
+			r.note(s.dir, e)
+		case "fail":
+			if e.Test != "" {
+				fmt.Fprint(r.out, output[e.Test])
+				delete(output, e.Test)
+				return
+			}
+			for _, o := range output { // of tests that did not end
+				fmt.Fprint(r.out, o)
+			}
+		case "pass", "skip":
+			delete(output, e.Test)
+		}
+	})
+}
+
+// note collects a missed time bound, one for each test.
+func (r *runner) note(dir string, e event) {
+	_, message, late := strings.Cut(e.Output, live.LateMark)
+	if !late {
+		return
+	}
+	test, _, _ := strings.Cut(e.Test, "/")
+	if !slices.ContainsFunc(r.late, func(l lateness) bool { return l.dir == dir && l.test == test }) {
+		r.late = append(r.late, lateness{dir, test, strings.TrimSpace(message)})
+	}
+}
+
+// repeat reports whether a late test is in time in all of the repeated runs.
+func (r *runner) repeat(l lateness) bool {
+	inTime := true
+	err := r.test(r.args(l.dir, []string{l.test}, repeats), func(e event) {
+		inTime = inTime && !strings.Contains(e.Output, live.LateMark)
+	})
+	return err == nil && inTime
+}
+
+// args returns the arguments of go test for some tests of a package.
+func (r *runner) args(dir string, tests []string, count int) []string {
+	args := []string{"test", "-json", "-p=1", fmt.Sprint("-count=", count), "-run=^(" + strings.Join(tests, "|") + ")$"}
+	return append(append(args, r.flags...), dir)
+}
+
+// goTest runs go test.
+func goTest(args []string, each func(event)) error {
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), live.Env+"="+live.Runner)
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	lines := bufio.NewReader(pipe)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				e = event{Action: "output", Output: string(line)}
+			}
+			each(e)
+		}
+		if errors.Is(err, io.EOF) {
+			return cmd.Wait()
+		}
+		if err != nil {
+			return errors.Join(err, cmd.Wait())
+		}
+	}
+}
