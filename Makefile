@@ -81,8 +81,8 @@ test-counts:
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server
 
 .PHONY: live
-live: deps-test ## Test promises on real servers in real time, one package at a time and without the race detector
-	$(GO) test -p 1 -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) -run 'TestLive|TestHistories' ./internal/locktest
+live: deps-test ## Test on real servers, processes and clocks, one package at a time and without the race detector
+	$(GO) run ./internal/test/live/run -vet=off -short -parallel $(TESTS) -timeout $(TIMEOUT) $(TESTFLAGS)
 
 .PHONY: test-all
 test-all: test test-long nested cross floors test-32 ## Run all tests but those of packages and the long searches

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 func TestClock_StepsOfTheWallClockChangeNothing(t *testing.T) { // L15
@@ -198,8 +199,9 @@ func TestClock_AReservationOfAnotherHoldsUpNoRenewal(t *testing.T) {
 
 // Calls that mint a token have the lock of their shard meanwhile.
 func TestClock_AReservationOfAnotherHoldsUpNoRenewalOfAShardThatManyWant(t *testing.T) {
+	live.Test(t)
 	dir, f := t.TempDir(), newFake()
-	s := open(t, dir, f.option())
+	s := open(t, dir, f.option(), WithTimeout(3*time.Second))
 	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
 	f.advance(2 * time.Duration(margin) * time.Microsecond)
 	lock := s.newFlock(filepath.Join(dir, "locks", "epoch"))

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 func init() { helpers["crowd"] = crowd }
@@ -133,6 +134,7 @@ func (c *contender) listen(id string, pause time.Duration) {
 
 // W1: contenders in 4 processes, holders killed at random.
 func TestCrowd_OfKilledProcessesNeverHasTwoHolders(t *testing.T) {
+	live.Test(t)
 	rounds := 12
 	if testing.Short() {
 		rounds = 4

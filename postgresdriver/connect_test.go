@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // impatient asks for a lock, and gives up soon.
@@ -67,7 +68,7 @@ func TestAcquire_WhoeverGivesUpCostsNoConnection(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("gave up after %v", took)
+			live.Late(t, "gave up after %v", took)
 		}
 	}
 	exec(t, boss, `COMMIT`)
@@ -208,6 +209,7 @@ func TestAcquire_ATableThatAnotherHasCreatedMeanwhileIsUsed(t *testing.T) {
 }
 
 func TestAcquire_AServerThatLetsNobodyInWithinTheTimeoutIsReached(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	proxy := server.Proxy(t)
 	proxy.Slow(1500 * time.Millisecond)

@@ -11,12 +11,14 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // A replica that is behind knows nothing of a lease that is held. It refuses what would be
 // written, but what changes nothing would be answered by what it knows: that the lease is
 // gone, or that a lock which is free has a holder.
 func TestFailover_AReplicaThatIsBehindAnswersNothing(t *testing.T) {
+	live.Test(t)
 	primary := postgrestest.Start(t, "synchronous_commit=on")
 	d := warm(t, openURL(t, primary.URL()+"&create=true"))
 	if _, err := d.Acquire(t.Context(), mutex("k", "before")); err != nil {
@@ -50,6 +52,7 @@ func TestFailover_AReplicaThatIsBehindAnswersNothing(t *testing.T) {
 // TestFailover_ASynchronousReplicaKnowsWhatWasGranted kills a primary and promotes the
 // replica that every commit has waited for. The store finds it by itself.
 func TestFailover_ASynchronousReplicaKnowsWhatWasGranted(t *testing.T) {
+	live.Test(t)
 	primary := postgrestest.Start(t, "synchronous_commit=on", "synchronous_standby_names=*")
 	replica := primary.Standby(t)
 	host := func(s *postgrestest.Server) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // link is an update of a key: what it has read and what it has written. No record is "".
@@ -104,6 +105,7 @@ func (c *chain) check(t *testing.T) {
 // TestTransact_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote has many processes replace few
 // records while their sessions are killed.
 func TestTransact_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	serializable := server.URL() + "&create=true&options=" + url.QueryEscape("-c default_transaction_isolation=serializable")
 	c := new(chain)

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // asText has pgx send statements as text, so that a proxy knows them.
@@ -200,6 +201,7 @@ func TestTransact_AProcessThatIsStoppedKeepsTheRowNoLongerThanTheTimeout(t *test
 }
 
 func TestAcquire_ARowThatSomebodyElseLocksIsSaidAndHoldsUpNobodyElse(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=3s")) // another lock has to be had within it
 	boss := admin(t, server.URL())

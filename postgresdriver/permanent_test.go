@@ -14,11 +14,13 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // What somebody has to mend first ends a wait at once, and that of a campaign, which has no
 // other end. Too many connections, and a replica, are healed by time.
 func TestLock_WhatTimeDoesNotHealFailsAtOnce(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Start(t)
 	boss := admin(t, server.URL())
 	exec(t, boss, SQL())

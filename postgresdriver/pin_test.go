@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // held is a lease of a driver's.
@@ -50,6 +51,7 @@ func begun(t *testing.T, url string, o pgx.TxOptions) pgx.Tx {
 }
 
 func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	const ttl = 3 * time.Second // in which it has to be pinned
 	server := postgrestest.Shared(t)
@@ -87,6 +89,7 @@ func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
 }
 
 func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	reader := func(id string) driver.Request {
@@ -118,6 +121,7 @@ func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
 }
 
 func TestPin_OfAPlaceKeepsOthersFromTheirs(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	place := func(id string) driver.Request {
@@ -150,6 +154,7 @@ func TestPin_OfAPlaceKeepsOthersFromTheirs(t *testing.T) {
 }
 
 func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	other := openURL(t, server.URL())
@@ -193,6 +198,7 @@ func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
 // A writer whose transaction goes on does not become a reader, beside whom others would
 // read what it has not committed.
 func TestPin_KeepsOutReadersWhomADowngradeWouldLetIn(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	reader := func(key, id string) driver.Request {
@@ -264,6 +270,7 @@ func standing(t *testing.T, c *leasehold.Client) {
 // What a process passes on by itself it does not pass on while the transaction of who had
 // it goes on.
 func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	c, err := leasehold.New(d, leasehold.WithLocalHandover(100))
@@ -325,6 +332,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 }
 
 func TestPin_SaysWhatIsWrong(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	if got := state(t, d, mutex("k", "a")); got != driver.Granted {
@@ -359,6 +367,7 @@ func TestPin_SaysWhatIsWrong(t *testing.T) {
 // done what they do, again and again: read a number, wait, and write it greater by one. Of
 // two that overlap one would be lost. Without the pin hundreds are.
 func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	boss := admin(t, server.URL())

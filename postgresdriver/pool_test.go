@@ -20,6 +20,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // full starts a server, and returns what takes all connections that it has left.
@@ -108,6 +109,7 @@ func listening(t *testing.T, f func(net.Conn)) (addr string, taken *atomic.Int64
 
 // A server at its limit makes a process for each that it refuses.
 func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
+	live.Test(t)
 	told := "SFATAL\x00VFATAL\x00C53300\x00Msorry, too many clients already\x00\x00"
 	refusal := append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(told)+4)), told...) //nolint:gosec // it is short
 	addr, taken := listening(t, func(conn net.Conn) {
@@ -138,6 +140,7 @@ func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 
 // A router that forgets connections drops what is sent over them.
 func TestAcquire_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
+	live.Test(t)
 	proxy := postgrestest.Shared(t).Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=3s"))
 	var all sync.WaitGroup
@@ -256,6 +259,7 @@ func TestRelease_ComesBeforeThoseWhoWaitForConnections(t *testing.T) {
 // The server gives up first, and says so: with what is left of the time after a wait for a
 // connection it could not, the outcome would be unknown, and the connection lost.
 func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
+	live.Test(t)
 	const timeout = 8 * time.Second
 	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true&timeout="+timeout.String()))
 	p := d.table.main
@@ -323,6 +327,7 @@ func configured(t *testing.T, cfg *pgxpool.Config, opts ...Option) *Driver {
 // That others are served by the connections that there are says nothing of whether there
 // is room for more.
 func TestAcquire_AFullServerThatServesIsNotAskedForMoreByEachWhoIsServed(t *testing.T) {
+	live.Test(t)
 	s, fill := full(t)
 	var attempts atomic.Int64
 	d := dialled(t, s.URL(), func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -356,6 +361,7 @@ func TestAcquire_AFullServerThatServesIsNotAskedForMoreByEachWhoIsServed(t *test
 // P3: the time of a call that asked for another connection says nothing of those that
 // there are.
 func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
+	live.Test(t)
 	var hang atomic.Bool
 	hangs := make(chan struct{}, 100)
 	d := dialled(t, postgrestest.Shared(t).URL(), func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -405,6 +411,7 @@ func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 // pgxpool keeps a connection that does not answer for a while after the call that asked
 // for it has given up. No other call spins meanwhile.
 func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
+	live.Test(t)
 	s, fill := full(t)
 	proxy := s.Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&timeout=10s"))
@@ -428,6 +435,7 @@ func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
 // Connections are only looked through when one was silent: that is nothing for the hook of an
 // application to prepare.
 func TestAcquire_AHookThatAsksTheServerCostsNoConnection(t *testing.T) {
+	live.Test(t)
 	proxy := postgrestest.Shared(t).Proxy(t)
 	proxy.Slow(1500 * time.Millisecond)
 	cfg, err := pgxpool.ParseConfig(proxy.URL())

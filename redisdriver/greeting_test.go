@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/redisdriver"
 )
 
@@ -85,6 +86,7 @@ func restricted(t *testing.T) map[string]redis.Options {
 }
 
 func TestDriver_HR_G1_RefusedConnectionsAreClosedAndSayThatNothingWasSent(t *testing.T) {
+	live.Test(t)
 	for name, opt := range restricted(t) {
 		t.Run(name, func(t *testing.T) {
 			var conns dials
@@ -108,7 +110,7 @@ func TestDriver_HR_G1_RefusedConnectionsAreClosedAndSayThatNothingWasSent(t *tes
 				}
 			})
 			if took := time.Since(start); took > 20*time.Second {
-				t.Errorf("took %v", took)
+				live.Late(t, "took %v", took)
 			}
 			eventually(t, "all connections are closed", func() bool { return conns.open.Load() == 0 })
 			if conns.made.Load() == 0 {
@@ -119,6 +121,7 @@ func TestDriver_HR_G1_RefusedConnectionsAreClosedAndSayThatNothingWasSent(t *tes
 }
 
 func TestDriver_HR_G1_SubscriptionThatIsRefusedLeavesNoConnection(t *testing.T) {
+	live.Test(t)
 	s := redistest.Start(t)
 	if err := s.Client().Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "-@pubsub").Err(); err != nil {
 		t.Fatal(err)
@@ -171,7 +174,7 @@ func TestDriver_HR_H6_NothingSentIsSaidAtOnce(t *testing.T) {
 				}
 			}
 			if took := time.Since(start); took > 20*time.Second {
-				t.Errorf("took %v", took)
+				live.Late(t, "took %v", took)
 			}
 			if keys, _, err := d.List(t.Context(), "", ""); err == nil {
 				t.Errorf("list: %q without an error", keys)
@@ -184,6 +187,7 @@ func TestDriver_HR_H6_NothingSentIsSaidAtOnce(t *testing.T) {
 }
 
 func TestDriver_HR_G1_SentinelsThatRefuseLeaveNoConnection(t *testing.T) {
+	live.Test(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close them some day
 	s := redistest.StartSentinel(t)
 	d, err := redisdriver.Open("redis+sentinel://" + s.Sentinel.Addr() + "?master=" + redistest.PrimaryName + "&sentinel-username=nobody&sentinel-password=x")

@@ -6,6 +6,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/redisdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
@@ -13,6 +14,7 @@ import (
 // A lease that was left through one client library is taken over through the
 // other, with its token and owner.
 func TestAdopt_HR_F13_HR_F14_TokenAndOwnerStayOnRedis(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	client := func(d driver.Driver, err error, name string) *leasehold.Client {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 func clusterURL(c *redistest.Cluster, query string) string {
@@ -30,6 +31,7 @@ func (r *rig) spread(cluster *redistest.Cluster, c *leasehold.Client, n int) map
 
 // R6: on a cluster.
 func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	for name, outage := range outages {
 		t.Run(name, func(t *testing.T) {
@@ -61,6 +63,7 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 
 // L11
 func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	const ttl = 8 * time.Second
 	for name, strike := range map[string]func(*redistest.Server){
@@ -139,6 +142,7 @@ func (r *rig) wantHeld(leases []*leasehold.Lease) {
 
 // R6: a slot that takes longer to move than a lease lasts.
 func TestCluster_R6_SlotMovesForLongerThanALease(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	const ttl = 8 * time.Second
 	cluster := redistest.StartCluster(t, 3)

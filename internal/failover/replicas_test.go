@@ -8,10 +8,12 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // R8
 func TestReplicas_R8_LockThatIsNotReplicatedIsNotTaken(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	both(t, func(r *rig) acts {
@@ -37,6 +39,7 @@ func TestReplicas_R8_LockThatIsNotReplicatedIsNotTaken(t *testing.T) {
 // R8: a lease whose renewals are not acknowledged is unconfirmed, heals when the
 // replica is back, and is lost by its deadline if it stays away.
 func TestReplicas_R8_LeaseLivesByAcknowledgedRenewals(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	const ttl = 10 * time.Second
 	primary := redistest.Start(t)
@@ -65,6 +68,7 @@ func TestReplicas_R8_LeaseLivesByAcknowledgedRenewals(t *testing.T) {
 
 // R8: waiters keep their places while replicas are away.
 func TestReplicas_R8_WaitersGetTheirTurnWhenReplicasAreBack(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // outage is what happens to a primary that is behind sentinels, and what comes
@@ -57,6 +58,7 @@ func awaitPromoted(r *rig, s *redistest.Sentinel) *redistest.Server {
 
 // R6: behind sentinels.
 func TestSentinel_R6_HoldsAndWaitsGoOn(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	for name, outage := range outages {
 		t.Run(name, func(t *testing.T) {

@@ -12,12 +12,14 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // R7: a server that has come back and loads its data refuses everybody for a
 // while, and says so. Who holds and who waits goes on. The test ends the load when both
 // libraries were refused, however long that takes.
 func TestServer_R7_HoldsAndWaitsGoOnWhileItLoads(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	s := startTimeless(t)
 	fill(t, s)
@@ -62,6 +64,7 @@ func fill(t *testing.T, s *redistest.Server) {
 
 // L7: on a server all leases share a few connections and scripts.
 func TestServer_L7_OneHungRenewalAmongMany(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	both(t, func(r *rig) acts {

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/doctor"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // promoted waits until a replica serves the slots of its primary, and the other
@@ -50,6 +51,7 @@ const within = 5 * time.Second
 
 // H2, H3: a client that was idle while its node was replaced.
 func TestCluster_HR_H2_H3_NodeThatWasReplacedCostsAnIdleClientNoTimeout(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	for name, strike := range map[string]func(*redistest.Server){
 		"hangs": (*redistest.Server).Stop, "killed": (*redistest.Server).Kill,
@@ -82,7 +84,7 @@ func TestCluster_HR_H2_H3_NodeThatWasReplacedCostsAnIdleClientNoTimeout(t *testi
 					all.Wait()
 					entered := r.enters(waiting)
 					if took := entered.at.Sub(start); took > 2*within {
-						t.Errorf("%s: the waiter entered after %v", r.library, took)
+						live.Late(t, "%s: the waiter entered after %v", r.library, took)
 					}
 					r.release(entered.lease)
 					l, err := c.Mutex(key + "1").TryLock(context.Background())
@@ -91,7 +93,7 @@ func TestCluster_HR_H2_H3_NodeThatWasReplacedCostsAnIdleClientNoTimeout(t *testi
 					}
 					r.release(l)
 					if took := time.Since(start); took > 3*within {
-						t.Errorf("%s: all took %v", r.library, took)
+						live.Late(t, "%s: all took %v", r.library, took)
 					}
 				}}
 			}, func() {
@@ -104,6 +106,7 @@ func TestCluster_HR_H2_H3_NodeThatWasReplacedCostsAnIdleClientNoTimeout(t *testi
 
 // H4: a node that has left answers pings, and hears of nothing.
 func TestCluster_HR_H4_SubscriptionLeavesANodeThatHasLeftTheCluster(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	for _, library := range []string{"go-redis", "rueidis"} {
 		t.Run(library, func(t *testing.T) {
@@ -174,6 +177,7 @@ func leave(t *testing.T, cluster *redistest.Cluster, gone *redistest.Server) {
 
 // H5, H7: a cluster that does not tell by which names its nodes are reached.
 func TestCluster_HR_H7_NodesWithoutAName(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	cluster.AddReplicas(cluster.Nodes[:3]...)
@@ -220,6 +224,7 @@ func TestCluster_HR_H7_NodesWithoutAName(t *testing.T) {
 
 // H5: nobody answers, and nobody is told that there is nothing.
 func TestCluster_HR_H5_NothingIsListedWithoutAnError(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	alone := redistest.Start(t)
 	both(t, func(r *rig) acts {

@@ -19,7 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/redisdriver"
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
@@ -41,7 +41,6 @@ const tryTimeout = 300 * time.Millisecond
 // both runs a case on both client libraries, side by side.
 func both(t *testing.T, run func(r *rig)) {
 	t.Helper()
-	skip.Nightly(t, "it needs real servers and real time")
 	for name, open := range map[string]func(testing.TB, string) driver.Driver{
 		"go-redis": func(tb testing.TB, addr string) driver.Driver {
 			client := redis.NewClient(&redis.Options{Addr: addr})
@@ -183,9 +182,13 @@ func (h *history) believe(l *leasehold.Lease, key string, lasting time.Duration)
 	h.ended(key, l.Token(), called, err == nil)
 }
 
-func TestHistories_AreThoseOfOneLock(t *testing.T) { oneLock(t) }
+func TestHistories_AreThoseOfOneLock(t *testing.T) {
+	live.Test(t)
+	oneLock(t)
+}
 
 func TestHistories_HandedOnInTheProcessAreThoseOfOneLock(t *testing.T) {
+	live.Test(t)
 	oneLock(t, leasehold.WithLocalHandover(4))
 }
 

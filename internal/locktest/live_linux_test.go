@@ -14,33 +14,32 @@ import (
 	"github.com/leasehold-go/leasehold/httpdriver"
 	"github.com/leasehold-go/leasehold/internal/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // What no bubble can show: the library on real stores, in real time. A broken promise is
 // an error at once. Nothing fails for being late: what takes a minute hangs.
 
-// live is a real store.
-type live struct {
+// realStore is a store on a server or a directory of its own.
+type realStore struct {
 	Store
 	hang, goOn func() // stop the store from answering, and end that
 }
 
 var lives = []struct {
 	name  string
-	start func(t *testing.T) live
+	start func(t *testing.T) realStore
 }{
-	{"go-redis", func(t *testing.T) live { return onServer(t, onGoRedis) }},
-	{"rueidis", func(t *testing.T) live { return onServer(t, onRueidis) }},
+	{"go-redis", func(t *testing.T) realStore { return onServer(t, onGoRedis) }},
+	{"rueidis", func(t *testing.T) realStore { return onServer(t, onRueidis) }},
 	{"PostgreSQL", liveOnPostgres},
 	{"directory", liveOnDirectory},
 	{"service on Redis", liveOnService},
 }
 
 // onLives plays a case on all real stores.
-func onLives(t *testing.T, run func(l *lab, s live)) {
+func onLives(t *testing.T, run func(l *lab, s realStore)) {
 	t.Helper()
-	skip.Nightly(t, "it needs real servers and real time")
 	for _, s := range lives {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -52,21 +51,25 @@ func onLives(t *testing.T, run func(l *lab, s live)) {
 }
 
 func TestLive_W1_NeverTwoHoldersAndTokensRise(t *testing.T) {
-	onLives(t, func(l *lab, _ live) { crowd(l) })
+	live.Test(t)
+	onLives(t, func(l *lab, _ realStore) { crowd(l) })
 }
 
 func TestLive_L9_ReleaseRacesWithRenewal(t *testing.T) {
-	onLives(t, func(l *lab, _ live) { releaseRaces(l) })
+	live.Test(t)
+	onLives(t, func(l *lab, _ realStore) { releaseRaces(l) })
 }
 
 func TestLive_P6_WaitersAreServedInOrder(t *testing.T) {
-	onLives(t, func(l *lab, _ live) { evenness(l) })
+	live.Test(t)
+	onLives(t, func(l *lab, _ realStore) { evenness(l) })
 }
 
 // TestLive_L5_StoreThatHangsLosesByTheLocalDeadline looks at the lease without a pause, so
 // that no moment is missed at which it is live after its deadline.
 func TestLive_L5_StoreThatHangsLosesByTheLocalDeadline(t *testing.T) {
-	onLives(t, func(l *lab, s live) {
+	live.Test(t)
+	onLives(t, func(l *lab, s realStore) {
 		// It is renewed so often that no pause of a busy machine ends it before.
 		a, _ := l.client(leasehold.WithTTL(8*time.Second), leasehold.WithRenewFraction(0.02), leasehold.WithReleaseTimeout(time.Second))
 		b, _ := l.client()
@@ -97,9 +100,9 @@ func TestLive_L5_StoreThatHangsLosesByTheLocalDeadline(t *testing.T) {
 	})
 }
 
-func onServer(t *testing.T, open func(testing.TB, string) driver.Driver) live {
+func onServer(t *testing.T, open func(testing.TB, string) driver.Driver) realStore {
 	server := redistest.Start(t)
-	return live{
+	return realStore{
 		Store: Store{
 			Open: func(tb testing.TB) driver.Driver { return open(tb, server.Addr()) },
 			Ends: func(tb testing.TB) { endsByItself(tb, server) },
@@ -109,10 +112,10 @@ func onServer(t *testing.T, open func(testing.TB, string) driver.Driver) live {
 	}
 }
 
-func liveOnPostgres(t *testing.T) live {
+func liveOnPostgres(t *testing.T) realStore {
 	server := postgrestest.Start(t)
 	url := server.URL() + "&create=true"
-	return live{
+	return realStore{
 		Store: Store{Open: func(tb testing.TB) driver.Driver { return onPostgres(tb, url) }},
 		hang:  func() { server.Stop(t) },
 		goOn:  func() { server.Cont(t) },
@@ -121,10 +124,10 @@ func liveOnPostgres(t *testing.T) live {
 
 // liveOnDirectory is a directory that hangs while somebody has the locks of all its shards,
 // as a process that was stopped in the midst of a write has one.
-func liveOnDirectory(t *testing.T) live {
+func liveOnDirectory(t *testing.T) realStore {
 	dir := t.TempDir()
 	var locks []*flock.Flock
-	return live{
+	return realStore{
 		Store: Store{Open: func(tb testing.TB) driver.Driver { return onDirectory(tb, dir) }},
 		hang: func() {
 			paths, err := filepath.Glob(filepath.Join(dir, "locks", "[0-9a-f][0-9a-f]"))
@@ -149,7 +152,7 @@ func liveOnDirectory(t *testing.T) live {
 	}
 }
 
-func liveOnService(t *testing.T) live {
+func liveOnService(t *testing.T) realStore {
 	l := onServer(t, onRueidis)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

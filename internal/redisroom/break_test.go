@@ -6,6 +6,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // The channels of these two prefixes have one name, since a channel's has no space.
@@ -31,6 +32,7 @@ func TestBreak_IsToldToTheStoresOfItsPrefixOnly(t *testing.T) {
 }
 
 func TestBreak_IsToldThroughoutACluster(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // balance starts what leads connections to servers in turn, and returns its address.
@@ -55,6 +56,7 @@ func wantNone(t *testing.T, report driver.Report, check string) {
 }
 
 func TestCheck_HR_H8_BalancerThatLeadsToTwoServers(t *testing.T) {
+	live.Test(t)
 	a, b := redistest.Start(t), redistest.Start(t)
 	two, one := balance(t, a, b), balance(t, a)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -64,6 +66,7 @@ func TestCheck_HR_H8_BalancerThatLeadsToTwoServers(t *testing.T) {
 }
 
 func TestCheck_HR_H8_SentinelsOfTwoPrimaries(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	x, y := redistest.StartSentinel(t), redistest.StartSentinel(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -82,6 +85,7 @@ func TestCheck_HR_H8_SentinelsOfTwoPrimaries(t *testing.T) {
 }
 
 func TestCheck_HR_H8_ReplicaThatHangsDoesNotAcknowledge(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
@@ -104,6 +108,7 @@ func TestCheck_HR_H8_ReplicaThatHangsDoesNotAcknowledge(t *testing.T) {
 }
 
 func TestCheck_HR_H8_ReplicaThatEvicts(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
@@ -123,6 +128,7 @@ func TestCheck_HR_H8_ReplicaThatEvicts(t *testing.T) {
 }
 
 func TestCheck_HR_H8_SlotThatIsHalfMovedAndPrimaryWithoutReplica(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	c.AddReplicas(c.Nodes[0], c.Nodes[1])

@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 func check(t *testing.T, d store) driver.Report {
@@ -34,6 +35,7 @@ func wantFinding(t *testing.T, report driver.Report, severity driver.Severity, c
 }
 
 func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	good := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
@@ -117,6 +119,7 @@ func TestCheck_SaysWhatItMayNotLookAt(t *testing.T) {
 }
 
 func TestCheck_OfACluster(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -170,7 +173,7 @@ func TestCheck_OfAServerThatIsDownIsAnError(t *testing.T) {
 			t.Errorf("%+v", report)
 		}
 		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("said so after %v", took)
+			live.Late(t, "said so after %v", took)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 func clusterURL(c *redistest.Cluster, query string) string {
@@ -19,6 +20,7 @@ func clusterURL(c *redistest.Cluster, query string) string {
 }
 
 func TestCluster_ServesAllSlots(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -72,6 +74,7 @@ func TestCluster_ServesAllSlots(t *testing.T) {
 
 // L11, as far as the driver goes.
 func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -126,6 +129,7 @@ func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 
 // R6
 func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -154,7 +158,7 @@ func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
 			start := time.Now()
 			_, err := d.Acquire(noTimer{background, start.Add(atMost)}, request(key, "late"))
 			if took := time.Since(start) - atMost; took > 5*time.Second {
-				t.Errorf("returned %v after its deadline", took)
+				live.Late(t, "returned %v after its deadline", took)
 			}
 			if errors.Is(err, driver.ErrUnavailable) {
 				break
@@ -192,6 +196,7 @@ func (c noTimer) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // R6
 func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -222,6 +227,7 @@ func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
 // A client that has not met the cluster yet must not wait for the one node of it
 // that hangs.
 func TestCluster_HungNodeDoesNotKeepAClientFromItsFirstLock(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	key := "k"

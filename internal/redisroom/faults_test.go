@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 var background = context.Background()
@@ -210,7 +211,7 @@ func TestServerDown_R7_IsUnavailableAtOnce(t *testing.T) {
 		_, _ = d.Acquire(background, request("k", "b"))
 		_, _ = renewAll(d, []driver.Ref{lease("k", "a")})
 		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("the refusals took %v, and a try may take longer than that", took)
+			live.Late(t, "the refusals took %v, and a try may take longer than that", took)
 		}
 		s.Restart()
 		eventually(t, "served again", func() bool {
@@ -383,6 +384,7 @@ func TestReplica_IsUnavailable(t *testing.T) {
 }
 
 func TestSilentServer_CancelAndTimeoutReturn(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -419,7 +421,7 @@ func TestSilentServer_CancelAndTimeoutReturn(t *testing.T) {
 			start := time.Now()
 			err := call(ctx, patient)
 			if took := time.Since(start); took > long-time.Second {
-				t.Errorf("%s: cancelled after 20ms, returned after %v", name, took)
+				live.Late(t, "%s: cancelled after 20ms, returned after %v", name, took)
 			}
 			if err == nil || errors.Is(err, driver.ErrUnavailable) && name != "renew" && !strings.Contains(err.Error(), "connect") {
 				t.Errorf("%s, cancelled: %v, want an error that leaves the outcome unknown", name, err)
@@ -428,7 +430,7 @@ func TestSilentServer_CancelAndTimeoutReturn(t *testing.T) {
 			start = time.Now()
 			err = call(background, hasty)
 			if took := time.Since(start); took > 10*time.Second {
-				t.Errorf("%s: returned after %v, the timeout is 500ms", name, took)
+				live.Late(t, "%s: returned after %v, the timeout is 500ms", name, took)
 			}
 			if err == nil {
 				t.Errorf("%s: answered by a server that stands still", name)
@@ -439,6 +441,7 @@ func TestSilentServer_CancelAndTimeoutReturn(t *testing.T) {
 
 // W3
 func TestSubscription_ComesBackAfterKillAndSilence(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {

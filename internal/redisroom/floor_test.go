@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // wire is a client of a server, on which everything can be lost or refused.
@@ -192,6 +193,7 @@ func TestAcquire_HR_A2_IsOneCall(t *testing.T) {
 // TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer has counters fall back
 // without a new connection and without a redirection.
 func TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer(t *testing.T) {
+	live.Test(t)
 	ways := []struct {
 		name    string
 		cluster bool

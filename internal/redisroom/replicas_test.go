@@ -11,6 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // replicaTimeout is short where the tests have replicas that do not answer, and
@@ -39,6 +40,7 @@ func wantNobody(t *testing.T, d store, key string) {
 }
 
 func TestReplicas_HaveEveryGrantThatIsAnswered(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	replicas := []*redistest.Server{redistest.StartReplica(t, primary), redistest.StartReplica(t, primary)}
@@ -64,6 +66,7 @@ func TestReplicas_HaveEveryGrantThatIsAnswered(t *testing.T) {
 
 // R8
 func TestReplicas_R8_NoneConnectedFailsAtOnce(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	one := redistest.Start(t)
@@ -77,7 +80,7 @@ func TestReplicas_R8_NoneConnectedFailsAtOnce(t *testing.T) {
 			start := time.Now()
 			_, err := d.Acquire(background, request("k", "a"))
 			if took := time.Since(start); took > 4*time.Second {
-				t.Errorf("failed after %v", took)
+				live.Late(t, "failed after %v", took)
 			}
 			wantUnreplicated(t, d, "k", err)
 			if !strings.Contains(err.Error(), want) {
@@ -89,6 +92,7 @@ func TestReplicas_R8_NoneConnectedFailsAtOnce(t *testing.T) {
 
 // R8
 func TestReplicas_R8_LaggingUndoesTheGrant(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
@@ -129,6 +133,7 @@ func TestReplicas_R8_LaggingUndoesTheGrant(t *testing.T) {
 
 // R8: what is repeated may be in use already.
 func TestReplicas_R8_LeaseThatIsAskedForAgainIsNotUndone(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
@@ -169,6 +174,7 @@ func TestReplicas_R8_LeaseThatIsAskedForAgainIsNotUndone(t *testing.T) {
 // R8: the request that undoes a grant may arrive late, and must not take the
 // lock from whoever got it under the same id meanwhile.
 func TestReplicas_R8_IdOfAnUndoingOnItsWayIsOfNoMoreUse(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
@@ -200,6 +206,7 @@ func TestReplicas_R8_IdOfAnUndoingOnItsWayIsOfNoMoreUse(t *testing.T) {
 
 // R8
 func TestReplicas_R8_RenewalThatIsNotAcknowledgedIsNotConfirmed(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
@@ -226,6 +233,7 @@ func TestReplicas_R8_RenewalThatIsNotAcknowledgedIsNotConfirmed(t *testing.T) {
 }
 
 func TestReplicas_HandedOverGrantIsAcknowledgedBeforeTheWaiterActs(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	primary := redistest.Start(t)
 	redistest.StartReplica(t, primary)
@@ -253,6 +261,7 @@ func TestReplicas_HandedOverGrantIsAcknowledgedBeforeTheWaiterActs(t *testing.T)
 
 // R8
 func TestReplicas_R8_ServerWithoutWaitIsRefused(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	renamed := redistest.Start(t, "--rename-command", "WAIT", "")
 	redistest.StartReplica(t, renamed)
@@ -280,6 +289,7 @@ func TestReplicas_R8_ServerWithoutWaitIsRefused(t *testing.T) {
 }
 
 func TestReplicas_OfAClusterAcknowledgeForTheirOwnSlots(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	replicas := c.AddReplicas(c.Nodes[:3]...)

@@ -5,10 +5,12 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // H10: what a request may take is no measure for a ping.
 func TestSubscription_HR_H10_SilenceIsNoticedSoonAlsoWithALongTimeout(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {

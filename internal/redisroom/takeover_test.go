@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // TestTokens_HR_B1_RiseThroughTakeoversInACluster has two nodes take over from one
@@ -15,6 +16,7 @@ import (
 // replica that lags does. The clients have connections to both before long, and no
 // redirection need tell them.
 func TestTokens_HR_B1_RiseThroughTakeoversInACluster(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 1)
 	primary := cluster.Nodes[0]

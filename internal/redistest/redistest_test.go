@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/internal/leaktest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
@@ -180,6 +181,7 @@ func TestServer_EventuallyEmptyWaitsForExpiry(t *testing.T) {
 }
 
 func TestCluster_ServesAllSlotsAndFailsOver(t *testing.T) {
+	live.Test(t)
 	c := StartCluster(t, 3)
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
 		if err := c.Client().Set(t.Context(), key, "v", 0).Err(); err != nil {
@@ -196,12 +198,14 @@ func TestCluster_ServesAllSlotsAndFailsOver(t *testing.T) {
 }
 
 func TestSentinel_FailsOver(t *testing.T) {
+	live.Test(t)
 	s := StartSentinel(t)
 	s.Primary.Kill()
 	s.Promoted()
 }
 
 func TestSentinel_ARestartedServerHasTheRoleThatItHadLast(t *testing.T) {
+	live.Test(t)
 	s := StartSentinel(t)
 	s.Primary.Kill()
 	promoted := s.Promoted()
@@ -252,6 +256,7 @@ func TestStart_TakesTheServerThatTheEnvironmentNames(t *testing.T) {
 
 // A node that does not answer for a second when it is introduced is forgotten.
 func TestCluster_StandsAfterAHandshakeThatWasHeldUp(t *testing.T) {
+	live.Test(t)
 	c := StartCluster(t, 1)
 	node := c.startNode()
 	c.Nodes = append(c.Nodes, node)

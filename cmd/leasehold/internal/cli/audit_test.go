@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // leave takes the lock demo by acquire, and returns the id of the lease that is left.
@@ -26,6 +27,7 @@ func leave(t *testing.T, url string) string {
 // TestBreakAndRelease_AuditWhatALostReplyLeavesOpen loses the reply to a break, which is
 // asked once, and to the first try of a release.
 func TestBreakAndRelease_AuditWhatALostReplyLeavesOpen(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := respproxy.Start(t, server.Addr())

@@ -9,11 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // The packages for other languages have tests of their own, which want a service that
 // they can stop and continue.
 func TestClientPackages_PassTheirTests(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	need(t, "python3", "node")
 	for _, name := range []string{"python", "node"} {
@@ -44,6 +47,7 @@ func packageTests(t *testing.T, name, url, pid string) (string, error) {
 // npm and setuptools pack the license that lies beside the package's own file, and no link
 // to one elsewhere.
 func TestClientPackages_CarryTheLicense(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	want, err := os.ReadFile("../../../../LICENSE")
 	if err != nil {
@@ -61,6 +65,7 @@ func TestClientPackages_CarryTheLicense(t *testing.T) {
 }
 
 func TestClientPackages_TestsSayThatTheyNeedAService(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	need(t, "python3", "node")
 	for _, name := range []string{"python", "node"} {

@@ -25,6 +25,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/httpdriver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/redisdriver"
 )
 
@@ -232,6 +233,7 @@ func (v *visitors) all(a *arena) ([]string, error) {
 // over HTTP, the library and the command over HTTP and on Redis contend for one
 // lock. They are served in the order in which they came, and exclude each other.
 func TestClients_OfEveryLanguageStandInOneQueue(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	a := newArena(t)
 	parties := a.parties()
@@ -267,6 +269,7 @@ func TestClients_OfEveryLanguageStandInOneQueue(t *testing.T) {
 
 // TestClients_KillTheCommandWhenTheLeaseIsBroken: the next renewal tells.
 func TestClients_KillTheCommandWhenTheLeaseIsBroken(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	a := newArena(t)
 	var wg sync.WaitGroup
@@ -299,6 +302,7 @@ func TestClients_KillTheCommandWhenTheLeaseIsBroken(t *testing.T) {
 // TestClients_PassASignalOnAndKeepTheLock: a command that takes its time to end does
 // so under the lock.
 func TestClients_PassASignalOnAndKeepTheLock(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	a := newArena(t)
 	for name, program := range map[string][]string{
@@ -350,6 +354,7 @@ func (a *arena) breakHolder(key string) bool {
 // TestClients_NoticeTheEndOfALeaseWhenTheServiceHangs: by their own clock, not
 // later than the lease ends.
 func TestClients_NoticeTheEndOfALeaseWhenTheServiceHangs(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	a := newArena(t)
 	const python = `
@@ -404,7 +409,7 @@ process.exit(0);
 			// What was sent before the stop was confirmed before it, too. The
 			// machine may be busy; the lease of 6 s cannot be held twice over.
 			if took := time.Since(stopped); took > 12*time.Second {
-				t.Errorf("noticed after %v", took)
+				live.Late(t, "noticed after %v", took)
 			}
 			if err := a.service.process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
@@ -419,6 +424,7 @@ process.exit(0);
 // TestClients_BeginNothingUnderALeaseThatIsOver: the grant was answered so late that the
 // lease has ended, which they learn by renewing it.
 func TestClients_BeginNothingUnderALeaseThatIsOver(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	need(t, "python3", "node")
 	const problem = `{"type":"https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#lease-lost","status":410}`
@@ -464,6 +470,7 @@ await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 1000 }).then(
 
 // TestClients_NodeRenewsNothingAfterARelease has a renewal under way during a release.
 func TestClients_NodeRenewsNothingAfterARelease(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	renewing, released := make(chan struct{}), make(chan struct{})
 	var late atomic.Int64

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // doctor runs the verb and returns what it prints and its exit code.
@@ -25,6 +26,7 @@ func doctor(t *testing.T, args ...string) (string, int) {
 }
 
 func TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe(t *testing.T) {
+	live.Test(t)
 	evicting := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)

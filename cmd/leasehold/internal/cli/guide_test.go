@@ -10,12 +10,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // TestGuide_EverySnippetDoesWhatItShows runs the blocks of docs/cli.md that
 // look like a terminal: what follows "$ " is typed, the rest is expected, and
 // "…" stands for anything.
 func TestGuide_EverySnippetDoesWhatItShows(t *testing.T) {
+	live.Test(t)
 	blocks := snippets(t, "../../../../docs/cli.md")["console"]
 	if len(blocks) < 5 {
 		t.Fatalf("%d blocks found", len(blocks))

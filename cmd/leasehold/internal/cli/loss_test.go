@@ -21,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // Commands print the deadline of their lease to a pipe that they have opened
@@ -36,6 +37,7 @@ const (
 )
 
 func TestRun_C2_FrozenStoreKillsGroupBeforeLeaseEnds(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	// A twentieth of the TTL is what a busy machine has to kill. The grace is longer than
@@ -49,6 +51,7 @@ func TestRun_C2_FrozenStoreKillsGroupBeforeLeaseEnds(t *testing.T) {
 // TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen: the command is dead in time, and
 // whoever waits for its end is not to wait for the store.
 func TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	r := startRun(t, server.URL(), "--ttl", "9s", "--grace", "2s", "demo", "sh", "-c", begin+ready+"while :; do sleep 1; done")
@@ -57,11 +60,12 @@ func TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen(t *testing.T) {
 	r.wantCode(79)
 	// To release takes five seconds.
 	if took := time.Since(dead); took > 4500*time.Millisecond+r.stalls.longest(dead) {
-		t.Errorf("run ended %v after its command", took)
+		live.Late(t, "run ended %v after its command", took)
 	}
 }
 
 func TestRun_C2_StoreThatComesBackLosesNothing(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	r := startRun(t, server.URL()+"?timeout=500ms", "--ttl", "15s", "--grace", "100ms", "demo", "sh", "-c", begin+ready+"read line; exit 5")
@@ -75,6 +79,7 @@ func TestRun_C2_StoreThatComesBackLosesNothing(t *testing.T) {
 }
 
 func TestRun_C3_BrokenLockEndsStubbornGroupAfterGrace(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	forEachStore(t, func(t *testing.T, url string) {
 		r := startRun(t, url, "--ttl", "9s", "--grace", "300ms", "demo", "sh", "-c", stubborn)
@@ -87,6 +92,7 @@ func TestRun_C3_BrokenLockEndsStubbornGroupAfterGrace(t *testing.T) {
 }
 
 func TestRun_C3_DeletedKeyEndsStubbornGroup(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	r := startRun(t, server.URL(), "--ttl", "9s", "--grace", "300ms", "demo", "sh", "-c", stubborn)
@@ -100,6 +106,7 @@ func TestRun_C3_DeletedKeyEndsStubbornGroup(t *testing.T) {
 }
 
 func TestRun_C3_OnLostIgnoreLetsTheCommandFinish(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	forEachStore(t, func(t *testing.T, url string) {
 		r := startRun(t, url, "--ttl", "9s", "--on-lost=ignore", "demo", "sh", "-c", begin+ready+"read line; echo finished")
@@ -115,6 +122,7 @@ func TestRun_C3_OnLostIgnoreLetsTheCommandFinish(t *testing.T) {
 }
 
 func TestRun_C4_KilledWrapperTakesTheCommandAlongAndFreesTheLock(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	forEachStore(t, func(t *testing.T, url string) {
 		r := startRun(t, url, "--ttl", "8s", "demo", "sh", "-c", stubborn)
@@ -141,6 +149,7 @@ func TestRun_C4_KilledWrapperTakesTheCommandAlongAndFreesTheLock(t *testing.T) {
 }
 
 func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	forEachStore(t, func(t *testing.T, url string) {
 		r := startRun(t, url, "--ttl", "15s", "--grace", "300ms", "demo", "sh", "-c", stubborn)
@@ -151,6 +160,7 @@ func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
 }
 
 func TestRun_RenewedLeaseLetsTheCommandOutliveTheTTL(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	forEachStore(t, func(t *testing.T, url string) {
 		// A renewal may be late by five seconds before TERM is due.
@@ -161,6 +171,7 @@ func TestRun_RenewedLeaseLetsTheCommandOutliveTheTTL(t *testing.T) {
 }
 
 func TestRun_KeepsTheLockUntilTheLastDescendantIsGone(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	forEachStore(t, func(t *testing.T, url string) {
 		leave := filepath.Join(t.TempDir(), "leave")
@@ -182,6 +193,7 @@ func TestRun_KeepsTheLockUntilTheLastDescendantIsGone(t *testing.T) {
 }
 
 func TestRun_DaemonThatOutlivesItsCommandIsKilledAfterTheGrace(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	r := startRun(t, "file://"+t.TempDir(), "--grace", "300ms", "demo", "sh", "-c", begin+daemon+ready)
 	r.wantGoneBefore(time.Now().Add(bound))
@@ -189,6 +201,7 @@ func TestRun_DaemonThatOutlivesItsCommandIsKilledAfterTheGrace(t *testing.T) {
 }
 
 func TestRun_UnconfirmedReleaseIsTold(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	for name, want := range map[string]struct {
 		script string
@@ -213,6 +226,7 @@ func TestRun_UnconfirmedReleaseIsTold(t *testing.T) {
 // A lock that is being released would stay for its TTL if the process died of a signal.
 // Only a second one is meant to end it.
 func TestRun_OneSignalDuringTheReleaseLeavesNoLockBehind(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	r := startRun(t, server.URL(), "-v", "--ttl", "10m", "demo", "sh", "-c", begin+ready+"read line; exit 6")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/cli"
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
@@ -43,9 +44,13 @@ func TestMain(m *testing.M) {
 		if signal.Ignored(syscall.SIGINT) {
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 		}
-		// Most of the tests wait for a lease to end.
+		// Most of the tests wait for a lease to end, the live ones longest.
 		flag.Parse()
-		if err := flag.Set("test.parallel", "5"); err != nil {
+		parallel := "5"
+		if os.Getenv(live.Env) != "" {
+			parallel = "10"
+		}
+		if err := flag.Set("test.parallel", parallel); err != nil {
 			panic(err)
 		}
 	}

@@ -14,11 +14,13 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // TestRun_AFullPipeStopsNoRenewals: whoever looks at the output with a pager reads nothing
 // while it waits for a key.
 func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := respproxy.Start(t, server.Addr())
@@ -57,6 +59,7 @@ func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
 // TestRun_AFullPipeKeepsNoLock: the trail cannot be written when the lease is given back,
 // and nobody reads that.
 func TestRun_AFullPipeKeepsNoLock(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "trails")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -67,6 +70,7 @@ func TestRun_AFullPipeKeepsNoLock(t *testing.T) {
 
 // TestRun_AFullPipeKeepsNoCommandFromItsLock: nobody reads what is told before the command.
 func TestRun_AFullPipeKeepsNoCommandFromItsLock(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	runUnread(t, `"event":"acquired"`, "--json", "demo", "true")
 }
@@ -94,6 +98,7 @@ func runUnread(t *testing.T, says string, args ...string) {
 // TestElect_AFullPipeEndsNoCampaign: the candidate whose term was broken is the next
 // leader, although nobody reads what it says of that.
 func TestElect_AFullPipeEndsNoCampaign(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	url := redistest.Start(t).URL()
 	_, stderr := pipe(t)
@@ -118,6 +123,7 @@ func TestElect_AFullPipeEndsNoCampaign(t *testing.T) {
 // TestElect_ADirectoryThatIsAwayEndsNoCampaign: a process that was stopped has the lock of
 // the directory when the next campaign begins.
 func TestElect_ADirectoryThatIsAwayEndsNoCampaign(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	dir := t.TempDir()
 	client := newClient(t, "file:"+dir)
@@ -161,6 +167,7 @@ func TestElect_ADirectoryThatIsAwayEndsNoCampaign(t *testing.T) {
 // TestElect_P4_EachTermHasATokenOfItsOwn: the command of a term is ended before the lease
 // is over. What it has sent may arrive during the next term, and is to be refused.
 func TestElect_P4_EachTermHasATokenOfItsOwn(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, flags := range [][]string{{}, {"--owner", "scheduler"}} {
@@ -237,6 +244,7 @@ func fill(t *testing.T, w *os.File) {
 }
 
 func TestRunAndElect_WaitForAStoreThatIsAway(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	for _, verb := range [][]string{{"run", "-w", "1m"}, {"elect"}} {
 		t.Run(verb[0], func(t *testing.T) {
@@ -265,6 +273,7 @@ func TestRunAndElect_WaitForAStoreThatIsAway(t *testing.T) {
 // TestWait_GoesOnWhenTheStoreComesBack: a wait of minutes does not end by a restart of the
 // store.
 func TestWait_GoesOnWhenTheStoreComesBack(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := respproxy.Start(t, server.Addr())
@@ -293,6 +302,7 @@ func TestWait_GoesOnWhenTheStoreComesBack(t *testing.T) {
 }
 
 func TestRun_WithoutTheStoreRunsOnlyWhereThatIsWanted(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()

@@ -13,10 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	url := "file://" + t.TempDir()
 	first := startRun(t, url, "--owner", "first", "demo", "sh", "-c", begin+ready+"read line")

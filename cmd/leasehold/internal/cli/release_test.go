@@ -11,11 +11,13 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // TestRelease_HR_C7_ALateAnswerDoesNotHideALoss loses the answer to the first try of
 // a release: of a lease that was there, and of one that was not.
 func TestRelease_HR_C7_ALateAnswerDoesNotHideALoss(t *testing.T) {
+	live.Test(t)
 	server := redistest.Start(t)
 	proxy := respproxy.Start(t, server.Addr())
 	release := func(id string) int {

@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // A command that is not to run without replicas that know of its lock is not
 // started without them, and who asks for what the server does not offer is told.
 func TestRun_StartsNothingWithoutTheReplicasThatAreAskedFor(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	alone := redistest.Start(t)
 	without := redistest.Start(t, "--rename-command", "WAIT", "")

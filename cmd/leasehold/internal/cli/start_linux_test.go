@@ -11,11 +11,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // TestStart_TheGuardIsThereBeforeTheLock: a run starts its guard beside everything else, so
 // that its command begins as soon as the lock is granted.
 func TestStart_TheGuardIsThereBeforeTheLock(t *testing.T) {
+	live.Test(t)
 	run := func(args ...string) *exec.Cmd {
 		cmd := exec.Command(command(t), append([]string{"run", "--store", "file://" + t.TempDir()}, args...)...)
 		cmd.Env = append(os.Environ(), "LEASEHOLD_STORE=")
@@ -57,6 +60,7 @@ func waitForHold(t *testing.T, store string) {
 // TestRun_P1_BeginsNothingUnderALeaseThatIsOver stops a run, and the guard that was told its
 // command, before the command has begun. By the time they go on another has the lock.
 func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	url := "file://" + t.TempDir()
 	client := newClient(t, url)

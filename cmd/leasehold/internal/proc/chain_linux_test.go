@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 const chain = `
@@ -21,6 +23,7 @@ while True:
 // TestStop_HR_F8_EndsAChainOfProcessesThatForkAndExit: each lives for less than a
 // look at the table of processes takes, and their leader is gone.
 func TestStop_HR_F8_EndsAChainOfProcessesThatForkAndExit(t *testing.T) {
+	live.Test(t)
 	for range 3 {
 		p, out := start(t, Command{Args: []string{"python3", "-c", chain}})
 		out.want("up")
@@ -28,7 +31,7 @@ func TestStop_HR_F8_EndsAChainOfProcessesThatForkAndExit(t *testing.T) {
 		began := time.Now()
 		out.wantEnd(bound)
 		if took := time.Since(began); took > soon {
-			t.Errorf("the chain outlived KILL by %v", took-400*time.Millisecond)
+			live.Late(t, "the chain outlived KILL by %v", took-400*time.Millisecond)
 		}
 		wait(t, p)
 	}
@@ -37,6 +40,7 @@ func TestStop_HR_F8_EndsAChainOfProcessesThatForkAndExit(t *testing.T) {
 
 // TestRun_HR_F8_SignalsOfEveryKindAreForwarded: all that Go lets a program have.
 func TestRun_HR_F8_SignalsOfEveryKindAreForwarded(t *testing.T) {
+	live.Test(t)
 	signals := []syscall.Signal{
 		syscall.SIGURG, syscall.SIGIO, syscall.SIGVTALRM, syscall.SIGPWR, syscall.SIGXCPU, syscall.SIGXFSZ,
 		syscall.SIGABRT, syscall.SIGSTKFLT, 35, 36, 50, 64,
@@ -61,6 +65,7 @@ func TestRun_HR_F8_SignalsOfEveryKindAreForwarded(t *testing.T) {
 // whoever writes to one, as the wrapper does when its store has gone. A command dies of
 // it unless it does something about it.
 func TestRun_HR_F8_AConnectionThatBreaksIsNoSignalForTheCommand(t *testing.T) {
+	live.Test(t)
 	w := startWrapper(t, wrapperScript{Args: []string{
 		"bash", "-c", `for s in PIPE WINCH; do trap "echo $s" $s; done; echo up; while :; do sleep 0.05; done`,
 	}}, nil)
@@ -76,6 +81,7 @@ func TestRun_HR_F8_AConnectionThatBreaksIsNoSignalForTheCommand(t *testing.T) {
 // TestStop_HR_G10_AGuardThatIsSlowIsNotKilled: the wrapper ends the tree in its
 // place, in time, and leaves it the time to say how that ended.
 func TestStop_HR_G10_AGuardThatIsSlowIsNotKilled(t *testing.T) {
+	live.Test(t)
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	kill(t, w.guard, syscall.SIGSTOP)
@@ -89,6 +95,7 @@ func TestStop_HR_G10_AGuardThatIsSlowIsNotKilled(t *testing.T) {
 }
 
 func TestDeadline_HR_G10_AGuardThatIsSlowIsNotKilled(t *testing.T) {
+	live.Test(t)
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	w.setDeadline(time.Hour)

@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestRun_C4_KillingTheWrapperKillsEveryDescendant(t *testing.T) {
+	live.Test(t)
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	w.signal(syscall.SIGKILL)
@@ -21,6 +23,7 @@ func TestRun_C4_KillingTheWrapperKillsEveryDescendant(t *testing.T) {
 }
 
 func TestRun_C4_KillingTheWrappersGroupKillsEveryDescendant(t *testing.T) {
+	live.Test(t)
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	kill(t, -w.cmd.Process.Pid, syscall.SIGKILL)
@@ -28,6 +31,7 @@ func TestRun_C4_KillingTheWrappersGroupKillsEveryDescendant(t *testing.T) {
 }
 
 func TestRun_C4_KillingTheOuterOfTwoWrappersKillsBothTrees(t *testing.T) {
+	live.Test(t)
 	inner, _ := json.Marshal(wrapperScript{Role: "tree"})
 	w := startWrapper(t, wrapperScript{Args: []string{
 		"sh", "-c", `PROC_ROLE=wrapper PROC_SCRIPT=$1 "$0" 3>&1 4>/dev/null 5</dev/null; exit 1`, os.Args[0], string(inner),
@@ -38,6 +42,7 @@ func TestRun_C4_KillingTheOuterOfTwoWrappersKillsBothTrees(t *testing.T) {
 }
 
 func TestRun_C4_KillingTheGuardKillsEveryDescendant(t *testing.T) {
+	live.Test(t)
 	skip.Unless(t, adoptsOrphans, "a subreaper")
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
@@ -49,6 +54,7 @@ func TestRun_C4_KillingTheGuardKillsEveryDescendant(t *testing.T) {
 }
 
 func TestRun_C4_TheGuardSurvivesWhatIsMeantForOthers(t *testing.T) {
+	live.Test(t)
 	w := startWrapper(t, wrapperScript{Role: "echo"}, nil)
 	w.out.want("up")
 	guard := w.guard
@@ -62,6 +68,7 @@ func TestRun_C4_TheGuardSurvivesWhatIsMeantForOthers(t *testing.T) {
 }
 
 func TestDeadline_IsKeptWhileTheWrapperIsStopped(t *testing.T) {
+	live.Test(t)
 	const life, grace = 600 * time.Millisecond, 300 * time.Millisecond
 	w := startWrapper(t, wrapperScript{Role: "tree", Grace: grace}, nil)
 	w.out.wantUp(treeSize)
@@ -79,6 +86,7 @@ func TestDeadline_IsKeptWhileTheWrapperIsStopped(t *testing.T) {
 }
 
 func TestDeadline_BeginsWithTermWhileTheWrapperIsStopped(t *testing.T) {
+	live.Test(t)
 	w := startWrapper(t, wrapperScript{Role: "echo", Grace: time.Hour}, nil)
 	w.out.want("up")
 	w.setDeadline(time.Hour + 300*time.Millisecond)
@@ -92,6 +100,7 @@ func TestDeadline_BeginsWithTermWhileTheWrapperIsStopped(t *testing.T) {
 }
 
 func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
+	live.Test(t)
 	skip.Unless(t, adoptsOrphans, "a subreaper")
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
@@ -105,6 +114,7 @@ func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
 }
 
 func TestDeadline_IsKeptByTheWrapperWhileTheGuardIsStopped(t *testing.T) {
+	live.Test(t)
 	skip.Unless(t, adoptsOrphans, "a subreaper")
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)

@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestStop_C3_KillsWhatIgnoresTermAndEveryGrandchild(t *testing.T) {
+	live.Test(t)
 	const grace = 300 * time.Millisecond
 	p, out := start(t, roleCommand("tree", nil))
 	out.wantUp(treeSize)
@@ -33,6 +35,7 @@ func TestStop_C3_KillsWhatIgnoresTermAndEveryGrandchild(t *testing.T) {
 }
 
 func TestStop_AChildThatObeysEndsBeforeTheGrace(t *testing.T) {
+	live.Test(t)
 	p, out := start(t, roleCommand("echo", nil))
 	out.want("up")
 	p.Stop(time.Hour)
@@ -43,6 +46,7 @@ func TestStop_AChildThatObeysEndsBeforeTheGrace(t *testing.T) {
 }
 
 func TestStop_AStoppedChildIsToldToo(t *testing.T) {
+	live.Test(t)
 	cmd := roleCommand("echo", nil)
 	cmd.Background = true
 	p, out := start(t, cmd)
@@ -55,6 +59,7 @@ func TestStop_AStoppedChildIsToldToo(t *testing.T) {
 }
 
 func TestStop_CatchesAProcessThatKeepsForkingDaemons(t *testing.T) {
+	live.Test(t)
 	_, err := exec.LookPath("setsid")
 	skip.Unless(t, err == nil, "setsid(1)")
 	p, out := start(t, sh(`trap "" TERM; n=0
@@ -67,6 +72,7 @@ func TestStop_CatchesAProcessThatKeepsForkingDaemons(t *testing.T) {
 }
 
 func TestStop_IsObeyedByTheWrapperWhenTheGuardHangs(t *testing.T) {
+	live.Test(t)
 	skip.Unless(t, adoptsOrphans, "a subreaper")
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
@@ -80,6 +86,7 @@ func TestStop_IsObeyedByTheWrapperWhenTheGuardHangs(t *testing.T) {
 }
 
 func TestDeadline_EndsAnIdleTree(t *testing.T) {
+	live.Test(t)
 	const life, grace = 600 * time.Millisecond, 300 * time.Millisecond
 	cmd := roleCommand("tree", nil)
 	cmd.Grace = grace
@@ -97,6 +104,7 @@ func TestDeadline_EndsAnIdleTree(t *testing.T) {
 }
 
 func TestDeadline_PushedForwardIsNotHit(t *testing.T) {
+	live.Test(t)
 	in, inW := pipe(t)
 	first := time.Now().Add(6 * time.Second) // a busy machine takes some of it to start
 	cmd := sh("read x; exit 4")
@@ -116,6 +124,7 @@ func TestDeadline_PushedForwardIsNotHit(t *testing.T) {
 }
 
 func TestDeadline_FarAwayIsNoDeadline(t *testing.T) {
+	live.Test(t)
 	cmd := roleCommand("echo", nil)
 	cmd.Deadline, cmd.Grace = time.Now().AddDate(3000, 0, 0), time.Second
 	p, out := start(t, cmd)
@@ -130,6 +139,7 @@ func TestDeadline_FarAwayIsNoDeadline(t *testing.T) {
 // TestDeadline_InThePastBeginsNothing: a command that was only killed at once might have done
 // its work by then.
 func TestDeadline_InThePastBeginsNothing(t *testing.T) {
+	live.Test(t)
 	cmd := sh("sleep 1000")
 	cmd.Deadline = time.Now().Add(-time.Hour)
 	if _, err := Start(cmd); !errors.Is(err, ErrTooLate) {
