@@ -115,7 +115,10 @@ func (r *request) come(ctx context.Context, wait bool, began time.Time, obs *obs
 // reenter shares the lease that ctx runs under. If that was lost, what runs
 // under it must not begin afresh.
 func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
-	l := makeLease(ctx, outer.hold, &share{inside: true})
+	if ctx.Err() != nil {
+		return nil, lockError(r.key, fmt.Errorf("re-entry: %w", context.Cause(ctx)))
+	}
+	l := makeLease(ctx, outer.hold, new(share))
 	if err := outer.hold.reenter(l.share, r); err != nil {
 		if !errors.Is(err, errOutside) {
 			err = lockError(r.key, err)

@@ -57,7 +57,7 @@ func TestAdopt_HR_F13_TakesOverWhatDetachLeft(t *testing.T) {
 		}
 		cancel() // its context derives from that of Adopt
 		<-l.Context().Done()
-		time.Sleep(time.Second)
+		giveBack(t, l)
 		wantFree(t, store, "k")
 	})
 }

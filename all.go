@@ -3,7 +3,6 @@ package leasehold
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -116,7 +115,6 @@ func (m *Multi) take(ctx context.Context, wait bool) (*MultiLease, error) {
 		ctx = l.Context()
 	}
 	whole.ctx = multiContext{ctx, whole}
-	whole.chain.follow(whole.parts[len(whole.parts)-1].context())
 	return whole, nil
 }
 
@@ -210,37 +208,18 @@ func (l *MultiLease) Release() error { return l.chain.giveBack() }
 type chain struct {
 	shares []*share // each taken under the context of the one before
 
-	mu    sync.Mutex
-	leave func() bool // from the context of the last
-	end   outcome
+	mu  sync.Mutex // guards end
+	end outcome
 }
 
-// follow gives all back when the last context ends, as it does with any of them.
-func (c *chain) follow(last context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.leave = context.AfterFunc(last, func() { _ = c.giveBack() })
-}
-
+// giveBack gives all back, once, and returns what went wrong.
 func (c *chain) giveBack() error {
-	return c.end.once(&c.mu, func() error {
-		c.mu.Lock()
-		leave := c.leave
-		c.mu.Unlock()
-		leave()
-		return c.release()
-	})
+	return c.end.once(&c.mu, func() error { return oneline.Join(c.giveBackAll()...) })
 }
 
-// release gives all back and returns what went wrong.
-func (c *chain) release() error { return oneline.Join(firstCauses(c.giveBackAll())...) }
-
-// undo gives all back for a call that fails, which tells itself that its context ended.
+// undo gives all back for a call that fails.
 func (c *chain) undo() error {
-	told := func(err error) bool {
-		return errors.Is(err, ErrContextEnded) && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable)
-	}
-	errs := slices.DeleteFunc(c.giveBackAll(), told)
+	errs := c.giveBackAll()
 	for i := range errs {
 		errs[i] = ofCall(errs[i])
 	}
@@ -264,17 +243,6 @@ func (c *chain) giveBackAll() []error {
 	}
 	released.Wait()
 	return errs
-}
-
-// firstCauses leaves out that a lease ended because the one before it did.
-func firstCauses(errs []error) []error {
-	var first []error
-	for _, err := range errs {
-		if len(first) == 0 || !errors.Is(err, ErrContextEnded) {
-			first = append(first, err)
-		}
-	}
-	return first
 }
 
 // live compares the clock for all. When it returns, the context of the whole has ended

@@ -238,32 +238,6 @@ func TestNew_RefusesNoDriver(t *testing.T) {
 	}
 }
 
-// TestMaxHold_EndsTheLeaseHoweverWellItIsRenewed also checks that it is given
-// back once.
-func TestMaxHold_EndsTheLeaseHoweverWellItIsRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(time.Minute))
-		start := time.Now()
-		l := lock(t, c, "k")
-		<-l.Context().Done()
-		wantErr(t, context.Cause(l.Context()), leasehold.ErrMaxHold)
-		if got := time.Since(start); got != time.Minute {
-			t.Errorf("ended after %v", got)
-		}
-		synctest.Wait()
-		wantFree(t, store, "k")
-		wantErr(t, l.Release(), leasehold.ErrMaxHold, leasehold.ErrLost)
-		if n := d.count(release); n != 1 {
-			t.Errorf("%d releases", n)
-		}
-		err := leasehold.Do(t.Context(), c.Mutex("k"), func(ctx context.Context) error {
-			<-ctx.Done()
-			return nil
-		})
-		wantErr(t, err, leasehold.ErrMaxHold)
-	})
-}
-
 func TestMinHold_KeepsTheLockClosedAfterACleanRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)

@@ -121,8 +121,7 @@ func TestLease_ContextThatIsAskedForLateTellsTheSame(t *testing.T) {
 	}
 }
 
-// Many ask for the context of a lease while it, or its parent, ends: they get one
-// context, which ends, and the lock is given back.
+// TestLease_ContextIsOneHoweverManyAsk, while the lease or its parent ends.
 func TestLease_ContextIsOneHoweverManyAsk(t *testing.T) {
 	for name, end := range map[string]func(l *leasehold.Lease, cancel func()){
 		"released":     func(l *leasehold.Lease, _ func()) { _ = l.Release() },
@@ -155,7 +154,7 @@ func TestLease_ContextIsOneHoweverManyAsk(t *testing.T) {
 					if l.Context().Err() == nil {
 						t.Error("it has not ended")
 					}
-					wantFree(t, store, "k")
+					giveBack(t, l)
 				})
 			}
 		})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -184,24 +183,6 @@ func TestElection_ErrorOfTheFunctionIsNeverDropped(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestElection_EndOfTheContextEndsLeadWithIt(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		for name, result := range map[string]func(context.Context) error{
-			"nothing": func(context.Context) error { return nil }, "its error": func(ctx context.Context) error { return ctx.Err() },
-		} {
-			ctx, cancel := context.WithCancel(t.Context())
-			err := c.Election("k", "").Lead(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
-				cancel()
-				return result(ctx)
-			})
-			if wantErr(t, err, context.Canceled, leasehold.ErrContextEnded); strings.Count(err.Error(), "canceled") != 1 {
-				t.Errorf("fn returns %s: %v", name, err)
-			}
-		}
-	})
 }
 
 func TestElection_HR_C1_LeaderThatWasStoppedSeesTheLossAtItsFirstLook(t *testing.T) {

@@ -150,12 +150,12 @@ func ExampleLease_Context() {
 	defer client.Close()
 
 	lease, _ := client.Mutex("report", leasehold.WithMaxHold(20*time.Millisecond)).Lock(context.Background())
-	<-lease.Context().Done()
+	<-lease.Context().Done() // the lock stays closed until Release
 	fmt.Println(context.Cause(lease.Context()))
 	fmt.Println(lease.Release())
 	// Output:
 	// maximum hold time reached
-	// leasehold: lock "report": lease lost: maximum hold time reached
+	// <nil>
 }
 
 func ExampleLease_Extend() {
@@ -181,15 +181,14 @@ func ExampleLease_State() {
 	fmt.Println(lease.Key(), lease.Owner(), lease.ID() != "", time.Until(lease.Deadline()) > 20*time.Second)
 	fmt.Println(lease.State(), lease.State().Live())
 
-	cancel() // the context of Lock bounds the lease, too
+	cancel() // ends the context of the lease; the lock stays closed until Release
 	fmt.Println(lease.State(), lease.State().Live())
-	err := lease.Release()
-	fmt.Println(errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrContextEnded))
+	fmt.Println(lease.Release())
 	// Output:
 	// orders/42 worker-7 true true
 	// held true
 	// context false
-	// true true
+	// <nil>
 }
 
 // The lease stays in the store, where who knows its id takes it over: see Mutex.Adopt.

@@ -25,6 +25,7 @@ type hold struct {
 
 	mu      sync.Mutex
 	leaving bool // a Detach is under way: nobody may join
+	cut     bool // it has reached its maximum
 	told    bool // that nobody can reach it
 	leases  []*share
 	one     [1]*share // backs leases while there is one
@@ -94,6 +95,22 @@ func (h *hold) Ended(cause error) {
 	}
 }
 
+// CutOff implements [session.Events]: the contexts of all leases end with ErrMaxHold.
+func (h *hold) CutOff() {
+	h.mu.Lock()
+	h.cut = true
+	leases := slices.Clone(h.leases)
+	for _, l := range leases {
+		if !l.idle {
+			l.state = MaxHoldReached
+		}
+	}
+	h.mu.Unlock()
+	for _, l := range leases {
+		l.cancel(ErrMaxHold)
+	}
+}
+
 // GiveBack implements [session.Events].
 func (h *hold) GiveBack(cause error, limit time.Duration) error {
 	err := h.giveBack(nil, limit)
@@ -118,7 +135,7 @@ func (h *hold) shareEnded(lost error, last bool) (err error) {
 // giveBack releases the lease in the store, for at most limit. lost is why the work was
 // not protected to its end, if it was not.
 func (h *hold) giveBack(lost error, limit time.Duration) error {
-	over := lost != nil && !errors.Is(lost, ErrContextEnded) // and so what the store says is no news
+	over := lost != nil // the answer of the store then tells nothing new
 	begun := h.observation.now(h.c)
 	var err error
 	if over || !h.pass() {
@@ -151,8 +168,26 @@ func (h *hold) add(l *share) {
 // join is add; the caller holds mu. Ended comes later for one that it finds.
 func (h *hold) join(l *share) {
 	h.leases = append(h.leases, l)
-	if cause := h.Cause(); cause != nil {
+	switch cause := h.Cause(); {
+	case cause != nil:
 		l.state, l.cause = stateAfter(cause), cause
+	case h.cut:
+		l.state, l.cause = MaxHoldReached, ErrMaxHold
+	}
+}
+
+// pause notes that the context of l has ended.
+func (h *hold) pause(l *share) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.idle = true
+	h.windDown()
+}
+
+// windDown stops the renewal if the contexts of all leases have ended. The caller holds mu.
+func (h *hold) windDown() {
+	if !slices.ContainsFunc(h.leases, func(l *share) bool { return !l.idle }) && len(h.leases) > 0 {
+		h.WindDown()
 	}
 }
 
@@ -165,12 +200,13 @@ func (h *hold) reenter(l *share, r *request) error {
 	// To read under a read lease is to re-enter; a place is no read lease.
 	reads := r.mode == driver.Shared && r.limit == 0 && h.limit == 0
 	switch {
-	case h.Cause() != nil:
-		h.join(l) // it is told why
+	case h.Cause() != nil || h.cut:
+		h.join(l) // its context tells why
 	case h.leaving:
 		return errLeaving
 	case h.Mode() == driver.Exclusive || reads:
 		h.join(l)
+		h.GoOn()
 	case r.mode == driver.Exclusive:
 		return errUpgrade
 	default:
@@ -248,6 +284,7 @@ func (h *hold) remove(l *share, cause error) (lost error, back bool) {
 		h.leases = slices.Delete(h.leases, i, i+1)
 	}
 	back, ended, lost := h.Leave(len(h.leases) == 0, cause) // nobody re-enters in between
+	h.windDown()
 	if l.state == Held {
 		l.state = stateAfter(cmp.Or(lost, cause))
 	}

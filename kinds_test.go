@@ -230,27 +230,6 @@ func TestAll_ReleaseTakesOneTimeout(t *testing.T) {
 	})
 }
 
-func TestAll_EndOfTheContextIsToldOnce(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx, cancel := context.WithCancel(t.Context())
-		whole, err := leasehold.All(a.Mutex("a"), a.Mutex("b"), a.Mutex("c")).Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		err = whole.Release()
-		if !errors.Is(err, leasehold.ErrContextEnded) || !errors.Is(err, context.Canceled) || strings.Count(err.Error(), "canceled") != 1 {
-			t.Errorf("release: %v", err)
-		}
-		if whole.State() != leasehold.ContextEnded {
-			t.Errorf("state %v", whole.State())
-		}
-		for _, key := range []string{"a", "b", "c"} {
-			giveBack(t, must(t)(b.Mutex(key).TryLock(t.Context())))
-		}
-	})
-}
-
 // A call that gives up has lost nothing that anybody worked under.
 func TestAll_EndOfTheContextHalfWayIsNoLoss(t *testing.T) {
 	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
@@ -309,26 +288,6 @@ func TestDo_TakesEveryKind(t *testing.T) {
 	})
 }
 
-// What ended the work is said once, by whichever error says more.
-func TestDo_EndOfTheContextIsNotSuccess(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, _ *leasehold.Client) {
-		for name, result := range map[string]func(context.Context) error{
-			"nothing":   func(context.Context) error { return nil },
-			"its error": func(ctx context.Context) error { return ctx.Err() },
-			"its cause": context.Cause,
-		} {
-			ctx, cancel := context.WithCancel(t.Context())
-			err := leasehold.Do(ctx, a.Mutex("k"), func(ctx context.Context) error {
-				cancel()
-				return result(ctx)
-			})
-			if !errors.Is(err, leasehold.ErrLost) || !errors.Is(err, context.Canceled) || strings.Count(err.Error(), "canceled") != 1 {
-				t.Errorf("fn returns %s: %v", name, err)
-			}
-		}
-	})
-}
-
 func TestAll_K12_LossOfOneIsLossOfAll(t *testing.T) {
 	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
@@ -347,10 +306,10 @@ func TestAll_K12_LossOfOneIsLossOfAll(t *testing.T) {
 		if whole.State() != leasehold.Lost {
 			t.Errorf("state %v", whole.State())
 		}
-		giveBack(t, must(t)(b.Mutex("a").TryLock(ctx)), must(t)(b.Mutex("c").TryLock(ctx)))
 		if err := whole.Release(); !errors.Is(err, leasehold.ErrLost) {
 			t.Errorf("release: %v", err)
 		}
+		giveBack(t, must(t)(b.Mutex("a").TryLock(ctx)), must(t)(b.Mutex("c").TryLock(ctx)))
 	})
 }
 

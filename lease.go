@@ -27,12 +27,13 @@ const (
 	Lost
 	// Released: the lease was given back by Release, or left by Detach.
 	Released
-	// MaxHoldReached: the lease was given back at its WithMaxHold.
+	// MaxHoldReached: the context of the lease ended at its WithMaxHold. The lock stays
+	// closed as after ContextEnded.
 	MaxHoldReached
 	// ClientClosed: the lease was given back by [Client.Close].
 	ClientClosed
-	// ContextEnded: the lease was given back because the context that Lock was given
-	// ended.
+	// ContextEnded: the context that Lock was given ended before Release. The lock stays
+	// closed until Release, or until the lease expires: then the state is Lost.
 	ContextEnded
 )
 
@@ -156,14 +157,14 @@ func (l *Lease) State() State {
 	if cause := l.hold.Cause(); cause != nil {
 		return stateAfter(cause)
 	}
-	return ContextEnded // and nobody has had the time to give it back
+	return ContextEnded
 }
 
 // gone reports whether the lease is not there any more, and was neither lost nor has
 // reached its maximum.
 func (l *Lease) gone() bool {
 	state := l.State()
-	return !state.Live() && state != Lost && state != MaxHoldReached
+	return state == Released || state == ClientClosed
 }
 
 // Deadline returns the local time at which the lease is over unless it is
@@ -218,9 +219,10 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // bounded by WithReleaseTimeout, waits for the store's answer, and may be
 // called any number of times: all calls return the result of the first.
 //
-// The error matches ErrLost if the lease had ended before, so that the work was
-// not protected to its end, together with ErrMaxHold, ErrBroken, ErrClosed or
-// ErrContextEnded if that is why. It matches ErrUnknown if the store did not confirm
+// The error matches ErrLost if the lease had been lost before, so that the work was not
+// protected to its end, together with ErrBroken or ErrClosed if that is why. It is nil if
+// only the context had ended, because that of Lock did or at WithMaxHold, and the lock was
+// held to this moment. The error matches ErrUnknown if the store did not confirm
 // the release in time, and ErrUnavailable if the store refused it for as long; it is then
 // repeated in the background, until the lease ends by its TTL at the latest. What counts
 // is whether the lease was live when Release was called.

@@ -253,7 +253,7 @@ func ofCall(released error) error {
 	switch {
 	case !errors.Is(released, ErrUnavailable):
 		return released
-	case errors.Is(released, ErrLost) && !errors.Is(released, ErrContextEnded):
+	case errors.Is(released, ErrLost):
 		return timing.Uncertain(released)
 	}
 	return fmt.Errorf("%w: %w", timing.Uncertain(released), ErrUnknown)

@@ -259,6 +259,7 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 					cancel()
 				}
 				<-l.Context().Done()
+				_ = l.Release()
 				synctest.Wait()
 				d.mu.Lock()
 				defer d.mu.Unlock()

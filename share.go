@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path"
 	"runtime"
@@ -29,7 +28,7 @@ type share struct {
 	lease  *Lease      // until it is watched
 	state  State       // in which it ended; Held until then
 	late   bool        // the parent had ended before cause: that is what the context tells
-	inside bool        // it re-entered; not changed
+	idle   bool        // its context ended before it was released
 	end    outcome
 }
 
@@ -99,34 +98,23 @@ func (s *share) cancel(cause error) {
 	}
 }
 
-// follow gives the lease back when parent ends.
+// follow lets the lease wind down when parent ends.
 func (s *share) follow(parent context.Context) {
-	if parent.Done() == nil {
-		return
+	if parent.Done() != nil {
+		s.hold.follow(s, context.AfterFunc(parent, func() { s.hold.pause(s) }))
 	}
-	s.hold.follow(s, context.AfterFunc(parent, func() {
-		// Those that follow parent are told in any order, this lease's context perhaps last.
-		<-s.context().Done()
-		if s.parentEnded() != nil {
-			_ = s.giveBack()
-		}
-	}))
 }
 
-// parentEnded is why the lease ends with its parent context; nil if it does not. If
-// that was because the lease under which this one re-entered was released, the lock is
-// still held: the last release frees it, and who works here has to see the end of the
-// context first.
-func (s *share) parentEnded() error {
+// endCause returns why the lease's context ended before its release, or nil.
+func (s *share) endCause() error {
 	now := s.present()
-	if now.Err() == nil || !s.hold.Live() {
+	if now.Err() == nil {
 		return nil
 	}
-	cause := context.Cause(now)
-	if s.inside && errors.Is(cause, ErrReleased) {
-		return nil
+	if cause := context.Cause(now); !errors.Is(cause, ErrMaxHold) {
+		return &contextEnded{cause}
 	}
-	return &contextEnded{cause}
+	return ErrMaxHold
 }
 
 // live compares the clock, and ends what has run out: when it returns the context of
@@ -147,13 +135,9 @@ func (s *share) endThenRelease(left func()) error {
 		s.hold.c.session.Enter()
 		defer s.hold.c.session.Leave()
 		s.hold.unfollow(s)
-		ended := s.parentEnded()
-		lost, last := s.hold.remove(s, cmp.Or(ended, ErrReleased))
+		lost, last := s.hold.remove(s, cmp.Or(s.endCause(), ErrReleased))
 		s.cancel(ErrReleased)
 		left()
-		if lost == nil && ended != nil {
-			lost = fmt.Errorf("%w: %w", ErrLost, ended)
-		}
 		return s.hold.shareEnded(lost, last)
 	})
 }

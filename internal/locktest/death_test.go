@@ -32,9 +32,12 @@ func deadHolder(l *lab, k kind) {
 	if head.name != "0" {
 		l.Errorf("%s entered first", head.name)
 	}
-	cancel() // leases and waits end
+	cancel() // all waits end
 	for range cap(got) - len(in) {
 		l.receive(got, time.Second)
+	}
+	for _, o := range in {
+		l.release(o.lease)
 	}
 	l.wantFree(clean)
 }

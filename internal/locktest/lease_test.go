@@ -104,8 +104,9 @@ var leaseRows = []row{
 		time.Sleep(2 * kept)
 		l.release(lease)
 	}},
-	{"L13_ParentsEndReleases", func(l *lab) {
+	{"L13_ParentsEndKeepsTheLock", func(l *lab) {
 		c, _ := l.client()
+		other, _ := l.client()
 		reason := errors.New("reason")
 		ctx, cancel := context.WithCancelCause(context.Background())
 		lease, err := c.Mutex(l.key).Lock(ctx)
@@ -115,6 +116,9 @@ var leaseRows = []row{
 		cancel(reason)
 		l.ended(lease, time.Second)
 		l.wantErr(context.Cause(lease.Context()), reason)
+		_, err = other.Mutex(l.key).TryLock(context.Background())
+		l.wantErr(err, leasehold.ErrHeld)
+		l.release(lease)
 		l.wantFree(clean)
 	}},
 	{"L16_CloseReleasesAndAnswersWaiters", func(l *lab) {

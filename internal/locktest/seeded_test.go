@@ -186,7 +186,7 @@ func TestRun_FailsOnSeededFaults(t *testing.T) {
 		{"a waiter is lost", inMemory(func(d *memdriver.Driver) driver.Driver { return losing{d} }), []string{order, "W2_CancelledHeadDisturbsNobody", "W11_ArrivalsOfOneMomentAreServedInTheStoresOrder"}},
 		{"a lease is left", inMemory(func(d *memdriver.Driver) driver.Driver { return leaving{d} }), []string{"L12_LeaseAfterTheLastOneIsRenewed"}},
 		{"a release is late", inMemory(func(d *memdriver.Driver) driver.Driver { return late{d} }), []string{"L2_LostAcquireReplyGivesOneHold"}},
-		{"a release does nothing", inMemory(func(d *memdriver.Driver) driver.Driver { return keeping{d} }), []string{wait, "L13_ParentsEndReleases"}},
+		{"a release does nothing", inMemory(func(d *memdriver.Driver) driver.Driver { return keeping{d} }), []string{wait, "L13_ParentsEndKeepsTheLock"}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			for _, name := range fault.cases {

@@ -147,8 +147,8 @@ func (l *lab) lose(end func(*leasehold.Client, *leasehold.Lease), cause error) {
 		if whole.State() != leasehold.Lost {
 			l.Errorf("the whole is %v", whole.State())
 		}
-		l.allFree("a", "b", "c") // they are given back without being told to
 		l.wantErr(whole.Release(), leasehold.ErrLost, cause)
+		l.allFree("a", "b", "c")
 	}
 }
 

@@ -220,10 +220,7 @@ func passedOn(l *lab, k kind) {
 		for range 2 {
 			o := l.receive(got, 2*time.Second)
 			if o.err == nil {
-				// Its context may have ended: it is a release all the same, which says so.
-				if err := o.lease.Release(); err != nil && (o.name != "cancelled" || !errors.Is(err, leasehold.ErrContextEnded)) {
-					l.Errorf("release: %v", err)
-				}
+				l.release(o.lease) // also if its context has ended
 			}
 			if o.name == "next" && (o.err != nil || o.at.Sub(start) > slack) {
 				l.Errorf("the next: %v after %v", o.err, o.at.Sub(start))

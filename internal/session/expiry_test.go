@@ -89,6 +89,7 @@ type ends struct {
 func (e ends) Terms() *Terms                         { return e.terms }
 func (ends) Began(time.Time)                         {}
 func (ends) Renewed(time.Time, *driver.Reply, error) {}
+func (ends) CutOff()                                 {}
 func (ends) GiveBack(error, time.Duration) error     { return nil }
 func (e ends) Ended(error)                           { close(e.over) }
 

@@ -21,8 +21,10 @@ type Events interface {
 	Renewed(sent time.Time, reply *driver.Reply, err error)
 	// Ended comes once, when the lease is over, by whoever noticed that.
 	Ended(cause error)
-	// GiveBack is to release, within limit, a lease that the session has ended
-	// itself. It returns what Release does.
+	// CutOff comes once, when the lease reaches its maximum. It is not over: it winds down.
+	CutOff()
+	// GiveBack releases, within limit, a lease that the session ended when it was closed.
+	// It returns the error of Release.
 	GiveBack(cause error, limit time.Duration) error
 }
 
@@ -52,6 +54,7 @@ type Hold struct {
 	given       bool // back, by whoever was first to do it
 	uncontended bool // nobody else was there when the store answered last
 	window      bool // it was handed over, and is not confirmed
+	winding     bool // it is renewed once more and then no longer; see WindDown
 	ttl         time.Duration
 	asked       time.Duration // the TTL of the last renewal, which is at least ttl
 	deadline    clock.Instant
@@ -82,6 +85,8 @@ func (h *Hold) need() *rare {
 var (
 	ErrExpired = fmt.Errorf("%w: not renewed before its deadline", ErrLost)
 	ErrGone    = fmt.Errorf("%w: the store no longer has it", ErrLost)
+
+	errOverrun = fmt.Errorf("%w: its context had ended, and it was not released within its TTL", ErrExpired)
 )
 
 // Hold has h, which is zero, be the lease that was granted to req. The error
@@ -186,6 +191,9 @@ func (h *Hold) Live() bool {
 		return true
 	}
 	cause := ErrExpired
+	if h.winding {
+		cause = errOverrun
+	}
 	if h.rare != nil && h.rare.failed != nil {
 		cause = fmt.Errorf("%w: %w", cause, h.rare.failed)
 	}
@@ -269,17 +277,37 @@ func Gone(reply *driver.Reply) error {
 	return ErrGone
 }
 
-// cutOff ends the lease at its maximum, and has it given back.
+// cutOff lets the lease wind down at its maximum.
 func (h *Hold) cutOff() {
-	h.s.Enter() // before it ends: Close waits for what comes after
-	if !h.quit(ErrMaxHold) {
-		h.s.Leave()
-		return
+	if h.WindDown() {
+		h.events.CutOff()
 	}
-	go func() {
-		defer h.s.Leave()
-		_ = h.events.GiveBack(ErrMaxHold, h.terms().ReleaseTimeout) // which has told of it
-	}()
+}
+
+// WindDown renews the lease once more and then no longer, because the context of its work
+// has ended: the work has one TTL to end and to release the lease. It reports whether the
+// lease is live. [Hold.Extend] still renews it.
+func (h *Hold) WindDown() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended != nil {
+		return false
+	}
+	if !h.winding && !h.terms().NoRenewal {
+		h.s.keeper.Add(&h.task, h.s.Now())
+	}
+	h.winding = true
+	return true
+}
+
+// GoOn ends the winding down: there is new work under the lease.
+func (h *Hold) GoOn() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.winding && h.ended == nil && !h.terms().NoRenewal {
+		h.s.keeper.Add(&h.task, h.s.Now())
+	}
+	h.winding = false
 }
 
 // quit ends a live lease that the caller then has given back.

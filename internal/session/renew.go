@@ -164,7 +164,7 @@ func (h *Hold) renewed(sent time.Time) time.Time {
 			h.rare = nil
 		}
 	}
-	if h.terms().NoRenewal {
+	if h.terms().NoRenewal || h.winding {
 		return time.Time{}
 	}
 	return h.terms().renewal(sent, h.ttl)

@@ -234,6 +234,7 @@ type news struct {
 	handed   []time.Time
 	renewals []error
 	ended    []error
+	cuts     int             // how often it reached its maximum
 	at       time.Time       // of the end
 	back     []time.Duration // within which it is to be given back
 }
@@ -259,6 +260,12 @@ func (u *user) Ended(cause error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ended, u.at = append(u.ended, cause), time.Now()
+}
+
+func (u *user) CutOff() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.cuts++
 }
 
 func (u *user) GiveBack(_ error, limit time.Duration) error {

@@ -1,0 +1,295 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/memdriver"
+)
+
+// What happens to a lock when the context of its work ends: by the end of the context that
+// Lock was given, or at the maximum.
+
+// ends are the ways in which the context of a lease ends after a minute.
+var ends = map[string]struct {
+	opts  []leasehold.Option
+	state leasehold.State
+	cause error
+}{
+	"by its parent":    {nil, leasehold.ContextEnded, context.Canceled},
+	"at its maximum":   {[]leasehold.Option{leasehold.WithMaxHold(time.Minute)}, leasehold.MaxHoldReached, leasehold.ErrMaxHold},
+	"without renewals": {[]leasehold.Option{leasehold.WithoutRenewal(), leasehold.WithTTL(time.Hour)}, leasehold.ContextEnded, context.Canceled},
+}
+
+// afterItsEnd calls then with a lease whose context has just ended.
+func afterItsEnd(t *testing.T, then func(t *testing.T, store *memdriver.Driver, d *faultDriver, c *leasehold.Client, l *leasehold.Lease)) {
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				c, d := open(t, store, append([]leasehold.Option{leasehold.WithTTL(ttl)}, end.opts...)...)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				l, err := c.Mutex("k").Lock(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if end.state == leasehold.ContextEnded {
+					time.AfterFunc(time.Minute, cancel)
+				}
+				<-l.Context().Done()
+				synctest.Wait()
+				if got := context.Cause(l.Context()); !errors.Is(got, end.cause) || l.State() != end.state {
+					t.Fatalf("state %v, cause %v", l.State(), got)
+				}
+				then(t, store, d, c, l)
+			})
+		})
+	}
+}
+
+// TestWindDown_L13_KeepsTheLockUntilRelease: the work ends before the next holder begins, and
+// its release says that it was protected to its end.
+func TestWindDown_L13_KeepsTheLockUntilRelease(t *testing.T) {
+	afterItsEnd(t, func(t *testing.T, store *memdriver.Driver, _ *faultDriver, c *leasehold.Client, l *leasehold.Lease) {
+		next, _ := open(t, store)
+		entered := make(chan time.Time, 1)
+		go func() {
+			l, err := next.Mutex("k").Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			entered <- time.Now()
+			giveBack(t, l)
+		}()
+		time.Sleep(ttl * 9 / 10) // the rest of the work
+		released := time.Now()
+		before := l.State()
+		giveBack(t, l)
+		if at := <-entered; at.Before(released) {
+			t.Errorf("the next holder entered %v before the release", released.Sub(at))
+		}
+		if l.State() != before {
+			t.Errorf("state %v, and %v after the release", before, l.State())
+		}
+		if s := c.Stats(); s.Lost != 0 || s.Released != 1 {
+			t.Errorf("%+v, want one that was released", s)
+		}
+	})
+}
+
+// TestWindDown_RenewsOnce: a Release that is forgotten costs one TTL, and is a loss.
+func TestWindDown_RenewsOnce(t *testing.T) {
+	afterItsEnd(t, func(t *testing.T, store *memdriver.Driver, d *faultDriver, c *leasehold.Client, l *leasehold.Lease) {
+		renewals, start, life := d.count(renew), time.Now(), time.Until(l.Deadline())
+		next, _ := open(t, store)
+		if _, err := next.Mutex("k").Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < life || took > life+ttl/10 && took > life+time.Minute {
+			t.Errorf("the lock was free after %v, and the lease had %v", took, life)
+		}
+		if n := d.count(renew) - renewals; n > 0 {
+			t.Errorf("%d renewals after the first", n)
+		}
+		if l.State() != leasehold.Lost {
+			t.Errorf("state %v", l.State())
+		}
+		wantErr(t, l.Release(), leasehold.ErrLost)
+		if s := c.Stats(); s.Lost != 1 {
+			t.Errorf("%+v, want one that was lost", s)
+		}
+	})
+}
+
+// TestWindDown_LastRenewalIsRepeated until it is answered.
+func TestWindDown_LastRenewalIsRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl))
+		ctx, cancel := context.WithCancel(t.Context())
+		l, err := c.Mutex("k").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl / 4)
+		d.on(renew, 3, fails)
+		cancel()
+		time.Sleep(ttl / 2)
+		if left := time.Until(l.Deadline()); left < ttl/2 {
+			t.Errorf("%v are left", left)
+		}
+		giveBack(t, l)
+	})
+}
+
+// TestWindDown_ExtendGivesMoreTime.
+func TestWindDown_ExtendGivesMoreTime(t *testing.T) {
+	afterItsEnd(t, func(t *testing.T, _ *memdriver.Driver, _ *faultDriver, _ *leasehold.Client, l *leasehold.Lease) {
+		for range 10 {
+			time.Sleep(ttl / 2)
+			if err := l.Extend(context.Background(), ttl); err != nil {
+				t.Fatal(err)
+			}
+		}
+		giveBack(t, l)
+	})
+}
+
+// TestWindDown_CloseAndBreakEndIt at once.
+func TestWindDown_CloseAndBreakEndIt(t *testing.T) {
+	afterItsEnd(t, func(t *testing.T, store *memdriver.Driver, _ *faultDriver, c *leasehold.Client, l *leasehold.Lease) {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		wantFree(t, store, "k")
+		wantErr(t, l.Release(), leasehold.ErrLost, leasehold.ErrClosed)
+	})
+	afterItsEnd(t, func(t *testing.T, store *memdriver.Driver, _ *faultDriver, c *leasehold.Client, l *leasehold.Lease) {
+		if _, err := store.Break(t.Context(), "k", l.ID(), "stuck"); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, l.Release(), leasehold.ErrLost, leasehold.ErrBroken)
+		wantFree(t, store, "k")
+	})
+}
+
+// TestWindDown_ReentryHoldsTheLock: a lease that re-entered under a context of its own is
+// renewed for as long as that lives, and nobody waits for itself.
+func TestWindDown_ReentryHoldsTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl))
+		ctx, cancel := context.WithCancel(t.Context())
+		outer, err := c.Mutex("k").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner := func() *leasehold.Lease {
+			t.Helper()
+			l, err := c.Mutex("k").Lock(context.WithoutCancel(outer.Context()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		before := inner()
+		cancel()
+		_, err = c.Mutex("k").Lock(outer.Context())
+		wantErr(t, err, context.Canceled)
+		time.Sleep(10 * ttl)
+		if before.State() != leasehold.Held || outer.State() != leasehold.ContextEnded {
+			t.Errorf("outer %v, inner %v", outer.State(), before.State())
+		}
+		giveBack(t, before)
+		time.Sleep(ttl / 2)
+		after := inner()
+		time.Sleep(10 * ttl)
+		if after.State() != leasehold.Held || after.Token() != outer.Token() {
+			t.Errorf("state %v, token %d of %d", after.State(), after.Token(), outer.Token())
+		}
+		giveBack(t, after)
+		renewals := d.count(renew)
+		time.Sleep(ttl / 2)
+		if n := d.count(renew) - renewals; n != 1 {
+			t.Errorf("%d renewals after the last re-entry, want the last one", n)
+		}
+		giveBack(t, outer)
+		wantFree(t, store, "k")
+	})
+}
+
+// TestWindDown_AllKeepsTheOthers: when one lock of several is lost, the others stay closed
+// until Release, since work may be under way.
+func TestWindDown_AllKeepsTheOthers(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl))
+		other, _ := open(t, store)
+		for _, lost := range []bool{false, true} {
+			ctx, cancel := context.WithCancel(t.Context())
+			whole, err := leasehold.All(c.Mutex("a"), c.Mutex("b"), c.Mutex("c")).Lock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lost {
+				if _, err := store.Break(t.Context(), "b", whole.Parts()[1].ID(), "stuck"); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				cancel()
+			}
+			<-whole.Context().Done()
+			synctest.Wait()
+			for _, key := range []string{"a", "c"} {
+				_, err := other.Mutex(key).TryLock(t.Context())
+				wantErr(t, err, leasehold.ErrHeld)
+			}
+			if err := whole.Release(); lost != errors.Is(err, leasehold.ErrBroken) || !lost && err != nil {
+				t.Errorf("lost %t: %v", lost, err)
+			}
+			for _, key := range []string{"a", "b", "c"} {
+				wantFree(t, store, key)
+			}
+			cancel()
+		}
+	})
+}
+
+// TestWindDown_DoAndLeadReleaseAfterTheirFunction, whatever that returns.
+func TestWindDown_DoAndLeadReleaseAfterTheirFunction(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl))
+		other, _ := open(t, store)
+		for _, result := range []error{nil, context.Canceled} {
+			work := func(cancel func()) func(ctx context.Context) error {
+				return func(ctx context.Context) error {
+					cancel()
+					<-ctx.Done()
+					time.Sleep(ttl / 2)
+					_, err := other.Mutex("k").TryLock(context.Background())
+					wantErr(t, err, leasehold.ErrHeld)
+					return result
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			if err := leasehold.Do(ctx, c.Mutex("k"), work(cancel)); !errors.Is(err, result) || errors.Is(err, leasehold.ErrLost) {
+				t.Errorf("Do: %v, want %v", err, result)
+			}
+			wantFree(t, store, "k")
+			ctx, cancel = context.WithCancel(t.Context())
+			f := work(cancel)
+			err := c.Election("k", "").Lead(ctx, func(ctx context.Context, _ *leasehold.Lease) error { return f(ctx) })
+			if !errors.Is(err, result) || errors.Is(err, leasehold.ErrLost) {
+				t.Errorf("Lead: %v, want %v", err, result)
+			}
+			wantFree(t, store, "k")
+		}
+	})
+}
+
+// TestWindDown_OfAnotherLockAroundIt: a lock that was taken under the context of another
+// stays closed when that one is lost.
+func TestWindDown_OfAnotherLockAroundIt(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl))
+		outer := lock(t, c, "outer")
+		inner, err := c.Mutex("inner").Lock(outer.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Break(t.Context(), "outer", outer.ID(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		<-inner.Context().Done()
+		wantErr(t, context.Cause(inner.Context()), leasehold.ErrBroken)
+		if outer.State() != leasehold.Lost || inner.State() != leasehold.ContextEnded {
+			t.Errorf("outer %v, inner %v", outer.State(), inner.State())
+		}
+		giveBack(t, inner)
+		if s := c.Stats(); s.Lost != 1 || s.Released != 1 {
+			t.Errorf("%+v, want one that was lost", s)
+		}
+	})
+}
