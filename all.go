@@ -118,9 +118,9 @@ func (m *Multi) take(ctx context.Context, wait bool) (*MultiLease, error) {
 	return whole, nil
 }
 
-// MultiLease is the right to work that the locks of [All] grant together. It is over
-// when one of them is: the others are then given back at once. There is no token of
-// the whole: each lock has one. Its methods are safe for concurrent use.
+// MultiLease is the right to work that the locks of [All] grant together. Its context ends
+// when one of the leases is lost. The other locks stay closed until Release, or for one TTL.
+// There is no token of the whole: each lock has one. Its methods are safe for concurrent use.
 type MultiLease struct {
 	chain *chain
 	parts []*Lease // in the order they were taken
@@ -144,9 +144,8 @@ func (l *MultiLease) Tokens() map[string]int64 {
 	return tokens
 }
 
-// State tells whether the whole is valid: Unconfirmed if one of the leases is. Once it
-// has ended State tells why the first of them did, not that the others were given back
-// because of it.
+// State returns whether the whole is valid: Unconfirmed if one of the leases is. When the
+// context of the whole has ended, State returns how the first lease ended.
 func (l *MultiLease) State() State {
 	live := l.ctx.Err() == nil
 	states := make([]State, len(l.parts))
@@ -198,9 +197,9 @@ func (l *MultiLease) Extend(ctx context.Context, ttl time.Duration) error {
 	return oneline.Join(errs...)
 }
 
-// Release gives all leases back, the last first; see [Lease.Release], whose errors it
-// joins. It may be called any number of times: all calls return the result of the
-// first.
+// Release gives all leases back, within the longest of their release timeouts; see
+// [Lease.Release], whose errors it joins. It may be called any number of times: all calls
+// return the result of the first.
 func (l *MultiLease) Release() error { return l.chain.giveBack() }
 
 // chain is a MultiLease as its contexts know it. It does not know the Leases, so that

@@ -91,8 +91,9 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 //   - with an error that says more than that its context ended; if the leadership was
 //     lost at the same time, the error of Lead matches ErrLost as well.
 //
-// If ctx ends, Lead returns the error of the campaign, or [ErrContextEnded] if it led.
-// An outage of the store never ends a campaign. An error that time does not heal does,
+// If ctx ends during the campaign, Lead returns its error. If ctx ends while fn runs, the
+// context of fn ends, and Lead releases the lock when fn has returned, and returns the result
+// of fn; after one TTL the next candidate leads in any case. An outage of the store never ends a campaign. An error that time does not heal does,
 // such as a wrong password ([driver.ErrPermanent]).
 //
 // Under the context of a lease of the same key Lead fails with ErrMismatch instead of

@@ -34,13 +34,13 @@ var (
 	// ErrNotReplicated: the replicas that were asked for did not acknowledge.
 	// A lock is then not taken, and nothing of it is left behind.
 	ErrNotReplicated = driver.ErrNotReplicated
-	// ErrMaxHold: the lease ended because it reached WithMaxHold.
+	// ErrMaxHold: the context of the lease ended because it reached WithMaxHold.
 	ErrMaxHold = session.ErrMaxHold
 	// ErrBroken: the lease was ended by [Client.Break]. The error matches ErrLost, too.
 	ErrBroken = session.ErrBroken
-	// ErrContextEnded: the lease was given back because the context that Lock was given
-	// ended. [Lease.Release] and [EndedInfo] wrap this error and the cause of that
-	// context. The [context.Cause] of the lease's own context is that cause alone.
+	// ErrContextEnded: the context that Lock was given ended before the lease was released.
+	// [EndedInfo] wraps this error and the cause of that context. The [context.Cause] of the
+	// lease's own context is that cause alone.
 	ErrContextEnded = errors.New("the context of its Lock ended")
 	// ErrClosed: the client has been closed.
 	ErrClosed = session.ErrClosed

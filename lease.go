@@ -103,8 +103,8 @@ func makeLease(parent context.Context, h *hold, g *share) *Lease {
 	return l
 }
 
-// Context is derived from the context that Lock was given and ends when the
-// lease ends. Its [context.Cause] then is, or wraps, ErrReleased, ErrLost,
+// Context is derived from the context that Lock was given. It ends with that context, at
+// WithMaxHold, or when the lease ends. Its [context.Cause] then is, or wraps, ErrReleased, ErrLost,
 // ErrMaxHold, ErrBroken, ErrClosed, or the parent's own cause.
 //
 // Its Err compares the clock. Its Done channel is closed by a timer, which may run some

@@ -47,6 +47,11 @@
 // Nothing left (P9): cancelled, timed out, crashed or released, every key in
 // the store disappears by itself, and no goroutine stays.
 //
+// Not given away early (P10): the lock passes to another client only after
+// Release, after a break, or after the lease has expired. The end of the context
+// that Lock was given ends the lease's context and stops the renewal, so that the
+// work can wind down within one time to live.
+//
 // What is not promised: a lease cannot stop a holder that ignores its context.
 // Replication that is asynchronous can lose a grant when a server fails over.
 package leasehold
@@ -260,8 +265,8 @@ func ofCall(released error) error {
 }
 
 // Acquire waits for the mutex of key and returns the lease's context and its
-// release, in the shape of [context.WithDeadline]. The context ends when the
-// lease does; [context.Cause] tells why. release gives the lease back like
+// release, in the shape of [context.WithDeadline]. The context ends when ctx or the
+// lease ends; [context.Cause] returns why. release gives the lease back like
 // [Lease.Release]. A ttl of 0 is the client's default.
 func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration) (leaseCtx context.Context, release func() error, err error) {
 	var opts []Option

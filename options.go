@@ -239,7 +239,8 @@ func WithRetry(b Backoff) Option {
 	}
 }
 
-// WithMaxHold ends a lease with ErrMaxHold after d, however well it is renewed.
+// WithMaxHold ends the context of a lease with ErrMaxHold after d. The lease is then renewed
+// once more and no longer: the lock stays closed until Release, or for one TTL.
 // Default: never. 10 ms to 24 h.
 func WithMaxHold(d time.Duration) Option {
 	return bounded("maximum hold", d, MinTTL, MaxTTL, func(c *config) { c.MaxHold = d })

@@ -12,7 +12,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -59,9 +58,8 @@ func cutOff(ctx context.Context, client *leasehold.Client) error {
 	}
 	<-leaseCtx.Done() // the work
 	fmt.Println("the caller's time is up:", context.Cause(leaseCtx))
-	// The release needs no context that lives. It says that the work was not protected
-	// to its end.
-	if err := release(); err != nil && !errors.Is(err, leasehold.ErrContextEnded) {
+	// The lock stays closed until the release, which needs no context that lives.
+	if err := release(); err != nil {
 		return err
 	}
 

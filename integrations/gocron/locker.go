@@ -2,7 +2,6 @@ package leaseholdgocron
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -44,22 +43,17 @@ func NewLocker(client *leasehold.Client, opts ...leasehold.Option) *Locker {
 // the store could not be asked. gocron skips the run in both cases, and gives the error
 // to [gocron.AfterLockError].
 //
-// ctx bounds the request, and not the lease, which lives until Unlock.
+// When ctx ends, as it does at a shutdown, the lock stays closed until Unlock, or for the
+// TTL of the lease.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
-	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	lease, err := l.client.Mutex(key, l.opts...).TryLock(life)
-	if !stop() && err == nil { // the lease ends with life
-		err = errors.Join(context.Cause(ctx), lease.Release())
-	}
+	lease, err := l.client.Mutex(key, l.opts...).TryLock(ctx)
 	if err != nil {
-		end(nil)
 		return nil, err
 	}
 	l.mu.Lock()
 	l.leases[key] = lease
 	l.mu.Unlock()
-	return &lock{locker: l, lease: lease, end: end}, nil
+	return &lock{locker: l, lease: lease}, nil
 }
 
 // Lease returns the lease under which the job of this key runs in this process, or nil
@@ -88,7 +82,6 @@ func (l *Locker) Task(key string, work func(ctx context.Context, lease *leasehol
 type lock struct {
 	locker *Locker
 	lease  *leasehold.Lease
-	end    context.CancelCauseFunc
 }
 
 // Unlock implements [gocron.Lock]. It takes no notice of ctx, which has ended if the
@@ -99,6 +92,5 @@ func (l *lock) Unlock(context.Context) error {
 		delete(l.locker.leases, l.lease.Key())
 	}
 	l.locker.mu.Unlock()
-	defer l.end(nil)
 	return l.lease.Release()
 }

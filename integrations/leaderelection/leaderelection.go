@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -65,8 +66,9 @@ func RunOrDie(ctx context.Context, config LeaderElectionConfig) {
 // leadership was lost, and [leasehold.ErrInvalid] if the configuration is; it is nil if
 // ctx ended while this candidate led, and the error of ctx if it ended before.
 //
-// When ctx ends, so does the context of OnStartedLeading; the lease is given back when that
-// has returned, and not before, so that two never lead at once.
+// When ctx ends, so does the context of OnStartedLeading. The lease is released when
+// OnStartedLeading has returned. A function that does not return within LeaseDuration loses
+// the lease, and the next candidate leads.
 func Run(ctx context.Context, config LeaderElectionConfig) error {
 	if err := config.check(); err != nil {
 		return err
@@ -81,17 +83,13 @@ func Run(ctx context.Context, config LeaderElectionConfig) error {
 		stopped:   sync.OnceFunc(config.Callbacks.OnStoppedLeading),
 	}
 	defer func() {
-		if r.led() || ctx.Err() != nil { // else nobody would see why there is nothing to lead
+		if r.led.Load() || ctx.Err() != nil { // else nobody would see why there is nothing to lead
 			r.stopped()
 		}
 	}()
 	defer r.observe(ctx)()
 
-	life, quit := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer quit(nil)
-	r.quit = func() { quit(context.Cause(ctx)) }
-	defer context.AfterFunc(ctx, r.end)()
-	if err := r.election.Lead(life, r.lead); !errors.Is(err, errStopped) || errors.Is(err, leasehold.ErrLost) {
+	if err := r.election.Lead(ctx, r.lead); !errors.Is(err, errStopped) || errors.Is(err, leasehold.ErrLost) {
 		return err
 	}
 	return nil
@@ -114,41 +112,15 @@ type run struct {
 	callbacks LeaderCallbacks
 	election  *leasehold.Election
 	stopped   func() // OnStoppedLeading, once
-
-	mu      sync.Mutex
-	quit    func() // ends the campaign, and a lease with it
-	leading bool
-	ended   bool // the caller's context has
-}
-
-// end is called when the caller's context ends. The context of the lease would give the
-// lease back while OnStartedLeading still works; a leader resigns instead.
-func (r *run) end() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended = true
-	if r.leading {
-		r.election.Resign()
-	} else {
-		r.quit()
-	}
-}
-
-func (r *run) led() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.leading
+	led       atomic.Bool
 }
 
 // lead is the term of office.
 func (r *run) lead(ctx context.Context, _ *leasehold.Lease) error {
-	r.mu.Lock()
-	if r.ended {
-		r.mu.Unlock()
-		return errStopped
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	r.leading = true
-	r.mu.Unlock()
+	r.led.Store(true)
 	defer context.AfterFunc(ctx, r.stopped)()
 	r.callbacks.OnStartedLeading(ctx)
 	<-ctx.Done()

@@ -83,13 +83,13 @@ func TestRun_LetsNobodyLeadBeforeTheWorkHasReturned(t *testing.T) {
 		client, store := leaseholdtest.New(t)
 		a := run(t, client, "a", func(ctx context.Context) {
 			<-ctx.Done()
-			time.Sleep(time.Hour)
+			time.Sleep(12 * time.Second)
 		})
 		<-a.leads
 		b := run(t, store.Client(), "b", nil)
 		a.quit()
 		<-a.stopped // at once: a program may exit here
-		time.Sleep(50 * time.Minute)
+		time.Sleep(10 * time.Second)
 		if len(b.leads) != 0 {
 			t.Error("two lead at once")
 		}

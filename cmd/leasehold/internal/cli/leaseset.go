@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +11,7 @@ import (
 )
 
 // leaseSet holds the leases of a run: that of NAME, and those of --also. The loss of one
-// is the loss of all. Unlike a lease of [leasehold.All] it then releases nothing by
-// itself: the other leases are held until the command has ended.
+// is the loss of all. The other leases are held until the command has ended.
 type leaseSet struct {
 	leases []*leasehold.Lease // in the order of acquisition
 	main   *leasehold.Lease   // that of NAME, of which is told what happens
@@ -104,13 +102,7 @@ func (s *leaseSet) release(ended error) error {
 		wg.Go(func() { errs[i] = releaseLease(l, ended) })
 	}
 	wg.Wait()
-	return errors.Join(slices.DeleteFunc(errs, endedByContext)...)
-}
-
-// endedByContext reports whether a release says only that the context of the leases had
-// ended. The caller says why it did: by a signal, or because another lease was lost.
-func endedByContext(err error) bool {
-	return errors.Is(err, leasehold.ErrContextEnded) && !errors.Is(err, leasehold.ErrUnknown) && !errors.Is(err, leasehold.ErrUnavailable)
+	return errors.Join(errs...)
 }
 
 // finalReleaseTimeout bounds the release of a lease that was lost, or is about to be. The
