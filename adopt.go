@@ -86,7 +86,7 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 		return nil, err
 	}
 	defer r.c.session.Leave()
-	if err := r.c.session.NotHeld(id); err != nil {
+	if err := r.c.session.NotHeld(r.key, id); err != nil {
 		return nil, err
 	}
 	began := r.c.now()
@@ -129,6 +129,8 @@ func (r *request) recognize(ctx context.Context, id string, began time.Time) (se
 	}
 	i := slices.IndexFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == id })
 	switch {
+	case i < 0 && slices.ContainsFunc(snap.Waiters, func(w driver.Waiter) bool { return w.ID == id }):
+		return seen, fmt.Errorf("waits for the lock: %w", ErrNotHeld)
 	case i < 0 && len(snap.Holders) > 0:
 		return seen, fmt.Errorf("held by another: %w", ErrNotHeld)
 	case i < 0:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -408,6 +409,67 @@ func TestAdopt_HR_F14_HasItsOwnNameWhereTheStoreShowsNone(t *testing.T) {
 				t.Errorf("%d of %s, want %d of %s", l.Token(), l.Owner(), before.Token(), name)
 			}
 			if err := l.Detach(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestAdopt_OneIDForTwoKeysIsTwoLeases: others choose ids, and may use one for several keys.
+func TestAdopt_OneIDForTwoKeysIsTwoLeases(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		leases := make(map[string]*leasehold.Lease)
+		for _, key := range []string{"a", "b"} {
+			if _, err := store.Acquire(t.Context(), driver.Request{Key: key, ID: "job-7", Owner: "me", TTL: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			l, err := c.Mutex(key).Adopt(t.Context(), "job-7")
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases[key] = l
+		}
+		if _, err := store.Break(t.Context(), "b", "job-7", "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		<-leases["b"].Context().Done()
+		if leases["a"].State() != leasehold.Held {
+			t.Errorf("the other lease is %v", leases["a"].State())
+		}
+		giveBack(t, leases["a"])
+	})
+}
+
+// TestAdopt_OfATicketLeavesItsWaiter in the queue.
+func TestAdopt_OfATicketLeavesItsWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store)
+		b, _ := open(t, store)
+		for _, l := range []*leasehold.Lease{lock(t, a, "held"), lock(t, a, "closed", leasehold.WithMinHold(10*time.Second))} {
+			if l.Key() == "closed" {
+				giveBack(t, l) // waiters wait for no holder
+			}
+			served := make(chan error, 1)
+			go func() {
+				next, err := b.Mutex(l.Key()).Lock(context.Background())
+				if err == nil {
+					err = next.Release()
+				}
+				served <- err
+			}()
+			synctest.Wait()
+			snap, err := store.Inspect(t.Context(), l.Key())
+			if err != nil || len(snap.Waiters) != 1 {
+				t.Fatalf("%+v, %v", snap, err)
+			}
+			_, err = a.Mutex(l.Key()).Adopt(t.Context(), snap.Waiters[0].ID)
+			wantErr(t, err, leasehold.ErrNotHeld)
+			if after, err := store.Inspect(t.Context(), l.Key()); err != nil || len(after.Waiters) != 1 {
+				t.Errorf("waiters %+v, %v", after.Waiters, err)
+			}
+			_ = l.Release()
+			if err := <-served; err != nil {
 				t.Error(err)
 			}
 		}

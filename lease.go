@@ -300,8 +300,8 @@ func (c *leaseContext) Value(key any) any {
 	if key == (pinning.Key{}) {
 		return func() bool { return c.hold.turn.keep(c.hold) }
 	}
-	// A request asks for the innermost lease of its own lock.
-	if r, ok := key.(*request); ok && r.c == c.hold.c && r.key == c.hold.Key() {
+	// A request asks for the innermost lease of its own lock that it can re-enter.
+	if r, ok := key.(*request); ok && r.c == c.hold.c && r.key == c.hold.Key() && !(*Lease)(c).gone() {
 		return (*Lease)(c)
 	}
 	return c.context().Value(key)

@@ -243,3 +243,28 @@ func TestReentry_HR_D2_OwnerThatWouldWaitForItselfIsTold(t *testing.T) {
 		}
 	})
 }
+
+// TestReentry_ReleasedInnerLeaseDoesNotHideTheOuter: a context that was kept from a lease
+// which has been released still re-enters the lease around it.
+func TestReentry_ReleasedInnerLeaseDoesNotHideTheOuter(t *testing.T) {
+	for _, opts := range [][]leasehold.Option{nil, {leasehold.WithLocalHandover(10)}} {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			c, _ := open(t, store, opts...)
+			outer := lock(t, c, "k")
+			inner, err := c.Mutex("k").Lock(outer.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := context.WithoutCancel(inner.Context())
+			giveBack(t, inner)
+			ctx, cancel := context.WithTimeout(kept, time.Second)
+			defer cancel()
+			again, err := c.Mutex("k").Lock(ctx)
+			if err != nil {
+				t.Fatalf("it waits for itself: %v", err)
+			}
+			giveBack(t, again)
+			giveBack(t, outer)
+		})
+	}
+}

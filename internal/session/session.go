@@ -39,13 +39,14 @@ type Session struct {
 	life context.Context // ends when the session is closed
 	shut context.CancelFunc
 
-	mu      sync.Mutex
-	idle    *sync.Cond // signalled when busy falls to 0
-	busy    int        // calls and background work under way
-	closed  bool
-	alert   alert
-	waiters map[string]*Waiter // by lease id; several for one are a list
-	holds   map[string]*Hold   // by lease id
+	mu       sync.Mutex
+	idle     *sync.Cond // signalled when busy falls to 0
+	busy     int        // calls and background work under way
+	closed   bool
+	alert    alert
+	waiters  map[string]*Waiter // by lease id; several for one are a list
+	holds    map[string]*Hold   // by lease id; see nameOf
+	sharedID bool               // two leases had one id
 }
 
 // New returns a session with a store, which it closes in the end. tell, which may be
@@ -188,18 +189,22 @@ func (s *Session) stopAll(holds []*Hold, limit time.Duration) error {
 	return nil
 }
 
-// register has a lease found by its id, unless the session is closed or has one of
-// this id.
+// register adds a lease, unless the session is closed or has a lease of this key and id.
 func (s *Session) register(h *Hold) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return ErrClosed
-	case s.holds[h.id] != nil:
+	case s.find(h.key, h.id) != nil:
 		return errTwice
 	}
-	s.holds[h.id] = h
+	if s.holds[h.id] == nil {
+		s.holds[h.id] = h
+	} else {
+		s.sharedID = true
+		s.holds[s.nameOf(h.key, h.id)] = h
+	}
 	s.beAlert()
 	return nil
 }
@@ -209,14 +214,26 @@ func (s *Session) forget(h *Hold) {
 	s.keeper.Remove(&h.task)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.holds, h.id)
+	delete(s.holds, s.nameOf(h.key, h.id))
 }
 
+// nameOf returns the name under which holds has the lease of a key and an id: the id, or
+// both for a lease whose id another key uses, too. The caller holds mu.
+func (s *Session) nameOf(key, id string) string {
+	if h := s.holds[id]; h != nil && h.key != key || h == nil && s.sharedID {
+		return id + " " + key
+	}
+	return id
+}
+
+// find returns the lease of a key and an id, or nil. The caller holds mu.
+func (s *Session) find(key, id string) *Hold { return s.holds[s.nameOf(key, id)] }
+
 // NotHeld refuses a lease that is held here already.
-func (s *Session) NotHeld(id string) error {
+func (s *Session) NotHeld(key, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holds[id] != nil {
+	if s.find(key, id) != nil {
 		return errTwice
 	}
 	return nil
@@ -356,10 +373,7 @@ func (s *Session) hint(h driver.Hint) {
 func (s *Session) held(key, id string) *Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.holds[id]; h != nil && h.key == key {
-		return h
-	}
-	return nil
+	return s.find(key, id)
 }
 
 // concerned appends the waiters that a hint is for: all with the id that it names, of

@@ -274,12 +274,12 @@ func TestEndLocal_EndsALeaseOfAnySessionOfTheProcess(t *testing.T) {
 		h := take(t, s, &user{terms: usual()})
 		EndLocal("l", "a", ErrGone)
 		EndLocal("k", "b", ErrGone)
-		if !h.Live() || !errors.Is(s.NotHeld("a"), driver.ErrMismatch) || s.NotHeld("b") != nil {
+		if !h.Live() || !errors.Is(s.NotHeld("k", "a"), driver.ErrMismatch) || s.NotHeld("k", "b") != nil {
 			t.Errorf("it is over by %v", h.Cause())
 		}
 		EndLocal("k", "a", ErrGone)
 		EndLocal("k", "a", ErrClosed)
-		if !errors.Is(h.Cause(), ErrGone) || s.NotHeld("a") != nil {
+		if !errors.Is(h.Cause(), ErrGone) || s.NotHeld("k", "a") != nil {
 			t.Errorf("it is over by %v", h.Cause())
 		}
 		before := len(local.sessions)
