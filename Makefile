@@ -52,7 +52,7 @@ deps-night:
 # FIRST are the packages that take longest. go test starts packages in the order of its arguments,
 # and a long package that starts last runs alone. Packages that wait alternate with packages that
 # compute.
-FIRST := ./cmd/leasehold/internal/cli ./internal/failover ./server ./postgresdriver ./internal/redisroom . ./httpdriver ./filedriver ./cmd/leasehold/internal/proc
+FIRST := ./server ./cmd/leasehold/internal/cli ./postgresdriver ./internal/locktest . ./filedriver ./internal/redisroom ./httpdriver
 
 # Chaos uses all of the machine, and tests next to it would miss their time limits.
 BUT_CHAOS := $(GO) list $(FIRST) ./cmd/leasehold/... ./... | grep -v /internal/chaos
@@ -67,7 +67,7 @@ PACKAGES ?= 4
 TESTS    ?= 4
 
 .PHONY: test
-test: deps-test ## Run the tests that find faults quickly, with the race detector: some four minutes on two cores
+test: deps-test ## Run the tests that find faults quickly, with the race detector: two to three minutes on two cores
 	@$(MAKE) --no-print-directory -j 2 test-race test-counts
 
 .PHONY: test-race test-counts
@@ -85,7 +85,7 @@ live: deps-test ## Test on real servers, processes and clocks, one package at a 
 	$(GO) run ./internal/test/live/run -vet=off -short -parallel $(TESTS) -timeout $(TIMEOUT) $(TESTFLAGS)
 
 .PHONY: test-all
-test-all: test test-long nested cross floors test-32 ## Run all tests but those of packages and the long searches
+test-all: test live test-long nested cross floors test-32 ## Run all tests but those of packages and the long searches
 
 .PHONY: test-long
 test-long: TIMEOUT := 20m
