@@ -210,6 +210,7 @@ func TestAcquire_ATableThatAnotherHasCreatedMeanwhileIsUsed(t *testing.T) {
 
 func TestAcquire_AServerThatLetsNobodyInWithinTheTimeoutIsReached(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Shared(t)
 	proxy := server.Proxy(t)
 	proxy.Slow(1500 * time.Millisecond)

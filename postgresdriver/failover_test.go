@@ -19,6 +19,7 @@ import (
 // gone, or that a lock which is free has a holder.
 func TestFailover_AReplicaThatIsBehindAnswersNothing(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	primary := postgrestest.Start(t, "synchronous_commit=on")
 	d := warm(t, openURL(t, primary.URL()+"&create=true"))
 	if _, err := d.Acquire(t.Context(), mutex("k", "before")); err != nil {
@@ -53,6 +54,7 @@ func TestFailover_AReplicaThatIsBehindAnswersNothing(t *testing.T) {
 // replica that every commit has waited for. The store finds it by itself.
 func TestFailover_ASynchronousReplicaKnowsWhatWasGranted(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	primary := postgrestest.Start(t, "synchronous_commit=on", "synchronous_standby_names=*")
 	replica := primary.Standby(t)
 	host := func(s *postgrestest.Server) string {

@@ -202,6 +202,7 @@ func TestTransact_AProcessThatIsStoppedKeepsTheRowNoLongerThanTheTimeout(t *test
 
 func TestAcquire_ARowThatSomebodyElseLocksIsSaidAndHoldsUpNobodyElse(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=3s")) // another lock has to be had within it
 	boss := admin(t, server.URL())

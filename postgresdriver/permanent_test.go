@@ -21,6 +21,7 @@ import (
 // other end. Too many connections, and a replica, are healed by time.
 func TestLock_WhatTimeDoesNotHealFailsAtOnce(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Start(t)
 	boss := admin(t, server.URL())
 	exec(t, boss, SQL())

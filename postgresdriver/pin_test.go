@@ -90,6 +90,7 @@ func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
 
 func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	reader := func(id string) driver.Request {
@@ -122,6 +123,7 @@ func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
 
 func TestPin_OfAPlaceKeepsOthersFromTheirs(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	place := func(id string) driver.Request {
@@ -155,6 +157,7 @@ func TestPin_OfAPlaceKeepsOthersFromTheirs(t *testing.T) {
 
 func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	other := openURL(t, server.URL())
@@ -199,6 +202,7 @@ func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
 // read what it has not committed.
 func TestPin_KeepsOutReadersWhomADowngradeWouldLetIn(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	reader := func(key, id string) driver.Request {
@@ -271,6 +275,7 @@ func standing(t *testing.T, c *leasehold.Client) {
 // it goes on.
 func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	c, err := leasehold.New(d, leasehold.WithLocalHandover(100))
@@ -333,6 +338,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 
 func TestPin_SaysWhatIsWrong(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	if got := state(t, d, mutex("k", "a")); got != driver.Granted {
@@ -368,6 +374,7 @@ func TestPin_SaysWhatIsWrong(t *testing.T) {
 // two that overlap one would be lost. Without the pin hundreds are.
 func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
 	boss := admin(t, server.URL())

@@ -110,6 +110,7 @@ func listening(t *testing.T, f func(net.Conn)) (addr string, taken *atomic.Int64
 // A server at its limit makes a process for each that it refuses.
 func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	told := "SFATAL\x00VFATAL\x00C53300\x00Msorry, too many clients already\x00\x00"
 	refusal := append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(told)+4)), told...) //nolint:gosec // it is short
 	addr, taken := listening(t, func(conn net.Conn) {
@@ -141,6 +142,7 @@ func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 // A router that forgets connections drops what is sent over them.
 func TestAcquire_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	proxy := postgrestest.Shared(t).Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=3s"))
 	var all sync.WaitGroup
@@ -260,6 +262,7 @@ func TestRelease_ComesBeforeThoseWhoWaitForConnections(t *testing.T) {
 // connection it could not, the outcome would be unknown, and the connection lost.
 func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	const timeout = 8 * time.Second
 	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true&timeout="+timeout.String()))
 	p := d.table.main
@@ -328,6 +331,7 @@ func configured(t *testing.T, cfg *pgxpool.Config, opts ...Option) *Driver {
 // is room for more.
 func TestAcquire_AFullServerThatServesIsNotAskedForMoreByEachWhoIsServed(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	s, fill := full(t)
 	var attempts atomic.Int64
 	d := dialled(t, s.URL(), func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -362,6 +366,7 @@ func TestAcquire_AFullServerThatServesIsNotAskedForMoreByEachWhoIsServed(t *test
 // there are.
 func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	var hang atomic.Bool
 	hangs := make(chan struct{}, 100)
 	d := dialled(t, postgrestest.Shared(t).URL(), func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -412,6 +417,7 @@ func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 // for it has given up. No other call spins meanwhile.
 func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	s, fill := full(t)
 	proxy := s.Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&timeout=10s"))
@@ -436,6 +442,7 @@ func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
 // application to prepare.
 func TestAcquire_AHookThatAsksTheServerCostsNoConnection(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	proxy := postgrestest.Shared(t).Proxy(t)
 	proxy.Slow(1500 * time.Millisecond)
 	cfg, err := pgxpool.ParseConfig(proxy.URL())
