@@ -36,6 +36,15 @@ const MaxLocalHandover = 10_000
 //   - waits that [ObserveWait] shows,
 //   - stores that mint no tokens or do not raise them, such as a quorum.
 //
+// A lease that the store has not confirmed for a second is confirmed before it is passed on;
+// if the store does not answer within another second, it is passed on all the same. So after
+// a store lost its data, two processes may hold the lock for up to that time, and the tokens
+// of this process may be smaller than those of the other one.
+//
+// A TryLock is refused while calls of its client wait in the line. A lease that was extended
+// beyond its TTL is released and not passed on. [Mutex.Adopt] of a detached lease may
+// return a greater token, since tokens are reserved ahead.
+//
 // The leases of one turn share their [Lease.ID], and the token that inspection shows is
 // one that the turn has reached or may reach. [Client.Break] of the id ends the lease that
 // is held now, and the rest of the line returns to the store. The line also returns to the
@@ -83,6 +92,8 @@ type line struct {
 	wait   list.List // of *stander
 	asking *asking
 	turn   *turn
+	last   int // number given to a call
+	ranks  ranks
 }
 
 // asking is the request that stands in the store for a line.
@@ -106,6 +117,7 @@ type stander struct {
 	// What the wait came to: a grant of turn, or err.
 	position int
 	owner    string
+	number   int // of the call in its line; those with smaller numbers stand before it
 	turn     *turn
 	grant    session.Grant
 	err      error
@@ -128,26 +140,35 @@ func (r *request) alike() alike {
 	}
 }
 
-// heldHere refuses a try at a lock that is held in this process, and that calls wait
-// for here.
+// heldHere refuses a TryLock if this process holds the lock and may pass it on, or if calls
+// wait for the lock in this process.
 func (r *request) heldHere() error {
 	if !r.lined(context.Background()) {
 		return nil
 	}
-	if h := r.c.lines.holder(r.alike()); h != nil && h.Live() {
+	h, waiting := r.c.lines.holder(r.alike())
+	switch {
+	case h != nil && h.Live():
 		return &HeldError{Key: r.key, Owner: r.cfg.owner(), Remaining: max(h.Deadline().Sub(r.c.now()), 0)}
+	case waiting:
+		return &HeldError{Key: r.key, Owner: r.cfg.owner()}
 	}
 	return nil
 }
 
-// holder is who has the lease of a line's turn.
-func (l *lines) holder(a alike) *hold {
+// holder returns the holder of the lease that a line passes on, or nil, and whether calls
+// wait in the line.
+func (l *lines) holder(a alike) (h *hold, waiting bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if line := l.all[a]; line != nil && line.turn != nil {
-		return line.turn.hold
+	line := l.all[a]
+	if line == nil {
+		return nil, false
 	}
-	return nil
+	if line.turn != nil {
+		h = line.turn.hold
+	}
+	return h, line.wait.Len() > 0
 }
 
 // length is how many calls stand in lines for a key.
@@ -171,18 +192,24 @@ func (r *request) stand(ctx, bound context.Context, obs *observation) (*Lease, e
 	defer r.c.session.Leave()
 	s := &stander{r: r, ctx: obs.context(ctx), began: r.c.now(), woken: make(chan struct{}, 1)}
 	r.c.lines.join(s)
-	waits := false
+	waits, panics := false, true
 	defer func() {
 		if waits {
 			r.c.counts.waiting.Add(-1)
+		}
+		if panics { // in an observer
+			_ = s.leave(ErrReleased)
 		}
 	}()
 	for {
 		switch t, told, err := s.look(); {
 		case err != nil:
+			panics = false
 			return nil, r.path(err)
 		case t != nil:
-			return r.take(ctx, bound, s, obs)
+			l, err := r.take(ctx, bound, s, obs)
+			panics = false
+			return l, err
 		case told && !waits:
 			waits = true
 			r.c.counts.waiting.Add(1)
@@ -191,8 +218,10 @@ func (r *request) stand(ctx, bound context.Context, obs *observation) (*Lease, e
 		select {
 		case <-s.woken:
 		case <-bound.Done():
+			panics = false
 			return nil, s.leave(session.CauseOf(bound))
 		case <-r.c.session.Closing():
+			panics = false
 			return nil, s.leave(ErrClosed)
 		}
 	}
@@ -245,6 +274,11 @@ func (l *lines) stand(s *stander, put func(*list.List, any) *list.Element) {
 		l.all[a] = here
 	}
 	s.line, s.place = here, put(&here.wait, s)
+	if s.number == 0 { // else it stands where it stood before
+		here.last++
+		s.number = here.last
+	}
+	here.ranks.join(&here.wait, s.number)
 	switch {
 	case here.turn != nil:
 		s.tell(here.wait.Len(), a.name)
@@ -290,11 +324,9 @@ func (s *stander) leave(cause error) error {
 	}
 	defer all.mu.Unlock()
 	l := s.line
-	place := 1
-	for e := l.wait.Front(); e != s.place; e = e.Next() {
-		place++
-	}
+	place := l.ranks.rank(s.number)
 	l.wait.Remove(s.place)
+	l.ranks.add(s.number, -1)
 	switch {
 	case l.turn != nil:
 		held.Position, held.Remaining = place, max(l.turn.deadline().Sub(s.r.c.now()), 0)
@@ -302,7 +334,12 @@ func (s *stander) leave(cause error) error {
 	case l.wait.Len() == 0:
 		l.asking.cancel()
 	}
-	if l.asking.waiter == nil {
+	switch {
+	case l.asking.waiter != nil:
+	case s.told: // the store has answered since
+		held.Position, held.Owner = place, s.owner
+		return held
+	default:
 		return lockError(s.r.key, session.Because(cause, fmt.Errorf("%w: the store has not answered", ErrUnknown)))
 	}
 	end := l.asking.waiter.Unserved(cause)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -949,4 +951,235 @@ func TestLocal_L8_ARefillThatFindsNoLeaseEndsIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLocal_ExtendedLeaseIsReleased and not passed on: the next lease has its own TTL, also in
+// the store.
+func TestLocal_ExtendedLeaseIsReleased(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
+		all := newCalls(t)
+		for i := range 3 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		l := all.served(0)
+		if err := l.Extend(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		giveBack(t, l)
+		next := all.served(1)
+		snap, err := store.Inspect(t.Context(), "k")
+		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Remaining > ttl || next.Remaining() > ttl {
+			t.Errorf("%v are left, in the store %+v, %v", next.Remaining(), snap.Holders, err)
+		}
+		giveBack(t, next)
+		giveBack(t, all.served(2))
+		if n := d.count(acquire); n != 2 {
+			t.Errorf("%d acquires, want one more after the extension", n)
+		}
+	})
+}
+
+// TestLocal_TryOvertakesNobodyInTheLine, neither while a lease is passed on nor between two
+// turns.
+func TestLocal_TryOvertakesNobodyInTheLine(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(2))
+		for _, v := range []verb{acquire, renew, release} {
+			d.on(v, 0, fault{delay: time.Millisecond, late: time.Millisecond})
+		}
+		var waiting atomic.Int32
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					waiting.Add(1)
+					l, err := c.Mutex("k").Lock(context.Background())
+					waiting.Add(-1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Millisecond)
+					giveBack(t, l)
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		for range 5000 {
+			time.Sleep(300 * time.Microsecond)
+			before := waiting.Load()
+			if l, err := c.Mutex("k").TryLock(context.Background()); err == nil {
+				if before > 1 {
+					t.Errorf("a try took the lock while %d calls waited", before)
+				}
+				giveBack(t, l)
+			}
+		}
+		close(stop)
+		wg.Wait()
+	})
+}
+
+// TestLocal_WaitThatEndsBetweenTurnsSaysHeld: the store is well, and has answered the line.
+func TestLocal_WaitThatEndsBetweenTurnsSaysHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(1))
+		for _, v := range []verb{acquire, renew, release} {
+			d.on(v, 0, fault{delay: 10 * time.Millisecond, late: 10 * time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		for i := range 200 {
+			time.Sleep(3 * time.Millisecond)
+			wg.Go(func() {
+				l, err := c.Mutex("k", leasehold.WithMaxWait(60*time.Millisecond+time.Duration(i)*100*time.Microsecond)).Lock(context.Background())
+				if err == nil {
+					time.Sleep(5 * time.Millisecond)
+					giveBack(t, l)
+				} else if wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded); errors.Is(err, leasehold.ErrUnknown) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// TestLocal_PanicOfAnObserverKeepsNoLock, and no call in the line from it.
+func TestLocal_PanicOfAnObserverKeepsNoLock(t *testing.T) {
+	for _, where := range []string{"waiting", "acquired"} {
+		t.Run(where, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				var armed atomic.Bool
+				burst := func(at string) {
+					if at == where && armed.CompareAndSwap(true, false) {
+						panic("observer")
+					}
+				}
+				c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLocalHandover(100), leasehold.WithObserver(leasehold.Observer{
+					Waiting: func(context.Context, leasehold.WaitingInfo) { burst("waiting") },
+					Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context {
+						burst("acquired")
+						return ctx
+					},
+				}))
+				first, err := c.Mutex("k").Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				armed.Store(true)
+				go func() {
+					defer func() { _ = recover() }()
+					_, _ = c.Mutex("k").Lock(context.Background())
+				}()
+				synctest.Wait()
+				giveBack(t, first)
+				synctest.Wait()
+				if armed.Load() {
+					t.Fatal("the observer was not called")
+				}
+				next, err := c.Mutex("k").Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				giveBack(t, next)
+				wantFree(t, store, "k")
+				if held := c.Stats().Held; held != 0 {
+					t.Errorf("%d leases are held", held)
+				}
+			})
+		})
+	}
+}
+
+// TestLocal_AsksAStoreThatForgot: a lease that the store has not confirmed for a second is
+// confirmed before it is passed on.
+func TestLocal_AsksAStoreThatForgot(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100))
+		d.deliver(func(driver.Hint, func(driver.Hint)) {}) // hints are lost
+		other, _ := open(t, store)
+		all := newCalls(t)
+		for i := range 3 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		l := all.served(0)
+		synctest.Wait() // tokens are reserved
+		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
+			t.Fatal(err)
+		}
+		foreign := lock(t, other, "k")
+		time.Sleep(1100 * time.Millisecond)
+		_ = l.Release()
+		all.none()
+		giveBack(t, foreign)
+		next := all.served(1)
+		if next.Token() <= foreign.Token() {
+			t.Errorf("token %d after %d", next.Token(), foreign.Token())
+		}
+		giveBack(t, next)
+		giveBack(t, all.served(2))
+	})
+}
+
+// TestLocal_StoreThatDoesNotConfirmCostsASecond: the lease is valid, and is passed on.
+func TestLocal_StoreThatDoesNotConfirmCostsASecond(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100))
+		all := newCalls(t)
+		for i := range 3 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		l := all.served(0)
+		time.Sleep(2 * time.Second)
+		d.on(renew, 0, hangs)
+		start := time.Now()
+		giveBack(t, l)
+		next := all.served(1)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("passed on after %v", took)
+		}
+		d.heal()
+		giveBack(t, next)
+		giveBack(t, all.served(2))
+	})
+}
+
+// TestLocal_PositionsAreThoseOfTheLine, whoever left it before.
+func TestLocal_PositionsAreThoseOfTheLine(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithLocalHandover(1000))
+		l := lock(t, c, "k")
+		rnd := rand.New(rand.NewPCG(1, 2))
+		var line []int
+		ends := make(map[int]context.CancelFunc)
+		all := newCalls(t)
+		for i := range 1000 {
+			if len(line) > 0 && rnd.IntN(3) == 0 {
+				at := rnd.IntN(len(line))
+				ends[line[at]]()
+				var held *leasehold.HeldError
+				if a := all.next(); !errors.As(a.err, &held) || a.i != line[at] || held.Position != at+1 {
+					t.Fatalf("call %d: %v, want place %d", a.i, a.err, at+1)
+				}
+				line = slices.Delete(line, at, at+1)
+				continue
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ends[i] = cancel
+			all.begin(ctx, i, c.Mutex("k"))
+			line = append(line, i)
+		}
+		giveBack(t, l)
+		for _, i := range line {
+			giveBack(t, all.served(i))
+		}
+	})
 }

@@ -67,6 +67,7 @@ func (l *line) ask(ctx context.Context, r *request) {
 		l.turn = t
 		if l.wait.Len() > 0 && l.c.session.Usable(&t.cfg.Terms, &t.grant) {
 			t.give(t.first)
+			l.tellNew()
 			t.refill()
 			break
 		}
@@ -83,6 +84,15 @@ func (l *line) ask(ctx context.Context, r *request) {
 	mu.Unlock()
 }
 
+// tellNew tells the calls that joined while the store was asked that they have to wait.
+func (l *line) tellNew() {
+	position := l.wait.Len()
+	for e := l.wait.Back(); e != nil && !e.Value.(*stander).told; e = e.Prev() {
+		e.Value.(*stander).tell(position, l.alike.name)
+		position--
+	}
+}
+
 // fail ends the wait of those for whom the store was asked since began. Those who came
 // later have the same patience with a store that is away, which therefore is asked again.
 func (l *line) fail(err error, began time.Time) {
@@ -93,6 +103,7 @@ func (l *line) fail(err error, began time.Time) {
 			s.err = err
 			s.wake()
 			l.wait.Remove(e)
+			l.ranks.add(s.number, -1)
 		}
 		e = next
 	}
@@ -222,6 +233,10 @@ func (t *turn) deadline() time.Time {
 	return t.grant.Origin.Add(t.cfg.Life(ttl))
 }
 
+// confirmEvery is how long a lease is passed on without an answer of the store: a store that
+// lost its data may have given the lock and a smaller token to another process.
+const confirmEvery = time.Second
+
 // ready is how often the turn may be passed on without asking the store.
 func (t *turn) ready() int { return min(int(t.end-t.last), t.passes) }
 
@@ -231,7 +246,10 @@ func (t *turn) ready() int { return min(int(t.end-t.last), t.passes) }
 // Tokens that are reserved and not used must not run ahead of the store's clock in
 // microseconds, with which a counter that is lost begins anew. So there are at most as
 // many as stand in the line, or as microseconds have passed since the turn began.
-func (t *turn) refill() bool {
+func (t *turn) refill() bool { return t.renew(false) }
+
+// renew is refill. If must is true, it renews the lease also if nothing is due.
+func (t *turn) renew(must bool) bool {
 	want := min(t.line.wait.Len(), t.cfg.passes)
 	if t.reserving {
 		return true
@@ -243,7 +261,7 @@ func (t *turn) refill() bool {
 	tokens := int(t.end - t.last)
 	due := now.After(t.grant.Origin.Add(time.Duration(float64(t.cfg.TTL) * t.cfg.RenewFraction)))
 	useless := t.passes <= tokens && !t.uncontended // others have their turn then
-	if !due && (useless || 2*t.ready() >= want) {
+	if !must && !due && (useless || 2*t.ready() >= want) {
 		return false
 	}
 	most := t.passes
@@ -254,6 +272,9 @@ func (t *turn) refill() bool {
 	want = max(min(max(want, int(passed)), most), tokens)
 	ref := t.ref(t.last + int64(want))
 	limit := min(timing.RenewalTry(t.deadline().Sub(now)), t.cfg.ReleaseTimeout)
+	if must {
+		limit = min(limit, confirmEvery) // meanwhile nobody has the lock
+	}
 	t.reserving = true
 	t.line.c.session.Background(func() {
 		g, err := t.line.c.session.Prolong(context.Background(), &t.cfg.Terms, ref, limit)
@@ -313,12 +334,13 @@ func (t *turn) pass(g session.Grant, can bool) bool {
 		t.over = true
 		return false
 	}
-	if t.ready() > 0 {
+	confirmed := t.line.c.now().Sub(t.grant.Origin) < confirmEvery
+	if t.ready() > 0 && confirmed {
 		t.passOn()
 		return true
 	}
-	// Unless others wait, the store gives more.
-	if t.passes == 0 && !t.uncontended && !t.reserving || !t.refill() {
+	// Unless others wait, the store gives more tokens.
+	if t.passes == 0 && !t.uncontended && !t.reserving || !t.renew(!confirmed) {
 		t.over = true
 		return false
 	}
@@ -337,6 +359,7 @@ func (t *turn) passOn() {
 func (t *turn) give(token int64) {
 	t.last = token
 	s := t.line.wait.Remove(t.line.wait.Front()).(*stander)
+	t.line.ranks.add(s.number, -1)
 	s.turn, s.grant = t, t.grant
 	s.grant.Token = token
 	s.wake()

@@ -116,7 +116,14 @@ func (h *Hold) keep(handed time.Time) error {
 	if err := h.s.register(h); err != nil {
 		return err
 	}
+	began := false
+	defer func() {
+		if !began { // an observer panicked: nobody will release this lease
+			h.s.forget(h)
+		}
+	}()
 	h.events.Began(handed)
+	began = true
 	return nil
 }
 

@@ -11,10 +11,11 @@ import (
 // A lease in the store may be passed on inside the process: its Hold ends as by a
 // release, without one, and another Hold begins with what was left.
 
-// Onward is what is left of an exclusive lease that has ended here, for whoever it is
-// passed on to. It is false if it cannot be, so that it has to be released: the store
-// has it as a reader's, or may have.
+// Onward returns what is left of an exclusive lease that has ended here, for the next
+// holder in the process. Onward returns false if the lease has to be released: the store has
+// it as a reader's, or for longer than the TTL of the next lease, or may have.
 func (h *Hold) Onward() (g Grant, ok bool) {
+	extended := h.longest() > h.terms().TTL
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.terms()
@@ -22,7 +23,7 @@ func (h *Hold) Onward() (g Grant, ok bool) {
 		Token: h.token, Origin: h.s.time(h.deadline).Add(-t.Life(t.TTL)),
 		Uncontended: h.uncontended, Unanswered: h.unanswered,
 	}
-	return g, h.mode == driver.Exclusive && !h.reader && h.lowering == 0 && !h.unsure
+	return g, h.mode == driver.Exclusive && !h.reader && h.lowering == 0 && !h.unsure && !extended
 }
 
 // Usable reports whether a lease with this origin has time left to work in.
