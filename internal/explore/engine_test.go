@@ -353,6 +353,21 @@ var programs = []program{
 		})
 		wg.Wait()
 	}},
+	{"passed on in the process", two, func(s *scene, clients []*leasehold.Client) {
+		a, b := clients[0], clients[1]
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+				s.holds(fmt.Sprint("A", i), a.Mutex("k", leasehold.WithLocalHandover(1)).Lock, false, 1500*time.Millisecond)
+			})
+		}
+		wg.Go(func() {
+			time.Sleep(500 * time.Millisecond)
+			s.holds("B", b.Mutex("k").Lock, false, time.Second)
+		})
+		wg.Wait()
+	}},
 	{"three in turn", []string{"A", "B", "C"}, func(s *scene, clients []*leasehold.Client) {
 		var wg sync.WaitGroup
 		for i, name := range []string{"A", "B", "C"} {
