@@ -60,16 +60,19 @@ type acks struct {
 	good []atomic.Bool
 
 	mu sync.Mutex
-	// spoiled are ids of grants that may be undone at any moment, and when
-	// that is over.
-	spoiled map[string]time.Time
+	// spoiled are grants that may be undone at any moment, and when that is over.
+	spoiled map[visitOf]time.Time
 }
+
+// visitOf names the grant that a visit was told of: an undo ends the grant of its own visit
+// only.
+type visitOf struct{ id, visit string }
 
 func newAcks(want Acks) *acks {
 	if want.Replicas == 0 {
 		return &acks{}
 	}
-	return &acks{want: want, good: make([]atomic.Bool, slots), spoiled: make(map[string]time.Time)}
+	return &acks{want: want, good: make([]atomic.Bool, slots), spoiled: make(map[visitOf]time.Time)}
 }
 
 func (a *acks) wanted() bool { return a.want.Replicas > 0 }
@@ -132,7 +135,7 @@ func (s *Store) slot(key string) int {
 // acquireAcked is Acquire with replicas. It undoes a grant that they do not acknowledge
 // before it returns the error.
 func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, least int64, how string) (driver.Reply, error) {
-	if s.acks.isSpoiled(req.ID) {
+	if s.acks.isSpoiled(visitOf{req.ID, req.Visit}) {
 		return driver.Reply{State: driver.Gone}, nil
 	}
 	if ctx.Err() != nil {
@@ -187,15 +190,18 @@ func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (ans
 // over.
 const leastUndo = 100 * time.Millisecond
 
-// undo releases a grant. If the outcome of that is unknown the id is spoiled: the request
-// may still be on its way, and would take the lock from a later grant with the same id.
+// undo releases a grant, unless another visit has asked for it too and may have been told of
+// it. If the outcome of the release is unknown, the grant is spoiled: the release may still be
+// on its way, and would end a later grant of the same visit.
 func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hopeless bool) error {
 	undo, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.end(ctx, leastUndo))
 	defer cancel()
-	_, err := s.Release(undo, driver.Ref{Key: req.Key, ID: req.ID})
+	reply, err := s.Release(undo, driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit})
 	switch {
+	case err == nil && reply.State == driver.Busy:
+		return fmt.Errorf("%w; others asked for the lease, too", timing.Uncertain(cause))
 	case err != nil:
-		s.acks.spoil(req.ID, max(req.TTL, time.Minute))
+		s.acks.spoil(visitOf{req.ID, req.Visit}, max(req.TTL, time.Minute))
 		return fmt.Errorf("%w; undo: %w", timing.Uncertain(cause), timing.Uncertain(err))
 	case hopeless:
 		return fmt.Errorf("%w; ask for no replicas, or take another server or user: %w", cause, errors.ErrUnsupported)
@@ -203,18 +209,18 @@ func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hope
 	return fmt.Errorf("%w: %w", cause, driver.ErrUnavailable)
 }
 
-func (a *acks) spoil(id string, life time.Duration) {
+func (a *acks) spoil(grant visitOf, life time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(a.spoiled, func(_ string, until time.Time) bool { return now.After(until) })
-	a.spoiled[id] = now.Add(life)
+	maps.DeleteFunc(a.spoiled, func(_ visitOf, until time.Time) bool { return now.After(until) })
+	a.spoiled[grant] = now.Add(life)
 }
 
-func (a *acks) isSpoiled(id string) bool {
+func (a *acks) isSpoiled(grant visitOf) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return time.Now().Before(a.spoiled[id])
+	return time.Now().Before(a.spoiled[grant])
 }
 
 //go:embed lua/replicas.lua

@@ -333,3 +333,53 @@ func TestReplicas_OfAClusterAcknowledgeForTheirOwnSlots(t *testing.T) {
 		}
 	})
 }
+
+// TestReplicas_UndoEndsNoLeaseThatAnotherVisitWasTold: two replicas of a service ask for one
+// lease of a client. The undo of the first arrives after the second has told the client.
+func TestReplicas_UndoEndsNoLeaseThatAnotherVisitWasTold(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	primary := redistest.Start(t)
+	replica := redistest.StartReplica(t, primary)
+	proxy := respproxy.Start(t, primary.Addr())
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		a := open("redis://" + proxy.Addr() + "?timeout=4s&replicas=1&replica-timeout=300ms&prefix=" + t.Name())
+		b := open(primary.URL() + "?replicas=1&" + acknowledged + "&prefix=" + t.Name())
+		ask := func(visit string) driver.Request {
+			req := request("k", "a")
+			req.Visit, req.TTL = visit, time.Minute
+			return req
+		}
+		acquire(t, b, request("known", "a"), driver.Granted) // the scripts are known from here on
+		release(t, b, "known", "a", driver.Released)
+		defer replica.Cont()
+		for _, late := range []bool{false, true} {
+			replica.Stop()
+			held := proxy.Add(respproxy.Hold, 1, func(c respproxy.Call) bool {
+				return strings.Contains(string(c.Args[len(c.Args)-1]), "0 0 A/1") // a release
+			})
+			undone := make(chan error, 1)
+			go func() {
+				_, err := a.Acquire(background, ask("A/1"))
+				undone <- err
+			}()
+			if late {
+				if err := <-undone; !errors.Is(err, driver.ErrNotReplicated) {
+					t.Errorf("%v, want ErrNotReplicated", err)
+				}
+			} else {
+				held.WaitFired(t, 1)
+			}
+			replica.Cont()
+			acquire(t, b, ask("B/1"), driver.Granted)
+			held.Release()
+			if !late {
+				if err := <-undone; !errors.Is(err, driver.ErrNotReplicated) || errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("%v, want ErrNotReplicated that says nothing of its effect", err)
+				}
+			}
+			acquire(t, b, request("k", "stranger"), driver.Busy)
+			release(t, b, "k", "a", driver.Released)
+		}
+	})
+}
