@@ -78,6 +78,7 @@ test-counts:
 	nice $(GO) test -vet=off -short -p 1 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/matrix
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|Allocates|AreUsedAgain' ./internal/redisroom
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run TestScripts ./internal/locktest
+	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort|LeaseIsSmall' .
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server
 
 .PHONY: live

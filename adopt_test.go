@@ -20,13 +20,8 @@ import (
 // left takes a lock, leaves its lease in the store, and returns it.
 func left(t *testing.T, l leasehold.Locker) *leasehold.Lease {
 	t.Helper()
-	lease, err := l.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Detach(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	lease := must(t)(l.Lock(t.Context()))
+	noErr(t, lease.Detach(t.Context()))
 	return lease
 }
 
@@ -37,10 +32,7 @@ func TestAdopt_HR_F13_TakesOverWhatDetachLeft(t *testing.T) {
 		before := left(t, a.Mutex("k"))
 		time.Sleep(ttl / 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		l, err := b.Mutex("k").Adopt(ctx, before.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(b.Mutex("k").Adopt(ctx, before.ID()))
 		if l.ID() != before.ID() || l.Token() != before.Token() || l.Key() != "k" {
 			t.Errorf("lease %s of token %d, want %s of %d", l.ID(), l.Token(), before.ID(), before.Token())
 		}
@@ -48,7 +40,7 @@ func TestAdopt_HR_F13_TakesOverWhatDetachLeft(t *testing.T) {
 		if l.State() != leasehold.Held {
 			t.Errorf("state %v", l.State())
 		}
-		_, err = a.Mutex("k").TryLock(t.Context())
+		_, err := a.Mutex("k").TryLock(t.Context())
 		wantErr(t, err, leasehold.ErrHeld)
 		inner, err := b.Mutex("k").TryLock(l.Context())
 		if err != nil {
@@ -60,37 +52,6 @@ func TestAdopt_HR_F13_TakesOverWhatDetachLeft(t *testing.T) {
 		<-l.Context().Done()
 		giveBack(t, l)
 		wantFree(t, store, "k")
-	})
-}
-
-func TestAdopt_HR_F13_EveryKindHasIt(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, _ := open(t, store)
-		for name, row := range map[string]struct {
-			lock  leasehold.Locker
-			adopt func(context.Context, string) (*leasehold.Lease, error)
-			wrong []func(context.Context, string) (*leasehold.Lease, error)
-		}{
-			"writer": {a.RWMutex("w"), b.RWMutex("w").Adopt, []func(context.Context, string) (*leasehold.Lease, error){b.RWMutex("w").RAdopt, b.Semaphore("w", 3).Adopt}},
-			"reader": {a.RWMutex("r").RLocker(), b.RWMutex("r").RAdopt, []func(context.Context, string) (*leasehold.Lease, error){b.Mutex("r").Adopt, b.Semaphore("r", 3).Adopt}},
-			"place":  {a.Semaphore("s", 3), b.Semaphore("s", 3).Adopt, []func(context.Context, string) (*leasehold.Lease, error){b.Mutex("s").Adopt, b.RWMutex("s").RAdopt, b.Semaphore("s", 4).Adopt}},
-		} {
-			before := left(t, row.lock)
-			for _, wrong := range row.wrong {
-				_, err := wrong(t.Context(), before.ID())
-				wantErr(t, err, leasehold.ErrMismatch)
-			}
-			l, err := row.adopt(t.Context(), before.ID())
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				continue
-			}
-			if err := l.Release(); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			wantFree(t, store, l.Key())
-		}
 	})
 }
 
@@ -110,9 +71,7 @@ func TestAdopt_HR_F13_RefusesWhatIsNotThere(t *testing.T) {
 		}
 		expired := left(t, a.Mutex("expired"))
 		released := lock(t, a, "released")
-		if err := released.Release(); err != nil {
-			t.Fatal(err)
-		}
+		giveBack(t, released)
 		time.Sleep(ttl + time.Second)
 		adopt("expired", expired.ID(), leasehold.ErrNotHeld)
 		adopt("released", released.ID(), leasehold.ErrNotHeld)
@@ -140,9 +99,7 @@ func TestAdopt_HR_F13_RefusesWhatIsNotThere(t *testing.T) {
 		if other.State() != leasehold.Held {
 			t.Errorf("another's lease is %v", other.State())
 		}
-		if err := other.Release(); err != nil {
-			t.Error(err)
-		}
+		giveBack(t, other)
 	})
 }
 
@@ -155,9 +112,7 @@ func TestAdopt_HR_F13_LeaseOfThisClientIsNotTakenTwice(t *testing.T) {
 		if mine.State() != leasehold.Held {
 			t.Errorf("state %v", mine.State())
 		}
-		if err := mine.Release(); err != nil {
-			t.Error(err)
-		}
+		giveBack(t, mine)
 
 		before := left(t, c.Mutex("k"))
 		d.on(renew, 2, fault{late: time.Second})
@@ -180,64 +135,8 @@ func TestAdopt_HR_F13_LeaseOfThisClientIsNotTakenTwice(t *testing.T) {
 		if len(leases) != 1 {
 			t.Fatalf("taken over %d times", len(leases))
 		}
-		if err := leases[0].Release(); err != nil {
-			t.Error(err)
-		}
+		giveBack(t, leases[0])
 	})
-}
-
-func TestAdopt_HR_F13_StoreThatIsAwayLeavesTheLeaseAsItWas(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, d := open(t, store)
-		before := left(t, a.Mutex("k"))
-		d.on(renew, 1, loses)
-		l, err := b.Mutex("k").Adopt(t.Context(), before.ID())
-		if err != nil {
-			t.Fatalf("a lost answer: %v", err)
-		}
-		if err := l.Detach(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		d.on(renew, 0, hangs)
-		start := time.Now()
-		_, err = b.Mutex("k", leasehold.WithMaxOutage(3*time.Second)).Adopt(t.Context(), before.ID())
-		wantErr(t, err, leasehold.ErrUnknown)
-		if took := time.Since(start); took < 3*time.Second || took > 4*time.Second {
-			t.Errorf("it took %v, want 3 s", took)
-		}
-		d.heal()
-		time.Sleep(time.Second)
-		snap, err := store.Inspect(t.Context(), "k")
-		if err != nil || len(snap.Holders) != 1 {
-			t.Errorf("%+v, %v", snap, err)
-		}
-		time.Sleep(time.Minute)
-	})
-}
-
-func TestTryLock_HR_F13_MaxOutageBoundsHowLongASilentStoreIsAsked(t *testing.T) {
-	for _, budget := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 0} {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, d := open(t, store)
-			d.on(acquire, 0, hangs)
-			var opts []leasehold.Option
-			want := 10 * time.Second
-			if budget > 0 {
-				opts, want = append(opts, leasehold.WithMaxOutage(budget)), budget
-			}
-			start := time.Now()
-			_, err := c.Mutex("k", opts...).TryLock(t.Context())
-			wantErr(t, err, leasehold.ErrUnknown)
-			if took := time.Since(start); took < want || took > want+want/10 {
-				t.Errorf("it took %v, want %v", took, want)
-			}
-			d.heal()
-			time.Sleep(time.Minute)
-		})
-	}
-	_, err := leasehold.New(memdriver.New(), leasehold.WithMaxOutage(time.Microsecond))
-	wantErr(t, err, leasehold.ErrInvalid)
 }
 
 func TestBreak_HR_F13_WithoutAReasonTellsWhoDidIt(t *testing.T) {
@@ -248,17 +147,14 @@ func TestBreak_HR_F13_WithoutAReasonTellsWhoDidIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := lock(t, c, "k")
-			if err := c.Break(t.Context(), "k", l.ID(), ""); err != nil {
-				t.Fatal(err)
-			}
+			wantErr(t, c.Break(t.Context(), "k", "somebody-else", ""), leasehold.ErrNotHeld)
+			noErr(t, c.Break(t.Context(), "k", l.ID(), ""))
 			err = l.Release()
 			wantErr(t, err, leasehold.ErrBroken)
 			if !strings.Contains(err.Error(), "by "+name[:len("operator-3")]) {
 				t.Errorf("%v does not tell who broke it", err)
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			noErr(t, c.Close())
 		}
 	})
 }
@@ -270,19 +166,6 @@ type breakable struct {
 }
 
 var _ driver.Breaker = breakable{}
-
-func TestAdopt_HR_F13_ClosedClientTakesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		before := left(t, c.Mutex("k"))
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Mutex("k").Adopt(t.Context(), before.ID()); !errors.Is(err, leasehold.ErrClosed) {
-			t.Error(err)
-		}
-	})
-}
 
 // unseen is a store that cannot be inspected for a while.
 type unseen struct {
@@ -303,11 +186,7 @@ func TestAdopt_HR_A3_KindIsLookedAtUntilTheStoreAnswers(t *testing.T) {
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			a, _ := open(t, store, leasehold.WithTTL(time.Minute))
 			before := left(t, a.RWMutex("k").RLocker())
-			b, err := leasehold.New(&unseen{newFault(store), time.Now().Add(away)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer b.Close()
+			b := newClient(t, &unseen{newFault(store), time.Now().Add(away)})
 			l, err := b.RWMutex("k").Adopt(t.Context(), before.ID())
 			switch {
 			case err == nil:
@@ -321,46 +200,32 @@ func TestAdopt_HR_A3_KindIsLookedAtUntilTheStoreAnswers(t *testing.T) {
 	}
 }
 
-// A request of whoever took the lock is still on its way when it is released by
-// whoever took the lease over.
-func TestAdopt_HR_A2_WhatComesLateLocksForNobody(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, d := open(t, store, leasehold.WithTTL(ttl))
-		b, _ := open(t, store, leasehold.WithTTL(ttl))
-		d.on(acquire, 1, fault{stray: 20 * time.Second, err: errors.New("lost")})
-		before := left(t, a.Mutex("k"))
-		l, err := b.Mutex("k").Adopt(t.Context(), before.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(21 * time.Second)
-		wantFree(t, store, "k")
-	})
-}
-
 // Whoever has taken a lease over is its holder, whose next write a fence lets pass.
-func TestAdopt_HR_F14_IsTheSameHolderForAFence(t *testing.T) {
+func TestAdopt_HR_F13_F14_IsTheSameHolderForAFence(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithName("host:100"))
 		b, _, told := observed(t, store, leasehold.WithName("host:101"))
 		reentrant := leasehold.WithReentrantOwner("job-7")
+		type adopting = func(context.Context, string) (*leasehold.Lease, error)
 		for key, row := range map[string]struct {
 			lock  leasehold.Locker
-			adopt func(context.Context, string) (*leasehold.Lease, error)
+			adopt adopting
+			wrong []adopting // kinds that refuse it
 		}{
-			"mutex":                  {a.Mutex("mutex"), b.Mutex("mutex").Adopt},
-			"writer":                 {a.RWMutex("writer"), b.RWMutex("writer").Adopt},
-			"reader":                 {a.RWMutex("reader").RLocker(), b.RWMutex("reader").RAdopt},
-			"place":                  {a.Semaphore("place", 3), b.Semaphore("place", 3).Adopt},
-			"of a reentrant owner":   {a.Mutex("of a reentrant owner", reentrant), b.Mutex("of a reentrant owner").Adopt},
-			"by a reentrant owner":   {a.Mutex("by a reentrant owner"), b.Mutex("by a reentrant owner", reentrant).Adopt},
-			"from one to the other":  {a.Mutex("from one to the other", reentrant), b.Mutex("from one to the other", leasehold.WithReentrantOwner("job-8")).Adopt},
-			"by the owner of before": {a.Mutex("by the owner of before", reentrant), b.Mutex("by the owner of before", reentrant).Adopt},
+			"mutex":                  {lock: a.Mutex("mutex"), adopt: b.Mutex("mutex").Adopt},
+			"writer":                 {a.RWMutex("writer"), b.RWMutex("writer").Adopt, []adopting{b.RWMutex("writer").RAdopt, b.Semaphore("writer", 3).Adopt}},
+			"reader":                 {a.RWMutex("reader").RLocker(), b.RWMutex("reader").RAdopt, []adopting{b.Mutex("reader").Adopt, b.Semaphore("reader", 3).Adopt}},
+			"place":                  {a.Semaphore("place", 3), b.Semaphore("place", 3).Adopt, []adopting{b.Mutex("place").Adopt, b.RWMutex("place").RAdopt, b.Semaphore("place", 4).Adopt}},
+			"of a reentrant owner":   {lock: a.Mutex("of a reentrant owner", reentrant), adopt: b.Mutex("of a reentrant owner").Adopt},
+			"by a reentrant owner":   {lock: a.Mutex("by a reentrant owner"), adopt: b.Mutex("by a reentrant owner", reentrant).Adopt},
+			"from one to the other":  {lock: a.Mutex("from one to the other", reentrant), adopt: b.Mutex("from one to the other", leasehold.WithReentrantOwner("job-8")).Adopt},
+			"by the owner of before": {lock: a.Mutex("by the owner of before", reentrant), adopt: b.Mutex("by the owner of before", reentrant).Adopt},
 		} {
 			before := left(t, row.lock)
+			for _, wrong := range row.wrong {
+				_, err := wrong(t.Context(), before.ID())
+				wantErr(t, err, leasehold.ErrMismatch)
+			}
 			l, err := row.adopt(t.Context(), before.ID())
 			if err != nil {
 				t.Errorf("%s: %v", key, err)
@@ -370,13 +235,9 @@ func TestAdopt_HR_F14_IsTheSameHolderForAFence(t *testing.T) {
 				t.Errorf("%s: the claim is %+v, and was %+v", key, got, want)
 			}
 			if key == "writer" {
-				if err := l.Downgrade(t.Context()); err != nil {
-					t.Error(err)
-				}
+				noErr(t, l.Downgrade(t.Context()))
 			}
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
+			giveBack(t, l)
 			if got := told.acq[len(told.acq)-1].Owner; got != before.Owner() {
 				t.Errorf("%s: an observer is told of the grant to %q, and the store shows %q", key, got, before.Owner())
 			}
@@ -394,24 +255,114 @@ type blind struct{ driver.Driver }
 func TestAdopt_HR_F14_HasItsOwnNameWhereTheStoreShowsNone(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithName("worker"))
-		b, err := leasehold.New(blind{newFault(store)}, leasehold.WithName("other"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
+		b := newClient(t, blind{newFault(store)}, leasehold.WithName("other"))
 		before := left(t, a.Mutex("k"))
 		for name, opts := range map[string][]leasehold.Option{"other": nil, "worker": {leasehold.WithName("worker")}} {
-			l, err := b.Mutex("k", opts...).Adopt(t.Context(), before.ID())
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must(t)(b.Mutex("k", opts...).Adopt(t.Context(), before.ID()))
 			if l.Owner() != name || l.Token() != before.Token() {
 				t.Errorf("%d of %s, want %d of %s", l.Token(), l.Owner(), before.Token(), name)
 			}
-			if err := l.Detach(t.Context()); err != nil {
-				t.Error(err)
-			}
+			noErr(t, l.Detach(t.Context()))
 		}
+	})
+}
+
+// A lease that is left to another process.
+
+func TestDetach_LeavesTheLeaseInTheStoreForItsTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l := must(t)(c.Mutex("k").Lock(ctx))
+		time.Sleep(ttl / 4)
+		noErr(t, l.Detach(t.Context()))
+		wantErr(t, context.Cause(l.Context()), leasehold.ErrReleased)
+		giveBack(t, l)
+		cancel()
+		noErr(t, c.Close())
+		if n := d.count(release); n != 0 {
+			t.Errorf("%d releases were sent", n)
+		}
+		snap, _ := store.Inspect(t.Context(), "k")
+		if len(snap.Holders) != 1 || snap.Holders[0].ID != l.ID() || snap.Holders[0].Remaining != ttl {
+			t.Errorf("store has %+v, want lease %s for another %v", snap.Holders, l.ID(), ttl)
+		}
+		reply, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()})
+		if err != nil || reply.State != driver.Released {
+			t.Errorf("released by its id: %+v, %v", reply, err)
+		}
+	})
+}
+
+func TestDetach_RefusesWhatItCannotLeave(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl))
+		outer := lock(t, c, "k")
+		inner := must(t)(c.Mutex("k").Lock(outer.Context()))
+		wantErr(t, inner.Detach(t.Context()), leasehold.ErrMismatch)
+		_ = inner.Release()
+		if outer.State() != leasehold.Held {
+			t.Errorf("a refusal ended a lease: %v", outer.State())
+		}
+
+		// The store does not answer: the lease is as it was.
+		d.on(renew, 1, hangs)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantErr(t, outer.Detach(short), leasehold.ErrUnknown)
+		if outer.State() == leasehold.Lost || outer.State() == leasehold.Released {
+			t.Errorf("state %v after an unknown outcome", outer.State())
+		}
+		giveBack(t, outer)
+		wantErr(t, outer.Detach(t.Context()), leasehold.ErrNotHeld)
+	})
+}
+
+// What was looked at before the store is asked stays so until it has answered: a
+// lease that has been left must not be ended by who re-entered meanwhile.
+func TestDetach_HR_A4_NobodyReentersMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl))
+		l := lock(t, c, "k")
+		d.on(renew, 1, fault{late: time.Second})
+		done := make(chan error, 1)
+		go func() { done <- l.Detach(t.Context()) }()
+		time.Sleep(time.Millisecond)
+		inner, err := c.Mutex("k").TryLock(l.Context())
+		wantErr(t, err, leasehold.ErrMismatch)
+		noErr(t, <-done)
+		if inner != nil {
+			_ = inner.Release()
+		}
+		snap, _ := store.Inspect(t.Context(), "k")
+		if len(snap.Holders) != 1 || snap.Holders[0].ID != l.ID() {
+			t.Errorf("the lease that was left is gone: %+v", snap.Holders)
+		}
+
+		// One that was not left can be re-entered as before.
+		l = lock(t, c, "k2")
+		d.onKey(renew, "k2", 0, hangs)
+		wantErr(t, l.Detach(short(t)), leasehold.ErrUnknown)
+		if inner, err = c.Mutex("k2").TryLock(l.Context()); err != nil {
+			t.Fatal(err)
+		}
+		giveBack(t, inner, l)
+	})
+}
+
+// A request of whoever took the lock is still on its way when it is released by
+// whoever took the lease over.
+func TestAdopt_HR_A2_WhatComesLateLocksForNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, d := open(t, store, leasehold.WithTTL(ttl))
+		b, _ := open(t, store, leasehold.WithTTL(ttl))
+		d.on(acquire, 1, fault{stray: 20 * time.Second, err: errors.New("lost")})
+		before := left(t, a.Mutex("k"))
+		l := must(t)(b.Mutex("k").Adopt(t.Context(), before.ID()))
+		giveBack(t, l)
+		time.Sleep(21 * time.Second)
+		wantFree(t, store, "k")
 	})
 }
 

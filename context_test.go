@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,149 +14,96 @@ import (
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
-// A lease makes its context when somebody asks for it: when that is makes no difference
-// to what it tells.
+// TestLease_ContextThatIsAskedForLateTellsTheSame holds the end of a lease, and of a lease
+// that re-entered, against the state and the cause, whenever their contexts are made.
 func TestLease_ContextThatIsAskedForLateTellsTheSame(t *testing.T) {
 	type scene struct {
 		store        *memdriver.Driver
 		client       *leasehold.Client
-		cancel       context.CancelCauseFunc
-		outer, inner *leasehold.Lease // inner re-entered
+		cancel       func()
+		outer, inner *leasehold.Lease
 	}
-	why := errors.New("no more")
-	for name, end := range map[string]func(t *testing.T, s *scene){
-		"nothing":  func(*testing.T, *scene) {},
-		"released": func(_ *testing.T, s *scene) { _ = s.outer.Release(); _ = s.inner.Release() },
-		"released inside": func(_ *testing.T, s *scene) {
-			_ = s.inner.Release()
-		},
-		"released, and then the parent ended": func(_ *testing.T, s *scene) {
-			_ = s.inner.Release()
-			_ = s.outer.Release()
-			s.cancel(why)
-		},
-		"parent ended": func(_ *testing.T, s *scene) { s.cancel(why) },
-		"parent ended, and then released": func(_ *testing.T, s *scene) {
-			s.cancel(why)
-			_ = s.inner.Release()
-			_ = s.outer.Release()
-		},
-		"parent's deadline": func(*testing.T, *scene) { time.Sleep(4 * ttl) },
-		"broken": func(t *testing.T, s *scene) {
-			if _, err := s.store.Break(t.Context(), "k", s.outer.ID(), "stuck"); err != nil {
-				t.Fatal(err)
-			}
+	breaks := func(t *testing.T, s *scene) {
+		_, err := s.store.Break(t.Context(), "k", s.outer.ID(), "stuck")
+		noErr(t, err)
+		time.Sleep(ttl / 2)
+	}
+	const (
+		released = "released, by lease released"
+		ended    = "context, by no more"
+		broken   = "lost, by lease lost: lease broken by force: stuck"
+		expired  = "lost, by lease lost: not renewed before its deadline"
+	)
+	for _, row := range []struct {
+		name        string
+		end         func(t *testing.T, s *scene)
+		want, inner string // inner is as want if empty
+	}{
+		{"nothing", func(*testing.T, *scene) {}, "held, by <nil>", ""},
+		{"released", func(_ *testing.T, s *scene) { _ = s.outer.Release(); _ = s.inner.Release() }, released, ""},
+		{"released inside", func(_ *testing.T, s *scene) { _ = s.inner.Release() }, "held, by <nil>", released},
+		{"released outside", func(_ *testing.T, s *scene) { _ = s.outer.Release() }, released, "context, by lease released"},
+		{"released, parent ended", func(_ *testing.T, s *scene) { _ = s.inner.Release(); _ = s.outer.Release(); s.cancel() }, released, ""},
+		{"parent ended", func(_ *testing.T, s *scene) { s.cancel() }, ended, ""},
+		{"parent ended, released", func(_ *testing.T, s *scene) { s.cancel(); _ = s.inner.Release(); _ = s.outer.Release() }, ended, ""},
+		{"parent's deadline", func(*testing.T, *scene) { time.Sleep(4 * ttl) }, "context, by context deadline exceeded", ""},
+		{"broken", breaks, broken, ""},
+		{"broken, parent ended", func(t *testing.T, s *scene) { breaks(t, s); s.cancel() }, broken, ""},
+		{"gone", func(t *testing.T, s *scene) {
+			_, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: s.outer.ID()})
+			noErr(t, err)
 			time.Sleep(ttl / 2)
-		},
-		"broken, and then the parent ended": func(t *testing.T, s *scene) {
-			if _, err := s.store.Break(t.Context(), "k", s.outer.ID(), "stuck"); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(ttl / 2)
-			s.cancel(why)
-		},
-		"the store no longer has it": func(t *testing.T, s *scene) {
-			if _, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: s.outer.ID()}); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(ttl / 2)
-		},
-		"its deadline passed": func(*testing.T, *scene) { clock.Advance(ttl) },
-		"its deadline passed, and then the parent ended": func(_ *testing.T, s *scene) {
-			clock.Advance(ttl)
-			s.cancel(why)
-		},
-		"client closed": func(_ *testing.T, s *scene) { _ = s.client.Close() },
-		"maximum":       func(*testing.T, *scene) { time.Sleep(3 * ttl) },
-		"detached": func(t *testing.T, s *scene) {
+		}, "lost, by lease lost: the store no longer has it", ""},
+		{"deadline passed", func(*testing.T, *scene) { clock.Advance(ttl) }, expired, ""},
+		{"deadline passed, parent ended", func(_ *testing.T, s *scene) { clock.Advance(ttl); s.cancel() }, "lost, by no more", ""},
+		{"client closed", func(_ *testing.T, s *scene) { _ = s.client.Close() }, "closed, by client closed", ""},
+		{"maximum", func(*testing.T, *scene) { time.Sleep(2*ttl + ttl/2) }, "max_hold, by maximum hold time reached", ""},
+		{"detached", func(t *testing.T, s *scene) {
 			_ = s.inner.Release()
-			if err := s.outer.Detach(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		},
+			noErr(t, s.outer.Detach(t.Context()))
+		}, "released, by left in the store: lease released", released},
 	} {
-		t.Run(name, func(t *testing.T) {
-			tells := func(early bool) (told [2]string) {
-				bubble(t, func(t *testing.T, store *memdriver.Driver) {
-					c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(2*ttl))
-					if name == "parent's deadline" {
-						c, _ = open(t, store, leasehold.WithTTL(ttl))
-					}
-					deadline, stop := context.WithTimeout(t.Context(), 7*ttl/2)
-					defer stop()
-					parent, cancel := context.WithCancelCause(deadline)
-					defer cancel(nil)
-					outer, err := c.Mutex("k").Lock(parent)
-					if err != nil {
-						t.Fatal(err)
-					}
-					inner, err := c.Mutex("k").Lock(outer.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
-					if early {
-						outer.Context().Done()
-						inner.Context().Done()
-					}
-					end(t, &scene{store, c, cancel, outer, inner})
+		for _, early := range []bool{true, false} {
+			runBubble(t, fmt.Sprint(row.name, early), func(t *testing.T, store *memdriver.Driver) {
+				opts := []leasehold.Option{leasehold.WithTTL(ttl)}
+				if row.name != "parent's deadline" {
+					opts = append(opts, leasehold.WithMaxHold(2*ttl))
+				}
+				c, _ := open(t, store, opts...)
+				deadline, stop := context.WithTimeout(t.Context(), 7*ttl/2)
+				defer stop()
+				parent, cancel := context.WithCancelCause(deadline)
+				defer cancel(nil)
+				outer := must(t)(c.Mutex("k").Lock(parent))
+				inner := must(t)(c.Mutex("k").Lock(outer.Context()))
+				if early {
+					outer.Context().Done()
+					inner.Context().Done()
+				}
+				row.end(t, &scene{store, c, func() { cancel(errors.New("no more")) }, outer, inner})
+				for range 2 { // at once, and when everything has been reported
 					for i, l := range []*leasehold.Lease{outer, inner} {
-						ctx := l.Context()
-						told[i] = fmt.Sprintf("%v, because of %v; %v", ctx.Err(), context.Cause(ctx), l.State())
+						want, ctx := row.want, l.Context()
+						if i == 1 && row.inner != "" {
+							want = row.inner
+						}
+						if got := fmt.Sprintf("%v, by %v", l.State(), context.Cause(ctx)); got != want || (ctx.Err() != nil) != (context.Cause(ctx) != nil) || l.State().Live() != (ctx.Err() == nil) {
+							t.Errorf("%d: %q and %v, want %q", i, got, ctx.Err(), want)
+						}
 						select {
 						case <-ctx.Done():
-							told[i] += ", done"
 						default:
-						}
-					}
-					_ = inner.Release()
-					_ = outer.Release()
-				})
-				return told
-			}
-			if early, late := tells(true), tells(false); late != early {
-				t.Errorf("asked at once it tells %q, asked late %q", early, late)
-			}
-		})
-	}
-}
-
-// TestLease_ContextIsOneHoweverManyAsk, while the lease or its parent ends.
-func TestLease_ContextIsOneHoweverManyAsk(t *testing.T) {
-	for name, end := range map[string]func(l *leasehold.Lease, cancel func()){
-		"released":     func(l *leasehold.Lease, _ func()) { _ = l.Release() },
-		"parent ended": func(_ *leasehold.Lease, cancel func()) { cancel() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			for range 50 {
-				bubble(t, func(t *testing.T, store *memdriver.Driver) {
-					c, _ := open(t, store)
-					parent, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					l, err := c.Mutex("k").Lock(parent)
-					if err != nil {
-						t.Fatal(err)
-					}
-					var wg sync.WaitGroup
-					dones := make([]<-chan struct{}, 8)
-					for i := range dones {
-						wg.Go(func() { dones[i] = l.Context().Done() })
-					}
-					wg.Go(func() { end(l, cancel) })
-					wg.Wait()
-					for _, done := range dones {
-						<-done
-						if done != dones[0] {
-							t.Fatal("two contexts")
+							if ctx.Err() != nil {
+								t.Errorf("%d: it has ended by %v, and is not done", i, ctx.Err())
+							}
 						}
 					}
 					synctest.Wait()
-					if l.Context().Err() == nil {
-						t.Error("it has not ended")
-					}
-					giveBack(t, l)
-				})
-			}
-		})
+				}
+				_ = inner.Release()
+				_ = outer.Release()
+			})
+		}
 	}
 }
 
@@ -181,18 +127,13 @@ func TestLease_ContextIsOneIfItIsAskedForWhileItIsMade(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		parent := &nosy{Context: t.Context()}
-		l, err := c.Mutex("k").Lock(parent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(c.Mutex("k").Lock(parent))
 		var second <-chan struct{}
 		parent.look = func() { second = l.Context().Done() }
 		if first := l.Context().Done(); second == nil || first != second {
 			t.Errorf("two contexts: %v, %v", first, second)
 		}
-		if err := l.Release(); err != nil {
-			t.Fatal(err)
-		}
+		giveBack(t, l)
 		<-second
 	})
 }
@@ -201,14 +142,9 @@ func TestLease_ContextThatIsMadeWhileTheLeaseEndsHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		parent := &nosy{Context: t.Context()}
-		l, err := c.Mutex("k").Lock(parent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(c.Mutex("k").Lock(parent))
 		parent.look = func() {
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
+			giveBack(t, l)
 		}
 		select {
 		case <-l.Context().Done():

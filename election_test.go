@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
@@ -21,54 +22,37 @@ func TestElection_HR_A10_CandidatesOfOneNameLeadOneAfterTheOther(t *testing.T) {
 		"of the client":   {{named}, nil},
 		"of the election": {nil, {named}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				var mu sync.Mutex
-				leaders, terms := 0, 0
-				var wg sync.WaitGroup
-				for range 3 {
-					c, _ := open(t, store, opts[0]...)
-					wg.Go(func() {
-						err := c.Election("k", "", opts[1]...).Lead(t.Context(), func(context.Context, *leasehold.Lease) error {
-							mu.Lock()
-							leaders, terms = leaders+1, terms+1
-							if leaders > 1 {
-								t.Errorf("%d lead at once", leaders)
-							}
-							mu.Unlock()
-							time.Sleep(time.Minute)
-							mu.Lock()
-							leaders--
-							mu.Unlock()
-							return nil
-						})
-						if err != nil {
-							t.Error(err)
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			var mu sync.Mutex
+			leaders, terms := 0, 0
+			var wg sync.WaitGroup
+			for range 3 {
+				c, _ := open(t, store, opts[0]...)
+				wg.Go(func() {
+					err := c.Election("k", "", opts[1]...).Lead(t.Context(), func(context.Context, *leasehold.Lease) error {
+						mu.Lock()
+						leaders, terms = leaders+1, terms+1
+						if leaders > 1 {
+							t.Errorf("%d lead at once", leaders)
 						}
+						mu.Unlock()
+						time.Sleep(time.Minute)
+						mu.Lock()
+						leaders--
+						mu.Unlock()
+						return nil
 					})
-				}
-				wg.Wait()
-				if terms != 3 {
-					t.Errorf("%d terms", terms)
-				}
-			})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if terms != 3 {
+				t.Errorf("%d terms", terms)
+			}
 		})
 	}
-}
-
-// Two candidates of one identity would enter together.
-func TestElection_HR_A10_RefusesAnIdentity(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		e := c.Election("k", "", leasehold.WithReentrantOwner("scheduler"))
-		wantErr(t, e.Lead(t.Context(), func(context.Context, *leasehold.Lease) error {
-			t.Error("leads")
-			return nil
-		}), leasehold.ErrInvalid)
-		if _, err := leasehold.New(store, leasehold.WithReentrantOwner("scheduler")); !errors.Is(err, leasehold.ErrInvalid) {
-			t.Errorf("an identity of all locks of a client: %v", err)
-		}
-	})
 }
 
 func TestElection_HR_A10_IsNotEnteredUnderItsOwnLease(t *testing.T) {
@@ -93,24 +77,22 @@ func TestElection_HR_A11_LeaderThatPanicsOrExitsLeadsNoMore(t *testing.T) {
 		"panics": func() { panic("in the middle") },
 		"exits":  runtime.Goexit,
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, _ := open(t, store)
-				var lease *leasehold.Lease
-				go func() {
-					defer func() { _ = recover() }()
-					_ = c.Election("k", "").Lead(context.Background(), func(_ context.Context, l *leasehold.Lease) error {
-						lease = l
-						end()
-						return nil
-					})
-				}()
-				synctest.Wait()
-				wantFree(t, store, "k")
-				if lease.State() != leasehold.Released {
-					t.Errorf("%v", lease.State())
-				}
-			})
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, _ := open(t, store)
+			var lease *leasehold.Lease
+			go func() {
+				defer func() { _ = recover() }()
+				_ = c.Election("k", "").Lead(context.Background(), func(_ context.Context, l *leasehold.Lease) error {
+					lease = l
+					end()
+					return nil
+				})
+			}()
+			synctest.Wait()
+			wantFree(t, store, "k")
+			if lease.State() != leasehold.Released {
+				t.Errorf("%v", lease.State())
+			}
 		})
 	}
 }
@@ -163,25 +145,43 @@ func TestElection_ErrorOfTheFunctionIsNeverDropped(t *testing.T) {
 		"the cause":              {context.Cause, nil},
 		"both":                   {func(ctx context.Context) error { return fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx)) }, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, _ := open(t, store, leasehold.WithTTL(ttl))
-				terms := 0
-				err := c.Election("k", "").Lead(t.Context(), func(ctx context.Context, l *leasehold.Lease) error {
-					if terms++; terms > 1 {
-						return nil
-					}
-					if _, err := store.Break(ctx, "k", l.ID(), "stuck"); err != nil {
-						t.Error(err)
-					}
-					<-ctx.Done()
-					return row.result(ctx)
-				})
-				if wantErr(t, err, row.want...); row.want == nil && (err != nil || terms != 2) || row.want != nil && terms != 1 {
-					t.Errorf("%v after %d terms", err, terms)
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, _ := open(t, store, leasehold.WithTTL(ttl))
+			terms := 0
+			err := c.Election("k", "").Lead(t.Context(), func(ctx context.Context, l *leasehold.Lease) error {
+				if terms++; terms > 1 {
+					return nil
 				}
+				if _, err := store.Break(ctx, "k", l.ID(), "stuck"); err != nil {
+					t.Error(err)
+				}
+				<-ctx.Done()
+				return row.result(ctx)
 			})
+			if wantErr(t, err, row.want...); row.want == nil && (err != nil || terms != 2) || row.want != nil && terms != 1 {
+				t.Errorf("%v after %d terms", err, terms)
+			}
 		})
+	}
+}
+
+// glanced is a store whose whole picture is not to be asked for.
+type glanced struct{ *memdriver.Driver }
+
+func (glanced) Inspect(context.Context, string) (driver.Snapshot, error) {
+	return driver.Snapshot{}, errors.New("all who wait were looked at")
+}
+
+func TestElection_HR_D7_LeaderIsToldWithoutThoseWhoWait(t *testing.T) {
+	client := newClient(t, glanced{memdriver.New()})
+	lease := must(t)(client.Mutex("e", leasehold.WithName("first")).Lock(t.Context()))
+	if leader, err := client.Election("e", "value").Leader(t.Context()); err != nil || leader.Owner != "first" {
+		t.Errorf("%+v, %v", leader, err)
+	}
+	giveBack(t, lease)
+	_, err := client.Election("e", "value").Leader(t.Context())
+	if !errors.Is(err, leasehold.ErrNotHeld) {
+		t.Errorf("%v, want ErrNotHeld", err)
 	}
 }
 

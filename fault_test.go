@@ -254,6 +254,12 @@ func bubble(t *testing.T, f func(t *testing.T, store *memdriver.Driver)) {
 	synctest.Test(t, func(t *testing.T) { f(t, memdriver.New()) })
 }
 
+// runBubble is bubble for a subtest.
+func runBubble(t *testing.T, name string, f func(t *testing.T, store *memdriver.Driver)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { bubble(t, f) })
+}
+
 // open returns a client of the store that ends with the test, and its driver.
 func open(t *testing.T, store *memdriver.Driver, opts ...leasehold.Option) (*leasehold.Client, *faultDriver) {
 	t.Helper()
@@ -296,5 +302,43 @@ func wantFree(t *testing.T, store *memdriver.Driver, key string) {
 	snap, err := store.Inspect(context.Background(), key)
 	if err != nil || len(snap.Holders) > 0 || len(snap.Waiters) > 0 {
 		t.Errorf("%q is not free: %+v, %v", key, snap, err)
+	}
+}
+
+// newClient returns a client of the driver that ends with the test.
+func newClient(t *testing.T, d driver.Driver, opts ...leasehold.Option) *leasehold.Client {
+	t.Helper()
+	c, err := leasehold.New(d, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// must returns a lease or ends the test.
+func must(t *testing.T) func(*leasehold.Lease, error) *leasehold.Lease {
+	return func(l *leasehold.Lease, err error) *leasehold.Lease {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+}
+
+// giveBack releases leases, which must not be lost.
+func giveBack(t *testing.T, leases ...leasehold.AnyLease) {
+	t.Helper()
+	for _, l := range leases {
+		noErr(t, l.Release())
+	}
+}
+
+// noErr fails the test if err is not nil.
+func noErr(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -19,38 +19,8 @@ func kindsBubble(t *testing.T, f func(t *testing.T, a, b *leasehold.Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		f(t, kindsClient(t, store), kindsClient(t, store))
+		f(t, newClient(t, store), newClient(t, store))
 	})
-}
-
-func kindsClient(t *testing.T, store *memdriver.Driver, opts ...leasehold.Option) *leasehold.Client {
-	t.Helper()
-	c, err := leasehold.New(store, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// must returns a lease or fails the test.
-func must(t *testing.T) func(*leasehold.Lease, error) *leasehold.Lease {
-	return func(l *leasehold.Lease, err error) *leasehold.Lease {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-}
-
-func giveBack(t *testing.T, leases ...leasehold.AnyLease) {
-	t.Helper()
-	for _, l := range leases {
-		if err := l.Release(); err != nil {
-			t.Errorf("release: %v", err)
-		}
-	}
 }
 
 func refused(t *testing.T, l leasehold.AnyLease, err error, want error) {
@@ -58,103 +28,6 @@ func refused(t *testing.T, l leasehold.AnyLease, err error, want error) {
 	if !errors.Is(err, want) {
 		t.Errorf("got %v, %v, want an error that matches %v", l, err, want)
 	}
-}
-
-func TestRWMutex_ReadersShareAndWriterIsAlone(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		r1 := must(t)(a.RWMutex("k").RLock(ctx))
-		r2 := must(t)(b.RWMutex("k").RLock(ctx))
-		l, err := b.RWMutex("k").TryLock(ctx)
-		refused(t, l, err, leasehold.ErrHeld)
-		l, err = b.Mutex("k").TryLock(ctx) // K13
-		refused(t, l, err, leasehold.ErrHeld)
-		giveBack(t, r1, r2)
-		w := must(t)(a.Mutex("k").Lock(ctx))
-		l, err = b.RWMutex("k").TryRLock(ctx)
-		refused(t, l, err, leasehold.ErrHeld)
-		giveBack(t, w)
-	})
-}
-
-func TestRWMutex_UpgradeIsRefusedNotWaitedFor(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, _ *leasehold.Client) {
-		r := must(t)(a.RWMutex("k").RLock(t.Context()))
-		l, err := a.RWMutex("k").Lock(r.Context())
-		refused(t, l, err, leasehold.ErrMismatch)
-		again := must(t)(a.RWMutex("k").RLock(r.Context()))
-		giveBack(t, r, again)
-	})
-}
-
-func TestSemaphore_LimitIsAgreedAndKept(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		l1 := must(t)(a.Semaphore("k", 3).LockN(ctx, 2))
-		l, err := b.Semaphore("k", 3).TryLockN(ctx, 2)
-		refused(t, l, err, leasehold.ErrHeld)
-		l, err = b.Semaphore("k", 4).TryLock(ctx) // K9
-		refused(t, l, err, leasehold.ErrMismatch)
-		for _, n := range []int{0, -1, 4} {
-			l, err = b.Semaphore("k", 3).LockN(ctx, n)
-			refused(t, l, err, leasehold.ErrInvalid)
-		}
-		l, err = b.Semaphore("k", 0).Lock(ctx)
-		refused(t, l, err, leasehold.ErrInvalid)
-		l2 := must(t)(b.Semaphore("k", 3).TryLock(ctx))
-		giveBack(t, l1, l2)
-	})
-}
-
-func TestSemaphore_LargeRequestIsServedInItsTurn(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		one := must(t)(a.Semaphore("k", 3).Lock(ctx))
-		order := make(chan int, 2)
-		for _, n := range []int{3, 1} {
-			go func() {
-				l, err := b.Semaphore("k", 3).LockN(ctx, n)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				order <- n
-				giveBack(t, l)
-			}()
-			synctest.Wait()
-		}
-		giveBack(t, one)
-		if got := []int{<-order, <-order}; !slices.Equal(got, []int{3, 1}) {
-			t.Errorf("served in the order %v", got)
-		}
-		synctest.Wait()
-	})
-}
-
-func TestAll_IsTakenWholeOrNotAtAll(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		held := must(t)(b.Mutex("b").Lock(ctx))
-		all := leasehold.All(a.Mutex("c"), a.RWMutex("a").RLocker(), a.Mutex("b"), a.Mutex("c"))
-		none, err := all.TryLock(ctx)
-		refused(t, none, err, leasehold.ErrHeld)
-		free := must(t)(b.Mutex("a").TryLock(ctx)) // nothing is left of the attempt
-		giveBack(t, held, free)
-
-		whole, err := all.Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := len(whole.Parts()); n != 3 {
-			t.Errorf("%d parts, want 3", n)
-		}
-		giveBack(t, whole)
-		giveBack(t, must(t)(b.Mutex("c").TryLock(ctx)))
-
-		if _, err := leasehold.All().Lock(ctx); !errors.Is(err, leasehold.ErrInvalid) {
-			t.Errorf("no locks: %v", err)
-		}
-	})
 }
 
 func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
@@ -196,51 +69,6 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 			l, err := wrong.TryLock(t.Context())
 			refused(t, l, err, leasehold.ErrInvalid)
 		}
-	})
-}
-
-// TestAll_ReleaseTakesOneTimeout, whatever the number of locks, also of a call that fails at
-// the last of them.
-func TestAll_ReleaseTakesOneTimeout(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithTTL(time.Hour), leasehold.WithReleaseTimeout(5*time.Second))
-		var parts []leasehold.Part
-		for i := range 10 {
-			parts = append(parts, c.Mutex(fmt.Sprint("k", i)))
-		}
-		bounded := func(what string, call func() error) {
-			t.Helper()
-			d.on(release, 0, hangs)
-			start := time.Now()
-			err := call()
-			if took := time.Since(start); took > 6*time.Second || err == nil {
-				t.Errorf("%s took %v with a release timeout of 5 s: %v", what, took, err)
-			}
-			d.heal()
-			time.Sleep(time.Minute)
-		}
-		l, err := leasehold.All(parts...).Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		bounded("Release", l.Release)
-		other, _ := open(t, store)
-		lock(t, other, "k9")
-		bounded("TryLock", func() error { _, err := leasehold.All(parts...).TryLock(t.Context()); return err })
-	})
-}
-
-// A call that gives up has lost nothing that anybody worked under.
-func TestAll_EndOfTheContextHalfWayIsNoLoss(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		held := must(t)(b.Mutex("b").Lock(t.Context()))
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		_, err := leasehold.All(a.Mutex("a"), a.Mutex("b")).Lock(ctx)
-		if !errors.Is(err, leasehold.ErrHeld) || !errors.Is(err, context.Canceled) || errors.Is(err, leasehold.ErrLost) {
-			t.Errorf("%v, want that it was held until the end of the context", err)
-		}
-		giveBack(t, held, must(t)(b.Mutex("a").TryLock(t.Context())))
 	})
 }
 
@@ -288,31 +116,6 @@ func TestDo_TakesEveryKind(t *testing.T) {
 	})
 }
 
-func TestAll_K12_LossOfOneIsLossOfAll(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		whole, err := leasehold.All(a.Mutex("a"), a.Mutex("b"), a.Mutex("c")).Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Break(ctx, "b", whole.Parts()[1].ID(), "test"); err != nil {
-			t.Fatal(err)
-		}
-		<-whole.Context().Done()
-		synctest.Wait()
-		if cause := context.Cause(whole.Context()); !errors.Is(cause, leasehold.ErrBroken) {
-			t.Errorf("cause %v", cause)
-		}
-		if whole.State() != leasehold.Lost {
-			t.Errorf("state %v", whole.State())
-		}
-		if err := whole.Release(); !errors.Is(err, leasehold.ErrLost) {
-			t.Errorf("release: %v", err)
-		}
-		giveBack(t, must(t)(b.Mutex("a").TryLock(ctx)), must(t)(b.Mutex("c").TryLock(ctx)))
-	})
-}
-
 func TestElection_LeadsResignsAndIsObserved(t *testing.T) {
 	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -353,184 +156,6 @@ func TestElection_LeadsResignsAndIsObserved(t *testing.T) {
 	})
 }
 
-func TestElection_LeadsAgainAfterALoss(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		terms := 0
-		err := a.Election("k", "").Lead(ctx, func(ctx context.Context, l *leasehold.Lease) error {
-			if terms++; terms == 2 {
-				return nil
-			}
-			if err := b.Break(ctx, "k", l.ID(), "test"); err != nil {
-				t.Error(err)
-			}
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		if err != nil || terms != 2 {
-			t.Errorf("%d terms, %v", terms, err)
-		}
-	})
-}
-
-func TestBreak_HolderLearnsTheReason(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		l := must(t)(a.Mutex("k", leasehold.WithLockDelay(time.Minute)).Lock(ctx))
-		if err := b.Break(ctx, "k", "other", "x"); !errors.Is(err, leasehold.ErrNotHeld) {
-			t.Errorf("break of another id: %v", err)
-		}
-		if err := b.Break(ctx, "k", l.ID(), "host is gone"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.Mutex("k").TryLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
-			t.Errorf("no lock delay after a break: %v", err)
-		}
-		<-l.Context().Done()
-		err := l.Release()
-		if !errors.Is(err, leasehold.ErrBroken) || !errors.Is(err, leasehold.ErrLost) {
-			t.Errorf("release: %v", err)
-		}
-		t.Log(err)
-	})
-}
-
-func TestLease_K7_DowngradeLetsReadersInAndNoWriter(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		w := must(t)(a.RWMutex("k").Lock(ctx))
-		entered := make(chan string, 2)
-		for _, who := range []string{"reader", "writer"} {
-			go func() {
-				m := b.RWMutex("k")
-				take := map[string]func(context.Context) (*leasehold.Lease, error){"reader": m.RLock, "writer": m.Lock}[who]
-				l, err := take(ctx)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				entered <- who
-				giveBack(t, l)
-			}()
-			synctest.Wait()
-		}
-		time.Sleep(time.Second) // both listen by now
-		start := time.Now()
-		if err := w.Downgrade(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if who := <-entered; who != "reader" || time.Since(start) > 0 {
-			t.Errorf("%s entered after %v", who, time.Since(start))
-		}
-		if l, err := b.Mutex("k").TryLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
-			t.Errorf("a writer slipped in: %v, %v", l, err)
-		}
-		if err := w.Downgrade(ctx); !errors.Is(err, leasehold.ErrMismatch) {
-			t.Errorf("downgrade of a reader: %v", err)
-		}
-		giveBack(t, w)
-		if who := <-entered; who != "writer" {
-			t.Errorf("%s entered last", who)
-		}
-		synctest.Wait()
-	})
-}
-
-func TestSemaphore_K10_ResizeRevokesNothing(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		var held []*leasehold.Lease
-		for range 5 {
-			held = append(held, must(t)(a.Semaphore("k", 5).Lock(ctx)))
-		}
-		if err := b.Semaphore("k", 5).Resize(ctx, 2); err != nil {
-			t.Fatal(err)
-		}
-		for i, l := range held {
-			if l.State() != leasehold.Held {
-				t.Errorf("place %d: %v", i, l.State())
-			}
-		}
-		for i := range 4 { // 5, 4, 3, 2 are held
-			if l, err := b.Semaphore("k", 2).TryLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
-				t.Errorf("with %d held: %v, %v", 5-i, l, err)
-			}
-			if l, err := b.Semaphore("k", 5).TryLock(ctx); !errors.Is(err, leasehold.ErrMismatch) {
-				t.Errorf("by the old limit: %v, %v", l, err)
-			}
-			giveBack(t, held[i])
-		}
-		giveBack(t, held[4], must(t)(b.Semaphore("k", 2).TryLock(ctx)))
-	})
-}
-
-// A request of a Resize that the network has held up for long arrives in the end.
-func TestSemaphore_ALateResizeUndoesNoLaterOne(t *testing.T) {
-	for name, ends := range map[string]bool{"answered by its second try": false, "never answered": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				a, d := open(t, store)
-				b, _ := open(t, store)
-				held := must(t)(b.Semaphore("k", 4).Lock(t.Context()))
-				defer giveBack(t, held)
-				d.on(acquire, 1, fault{stray: 20 * time.Second})
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				if ends {
-					ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-				}
-				defer cancel()
-				if err := a.Semaphore("k", 4).Resize(ctx, 5); ends {
-					wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
-				} else if err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				if err := b.Semaphore("k", 5).Resize(t.Context(), 10); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(40 * time.Second) // the first try has arrived
-				giveBack(t, must(t)(b.Semaphore("k", 10).TryLock(t.Context())))
-			})
-		})
-	}
-}
-
-func TestTryDo_SkipsWhatOthersDo(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		ran, err := leasehold.TryDo(ctx, a.Mutex("k"), func(ctx context.Context) error {
-			l, ok := leasehold.FromContext(ctx)
-			if !ok || l.Token() == 0 || l.Owner() == "" {
-				t.Errorf("lease %v, %v", l, ok)
-			}
-			ran, err := leasehold.TryDo(ctx, b.Mutex("k"), func(context.Context) error { t.Error("ran"); return nil })
-			if ran || err != nil {
-				t.Errorf("second: ran %v, %v", ran, err)
-			}
-			return errors.ErrUnsupported
-		})
-		if !ran || !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("first: ran %v, %v", ran, err)
-		}
-	})
-}
-
-func TestDo_TellsALossOnce(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		err := leasehold.Do(t.Context(), a.Mutex("k"), func(ctx context.Context) error {
-			l, _ := leasehold.FromContext(ctx)
-			if err := b.Break(t.Context(), "k", l.ID(), "over"); err != nil {
-				t.Error(err)
-			}
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		if !errors.Is(err, leasehold.ErrBroken) || strings.Count(err.Error(), "over") != 1 || !strings.HasPrefix(err.Error(), `leasehold: lock "k": `) {
-			t.Errorf("got %q", err)
-		}
-	})
-}
-
 func TestHeldError_SaysWhenTheLockIsOnlyClosed(t *testing.T) {
 	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()
@@ -543,32 +168,130 @@ func TestHeldError_SaysWhenTheLockIsOnlyClosed(t *testing.T) {
 	})
 }
 
-func TestWithName_IsNoIdentity(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		name := leasehold.WithName("host-1")
-		l := must(t)(a.Mutex("k", name).Lock(t.Context()))
-		second, err := b.Mutex("k", name).TryLock(t.Context())
-		refused(t, second, err, leasehold.ErrHeld)
-		giveBack(t, l)
-	})
-}
 func TestBreak_IsKnownAtOnceInTheSameProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		holder, d := open(t, store)
-		operator, err := leasehold.New(breakable{newFault(store), store})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer operator.Close()
+		operator := newClient(t, breakable{newFault(store), store})
 		l := lock(t, holder, "k")
-		if err := operator.Break(t.Context(), "k", l.ID(), "maintenance"); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, operator.Break(t.Context(), "k", l.ID(), "maintenance"))
 		if l.Context().Err() == nil || d.count(renew) != 0 {
 			t.Errorf("not known at once, after %d renewals", d.count(renew))
 		}
 		if cause := context.Cause(l.Context()); !strings.Contains(cause.Error(), "maintenance") || !errors.Is(cause, leasehold.ErrLost) {
 			t.Errorf("cause %v", cause)
 		}
+	})
+}
+
+// A lease that becomes less than it was.
+
+// writer returns the lease of a writer, and what stands before the store from
+// then on.
+func writer(t *testing.T, store *memdriver.Driver) (*leasehold.Client, *leasehold.Lease, *faultDriver) {
+	t.Helper()
+	c, d := open(t, store, leasehold.WithTTL(ttl))
+	w := must(t)(c.RWMutex("k").Lock(t.Context()))
+	return c, w, d
+}
+
+// short is a context for one request that is not answered.
+func short(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestDowngrade_HR_A3_OfUnknownOutcomeLeavesAReader(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, w, d := writer(t, store)
+		d.on(acquire, 1, silent)
+		wantErr(t, w.Downgrade(short(t)), leasehold.ErrUnknown)
+		other, _ := open(t, store)
+		reader := must(t)(other.RWMutex("k").TryRLock(t.Context()))
+		for name, take := range map[string]func(context.Context) (*leasehold.Lease, error){
+			"write": c.RWMutex("k").TryLock, "mutex": c.Mutex("k").TryLock,
+		} {
+			if _, err := take(w.Context()); !errors.Is(err, leasehold.ErrMismatch) {
+				t.Errorf("%s beside a reader: %v", name, err)
+			}
+		}
+		inner := must(t)(c.RWMutex("k").TryRLock(w.Context()))
+		_ = inner.Release()
+		if err := w.Downgrade(t.Context()); err != nil {
+			t.Errorf("repeated: %v", err)
+		}
+		wantErr(t, w.Downgrade(t.Context()), leasehold.ErrMismatch)
+		giveBack(t, w, reader)
+	})
+}
+
+func TestDowngrade_HR_A3_NobodyReentersToWriteMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, w, d := writer(t, store)
+		d.on(acquire, 1, fault{late: time.Second})
+		done := make(chan error, 1)
+		go func() { done <- w.Downgrade(t.Context()) }()
+		synctest.Wait()
+		_, err := c.RWMutex("k").TryLock(w.Context())
+		wantErr(t, err, leasehold.ErrMismatch)
+		inner, err := c.RWMutex("k").TryRLock(w.Context())
+		if err != nil {
+			t.Fatalf("to read: %v", err)
+		}
+		noErr(t, <-done)
+		giveBack(t, w, inner)
+		wantFree(t, store, "k")
+	})
+}
+
+func TestDowngrade_HR_A3_AndDetachExcludeEachOther(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		_, w, d := writer(t, store)
+		d.on(acquire, 1, fault{delay: time.Second})
+		done := make(chan error, 1)
+		go func() { done <- w.Downgrade(t.Context()) }()
+		synctest.Wait()
+		wantErr(t, w.Detach(t.Context()), leasehold.ErrMismatch)
+		noErr(t, <-done)
+	})
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		_, w, d := writer(t, store)
+		d.on(renew, 1, fault{delay: time.Second})
+		done := make(chan error, 1)
+		go func() { done <- w.Detach(t.Context()) }()
+		synctest.Wait()
+		wantErr(t, w.Downgrade(t.Context()), leasehold.ErrMismatch)
+		noErr(t, <-done)
+	})
+}
+
+// TestAll_ReleaseTakesOneTimeout, whatever the number of locks, also of a call that fails at
+// the last of them.
+func TestAll_ReleaseTakesOneTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(time.Hour), leasehold.WithReleaseTimeout(5*time.Second))
+		var parts []leasehold.Part
+		for i := range 10 {
+			parts = append(parts, c.Mutex(fmt.Sprint("k", i)))
+		}
+		bounded := func(what string, call func() error) {
+			t.Helper()
+			d.on(release, 0, hangs)
+			start := time.Now()
+			err := call()
+			if took := time.Since(start); took > 6*time.Second || err == nil {
+				t.Errorf("%s took %v with a release timeout of 5 s: %v", what, took, err)
+			}
+			d.heal()
+			time.Sleep(time.Minute)
+		}
+		l, err := leasehold.All(parts...).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounded("Release", l.Release)
+		other, _ := open(t, store)
+		lock(t, other, "k9")
+		bounded("TryLock", func() error { _, err := leasehold.All(parts...).TryLock(t.Context()); return err })
 	})
 }

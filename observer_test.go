@@ -84,14 +84,9 @@ func observed(t *testing.T, store *memdriver.Driver, opts ...leasehold.Option) (
 func TestObserver_IsToldOfTheWholeLifeOfALease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _, d := observed(t, store)
-		l, err := c.Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(c.Mutex("k").Lock(t.Context()))
 		time.Sleep(ttl/3 + time.Second)
-		if err := l.Release(); err != nil {
-			t.Fatal(err)
-		}
+		giveBack(t, l)
 		d.want(t, "acquire lock mutex k", "acquired: granted after 0s", "renewed: confirmed",
 			"ended: released after "+(ttl/3+time.Second).String(), "released: confirmed")
 		if got := d.acq[0]; got.ID != l.ID() || got.Token != l.Token() || d.ended[0].Token != l.Token() {
@@ -119,18 +114,14 @@ func TestObserver_IsToldOfAWaitAndOfTheHandover(t *testing.T) {
 			got <- l
 		}()
 		time.Sleep(3 * time.Second)
-		if err := held.Release(); err != nil {
-			t.Fatal(err)
-		}
+		giveBack(t, held)
 		l := <-got
 		synctest.Wait()
 		d.want(t, "acquire lock mutex k", "waiting at 1 for worker-7", "acquired: granted after 3.02s", "renewed: confirmed")
 		if a := d.acq[0]; !a.Queued || a.Handover < 20*time.Millisecond || a.Handover > 60*time.Millisecond {
 			t.Errorf("queued %t, handed off in %v", a.Queued, a.Handover)
 		}
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
+		giveBack(t, l)
 	})
 }
 
@@ -148,28 +139,26 @@ func TestObserver_OutcomeOfACallThatEndsWithoutALease(t *testing.T) {
 		"refused":     {key: "places", take: semaphoreOf(3)},
 		"closed":      {key: "k", take: lockClosed},
 	} {
-		t.Run(want, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				other, _ := open(t, store)
-				lock(t, other, "taken")
-				if _, err := other.Semaphore("places", 2).TryLock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				c, f, d := observed(t, store)
-				if row.fault != nil {
-					f.on(acquire, 0, *row.fault)
-				}
-				if err := row.take(t.Context(), c, row.key); err == nil {
-					t.Fatal("granted")
-				}
-				lines := d.take()
-				if last := lines[len(lines)-1]; !strings.HasPrefix(last, "acquired: "+want+" ") {
-					t.Errorf("observed %q", lines)
-				}
-				if n := len(d.acq); n != 1 {
-					t.Errorf("told of %d ends", n)
-				}
-			})
+		runBubble(t, want, func(t *testing.T, store *memdriver.Driver) {
+			other, _ := open(t, store)
+			lock(t, other, "taken")
+			if _, err := other.Semaphore("places", 2).TryLock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c, f, d := observed(t, store)
+			if row.fault != nil {
+				f.on(acquire, 0, *row.fault)
+			}
+			if err := row.take(t.Context(), c, row.key); err == nil {
+				t.Fatal("granted")
+			}
+			lines := d.take()
+			if last := lines[len(lines)-1]; !strings.HasPrefix(last, "acquired: "+want+" ") {
+				t.Errorf("observed %q", lines)
+			}
+			if n := len(d.acq); n != 1 {
+				t.Errorf("told of %d ends", n)
+			}
 		})
 	}
 }
@@ -220,14 +209,10 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 		end      func(*testing.T, *leasehold.Client, *memdriver.Driver, *leasehold.Lease)
 	}{
 		"detached": {end: func(t *testing.T, _ *leasehold.Client, _ *memdriver.Driver, l *leasehold.Lease) {
-			if err := l.Detach(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, l.Detach(t.Context()))
 		}},
 		"released": {end: func(t *testing.T, _ *leasehold.Client, _ *memdriver.Driver, l *leasehold.Lease) {
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
+			giveBack(t, l)
 		}},
 		"broken":   {lost: true, end: breakIt},
 		"gone":     {lost: true, end: deleteIt},
@@ -235,41 +220,34 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 		"failed":   {lost: true, renewals: &fails, opts: []leasehold.Option{leasehold.WithMaxRenewAttempts(2)}},
 		"max_hold": {opts: []leasehold.Option{leasehold.WithMaxHold(time.Second)}},
 		"closed": {end: func(t *testing.T, c *leasehold.Client, _ *memdriver.Driver, _ *leasehold.Lease) {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			noErr(t, c.Close())
 		}},
 		"context": {},
 	} {
-		t.Run(want, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, f, d := observed(t, store, row.opts...)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				l, err := c.Mutex("k").Lock(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if row.renewals != nil {
-					f.on(renew, 0, *row.renewals)
-				}
-				if row.end != nil {
-					row.end(t, c, store, l)
-				} else if want == "context" {
-					cancel()
-				}
-				<-l.Context().Done()
-				_ = l.Release()
-				synctest.Wait()
-				d.mu.Lock()
-				defer d.mu.Unlock()
-				if len(d.ended) != 1 {
-					t.Fatalf("observed %q; want one end", d.lines)
-				}
-				if d.ended[0].Reason() != want || d.ended[0].Lost() != row.lost {
-					t.Errorf("observed %q, lost %t", d.lines, d.ended[0].Lost())
-				}
-			})
+		runBubble(t, want, func(t *testing.T, store *memdriver.Driver) {
+			c, f, d := observed(t, store, row.opts...)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l := must(t)(c.Mutex("k").Lock(ctx))
+			if row.renewals != nil {
+				f.on(renew, 0, *row.renewals)
+			}
+			if row.end != nil {
+				row.end(t, c, store, l)
+			} else if want == "context" {
+				cancel()
+			}
+			<-l.Context().Done()
+			_ = l.Release()
+			synctest.Wait()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if len(d.ended) != 1 {
+				t.Fatalf("observed %q; want one end", d.lines)
+			}
+			if d.ended[0].Reason() != want || d.ended[0].Lost() != row.lost {
+				t.Errorf("observed %q, lost %t", d.lines, d.ended[0].Lost())
+			}
 		})
 	}
 }
@@ -301,13 +279,8 @@ func TestObserver_ReentryIsTheSameLease(t *testing.T) {
 		c, _, d := observed(t, store)
 		outer := lock(t, c, "k")
 		d.take()
-		inner, err := c.Mutex("k").Lock(outer.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := inner.Release(); err != nil {
-			t.Error(err)
-		}
+		inner := must(t)(c.Mutex("k").Lock(outer.Context()))
+		giveBack(t, inner)
 		d.want(t)
 	})
 }
@@ -374,18 +347,12 @@ func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
 			Ended:    func(ctx context.Context, _ leasehold.EndedInfo) { ended = ctx.Value(mark{}) },
 		}
 		d := &contexts{Driver: store, seen: make(map[verb]any)}
-		c, err := leasehold.New(d, leasehold.WithObserver(first), leasehold.WithObserver(second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := newClient(t, d, leasehold.WithObserver(first), leasehold.WithObserver(second))
 		l := lock(t, c, "k")
 		if got := l.Context().Value(mark{}); got != "holding" {
 			t.Errorf("the lease carries %v", got)
 		}
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
+		giveBack(t, l)
 		if d.seen[acquire] != "asking" || d.seen[release] != "holding" || ended != "holding" {
 			t.Errorf("the store saw %v, the observer %v", d.seen, ended)
 		}
@@ -426,11 +393,7 @@ func TestObserver_OutcomesOfTheQuorumAreTold(t *testing.T) {
 
 func TestObserver_CostsNothingWhenAbsent(t *testing.T) {
 	allocs := func(opts ...leasehold.Option) float64 {
-		c, err := leasehold.New(&nowhere{}, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := newClient(t, &nowhere{}, opts...)
 		m := c.Mutex("k")
 		return testing.AllocsPerRun(1000, func() {
 			l, err := m.TryLock(context.Background())

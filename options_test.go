@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -88,11 +89,7 @@ func refusals() []refusal {
 
 func TestOptions_L17_RefusedBeforeAnyRequestNamingValueAndBound(t *testing.T) {
 	d := newFault(memdriver.New())
-	c, err := leasehold.New(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, d)
 	for _, r := range refusals() {
 		t.Run(r.name, func(t *testing.T) {
 			_, atNew := leasehold.New(d, r.opts...)
@@ -184,11 +181,7 @@ func TestPolicy_IsRefusedWhereItHasNoMeaning(t *testing.T) {
 
 func TestKeys_R4_RefusedBeforeAnyRequest(t *testing.T) {
 	d := newFault(memdriver.New())
-	c, err := leasehold.New(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, d)
 	for _, key := range []string{"", strings.Repeat("k", 513), "a\x00b", "a\nb", "a\x7fb", "a\u0085b", "\xff", "a\xc3"} {
 		_, err := c.Mutex(key).Lock(t.Context())
 		wantErr(t, err, leasehold.ErrInvalid)
@@ -210,11 +203,7 @@ func TestKeys_R4_RefusedBeforeAnyRequest(t *testing.T) {
 
 func TestExtend_RefusesTTLOutOfBounds(t *testing.T) {
 	d := newFault(memdriver.New())
-	c, err := leasehold.New(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, d)
 	l := lock(t, c, "k")
 	for _, ttl := range []time.Duration{0, -1, 1, leasehold.MinTTL - 1, leasehold.MaxTTL + 1, math.MaxInt64} {
 		err := l.Extend(t.Context(), ttl)
@@ -229,11 +218,7 @@ func TestExtend_RefusesTTLOutOfBounds(t *testing.T) {
 }
 
 func TestAcquire_L17_RefusesTTLOutOfBounds(t *testing.T) {
-	c, err := leasehold.New(memdriver.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, memdriver.New())
 	for _, ttl := range []time.Duration{-1, 1, math.MaxInt64} {
 		_, _, err := c.Acquire(t.Context(), "k", ttl)
 		wantErr(t, err, leasehold.ErrInvalid)
@@ -242,18 +227,11 @@ func TestAcquire_L17_RefusesTTLOutOfBounds(t *testing.T) {
 
 func TestLabels_AreNotTheCallersMap(t *testing.T) {
 	store := memdriver.New()
-	c, err := leasehold.New(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, store)
 	labels := map[string]string{"job": "nightly"}
 	m := c.Mutex("k", leasehold.WithLabels(labels))
 	labels["job"] = "changed"
-	l, err := m.TryLock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(t)(m.TryLock(t.Context()))
 	snap, err := c.Inspect(t.Context(), "k")
 	if err != nil || snap.Holders[0].Labels["job"] != "nightly" || snap.Holders[0].ID != l.ID() {
 		t.Errorf("%+v, %v", snap, err)
@@ -299,4 +277,148 @@ func TestHeldError_TellsWhoForHowLongAndAfterWhat(t *testing.T) {
 	if errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrUnknown) {
 		t.Error("matches too much")
 	}
+}
+
+// What the documentation says in passing.
+
+func TestElection_HR_F10_TextThatWouldBeChangedOnItsWayIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store)
+		err := c.Election("k", "host\xff:80").Lead(t.Context(), func(context.Context, *leasehold.Lease) error { return nil })
+		wantErr(t, err, leasehold.ErrInvalid)
+		for _, labels := range []map[string]string{{"a": "\xff"}, {"\xff": "a"}} {
+			_, err := c.Mutex("k", leasehold.WithLabels(labels)).TryLock(t.Context())
+			wantErr(t, err, leasehold.ErrInvalid)
+		}
+		if n := d.count(acquire); n > 0 {
+			t.Errorf("%d requests were sent", n)
+		}
+	})
+}
+
+func TestClient_HR_F10_EverythingSaysClosedAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, err := leasehold.New(memdriver.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		noErr(t, c.Close())
+		_, inspect := c.Inspect(t.Context(), "k")
+		_, leader := c.Election("k", "").Leader(t.Context())
+		var keys error
+		for _, keys = range c.Keys(t.Context(), "") {
+		}
+		_, lock := c.Mutex("k").Lock(t.Context())
+		_, adopt := c.Mutex("k").Adopt(t.Context(), "ID")
+		for name, err := range map[string]error{
+			"inspect": inspect, "keys": keys, "lock": lock, "leader": leader, "adopt": adopt,
+			"break":  c.Break(t.Context(), "k", "id", "reason"),
+			"resize": c.Semaphore("k", 3).Resize(t.Context(), 4),
+		} {
+			if !errors.Is(err, leasehold.ErrClosed) || errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// An error reads as a path, on which nothing comes twice.
+func TestErrors_HR_F10_SayEverythingOnceInOneLine(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithTTL(ttl))
+		never := func(context.Context) error { return nil }
+		short := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		shutDown := func() context.Context {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second/2, errors.New("too late"))
+			t.Cleanup(cancel)
+			return ctx
+		}
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		reason, quit := context.WithCancelCause(t.Context())
+		quit(errors.New("shutting down"))
+		wrapped, quit := context.WithCancelCause(t.Context())
+		quit(fmt.Errorf("the server: %w", context.Canceled))
+		holder, _ := open(t, store)
+		lock(t, holder, "held")
+		once := func(name string, err error) {
+			t.Helper()
+			if err == nil {
+				t.Errorf("%s: no error", name)
+				return
+			}
+			seen := make(map[string]bool)
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: more than a line: %q", name, err)
+			}
+			for _, part := range regexp.MustCompile(`: |; `).Split(err.Error(), -1) {
+				if seen[part] {
+					t.Errorf("%s: %q twice in %q", name, part, err)
+				}
+				seen[part] = true
+			}
+		}
+		_, err := leasehold.New(memdriver.New(), leasehold.WithTTL(0), leasehold.WithName(""))
+		if wantErr(t, err, leasehold.ErrInvalid); strings.Contains(fmt.Sprint(err), "\n") {
+			t.Errorf("more than a line: %q", err)
+		}
+		patient := leasehold.WithMaxWait(time.Second)
+		for what, f := range map[string]*fault{"answers": nil, "hangs": &hangs, "fails": &fails, "refuses": &refuses} {
+			if f != nil {
+				d.on(acquire, 0, *f)
+				d.on(renew, 0, *f)
+			}
+			for key, ask := range map[string]func(*leasehold.Mutex, context.Context) (*leasehold.Lease, error){"Lock": (*leasehold.Mutex).Lock, "TryLock": (*leasehold.Mutex).TryLock} {
+				for name, ctx := range map[string]context.Context{"a time-out": short(), "a time-out with a cause": shutDown(), "an end": canceled, "a cause": reason, "a wrapped end": wrapped} {
+					_, err := ask(c.Mutex("held"), ctx)
+					once(fmt.Sprintf("%s of a store that %s, under %s", key, what, name), err)
+				}
+				_, err := ask(c.Mutex("held", patient), t.Context())
+				once(fmt.Sprintf("%s with a maximum wait, of a store that %s", key, what), err)
+				_, err = ask(c.Mutex("held", patient, leasehold.WithRetry(leasehold.Constant(100*time.Millisecond))), t.Context())
+				once(fmt.Sprintf("%s with retry, of a store that %s", key, what), err)
+			}
+			d.heal()
+			under := short()
+			once("Do whose context ended", leasehold.Do(under, c.Mutex("k"), func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}))
+			once("All", leasehold.Do(t.Context(), leasehold.All(c.Mutex("a"), c.Mutex("held", patient)), never))
+			l := lock(t, c, "lost")
+			if f != nil {
+				d.on(renew, 0, *f)
+				d.on(release, 0, *f)
+				once("Extend of a store that "+what, l.Extend(short(), ttl))
+				<-l.Context().Done()
+				once("the cause of a loss, of a store that "+what, context.Cause(l.Context()))
+				once("release after it", l.Release())
+			}
+			d.heal()
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+func TestReentry_HR_F10_UnderALeaseThatReachedItsMaximumIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		m := c.Mutex("k", leasehold.WithMaxHold(time.Second))
+		outer := must(t)(m.Lock(t.Context()))
+		time.Sleep(2 * time.Second)
+		for _, ctx := range []context.Context{outer.Context(), context.WithoutCancel(outer.Context())} {
+			l, err := m.Lock(ctx)
+			if err == nil {
+				t.Errorf("a fresh hold: %v", l.State())
+				_ = l.Release()
+				continue
+			}
+			wantErr(t, err, leasehold.ErrMaxHold)
+		}
+		giveBack(t, outer)
+	})
 }

@@ -50,76 +50,30 @@ func eachOutage(t *testing.T, f func(t *testing.T, store *memdriver.Driver, outa
 	}
 }
 
-func TestLock_WaitsThroughAnOutage(t *testing.T) {
-	eachOutage(t, func(t *testing.T, store *memdriver.Driver, _ string, f fault, way []leasehold.Option) {
-		c, d := open(t, store, way...)
-		for name, lock := range map[string]func(context.Context) (release func() error, err error){
-			"Mutex":     releasing(c.Mutex("k").Lock),
-			"RWMutex":   releasing(c.RWMutex("k").RLock),
-			"Semaphore": releasing(c.Semaphore("k", 2).Lock),
-			"All":       releasing(leasehold.All(c.Mutex("k"), c.Mutex("l")).Lock),
-		} {
-			for _, lasts := range []time.Duration{time.Second, 20 * time.Second} {
-				away(d, f)
-				time.AfterFunc(lasts, d.heal)
-				start := time.Now()
-				release, err := lock(t.Context())
-				if err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				// One try of a store that hangs may still be under way when it is back.
-				if took := time.Since(start); took > 2*lasts+5*time.Second {
-					t.Errorf("%s: an outage of %v cost %v", name, lasts, took)
-				}
-				if err := release(); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-			}
-		}
-	})
-}
-
-// releasing returns lock with the Release of what it returns.
-func releasing[L interface{ Release() error }](lock func(context.Context) (L, error)) func(context.Context) (func() error, error) {
-	return func(ctx context.Context) (func() error, error) {
-		l, err := lock(ctx)
-		return l.Release, err
-	}
-}
-
 // An outage is one attempt, however often the store is asked meanwhile.
 func TestLock_AnOutageUsesUpOneAttempt(t *testing.T) {
 	for name, f := range outages {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				a, _ := open(t, store)
-				b, d := open(t, store, leasehold.WithRetry(leasehold.Backoff{Base: 10 * time.Second, Attempts: 3}))
-				held := lock(t, a, "k")
-				time.AfterFunc(5*time.Second, func() { away(d, f) })
-				time.AfterFunc(25*time.Second, func() { d.heal(); _ = held.Release() })
-				l, err := b.Mutex("k").Lock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := l.Release(); err != nil {
-					t.Error(err)
-				}
-				if n := d.count(acquire); n < 3 {
-					t.Errorf("the store was asked %d times", n)
-				}
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			a, _ := open(t, store)
+			b, d := open(t, store, leasehold.WithRetry(leasehold.Backoff{Base: 10 * time.Second, Attempts: 3}))
+			held := lock(t, a, "k")
+			time.AfterFunc(5*time.Second, func() { away(d, f) })
+			time.AfterFunc(25*time.Second, func() { d.heal(); _ = held.Release() })
+			l := must(t)(b.Mutex("k").Lock(t.Context()))
+			giveBack(t, l)
+			if n := d.count(acquire); n < 3 {
+				t.Errorf("the store was asked %d times", n)
+			}
 
-				held = lock(t, a, "k")
-				away(d, f)
-				time.AfterFunc(20*time.Second, d.heal)
-				_, err = b.Mutex("k").Lock(t.Context())
-				wantErr(t, err, leasehold.ErrHeld)
-				if !strings.Contains(err.Error(), "3 attempts") {
-					t.Error(err)
-				}
-				if err := held.Release(); err != nil {
-					t.Error(err)
-				}
-			})
+			held = lock(t, a, "k")
+			away(d, f)
+			time.AfterFunc(20*time.Second, d.heal)
+			_, err := b.Mutex("k").Lock(t.Context())
+			wantErr(t, err, leasehold.ErrHeld)
+			if !strings.Contains(err.Error(), "3 attempts") {
+				t.Error(err)
+			}
+			giveBack(t, held)
 		})
 	}
 }
@@ -170,35 +124,6 @@ func TestLock_EndsWhenTheOutageIsLongerThanMaxOutage(t *testing.T) {
 	}
 }
 
-// Whatever ends it, a wait for a store that is away says how long that was.
-func TestLock_SaysForHowLongTheStoreWasAskedWhenItsCallerGivesUp(t *testing.T) {
-	eachOutage(t, func(t *testing.T, store *memdriver.Driver, _ string, f fault, way []leasehold.Option) {
-		for name, opts := range map[string][]leasehold.Option{"its context ends": nil, "WithMaxWait": {leasehold.WithMaxWait(7 * time.Second)}} {
-			c, d := open(t, store, append(way, opts...)...)
-			away(d, f)
-			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
-			_, err := c.Mutex("k").Lock(ctx)
-			cancel()
-			if err == nil || !strings.Contains(err.Error(), "asked for ") {
-				t.Errorf("%s: %v does not tell how long the store was asked", name, err)
-			}
-		}
-	})
-}
-
-func TestLock_WithoutPatienceFailsAtOnce(t *testing.T) {
-	eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) {
-		c, d := open(t, store, way...)
-		d.on(acquire, 0, refuses)
-		start := time.Now()
-		_, err := c.Mutex("k", leasehold.WithMaxOutage(0)).Lock(t.Context())
-		wantErr(t, err, leasehold.ErrUnavailable)
-		if time.Since(start) != 0 || d.count(acquire) != 1 {
-			t.Errorf("%d requests in %v", d.count(acquire), time.Since(start))
-		}
-	})
-}
-
 func TestLock_WithEndlessPatienceWaitsAsLongAsItsContext(t *testing.T) {
 	eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) {
 		c, d := open(t, store, append(way, leasehold.WithMaxOutage(-time.Second))...)
@@ -213,66 +138,8 @@ func TestLock_WithEndlessPatienceWaitsAsLongAsItsContext(t *testing.T) {
 		}
 		away(d, refuses)
 		time.AfterFunc(20*time.Minute, d.heal)
-		l, err := c.Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A wrong password does not get right by waiting.
-func TestLock_WhatTimeDoesNotHealEndsAWaitAtOnce(t *testing.T) {
-	for name, err := range map[string]error{
-		"permanent": fmt.Errorf("wrong password: %w", driver.ErrPermanent),
-		"invalid":   driver.ErrInvalid, "mismatch": driver.ErrMismatch,
-	} {
-		t.Run(name, func(t *testing.T) {
-			eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) {
-				c, d := open(t, store, append(way, leasehold.WithMaxOutage(-1))...)
-				d.on(acquire, 0, fault{skip: true, err: err})
-				start := time.Now()
-				_, got := c.Mutex("k").Lock(t.Context())
-				wantErr(t, got, err)
-				if time.Since(start) != 0 || d.count(acquire) != 1 {
-					t.Errorf("%d requests in %v", d.count(acquire), time.Since(start))
-				}
-				got = c.Election("k", "v").Lead(t.Context(), func(context.Context, *leasehold.Lease) error { return nil })
-				wantErr(t, got, err)
-			})
-		})
-	}
-}
-
-// A store that is out of memory renews leases and gives none.
-func TestLock_ARefusalEndsAlthoughOthersAreServed(t *testing.T) {
-	eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) {
-		c, d := open(t, store, way...)
-		lock(t, c, "other", leasehold.WithTTL(time.Second))
-		d.on(acquire, 0, refuses)
-		start := time.Now()
-		_, err := c.Mutex("k").Lock(t.Context())
-		wantErr(t, err, leasehold.ErrUnavailable)
-		if took := time.Since(start); took > 31*time.Second {
-			t.Errorf("it ended after %v", took)
-		}
-	})
-}
-
-func TestTryLock_WaitsForNoOutage(t *testing.T) {
-	eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) {
-		c, d := open(t, store, append(way, leasehold.WithMaxOutage(-1))...)
-		for f, most := range map[*fault]time.Duration{&refuses: time.Second, &hangs: 11 * time.Second} {
-			away(d, *f)
-			start := time.Now()
-			_, err := c.Mutex("k").TryLock(t.Context())
-			if err == nil || time.Since(start) > most {
-				t.Errorf("%v after %v", err, time.Since(start))
-			}
-			d.heal()
-		}
+		l := must(t)(c.Mutex("k").Lock(t.Context()))
+		giveBack(t, l)
 	})
 }
 
@@ -287,7 +154,7 @@ func TestElection_Lead_OutlivesAStoreThatIsAway(t *testing.T) {
 				return nil
 			}
 			away(d, f) // and in the middle of a term
-			time.AfterFunc(2*time.Hour, d.heal)
+			time.AfterFunc(10*time.Minute, d.heal)
 			<-ctx.Done()
 			return ctx.Err()
 		})
@@ -307,13 +174,8 @@ func TestOutage_IsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 			began := time.Now()
 			away(d, f)
 			time.AfterFunc(lasts, d.heal)
-			l, err := c.Mutex("k").Lock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
+			l := must(t)(c.Mutex("k").Lock(t.Context()))
+			giveBack(t, l)
 			synctest.Wait() // what is told is told in the background
 			if i == 0 && name != "hangs" && name != "silent" && len(told) > 0 {
 				t.Errorf("one lost request is an outage: %+v", told)
@@ -334,64 +196,89 @@ func TestOutage_IsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 	})
 }
 
-// The store has granted the first of two locks, or one, and refuses from then on: whoever
-// called has left a lease in the store, and is not told that nothing was done.
-func TestOutage_WhatCouldNotBeGivenBackIsUnknown(t *testing.T) {
-	works := func(context.Context) error { return nil }
-	for name, call := range map[string]func(ctx context.Context, c *leasehold.Client) error{
-		"All.Lock": func(ctx context.Context, c *leasehold.Client) error {
-			_, err := leasehold.All(c.Mutex("a"), c.Mutex("b")).Lock(ctx)
-			return err
+// How a loss is told.
+
+// slowLog is a logger that takes a minute for each line.
+type slowLog struct{ slog.Handler }
+
+func (slowLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (slowLog) Handle(context.Context, slog.Record) error {
+	time.Sleep(time.Minute)
+	return nil
+}
+
+func TestLoss_HR_C2_IsToldBeforeItIsLogged(t *testing.T) {
+	for name, look := range map[string]func(*leasehold.Lease){
+		"by the timer": func(l *leasehold.Lease) { <-l.Context().Done() },
+		"by a look": func(l *leasehold.Lease) {
+			for l.State() != leasehold.Lost {
+				time.Sleep(time.Millisecond)
+			}
 		},
-		"All.TryLock": func(ctx context.Context, c *leasehold.Client) error {
+	} {
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLogger(slog.New(slowLog{})))
+			defer time.Sleep(10 * time.Minute) // until all lines are written
+			l := lock(t, c, "k")
+			d.on(renew, 0, fails)
+			start := time.Now()
+			look(l)
+			if got := time.Since(start); got > ttl {
+				t.Errorf("lost after %v", got)
+			}
+		})
+	}
+}
+
+func TestLoss_HR_C2_LoggingItDelaysNoRenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLogger(slog.New(slowLog{})))
+		defer time.Sleep(10 * time.Minute) // until all lines are written
+		lost := lock(t, c, "k")
+		var others []*leasehold.Lease
+		for i := range 20 {
+			others = append(others, lock(t, c, fmt.Sprint(i)))
+		}
+		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: lost.ID()}); err != nil {
+			t.Fatal(err)
+		}
+		<-lost.Context().Done()
+		time.Sleep(10 * ttl)
+		for _, l := range others {
+			if l.State() != leasehold.Held {
+				t.Errorf("%s: %v", l.Key(), l.State())
+			}
+		}
+	})
+}
+
+// TestOutage_WhatCouldNotBeGivenBackIsUnknown has the store refuse everything after its
+// first grant, so that a lease stays in the store.
+func TestOutage_WhatCouldNotBeGivenBackIsUnknown(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, c *leasehold.Client) error{
+		"All": func(ctx context.Context, c *leasehold.Client) error {
 			_, err := leasehold.All(c.Mutex("a"), c.Mutex("b")).TryLock(ctx)
 			return err
 		},
 		"Do": func(ctx context.Context, c *leasehold.Client) error {
-			return leasehold.Do(ctx, c.Mutex("a"), works)
-		},
-		"TryDo": func(ctx context.Context, c *leasehold.Client) error {
-			_, err := leasehold.TryDo(ctx, c.Mutex("a"), works)
-			return err
+			return leasehold.Do(ctx, c.Mutex("a"), func(context.Context) error { return nil })
 		},
 		"Lead": func(ctx context.Context, c *leasehold.Client) error {
 			return c.Election("a", "").Lead(ctx, func(context.Context, *leasehold.Lease) error { return nil })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, d := open(t, store, leasehold.WithTTL(time.Minute), leasehold.WithMaxOutage(10*time.Second))
-				d.onKey(acquire, "b", 0, refuses)
-				for _, verb := range []verb{renew, release} {
-					d.on(verb, 0, refuses)
-				}
-				err := call(t.Context(), c)
-				wantErr(t, err, leasehold.ErrUnknown)
-				if errors.Is(err, leasehold.ErrUnavailable) {
-					t.Errorf("%v says that nothing was done, and the store has a lease", err)
-				}
-				if !strings.Contains(err.Error(), "loading") {
-					t.Errorf("%v does not say what failed", err)
-				}
-				d.heal()
-			})
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, leasehold.WithTTL(time.Minute))
+			d.onKey(acquire, "b", 0, refuses)
+			d.on(renew, 0, refuses)
+			d.on(release, 0, refuses)
+			err := call(t.Context(), c)
+			wantErr(t, err, leasehold.ErrUnknown)
+			if errors.Is(err, leasehold.ErrUnavailable) || !strings.Contains(err.Error(), "loading") {
+				t.Errorf("%v says that nothing was done, or not what failed", err)
+			}
+			d.heal()
 		})
 	}
-}
-
-// The work of Do has been done, under a lease that was lost since the store refuses.
-func TestOutage_ALossDuringWorkIsNotToldAsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store)
-		err := leasehold.Do(t.Context(), c.Mutex("a"), func(ctx context.Context) error {
-			away(d, refuses)
-			<-ctx.Done()
-			return nil
-		})
-		wantErr(t, err, leasehold.ErrLost)
-		if errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) {
-			t.Errorf("%v says more than that the lease was lost", err)
-		}
-		d.heal()
-	})
 }

@@ -2,7 +2,6 @@ package leasehold_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,66 +10,6 @@ import (
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
-func TestReentry_K1_ToDepthFiveByContext(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithTTL(ttl))
-		ctx := t.Context()
-		var leases []*leasehold.Lease
-		for range 5 {
-			l, err := c.Mutex("k").Lock(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			leases, ctx = append(leases, l), l.Context()
-		}
-		time.Sleep(time.Minute)
-		for i := 4; i >= 0; i-- {
-			if leases[i].Token() != leases[0].Token() || leases[i].State() != leasehold.Held {
-				t.Errorf("depth %d: token %d, %v", i+1, leases[i].Token(), leases[i].State())
-			}
-			if n := d.count(release); n != 0 {
-				t.Errorf("given back at depth %d", i+2)
-			}
-			if err := leases[i].Release(); err != nil {
-				t.Error(err)
-			}
-		}
-		wantFree(t, store, "k")
-		if d.count(acquire) != 1 || d.count(release) != 1 {
-			t.Errorf("%d acquires, %d releases", d.count(acquire), d.count(release))
-		}
-	})
-}
-
-func TestReentry_K1_ToDepthFiveByOwner(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		owner := leasehold.WithReentrantOwner("worker-7")
-		a, _ := open(t, store)
-		b, _ := open(t, store)
-		stranger, _ := open(t, store)
-		var leases []*leasehold.Lease
-		for i := range 5 {
-			leases = append(leases, lock(t, []*leasehold.Client{a, b}[i%2], "k", owner))
-		}
-		for i, l := range leases {
-			if l.Token() != leases[0].Token() {
-				t.Errorf("token %d at depth %d, want %d", l.Token(), i+1, leases[0].Token())
-			}
-		}
-		for _, l := range leases {
-			_, err := stranger.Mutex("k").TryLock(t.Context())
-			wantErr(t, err, leasehold.ErrHeld)
-			time.Sleep(time.Minute)
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
-		}
-		if next := lock(t, stranger, "k"); next.Token() <= leases[0].Token() {
-			t.Errorf("token %d after %d", next.Token(), leases[0].Token())
-		}
-	})
-}
-
 func TestReentry_NeitherShortensNorAdds(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(time.Minute), leasehold.WithoutRenewal())
@@ -78,65 +17,14 @@ func TestReentry_NeitherShortensNorAdds(t *testing.T) {
 		want := outer.Deadline()
 		time.Sleep(time.Second)
 		for _, ttl := range []time.Duration{time.Second, time.Hour} {
-			inner, err := c.Mutex("k", leasehold.WithTTL(ttl)).Lock(outer.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			inner := must(t)(c.Mutex("k", leasehold.WithTTL(ttl)).Lock(outer.Context()))
 			if !inner.Deadline().Equal(want) {
 				t.Errorf("inner deadline is off by %v", inner.Deadline().Sub(want))
 			}
-			if err := inner.Release(); err != nil {
-				t.Error(err)
-			}
+			giveBack(t, inner)
 		}
 		if !outer.Deadline().Equal(want) || outer.State() != leasehold.Held {
 			t.Errorf("outer deadline moved by %v, %v", outer.Deadline().Sub(want), outer.State())
-		}
-	})
-}
-
-func TestReentry_K2_AfterALossIsALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithTTL(ttl))
-		l := lock(t, c, "k")
-		d.on(renew, 0, hangs)
-		d.on(release, 0, hangs)
-		<-l.Context().Done()
-		for _, ctx := range []context.Context{l.Context(), context.WithoutCancel(l.Context())} {
-			start := time.Now()
-			_, err := c.Mutex("k").Lock(ctx)
-			wantErr(t, err, leasehold.ErrLost)
-			_, err = c.Mutex("k").TryLock(ctx)
-			wantErr(t, err, leasehold.ErrLost)
-			if got := time.Since(start); got != 0 {
-				t.Errorf("it took %v to see", got)
-			}
-		}
-		wantErr(t, leasehold.Do(l.Context(), c.Mutex("k"), func(context.Context) error {
-			t.Error("ran under a lost lease")
-			return nil
-		}), leasehold.ErrLost)
-		if n := d.count(acquire); n != 1 {
-			t.Errorf("%d acquires", n)
-		}
-	})
-}
-
-func TestReentry_K3_StrangersExcludeEachOther(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		lock(t, c, "same client")
-		_, err := c.Mutex("same client").TryLock(t.Context())
-		wantErr(t, err, leasehold.ErrHeld)
-
-		lock(t, c, "k", leasehold.WithReentrantOwner("user-1"))
-		for _, owner := range []string{"user-10", "user-", "user", "USER-1", "user-1 "} {
-			_, err := c.Mutex("k", leasehold.WithReentrantOwner(owner)).TryLock(t.Context())
-			wantErr(t, err, leasehold.ErrHeld)
-		}
-		held := new(leasehold.HeldError)
-		if _, err := c.Mutex("k").TryLock(t.Context()); !errors.As(err, &held) || held.Owner != "user-1" {
-			t.Errorf("%v does not name the holder", err)
 		}
 	})
 }
@@ -162,9 +50,7 @@ func TestReentry_OwnerIsOfOneLock(t *testing.T) {
 			}
 			_, err := c.Mutex("k").TryLock(t.Context()) // another lock of the same client
 			wantErr(t, err, leasehold.ErrHeld)
-			if err := errors.Join(inner.Release(), outer.Release()); err != nil {
-				t.Error(err)
-			}
+			giveBack(t, inner, outer)
 		}
 	})
 }
@@ -187,22 +73,15 @@ func TestReentry_OuterFirstKeepsTheInner(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		outer := lock(t, c, "k")
-		inner, err := c.Mutex("k").Lock(context.WithoutCancel(outer.Context()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := outer.Release(); err != nil {
-			t.Error(err)
-		}
+		inner := must(t)(c.Mutex("k").Lock(context.WithoutCancel(outer.Context())))
+		giveBack(t, outer)
 		wantErr(t, context.Cause(outer.Context()), leasehold.ErrReleased)
 		if inner.State() != leasehold.Held || inner.Context().Err() != nil {
 			t.Errorf("inner is %v, %v", inner.State(), context.Cause(inner.Context()))
 		}
-		_, err = c.Mutex("k").TryLock(t.Context())
+		_, err := c.Mutex("k").TryLock(t.Context())
 		wantErr(t, err, leasehold.ErrHeld)
-		if err := inner.Release(); err != nil {
-			t.Error(err)
-		}
+		giveBack(t, inner)
 		wantFree(t, store, "k")
 	})
 }
@@ -235,9 +114,7 @@ func TestReentry_HR_D2_OwnerThatWouldWaitForItselfIsTold(t *testing.T) {
 				if waited := time.Since(start); waited != 0 {
 					t.Errorf("%s: told after %v", row.name, waited)
 				}
-				if err := held.Release(); err != nil {
-					t.Error(err)
-				}
+				giveBack(t, held)
 				wantFree(t, store, "k")
 			}
 		}

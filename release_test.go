@@ -3,82 +3,22 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
-
-// How leases end.
-
-func TestRelease_L1_ExpiredLeaseLeavesTheNewHolderAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, d := open(t, store, leasehold.WithTTL(ttl))
-		b, _ := open(t, store)
-		l := lock(t, a, "k")
-		d.on(renew, 0, fails)
-		time.Sleep(ttl)
-		next := lock(t, b, "k")
-		wantErr(t, l.Release(), leasehold.ErrLost)
-		wantErr(t, l.Extend(t.Context(), ttl), leasehold.ErrNotHeld)
-		snap, _ := store.Inspect(t.Context(), "k")
-		if len(snap.Holders) != 1 || snap.Holders[0].ID != next.ID() || next.Token() <= l.Token() {
-			t.Errorf("tokens %d, %d; store: %+v", l.Token(), next.Token(), snap)
-		}
-	})
-}
-
-func TestRelease_L1_StoreThatForgotTheLeaseIsToldAsLoss(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		l := lock(t, c, "k")
-		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
-			t.Fatal(err)
-		}
-		wantErr(t, l.Release(), leasehold.ErrLost)
-	})
-}
-
-func TestRelease_L3_LostReplyIsRepeatedAndTheNextHolderSurvives(t *testing.T) {
-	for _, waits := range []bool{true, false} {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			a, d := open(t, store)
-			b, _ := open(t, store)
-			l := lock(t, a, "k")
-			got := make(chan *leasehold.Lease, 1)
-			if waits {
-				go func() {
-					next, err := b.Mutex("k").Lock(context.Background())
-					if err != nil {
-						t.Error(err)
-					}
-					got <- next
-				}()
-				synctest.Wait()
-			}
-			d.on(release, 2, loses)
-			if err := l.Release(); err != nil {
-				t.Errorf("release whose reply was lost: %v", err)
-			}
-			if n := d.count(release); n != 3 {
-				t.Errorf("%d tries, want 3", n)
-			}
-			if waits {
-				next := <-got
-				time.Sleep(time.Hour)
-				if next.State() != leasehold.Held {
-					t.Errorf("the next holder is %v", next.State())
-				}
-			}
-		})
-	}
-}
 
 func TestRelease_IsIdempotentAndConcurrent(t *testing.T) {
 	store := memdriver.New() // in real time: a sync.Once does not wait durably
@@ -88,9 +28,7 @@ func TestRelease_IsIdempotentAndConcurrent(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
+			giveBack(t, l)
 			wantFree(t, store, "k") // whoever returns, it is free
 		})
 	}
@@ -104,79 +42,11 @@ func TestRelease_IsIdempotentAndConcurrent(t *testing.T) {
 	wantErr(t, l.Extend(t.Context(), ttl), leasehold.ErrNotHeld, leasehold.ErrReleased)
 }
 
-func TestRelease_IsBoundedAndSaysUnknown(t *testing.T) {
-	for name, f := range map[string]fault{"hangs": hangs, "fails": fails} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, d := open(t, store, leasehold.WithReleaseTimeout(3*time.Second))
-				l := lock(t, c, "k")
-				d.on(release, 0, f)
-				start := time.Now()
-				err := l.Release()
-				wantErr(t, err, leasehold.ErrUnknown)
-				if errors.Is(err, leasehold.ErrLost) {
-					t.Errorf("%v says lost, but nobody knows", err)
-				}
-				if got := time.Since(start); got > 3*time.Second {
-					t.Errorf("took %v", got)
-				}
-				if n := d.count(release); n < 3 {
-					t.Errorf("%d tries", n)
-				}
-				if l.State() != leasehold.Released {
-					t.Errorf("state %v", l.State())
-				}
-			})
-		})
-	}
-}
-
-func TestRelease_AfterAnUnconfirmedRenewalStillFrees(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithTTL(ttl))
-		l := lock(t, c, "k")
-		d.on(renew, 0, fails)
-		time.Sleep(ttl / 2)
-		if l.State() != leasehold.Unconfirmed {
-			t.Fatalf("state %v", l.State())
-		}
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
-		wantFree(t, store, "k")
-	})
-}
-
-func TestRelease_DuringAHungRenewalIsNeitherLossNorRevival(t *testing.T) {
-	for name, f := range map[string]fault{"before": {delay: time.Second}, "after": {late: time.Second}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, d := open(t, store, leasehold.WithTTL(ttl))
-				l := lock(t, c, "k")
-				d.on(renew, 1, f)
-				time.Sleep(ttl/3 + 500*time.Millisecond)
-				if err := l.Release(); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(time.Minute)
-				wantFree(t, store, "k")
-				if s := c.Stats(); s.Lost != 0 || s.Released != 1 || s.Held != 0 {
-					t.Errorf("%+v", s)
-				}
-			})
-		})
-	}
-}
-
 // L9: 10 000 releases at the instant of a renewal.
 func TestRelease_L9_RacesWithRenewalTenThousandTimes(t *testing.T) {
 	store := memdriver.New()
 	d := newFault(store)
-	c, err := leasehold.New(d, leasehold.WithTTL(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, d, leasehold.WithTTL(time.Minute))
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -189,9 +59,7 @@ func TestRelease_L9_RacesWithRenewalTenThousandTimes(t *testing.T) {
 				}
 				extended := make(chan error, 1)
 				go func() { extended <- l.Extend(context.Background(), time.Minute) }()
-				if err := l.Release(); err != nil {
-					t.Errorf("release: %v", err)
-				}
+				giveBack(t, l)
 				if err := <-extended; err != nil && !errors.Is(err, leasehold.ErrReleased) {
 					t.Errorf("extend: %v", err)
 				}
@@ -203,24 +71,6 @@ func TestRelease_L9_RacesWithRenewalTenThousandTimes(t *testing.T) {
 	if s := c.Stats(); s.Lost != 0 || s.Held != 0 || s.Released != 10_000 || len(keys) != 0 || err != nil {
 		t.Errorf("%+v, keys left: %q, %v", s, keys, err)
 	}
-}
-
-func TestLease_L12_NewLeaseAfterTheLastIsRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, leasehold.WithTTL(ttl))
-		for i := range 100 {
-			l := lock(t, c, "k")
-			if i%3 == 0 {
-				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
-			}
-			if i == 99 {
-				time.Sleep(time.Hour)
-			}
-			if err := l.Release(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
 }
 
 // lastFirst is a context that tells its end last to those who follow it first. The
@@ -264,10 +114,7 @@ func TestLease_L13_ParentsEndIsNoticedInWhateverOrderItIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		parent := &lastFirst{Context: t.Context(), done: make(chan struct{})}
-		l, err := c.Mutex("k").Lock(parent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(c.Mutex("k").Lock(parent))
 		parent.end()
 		wantErr(t, context.Cause(l.Context()), context.Canceled)
 		if l.State() != leasehold.ContextEnded {
@@ -278,71 +125,6 @@ func TestLease_L13_ParentsEndIsNoticedInWhateverOrderItIsTold(t *testing.T) {
 	})
 }
 
-func TestState_TellsAllEndsApart(t *testing.T) {
-	type scene struct {
-		store  *memdriver.Driver
-		faults *faultDriver
-		client *leasehold.Client
-		lease  *leasehold.Lease
-		cancel context.CancelFunc
-	}
-	for want, end := range map[leasehold.State]func(*scene) error{
-		leasehold.Released:       func(s *scene) error { return s.lease.Release() },
-		leasehold.ContextEnded:   func(s *scene) error { s.cancel(); return nil },
-		leasehold.ClientClosed:   func(s *scene) error { return s.client.Close() },
-		leasehold.MaxHoldReached: func(*scene) error { return nil },
-		leasehold.Lost: func(s *scene) error {
-			_, err := s.store.Break(context.Background(), "k", s.lease.ID(), "stuck")
-			return err
-		},
-		leasehold.Unconfirmed: func(s *scene) error { s.faults.on(renew, 0, fails); return nil },
-	} {
-		t.Run(want.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(10*ttl))
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				l, err := c.Mutex("k").Lock(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				inner, err := c.Mutex("k").Lock(l.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if l.State() != leasehold.Held || !l.State().Live() {
-					t.Errorf("state %v", l.State())
-				}
-				if err := end(&scene{store, d, c, l, cancel}); err != nil {
-					t.Fatal(err)
-				}
-				if want == leasehold.MaxHoldReached {
-					<-l.Context().Done()
-				}
-				if want == leasehold.Lost || want == leasehold.Unconfirmed {
-					time.Sleep(ttl / 2)
-				}
-				if l.State() != want || l.State().Live() != (want == leasehold.Unconfirmed) {
-					t.Errorf("state %v, live %t", l.State(), l.State().Live())
-				}
-				// One that re-entered ends with the same, but a release is that of one only.
-				if want == leasehold.Released {
-					want = leasehold.ContextEnded
-				}
-				if inner.State() != want {
-					t.Errorf("state of the inner one %v", inner.State())
-				}
-				synctest.Wait() // when all has been told nothing is different
-				if inner.State() != want {
-					t.Errorf("then %v", inner.State())
-				}
-				d.heal()
-				_ = inner.Release()
-			})
-		})
-	}
-}
-
 type valueKey struct{}
 
 func TestLease_L14_ParentsValuesAndDeadlineAreVisible(t *testing.T) {
@@ -350,19 +132,14 @@ func TestLease_L14_ParentsValuesAndDeadlineAreVisible(t *testing.T) {
 		c, _ := open(t, store)
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), valueKey{}, 42), time.Minute)
 		defer cancel()
-		l, err := c.Mutex("k").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(c.Mutex("k").Lock(ctx))
 		want, _ := ctx.Deadline()
 		if got, ok := l.Context().Deadline(); !ok || !got.Equal(want) || l.Context().Value(valueKey{}) != 42 {
 			t.Errorf("deadline %v, value %v", got, l.Context().Value(valueKey{}))
 		}
 		child, done := context.WithCancel(l.Context())
 		defer done()
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
+		giveBack(t, l)
 		<-child.Done()
 		wantErr(t, context.Cause(child), leasehold.ErrReleased)
 	})
@@ -389,23 +166,16 @@ func TestLease_L15_WallClockStepsChangeNothing(t *testing.T) {
 // end while the lease is being made.
 func TestLease_LostAndNeverReleasedIsNotRememberedByItsParent(t *testing.T) {
 	store := &nowhere{}
-	c, err := leasehold.New(store, leasehold.WithTTL(10*time.Millisecond), leasehold.WithoutRenewal())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, store, leasehold.WithTTL(10*time.Millisecond), leasehold.WithoutRenewal())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	collected := make(chan struct{})
 	func() {
-		l, err := c.Mutex("k").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(c.Mutex("k").Lock(ctx))
 		runtime.AddCleanup(l, func(struct{}) { close(collected) }, struct{}{})
 		<-l.Context().Done()
 	}()
-	for end := time.Now().Add(10 * time.Second); ; runtime.GC() {
+	for end := time.Now().Add(time.Minute); ; runtime.GC() {
 		select {
 		case <-collected:
 			return
@@ -418,25 +188,299 @@ func TestLease_LostAndNeverReleasedIsNotRememberedByItsParent(t *testing.T) {
 }
 
 func TestLease_ParentThatEndsDuringTheGrantReleases(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store)
+		d.on(acquire, 0, fault{late: time.Millisecond})
+		for range 200 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel) // at the moment of the answer
+			if l, err := c.Mutex("k").Lock(ctx); err == nil {
+				<-l.Context().Done()
+				giveBack(t, l)
+			}
+			synctest.Wait()
+			wantFree(t, store, "k")
+			cancel()
+		}
+	})
+}
+
+func TestClose_L16_LeavesNoGoroutine(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	store := memdriver.New()
-	c, d := open(t, store)
-	d.on(acquire, 0, fault{late: time.Millisecond})
-	for i := range 200 {
+	for range 20 {
+		a, err := leasehold.New(newFault(store))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := leasehold.New(newFault(store))
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Millisecond+time.Duration(i)*time.Microsecond, cancel)
-		l, err := c.Mutex("k").Lock(ctx)
-		if err == nil {
-			<-l.Context().Done()
-			giveBack(t, l)
+		l := must(t)(a.Mutex("k").Lock(ctx))
+		got := make(chan error, 1)
+		go func() { _, err := b.Mutex("k").Lock(context.Background()); got <- err }()
+		for b.Stats().Waiting == 0 {
+			time.Sleep(time.Millisecond)
 		}
-		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Microsecond) {
-			if snap, _ := store.Inspect(t.Context(), "k"); len(snap.Holders) == 0 {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatal("it is still held")
-			}
-		}
+		noErr(t, b.Close())
+		wantErr(t, <-got, leasehold.ErrClosed)
+		noErr(t, a.Close())
 		cancel()
+		<-l.Context().Done()
+	}
+}
+
+func TestNew_RefusesNoDriver(t *testing.T) {
+	var typed *memdriver.Driver
+	for _, d := range []driver.Driver{nil, typed} {
+		_, err := leasehold.New(d)
+		wantErr(t, err, leasehold.ErrInvalid)
+	}
+}
+
+func TestMinHold_KeepsTheLockClosedAfterACleanRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		l := lock(t, c, "k", leasehold.WithMinHold(time.Minute))
+		time.Sleep(20 * time.Second)
+		giveBack(t, l)
+		_, err := c.Mutex("k").TryLock(t.Context())
+		wantErr(t, err, leasehold.ErrHeld)
+		start := time.Now()
+		l = must(t)(c.Mutex("k").Lock(t.Context()))
+		if got := time.Since(start); got < 40*time.Second || got > 40*time.Second+10*time.Millisecond {
+			t.Errorf("closed for %v more, want 40s", got)
+		}
+		giveBack(t, l)
+		lock(t, c, "k")
+	})
+}
+
+func TestLockDelay_FollowsALossAndNotARelease(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLockDelay(time.Minute))
+		b, _ := open(t, store)
+		giveBack(t, lock(t, a, "k"))
+		start := time.Now()
+		lock(t, a, "k")
+		d.on(renew, 0, fails)
+		if _, err := b.Mutex("k").Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Since(start); got < ttl+time.Minute || got > ttl+time.Minute+10*time.Millisecond {
+			t.Errorf("free after %v, want %v", got, ttl+time.Minute)
+		}
+	})
+}
+
+func TestMinToken_RaisesTheTokenAndThoseAfterIt(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store)
+		first := lock(t, c, "k")
+		giveBack(t, first)
+		least := first.Token() + 1_000_000
+		second := lock(t, c, "k", leasehold.WithMinToken(least))
+		giveBack(t, second)
+		third := lock(t, c, "k")
+		if second.Token() <= least || third.Token() <= second.Token() {
+			t.Errorf("tokens %d, %d, %d with a minimum of %d", first.Token(), second.Token(), third.Token(), least)
+		}
+		_, err := c.Mutex("far", leasehold.WithMinToken(1<<53-1)).TryLock(t.Context())
+		wantErr(t, err, leasehold.ErrInvalid)
+	})
+}
+
+// A store that certainly did nothing until the lease had run out has not lost it.
+func TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall(t *testing.T) {
+	for name, f := range map[string]fault{"refused": refuses, "failed": fails, "hung": hangs} {
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, leasehold.WithTTL(3*time.Second))
+			l := lock(t, c, "k")
+			time.Sleep(900 * time.Millisecond)
+			s := d.on(release, 0, f)
+			time.AfterFunc(4*time.Second, func() { d.mu.Lock(); s.left = 0; d.mu.Unlock() })
+			giveBack(t, l)
+			if s := c.Stats(); s.Lost != 0 || s.Released != 1 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+	// One that had been taken away is told as before, also after a refusal.
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store)
+		l := lock(t, c, "k")
+		d.on(release, 1, refuses)
+		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, l.Release(), leasehold.ErrLost)
+	})
+}
+
+// Stats count what observers are told.
+func TestStats_HR_H9_AgreeWithWhatObserversAreTold(t *testing.T) {
+	for name, life := range map[string]func(t *testing.T, store *memdriver.Driver, l *leasehold.Lease, d *faultDriver){
+		"released": func(*testing.T, *memdriver.Driver, *leasehold.Lease, *faultDriver) {},
+		"renewed":  func(*testing.T, *memdriver.Driver, *leasehold.Lease, *faultDriver) { time.Sleep(ttl) },
+		"renewal found it gone": func(t *testing.T, store *memdriver.Driver, l *leasehold.Lease, _ *faultDriver) {
+			_, _ = store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()})
+			time.Sleep(ttl)
+		},
+		"release found it gone": func(t *testing.T, store *memdriver.Driver, l *leasehold.Lease, _ *faultDriver) {
+			_, _ = store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()})
+		},
+		"failed, and late": func(_ *testing.T, _ *memdriver.Driver, l *leasehold.Lease, d *faultDriver) {
+			d.on(renew, 2, fails)
+			d.on(renew, 0, fault{late: ttl})
+			<-l.Context().Done()
+			time.Sleep(ttl)
+		},
+		"maximum hold": func(_ *testing.T, _ *memdriver.Driver, l *leasehold.Lease, _ *faultDriver) { time.Sleep(time.Minute) },
+	} {
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			var told leasehold.Stats
+			o := leasehold.Observer{
+				Renewed: func(_ context.Context, e leasehold.RenewedInfo) {
+					if e.Err == nil {
+						told.Renewed++
+					} else {
+						told.Failed++
+					}
+				},
+				Ended: func(_ context.Context, e leasehold.EndedInfo) {
+					if e.Lost() {
+						told.Lost++
+					} else {
+						told.Released++
+					}
+				},
+				Released: func(_ context.Context, e leasehold.ReleasedInfo) {
+					if e.Outcome() == "lost" { // found only now
+						told.Lost, told.Released = told.Lost+1, told.Released-1
+					}
+				},
+			}
+			c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(45*time.Second), leasehold.WithObserver(o))
+			l := lock(t, c, "k")
+			life(t, store, l, d)
+			d.heal()
+			_ = l.Release()
+			synctest.Wait()
+			got := c.Stats()
+			got.Granted, got.Held = 0, 0
+			if got != told {
+				t.Errorf("stats %+v, observers were told %+v", got, told)
+			}
+		})
+	}
+}
+
+func TestClose_L16_IsBoundedWhateverHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithReleaseTimeout(3*time.Second))
+		for i := range 1000 {
+			lock(t, c, fmt.Sprint(i))
+		}
+		other, _ := open(t, store)
+		lock(t, other, "busy")
+		errs := make(chan error, 3)
+		go func() { _, err := c.Mutex("busy").Lock(context.Background()); errs <- err }()
+		synctest.Wait()
+		d.on(acquire, 0, hangs)
+		d.on(renew, 0, hangs)
+		d.on(release, 0, hangs)
+		go func() { _, err := c.Mutex("x").Lock(context.Background()); errs <- err }()
+		go func() { _, err := c.Mutex("y").TryLock(context.Background()); errs <- err }()
+		time.Sleep(11 * time.Second) // with renewals in flight
+		start := time.Now()
+		err := c.Close()
+		wantErr(t, err, leasehold.ErrUnknown)
+		if !strings.Contains(err.Error(), "1000 not given back, among them the lease of \"") {
+			t.Errorf("told: %v", err)
+		}
+		if got := time.Since(start); got > 12*time.Second {
+			t.Errorf("took %v", got)
+		}
+		for range 3 {
+			err := <-errs
+			if !errors.Is(err, leasehold.ErrClosed) && !errors.Is(err, leasehold.ErrUnknown) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestClose_WhileAGrantIsOnItsWayGivesItBack(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store)
+		gate := make(chan struct{})
+		d.on(acquire, 1, fault{gate: gate})
+		got := make(chan error, 1)
+		go func() { _, err := c.Mutex("k").Lock(context.Background()); got <- err }()
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		synctest.Wait()
+		close(gate)
+		wantErr(t, <-got, leasehold.ErrClosed)
+		noErr(t, <-closed)
+		wantFree(t, store, "k")
+	})
+}
+
+// TestClose_IsBounded: Close cancels calls under way, and waits for ten seconds at most for
+// a logger or an observer that does not return, even if that calls Close.
+func TestClose_IsBounded(t *testing.T) {
+	blocks := func(ctx context.Context, c *leasehold.Client, _ func()) {
+		ctx = leasehold.ObserveWait(ctx, func(leasehold.WaitEvent) { time.Sleep(time.Hour) })
+		_, _ = c.Mutex("held").Lock(ctx)
+	}
+	for _, row := range []struct {
+		name string
+		opts []leasehold.Option
+		hang bool
+		wait func(ctx context.Context, c *leasehold.Client, closeIt func())
+		late bool
+	}{
+		{"a store that hangs", nil, true, nil, false},
+		{"a store that hangs, for ever", []leasehold.Option{leasehold.WithMaxOutage(-1)}, true, nil, false},
+		{"a store that hangs, in turns", []leasehold.Option{leasehold.WithLocalHandover(10)}, true, nil, false},
+		{"an observer that blocks", nil, false, blocks, true},
+		{"an observer that closes", nil, false, func(ctx context.Context, c *leasehold.Client, closeIt func()) {
+			_, _ = c.Mutex("held").Lock(leasehold.ObserveWait(ctx, func(leasehold.WaitEvent) { closeIt() }))
+		}, true},
+		{"a logger that blocks", []leasehold.Option{leasehold.WithLogger(slog.New(slowLog{}))}, true, nil, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memdriver.Driver) {
+				holder, _ := open(t, store)
+				lock(t, holder, "held")
+				d := newFault(store)
+				c, err := leasehold.New(d, row.opts...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if row.hang {
+					away(d, hangs)
+				}
+				var took time.Duration
+				closeIt := sync.OnceFunc(func() {
+					start := time.Now()
+					err = c.Close()
+					took = time.Since(start)
+				})
+				if row.wait == nil {
+					row.wait = func(ctx context.Context, c *leasehold.Client, _ func()) { _, _ = c.Mutex("k").Lock(ctx) }
+				}
+				var calls sync.WaitGroup
+				calls.Go(func() { row.wait(context.Background(), c, closeIt) })
+				time.Sleep(20 * time.Second)
+				closeIt()
+				if (err != nil) != row.late || took > 10*time.Second {
+					t.Errorf("Close took %v: %v", took, err)
+				}
+				calls.Wait()
+				time.Sleep(time.Hour)
+			})
+		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
@@ -51,11 +52,7 @@ func (n *nowhere) Close() error { return nil }
 func TestScale_L10_FiftyThousandLeasesAreRenewedByFewGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &nowhere{}
-		c, err := leasehold.New(store, leasehold.WithTTL(ttl))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := newClient(t, store, leasehold.WithTTL(ttl))
 		n := int64(50_000)
 		if testing.Short() {
 			n /= 5
@@ -93,6 +90,7 @@ func TestScale_L10_FiftyThousandLeasesAreRenewedByFewGoroutines(t *testing.T) {
 // TestScale_LeaseIsSmall measures the heap in a process of its own, in which no earlier test has
 // left anything to be freed meanwhile.
 func TestScale_LeaseIsSmall(t *testing.T) {
+	skip.Racing(t, "it measures memory")
 	const alone = "LEASEHOLD_TEST_ALONE"
 	if os.Getenv(alone) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestScale_LeaseIsSmall$", "-test.v", fmt.Sprint("-test.short=", testing.Short()))
@@ -114,11 +112,7 @@ func TestScale_LeaseIsSmall(t *testing.T) {
 		{"cancellable parent", 20_000, 650, 900, func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c, err := leasehold.New(&nowhere{}, leasehold.WithTTL(time.Hour))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
+			c := newClient(t, &nowhere{}, leasehold.WithTTL(time.Hour))
 			ctx, cancel := row.parent()
 			defer cancel()
 			n := row.n
@@ -141,9 +135,7 @@ func TestScale_LeaseIsSmall(t *testing.T) {
 			}
 			before, goroutines := heap()
 			for i, m := range locks {
-				if leases[i], err = m.TryLock(ctx); err != nil {
-					t.Fatal(err)
-				}
+				leases[i] = must(t)(m.TryLock(ctx))
 			}
 			after, now := heap()
 			for _, l := range leases {
@@ -170,7 +162,7 @@ func TestScale_WaiterHasNoGoroutineOfItsOwn(t *testing.T) {
 		first := lock(t, a, "k")
 		ctx, cancel := context.WithCancel(t.Context())
 		before := runtime.NumGoroutine()
-		const n = 1000
+		const n = 200
 		var wg sync.WaitGroup
 		for range n {
 			wg.Go(func() { _, _ = b.Mutex("k").Lock(ctx) })
@@ -185,9 +177,7 @@ func TestScale_WaiterHasNoGoroutineOfItsOwn(t *testing.T) {
 		}
 		cancel()
 		wg.Wait()
-		if err := first.Release(); err != nil {
-			t.Error(err)
-		}
+		giveBack(t, first)
 		synctest.Wait()
 		wantFree(t, store, "k")
 	})

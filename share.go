@@ -111,10 +111,14 @@ func (s *share) endCause() error {
 	if now.Err() == nil {
 		return nil
 	}
-	if cause := context.Cause(now); !errors.Is(cause, ErrMaxHold) {
+	switch cause := context.Cause(now); {
+	case errors.Is(cause, ErrMaxHold):
+		return ErrMaxHold
+	case errors.Is(cause, ErrReleased): // the lease around it was released first
+		return nil
+	default:
 		return &contextEnded{cause}
 	}
-	return ErrMaxHold
 }
 
 // live compares the clock, and ends what has run out: when it returns the context of

@@ -3,8 +3,9 @@ package leasehold_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -56,297 +57,318 @@ func (q *queue) want(t *testing.T, want ...string) {
 	}
 }
 
-func TestLock_W2_CancelledWaiterDisturbsNobody(t *testing.T) {
-	for place := range 3 { // head, middle, tail
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			a, _ := open(t, store)
-			b, _ := open(t, store)
-			first := lock(t, a, "k")
-			q := &queue{}
-			ctx, cancel := context.WithCancel(t.Context())
-			var want []string
-			for i := range 3 {
-				name, c := fmt.Sprint(i), context.Background()
-				if i == place {
-					c = ctx
-				} else {
-					want = append(want, name)
-				}
-				q.join(t, c, b, name, time.Second)
-			}
-			cancel()
-			q.want(t, fmt.Sprintf("%d gave up", place))
-			snap, _ := store.Inspect(t.Context(), "k")
-			if len(snap.Waiters) != 2 {
-				t.Errorf("%d waiters stayed in the queue, want 2", len(snap.Waiters))
-			}
-			if err := first.Release(); err != nil {
-				t.Fatal(err)
-			}
-			q.want(t, fmt.Sprintf("%d gave up", place), want[0]) // at once
-			time.Sleep(time.Second)
-			q.want(t, append([]string{fmt.Sprintf("%d gave up", place)}, want...)...)
-			time.Sleep(2 * time.Second)
-			wantFree(t, store, "k")
-		})
-	}
-}
-
-func TestLock_W3_EveryHintLostEndsWithinTheDocumentedBound(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, d := open(t, store)
-		d.hints = func(driver.Hint, func(driver.Hint)) {}
-		for i := range 10 {
-			outer := lock(t, a, "k")
-			q := &queue{}
-			q.join(t, t.Context(), b, "b", 0)
-			time.Sleep(time.Duration(i) * 700 * time.Millisecond)
-			start := time.Now()
-			if err := outer.Release(); err != nil {
-				t.Fatal(err)
-			}
-			for q.mu.Lock(); len(q.order) == 0; q.mu.Lock() {
-				q.mu.Unlock()
-				time.Sleep(10 * time.Millisecond)
-			}
-			q.mu.Unlock()
-			if got := time.Since(start); got > 5500*time.Millisecond {
-				t.Errorf("waited %v for a free lock, want at most a heartbeat", got)
-			}
-			time.Sleep(time.Second)
-		}
-	})
-}
-
-func TestLock_W4_HeadEntersAtTheEndOfADeadHoldersLease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, dead := open(t, store, leasehold.WithTTL(ttl))
-		b, d := open(t, store)
-		start := time.Now()
-		lock(t, a, "k")
-		dead.on(renew, 0, fault{skip: true, err: errReplyLost})
-		q := &queue{}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		for i := range 50 {
-			q.join(t, ctx, b, fmt.Sprint(i), time.Hour)
-		}
-		time.Sleep(ttl - time.Since(start) - time.Millisecond)
-		q.want(t)
-		time.Sleep(3 * time.Millisecond)
-		q.want(t, "0")
-		if n := d.count(renew); n > 200 {
-			t.Errorf("50 waiters asked %d times in %v, want once per heartbeat", n, ttl)
-		}
-		cancel()
-		time.Sleep(time.Second)
-	})
-}
-
-func TestLock_W5_W6_DeadWaitersCostOneWindow(t *testing.T) {
-	for _, n := range []int{1, 1000} {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			a, _ := open(t, store)
-			dead, deaf := open(t, store)
-			b, d := open(t, store)
-			first := lock(t, a, "k")
-			ctx, cancel := context.WithCancel(t.Context())
-			for range n {
-				go func() { _, _ = dead.Mutex("k").Lock(ctx) }()
-			}
-			time.Sleep(time.Second)
-			// From now on nothing of them reaches the store, nor them.
-			deaf.on(renew, 0, hangs)
-			deaf.on(acquire, 0, hangs)
-			deaf.on(release, 0, fails)
-			deaf.mu.Lock()
-			deaf.hints = func(driver.Hint, func(driver.Hint)) {}
-			deaf.mu.Unlock()
-			q := &queue{}
-			q.join(t, t.Context(), b, "b", 0)
-			if err := first.Release(); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(2100 * time.Millisecond)
-			q.want(t, "b")
-			if n := d.count(renew) + d.count(acquire); n > 10 {
-				t.Errorf("%d requests by one waiter in a second: a hot loop", n)
-			}
-			cancel()
-			time.Sleep(time.Minute)
-			wantFree(t, store, "k")
-		})
-	}
-}
-
-func TestLock_W7_OrderOutlivesTwentyWindows(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, _ := open(t, store)
-		first := lock(t, a, "k")
-		q := &queue{}
-		var want []string
-		for i := range 5 {
-			want = append(want, fmt.Sprint(i))
-			q.join(t, t.Context(), b, want[i], time.Millisecond)
-			time.Sleep(time.Second)
-		}
-		time.Sleep(20 * 15 * time.Second)
-		if err := first.Release(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		q.want(t, want...)
-	})
-}
-
-func TestTryLock_W8_NeverOvertakesALiveWaiter(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, d := open(t, store)
-		gate := make(chan struct{})
-		first := lock(t, a, "k")
-		q := &queue{}
-		q.join(t, t.Context(), b, "b", time.Second)
-		d.mu.Lock()
-		d.hints = func(h driver.Hint, f func(driver.Hint)) { <-gate; f(h) }
-		d.mu.Unlock()
-		if err := first.Release(); err != nil {
-			t.Fatal(err)
-		}
-		_, err := a.Mutex("k").TryLock(t.Context())
-		wantErr(t, err, leasehold.ErrHeld)
-		close(gate)
-		q.want(t, "b")
-		time.Sleep(2 * time.Second)
-	})
-}
-
-func TestLock_W10_GrantToAWaiterThatHasJustGivenUpPassesOn(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, d := open(t, store)
-		c, _ := open(t, store)
-		first := lock(t, a, "k")
-		q := &queue{}
-		ctx, cancel := context.WithCancel(t.Context())
-		q.join(t, ctx, b, "b", time.Hour)
-		q.join(t, t.Context(), c, "c", time.Second)
-		d.mu.Lock()
-		d.hints = func(h driver.Hint, f func(driver.Hint)) { cancel(); time.Sleep(time.Millisecond); f(h) }
-		d.mu.Unlock()
-		if err := first.Release(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
-		slices.Sort(q.order) // both at one instant
-		q.want(t, "b gave up", "c")
-		time.Sleep(2 * time.Second)
-	})
-}
-
-func TestLock_W12_OneBackoffServesAnyNumberOfWaits(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		first := lock(t, a, "k")
-		strategy := leasehold.Exponential(10*time.Millisecond, time.Second)
-		strategy.Jitter, strategy.Attempts = 0, 5
-		b, d := open(t, store, leasehold.WithRetry(strategy))
-		for range 2 {
-			var wg sync.WaitGroup
-			start, before := time.Now(), d.count(acquire)
-			for range 64 {
-				wg.Go(func() {
-					_, err := b.Mutex("k").Lock(t.Context())
-					wantErr(t, err, leasehold.ErrHeld)
-					if got, want := time.Since(start), 150*time.Millisecond; got != want { // 10+20+40+80
-						t.Errorf("5 attempts took %v, want %v", got, want)
-					}
-				})
-			}
-			wg.Wait()
-			if n := d.count(acquire) - before; n != 5*64 {
-				t.Errorf("%d requests, want %d", n, 5*64)
-			}
-		}
-		if err := first.Release(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestLock_HintThatOvertakesTheAnswerIsHeard(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, d := open(t, store)
-		q := &queue{}
-		first := lock(t, a, "k")
-		q.join(t, t.Context(), b, "subscribes", 0)
-		if err := first.Release(); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-
-		second := lock(t, a, "k")
-		d.on(acquire, 1, fault{late: 100 * time.Millisecond})
-		q.join(t, t.Context(), b, "b", 10*time.Second)
-		if err := second.Release(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(101 * time.Millisecond)
-		q.want(t, "subscribes", "b")
-		time.Sleep(11 * time.Second)
-	})
-}
-
 func TestLock_HintsMayBeLateOrDoubled(t *testing.T) {
 	for name, deliver := range map[string]func(driver.Hint, func(driver.Hint)){
 		"late":    func(h driver.Hint, f func(driver.Hint)) { time.AfterFunc(500*time.Millisecond, func() { f(h) }) },
 		"useless": func(h driver.Hint, f func(driver.Hint)) { time.AfterFunc(3*time.Second, func() { f(h) }) },
 		"doubled": func(h driver.Hint, f func(driver.Hint)) { f(h); f(h); time.AfterFunc(time.Second, func() { f(h) }) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				a, _ := open(t, store)
-				b, d := open(t, store)
-				d.hints = deliver
-				var mu sync.Mutex
-				inside, tokens := 0, []int64{}
-				var wg sync.WaitGroup
-				for _, c := range []*leasehold.Client{a, b, a, b, b} {
-					wg.Go(func() {
-						for range 5 {
-							l, err := c.Mutex("k").Lock(t.Context())
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							mu.Lock()
-							inside++
-							if inside > 1 {
-								t.Error("two holders")
-							}
-							tokens = append(tokens, l.Token())
-							mu.Unlock()
-							time.Sleep(20 * time.Millisecond)
-							mu.Lock()
-							inside--
-							mu.Unlock()
-							if err := l.Release(); err != nil && !errors.Is(err, leasehold.ErrLost) {
-								t.Error(err)
-							}
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			a, _ := open(t, store)
+			b, d := open(t, store)
+			d.hints = deliver
+			var mu sync.Mutex
+			inside, tokens := 0, []int64{}
+			var wg sync.WaitGroup
+			for _, c := range []*leasehold.Client{a, b, a, b, b} {
+				wg.Go(func() {
+					for range 5 {
+						l, err := c.Mutex("k").Lock(t.Context())
+						if err != nil {
+							t.Error(err)
+							return
 						}
-					})
-				}
-				wg.Wait()
-				if !slices.IsSorted(tokens) || len(slices.Compact(slices.Clone(tokens))) != len(tokens) {
-					t.Errorf("tokens do not rise: %v", tokens)
-				}
-				time.Sleep(time.Minute)
-				wantFree(t, store, "k")
-			})
+						mu.Lock()
+						inside++
+						if inside > 1 {
+							t.Error("two holders")
+						}
+						tokens = append(tokens, l.Token())
+						mu.Unlock()
+						time.Sleep(20 * time.Millisecond)
+						mu.Lock()
+						inside--
+						mu.Unlock()
+						if err := l.Release(); err != nil && !errors.Is(err, leasehold.ErrLost) {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if !slices.IsSorted(tokens) || len(slices.Compact(slices.Clone(tokens))) != len(tokens) {
+				t.Errorf("tokens do not rise: %v", tokens)
+			}
+			time.Sleep(time.Minute)
+			wantFree(t, store, "k")
 		})
 	}
+}
+
+// What a waiter knows, and whom it listens to.
+
+// await has c wait for k until the time is up, and returns the refusal.
+func await(c *leasehold.Client, d time.Duration) chan *leasehold.HeldError {
+	refused := make(chan *leasehold.HeldError, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), d)
+		defer cancel()
+		_, err := c.Mutex("k").Lock(ctx)
+		held := new(leasehold.HeldError)
+		errors.As(err, &held)
+		refused <- held
+	}()
+	synctest.Wait()
+	return refused
+}
+
+func TestHeld_HR_C8_NamesNobodyWhoHasGone(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store, leasehold.WithName("first"))
+		b, _ := open(t, store, leasehold.WithName("second"))
+		c, _ := open(t, store)
+		d, _ := open(t, store)
+		first := lock(t, a, "k")
+		go func() { _, _ = b.Mutex("k").Lock(t.Context()) }()
+		synctest.Wait()
+		next := await(c, 4200*time.Millisecond)
+		last := await(d, 8200*time.Millisecond)
+		time.Sleep(2 * time.Second)
+		giveBack(t, first)
+		for _, refused := range []chan *leasehold.HeldError{next, last} {
+			held := <-refused
+			if held.Owner == "first" {
+				t.Errorf("%q, who released it long ago", held)
+			}
+		}
+	})
+}
+
+// counter is a store with one clerk: it takes requests for locks one after the
+// other, each for a while, and finishes also those whose callers have gone.
+type counter struct {
+	*faultDriver
+	each, patience time.Duration
+	clerk          chan struct{}
+
+	mu       sync.Mutex
+	asked    int
+	flying   int
+	peak     int
+	told     int // requests that carried an address
+	released int
+}
+
+func newCounter(store *memdriver.Driver, each, patience time.Duration) *counter {
+	return &counter{faultDriver: newFault(store), each: each, patience: patience, clerk: make(chan struct{}, 1)}
+}
+
+func (c *counter) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	c.mu.Lock()
+	c.asked++
+	if c.flying++; c.flying > c.peak {
+		c.peak = c.flying
+	}
+	if req.HintAddress != "" {
+		c.told++
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.flying--
+		c.mu.Unlock()
+	}()
+	type outcome struct {
+		driver.Reply
+		error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		c.clerk <- struct{}{}
+		time.Sleep(c.each)
+		reply, err := c.faultDriver.Acquire(context.WithoutCancel(ctx), req)
+		<-c.clerk
+		done <- outcome{reply, err}
+	}()
+	short, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	select {
+	case o := <-done:
+		return o.Reply, o.error
+	case <-short.Done():
+		return driver.Reply{}, short.Err()
+	}
+}
+
+// Release takes its time, too, and is counted.
+func (c *counter) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	c.mu.Lock()
+	c.released++
+	c.mu.Unlock()
+	done := make(chan error, 1)
+	var reply driver.Reply
+	go func() {
+		c.clerk <- struct{}{}
+		time.Sleep(c.each)
+		r, err := c.store.Release(context.WithoutCancel(ctx), ref)
+		<-c.clerk
+		reply = r
+		done <- err
+	}()
+	short, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	select {
+	case err := <-done:
+		return reply, err
+	case <-short.Done():
+		return driver.Reply{}, short.Err()
+	}
+}
+
+func (c *counter) state() (asked, peak, told int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked, c.peak, c.told
+}
+
+// burst has n callers wait for one lock that is held, until all stand in the
+// store's queue or have failed, and returns the errors of those that have.
+func burst(t *testing.T, c *leasehold.Client, store *memdriver.Driver, n int, within time.Duration) (failed []error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			_, err := c.Mutex("k").Lock(ctx)
+			if err != nil && ctx.Err() == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, err)
+			}
+		})
+	}
+	time.Sleep(within)
+	snap, err := store.Inspect(ctx, "k")
+	if err != nil || len(snap.Waiters) != n {
+		t.Errorf("%d of %d stand in the queue, %v", len(snap.Waiters), n, err)
+	}
+	cancel()
+	wg.Wait()
+	return failed
+}
+
+// TestLock_HR_G3_BurstOfWaitersIsAskedOnceEach has a store answer each request in 6 ms, and
+// so needs 7 s for 1200 callers, longer than the time of one try. No request may be sent
+// twice because earlier requests take their time, and no caller may give up.
+func TestLock_HR_G3_BurstOfWaitersIsAskedOnceEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		holder, _ := open(t, store)
+		first := lock(t, holder, "k")
+		defer func() { _ = first.Release() }()
+		d := newCounter(store, 6*time.Millisecond, 2*time.Second)
+		c := newClient(t, d)
+		const n = 1200
+		failed := burst(t, c, store, n, 9*time.Second)
+		if len(failed) > 0 {
+			t.Errorf("%d of %d gave up, the first with %v", len(failed), n, failed[0])
+		}
+		asked, peak, told := d.state()
+		if asked > n+n/100 {
+			t.Errorf("%d requests for %d locks", asked, n)
+		}
+		if peak > 256 {
+			t.Errorf("%d requests were under way at a time", peak)
+		}
+		// As many leave at once, and one more when the first answer comes, by which the
+		// client begins to listen.
+		if told < n-256-1 {
+			t.Errorf("%d of %d first requests carried the address that there was", told, n)
+		}
+		time.Sleep(10 * time.Minute) // the clerk ends, too
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.released > n+n/100 {
+			t.Errorf("%d releases of %d places that were given up", d.released, n)
+		}
+	})
+}
+
+// A waiter that hears no hints is never handed the lock, so that no window shows
+// its death: its ticket runs out, as the documentation says.
+func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T) {
+	for offset := range 5 { // where in its polling it dies
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			a, _ := open(t, store)
+			b, _ := open(t, store)
+			cut := newFault(store)
+			deaf, err := leasehold.New(struct{ driver.Driver }{cut})
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := lock(t, a, "k")
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = deaf.Mutex("k").Lock(ctx)
+			}()
+			synctest.Wait()
+			q := &queue{}
+			q.join(t, t.Context(), b, "b", 0)
+			time.Sleep(10*time.Second + time.Duration(offset)*100*time.Millisecond)
+			cut.on(renew, 0, hangs) // it dies
+			cut.on(acquire, 0, hangs)
+			cut.on(release, 0, fails)
+			died := time.Now()
+			giveBack(t, first)
+			for q.mu.Lock(); len(q.order) == 0; q.mu.Lock() {
+				q.mu.Unlock()
+				time.Sleep(10 * time.Millisecond)
+			}
+			q.mu.Unlock()
+			if took := time.Since(died); took > 4*time.Second+50*time.Millisecond {
+				t.Errorf("a dead waiter cost %v", took)
+			}
+			cancel()
+			<-done
+			time.Sleep(time.Minute)
+			noErr(t, deaf.Close())
+		})
+	}
+	doc, err := os.ReadFile("leasehold.go")
+	if err != nil || !strings.Contains(strings.ReplaceAll(string(doc), "\n// ", " "), "four if the store cannot wake it") {
+		t.Errorf("the package does not say so: %v", err)
+	}
+}
+
+func TestHeld_HR_C8_RemainingIsAsOfNow(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store, leasehold.WithName("holder"))
+		b, _ := open(t, store)
+		retrying, _ := open(t, store, leasehold.WithRetry(leasehold.Constant(time.Minute)))
+		l := lock(t, a, "k", leasehold.WithTTL(time.Minute), leasehold.WithoutRenewal())
+		all := []chan *leasehold.HeldError{await(b, 10*time.Second), await(retrying, 10*time.Second)}
+		for _, refused := range all {
+			held := <-refused
+			if held.Owner != "holder" {
+				t.Errorf("%q: it is still the same", held)
+			}
+			snap, _ := store.Inspect(t.Context(), "k")
+			if off := (held.Remaining - snap.Holders[0].Remaining).Abs(); off > 5*time.Millisecond {
+				t.Errorf("%v, but the store keeps it for %v", held.Remaining, snap.Holders[0].Remaining)
+			}
+		}
+		_ = l.Release()
+	})
+	// Who is first of the queue is told anew when the holder has renewed.
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store)
+		b, _ := open(t, store)
+		lock(t, a, "k")
+		if held := <-await(b, 55*time.Second); held.Remaining < 19*time.Second {
+			t.Errorf("%v left, of a lease that is renewed every 10 s", held.Remaining)
+		}
+	})
 }

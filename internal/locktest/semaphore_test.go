@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 // semaphoreRows are the K cases of places.
@@ -32,49 +31,6 @@ var semaphoreRows = []row{
 		l.release(live)
 		o := l.receive(got, slack)
 		l.releaseAll(append(in, o.lease))
-		l.wantFree(0)
-	}},
-	{"K8_SecondReleaseGivesNothingBack", func(l *lab) {
-		a, _ := l.client()
-		b, _ := l.client()
-		first, second := l.enter(places(1, 3), a), l.enter(places(2, 3), a)
-		l.release(first, first) // the second time the same answer
-		next := l.enter(places(1, 3), b)
-		l.refused(places(1, 3), b, leasehold.ErrHeld)
-		l.release(first)
-		l.refused(places(1, 3), b, leasehold.ErrHeld)
-		l.wantPlaces(b, 3, 0)
-		l.release(second, next)
-		l.wantFree(0)
-	}},
-	{"K8_ForeignReleaseGivesNothingBack", func(l *lab) {
-		a, _ := l.client()
-		b, m := l.client()
-		lease := l.enter(places(3, 3), a)
-		reply, err := m.Driver.Release(context.Background(), driver.Ref{Key: l.key, ID: "somebody-else"})
-		if err != nil || reply.State != driver.Gone {
-			l.Errorf("release of an unknown lease: %+v, %v", reply, err)
-		}
-		l.wantErr(b.Break(context.Background(), l.key, "somebody-else", "test"), leasehold.ErrNotHeld)
-		l.refused(places(1, 3), b, leasehold.ErrHeld)
-		l.wantPlaces(b, 3, 0)
-		l.release(lease)
-		l.wantFree(0)
-	}},
-	{"K8_ReleaseAfterTheExpiryGivesNothingBack", func(l *lab) {
-		a, _ := l.client(leasehold.WithTTL(life), leasehold.WithoutRenewal())
-		b, _ := l.client()
-		old := l.enter(places(1, 3), a)
-		kept := l.enter(places(2, 3), b)
-		next := l.enter(places(1, 3), b) // when the old one has ended
-		if old.State() != leasehold.Lost {
-			l.Errorf("four places of three: the old one is %v", old.State())
-		}
-		l.wantErr(old.Release(), leasehold.ErrLost)
-		l.wantErr(old.Extend(context.Background(), life), leasehold.ErrNotHeld)
-		l.refused(places(1, 3), a, leasehold.ErrHeld)
-		l.wantPlaces(b, 3, 0)
-		l.release(kept, next)
 		l.wantFree(0)
 	}},
 	{"K9_DisagreementOnTheLimitIsAnErrorAndEvictsNobody", func(l *lab) {
@@ -103,22 +59,6 @@ var semaphoreRows = []row{
 		l.refused(places(1, 4), b, leasehold.ErrMismatch)
 		l.release(o.lease)
 		l.release(l.enter(places(4, 4), b)) // nobody is there to disagree with
-	}},
-	{"K9_DisagreementWithAWaiterIsAnError", func(l *lab) {
-		a, _ := l.client()
-		b, _ := l.client()
-		alone := l.lock(a)
-		got := make(chan outcome, 1)
-		l.await(context.Background(), places(1, 3), a, "waiter", got)
-		l.refused(places(1, 4), b, leasehold.ErrMismatch)
-		l.refused(reader, b, leasehold.ErrMismatch)
-		l.refused(places(1, 3), b, leasehold.ErrHeld)
-		l.wantErr(alone.Downgrade(context.Background()), leasehold.ErrMismatch)
-		if alone.State() != leasehold.Held {
-			l.Errorf("the downgrade left it %v", alone.State())
-		}
-		l.release(alone)
-		l.release(l.receive(got, slack).lease)
 	}},
 	{"K10_ResizeToFewerTakesNothingAway", func(l *lab) {
 		a, _ := l.client(leasehold.WithTTL(kept))
@@ -152,25 +92,6 @@ var semaphoreRows = []row{
 		l.wantPlaces(b, 2, 0)
 		l.release(held[4], o.lease)
 		l.wantFree(0)
-	}},
-	{"K10_ResizeToMoreLetsWaitersInAtOnce", func(l *lab) {
-		a, _ := l.client()
-		b, _ := l.client()
-		first := l.enter(places(1, 1), a)
-		got := make(chan outcome, 2)
-		for i := range cap(got) {
-			l.await(context.Background(), places(1, 1), b, fmt.Sprint(i), got)
-		}
-		l.listening(a, cap(got))
-		l.must(a.Semaphore(l.key, 1).Resize(context.Background(), 3))
-		for range cap(got) {
-			o := l.receive(got, slack)
-			if o.err != nil {
-				l.Fatal(o.err)
-			}
-			defer l.release(o.lease)
-		}
-		l.release(first)
 	}},
 	{"K10_WaiterForMoreThanThereIsNowIsTold", func(l *lab) {
 		a, _ := l.client()

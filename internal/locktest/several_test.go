@@ -29,18 +29,6 @@ var severalRows = []row{
 		wg.Wait()
 		l.allFree("a", "b", "c")
 	}},
-	{"K11_KeyThatIsNamedTwiceIsTakenOnceByItsStrongerUse", func(l *lab) {
-		a, _ := l.client()
-		b, _ := l.client()
-		whole, err := leasehold.All(a.RWMutex(l.key).RLocker(), a.Mutex(l.key), a.RWMutex(l.key).RLocker(), a.Mutex(l.key)).Lock(context.Background())
-		l.must(err)
-		if n := len(whole.Parts()); n != 1 || len(l.picture(b).Holders) != 1 {
-			l.Errorf("%d parts; store: %+v", n, l.picture(b))
-		}
-		l.refused(reader, b, leasehold.ErrHeld)
-		l.release(whole)
-		l.wantFree(0)
-	}},
 	{"K11_AllOrNothing", func(l *lab) {
 		a, _ := l.client()
 		b, _ := l.client()

@@ -15,27 +15,16 @@ var sharedRows = slices.Concat(
 	downgradeRows,
 	[]row{
 		{"K5_DeadReaderCostsAWriterOneLease", func(l *lab) {
-			dead, live, got := l.halfDead()
+			a, m := l.client(leasehold.WithTTL(kept))
+			b, _ := l.client(leasehold.WithTTL(kept))
+			c, _ := l.client()
+			dead, live := l.enter(reader, a), l.enter(reader, b)
+			got := make(chan outcome, 1)
+			l.await(context.Background(), writer, c, "writer", got)
+			m.die()
 			l.release(live)
 			o := l.receive(got, kept+slack)
 			l.atTheEndOf(dead, o)
-			l.release(o.lease)
-		}},
-		{"K5_DeadReaderIsForgottenWhileALiveOneReads", func(l *lab) {
-			dead, live, got := l.halfDead()
-			l.ended(dead, kept+slack)
-			time.Sleep(kept) // the live one is renewed, and keeps the writer out
-			if in := l.picture(l.stranger()).Holders; len(in) != 1 || in[0].ID != live.ID() {
-				l.Errorf("beside the live reader the store shows %+v", in)
-			}
-			select {
-			case o := <-got:
-				l.Fatalf("the writer entered %v after the dead reader's deadline, %v; the live one is %v", o.at.Sub(dead.Deadline()), o.err, live.State())
-			default:
-			}
-			l.release(live)
-			o := l.receive(got, slack)
-			l.must(o.err)
 			l.release(o.lease)
 		}},
 		{"K6_ReadersEndByThemselves/short first", func(l *lab) { l.readers(life, time.Minute) }},
@@ -114,18 +103,6 @@ func (l *lab) churn(asks, churns use) {
 	stop()
 	wg.Wait()
 	l.wantFree(clean)
-}
-
-// halfDead has two readers, of whom one has died, and a writer that waits.
-func (l *lab) halfDead() (dead, live *leasehold.Lease, writers <-chan outcome) {
-	a, m := l.client(leasehold.WithTTL(kept))
-	b, _ := l.client(leasehold.WithTTL(kept))
-	c, _ := l.client()
-	dead, live = l.enter(reader, a), l.enter(reader, b)
-	got := make(chan outcome, 1)
-	l.await(context.Background(), writer, c, "writer", got)
-	m.die()
-	return dead, live, got
 }
 
 // readers has two readers with leases of their own length, which nobody renews.

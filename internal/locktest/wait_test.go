@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -288,4 +289,120 @@ func Listening(c *leasehold.Client, key string) int {
 		}
 	}
 	return n
+}
+
+// oneStrategy is W12: goroutines that share a strategy ask as often as one
+// alone would, also when they wait for a second time.
+func oneStrategy(l *lab, k kind) {
+	const goroutines = 64
+	// Asked at 0, 5, 55 and 555 ms.
+	strategy := leasehold.Backoff{Base: 5 * time.Millisecond, Factor: 10, Attempts: 4}
+	const shortest, longest = 555 * time.Millisecond, 655 * time.Millisecond
+	a, _ := l.client()
+	b, m := l.client(leasehold.WithRetry(strategy))
+	first := l.enter(k.block, a)
+	for wave := range 2 {
+		before := m.asked.Load()
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(func() {
+				_, err := k.ask(b, l.key).lock(context.Background())
+				held := new(leasehold.HeldError)
+				if !errors.As(err, &held) || held.Waited < shortest || held.Waited > longest {
+					l.Errorf("wave %d: %v after %v", wave, err, held.Waited)
+				}
+			})
+		}
+		wg.Wait()
+		if asked := m.asked.Load() - before; asked != 4*goroutines {
+			l.Errorf("wave %d: %d goroutines asked %d times, want 4 times each", wave, goroutines, asked)
+		}
+	}
+	if n := l.queued(a); n > 0 {
+		l.Errorf("%d tickets of waiters that retry", n)
+	}
+	l.release(first)
+}
+
+// deadHolder has the holder die with five waiting.
+func deadHolder(l *lab, k kind) {
+	a, m := l.client(leasehold.WithTTL(kept)) // until all wait
+	b, _ := l.client()
+	dead := l.enter(k.block, a)
+	got := make(chan outcome, 5)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for i := range cap(got) {
+		l.await(ctx, k.ask, b, fmt.Sprint(i), got)
+	}
+	m.die()
+	var in []outcome
+	for range min(k.together, cap(got)) {
+		o := l.receive(got, kept+slack)
+		l.atTheEndOf(dead, o)
+		in = append(in, o)
+	}
+	head := slices.MinFunc(in, func(a, b outcome) int { return cmp.Compare(a.lease.Token(), b.lease.Token()) })
+	if head.name != "0" {
+		l.Errorf("%s entered first", head.name)
+	}
+	cancel() // all waits end
+	for range cap(got) - len(in) {
+		l.receive(got, time.Second)
+	}
+	for _, o := range in {
+		l.release(o.lease)
+	}
+	l.wantFree(clean)
+}
+
+// atTheEndOf expects a grant soon after the end of a lease whose holder has
+// died, and not before.
+func (l *lab) atTheEndOf(dead *leasehold.Lease, o outcome) {
+	l.Helper()
+	if o.err != nil {
+		l.Fatalf("%s: %v", o.name, o.err)
+	}
+	// Read now: the answer to a renewal may have come after the death.
+	if late := o.at.Sub(dead.Deadline()); late < 0 || late > slack {
+		l.Errorf("%s entered %v after the end of the lease", o.name, late)
+	}
+}
+
+// deadWaiters has n waiters die before a live one, and releases.
+func (l *lab) deadWaiters(k kind, n int) {
+	a, _ := l.client()
+	dead, m := l.client()
+	b, live := l.client()
+	first := l.enter(k.block, a)
+	ctx, cancel := context.WithCancel(context.Background())
+	none := make(chan outcome, n)
+	for range n {
+		go func() {
+			lease, err := k.ask(dead, l.key).lock(ctx)
+			none <- outcome{lease: lease, err: err}
+		}()
+	}
+	l.listening(a, n)
+	m.die()
+	got := make(chan outcome, 1)
+	l.await(context.Background(), k.rival, b, "live", got)
+	before := live.asked.Load()
+	start := time.Now()
+	l.release(first)
+	// One window until the grant lapses, one until the first live one asks.
+	o := l.receive(got, 2*window+2*slack)
+	if o.err != nil {
+		l.Fatal(o.err)
+	}
+	if asked := live.asked.Load() - before; asked > 12 {
+		l.Errorf("one waiter asked %d times in %v: a hot loop", asked, o.at.Sub(start))
+	}
+	l.release(o.lease)
+	cancel()
+	for range n {
+		if o := <-none; o.err == nil {
+			l.Error("a dead waiter got the lock")
+		}
+	}
 }

@@ -49,6 +49,10 @@ var targets = []*target{
 		name: "session", dir: "internal/session", files: []string{"internal/session/*.go"},
 		programs: []string{"./internal/session", ".", "./internal/explore", "./httpdriver", "./server"},
 	},
+	{
+		name: "root", dir: ".", files: []string{"*.go"},
+		programs: []string{".", "./internal/locktest", "./internal/matrix"},
+	},
 }
 
 var (

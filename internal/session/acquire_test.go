@@ -162,21 +162,6 @@ func TestTry_CountsFromTheQuestionThatWasAnswered(t *testing.T) {
 	})
 }
 
-// TestTry_BusyThatCameLateIsAnAnswer: only a lease is over by itself.
-func TestTry_BusyThatCameLateIsAnAnswer(t *testing.T) {
-	d := &script{acquire: func(context.Context, int, *driver.Request) (driver.Reply, error) {
-		time.Sleep(3 * time.Second)
-		return driver.Reply{State: driver.Busy}, nil
-	}}
-	stage(t, d, func(t *testing.T, s *Session) {
-		terms := usual()
-		terms.TTL = 2 * time.Second
-		if a, err := s.Try(t.Context(), terms, terms.request()); err != nil || a.State != driver.Busy || len(d.of("acquire")) != 1 {
-			t.Errorf("%v, %v after %d questions", a.State, err, len(d.of("acquire")))
-		}
-	})
-}
-
 // TestAsk_EndsWithTheContextOrTheSession, and says what came before.
 func TestAsk_EndsWithTheContextOrTheSession(t *testing.T) {
 	stop := errors.New("stop")
@@ -429,55 +414,217 @@ func TestChange_IsCalledBackHoweverLongTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestChange_EndsWithItsContext, also while it has the store reject what is on its way.
-func TestChange_EndsWithItsContext(t *testing.T) {
-	d := &script{
-		acquire: answers(errReset, driver.Reply{State: driver.Resized}),
-		release: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
-			if n > 1 {
-				return driver.Reply{}, nil
-			}
-			return hang(ctx)
-		},
-	}
-	stage(t, d, func(t *testing.T, s *Session) {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
-		defer cancel()
-		_, err := s.Change(ctx, usual(), usual().request())
-		matches(t, err, []error{ErrUnknown, context.DeadlineExceeded}, nil)
-		if took := time.Since(d.start); took != 100*ms {
-			t.Errorf("it took %v", took)
-		}
-		time.Sleep(timing.ForbidFor)
-		if n := len(d.of("release")); n != 2 {
-			t.Errorf("%d releases", n)
-		}
-	})
-}
-
-// TestInsist_UndoesWhatWasNotAnswered, as a try does.
-func TestInsist_UndoesWhatWasNotAnswered(t *testing.T) {
+// TestConfirm_AsksUntilTheStoreHasAnswered, as often and as long as it says, and takes an
+// outcome for unknown only if a question may have had an effect.
+func TestConfirm_AsksUntilTheStoreHasAnswered(t *testing.T) {
+	granted, gone := driver.Reply{State: driver.Granted, Token: 7}, driver.Reply{State: driver.Gone}
 	for _, c := range []struct {
 		name   string
 		store  []any
-		undone bool
+		slow   time.Duration // the first answer
+		maxTry time.Duration
+		times  []time.Duration
+		limits []time.Duration
+		want   []error
+		not    []error
 	}{
-		{"loses, then grants", []any{errReset, driver.Reply{State: driver.Granted}}, false},
-		{"loses, then is busy", []any{errReset, driver.Reply{State: driver.Busy}}, true},
-		{"refuses for long, then is busy", []any{driver.ErrUnavailable, driver.ErrUnavailable, driver.ErrUnavailable, driver.ErrUnavailable, driver.Reply{State: driver.Busy}}, false},
+		{name: "grants", store: []any{granted}, times: []time.Duration{0}, limits: []time.Duration{5 * time.Second}},
+		{name: "grants too late, then in time", store: []any{granted}, slow: 3 * time.Second, times: []time.Duration{0, 3020 * ms}},
+		{name: "has it no more", store: []any{gone}, times: []time.Duration{0}, want: []error{ErrNotHeld}, not: []error{ErrUnknown, ErrBroken}},
+		{name: "says late that it has it no more", store: []any{gone}, slow: 3 * time.Second, times: []time.Duration{0}, want: []error{ErrNotHeld}, not: []error{ErrUnknown, ErrBroken}},
+		{name: "tells of a break", store: []any{driver.Reply{Broken: true}}, times: []time.Duration{0}, want: []error{ErrNotHeld, ErrBroken}},
+		{name: "loses, then grants", store: []any{errReset, granted}, times: []time.Duration{0, 20 * ms}},
+		{name: "loses, then has it no more", store: []any{errReset, gone}, times: []time.Duration{0, 20 * ms}, want: []error{ErrNotHeld}, not: []error{ErrUnknown}},
+		{name: "refuses for good", store: []any{driver.ErrInvalid}, times: []time.Duration{0}, want: []error{driver.ErrInvalid}, not: []error{ErrUnknown}},
+		{name: "loses, then refuses for good", store: []any{errReset, driver.ErrInvalid}, times: []time.Duration{0, 20 * ms}, want: []error{driver.ErrInvalid, ErrUnknown}},
+		{
+			name: "hangs", store: []any{nil}, maxTry: time.Minute, want: []error{context.DeadlineExceeded, ErrUnknown},
+			times:  []time.Duration{0, 5020 * ms, 10060 * ms, 15140 * ms, 20300 * ms, 25470 * ms, 28235 * ms, 29735 * ms},
+			limits: []time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 4850 * ms},
+		},
+		{
+			name: "refuses", store: []any{driver.ErrUnavailable}, maxTry: 100 * ms, want: []error{driver.ErrUnavailable}, not: []error{ErrUnknown},
+			times: []time.Duration{0, 20 * ms, 60 * ms, 140 * ms}, limits: []time.Duration{100 * ms, 80 * ms, 40 * ms, ms},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := &script{acquire: answers(c.store...)}
-			stage(t, d, func(t *testing.T, s *Session) {
-				a, err := s.Insist(t.Context(), usual(), usual().request())
-				synctest.Wait()
-				if want := c.store[len(c.store)-1].(driver.Reply); err != nil || a.State != want.State || len(d.of("acquire")) != len(c.store) {
-					t.Errorf("state %v, error %v after %d questions", a.State, err, len(d.of("acquire")))
+			d := new(script)
+			store := answers(c.store...)
+			d.renew = func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
+				if n == 1 {
+					time.Sleep(c.slow)
 				}
-				if undone := d.of("release"); (len(undone) > 0) != c.undone || c.undone && undone[0].ref.RejectIDFor != timing.ForbidFor {
-					t.Errorf("undone %+v", undone)
+				return store(ctx, n, nil)
+			}
+			stage(t, d, func(t *testing.T, s *Session) {
+				terms := usual()
+				terms.TTL, terms.MaxTry = 2*time.Second, c.maxTry
+				g, err := s.Confirm(t.Context(), terms, driver.Ref{Key: "k", ID: "a", TTL: terms.TTL}, s.Now())
+				if (err == nil) != (len(c.want) == 0) {
+					t.Errorf("error %v", err)
+				}
+				last := c.times[len(c.times)-1]
+				if err == nil && (g.Token != 7 || g.Origin.Sub(d.start) != last) {
+					t.Errorf("granted %+v, %v after the beginning", g, g.Origin.Sub(d.start))
+				}
+				matches(t, err, c.want, c.not)
+				if got := d.times("renew"); !slices.Equal(got, c.times) {
+					t.Errorf("asked at %v, want %v", got, c.times)
+				}
+				if got := d.limits("renew"); c.limits != nil && !slices.Equal(got[:len(c.limits)], c.limits) {
+					t.Errorf("for at most %v, want %v", got, c.limits)
 				}
 			})
 		})
 	}
 }
+
+// matches holds an error to what it matches, and what it does not.
+func matches(t *testing.T, err error, want, not []error) {
+	t.Helper()
+	for _, want := range want {
+		if !errors.Is(err, want) {
+			t.Errorf("%v does not match %v", err, want)
+		}
+	}
+	for _, not := range not {
+		if errors.Is(err, not) {
+			t.Errorf("%v matches %v", err, not)
+		}
+	}
+}
+
+// looking is an inspector that answers like store, and notes when it is asked.
+type looking struct {
+	driver.Inspector
+	d     *script
+	store func(context.Context, int, *driver.Request) (driver.Reply, error)
+}
+
+func (l *looking) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	n := l.d.note(ctx, question{verb: "inspect"})
+	_, err := l.store(ctx, n, nil)
+	return driver.Snapshot{}, err
+}
+
+// TestInspect_LooksUntilTheStoreHasAnswered, and never takes a look for something that may
+// have had an effect.
+func TestInspect_LooksUntilTheStoreHasAnswered(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		store     []any
+		maxTry    time.Duration
+		maxOutage time.Duration
+		times     []time.Duration
+		limits    []time.Duration
+		want      error
+	}{
+		{name: "answers", store: []any{driver.Reply{}}, times: []time.Duration{0}, limits: []time.Duration{5 * time.Second}},
+		{name: "answers in the end", store: []any{errReset, errReset, driver.Reply{}}, times: []time.Duration{0, 20 * ms, 60 * ms}},
+		{name: "refuses for good", store: []any{driver.ErrInvalid}, times: []time.Duration{0}, want: driver.ErrInvalid},
+		{name: "is asked once", store: []any{errReset}, maxOutage: -30 * time.Second, times: []time.Duration{0}, want: errReset},
+		{name: "fails", store: []any{errReset}, maxTry: 100 * ms, times: []time.Duration{0, 20 * ms, 60 * ms, 140 * ms}, want: errReset},
+		{name: "hangs", store: []any{nil}, maxTry: 12 * time.Second, times: []time.Duration{0, 5020 * ms, 8550 * ms, 10355 * ms, 11515 * ms}, limits: []time.Duration{5 * time.Second, 3490 * ms, 1725 * ms, time.Second, 485 * ms}, want: context.DeadlineExceeded},
+		{name: "hangs for longer", store: []any{nil}, maxTry: time.Minute, limits: []time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second}, want: context.DeadlineExceeded},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := new(script)
+			stage(t, d, func(t *testing.T, s *Session) {
+				terms := usual()
+				terms.MaxTry = c.maxTry
+				terms.MaxOutage += c.maxOutage
+				_, err := s.Inspect(t.Context(), terms, &looking{d: d, store: answers(c.store...)}, "k", s.Now())
+				if !errors.Is(err, c.want) {
+					t.Errorf("error %v, want %v", err, c.want)
+				}
+				if got := d.times("inspect"); c.times != nil && !slices.Equal(got, c.times) {
+					t.Errorf("asked at %v, want %v", got, c.times)
+				}
+				if got := d.limits("inspect"); c.limits != nil && !slices.Equal(got[:len(c.limits)], c.limits) {
+					t.Errorf("for at most %v, want %v", got, c.limits)
+				}
+			})
+		})
+	}
+}
+
+// TestOnward_PassesOnWhatIsLeftOfAWritersLease, and of no other.
+func TestOnward_PassesOnWhatIsLeftOfAWritersLease(t *testing.T) {
+	for name, change := range map[string]func(*Hold){
+		"a writer's": nil, "a reader's": func(h *Hold) { h.mode, h.reader = driver.Shared, true }, "one that is lowered here": func(h *Hold) { h.mode = driver.Shared },
+		"one that may be lowered": func(h *Hold) { h.lowering = 1 }, "one whose lowering was not answered": func(h *Hold) { h.unsure = true },
+		"one that is a reader's in the store": func(h *Hold) { h.reader = true },
+	} {
+		stage(t, new(script), func(t *testing.T, s *Session) {
+			h := take(t, s, &user{terms: usual()})
+			time.Sleep(5 * time.Second)
+			if change != nil {
+				change(h)
+			}
+			h.unanswered = true
+			g, ok := h.Onward()
+			if ok != (change == nil) || !g.Origin.Round(0).Equal(h.Granted().Round(0)) || g.Token != h.Token() || !g.Unanswered {
+				t.Errorf("%s is passed on: %v, by %+v, granted at %v", name, ok, g, h.Granted())
+			}
+			for _, at := range []struct {
+				later  time.Duration
+				usable bool
+			}{{0, true}, {24698*ms - 1, true}, {1, false}} {
+				if time.Sleep(at.later); s.Usable(usual(), &g) != at.usable {
+					t.Errorf("%v after it was granted it is usable: %v", h.Held(), !at.usable)
+				}
+			}
+		})
+	}
+}
+
+// TestProlong_AsksOnce.
+func TestProlong_AsksOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		store any
+		slow  time.Duration
+		want  []error
+		not   []error
+	}{
+		{name: "granted", store: driver.Reply{State: driver.Granted}, slow: 29697 * ms},
+		{name: "granted too late", store: driver.Reply{State: driver.Granted}, slow: 29698 * ms, want: []error{timing.ErrLate}},
+		{name: "gone", store: driver.Reply{State: driver.Gone}, want: []error{ErrGone, ErrLost}},
+		{name: "broken", store: driver.Reply{Broken: true}, want: []error{ErrBroken, ErrLost}},
+		{name: "lost", store: errReset, want: []error{ErrUnknown, errReset}},
+		{name: "refused", store: driver.ErrUnavailable, want: []error{driver.ErrUnavailable}, not: []error{ErrUnknown}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			store := answers(c.store)
+			d := &script{renew: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
+				time.Sleep(c.slow)
+				return store(ctx, n, nil)
+			}}
+			stage(t, d, func(t *testing.T, s *Session) {
+				g, err := s.Prolong(t.Context(), usual(), driver.Ref{Key: "k", ID: "a"}, time.Minute)
+				if (err == nil) != (len(c.want) == 0) || err == nil && !g.Origin.Round(0).Equal(d.start.Round(0)) {
+					t.Errorf("%+v, %v", g, err)
+				}
+				matches(t, err, c.want, c.not)
+				if asked := d.of("renew"); len(asked) != 1 || asked[0].limit != time.Minute {
+					t.Errorf("asked %+v", asked)
+				}
+			})
+		})
+	}
+}
+
+// TestRenew_StoreThatSaysNothingIsNoAnswer.
+func TestRenew_StoreThatSaysNothingIsNoAnswer(t *testing.T) {
+	stage(t, new(script), func(t *testing.T, s *Session) {
+		s.drv = silent{s.drv}
+		if _, err := s.Prolong(t.Context(), usual(), driver.Ref{Key: "k", ID: "a"}, time.Minute); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// silent says nothing of what it is asked.
+type silent struct{ driver.Driver }
+
+func (silent) Renew(context.Context, []driver.Ref, func(int, driver.Reply, error)) {}

@@ -92,35 +92,6 @@ func (c *crowd) passes(t *testing.T, n int) (all []pass) {
 	return all
 }
 
-// TestGate_LetsAsManyLeaveAsMayBeUnderWay: 256, the next when one of them has been
-// answered, and nobody past those who stand.
-func TestGate_LetsAsManyLeaveAsMayBeUnderWay(t *testing.T) {
-	inCrowd(t, func(t *testing.T, c *crowd) {
-		under := c.passes(t, 256)
-		if _, ok := c.pass(); ok {
-			t.Error("one more left")
-		}
-		c.stand(t.Context(), 3, time.Hour)
-		for i := range 3 {
-			if n := c.gone(t); n != i {
-				t.Errorf("%d left after %d answers", n, i)
-			}
-			if _, ok := c.pass(); ok {
-				t.Error("one passed those who stand")
-			}
-			time.Sleep(ms)
-			c.leave(under[i], true)
-		}
-		if busy, _, _, _ := c.counts(); c.gone(t) != 3 || busy != 256 {
-			t.Errorf("%d left, %d are under way", c.gone(t), busy)
-		}
-		c.leave(under[3], false)
-		if _, ok := c.pass(); !ok {
-			t.Error("nobody stands, and one may not leave")
-		}
-	})
-}
-
 // TestGate_ProbesAStoreThatAnswersNobody: 16 after the first span of 250 ms, as many again
 // after the next, then twice as many, up to 256 after each, until somebody is answered.
 func TestGate_ProbesAStoreThatAnswersNobody(t *testing.T) {
@@ -201,27 +172,6 @@ func TestGate_CountsNoMoreWhatHangs(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestGate_AnAnsweredSpanNeedsNoProbes: whoever is answered shows that the store is well.
-func TestGate_AnAnsweredSpanNeedsNoProbes(t *testing.T) {
-	inCrowd(t, func(t *testing.T, c *crowd) {
-		under := c.passes(t, 256)
-		c.stand(t.Context(), 100, time.Hour)
-		time.Sleep(300 * ms)
-		if n := c.gone(t); n != 16 {
-			t.Fatalf("%d left", n)
-		}
-		c.leave(under[0], true) // the probes are over: 271 are under way
-		time.Sleep(250 * ms)    // at 550 ms: the span had an answer
-		if n := c.gone(t); n != 16 {
-			t.Errorf("%d left after a span with an answer", n)
-		}
-		time.Sleep(250 * ms) // at 800 ms: this one had none
-		if n := c.gone(t); n != 17 {
-			t.Errorf("%d left after a span without", n)
-		}
-	})
 }
 
 // TestGate_WhoeverGivesUpLeavesTheLine at its time, and the spans end with the line.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/timing"
+	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // TestHold_BeginsByItsTerms: until when it lasts, when it is renewed first, how much
@@ -29,7 +32,7 @@ func TestHold_BeginsByItsTerms(t *testing.T) {
 		ends     time.Duration // after the beginning, while the store answers; 0 is not within an hour
 	}{
 		{name: "as usual", deadline: 29698 * ms, renewed: 10 * time.Second, slack: time.Second},
-		{name: "a second after it was asked for", age: time.Second, deadline: 29698 * ms, renewed: 9 * time.Second, slack: time.Second},
+		{name: "HR_C3 answered a second after it was sent", age: time.Second, deadline: 29698 * ms, renewed: 9 * time.Second, slack: time.Second},
 		{name: "short", change: func(t *Terms) { t.TTL = 3 * time.Second }, deadline: 2968 * ms, renewed: time.Second, slack: 100 * ms},
 		{name: "long", change: func(t *Terms) { t.TTL = 5 * time.Minute }, deadline: 296998 * ms, renewed: 100 * time.Second, slack: time.Second},
 		{name: "handed over", window: time.Second, deadline: 988 * ms, renewed: 0, slack: time.Second},
@@ -195,30 +198,6 @@ func TestHold_OneRenewalThatSucceedsForgetsTheFailures(t *testing.T) {
 			if h.Live() != (most == 0) {
 				t.Errorf("after two hours it is live: %v", h.Live())
 			}
-		})
-	}
-}
-
-// TestHold_EndsByWhatTheStoreSays when it is renewed.
-func TestHold_EndsByWhatTheStoreSays(t *testing.T) {
-	for _, c := range []struct {
-		reply driver.Reply
-		want  []error
-		not   []error
-	}{
-		{driver.Reply{State: driver.Gone}, []error{ErrLost, ErrGone}, []error{ErrBroken}},
-		{driver.Reply{State: driver.Gone, Broken: true, Reason: "by hand"}, []error{ErrLost, ErrBroken}, []error{ErrGone}},
-	} {
-		d := &script{renew: func(context.Context, int, *driver.Ref) (driver.Reply, error) { return c.reply, nil }}
-		stage(t, d, func(t *testing.T, s *Session) {
-			u := &user{terms: usual()}
-			h := take(t, s, u)
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			if told := u.told(); len(told.ended) != 1 || told.at.Sub(d.start) != 10*time.Second || len(d.of("renew")) != 1 || s.keeper.Len() != 0 {
-				t.Fatalf("ended by %v after %v", told.ended, told.at.Sub(d.start))
-			}
-			matches(t, h.Cause(), c.want, c.not)
 		})
 	}
 }
@@ -629,4 +608,385 @@ func TestHold_AskLeavesAnEndedLeaseAlone(t *testing.T) {
 			t.Error("it asks after its end")
 		}
 	})
+}
+
+// TestDowngrade_IsAsGoodAsItsAnswer: the side that may be counted on is the weaker one
+// until it is certain that the store did nothing.
+func TestDowngrade_IsAsGoodAsItsAnswer(t *testing.T) {
+	granted := driver.Reply{State: driver.Granted, Uncontended: true}
+	for _, c := range []struct {
+		name     string
+		store    []any // of downgrades, one after the other
+		slow     time.Duration
+		mode     driver.Mode
+		lowering bool // some request may still lower it
+		want     [][]error
+		deadline time.Duration
+		lost     error
+	}{
+		{name: "granted", store: []any{granted}, mode: driver.Shared, want: [][]error{nil}, deadline: 34698 * ms},
+		{name: "refused", store: []any{driver.ErrUnavailable}, mode: driver.Exclusive, want: [][]error{{driver.ErrUnavailable}}, deadline: 29698 * ms},
+		{name: "lost", store: []any{errReset}, mode: driver.Shared, lowering: true, want: [][]error{{ErrUnknown, errReset}}, deadline: 29698 * ms},
+		{name: "lost, then refused", store: []any{errReset, driver.ErrUnavailable}, mode: driver.Shared, lowering: true, want: [][]error{{ErrUnknown}, {ErrUnknown}}, deadline: 29698 * ms},
+		{name: "lost, then granted", store: []any{errReset, granted}, mode: driver.Shared, want: [][]error{{ErrUnknown}, nil}, deadline: 34698 * ms},
+		{name: "granted, then refused", store: []any{granted, driver.ErrUnavailable}, mode: driver.Shared, want: [][]error{nil, {driver.ErrUnavailable}}, deadline: 34698 * ms},
+		{name: "gone", store: []any{driver.Reply{}}, mode: driver.Shared, want: [][]error{{ErrNotHeld, ErrGone}}, deadline: 29698 * ms, lost: ErrGone},
+		{name: "broken", store: []any{driver.Reply{Broken: true}}, mode: driver.Shared, want: [][]error{{ErrNotHeld, ErrBroken}}, deadline: 29698 * ms, lost: ErrBroken},
+		{name: "granted too late", store: []any{granted}, slow: 24698 * ms, mode: driver.Shared, want: [][]error{{ErrNotHeld, ErrExpired}}, deadline: 29698 * ms, lost: ErrExpired},
+		{name: "refused too late", store: []any{driver.ErrUnavailable}, slow: 24698 * ms, mode: driver.Exclusive, want: [][]error{{driver.ErrUnavailable}}, deadline: 29698 * ms, lost: ErrExpired},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			store := answers(c.store...)
+			d := &script{acquire: func(ctx context.Context, n int, req *driver.Request) (driver.Reply, error) {
+				if n == 1 {
+					return driver.Reply{State: driver.Granted, Token: 7}, nil
+				}
+				if !req.Downgrade || req.ID != "a" || req.TTL != 30*time.Second || req.Mode != driver.Shared {
+					t.Errorf("asked by %+v", req)
+				}
+				time.Sleep(c.slow)
+				return store(ctx, n-1, nil)
+			}}
+			stage(t, d, func(t *testing.T, s *Session) {
+				terms := usual()
+				terms.NoRenewal = true
+				h := take(t, s, &user{terms: terms})
+				time.Sleep(5 * time.Second)
+				for _, want := range c.want {
+					if err := h.CanLower(); err != nil && !h.reader {
+						t.Errorf("it cannot be lowered: %v", err)
+					}
+					h.Lower()
+					if h.Mode() != driver.Shared || h.Lowering() == h.reader {
+						t.Errorf("on its way it is %v, and may be lowered: %v", h.Mode(), h.Lowering())
+					}
+					err := h.Downgrade(t.Context(), driver.Request{Key: "k", Mode: driver.Shared})
+					if (err == nil) != (want == nil) {
+						t.Errorf("downgraded: %v", err)
+					}
+					matches(t, err, want, nil)
+				}
+				if h.Mode() != c.mode || h.Lowering() != c.lowering || h.Deadline().Sub(d.start) != c.deadline || (h.Cause() == nil) != (c.lost == nil) || !errors.Is(h.Cause(), c.lost) {
+					t.Errorf("it is %v, may be lowered: %v, lasts until %v, and is over by %v", h.Mode(), h.Lowering(), h.Deadline().Sub(d.start), h.Cause())
+				}
+				if err := h.CanLower(); (err == nil) != (c.mode == driver.Exclusive && c.lost == nil || c.lowering) {
+					t.Errorf("it can be lowered: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestRelease_SaysWhatBecameOfTheLease, by the answer and by what came before it, and goes
+// on in the background while the store may have it.
+func TestRelease_SaysWhatBecameOfTheLease(t *testing.T) {
+	gone := driver.Reply{State: driver.Gone}
+	for _, c := range []struct {
+		name   string
+		store  []any
+		lost   bool
+		late   bool // it is released at its deadline
+		limit  time.Duration
+		change func(*Hold)
+		min    time.Duration
+		times  []time.Duration
+		limits []time.Duration
+		closed time.Duration // how long the key is kept closed
+		reject bool
+		goesOn bool
+		want   []error
+		not    []error
+	}{
+		{name: "in time", store: []any{driver.Reply{State: driver.Released}}, times: []time.Duration{0}, limits: []time.Duration{2 * time.Second}},
+		{name: "is gone", store: []any{gone}, times: []time.Duration{0}, want: []error{ErrLost}, not: []error{ErrBroken}},
+		{name: "is gone, as it was lost", store: []any{gone}, lost: true, times: []time.Duration{0}},
+		{name: "is gone at its deadline", store: []any{gone}, late: true, times: []time.Duration{0}},
+		{name: "was broken", store: []any{driver.Reply{Broken: true, Reason: "by hand"}}, times: []time.Duration{0}, want: []error{ErrLost, ErrBroken}},
+		{name: "was broken, as it was lost", store: []any{driver.Reply{Broken: true}}, lost: true, times: []time.Duration{0}},
+		{name: "is gone after a loss", store: []any{errReset, gone}, times: []time.Duration{0, 20 * ms}},
+		{name: "is gone after a refusal", store: []any{driver.ErrUnavailable, gone}, times: []time.Duration{0, 20 * ms}, want: []error{ErrLost}},
+		{name: "is refused for good", store: []any{driver.ErrInvalid}, times: []time.Duration{0}, want: []error{driver.ErrInvalid}, not: []error{ErrUnknown}},
+		{name: "is lost, then refused for good", store: []any{errReset, driver.ErrInvalid}, times: []time.Duration{0, 20 * ms}, want: []error{driver.ErrInvalid, ErrUnknown}},
+		{
+			name: "hangs", store: []any{nil}, goesOn: true, want: []error{ErrUnknown, context.DeadlineExceeded},
+			times: []time.Duration{0, 2020 * ms, 3386667 * time.Microsecond, 4337778 * time.Microsecond, 5051852 * time.Microsecond},
+		},
+		{
+			name: "is refused for so long", store: []any{driver.ErrUnavailable}, limit: 140 * ms, goesOn: true, want: []error{driver.ErrUnavailable}, not: []error{ErrUnknown},
+			times: []time.Duration{0, 20 * ms, 60 * ms, 140 * ms}, limits: []time.Duration{100 * ms, 100 * ms, 80 * ms, 0},
+		},
+		{name: "is refused for nearly so long", store: []any{driver.ErrUnavailable}, limit: 140*ms - 1, goesOn: true, want: []error{driver.ErrUnavailable}, times: []time.Duration{0, 20 * ms, 60 * ms}},
+		{name: "is lost, then refused for so long", store: []any{errReset, driver.ErrUnavailable}, limit: 20 * ms, goesOn: true, want: []error{ErrUnknown}, not: []error{driver.ErrUnavailable}, times: []time.Duration{0, 20 * ms}},
+		{name: "is lost, which was over", store: []any{errReset}, lost: true, limit: 1, goesOn: true, want: []error{ErrUnknown}, times: []time.Duration{0}},
+		{name: "without time", store: []any{driver.ErrUnavailable}, limit: -time.Second, goesOn: true, want: []error{driver.ErrUnavailable}, times: []time.Duration{0}, limits: []time.Duration{0}},
+		{name: "keeps the key closed", store: []any{driver.Reply{State: driver.Released}}, min: 15 * time.Second, times: []time.Duration{0}, closed: 14 * time.Second},
+		{name: "was held for long enough", store: []any{driver.Reply{State: driver.Released}}, min: 500 * ms, times: []time.Duration{0}},
+		{name: "keeps nothing closed that was lost", store: []any{driver.Reply{State: driver.Released}}, min: 15 * time.Second, lost: true, times: []time.Duration{0}},
+		{name: "with a request on its way", store: []any{gone}, change: func(h *Hold) { h.unanswered = true }, times: []time.Duration{0}, reject: true, want: []error{ErrLost}},
+		{name: "with a downgrade that was not answered", store: []any{gone}, change: func(h *Hold) { h.unsure = true }, times: []time.Duration{0}, reject: true, want: []error{ErrLost}},
+		{name: "with a downgrade on its way", store: []any{gone}, change: func(h *Hold) { h.lowering = 1 }, times: []time.Duration{0}, reject: true, want: []error{ErrLost}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			store := answers(c.store...)
+			var tired atomic.Bool
+			d := &script{release: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
+				if tired.Load() {
+					return driver.Reply{State: driver.Released}, nil
+				}
+				return store(ctx, n, nil)
+			}}
+			stage(t, d, func(t *testing.T, s *Session) {
+				terms := usual()
+				terms.NoRenewal, terms.MinHold = true, c.min
+				u := &user{terms: terms}
+				h := take(t, s, u)
+				time.Sleep(time.Second)
+				if c.change != nil {
+					c.change(h)
+				}
+				back, ended, lost := h.Leave(true, ErrClosed)
+				if !back || !ended || lost != nil {
+					t.Errorf("to be given back: %v, ended now: %v, lost: %v", back, ended, lost)
+				}
+				h.Left(ErrClosed)
+				if c.late {
+					time.Sleep(time.Until(h.Deadline()))
+				}
+				if c.limit == 0 {
+					c.limit = 6 * time.Second
+				}
+				begin := time.Since(d.start)
+				err := h.Release(t.Context(), c.lost, c.limit)
+				tired.Store(true)
+				if (err == nil) != (len(c.want) == 0) {
+					t.Errorf("error %v", err)
+				}
+				matches(t, err, c.want, c.not)
+				asked := d.of("release")
+				var times, limits []time.Duration
+				for _, q := range asked {
+					times, limits = append(times, (q.at-begin).Round(time.Microsecond)), append(limits, q.limit)
+					if q.ref.KeepClosed != c.closed || (q.ref.RejectIDFor == timing.ForbidFor) != c.reject || !c.reject && q.ref.RejectIDFor != 0 || q.ref.ID != "a" {
+						t.Errorf("asked by %+v", q.ref)
+					}
+				}
+				if len(times) > len(c.times) && c.name == "hangs" {
+					times = times[:len(c.times)]
+				}
+				if !slices.Equal(times, c.times) || c.limits != nil && !slices.Equal(limits, c.limits) {
+					t.Errorf("asked at %v for %v, want %v for %v", times, limits, c.times, c.limits)
+				}
+				time.Sleep(time.Second)
+				if n := len(d.of("release")) - len(asked); (n > 0) != c.goesOn {
+					t.Errorf("asked %d times in the background", n)
+				}
+			})
+		})
+	}
+}
+
+// TestRelease_GoesOnWhileTheStoreMayHaveTheLease, and not after that, nor after a close.
+func TestRelease_GoesOnWhileTheStoreMayHaveTheLease(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		d := &script{release: answersTo(driver.ErrUnavailable)}
+		stage(t, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.NoRenewal = true
+			h := take(t, s, &user{terms: terms})
+			_, _, _ = h.Leave(true, ErrClosed)
+			h.Left(ErrClosed)
+			if closed {
+				_, _ = s.End()
+			}
+			if err := h.Release(t.Context(), false, 1); err == nil {
+				t.Fatal("it was released")
+			}
+			synctest.Wait()
+			if n := len(d.of("release")); n != 1 {
+				t.Fatalf("asked %d times at first", n)
+			}
+			time.Sleep(time.Hour)
+			all := d.times("release")
+			if closed {
+				if len(all) != 1 {
+					t.Errorf("asked at %v after the close", all)
+				}
+				return
+			}
+			if first, last := all[1], all[len(all)-1]; first < 450*ms || first > 500*ms || last < 28*time.Second || last > 33*time.Second {
+				t.Errorf("asked from %v to %v", first, last)
+			}
+			all = d.times("release")
+			s.Close()
+			if len(d.of("release")) != len(all) {
+				t.Error("asked at the close")
+			}
+		})
+	}
+}
+
+func answersTo(all ...any) func(context.Context, int, *driver.Ref) (driver.Reply, error) {
+	store := answers(all...)
+	return func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) { return store(ctx, n, nil) }
+}
+
+// TestLeave_OneGivesTheLeaseBack: the last who works under it, unless somebody has, and
+// everybody is told that the work was unprotected.
+func TestLeave_OneGivesTheLeaseBack(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		over  error // why it has ended before
+		given bool
+		last  bool
+		back  bool
+		ended bool // by this
+		want  []error
+	}{
+		{name: "the last", last: true, back: true, ended: true},
+		{name: "not the last"},
+		{name: "the last of one that was lost", over: ErrExpired, last: true, back: true, want: []error{ErrLost, ErrExpired}},
+		{name: "not the last of one that was lost", over: ErrExpired, want: []error{ErrLost}},
+		{name: "the last at the maximum", over: ErrMaxHold, given: true, last: true, want: []error{ErrLost, ErrMaxHold}},
+		{name: "the last, where it was given back", given: true, last: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stage(t, new(script), func(t *testing.T, s *Session) {
+				h := take(t, s, &user{terms: usual()})
+				if c.over != nil {
+					h.over(c.over)
+				}
+				h.given = c.given
+				back, ended, lost := h.Leave(c.last, ErrClosed)
+				if back != c.back || ended != c.ended || (lost == nil) != (len(c.want) == 0) {
+					t.Errorf("to be given back: %v, ended now: %v, lost: %v", back, ended, lost)
+				}
+				if errors.Is(c.over, ErrLost) && lost.Error() != c.over.Error() {
+					t.Errorf("lost by %q", lost)
+				}
+				matches(t, lost, c.want, nil)
+				why := c.over
+				if c.ended {
+					why = ErrClosed
+				}
+				if got := h.Cause(); (got == nil) != (why == nil) || !errors.Is(got, why) {
+					t.Errorf("it is over by %v, want %v", got, why)
+				}
+				if again, _, _ := h.Leave(true, ErrClosed); again == (c.back || c.given) {
+					t.Errorf("to be given back again: %v", again)
+				}
+				h.over(ErrClosed)
+			})
+		})
+	}
+}
+
+// The timer has found the lease due, and before it looks again an answer moves the
+// deadline: a matter of microseconds, so that the steps are taken by hand here.
+func TestDeadlines_HR_C4_AnAnswerAtTheDeadlineLeavesNoLeaseWithoutATimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(memdriver.New(), slog.New(slog.DiscardHandler), nil)
+		defer s.Close()
+		terms := &Terms{TTL: 10 * time.Second, NoRenewal: true, ReleaseTimeout: time.Second, MaxOutage: time.Second}
+		req := driver.Request{Key: "k", ID: "a", TTL: terms.TTL}
+		a, err := s.Try(t.Context(), terms, &req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, told := new(Hold), ends{terms, make(chan struct{})}
+		if err := s.Hold(h, &req, a.Grant(), told); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		s.expiry.clear(h) // as fire has
+		h.asked = h.ttl
+		h.Answer(s.Now(), driver.Reply{State: driver.Granted, Token: h.token}, nil)
+		h.ring()
+		want := h.Deadline()
+		<-told.over // nobody looks
+		if late := time.Since(want); late != 0 {
+			t.Errorf("ended %v after the deadline", late)
+		}
+	})
+}
+
+// ends takes the end of a lease.
+type ends struct {
+	terms *Terms
+	over  chan struct{}
+}
+
+func (e ends) Terms() *Terms { return e.terms }
+
+func (ends) Began(time.Time) {}
+
+func (ends) Renewed(time.Time, *driver.Reply, error) {}
+
+func (ends) CutOff()                             {}
+func (ends) GiveBack(error, time.Duration) error { return nil }
+
+func (e ends) Ended(error) { close(e.over) }
+
+// TestExpiry_RingsForEachInTimeAndKeepsNothing plays leases whose deadlines come in any
+// order, move, and are cleared.
+func TestExpiry_RingsForEachInTimeAndKeepsNothing(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		stage(t, new(script), func(t *testing.T, s *Session) {
+			holds, users := make([]*Hold, 7), make([]*user, 7)
+			for i := range holds {
+				users[i] = &user{terms: &Terms{TTL: time.Second, NoRenewal: true, Log: usual().Log}}
+				holds[i] = &Hold{s: s, events: users[i], id: string(rune('a' + i))}
+			}
+			set := make([]bool, 7)
+			check := func() {
+				synctest.Wait()
+				kept := 0
+				for i, h := range holds {
+					over := set[i] && !s.Now().Before(h.Deadline())
+					if at := users[i].told().at; over != (h.Cause() != nil) || over && !at.Equal(h.Deadline()) {
+						t.Fatalf("lease %d ended at %v, its deadline is %v, now is %v", i, at, h.Deadline(), s.Now())
+					}
+					if set[i] && !over {
+						kept++
+					}
+				}
+				s.expiry.mu.Lock()
+				defer s.expiry.mu.Unlock()
+				armed := s.expiry.bell.at // without a lease it may be what was set for one before
+				_, first := s.expiry.agenda.first()
+				if n := len(s.expiry.agenda.entries); n != kept || kept > 0 && (armed == 0 || armed > first) {
+					t.Fatalf("%d alarms for %d leases, the timer is set to %v", n, kept, armed)
+				}
+			}
+			for range 60 {
+				i, d := rnd.IntN(len(holds)), time.Duration(1+rnd.IntN(3000))*ms
+				h := holds[i]
+				switch what := rnd.IntN(6); {
+				case what == 0:
+					time.Sleep(d / 8)
+				case set[i] && h.Cause() != nil:
+				case what < 5:
+					h.mu.Lock()
+					h.deadline = s.instant(s.Now().Add(d))
+					s.expiry.set(h, h.deadline)
+					h.mu.Unlock()
+					set[i] = true
+				case set[i]:
+					s.expiry.clear(h)
+					set[i] = false
+				}
+				check()
+			}
+			time.Sleep(3 * time.Second)
+			check()
+			s.expiry.mu.Lock()
+			defer s.expiry.mu.Unlock()
+			if s.expiry.bell.at != 0 {
+				t.Fatalf("the timer is still set to %v", s.expiry.bell.at)
+			}
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
 }

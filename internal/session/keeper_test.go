@@ -2,18 +2,16 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"pgregory.net/rapid"
-)
 
-var errTest = errors.New("renewal failed")
+	"github.com/leasehold-go/leasehold/driver"
+)
 
 // probe is a task that is due every period after its last sending.
 type probe struct {
@@ -91,57 +89,6 @@ func inTime(t *testing.T, renew renewFunc, f func(t *testing.T, k *keeper)) {
 		k := newKeeper(renew, time.Now)
 		defer k.Close()
 		f(t, k)
-	})
-}
-
-func TestKeeper_RenewsWhenDueAndAgain(t *testing.T) {
-	inTime(t, answerAll, func(t *testing.T, k *keeper) {
-		start, p := time.Now(), newProbe(time.Second)
-		k.Add(&p.task, start.Add(3*time.Second))
-		settle(10*time.Second + time.Millisecond)
-		if p.times() != 8 || !p.asked[0].Equal(start.Add(3*time.Second)) {
-			t.Errorf("asked %d times, first after %v", p.times(), p.asked[0].Sub(start))
-		}
-	})
-}
-
-func TestKeeper_EarlierTaskMovesTheTimer(t *testing.T) {
-	inTime(t, answerAll, func(t *testing.T, k *keeper) {
-		start, late, early := time.Now(), newProbe(0), newProbe(0)
-		k.Add(&late.task, start.Add(time.Hour))
-		k.Add(&early.task, start.Add(time.Second))
-		settle(time.Second)
-		if early.times() != 1 || late.times() != 0 {
-			t.Errorf("asked %d and %d", early.times(), late.times())
-		}
-		settle(time.Hour)
-		if late.times() != 1 {
-			t.Error("the later one was forgotten")
-		}
-	})
-}
-
-func TestKeeper_ATaskThatIsPutOffLetsTheNextGoFirst(t *testing.T) {
-	inTime(t, answerAll, func(t *testing.T, k *keeper) {
-		start := time.Now()
-		var probes []*probe
-		for i := range 7 {
-			probes = append(probes, newProbe(0))
-			k.Add(&probes[i].task, start.Add(time.Duration(i+1)*time.Second))
-		}
-		for i, p := range probes[:6] {
-			k.Add(&p.task, start.Add(time.Duration(i+11)*time.Second))
-		}
-		settle(time.Minute)
-		for i, p := range probes {
-			want := start.Add(time.Duration(i+11) * time.Second)
-			if i == 6 {
-				want = start.Add(7 * time.Second)
-			}
-			if p.times() != 1 || !p.asked[0].Equal(want) {
-				t.Errorf("task %d is asked at %v, want %v", i, p.asked, want)
-			}
-		}
 	})
 }
 
@@ -269,61 +216,6 @@ func TestKeeper_WhatIsHurriedWhileFlying(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestKeeper_WhatWasDroppedIsNotHurried, even to before it would have been due.
-func TestKeeper_WhatWasDroppedIsNotHurried(t *testing.T) {
-	inTime(t, answerAll, func(t *testing.T, k *keeper) {
-		first, early := newProbe(0), newProbe(0)
-		early.slack = time.Second
-		k.Add(&first.task, time.Now())
-		k.Add(&early.task, time.Now().Add(time.Second))
-		synctest.Wait()
-		k.Hurry(&early.task, time.Now())
-		k.Hurry(&newProbe(0).task, time.Now())
-		settle(time.Minute)
-		if early.times() != 1 || k.Len() != 0 {
-			t.Errorf("asked %d times, %d are left", early.times(), k.Len())
-		}
-	})
-}
-
-func TestKeeper_HungBatchDelaysNoOther(t *testing.T) {
-	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-		if len(refs) == 1 {
-			<-ctx.Done()
-		}
-		answerAll(ctx, refs, each)
-	}
-	inTime(t, renew, func(t *testing.T, k *keeper) {
-		hung, a, b := newProbe(time.Second), newProbe(time.Second), newProbe(time.Second)
-		hung.try = time.Hour
-		k.Add(&hung.task, time.Now())
-		settle(time.Millisecond)
-		k.Add(&a.task, time.Now())
-		k.Add(&b.task, time.Now())
-		settle(10 * time.Second)
-		if a.times() < 10 || b.times() < 10 || hung.times() != 1 {
-			t.Errorf("asked %d, %d; the hung one %d", a.times(), b.times(), hung.times())
-		}
-	})
-}
-
-func TestKeeper_TriesEndWithTheirTime(t *testing.T) {
-	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-		<-ctx.Done()
-		for i := range refs {
-			each(i, driver.Reply{}, errTest)
-		}
-	}
-	inTime(t, renew, func(t *testing.T, k *keeper) {
-		start, p := time.Now(), newProbe(0)
-		k.Add(&p.task, start)
-		settle(2 * time.Second)
-		if len(p.sent) != 1 || !p.sent[0].Equal(start) {
-			t.Errorf("sent %v", p.sent)
-		}
-	})
 }
 
 func TestKeeper_AddWhileFlyingOutlivesADroppingAnswer(t *testing.T) {

@@ -66,31 +66,15 @@ func TestOutage_TheEndIsToldBehindTheBeginning(t *testing.T) {
 type counting struct{ lines *atomic.Int32 }
 
 func (counting) Enabled(context.Context, slog.Level) bool { return true }
+
 func (c counting) Handle(context.Context, slog.Record) error {
 	c.lines.Add(1)
 	return nil
 }
-func (c counting) WithAttrs([]slog.Attr) slog.Handler { return c }
-func (c counting) WithGroup(string) slog.Handler      { return c }
 
-// An answer that was long on its way would otherwise end the waits of others, whom the
-// store has answered since.
-func TestOutage_ALateAnswerTakesNoPatienceAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(memdriver.New(), slog.New(slog.DiscardHandler), nil)
-		defer s.Close()
-		began := s.Now()
-		time.Sleep(time.Second)
-		slow := s.Now()
-		time.Sleep(20 * time.Second)
-		fast := s.Now()
-		s.hear(fast)
-		s.hear(slow)
-		if since := s.outage.heard.since(s, began); !since.Equal(fast) {
-			t.Errorf("answered %v after the beginning, want %v", since.Sub(began), fast.Sub(began))
-		}
-	})
-}
+func (c counting) WithAttrs([]slog.Attr) slog.Handler { return c }
+
+func (c counting) WithGroup(string) slog.Handler { return c }
 
 // TestOutage_IsToldOnceEachWay: after a second in which nothing was answered, counted from
 // the sending of what failed first, and when something is answered again.
@@ -155,28 +139,150 @@ func TestOutage_IsToldOnceEachWay(t *testing.T) {
 	})
 }
 
-// TestOutage_PatienceCountsFromTheLatestAnswer, or from the beginning.
-func TestOutage_PatienceCountsFromTheLatestAnswer(t *testing.T) {
-	stage(t, new(script), func(t *testing.T, s *Session) {
-		begin := s.Now()
-		s.hear(begin)
-		for _, c := range []struct{ began, want time.Duration }{{0, 0}, {time.Second, time.Second}, {-time.Second, 0}} {
-			if got := s.outage.heard.since(s, begin.Add(c.began)).Sub(begin); got != c.want {
-				t.Errorf("began at %v: it counts from %v, want %v", c.began, got, c.want)
+// TestUndo_IsRepeatedUntilItIsAnsweredOrOver: less and less often, each for a third of the
+// release timeout, at most for the life of what may be there, and once for what may be on
+// its way.
+func TestUndo_IsRepeatedUntilItIsAnsweredOrOver(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		store      []any
+		unanswered bool
+		ttl, life  time.Duration
+		times      []time.Duration // at most so late, and at most a tenth earlier
+		last       time.Duration
+		lines      int32 // in the log
+	}{
+		{name: "answered", store: []any{driver.Reply{}}, ttl: time.Minute, times: []time.Duration{0}},
+		{name: "answered for a ticket", store: []any{driver.Reply{}}, unanswered: true, life: time.Minute, times: []time.Duration{0}},
+		{name: "refused for good", store: []any{driver.ErrInvalid}, ttl: time.Minute, times: []time.Duration{0}, lines: 1},
+		{name: "lost twice", store: []any{errReset, errReset, driver.Reply{}}, ttl: time.Minute, times: []time.Duration{0, 20 * ms, 60 * ms}},
+		{name: "lost for the life of the lease", store: []any{errReset}, ttl: time.Minute, life: time.Second, last: time.Minute, lines: 1},
+		{name: "lost for the life of the ticket", store: []any{errReset}, ttl: time.Second, life: 15 * time.Second, last: 15 * time.Second, lines: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &script{release: answersTo(c.store...)}
+			stage(t, d, func(t *testing.T, s *Session) {
+				req := &driver.Request{Key: "k", ID: "a", TTL: c.ttl, TicketTTL: c.life, Visit: "v"}
+				var lines atomic.Int32
+				terms := usual()
+				terms.Log = slog.New(counting{&lines})
+				s.Undo(t.Context(), terms, req, c.unanswered)
+				synctest.Wait()
+				if answered := locked(&s.undoing.mu, func() bool { return s.undoing.answered }); answered != isReply(c.store[0]) {
+					t.Errorf("it was answered: %v", answered)
+				}
+				time.Sleep(time.Hour)
+				if busy := locked(&s.undoing.mu, func() int { return s.undoing.busy }); busy != 0 || lines.Load() != c.lines {
+					t.Errorf("%d are under way, %d lines in the log", busy, lines.Load())
+				}
+				all := d.of("release")
+				for i, q := range all {
+					if c.times != nil && (len(all) != len(c.times) || q.at > c.times[i] || q.at < c.times[i]*9/10) || q.limit != 5*time.Second/3 ||
+						q.ref.Visit != "v" || (q.ref.RejectIDFor == timing.ForbidFor) != c.unanswered || !c.unanswered && q.ref.RejectIDFor != 0 {
+						t.Errorf("%d: asked at %v for %v by %+v", i, q.at, q.limit, q.ref)
+					}
+				}
+				if last := all[len(all)-1].at; c.last > 0 && (last < c.last || last > c.last+2*time.Second) {
+					t.Errorf("asked last at %v, want %v", last, c.last)
+				}
+			})
+		})
+	}
+}
+
+// TestUndo_AtAClose ends within about a release timeout, without a pause that the end cut
+// short, and stands in no line.
+func TestUndo_AtAClose(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		d := &script{release: answersTo(driver.ErrUnavailable)}
+		stage(t, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.ReleaseTimeout = 2 * time.Second
+			if full {
+				fill(&s.undoing)
+				s.undoing.probes = -1 << 20
 			}
-		}
-		// What the store does not answer takes none, and what it does gives some.
-		for _, c := range []struct {
-			store any
-			heard bool
-		}{{errReset, false}, {driver.Reply{State: driver.Gone}, true}} {
+			var tried atomic.Int32
+			s.GiveBack(t.Context(), terms, &Abandoned{Ref: driver.Ref{Key: "k", ID: "a"}, Life: time.Hour, Tried: func() { tried.Add(1) }})
+			if synctest.Wait(); full != (tried.Load() == 0) {
+				t.Errorf("told %d times of the first try", tried.Load())
+			}
+			time.Sleep(100 * ms)
+			n := len(d.of("release"))
+			if full != (n == 0) {
+				t.Errorf("asked %d times before the close", n)
+			}
+			_, _ = s.End()
+			if took := time.Since(d.start); took < 2*time.Second || took > 3*time.Second || tried.Load() != 1 {
+				t.Errorf("closed after %v, told %d times of the first try", took, tried.Load())
+			}
+			if more := len(d.of("release")) - n; more < 5 || more > 30 {
+				t.Errorf("asked %d times during the close", more)
+			}
+			s.GiveBack(t.Context(), terms, &Abandoned{Ref: driver.Ref{Key: "k", ID: "b"}, Life: time.Hour})
+			synctest.Wait()
+			for _, q := range d.of("release") {
+				if q.ref.ID == "b" {
+					t.Error("asked after the close")
+				}
+			}
+		})
+	}
+}
+
+// TestGiveBack_KeepsAPlaceThatIsToBeKept, and releases what is no place any more.
+func TestGiveBack_KeepsAPlaceThatIsToBeKept(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		keep             time.Duration
+		renew            []any
+		renewed, release int
+	}{
+		{name: "nothing to keep", release: 1},
+		{name: "kept", keep: time.Second, renew: []any{driver.Reply{State: driver.Queued}}, renewed: 1},
+		{name: "kept for the shortest time", keep: 1, renew: []any{driver.Reply{State: driver.Queued}}, renewed: 1},
+		{name: "kept in the end", keep: time.Second, renew: []any{errReset, driver.Reply{State: driver.Queued}}, renewed: 2},
+		{name: "granted meanwhile", keep: time.Second, renew: []any{driver.Reply{State: driver.Granted}}, renewed: 1, release: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := new(script)
+			if c.renew != nil {
+				d.renew = answersTo(c.renew...)
+			}
+			stage(t, d, func(t *testing.T, s *Session) {
+				ref := driver.Ref{Key: "k", ID: "a", TTL: time.Minute, HintAddress: "here"}
+				s.GiveBack(t.Context(), usual(), &Abandoned{Ref: ref, Life: time.Minute, Keep: c.keep})
+				time.Sleep(time.Minute)
+				if n, m := len(d.of("renew")), len(d.of("release")); n != c.renewed || m != c.release {
+					t.Errorf("renewed %d times, released %d times", n, m)
+				}
+				for _, q := range d.of("renew") {
+					if want := (driver.Ref{Key: "k", ID: "a", TTL: time.Minute, TicketTTL: c.keep, HintAddress: "here"}); q.ref != want {
+						t.Errorf("kept by %+v", q.ref)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestUndo_EndsWithItsContext, also in the line.
+func TestUndo_EndsWithItsContext(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		d := &script{release: answersTo(driver.ErrUnavailable)}
+		stage(t, d, func(t *testing.T, s *Session) {
+			if full {
+				fill(&s.undoing)
+				s.undoing.probes = -1 << 20
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			s.GiveBack(ctx, usual(), &Abandoned{Ref: driver.Ref{Key: "k", ID: "a"}, Life: time.Hour})
 			time.Sleep(time.Second)
-			sent := s.Now()
-			s.drv.(*script).renew = answersTo(c.store)
-			_, _ = s.Prolong(t.Context(), usual(), driver.Ref{Key: "k", ID: "a"}, time.Second)
-			if got := s.outage.heard.since(s, begin); got.Equal(sent) != c.heard || s.outage.missing.Load() == c.heard {
-				t.Errorf("after %v it counts from %v", c.store, got.Sub(begin))
+			synctest.Wait()
+			if busy := locked(&s.mu, func() int { return s.busy }); busy != 0 {
+				t.Error("it goes on")
 			}
-		}
-	})
+		})
+	}
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // slowly is a user whose leases take all of their limit to be given back.
@@ -69,43 +71,6 @@ func TestClose_GivesBack64AtATime(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestClose_EachLeaseHasItsOwnTimeout, and one that has ended before is not given back.
-func TestClose_EachLeaseHasItsOwnTimeout(t *testing.T) {
-	d := new(script)
-	stage(t, d, func(t *testing.T, s *Session) {
-		var users []*slowly
-		for i, limit := range []time.Duration{time.Second, 9 * time.Second, 3 * time.Second, 4 * time.Second} {
-			u := &slowly{user{terms: usual()}}
-			u.terms.ReleaseTimeout = limit
-			req := usual().request()
-			req.ID = fmt.Sprint(i)
-			h := new(Hold)
-			if err := s.Hold(h, req, Grant{Origin: s.Now()}, u); err != nil {
-				t.Fatal(err)
-			}
-			if users = append(users, u); i == 3 {
-				h.mu.Lock()
-				h.ended = ErrGone // which nobody has been told of yet
-				h.mu.Unlock()
-			}
-		}
-		if ended, err := s.End(); !ended || err != nil {
-			t.Errorf("it was closed before, or something is left: %v", err)
-		}
-		if took := time.Since(d.start); took != 9*time.Second {
-			t.Errorf("ended after %v", took)
-		}
-		for i, want := range [][]time.Duration{{time.Second}, {9 * time.Second}, {3 * time.Second}, nil} {
-			if back := users[i].told().back; !slices.Equal(back, want) {
-				t.Errorf("lease %d is given back within %v, want %v", i, back, want)
-			}
-		}
-		if len(d.of("close")) != 0 {
-			t.Error("the store is closed")
-		}
-	})
 }
 
 // TestClose_TellsHowManyLeasesAreLeft, and of one of them why. One that was lost may be
@@ -169,34 +134,6 @@ func TestSession_NothingBeginsAfterItsEnd(t *testing.T) {
 			t.Errorf("%d under way, %d leases, %d waiters", s.busy, len(s.holds), len(s.waiters))
 		}
 	})
-}
-
-// TestSleep_EndsEarlyWithItsContextOrTheSession.
-func TestSleep_EndsEarlyWithItsContextOrTheSession(t *testing.T) {
-	for _, c := range []struct {
-		name       string
-		ctx, close time.Duration // when they end
-		slept      bool
-		want       time.Duration
-	}{
-		{"nothing ends", time.Hour, time.Hour, true, time.Second},
-		{"its context ends", 100 * ms, time.Hour, false, 100 * ms},
-		{"the session ends", time.Hour, 100 * ms, false, 100 * ms},
-		{"its context has ended", 0, time.Hour, false, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := new(script)
-			stage(t, d, func(t *testing.T, s *Session) {
-				ctx, cancel := context.WithTimeout(t.Context(), c.ctx)
-				defer cancel()
-				timer := time.AfterFunc(c.close, func() { _, _ = s.End() })
-				defer timer.Stop()
-				if slept := s.sleep(ctx, time.Second); slept != c.slept || time.Since(d.start) != c.want {
-					t.Errorf("slept: %v, for %v", slept, time.Since(d.start))
-				}
-			})
-		})
-	}
 }
 
 // TestHint_ReachesWhomItConcerns: the lease of its room and id that was broken, else the
@@ -267,25 +204,124 @@ func TestHint_ReachesWhomItConcerns(t *testing.T) {
 	}
 }
 
-// TestEndLocal_EndsALeaseOfAnySessionOfTheProcess, of its room and id.
-func TestEndLocal_EndsALeaseOfAnySessionOfTheProcess(t *testing.T) {
-	stage(t, new(script), func(t *testing.T, s *Session) {
-		other := New(new(script), usual().Log, nil)
-		h := take(t, s, &user{terms: usual()})
-		EndLocal("l", "a", ErrGone)
-		EndLocal("k", "b", ErrGone)
-		if !h.Live() || !errors.Is(s.NotHeld("k", "a"), driver.ErrMismatch) || s.NotHeld("k", "b") != nil {
-			t.Errorf("it is over by %v", h.Cause())
+// TestTerms_SayHowLongAStoreIsWaitedFor.
+func TestTerms_SayHowLongAStoreIsWaitedFor(t *testing.T) {
+	since := time.Now()
+	now := since.Add(3 * time.Second)
+	for _, c := range []struct {
+		outage, try    time.Duration
+		wantOutage     time.Duration
+		wantTry        time.Duration
+		tiredAtTheLast bool // with some time left
+	}{
+		{30 * time.Second, 0, 27 * time.Second, 7 * time.Second, false},
+		{5 * time.Second, 0, 2 * time.Second, 2 * time.Second, false},
+		{30 * time.Second, 20 * time.Second, 27 * time.Second, 17 * time.Second, false},
+		{0, 0, 7 * time.Second, 7 * time.Second, true},
+		{-1, 0, 100 * 365 * 24 * time.Hour, 7 * time.Second, false},
+		{1, 0, 1 - 3*time.Second, 1 - 3*time.Second, false},
+	} {
+		terms := &Terms{MaxOutage: c.outage, MaxTry: c.try}
+		if o, try := terms.outage(since, now), terms.tryOutage(since, now); o != c.wantOutage || try != c.wantTry {
+			t.Errorf("%+v: %v and %v", c, o, try)
 		}
-		EndLocal("k", "a", ErrGone)
-		EndLocal("k", "a", ErrClosed)
-		if !errors.Is(h.Cause(), ErrGone) || s.NotHeld("k", "a") != nil {
-			t.Errorf("it is over by %v", h.Cause())
+		if terms.tired(1) != c.tiredAtTheLast || !terms.tired(0) || !terms.tired(-1) {
+			t.Errorf("%+v: tired with time left: %v, without: %v", c, terms.tired(1), terms.tired(0))
 		}
-		before := len(local.sessions)
-		other.Close()
-		if len(local.sessions) != before-1 {
-			t.Error("a session that has ended is kept")
+	}
+}
+
+// prompt is a store that ends its calls by itself.
+type prompt struct {
+	script
+	after time.Duration
+}
+
+func (p *prompt) CallTimeout() time.Duration { return p.after }
+
+// TestBound_EndsCallsInTime: by a context of its own, by one that only tells a driver that
+// looks, or not at all where the driver or the caller's context is as early.
+func TestBound_EndsCallsInTime(t *testing.T) {
+	const try = 4 * time.Second
+	for _, c := range []struct {
+		name   string
+		drv    driver.Driver
+		parent time.Duration // left of the caller's context; 0 is without end
+		limit  time.Duration // of the call; 0 is none
+		same   bool          // the context is the caller's
+		told   bool          // it is only told
+	}{
+		{name: "a driver that does not look", drv: new(script), limit: try},
+		{name: "under a later context", drv: new(script), parent: try + 1, limit: try},
+		{name: "under a context that is as early", drv: new(script), parent: try, limit: try, same: true},
+		{name: "under an earlier context", drv: new(script), parent: time.Second, limit: time.Second, same: true},
+		{name: "a driver that looks", drv: new(prompt), limit: try, told: true},
+		{name: "a driver that looks, under an earlier context", drv: new(prompt), parent: time.Second, limit: time.Second, same: true},
+		{name: "a driver that ends in time", drv: &prompt{after: 5 * time.Second}, same: true},
+		{name: "a driver that ends too late", drv: &prompt{after: 5*time.Second + 1}, limit: try, told: true},
+		{name: "a driver that ends at once", drv: &prompt{after: 1}, same: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stage(t, new(script), func(t *testing.T, s *Session) {
+				s.punctual = punctualityOf(c.drv)
+				parent, cancel := t.Context(), func() {}
+				if c.parent > 0 {
+					parent, cancel = context.WithTimeout(parent, c.parent)
+				}
+				defer cancel()
+				ctx, end := s.bound(parent, try)
+				defer end()
+				deadline, ok := ctx.Deadline()
+				if ok != (c.limit > 0) || ok && time.Until(deadline) != c.limit || (ctx == parent) != c.same {
+					t.Errorf("it ends after %v (%v), and is the caller's: %v", time.Until(deadline), ok, ctx == parent)
+				}
+				if ok {
+					time.Sleep(c.limit + 1)
+					if (ctx.Err() == nil) != c.told {
+						t.Errorf("it has ended: %v", ctx.Err())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAgenda_HoldsWhatWasSetAndNotRemoved compares it with a map.
+func TestAgenda_HoldsWhatWasSetAndNotRemoved(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		a := agenda[task]{place: func(t *task) *int32 { return &t.place }}
+		all := make([]task, 1+rnd.IntN(40))
+		want := make(map[*task]clock.Instant)
+		for range 300 {
+			of := &all[rnd.IntN(len(all))]
+			switch rnd.IntN(4) {
+			case 0:
+				a.remove(of)
+				delete(want, of)
+			case 1:
+				if first, _ := a.first(); first != nil {
+					a.remove(first)
+					delete(want, first)
+				}
+			default:
+				at := clock.Instant(1 + rnd.IntN(50))
+				a.set(of, at)
+				want[of] = at
+			}
+			var least clock.Instant
+			for i := range all {
+				at := want[&all[i]]
+				if got := a.due(&all[i]); got != at {
+					t.Fatalf("%d: one is due at %d, want %d", seed, got, at)
+				}
+				if at != 0 && (least == 0 || at < least) {
+					least = at
+				}
+			}
+			if first, at := a.first(); at != least || (first == nil) != (least == 0) || first != nil && want[first] != at || len(a.entries) != len(want) {
+				t.Fatalf("%d: the first is due at %d, want %d; there are %d, want %d", seed, at, least, len(a.entries), len(want))
+			}
 		}
-	})
+	}
 }

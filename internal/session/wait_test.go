@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // pending is a wait under way.
@@ -154,76 +155,8 @@ func TestWait_EndsByWhatTheStoreSaysOfTheTicket(t *testing.T) {
 	}
 }
 
-// TestWait_TicketIsKeptByWhatTheStoreKnowsOfTheAddress: without one it is renewed twice a
-// second, for three seconds; with one every five, for fifteen; and every second by the
-// first of its process. A try has a third of that.
-func TestWait_TicketIsKeptByWhatTheStoreKnowsOfTheAddress(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		address string
-		second  bool // of the line
-		every   time.Duration
-		life    time.Duration
-	}{
-		{"no address, first", "", false, 500 * ms, 3 * time.Second}, {"no address, second", "", true, 500 * ms, 3 * time.Second},
-		{"first", "here", false, time.Second, 15 * time.Second}, {"second", "here", true, 5 * time.Second, 15 * time.Second},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &audible{address: c.address}
-			var lost atomic.Bool
-			d.acquire = answers(queued)
-			d.renew = func(context.Context, int, *driver.Ref) (driver.Reply, error) {
-				if lost.Load() {
-					return driver.Reply{}, errReset
-				}
-				return queued, nil
-			}
-			onStage(t, d, func(t *testing.T, s *Session, _ *atomic.Int32) {
-				s.Listen()
-				synctest.Wait()
-				if c.second {
-					s.lines.join("k", new(Waiter))
-				}
-				p := pend(t.Context(), t, s, &d.script, usual(), false)
-				if q := d.of("acquire")[0].req; q.HintAddress != c.address || q.TicketTTL != c.life {
-					t.Errorf("asked for by %+v", q)
-				}
-				time.Sleep(time.Minute)
-				last := time.Duration(0)
-				all := d.of("renew")
-				for _, q := range all {
-					if wait := q.at - last; wait > c.every || wait < c.every*9/10 || q.limit != c.life/3 || q.ref.TicketTTL != c.life || q.ref.HintAddress != c.address || q.ref.TTL != usual().TTL {
-						t.Errorf("renewed after %v for %v by %+v", wait, q.limit, q.ref)
-					}
-					last = q.at
-				}
-				if len(all) < int(time.Minute/c.every) || p.now().over != 0 {
-					t.Errorf("renewed %d times", len(all))
-				}
-				// What it does not answer is asked again, later each time.
-				lost.Store(true)
-				for len(d.of("renew")) == len(all) {
-					time.Sleep(ms)
-				}
-				time.Sleep(31 * time.Second)
-				all = d.of("renew")[len(all):]
-				for i, q := range all[1:] {
-					last := i == len(all)-2 // when the patience ends
-					if want := min(500*ms<<min(i, 10), c.life/6); q.at-all[i].at > want || q.at-all[i].at < want*9/10 && !last {
-						t.Errorf("retried after %v, want %v", q.at-all[i].at, want)
-					}
-				}
-				if is := p.now(); !errors.Is(is.err, ErrUnknown) || is.over != all[0].at+30*time.Second {
-					t.Errorf("over after %v: %v", is.over-all[0].at, is.err)
-				}
-				p.w.Close()
-			})
-		})
-	}
-}
-
-// TestWait_AnAnsweredQuestionEndsAnOutage: the next outage counts from its own beginning.
-// While the store answers others there is none.
+// TestWait_AnAnsweredQuestionEndsAnOutage: the next one counts from its own beginning, and
+// not while others are answered, unless the store refuses.
 func TestWait_AnAnsweredQuestionEndsAnOutage(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -427,9 +360,9 @@ func TestWait_TheNextOfTheLineAsksSoon(t *testing.T) {
 	})
 }
 
-// TestWait_PollsOnceTheStoreHasDroppedTheTicket, until a hint arrives, for whomever: one that
+// TestWait_HR_D9_PollsOnceTheStoreHasDroppedTheTicket, until a hint arrives, for whomever: one that
 // was for us may have been lost. Where the session has begun to listen anew, that is why.
-func TestWait_PollsOnceTheStoreHasDroppedTheTicket(t *testing.T) {
+func TestWait_HR_D9_PollsOnceTheStoreHasDroppedTheTicket(t *testing.T) {
 	for _, resynced := range []bool{false, true} {
 		d := &audible{address: "here"}
 		d.acquire = answers(queued)
@@ -561,4 +494,318 @@ func TestWait_WhoeverAsksFirstTakesItsLockByAnAcquire(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStop_WaitsForARenewalUnderWay, and nothing is kept from then on.
+func TestStop_WaitsForARenewalUnderWay(t *testing.T) {
+	d := &script{acquire: answers(queued)}
+	d.renew = func(context.Context, int, *driver.Ref) (driver.Reply, error) {
+		time.Sleep(300 * ms)
+		return driver.Reply{State: driver.Granted}, nil
+	}
+	for _, at := range []time.Duration{100 * ms, 600 * ms} {
+		stage(t, d, func(t *testing.T, s *Session) {
+			d.forget()
+			ctx, cancel := context.WithCancel(t.Context())
+			p := pend(ctx, t, s, d, usual(), false)
+			time.Sleep(at)
+			flying := len(d.of("renew"))
+			cancel()
+			synctest.Wait()
+			var stopped atomic.Int32
+			for range 2 {
+				go func() {
+					p.w.Stop()
+					stopped.Add(1)
+				}()
+			}
+			synctest.Wait()
+			if n := int(stopped.Load()); n != 2-2*flying {
+				t.Errorf("%d have stopped with %d renewals under way", n, flying)
+			}
+			time.Sleep(300 * ms)
+			synctest.Wait()
+			if settled := locked(&p.w.mu, p.w.settled); stopped.Load() != 2 || settled {
+				t.Errorf("%d have stopped, settled: %v", stopped.Load(), settled)
+			}
+			p.w.Stop()
+			time.Sleep(time.Hour)
+			if n := len(d.of("renew")); n != flying {
+				t.Errorf("renewed %d times", n)
+			}
+			p.w.Close()
+		})
+	}
+	stage(t, d, func(t *testing.T, s *Session) {
+		w, err := s.NewWaiter(usual(), usual().request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Stop() // it has never waited
+		w.Close()
+	})
+}
+
+// TestWaiter_AsksByTheTicketOrItself: nothing for one that has its outcome or has been
+// stopped, and the caller itself where only an Acquire may ask.
+func TestWaiter_AsksByTheTicketOrItself(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		name   string
+		change func(w *Waiter)
+		ticket bool
+		wakes  bool
+	}{
+		{"as usual", func(*Waiter) {}, true, false},
+		{"granted", func(w *Waiter) { w.end = new(Answer) }, false, false},
+		{"gone", func(w *Waiter) { w.gone = true }, false, false},
+		{"failed", func(w *Waiter) { w.err = errReset }, false, false},
+		{"stopped", func(w *Waiter) { w.stopped = true }, false, false},
+		{"left", func(w *Waiter) { w.ctx = ended }, false, true},
+		{"first, asks first", func(w *Waiter) { w.t.Policy.AskFirst = true }, false, true},
+		{"second, asks first", func(w *Waiter) { w.t.Policy.AskFirst = true; w.place = w.s.lines.join("k", w) }, true, false},
+		{"second, asks first, without a ticket", func(w *Waiter) { w.t.Policy.AskFirst, w.busy = true, true; w.place = w.s.lines.join("k", w) }, false, true},
+		{"without a ticket", func(w *Waiter) { w.busy = true }, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stage(t, new(script), func(t *testing.T, s *Session) {
+				w := kept(s)
+				c.change(w)
+				_, try, ok := w.Ask(s.Now())
+				if ok != c.ticket || w.flying != ok || ok && try != time.Second || (len(w.woken) > 0) != c.wakes {
+					t.Errorf("it asks by its ticket: %v, for %v, and wakes: %v", ok, try, len(w.woken) > 0)
+				}
+				w.landed = make(chan struct{})
+				done, before := w.settled() || w.stopped, w.end
+				next := w.Answer(s.Now(), queued, nil)
+				if w.flying || w.landed != nil || w.end != before || next.IsZero() != done || w.answered.IsZero() != done {
+					t.Errorf("an answer makes of it %+v, and it asks at %v", w.end, next)
+				}
+			})
+		})
+	}
+}
+
+// kept is a waiter without a caller, whose ticket is known without an address.
+func kept(s *Session) *Waiter {
+	t := usual()
+	w := &Waiter{s: s, t: t, req: *t.request(), woken: make(chan struct{}, 1), ctx: context.Background(), asked: true}
+	w.task = task{of: w}
+	w.place = s.lines.join("k", w)
+	return w
+}
+
+// TestWaiter_TakesHintsThatAreForIt, and what overtakes its first answer when that comes.
+func TestWaiter_TakesHintsThatAreForIt(t *testing.T) {
+	const none = -1
+	ask := func(after time.Duration) driver.Hint {
+		return driver.Hint{Kind: driver.HintAsk, ID: "a", Key: "k", RetryAfter: after}
+	}
+	for _, c := range []struct {
+		name   string
+		hint   driver.Hint
+		change func(w *Waiter)
+		due    time.Duration // when its ticket is renewed; none is as before
+		wakes  bool
+		early  bool
+		resync bool
+	}{
+		{name: "to ask", hint: ask(0), due: 0},
+		{name: "to ask soon", hint: ask(1), due: ms + 1},
+		{name: "to ask later", hint: ask(time.Second), due: time.Second + ms},
+		{name: "to ask much later", hint: ask(time.Hour), due: none},
+		{name: "to ask, of somebody else", hint: driver.Hint{Kind: driver.HintAsk, ID: "b"}, due: none},
+		{name: "to ask, of one that has its outcome", hint: ask(0), change: func(w *Waiter) { w.gone = true }, due: none},
+		{name: "to ask, of one that has not asked", hint: ask(0), change: func(w *Waiter) { w.asked = false; w.answered = time.Time{} }, due: none},
+		{name: "to ask, before the first answer", hint: ask(0), change: func(w *Waiter) { w.answered = time.Time{} }, due: none, early: true},
+		{name: "a resync", hint: driver.Hint{Kind: driver.HintResync}, due: 0, resync: true},
+		{name: "a break", hint: driver.Hint{Kind: driver.HintBroken, Key: "k", ID: "a"}, due: 0},
+		{name: "a break elsewhere", hint: driver.Hint{Kind: driver.HintBroken, Key: "l", ID: "a"}, due: none},
+		{name: "to ask, which asks first", hint: ask(0), change: func(w *Waiter) { w.t.Policy.AskFirst = true }, due: none, wakes: true},
+		{name: "to ask later, which asks first", hint: ask(time.Second), change: func(w *Waiter) { w.t.Policy.AskFirst = true }, due: time.Second + ms},
+		{name: "to ask a moment later, which asks first", hint: ask(1), change: func(w *Waiter) { w.t.Policy.AskFirst = true }, due: ms + 1},
+		{name: "a resync, which asks first", hint: driver.Hint{Kind: driver.HintResync}, change: func(w *Waiter) { w.t.Policy.AskFirst = true }, due: 0, resync: true},
+		{name: "a grant, which asks first", hint: driver.Hint{Kind: driver.HintGranted, ID: "a", Clock: 2 * time.Second, ConfirmWindow: time.Second}, change: func(w *Waiter) { w.t.Policy.AskFirst = true }, due: none, wakes: true},
+		{name: "a grant", hint: driver.Hint{Kind: driver.HintGranted, ID: "a", Clock: 2 * time.Second, ConfirmWindow: time.Second}, due: none, wakes: true},
+		{name: "a grant without a clock", hint: driver.Hint{Kind: driver.HintGranted, ID: "a", ConfirmWindow: time.Second}, due: 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stage(t, new(script), func(t *testing.T, s *Session) {
+				w := kept(s)
+				w.answered, w.clock = s.Now(), time.Second
+				s.keeper.Add(&w.task, s.Now().Add(time.Minute))
+				time.Sleep(time.Second)
+				if c.change != nil {
+					c.change(w)
+				}
+				w.hint(c.hint)
+				due, want := s.keeper.epoch.Time(s.keeper.agenda.due(&w.task)).Sub(s.Now()), c.due
+				if want == none {
+					want = 59 * time.Second
+				}
+				if due != want || (len(w.woken) > 0) != c.wakes || (w.early != nil) != c.early || w.resynced != c.resync {
+					t.Errorf("due after %v, wakes: %v, waits for the answer: %v, resynced: %v", due, len(w.woken) > 0, w.early != nil, w.resynced)
+				}
+				if w.early != nil {
+					w.keep(&Answer{Reply: queued, sent: s.Now()})
+					if due := s.keeper.epoch.Time(s.keeper.agenda.due(&w.task)).Sub(s.Now()); due != 0 || w.early != nil {
+						t.Errorf("once it is answered it is due after %v", due)
+					}
+				}
+				s.keeper.Remove(&w.task)
+			})
+		})
+	}
+}
+
+// TestSince_CountsAHandOverFromWhenItWasAtTheEarliest: by the store's clock since the last
+// answer, a little earlier for what that may be the faster, and never from later than now.
+func TestSince_CountsAHandOverFromWhenItWasAtTheEarliest(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		then, clock time.Duration // the store's, in the last answer and in the hint
+		passed      time.Duration // here
+		window      time.Duration
+		want        time.Duration // after the last answer
+		ok          bool
+	}{
+		{"at once", 10 * time.Second, 12 * time.Second, 2 * time.Second, time.Second, 1980 * ms, true},
+		{"with a fast clock", 10 * time.Second, 14 * time.Second, 2 * time.Second, time.Second, 2 * time.Second, true},
+		{"at the last moment", 10 * time.Second, 12 * time.Second, 1980*ms + 988*ms - 1, time.Second, 1980 * ms, true},
+		{"too late", 10 * time.Second, 12 * time.Second, 1980*ms + 988*ms, time.Second, 1980 * ms, false},
+		{"in the same moment", 10 * time.Second, 10 * time.Second, 0, time.Second, 0, true},
+		{"a moment later", 1, 2, 0, time.Second, 0, true},
+		{"before the answer", 10 * time.Second, 10*time.Second - 1, 2 * time.Second, time.Second, 0, false},
+		{"without a clock", 0, 12 * time.Second, 2 * time.Second, time.Second, 0, false},
+	} {
+		stage(t, new(script), func(t *testing.T, s *Session) {
+			w := kept(s)
+			w.answered, w.clock = s.Now(), c.then
+			begin := s.Now()
+			time.Sleep(c.passed)
+			at, ok := w.since(driver.Hint{Clock: c.clock, ConfirmWindow: c.window}, s.Now())
+			if ok != c.ok || ok && at.Sub(begin) != c.want {
+				t.Errorf("%s: %v after the answer (%v), want %v", c.name, at.Sub(begin), ok, c.want)
+			}
+			// The hint says the same.
+			w.hint(driver.Hint{Kind: driver.HintGranted, ID: "a", Token: 9, Clock: c.clock, ConfirmWindow: c.window})
+			if (w.end != nil) != c.ok || c.ok && (w.end.Token != 9 || w.end.window != c.window || w.end.Sent().Sub(begin) != c.want) {
+				t.Errorf("%s: a hint makes of it %+v", c.name, w.end)
+			}
+		})
+	}
+}
+
+// TestWaiter_OneThatIsUsedAgainKnowsNothingOfItsLastUser.
+func TestWaiter_OneThatIsUsedAgainKnowsNothingOfItsLastUser(t *testing.T) {
+	d := &script{acquire: answers(errReset, driver.Reply{State: driver.Granted}, driver.Reply{State: driver.Busy})}
+	stage(t, d, func(t *testing.T, s *Session) {
+		for range 50 { // the pool may give another one
+			d.forget()
+			w, err := s.NewWaiter(usual(), usual().request())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.asked || w.unanswered || w.early != nil || !w.began.IsZero() || w.waited || w.Slack() != 250*ms {
+				t.Fatalf("it begins as %+v", w)
+			}
+			begin := s.Now()
+			for range 2 {
+				if _, err := w.Queue(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !w.Unanswered() || !w.began.Equal(begin) || !w.asked {
+				t.Errorf("unanswered: %v, began at %v, want %v", w.Unanswered(), w.began, begin)
+			}
+			w.hint(driver.Hint{Kind: driver.HintAsk, ID: "a"})
+			w.Close()
+		}
+	})
+}
+
+// TestSight_FollowsWhatTheStoreSays of the place, and of the lease before it, of which
+// nothing is known once the place has changed.
+func TestSight_FollowsWhatTheStoreSays(t *testing.T) {
+	begin := time.Now()
+	later := func(d time.Duration) time.Time { return begin.Add(d) }
+	holder := []driver.Holder{{ID: "h", Remaining: 10 * time.Second}, {ID: "i"}}
+	type seen struct {
+		position  int
+		id        string
+		remaining time.Duration // 4 s after the beginning
+	}
+	for _, c := range []struct {
+		name string
+		do   func(s *sight)
+		want seen
+	}{
+		{"nothing is known", func(*sight) {}, seen{}},
+		{"a holder is told", func(s *sight) { s.answer(begin, &driver.Reply{Position: 3, Holders: holder}) }, seen{3, "h", 6 * time.Second}},
+		{"a holder's time is over", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 3, Holders: []driver.Holder{{ID: "h", Remaining: time.Second}}})
+		}, seen{3, "h", 0}},
+		{"the same place", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 3, Holders: holder})
+			s.answer(later(time.Second), &driver.Reply{Position: 3, RetryAfter: time.Minute})
+		}, seen{3, "h", 6 * time.Second}},
+		{"another place", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 3, Holders: holder})
+			s.answer(later(time.Second), &driver.Reply{Position: 2, RetryAfter: time.Minute})
+		}, seen{2, "", 0}},
+		{"the first place, and when to ask", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
+			s.answer(later(time.Second), &driver.Reply{Position: 1, RetryAfter: 20 * time.Second})
+		}, seen{1, "h", 17 * time.Second}},
+		{"the first place behind another library, and when to ask", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 1, Holders: []driver.Holder{{Remaining: 10 * time.Second, Foreign: true}}})
+			s.answer(later(time.Second), &driver.Reply{Position: 1, RetryAfter: 500 * time.Millisecond})
+			s.lead(later(time.Second), 500*time.Millisecond)
+		}, seen{1, "", 6 * time.Second}},
+		{"the first place, and nothing else", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
+			s.answer(later(time.Second), &driver.Reply{Position: 1})
+		}, seen{1, "h", 6 * time.Second}},
+		{"the first place, and to ask at once", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
+			s.answer(later(time.Second), &driver.Reply{Position: 1, RetryAfter: 1})
+		}, seen{1, "h", 0}},
+		{"the first place by a hint to ask at once", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
+			s.lead(later(time.Second), 1)
+		}, seen{1, "h", 0}},
+		{"the first place by a hint", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 2, Holders: holder})
+			s.lead(later(time.Second), 20*time.Second)
+		}, seen{1, "", 17 * time.Second}},
+		{"the first place by a hint that says no time", func(s *sight) {
+			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
+			s.lead(later(time.Second), 0)
+		}, seen{1, "h", 6 * time.Second}},
+	} {
+		s := new(sight)
+		c.do(s)
+		h := s.now(later(4 * time.Second))
+		if got := (seen{s.position, h.ID, h.Remaining}); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestAnswer_AGrantThatCameTooLateIsAskedForAgain at once.
+func TestAnswer_AGrantThatCameTooLateIsAskedForAgain(t *testing.T) {
+	stage(t, new(script), func(t *testing.T, s *Session) {
+		w := kept(s)
+		sent := s.Now()
+		time.Sleep(29698*ms - 1)
+		late := kept(s)
+		if next := w.Answer(sent, driver.Reply{State: driver.Granted}, nil); !next.IsZero() || w.end == nil {
+			t.Errorf("in time: asked again at %v", next)
+		}
+		time.Sleep(time.Nanosecond)
+		if next := late.Answer(sent, driver.Reply{State: driver.Granted}, nil); !next.Equal(s.Now()) || late.end != nil || !errors.Is(late.failed, timing.ErrLate) {
+			t.Errorf("too late: asked again at %v", next)
+		}
+	})
 }

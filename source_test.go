@@ -1,0 +1,693 @@
+package leasehold_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/test/skip"
+)
+
+const (
+	module = "github.com/leasehold-go/leasehold"
+	core   = module + "/driver"
+	inner  = module + "/internal/..."
+)
+
+// stores are the packages that implement a driver. They are adapters around
+// the library and know neither it nor one another.
+var stores = []string{
+	module + "/filedriver",
+	module + "/httpdriver",
+	module + "/memdriver",
+	module + "/postgresdriver",
+	module + "/quorumdriver",
+	module + "/redisdriver",
+	module + "/rueidisdriver",
+}
+
+// direction is what a package may reach.
+type direction struct {
+	pkg string
+	// imports are the packages outside the standard library that it may name
+	// itself. Nil allows all that reaches does.
+	imports []string
+	// reaches are the packages outside the standard library on which it may
+	// depend in the end. Nil allows all but the library and the stores.
+	reaches []string
+	why     string
+}
+
+func directions() []direction {
+	all := []direction{
+		{
+			pkg:     module,
+			imports: []string{core, inner},
+			reaches: []string{core, inner, "golang.org/x/sys/..."},
+			why:     "users of the library get no store, and no dependency, that they did not ask for",
+		},
+		{
+			pkg:     core,
+			reaches: []string{},
+			why:     "the contract is for everybody to implement",
+		},
+		{
+			pkg:     module + "/internal/room",
+			reaches: []string{core},
+			why:     "the rule is pure, so that every store and the reference model can share it",
+		},
+		{
+			pkg:     module + "/internal/timing",
+			reaches: []string{core},
+			why:     "what lasts how long is the same for all who speak to a store",
+		},
+		{
+			pkg:     module + "/internal/session",
+			imports: []string{core, module + "/internal/clock", module + "/internal/oneline", module + "/internal/timing"},
+			why:     "the engine serves the library and the service alike, and knows neither",
+		},
+		{
+			pkg:     module + "/server/auth",
+			imports: []string{core, module + "/internal/oneline", module + "/server/internal/check"},
+			why:     "who asks is found out without a look at what is asked",
+		},
+		{
+			pkg:     module + "/fence",
+			reaches: []string{},
+			why:     "a resource that checks tokens needs nothing of the locks",
+		},
+		{
+			pkg:     core + "/roomdriver",
+			reaches: []string{core, module + "/internal/room", module + "/internal/hints"},
+			why:     "a store over a table brings nothing along but its table",
+		},
+		{
+			pkg: module + "/driver/drivertest",
+			why: "the conformance suite belongs to implementors and favours no store",
+		},
+	}
+	for _, store := range stores {
+		all = append(all, direction{pkg: store, why: "a store is an adapter around the library"})
+	}
+	return all
+}
+
+// TestImports_PointOneWay holds the arrows of docs/design.md on every system
+// for which the library is built. A package that does not exist breaks no rule.
+func TestImports_PointOneWay(t *testing.T) {
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		t.Run(system, func(t *testing.T) {
+			pkgs := load(t, system)
+			for _, d := range directions() {
+				if pkg, ok := pkgs[d.pkg]; ok {
+					d.check(t, pkg)
+				}
+			}
+		})
+	}
+}
+
+// listing is what `go list` says about a package, its tests excepted.
+type listing struct {
+	ImportPath    string
+	Imports, Deps []string
+}
+
+func (d direction) check(t *testing.T, pkg listing) {
+	t.Helper()
+	for _, path := range pkg.Imports {
+		if !standard(path) && d.imports != nil && !within(d.imports, path) {
+			t.Errorf("%s imports %s: %s", d.pkg, path, d.why)
+		}
+	}
+	for _, path := range pkg.Deps {
+		if !d.mayReach(path) {
+			t.Errorf("%s depends on %s: %s", d.pkg, path, d.why)
+		}
+	}
+}
+
+func (d direction) mayReach(path string) bool {
+	switch {
+	case standard(path):
+		return true
+	case d.reaches != nil:
+		return within(d.reaches, path)
+	case path == module:
+		return false
+	default:
+		owner := slices.IndexFunc(stores, func(store string) bool { return within([]string{store + "/..."}, path) })
+		return owner < 0 || stores[owner] == d.pkg
+	}
+}
+
+// standard reports whether the path is the standard library's: no domain.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+// within reports whether the path is one of the patterns, or below one that
+// ends in "/...".
+func within(patterns []string, path string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		tree, ok := strings.CutSuffix(pattern, "/...")
+		return path == tree || ok && strings.HasPrefix(path, tree+"/")
+	})
+}
+
+// load lists the packages that have a direction as they are built for a system, but for
+// those that do not exist, and fails the test if one cannot be read.
+func load(t *testing.T, system string) map[string]listing {
+	t.Helper()
+	args := []string{"list", "-json=ImportPath,Imports,Deps"}
+	for _, d := range directions() {
+		if dir := "./" + strings.TrimPrefix(strings.TrimPrefix(d.pkg, module), "/"); hasSource(t, dir) {
+			args = append(args, dir)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+	var problem bytes.Buffer
+	cmd.Stderr = &problem
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s for %s: %v\n%s", strings.Join(args, " "), system, err, &problem)
+	}
+	pkgs := make(map[string]listing)
+	for in := json.NewDecoder(bytes.NewReader(out)); in.More(); {
+		var pkg listing
+		if err := in.Decode(&pkg); err != nil {
+			t.Fatalf("go list for %s: %v", system, err)
+		}
+		pkgs[pkg.ImportPath] = pkg
+	}
+	if len(pkgs) != len(args)-2 {
+		t.Fatalf("go list for %s: %d packages of %d", system, len(pkgs), len(args)-2)
+	}
+	return pkgs
+}
+
+// hasSource reports whether the directory has Go files that are not tests.
+func hasSource(t *testing.T, dir string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool { return !strings.HasSuffix(file, "_test.go") })
+}
+
+func TestImports_TheRulesCanBeBroken(t *testing.T) {
+	for _, d := range directions() {
+		if d.mayReach(module) || d.imports != nil && within(d.imports, stores[0]) {
+			t.Errorf("%s may import the library or a store", d.pkg)
+		}
+		for _, store := range stores {
+			if below := store + "/internal/x"; d.mayReach(below) != (store == d.pkg) {
+				t.Errorf("%s reaching %s: %t", d.pkg, below, d.mayReach(below))
+			}
+		}
+	}
+}
+
+// TestModule_RequiresNothingThatOnlyTheCommandNeeds reads go.mod, tests' and
+// indirect requirements included, because they bind the versions of those who
+// require this module.
+func TestModule_RequiresNothingThatOnlyTheCommandNeeds(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mod struct{ Require, Replace []struct{ Path string } }
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatal(err)
+	}
+	ofTheCommand := []string{
+		"github.com/spf13/...", "golang.org/x/term", "google.golang.org/grpc",
+		"go.opentelemetry.io/otel/sdk/...", "go.opentelemetry.io/otel/exporters/...",
+	}
+	for _, required := range mod.Require {
+		if within(ofTheCommand, required.Path) {
+			t.Errorf("go.mod requires %s, which belongs into cmd/leasehold/go.mod", required.Path)
+		}
+	}
+	if len(mod.Require) == 0 || len(mod.Replace) > 0 {
+		t.Errorf("go.mod has %d requirements and %d replacements, want some and none", len(mod.Require), len(mod.Replace))
+	}
+}
+
+var updateCases = flag.Bool("cases.update", false, "write the names of tests into docs/cases.md")
+
+const casesFile = "docs/cases.md"
+
+// caseRow is a row of the list of cases: its id, what is written about it, and
+// the tests that are named.
+var caseRow = regexp.MustCompile(`(?m)^(\| ([LWKRQHC]\d+|HR_[A-H]\d+) \|[^|]+\|[^|]+\|)([^|]*)\|$`)
+
+// awaited are the cases whose tests are not there yet. It must be empty where a
+// version is released, and names none that has a test.
+var awaited = []string{}
+
+// TestCases_EachHasATest holds the list of hard cases against the sources: each
+// has a test, or a row of a conformance suite, whose name carries its id.
+func TestCases_EachHasATest(t *testing.T) {
+	list, err := os.ReadFile(casesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := caseTests(t)
+	if *updateCases {
+		list = caseRow.ReplaceAllFunc(list, func(row []byte) []byte {
+			m := caseRow.FindSubmatch(row)
+			return fmt.Appendf(nil, "%s %s |", m[1], caseCell(named[string(m[2])]))
+		})
+		if err := os.WriteFile(casesFile, list, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := caseRow.FindAllStringSubmatch(string(list), -1)
+	if len(rows) != 150 {
+		t.Errorf("%d cases are listed", len(rows))
+	}
+	quoted := regexp.MustCompile("`([^`]+)`")
+	for _, row := range rows {
+		id, told := row[2], quoted.FindAllStringSubmatch(row[3], -1)
+		if slices.Contains(awaited, id) {
+			if len(named[id]) > 0 {
+				t.Errorf("%s has tests now: take it from the awaited, and run with -args -cases.update", id)
+			}
+			continue
+		}
+		if len(named[id]) == 0 {
+			t.Errorf("%s has no test whose name carries it:%s", id, row[1])
+		}
+		if len(told) == 0 {
+			t.Errorf("%s names no test in %s", id, casesFile)
+		}
+		for _, name := range told {
+			if !slices.Contains(named[id], name[1]) {
+				t.Errorf("%s names %s, which does not exist or does not carry the id", id, name[1])
+			}
+		}
+	}
+}
+
+// caseCell names the first few tests of a case.
+func caseCell(tests []string) string {
+	const most = 3
+	var cell []string
+	for _, name := range tests[:min(most, len(tests))] {
+		cell = append(cell, "`"+name+"`")
+	}
+	if more := len(tests) - most; more > 0 {
+		cell = append(cell, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(cell, ", ")
+}
+
+// caseTests returns the names of tests and of rows of suites, by case. Functions come
+// before rows.
+func caseTests(t *testing.T) map[string][]string {
+	t.Helper()
+	named := make(map[string][]string)
+	for _, n := range names(t) {
+		for _, id := range idsIn(n.text, n.row) {
+			if !slices.Contains(named[id], n.text) {
+				named[id] = append(named[id], n.text)
+			}
+		}
+	}
+	for _, all := range named {
+		slices.SortFunc(all, func(a, b string) int { return cmp.Or(-cmp.Compare(isTest(a), isTest(b)), cmp.Compare(a, b)) })
+	}
+	return named
+}
+
+// idsIn returns the ids of the cases in a name. HR before an id makes it an id of another
+// list, also for the ids after it.
+func idsIn(name string, row bool) (ids []string) {
+	words := strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("_ :/", r) })
+	prefix := ""
+	for i, word := range words {
+		switch {
+		case word == "HR":
+			prefix = "HR_"
+		case !caseID.MatchString(prefix + word):
+		case prefix == "" && row && (i > 0 || len(words) == 1): // a row begins with its id, and says more
+		default:
+			ids = append(ids, prefix+word)
+		}
+	}
+	return ids
+}
+
+// source is a file of the repository.
+type source struct {
+	path string
+	text []byte
+}
+
+// tree reads all files of the repository, once for all tests, but for hidden directories.
+var tree = sync.OnceValues(func() (files []source, err error) {
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != ".":
+			return fs.SkipDir
+		case !slices.Contains([]string{".go", ".md", ".html", ".yaml", ".txtar"}, filepath.Ext(path)):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		files = append(files, source{filepath.ToSlash(path), text})
+		return err
+	})
+	return files, err
+})
+
+// sources returns the files of the repository.
+func sources(t *testing.T) []source {
+	t.Helper()
+	skip.Racing(t, "it reads the sources in one goroutine")
+	files, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// name is a test, or a text that may be a row of a suite.
+type name struct {
+	text string
+	row  bool
+}
+
+var (
+	namesOnce sync.Once
+	allNames  []name
+)
+
+// names returns the names of all tests and rows.
+func names(t *testing.T) []name {
+	t.Helper()
+	files := sources(t)
+	namesOnce.Do(func() {
+		for _, f := range files {
+			dir, _, _ := strings.Cut(f.path, "/")
+			suite := strings.Contains(f.path, "drivertest")
+			switch {
+			case dir == "bench" || dir == "examples":
+			case strings.HasSuffix(f.path, ".txtar"): // a story of the command names its cases in a comment
+				story := strings.TrimSuffix(filepath.Base(f.path), ".txtar")
+				for _, id := range storyID.FindAll(f.text, -1) {
+					allNames = append(allNames, name{fmt.Sprintf("story %s/%s", story, id), true})
+				}
+			case strings.HasSuffix(f.path, "_test.go") || suite && strings.HasSuffix(f.path, ".go"):
+				allNames = append(allNames, namesIn(t, f)...)
+			}
+		}
+	})
+	return allNames
+}
+
+var storyID = regexp.MustCompile(`HR_[A-H]\d+`)
+
+func isTest(name string) int {
+	if strings.HasPrefix(name, "Test") {
+		return 1
+	}
+	return 0
+}
+
+// caseID is an id as a word of a name.
+var caseID = regexp.MustCompile(`^([LWKRQHC]|HR_[A-H])\d+$`)
+
+// namesIn returns the tests and the texts of a file.
+func namesIn(t *testing.T, f source) (all []name) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), f.path, f.text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if n.Recv == nil && isTest(n.Name.Name) == 1 {
+				all = append(all, name{n.Name.Name, false})
+			}
+		case *ast.BasicLit:
+			if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && text != "" {
+				all = append(all, name{text, true})
+			}
+		}
+		return true
+	})
+	return all
+}
+
+// TestPromises_EachNamesTestsThatExist holds the table of promises against the
+// sources.
+func TestPromises_EachNamesTestsThatExist(t *testing.T) {
+	const file = "docs/reliability.md"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := make(map[string]bool)
+	for _, n := range names(t) {
+		known[n.text] = true
+	}
+	quoted := regexp.MustCompile("`([^`]+)`")
+	for n := 1; n <= 9; n++ {
+		row := regexp.MustCompile(fmt.Sprintf(`(?m)^\| P%d \|[^|]+\|([^|]+)\|$`, n)).FindSubmatch(text)
+		if row == nil {
+			t.Errorf("%s does not tell of P%d", file, n)
+			continue
+		}
+		tests := quoted.FindAllSubmatch(row[1], -1)
+		if len(tests) < 3 {
+			t.Errorf("P%d names %d tests", n, len(tests))
+		}
+		for _, test := range tests {
+			if !known[string(test[1])] {
+				t.Errorf("P%d names %s, which does not exist", n, test[1])
+			}
+		}
+	}
+}
+
+// parsed returns the files of this directory, or its tests.
+func parsed(t *testing.T, tests bool) (files []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") != tests {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	return files
+}
+
+// entries are the exported functions, as "Do", and methods, as "Mutex.Lock", that a
+// program calls. What package fmt and errors call needs no example.
+func entries(files []*ast.File) (all []string) {
+	for _, f := range files {
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || !fn.Name.IsExported() || slices.Contains([]string{"Error", "Unwrap", "String", "Is"}, fn.Name.Name) {
+				continue
+			}
+			name := fn.Name.Name
+			if fn.Recv != nil {
+				of := fn.Recv.List[0].Type
+				if star, ok := of.(*ast.StarExpr); ok {
+					of = star.X
+				}
+				id, ok := of.(*ast.Ident)
+				if !ok || !id.IsExported() {
+					continue
+				}
+				name = id.Name + "." + name
+			}
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// called are the names after a dot in the code of an example.
+func called(code ast.Node) map[string]bool {
+	names := make(map[string]bool)
+	ast.Inspect(code, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			names[s.Sel.Name] = true
+		}
+		return true
+	})
+	return names
+}
+
+// named have examples of their own, under which the documentation shows their methods.
+var named = []string{"Mutex", "RWMutex", "RLocker", "Semaphore", "Places", "Multi", "Election", "Lease", "MultiLease"}
+
+// Every function and method is called by an example that is run, and those of a lock
+// and of a lease by one that is named after its type.
+func TestExamples_ShowEveryEntry(t *testing.T) {
+	calls := make(map[string]bool)
+	for _, x := range doc.Examples(parsed(t, true)...) {
+		if x.Output == "" && !x.EmptyOutput {
+			t.Errorf("Example%s has no output", x.Name)
+		}
+		of, _, _ := strings.Cut(x.Name, "_")
+		for name := range called(x.Code) {
+			calls[name], calls[of+"."+name] = true, true
+		}
+	}
+	all := entries(parsed(t, false))
+	if len(all) < 80 {
+		t.Fatalf("%d entries were found", len(all))
+	}
+	for _, name := range all {
+		of, method, ok := strings.Cut(name, ".")
+		if ok && !slices.Contains(named, of) {
+			name = method
+		}
+		if !calls[name] {
+			t.Errorf("no example calls %s of %s", name, of)
+		}
+	}
+}
+
+// refusesItsHolder is a condition by which a resource refuses the second write of
+// the holder itself, whose token is that of the first.
+var refusesItsHolder = regexp.MustCompile(`(?i)where[^\n]*\bfence\s*<\s*[$?:]`)
+
+func TestDocuments_HR_F14_NoFenceRefusesTheHoldersSecondWrite(t *testing.T) {
+	seen := 0
+	for _, f := range sources(t) {
+		if strings.HasSuffix(f.path, ".txtar") {
+			continue
+		}
+		seen += bytes.Count(f.text, []byte("fence <= "))
+		if found := refusesItsHolder.Find(f.text); found != nil {
+			t.Errorf("%s: %q refuses the holder's second write; say <=", f.path, found)
+		}
+	}
+	if seen == 0 {
+		t.Error("no condition was found")
+	}
+}
+
+var (
+	fencedBlock  = regexp.MustCompile("(?s)```.*?```")
+	relativeLink = regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`) // a colon is that of a URL
+	heading      = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchor  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// TestDocuments_LinksLeadSomewhere follows every link from one page of the
+// repository to another, and to its headings.
+func TestDocuments_LinksLeadSomewhere(t *testing.T) {
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "integrations/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	followed := 0
+	for _, page := range pages {
+		for _, link := range relativeLink.FindAllStringSubmatch(prose(t, page), -1) {
+			followed++
+			target := page
+			if link[1] != "" {
+				target = filepath.Join(filepath.Dir(page), link[1])
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if link[2] != "" && !anchors(t, target)[link[2]] {
+				t.Errorf("%s: %s has no heading %s", page, target, link[2])
+			}
+		}
+	}
+	if followed < 20 {
+		t.Errorf("%d links found in %q", followed, pages)
+	}
+}
+
+// prose is a page without its blocks of code.
+func prose(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fencedBlock.ReplaceAllString(string(text), "")
+}
+
+// anchors are what GitHub makes of the headings of a page.
+func anchors(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	all := make(map[string]bool)
+	for _, h := range heading.FindAllStringSubmatch(prose(t, page), -1) {
+		all["#"+strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")] = true
+	}
+	return all
+}
+
+// TestShort_WhatIsLeftOutIsPlayedByTheLongTests has make test-long play each package of
+// which -short leaves something out.
+func TestShort_WhatIsLeftOutIsPlayedByTheLongTests(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, recipe, _ := bytes.Cut(makefile, []byte("\ntest-long:"))
+	recipe, _, _ = bytes.Cut(recipe, []byte("\n\n"))
+	lists := regexp.MustCompile(`(?m)^(LONG|COUNTED) := .*$`).FindAll(makefile, -1)
+	if len(lists) != 2 {
+		t.Fatalf("%d lists of packages", len(lists))
+	}
+	played := strings.Fields(string(recipe) + " " + string(bytes.Join(lists, []byte(" "))))
+	for _, f := range sources(t) {
+		dir := "./" + path.Dir(f.path)
+		if dir == "./." {
+			dir = "."
+		}
+		if !strings.HasSuffix(f.path, ".go") || f.path == "source_test.go" || dir == "./internal/test/skip" { // its callers leave something out
+			continue
+		}
+		leavesOut := bytes.Contains(f.text, []byte("testing.Short()")) || bytes.Contains(f.text, []byte("skip.Nightly("))
+		if leavesOut && !slices.Contains(played, dir) {
+			t.Errorf("%s leaves something out with -short, and make test-long does not play %s", f.path, dir)
+		}
+	}
+}
