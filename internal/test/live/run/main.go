@@ -1,4 +1,5 @@
-// Command run runs the live tests of the packages in a tree, one package at a time.
+// Command run runs the live tests of the packages in a tree, one package at a time. The flag
+// -run chooses some by the name of the test.
 //
 //	go run ./internal/test/live/run [flags of go test]
 //
@@ -13,10 +14,12 @@ import (
 )
 
 func main() {
-	r := &runner{out: os.Stdout, flags: os.Args[1:], test: goTest}
-	packages, err := find(".")
+	suites, err := find(".")
 	if err == nil {
-		err = r.run(packages)
+		var flags []string
+		if suites, flags, err = choose(suites, os.Args[1:]); err == nil {
+			err = (&runner{out: os.Stdout, flags: flags, test: goTest}).run(suites)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "live:", err)

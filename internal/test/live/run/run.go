@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -28,6 +29,8 @@ type runner struct {
 	// test runs go test with args and passes each event of its output to each.
 	test func(args []string, each func(event)) error
 	late []lateness
+	// ended are the tests of the package in progress that have passed.
+	ended map[string]bool
 }
 
 // event is a line of the output of go test -json.
@@ -37,7 +40,10 @@ type event struct {
 }
 
 // lateness is a missed time bound of a test.
-type lateness struct{ dir, test, message string }
+type lateness struct {
+	dir, test, message string
+	failed             bool // the test broke a promise too, and is not repeated
+}
 
 // run runs all live tests of the suites, and then the late ones again.
 func (r *runner) run(suites []suite) error {
@@ -50,6 +56,9 @@ func (r *runner) run(suites []suite) error {
 	flaky := 0
 	var lines []string
 	for _, l := range r.late {
+		if l.failed {
+			continue // red already
+		}
 		if r.repeat(l) {
 			flaky++
 			lines = append(lines, fmt.Sprintf("FLAKY %s.%s: %s", strings.TrimPrefix(l.dir, "./"), l.test, l.message))
@@ -61,20 +70,41 @@ func (r *runner) run(suites []suite) error {
 	for _, line := range lines {
 		fmt.Fprintln(r.out, line)
 	}
-	if flaky > mostFlaky {
-		return fmt.Errorf("%d tests were late once, and %d may be", flaky, mostFlaky)
-	}
+	var errs []error
 	if len(red) > 0 {
-		return fmt.Errorf("red: %s", strings.Join(slices.Compact(red), " "))
+		slices.Sort(red)
+		errs = append(errs, fmt.Errorf("red: %s", strings.Join(slices.Compact(red), " ")))
 	}
-	return nil
+	if flaky > mostFlaky {
+		errs = append(errs, fmt.Errorf("%d tests were late once, and %d may be", flaky, mostFlaky))
+	}
+	return errors.Join(errs...)
 }
 
 // suite runs the live tests of a package, prints the output of those that fail, and
 // collects those that are late.
 func (r *runner) suite(s suite) error {
+	return r.play(r.args(s.dir, s.tests, 1), func(e event) {
+		switch e.Action {
+		case "output":
+			r.note(s.dir, e)
+		case "fail":
+			for i, l := range r.late {
+				r.late[i].failed = l.failed || l.dir == s.dir && (l.test == e.Test || e.Test == "" && !r.ended[l.test])
+			}
+		case "pass":
+			r.ended[e.Test] = true
+		}
+	})
+}
+
+// play runs go test with args, prints what a package prints and the output of the tests
+// that fail or do not end, and passes each event to each.
+func (r *runner) play(args []string, each func(event)) error {
 	output := make(map[string]*strings.Builder) // by test
-	return r.test(r.args(s.dir, s.tests, 1), func(e event) {
+	r.ended = make(map[string]bool)
+	return r.test(args, func(e event) {
+		each(e)
 		switch e.Action {
 		case "build-output":
 			fmt.Fprint(r.out, e.Output)
@@ -87,15 +117,12 @@ func (r *runner) suite(s suite) error {
 				output[e.Test] = new(strings.Builder)
 			}
 			output[e.Test].WriteString(e.Output)
-			r.note(s.dir, e)
 		case "fail":
-			if e.Test != "" {
-				fmt.Fprint(r.out, output[e.Test])
-				delete(output, e.Test)
-				return
-			}
-			for _, o := range output { // of tests that did not end
-				fmt.Fprint(r.out, o)
+			for _, name := range slices.Sorted(maps.Keys(output)) {
+				if e.Test == "" || e.Test == name { // of a package: the tests that did not end
+					fmt.Fprint(r.out, output[name])
+					delete(output, name)
+				}
 			}
 		case "pass", "skip":
 			delete(output, e.Test)
@@ -111,14 +138,15 @@ func (r *runner) note(dir string, e event) {
 	}
 	test, _, _ := strings.Cut(e.Test, "/")
 	if !slices.ContainsFunc(r.late, func(l lateness) bool { return l.dir == dir && l.test == test }) {
-		r.late = append(r.late, lateness{dir, test, strings.TrimSpace(message)})
+		r.late = append(r.late, lateness{dir: dir, test: test, message: strings.TrimSpace(message)})
 	}
 }
 
 // repeat reports whether a late test is in time in all of the repeated runs.
 func (r *runner) repeat(l lateness) bool {
 	inTime := true
-	err := r.test(r.args(l.dir, []string{l.test}, repeats), func(e event) {
+	fmt.Fprintf(r.out, "late, and repeated: %s %s: %s\n", l.dir, l.test, l.message)
+	err := r.play(r.args(l.dir, []string{l.test}, repeats), func(e event) {
 		inTime = inTime && !strings.Contains(e.Output, live.LateMark)
 	})
 	return err == nil && inTime
@@ -126,8 +154,8 @@ func (r *runner) repeat(l lateness) bool {
 
 // args returns the arguments of go test for some tests of a package.
 func (r *runner) args(dir string, tests []string, count int) []string {
-	args := []string{"test", "-json", "-p=1", fmt.Sprint("-count=", count), "-run=^(" + strings.Join(tests, "|") + ")$"}
-	return append(append(args, r.flags...), dir)
+	args := append([]string{"test", "-json"}, r.flags...)
+	return append(args, "-p=1", fmt.Sprint("-count=", count), "-run=^("+strings.Join(tests, "|")+")$", dir)
 }
 
 // goTest runs go test.

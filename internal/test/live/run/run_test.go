@@ -22,7 +22,7 @@ func (f *fake) test(args []string, each func(event)) error {
 	dir := args[len(args)-1]
 	i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-run=") })
 	names := strings.Split(strings.Trim(strings.TrimPrefix(args[i], "-run="), "^()$"), "|")
-	f.runs = append(f.runs, fmt.Sprint(dir, " ", names, " ", args[3]))
+	f.runs = append(f.runs, fmt.Sprint(dir, " ", names, " ", args[slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-count=") })]))
 	var failed error
 	for _, name := range names {
 		outcome := f.outcomes[name][0]
@@ -98,17 +98,91 @@ func TestFind_ReturnsTestsThatAreMarked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("a/a_test.go", "package a\nfunc TestLive(t *testing.T) { live.Test(t) }\nfunc TestOther(t *testing.T) { other() }\nfunc helper() { live.Test(t) }\nfunc TestNone(t *testing.T) {}\n")
+	write("a/a_test.go", "package a\nfunc TestLive(t *testing.T) { live.Test(t) }\nfunc TestOther(t *testing.T) { other() }\nfunc TestNone(t *testing.T) {}\n")
 	write("a/b_test.go", "package a\nfunc TestMore(t *testing.T) {\n\tlive.Test(t)\n\tother()\n}\n")
 	write("a/testdata/c_test.go", "package a\nfunc TestData(t *testing.T) { live.Test(t) }\n")
-	write("b/d_test.go", "package b\nfunc TestLate(t *testing.T) { other(); live.Test(t) }\n")
+	write("a/b/c_test.go", "package b\n")
+	write("a/d_test.go", "package a\nfunc TestLast(t *testing.T) { live.Test(t) }\n")
 	t.Chdir(dir)
 	suites, err := find(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "[{./a [TestLive TestMore]}]"; fmt.Sprint(suites) != want {
+	if want := "[{./a [TestLive TestMore TestLast]}]"; fmt.Sprint(suites) != want {
 		t.Errorf("found %v, want %v", suites, want)
+	}
+	for _, body := range []string{
+		"func TestLate(t *testing.T) { other(); live.Test(t) }", "func helper() { live.Test(t) }",
+		"func TestSub(t *testing.T) { t.Run(\"a\", func(t *testing.T) { live.Test(t) }) }",
+	} {
+		write("b/e_test.go", "package b\n"+body+"\n")
+		if suites, err := find("."); err == nil || !strings.Contains(err.Error(), "e_test.go:2") {
+			t.Errorf("%s: found %v, %v", body, suites, err)
+		}
+	}
+}
+
+func TestChoose_SelectsTestsByName(t *testing.T) {
+	suites := []suite{{"./a", []string{"TestA", "TestB"}}, {"./b", []string{"TestC"}}}
+	for flags, want := range map[string]string{
+		"-v -short":        "[{./a [TestA TestB]} {./b [TestC]}] [-v -short]",
+		"-v -run A -short": "[{./a [TestA]}] [-v -short]",
+		"--run=B|C -short": "[{./a [TestB]} {./b [TestC]}] [-short]",
+	} {
+		chosen, others, err := choose(suites, strings.Fields(flags))
+		if got := fmt.Sprint(chosen, " ", others); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", flags, got, err, want)
+		}
+	}
+	if _, _, err := choose(suites, []string{"-run=("}); err == nil {
+		t.Error("no error for an expression that is none")
+	}
+}
+
+// TestRun_TellsWhatRealTestsDo plays the tests of testdata/seeds by go test.
+func TestRun_TellsWhatRealTestsDo(t *testing.T) {
+	for _, c := range []struct {
+		tests, flags string
+		err          string // "" is none
+		want         []string
+		starts       int // of the test, 0 for any number
+	}{
+		{tests: "TestInTime", starts: 1},
+		{tests: "TestLateOnce", want: []string{"FLAKY testdata/seeds.TestLateOnce: 3s"}, starts: 4},
+		{tests: "TestLateOnceInASubtest", want: []string{"FLAKY testdata/seeds.TestLateOnceInASubtest: 3s"}, starts: 4},
+		{tests: "TestLateAgain", err: "red", want: []string{"--- FAIL: TestLateAgain: late: 3s"}, starts: 4},
+		{tests: "TestBroken", err: "red", want: []string{"two holders"}, starts: 1},
+		{tests: "TestLateAndBroken", err: "red", want: []string{"two holders"}, starts: 1},
+		{tests: "TestLateThenBroken", err: "red", want: []string{"two holders"}, starts: 4},
+		{tests: "TestLateAndPanics", err: "red", want: []string{"two panics", "goroutine ", "seeds_test.go"}, starts: 1},
+		{tests: "TestLateAndHangs", flags: "-timeout=1s", err: "red", want: []string{"test timed out", "goroutine ", "seeds_test.go"}, starts: 1},
+		{tests: "TestLateOnce TestLateOnceInASubtest TestLateOnceToo", err: "3 tests were late once", want: []string{"TestLateOnceToo"}},
+		{tests: "TestInTime", flags: "-tags=seeds_broken", err: "red", want: []string{"undefined: missing"}},
+	} {
+		t.Run(strings.TrimSpace(c.tests+" "+c.flags), func(t *testing.T) {
+			t.Parallel()
+			starts := filepath.Join(t.TempDir(), "starts-")
+			var out strings.Builder
+			r := &runner{out: &out, flags: append([]string{"-vet=off"}, strings.Fields(c.flags)...)}
+			r.test = func(args []string, each func(event)) error {
+				return goTest(append(args, "-args", "-seeds.starts="+starts), each)
+			}
+			err := r.run([]suite{{dir: "./testdata/seeds", tests: strings.Fields(c.tests)}})
+			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("error %v, want %q", err, c.err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("it lacks %q", want)
+				}
+			}
+			if b, _ := os.ReadFile(starts + c.tests); c.starts > 0 && len(b) != c.starts {
+				t.Errorf("%d starts, want %d", len(b), c.starts)
+			}
+			if t.Failed() {
+				t.Log(out.String())
+			}
+		})
 	}
 }
 

@@ -1,0 +1,5 @@
+//go:build seeds_broken
+
+package seeds
+
+var _ = missing
