@@ -184,11 +184,13 @@ func (h *history) believe(l *leasehold.Lease, key string, lasting time.Duration)
 
 func TestHistories_AreThoseOfOneLock(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	oneLock(t)
 }
 
 func TestHistories_HandedOnInTheProcessAreThoseOfOneLock(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	oneLock(t, leasehold.WithLocalHandover(4))
 }
 

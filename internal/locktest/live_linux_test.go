@@ -52,16 +52,19 @@ func onLives(t *testing.T, run func(l *lab, s realStore)) {
 
 func TestLive_W1_NeverTwoHoldersAndTokensRise(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	onLives(t, func(l *lab, _ realStore) { crowd(l) })
 }
 
 func TestLive_L9_ReleaseRacesWithRenewal(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	onLives(t, func(l *lab, _ realStore) { releaseRaces(l) })
 }
 
 func TestLive_P6_WaitersAreServedInOrder(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	onLives(t, func(l *lab, _ realStore) { evenness(l) })
 }
 
@@ -69,6 +72,7 @@ func TestLive_P6_WaitersAreServedInOrder(t *testing.T) {
 // that no moment is missed at which it is live after its deadline.
 func TestLive_L5_StoreThatHangsLosesByTheLocalDeadline(t *testing.T) {
 	live.Test(t)
+	t.Parallel()
 	onLives(t, func(l *lab, s realStore) {
 		// It is renewed so often that no pause of a busy machine ends it before.
 		a, _ := l.client(leasehold.WithTTL(8*time.Second), leasehold.WithRenewFraction(0.02), leasehold.WithReleaseTimeout(time.Second))
