@@ -4,8 +4,11 @@ package cli_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,30 +17,62 @@ import (
 )
 
 // The packages for other languages have tests of their own, which want a service that
-// they can stop and continue.
+// they can stop and continue. They wait most of the time, so each part of them has a service.
 func TestClientPackages_PassTheirTests(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	need(t, "python3", "node")
 	for _, name := range []string{"python", "node"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startService(t, "--store", "file:"+t.TempDir())
-			if out, err := packageTests(t, name, s.url, strconv.Itoa(s.process.Pid)); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
-		})
+		for i, choice := range packageParts(t, name) {
+			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
+				t.Parallel()
+				s := startService(t, "--store", "file:"+t.TempDir())
+				if out, err := packageTests(t, name, s.url, strconv.Itoa(s.process.Pid), choice...); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
 	}
 }
 
-// packageTests runs the tests of the package for a language, as its README says.
-func packageTests(t *testing.T, name, url, pid string) (string, error) {
+// packageParts returns the flags that choose each part of the tests of a package. Together
+// they choose all tests.
+func packageParts(t *testing.T, name string) (parts [][]string) {
+	t.Helper()
+	const most = 6
+	var file, declares, begins, choice string
+	switch name {
+	case "python":
+		file, declares, begins, choice = "tests/test_leasehold.py", `(?m)^    (?:async )?def (test_\w+)\(`, `(?m)^\s*(?:async )?def test`, "-k=*.%s"
+	case "node":
+		file, declares, begins, choice = "test/leasehold.test.mjs", `(?m)^test\("([^"]+)", `, `(?m)^\s*(?:test|it|describe)\(`, "--test-name-pattern=^%s$"
+	}
+	text, err := os.ReadFile("../../../../clients/" + name + "/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := regexp.MustCompile(declares).FindAllSubmatch(text, -1)
+	if all := regexp.MustCompile(begins).FindAll(text, -1); len(tests) < most || len(tests) != len(all) {
+		t.Fatalf("%d of the %d tests in %s have a name that can be chosen", len(tests), len(all), file)
+	}
+	parts = make([][]string, most)
+	for i, test := range tests {
+		parts[i%most] = append(parts[i%most], fmt.Sprintf(choice, regexp.QuoteMeta(string(test[1]))))
+	}
+	return parts
+}
+
+// packageTests runs the tests of the package for a language, as its README says, or those
+// that flags choose.
+func packageTests(t *testing.T, name, url, pid string, flags ...string) (string, error) {
 	t.Helper()
 	program := map[string][]string{
 		"python": {"python3", "-X", "dev", "-W", "error", "-m", "unittest", "tests/test_leasehold.py"},
 		"node":   {"node", "--test", "test/"},
 	}[name]
-	cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)
+	last := len(program) - 1 // the file or directory
+	args := slices.Concat(program[1:last], flags, program[last:])
+	cmd := exec.CommandContext(t.Context(), program[0], args...)
 	cmd.Dir = "../../../../clients/" + name
 	cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+url, "LEASEHOLD_PID="+pid, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
