@@ -30,7 +30,7 @@ func TestStop_HR_F8_EndsAChainOfProcessesThatForkAndExit(t *testing.T) {
 		p.Stop(400 * time.Millisecond) // by then the leader has been reaped
 		began := time.Now()
 		out.wantEnd(bound)
-		if took := time.Since(began); took > soon {
+		if took := time.Since(began); took > 15*time.Second {
 			live.Late(t, "the chain outlived KILL by %v", took-400*time.Millisecond)
 		}
 		wait(t, p)

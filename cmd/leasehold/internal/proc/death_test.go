@@ -19,7 +19,7 @@ func TestRun_C4_KillingTheWrapperKillsEveryDescendant(t *testing.T) {
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	w.signal(syscall.SIGKILL)
-	w.out.wantEnd(soon)
+	w.out.wantEnd(bound)
 }
 
 func TestRun_C4_KillingTheWrappersGroupKillsEveryDescendant(t *testing.T) {
@@ -27,7 +27,7 @@ func TestRun_C4_KillingTheWrappersGroupKillsEveryDescendant(t *testing.T) {
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	kill(t, -w.cmd.Process.Pid, syscall.SIGKILL)
-	w.out.wantEnd(soon)
+	w.out.wantEnd(bound)
 }
 
 func TestRun_C4_KillingTheOuterOfTwoWrappersKillsBothTrees(t *testing.T) {
@@ -38,7 +38,7 @@ func TestRun_C4_KillingTheOuterOfTwoWrappersKillsBothTrees(t *testing.T) {
 	}}, nil)
 	w.out.wantUp(treeSize)
 	w.signal(syscall.SIGKILL)
-	w.out.wantEnd(soon)
+	w.out.wantEnd(bound)
 }
 
 func TestRun_C4_KillingTheGuardKillsEveryDescendant(t *testing.T) {
@@ -47,7 +47,7 @@ func TestRun_C4_KillingTheGuardKillsEveryDescendant(t *testing.T) {
 	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
 	w.out.wantUp(treeSize)
 	kill(t, w.guard, syscall.SIGKILL)
-	w.out.wantEnd(soon)
+	w.out.wantEnd(bound)
 	if r := w.report(); r.Err != ErrGuardLost.Error() || r.Result.Code != 137 {
 		t.Errorf("%+v, %v; want 137, %v", r.Result, r.Err, ErrGuardLost)
 	}
@@ -64,7 +64,7 @@ func TestRun_C4_TheGuardSurvivesWhatIsMeantForOthers(t *testing.T) {
 	w.signal(syscall.SIGUSR1)
 	w.out.want("SIGUSR1") // by way of the guard
 	w.signal(syscall.SIGKILL)
-	w.out.wantEnd(soon)
+	w.out.wantEnd(bound)
 }
 
 func TestDeadline_IsKeptWhileTheWrapperIsStopped(t *testing.T) {

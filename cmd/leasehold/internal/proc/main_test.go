@@ -22,10 +22,7 @@ import (
 )
 
 // bound is how long anything here may take that has no time of its own.
-const bound = 20 * time.Second
-
-// soon is what a busy machine takes to do something at once.
-const soon = 15 * time.Second
+const bound = time.Minute
 
 // exitGraceVar names a variable of the environment with the exitGrace of the guards that are
 // started then. They have it before the init that never returns in them.
@@ -81,7 +78,7 @@ func play(role string, session bool) *exec.Cmd {
 
 func playLeaf() {
 	fmt.Println("up")
-	<-time.After(time.Minute) // should all else fail
+	<-time.After(10 * bound) // should all else fail
 }
 
 // playEcho names every signal it gets, and leaves with 7 on TERM.

@@ -240,7 +240,7 @@ func TestRun_WhatTheChildLeavesBehindEndsBeforeWaitReturns(t *testing.T) {
 	if r := wait(t, p); r != (Result{Code: 3}) {
 		t.Errorf("%+v, want code 3 and nothing else", r)
 	}
-	out.wantEnd(soon)
+	out.wantEnd(bound)
 	noChildren(t)
 }
 

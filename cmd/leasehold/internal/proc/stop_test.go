@@ -63,7 +63,7 @@ func TestStop_CatchesAProcessThatKeepsForkingDaemons(t *testing.T) {
 	_, err := exec.LookPath("setsid")
 	skip.Unless(t, err == nil, "setsid(1)")
 	p, out := start(t, sh(`trap "" TERM; n=0
-		while :; do n=$((n+1)); (setsid sleep 60 &); [ $n = 20 ] && echo up; [ $n -gt 400 ] && sleep 60; done`))
+		while :; do n=$((n+1)); (setsid sleep 600 &); [ $n = 20 ] && echo up; [ $n -gt 400 ] && sleep 600; done`))
 	out.want("up")
 	p.Stop(0)
 	out.wantEnd(bound)
