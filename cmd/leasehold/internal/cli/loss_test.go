@@ -81,7 +81,7 @@ func TestRun_C2_StoreThatComesBackLosesNothing(t *testing.T) {
 func TestRun_C3_BrokenLockEndsStubbornGroupAfterGrace(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	forEachStore(t, func(t *testing.T, url string) {
+	onDirectory(t, func(t *testing.T, url string) {
 		r := startRun(t, url, "--ttl", "9s", "--grace", "300ms", "demo", "sh", "-c", stubborn)
 		r.deadline()
 		breakLock(t, url, "maintenance")
@@ -108,7 +108,7 @@ func TestRun_C3_DeletedKeyEndsStubbornGroup(t *testing.T) {
 func TestRun_C3_OnLostIgnoreLetsTheCommandFinish(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	forEachStore(t, func(t *testing.T, url string) {
+	onDirectory(t, func(t *testing.T, url string) {
 		r := startRun(t, url, "--ttl", "9s", "--on-lost=ignore", "demo", "sh", "-c", begin+ready+"read line; echo finished")
 		r.deadline()
 		breakLock(t, url, "")
@@ -124,7 +124,7 @@ func TestRun_C3_OnLostIgnoreLetsTheCommandFinish(t *testing.T) {
 func TestRun_C4_KilledWrapperTakesTheCommandAlongAndFreesTheLock(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	forEachStore(t, func(t *testing.T, url string) {
+	onDirectory(t, func(t *testing.T, url string) {
 		r := startRun(t, url, "--ttl", "8s", "demo", "sh", "-c", stubborn)
 		deadline := r.deadline()
 		r.signal(syscall.SIGKILL)
@@ -151,7 +151,7 @@ func TestRun_C4_KilledWrapperTakesTheCommandAlongAndFreesTheLock(t *testing.T) {
 func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	forEachStore(t, func(t *testing.T, url string) {
+	onDirectory(t, func(t *testing.T, url string) {
 		r := startRun(t, url, "--ttl", "15s", "--grace", "300ms", "demo", "sh", "-c", stubborn)
 		r.wantGoneBefore(r.endsAfter(15*time.Second, func() { r.signal(syscall.SIGSTOP) }))
 		r.signal(syscall.SIGCONT)
@@ -162,7 +162,7 @@ func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
 func TestRun_RenewedLeaseLetsTheCommandOutliveTheTTL(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	forEachStore(t, func(t *testing.T, url string) {
+	onDirectory(t, func(t *testing.T, url string) {
 		// A renewal may be late by five seconds before TERM is due.
 		r := startRun(t, url, "--ttl", "9s", "--grace", "100ms", "demo", "sh", "-c", begin+ready+"sleep 11; exit 4")
 		r.wantGoneBefore(time.Now().Add(bound))
@@ -173,7 +173,7 @@ func TestRun_RenewedLeaseLetsTheCommandOutliveTheTTL(t *testing.T) {
 func TestRun_KeepsTheLockUntilTheLastDescendantIsGone(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	forEachStore(t, func(t *testing.T, url string) {
+	onDirectory(t, func(t *testing.T, url string) {
 		leave := filepath.Join(t.TempDir(), "leave")
 		patient := `trap "" TERM; (setsid sh -c 'until test -e "$0"; do sleep 0.05; done' "$0" &); `
 		r := startRun(t, url, "--ttl", "5m", "--grace", "90s", "demo", "sh", "-c", begin+patient+ready, leave)
@@ -242,15 +242,11 @@ func TestRun_OneSignalDuringTheReleaseLeavesNoLockBehind(t *testing.T) {
 	}
 }
 
-func forEachStore(t *testing.T, f func(t *testing.T, url string)) {
-	t.Run("file", func(t *testing.T) {
-		t.Parallel()
-		f(t, "file://"+t.TempDir())
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		f(t, redistest.Start(t).URL())
-	})
+// onDirectory runs a test of processes on a directory. How a store loses a lock is tested by
+// the drivers.
+func onDirectory(t *testing.T, f func(t *testing.T, url string)) {
+	t.Helper()
+	f(t, "file://"+t.TempDir())
 }
 
 func newClient(t *testing.T, url string) *leasehold.Client {

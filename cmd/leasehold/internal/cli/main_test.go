@@ -27,7 +27,7 @@ import (
 )
 
 // bound is how long anything here may take that has no time of its own.
-const bound = 30 * time.Second
+const bound = time.Minute
 
 // raceOptions spare every process the second that one with the race detector
 // sleeps before it exits.

@@ -98,7 +98,7 @@ func TestQuit_HR_F6_EndsAVerbThatDoesNotListenWith131(t *testing.T) {
 
 func TestQuit_HR_F6_OfACommandIsItsEnd(t *testing.T) {
 	t.Parallel()
-	q := startQuitting(t, "file://"+t.TempDir(), "run", "demo", "sh", "-c", `echo up; sleep 60`)
+	q := startQuitting(t, "file://"+t.TempDir(), "run", "demo", "sh", "-c", `echo up; sleep 600`)
 	q.start()
 	awaitText(t, q.said, "up")
 	q.quit()
@@ -110,7 +110,7 @@ func TestQuit_HR_F6_ByTheTerminalOfACommandEndsWith131(t *testing.T) {
 	url, lease := heldLock(t)
 	for _, waits := range []bool{true, false} {
 		master, slave := openTerminal(t)
-		q := startQuitting(t, url, "run", "demo", "sh", "-c", `echo up; sleep 60`)
+		q := startQuitting(t, url, "run", "demo", "sh", "-c", `echo up; sleep 600`)
 		q.cmd.Stdin, q.cmd.SysProcAttr = slave, &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		if !waits {
 			if err := lease.Release(); err != nil {
