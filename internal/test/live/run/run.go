@@ -64,7 +64,7 @@ func (r *runner) run(suites []suite) error {
 			lines = append(lines, fmt.Sprintf("FLAKY %s.%s: %s", strings.TrimPrefix(l.dir, "./"), l.test, l.message))
 			continue
 		}
-		fmt.Fprintf(r.out, "--- FAIL: %s: late: %s\n", l.test, l.message)
+		fmt.Fprintf(r.out, "--- FAIL: %s: late: %s\nFAIL\t%s\n", l.test, l.message, l.dir)
 		red = append(red, l.dir)
 	}
 	for _, line := range lines {
