@@ -52,7 +52,7 @@ deps-night:
 # FIRST are the packages that take longest. go test starts packages in the order of its arguments,
 # and a long package that starts last runs alone. Packages that wait alternate with packages that
 # compute.
-FIRST := ./server ./cmd/leasehold/internal/cli ./postgresdriver ./internal/locktest . ./filedriver ./internal/redisroom ./httpdriver
+FIRST := ./cmd/leasehold/internal/cli ./server ./postgresdriver . ./filedriver ./httpdriver ./internal/redisroom
 
 # Chaos uses all of the machine, and tests next to it would miss their time limits.
 BUT_CHAOS := $(GO) list $(FIRST) ./cmd/leasehold/... ./... | grep -v /internal/chaos
@@ -65,6 +65,8 @@ COUNTED := ./internal/costs ./internal/explore ./internal/mutate/source ./driver
 # Packages and tests wait most of the time, for servers and for leases to end.
 PACKAGES ?= 4
 TESTS    ?= 4
+# Live tests run one package at a time.
+LIVE     ?= 10
 
 .PHONY: test
 test: deps-test ## Run the tests that find faults quickly, with the race detector: two to three minutes on two cores
@@ -81,11 +83,16 @@ test-counts:
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort|LeaseIsSmall' .
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server
 
+# SHORT is empty at night: the live tests then run at full length.
+SHORT := -short
+
 .PHONY: live
-live: deps-test ## Test on real servers, processes and clocks, one package at a time and without the race detector
-	$(GO) run ./internal/test/live/run -vet=off -short -parallel $(TESTS) -timeout $(TIMEOUT) $(TESTFLAGS)
+live: deps-test ## Test on real servers, processes and clocks, one package at a time and without the race detector: some five minutes
+	$(GO) run ./internal/test/live/run -vet=off $(SHORT) -parallel $(LIVE) -timeout $(TIMEOUT) $(TESTFLAGS)
 
 .PHONY: test-all
+test-all: SHORT :=
+test-all: TIMEOUT := 20m
 test-all: test live test-long nested cross floors test-32 ## Run all tests but those of packages and the long searches
 
 .PHONY: test-long
