@@ -88,7 +88,7 @@ func (p *process) expect(t *testing.T, prefix string) string {
 			t.Fatalf("the helper said %q, want %q", line, prefix)
 		}
 		return rest
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("the helper never said %q", prefix)
 		return ""
 	}

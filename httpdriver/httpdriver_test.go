@@ -123,7 +123,7 @@ func TestTimeout_BoundsACallToASilentService(t *testing.T) {
 	defer d.Close()
 	start := time.Now()
 	_, err = d.Acquire(t.Context(), request("k", "a"))
-	if err == nil || errors.Is(err, driver.ErrUnavailable) || time.Since(start) > 20*time.Second {
+	if err == nil || errors.Is(err, driver.ErrUnavailable) || time.Since(start) > time.Minute {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 }
@@ -276,7 +276,7 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the wait does not end")
 	}
 	if err := held.Release(); err != nil {
@@ -315,7 +315,7 @@ func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
 		if n >= most {
 			t.Errorf("the driver has read %d bytes of one event", n)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the stream was neither read nor given up")
 	}
 }

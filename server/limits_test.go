@@ -64,7 +64,7 @@ func TestDrain_HR_E2_AStreamThatFollowsALockEndsAtOnce(t *testing.T) {
 	if _, err := io.ReadFull(res.Body, one); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
 		t.Errorf("a stream holds the service up: %v", err)
@@ -338,7 +338,7 @@ func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
 				ended <- s.Shutdown(ctx)
 			}()

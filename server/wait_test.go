@@ -362,7 +362,7 @@ func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
 
 	ended := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		ended <- s.Shutdown(ctx)
 	}()

@@ -72,7 +72,7 @@ func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 					t.Errorf("%s: %d", what, s.status)
 				}
 				return s
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("%s: nothing was told", what)
 				return seen{}
 			}
