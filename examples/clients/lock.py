@@ -59,12 +59,15 @@ class Lock:
         self.owner = owner or "%s:%d" % (socket.gethostname(), os.getpid())
         self.bearer = bearer
         self.token = 0
+        self.pid = os.getpid()  # a forked process neither holds the lease nor releases it
         self.lost = threading.Event()
         self._deadline = 0.0
         self._over = threading.Event()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
 
     def __enter__(self):
+        if os.getpid() != self.pid:  # described before a fork: others may use that lease id
+            self.pid, self.id = os.getpid(), uuid.uuid4().hex
         asked = now()
         self._take()
         if now() - asked > self.ttl / 3:
@@ -80,6 +83,8 @@ class Lock:
         return self
 
     def __exit__(self, *exc):
+        if os.getpid() != self.pid:
+            return
         self._over.set()
         self._keeper.join(self.ttl / 6)  # a renewal that comes later finds nothing
         self._give_back()
@@ -97,6 +102,8 @@ class Lock:
 
     def held(self):
         """Compares the clock: true only while nobody else can have the lock."""
+        if os.getpid() != self.pid:
+            return False
         if now() >= self._deadline:
             self.lost.set()
         return not self.lost.is_set()

@@ -58,12 +58,18 @@ class Client:
     ) -> None:
         self.url = _service(url)
         self.bearer = bearer
-        self.owner = owner or f"{socket.gethostname()}:{os.getpid()}"
+        self._owner = owner
         self.max_outage = max_outage
         handlers: list[Any] = [_NoRedirects()]
         if context is not None:
             handlers.append(urllib.request.HTTPSHandler(context=context))
         self._opener = urllib.request.build_opener(*handlers)
+
+    @property
+    def owner(self) -> str:
+        """The name of the holder that others see: by default the host and the process,
+        which after a fork is another one."""
+        return self._owner or f"{socket.gethostname()}:{os.getpid()}"
 
     def lock(
         self,
@@ -220,8 +226,6 @@ class Lease:
         on_lost: Callable[[], None] | None,
     ) -> None:
         self.name = name
-        #: The lease id, which makes every request repeatable.
-        self.id = uuid.uuid4().hex
         self._token = 0
         self._client = client
         self._ttl = ttl
@@ -231,11 +235,24 @@ class Lease:
         self._url = client._path(name)
         self._deadline = 0.0
         self._lost: str | None = None
+        self._keeper: threading.Thread | None = None  # since it was taken
+        self._entered = False  # by a with statement
+        self._begin()
+
+    def _begin(self) -> None:
+        """Makes the lease one of this process. A forked process that takes the lock needs
+        a lease id of its own, and locks that no thread of its parent holds."""
+        self._pid = os.getpid()
+        #: The lease id, which makes every request repeatable.
+        self.id = uuid.uuid4().hex
         self._lock = threading.Lock()  # guards _lost, and the setting of _over by release
         self._over = threading.Event()
         self._abandoned = threading.Event()
-        self._keeper: threading.Thread | None = None  # since it was taken
-        self._entered = False  # by a with statement
+
+    def _foreign(self) -> bool:
+        """Reports whether this process was forked from the one of the lease. The lease is
+        not its own: it renews nothing, and releases nothing."""
+        return os.getpid() != self._pid
 
     @property
     def token(self) -> int:
@@ -255,6 +272,9 @@ class Lease:
         Refused or Unavailable."""
         if self._keeper is not None or self._over.is_set():
             raise RuntimeError("a lease is taken once")
+        if self._foreign():
+            self._begin()
+            self._terms["owner"] = self._client.owner
         try:
             return self._acquire()
         except LeaseholdError:
@@ -339,14 +359,16 @@ class Lease:
         self._leave()
 
     def _leave(self) -> None:
+        if self._foreign():
+            return
         self._client._ask("DELETE", f"{self._url}/leases/{self.id}", None, 5.0, self.id)
 
     # Holding it.
 
     def held(self) -> bool:
         """Compares the clock: true only while nobody else can have the lock. False before it
-        is taken, and once its release has begun."""
-        return self._keeper is not None and not self._over.is_set() and self._in_time()
+        is taken, once its release has begun, and in a process that was forked meanwhile."""
+        return self._keeper is not None and not self._foreign() and not self._over.is_set() and self._in_time()
 
     def check(self) -> None:
         """Raises Lost unless the lock is held, for use between the steps of the work, and
@@ -356,6 +378,8 @@ class Lease:
             raise self._loss()
 
     def _loss(self) -> Lost:
+        if self._foreign():
+            return Lost(f"lock {self.name!r}: the lease is that of process {self._pid}, from which this one was forked")
         return Lost(f"lock {self.name!r}: {self._lost or 'it was released'}")
 
     def remaining(self) -> float:
@@ -409,9 +433,10 @@ class Lease:
     def release(self) -> None:
         """Gives the lock back. Raises Lost if the lease had ended before, and Unavailable
         if the service does not confirm; then it ends with its TTL at the latest. Calling it
-        again does nothing. RuntimeError says that there is nothing to give back, because the
-        lock was never taken."""
-        if self._over.is_set():
+        again does nothing, nor does calling it in a process that was forked meanwhile.
+        RuntimeError says that there is nothing to give back, because the lock was never
+        taken."""
+        if self._over.is_set() or self._keeper is not None and self._foreign():
             return
         self._must_be_taken()
         held = self._in_time()
@@ -431,6 +456,8 @@ class Lease:
 
     def _give_back(self) -> tuple[int, dict[str, Any]]:
         """Status of the first answer, and the answer; 0 if there was none."""
+        if self._foreign():
+            return 0, {}
         repeated = False
         for attempt in range(3):
             status, answer = self._client._ask("DELETE", f"{self._url}/leases/{self.id}", None, 5.0, self.id)
@@ -454,6 +481,8 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._foreign():
+            return
         try:
             self.release()
         except (Lost, Unavailable):

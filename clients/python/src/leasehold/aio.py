@@ -7,16 +7,17 @@
         await charge(order, fence=lease.token)
 
 If the lease is lost, the body of the async with statement is cancelled, and Lost is
-raised behind it. Requests run in threads of the client's own: each lock that is waited
-for occupies one, of max_waits.
+raised behind it. Each lock that is waited for occupies a thread of its own, and so does
+each release, so that none of them delays another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
@@ -34,15 +35,12 @@ class Client:
         self,
         url: str,
         *,
-        max_waits: int = 64,
         bearer: str | None = None,
         owner: str | None = None,
         max_outage: float = 30.0,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self._client = _client.Client(url, bearer=bearer, owner=owner, max_outage=max_outage, context=context)
-        self._waits = ThreadPoolExecutor(max_waits, thread_name_prefix="leasehold-wait")
-        self._calls = ThreadPoolExecutor(8, thread_name_prefix="leasehold")  # releases wait for no waiter
 
     def lock(
         self,
@@ -101,8 +99,25 @@ class Client:
 
     async def inspect(self, name: str) -> dict[str, Any]:
         """Who holds the lock and who waits for it, as the service tells."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._calls, self._client.inspect, name)
+        return await asyncio.wrap_future(_begin(lambda: self._client.inspect(name)))
+
+
+def _begin(work: Callable[[], Any]) -> Future[Any]:
+    """Runs work in a thread of its own. In a pool of threads, waits would keep releases and
+    tries from theirs, and a forked process would have none."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()  # from now on nothing cancels it
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, name="leasehold").start()
+    return future
 
 
 class Lease:
@@ -148,24 +163,25 @@ class Lease:
         """Takes the lock and returns the lease. If the task is cancelled meanwhile, what
         was asked for is given back."""
         self._loop = asyncio.get_running_loop()
-        taken = self._loop.run_in_executor(self._client._waits, self._inner.acquire)
+        taken = _begin(self._inner.acquire)
+        answer = asyncio.wrap_future(taken)
         try:
-            await asyncio.shield(taken)
+            await asyncio.shield(answer)
         except asyncio.CancelledError:
-            self._client._calls.submit(self._inner._abandon)
+            answer.add_done_callback(lambda late: late.cancelled() or late.exception())  # or it is logged
+            _begin(self._inner._abandon)
             taken.add_done_callback(self._return)
             raise
         return self
 
-    def _return(self, taken: asyncio.Future[Any]) -> None:
-        if not taken.cancelled() and taken.exception() is None:  # granted before it heard of it
-            self._client._calls.submit(_quietly, self._inner.release)
+    def _return(self, taken: Future[Any]) -> None:
+        if taken.exception() is None:  # granted before it was abandoned
+            _begin(self._inner.release)
 
     async def release(self) -> None:
         """Gives the lock back. Raises Lost if the lease had ended before, Unavailable if the
         service does not confirm, and RuntimeError if the lock was never taken."""
-        loop = asyncio.get_running_loop()
-        await asyncio.shield(loop.run_in_executor(self._client._calls, self._inner.release))
+        await asyncio.shield(asyncio.wrap_future(_begin(self._inner.release)))
 
     def _notice(self) -> None:
         """Comes from another thread."""
@@ -205,10 +221,3 @@ class Lease:
             end = self._inner._loss()
         if end is not None and (kind is None or ours and issubclass(kind, asyncio.CancelledError)):
             raise end from None
-
-
-def _quietly(release: Any) -> None:
-    try:
-        release()
-    except (Lost, Unavailable):
-        pass

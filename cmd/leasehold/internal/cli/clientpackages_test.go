@@ -67,7 +67,7 @@ func packageParts(t *testing.T, name string) (parts [][]string) {
 func packageTests(t *testing.T, name, url, pid string, flags ...string) (string, error) {
 	t.Helper()
 	program := map[string][]string{
-		"python": {"python3", "-X", "dev", "-W", "error", "-m", "unittest", "tests/test_leasehold.py"},
+		"python": {"python3", "-X", "dev", "-W", "error", "-m", "unittest", "tests/test_leasehold.py", "tests/test_transport.py"},
 		"node":   {"node", "--test", "test/"},
 	}[name]
 	last := len(program) - 1 // the file or directory
