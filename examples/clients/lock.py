@@ -18,6 +18,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -43,14 +44,23 @@ class Refused(Exception):
     """The service answered with a problem that asking again does not change."""
 
 
+class Unavailable(Exception):
+    """The service did not answer for OUTAGE seconds, or cannot be used. The message says why."""
+
+
 class Lost(Exception):
     """The lease ended before it was released."""
+
+
+# How many seconds a lock waits for a service that does not answer.
+OUTAGE = 30
 
 
 class Lock:
     """One acquisition of a lock. Use it once, in a with statement."""
 
     def __init__(self, base, name, ttl=30.0, owner=None, bearer=None):
+        self.base = base
         self.url = base + "/v1/locks/" + urllib.parse.quote(name, safe="")
         # The lease id makes every request repeatable: one that was not
         # answered is sent again, and has the effect of one.
@@ -62,12 +72,22 @@ class Lock:
         self.pid = os.getpid()  # a forked process neither holds the lease nor releases it
         self.lost = threading.Event()
         self._deadline = 0.0
+        self._taken = False
         self._over = threading.Event()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self):
         if os.getpid() != self.pid:  # described before a fork: others may use that lease id
             self.pid, self.id = os.getpid(), uuid.uuid4().hex
+        try:
+            return self._enter()
+        except BaseException:  # of a signal, for instance: the request may be granted by now
+            self._over.set()
+            self._give_back()
+            raise
+
+    def _enter(self):
         asked = now()
         self._take()
         if now() - asked > self.ttl / 3:
@@ -76,10 +96,11 @@ class Lock:
                     break
         else:
             self._deadline = self._end(asked)
+        self._taken = True
         if not self.held():
-            self._give_back()
             raise Lost(self.url)
         self._keeper.start()
+        self._watcher.start()
         return self
 
     def __exit__(self, *exc):
@@ -101,8 +122,9 @@ class Lock:
                 break
 
     def held(self):
-        """Compares the clock: true only while nobody else can have the lock."""
-        if os.getpid() != self.pid:
+        """Compares the clock: true only while nobody else can have the lock. False before
+        and after the with statement, and in a process that was forked within it."""
+        if os.getpid() != self.pid or not self._taken or self._over.is_set():
             return False
         if now() >= self._deadline:
             self.lost.set()
@@ -110,7 +132,7 @@ class Lock:
 
     def remaining(self):
         """Seconds until the lease is over unless it is renewed."""
-        return self._deadline - now() if self.held() else 0.0
+        return max(self._deadline - now(), 0.0) if self.held() else 0.0
 
     def _end(self, sent):
         # Counted from before the request was sent: the service's clock may
@@ -119,8 +141,13 @@ class Lock:
 
     def _take(self):
         body = {"leaseId": self.id, "ttlMs": int(self.ttl * 1000), "waitMs": 30000, "owner": self.owner}
+        heard = now()
         while True:
             status, answer = self._ask("POST", "", body, 40)
+            if answer.get("final") or status == 0 and now() - heard > OUTAGE:
+                raise Unavailable(answer["detail"])
+            if status:
+                heard = now()
             if status in (200, 201):
                 self.token = answer["token"]
                 return
@@ -144,28 +171,51 @@ class Lock:
         while not self._over.wait(min(pause, max(self.remaining(), 0.001))):
             if not self.held():
                 return
-            pause = self.ttl / 3 if self._renew() else self.ttl / 12
+            try:
+                renewed = self._renew()
+            except Exception:  # whatever it was, the next try may succeed
+                renewed = False
+            pause = self.ttl / 3 if renewed else self.ttl / 12
+
+    def _watch(self):
+        """Sets lost at the end of the lease, also while a renewal hangs."""
+        while not self._over.wait(max(self._deadline - now(), 0.001)):
+            if not self.held():
+                return
 
     def _ask(self, method, path, body, timeout):
-        """Returns status and answer; status 0 if there was none of the service."""
+        """Returns status and answer; status 0 if there was none of the service, and then the
+        detail says why, and final that time does not heal it."""
         request = urllib.request.Request(self.url + path, method=method)
         request.add_header("Content-Type", "application/json")
         if self.bearer:
             request.add_header("Authorization", "Bearer " + self.bearer)
         data = None if body is None else json.dumps(body).encode()
+        began = now()
         try:
-            with urllib.request.urlopen(request, data, timeout) as response:
-                answer = json.load(response) if response.status != 204 else {"leaseId": self.id}
-                return (response.status, answer) if answer.get("leaseId") == self.id else (0, {})
-        except urllib.error.HTTPError as problem:
-            with problem:  # one that is not the service's, but a proxy's, says nothing
-                try:
-                    answer = json.load(problem)
-                    return (problem.code, answer) if answer["type"].startswith(PROBLEMS) else (0, {})
-                except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
-                    return 0, {}
-        except (OSError, http.client.HTTPException, ValueError, AttributeError):
-            return 0, {}
+            try:
+                response = urllib.request.urlopen(request, data, timeout)
+            except urllib.error.HTTPError as problem:
+                response = problem
+            with response:
+                status, text = response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            cause = getattr(error, "reason", "") or error
+            if isinstance(cause, TimeoutError) and cause.errno is None and now() - began < 0.9 * timeout:
+                raise cause  # an alarm of the program
+            final = isinstance(cause, ssl.SSLError) and any(w in str(cause).upper() for w in ("CERTIFICATE", "WRONG_VERSION"))
+            return 0, {"detail": "%s does not answer: %s" % (self.base, cause or type(error).__name__), "final": final}
+        if status == 204:
+            return status, {}
+        try:
+            answer = json.loads(text)
+        except (ValueError, RecursionError):
+            answer = None
+        if isinstance(answer, dict):
+            ours = answer.get("leaseId") == self.id if status < 300 else str(answer.get("type")).startswith(PROBLEMS)
+            if ours:
+                return status, answer
+        return 0, {"detail": "%s does not answer: status %d there is not of a leasehold service" % (self.base, status)}
 
 
 def run(lock, command):
@@ -200,7 +250,7 @@ def main():
     except Lost:
         print("lost the lock; the command was killed", file=sys.stderr)
         code = 79
-    except Refused as problem:
+    except (Refused, Unavailable) as problem:
         print(problem, file=sys.stderr)
         code = 69
     sys.exit(code if code >= 0 else 128 - code)

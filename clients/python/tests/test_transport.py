@@ -2,6 +2,7 @@
 
 import asyncio
 import email.message
+import http.client
 import importlib.util
 import io
 import json
@@ -17,7 +18,7 @@ import urllib.error
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "src"))
 
-from leasehold import Client, Held, Lost, Unavailable, aio
+from leasehold import Client, Lost, Unavailable, aio
 
 BOUND = 60  # a test fails after it only if something hangs
 PROBLEMS = "https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#"
@@ -232,6 +233,187 @@ class Waits(unittest.TestCase):
         asyncio.run(asyncio.wait_for(main(), BOUND))
         enough.set()
         self.assertTrue(released.wait(BOUND))
+
+
+class Keeper(unittest.TestCase):
+    def test_no_answer_to_a_renewal_ends_the_renewals(self):
+        spoilt = [
+            b'{"leaseId": "', b"\xff\xfe", b"[" * 100_000, b"[]", b"null", b'"text"', (410, b"[]"), (410, {"type": 5}), (500, b""),
+            http.client.IncompleteRead(b"{"), http.client.BadStatusLine("x"), ConnectionResetError(), ssl.SSLError("eof"),
+            RuntimeError("of the interpreter"), MemoryError(),
+        ]  # fmt: skip
+        rest, well = list(spoilt), threading.Event()
+
+        def answer(method, path, body):
+            if method == "PUT":
+                if rest:
+                    bad = rest.pop()
+                    return (200, bad) if isinstance(bad, bytes) else bad
+                well.set()
+
+        client = Service(answer).client()
+        with mock_pauses(), client.lock("k", ttl=600) as lease:
+            self.assertTrue(well.wait(BOUND))
+            self.assertTrue(lease._keeper.is_alive())
+            lease.check()
+
+    def test_on_lost_is_called_while_a_renewal_hangs(self):
+        told, enough = threading.Event(), threading.Event()
+        self.addCleanup(enough.set)
+
+        def answer(method, path, body):
+            if method == "PUT":
+                enough.wait(BOUND)
+
+        lease = Service(answer).client().lock("k", ttl=0.6, on_lost=told.set).acquire()
+        self.assertTrue(told.wait(BOUND / 2))  # and the renewal has not been answered
+        with self.assertRaisesRegex(Lost, "not renewed in time"):
+            lease.check()
+
+    def test_a_failure_of_on_lost_reaches_nobody_who_looks(self):
+        told = threading.Event()
+
+        def on_lost():
+            told.set()
+            raise ZeroDivisionError
+
+        with unittest.mock.patch("threading.excepthook") as hook:
+            lease = Service().client().lock("k", on_lost=on_lost).acquire()
+            lease._deadline = 0.0
+            self.assertFalse(lease.held())
+            self.assertFalse(lease.held())
+            with self.assertRaises(Lost):
+                lease.release()
+            self.assertTrue(told.wait(BOUND))
+            lease._watcher.join(BOUND)
+            self.assertIs(hook.call_args.args[0].exc_type, ZeroDivisionError)
+
+    def test_the_file_to_copy_goes_on_renewing_and_sets_lost_in_time(self):
+        lock = single_file()
+        failures, well, enough = [RuntimeError("x"), (200, b"[]"), (200, b"null"), (410, b"[]")], threading.Event(), threading.Event()
+        self.addCleanup(enough.set)
+
+        def answer(method, path, body):
+            if method == "PUT":
+                if failures:
+                    return failures.pop()
+                well.set()
+                enough.wait(BOUND)
+
+        with unittest.mock.patch("urllib.request.urlopen", Service(answer).open):
+            with self.assertRaises(lock.Lost):
+                with lock.Lock("http://service", "k", ttl=3) as lease:
+                    self.assertTrue(well.wait(BOUND))
+                    self.assertTrue(lease.lost.wait(BOUND / 2))  # and the renewal has not been answered
+                    enough.set()
+
+    def test_the_file_to_copy_holds_nothing_before_and_after(self):
+        lock = single_file()
+        with unittest.mock.patch("urllib.request.urlopen", Service().open):
+            lease = lock.Lock("http://service", "k")
+            self.assertFalse(lease.held())
+            self.assertEqual(lease.remaining(), 0.0)
+            with lease:
+                self.assertTrue(lease.held())
+            self.assertFalse(lease.held())
+            self.assertEqual(lease.remaining(), 0.0)
+            self.assertFalse(lease.lost.is_set())
+
+
+def mock_pauses():
+    """Renewals follow one another without a pause."""
+    return unittest.mock.patch("leasehold._client._pause", lambda ttl, confirmed: 0.001)
+
+
+class Causes(unittest.TestCase):
+    def failure(self, error, wait=20):
+        """What is raised, after how many requests, when each fails with the error."""
+        service = Service(lambda *_: error)
+        with self.assertRaises(Unavailable) as raised:
+            service.client(max_outage=0.2).lock("k", wait=wait).acquire()
+        return raised.exception, service
+
+    def test_what_time_does_not_heal_is_raised_at_once(self):
+        untrusted = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
+        for error in (
+            urllib.error.URLError(untrusted),
+            untrusted,
+            urllib.error.URLError(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number")),
+            http.client.InvalidURL("nonnumeric port"),
+            (400, b"Client sent an HTTP request to an HTTPS server."),
+        ):
+            with self.subTest(error=error):
+                raised, service = self.failure(error)
+                self.assertEqual(service.asked, [("POST", "/v1/locks/k")])
+                self.assertIn("http://service", str(raised))
+
+    def test_the_cause_is_in_the_message(self):
+        for error, text in (
+            (urllib.error.URLError(ConnectionRefusedError(111, "Connection refused")), "Connection refused"),
+            (http.client.RemoteDisconnected("closed"), "closed"),
+            ((404, b"<html>"), "404"),
+            ((301, b""), "301"),
+            ((200, b"<html>"), "not that of a leasehold service"),
+            ((503, {"type": PROBLEMS + "unavailable", "detail": "the store is down"}), "the store is down"),
+        ):
+            for wait in (0, 20):
+                with self.subTest(error=error, wait=wait):
+                    raised, _ = self.failure(error, wait)
+                    self.assertRegex(str(raised), f"lock 'k': http://service.*{text}")
+
+    def test_a_cause_is_chained(self):
+        error = ConnectionRefusedError(111, "Connection refused")
+        self.assertIs(self.failure(urllib.error.URLError(error))[0].__cause__, error)
+
+    def test_a_token_that_no_header_can_have_is_refused_and_not_shown(self):
+        for bearer in ("secret\n", "sec\u20acret", "secret\r\nX: y"):
+            with self.assertRaises(ValueError) as wrong:
+                Client("http://service", bearer=bearer)
+            self.assertNotIn("secret", str(wrong.exception))
+
+    def test_a_request_waits_no_longer_than_an_outage_may_last(self):
+        service, limits = Service(lambda *_: TimeoutError("timed out")), []
+        opened = service.open
+
+        def open(request, data=None, timeout=None):
+            limits.append(timeout)
+            return opened(request, data, timeout)
+
+        service.open = open
+        with self.assertRaises(Unavailable), unittest.mock.patch("leasehold._client._from_a_signal", lambda *_: False):
+            service.client(max_outage=0.2).lock("k").acquire()
+        self.assertLess(max(limits), 6)
+
+    @unittest.skipUnless(hasattr(signal, "setitimer"), "there are no alarms here")
+    def test_an_alarm_of_the_program_ends_the_wait(self):
+        service = Service()
+
+        def ring(*_):
+            raise TimeoutError("alarm of the program")
+
+        def answer(method, path, body):
+            if method == "POST":
+                signal.raise_signal(signal.SIGALRM)
+
+        for wrap in (lambda call: call, wrapped):
+            service.answer = wrap(answer)
+            self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, ring))
+            with self.assertRaisesRegex(TimeoutError, "alarm of the program"):
+                service.client().lock("k", wait=8).acquire()
+            self.assertEqual(service.holders, {})
+        self.assertEqual(service.count("DELETE"), 2)
+
+
+def wrapped(call):
+    """As urllib does with what is raised while it connects."""
+
+    def outer(*args):
+        try:
+            return call(*args)
+        except OSError as error:
+            raise urllib.error.URLError(error) from error
+
+    return outer
 
 
 def single_file():

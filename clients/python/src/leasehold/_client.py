@@ -4,6 +4,8 @@ import http.client
 import json
 import os
 import random
+import re
+import signal
 import socket
 import ssl
 import threading
@@ -44,7 +46,8 @@ class Client:
     """A Leasehold service. It has no state, and may be shared by threads.
 
     url is that of the service; bearer is a token of its authentication file. A lock waits
-    for at most max_outage seconds for a service that does not answer.
+    for at most max_outage seconds for a service that does not answer, and not at all for one
+    whose certificate is not valid.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class Client:
         context: ssl.SSLContext | None = None,
     ) -> None:
         self.url = _service(url)
+        if bearer is not None and not re.fullmatch(r"[\x20-\x7e]*", bearer):
+            raise ValueError("the bearer token has a character that no HTTP header can have")  # and is not shown
         self.bearer = bearer
         self._owner = owner
         self.max_outage = max_outage
@@ -138,8 +143,17 @@ class Client:
         """Who holds the lock and who waits for it, as the service tells."""
         status, answer = self._ask("GET", self._path(name), None, _TIMEOUT)
         if status != 200:
-            raise _failure(name, status, answer)
+            raise self._failure(name, status, answer)
         return answer
+
+    def _failure(self, name: str, status: int, answer: dict[str, Any]) -> Exception:
+        """The error of a request without success, with its cause."""
+        if status and not _transient(status):
+            return Refused(name, status, answer)
+        detail = answer.get("detail") or answer.get("title") or f"status {status}"
+        error = Unavailable(f"lock {name!r}: {detail if status == 0 else f'{self.url}: {detail}'}")
+        error.__cause__ = answer.get("cause") if status == 0 else None
+        return error
 
     @staticmethod
     def _path(name: str) -> str:
@@ -147,31 +161,79 @@ class Client:
 
     def _ask(self, method: str, path: str, body: Any, timeout: float, lease: str = "") -> tuple[int, dict[str, Any]]:
         """Status and answer; status 0 if there was none of the service, and then the detail
-        says why. A success about a lease has to name it."""
-        why = "what answers there is not the service"
+        says why, cause is the exception, and final tells that time does not heal it. A
+        success about a lease has to name it."""
         request = urllib.request.Request(self.url + path, method=method)
         request.add_header("Content-Type", "application/json")
         if self.bearer:
             request.add_header("Authorization", "Bearer " + self.bearer)
         data = None if body is None else json.dumps(body).encode()
+        began, timeout = _now(), max(timeout, 0.05)
         try:
-            with self._opener.open(request, data, max(timeout, 0.05)) as response:
-                if response.status == 204:
-                    return 204, {}
-                answer = json.load(response)
-                if isinstance(answer, dict) and answer.get("leaseId", "") == lease:
-                    return response.status, answer
-        except urllib.error.HTTPError as problem:
-            with problem:
-                try:
-                    answer = json.load(problem)
-                    if answer["type"].startswith(_PROBLEMS):
-                        return problem.code, answer
-                except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
-                    pass
+            status, text = self._exchange(request, data, timeout)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            why = str(getattr(error, "reason", "") or error or type(error).__name__)
-        return 0, {"detail": f"{self.url} does not answer: {why}"}
+            reason = getattr(error, "reason", None)  # of an URLError
+            cause = reason if isinstance(reason, Exception) else error
+            if _from_a_signal(cause, _now() - began < 0.9 * timeout):
+                raise cause
+            final = _is_final(cause)
+            why = str(cause) or type(cause).__name__
+            detail = f"{self.url} {'cannot be used' if final else 'does not answer'}: {why}"
+            return 0, {"detail": detail, "cause": cause, "final": final}
+        if status == 204 and method == "DELETE":
+            return 204, {}
+        try:
+            answer = json.loads(text)
+        except (ValueError, RecursionError):
+            answer = None
+        if isinstance(answer, dict):
+            told = answer.get("leaseId", "") == lease if status < 300 else str(answer.get("type")).startswith(_PROBLEMS)
+            if told:
+                return status, answer
+        if status == 400 and any(refusal in text for refusal in _WANTS_TLS):
+            return 0, {"detail": f"{self.url} cannot be used: the service speaks TLS there; its URL begins with https://", "final": True}
+        return 0, {"detail": f"{self.url} does not answer: what answers there, with status {status}, is not that of a leasehold service"}
+
+    def _exchange(self, request: urllib.request.Request, data: bytes | None, timeout: float) -> tuple[int, bytes]:
+        """Status and text of the answer, which may be that of a proxy."""
+        try:
+            response = self._opener.open(request, data, timeout)
+        except urllib.error.HTTPError as problem:
+            response = problem
+        with response:
+            return response.status, response.read()
+
+
+# What servers answer that were not spoken to in TLS.
+_WANTS_TLS = (b"HTTP request to an HTTPS server", b"plain HTTP request was sent to HTTPS port", b"plain HTTP to an SSL-enabled server")
+
+
+def _is_final(error: Exception) -> bool:
+    """Reports whether a request fails however often it is sent: one side of the connection
+    is not encrypted, or refuses the certificate of the other one."""
+    if isinstance(error, ssl.SSLError):
+        return any(word in str(error).upper() for word in ("CERTIFICATE", "UNKNOWN_CA", "WRONG_VERSION_NUMBER"))
+    if isinstance(error, http.client.BadStatusLine):
+        return "\x15\x03" in str(error.line) or "\\x15\\x03" in str(error.line)  # an alert of TLS
+    return isinstance(error, (http.client.InvalidURL, UnicodeError))
+
+
+def _from_a_signal(error: BaseException, early: bool) -> bool:
+    """Reports whether a signal handler of the program raised the error, such as an alarm that
+    bounds a call. early tells that the time limit of the request was not over: then a
+    time-out that no system call reports is not that of the socket."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if early and isinstance(error, TimeoutError) and error.errno is None:
+        return True
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(h, "__code__", None) or getattr(getattr(h, "__call__", None), "__code__", None) for h in handlers}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _service(url: str) -> str:
@@ -195,18 +257,17 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _failure(name: str, status: int, answer: dict[str, Any]) -> Exception:
-    if status == 0 or _transient(status):
-        return Unavailable(f"lock {name!r}: {answer.get('detail', 'the service does not answer')}")
-    return Refused(name, status, answer)
-
-
 def _end_of_lease(answer: dict[str, Any], why: str) -> str:
     """How a lease has ended that the service does not have, and why if it does not say."""
     if answer.get("broken"):
         reason = answer.get("reason")
         return f"the lease was broken: {reason}" if reason else "the lease was broken"
     return f"the lease was lost: {why}"
+
+
+def _pause(ttl: float, confirmed: bool) -> float:
+    """How long a lease is left alone after a renewal."""
+    return ttl / 3 if confirmed else ttl / 12
 
 
 def _transient(status: int) -> bool:
@@ -236,6 +297,7 @@ class Lease:
         self._deadline = 0.0
         self._lost: str | None = None
         self._keeper: threading.Thread | None = None  # since it was taken
+        self._watcher: threading.Thread | None = None  # calls on_lost
         self._entered = False  # by a with statement
         self._begin()
 
@@ -247,6 +309,7 @@ class Lease:
         self.id = uuid.uuid4().hex
         self._lock = threading.Lock()  # guards _lost, and the setting of _over by release
         self._over = threading.Event()
+        self._ended = threading.Event()  # lost, or released
         self._abandoned = threading.Event()
 
     def _foreign(self) -> bool:
@@ -281,6 +344,7 @@ class Lease:
             raise
         except BaseException:  # of a signal, for instance: the request may be granted by now
             self._over.set()
+            self._ended.set()
             self._leave()
             raise
 
@@ -300,7 +364,8 @@ class Lease:
         self._keeper = threading.Thread(target=self._keep, name=f"lease of {self.name}", daemon=True)
         self._keeper.start()
         if self._on_lost is not None:
-            threading.Thread(target=self._watch, name=f"end of {self.name}", daemon=True).start()
+            self._watcher = threading.Thread(target=self._watch, name=f"end of {self.name}", daemon=True)
+            self._watcher.start()
         return self
 
     def _take(self, began: float) -> None:
@@ -309,19 +374,24 @@ class Lease:
         doubt = False  # a request may still be on its way
         pause = 0.05
         answer: dict[str, Any] = {}
+        outage = max(self._client.max_outage, 1.0)  # a request that is not answered is not to take longer
         while True:
-            left = _POLL if end is None else min(max(end - _now(), 0.0), _POLL)
+            left = min(_POLL, outage) if end is None else min(max(end - _now(), 0.0), _POLL, outage)
             body = dict(self._terms, leaseId=self.id)
             if self._wait != 0:
                 body["waitMs"] = max(int(left * 1000), 1)
             sent = _now()
-            status, answer = self._client._ask("POST", self._url, body, left + _TIMEOUT, self.id)
+            status, answer = self._client._ask("POST", self._url, body, left + min(_TIMEOUT, outage), self.id)
             if self._abandoned.is_set():
                 self._give_back()
                 raise Held(self.name, answer)
             if status in (200, 201):
                 self._token = answer.get("token", 0)
                 return
+            if status == 0 and answer.get("final"):
+                if doubt:
+                    self._give_back(5.0)
+                raise self._client._failure(self.name, status, answer)
             doubt = doubt or status == 0 or _transient(status) or answer.get("repeated", False)
             if status == 202 or answer.get("type") == _PROBLEMS + "held":
                 if end is not None and _now() >= end:
@@ -338,11 +408,11 @@ class Lease:
             silent = sent if silent is None else silent
             now = _now()
             if now - silent >= self._client.max_outage or end is not None and now >= end and self._wait != 0:
-                self._give_back()
-                raise _failure(self.name, status, answer)
+                self._give_back(5.0)
+                raise self._client._failure(self.name, status, answer)
             if self._wait == 0 and now - silent >= min(self._client.max_outage, _TIMEOUT):
-                self._give_back()
-                raise _failure(self.name, status, answer)
+                self._give_back(5.0)
+                raise self._client._failure(self.name, status, answer)
             self._abandoned.wait(answer.get("retryAfterMs", 0) / 1000 or pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, 1.0)
 
@@ -401,8 +471,7 @@ class Lease:
             if self._lost is not None:
                 return
             self._lost = why
-        if self._on_lost is not None and self._keeper is not None:  # else acquire raises
-            self._on_lost()
+        self._ended.set()
 
     def _renew(self) -> bool:
         sent = _now()
@@ -416,17 +485,25 @@ class Lease:
         return status == 200
 
     def _keep(self) -> None:
-        pause = self._ttl / 3
+        pause = _pause(self._ttl, True)
         while not self._over.wait(min(pause, max(self._deadline - _now(), 0.001))):
             if not self._in_time():
                 return
-            pause = self._ttl / 3 if self._renew() else self._ttl / 12
+            try:
+                confirmed = self._renew()
+            except Exception:  # whatever it was, the next try may succeed
+                confirmed = False
+            pause = _pause(self._ttl, confirmed)
 
     def _watch(self) -> None:
-        """Tells of the end in time, also while a renewal hangs."""
-        while not self._over.wait(max(self._deadline - _now(), 0.001)):
-            if not self._in_time():
-                return
+        """Calls on_lost at the end of the lease, also while a renewal hangs."""
+        while not self._ended.wait(max(self._deadline - _now(), 0.001)):
+            if self._over.is_set():  # release says how it ended
+                self._ended.wait()
+            else:
+                self._in_time()
+        if self._lost is not None and self._on_lost is not None:
+            self._on_lost()
 
     # Giving it back.
 
@@ -444,9 +521,14 @@ class Lease:
             if self._over.is_set():  # by on_lost
                 return
             self._over.set()
-        if self._keeper is not threading.current_thread():  # it may call on_lost
+        try:
             self._keeper.join(self._ttl / 6)  # a renewal that comes later finds nothing
-        status, answer = self._give_back()
+            status, answer = self._give_back()
+        except BaseException:  # of a signal, for instance
+            self._leave()
+            raise
+        finally:
+            self._ended.set()
         if status == 410 and held and (answer.get("broken") or _now() < self._deadline):
             self._lose(_end_of_lease(answer, "it was gone at its release"))
         if self._lost is not None:
@@ -454,19 +536,22 @@ class Lease:
         if status == 0:
             raise Unavailable(f"lock {self.name!r}: the release was not confirmed")
 
-    def _give_back(self) -> tuple[int, dict[str, Any]]:
-        """Status of the first answer, and the answer; 0 if there was none."""
+    def _give_back(self, within: float = 15.0) -> tuple[int, dict[str, Any]]:
+        """Status of the first answer, and the answer; 0 if there was none within the time."""
         if self._foreign():
             return 0, {}
-        repeated = False
+        repeated, end = False, _now() + within
         for attempt in range(3):
-            status, answer = self._client._ask("DELETE", f"{self._url}/leases/{self.id}", None, 5.0, self.id)
+            timeout = min(5.0, end - _now())
+            status, answer = self._client._ask("DELETE", f"{self._url}/leases/{self.id}", None, timeout, self.id)
             if status in (200, 204):
                 return status, answer
             if status == 410:
                 # A try that was not answered may have released it. It has not broken it.
                 return 204 if repeated and not answer.get("broken") else 410, answer
             repeated = True
+            if _now() >= end:
+                break
             time.sleep(0.05 * (attempt + 1))
         return 0, {}
 

@@ -36,5 +36,6 @@ class Lost(LeaseholdError):
 
 
 class Unavailable(LeaseholdError):
-    """The service did not answer for longer than max_outage. What may have been taken is
-    given back, or ends with its TTL."""
+    """The service did not answer for longer than max_outage, or cannot be used, for example
+    because its certificate is not valid. The message has its URL and the cause, which is
+    also __cause__. What may have been taken is given back, or ends with its TTL."""
