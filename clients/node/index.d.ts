@@ -27,7 +27,9 @@ export class Refused extends LeaseholdError {
 /** The lease ended before it was released: the work was unprotected from then on. */
 export class Lost extends LeaseholdError {}
 
-/** The service did not answer for longer than maxOutage. */
+/** The service did not answer for longer than maxOutage, or cannot be used, for example
+ * because its certificate is not valid. The message has its URL and the cause, which is also
+ * cause. */
 export class Unavailable extends LeaseholdError {}
 
 export interface ClientOptions {

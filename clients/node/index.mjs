@@ -60,10 +60,19 @@ export class Unavailable extends LeaseholdError {}
 
 const transient = (status) => status === 429 || (status >= 500 && status !== 501);
 
-const failure = (name, status, answer) =>
-	status === 0 || transient(status)
-		? new Unavailable(`lock ${JSON.stringify(name)}: ${answer.detail ?? "the service does not answer"}`)
-		: new Refused(name, status, answer);
+// The error of a request without success, with its cause.
+function failure(name, { status, answer, url, cause }) {
+	if (status > 0 && !transient(status)) return new Refused(name, status, answer);
+	const detail = answer.detail ?? answer.title ?? `status ${status}`;
+	return new Unavailable(`lock ${JSON.stringify(name)}: ${status > 0 ? `${url}: ${detail}` : detail}`, cause && { cause });
+}
+
+// Codes of errors that a request has however often it is sent: one side of the connection is
+// not encrypted, or refuses the certificate of the other one.
+const finalCodes = /CERT|UNABLE_TO_VERIFY|UNKNOWN_CA|WRONG_VERSION/;
+
+// What servers answer that were not spoken to in TLS.
+const wantsTLS = /HTTP request to an HTTPS server|plain HTTP request was sent to HTTPS port|plain HTTP to an SSL-enabled server/;
 
 // How a lease has ended that the service does not have, and why if it does not say.
 function endOfLease(answer, why) {
@@ -78,6 +87,9 @@ export class Client {
 
 	constructor(url, { bearer, owner = `${os.hostname()}:${process.pid}`, maxOutage = 30_000, fetch = globalThis.fetch } = {}) {
 		this.#url = service(url);
+		if (bearer !== undefined && !/^[\x20-\x7e]*$/.test(bearer)) {
+			throw new TypeError("the bearer token has a character that no HTTP header can have"); // and is not shown
+		}
 		this.#bearer = bearer;
 		this.#fetch = fetch;
 		this.owner = owner;
@@ -109,21 +121,22 @@ export class Client {
 	}
 
 	async inspect(name) {
-		const { status, answer } = await this.#ask("GET", path(name), undefined, timeout);
-		if (status !== 200) throw failure(name, status, answer);
-		return answer;
+		const got = await this.#ask("GET", path(name), undefined, timeout);
+		if (got.status !== 200) throw failure(name, got);
+		return got.answer;
 	}
 
-	// Status 0 is an answer that is not the service's, or none, and the detail says which. A
-	// success about a lease has to name it.
+	// Status 0 is an answer that is not the service's, or none. The detail says which, cause is
+	// the error, and final tells that time does not heal it. A success about a lease has to
+	// name it.
 	async #ask(method, where, body, within, lease, signal) {
 		const headers = { "Content-Type": "application/json" };
 		if (this.#bearer) headers.Authorization = `Bearer ${this.#bearer}`;
 		const ends = [AbortSignal.timeout(Math.ceil(Math.max(within, 50))), ...(signal ? [signal] : [])];
 		const both = new AbortController();
 		for (const end of ends) {
-			if (end.aborted) both.abort();
-			end.addEventListener("abort", () => both.abort(), { once: true, signal: both.signal });
+			if (end.aborted) both.abort(end.reason);
+			end.addEventListener("abort", () => both.abort(end.reason), { once: true, signal: both.signal });
 		}
 		try {
 			const response = await this.#fetch(this.#url + where, {
@@ -133,19 +146,33 @@ export class Client {
 				redirect: "manual", // a lock that is asked for elsewhere is another lock
 				signal: both.signal,
 			});
-			if (response.status === 204) return { status: 204, answer: {} };
-			const answer = await response.json();
-			const ours = response.ok ? answer.leaseId === lease : answer.type?.startsWith(problems);
-			return ours ? { status: response.status, answer } : this.#silence("what answers there is not the service");
+			const { status } = response;
+			if (status === 204 && method === "DELETE") return { status, answer: {} };
+			const text = await response.text();
+			const answer = parsed(text);
+			const ours = response.ok ? answer?.leaseId === lease : String(answer?.type).startsWith(problems);
+			if (answer && ours) return { status, answer, url: this.#url };
+			if (status === 400 && wantsTLS.test(text)) return this.#silence("the service speaks TLS there; its URL begins with https://", true);
+			return this.#silence(`what answers there, with status ${status}, is not that of a leasehold service`);
 		} catch (error) {
-			return this.#silence(error.cause?.message || error.cause?.code || error.message);
+			const cause = error.cause ?? error;
+			const why = cause.message || cause.code || error.message;
+			return { ...this.#silence(why, finalCodes.test(cause.code) || why === "bad port"), cause };
 		} finally {
 			both.abort(); // forgets the listeners
 		}
 	}
 
-	#silence(why) {
-		return { status: 0, answer: { detail: `${this.#url} does not answer: ${why}` } };
+	#silence(why, final = false) {
+		return { status: 0, answer: { detail: `${this.#url} ${final ? "cannot be used" : "does not answer"}: ${why}` }, final };
+	}
+}
+
+function parsed(text) {
+	try {
+		return JSON.parse(text);
+	} catch {
+		return undefined;
 	}
 }
 
@@ -242,21 +269,27 @@ class Lease {
 		let silent; // since when nothing was answered
 		let doubt = false; // a request may still be on its way
 		let pause = 50;
+		const outage = Math.max(this.#maxOutage, 1_000); // a request that is not answered is not to take longer
 		const fail = async (error) => {
-			await this.#giveBack();
+			await this.#giveBack(5_000);
 			throw error;
 		};
 		for (;;) {
 			if (this.#stop?.aborted) await fail(this.#stop.reason);
-			const left = Math.min(Math.max(end - now(), 0), poll);
+			const left = Math.min(Math.max(end - now(), 0), poll, outage);
 			const body = this.#wait > 0 ? { ...this.#terms, waitMs: Math.max(Math.floor(left), 1) } : this.#terms;
 			const sent = now();
-			const { status, answer } = await this.#ask("POST", this.#path, body, left + timeout, this.id, this.#stop);
+			const got = await this.#ask("POST", this.#path, body, left + Math.min(timeout, outage), this.id, this.#stop);
+			const { status, answer } = got;
 			if (status === 200 || status === 201) {
 				this.token = answer.token ?? 0;
 				return;
 			}
 			if (this.#stop?.aborted) continue;
+			if (got.final) {
+				if (doubt) await this.#giveBack(5_000);
+				throw failure(this.name, got);
+			}
 			doubt ||= status === 0 || transient(status) || answer.repeated === true;
 			const at = now();
 			if (status === 202 || answer.type === `${problems}held`) {
@@ -272,7 +305,7 @@ class Lease {
 			if (status > 0 && !transient(status)) await fail(new Refused(this.name, status, answer));
 			silent ??= sent;
 			const patience = this.#wait === 0 ? Math.min(this.#maxOutage, timeout) : this.#maxOutage;
-			if (at - silent >= patience || (this.#wait > 0 && at >= end)) await fail(failure(this.name, status, answer));
+			if (at - silent >= patience || (this.#wait > 0 && at >= end)) await fail(failure(this.name, got));
 			await this.#rest(answer.retryAfterMs ?? pause * (0.5 + Math.random() / 2));
 			pause = Math.min(pause * 2, 1_000);
 		}
@@ -320,7 +353,7 @@ class Lease {
 		this.#timer = setTimeout(
 			async () => {
 				if (this.#released || !this.held) return;
-				const confirmed = await this.#renew();
+				const confirmed = await this.#renew().catch(() => false); // whatever it was, the next try may succeed
 				if (!this.#released && this.held) this.#keep(confirmed ? this.#ttl / 3 : this.#ttl / 12);
 			},
 			Math.max(Math.min(pause, this.#deadline - now()), 1),
@@ -346,9 +379,10 @@ class Lease {
 	}
 
 	// Status of the first answer, and the answer; 0 if there was none.
-	async #giveBack() {
-		for (let attempt = 1; attempt <= 3; attempt++) {
-			const { status, answer } = await this.#ask("DELETE", `${this.#path}/leases/${this.id}`, undefined, 5_000, this.id);
+	async #giveBack(within = 15_000) {
+		const end = now() + within;
+		for (let attempt = 1; attempt <= 3 && now() < end; attempt++) {
+			const { status, answer } = await this.#ask("DELETE", `${this.#path}/leases/${this.id}`, undefined, Math.min(5_000, end - now()), this.id);
 			if (status === 200 || status === 204) return { status, answer };
 			// A try that was not answered may have released it. It has not broken it.
 			if (status === 410) return { status: attempt > 1 && !answer.broken ? 204 : 410, answer };

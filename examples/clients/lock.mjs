@@ -36,6 +36,12 @@ const problems = "https://github.com/leasehold-go/leasehold/blob/main/docs/http.
 /** The service answered with a problem that asking again does not change. */
 export class Refused extends Error {}
 
+/** The service did not answer for `outage` milliseconds, or cannot be used. The message says why. */
+export class Unavailable extends Error {}
+
+// How many milliseconds a lock waits for a service that does not answer.
+const outage = 30_000;
+
 /** The lease ended before it was released. */
 export class Lost extends Error {}
 
@@ -43,7 +49,12 @@ export class Lost extends Error {}
 export async function acquire(base, name, options = {}) {
 	const lease = new Lease(base, name, options);
 	const asked = now();
-	await lease.take();
+	try {
+		await lease.take();
+	} catch (error) {
+		await lease.release().catch(() => {}); // a request may still be on its way
+		throw error;
+	}
 	if (now() - asked > lease.ttl / 3) {
 		// The lease began at some time during the wait.
 		for (let i = 0; i < 3 && !lease.signal.aborted && !(await lease.renew()); i++);
@@ -56,14 +67,17 @@ export async function acquire(base, name, options = {}) {
 }
 
 class Lease {
+	#base;
 	#url;
 	#bearer;
 	#deadline = 0;
-	#timer;
+	#timer; // of the next renewal
+	#end; // of the lease
 	#released = false; // or its release has begun
 	#abort = new AbortController();
 
 	constructor(base, name, { ttl = 30_000, owner = `${hostname()}:${process.pid}`, bearer } = {}) {
+		this.#base = base;
 		this.#url = `${base}/v1/locks/${encodeURIComponent(name)}`;
 		this.#bearer = bearer;
 		// The lease id makes every request repeatable: one that was not
@@ -77,11 +91,13 @@ class Lease {
 
 	/** Milliseconds until the lease is over unless it is renewed. */
 	get remaining() {
-		return this.held ? this.#deadline - now() : 0;
+		return this.held ? Math.max(this.#deadline - now(), 0) : 0;
 	}
 
-	/** Compares the clock: true only while nobody else can have the lock. */
+	/** Compares the clock: true only while nobody else can have the lock. False once its
+	 * release has begun. */
 	get held() {
+		if (this.#released) return false;
 		if (!this.signal.aborted && now() >= this.#deadline) {
 			this.lose("not renewed in time");
 		}
@@ -96,6 +112,7 @@ class Lease {
 	async release() {
 		this.#released = true;
 		clearTimeout(this.#timer);
+		clearTimeout(this.#end);
 		for (let attempt = 0; attempt < 3; attempt++) {
 			const { status } = await this.#ask("DELETE", `/leases/${this.id}`, undefined, 5_000);
 			if (status === 200 || status === 204) break;
@@ -109,8 +126,11 @@ class Lease {
 
 	async take() {
 		const body = { leaseId: this.id, ttlMs: this.ttl, waitMs: 30_000, owner: this.owner };
+		let heard = now();
 		for (;;) {
-			const { status, answer } = await this.#ask("POST", "", body, 40_000);
+			const { status, answer, final, cause } = await this.#ask("POST", "", body, 40_000);
+			if (final || (status === 0 && now() - heard > outage)) throw new Unavailable(answer.detail, { cause });
+			if (status > 0) heard = now();
 			if (status === 200 || status === 201) {
 				this.token = answer.token;
 				return;
@@ -127,6 +147,14 @@ class Lease {
 	// started at any moment since. Clocks differ by 1 % at most.
 	extend(sent) {
 		this.#deadline = sent + this.ttl * 0.99 - 2;
+		this.watch();
+	}
+
+	/** Aborts the signal at the end of the lease, also while a renewal hangs. */
+	watch() {
+		clearTimeout(this.#end);
+		if (this.#released) return;
+		this.#end = setTimeout(() => this.held && this.watch(), Math.max(this.#deadline - now(), 1));
 	}
 
 	async renew() {
@@ -140,26 +168,30 @@ class Lease {
 	keep(pause = this.ttl / 3) {
 		this.#timer = setTimeout(async () => {
 			if (this.#released || !this.held) return;
-			const renewed = await this.renew();
+			const renewed = await this.renew().catch(() => false);
 			if (!this.#released && this.held) this.keep(renewed ? this.ttl / 3 : this.ttl / 12);
 		}, Math.min(pause, this.remaining));
 	}
 
-	/** Returns status and answer; status 0 if there was none of the service: what a proxy answers says nothing. */
+	/** Returns status and answer; status 0 if there was none of the service, and then the
+	 * detail says why, and final that time does not heal it. */
 	async #ask(method, path, body, timeout) {
 		const headers = { "Content-Type": "application/json" };
 		if (this.#bearer) headers.Authorization = `Bearer ${this.#bearer}`;
+		const silence = (why) => ({ status: 0, answer: { detail: `${this.#base} does not answer: ${why}` } });
 		try {
 			const response = await fetch(this.#url + path, {
 				method, headers, body: body && JSON.stringify(body), redirect: "manual", signal: AbortSignal.timeout(timeout),
 			});
 			const { status } = response;
 			if (status === 204) return { status, answer: {} };
-			const answer = await response.json();
-			const ours = response.ok ? answer.leaseId === this.id : answer.type.startsWith(problems);
-			return ours ? { status, answer } : { status: 0, answer: {} };
-		} catch {
-			return { status: 0, answer: {} };
+			const answer = await response.json().catch(() => undefined);
+			const ours = response.ok ? answer?.leaseId === this.id : String(answer?.type).startsWith(problems);
+			return answer && ours ? { status, answer } : silence(`status ${status} there is not of a leasehold service`);
+		} catch (error) {
+			const cause = error.cause ?? error;
+			const final = /CERT|UNABLE_TO_VERIFY|WRONG_VERSION/.test(cause.code) || cause.message === "bad port";
+			return { ...silence(cause.message || cause.code), final, cause };
 		}
 	}
 }

@@ -175,8 +175,8 @@ test("a lock waits through an outage", async (t) => {
 });
 
 test("a service that is not there is unavailable", async () => {
-	const nobody = new Client("http://127.0.0.1:1", { maxOutage: 300 });
-	for (const wait of [0, 5_000, undefined]) await assert.rejects(nobody.lock("x", { wait }), (error) => error instanceof Unavailable && /http:\/\/127\.0\.0\.1:1 does not answer: ./.test(error.message));
+	const nobody = new Client("http://127.0.0.1:2", { maxOutage: 300 });
+	for (const wait of [0, 5_000, undefined]) await assert.rejects(nobody.lock("x", { wait }), (error) => error instanceof Unavailable && /http:\/\/127\.0\.0\.1:2 does not answer: ./.test(error.message));
 });
 
 test("what is wrong with a call is said at once", async () => {
