@@ -95,7 +95,11 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 		Labels: req.Labels, Since: req.Since, MinToken: wire.Whole(req.MinToken), Ordered: req.Ordered, LockDelay: wire.MillisOf(req.LockDelay),
 		Confirm: wire.MillisOf(req.ConfirmWindow), Notify: req.HintAddress, Visit: req.Visit, Resize: req.Resize, Downgrade: req.Downgrade,
 	}
-	return d.lease(ctx, req.ID, http.MethodPost, d.lock(req.Key), &body)
+	reply, err := d.lease(ctx, req.Key, req.ID, http.MethodPost, d.lock(req.Key), &body)
+	if errors.Is(err, errElsewhere) { // the path of the release is changed in the same way
+		_, _ = d.Release(ctx, driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit})
+	}
+	return reply, err
 }
 
 // Release ends a lease or leaves the queue by one request. See [driver.Driver].
@@ -107,13 +111,13 @@ func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	if ref.Visit != "" {
 		q.Set("visit", ref.Visit)
 	}
-	return d.lease(ctx, ref.ID, http.MethodDelete, d.lock(ref.Key)+"/leases/"+url.PathEscape(ref.ID)+"?"+q.Encode(), nil)
+	return d.lease(ctx, ref.Key, ref.ID, http.MethodDelete, d.lock(ref.Key)+"/leases/"+url.PathEscape(ref.ID)+"?"+q.Encode(), nil)
 }
 
 // Break ends the lease or the place in the queue id by force. The service's user needs
 // the right to break locks. See [driver.Breaker].
 func (d *Driver) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	return d.lease(ctx, id, http.MethodPost, d.lock(key)+":break", &wire.Break{LeaseID: id, Reason: reason})
+	return d.lease(ctx, key, id, http.MethodPost, d.lock(key)+":break", &wire.Break{LeaseID: id, Reason: reason})
 }
 
 // Inspect returns one consistent picture of a lock: its holders and waiters. See
@@ -171,11 +175,14 @@ func (d *Driver) lock(key string) string {
 }
 
 // lease sends a request whose answer is about one lease.
-func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (driver.Reply, error) {
+func (d *Driver) lease(ctx context.Context, key, id, method, path string, body any) (driver.Reply, error) {
 	var l wire.Lease
 	err := d.call(ctx, leastSilence, method, path, body, &l)
 	var p *problem
 	if errors.As(err, &p) {
+		if err := sameKey(key, p.Key); err != nil {
+			return driver.Reply{}, err
+		}
 		if reply, ok := p.reply(id); ok {
 			reply.InFlight = p.Repeated
 			return reply, nil
@@ -184,7 +191,7 @@ func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (
 	if err != nil {
 		return driver.Reply{}, err
 	}
-	reply, err := replyOf(&l, id)
+	reply, err := replyOf(&l, key, id)
 	if err != nil {
 		return driver.Reply{}, err
 	}
@@ -197,15 +204,30 @@ func (d *Driver) lease(ctx context.Context, id, method, path string, body any) (
 	return reply, nil
 }
 
-// replyOf is the reply of an answer about the lease id. An answer that does not name the
-// lease comes from another program, such as a proxy, and says nothing.
-func replyOf(l *wire.Lease, id string) (driver.Reply, error) {
+// replyOf is the reply of an answer about the lease id of a lock. An answer that does not
+// name the lease comes from another program, such as a proxy, and says nothing.
+func replyOf(l *wire.Lease, key, id string) (driver.Reply, error) {
+	if err := sameKey(key, l.Key); err != nil && l.LeaseID == id {
+		return driver.Reply{}, err
+	}
 	reply, err := l.Reply()
 	if err != nil || l.LeaseID != id {
 		return driver.Reply{}, fmt.Errorf("the service answers %.80q for lease %.80q: %w", l.State, l.LeaseID, errAnswer)
 	}
 	return reply, nil
 }
+
+// sameKey returns an error if an answer names another lock than the request did.
+func sameKey(key, answered string) error {
+	if answered == "" || answered == key {
+		return nil
+	}
+	return fmt.Errorf("the service answers for lock %.80q: %w: %w", answered, errElsewhere, driver.ErrPermanent)
+}
+
+// errElsewhere is an answer about another lock: a proxy that cleans paths makes "data" of
+// "./data".
+var errElsewhere = errors.New("a proxy changes the path of the request")
 
 // errRepeated is an answer that the store gave the service only when it was
 // asked again: the first request may still be on its way.

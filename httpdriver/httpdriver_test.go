@@ -319,3 +319,38 @@ func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
 		t.Error("the stream was neither read nor given up")
 	}
 }
+
+// TestAcquire_AnswerForAnotherLockIsUndone: a proxy that cleans paths asks for "data" instead
+// of "./data".
+func TestAcquire_AnswerForAnotherLockIsUndone(t *testing.T) {
+	store := memdriver.New()
+	s, err := server.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.URL.Path, r.URL.RawPath = strings.ReplaceAll(r.URL.Path, "/./", "/"), ""
+		s.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	d, err := httpdriver.Open(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	refused := func(id string) {
+		t.Helper()
+		if got, err := d.Acquire(t.Context(), request("./data", id)); !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), `answers for lock "data"`) {
+			t.Errorf("./data: %+v, %v, want an error that names the other lock", got, err)
+		}
+	}
+	refused("a")
+	if snap, err := store.Inspect(t.Context(), "data"); err != nil || len(snap.Holders) > 0 {
+		t.Errorf("left behind: %+v, %v", snap, err)
+	}
+	if got, err := d.Acquire(t.Context(), request("data", "b")); err != nil || got.State != driver.Granted {
+		t.Fatalf("data: %+v, %v", got, err)
+	}
+	refused("c") // and not that the lock is held
+}

@@ -79,7 +79,7 @@ func (d *Driver) batch(ctx context.Context, refs []driver.Ref) ([]driver.Reply, 
 			errs[i] = ofBatch(err)
 			continue
 		}
-		replies[i], errs[i] = renewal(&got.Leases[i], refs[i].ID)
+		replies[i], errs[i] = renewal(&got.Leases[i], refs[i].Key, refs[i].ID)
 	}
 	return replies, errs
 }
@@ -105,11 +105,11 @@ func ofBatch(err error) error {
 }
 
 // renewal is one answer of a batch.
-func renewal(r *wire.Renewal, id string) (driver.Reply, error) {
+func renewal(r *wire.Renewal, key, id string) (driver.Reply, error) {
 	if r.Problem != nil {
 		p := &problem{Problem: *r.Problem}
 		p.kind = kinds[p.cause()]
 		return driver.Reply{}, p
 	}
-	return replyOf(&r.Lease, id)
+	return replyOf(&r.Lease, key, id)
 }

@@ -151,7 +151,11 @@ export class Client {
 			const text = await response.text();
 			const answer = parsed(text);
 			const ours = response.ok ? answer?.leaseId === lease : String(answer?.type).startsWith(problems);
-			if (answer && ours) return { status, answer, url: this.#url };
+			if (answer && ours) {
+				const key = keyIn(where);
+				if (answer.key === undefined || answer.key === key) return { status, answer, url: this.#url };
+				return { ...this.#silence(`it answers for lock ${JSON.stringify(answer.key)} instead of ${JSON.stringify(key)}, so a proxy changes the path`, true), elsewhere: true };
+			}
 			if (status === 400 && wantsTLS.test(text)) return this.#silence("the service speaks TLS there; its URL begins with https://", true);
 			return this.#silence(`what answers there, with status ${status}, is not that of a leasehold service`);
 		} catch (error) {
@@ -188,6 +192,9 @@ function service(url) {
 	}
 	return url.replace(/\/+$/, "");
 }
+
+// The name of the lock in a path that path has made: its own colons are encoded.
+const keyIn = (where) => decodeURIComponent(where.split("?")[0].split("/")[3].split(":")[0]);
 
 const path = (name) => `/v1/locks/${encodeURIComponent(name)}`;
 
@@ -287,7 +294,7 @@ class Lease {
 			}
 			if (this.#stop?.aborted) continue;
 			if (got.final) {
-				if (doubt) await this.#giveBack(5_000);
+				if (doubt || got.elsewhere) await this.#giveBack(5_000); // the proxy changes the path of the release as well
 				throw failure(this.name, got);
 			}
 			doubt ||= status === 0 || transient(status) || answer.repeated === true;

@@ -68,6 +68,7 @@ export async function acquire(base, name, options = {}) {
 
 class Lease {
 	#base;
+	#name;
 	#url;
 	#bearer;
 	#deadline = 0;
@@ -78,6 +79,7 @@ class Lease {
 
 	constructor(base, name, { ttl = 30_000, owner = `${hostname()}:${process.pid}`, bearer } = {}) {
 		this.#base = base;
+		this.#name = name;
 		this.#url = `${base}/v1/locks/${encodeURIComponent(name)}`;
 		this.#bearer = bearer;
 		// The lease id makes every request repeatable: one that was not
@@ -187,10 +189,14 @@ class Lease {
 			if (status === 204) return { status, answer: {} };
 			const answer = await response.json().catch(() => undefined);
 			const ours = response.ok ? answer?.leaseId === this.id : String(answer?.type).startsWith(problems);
+			if (answer && ours && (answer.key ?? this.#name) !== this.#name) {
+				// The proxy changes the path of the release as well, which undoes it.
+				return { ...silence(`it answers for lock ${JSON.stringify(answer.key)}, so a proxy changes the path`), final: true };
+			}
 			return answer && ours ? { status, answer } : silence(`status ${status} there is not of a leasehold service`);
 		} catch (error) {
 			const cause = error.cause ?? error;
-			const final = /CERT|UNABLE_TO_VERIFY|WRONG_VERSION/.test(cause.code) || cause.message === "bad port";
+			const final = /CERT|UNABLE_TO_VERIFY|WRONG_VERSION/.test(cause.code) || ["bad port", "unknown scheme"].includes(cause.message);
 			return { ...silence(cause.message || cause.code), final, cause };
 		}
 	}

@@ -60,7 +60,7 @@ class Lock:
     """One acquisition of a lock. Use it once, in a with statement."""
 
     def __init__(self, base, name, ttl=30.0, owner=None, bearer=None):
-        self.base = base
+        self.base, self.name = base, name
         self.url = base + "/v1/locks/" + urllib.parse.quote(name, safe="")
         # The lease id makes every request repeatable: one that was not
         # answered is sent again, and has the effect of one.
@@ -203,7 +203,7 @@ class Lock:
             cause = getattr(error, "reason", "") or error
             if isinstance(cause, TimeoutError) and cause.errno is None and now() - began < 0.9 * timeout:
                 raise cause  # an alarm of the program
-            final = isinstance(cause, ssl.SSLError) and any(w in str(cause).upper() for w in ("CERTIFICATE", "WRONG_VERSION"))
+            final = str(cause).startswith("unknown url type") or isinstance(cause, ssl.SSLError) and any(w in str(cause).upper() for w in ("CERTIFICATE", "WRONG_VERSION"))
             return 0, {"detail": "%s does not answer: %s" % (self.base, cause or type(error).__name__), "final": final}
         if status == 204:
             return status, {}
@@ -213,8 +213,10 @@ class Lock:
             answer = None
         if isinstance(answer, dict):
             ours = answer.get("leaseId") == self.id if status < 300 else str(answer.get("type")).startswith(PROBLEMS)
-            if ours:
+            if ours and answer.get("key", self.name) == self.name:
                 return status, answer
+            if ours:  # the proxy changes the path of the release as well, which undoes it
+                return 0, {"detail": "%s answers for lock %r: a proxy changes the path" % (self.base, answer["key"]), "final": True}
         return 0, {"detail": "%s does not answer: status %d there is not of a leasehold service" % (self.base, status)}
 
 

@@ -13,6 +13,8 @@ base=${LEASEHOLD_URL:-http://127.0.0.1:8080}
 
 # Every byte of the name is percent-encoded, so that a slash in it is text.
 lock=$base/v1/locks/$(printf %s "$1" | od -An -v -tx1 | tr -d '\n' | sed 's/ /%/g')
+# The name as answers have it, in JSON.
+key=\"key\":\"$(printf %s "$1" | sed 's/\\/\\\\/g; s/"/\\"/g; s/&/\\u0026/g; s/</\\u003c/g; s/>/\\u003e/g')\"
 shift
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -25,20 +27,29 @@ owner=$(uname -n):$$
 
 # ask SECONDS METHOD URL [BODY] sends a request, prints the status, and leaves
 # the answer in $tmp/answer. An answer that is not the service's, but a proxy's,
-# says nothing: its status is printed as 000. The bearer token is passed on
+# says nothing: its status is printed as 000, and $tmp/why has the cause. The bearer token is passed on
 # standard input, where other users of the machine do not see it.
 ask() {
 	status=$(send "$@")
-	grep -q "\"leaseId\":\"$id\"\|\"type\":\"$problems" "$tmp/answer" || [ "$status" = 204 ] || status=000
+	grep -q "\"leaseId\":\"$id\"\|\"type\":\"$problems" "$tmp/answer" || [ "$status" = 204 ] || {
+		[ -s "$tmp/why" ] || echo "status $status there is not of a leasehold service" >"$tmp/why"
+		status=000
+	}
+	if grep -q '"key":' "$tmp/answer" && ! grep -qF "$key" "$tmp/answer"; then
+		echo "it answers for another lock: a proxy changes the path" >"$tmp/why"
+		echo elsewhere >"$tmp/curl"
+		status=000
+	fi
 	echo "$status"
 }
 
 send() {
 	: >"$tmp/answer"
+	rm -f "$tmp/curl"
 	printf '%s\n' "${LEASEHOLD_AUTH:+header = \"Authorization: Bearer $LEASEHOLD_AUTH\"}" |
-		curl --silent --config - --max-time "$1" --request "$2" --output "$tmp/answer" \
+		curl --silent --show-error --config - --max-time "$1" --request "$2" --output "$tmp/answer" \
 			--write-out '%{http_code}' --header 'Content-Type: application/json' \
-			${4:+--data "$4"} "$3" || true
+			${4:+--data "$4"} "$3" 2>"$tmp/why" || echo $? >"$tmp/curl"
 }
 
 refused() {
@@ -46,15 +57,30 @@ refused() {
 	exit 69
 }
 
+# unavailable ends a wait for a service that did not answer for 30 s, or cannot be used:
+# the URL is wrong, or one side does not accept the certificate of the other one.
+unavailable() {
+	case $(cat "$tmp/curl" 2>/dev/null) in
+	elsewhere | 1 | 3 | 35 | 51 | 58 | 59 | 60 | 77 | 83 | 90) ;;
+	*) [ $(($(date +%s) - heard)) -gt 30 ] || return 0 ;;
+	esac
+	echo "$base does not answer: $(head -n 1 "$tmp/why")" >&2
+	ask 4 DELETE "$lock/leases/$id" >/dev/null # a request may still be on its way
+	exit 69
+}
+
 # take waits for the lock, and keeps its place in the queue while it waits.
 take() {
+	heard=$(date +%s)
 	while :; do
 		status=$(ask 40 POST "$lock" "{\"leaseId\":\"$id\",\"ttlMs\":30000,\"waitMs\":30000,\"owner\":\"$owner\"}")
+		[ "$status" = 000 ] || heard=$(date +%s)
 		case $status in
 		200 | 201) return ;;
 		202) ;; # still queued: ask again
 		501) refused ;;
-		000 | 429 | 5??) sleep 1 ;; # not answered, or not now
+		000) unavailable; sleep 1 ;;
+		429 | 5??) sleep 1 ;; # not now
 		*) refused ;;
 		esac
 	done

@@ -111,6 +111,23 @@ test("the file to copy tells of the end while a renewal hangs", { timeout: bound
 		await assert.rejects(lease.release(), CopiedLost);
 	}));
 
+// cleaning answers as behind a proxy that cleans paths: what is asked of ./data arrives as data.
+const cleaning = (method, pathname, body) => (method === "DELETE" ? undefined : reply(201, { key: "data", leaseId: body.leaseId, token: 7 }));
+
+test("an answer for another name rejects and is undone", { timeout: bound }, async () => {
+	for (const wait of [0, 5_000, Infinity]) {
+		const { fetch, asked } = transport(cleaning);
+		await assert.rejects(new Client("http://service", { fetch }).lock("./data", { wait }), (raised) => raised instanceof Unavailable && /answers for lock "data"/.test(raised.message));
+		assert.deepEqual(asked.map((request) => request.split(" ")[0]), ["POST", "DELETE"]);
+	}
+});
+
+test("the file to copy reports and undoes an answer for another name", { timeout: bound }, () =>
+	copied(cleaning, async ({ asked }) => {
+		await assert.rejects(acquire("http://service", "./data"), (raised) => raised instanceof CopiedUnavailable && /answers for lock "data"/.test(raised.message));
+		assert.deepEqual(asked.map((request) => request.split(" ")[0]), ["POST", "DELETE"]);
+	}));
+
 test("the file to copy holds nothing after its release", () =>
 	copied(undefined, async () => {
 		const lease = await acquire("http://service", "k");

@@ -320,6 +320,32 @@ class Keeper(unittest.TestCase):
             self.assertFalse(lease.lost.is_set())
 
 
+class Names(unittest.TestCase):
+    """A proxy that cleans paths: what is asked of ./data arrives as data."""
+
+    def setUp(self):
+        self.service = Service()
+        self.service.answer = lambda method, path, body: self.service.grant(method, path.replace("/.%2F", "/"), body)
+
+    def test_an_answer_for_another_name_is_an_error_and_undone(self):
+        client = self.service.client()
+        for wait in (0, 5, None):
+            with self.assertRaisesRegex(Unavailable, "http://service .*answers for lock 'data'"):
+                client.lock("./data", wait=wait).acquire()
+            self.assertEqual(self.service.holders, {})
+        with self.assertRaisesRegex(Unavailable, "answers for lock 'data'"):
+            client.inspect("./data")
+        with client.lock("data"), self.assertRaisesRegex(Unavailable, "answers for lock 'data'"):
+            client.try_lock("./data")
+
+    def test_the_file_to_copy_reports_and_undoes_it(self):
+        lock = single_file()
+        with unittest.mock.patch("urllib.request.urlopen", self.service.open):
+            with self.assertRaisesRegex(lock.Unavailable, "answers for lock 'data'"):
+                lock.Lock("http://service", "./data").__enter__()
+        self.assertEqual(self.service.holders, {})
+
+
 def mock_pauses():
     """Renewals follow one another without a pause."""
     return unittest.mock.patch("leasehold._client._pause", lambda ttl, confirmed: 0.001)

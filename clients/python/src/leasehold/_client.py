@@ -189,7 +189,11 @@ class Client:
         if isinstance(answer, dict):
             told = answer.get("leaseId", "") == lease if status < 300 else str(answer.get("type")).startswith(_PROBLEMS)
             if told:
-                return status, answer
+                key, other = _key_in(path), answer.get("key")
+                if other is None or key is None or other == key:
+                    return status, answer
+                detail = f"{self.url} cannot be used for this name: it answers for lock {other!r}, so a proxy changes the path"
+                return 0, {"detail": detail, "final": True, "elsewhere": True}
         if status == 400 and any(refusal in text for refusal in _WANTS_TLS):
             return 0, {"detail": f"{self.url} cannot be used: the service speaks TLS there; its URL begins with https://", "final": True}
         return 0, {"detail": f"{self.url} does not answer: what answers there, with status {status}, is not that of a leasehold service"}
@@ -202,6 +206,12 @@ class Client:
             response = problem
         with response:
             return response.status, response.read()
+
+
+def _key_in(path: str) -> str | None:
+    """The name of the lock in a path that _path has made: its own colons are encoded."""
+    parts = path.partition("?")[0].split("/")
+    return urllib.parse.unquote(parts[3].partition(":")[0]) if len(parts) > 3 else None
 
 
 # What servers answer that were not spoken to in TLS.
@@ -389,7 +399,7 @@ class Lease:
                 self._token = answer.get("token", 0)
                 return
             if status == 0 and answer.get("final"):
-                if doubt:
+                if doubt or answer.get("elsewhere"):  # the proxy changes the path of the release as well
                     self._give_back(5.0)
                 raise self._client._failure(self.name, status, answer)
             doubt = doubt or status == 0 or _transient(status) or answer.get("repeated", False)
@@ -550,7 +560,7 @@ class Lease:
                 # A try that was not answered may have released it. It has not broken it.
                 return 204 if repeated and not answer.get("broken") else 410, answer
             repeated = True
-            if _now() >= end:
+            if _now() >= end or answer.get("elsewhere"):
                 break
             time.sleep(0.05 * (attempt + 1))
         return 0, {}

@@ -8,10 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -515,6 +518,49 @@ console.log("released");
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "released\n" || late.Load() > 0 {
 		t.Errorf("%v, %q, and %d renewals after the release", err, out, late.Load())
 	}
+}
+
+// TestClients_SayWhyTheServiceCannotBeUsed: a certificate that is not trusted, and a proxy that
+// cleans paths.
+func TestClients_SayWhyTheServiceCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	need(t, "curl", "python3", "node")
+	dir := withClients(t)
+	stranger := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(stranger.Close)
+	stranger.Config.ErrorLog = log.New(io.Discard, "", 0)
+	var released sync.Map
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ LeaseID string }
+		if r.Method == http.MethodDelete {
+			released.Store(path.Base(r.URL.Path), true)
+			w.WriteHeader(http.StatusNoContent)
+		} else if err := json.NewDecoder(r.Body).Decode(&body); err == nil {
+			released.LoadOrStore(body.LeaseID, false)
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, `{"key":"data","leaseId":%q,"state":"held","token":7}`, body.LeaseID)
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	for name, program := range map[string][]string{
+		"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"},
+	} {
+		for url, want := range map[string]string{stranger.URL: "certificate", proxy.URL: "a proxy changes the path"} {
+			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], "./data", "echo", "begun")...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "LEASEHOLD_URL="+url)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 69 || !strings.Contains(string(out), url) || !strings.Contains(string(out), want) || strings.Contains(string(out), "begun") {
+				t.Errorf("%s on %s: %v, want code 69 and %q\n%s", name, url, err, want, out)
+			}
+		}
+	}
+	released.Range(func(id, ended any) bool {
+		if ended != true {
+			t.Errorf("the lease %v of the other lock was not released", id)
+		}
+		return true
+	})
 }
 
 // expect reads one line.
