@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +21,6 @@ import (
 type listFlags struct {
 	*global
 	color string
-	watch bool
 }
 
 func newList(g *global) *cobra.Command {
@@ -38,7 +36,6 @@ On Redis a plain key of another library is shown as "foreign": every string with
 expiry that the prefix of the store or PREFIX selects, never its value.`,
 		Example: `  leasehold list
   leasehold list orders/
-  leasehold list --watch
   leasehold list --json | jq -r .key`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +43,6 @@ expiry that the prefix of the store or PREFIX selects, never its value.`,
 		},
 	}
 	cmd.Flags().StringVar(&f.color, "color", "auto", "colours, `auto|always|never`; auto is on a terminal, unless $NO_COLOR is set")
-	cmd.Flags().BoolVar(&f.watch, "watch", false, "show the list again every second, until interrupted")
 	return cmd
 }
 
@@ -60,24 +56,16 @@ func (f *listFlags) list(cmd *cobra.Command, prefix string) error {
 		return err
 	}
 	defer client.Close()
-	for {
-		locks, damaged, err := snapshots(cmd.Context(), client, prefix)
-		if err == nil {
-			if f.watch && !f.json { // whose lines are for machines
-				screen.clear()
-			}
-			if err = damaged; err == nil || len(locks) > 0 { // else nobody knows that none is held
-				if err := f.print(cmd, screen, prefix, locks); err != nil {
-					return err
-				}
-			}
-		}
-		if !f.watch {
+	locks, damaged, err := snapshots(cmd.Context(), client, prefix)
+	if err != nil {
+		return err
+	}
+	if damaged == nil || len(locks) > 0 { // a damaged record may be a held lock
+		if err := f.print(cmd, screen, prefix, locks); err != nil {
 			return err
 		}
-		f.complain(cmd, classify(err)) // the store may come back
-		time.Sleep(time.Second)
 	}
+	return damaged
 }
 
 func (f *listFlags) print(cmd *cobra.Command, screen *screen, prefix string, locks []driver.Snapshot) error {

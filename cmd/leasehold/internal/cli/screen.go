@@ -11,10 +11,9 @@ import (
 
 // screen is standard output, which may be a terminal.
 type screen struct {
-	w      io.Writer
-	width  int // 0: without bound
-	height int
-	color  bool
+	w     io.Writer
+	width int // 0: without bound
+	color bool
 }
 
 func newScreen(w io.Writer, color string) (*screen, error) {
@@ -25,8 +24,8 @@ func newScreen(w io.Writer, color string) (*screen, error) {
 	}
 	terminal := ok && term.IsTerminal(int(f.Fd()))
 	if terminal {
-		if width, height, err := term.GetSize(int(f.Fd())); err == nil {
-			s.width, s.height = width, height
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
+			s.width = width
 		}
 	}
 	switch color {
@@ -39,16 +38,6 @@ func newScreen(w io.Writer, color string) (*screen, error) {
 		return nil, usage("--color %q is none of auto, always and never", color)
 	}
 	return s, nil
-}
-
-// clear begins a picture in place of the one before. What is no terminal shows one behind
-// the other.
-func (s *screen) clear() {
-	if s.height > 0 {
-		fmt.Fprint(s.w, "\x1b[H\x1b[2J")
-		return
-	}
-	fmt.Fprintln(s.w)
 }
 
 // table prints rows, of which the first is the head, in columns that are as wide as their widest cell.
