@@ -57,7 +57,7 @@ var commands = map[string]command{
 	"break":     {calls: []string{"Client.Break"}, tests: []string{"TestCommands_UnderFaults", "TestRun_C3_BrokenLockEndsStubbornGroupAfterGrace"}},
 	"doctor":    {calls: []string{"Mutex.TryLock"}, tests: []string{"TestCommands_UnderFaults", "TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe"}},
 	"serve":     {calls: []string{"POST /v1/locks/{name}"}, tests: []string{"TestOperation_CommandOutlivesTheTimeToConfirmAHandOver", "TestStories"}},
-	"bench":     {calls: []string{"Mutex.Lock"}, tests: []string{"TestMutants_AreCaught"}},
+	"bench":     {calls: []string{"Mutex.Lock"}, tests: []string{"TestStories"}},
 	"health":    {calls: []string{"GET /readyz", "GET /livez"}, tests: []string{"TestStories"}},
 	"version":   {says: "it asks no store"},
 	"leasehold": {says: "it only finds the command"},

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
@@ -23,52 +22,31 @@ type benchFlags struct {
 	*global
 	lasting    duration
 	goroutines int
-	verify     bool
-	verifyFlags
 }
 
 func newBench(g *global) *cobra.Command {
-	f := &benchFlags{global: g}
+	f := &benchFlags{global: g, lasting: duration(6 * time.Second)}
 	cmd := &cobra.Command{
 		Use:   "bench [flags]",
-		Short: "Measure the store, or try whether it keeps its promises",
+		Short: "Measure the store",
 		Long: strings.TrimSpace(`
 Bench measures, from this machine and on the store that is in use, what a lock and
 its release take, how many pairs a second there are, and how long it takes from
 a release until the next waiter has the lock. It shares the store with whoever
 else uses it, and leaves nothing in it. Compare figures of one machine only.
-
-With --verify nothing is measured. Processes contend for locks while requests,
-replies and wake-ups are lost and late, and while processes are stopped and killed.
-All that they see is written to a file and held against the promises: no two
-holders at once, tokens that rise, arrival order, waits that end, refusals that
-name a live holder, and nothing left. What is violated is printed, with exit code 1.
-
---check judges the file of an earlier run.
 `),
-		Example: `  leasehold bench --store redis://db1:6379
-  leasehold bench --verify --for 10m
-  leasehold bench --check history.jsonl`,
-		Args: atMost(0),
+		Example: `  leasehold bench --store redis://db1:6379`,
+		Args:    atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case f.work:
-				return classify(chaos.Work(cmd.InOrStdin(), stores.Open))
-			case f.lasting <= 0 && cmd.Flags().Changed("for"):
+			if f.lasting <= 0 {
 				return usage("--for %v is not above 0", time.Duration(f.lasting))
-			case f.check != "":
-				return f.judge(cmd, f.check)
-			case f.verify:
-				return f.verifyStore(cmd)
 			}
 			return classify(f.measure(cmd))
 		},
 	}
 	flags := cmd.Flags()
-	flags.Var(&f.lasting, "for", "how long to measure (default 6s), or to verify (default 30s)")
+	flags.Var(&f.lasting, "for", "how long to measure")
 	flags.IntVar(&f.goroutines, "goroutines", 16, "how many contend for the throughput, `N`")
-	flags.BoolVar(&f.verify, "verify", false, "try the promises instead of measuring")
-	f.register(flags)
 	return cmd
 }
 
@@ -109,7 +87,7 @@ func (f *benchFlags) measure(cmd *cobra.Command) error {
 	if f.goroutines < 1 {
 		return usage("--goroutines %d: want at least 1", f.goroutines)
 	}
-	each := f.span(6*time.Second) / 3
+	each := time.Duration(f.lasting) / 3
 	rawURL, err := f.storeURL()
 	if err != nil {
 		return err

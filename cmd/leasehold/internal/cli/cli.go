@@ -165,8 +165,7 @@ one user on one machine; for locks across machines name a Redis or Valkey.
 
 Exit codes:
   0     done; "run" passes on the code of its command, 128+n if signal n killed it
-  1     there is no such lease to break, or no leader; "doctor" found locks unsafe,
-        "bench --verify" a broken promise
+  1     there is no such lease to break, or no leader; "doctor" found locks unsafe
   64    the call is wrong
   65    the name is in use as another kind of lock, or holds foreign data
   69    the store does not answer; no command was started

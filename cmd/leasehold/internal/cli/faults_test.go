@@ -148,7 +148,7 @@ func TestCommands_UnderFaults(t *testing.T) {
 func TestCommands_EachHasItsFaults(t *testing.T) {
 	t.Parallel()
 	elsewhere := map[string]string{
-		"bench":   "loses requests itself",
+		"bench":   "measures a store that answers",
 		"serve":   "has tests of its own",
 		"health":  "asks a service, not a store",
 		"version": "asks nobody", "completion": "asks nobody", "help": "asks nobody",
