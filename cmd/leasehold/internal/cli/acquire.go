@@ -18,7 +18,6 @@ import (
 
 func newAcquire(g *global) *cobra.Command {
 	f := newLockFlags(g)
-	var trail auditLog
 	cmd := &cobra.Command{
 		Use:   "acquire [flags] NAME",
 		Short: "Take a lease that outlives this command, for scripts",
@@ -41,15 +40,11 @@ check the exit code of each renewal, and fence what they write.
 			if err != nil {
 				return classify(err)
 			}
-			if err := trail.check(); err != nil {
-				return err
-			}
-			return classify(spec.acquireDetached(cmd, &trail))
+			return classify(spec.acquireDetached(cmd))
 		},
 	}
 	f.registerLock(cmd)
 	f.registerHolder(cmd)
-	trail.register(cmd)
 	return cmd
 }
 
@@ -75,9 +70,9 @@ func (spec *lockSpec) print(lease *leasehold.Lease, out io.Writer) (err error) {
 
 // acquireDetached takes the lock, leaves its lease in the store, and prints it. It
 // releases a lease that cannot be printed, since nobody else knows its id.
-func (spec *lockSpec) acquireDetached(cmd *cobra.Command, trail *auditLog) error {
+func (spec *lockSpec) acquireDetached(cmd *cobra.Command) error {
 	defer spec.report.lines.flush()
-	client, err := open(spec.store, trail.options(spec.unaudited)...)
+	client, err := open(spec.store)
 	if err != nil {
 		return err
 	}
@@ -99,9 +94,7 @@ func (spec *lockSpec) acquireDetached(cmd *cobra.Command, trail *auditLog) error
 	}
 	signal.Ignore(syscall.SIGPIPE) // its default action would end the process here
 	if err := spec.print(held.main, cmd.OutOrStdout()); err != nil {
-		got, bad := spec.flags.release(held.main.Key(), held.main.ID())
-		trail.released(spec.flags.global, cmd, got, bad)
-		return errors.Join(err, bad)
+		return errors.Join(err, spec.flags.release(held.main.Key(), held.main.ID()))
 	}
 	return nil
 }

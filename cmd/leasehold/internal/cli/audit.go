@@ -1,12 +1,6 @@
 package cli
 
 import (
-	"cmp"
-	"fmt"
-	"os"
-	"os/user"
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
@@ -41,38 +35,4 @@ func (a *auditLog) options(failed func(error)) []leasehold.Option {
 		return nil
 	}
 	return []leasehold.Option{leasehold.WithObserver(leaseholdaudit.New(audit.Appender(a.file), failed))}
-}
-
-// write writes a line about a lease that another process took.
-func (a *auditLog) write(g *global, cmd *cobra.Command, line audit.Line) {
-	if a.file == "" {
-		return
-	}
-	line.Time = time.Now()
-	say := newReporter(cmd.ErrOrStderr(), g.json, levelQuiet)
-	defer say.lines.flush()
-	audit.New(audit.Appender(a.file), func(err error) { say.unaudited(line.Key, err) }).Write(&line)
-}
-
-// released writes the line of a release that ended with err. There is none of a place in
-// the queue, of a lease that was released before, and of what was not asked of the store.
-func (a *auditLog) released(g *global, cmd *cobra.Command, got referral, err error) {
-	line := audit.Line{Event: audit.Ended, Key: got.ref.Key, Lease: got.ref.ID, Reason: "released"}
-	if err != nil {
-		why := leasehold.ReleasedInfo{Err: err}
-		line.Event, line.Reason, line.Detail = audit.Unreleased, why.Outcome(), err.Error()
-	}
-	if got.ended() || err != nil && got.asked {
-		a.write(g, cmd, line)
-	}
-}
-
-// caller names the user of this process and the host.
-func caller() string {
-	name := fmt.Sprint(os.Getuid())
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, _ := os.Hostname() // or none
-	return name + "@" + cmp.Or(host, "localhost")
 }

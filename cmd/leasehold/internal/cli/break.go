@@ -3,16 +3,13 @@ package cli
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/audit"
 )
 
 // breakFlags are the flags of `leasehold break`.
@@ -20,7 +17,6 @@ type breakFlags struct {
 	*global
 	reason string
 	force  bool
-	trail  auditLog
 }
 
 func newBreak(g *global) *cobra.Command {
@@ -57,15 +53,11 @@ writes are fenced.
 		},
 	}
 	cmd.Flags().StringVar(&f.reason, "reason", "", "what the holder is told, `TEXT`")
-	f.trail.register(cmd)
 	cmd.Flags().BoolVar(&f.force, "force-holder", false, "break the lease of the present holder, whichever it is")
 	return cmd
 }
 
 func (f *breakFlags) run(cmd *cobra.Command, name, id string) error {
-	if err := f.trail.check(); err != nil {
-		return err
-	}
 	client, err := f.client()
 	if err != nil {
 		return err
@@ -83,9 +75,7 @@ func (f *breakFlags) run(cmd *cobra.Command, name, id string) error {
 	if f.reason == "" {
 		return usage("break takes --reason: the holder is told why")
 	}
-	err = client.Break(cmd.Context(), name, id, f.reason)
-	f.audit(cmd, s, id, err)
-	if err != nil {
+	if err := client.Break(cmd.Context(), name, id, f.reason); err != nil {
 		return err
 	}
 	return f.tell(cmd, s, id)
@@ -107,25 +97,6 @@ func (f *breakFlags) holder(cmd *cobra.Command, s driver.Snapshot) (string, erro
 		return "", usage("nothing was broken: lock %q is a plain key of another library or program, which no break ends; end that program, or delete the key with the tools of its store", s.Key)
 	}
 	return s.Holders[0].ID, nil
-}
-
-// audit writes that the lease id was broken, or may have been, if err says so. There is
-// no line about a place in the queue.
-func (f *breakFlags) audit(cmd *cobra.Command, s driver.Snapshot, id string, err error) {
-	line := audit.Line{Event: audit.Ended, Key: s.Key, Lease: id, By: caller(), Reason: "broken", Detail: f.reason}
-	waits := slices.ContainsFunc(s.Waiters, func(q driver.Waiter) bool { return q.ID == id })
-	switch {
-	case waits || err != nil && !errors.Is(err, leasehold.ErrUnknown):
-		return
-	case err != nil:
-		line.Event, line.Reason, line.Detail = audit.Unreleased, "unknown", f.reason+": "+err.Error()
-	}
-	for _, h := range s.Holders {
-		if h.ID == id {
-			line.Owner, line.Token = h.Owner, h.Token
-		}
-	}
-	f.trail.write(f.global, cmd, line)
 }
 
 // broken describes a lease that was broken, as JSON.

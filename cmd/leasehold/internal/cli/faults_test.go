@@ -253,3 +253,13 @@ func end(c *exec.Cmd, ended <-chan struct{}, until string, said *output) (code i
 		}
 	}
 }
+
+// leave takes the lock demo by acquire, and returns the id of the lease that is left.
+func leave(t *testing.T, url string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), command(t), "acquire", "--store", url, "--owner", "script", "--ttl", "5m", "demo").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(out))[0]
+}

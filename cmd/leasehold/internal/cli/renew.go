@@ -36,7 +36,7 @@ that it keeps no lease for so long: the lease lasts as long as it did before.
 				return usage("TTL %v is not between %v and %v", d, leasehold.MinTTL, leasehold.MaxTTL)
 			}
 			ref := driver.Ref{Key: args[0], ID: args[1], TTL: d}
-			_, err := g.refer(ref, func(ctx context.Context, store driver.Driver) (reply driver.Reply, err error) {
+			err := g.refer(ref, func(ctx context.Context, store driver.Driver) (reply driver.Reply, err error) {
 				store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 				if reply.State == driver.Queued {
 					reply = driver.Reply{} // a place in the queue is not a lease
@@ -51,8 +51,7 @@ that it keeps no lease for so long: the lease lasts as long as it did before.
 }
 
 func newRelease(g *global) *cobra.Command {
-	var trail auditLog
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "release NAME ID",
 		Short: "Give back a lease that \"acquire\" has taken",
 		Long: strings.TrimSpace(fmt.Sprintf(`
@@ -64,24 +63,18 @@ Released again within a minute, it is as if it had been released once.
 `, codeLost, codeUnavailable, codeUnreleased)),
 		Example: `  leasehold release deploy "$id"`,
 		Args:    exactly(2, "the name of a lock and the id of a lease"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := trail.check(); err != nil {
-				return err
-			}
-			got, err := g.release(args[0], args[1])
-			trail.released(g, cmd, got, err)
+		RunE: func(_ *cobra.Command, args []string) error {
+			err := g.release(args[0], args[1])
 			if errors.Is(err, leasehold.ErrUnknown) {
 				return &exitError{code: codeUnreleased, err: err}
 			}
 			return classify(err)
 		},
 	}
-	trail.register(cmd)
-	return cmd
 }
 
 // release releases a lease that outlived its command.
-func (g *global) release(key, id string) (referral, error) {
+func (g *global) release(key, id string) error {
 	ref := driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: remembered}
 	return g.refer(ref, func(ctx context.Context, store driver.Driver) (driver.Reply, error) {
 		return store.Release(ctx, ref)
@@ -92,56 +85,40 @@ func (g *global) release(key, id string) (referral, error) {
 // lost. With it, a release whose reply was lost can be repeated.
 const remembered = time.Minute
 
-// referral is what is known of a request about a lease, besides its error.
-type referral struct {
-	ref   driver.Ref
-	asked bool         // the store was, whether or not it has answered
-	reply driver.Reply // its last
-	open  bool         // a try was not answered
-}
-
-// ended reports whether the request has ended a lease, which a place in the queue is not.
-// A try that was not answered may be what released the lease before the last one.
-func (r *referral) ended() bool {
-	return r.reply.State == driver.Released || r.reply.Replayed && r.open
-}
-
 // refer sends a request about a lease by its id, until the store answers. Renewals and
 // releases may be repeated.
-func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) (driver.Reply, error)) (referral, error) {
-	got := referral{ref: ref}
+func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) (driver.Reply, error)) error {
 	if err := checkRef(ref); err != nil {
-		return got, err
+		return err
 	}
 	rawURL, err := g.storeURL()
 	if err != nil {
-		return got, err
+		return err
 	}
 	store, err := stores.Open(rawURL)
 	if err != nil {
-		return got, err
+		return err
 	}
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(noContext, requestTimeout)
 	defer cancel()
-	got.asked = true
+	unanswered := false // a try was not
 	for pause := 20 * time.Millisecond; ; pause *= 2 {
 		try, end := context.WithTimeout(ctx, requestTimeout/3)
 		reply, err := ask(try, store)
 		end()
-		got.reply = reply
 		switch {
 		case err == nil && reply.Broken:
-			return got, fmt.Errorf("lock %q: %w: %w: %s", ref.Key, leasehold.ErrLost, leasehold.ErrBroken, reply.Reason)
+			return fmt.Errorf("lock %q: %w: %w: %s", ref.Key, leasehold.ErrLost, leasehold.ErrBroken, reply.Reason)
 		case err == nil && reply.State == driver.Gone && !reply.Replayed: // it was not released before
-			return got, fmt.Errorf("lock %q: %w: the store does not have lease %s any more", ref.Key, leasehold.ErrLost, ref.ID)
+			return fmt.Errorf("lock %q: %w: the store does not have lease %s any more", ref.Key, leasehold.ErrLost, ref.ID)
 		case err == nil:
-			return got, nil
+			return nil
 		}
 		certain := errors.Is(err, leasehold.ErrUnavailable) || codeOf(err) == codeUsage || codeOf(err) == codeInUse
-		got.open = got.open || !certain
+		unanswered = unanswered || !certain
 		if certain || ctx.Err() != nil || pause > time.Second {
-			return got, failedRef(ref, err, got.open)
+			return failedRef(ref, err, unanswered)
 		}
 		time.Sleep(pause)
 	}
