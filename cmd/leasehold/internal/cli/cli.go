@@ -181,10 +181,10 @@ Exit codes:
 Environment:
   LEASEHOLD_STORE       the store, if --store is not given
   LEASEHOLD_STORE_FILE  a file whose first line is the URL of the store
-  LEASEHOLD_CONFIG      the configuration file, in place of those below
+  LEASEHOLD_CONFIG      the configuration file, if --config is not given
   NO_COLOR              no colours, if it is set to anything
-Files, in YAML with the keys store, prefix, owner and ttl; flags and environment
-win over them, and the second over the first:
-  /etc/leasehold.yaml, $XDG_CONFIG_HOME/leasehold/config.yaml
+File, in YAML with the keys store, prefix, owner and ttl; flags and environment
+win over it. The second is read only if the first does not exist:
+  $XDG_CONFIG_HOME/leasehold/config.yaml, /etc/leasehold.yaml
 What a command of "run" sees in its environment is told by "leasehold run --help".
 `)

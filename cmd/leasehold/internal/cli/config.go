@@ -18,13 +18,13 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
-// envConfig names a configuration file in place of the usual ones.
+// envConfig names the configuration file, if --config does not.
 const envConfig = "LEASEHOLD_CONFIG"
 
 // systemConfig is the configuration file of a machine.
 const systemConfig = "/etc/leasehold.yaml"
 
-// config is what configuration files say. Flags and the environment win over it.
+// config is what the configuration file says. Flags and the environment win over it.
 type config struct {
 	store  string // with the prefix, if there is one
 	prefix *string
@@ -35,34 +35,35 @@ type config struct {
 // configKeys are the keys that a configuration file may have.
 var configKeys = []string{"owner", "prefix", "store", "ttl"}
 
-// configFiles returns the files that are read if they are there. What a later one says
-// counts.
-func configFiles() []string {
-	if path := os.Getenv(envConfig); path != "" {
-		return []string{path}
+// configFile returns the one configuration file that is read: that of --config, of
+// $LEASEHOLD_CONFIG, of the user if it exists, or of the machine. named reports whether
+// the call or the environment names it.
+func (g *global) configFile() (path string, named bool) {
+	if path := cmp.Or(g.configPath, os.Getenv(envConfig)); path != "" {
+		return path, true
 	}
-	files := []string{systemConfig}
 	if dir, err := os.UserConfigDir(); err == nil {
-		files = append(files, filepath.Join(dir, "leasehold", "config.yaml"))
+		path := filepath.Join(dir, "leasehold", "config.yaml")
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			return path, false
+		}
 	}
-	return files
+	return systemConfig, false
 }
 
-// readConfig reads configuration files. Those that do not exist say nothing, except the
-// one of $LEASEHOLD_CONFIG.
-func readConfig(files ...string) (config, error) {
+// readConfig reads the configuration file. If the file does not exist, the result is
+// empty, and an error if the file is named.
+func readConfig(path string, named bool) (config, error) {
 	var c config
-	for _, path := range files {
-		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) && os.Getenv(envConfig) != path {
-			continue
-		}
-		if err == nil {
-			err = c.read(text)
-		}
-		if err != nil {
-			return config{}, usage("configuration file %s: %w", path, err)
-		}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return c, nil
+	}
+	if err == nil {
+		err = c.read(text)
+	}
+	if err != nil {
+		return config{}, usage("configuration file %s: %w", path, err)
 	}
 	return c, c.addPrefix()
 }
@@ -80,11 +81,10 @@ func (c *config) read(text []byte) error {
 	if pairs.Kind != yaml.MappingNode {
 		return errors.New("want lines of the form key: value")
 	}
-	var said config
 	seen := make(map[string]bool)
 	for i := 0; i+1 < len(pairs.Content); i += 2 {
 		key, value := pairs.Content[i], pairs.Content[i+1]
-		err := said.set(key.Value, value)
+		err := c.set(key.Value, value)
 		if seen[key.Value] {
 			err = fmt.Errorf("%s is given twice", key.Value)
 		}
@@ -92,10 +92,6 @@ func (c *config) read(text []byte) error {
 			return fmt.Errorf("line %d: %w", key.Line, err)
 		}
 	}
-	if seen["store"] || seen["prefix"] {
-		c.prefix = said.prefix // another file's is that of another store
-	}
-	c.store, c.owner, c.ttl = cmp.Or(said.store, c.store), cmp.Or(said.owner, c.owner), cmp.Or(said.ttl, c.ttl)
 	return nil
 }
 
@@ -130,7 +126,7 @@ func (c *config) set(key string, node *yaml.Node) error {
 	return nil
 }
 
-// addPrefix puts the prefix into the URL of the store that the files name, or of the
+// addPrefix puts the prefix into the URL of the store that the file names, or of the
 // default one.
 func (c *config) addPrefix() error {
 	if c.prefix == nil {
@@ -156,9 +152,15 @@ func (c *config) addPrefix() error {
 	return nil
 }
 
-// configured returns what the configuration files say. They are read once.
+// configured returns the content of the configuration file, which is read once.
 func (g *global) configured() (config, error) {
-	g.configOnce.Do(func() { g.config, g.configErr = readConfig(configFiles()...) })
+	g.configOnce.Do(func() {
+		if g.given("config") && g.configPath == "" {
+			g.configErr = usage("--config is empty; leave it out for the default, or set the variable from which it comes")
+			return
+		}
+		g.config, g.configErr = readConfig(g.configFile())
+	})
 	return g.config, g.configErr
 }
 

@@ -27,6 +27,7 @@ type global struct {
 	used  string // the URL that was resolved
 	set   *pflag.FlagSet
 
+	configPath string
 	configOnce sync.Once
 	config     config
 	configErr  error
@@ -34,6 +35,7 @@ type global struct {
 
 func (g *global) flags(f *pflag.FlagSet) {
 	f.StringVar(&g.store, "store", "", "store of the locks, a `URL` (default $"+envStore+", the first line of the file $"+envStoreFile+", a configuration file, or a directory of your own)")
+	f.StringVar(&g.configPath, "config", "", "read this configuration `FILE` (default $"+envConfig+", your own, or that of the machine)")
 	f.BoolVar(&g.json, "json", false, "print JSON for machines")
 	g.set = f
 }
