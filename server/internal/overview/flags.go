@@ -2,7 +2,6 @@ package overview
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,14 +24,13 @@ func (f Flag) rank() int { return 1 + slices.Index([]string{"notice", "warning",
 
 // From when on something is odd.
 const (
-	fewHolds     = 10 // ended leases of a class, below which nothing is usual
-	usualTimes   = 5  // as long as 95 of 100 are held
-	shortHold    = 10 * time.Second
-	longQueue    = 5
-	manyLosses   = 3
-	flappingFor  = 10 * time.Minute
-	mismatchFor  = 10 * time.Minute
-	longestCycle = 8
+	fewHolds    = 10 // ended leases of a class, below which nothing is usual
+	usualTimes  = 5  // as long as 95 of 100 are held
+	shortHold   = 10 * time.Second
+	longQueue   = 5
+	manyLosses  = 3
+	flappingFor = 10 * time.Minute
+	mismatchFor = 10 * time.Minute
 )
 
 // judge returns what is odd about a lock.
@@ -61,9 +59,6 @@ func (e *entry) judge(log *journal, now time.Time) (flags []Flag) {
 	}
 	if owner := e.ownWaiter(); owner != "" {
 		add("waits-for-itself", "notice", "%s holds the lock and waits for it. If that is one task it waits for itself until its lease ends; two tasks of one process just take turns.", owner)
-	}
-	if e.cycle != "" {
-		add("cycle", "bad", "%s", e.cycle)
 	}
 	if n := log.lossesOf(e.key, now.Add(-flappingFor)); n >= manyLosses {
 		add("flapping", "warning", "It was lost or broken %d times within 10 minutes: holders die, hang, or do not reach the store in time.", n)
@@ -144,85 +139,6 @@ func (e *entry) ownWaiter() string {
 		}
 	}
 	return ""
-}
-
-// judgeCycles looks for owners that wait for one another.
-func (o *Overview) judgeCycles() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	// Who waits for whom, and for what.
-	edges := make(map[string]map[string]string)
-	for _, e := range o.table {
-		for _, w := range e.snap.Waiters {
-			for _, h := range e.snap.Holders {
-				if w.Owner == "" || h.Owner == "" || w.Owner == h.Owner {
-					continue
-				}
-				if edges[w.Owner] == nil {
-					edges[w.Owner] = make(map[string]string)
-				}
-				if key, ok := edges[w.Owner][h.Owner]; !ok || e.key < key {
-					edges[w.Owner][h.Owner] = e.key
-				}
-			}
-		}
-	}
-	found := make(map[string]string) // the sentence, by the lock
-	for _, owner := range slices.Sorted(maps.Keys(edges)) {
-		if path := circle(edges, owner); path != nil {
-			text := sentence(edges, path)
-			for i, from := range path {
-				key := edges[from][path[(i+1)%len(path)]]
-				if found[key] == "" {
-					found[key] = text
-				}
-			}
-		}
-	}
-	for _, e := range o.table {
-		if text := found[e.key]; text != e.cycle {
-			e.cycle = text
-			e.flags = e.judge(o.log, time.Now())
-			o.changes++
-			e.version = o.changes
-		}
-	}
-}
-
-// circle returns the shortest way from an owner back to it, nil for none.
-func circle(edges map[string]map[string]string, start string) []string {
-	before := map[string]string{}
-	for ring, depth := []string{start}, 0; len(ring) > 0 && depth < longestCycle; depth++ {
-		var next []string
-		for _, from := range ring {
-			for _, to := range slices.Sorted(maps.Keys(edges[from])) {
-				if to == start {
-					path := []string{from}
-					for path[0] != start {
-						path = append([]string{before[path[0]]}, path...)
-					}
-					return path
-				}
-				if _, ok := before[to]; !ok && len(before) < 1000 {
-					before[to] = from
-					next = append(next, to)
-				}
-			}
-		}
-		ring = next
-	}
-	return nil
-}
-
-// sentence says who waits for whom.
-func sentence(edges map[string]map[string]string, path []string) string {
-	first := slices.Index(path, slices.Min(path)) // the same circle has the same sentence
-	var parts []string
-	for i := range path {
-		from, to := path[(first+i)%len(path)], path[(first+i+1)%len(path)]
-		parts = append(parts, fmt.Sprintf("%s waits for %s, which %s holds", from, edges[from][to], to))
-	}
-	return "Owners wait for one another, and none of them will ever go on: " + strings.Join(parts, "; ") + "."
 }
 
 // classOf is the class of a lock: what stands before the first slash or colon.

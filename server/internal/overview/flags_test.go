@@ -91,15 +91,6 @@ func TestFlags_EachIsRaisedWhenItShouldBeAndNotBefore(t *testing.T) {
 		}, func(o *Overview) {
 			shown(o, "k/9", holder("w", time.Minute), waiter("1", "w"))
 		}},
-		"a circle of three": {"cycle", func(o *Overview) {
-			shown(o, "k/9", holder("a", time.Minute), waiter("1", "b"))
-			shown(o, "k/8", holder("b", time.Minute), waiter("2", "c"))
-			shown(o, "k/7", holder("c", time.Minute))
-			o.judgeCycles()
-		}, func(o *Overview) {
-			shown(o, "k/7", holder("c", time.Minute), waiter("3", "a"))
-			o.judgeCycles()
-		}},
 		"flapping": {"flapping", func(o *Overview) {
 			o.Lost("k/9", "1", false, "", time.Now())
 			o.Lost("k/9", "2", true, "stuck", time.Now())

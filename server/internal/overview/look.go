@@ -53,7 +53,6 @@ type looker struct {
 	listed  time.Time // the end of the last listing
 	lasted  time.Duration
 	checked time.Time
-	judged  time.Time
 }
 
 // turn asks the store at most n times.
@@ -73,10 +72,6 @@ func (l *looker) turn(ctx context.Context, n int) {
 		keys = append(keys, l.o.due(now, rest, keys)...)
 	}
 	l.inspect(ctx, keys)
-	if now.Sub(l.judged) >= time.Second {
-		l.judged = now
-		l.o.judgeCycles()
-	}
 	l.o.refresh()
 }
 

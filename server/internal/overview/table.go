@@ -25,7 +25,6 @@ type entry struct {
 	queue  [queueSamples]int // how many waited, minute by minute, the latest last
 	queued time.Time         // when the latest was noted
 	flags  []Flag
-	cycle  string // the sentence of a circle of owners, empty for none
 }
 
 // life is what looks tell of one lease over time.

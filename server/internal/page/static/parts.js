@@ -39,7 +39,7 @@ const signs = { bad: "▲", warning: "◆", notice: "●" };
 const severities = { bad: "Bad", warning: "Warning", notice: "Notice" };
 const words = {
 	"held-long": "held long", "renewal-missed": "renewal missed", "no-end": "no end", "queue-grows": "queue grows",
-	"waits-for-itself": "waits for itself", cycle: "deadlock", flapping: "flapping", "limits-differ": "limits differ",
+	"waits-for-itself": "waits for itself", flapping: "flapping", "limits-differ": "limits differ",
 	"store-unsafe": "store unsafe",
 };
 
