@@ -173,7 +173,7 @@ var fields = sync.OnceValue(func() map[string]map[string]Object {
 			"failed": text("The last look failed"), "flags": text("What is odd about it"),
 		},
 		"Flag": {
-			"name":     text("A word that does not change").and("enum", []string{"held-long", "renewal-missed", "no-end", "queue-grows", "waits-for-itself", "flapping", "limits-differ", "store-unsafe"}),
+			"name":     text("A word that does not change").and("enum", []string{"renewal-missed", "no-end", "queue-grows", "waits-for-itself", "flapping", "limits-differ", "store-unsafe"}),
 			"severity": text("How bad it is").and("enum", []string{"notice", "warning", "bad"}), "text": text("The sentence that explains it"),
 		},
 		"Branch": {

@@ -24,9 +24,6 @@ func (f Flag) rank() int { return 1 + slices.Index([]string{"notice", "warning",
 
 // From when on something is odd.
 const (
-	fewHolds    = 10 // ended leases of a class, below which nothing is usual
-	usualTimes  = 5  // as long as 95 of 100 are held
-	shortHold   = 10 * time.Second
 	longQueue   = 5
 	manyLosses  = 3
 	flappingFor = 10 * time.Minute
@@ -37,9 +34,6 @@ const (
 func (e *entry) judge(log *journal, now time.Time) (flags []Flag) {
 	add := func(name, severity, format string, args ...any) {
 		flags = append(flags, Flag{name, severity, fmt.Sprintf(format, args...)})
-	}
-	if f, ok := e.longer(log, now); ok {
-		flags = append(flags, f)
 	}
 	for _, h := range e.snap.Holders {
 		l := e.leases[h.ID]
@@ -105,26 +99,6 @@ func unsafe(f driver.Finding) string {
 	return text
 }
 
-// longer tells of a lock that is held much longer than others of its class.
-func (e *entry) longer(log *journal, now time.Time) (Flag, bool) {
-	start := e.held()
-	if start.IsZero() {
-		return Flag{}, false
-	}
-	class := classOf(e.key)
-	n, median, most := log.usual(class)
-	held := now.Sub(start)
-	if n < fewHolds || held < shortHold || held < usualTimes*most {
-		return Flag{}, false
-	}
-	severity := "notice"
-	if len(e.snap.Waiters) > 0 {
-		severity = "warning"
-	}
-	return Flag{"held-long", severity, fmt.Sprintf("Held for %s, much longer than usual: of the last %d locks of the class %s half were held for less than %s, and 95 of 100 for less than %s.",
-		span(held), n, class, span(median), span(most))}, true
-}
-
 // ownWaiter is an owner that holds the lock exclusively and waits for it, or waits for
 // it exclusively.
 func (e *entry) ownWaiter() string {
@@ -139,14 +113,6 @@ func (e *entry) ownWaiter() string {
 		}
 	}
 	return ""
-}
-
-// classOf is the class of a lock: what stands before the first slash or colon.
-func classOf(key string) string {
-	if i := strings.IndexAny(key, "/:"); i > 0 {
-		return key[:i+1] + "*"
-	}
-	return "*"
 }
 
 func orSomebody(owner string) string {

@@ -39,21 +39,6 @@ func TestFlags_EachIsRaisedWhenItShouldBeAndNotBefore(t *testing.T) {
 		tell func(o *Overview) // ends where there is nothing to tell yet
 		then func(o *Overview)
 	}{
-		"held long": {"held-long", func(o *Overview) {
-			for i := range 20 {
-				id := fmt.Sprint(i)
-				o.Granted("k/1", id, "w", time.Now(), time.Now(), false)
-				time.Sleep(3 * time.Second)
-				o.Released("k/1", id, driver.Released, time.Now(), time.Now())
-			}
-			h := holder("w", time.Minute)
-			h[0].Since = time.Now().Add(-14 * time.Second)
-			shown(o, "k/9", h)
-		}, func(o *Overview) {
-			h := holder("w", time.Minute)
-			h[0].Since = time.Now().Add(-16 * time.Second)
-			shown(o, "k/9", h)
-		}},
 		"renewal missed": {"renewal-missed", func(o *Overview) {
 			shown(o, "k/9", holder("w", 30*time.Second))
 			time.Sleep(15 * time.Second)

@@ -49,8 +49,6 @@ const (
 	maxTracks    = 2048 // locks whose past is kept, those to which something happened last
 	maxEvents    = 40   // of each
 	maxHandOvers = 32   // of each
-	maxClasses   = 256
-	maxUsual     = 64 // holds of a class
 )
 
 // track is what has happened to one lock.
@@ -78,19 +76,12 @@ type journal struct {
 	began   time.Time
 	tracks  map[string]*list.Element
 	order   *list.List // of *track, the one that changed last in front
-	classes map[string]*class
 	ring    ring
-}
-
-// class is how long the locks of a class are held.
-type class struct {
-	holds [maxUsual]time.Duration
-	n     int // how many there were
 }
 
 func newJournal(now time.Time) *journal {
 	return &journal{
-		began: now, tracks: make(map[string]*list.Element), order: list.New(), classes: make(map[string]*class),
+		began: now, tracks: make(map[string]*list.Element), order: list.New(),
 		ring: newRing(now),
 	}
 }
@@ -180,7 +171,6 @@ func (j *journal) end(t *track, e Event) {
 		}
 		e.Owner, e.Held = cmp.Or(e.Owner, was.Owner), cmp.Or(e.Held, was.Held)
 	}
-	known := false // how long it was held
 	if w := t.event(waits, e.LeaseID); w != nil && e.Owner == "" {
 		e.Owner = w.Owner
 	}
@@ -189,11 +179,8 @@ func (j *journal) end(t *track, e Event) {
 			e.Owner = g.Owner
 		}
 		if e.Held == 0 {
-			e.Held, known = e.At.Sub(g.At).Milliseconds(), true
+			e.Held = e.At.Sub(g.At).Milliseconds()
 		}
-	}
-	if was == nil && e.Kind == released && (known || e.Held > 0) {
-		j.usually(classOf(t.key), time.Duration(e.Held)*time.Millisecond)
 	}
 	if e.Kind != released && (was == nil || was.Kind == released) {
 		if len(t.losses) >= manyLosses {
@@ -418,33 +405,6 @@ func (j *journal) mismatchOf(key string, since time.Time) bool {
 	defer j.mu.Unlock()
 	t := j.find(key)
 	return t != nil && t.mismatched.After(since)
-}
-
-// usually notes how long a lock was held. The caller holds mu.
-func (j *journal) usually(name string, held time.Duration) {
-	c := j.classes[name]
-	if c == nil {
-		if len(j.classes) >= maxClasses {
-			return
-		}
-		c = new(class)
-		j.classes[name] = c
-	}
-	c.holds[c.n%maxUsual] = held
-	c.n++
-}
-
-// usual is for how long the last n locks of a class were held: half of them, and 95 of
-// 100.
-func (j *journal) usual(name string) (n int, median, most time.Duration) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	c := j.classes[name]
-	if c == nil {
-		return 0, 0, 0
-	}
-	all := slices.Sorted(slices.Values(c.holds[:min(c.n, maxUsual)]))
-	return len(all), quantile(all, 50), quantile(all, 95)
 }
 
 // quantile is that of sorted values, 0 of none.

@@ -38,7 +38,7 @@ export function leaseBar(left = " left") {
 const signs = { bad: "▲", warning: "◆", notice: "●" };
 const severities = { bad: "Bad", warning: "Warning", notice: "Notice" };
 const words = {
-	"held-long": "held long", "renewal-missed": "renewal missed", "no-end": "no end", "queue-grows": "queue grows",
+	"renewal-missed": "renewal missed", "no-end": "no end", "queue-grows": "queue grows",
 	"waits-for-itself": "waits for itself", flapping: "flapping", "limits-differ": "limits differ",
 	"store-unsafe": "store unsafe",
 };
