@@ -51,7 +51,7 @@ func (c *checkup) judge(ok bool, severity driver.Severity, check, good, what, wh
 const serverFacts = `SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
 	current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), current_setting('fsync'),
 	current_setting('autovacuum'), current_setting('server_encoding'), (SELECT count(*) FROM pg_stat_replication),
-	pg_backend_pid(), pg_postmaster_start_time(), (SELECT system_identifier FROM pg_control_system())::text, clock_timestamp()`
+	pg_backend_pid(), (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, (SELECT system_identifier FROM pg_control_system())::text, ` + micros
 
 func (c *checkup) server(ctx context.Context, conn *pgxpool.Conn) error {
 	var number, replicas, pid int
@@ -60,7 +60,7 @@ func (c *checkup) server(ctx context.Context, conn *pgxpool.Conn) error {
 	var started, now time.Time
 	before := time.Now()
 	err := conn.QueryRow(ctx, serverFacts).Scan(&number, &version, &replica, &commit, &standbys, &fsync, &vacuum, &encoding,
-		&replicas, &pid, &started, &id, &now)
+		&replicas, &pid, (*instant)(&started), &id, (*instant)(&now))
 	if err != nil {
 		return err
 	}
@@ -131,16 +131,16 @@ func (c *checkup) limits(ctx context.Context, conn *pgxpool.Conn) error {
 var rightsNeeded = []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
 
 // tableFacts are of the table, if it is there and may be named.
-const tableFacts = `SELECT coalesce(obj_description(r.oid, 'pg_class'), ''),
+const tableFacts = `SELECT coalesce(obj_description(r.oid, 'pg_class'), ''), (SELECT relpersistence::text FROM pg_class WHERE oid = r.oid),
 	ARRAY(SELECT p FROM unnest($2::text[]) AS p WHERE NOT has_table_privilege(r.oid, p)),
 	coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg_size_pretty(pg_total_relation_size(r.oid))
 	FROM (SELECT to_regclass($1)::oid AS oid) AS r LEFT JOIN pg_stat_user_tables AS s ON s.relid = r.oid WHERE r.oid IS NOT NULL`
 
 func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
-	var comment, size string
+	var comment, persistence, size string
 	var lacking []string
 	var live, dead int64
-	err := conn.QueryRow(ctx, tableFacts, c.cfg.name(), rightsNeeded).Scan(&comment, &lacking, &live, &dead, &size)
+	err := conn.QueryRow(ctx, tableFacts, c.cfg.name(), rightsNeeded).Scan(&comment, &persistence, &lacking, &live, &dead, &size)
 	if errors.Is(err, pgx.ErrNoRows) {
 		severity, remedy := driver.Unsafe, "open the store with create=true, or execute:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table))
 		if c.cfg.create {
@@ -155,6 +155,10 @@ func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
 	c.judge(strings.HasPrefix(comment, version+":"), driver.Warning, "table", c.cfg.name()+" is of this version",
 		fmt.Sprintf("%s says of itself %q", c.cfg.name(), comment), "it was made by another version, or by hand",
 		"compare it with what leasehold would execute:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table)))
+	c.judge(persistence == "p", driver.Unsafe, "persistence", "the table survives a crash of the server",
+		map[string]string{"u": "the table is UNLOGGED", "t": "the table is temporary"}[persistence],
+		"a crash of the server, or the end of a session, forgets the locks that are held, and two may hold one",
+		"ALTER TABLE "+c.cfg.name()+" SET LOGGED, or create the table anew if it is temporary")
 	c.judge(len(lacking) == 0, driver.Unsafe, "rights", "are enough", "the role lacks "+strings.Join(lacking, ", "), "no lock can be had",
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON "+c.cfg.name())
 	c.judge(dead < 10_000+10*live, driver.Warning, "bloat", "the table takes "+size,

@@ -36,7 +36,7 @@ func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool,
 		b.Queue(hurry, milliseconds(t.hurry), milliseconds(queueing(ctx, t.hurry)))
 		nothing := false // was changed, and the server has said so
 		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
-			err := row.Scan(&sent, &found.Record, &found.Now)
+			err := row.Scan(&sent, &found.Record, (*instant)(&found.Now))
 			nothing = err == nil && sent == nil
 			return err
 		})

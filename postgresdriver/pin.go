@@ -30,7 +30,7 @@ type Lease interface {
 const (
 	pin = `SELECT pg_advisory_xact_lock_shared(hashtextextended($1::text, $2::text::regclass::oid::bigint)),
 		current_setting('transaction_isolation')`
-	pinned = `SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), clock_timestamp()`
+	pinned = `SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), ` + micros
 	// unpinned fails if somebody has a pin. The time keeps the server from working the
 	// failure out before it is needed.
 	unpinned = `SELECT CASE WHEN pg_try_advisory_xact_lock(hashtextextended($1::text, $2::text::regclass::oid::bigint)) THEN 0
@@ -72,7 +72,7 @@ func Pin(ctx context.Context, tx pgx.Tx, lease Lease, opts ...Option) error {
 	var now time.Time
 	b := &pgx.Batch{}
 	b.Queue(pin, lease.Key(), o.name()).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &isolation) })
-	b.Queue(o.sql(pinned), lease.Key()).QueryRow(func(row pgx.Row) error { return row.Scan(&record, &now) })
+	b.Queue(o.sql(pinned), lease.Key()).QueryRow(func(row pgx.Row) error { return row.Scan(&record, (*instant)(&now)) })
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("pin %q: %w", lease.Key(), explain(err, o))
 	}

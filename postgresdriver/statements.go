@@ -2,6 +2,9 @@ package postgresdriver
 
 import (
 	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // statements are the texts with the name of the table.
@@ -17,10 +20,14 @@ const (
 	limit = `SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true),
 		set_config('lock_timeout', $2, true)`
 	hurry  = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)`
-	clock  = `SELECT clock_timestamp()`
+	clock  = `SELECT ` + micros
 	guard  = `SELECT pg_advisory_xact_lock(id) FROM unnest($1::bigint[]) AS id`
 	notify = `SELECT pg_notify(address, body) FROM unnest($1::text[], $2::text[]) AS message (address, body)`
 )
+
+// micros is the server's clock in microseconds since 1970. The text of a timestamp depends on
+// the setting DateStyle; a number does not. See [instant].
+const micros = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
 // Parts of a statement that exchanges a record. What allows it is looked at behind the
 // row's lock, and fails, with a text that is no number, if it came to wait for too long,
@@ -42,7 +49,7 @@ func newStatements(with func(text string) string) statements {
 	exchange := func(change string) string {
 		return with(`WITH done AS (` + change + allowed + `)
 			SELECT (SELECT max(sent) FROM done), CASE WHEN NOT EXISTS (SELECT FROM done) THEN
-				(SELECT record FROM TABLE_NAME WHERE key = $1::text) END, clock_timestamp()`)
+				(SELECT record FROM TABLE_NAME WHERE key = $1::text) END, ` + micros)
 	}
 	return statements{
 		exchangeNone: exchange(`INSERT INTO TABLE_NAME AS t (key, record, ends)
@@ -57,11 +64,20 @@ func newStatements(with func(text string) string) statements {
 		update: with(`UPDATE TABLE_NAME AS t SET record = n.record, ends = n.ends
 			FROM unnest($1::text[], $2::bytea[], $3::bigint[]) AS n (key, record, ends) WHERE t.key = n.key`),
 		remove: with(`DELETE FROM TABLE_NAME WHERE key = ANY($1::text[])`),
-		read:   with(`SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), clock_timestamp(), pg_is_in_recovery()`),
-		list: with(`SELECT key, record, clock_timestamp() FROM TABLE_NAME
+		read:   with(`SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), ` + micros + `, pg_is_in_recovery()`),
+		list: with(`SELECT key, record, ` + micros + ` FROM TABLE_NAME
 			WHERE key >= $1 AND key > $2 AND starts_with(key, $1) ORDER BY key LIMIT $3`),
 		sweep: with(`WITH now AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms)
 			DELETE FROM TABLE_NAME WHERE ends <= (SELECT ms FROM now) AND key = ANY(ARRAY(
 				SELECT key FROM TABLE_NAME WHERE ends <= (SELECT ms FROM now) LIMIT $1 FOR UPDATE SKIP LOCKED))`),
 	}
+}
+
+// instant scans a time that the server sends as [micros].
+type instant time.Time
+
+// ScanInt64 implements [pgtype.Int64Scanner].
+func (i *instant) ScanInt64(n pgtype.Int8) error {
+	*i = instant(time.UnixMicro(n.Int64))
+	return nil
 }

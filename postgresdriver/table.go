@@ -149,7 +149,7 @@ func acquire(caller, ctx context.Context, pool *pool, first bool) (*pgxpool.Conn
 func (t *table) Read(ctx context.Context, key string) (record []byte, now time.Time, err error) {
 	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		var replica bool
-		err := conn.QueryRow(ctx, t.sql.read, key).Scan(&record, &now, &replica)
+		err := conn.QueryRow(ctx, t.sql.read, key).Scan(&record, (*instant)(&now), &replica)
 		if replica {
 			return errReplica
 		}
@@ -168,7 +168,7 @@ func (t *table) List(ctx context.Context, prefix, cursor string) (page roomdrive
 			return err
 		}
 		page.Entries, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e roomdriver.Entry, err error) {
-			return e, row.Scan(&e.Key, &e.Record, &page.Now)
+			return e, row.Scan(&e.Key, &e.Record, (*instant)(&page.Now))
 		})
 		if len(page.Entries) == size {
 			page.Next = page.Entries[size-1].Key

@@ -128,7 +128,7 @@ func (tx *transaction) read(ctx context.Context) error {
 	if len(notes) > 0 {
 		b.Queue(tx.sql.notes, notes).Query(tx.collect)
 	}
-	b.Queue(clock).QueryRow(func(row pgx.Row) error { return row.Scan(&tx.now) })
+	b.Queue(clock).QueryRow(func(row pgx.Row) error { return row.Scan((*instant)(&tx.now)) })
 	return tx.conn.SendBatch(ctx, b).Close()
 }
 
