@@ -100,6 +100,7 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	cfg.ownPolicy = false // from here on it is a default
 	c := &Client{session: session.New(d, cfg.Log, cfg.outage), cfg: cfg}
 	_, c.selective = driver.As[driver.Limited](d)
+	c.lines.none.Store(driver.Supports(d, driver.Request{Mode: driver.Exclusive, Ordered: true, Weight: 1}) != nil)
 	return c, nil
 }
 

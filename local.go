@@ -34,7 +34,7 @@ const MaxLocalHandover = 10_000
 //     [WithoutRenewal], [WritersFirst] or [ReadersFirst],
 //   - elections,
 //   - waits that [ObserveWait] shows,
-//   - stores that mint no tokens or do not raise them, such as a quorum.
+//   - stores that keep no queue, such as a quorum, or mint no tokens.
 //
 // A lease that the store has not confirmed for a second is confirmed before it is passed on;
 // if the store does not answer within another second, it is passed on all the same. So after
@@ -66,7 +66,7 @@ func WithLocalHandover(n int) Option {
 // lines are the calls of a client that wait for locks which are handed on inside the
 // process.
 type lines struct {
-	none atomic.Bool // the store mints no tokens
+	none atomic.Bool // the store mints no tokens, or keeps no queue
 
 	mu  sync.Mutex // guards every line, with its standers and its turn
 	all map[alike]*line

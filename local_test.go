@@ -1183,3 +1183,34 @@ func TestLocal_PositionsAreThoseOfTheLine(t *testing.T) {
 		}
 	})
 }
+
+// unordered is a store that keeps no queue, as a quorum.
+type unordered struct{ driver.Driver }
+
+func (unordered) Supports(req driver.Request) error {
+	if req.Ordered {
+		return errors.ErrUnsupported
+	}
+	return nil
+}
+
+func TestLocal_HasNoEffectWithoutAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		d := newFault(store)
+		c, err := leasehold.New(unordered{d}, leasehold.WithLocalHandover(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all := newCalls(t)
+		for i := range 3 {
+			all.begin(t.Context(), i, c.Mutex("k"))
+		}
+		for i := range 3 {
+			giveBack(t, all.served(i))
+		}
+		if n := d.count(acquire); n < 3 {
+			t.Errorf("%d acquires for three calls", n)
+		}
+	})
+}
