@@ -47,16 +47,6 @@ func (q *queue) join(t *testing.T, ctx context.Context, c *leasehold.Client, nam
 	synctest.Wait()
 }
 
-func (q *queue) want(t *testing.T, want ...string) {
-	t.Helper()
-	synctest.Wait()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !slices.Equal(q.order, want) {
-		t.Errorf("order %q, want %q", q.order, want)
-	}
-}
-
 func TestLock_HintsMayBeLateOrDoubled(t *testing.T) {
 	for name, deliver := range map[string]func(driver.Hint, func(driver.Hint)){
 		"late":    func(h driver.Hint, f func(driver.Hint)) { time.AfterFunc(500*time.Millisecond, func() { f(h) }) },

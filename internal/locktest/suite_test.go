@@ -152,13 +152,6 @@ func (l *lab) client(opts ...leasehold.Option) (*leasehold.Client, *mortal) {
 	return c, m
 }
 
-// stranger is a client that only looks.
-func (l *lab) stranger() *leasehold.Client {
-	l.Helper()
-	c, _ := l.client()
-	return c
-}
-
 // lock takes the mutex, which has to be free or become so.
 func (l *lab) lock(c *leasehold.Client, opts ...leasehold.Option) *leasehold.Lease {
 	l.Helper()
