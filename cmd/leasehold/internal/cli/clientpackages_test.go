@@ -35,25 +35,35 @@ func TestClientPackages_PassTheirTests(t *testing.T) {
 	}
 }
 
+// packageFiles are the files with the tests of a package.
+var packageFiles = map[string][]string{
+	"python": {"tests/test_leasehold.py", "tests/test_transport.py"},
+	"node":   {"test/leasehold.test.mjs", "test/transport.test.mjs"},
+}
+
 // packageParts returns the flags that choose each part of the tests of a package. Together
 // they choose all tests.
 func packageParts(t *testing.T, name string) (parts [][]string) {
 	t.Helper()
 	const most = 6
-	var file, declares, begins, choice string
+	var declares, begins, choice string
 	switch name {
 	case "python":
-		file, declares, begins, choice = "tests/test_leasehold.py", `(?m)^    (?:async )?def (test_\w+)\(`, `(?m)^\s*(?:async )?def test`, "-k=*.%s"
+		declares, begins, choice = `(?m)^    (?:async )?def (test_\w+)\(`, `(?m)^\s*(?:async )?def test`, "-k=*.%s"
 	case "node":
-		file, declares, begins, choice = "test/leasehold.test.mjs", `(?m)^test\("([^"]+)", `, `(?m)^\s*(?:test|it|describe)\(`, "--test-name-pattern=^%s$"
+		declares, begins, choice = `(?m)^test\("([^"]+)", `, `(?m)^\s*(?:test|it|describe)\(`, "--test-name-pattern=^%s$"
 	}
-	text, err := os.ReadFile("../../../../clients/" + name + "/" + file)
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, file := range packageFiles[name] {
+		more, err := os.ReadFile("../../../../clients/" + name + "/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, more...)
 	}
 	tests := regexp.MustCompile(declares).FindAllSubmatch(text, -1)
 	if all := regexp.MustCompile(begins).FindAll(text, -1); len(tests) < most || len(tests) != len(all) {
-		t.Fatalf("%d of the %d tests in %s have a name that can be chosen", len(tests), len(all), file)
+		t.Fatalf("%d of the %d tests for %s have a name that can be chosen", len(tests), len(all), name)
 	}
 	parts = make([][]string, most)
 	for i, test := range tests {
@@ -67,11 +77,10 @@ func packageParts(t *testing.T, name string) (parts [][]string) {
 func packageTests(t *testing.T, name, url, pid string, flags ...string) (string, error) {
 	t.Helper()
 	program := map[string][]string{
-		"python": {"python3", "-X", "dev", "-W", "error", "-m", "unittest", "tests/test_leasehold.py", "tests/test_transport.py"},
-		"node":   {"node", "--test", "test/"},
+		"python": {"python3", "-X", "dev", "-W", "error", "-m", "unittest"},
+		"node":   {"node", "--test"},
 	}[name]
-	last := len(program) - 1 // the file or directory
-	args := slices.Concat(program[1:last], flags, program[last:])
+	args := slices.Concat(program[1:], flags, packageFiles[name])
 	cmd := exec.CommandContext(t.Context(), program[0], args...)
 	cmd.Dir = "../../../../clients/" + name
 	cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+url, "LEASEHOLD_PID="+pid, "PYTHONDONTWRITEBYTECODE=1")
