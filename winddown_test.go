@@ -63,8 +63,9 @@ func TestWindDown_L13_KeepsTheLockUntilRelease(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			entered <- time.Now()
+			at := time.Now()
 			giveBack(t, l)
+			entered <- at
 		}()
 		time.Sleep(ttl * 9 / 10) // the rest of the work
 		released := time.Now()
