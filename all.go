@@ -211,12 +211,12 @@ type chain struct {
 	end outcome
 }
 
-// giveBack gives all back, once, and returns what went wrong.
+// giveBack releases all leases, once, and returns the errors of their releases.
 func (c *chain) giveBack() error {
 	return c.end.once(&c.mu, func() error { return oneline.Join(c.giveBackAll()...) })
 }
 
-// undo gives all back for a call that fails.
+// undo releases the leases that a failed call had taken.
 func (c *chain) undo() error {
 	errs := c.giveBackAll()
 	for i := range errs {

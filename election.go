@@ -80,7 +80,7 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 
 // Lead campaigns, runs fn with a context that lives as long as the leadership,
 // and campaigns again whenever the leadership was lost. fn must return when its
-// context ends: nobody else leads before that, or before the lease is over. The
+// context ends: the next candidate leads after that, or when the lease is over. The
 // context's Err compares the clock, as that of [Lease.Context] does. If fn panics
 // the leadership is given up.
 //
@@ -92,9 +92,11 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 //     lost at the same time, the error of Lead matches ErrLost as well.
 //
 // If ctx ends during the campaign, Lead returns its error. If ctx ends while fn runs, the
-// context of fn ends, and Lead releases the lock when fn has returned, and returns the result
-// of fn; after one TTL the next candidate leads in any case. An outage of the store never ends a campaign. An error that time does not heal does,
-// such as a wrong password ([driver.ErrPermanent]).
+// context of fn ends. Lead releases the lock when fn has returned, and returns the result of
+// fn. If fn takes longer than one TTL to return, the next candidate leads before that.
+//
+// An outage of the store never ends a campaign. An error that time does not heal does, such
+// as a wrong password ([driver.ErrPermanent]).
 //
 // Under the context of a lease of the same key Lead fails with ErrMismatch instead of
 // waiting for itself.

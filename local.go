@@ -192,24 +192,31 @@ func (r *request) stand(ctx, bound context.Context, obs *observation) (*Lease, e
 	defer r.c.session.Leave()
 	s := &stander{r: r, ctx: obs.context(ctx), began: r.c.now(), woken: make(chan struct{}, 1)}
 	r.c.lines.join(s)
-	waits, panics := false, true
+	ended := false
+	defer func() {
+		if !ended { // an observer panicked
+			_ = s.leave(ErrReleased)
+		}
+	}()
+	l, err := r.await(ctx, bound, s, obs)
+	ended = true
+	return l, err
+}
+
+// await waits until s has the lock, or its wait ends.
+func (r *request) await(ctx, bound context.Context, s *stander, obs *observation) (*Lease, error) {
+	waits := false
 	defer func() {
 		if waits {
 			r.c.counts.waiting.Add(-1)
-		}
-		if panics { // in an observer
-			_ = s.leave(ErrReleased)
 		}
 	}()
 	for {
 		switch t, told, err := s.look(); {
 		case err != nil:
-			panics = false
 			return nil, r.path(err)
 		case t != nil:
-			l, err := r.take(ctx, bound, s, obs)
-			panics = false
-			return l, err
+			return r.take(ctx, bound, s, obs)
 		case told && !waits:
 			waits = true
 			r.c.counts.waiting.Add(1)
@@ -218,10 +225,8 @@ func (r *request) stand(ctx, bound context.Context, obs *observation) (*Lease, e
 		select {
 		case <-s.woken:
 		case <-bound.Done():
-			panics = false
 			return nil, s.leave(session.CauseOf(bound))
 		case <-r.c.session.Closing():
-			panics = false
 			return nil, s.leave(ErrClosed)
 		}
 	}
