@@ -19,9 +19,8 @@ type subscription struct {
 
 // Watch delivers hints to f, one at a time, until the subscription is closed. All
 // subscriptions of a Driver share one watch of the system (on Linux one of the user's
-// inotify instances) until Close. If no watch is left, hints come through a named pipe
-// instead. If that fails too, the error matches [driver.ErrUnavailable] and waiters poll;
-// the next Watch tries again. See [driver.Watcher].
+// inotify instances) until Close. If the system has no watch left, the error matches
+// [driver.ErrUnavailable] and waiters poll; the next Watch tries again. See [driver.Watcher].
 func (s *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	mail, err := s.mailbox()
 	if errors.Is(err, driver.ErrClosed) {

@@ -30,7 +30,7 @@ type mailbox struct {
 	id       string
 	liveness *flock.Flock
 	file     *os.File
-	watcher  *fileWatch  // nil if the file is a pipe
+	watcher  *fileWatch
 	read     int64       // offset behind the last hint delivered
 	broken   atomic.Bool // the file is gone
 }
@@ -81,9 +81,7 @@ func (s *Driver) newMailbox() (*mailbox, error) {
 		return nil, oneline.Join(err, m.close())
 	}
 	if err := m.watch(); err != nil {
-		if piped := m.pipe(); piped != nil {
-			return nil, oneline.Join(err, piped, m.close())
-		}
+		return nil, oneline.Join(err, m.close())
 	}
 	return m, nil
 }
@@ -128,10 +126,6 @@ func (m *mailbox) watch() error {
 
 // run delivers hints until the store is closed.
 func (m *mailbox) run() {
-	if m.watcher == nil {
-		m.runPipe()
-		return
-	}
 	for {
 		select {
 		case <-m.store.closed:
@@ -217,20 +211,15 @@ func (s *Driver) send(id string, letters []message) {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || info.Size() >= maxMailbox {
+	if err != nil || !info.Mode().IsRegular() || info.Size() >= maxMailbox {
 		return
 	}
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines) // which ends each with a newline
-	encoder.SetEscapeHTML(false)       // or a key would be too long for a pipe
 	for _, l := range letters {
 		if encoder.Encode(l) != nil {
 			return
 		}
-	}
-	if info.Mode()&fs.ModeNamedPipe != 0 {
-		writePipe(f, lines.Bytes())
-		return
 	}
 	_, _ = f.Write(lines.Bytes()) // one write, so that lines of several writers do not mix
 }

@@ -1,11 +1,13 @@
 package filedriver
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,8 +55,7 @@ func wake(address, id string) room.Wake {
 }
 
 // looking is an option of a store that looks at its mailbox every millisecond, and so needs
-// none of the user's inotify instances. If other programs have taken all of them, a store
-// would use a pipe, which has neither a length nor a way to notice its removal.
+// none of the user's inotify instances, which other programs may have used up.
 func looking(c *config) {
 	c.watch = func() (*fileWatch, error) {
 		events, quit := make(chan fsnotify.Event), make(chan struct{})
@@ -188,4 +189,27 @@ func TestSubscription_CloseWaitsForACallUnderWay(t *testing.T) {
 	}
 	leave <- true
 	<-closed
+}
+
+// Without a watch, Watch names the cause, and the next call tries again.
+func TestWatch_HR_G4_WithoutAnInotifyInstanceNamesTheCause(t *testing.T) {
+	fails := true
+	s := open(t, t.TempDir(), looking, func(c *config) {
+		works := c.watch
+		c.watch = func() (*fileWatch, error) {
+			if fails {
+				return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE)
+			}
+			return works()
+		}
+	})
+	sub, err := s.Watch(func(driver.Hint) {})
+	if !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, syscall.EMFILE) {
+		t.Fatalf("%v, %v; want an error that names the cause", sub, err)
+	}
+	if left := files(t, s.path("wake")); len(left) > 0 {
+		t.Errorf("the failed watch left %v", left)
+	}
+	fails = false
+	watch(t, s)
 }

@@ -2,17 +2,9 @@
 
 package filedriver
 
-import (
-	"errors"
-	"io/fs"
-	"os"
-)
+import "io/fs"
 
 // noFollow and noWait have no meaning here.
 const noFollow, noWait = 0, 0
-
-func makePipe(string, fs.FileMode) (*os.File, error) { return nil, errors.ErrUnsupported }
-
-func writeNow(*os.File, []byte) error { return errors.ErrUnsupported }
 
 func foreignOwner(fs.FileInfo) (name string, foreign bool) { return "", false }

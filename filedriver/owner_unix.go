@@ -3,7 +3,6 @@
 package filedriver
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -18,36 +17,6 @@ const (
 	// noWait has a pipe opened only if somebody reads it.
 	noWait = syscall.O_NONBLOCK
 )
-
-// makePipe makes a named pipe with the permissions that dirMode gives to files. It opens
-// both ends, so that the pipe does not end with a writer.
-func makePipe(path string, dirMode fs.FileMode) (*os.File, error) {
-	mode := dirMode & 0o666
-	if err := syscall.Mkfifo(path, uint32(mode)); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(path, os.O_RDWR|noFollow|noWait, 0)
-}
-
-// writeNow writes b to a pipe if it fits as a whole, and never waits. A deadline would
-// refuse data that fits if this process was stopped just before the write.
-func writeNow(f *os.File, b []byte) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = conn.Write(func(fd uintptr) bool {
-		for failed = syscall.EINTR; errors.Is(failed, syscall.EINTR); {
-			_, failed = syscall.Write(int(fd), b)
-		}
-		return true
-	})
-	return errors.Join(err, failed)
-}
 
 // foreignOwner reports whether a file belongs to another user, and to whom. The
 // administrator is not another user.
