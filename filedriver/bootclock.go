@@ -8,13 +8,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // machine is what the store knows of the machine it runs on.
@@ -37,8 +34,7 @@ type machine struct {
 // the wall clock is behind it.
 type bootClock struct {
 	machine  machine
-	path     string
-	mode     fs.FileMode
+	tree     *tree
 	lock     *fileLock
 	timeout  time.Duration
 	origin   atomic.Int64 // µs; the reading when elapsed was 0
@@ -99,7 +95,7 @@ func (c *bootClock) now(ctx context.Context) (int64, error) {
 // upToDate reports whether the epoch file is of the clock that this process knows. It takes
 // no lock: another process may have been stopped while it reserves tokens.
 func (c *bootClock) upToDate() bool {
-	info, err := os.Lstat(c.path)
+	info, err := c.tree.lstat(epochFile)
 	if err != nil {
 		return false
 	}
@@ -163,7 +159,7 @@ func (c *bootClock) reserveToken(ctx context.Context, token int64) error {
 		return err
 	}
 	if c.origin.Load() != before {
-		return fmt.Errorf("%s was replaced while in use: %w", c.path, driver.ErrUnavailable)
+		return fmt.Errorf("%s was replaced while in use: %w", c.tree.path(epochFile), driver.ErrUnavailable)
 	}
 	return nil
 }
@@ -192,7 +188,7 @@ func (c *bootClock) checkBoot(e *epoch) error {
 		*e = epoch{Version: version, Boot: c.machine.boot, Origin: c.origin.Load()}
 	}
 	if e.Boot != c.machine.boot {
-		return fmt.Errorf("%s is of another boot: another machine uses the directory: %w", c.path, driver.ErrUnavailable)
+		return fmt.Errorf("%s is of another boot: another machine uses the directory: %w", c.tree.path(epochFile), driver.ErrUnavailable)
 	}
 	return nil
 }
@@ -206,7 +202,7 @@ func (c *bootClock) start(ctx context.Context, alone func() error) error {
 		}
 		if c.stillRuns(e) {
 			return false, fmt.Errorf("%s is of the boot %q, this process sees %q, and yet the clock of that boot runs on here: let all containers that use the directory see the host's /proc/sys/kernel/random/boot_id, or remove the directory if nobody uses it: %w",
-				c.path, e.Boot, c.machine.boot, driver.ErrUnavailable)
+				c.tree.path(epochFile), e.Boot, c.machine.boot, driver.ErrUnavailable)
 		}
 		if err := alone(); err != nil {
 			return false, err
@@ -261,36 +257,31 @@ func (c *bootClock) updateWithin(ctx context.Context, patience time.Duration, ch
 	}
 	c.origin.Store(e.Origin)
 	c.reserved.Store(e.Reserved)
-	if info, err := os.Lstat(c.path); err == nil {
+	if info, err := c.tree.lstat(epochFile); err == nil {
 		c.known.Store(info)
 	}
 	return nil
 }
 
-// readPlain reads a file that is not a symbolic link.
-func readPlain(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(f)
-}
-
 func (c *bootClock) load() (epoch, error) {
 	var e epoch
-	raw, err := readPlain(c.path)
+	f, err := c.tree.openFile(epochFile, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return e, nil
 	}
 	if err != nil {
 		return e, unavailable("read epoch", err)
 	}
+	defer f.Close()
+	raw, err := io.ReadAll(f)
+	if err != nil {
+		return e, unavailable("read epoch", err)
+	}
 	if err := json.Unmarshal(raw, &e); err != nil {
-		return e, damaged(c.path, err.Error())
+		return e, damaged(c.tree.path(epochFile), err.Error())
 	}
 	if e.Version != version {
-		return e, damaged(c.path, fmt.Sprintf("format %d, where %d is known", e.Version, version))
+		return e, damaged(c.tree.path(epochFile), fmt.Sprintf("format %d, where %d is known", e.Version, version))
 	}
 	return e, nil
 }
@@ -301,24 +292,15 @@ func (c *bootClock) save(e epoch) error {
 	if err != nil {
 		return err
 	}
-	next := c.path + ".draft"
-	if err := writeFile(next, raw, c.mode, true); err != nil {
+	next := epochFile + ".draft"
+	if err := c.tree.writeFile(next, raw, true); err != nil {
 		return err
 	}
-	if err := os.Rename(next, c.path); err != nil {
+	if err := c.tree.rename(next, epochFile); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(c.path))
+	return c.tree.sync()
 }
 
-// syncDir makes a rename durable. Windows has no such operation.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return oneline.Join(d.Sync(), d.Close())
-}
+// epochFile is the name of the epoch file.
+const epochFile = "epoch"

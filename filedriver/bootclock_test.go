@@ -87,7 +87,7 @@ func TestClock_TokensThatACallerRaisedAreFollowedByGreaterOnesOverABoot(t *testi
 	second := grant(t, s, driver.Request{Key: "k", ID: "two"}).Token
 	release(t, s, "k", "two")
 	closeStore(t, s)
-	if left := files(t, s.path("rooms")); len(left) != 1 {
+	if left := files(t, s.tree.path("rooms")); len(left) != 1 {
 		t.Errorf("left %v; want the token remembered while it is ahead", left)
 	}
 	f.reboot("boot-2")
@@ -185,7 +185,7 @@ func TestClock_AReservationOfAnotherHoldsUpNoRenewal(t *testing.T) {
 	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
 	f.advance(2 * time.Duration(margin) * time.Microsecond)
 	grant(t, other, driver.Request{Key: "another", ID: "two"})
-	lock := other.newFlock(filepath.Join(dir, "locks", "epoch"))
+	lock := other.tree.newFlock(filepath.Join("locks", "epoch"))
 	if ok, err := lock.TryLock(); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -204,7 +204,7 @@ func TestClock_AReservationOfAnotherHoldsUpNoRenewalOfAShardThatManyWant(t *test
 	s := open(t, dir, f.option(), WithTimeout(3*time.Second))
 	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
 	f.advance(2 * time.Duration(margin) * time.Microsecond)
-	lock := s.newFlock(filepath.Join(dir, "locks", "epoch"))
+	lock := s.tree.newFlock(filepath.Join("locks", "epoch"))
 	if ok, err := lock.TryLock(); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -256,7 +256,7 @@ func TestClock_TokensAreReservedBeforeTheyRunOut(t *testing.T) {
 			t.Fatal("none were reserved")
 		}
 	}
-	lock := s.newFlock(filepath.Join(dir, "locks", "epoch"))
+	lock := s.tree.newFlock(filepath.Join("locks", "epoch"))
 	if err := lock.Lock(); err != nil { // the reservation may not have unlocked it yet
 		t.Fatal(err)
 	}

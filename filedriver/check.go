@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -22,7 +21,7 @@ func (s *Driver) Check(ctx context.Context) (driver.Report, error) {
 	if err := s.ready(ctx); err != nil {
 		return report, err
 	}
-	report.Add(driver.Good, "directory", s.dir+" is on this machine, and its file locks have effect", "", "")
+	report.Add(driver.Good, "directory", s.tree.dir+" is on this machine, and its file locks have effect", "", "")
 	s.checkMode(&report)
 	s.checkClock(&report)
 	return report, s.checkRecords(ctx, &report)
@@ -30,17 +29,18 @@ func (s *Driver) Check(ctx context.Context) (driver.Report, error) {
 
 // realPath identifies a directory that has several names.
 func (s *Driver) realPath() string {
-	if path, err := filepath.EvalSymlinks(s.dir); err == nil {
+	if path, err := filepath.EvalSymlinks(s.tree.dir); err == nil {
 		return path
 	}
-	return s.dir
+	return s.tree.dir
 }
 
 // checkMode finds who else may change the directory.
 func (s *Driver) checkMode(report *driver.Report) {
 	const everybody, group = 0o002, 0o020
-	for _, dir := range []string{s.dir, s.path("locks"), s.path("rooms"), s.path("wake")} {
-		info, err := os.Stat(dir)
+	for _, name := range []string{".", "locks", "rooms", "wake"} {
+		info, err := s.tree.lstat(name)
+		dir := s.tree.path(name)
 		switch {
 		case err != nil:
 			report.Add(driver.Unsafe, "permissions", "cannot be looked at: "+err.Error(), "locks may be gone with it", "see who removes it")

@@ -176,7 +176,7 @@ func TestCrowd_OfKilledProcessesNeverHasTwoHolders(t *testing.T) {
 	later.elapsed = func() time.Duration { return now.elapsed() + 2*time.Minute }
 	s := open(t, dir, func(c *config) { c.machine = later })
 	s.sweep()
-	if left := append(files(t, s.path("rooms")), files(t, s.path("wake"))...); len(left) > 0 {
+	if left := append(files(t, s.tree.path("rooms")), files(t, s.tree.path("wake"))...); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }

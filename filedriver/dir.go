@@ -23,23 +23,19 @@ import (
 //
 // Files of other names are left alone.
 
-func (s *Driver) path(elements ...string) string {
-	return filepath.Join(append([]string{s.dir}, elements...)...)
-}
-
 // prepare makes the directory, checks it and joins its clock.
 func (s *Driver) prepare() error {
-	if err := makeDir(s.dir, s.config.mode); err != nil {
-		return unusable(s.dir, err)
+	if err := s.tree.make(); err != nil {
+		return unusable(s.tree.dir, err)
 	}
-	if err := checkLocal(s.dir); err != nil {
+	if err := checkLocal(s.tree.dir); err != nil {
 		return err
 	}
 	if err := s.checkOurs(); err != nil {
 		return err
 	}
 	if err := s.makeDirs(); err != nil {
-		return unusable(s.dir, err)
+		return unusable(s.tree.dir, err)
 	}
 	if err := s.checkWritable(); err != nil {
 		return err
@@ -49,28 +45,31 @@ func (s *Driver) prepare() error {
 	}
 	ctx, cancel := s.bounded()
 	defer cancel()
-	s.alive = s.newFlock(s.path("alive"))
+	s.alive = s.tree.newFlock("alive")
 	s.clock = &bootClock{
-		machine: s.machine, path: s.path("epoch"), mode: s.config.mode,
+		machine: s.machine, tree: s.tree,
 		lock: s.newLock("epoch"), timeout: s.config.timeout,
 	}
 	s.mailboxLock = s.newLock("wake")
 	for i := range s.shards { // before a lock is taken: restore needs all of them
 		name := fmt.Sprintf("%02x", i)
-		s.shards[i] = &shard{dir: s.path("rooms", s.bootDir(), name), mode: s.config.mode, lock: s.newLock(name)}
+		s.shards[i] = &shard{tree: s.tree.below(filepath.Join("rooms", s.bootDir(), name)), lock: s.newLock(name)}
 	}
 	if err := s.clock.start(ctx, s.checkUnused); err != nil {
 		return err
 	}
 	if ok, err := s.alive.TryRLock(); err != nil || !ok {
-		return unusable(s.dir, fmt.Errorf("%s cannot be locked: %w", s.alive.Path(), oneline.Join(err, s.alive.Close())))
+		return unusable(s.tree.dir, fmt.Errorf("%s cannot be locked: %w", s.alive.Path(), oneline.Join(err, s.alive.Close())))
 	}
 	return nil
 }
 
 func (s *Driver) makeDirs() error {
-	for _, dir := range []string{"", "locks", "rooms", "wake"} {
-		if err := makeDir(s.path(dir), s.config.mode); err != nil {
+	if err := s.tree.make(); err != nil {
+		return err
+	}
+	for _, dir := range []string{"locks", "rooms", "wake"} {
+		if err := s.tree.makeDir(dir); err != nil {
 			return err
 		}
 	}
@@ -82,10 +81,10 @@ func (s *Driver) makeDirs() error {
 func (s *Driver) restore() {
 	if s.makeDirs() == nil {
 		for _, sh := range s.shards {
-			s.makeLock(sh.lock.file.Path())
+			s.tree.makeLock(sh.lock.name)
 		}
-		s.makeLock(s.clock.lock.file.Path())
-		s.makeLock(s.mailboxLock.file.Path())
+		s.tree.makeLock(s.clock.lock.name)
+		s.tree.makeLock(s.mailboxLock.name)
 		s.clock.reload()
 	}
 }
@@ -102,23 +101,23 @@ func (s *Driver) bootDir() string {
 }
 
 func (s *Driver) checkWritable() error {
-	f, err := os.CreateTemp(s.dir, "probe-*")
+	f, err := os.CreateTemp(s.tree.dir, "probe-*")
 	if err != nil {
-		return unusable(s.dir, err)
+		return unusable(s.tree.dir, err)
 	}
 	if err := oneline.Join(f.Close(), os.Remove(f.Name())); err != nil {
-		return unusable(s.dir, err)
+		return unusable(s.tree.dir, err)
 	}
 	return nil
 }
 
 // checkLocks checks that a file lock excludes.
 func (s *Driver) checkLocks() error {
-	path := s.path("locks", "probe")
-	first, second := s.newFlock(path), s.newFlock(path)
+	name := filepath.Join("locks", "probe")
+	first, second := s.tree.newFlock(name), s.tree.newFlock(name)
 	ok, err := first.TryLock()
 	if err != nil {
-		return unusable(s.dir, fmt.Errorf("file locks fail: %w", err))
+		return unusable(s.tree.dir, fmt.Errorf("file locks fail: %w", err))
 	}
 	if !ok {
 		return nil // another process makes the same check: locks work
@@ -126,9 +125,52 @@ func (s *Driver) checkLocks() error {
 	defer first.Close()
 	defer second.Close()
 	if ok, err := second.TryLock(); err != nil || ok {
-		return unusable(s.dir, fmt.Errorf("file locks have no effect there: %w", oneline.Join(err, errors.ErrUnsupported)))
+		return unusable(s.tree.dir, fmt.Errorf("file locks have no effect there: %w", oneline.Join(err, errors.ErrUnsupported)))
 	}
 	return nil
+}
+
+// checkOurs refuses a directory that belongs to another user, or holds other files.
+func (s *Driver) checkOurs() error {
+	info, err := os.Lstat(s.tree.dir)
+	if err != nil {
+		return unusable(s.tree.dir, err)
+	}
+	if user, foreign := foreignOwner(info); foreign && s.config.mode&0o070 == 0 {
+		return fmt.Errorf("directory %s belongs to %s, who could not use what this user puts there, and may put links there: run as that user, or share it among a group with mode=0770: %w", s.tree.dir, user, driver.ErrUnavailable)
+	}
+	return s.checkEmpty()
+}
+
+// checkEmpty refuses a directory without a store that is not empty.
+func (s *Driver) checkEmpty() error {
+	if _, err := s.tree.lstat("epoch"); err == nil {
+		return nil
+	}
+	entries, err := s.tree.entries(".")
+	if err != nil {
+		return unusable(s.tree.dir, err)
+	}
+	for _, e := range entries {
+		if !partOfStore(e.Name()) {
+			return fmt.Errorf("directory %s holds other things (%s): give a directory of its own: %w", s.tree.dir, e.Name(), driver.ErrUnavailable)
+		}
+	}
+	return nil
+}
+
+// partOfStore reports whether a store may have left this name in its directory before it
+// had an epoch file, or after that file was removed.
+func partOfStore(name string) bool {
+	switch name {
+	case "alive", "locks", "rooms", "wake", "epoch", "epoch.draft", "lost+found":
+		return true
+	}
+	if probe, _ := filepath.Match("probe-*", name); probe {
+		return true
+	}
+	of, _, half := strings.Cut(name, temporaryMark)
+	return half && partOfStore(of)
 }
 
 // checkUnused is called if another boot used the directory last. No process of that boot
@@ -136,10 +178,10 @@ func (s *Driver) checkLocks() error {
 func (s *Driver) checkUnused() error {
 	ok, err := s.alive.TryLock()
 	if err != nil {
-		return unusable(s.dir, err)
+		return unusable(s.tree.dir, err)
 	}
 	if !ok {
-		return fmt.Errorf("%s is in use by another machine: take a directory of this machine's own, or a Redis store: %w", s.dir, driver.ErrUnavailable)
+		return fmt.Errorf("%s is in use by another machine: take a directory of this machine's own, or a Redis store: %w", s.tree.dir, driver.ErrUnavailable)
 	}
 	return s.alive.Unlock()
 }

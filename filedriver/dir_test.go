@@ -35,7 +35,7 @@ func TestOpen_SharesADirectoryWithAGroupWhateverTheUmask(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "shared")
 	s := open(t, dir, WithMode(0o770))
 	grant(t, s, driver.Request{Key: "k", ID: "id"})
-	for path, want := range map[string]fs.FileMode{dir: 0o770, s.path("rooms"): 0o770, recordPath(s, "k"): 0o660, filepath.Dir(recordPath(s, "k")): 0o770} {
+	for path, want := range map[string]fs.FileMode{dir: 0o770, s.tree.path("rooms"): 0o770, recordPath(s, "k"): 0o660, filepath.Dir(recordPath(s, "k")): 0o770} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: mode %v, %v; want %v", path, info.Mode(), err, want)
 		}
@@ -87,8 +87,8 @@ func TestOpen_TakesAURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeStore(t, s)
-	if s.dir != filepath.Join(dir, "with space") || s.config.prefix != "app:" || s.config.timeout != 3*time.Second || s.config.mode != 0o750 {
-		t.Errorf("%s: %+v", s.dir, s.config)
+	if s.tree.dir != filepath.Join(dir, "with space") || s.config.prefix != "app:" || s.config.timeout != 3*time.Second || s.config.mode != 0o750 {
+		t.Errorf("%s: %+v", s.tree.dir, s.config)
 	}
 	for _, bad := range []string{
 		"redis://localhost", "file:", "file://", "file://host/path", "file:///x#y", "file:///x?unknown=1", "file:///x?timeout=3",
@@ -175,7 +175,7 @@ func TestForeignFiles_AreLeftAlone(t *testing.T) {
 func TestDirectory_RemovedWhileInUseIsAnEmptyStore(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "dir"))
 	first := grant(t, s, driver.Request{Key: "k", ID: "one"})
-	if err := os.RemoveAll(s.dir); err != nil {
+	if err := os.RemoveAll(s.tree.dir); err != nil {
 		t.Fatal(err)
 	}
 	second := grant(t, s, driver.Request{Key: "k", ID: "two"})

@@ -25,8 +25,8 @@
 // that are longer than the stops.
 //
 // The directory is for locks alone. One that holds other files, or that belongs to
-// another user and is not shared by [WithMode], is refused. No symbolic link in it is
-// followed.
+// another user and is not shared by [WithMode], is refused. No symbolic link leads the
+// store out of it.
 package filedriver
 
 import (
@@ -51,7 +51,7 @@ import (
 // [driver.Driver] it implements [driver.Watcher], [driver.Glancer], [driver.Breaker],
 // [driver.Checker] and [driver.Marker].
 type Driver struct {
-	dir         string
+	tree        *tree
 	config      config
 	machine     machine
 	clock       *bootClock
@@ -117,11 +117,12 @@ func Open(location string, options ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
 	s := &Driver{
-		dir: dir, config: c, machine: c.machine,
+		tree: &tree{dir: dir, mode: c.mode}, config: c, machine: c.machine,
 		closed: make(chan struct{}),
 	}
 	s.sweepInterval.Store(1)
 	if err := s.prepare(); err != nil {
+		_ = s.tree.close()
 		return nil, err
 	}
 	return s, nil
@@ -220,7 +221,10 @@ func (s *Driver) Close() error {
 	if mail != nil {
 		err = mail.close()
 	}
-	return oneline.Join(err, s.alive.Unlock())
+	for _, sh := range s.shards {
+		err = oneline.Join(err, sh.tree.close())
+	}
+	return oneline.Join(err, s.alive.Unlock(), s.tree.close())
 }
 
 // start runs f in a goroutine that Close waits for. It reports false after Close.

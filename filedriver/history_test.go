@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strconv"
 	"testing"
@@ -263,11 +262,10 @@ func (h *history) notify() string {
 func (h *history) forgetSwept(key string) {
 	now := h.store.clock.read()
 	for k, r := range h.model {
-		name := fileName(k)
 		if key != "" && k != key {
 			continue
 		}
-		_, err := os.Stat(filepath.Join(h.store.shardOf(name).dir, name))
+		_, err := os.Stat(recordPath(h.store, k))
 		if err == nil {
 			if key != "" && r.Idle(now) && r.Token < now {
 				h.Errorf("%q: the file of an idle room stays", k)
@@ -287,7 +285,7 @@ func (h *history) forgetSwept(key string) {
 func (h *history) drain() {
 	h.fake.advance(25 * time.Hour)
 	h.store.sweep()
-	if left := files(h.T, h.store.path("rooms")); len(left) > 0 {
+	if left := files(h.T, h.store.tree.path("rooms")); len(left) > 0 {
 		h.Errorf("left: %v", left)
 	}
 }

@@ -55,7 +55,7 @@ func (s *Driver) List(ctx context.Context, prefix, cursor string) (keys []string
 // ready is the error of a call that cannot begin.
 func (s *Driver) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return unavailable(s.dir, err)
+		return unavailable(s.tree.dir, err)
 	}
 	select {
 	case <-s.closed:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ var errTaken = errors.New("file lock is taken")
 // soon as it has the lock.
 type fileLock struct {
 	gate   chan struct{}
+	name   string // of the file
 	file   *flock.Flock
 	closed <-chan struct{}
 	onLost func() // called when the directory is gone
@@ -39,10 +41,11 @@ type fileLock struct {
 }
 
 func (s *Driver) newLock(name string) *fileLock {
-	path := s.path("locks", name)
+	name = filepath.Join("locks", name)
 	return &fileLock{
 		gate:   make(chan struct{}, 1),
-		file:   s.newFlock(path),
+		name:   name,
+		file:   s.tree.newFlock(name),
 		closed: s.closed,
 		onLost: s.restore,
 	}

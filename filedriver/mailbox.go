@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 
@@ -91,7 +92,7 @@ func mailboxID(id string) bool {
 	return err == nil && len(raw) == 8 && strings.ToLower(id) == id
 }
 
-func (m *mailbox) path() string { return m.store.path("wake", m.id) }
+func (m *mailbox) name() string { return filepath.Join("wake", m.id) }
 
 // create makes the files under the lock that keeps sweeps from seeing them half made.
 func (m *mailbox) create() error {
@@ -101,12 +102,12 @@ func (m *mailbox) create() error {
 		return err
 	}
 	defer m.store.mailboxLock.unlock()
-	m.liveness = m.store.newFlock(m.path() + livenessSuffix)
+	m.liveness = m.store.tree.newFlock(m.name() + livenessSuffix)
 	if ok, err := m.liveness.TryLock(); err != nil || !ok {
 		return fmt.Errorf("lock %s: %w", m.liveness.Path(), oneline.Join(err, driver.ErrUnavailable))
 	}
 	var err error
-	m.file, err = makeFile(m.path(), m.store.config.mode)
+	m.file, err = m.store.tree.makeFile(m.name())
 	return err
 }
 
@@ -116,7 +117,7 @@ func (m *mailbox) watch() error {
 		m.watcher = nil
 		return err
 	}
-	err = m.watcher.Add(m.path())
+	err = m.watcher.Add(m.store.tree.path(m.name()))
 	if err != nil {
 		_ = m.watcher.Close()
 		m.watcher = nil
@@ -135,7 +136,7 @@ func (m *mailbox) run() {
 				return
 			}
 			if !event.Has(fsnotify.Write) {
-				_, err := os.Lstat(m.path())
+				_, err := m.store.tree.lstat(m.name())
 				m.broken.Store(err != nil)
 			}
 			m.drain()
@@ -189,10 +190,10 @@ func (m *mailbox) close() error {
 		errs = append(errs, m.watcher.Close())
 	}
 	if m.file != nil {
-		errs = append(errs, m.file.Close(), os.Remove(m.path()))
+		errs = append(errs, m.file.Close(), m.store.tree.remove(m.name()))
 	}
 	if m.liveness != nil {
-		errs = append(errs, m.liveness.Close(), os.Remove(m.liveness.Path()))
+		errs = append(errs, m.liveness.Close(), m.store.tree.remove(m.name()+livenessSuffix))
 	}
 	for i, err := range errs {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -205,7 +206,7 @@ func (m *mailbox) close() error {
 // send appends hints to the mailbox of another process. It drops hints that cannot be
 // delivered: the owner polls.
 func (s *Driver) send(id string, letters []message) {
-	f, err := os.OpenFile(s.path("wake", id), os.O_WRONLY|os.O_APPEND|noFollow|noWait, 0)
+	f, err := s.tree.openFile(filepath.Join("wake", id), os.O_WRONLY|os.O_APPEND|noWait)
 	if err != nil {
 		return
 	}
@@ -226,7 +227,7 @@ func (s *Driver) send(id string, letters []message) {
 
 // mailboxes returns the ids of those that there are.
 func (s *Driver) mailboxes() (ids []string) {
-	entries, _ := os.ReadDir(s.path("wake"))
+	entries, _ := s.tree.entries("wake")
 	for _, entry := range entries {
 		if mailboxID(entry.Name()) {
 			ids = append(ids, entry.Name())
@@ -241,7 +242,7 @@ func (s *Driver) sweepMailboxes() (removed int) {
 		return 0
 	}
 	defer s.mailboxLock.unlock()
-	entries, _ := os.ReadDir(s.path("wake"))
+	entries, _ := s.tree.entries("wake")
 	if len(entries) > sweepFiles {
 		from := rand.IntN(len(entries) - sweepFiles)
 		entries = entries[from : from+sweepFiles]
@@ -256,12 +257,12 @@ func (s *Driver) sweepMailboxes() (removed int) {
 }
 
 func (s *Driver) removeDeadMailbox(id string) bool {
-	path := s.path("wake", id)
-	alive := s.newFlock(path + livenessSuffix)
+	name := filepath.Join("wake", id)
+	alive := s.tree.newFlock(name + livenessSuffix)
 	if ok, err := alive.TryLock(); err != nil || !ok {
 		return false
 	}
-	_ = os.Remove(path)
+	_ = s.tree.remove(name)
 	_ = alive.Close()
-	return os.Remove(path+livenessSuffix) == nil
+	return s.tree.remove(name+livenessSuffix) == nil
 }

@@ -105,7 +105,7 @@ func TestMailbox_DeliversInOrderAndStaysShort(t *testing.T) {
 			})
 		}
 	}
-	info, err := os.Stat(s.mail.path())
+	info, err := os.Stat(s.tree.path(s.mail.name()))
 	if err != nil || info.Size() > maxMailbox {
 		t.Errorf("the mailbox has %d bytes, %v", info.Size(), err)
 	}
@@ -136,7 +136,7 @@ func TestMailbox_OfAStoppedReaderStopsGrowing(t *testing.T) {
 	for range 200 {
 		other.deliver([]room.Wake{wake(m.id+".1", long)})
 	}
-	if info, err := os.Stat(m.path()); err != nil || info.Size() > maxMailbox+20_000 {
+	if info, err := os.Stat(m.store.tree.path(m.name())); err != nil || info.Size() > maxMailbox+20_000 {
 		t.Errorf("the mailbox has %d bytes, %v", info.Size(), err)
 	}
 }
@@ -148,7 +148,7 @@ func TestMailbox_IgnoresAddressesThatAreNone(t *testing.T) {
 	for _, address := range []string{"", ".", "../../epoch", "../epoch.1", id, id + ".", id + ".99", "0123456789abcdef.1", "0123456789ABCDEF.1"} {
 		s.deliver([]room.Wake{wake(address, "x")})
 	}
-	if err := os.WriteFile(s.path("wake", id), []byte("nonsense\n{}\n{\"to\":\"99\"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(s.tree.path("wake", id), []byte("nonsense\n{}\n{\"to\":\"99\"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.deliver([]room.Wake{wake(sub.Address(), "real")})
@@ -161,7 +161,7 @@ func TestMailbox_IgnoresAddressesThatAreNone(t *testing.T) {
 func TestMailbox_RemovedByOthersLeavesPolling(t *testing.T) {
 	s := open(t, t.TempDir(), looking)
 	_, sub := watch(t, s)
-	if err := os.Remove(s.mail.path()); err != nil {
+	if err := os.Remove(s.tree.path(s.mail.name())); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the address is withdrawn", func() bool { return sub.Address() == "" })
@@ -207,7 +207,7 @@ func TestWatch_HR_G4_WithoutAnInotifyInstanceNamesTheCause(t *testing.T) {
 	if !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, syscall.EMFILE) {
 		t.Fatalf("%v, %v; want an error that names the cause", sub, err)
 	}
-	if left := files(t, s.path("wake")); len(left) > 0 {
+	if left := files(t, s.tree.path("wake")); len(left) > 0 {
 		t.Errorf("the failed watch left %v", left)
 	}
 	fails = false

@@ -125,7 +125,7 @@ func TestKilledProcess_LeavesReadableRecords(t *testing.T) {
 	}
 	eventually(t, "the directory empties", func() bool {
 		s.sweep()
-		return len(files(t, s.path("rooms"))) == 0
+		return len(files(t, s.tree.path("rooms"))) == 0
 	})
 }
 
@@ -158,14 +158,14 @@ func TestWakeUp_ReachesAnotherProcess(t *testing.T) {
 	p.expect(t, fmt.Sprint("queued ", driver.Queued))
 	release(t, s, "k", "holder")
 	p.expect(t, "granted ")
-	if left := files(t, s.path("wake")); len(left) != 2 {
+	if left := files(t, s.tree.path("wake")); len(left) != 2 {
 		t.Errorf("mailboxes: %v; want one and its sign of life", left)
 	}
 	if err := p.stdin.Close(); err != nil {
 		t.Fatal(err)
 	}
 	p.expect(t, "closed")
-	if left := files(t, s.path("wake")); len(left) > 0 {
+	if left := files(t, s.tree.path("wake")); len(left) > 0 {
 		t.Errorf("after close: %v", left)
 	}
 }
@@ -179,7 +179,7 @@ func TestKilledProcess_LeavesNoMailbox(t *testing.T) {
 	dead.expect(t, "queued")
 	dead.kill()
 	s.sweep()
-	if left := files(t, s.path("wake")); len(left) != 2 {
+	if left := files(t, s.tree.path("wake")); len(left) != 2 {
 		t.Errorf("mailboxes: %v; want that of the living process", left)
 	}
 	release(t, s, "k", "holder")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/room"
@@ -28,8 +27,7 @@ type foundRecord struct {
 
 // shard is a directory of records under one lock.
 type shard struct {
-	dir  string
-	mode fs.FileMode
+	tree *tree
 	lock *fileLock
 }
 
@@ -41,14 +39,13 @@ const draft = "draft"
 // load reads a record; no file means an empty record. A file that is no record of this
 // key is an error that matches ErrMismatch. The caller closes the record's file.
 func (sh *shard) load(name, key string) (foundRecord, error) {
-	path := filepath.Join(sh.dir, name)
-	f, err := os.OpenFile(path, os.O_RDWR|noFollow, 0)
+	f, err := sh.tree.openFile(name, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		return foundRecord{}, nil
 	}
 	if err != nil {
-		if info, e := os.Lstat(path); e == nil && !info.Mode().IsRegular() {
-			return foundRecord{}, damaged(path, "it is not a regular file")
+		if info, e := sh.tree.lstat(name); e == nil && !info.Mode().IsRegular() {
+			return foundRecord{}, damaged(sh.tree.path(name), "it is not a regular file")
 		}
 		return foundRecord{}, unavailable("read record", err)
 	}
@@ -61,7 +58,7 @@ func (sh *shard) load(name, key string) (foundRecord, error) {
 	}
 	_ = f.Close()
 	if reason := contentError(""); errors.As(err, &reason) {
-		return foundRecord{}, damaged(path, err.Error())
+		return foundRecord{}, damaged(sh.tree.path(name), err.Error())
 	}
 	return foundRecord{}, unavailable("read record", err)
 }
@@ -145,20 +142,21 @@ func (sh *shard) put(name string, raw []byte) error {
 		return nil
 	}
 	// The directory is missing before the shard's first record.
-	_ = makeDir(sh.dir, sh.mode)
+	if err := sh.tree.make(); err != nil {
+		return err
+	}
 	return sh.replace(name, raw)
 }
 
 func (sh *shard) replace(name string, raw []byte) error {
-	path := filepath.Join(sh.dir, draft)
-	if err := writeFile(path, raw, sh.mode, false); err != nil {
+	if err := sh.tree.writeFile(draft, raw, false); err != nil {
 		return err
 	}
-	return os.Rename(path, filepath.Join(sh.dir, name))
+	return sh.tree.rename(draft, name)
 }
 
 func (sh *shard) remove(name string) error {
-	err := os.Remove(filepath.Join(sh.dir, name))
+	err := sh.tree.remove(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return unavailable("remove record", err)
 	}

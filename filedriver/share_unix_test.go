@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,18 +78,20 @@ func TestMode_HR_F1_TwoUsersOfAGroupShareADirectoryUnderEveryUmask(t *testing.T)
 // yet, or shared already. Else the others of the group could not use it, for ever.
 func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
 	dir := t.TempDir()
-	s := &Driver{dir: dir, config: config{mode: 0o770}}
+	tr := &tree{dir: dir, mode: 0o770}
+	defer tr.close()
 	rounds := 2000
 	if testing.Short() {
 		rounds /= 5
 	}
-	for what, makes := range map[string]func(path string) error{
-		"file lock": func(path string) error { return s.newFlock(path).Close() },
-		"directory": func(path string) error { return makeDir(path, 0o770) },
+	for what, makes := range map[string]func(name string) error{
+		"file lock": func(name string) error { return tr.newFlock(name).Close() },
+		"directory": func(name string) error { return tr.makeDir(name) },
 	} {
 		want := map[string]fs.FileMode{"file lock": 0o660, "directory": 0o770 | fs.ModeDir | fs.ModeSetgid}[what]
 		for i := range rounds {
-			path := filepath.Join(dir, fmt.Sprint(what, i))
+			name := fmt.Sprint(what, i)
+			path := filepath.Join(dir, name)
 			seen, started := make(chan fs.FileMode, 1), make(chan struct{})
 			go func() {
 				close(started)
@@ -100,7 +103,7 @@ func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
 				}
 			}()
 			<-started
-			if err := makes(path); err != nil {
+			if err := makes(name); err != nil {
 				t.Fatal(err)
 			}
 			if mode := <-seen; mode != want {
@@ -144,7 +147,7 @@ func TestLinks_HR_F2_NothingIsWrittenThroughALink(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	closeStore(t, open(t, dir, f.option()))
 	f.reboot("boot-2") // so that the epoch is written
-	s := &Driver{dir: dir, machine: machine{boot: f.boot}}
+	s := &Driver{machine: machine{boot: f.boot}}
 	room := filepath.Join("rooms", s.bootDir())
 	for i := range shards {
 		name := fmt.Sprintf("%02x", i)
@@ -187,6 +190,55 @@ func TestLinks_HR_F2_NothingIsWrittenThroughALink(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, lock)); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A member of the group replaces a directory of the store by a link, while the store is in
+// use or before. The store then fails, and writes, removes and lists nothing elsewhere.
+func TestLinks_HR_F2_NoDirectoryOfTheStoreIsALinkOutOfIt(t *testing.T) {
+	shared := WithMode(0o770)
+	for _, name := range []string{"locks", "rooms", "wake", "boot", "shard"} {
+		t.Run(name, func(t *testing.T) {
+			dir, other := filepath.Join(t.TempDir(), "dir"), filepath.Join(t.TempDir(), "other")
+			theirs := open(t, other, shared)
+			for i := range 200 {
+				grant(t, theirs, driver.Request{Key: fmt.Sprint(i), ID: "id"})
+			}
+			before := files(t, other)
+			s := open(t, dir, shared, looking)
+			for i := range 200 {
+				grant(t, s, driver.Request{Key: fmt.Sprint("before", i), ID: "id"})
+			}
+			switch name {
+			case "boot":
+				name = filepath.Join("rooms", s.bootDir())
+			case "shard":
+				name = filepath.Join("rooms", s.bootDir(), "00")
+			}
+			link := filepath.Join(dir, name)
+			if err := errors.Join(os.Rename(link, link+".old"), os.Symlink(filepath.Join(other, name), link)); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 200 {
+				_, _ = s.Acquire(t.Context(), driver.Request{Key: fmt.Sprint("after", i), ID: "id", TTL: time.Minute})
+				_, _ = s.Release(t.Context(), driver.Ref{Key: fmt.Sprint(i), ID: "id"})
+			}
+			_, _ = s.Watch(func(driver.Hint) {})
+			s.sweep()
+			if again, err := Open(dir, shared); err == nil {
+				_, _ = again.Acquire(t.Context(), driver.Request{Key: "again", ID: "id", TTL: time.Minute})
+				again.sweep()
+				closeStore(t, again)
+			}
+			if after := files(t, other); !slices.Equal(before, after) {
+				t.Errorf("another directory has %d files, had %d", len(after), len(before))
+			}
+			for i := range 200 {
+				if snap, err := theirs.Inspect(t.Context(), fmt.Sprint(i)); err != nil || len(snap.Holders) != 1 {
+					t.Fatalf("lock %d of another directory: %+v, %v; want its holder", i, snap, err)
+				}
+			}
+		})
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // recordPath returns the path of a key's record.
 func recordPath(s *Driver, key string) string {
 	name := fileName(key)
-	return filepath.Join(s.shardOf(name).dir, name)
+	return s.shardOf(name).tree.path(name)
 }
 
 func TestRecord_HalfWrittenByAKilledWriterIsTheOneBefore(t *testing.T) {

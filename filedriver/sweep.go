@@ -69,7 +69,7 @@ func (s *Driver) sweep() (removed int) {
 
 // names lists the files of the shard in lexical order.
 func (sh *shard) names() []string {
-	d, err := os.Open(sh.dir)
+	d, err := sh.tree.openFile(".", os.O_RDONLY)
 	if err != nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (sh *shard) examineFile(name string, now int64) (rec *record, over bool) {
 	if strings.HasSuffix(name, idsSuffix) {
 		return nil, sh.allExpired(name, now/1000)
 	}
-	f, err := os.OpenFile(filepath.Join(sh.dir, name), os.O_RDONLY|noFollow, 0)
+	f, err := sh.tree.openFile(name, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, true
 	}
@@ -138,13 +138,13 @@ func (s *Driver) sweepBoots() (removed int) {
 		return 0
 	}
 	left := false
-	boots, _ := os.ReadDir(s.path("rooms"))
+	boots, _ := s.tree.entries("rooms")
 	for _, boot := range boots {
 		if boot.Name() == s.bootDir() || !boot.IsDir() {
 			continue
 		}
 		left = true
-		removed += removeSome(s.path("rooms", boot.Name()), sweepFiles-removed)
+		removed += s.tree.removeSome(filepath.Join("rooms", boot.Name()), sweepFiles-removed)
 	}
 	s.bootsSwept.Store(!left || removed == 0)
 	return removed
@@ -152,19 +152,19 @@ func (s *Driver) sweepBoots() (removed int) {
 
 // removeSome removes up to n of the records below dir, and directories that are then
 // empty.
-func removeSome(dir string, n int) (removed int) {
-	entries, _ := os.ReadDir(dir)
+func (t *tree) removeSome(dir string, n int) (removed int) {
+	entries, _ := t.entries(dir)
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
+		name := filepath.Join(dir, e.Name())
 		switch {
 		case removed >= n:
 			return removed
 		case e.IsDir():
-			removed += removeSome(path, n-removed)
-		case (isOurName(e.Name()) || e.Name() == draft) && os.Remove(path) == nil:
+			removed += t.removeSome(name, n-removed)
+		case (isOurName(e.Name()) || e.Name() == draft) && t.remove(name) == nil:
 			removed++
 		}
 	}
-	_ = os.Remove(dir) // fails if the directory is not empty
+	_ = t.remove(dir) // fails if the directory is not empty
 	return removed
 }

@@ -20,7 +20,7 @@ func TestSweep_ClearsWhatDeadHoldersLeft(t *testing.T) { // P9
 	f.advance(2 * time.Second)
 	eventually(t, "ordinary calls clear the directory", func() bool {
 		grant(t, s, driver.Request{Key: "stays", ID: "id"})
-		return len(files(t, s.path("rooms"))) == 1
+		return len(files(t, s.tree.path("rooms"))) == 1
 	})
 }
 
@@ -36,7 +36,7 @@ func TestSweep_ClearsEarlierBoots(t *testing.T) {
 	for range 5 {
 		s.sweep()
 	}
-	if left, _ := filepath.Glob(s.path("rooms", "*")); len(left) > 1 || len(files(t, s.path("rooms"))) > 0 {
+	if left, _ := filepath.Glob(s.tree.path("rooms", "*")); len(left) > 1 || len(files(t, s.tree.path("rooms"))) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -52,12 +52,12 @@ func TestIdle_R3_NamesUsedOnceLeaveNoFiles(t *testing.T) {
 		grant(t, s, driver.Request{Key: key, ID: "id"})
 		release(t, s, key, "id")
 		if i%1000 == 999 {
-			if left := len(files(t, s.path("rooms"))); left > 2*maxIdleFiles+1 {
+			if left := len(files(t, s.tree.path("rooms"))); left > 2*maxIdleFiles+1 {
 				t.Fatalf("%d files after %d names", left, i+1) // twice: some are about to be removed
 			}
 		}
 	}
-	eventually(t, "the last files go by themselves", func() bool { return len(files(t, s.path("rooms"))) == 0 })
+	eventually(t, "the last files go by themselves", func() bool { return len(files(t, s.tree.path("rooms"))) == 0 })
 }
 
 func TestIdle_FileGoesAlthoughItsShardWasTaken(t *testing.T) {
@@ -71,7 +71,7 @@ func TestIdle_FileGoesAlthoughItsShardWasTaken(t *testing.T) {
 	// The sweep that a new store begins with finds the shard taken, too.
 	s.removeIdleFiles()
 	sh.lock.unlock()
-	eventually(t, "the file goes by itself", func() bool { return len(files(t, s.path("rooms"))) == 0 })
+	eventually(t, "the file goes by itself", func() bool { return len(files(t, s.tree.path("rooms"))) == 0 })
 }
 
 func TestIdle_CloseRemovesWhatLingers(t *testing.T) {
@@ -80,10 +80,10 @@ func TestIdle_CloseRemovesWhatLingers(t *testing.T) {
 	eventually(t, "a file lingers for the next acquisition", func() bool {
 		grant(t, s, driver.Request{Key: "k", ID: "id"})
 		release(t, s, "k", "id")
-		return len(files(t, s.path("rooms"))) == 1
+		return len(files(t, s.tree.path("rooms"))) == 1
 	})
 	closeStore(t, s)
-	if left := files(t, s.path("rooms")); len(left) > 0 {
+	if left := files(t, s.tree.path("rooms")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -48,9 +47,8 @@ type usedIDs struct {
 // shard, and closes the table.
 func (sh *shard) loadUsedIDs(roomName, id string, r *room.Record) (*usedIDs, error) {
 	t := &usedIDs{sh: sh, name: strings.TrimSuffix(roomName, suffix) + idsSuffix, hash: room.Hash(id)}
-	path := filepath.Join(sh.dir, t.name)
 	var err error
-	t.file, err = os.OpenFile(path, os.O_RDWR|noFollow, 0)
+	t.file, err = sh.tree.openFile(t.name, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
 	}
@@ -60,7 +58,7 @@ func (sh *shard) loadUsedIDs(roomName, id string, r *room.Record) (*usedIDs, err
 	info, err := t.file.Stat()
 	if err == nil {
 		if t.size = info.Size(); !info.Mode().IsRegular() || !isIDTableSize(t.size) {
-			return t, damaged(path, "it has not the form of a table of ids")
+			return t, damaged(sh.tree.path(t.name), "it has not the form of a table of ids")
 		}
 		_, err = t.file.ReadAt(t.page[:], pageOf(t.hash, t.size))
 	}
@@ -188,7 +186,7 @@ func addCell(page, cell []byte) bool {
 
 // allExpired reports whether every id of a table has expired.
 func (sh *shard) allExpired(name string, ms int64) bool {
-	f, err := os.OpenFile(filepath.Join(sh.dir, name), os.O_RDONLY|noFollow, 0)
+	f, err := sh.tree.openFile(name, os.O_RDONLY)
 	if err != nil {
 		return false
 	}

@@ -41,7 +41,7 @@ func refuses(t *testing.T, s *Driver, key, id string) bool {
 }
 
 func tables(t *testing.T, s *Driver) []string {
-	return slices.DeleteFunc(files(t, s.path("rooms")), func(name string) bool { return !strings.HasSuffix(name, idsSuffix) })
+	return slices.DeleteFunc(files(t, s.tree.path("rooms")), func(name string) bool { return !strings.HasSuffix(name, idsSuffix) })
 }
 
 // TestIds_AreRememberedForTheirTime has few and many of them, of different times,
@@ -80,7 +80,7 @@ func TestIds_AreRememberedForTheirTime(t *testing.T) {
 	for range 10 {
 		s.sweep()
 	}
-	if left := files(t, s.path("rooms")); len(left) > 0 {
+	if left := files(t, s.tree.path("rooms")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
