@@ -183,6 +183,9 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 		"a renewal learns of a release": {
 			verb: "release", meanwhile: says("PUT", lease, `{"ttlMs":60000}`, 410), reason: "released",
 		},
+		"a batch learns of a release": {
+			verb: "release", meanwhile: says("POST", "/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a","ttlMs":60000}]}`, 200), reason: "released",
+		},
 		"its time is up while it is released": {
 			verb: "release", ttl: "6000", meanwhile: expired, reason: "released",
 		},

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -199,7 +200,8 @@ func renewed(x *Exchange, ref *driver.Ref, got driver.Reply, sent time.Time) wir
 	return l
 }
 
-// renewBatch renews many leases, each with an answer of its own.
+// renewBatch renews many leases, each with an answer of its own. Unlike renew it does not
+// find out whether a lease that is gone was released: the others' lives depend on the answer.
 func (s *Server) renewBatch(w *answer, r *http.Request) error {
 	b, err := api.Decode[wire.Renewals](r)
 	if err != nil {
@@ -227,18 +229,56 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 		}
 	}()
 	s.verbs.Renew(ctx, refs, func(i int, got driver.Reply, err error) { all[i].answer(i, got, err) })
+	var gone []renewing
 	for i, at := range index {
-		if err := all[i].err; err != nil {
-			out.Leases[at] = failed(&b.Leases[at], err)
+		one := &all[i]
+		if one.err != nil {
+			out.Leases[at] = failed(&b.Leases[at], one.err)
 			continue
 		}
-		s.keepPlace(&refs[i], &all[i].got)
-		s.tellRelease(ctx, &refs[i], &all[i].got)
-		s.noteRenewal(all[i].about, &refs[i], &all[i].got)
-		out.Leases[at] = wire.Renewal{Lease: renewed(&w.x, &refs[i], all[i].got, sent)}
+		s.keepPlace(&refs[i], &one.got)
+		if one.got.State == driver.Gone {
+			gone = append(gone, renewing{[1]driver.Ref{refs[i]}, one.got, nil, s.trail.ask(refs[i].Key, refs[i].ID, ending{})})
+		} else {
+			s.noteRenewal(one.about, &refs[i], &one.got)
+		}
+		out.Leases[at] = wire.Renewal{Lease: renewed(&w.x, &refs[i], one.got, sent)}
 	}
 	reply(w, http.StatusOK, &out)
+	s.noteGone(r.Context(), gone)
 	return nil
+}
+
+// goneAtOnce bounds how many gone leases of one batch the store is asked about at a time.
+const goneAtOnce = 8
+
+// noteGone takes note of leases of a batch that are gone, in the background: the page and the
+// audit log tell apart which of them were released.
+func (s *Server) noteGone(ctx context.Context, gone []renewing) {
+	if len(gone) == 0 || s.trail == nil && s.overview == nil {
+		return
+	}
+	look := func() {
+		ctx := s.timeouts.begin(ctx, time.Now())
+		slots := make(chan struct{}, goneAtOnce)
+		var looks sync.WaitGroup
+		for i := range gone {
+			slots <- struct{}{}
+			looks.Go(func() {
+				defer func() { <-slots }()
+				one := &gone[i]
+				defer s.trail.answered(one.about)
+				s.tellRelease(ctx, &one.ref[0], &one.got)
+				s.noteRenewal(one.about, &one.ref[0], &one.got)
+			})
+		}
+		looks.Wait()
+	}
+	if !s.start(look) { // the service has ended
+		for i := range gone {
+			s.trail.answered(gone[i].about)
+		}
+	}
 }
 
 // batchRef is one lease of a batch.

@@ -2,11 +2,17 @@ package server_test
 
 import (
 	"context"
+	"fmt"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
 )
 
 // undoer is a store whose releases of the lease w wait at a gate.
@@ -101,4 +107,60 @@ func TestVanish_HR_A5_APlaceThatItsClientHasRenewedIsNotGivenUp(t *testing.T) {
 	if snap := town.look("k"); !queueOf(1)(snap) {
 		t.Errorf("it was told that it waits: %+v", snap)
 	}
+}
+
+// far is a store that answers after a second, and counts the acquires that it is asked at a time.
+type far struct {
+	*memdriver.Driver
+
+	mu               sync.Mutex
+	asked, now, most int
+}
+
+func (f *far) count(asked, now int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked, f.now = f.asked+asked, f.now+now
+	f.most = max(f.most, f.now)
+}
+
+func (f *far) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	f.count(1, 1)
+	defer f.count(0, -1)
+	time.Sleep(time.Second)
+	return f.Driver.Acquire(ctx, req)
+}
+
+func (f *far) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	time.Sleep(time.Second)
+	f.Driver.Renew(ctx, refs, each)
+}
+
+// Healthy leases of a batch must not end because the store is asked about those that are gone.
+func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 40
+		store := &far{Driver: memdriver.New()}
+		s, err := server.New(store, server.WithAuditLog(new(sheet)), server.WithStoreTimeout(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var body []string
+		for i := range leases {
+			body = append(body, fmt.Sprintf(`{"key":"k","leaseId":"l%d"}`, i))
+		}
+		began := time.Now()
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("POST", "/v1/leases:renew", strings.NewReader(`{"leases":[`+strings.Join(body, ",")+`]}`)))
+		if n, took := strings.Count(w.Body.String(), `"state":"gone"`), time.Since(began); n != leases || took != time.Second {
+			t.Errorf("%d of %d are gone, after %v: %d %s", n, leases, took, w.Code, w.Body)
+		}
+		time.Sleep(time.Minute)
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		if store.asked != leases || store.most > 8 {
+			t.Errorf("the store was asked about %d leases, %d at a time", store.asked, store.most)
+		}
+	})
 }
