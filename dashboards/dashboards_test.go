@@ -4,6 +4,7 @@ package dashboards
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/leaseholdprom"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
@@ -84,5 +86,60 @@ func TestMetrics_AllExist(t *testing.T) {
 				t.Errorf("there is no metric %s", name)
 			}
 		}
+	}
+}
+
+// TestAlerts_CountersBeginAtZero checks that a service, and a program with a lease of the
+// class, export as 0 each counter that alerts_test.yml lets begin at 0.
+func TestAlerts_CountersBeginAtZero(t *testing.T) {
+	store := memdriver.New()
+	s, err := server.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	metrics := leaseholdprom.New()
+	client, err := leasehold.New(store, leasehold.WithObserver(metrics.Observer()),
+		leasehold.WithClass(func(string) string { return "orders" }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	lease, err := client.Mutex("orders/1").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(metrics, s.Metrics())
+	exported := make(map[string]bool)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if m.GetCounter() == nil || m.GetCounter().GetValue() != 0 {
+				continue
+			}
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			exported[family.GetName()+"{"+strings.Join(labels, ",")+"}"] = true
+		}
+	}
+	series := regexp.MustCompile(`series: '(\w+)\{(.*?)\}', values: '_`).FindAllStringSubmatch(read(t, "alerts_test.yml"), -1)
+	if len(series) < 8 {
+		t.Errorf("%d counters begin at 0", len(series))
+	}
+	for _, m := range series {
+		labels := slices.DeleteFunc(strings.Split(m[2], ","), func(l string) bool { return strings.HasPrefix(l, "instance=") })
+		slices.Sort(labels)
+		if name := m[1] + "{" + strings.Join(labels, ",") + "}"; !exported[name] {
+			t.Errorf("%s is not exported as 0", name)
+		}
+	}
+	if err := lease.Release(); err != nil {
+		t.Error(err)
 	}
 }

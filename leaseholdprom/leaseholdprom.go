@@ -20,7 +20,7 @@
 //	leasehold_hold_seconds{class,kind}                from the grant to the end
 //	leasehold_waiters{class,kind}                     calls that wait, now
 //	leasehold_held_leases{class,kind}                 leases that are held, now
-//	leasehold_renewals_total{class,outcome}           RenewedInfo.Outcome
+//	leasehold_renewals_total{class,outcome}           RenewedInfo.Outcome; "failed" is 0 from the first grant on
 //	leasehold_releases_total{class,outcome}           ReleasedInfo.Outcome
 //	leasehold_losses_total{class,reason}              EndedInfo.Reason; "release" if found only then;
 //	                                                  0 from the first grant of the class on
@@ -45,7 +45,7 @@ type Metrics struct {
 	wait, handOff, hold                      *prometheus.HistogramVec
 	waiters, held                            *prometheus.GaugeVec
 
-	known sync.Map // the classes whose losses are there, from 0 on
+	known sync.Map // the classes whose counters exist
 }
 
 // New returns metrics that are not registered yet.
@@ -133,15 +133,16 @@ func (m *Metrics) Observer() leasehold.Observer {
 // lossReasons are those of [leasehold.EndedInfo] for leases that were lost, and "release".
 var lossReasons = []string{"broken", "gone", "expired", "failed", "release"}
 
-// foresee has the losses of a class be 0 before the first one. Otherwise the counter would
-// begin with 1, and has not risen for Prometheus: no alert would tell of that loss.
-func (m *Metrics) foresee(class string) {
+// beginAtZero makes the counters of a class that alerts ask for. For Prometheus, a counter
+// that appears with the value 1 has not risen.
+func (m *Metrics) beginAtZero(class string) {
 	if _, known := m.known.LoadOrStore(class, true); known {
 		return
 	}
 	for _, reason := range lossReasons {
 		m.losses.WithLabelValues(class, reason)
 	}
+	m.renewals.WithLabelValues(class, "failed")
 }
 
 func (m *Metrics) acquired(ctx context.Context, e leasehold.AcquiredInfo) context.Context {
@@ -153,7 +154,7 @@ func (m *Metrics) acquired(ctx context.Context, e leasehold.AcquiredInfo) contex
 	if e.Err != nil {
 		return ctx
 	}
-	m.foresee(e.Class)
+	m.beginAtZero(e.Class)
 	m.held.WithLabelValues(e.Class, kind).Inc()
 	m.wait.WithLabelValues(e.Class, kind).Observe(e.Waited.Seconds())
 	if e.Handover > 0 {

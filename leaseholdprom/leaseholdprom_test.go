@@ -92,7 +92,9 @@ leasehold_releases_total{class="orders",outcome="confirmed"} 1
 # HELP leasehold_renewals_total Renewals of leases, by outcome.
 # TYPE leasehold_renewals_total counter
 leasehold_renewals_total{class="gpu",outcome="confirmed"} 5
+leasehold_renewals_total{class="gpu",outcome="failed"} 0
 leasehold_renewals_total{class="orders",outcome="confirmed"} 10
+leasehold_renewals_total{class="orders",outcome="failed"} 0
 `, "leasehold_acquisitions_total", "leasehold_held_leases", "leasehold_releases_total", "leasehold_renewals_total", "leasehold_losses_total")
 	})
 }

@@ -136,6 +136,7 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	ctx := s.timeouts.begin(r.Context(), time.Now())
 	s.verbs.Renew(ctx, one.ref[:], one.answer)
 	if one.err != nil {
+		s.metrics.renewed(nil, one.err)
 		return one.err
 	}
 	s.keepPlace(&ref, &one.got)
@@ -233,6 +234,7 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 	for i, at := range index {
 		one := &all[i]
 		if one.err != nil {
+			s.metrics.renewed(nil, one.err)
 			out.Leases[at] = failed(&b.Leases[at], one.err)
 			continue
 		}
@@ -252,10 +254,10 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 // goneAtOnce bounds how many gone leases of one batch the store is asked about at a time.
 const goneAtOnce = 8
 
-// noteGone takes note of leases of a batch that are gone, in the background: the page and the
-// audit log tell apart which of them were released.
+// noteGone takes note of leases of a batch that are gone, in the background: metrics, page
+// and audit log tell apart which of them were released.
 func (s *Server) noteGone(ctx context.Context, gone []renewing) {
-	if len(gone) == 0 || s.trail == nil && s.overview == nil {
+	if len(gone) == 0 {
 		return
 	}
 	look := func() {

@@ -3,7 +3,6 @@ package server
 import (
 	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -12,11 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // metrics are what /metrics tells. No label names a lock or a client.
 type metrics struct {
 	requests *prometheus.CounterVec
+	renewals *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	running  *prometheus.GaugeVec
 	waiting  prometheus.GaugeFunc
@@ -45,6 +48,10 @@ func newMetrics(q *quota) *metrics {
 			Name: "leasehold_http_requests_total",
 			Help: "Requests that were answered, by operation, status and the problem's cause.",
 		}, []string{"operation", "status", "cause"}),
+		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "leasehold_http_renewals_total",
+			Help: "Leases and places that were to be renewed, alone or in a batch, by the problem's cause.",
+		}, []string{"cause"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:                        "leasehold_http_request_seconds",
 			Help:                        "Time from a request to the end of its answer, waits included.",
@@ -66,20 +73,38 @@ func newMetrics(q *quota) *metrics {
 	return m
 }
 
-// foresee has the counters be 0 of which an alert asks by how much they have risen. One
-// that began with 1 would not have risen for Prometheus.
-func (m *metrics) foresee(routes []Route) {
+// beginAtZero makes all counters. An alert asks by how much a counter has risen, and for
+// Prometheus a counter that appears with the value 1 has not risen.
+func (m *metrics) beginAtZero(routes []Route) {
 	for i := range routes {
 		r := &routes[i]
-		for _, c := range append(slices.Clone(r.Causes), Internal) {
-			if c == Gone || c == Mismatch || c == Internal {
-				m.requests.WithLabelValues(r.Operation, strconv.Itoa(c.Status), c.Name)
+		for _, status := range r.Success {
+			m.requests.WithLabelValues(r.Operation, strconv.Itoa(status), "")
+		}
+		for _, c := range r.AllCauses() {
+			m.requests.WithLabelValues(r.Operation, strconv.Itoa(c.Status), c.Name)
+			if r.Operation == "renew" {
+				m.renewals.WithLabelValues(c.Name)
 			}
 		}
-		if r.Operation == "break" {
-			m.requests.WithLabelValues(r.Operation, strconv.Itoa(http.StatusOK), "")
-		}
 	}
+	m.renewals.WithLabelValues("")
+}
+
+// renewed counts the answer to one renewal.
+func (m *metrics) renewed(got *driver.Reply, err error) {
+	cause := ""
+	switch {
+	case err != nil:
+		cause = api.ProblemOf(err).Cause.Name
+	case got.State == driver.Gone && got.Broken:
+		cause = Broken.Name
+	case got.State == driver.Gone && got.Replayed:
+		cause = Released.Name
+	case got.State == driver.Gone:
+		cause = Gone.Name
+	}
+	m.renewals.WithLabelValues(cause).Inc()
 }
 
 // Metrics returns the service's metrics, for a registry of one's own. They are
@@ -87,7 +112,7 @@ func (m *metrics) foresee(routes []Route) {
 func (s *Server) Metrics() prometheus.Collector { return s.metrics }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.duration, m.running, m.waiting}
+	return []prometheus.Collector{m.requests, m.renewals, m.duration, m.running, m.waiting}
 }
 
 // Describe implements [prometheus.Collector].

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -139,21 +140,21 @@ func TestMetrics_CountByOperationAndNameNobody(t *testing.T) {
 	}
 }
 
-// What dashboards/alerts.yml asks the increase of.
-func TestMetrics_CountersOfAlertsBeginAtZero(t *testing.T) {
+// Every lease of a batch counts like one that is renewed alone.
+func TestMetrics_CountEachLeaseOfABatch(t *testing.T) {
 	_, base := serve(t, memdriver.New())
-	_, text := ask(t, "GET", base+"/metrics", "")
-	for _, want := range []string{
-		`{cause="gone",operation="renew",status="410"} 0`,
-		`{cause="gone",operation="release",status="410"} 0`,
-		`{cause="",operation="break",status="200"} 0`,
-		`{cause="mismatch",operation="acquire",status="422"} 0`,
-		`{cause="internal",operation="acquire",status="500"} 0`,
-	} {
-		if !strings.Contains(text, "leasehold_http_requests_total"+want) {
-			t.Errorf("%s is missing in\n%s", want, text)
-		}
-	}
+	ask(t, "POST", base+"/v1/locks/a", `{"leaseId":"held"}`)
+	ask(t, "POST", base+"/v1/locks/b", `{"leaseId":"released"}`)
+	ask(t, "DELETE", base+"/v1/locks/b/leases/released", "")
+	ask(t, "POST", base+"/v1/leases:renew", `{"leases":[{"key":"a","leaseId":"held"},{"key":"a","leaseId":"gone"},{"key":"b","leaseId":"released"}]}`)
+	ask(t, "PUT", base+"/v1/locks/a/leases/gone", `{}`)
+	want := []string{`{cause=""} 1`, `{cause="gone"} 2`, `{cause="released"} 1`, `{cause="unavailable"} 0`}
+	eventually(t, func() bool {
+		_, text := ask(t, "GET", base+"/metrics", "")
+		return !slices.ContainsFunc(want, func(line string) bool {
+			return !strings.Contains(text, "leasehold_http_renewals_total"+line)
+		})
+	})
 }
 
 // records is a log that can be read while it is written.

@@ -360,6 +360,7 @@ func (a *acquireCall) note() {
 }
 
 func (s *Server) noteRenewal(about *followed, ref *driver.Ref, got *driver.Reply) {
+	s.metrics.renewed(got, nil)
 	s.trail.renewed(about, ref, got, time.Now())
 	if s.overview == nil {
 		return

@@ -109,7 +109,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = api.NewTable(routes(s.cfg.page))
-	s.metrics.foresee(s.table.Routes())
+	s.metrics.beginAtZero(s.table.Routes())
 	s.document = api.NewDocument(s.table.Routes())
 	s.handler = s.chain()
 	s.http = s.newHTTP()
