@@ -64,7 +64,8 @@
 // reads that time out of a record; a table can keep it in a column and look for it.
 // Without a memory a release removes the record at once. By default a record outlives
 // its lock, and the conformance suite does not see whether the table removes it: play the
-// suite a second time with [WithMemory](0).
+// suite a second time with [WithMemory](0), and the suite for tables,
+// [github.com/leasehold-go/leasehold/driver/roomdriver/tabletest].
 //
 // The driver sweeps: soon after the first record that it writes, so that programs
 // which end at once contribute, and then once in a minute ([WithSweep]) until all

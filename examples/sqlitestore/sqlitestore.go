@@ -45,6 +45,15 @@ const options = "?_txlock=immediate&_pragma=busy_timeout(50)&_pragma=journal_mod
 // Open opens the store in a database file, which is created if need be. Any number
 // of processes of the machine may share it. The options are those of roomdriver.New.
 func Open(ctx context.Context, path string, opts ...roomdriver.Option) (*roomdriver.Driver, error) {
+	t, err := open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return roomdriver.New(t, opts...), nil
+}
+
+// open opens the table and creates its schema.
+func open(ctx context.Context, path string) (*table, error) {
 	db, err := sql.Open("sqlite", "file:"+url.PathEscape(path)+options)
 	if err != nil {
 		return nil, err
@@ -57,7 +66,7 @@ func Open(ctx context.Context, path string, opts ...roomdriver.Option) (*roomdri
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
-	return roomdriver.New(&table{db: db}, opts...), nil
+	return &table{db: db}, nil
 }
 
 // table is a roomdriver.Transactor, Listener and Sweeper.
