@@ -3,6 +3,7 @@
 package packaging
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -42,6 +43,10 @@ func TestImage_ServesAsNobodyAndIsHealthy(t *testing.T) {
 	}
 	for _, layer := range manifest[0].Layers {
 		must(t, "tar", "-xf", filepath.Join(dir, layer), "-C", root)
+	}
+	roots, err := os.ReadFile(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"))
+	if err != nil || !x509.NewCertPool().AppendCertsFromPEM(roots) {
+		t.Errorf("the image trusts no CA: %v", err)
 	}
 	c := config.Config
 	user, _, _ := strings.Cut(c.User, ":")
