@@ -53,6 +53,7 @@ type config struct {
 	passes         int // inside the process, of a stay in the store; 0 is none
 	observers      []*Observer
 	class          func(key string) string
+	ownLog         bool // WithLogger was given
 }
 
 // noLimit is a maximum wait without a bound: 0 means to try once.
@@ -66,7 +67,7 @@ func defaults() config {
 			Drift:          timing.Drift,
 			ReleaseTimeout: 5 * time.Second,
 			MaxOutage:      30 * time.Second,
-			Log:            slog.New(slog.DiscardHandler),
+			Log:            slog.Default(),
 		},
 		maxWait: noLimit,
 		name:    hostName(),
@@ -372,16 +373,19 @@ func WithStrictOrder() Option {
 	return func(c *config) error { c.strictOrder = true; return nil }
 }
 
-// WithLogger sets the logger of events that an operator must see: a loss, something
-// that could not be cleaned up, and a lease that is renewed though nothing in the
-// program can release it, since its [Lease] and its context were dropped. The last is
-// told once for each lease, with where it was taken. Default: none.
+// WithLogger sets the logger of events that an operator must see: a loss, an outage of
+// the store that lasts for a second, its end, and something that could not be cleaned up.
+// Default: [slog.Default] at the call of [New]. A logger of [slog.DiscardHandler] is silent.
+//
+// With this option the client also logs, once for each lease and with the place where it
+// was taken, a lease that is renewed although nothing in the program can release it, since
+// its [Lease] and its context were dropped.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) error {
 		if log == nil {
 			return fmt.Errorf("nil logger: %w", ErrInvalid)
 		}
-		c.Log = log
+		c.Log, c.ownLog = log, true
 		return nil
 	}
 }

@@ -196,6 +196,25 @@ func TestOutage_IsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 	})
 }
 
+// Without WithLogger an outage, such as a wrong port, is logged by the program's default
+// logger. The test changes it, so it is not parallel.
+func TestOutage_IsLoggedByTheDefaultLogger(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var logged bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	synctest.Test(t, func(t *testing.T) {
+		c, d := open(t, memdriver.New())
+		away(d, refuses)
+		time.AfterFunc(2*time.Second, d.heal)
+		giveBack(t, must(t)(c.Mutex("k").Lock(t.Context())))
+		synctest.Wait()
+	})
+	if text := logged.String(); !strings.Contains(text, "level=WARN msg=\"leasehold: the store does not answer\"") || !strings.Contains(text, "answers again") {
+		t.Errorf("the default logger has %q", text)
+	}
+}
+
 // How a loss is told.
 
 // slowLog is a logger that takes a minute for each line.

@@ -189,17 +189,17 @@ func (o *outcome) once(mu *sync.Mutex, do func() error) error {
 
 // A lease is renewed for as long as the process lives, and a program may mean it.
 // But one whose Lease and context nobody can reach any more cannot be released
-// either, which is a mistake more often than not: it is told of, once, with where
-// it was taken. It costs nothing without a logger, and next to nothing until a
+// either, which is a mistake more often than not: it is logged, once, with where
+// it was taken. It costs nothing without WithLogger, and next to nothing until a
 // lease is renewed for the first time.
 
 // callers are where a lock was taken: the innermost calls, of which some are the
 // library's.
 type callers [10]uintptr
 
-// takenAt notes where the lock is being taken, if anybody is to be told.
+// takenAt notes where the lock is being taken, if a forgotten lease would be logged.
 func (c *config) takenAt() *callers {
-	if c.NoRenewal || !c.Log.Enabled(context.Background(), slog.LevelWarn) {
+	if c.NoRenewal || !c.ownLog || !c.Log.Enabled(context.Background(), slog.LevelWarn) {
 		return nil
 	}
 	at := new(callers)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"log/slog"
 	"os"
 	"sync"
 
@@ -124,13 +125,14 @@ func (g *global) client() (*leasehold.Client, error) {
 	return open(rawURL)
 }
 
-// open returns a client of the store with the given defaults.
+// open returns a client of the store with the given defaults. It has no log: commands report
+// what its observers see.
 func open(rawURL string, opts ...leasehold.Option) (*leasehold.Client, error) {
 	d, err := stores.Open(rawURL)
 	if err != nil {
 		return nil, classify(err)
 	}
-	client, err := leasehold.New(d, opts...)
+	client, err := leasehold.New(d, append([]leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	if err != nil {
 		d.Close()
 		return nil, classify(err)
