@@ -1,6 +1,7 @@
 package filedriver
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // Option configures [Open].
@@ -69,30 +71,37 @@ func parseLocation(location string) (dir string, options []Option, err error) {
 }
 
 func parseURL(rawURL string) (dir string, options []Option, err error) {
+	if dir, options, err = partsOf(rawURL); err != nil {
+		return "", nil, fmt.Errorf("store URL %s: %w: %w", storeurl.Redact(rawURL), err, driver.ErrInvalid)
+	}
+	return dir, options, nil
+}
+
+func partsOf(rawURL string) (dir string, options []Option, err error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return "", nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+		return "", nil, errors.New("not a URL; percent-encode what is special in the path")
 	}
 	switch {
 	case u.Scheme != "file":
-		return "", nil, fmt.Errorf("%s is not a file URL: %w", rawURL, driver.ErrInvalid)
+		return "", nil, errors.New("not a file URL")
 	case u.Host != "" && u.Host != "localhost", u.User != nil, u.Fragment != "":
-		return "", nil, fmt.Errorf("%s names more than a path; a path takes three slashes, as in file:///var/lib/leasehold: %w", rawURL, driver.ErrInvalid)
+		return "", nil, errors.New("it names more than a path; a path takes three slashes, as in file:///var/lib/leasehold")
 	}
 	if dir, err = urlPath(u); err != nil {
 		return "", nil, err
 	}
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return "", nil, fmt.Errorf("%s: %w: %w", rawURL, driver.ErrInvalid, err)
+		return "", nil, errors.New("what follows the question mark is not of the form name=value&name=value")
 	}
 	for name, value := range values {
 		option, err := urlOption(name, value[0])
 		if err == nil && len(value) > 1 {
-			err = fmt.Errorf("%s is given twice: %w", name, driver.ErrInvalid)
+			err = fmt.Errorf("%s is given twice", name)
 		}
 		if err != nil {
-			return "", nil, fmt.Errorf("%s: %w", rawURL, err)
+			return "", nil, storeurl.Reason(rawURL, err)
 		}
 		options = append(options, option)
 	}
@@ -104,12 +113,12 @@ func urlPath(u *url.URL) (string, error) {
 	if u.Opaque != "" {
 		unescaped, err := url.PathUnescape(u.Opaque)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w: %w", u, driver.ErrInvalid, err)
+			return "", errors.New("a % is written as %25")
 		}
 		path = unescaped
 	}
 	if path == "" {
-		return "", fmt.Errorf("%s names no directory: %w", u, driver.ErrInvalid)
+		return "", errors.New("it names no directory")
 	}
 	if runtime.GOOS == "windows" && len(path) > 2 && path[0] == '/' && path[2] == ':' {
 		path = strings.TrimPrefix(path, "/")
@@ -124,15 +133,15 @@ func urlOption(name, value string) (Option, error) {
 	case "timeout":
 		d, err := time.ParseDuration(value)
 		if err != nil {
-			return nil, fmt.Errorf("timeout %q is not a duration such as 2s: %w", value, driver.ErrInvalid)
+			return nil, fmt.Errorf("timeout %q is not a duration such as 2s", value)
 		}
 		return WithTimeout(d), nil
 	case "mode":
 		mode, err := strconv.ParseUint(value, 8, 32)
 		if err != nil {
-			return nil, fmt.Errorf("mode %q is not octal: %w", value, driver.ErrInvalid)
+			return nil, fmt.Errorf("mode %q is not octal", value)
 		}
 		return WithMode(fs.FileMode(mode)), nil
 	}
-	return nil, fmt.Errorf("unknown parameter %q; known are prefix, timeout and mode: %w", name, driver.ErrInvalid)
+	return nil, fmt.Errorf("unknown parameter %q; known are prefix, timeout and mode", name)
 }

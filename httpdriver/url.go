@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
@@ -26,16 +26,25 @@ import (
 // Nothing is sent: if the service is down, the first request fails. The error matches
 // [driver.ErrInvalid] if the URL or an option is wrong; a token never appears in it.
 func Open(rawURL string, opts ...Option) (*Driver, error) {
-	u, err := url.Parse(rawURL)
+	u, stated, err := parse(rawURL)
 	if err != nil {
-		return nil, fmt.Errorf("httpdriver: the URL cannot be parsed: %w", driver.ErrInvalid) // it may hold a token
-	}
-	stated, err := options(u)
-	if err != nil {
-		return nil, fmt.Errorf("httpdriver: %s: %w: %w", shown(u), err, driver.ErrInvalid)
+		return nil, fmt.Errorf("httpdriver: %w", storeurl.Invalid(rawURL, err))
 	}
 	u.User, u.RawQuery = nil, ""
-	return open(u.String(), append(stated, opts...))
+	return open(u, append(stated, opts...))
+}
+
+// parse returns the parts of a URL and the options that it states.
+func parse(rawURL string) (u *url.URL, opts []Option, err error) {
+	if err := storeurl.Check(rawURL); err != nil {
+		return nil, nil, err
+	}
+	u, err = url.Parse(rawURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, nil, errors.New("not of the form http://host/path; " + storeurl.Encode) // err may quote a token
+	}
+	opts, err = options(u)
+	return u, opts, err
 }
 
 // options returns the options that the URL's parameters state.

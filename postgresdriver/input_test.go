@@ -16,7 +16,7 @@ import (
 func TestOpen_SaysWhatIsWrongWithAURL(t *testing.T) {
 	for rawURL, hint := range map[string]string{
 		"mysql://u:secret@h/db":                                    "postgres://user:password@host",
-		"postgres://u:secret@h:x/db":                               "cannot parse",
+		"postgres://u:secret@h:x/db":                               "percent-encode",
 		"postgres://u:pass?secret@h/db":                            "percent-encode",
 		"postgres://u:secret@h/db?timeout=x":                       "want a duration",
 		"postgres://u:secret@h/?timeout=1ms":                       "not between 100ms and 1m",

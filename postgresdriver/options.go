@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
@@ -69,7 +70,7 @@ func newOptions(opts []Option) (options, error) {
 	}
 	if o.listen != "" {
 		if _, err := pgx.ParseConfig(o.listen); err != nil {
-			return o, fmt.Errorf("listen: %w", err)
+			return o, fmt.Errorf("listen: %w", storeurl.Reason(o.listen, unquoted(err)))
 		}
 	}
 	return o, nil
@@ -111,12 +112,24 @@ func (o options) channels(messages []roomdriver.Message) (channels, bodies []str
 // ownParameters are those that the server does not know.
 var ownParameters = []string{"schema", "table", "create", "timeout", "listen"}
 
+// unquoted returns an error of pgx without the URL or connection string that it quotes.
+func unquoted(err error) error {
+	text := err.Error()
+	if strings.Contains(text, "failed to parse as URL") {
+		return errors.New("not a URL; " + storeurl.Encode) // pgx quotes the part at fault
+	}
+	return errors.New(strings.TrimPrefix(text[strings.LastIndex(text, "`")+1:], ": "))
+}
+
 // split takes the parameters of this package out of a URL. Several hosts may stand in
 // it, which net/url does not know.
 func split(rawURL string) (rest string, opts []Option, err error) {
 	scheme, _, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme != "postgres" && scheme != "postgresql" {
 		return "", nil, errors.New("want a URL such as postgres://user:password@host:5432/database")
+	}
+	if err := storeurl.Check(rawURL); err != nil {
+		return "", nil, err
 	}
 	front, query, _ := strings.Cut(rawURL, "?")
 	values, err := url.ParseQuery(query)
@@ -127,7 +140,7 @@ func split(rawURL string) (rest string, opts []Option, err error) {
 	for name, value := range values {
 		switch {
 		case strings.Contains(name, "@"): // pgx would show it
-			return "", nil, errors.New("not a URL; percent-encode what is special in user name and password")
+			return "", nil, errors.New("not a URL; " + storeurl.Encode)
 		case slices.Contains(ownParameters, name):
 			own[name] = value
 			values.Del(name)

@@ -73,6 +73,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // Driver is a store in a table, with every kind of lock. It is made by [New] or [Open],
@@ -102,11 +103,11 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 func Open(url string, opts ...Option) (*Driver, error) {
 	rest, own, err := split(url)
 	if err != nil {
-		return nil, fmt.Errorf("postgresdriver: %w: %w", err, driver.ErrInvalid)
+		return nil, fmt.Errorf("postgresdriver: %w", storeurl.Invalid(url, err))
 	}
 	cfg, err := pgxpool.ParseConfig(rest)
 	if err != nil {
-		return nil, fmt.Errorf("postgresdriver: %w: %w", err, driver.ErrInvalid)
+		return nil, fmt.Errorf("postgresdriver: %w", storeurl.Invalid(url, unquoted(err)))
 	}
 	return open(cfg, append(own, opts...))
 }

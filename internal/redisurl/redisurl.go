@@ -42,6 +42,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
@@ -102,37 +103,9 @@ func Schemes() []string {
 func Parse(text string) (Config, error) {
 	c, err := parse(text)
 	if err != nil {
-		return Config{}, fmt.Errorf("store URL %q: %w: %w", redact(text), err, driver.ErrInvalid)
+		return Config{}, fmt.Errorf("store URL %s: %w: %w", storeurl.Redact(text), err, driver.ErrInvalid)
 	}
 	return c, nil
-}
-
-// bare is the scheme of a text that lacks the slashes behind it.
-func bare(text string) (scheme string, ok bool) {
-	scheme, _, ok = strings.Cut(text, ":")
-	return scheme, ok && slices.Contains(Schemes(), scheme)
-}
-
-// redact hides the user and the query, where secrets may be. A password that is not
-// percent-encoded may reach into the query.
-func redact(text string) string {
-	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok {
-		if scheme, ok = bare(text); ok {
-			return scheme + ":..."
-		}
-		return "(no scheme)"
-	}
-	rest, hidden, query := strings.Cut(rest, "?")
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		rest = "***" + rest[at:]
-	} else if strings.Contains(hidden, "@") {
-		rest = "***"
-	}
-	if query {
-		rest += "?..."
-	}
-	return scheme + "://" + rest
 }
 
 // parse takes the URL apart by hand where several hosts stand in it, which
@@ -142,17 +115,14 @@ func parse(text string) (Config, error) {
 	form, ok := schemes[scheme]
 	switch {
 	case !separated:
-		if name, ok := bare(text); ok {
-			return Config{}, fmt.Errorf("// has to follow %s:, as in redis://user:password@host:6379/0", name)
-		}
-		return Config{}, errors.New("no scheme, want a URL such as redis://user:password@host:6379/0")
+		return Config{}, storeurl.Reason(text, errors.New("no //"))
 	case !ok:
-		return Config{}, fmt.Errorf("unknown scheme %q, want one of %s", scheme, strings.Join(Schemes(), ", "))
+		return Config{}, fmt.Errorf("unknown scheme, want one of %s", strings.Join(Schemes(), ", "))
 	}
 	hosts, tail := authority(rest)
 	u, err := url.Parse(scheme + "://" + tail)
 	if err != nil {
-		return Config{}, errors.New("not a URL; " + encode)
+		return Config{}, errors.New("not a URL; " + storeurl.Encode)
 	}
 	c := Config{Kind: form.kind, Network: "tcp", Prefix: redisroom.DefaultPrefix, Timeout: redisroom.DefaultTimeout}
 	c.Username = u.User.Username()
@@ -167,7 +137,9 @@ func parse(text string) (Config, error) {
 		err = c.servers(hosts, u.Path)
 	}
 	if err == nil {
-		err = c.options(&q)
+		if err = c.options(&q); err != nil {
+			err = storeurl.Reason(text, err)
+		}
 	}
 	return c, err
 }
@@ -212,10 +184,6 @@ func (c *Config) servers(hosts, path string) error {
 	return err
 }
 
-// encode is the advice where what is no URL may be one that a password has broken up: a
-// slash in it ends the host. Therefore such errors do not show what they found.
-const encode = "percent-encode what is special in user name and password"
-
 // address completes host, which may be host:port, [v6]:port or empty.
 func address(host, port string) (string, error) {
 	if host == "" {
@@ -223,7 +191,7 @@ func address(host, port string) (string, error) {
 	}
 	if h, p, err := net.SplitHostPort(host); err == nil {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return "", fmt.Errorf("a port is none of 1 to 65535; %s", encode)
+			return "", fmt.Errorf("a port is none of 1 to 65535; %s", storeurl.Encode)
 		}
 		if h == "" {
 			h = "localhost"
@@ -232,7 +200,7 @@ func address(host, port string) (string, error) {
 	}
 	h := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if strings.ContainsAny(h, "[]@ ") || h == host && strings.Contains(h, ":") {
-		return "", fmt.Errorf("a host is not of the form host, host:port or [v6 address]:port; %s", encode)
+		return "", fmt.Errorf("a host is not of the form host, host:port or [v6 address]:port; %s", storeurl.Encode)
 	}
 	return net.JoinHostPort(h, port), nil
 }
@@ -240,7 +208,7 @@ func address(host, port string) (string, error) {
 func database(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("the database is not a number from 0; %s", encode)
+		return 0, fmt.Errorf("the database is not a number from 0; %s", storeurl.Encode)
 	}
 	return n, nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // adviser is an error with advice about what to do.
@@ -48,9 +48,9 @@ func (g *global) advice(cmd *cobra.Command, err error) string {
 	case strings.HasPrefix(g.used, "file:"):
 		return fmt.Sprintf("--store or $%s names another store", envStore)
 	case errors.Is(err, driver.ErrPermanent): // it is up, and has said what is wrong
-		return fmt.Sprintf("the store is %s; --store or $%s names another", stores.Redact(g.used), envStore)
+		return fmt.Sprintf("the store is %s; --store or $%s names another", storeurl.Redact(g.used), envStore)
 	}
-	return fmt.Sprintf("is the store %s up, and may this user reach it? --store or $%s names another", stores.Redact(g.used), envStore)
+	return fmt.Sprintf("is the store %s up, and may this user reach it? --store or $%s names another", storeurl.Redact(g.used), envStore)
 }
 
 // together is what cobra says of flags that exclude each other.

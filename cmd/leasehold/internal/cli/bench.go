@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // benchFlags are the flags of `leasehold bench`.
@@ -102,7 +102,7 @@ func (f *benchFlags) measure(cmd *cobra.Command) error {
 		return err
 	}
 	defer b.Close()
-	out := figures{Store: stores.Redact(rawURL), Goroutines: f.goroutines}
+	out := figures{Store: storeurl.Redact(rawURL), Goroutines: f.goroutines}
 	prefix := benchPrefix + rand.Text() + "/"
 	if out.Pair, err = pairs(cmd.Context(), a, prefix+"pair", each); err == nil {
 		out.PairsPerSecond, err = throughput(cmd.Context(), a, prefix, f.goroutines, each)

@@ -21,6 +21,8 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // collector sends spans to a collector of OpenTelemetry, in protobuf over HTTP. It is the
@@ -154,12 +156,12 @@ func zip(body []byte) ([]byte, error) {
 func (c *collector) send(ctx context.Context, body []byte) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
-		return backoff.Permanent(err)
+		return backoff.Permanent(storeurl.Unquoted(err))
 	}
 	r.Header = c.header.Clone()
 	res, err := c.client.Do(r)
 	if err != nil {
-		return err
+		return storeurl.Unquoted(err)
 	}
 	defer res.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxCollected)) // for the log
@@ -176,5 +178,5 @@ func (c *collector) send(ctx context.Context, body []byte) error {
 }
 
 func (c *collector) refused(res *http.Response, text []byte) error {
-	return fmt.Errorf("the collector at %s answers %s: %q", res.Request.URL.Redacted(), res.Status, bytes.TrimSpace(text))
+	return fmt.Errorf("the collector at %s answers %s: %q", storeurl.Redact(res.Request.URL.String()), res.Status, bytes.TrimSpace(text))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/doctor"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // codeUnsafe is the exit code of doctor if a finding makes locks unsafe.
@@ -120,7 +121,7 @@ func (g *global) examineMany(ctx context.Context, urls []string, ttl time.Durati
 		if err != nil {
 			return nil, err
 		}
-		name := stores.Redact(rawURL)
+		name := storeurl.Redact(rawURL)
 		report, err := examine(ctx, rawURL, ttl)
 		if codeOf(err) == codeUsage {
 			return nil, err
@@ -161,7 +162,7 @@ func (g *global) printFindings(w io.Writer, all []*diagnosis) {
 	table(w, withoutEmpty(rows))
 	which := ""
 	if !slices.ContainsFunc(all, func(d *diagnosis) bool { return d.store != "" }) {
-		which = stores.Redact(g.used) + ": "
+		which = storeurl.Redact(g.used) + ": "
 	}
 	fmt.Fprintf(w, "\n%s%s\n", which, verdict(count[driver.Unsafe], count[driver.Warning]))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
@@ -110,7 +111,7 @@ func foundOutside(rawURL string) error {
 	}
 	found := "no file names a store"
 	if rawURL != "" {
-		found = "the files name " + stores.Redact(rawURL)
+		found = "the files name " + storeurl.Redact(rawURL)
 	}
 	return usage("this runs under a lock in %s, whose URL was not passed on because it has a password, and %s; "+
 		"give --store, or the outer run --pass-store, or keep the password in a file: password-file=, $%s or a configuration file", around, found, envStoreFile)

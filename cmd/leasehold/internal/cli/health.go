@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
 // healthFlags are the flags of `leasehold health`.
@@ -58,7 +60,7 @@ the service: a store that is away is not healed by that.
 func (f *healthFlags) run(ctx context.Context, out io.Writer, rawURL string) error {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return usage("%q is not an http or https URL", rawURL)
+		return usage("%s is not an http or https URL", storeurl.Redact(rawURL))
 	}
 	if f.timeout <= 0 {
 		return usage("--timeout %v is not above 0", time.Duration(f.timeout))
@@ -119,16 +121,16 @@ type badAnswer struct {
 func probe(ctx context.Context, client *http.Client, target string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return err
+		return storeurl.Unquoted(err)
 	}
 	res, err := client.Do(r)
 	if err != nil {
-		return err
+		return storeurl.Unquoted(err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
 	if res.StatusCode != http.StatusOK {
-		return &badAnswer{fmt.Errorf("%s answers %s: %s", target, res.Status, strings.TrimSpace(string(text))), res.StatusCode}
+		return &badAnswer{fmt.Errorf("%s answers %s: %s", storeurl.Redact(target), res.Status, strings.TrimSpace(string(text))), res.StatusCode}
 	}
 	return err
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/audit"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/leasehold-go/leasehold/server"
@@ -318,7 +319,7 @@ func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
 		}
 		opts = append(opts, server.WithQuorum(quorum))
 	}
-	opts = append(opts, server.WithStoreName(stores.Redact(rawURL)))
+	opts = append(opts, server.WithStoreName(storeurl.Redact(rawURL)))
 	store, err := stores.Open(rawURL)
 	if err == nil {
 		var s *server.Server
@@ -345,7 +346,7 @@ func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files,
 	ended := make(chan error, 1)
 	go func() { ended <- serveAll(s, sockets, all) }()
 	for _, l := range sockets {
-		log.Info("serving", "url", urlOf(scheme, l.Addr()), "store", stores.Redact(f.used))
+		log.Info("serving", "url", urlOf(scheme, l.Addr()), "store", storeurl.Redact(f.used))
 	}
 	notify(log, daemon.SdNotifyReady)
 	select {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/redisurl"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/quorumdriver"
 )
 
@@ -33,7 +34,7 @@ func quorum(rawURL string) (driver.Driver, error) {
 	}
 	urls, names, opts, err := parse(rawURL)
 	if err != nil {
-		return nil, fmt.Errorf("store %s: %w: %w", Redact(rawURL), err, driver.ErrInvalid)
+		return nil, fmt.Errorf("store %s: %w: %w", storeurl.Redact(rawURL), err, driver.ErrInvalid)
 	}
 	var nodes []driver.Driver
 	closeAll := func() {
@@ -52,7 +53,7 @@ func quorum(rawURL string) (driver.Driver, error) {
 	s, err := quorumdriver.New(nodes, append(opts, quorumdriver.WithNames(names...))...)
 	if err != nil {
 		closeAll()
-		return nil, fmt.Errorf("store %s: %w", Redact(rawURL), err)
+		return nil, fmt.Errorf("store %s: %w", storeurl.Redact(rawURL), err)
 	}
 	return s, nil
 }
@@ -72,19 +73,23 @@ func mixedNodes(rawURL string) (urls, names []string, opts []quorumdriver.Option
 	if front != mixed+"://" && front != mixed+":" || len(urls) == 0 {
 		return nil, nil, nil, errors.New("want the form quorum://?node=redis://h1&node=redis://h2&node=postgres://h3/app")
 	}
-	for _, u := range urls {
+	for i, u := range urls {
 		scheme, _ := schemeOf(u)
 		if !slices.Contains(nodeSchemes(), scheme) {
-			return nil, nil, nil, fmt.Errorf("node %s is of no kind that serves in a quorum: %s", Redact(u), strings.Join(nodeSchemes(), ", "))
+			return nil, nil, nil, fmt.Errorf("node %d is of no kind that serves in a quorum: %s", i+1, strings.Join(nodeSchemes(), ", "))
 		}
-		names = append(names, strings.Replace(Redact(u), "***@", "", 1))
+		name := fmt.Sprintf("node %d", i+1)
+		if storeurl.Shown(u) {
+			name = strings.Replace(storeurl.Redact(u), "***@", "", 1)
+		}
+		names = append(names, name)
 	}
 	if opts, err = quorumOptions(values); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, storeurl.Reason(rawURL, err)
 	}
 	values.Del("timeout") // each node has its own
-	for name := range values {
-		return nil, nil, nil, fmt.Errorf("unknown option %q; those of a node belong into its URL, percent-encoded", name)
+	if len(values) > 0 {  // whose names may be parts of a password
+		return nil, nil, nil, errors.New("an unknown option; those of a node belong into its URL, percent-encoded")
 	}
 	return urls, names, opts, nil
 }
@@ -111,16 +116,31 @@ func quorumNodes(rawURL string) (urls, names []string, opts []quorumdriver.Optio
 		return nil, nil, nil, errors.New("what follows the question mark is not of the form name=value&name=value")
 	}
 	if opts, err = quorumOptions(values); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, storeurl.Reason(rawURL, err)
 	}
+	query = ofNode(query, values)
 	for host := range strings.SplitSeq(hosts, ",") {
 		if host == "" {
 			return nil, nil, nil, errors.New("a node has no name; name all of them, as in quorum+redis://h1,h2,h3")
 		}
-		urls = append(urls, scheme+"://"+user+host+path+"?"+values.Encode())
+		urls = append(urls, scheme+"://"+user+host+path+"?"+query)
+		if !storeurl.Shown(rawURL) { // it may be the beginning of a password
+			host = fmt.Sprintf("node %d", len(urls))
+		}
 		names = append(names, host)
 	}
 	return urls, names, opts, nil
+}
+
+// ofNode returns a query without the parameters that are not in values any more. It leaves
+// the others as they are written, so that errors of a node see what may be a password.
+func ofNode(query string, values url.Values) string {
+	pairs := slices.DeleteFunc(strings.Split(query, "&"), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(name)
+		return err == nil && !values.Has(name)
+	})
+	return strings.Join(pairs, "&")
 }
 
 // quorumOptions takes the parameters of the quorum out of values.

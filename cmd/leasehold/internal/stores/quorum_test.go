@@ -75,7 +75,7 @@ func TestOpen_QuorumURLs(t *testing.T) {
 		"quorum://?node=redis://a&node=quorum%3A%2F%2F%3Fnode%3Dredis://": "no kind",
 		"quorum://?node=redis://:secret@a&node=redis://:secret@a":         "are both",
 		"quorum://?node=redis://a&node=redis://b&prefix=x":                "percent-encoded",
-		"quorum://?node=redis://a&node=postgres://u:secret@b:x/db":        "cannot parse",
+		"quorum://?node=redis://a&node=postgres://u:secret@b:x/db":        "percent-encode",
 		"quorum+redis://:secret@a,b,c?prefix=%":                           "name=value",
 	} {
 		_, err := stores.Open(rawURL)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/filedriver"
 	"github.com/leasehold-go/leasehold/httpdriver"
 	"github.com/leasehold-go/leasehold/internal/redisurl"
+	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
@@ -58,7 +60,7 @@ func Open(rawURL string) (driver.Driver, error) {
 			return k.open(rawURL)
 		}
 	}
-	return nil, fmt.Errorf("store %s: unknown kind %q; known are %s, and of \"serve\" %q: %w", Redact(rawURL), scheme, Examples(", "), Memory, driver.ErrInvalid)
+	return nil, fmt.Errorf("store %s: unknown kind; known are %s, and of \"serve\" %q: %w", storeurl.Redact(rawURL), Examples(", "), Memory, driver.ErrInvalid)
 }
 
 // Examples lists the forms of URL whose store other processes see too.
@@ -82,13 +84,13 @@ func Absolute(rawURL string) (string, error) {
 	}
 	path, err := url.PathUnescape(u.Opaque)
 	if path == "~" || strings.HasPrefix(path, "~/") { // which no shell replaces in the middle of a word
-		return "", fmt.Errorf("store %s: ~ is not your home directory here; give the whole path, or file:./%s for a directory of that name: %w", rawURL, path, driver.ErrInvalid)
+		return "", fmt.Errorf("store %s: ~ is not your home directory here; give the whole path, or file:./%s for a directory of that name: %w", storeurl.Redact(rawURL), path, driver.ErrInvalid)
 	}
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("store %s: %w: %w", rawURL, driver.ErrInvalid, err)
+		return "", storeurl.Invalid(rawURL, err)
 	}
 	u.Opaque, u.Path = "", urlPath(path)
 	return u.String(), nil
@@ -121,38 +123,17 @@ func withAbsoluteFiles(rawURL string) string {
 	return front + "?" + strings.Join(pairs, "&")
 }
 
-// Redact hides what may be secret in a URL: user, password and options. Several
-// hosts may stand in it, which net/url does not know. It may be no URL at all, and a
-// password that is not percent-encoded reaches into the options.
-func Redact(rawURL string) string {
-	front, options, _ := strings.Cut(rawURL, "?")
-	scheme, rest, ok := strings.Cut(front, "://")
-	at := strings.LastIndexByte(rest, '@')
-	switch name, _, _ := strings.Cut(front, ":"); {
-	case !ok && name != "file" && strings.Contains(rawURL, "@"):
-		return name + ":***"
-	case !ok:
-		return front // nobody to log in as
-	case at >= 0:
-		rest = "***" + rest[at:]
-	case strings.Contains(options, "@") && !endsInPort(rest):
-		rest = "***"
-	}
-	return scheme + "://" + rest
-}
-
-// endsInPort reports whether the last of the hosts has no colon before it but that of a
-// port: else what stands there may be a user and the beginning of a password.
-func endsInPort(rest string) bool {
-	hosts, _, _ := strings.Cut(rest, "/")
-	colon := strings.LastIndexByte(hosts, ':')
-	return colon < 0 || strings.Trim(hosts[colon:], ":0123456789") == ""
-}
+// isPath matches a path that may be shown: it has nothing of a URL.
+var isPath = regexp.MustCompile(`^[./][^@:?#]*$`)
 
 func schemeOf(rawURL string) (string, error) {
 	scheme, _, ok := strings.Cut(rawURL, ":")
 	if !ok || strings.Contains(scheme, "/") {
-		return "", fmt.Errorf("store %q is not a URL; a directory is file:%[1]s, and known are %s: %w", rawURL, Examples(", "), driver.ErrInvalid)
+		path := "/var/lib/leasehold"
+		if isPath.MatchString(rawURL) {
+			path = rawURL
+		}
+		return "", fmt.Errorf("the store is not a URL; a directory is file:%s, and known are %s: %w", path, Examples(", "), driver.ErrInvalid)
 	}
 	return scheme, nil
 }
@@ -176,7 +157,7 @@ func service(rawURL string) (driver.Driver, error) {
 
 func memory(rawURL string) (driver.Driver, error) {
 	if rawURL != Memory {
-		return nil, fmt.Errorf("store %q: a store in memory has no name and no options: %w", rawURL, driver.ErrInvalid)
+		return nil, fmt.Errorf("store %s: a store in memory has no name and no options: %w", storeurl.Redact(rawURL), driver.ErrInvalid)
 	}
 	return memdriver.New(), nil
 }
