@@ -27,6 +27,9 @@ type Driver struct {
 	cfg    config
 	client atomic.Pointer[http.Client]
 
+	// authenticated is set when the service has accepted a token that stands in a file.
+	authenticated atomic.Bool
+
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // of subscriptions
@@ -268,12 +271,23 @@ func (d *Driver) call(ctx context.Context, silence time.Duration, method, path s
 		return fmt.Errorf("the answer was cut off: %w", err)
 	}
 	if res.StatusCode >= http.StatusMultipleChoices {
-		return problemOf(res, text)
+		return d.refusal(problemOf(res, text))
 	}
+	d.authenticated.Store(d.cfg.rotates)
 	if err := json.Unmarshal(text, into); err != nil {
 		return fmt.Errorf("%w: %w", errAnswer, err)
 	}
 	return nil
+}
+
+// refusal returns an answer that is an error. Time may heal the refusal of a token after an
+// earlier one of its file was accepted: the service may be ahead of the file.
+func (d *Driver) refusal(err error) error {
+	var p *problem
+	if errors.As(err, &p) && p.cause() == "unauthenticated" && d.authenticated.Load() {
+		p.kind = driver.ErrUnavailable
+	}
+	return err
 }
 
 // leave has the connections of a client not be used any more, after one of them was silent
@@ -316,8 +330,12 @@ func (d *Driver) request(ctx context.Context, method, path string, body any) (*h
 	// Everything may be repeated, but by the caller, who then knows that the
 	// first request may still be on its way. Only a GET, which changes nothing,
 	// and what was not written at all is sent again by net/http itself.
-	if d.cfg.token != "" {
-		req.Header.Set("Authorization", "Bearer "+d.cfg.token)
+	if d.cfg.token != nil {
+		token, err := d.cfg.token()
+		if err != nil {
+			return nil, fmt.Errorf("%w: token: %w", driver.ErrUnavailable, err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	return req, nil
 }

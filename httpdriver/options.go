@@ -21,8 +21,9 @@ type Option func(*config) error
 
 type config struct {
 	client  *http.Client
-	fresh   func() *http.Client // makes another client of our own; nil if the client is the caller's
-	token   string
+	fresh   func() *http.Client    // makes another client of our own; nil if the client is the caller's
+	token   func() (string, error) // nil without
+	rotates bool                   // the token stands in a file, which is read for each request
 	timeout time.Duration
 }
 
@@ -93,7 +94,7 @@ func WithToken(token string) Option {
 		if token == "" {
 			return fmt.Errorf("empty token: %w", driver.ErrInvalid)
 		}
-		cfg.token = token
+		cfg.token, cfg.rotates = func() (string, error) { return token, nil }, false
 		return nil
 	}
 }

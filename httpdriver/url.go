@@ -18,7 +18,8 @@ import (
 //	https://:token@locks.example.com/path          a token, and a path
 //	https://locks.example.com?token_file=/etc/leasehold/token
 //
-// Parameters are timeout=5s; token_file, a file whose first line is the token; and with
+// Parameters are timeout=5s; token_file, a file whose first line is the token, which is
+// read for each request; and with
 // https:// ca, server_name, skip_verify=true and, for a client certificate, cert and key.
 // ca, cert and key are PEM files. Options override the URL; [WithClient] replaces all
 // that the URL says of TLS.
@@ -55,12 +56,16 @@ func options(u *url.URL) (opts []Option, err error) {
 		config = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	timeout := q.Duration("timeout", DefaultTimeout)
-	token, err := tokenOf(u, q.Text("token_file", ""))
+	file := q.Text("token_file", "")
+	token, err := tokenOf(u, file)
 	if err := oneline.Join(err, q.TLS(config, "https://"), q.Rest()); err != nil {
 		return nil, err
 	}
 	opts = append(opts, WithTimeout(timeout))
-	if token != "" {
+	switch {
+	case file != "":
+		opts = append(opts, withTokenFile(file))
+	case token != "":
 		opts = append(opts, WithToken(token))
 	}
 	if config != nil {
@@ -71,6 +76,14 @@ func options(u *url.URL) (opts []Option, err error) {
 		}))
 	}
 	return opts, nil
+}
+
+// withTokenFile makes the driver read the token for each request, since tokens are rotated.
+func withTokenFile(path string) Option {
+	return func(cfg *config) error {
+		cfg.token, cfg.rotates = func() (string, error) { return urlquery.FirstLine(path) }, true
+		return nil
+	}
 }
 
 // tokenOf is the password of the URL, or the first line of a file.

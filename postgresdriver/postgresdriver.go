@@ -109,6 +109,14 @@ func Open(url string, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgresdriver: %w", storeurl.Invalid(url, unquoted(err)))
 	}
+	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { // files are replaced: passfile, sslcert, sslkey
+		again, err := pgxpool.ParseConfig(rest)
+		if err != nil {
+			return unquoted(err)
+		}
+		c.Password, c.TLSConfig, c.Fallbacks = again.ConnConfig.Password, again.ConnConfig.TLSConfig, again.ConnConfig.Fallbacks
+		return nil
+	}
 	return open(cfg, append(own, opts...))
 }
 

@@ -31,13 +31,13 @@ type search struct{ named bool } // the sentinels have named one
 type searchKey struct{}
 
 // trackSentinels returns a dialer that records connections to sentinels in conns.
-func trackSentinels(conns *interrupt.Conns, dial dialFunc) dialFunc {
+func trackSentinels(conns *interrupt.Conns, dial, dialSentinel dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if s, ok := ctx.Value(searchKey{}).(*search); ok {
 			s.named = true
 			return dial(ctx, network, addr)
 		}
-		nc, err := dial(ctx, network, addr)
+		nc, err := dialSentinel(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}

@@ -38,9 +38,10 @@ func Open(url string, opts ...Option) (*Driver, error) {
 // connect returns a function that makes clients of the servers of a URL.
 func connect(c redisurl.Config) func() redisroom.Client {
 	dial := func(ctx context.Context, _, addr string) (net.Conn, error) { return c.Dial(ctx, addr) }
+	dialSentinel := func(ctx context.Context, _, addr string) (net.Conn, error) { return c.DialSentinel(ctx, addr) }
 	switch c.Kind {
 	case redisurl.Sentinel:
-		return func() redisroom.Client { return newBehindSentinels(c, dial) }
+		return func() redisroom.Client { return newBehindSentinels(c, dial, dialSentinel) }
 	case redisurl.Cluster:
 		return clusterOf(redis.ClusterOptions{
 			Addrs: c.Addrs, Username: c.Username, Password: c.Password, ClientName: c.ClientName, TLSConfig: c.TLS, Dialer: dial,
@@ -56,14 +57,14 @@ func connect(c redisurl.Config) func() redisroom.Client {
 }
 
 // newBehindSentinels returns a client of the primary that the sentinels of a URL name.
-func newBehindSentinels(c redisurl.Config, dial dialFunc) *adapter {
+func newBehindSentinels(c redisurl.Config, dial, dialSentinel dialFunc) *adapter {
 	// The failover client is made for its dialer, which asks the sentinels.
 	var sentinelConns interrupt.Conns
 	failover := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: c.Master, SentinelAddrs: c.Addrs,
 		SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword,
 		Username: c.Username, Password: c.Password, DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS,
-		Dialer: trackSentinels(&sentinelConns, dial), DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
+		Dialer: trackSentinels(&sentinelConns, dial, dialSentinel), DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
 	})
 	opt := *failover.Options()
 	opt.Dialer = cutAfterSearch(&sentinelConns, opt.Dialer)
@@ -74,7 +75,7 @@ func newBehindSentinels(c redisurl.Config, dial dialFunc) *adapter {
 		return err
 	}, dial
 	s.sentinels = sentinels{addrs: c.Addrs, primary: c.Master, options: redis.Options{
-		Username: c.SentinelUsername, Password: c.SentinelPassword, TLSConfig: c.TLS, Dialer: dial,
+		Username: c.SentinelUsername, Password: c.SentinelPassword, TLSConfig: c.TLS, Dialer: dialSentinel,
 	}}
 	return s
 }

@@ -342,7 +342,7 @@ func (s *adapter) sentinel(addr string) (rueidis.Client, error) {
 	opt := s.option
 	opt.InitAddress, opt.ForceSingleClient, opt.SelectDB = []string{addr}, true, 0
 	opt.Username, opt.Password = opt.Sentinel.Username, opt.Sentinel.Password
-	opt.TLSConfig, opt.Sentinel = opt.Sentinel.TLSConfig, rueidis.SentinelOption{}
+	opt.TLSConfig, opt.Dialer, opt.Sentinel = opt.Sentinel.TLSConfig, opt.Sentinel.Dialer, rueidis.SentinelOption{}
 	return rueidis.NewClient(opt)
 }
 

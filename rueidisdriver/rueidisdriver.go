@@ -27,6 +27,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -137,10 +138,18 @@ func Open(url string, opts ...Option) (*Driver, error) {
 		opt.Sentinel = rueidis.SentinelOption{
 			MasterSet: c.Master, Username: c.SentinelUsername, Password: c.SentinelPassword,
 			ClientName: c.ClientName, TLSConfig: c.TLS,
+			Dialer: net.Dialer{Control: ofSentinel},
 		}
 	}
-	opt.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		if d.Control != nil {
+			return c.DialSentinel(ctx, addr)
+		}
 		return c.Dial(ctx, addr)
 	}
 	return New(opt, opts...)
 }
+
+// ofSentinel does nothing. It marks the dialer of sentinels, to which rueidis connects by the
+// same function as to the primary.
+func ofSentinel(string, string, syscall.RawConn) error { return nil }

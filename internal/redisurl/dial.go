@@ -11,12 +11,33 @@ import (
 	"sync/atomic"
 )
 
-// Dial connects to a server to which the URL has led. An error of TLS names the
-// parameter that may help. All errors say that the operation was "dial": nothing
-// has been asked of the server.
+// Dial connects to a server to which the URL has led, and authenticates the connection if
+// the password stands in a file. An error of TLS names the parameter that may help. All
+// errors say that the operation was "dial": nothing has been asked of the server.
 func (c *Config) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return c.dial(ctx, addr, c.login)
+}
+
+// DialSentinel is Dial for a sentinel.
+func (c *Config) DialSentinel(ctx context.Context, addr string) (net.Conn, error) {
+	return c.dial(ctx, addr, c.sentinelLogin)
+}
+
+func (c *Config) dial(ctx context.Context, addr string, login *login) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout/2)
 	defer cancel()
+	nc, err := c.connect(ctx, addr)
+	if err != nil || login == nil {
+		return nc, err
+	}
+	if err := login.authenticate(ctx, nc); err != nil {
+		_ = nc.Close()
+		return nil, dialError(nc, nc.RemoteAddr().Network(), err)
+	}
+	return nc, nil
+}
+
+func (c *Config) connect(ctx context.Context, addr string) (net.Conn, error) {
 	nc, err := new(net.Dialer).DialContext(ctx, c.Network, addr)
 	if err != nil || c.TLS == nil {
 		return nc, err
@@ -26,7 +47,7 @@ func (c *Config) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		config.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	bare := false // the server wants a certificate, and there is none
-	if len(config.Certificates) == 0 {
+	if config.GetClientCertificate == nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			bare = true
 			return new(tls.Certificate), nil
@@ -35,7 +56,7 @@ func (c *Config) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	secure := tls.Client(nc, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = nc.Close()
-		return nil, dialError(nc, hint(err))
+		return nil, dialError(nc, "tls", hint(err))
 	}
 	if bare {
 		return &bareConn{Conn: secure}, nil
@@ -43,8 +64,8 @@ func (c *Config) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return secure, nil
 }
 
-func dialError(nc net.Conn, err error) error {
-	return &once{&net.OpError{Op: "dial", Net: "tls", Source: nc.LocalAddr(), Addr: nc.RemoteAddr(), Err: err}}
+func dialError(nc net.Conn, network string, err error) error {
+	return &once{&net.OpError{Op: "dial", Net: network, Source: nc.LocalAddr(), Addr: nc.RemoteAddr(), Err: err}}
 }
 
 // once survives being unwrapped once, which is what go-redis does with errors of
@@ -95,5 +116,5 @@ func (c *bareConn) refused(err error) error {
 	if err == nil || c.heard.Load() {
 		return err
 	}
-	return dialError(c.Conn, fmt.Errorf("%w (the server wants a certificate of the client; name its files with ?cert= and ?key=)", err))
+	return dialError(c.Conn, "tls", fmt.Errorf("%w (the server wants a certificate of the client; name its files with ?cert= and ?key=)", err))
 }

@@ -25,8 +25,11 @@ func TestParse_ReadsPasswordsFromFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Username != "u" || c.Password != "s3:c@ret" || c.SentinelPassword != "s3:c@ret" {
-		t.Errorf("user %q, password %q, of the sentinels %q", c.Username, c.Password, c.SentinelPassword)
+	if c.login.user != "u" || c.sentinelLogin.user != "default" || c.login.path != password || c.sentinelLogin.path != password {
+		t.Errorf("%+v, of the sentinels %+v", c.login, c.sentinelLogin)
+	}
+	if c.Username+c.Password+c.SentinelUsername+c.SentinelPassword != "" {
+		t.Errorf("the client library is told a password too: %+v", c)
 	}
 	for url, hint := range map[string]string{
 		"redis://h?password-file=" + filepath.Join(dir, "none"): "no such file",

@@ -17,7 +17,7 @@
 //	            half of timeout by default
 //	db          the number of the database
 //	password_file
-//	            a file whose first line is the password; it is read once
+//	            a file whose first line is the password; it is read for each connection
 //	master      the name of the primary, for sentinels
 //	sentinel_username, sentinel_password, sentinel_password_file
 //	            credentials of the sentinels, none by default
@@ -30,6 +30,7 @@
 package redisurl
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -68,6 +69,8 @@ type Config struct {
 	DB                                 int
 	ClientName                         string
 	TLS                                *tls.Config // nil without
+
+	login, sentinelLogin *login // nil unless the password stands in a file
 
 	Prefix  string
 	Timeout time.Duration
@@ -247,16 +250,29 @@ func (c *Config) options(q *urlquery.Query) error {
 	return c.check()
 }
 
-// passwords reads the files that hold them.
+// passwords reads which files hold passwords. User name and password are then left out of
+// what the client libraries are told: Dial authenticates.
 func (c *Config) passwords(q *urlquery.Query) error {
-	for name, password := range map[string]*string{"password_file": &c.Password, "sentinel_password_file": &c.SentinelPassword} {
-		if !q.Has(name) {
+	for _, f := range []struct {
+		name           string
+		user, password *string
+		login          **login
+	}{
+		{"password_file", &c.Username, &c.Password, &c.login},
+		{"sentinel_password_file", &c.SentinelUsername, &c.SentinelPassword, &c.sentinelLogin},
+	} {
+		path := q.Text(f.name, "")
+		if path == "" {
 			continue
 		}
-		if *password != "" {
-			return fmt.Errorf("a password and a %s are too much", name)
+		if *f.password != "" {
+			return fmt.Errorf("a password and a %s are too much", f.name)
 		}
-		*password = q.Secret(name)
+		if _, err := urlquery.FirstLine(path); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		*f.login = &login{user: cmp.Or(*f.user, "default"), path: path}
+		*f.user = ""
 	}
 	return nil
 }
@@ -265,7 +281,7 @@ func (c *Config) check() error {
 	switch {
 	case c.Kind == Sentinel && c.Master == "":
 		return errors.New("sentinels need the name of the primary, as in ?master=mymaster")
-	case c.Kind != Sentinel && (c.Master != "" || c.SentinelUsername != "" || c.SentinelPassword != ""):
+	case c.Kind != Sentinel && (c.Master != "" || c.SentinelUsername != "" || c.SentinelPassword != "" || c.sentinelLogin != nil):
 		return errors.New("master and sentinel credentials go with redis+sentinel://")
 	case c.Kind == Single && len(c.Addrs) > 1:
 		return errors.New("several servers: say redis+cluster://, redis+sentinel:// or quorum+redis://")

@@ -67,20 +67,6 @@ func (q *Query) Text(name, otherwise string) string {
 // maxSecret bounds the file of a secret.
 const maxSecret = 64 << 10
 
-// Secret returns the first line of the file that a parameter names, without the space
-// around it; empty if the parameter is not given.
-func (q *Query) Secret(name string) string {
-	path := q.Text(name, "")
-	if path == "" {
-		return ""
-	}
-	line, err := FirstLine(path)
-	if err != nil {
-		q.fail(fmt.Errorf("%s: %w", name, err))
-	}
-	return line
-}
-
 // FirstLine returns the first line of a file that holds a secret, without the space
 // around it. An error names the file and nothing of what is in it.
 func FirstLine(path string) (string, error) {
@@ -151,12 +137,16 @@ func (q *Query) TLS(c *tls.Config, scheme string) error {
 	if cert == "" || key == "" {
 		return errors.New("cert and key go together: the files of a certificate and of its key")
 	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return fmt.Errorf("certificate %q and key %q: %w", cert, key, err)
+	load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %q and key %q: %w", cert, key, err)
+		}
+		return &pair, nil
 	}
-	c.Certificates = []tls.Certificate{pair}
-	return nil
+	c.GetClientCertificate = load // for each connection: certificates are replaced
+	_, err := load(nil)
+	return err
 }
 
 // trust adds the certificates of a file to those of the system.
