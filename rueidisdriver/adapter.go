@@ -104,7 +104,8 @@ func (s *adapter) many(requests []*redisroom.Request) {
 		return
 	}
 	s.pipeline(try, client, requests, command)
-	if isUnsent(requests[0].Err) && try.Err() == nil { // as in one
+	if isUnsent(requests[0].Err) && !try.Over() { // as in one
+		try.Again()
 		s.pipeline(try, client, requests, first)
 	}
 }
@@ -129,7 +130,8 @@ func (s *adapter) one(ctx context.Context, words []string) (any, error) {
 		return nil, err
 	}
 	reply, err := s.result(try, client.Do(try, command(client, words)))
-	if isUnsent(err) && try.Err() == nil { // to connect takes its time, whatever has become of the caller
+	if isUnsent(err) && !try.Over() { // to connect takes its time, whatever has become of the caller
+		try.Again()
 		return s.result(try, client.Do(try, first(client, words)))
 	}
 	return reply, err
@@ -241,6 +243,9 @@ var errGivenUp = errors.New("the connection was closed with another request on i
 
 // failed is failure for a request that may have shared its connection.
 func (s *adapter) failed(try *interrupt.Call, err error) error {
+	if _, reply := rueidis.IsRedisErr(err); err != nil && !reply && try.Unsent() {
+		return redisroom.ConnectError(s.failure(try, err))
+	}
 	err = s.failure(try, err)
 	if timing.IsTimeout(err) && !timing.Definite(err) && !try.Over() {
 		return errGivenUp

@@ -9,8 +9,9 @@
 // Renewals have connections of their own, from the first grant on, so that they never
 // wait for other requests. With a timeout above 2 s a subscription has one of its own
 // too. On a cluster there are as many for each node that keeps locks. A call that is
-// cancelled while rueidis connects returns when the attempt has ended, after half the
-// timeout at the latest.
+// cancelled while rueidis connects for it returns at once. If it waits for the connection
+// of another call, it returns when that attempt has ended, after half the timeout at the
+// latest.
 //
 // The server's user needs the rights
 //

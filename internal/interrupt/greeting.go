@@ -34,6 +34,16 @@ func (c *Call) Forsake() {
 	})
 }
 
+// Unsent reports whether a connection was made for the call on which no verb was written,
+// neither by the call nor by another one.
+func (c *Call) Unsent() bool {
+	nc := c.dialed.Load()
+	return nc != nil && c.conns.Verb != "" && !nc.spoken.Load()
+}
+
+// Again prepares the call for another try, which may use a connection that is there.
+func (c *Call) Again() { c.dialed.Store(nil) }
+
 // Greeted says that the greeting of the connection that serves a call is over:
 // commands may follow. The context is the call or comes from it.
 func (cs *Conns) Greeted(ctx context.Context) {

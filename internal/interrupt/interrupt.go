@@ -32,6 +32,7 @@ type Call struct {
 	conns    *Conns
 	deadline time.Time
 	done     atomic.Bool
+	dialed   atomic.Pointer[conn] // the last connection that was made for the call
 
 	// Of a call whose context can be cancelled; guarded by watching of the Conns.
 	place int         // among the young ones, from 1; 0 if it is none
@@ -85,6 +86,9 @@ func (c *Call) cancelled() {
 // but there is a moment between the two.
 func (c *Call) interrupt() {
 	for time.Sleep(grace); !c.done.Load() && !c.conns.interrupt(c.deadline); time.Sleep(grace) {
+		if c.Unsent() { // the greeting has deadlines of its own, one after the other
+			_ = c.dialed.Load().Conn.SetDeadline(past)
+		}
 	}
 }
 
@@ -237,6 +241,9 @@ func (cs *Conns) interrupt(deadline time.Time) bool {
 // for.
 func (cs *Conns) Add(ctx context.Context, nc net.Conn) net.Conn {
 	c := &conn{Conn: nc, owner: cs, number: cs.made.Add(1)}
+	if call, ok := ctx.Value(callKey{}).(*Call); ok {
+		call.dialed.Store(c)
+	}
 	if f, ok := ctx.Value(familyKey{}).(*family); ok {
 		f.mu.Lock()
 		f.conns = append(f.conns, c)
