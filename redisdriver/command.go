@@ -111,7 +111,7 @@ func (c *adapter) failure(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &dial):
-		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+		return redisroom.ConnectError(err)
 	case errors.As(err, &reply):
 		return redisroom.ReplyError(reply.Error())
 	case errors.Is(err, redis.ErrClosed):

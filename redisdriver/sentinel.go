@@ -2,15 +2,18 @@ package redisdriver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/interrupt"
+	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
 // behindSentinels is the address that go-redis gives to the server of a failover client.
@@ -76,24 +79,56 @@ func cutAfterSearch(conns *interrupt.Conns, dial dialFunc) dialFunc {
 
 // errNoPrimary is the error of a search if a sentinel answered that it has no primary of
 // that name.
-var errNoPrimary = errors.New("the sentinels know no primary of that name (see master=)")
+var errNoPrimary = fmt.Errorf("the sentinels know no primary of that name (see master=): %w", driver.ErrPermanent)
 
-// shareRefusals returns a dialer for a primary behind sentinels. A search fails with
-// errNoPrimary if a sentinel gave that answer to it or to another search at the same time:
-// go-redis runs one search after the other, so the later ones may time out first.
+// shareRefusals returns a dialer for a primary behind sentinels. A search fails with the
+// refusal that it or another search at the same time received: go-redis runs one search
+// after the other, so the later ones may time out first.
 func shareRefusals(dial dialFunc) dialFunc {
-	var refusals atomic.Uint64
+	var mu sync.Mutex
+	var refusals int
+	var last error
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		before := refusals.Load()
+		mu.Lock()
+		before := refusals
+		mu.Unlock()
 		nc, err := dial(ctx, network, addr)
-		if errors.Is(err, redis.Nil) {
-			refusals.Add(1)
+		mu.Lock()
+		defer mu.Unlock()
+		if refused := refusal(err); refused != nil {
+			refusals, last = refusals+1, refused
 		}
-		if err != nil && refusals.Load() > before {
-			err = errNoPrimary
+		if err != nil && refusals > before {
+			err = last
 		}
 		return nc, err
 	}
+}
+
+// refusal returns what the sentinels, or the primary, refuse in a search: errNoPrimary if one
+// sentinel does not know the name, and another refusal only if all have refused. It
+// returns nil if one of them did not answer.
+func refusal(err error) error {
+	var reply redis.Error
+	var untrusted *tls.CertificateVerificationError
+	var several interface{ Unwrap() []error }
+	switch {
+	case errors.Is(err, redis.Nil):
+		return errNoPrimary
+	case errors.As(err, &several):
+		var refused error
+		for _, one := range several.Unwrap() {
+			if refused = refusal(one); refused == nil {
+				return nil
+			}
+		}
+		return refused
+	case errors.As(err, &reply):
+		return redisroom.ReplyError(reply.Error())
+	case errors.As(err, &untrusted):
+		return err
+	}
+	return nil
 }
 
 // How often the sentinels are asked who the primary is. The question costs a

@@ -64,7 +64,7 @@ func newBehindSentinels(c redisurl.Config, dial, dialSentinel dialFunc) *adapter
 		MasterName: c.Master, SentinelAddrs: c.Addrs,
 		SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword,
 		Username: c.Username, Password: c.Password, DB: c.DB, ClientName: c.ClientName, TLSConfig: c.TLS,
-		Dialer: trackSentinels(&sentinelConns, dial, dialSentinel), DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
+		Dialer: trackSentinels(&sentinelConns, dial, dialSentinel), DialTimeout: c.Timeout / 2, ReadTimeout: c.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
 	})
 	opt := *failover.Options()
 	opt.Dialer = cutAfterSearch(&sentinelConns, opt.Dialer)

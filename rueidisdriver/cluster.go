@@ -1,8 +1,6 @@
 package rueidisdriver
 
 import (
-	"time"
-
 	"github.com/redis/rueidis"
 
 	"github.com/leasehold-go/leasehold/internal/rediscluster"
@@ -11,18 +9,18 @@ import (
 
 // connect returns a function that makes clients of the servers of an option. The clients
 // of a cluster share one topology.
-func connect(opt rueidis.ClientOption, timeout time.Duration) func() redisroom.Client {
+func connect(opt rueidis.ClientOption, o options) func() redisroom.Client {
 	if opt.ForceSingleClient || opt.Sentinel.MasterSet != "" || opt.Standalone.EnableRedirect || len(opt.Standalone.ReplicaAddress) > 0 {
-		return func() redisroom.Client { return newAdapter(opt, timeout) }
+		return func() redisroom.Client { return newAdapter(opt, o.timeout) }
 	}
 	config := rediscluster.Config{
-		Seeds: opt.InitAddress, Timeout: timeout, Topology: new(rediscluster.Topology),
-		MayBeOne: len(opt.InitAddress) == 1,
+		Seeds: opt.InitAddress, Timeout: o.timeout, Topology: new(rediscluster.Topology),
+		MayBeOne: len(opt.InitAddress) == 1 && !o.cluster,
 	}
 	config.Open = func(addr string) redisroom.Client {
 		node := opt
 		node.InitAddress, node.ForceSingleClient, node.ShuffleInit = []string{addr}, true, false
-		return newAdapter(node, timeout)
+		return newAdapter(node, o.timeout)
 	}
 	return func() redisroom.Client { return rediscluster.New(config) }
 }

@@ -51,6 +51,7 @@ type options struct {
 	prefix  string
 	timeout time.Duration
 	acks    *redisroom.Acks // nil for none
+	cluster bool            // a single address is a node of a cluster for certain
 }
 
 // WithPrefix sets the prefix of every key, "leasehold:" by default, at most 256 bytes.
@@ -102,7 +103,7 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	if opt.ReplicaOnly {
 		return nil, fmt.Errorf("rueidisdriver: replicas cannot keep locks: %w", driver.ErrInvalid)
 	}
-	client := connect(opt, o.timeout)
+	client := connect(opt, o)
 	c := redisroom.Config{Main: client(), Renew: client(), Prefix: o.prefix, Timeout: o.timeout}
 	if o.acks != nil {
 		c.Acks = *o.acks
@@ -125,7 +126,7 @@ func Open(url string, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rueidisdriver: %w", err)
 	}
-	opts = append([]Option{WithPrefix(c.Prefix), WithTimeout(c.Timeout), func(o *options) { o.acks = c.Acks }}, opts...)
+	opts = append([]Option{WithPrefix(c.Prefix), WithTimeout(c.Timeout), func(o *options) { o.acks, o.cluster = c.Acks, c.Kind == redisurl.Cluster }}, opts...)
 	o, err := newOptions(opts)
 	if err != nil {
 		return nil, fmt.Errorf("rueidisdriver: %w", err)

@@ -172,7 +172,9 @@ func (c *Client) unknownError(errs []error) error {
 	if len(errs) == 0 {
 		errs = []error{errors.New("no node is known")}
 	}
-	return fmt.Errorf("%w: no node of the cluster tells where its slots are: %w", driver.ErrUnavailable, errs[0])
+	// Time may heal what one of them says, if not the others.
+	first := max(0, slices.IndexFunc(errs, func(err error) bool { return !errors.Is(err, driver.ErrPermanent) }))
+	return fmt.Errorf("%w: no node of the cluster tells where its slots are: %w", driver.ErrUnavailable, errs[first])
 }
 
 // askNode asks one node. The question lasts until the timeout of a request, also when

@@ -45,6 +45,8 @@ var refusals = []struct {
 	{"DB index is out of range", driver.ErrPermanent, "the server has fewer databases"},
 	{"No such master with that name", driver.ErrPermanent, "the sentinels know no primary of that name; see master="},
 	{"This instance has cluster support disabled", driver.ErrPermanent, "the server is no node of a cluster; give it a URL without one"},
+	{"unknown command 'SENTINEL'", driver.ErrPermanent, "the server is no sentinel; give it a redis:// or rediss:// URL"},
+	{"unknown command 'sentinel'", driver.ErrPermanent, "the server is no sentinel; give it a redis:// or rediss:// URL"},
 	{"unknown command", driver.ErrPermanent, "the server does not offer this command to this user"},
 }
 
