@@ -31,6 +31,7 @@ type adapter struct {
 	greeted  atomic.Bool
 	attempts redisroom.Pace
 	watcher  *primaryWatcher // nil unless there are sentinels
+	named    atomic.Value    // the address of the primary that the sentinels have named last
 	// sentinels are those that are known; a failover client does not tell.
 	sentinels sentinels
 	// closeToo closes what single was derived from, if that is ours too.

@@ -80,7 +80,11 @@ func (c *adapter) unsent(try *interrupt.Call, err error) error {
 	if err == nil {
 		err = errors.New("no connection")
 	}
-	return redisroom.ConnectError(c.failure(try.Context, err))
+	err = c.failure(try.Context, err)
+	if named, _ := c.named.Load().(string); !errors.Is(err, driver.ErrUnavailable) {
+		err = redisroom.PrimaryError(named, err)
+	}
+	return redisroom.ConnectError(err)
 }
 
 // value replaces the errors inside a reply.

@@ -16,7 +16,7 @@ type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error
 // dialer makes the connections of another dialer interruptible. One that
 // cannot be had becomes a connection that fails at its first use: the pool
 // would count and print the failures of a dialer, and after some stop asking.
-func dialer(conns *interrupt.Conns, dial dialFunc) dialFunc {
+func (c *adapter) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if interrupt.Again(ctx) {
 			// go-redis wants to subscribe anew by itself, at a server that may hang.
@@ -27,9 +27,10 @@ func dialer(conns *interrupt.Conns, dial dialFunc) dialFunc {
 			return &noConn{err: &dialError{&dialError{err}}}, nil
 		}
 		if addr == behindSentinels {
-			conns.KeepOnly(nc.RemoteAddr()) // the others may lead to its predecessor
+			c.conns.KeepOnly(nc.RemoteAddr()) // the others may lead to its predecessor
+			c.named.Store(nc.RemoteAddr().String())
 		}
-		return conns.Add(ctx, nc), nil
+		return c.conns.Add(ctx, nc), nil
 	}
 }
 

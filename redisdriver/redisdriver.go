@@ -143,7 +143,7 @@ func newSingle(opt redis.Options, timeout time.Duration) *adapter {
 		opt.Dialer = shareRefusals(opt.Dialer)
 	}
 	c.watcher = newPrimaryWatcher(&opt, c.conns)
-	opt.Dialer, opt.OnConnect = dialer(c.conns, opt.Dialer), greeted(c.conns, opt.OnConnect)
+	opt.Dialer, opt.OnConnect = c.dialer(opt.Dialer), greeted(c.conns, opt.OnConnect)
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
 	// The deadline of the call comes first.

@@ -38,7 +38,8 @@ func trackSentinels(conns *interrupt.Conns, dial, dialSentinel dialFunc) dialFun
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if s, ok := ctx.Value(searchKey{}).(*search); ok {
 			s.named = true
-			return dial(ctx, network, addr)
+			nc, err := dial(ctx, network, addr)
+			return nc, redisroom.PrimaryError(addr, err)
 		}
 		nc, err := dialSentinel(ctx, network, addr)
 		if err != nil {

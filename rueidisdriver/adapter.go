@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -43,6 +44,7 @@ type adapter struct {
 	work       sync.WaitGroup // goroutines that the seam started
 	batch      redisroom.Batcher
 
+	named     atomic.Value // the address of the primary that the sentinels have named last
 	listening listenerCounts
 	conns     interrupt.Conns
 }
@@ -63,6 +65,9 @@ func newAdapter(asked rueidis.ClientOption, timeout time.Duration) *adapter {
 	// that the next call has a fresh one.
 	opt.ConnWriteTimeout = timeout
 	opt.Sentinel.Dialer.Timeout = timeout / 2
+	if opt.Sentinel.Dialer.Control == nil {
+		opt.Sentinel.Dialer.Control = ofSentinel
+	}
 	if opt.Sentinel.MasterSet != "" && opt.Sentinel.TopologyRefreshInterval == 0 {
 		opt.Sentinel.TopologyRefreshInterval = 5 * time.Second
 	}
@@ -230,7 +235,7 @@ func (s *adapter) failure(ctx context.Context, err error) error {
 			return closedError()
 		}
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, rueidis.ErrNoAddr):
-		return redisroom.ConnectError(err)
+		return s.connectError(err)
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
@@ -318,7 +323,7 @@ func (s *adapter) Ask(ctx context.Context, node string, words ...string) (any, e
 	}
 	if addrs, _ := s.Sentinels(); slices.Contains(addrs, node) {
 		if client, err = s.sentinel(node); err != nil {
-			return nil, connectError(err)
+			return nil, s.connectError(err)
 		}
 		defer client.Close()
 	}

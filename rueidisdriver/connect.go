@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 
 	"github.com/redis/rueidis"
 
@@ -69,7 +70,7 @@ func (s *adapter) connect(c *connectAttempt) {
 	s.connecting = nil
 	switch {
 	case err != nil:
-		c.err = connectError(err)
+		c.err = s.connectError(err)
 	case s.closed:
 		client.Close()
 		c.err = closedError()
@@ -79,12 +80,13 @@ func (s *adapter) connect(c *connectAttempt) {
 }
 
 // connectError is the error of a request that had no connection.
-func connectError(err error) error {
+func (s *adapter) connectError(err error) error {
 	var reply *rueidis.RedisError
 	if errors.As(err, &reply) {
 		err = redisroom.ReplyError(reply.Error())
 	}
-	return redisroom.ConnectError(err)
+	named, _ := s.named.Load().(string)
+	return redisroom.ConnectError(redisroom.PrimaryError(named, err))
 }
 
 func closedError() error { return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable) }
@@ -109,9 +111,16 @@ func (s *adapter) dialer(opt rueidis.ClientOption) func(context.Context, string,
 		default:
 			nc, err = d.DialContext(ctx, "tcp", addr)
 		}
+		if opt.Sentinel.MasterSet != "" && d.Control == nil {
+			s.named.Store(addr)
+		}
 		if err != nil {
 			return nil, err
 		}
 		return s.conns.Add(ctx, nc), nil
 	}
 }
+
+// ofSentinel does nothing. It marks the dialer of sentinels, to which rueidis connects by the
+// same function as to the primary.
+func ofSentinel(string, string, syscall.RawConn) error { return nil }

@@ -28,7 +28,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -140,7 +139,6 @@ func Open(url string, opts ...Option) (*Driver, error) {
 		opt.Sentinel = rueidis.SentinelOption{
 			MasterSet: c.Master, Username: c.SentinelUsername, Password: c.SentinelPassword,
 			ClientName: c.ClientName, TLSConfig: c.TLS,
-			Dialer: net.Dialer{Control: ofSentinel},
 		}
 	}
 	opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
@@ -151,7 +149,3 @@ func Open(url string, opts ...Option) (*Driver, error) {
 	}
 	return New(opt, opts...)
 }
-
-// ofSentinel does nothing. It marks the dialer of sentinels, to which rueidis connects by the
-// same function as to the primary.
-func ofSentinel(string, string, syscall.RawConn) error { return nil }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"syscall"
 
@@ -100,6 +101,18 @@ func ConnectError(err error) error {
 		hint = " (this is no Redis, or it wants TLS, rediss://)"
 	}
 	return fmt.Errorf("%w: connect: %w%s", kind, err, hint)
+}
+
+// PrimaryError is the error of a request that had no usable connection to the primary at
+// addr, which the sentinels have named. It returns a reply of the primary, and the error of a
+// connection to another server, as it is.
+func PrimaryError(addr string, err error) error {
+	var reply ReplyError
+	var op *net.OpError
+	if addr == "" || err == nil || errors.As(err, &reply) || errors.As(err, &op) && op.Addr != nil && op.Addr.String() != addr {
+		return err
+	}
+	return fmt.Errorf("the sentinels name %s as the primary (if it cannot be reached from here, as behind NAT, see their announce-ip): %w", addr, err)
 }
 
 // classify classifies an error of a call.
