@@ -36,6 +36,22 @@ var reentryRows = []row{
 		},
 	},
 	{
+		name:  "reentry/G13 owners of any name enter again",
+		needs: Reentry,
+		why:   "a store that takes a name for none keeps its owner waiting for itself",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			for _, name := range []string{"-", "=", "0", "%2D", "+", " "} {
+				p.acquire("a", driver.Granted, reenter(name))
+				p.acquire("b", driver.Granted, reenter(name))
+				q.acquire("c", driver.Busy)
+				q.acquire("d", driver.Busy, reenter(name+name))
+				p.release("a", driver.Released)
+				p.release("b", driver.Released)
+			}
+		},
+	},
+	{
 		name:  "reentry/asking twice enters once",
 		needs: Reentry,
 		why:   "a repeated request must not count as a deeper one, or the lock outlives its releases",

@@ -24,6 +24,22 @@ var visitRows = []row{
 		},
 	},
 	{
+		name:  "visit/G13 undoes by any name",
+		needs: Visits,
+		why:   "a store that takes a name for none ends a lease that another was told of",
+		run: func(l *lab) {
+			p, q := l.process(), l.process()
+			for _, name := range []string{"-", "0", ".", "_"} {
+				q.acquire("a", driver.Granted, visit("q"))
+				p.undo("a", name, driver.Busy)
+				q.undo("a", "q", driver.Released)
+				p.acquire("b", driver.Granted, visit(name))
+				q.undo("b", "q", driver.Busy)
+				p.undo("b", name, driver.Released)
+			}
+		},
+	},
+	{
 		name:  "visit/HR_A6 spares a lease that another asked for later",
 		needs: Visits,
 		why:   "the client has asked another replica meanwhile, and was told that it has the lock",

@@ -363,7 +363,7 @@ func releaseCommand(f *form, prefix string, ref *driver.Ref) *command {
 	if more {
 		c.text = append(strconv.AppendInt(c.text, keep, 10), ' ')
 		c.text = append(strconv.AppendInt(c.text, forbid, 10), ' ')
-		c.word(orNone(ref.Visit))
+		c.word(ref.Visit)
 	}
 	return c.build(f, keys)
 }

@@ -4,14 +4,14 @@
 -- Inherits  room/1_state.lua, room/2_record.lua and room/3_rule.lua, with open, save
 --           and reply
 local id = sub(ARGV[1], 1, -2)
-local keep, forbid, visit = match(ARGV[3] or '', '^(%d+) (%d+) (%S+)$')
-if not keep then keep, forbid, visit = 0, 0, '-' end
+local keep, forbid, visit = match(ARGV[3] or '', '^(%d+) (%d+) (%S*)$')
+if not keep then keep, forbid, visit = 0, 0, '' end
 keep, forbid = tonumber(keep), tonumber(forbid)
 
 local function leave()
   local p = uncontended and uncontended.id == id and uncontended or isrec and party(id)
   if not p then return (broken(id)) end
-  if visit ~= '-' and not below(visit_of(p.meta), visit) then return reply(BUSY) end
+  if visit ~= '' and not below(visit_of(p.meta), visit) then return reply(BUSY) end
   general()
   drop(p)
   if p.state == 'w' then return reply(LEFT) end
