@@ -226,12 +226,17 @@ func (s *Server) recover(next step) step {
 }
 
 // origin refuses what a page of another site makes a browser send: a service
-// on the loopback interface is in reach of every page that its user opens.
+// on the loopback interface is in reach of every page that its user opens, also under
+// the name of the page's own site.
 func (s *Server) origin(next step) step {
 	protection := http.NewCrossOriginProtection()
 	return func(w *answer, r *http.Request) {
 		if fromPage(r.Header) && protection.Check(r) != nil {
 			w.refuse(api.NewProblem(Forbidden, "the request comes from a page of another site"))
+			return
+		}
+		if s.isForeignHost(r) {
+			w.refuse(api.NewProblem(Forbidden, "without authentication only localhost, IP addresses and the names of --allowed-host are served, not the host %q", oneline.Shorten(r.Host)))
 			return
 		}
 		next(w, r)

@@ -33,7 +33,7 @@ func send(t *testing.T, addr, text string) string {
 
 func TestConnection_H5_WhatIsTooMuchIsRefusedAndTheServiceUnharmed(t *testing.T) {
 	addr := listen(t, memdriver.New(), server.WithMaxBody(4<<10))
-	head := "POST /v1/locks/k HTTP/1.1\r\nHost: x\r\n"
+	head := "POST /v1/locks/k HTTP/1.1\r\nHost: localhost\r\n"
 	var headers strings.Builder
 	for i := range 10_000 {
 		fmt.Fprintf(&headers, "X-Header-%d: some value\r\n", i)
@@ -41,17 +41,17 @@ func TestConnection_H5_WhatIsTooMuchIsRefusedAndTheServiceUnharmed(t *testing.T)
 	for what, c := range map[string]struct{ text, want string }{
 		"10000 headers":      {head + headers.String() + "\r\n", "431"},
 		"a long header":      {head + "X: " + strings.Repeat("x", 100<<10) + "\r\n\r\n", "431"},
-		"a long path":        {"GET /v1/locks/" + strings.Repeat("x", 100<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", "431"},
-		"a long name":        {"GET /v1/locks/" + strings.Repeat("x", 10<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
+		"a long path":        {"GET /v1/locks/" + strings.Repeat("x", 100<<10) + " HTTP/1.1\r\nHost: localhost\r\n\r\n", "431"},
+		"a long name":        {"GET /v1/locks/" + strings.Repeat("x", 10<<10) + " HTTP/1.1\r\nHost: localhost\r\n\r\n", "400"},
 		"a large body":       {head + "Content-Length: 100000\r\n\r\n" + strings.Repeat("x", 100000), "413"},
 		"an endless body":    {head + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1000\r\n"+strings.Repeat("x", 0x1000)+"\r\n", 100), "413"},
 		"a body of nesting":  {head + "Content-Length: 4000\r\n\r\n" + strings.Repeat("[", 4000), "400"},
 		"no HTTP":            {"hello\r\n\r\n", "400"},
 		"a wrong length":     {head + "Content-Length: -1\r\n\r\n", "400"},
 		"two lengths":        {head + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "400"},
-		"an encoding of %":   {"GET /v1/locks/a%zz HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
-		"control characters": {"GET /v1/locks/a%00b HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
-		"no UTF-8":           {"GET /v1/locks/a%ff HTTP/1.1\r\nHost: x\r\n\r\n", "400"},
+		"an encoding of %":   {"GET /v1/locks/a%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", "400"},
+		"control characters": {"GET /v1/locks/a%00b HTTP/1.1\r\nHost: localhost\r\n\r\n", "400"},
+		"no UTF-8":           {"GET /v1/locks/a%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", "400"},
 	} {
 		if got := send(t, addr, c.text); !strings.HasPrefix(got, "HTTP/1.1 "+c.want) {
 			t.Errorf("%s: %q, want %s", what, got, c.want)
@@ -65,7 +65,7 @@ func TestConnection_H5_WhatIsTooMuchIsRefusedAndTheServiceUnharmed(t *testing.T)
 // A client that sends slowly holds a connection, and not for long.
 func TestConnection_H5_SlowClientsAreCutOff(t *testing.T) {
 	addr := listen(t, memdriver.New(), server.WithSlowness(200*time.Millisecond, 200*time.Millisecond))
-	head := "POST /v1/locks/k HTTP/1.1\r\nHost: x\r\n"
+	head := "POST /v1/locks/k HTTP/1.1\r\nHost: localhost\r\n"
 	for what, text := range map[string]string{
 		"headers": head,
 		"body":    head + "Content-Length: 10\r\n\r\n{",

@@ -70,7 +70,7 @@ func warmUp(t *testing.T, addr string, store driver.Driver) {
 // waits is a request that waits for the lock k, which nobody loses while a test runs.
 func waits(i int) string {
 	body := fmt.Sprintf(`{"leaseId":"w.%d","ttlMs":600000,"waitMs":60000}`, i)
-	return fmt.Sprintf("POST /v1/locks/k HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	return fmt.Sprintf("POST /v1/locks/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
 // perWaiter is what a client may take that waits, in bytes. What its own side

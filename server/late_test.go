@@ -218,7 +218,7 @@ func TestVanish_HR_E11_APlaceIsKeptForAsLongAsWasSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := `{"leaseId":"w","waitMs":60000,"ticketMs":30000}`
-		_, _ = io.WriteString(c, fmt.Sprintf("POST /v1/locks/k HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		_, _ = io.WriteString(c, fmt.Sprintf("POST /v1/locks/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 		t.await("k", window, "queued", queueOf(1))
 		other := t.call(1, "k", "other")
 		t.await("k", window, "queued", queueOf(2))

@@ -36,7 +36,7 @@ func TestConnection_HR_E1_WhoDoesNotReadIsCutOff(t *testing.T) {
 	}
 	defer c.Close()
 	_ = c.SetWriteDeadline(time.Now().Add(20 * time.Second))
-	many := strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", 100)
+	many := strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 100)
 	for err == nil {
 		_, err = io.WriteString(c, many)
 	}

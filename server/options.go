@@ -20,6 +20,7 @@ type Option func(*config) error
 type config struct {
 	log       *slog.Logger
 	auth      auth.Authenticator
+	hosts     []string // that are allowed without auth, in lower case
 	observers []Observer
 	page      PageMode
 	storeName string // for people

@@ -35,7 +35,7 @@ func overviewRoutes() []route {
 		{Handle: (*Server).overviewLocks, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview", Operation: "overview",
 			Summary: "Show a part of all locks with their holders, and what is odd about them: of those that the caller may read", Verb: auth.Read,
-			Query: whichLocks, Filtered: true, Reply: overview.View{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported},
+			Query: whichLocks, Reply: overview.View{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported},
 		}},
 		{Handle: (*Server).overviewLock, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview/locks/{name}", Operation: "overviewLock",

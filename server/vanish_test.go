@@ -163,7 +163,7 @@ func (t *town) post(service int, key, body string) *phone {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if _, err := fmt.Fprintf(c, "POST /v1/locks/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body); err != nil {
+	if _, err := fmt.Fprintf(c, "POST /v1/locks/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body); err != nil {
 		t.Fatal(err)
 	}
 	return &phone{c.(*net.TCPConn), t}

@@ -213,7 +213,7 @@ func headers(status int, causes []*Cause) Object {
 // AllCauses are those of the route, and those that it has because it needs a
 // right, asks the store, or is about what a request says.
 func (rt Route) AllCauses() []*Cause {
-	all := slices.Clone(rt.Causes)
+	all := append(slices.Clone(rt.Causes), Forbidden)
 	if rt.Verb != auth.Anyone {
 		all = append(all, Unauthenticated)
 	}
@@ -222,9 +222,6 @@ func (rt Route) AllCauses() []*Cause {
 	}
 	if rt.Verb != auth.Anyone && !rt.Probe {
 		all = append(all, Internal)
-		if !rt.Filtered {
-			all = append(all, Forbidden)
-		}
 	}
 	if rt.Body != nil || len(rt.Query) > 0 || len(rt.segments) > 0 && strings.Contains(rt.Path, "{") {
 		all = append(all, Invalid)

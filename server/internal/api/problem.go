@@ -50,7 +50,7 @@ var (
 	Unauthenticated = &Cause{"unauthenticated", http.StatusUnauthorized, "Who asks is not known",
 		"Send a bearer token that is valid."}
 	Forbidden = &Cause{"forbidden", http.StatusForbidden, "The right is missing",
-		"Ask the operator for the right to this verb on this name."}
+		"Ask the operator for the right to this verb on this name, or to allow the host that the detail names."}
 	NotFound = &Cause{"not-found", http.StatusNotFound, "There is nothing at this path",
 		"Look at the path; slashes in a name are sent as %2F."}
 	NotAllowed = &Cause{"method-not-allowed", http.StatusMethodNotAllowed, "The path has no such method",

@@ -35,9 +35,6 @@ type Route struct {
 	Media string
 	// Probe tells that programs ask so often that it is not worth a record.
 	Probe bool
-	// Filtered tells that the answer leaves out what the caller may not see, so that no
-	// right is missing.
-	Filtered bool
 	// Success are the statuses of success, Causes the problems, beside
 	// those that every operation can have.
 	Success []int

@@ -37,6 +37,7 @@ type serveFlags struct {
 	key      string
 	clientCA string
 	insecure bool
+	hosts    []string
 	drain    duration
 	level    string
 	ui       string
@@ -71,7 +72,9 @@ Spans of requests are sent where OTEL_EXPORTER_OTLP_ENDPOINT, or another of the 
 variables of OpenTelemetry, says.
 
 Without --auth-file and --tls-client-ca everybody may do everything, and only the
-loopback interface is served, unless --insecure says that this is meant.
+loopback interface is served, unless --insecure says that this is meant. Requests are
+then answered only if they name the service as localhost, by an IP address, or by a name
+of --allowed-host: a web page can make any other name lead here.
 `),
 		Example: `  leasehold serve
   leasehold serve --store redis://db1:6379 --listen :8443 --auth-file auth.json \
@@ -90,6 +93,7 @@ loopback interface is served, unless --insecure says that this is meant.
 	flags.StringVar(&f.key, "tls-key", "", "`FILE` of its private key")
 	flags.StringVar(&f.clientCA, "tls-client-ca", "", "`FILE` of the authorities that sign clients' certificates")
 	flags.BoolVar(&f.insecure, "insecure", false, "serve other interfaces than loopback although nobody is asked who they are")
+	flags.StringArrayVar(&f.hosts, "allowed-host", nil, "`NAME` under which requests are answered although nobody is asked who they are, beside localhost and IP addresses; may be repeated")
 	flags.StringVar(&f.auditLog, "audit-log", "", "append to `FILE` who held which lock, when, and why it ended, as lines of JSON; HUP opens it anew")
 	flags.Var(&f.drain, "drain", "how long operations that run may take to finish when the service is to end")
 	flags.StringVar(&f.level, "log", "info", "what is logged: `debug|info|warn|error`; requests are info")
@@ -290,7 +294,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 		opts = append(opts, server.WithAuditLog(all.audit))
 	}
 	defer all.follow(hangups, log)() // to the service's end: it may still write to a file
-	opts = append(opts, server.WithLogger(log), server.WithObserver(server.LogRequests(log)), server.WithPage(mode))
+	opts = append(opts, server.WithAllowedHosts(f.hosts...), server.WithLogger(log), server.WithObserver(server.LogRequests(log)), server.WithPage(mode))
 	s, err := f.service(opts)
 	if err != nil {
 		return err

@@ -1,0 +1,91 @@
+package server_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// askedAs sends a request with a Host by a connection with the local address.
+func askedAs(t *testing.T, s *server.Server, local net.Addr, rt *server.Route, host string) *httptest.ResponseRecorder {
+	ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, local)
+	r := httptest.NewRequestWithContext(ctx, rt.Method, aim(rt, "k", "a"), strings.NewReader(bodyOf(rt, "k", "a")))
+	r.Host = host
+	w := httptest.NewRecorder()
+	recorded(s).ServeHTTP(w, r)
+	return w
+}
+
+var tcp = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}
+
+func TestStatus_ANameThatWasReboundIsRefused(t *testing.T) {
+	s, err := server.New(memdriver.New(), server.WithPage(server.PageFull))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, rt := range s.Routes() {
+		w := askedAs(t, s, tcp, &rt, "evil.example:8080")
+		refused(t, rt.Operation, w.Code, w.Body.String(), server.Forbidden)
+		if !strings.Contains(w.Body.String(), "--allowed-host") {
+			t.Errorf("%s: no advice in %s", rt.Operation, w.Body)
+		}
+	}
+}
+
+func TestHost_IsComparedWithoutAuthentication(t *testing.T) {
+	file, _ := openAuth(t, roles())
+	const allowed, denied = http.StatusOK, http.StatusForbidden
+	for _, row := range []struct {
+		host   string
+		local  net.Addr
+		opts   []server.Option
+		status int
+	}{
+		{"localhost", tcp, nil, allowed},
+		{"LOCALHOST.:8080", tcp, nil, allowed},
+		{"127.0.0.1:8080", tcp, nil, allowed},
+		{"127.8.8.8", tcp, nil, allowed},
+		{"[::1]:8080", tcp, nil, allowed},
+		{"[::1]", tcp, nil, allowed},
+		{"10.1.2.3:8080", tcp, nil, allowed},
+		{"[2001:db8::1]:8080", tcp, nil, allowed},
+		{"", tcp, nil, allowed},
+		{"evil.example", tcp, nil, denied},
+		{"evil.example:8080", &net.UDPAddr{}, nil, denied},
+		{"localhost.evil.example", tcp, nil, denied},
+		{"127.0.0.1.evil.example", tcp, nil, denied},
+		{"[localhost]x", tcp, nil, denied},
+		{"2130706433", tcp, nil, denied},
+		{".", tcp, nil, denied},
+		{"evil.example", &net.UnixAddr{Net: "unix"}, nil, allowed},
+		{"evil.example", tcp, []server.Option{server.WithAuthenticator(file)}, allowed},
+		{"locks", tcp, []server.Option{server.WithAllowedHosts("other"), server.WithAllowedHosts("Locks.")}, allowed},
+		{"LOCKS.:8080", tcp, []server.Option{server.WithAllowedHosts("locks:80")}, allowed},
+		{"a.locks", tcp, []server.Option{server.WithAllowedHosts("locks")}, denied},
+	} {
+		s, err := server.New(memdriver.New(), row.opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := askedAs(t, s, row.local, &server.Route{Method: "GET", Path: "/livez"}, row.host)
+		if w.Code != row.status {
+			t.Errorf("%q by %v: %d %s, want %d", row.host, row.local, w.Code, w.Body, row.status)
+		}
+		_ = s.Close()
+	}
+}
+
+func TestOptions_NamesOfHosts(t *testing.T) {
+	for _, name := range []string{"", ".", "http://locks", "locks/x", "*.locks", "a,b", "a b"} {
+		if _, err := server.New(memdriver.New(), server.WithAllowedHosts(name)); err == nil {
+			t.Errorf("%q is taken", name)
+		}
+	}
+}
