@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -104,15 +105,15 @@ type middleware func(next step) step
 //
 //	observe       tells the observers: request logs, metrics, traces
 //	recover       answers 500 instead of dropping the connection
-//	origin        refuses what another site makes a browser send
 //	limit         bounds the body; 503 on a connection that is one too many
+//	origin        refuses what another site makes a browser send
 //	authenticate  finds the principal, 401 without one
 //	authorize     compares its rights with the route's verb, 403 without
 //	serve         the handler of the route
 func (s *Server) chain() step {
 	h := step(s.serve)
 	for _, m := range slices.Backward([]middleware{
-		s.observe, s.recover, s.origin, s.limit, s.authenticate, s.authorize,
+		s.observe, s.recover, s.limit, s.origin, s.authenticate, s.authorize,
 	}) {
 		h = m(h)
 	}
@@ -161,6 +162,10 @@ func (s *Server) serve(w *answer, r *http.Request) {
 	handle := w.handle
 	if handle == nil {
 		handle = (*Server).nowhere
+	} else if w.x.Route.Body == nil && r.Body != nil { // a deadline that is left would end a wait
+		if _, err := io.Copy(io.Discard, r.Body); errors.Is(err, os.ErrDeadlineExceeded) {
+			w.failed(errVanished)
+		}
 	}
 	if err := handle(s, w, r); err != nil {
 		w.failed(err)
@@ -249,21 +254,23 @@ func fromPage(h http.Header) bool {
 	return header(h, "Origin") != "" || header(h, "Sec-Fetch-Site") != ""
 }
 
-// limit bounds what is read of a body, and for how long. It changes a copy of the
-// request, since that is not ours.
+// limit bounds what is read of a body, and for how long, whoever reads it: net/http waits
+// for the body of a request that is refused, too. It changes a copy of the request, since
+// that is not ours.
 func (s *Server) limit(next step) step {
 	return func(w *answer, r *http.Request) {
+		if r.Body != nil && r.Body != http.NoBody {
+			body := &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w)}
+			_ = body.control.SetReadDeadline(time.Now().Add(s.cfg.bodyTimeout)) // where there is no deadline there is none
+			limited := *r
+			limited.Body = body
+			r = &limited
+		}
 		if s.isOver(w, r) {
 			s.refuseOver(w)
 			return
 		}
-		if r.Body == nil || r.Body == http.NoBody {
-			next(w, r)
-			return
-		}
-		limited := *r
-		limited.Body = &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w), within: s.cfg.bodyTimeout}
-		next(w, &limited)
+		next(w, r)
 	}
 }
 
@@ -273,15 +280,9 @@ func (s *Server) limit(next step) step {
 type timely struct {
 	io.ReadCloser
 	control *http.ResponseController
-	within  time.Duration
-	began   bool
 }
 
 func (b *timely) Read(p []byte) (int, error) {
-	if !b.began {
-		b.began = true
-		_ = b.control.SetReadDeadline(time.Now().Add(b.within)) // where there is no deadline there is none
-	}
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
 		_ = b.control.SetReadDeadline(time.Time{})

@@ -2,14 +2,18 @@ package server_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/pipenet"
 	"github.com/leasehold-go/leasehold/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -76,6 +80,73 @@ func TestConnection_H5_SlowClientsAreCutOff(t *testing.T) {
 			t.Errorf("slow %s: %q after %v", what, got, took)
 		}
 	}
+}
+
+// A body that never comes must not hold a connection, whatever the request is answered.
+func TestConnection_H5_ABodyThatIsNeverSentIsCutOff(t *testing.T) {
+	file, _ := openAuth(t, roles())
+	const admin = " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer admin\r\n"
+	for what, head := range map[string]string{
+		"of an acquire":              "POST /v1/locks/k" + admin,
+		"of a probe":                 "GET /livez" + admin,
+		"of an operation":            "POST /api/locks/simple/k" + admin,
+		"of a stream":                "GET /v1/events" + admin,
+		"where there is nothing":     "GET /nowhere" + admin,
+		"without credentials":        "POST /v1/locks/k HTTP/1.1\r\nHost: localhost\r\n",
+		"of another site's page":     "POST /v1/locks/k" + admin + "Sec-Fetch-Site: cross-site\r\n",
+		"of a request that is wrong": "PUT /v1/locks/k/leases/%20" + admin,
+		"of a second request":        "GET /livez" + admin + "\r\nGET /livez" + admin,
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := overPipe(t, server.WithAuthenticator(file))
+				began := time.Now()
+				go func() { _, _ = io.WriteString(c, head+"Content-Length: 1000\r\n\r\n{") }()
+				text, err := io.ReadAll(c)
+				if took := time.Since(began); err != nil || took > 31*time.Second {
+					t.Errorf("held for %v: %v %s", took, err, text)
+				}
+			})
+		})
+	}
+}
+
+// The time limit of a body must not end a stream behind it, which does not read the body.
+func TestConnection_AStreamOutlastsTheTimeForItsBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := overPipe(t)
+		go func() {
+			_, _ = io.WriteString(c, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{")
+			time.Sleep(time.Second)
+			_, _ = io.WriteString(c, "}")
+		}()
+		_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute))
+		if text, err := io.ReadAll(c); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("it ended: %v %s", err, text)
+		}
+	})
+}
+
+// overPipe returns a connection to a service, which ends with the test.
+func overPipe(t *testing.T, opts ...server.Option) net.Conn {
+	t.Helper()
+	s, err := server.New(memdriver.New(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := pipenet.Listen()
+	go func() { _ = s.Serve(l, nil) }()
+	c, err := l.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // The time limit of a body must not end the wait behind it.
