@@ -104,17 +104,25 @@ of --allowed-host: a web page can make any other name lead here.
 	return cmd
 }
 
-// logger returns a logger to standard error, in text or, with --json, as JSON.
-func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
+// logger returns a logger to standard error, in text or, with --json, as JSON. It never
+// blocks; flush waits shortly for what is not written yet and ends it.
+func (f *serveFlags) logger(w io.Writer) (_ *slog.Logger, flush func(), err error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.level)); err != nil {
-		return nil, usage("--log %q is none of debug, info, warn, error", f.level)
+		return nil, nil, usage("--log %q is none of debug, info, warn, error", f.level)
 	}
-	opts := &slog.HandlerOptions{Level: level}
-	if f.json {
-		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	to := func(w io.Writer) *slog.Logger {
+		opts := &slog.HandlerOptions{Level: level}
+		if f.json {
+			return slog.New(slog.NewJSONHandler(w, opts))
+		}
+		return slog.New(slog.NewTextHandler(w, opts))
 	}
-	return slog.New(slog.NewTextHandler(w, opts)), nil
+	direct := to(w)
+	q := newLogQueue(w, func(dropped int64) {
+		direct.Error("log records dropped, because standard error was not read", "count", dropped)
+	})
+	return to(q), q.close, nil
 }
 
 // page returns what the page for people can do. Without authentication nobody can say
@@ -249,10 +257,11 @@ func loopback(address string) bool {
 func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // until the process ends: logs may be rotated at any time, and by default it would die
-	log, err := f.logger(stderr)
+	log, flush, err := f.logger(stderr)
 	if err != nil {
 		return err
 	}
+	defer flush()
 	if f.drain < 0 {
 		return usage("--drain %v is negative", time.Duration(f.drain))
 	}

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"bufio"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// Requests wait for their log records: a standard error that nobody reads must not stop them.
+func TestServe_ItsLogDropsRecordsThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, write := io.Pipe()
+		log, flush, err := (&serveFlags{global: &global{}, level: "info"}).logger(write)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const most = 1 + logQueueSize // one is being written
+		for range most + 7 {
+			log.Info("a request")
+			synctest.Wait()
+		}
+		flush() // returns although nobody reads
+		var requests int
+		var last string
+		for lines := bufio.NewScanner(read); requests < most && lines.Scan(); {
+			if strings.Contains(lines.Text(), "a request") {
+				requests++
+			} else {
+				last = lines.Text()
+			}
+		}
+		if requests != most || !strings.Contains(last, "level=ERROR") || !strings.Contains(last, "count=7") {
+			t.Errorf("%d of %d records, and %q", requests, most, last)
+		}
+	})
+}
+
+func TestServe_ItsLogIsWrittenBeforeItEnds(t *testing.T) {
+	var out strings.Builder
+	log, flush, err := (&serveFlags{global: &global{json: true}, level: "info"}).logger(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("ended")
+	flush()
+	if text := out.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"msg":"ended"`) {
+		t.Errorf("%q", text)
+	}
+}
