@@ -64,17 +64,29 @@ func OpenFile(path string) (*File, error) {
 }
 
 // Reload reads the file again. If that fails those who were known stay known.
-func (f *File) Reload() error {
+func (f *File) Reload() error { return apply(f.Read) }
+
+// Read reads the file again, and returns what puts it in force: [File.Reload] in two steps,
+// so that several files can be checked before any of them counts.
+func (f *File) Read() (enforce func(), err error) {
 	text, err := readFile(f.path, maxFile)
 	if err != nil {
-		return fmt.Errorf("auth: authentication file: %w", err)
+		return nil, fmt.Errorf("auth: authentication file: %w", err)
 	}
 	known, err := parseRoster(text)
 	if err != nil {
-		return fmt.Errorf("auth: authentication file %s: %w", f.path, err)
+		return nil, fmt.Errorf("auth: authentication file %s: %w", f.path, err)
 	}
-	f.now.Store(known)
-	return nil
+	return func() { f.now.Store(known) }, nil
+}
+
+// apply puts in force what read returns.
+func apply(read func() (func(), error)) error {
+	enforce, err := read()
+	if err == nil {
+		enforce()
+	}
+	return err
 }
 
 // readFile reads a file of at most most bytes.

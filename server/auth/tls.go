@@ -39,18 +39,21 @@ func OpenTLS(cert, key, clients string) (*TLS, error) {
 
 // Reload reads the files again, for connections to come. If that fails those
 // that were read stay in use.
-func (t *TLS) Reload() error {
+func (t *TLS) Reload() error { return apply(t.Read) }
+
+// Read reads the files again, and returns what puts them in force: [TLS.Reload] in two steps.
+func (t *TLS) Read() (enforce func(), err error) {
 	cert, err := readFile(t.cert, maxPEM)
 	if err != nil {
-		return fmt.Errorf("auth: certificate: %w", err)
+		return nil, fmt.Errorf("auth: certificate: %w", err)
 	}
 	key, err := readFile(t.key, maxPEM)
 	if err != nil {
-		return fmt.Errorf("auth: key: %w", err)
+		return nil, fmt.Errorf("auth: key: %w", err)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return fmt.Errorf("auth: certificate %s with key %s: %w: %w", t.cert, t.key, driver.ErrInvalid, err)
+		return nil, fmt.Errorf("auth: certificate %s with key %s: %w: %w", t.cert, t.key, driver.ErrInvalid, err)
 	}
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
@@ -59,15 +62,14 @@ func (t *TLS) Reload() error {
 	if t.clients != "" {
 		authorities, err := readFile(t.clients, maxPEM)
 		if err != nil {
-			return fmt.Errorf("auth: clients' authority: %w", err)
+			return nil, fmt.Errorf("auth: clients' authority: %w", err)
 		}
 		cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
 		if !cfg.ClientCAs.AppendCertsFromPEM(authorities) {
-			return fmt.Errorf("auth: clients' authority %s has no certificate: %w", t.clients, driver.ErrInvalid)
+			return nil, fmt.Errorf("auth: clients' authority %s has no certificate: %w", t.clients, driver.ErrInvalid)
 		}
 	}
-	t.now.Store(cfg)
-	return nil
+	return func() { t.now.Store(cfg) }, nil
 }
 
 // Config returns the configuration of a listener. It follows every Reload.

@@ -14,7 +14,7 @@ type logQueue struct {
 	records chan []byte
 	dropped atomic.Int64
 	note    func(dropped int64) // writes a record about them to the same writer
-	ending  chan struct{} // closed when no more records are expected
+	ending  chan struct{}       // closed when no more records are expected
 	ended   chan struct{}
 }
 

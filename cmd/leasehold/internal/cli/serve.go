@@ -152,18 +152,30 @@ type files struct {
 	audit *audit.File
 }
 
+// reload reads all files, or changes nothing: an operator who is told that the old ones count
+// must be able to rely on it.
 func (f *files) reload() error {
+	var all []func()
 	var errs []error
+	read := func(enforce func(), err error) { all, errs = append(all, enforce), append(errs, err) }
 	if f.auth != nil {
-		errs = append(errs, f.auth.Reload())
+		read(f.auth.Read())
 	}
 	if f.tls != nil {
-		errs = append(errs, f.tls.Reload())
+		read(f.tls.Read())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	if f.audit != nil {
-		errs = append(errs, f.audit.Reopen())
+		if err := f.audit.Reopen(); err != nil {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	for _, enforce := range all {
+		enforce()
+	}
+	return nil
 }
 
 // follow reloads the files at each hangup, until stop is called.
