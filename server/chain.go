@@ -162,13 +162,19 @@ func (s *Server) serve(w *answer, r *http.Request) {
 	handle := w.handle
 	if handle == nil {
 		handle = (*Server).nowhere
-	} else if w.x.Route.Body == nil && r.Body != nil { // a deadline that is left would end a wait
-		if _, err := io.Copy(io.Discard, r.Body); errors.Is(err, os.ErrDeadlineExceeded) {
-			w.failed(errVanished)
-		}
+	} else if w.x.Route.Body == nil && r.Body != nil {
+		w.discard(r.Body)
 	}
 	if err := handle(s, w, r); err != nil {
 		w.failed(err)
+	}
+}
+
+// discard reads a body that has no meaning: the deadline that is left otherwise would end a
+// wait.
+func (w *answer) discard(body io.Reader) {
+	if _, err := io.Copy(io.Discard, body); errors.Is(err, os.ErrDeadlineExceeded) {
+		w.failed(errVanished)
 	}
 }
 
@@ -255,23 +261,29 @@ func fromPage(h http.Header) bool {
 }
 
 // limit bounds what is read of a body, and for how long, whoever reads it: net/http waits
-// for the body of a request that is refused, too. It changes a copy of the request, since
-// that is not ours.
+// for the body of a request that is refused, too.
 func (s *Server) limit(next step) step {
 	return func(w *answer, r *http.Request) {
-		if r.Body != nil && r.Body != http.NoBody {
-			body := &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w)}
-			_ = body.control.SetReadDeadline(time.Now().Add(s.cfg.bodyTimeout)) // where there is no deadline there is none
-			limited := *r
-			limited.Body = body
-			r = &limited
-		}
+		r = s.limited(w, r)
 		if s.isOver(w, r) {
 			s.refuseOver(w)
 			return
 		}
 		next(w, r)
 	}
+}
+
+// limited returns the request with a body that is bounded. It changes a copy, since the
+// request is not ours.
+func (s *Server) limited(w *answer, r *http.Request) *http.Request {
+	if r.Body == nil || r.Body == http.NoBody {
+		return r
+	}
+	body := &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w)}
+	_ = body.control.SetReadDeadline(time.Now().Add(s.cfg.bodyTimeout)) // where there is no deadline there is none
+	limited := *r
+	limited.Body = body
+	return &limited
 }
 
 // timely is a body that has to arrive within a time. When it has been read to
