@@ -24,6 +24,7 @@ import (
 type acquireCall struct {
 	s      *Server
 	x      *Exchange
+	r      *http.Request
 	client client        // who asks
 	until  client        // the same, until the end of the wait
 	terms  session.Terms // of its wait
@@ -63,6 +64,13 @@ func (s *Server) acquire(w *answer, r *http.Request) error {
 	if a.client.Err() != nil {
 		a.abandon()
 		return errVanished
+	}
+	if a.waited {
+		if err := s.still(a.x, r); err != nil {
+			a.keeps = false
+			a.abandon()
+			return err
+		}
 	}
 	if err == nil {
 		err = a.answer(w, r)
@@ -108,7 +116,7 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 		b.Owner = cmp.Or(b.Owner, x.Client())
 	}
 	x.LeaseID = b.LeaseID
-	a := &acquireCall{s: s, x: x, client: clientOf(r.Context())}
+	a := &acquireCall{s: s, x: x, r: r, client: clientOf(r.Context())}
 	a.req, err = s.request(name, &b)
 	if err := check.First(err, check.ID(b.LeaseID)); err != nil {
 		return nil, err
@@ -193,12 +201,15 @@ func (a *acquireCall) wait() error {
 	return a.served(w, w.Wait(&a.until, &a.got, nil))
 }
 
-// boundWait has the wait end when its time is up, or the service is about to end.
+// boundWait has the wait end when its time is up, the service is about to end, or the client
+// has lost its right.
 func (a *acquireCall) boundWait() {
 	ctx, cancel := context.WithDeadline(a.client.Context, a.end)
 	detach := context.AfterFunc(a.s.serving, cancel)
+	unguard := a.s.guard(a.x, a.r, cancel)
 	a.until = client{ctx, a.client.conn}
 	a.stop = func() {
+		unguard()
 		detach()
 		cancel()
 	}

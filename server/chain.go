@@ -323,21 +323,36 @@ func (s *Server) authenticate(next step) step {
 }
 
 // again authenticates a request anew whose answer lasts: its credentials, or rights of its
-// principal, may have been taken away since. Credentials that are another principal's now
-// are refused, since what was begun is not that one's.
+// principal, may have been taken away since.
 func (s *Server) again(x *Exchange, r *http.Request) error {
 	if s.cfg.auth == nil {
 		return nil
 	}
-	p, err := s.cfg.auth.Authenticate(r)
-	if err == nil && p.Name() != x.Principal.Name() {
-		err = errAnother
-	}
+	p, err := s.authenticated(r, x.Principal.Name())
 	if err != nil {
 		return fmt.Errorf("%w: %w", api.NewProblem(Unauthenticated, "the credentials are not valid any more"), err)
 	}
 	x.Principal = p
 	return nil
+}
+
+// still authenticates a request anew, and compares the rights with those that its route needs.
+func (s *Server) still(x *Exchange, r *http.Request) error {
+	err := s.again(x, r)
+	if err == nil && !x.may(x.Route.Verb, x.Name) {
+		err = forbidden(x.Route.Verb)
+	}
+	return err
+}
+
+// authenticated returns the principal of a request as things are now. Credentials that are
+// another principal's now are refused, since what was begun is not that one's.
+func (s *Server) authenticated(r *http.Request, name string) (auth.Principal, error) {
+	p, err := s.cfg.auth.Authenticate(r)
+	if err == nil && p.Name() != name {
+		err = errAnother
+	}
+	return p, err
 }
 
 var errAnother = errors.New("they are those of another principal now")

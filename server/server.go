@@ -55,6 +55,7 @@ type Server struct {
 	watchers *watchers
 	overview *overview.Overview // nil without a page
 	streams  streams
+	guards   guards
 	quota    *quota
 	places   places
 	timeouts *timeouts // of renewals and releases
@@ -115,7 +116,11 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
 	s.watchers = newWatchers(s)
+	s.guards.all = make(map[*guard]struct{})
 	s.openSession()
+	if s.cfg.auth != nil {
+		s.start(s.runGuards)
+	}
 	if s.trail = s.newTrail(); s.trail != nil {
 		s.start(func() { s.trail.follow(s.over) })
 	}

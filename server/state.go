@@ -56,14 +56,11 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 	now := s.look(r.Context(), name)
 	if wait := s.preferredWait(r); wait > 0 && now.err == nil && matches(known, now.etag) {
 		w.Header().Set("Preference-Applied", "wait="+api.Seconds(wait))
-		if now, err = s.change(r.Context(), &w.x, name, known, wait); err != nil {
+		if now, err = s.change(r, &w.x, name, known, wait); err != nil {
 			return err
 		}
-		if err := s.again(&w.x, r); err != nil {
+		if err := s.still(&w.x, r); err != nil {
 			return err
-		}
-		if !w.x.may(auth.Read, name) {
-			return forbidden(auth.Read)
 		}
 	}
 	if now.err != nil {
@@ -141,13 +138,17 @@ func matches(known []string, etag string) bool {
 	return false
 }
 
-// change waits until a lock does not look any more as the client knows it.
-func (s *Server) change(ctx context.Context, x *Exchange, name string, known []string, wait time.Duration) (sight, error) {
+// change waits until a lock does not look any more as the client knows it, or the client may
+// not know it any more.
+func (s *Server) change(r *http.Request, x *Exchange, name string, known []string, wait time.Duration) (sight, error) {
 	leave, err := s.admit(x)
 	if err != nil {
 		return sight{}, err
 	}
 	defer leave()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer s.guard(x, r, cancel)()
 	o := s.watchers.watch(name)
 	defer o.leave()
 	timer := time.NewTimer(wait)
@@ -160,7 +161,10 @@ func (s *Server) change(ctx context.Context, x *Exchange, name string, known []s
 		select {
 		case <-next:
 		case <-ctx.Done():
-			return sight{}, errVanished
+			if r.Context().Err() != nil {
+				return sight{}, errVanished
+			}
+			return now, nil // the caller finds out why
 		case <-timer.C:
 			return s.look(ctx, name), nil
 		case <-s.serving.Done():

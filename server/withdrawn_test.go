@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -433,5 +434,54 @@ func TestRights_AWaitForAChangeIsAnsweredByTheNewRights(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A wait that nothing ends would go on for up to a day.
+func TestRights_AWaitEndsSoonAfterItsClientHasLostThem(t *testing.T) {
+	noDesk := strings.Replace(roles(), `"prefix": "desk/"`, `"prefix": "carts/"`, 1)
+	for what, row := range map[string]struct {
+		roster string
+		status int
+		after  time.Duration
+	}{
+		"token":     {without("token"), 401, 5 * time.Second},
+		"right":     {noDesk, 403, 5 * time.Second},
+		"none lost": {roles(), 0, 30 * time.Second},
+	} {
+		for _, wait := range []struct {
+			name, method, body string
+			status             int // at its end
+		}{
+			{"for a lock", "POST", `{"leaseId":"w","waitMs":30000,"ticketMs":60000}`, 202},
+			{"for a change", "GET", "", 304},
+		} {
+			t.Run(what+", "+wait.name, func(t *testing.T) {
+				offices(t, func(t *office) {
+					t.admin(201, "/v1/locks/desk%2F1", `{"leaseId":"a","ttlMs":600000}`)
+					path := "/v1/locks/desk%2F1"
+					res := t.send("desk", "GET", path, "")
+					read(t.T, res)
+					began := time.Now()
+					status := make(chan int, 1)
+					go func() {
+						res := t.send("desk", wait.method, path, wait.body, "If-None-Match", res.Header.Get("ETag"), "Prefer", "wait=30")
+						read(t.T, res)
+						status <- res.StatusCode
+					}()
+					synctest.Wait()
+					t.become(row.roster)
+					want := cmp.Or(row.status, wait.status)
+					if got := <-status; got != want || time.Since(began) > row.after+time.Second {
+						t.Errorf("%d after %v, want %d", got, time.Since(began), want)
+					}
+					synctest.Wait()
+					left := row.status == 0 && wait.method == "POST"
+					if text := read(t.T, t.send("admin", "GET", path, "")); strings.Contains(text, `"leaseId":"w"`) != left {
+						t.Errorf("afterwards: %s", text)
+					}
+				})
+			})
+		}
 	}
 }

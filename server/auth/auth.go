@@ -34,8 +34,8 @@ type Authenticator interface {
 	// Authenticate returns the principal of a request. An error is answered
 	// with 401, and its text is logged, not sent. While the answer to a request
 	// lasts it is authenticated again: a stream before each batch of events and
-	// every 5 s, a wait for a change of a lock when it ends. An error, or another
-	// name, ends the stream. Authenticate has to be quick, and safe for
+	// every 5 s, a wait every 5 s and when it ends. An error, or another
+	// name, ends the stream or the wait. Authenticate has to be quick, and safe for
 	// concurrent use.
 	Authenticate(r *http.Request) (Principal, error)
 }
