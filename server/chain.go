@@ -125,7 +125,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c := connOf(r.Context()); c != nil {
 		c.ask()
 	}
-	if s.isDraining() {
+	if s.isLeaving() {
 		w.Header().Set("Connection", "close") // the client need not lose a request to the end of this one
 	}
 	a := &answer{ResponseWriter: w}

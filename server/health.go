@@ -59,7 +59,7 @@ func (s *Server) livez(w *answer, _ *http.Request) error {
 }
 
 func (s *Server) readyz(w *answer, r *http.Request) error {
-	if s.isDraining() {
+	if s.isLeaving() {
 		return api.NewProblem(Draining, "the service is about to end").After(api.RetryLater)
 	}
 	if err := s.crowded(); err != nil {

@@ -45,6 +45,13 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) error {
 	return s.intake.serve(l, func() error { return s.http.Serve(counted) })
 }
 
+// Leave has the service say that it is not ready any more, and close connections with its
+// answers, while it serves all requests as before: so that balancers send clients elsewhere
+// before Drain and the end of its port.
+func (s *Server) Leave() { s.leaving.Store(true) }
+
+func (s *Server) isLeaving() bool { return s.leaving.Load() || s.isDraining() }
+
 // Drain begins the end: the service says that it is not ready any more, and
 // requests that wait are answered: with 202 if their place is kept, so that they
 // ask another replica, and otherwise with 503. Operations run on, and are not

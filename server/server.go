@@ -70,6 +70,7 @@ type Server struct {
 
 	serving  context.Context // ends when the end has begun
 	drain    context.CancelFunc
+	leaving  atomic.Bool   // the service is not ready any more, and serves on
 	over     chan struct{} // closed when nothing is served any more
 	closing  sync.Once
 	closeErr error

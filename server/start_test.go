@@ -256,3 +256,21 @@ func TestQuota_HR_E9_APlaceThatOutlastsItsWaitCounts(t *testing.T) {
 		t.Errorf("after one has left: %d %s", status, text)
 	}
 }
+
+// Balancers and kube-proxy send clients for a while after a pod has begun to end.
+func TestReady_SaysNoBeforeRequestsAreRefused(t *testing.T) {
+	s, base := serve(t, memdriver.New())
+	s.Leave()
+	code, text := ask(t, "GET", base+"/readyz", "")
+	refused(t, "readyz", code, text, server.Draining)
+	for _, step := range [][3]string{
+		{"POST", "/v1/locks/k", `{"leaseId":"a"}`},
+		{"PUT", "/v1/locks/k/leases/a", ""},
+		{"GET", "/livez", ""},
+		{"DELETE", "/v1/locks/k/leases/a", ""},
+	} {
+		if code, text := ask(t, step[0], base+step[1], step[2]); code >= 300 {
+			t.Errorf("%s %s: %d %s", step[0], step[1], code, text)
+		}
+	}
+}

@@ -39,6 +39,7 @@ type serveFlags struct {
 	insecure bool
 	hosts    []string
 	drain    duration
+	delay    duration // before the drain
 	level    string
 	ui       string
 
@@ -58,7 +59,8 @@ locks is in the store, so that several may serve one store, and one that is rest
 goes on where it was. What it serves is described at /openapi.json.
 
 On TERM or INT it drains: /readyz says that it is not ready, requests that wait are
-answered, and operations that run are given --drain to finish. HUP reads the files of
+answered, and operations that run are given --drain to finish. With --drain-delay it
+serves on for that long after /readyz says so, for balancers to notice. HUP reads the files of
 --auth-file and --tls-cert again, also during a drain.
 
 Under systemd it serves the sockets of its socket unit instead of --listen, and tells when
@@ -95,6 +97,7 @@ of --allowed-host: a web page can make any other name lead here.
 	flags.BoolVar(&f.insecure, "insecure", false, "serve other interfaces than loopback although nobody is asked who they are")
 	flags.StringArrayVar(&f.hosts, "allowed-host", nil, "`NAME` under which requests are answered although nobody is asked who they are, beside localhost and IP addresses; may be repeated")
 	flags.StringVar(&f.auditLog, "audit-log", "", "append to `FILE` who held which lock, when, and why it ended, as lines of JSON; HUP opens it anew")
+	flags.Var(&f.delay, "drain-delay", "how long /readyz says no before the drain begins, while requests are served as before")
 	flags.Var(&f.drain, "drain", "how long operations that run may take to finish when the service is to end")
 	flags.StringVar(&f.level, "log", "info", "what is logged: `debug|info|warn|error`; requests are info")
 	flags.StringVar(&f.ui, "ui", "", "what the page at / can do: `off|read|full` (default: full where clients are asked who they are, otherwise read)")
@@ -277,6 +280,9 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 	if f.drain < 0 {
 		return usage("--drain %v is negative", time.Duration(f.drain))
 	}
+	if f.delay < 0 {
+		return usage("--drain-delay %v is negative", time.Duration(f.delay))
+	}
 	if err := checkListen(f.listen); err != nil {
 		return err
 	}
@@ -374,14 +380,37 @@ func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files,
 		log.Info("serving", "url", urlOf(scheme, l.Addr()), "store", storeurl.Redact(f.used))
 	}
 	notify(log, daemon.SdNotifyReady)
+	var sig os.Signal
 	select {
 	case err := <-ended:
-		return &exitError{code: codeInternal, err: fmt.Errorf("serve: %w", err)}
-	case sig := <-signals:
-		signal.Stop(signals) // a second one has its default action
-		notify(log, daemon.SdNotifyStopping)
-		log.Info("draining", "signal", sig.String(), "limit", time.Duration(f.drain).String())
-		return f.end(s, ended, log)
+		return failed(err)
+	case sig = <-signals:
+	}
+	signal.Stop(signals) // a second one has its default action
+	notify(log, daemon.SdNotifyStopping)
+	log.Info("draining", "signal", sig.String(), "delay", time.Duration(f.delay).String(), "limit", time.Duration(f.drain).String())
+	if err := f.leave(s, ended); err != nil {
+		return err
+	}
+	return f.end(s, ended, log)
+}
+
+// failed returns the error of a service that ended by itself.
+func failed(err error) error {
+	return &exitError{code: codeInternal, err: fmt.Errorf("serve: %w", err)}
+}
+
+// leave serves for --drain-delay after the service says that it is not ready.
+func (f *serveFlags) leave(s *server.Server, ended <-chan error) error {
+	if f.delay == 0 {
+		return nil
+	}
+	s.Leave()
+	select {
+	case err := <-ended:
+		return failed(err)
+	case <-time.After(time.Duration(f.delay)):
+		return nil
 	}
 }
 
