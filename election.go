@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -51,15 +50,14 @@ type Leader struct {
 }
 
 // Election returns the election of a key, in which this candidate publishes
-// value: at most 4 KiB of UTF-8 that tells the others how to reach it, for
+// value: at most 4 KiB of UTF-8 without control characters that tells the others how to reach it, for
 // instance. See [Client.Mutex]. An election is never re-entered: it refuses
 // [WithReentrantOwner] with ErrInvalid.
 func (c *Client) Election(key, value string, opts ...Option) *Election {
-	switch {
-	case len(value) > MaxValue:
-		return &Election{err: lockError(key, fmt.Errorf("value of %d bytes is longer than %d: %w", len(value), MaxValue, ErrInvalid))}
-	case !utf8.ValidString(value): // it would be changed on its way
-		return &Election{err: lockError(key, fmt.Errorf("value %q is not valid UTF-8: %w", value, ErrInvalid))}
+	if value != "" {
+		if err := check("value", value, MaxValue); err != nil {
+			return &Election{err: lockError(key, err)}
+		}
 	}
 	publish := func(cfg *config) error {
 		if cfg.reentrantOwner != "" { // two candidates of one name are two

@@ -295,13 +295,14 @@ func WithReentrantOwner(owner string) Option {
 	}
 }
 
-// WithLabels attaches labels that are shown by inspection: UTF-8, at most 1 KiB as
-// JSON.
+// WithLabels attaches labels that are shown by inspection: UTF-8 without control characters,
+// at most 1 KiB as JSON.
 func WithLabels(labels map[string]string) Option {
 	return func(c *config) error {
-		for name, text := range labels { // other text would be changed on its way
-			if !utf8.ValidString(name) || !utf8.ValidString(text) {
-				return fmt.Errorf("label %q: %q is not valid UTF-8: %w", name, text, ErrInvalid)
+		for name, text := range labels { // other text would be changed on its way, or by a terminal
+			pair := name + "=" + text
+			if err := check("label", pair, len(pair)); err != nil {
+				return err
 			}
 		}
 		size, err := json.Marshal(labels)

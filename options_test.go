@@ -284,9 +284,11 @@ func TestHeldError_TellsWhoForHowLongAndAfterWhat(t *testing.T) {
 func TestElection_HR_F10_TextThatWouldBeChangedOnItsWayIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
-		err := c.Election("k", "host\xff:80").Lead(t.Context(), func(context.Context, *leasehold.Lease) error { return nil })
-		wantErr(t, err, leasehold.ErrInvalid)
-		for _, labels := range []map[string]string{{"a": "\xff"}, {"\xff": "a"}} {
+		for _, value := range []string{"host\xff:80", "\x1b[2Jhost:80", "host\n"} {
+			err := c.Election("k", value).Lead(t.Context(), func(context.Context, *leasehold.Lease) error { return nil })
+			wantErr(t, err, leasehold.ErrInvalid)
+		}
+		for _, labels := range []map[string]string{{"a": "\xff"}, {"\xff": "a"}, {"a": "\x1b]0;x\a"}, {"\u009b": ""}} {
 			_, err := c.Mutex("k", leasehold.WithLabels(labels)).TryLock(t.Context())
 			wantErr(t, err, leasehold.ErrInvalid)
 		}

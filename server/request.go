@@ -89,7 +89,11 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 	if len(b.Labels) > 0 {
 		labels, _ = json.Marshal(b.Labels)
 	}
-	err = check.First(modeErr, policyErr,
+	var labelErr error
+	for label, text := range b.Labels {
+		labelErr = check.First(labelErr, check.Text("label", label+"="+text, 0, 2*check.MaxLabels))
+	}
+	err = check.First(modeErr, policyErr, labelErr,
 		check.Text("owner", b.Owner, 0, check.MaxOwner),
 		check.Int("size of the labels", int64(len(labels)), 0, check.MaxLabels),
 		check.Int("limit", int64(b.Limit), 0, 1<<31-1),

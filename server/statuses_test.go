@@ -93,7 +93,7 @@ func TestStatus_H5_BodiesThatAreNotUnderstoodAreRefused(t *testing.T) {
 		`{"waitMs":-1}`, `{"waitMs":60001}`, `{"ticketMs":-1}`, `{"ticketMs":60001}`,
 		`{"mode":"write"}`, `{"policy":"lifo"}`, `{"limit":-1}`, `{"limit":2147483648}`, `{"limit":2}`, `{"mode":"shared","permits":-1}`,
 		`{"minToken":-1}`, `{"minToken":9007199254740992}`, `{"reentrant":true}`,
-		`{"labels":{"a":"` + strings.Repeat("x", 9<<10) + `"}}`, `{"labels":{"a":1}}`, `{"since":"yesterday"}`,
+		`{"labels":{"a":"` + strings.Repeat("x", 9<<10) + `"}}`, `{"labels":{"a":1}}`, `{"labels":{"a":"\u001b[2J"}}`, `{"labels":{"\u009b":""}}`, `{"since":"yesterday"}`,
 	} {
 		code, text := ask(t, "POST", base+"/v1/locks/k", body)
 		refused(t, fmt.Sprintf("%.60q", body), code, text, server.Invalid)

@@ -145,7 +145,7 @@ func (g *global) complain(cmd *cobra.Command, err error) {
 		fmt.Fprint(w, event{Event: "error", Code: &code, Error: err.Error()})
 		return
 	}
-	fmt.Fprintf(w, "leasehold: %s\n", strings.TrimPrefix(err.Error(), "leasehold: "))
+	fmt.Fprintf(w, "leasehold: %s\n", printableLines(strings.TrimPrefix(err.Error(), "leasehold: ")))
 	if text := g.advice(cmd, err); text != "" {
 		fmt.Fprintln(w, text)
 	}

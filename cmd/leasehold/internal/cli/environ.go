@@ -171,8 +171,9 @@ func processOf(argv []string) map[string]string {
 	return labels
 }
 
-// shortened is a text that leaves room for the labels of the user.
+// shortened is a text that leaves room for the labels of the user, without what a label may
+// not have.
 func shortened(text string) string {
 	const most = 64
-	return strings.ToValidUTF8(text[:min(len(text), most)], "?")
+	return printable(strings.ToValidUTF8(text[:min(len(text), most)], "?"))
 }

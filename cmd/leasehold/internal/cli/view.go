@@ -35,6 +35,15 @@ func printable(text string) string {
 	}, text)
 }
 
+// printableLines is printable for each line of a text: an error may quote another program.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
 // labelText is all labels in one line. Their values may be any text.
 func labelText(labels map[string]string) string {
 	var pairs []string

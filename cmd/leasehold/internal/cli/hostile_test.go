@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// Names and reasons of other programs reach terminals in errors, and the name of a command in
+// labels.
+func TestOutput_HostileTextDoesNotReachATerminal(t *testing.T) {
+	const hostile = "\x1b]0;owned\a\u009b2J"
+	var out strings.Builder
+	cmd := newRoot(new(global))
+	cmd.SetErr(&out)
+	new(global).complain(cmd, errors.New("held by "+hostile+"\nsecond line"))
+	for what, text := range map[string]string{
+		"an error": out.String(), "an owner": ownerName(hostile, false), "labels": labelText(map[string]string{hostile: hostile}),
+		"the label of a command": processOf([]string{"/bin/" + hostile})[labelCommand],
+	} {
+		if text == "" || strings.ContainsFunc(strings.ReplaceAll(text, "\n", ""), unicode.IsControl) {
+			t.Errorf("%s: %q", what, text)
+		}
+	}
+	if !strings.Contains(out.String(), "\nsecond line\n") {
+		t.Errorf("lines were joined: %q", out.String())
+	}
+}
