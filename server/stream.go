@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,9 @@ const (
 	// backlog is how many events wait for a slow client. One that is slower
 	// misses some and is told so.
 	backlog = 4096
+	// backlogBytes bounds the states of locks among them, as JSON: one may have thousands
+	// of holders with labels. The newest is kept whatever its size.
+	backlogBytes = 4 << 20
 	// replay is how many are kept that were sent, for a client that did not read
 	// them.
 	replay = 256
@@ -37,6 +41,7 @@ type stream struct {
 
 	mu    sync.Mutex
 	log   []event
+	bytes int    // of the states of locks in log
 	first uint64 // the number of the first in log, from 1
 
 	// Guarded by the mu of streams.
@@ -48,6 +53,12 @@ type stream struct {
 type event struct {
 	name string
 	data any
+}
+
+// size is what backlogBytes counts.
+func (e event) size() int {
+	text, _ := e.data.(json.RawMessage)
+	return len(text)
 }
 
 // newStream subscribes to the store: the stream has an address of its own, so that
@@ -96,7 +107,9 @@ func (f *stream) follow(ctx context.Context, s *Server, name string) {
 	for {
 		now, next := o.last()
 		if now.etag != "" && now.err == nil {
-			f.push(event{wire.EventLock, wire.LockOf(now.Snapshot)})
+			if text, err := json.Marshal(wire.LockOf(now.Snapshot)); err == nil { // every state can be encoded
+				f.push(event{wire.EventLock, json.RawMessage(text)})
+			}
 		}
 		select {
 		case <-next:
@@ -109,12 +122,22 @@ func (f *stream) follow(ctx context.Context, s *Server, name string) {
 // push has an event sent. It does not wait for the client.
 func (f *stream) push(e event) {
 	f.mu.Lock()
-	if len(f.log) == backlog {
-		f.log, f.first = f.log[1:], f.first+1
+	f.bytes += e.size()
+	for len(f.log) == backlog || len(f.log) > 0 && f.bytes > backlogBytes {
+		f.drop(1)
 	}
 	f.log = append(f.log, e)
 	f.mu.Unlock()
 	f.wake()
+}
+
+// drop forgets the first n events. The caller holds mu.
+func (f *stream) drop(n int) {
+	for i := range n {
+		f.bytes -= f.log[i].size()
+		f.log[i] = event{} // the array outlives it
+	}
+	f.log, f.first = f.log[n:], f.first+uint64(n)
 }
 
 // wake has somebody look for events.
@@ -131,8 +154,8 @@ func (f *stream) pull(next uint64) (events []event, first uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if most := int(max(next, f.first+replay) - f.first - replay); most > 0 {
-		most = min(most, len(f.log))
-		f.log, f.first = append([]event(nil), f.log[most:]...), f.first+uint64(most)
+		f.drop(min(most, len(f.log)))
+		f.log = append([]event(nil), f.log...)
 	}
 	first = max(next, f.first)
 	if at := first - f.first; at < uint64(len(f.log)) {
