@@ -1,10 +1,17 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
+	"strconv"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // A lock with many holders has large states, of which a slow client must not pile up thousands.
@@ -25,5 +32,42 @@ func TestStream_KeepsABoundedSizeOfEvents(t *testing.T) {
 	}
 	if kept := cap(f.log); f.bytes != 0 || kept > backlog {
 		t.Errorf("%d bytes are counted, %d events have room", f.bytes, kept)
+	}
+}
+
+// tally is a store that counts the looks at its locks.
+type tally struct {
+	*memdriver.Driver
+	looks atomic.Int64
+}
+
+func (c *tally) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	c.looks.Add(1)
+	return c.Driver.Inspect(ctx, key)
+}
+
+// Streams may follow many locks, which the store must not be asked about twice a second each.
+func TestWatchers_LookAtABoundedPace(t *testing.T) {
+	for locks, want := range map[int]int64{10: 20, 500: 1000, 4000: 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &tally{Driver: memdriver.New()}
+			s, err := New(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for i := range locks {
+				first := s.watchers.watch("k" + strconv.Itoa(i))
+				defer first.leave()
+				second := s.watchers.watch("k" + strconv.Itoa(i)) // which costs nothing more
+				defer second.leave()
+			}
+			time.Sleep(10 * time.Second) // the first looks are at once
+			before := store.looks.Load()
+			time.Sleep(20 * time.Second)
+			if each := (store.looks.Load() - before) / 20; each < want*9/10 || each > want*11/10 {
+				t.Errorf("%d locks: %d looks a second, want %d", locks, each, want)
+			}
+		})
 	}
 }

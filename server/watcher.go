@@ -12,9 +12,15 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
-// lookEvery is how often a lock that somebody watches is looked at. What passes
-// through this service is seen at once.
-const lookEvery = 500 * time.Millisecond
+// Pace of the looks at locks that clients watch. What passes through this service is seen at
+// once.
+const (
+	// lookEvery is the time between two looks at one lock.
+	lookEvery = 500 * time.Millisecond
+	// looksPerSecond bounds the looks at all locks: if more are watched, each is looked at
+	// less often.
+	looksPerSecond = 1000
+)
 
 // watchers watch locks for clients, one for each lock whatever the number of
 // clients. Stores do not tell of changes, so they look again and again.
@@ -110,6 +116,13 @@ func (l *watchers) nudge(key string) {
 	}
 }
 
+// pause returns the time between two looks at one lock.
+func (l *watchers) pause() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(lookEvery, time.Duration(len(l.all))*time.Second/looksPerSecond)
+}
+
 func (o *watcher) nudge() {
 	select {
 	case o.nudged <- struct{}{}:
@@ -120,8 +133,6 @@ func (o *watcher) nudge() {
 // run looks until nobody is interested. A look that is under way then is not given up before
 // the service ends: that may cost a connection which others share.
 func (o *watcher) run(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	for ctx.Err() == nil { // which a tick may hide
 		o.mu.Lock()
 		o.looks++
@@ -130,12 +141,13 @@ func (o *watcher) run(ctx context.Context) {
 		now := o.of.s.look(o.of.looking, o.key)
 		now.look = look
 		o.see(now)
+		pause := time.NewTimer(o.of.pause())
 		select {
 		case <-ctx.Done():
-			return
-		case <-tick.C:
+		case <-pause.C:
 		case <-o.nudged:
 		}
+		pause.Stop()
 	}
 }
 
