@@ -25,13 +25,12 @@ var (
 	errReplica = errors.New("the server is in recovery")
 )
 
-// lasting are the codes of what time does not heal: the wrong password, a user that may not
-// log in from here, a missing right, a database or a setting that is not there, a table of
-// another program. A table or a schema that is missing is none of them: a migration may be
-// about to create it.
+// lasting has the codes of refusals that time does not heal: the wrong password, a role that
+// may not log in from here, a missing right, a setting that is unknown or not to be set, a
+// database, a schema or a table that is not there, a table of another program.
 var lasting = map[string]bool{
-	"28P01": true, "28000": true, "3D000": true, "42501": true, "42704": true,
-	"42703": true, "42804": true, "42883": true, "42809": true,
+	"28P01": true, "28000": true, "42501": true, "42704": true, "22023": true, "55P02": true, "3D000": true,
+	"3F000": true, "42P01": true, "42703": true, "42804": true, "42883": true, "42809": true,
 }
 
 // unavailable is the error of a call that certainly had no effect.
@@ -45,15 +44,55 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
 
-// permanent reports whether time does not heal why a server refuses, or a certificate is not
-// trusted.
+// permanent reports whether time heals no part of err. An attempt to connect may fail in
+// several parts: one for each host, or for each address of a host.
 func permanent(err error) bool {
-	var told *pgconn.PgError
-	if errors.As(err, &told) {
-		return lasting[told.Code]
+	lasts, heals := parts(err)
+	return lasts && !heals
+}
+
+// parts reports whether time does not heal some part of err, and whether it heals another.
+// A server without TLS is asked again without it (sslmode=prefer), and the second answer counts.
+func parts(err error) (lasts, heals bool) {
+	switch err := err.(type) { //nolint:errorlint // this walks the tree itself
+	case *pgconn.PgError:
+		return lasting[err.Code], !lasting[err.Code]
+	case *tls.CertificateVerificationError:
+		return true, false
+	case interface{ Unwrap() []error }:
+		for _, part := range err.Unwrap() {
+			l, h := parts(part)
+			lasts, heals = lasts || l, heals || h
+		}
+		return lasts, heals
+	case interface{ Unwrap() error }:
+		return parts(err.Unwrap())
+	case nil:
+		return false, false
 	}
-	var untrusted *tls.CertificateVerificationError
-	return errors.As(err, &untrusted)
+	return false, err.Error() != "server refused TLS connection" // pgconn has no name for it
+}
+
+// hidesHosts reports whether err is of an attempt to connect that may have left hosts out:
+// pgconn asks no host behind one that refuses a password, a database or a right.
+func hidesHosts(err error) bool {
+	var failed *pgconn.ConnectError
+	if !errors.As(err, &failed) {
+		return false
+	}
+	lasts, _ := parts(err)
+	return lasts && skipHost(failed.Config.Copy())
+}
+
+// skipHost takes the first host out of a configuration, and reports whether there is another.
+func skipHost(cfg *pgconn.Config) bool {
+	for i, next := range cfg.Fallbacks {
+		if next.Host != cfg.Host || next.Port != cfg.Port {
+			cfg.Host, cfg.Port, cfg.TLSConfig, cfg.Fallbacks = next.Host, next.Port, next.TLSConfig, cfg.Fallbacks[i+1:]
+			return true
+		}
+	}
+	return false
 }
 
 // beforeCommit is the error of a statement that was sent with a commit behind it. Only
@@ -124,6 +163,8 @@ var hints = map[string]string{
 	"3D000": "there is no such database: see the path of the URL",
 	"28P01": "check the user's name and password",
 	"42704": "the server knows no such setting: see what follows the ? of the URL",
+	"22023": "the server refuses the value of a setting: see what follows the ? of the URL",
+	"55P02": "the setting is not to be changed by a client: see what follows the ? of the URL",
 	"28000": "the server does not let this user in from here: see its pg_hba.conf",
 	"53300": "the server takes no more connections: raise max_connections, or let a pooler stand between",
 	"57P03": "the server is starting or stopping; it will serve in a while",
@@ -135,6 +176,11 @@ var hints = map[string]string{
 	"22021": "the database cannot keep this name: it has another encoding than UTF8",
 	"22P05": "the database cannot keep this name: it has another encoding than UTF8",
 }
+
+// uncreated is the error of an attempt to create the table.
+type uncreated struct{ error }
+
+func (u uncreated) Unwrap() error { return u.error }
 
 // explain adds to an error what to do about it.
 func explain(err error, o options) error {
@@ -150,7 +196,11 @@ func explain(err error, o options) error {
 		code = "25006"
 	}
 	hint := hints[code]
-	if code == "42501" && o.create && strings.Contains(told.Message, "schema") {
+	switch {
+	case code != "42501":
+	case told.SeverityUnlocalized == "FATAL":
+		hint = "the role may not CONNECT to this database, or not change a setting: see what follows the ? of the URL"
+	case errors.As(err, new(uncreated)):
 		hint = "to create the table, or the schema, the role needs CREATE on the schema, or on the database; or have somebody else create it by the SQL that `leasehold doctor` shows"
 	}
 	if hint == "" {

@@ -51,6 +51,8 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 	exec(t, boss, `CREATE ROLE weak LOGIN`)
 	exec(t, boss, `REVOKE CREATE ON SCHEMA public FROM PUBLIC`) // as from version 15 on
 	exec(t, boss, `CREATE ROLE full LOGIN CONNECTION LIMIT 0`)
+	exec(t, boss, `CREATE DATABASE shut`)
+	exec(t, boss, `REVOKE CONNECT ON DATABASE shut FROM PUBLIC`)
 	exec(t, boss, SQL(WithTable("closed")))
 	exec(t, boss, `CREATE TABLE other (key text)`)
 	exec(t, boss, `CREATE TABLE older (key text PRIMARY KEY, record bytea)`)
@@ -63,6 +65,10 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 		server.URL() + "&table=other": true, server.URL() + "&table=older": true, server.URL() + "&colour=1": true,
 		as("weak") + "&table=closed": true, as("weak") + "&create=true": true, as("nobody") + "&table=closed": true,
 		strings.Replace(server.URL(), "/postgres?", "/none?", 1): true,
+		server.URL(): true, server.URL() + "&schema=none": true,
+		server.URL() + "&synchronous_commit=red": true, server.URL() + "&fsync=off": true,
+		as("weak") + "&create=true&schema=none": true, as("weak") + "&log_statement=all": true,
+		strings.Replace(as("weak"), "/postgres?", "/shut?", 1): true,
 	}
 	for address, hint := range map[string]string{
 		replica.URL() + "&table=closed": "read-only replica",
@@ -75,6 +81,11 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 		server.URL() + "&colour=1":                               "colour",
 		as("weak") + "&table=closed":                             `GRANT SELECT, INSERT, UPDATE, DELETE ON "closed"`,
 		as("weak") + "&create=true":                              "needs CREATE on the schema",
+		as("weak") + "&create=true&schema=none":                  "needs CREATE on the schema",
+		as("weak") + "&log_statement=all":                        "see what follows the ? of the URL",
+		server.URL() + "&synchronous_commit=red":                 "see what follows the ? of the URL",
+		server.URL() + "&fsync=off":                              "see what follows the ? of the URL",
+		strings.Replace(as("weak"), "/postgres?", "/shut?", 1):   "CONNECT",
 		as("full") + "&table=closed":                             "too many connections",
 		as("nobody") + "&table=closed":                           "does not exist",
 		strings.Replace(server.URL(), "/postgres?", "/none?", 1): "no such database",

@@ -35,8 +35,9 @@ func WithSchema(name string) Option { return func(o *options) { o.schema = name 
 func WithTable(name string) Option { return func(o *options) { o.table = name } }
 
 // WithCreate has the first call that finds no table create it, and the schema if one
-// is named; the creation goes on for up to half a minute if the call gives up. By default
-// such a call fails, and says so. See [SQL].
+// is named; the creation goes on for up to half a minute if the call gives up. Without it
+// such a call fails at once with driver.ErrPermanent: a migration comes before the
+// programs that need it. See [SQL].
 func WithCreate() Option { return func(o *options) { o.create = true } }
 
 // WithTimeout bounds one transaction, connecting included: 100 ms to a minute, 2 s by

@@ -37,8 +37,14 @@ func TestLock_WhatTimeDoesNotHealFailsAtOnce(t *testing.T) {
 		"a user without rights":    {as("guest"), true},
 		"no such database":         {strings.Replace(server.URL(), "/postgres?", "/none?", 1), true},
 		"an untrusted certificate": {"postgres://somebody@" + untrusted(t) + "/app?sslmode=verify-full", true},
+		"a wrong user, TLS wanted": {strings.Replace(as("nobody"), "sslmode=disable", "sslmode=prefer", 1), true},
+		"an unknown setting":       {server.URL() + "&colour=1", true},
+		"a setting's wrong value":  {server.URL() + "&synchronous_commit=red", true},
+		"a setting of the server":  {server.URL() + "&fsync=off", true},
+		"a setting of superusers":  {as("guest") + "&log_statement=all", true},
+		"no table":                 {server.URL() + "&table=none", true},
+		"no schema":                {server.URL() + "&schema=none", true},
 		"a user's connections":     {as("crowd"), false},
-		"no table":                 {server.URL() + "&table=none", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			outage := 3 * time.Second
@@ -81,4 +87,38 @@ func untrusted(t *testing.T) string {
 		_ = tls.Server(conn, known.TLS).Handshake()
 	})
 	return addr
+}
+
+// PostgreSQL's own client, like pgx, asks no host behind one that refuses a password, a
+// database or a right.
+func TestAcquire_HostsThatRefuseHideNoOther(t *testing.T) {
+	server := postgrestest.Shared(t)
+	host := strings.TrimSuffix(strings.Split(strings.SplitN(server.URL(), "@", 2)[1], "/")[0], "/")
+	refusing := func(code string) string {
+		addr, _ := listening(t, func(conn net.Conn) {
+			_, _ = conn.Read(make([]byte, 1<<10))
+			_, _ = conn.Write(refusal(code))
+		})
+		return addr
+	}
+	const nowhere = "127.0.0.1:1"
+	for name, row := range map[string]struct {
+		hosts     []string
+		granted   bool
+		permanent bool
+	}{
+		"one has another database":      {[]string{refusing("3D000"), host}, true, false},
+		"two have other passwords":      {[]string{refusing("28P01"), refusing("28P01"), host}, true, false},
+		"one is away and one refuses":   {[]string{nowhere, refusing("28P01"), host}, true, false},
+		"all refuse":                    {[]string{refusing("28P01"), refusing("28000"), refusing("3D000")}, false, true},
+		"the first is away":             {[]string{nowhere, refusing("3D000")}, false, false},
+		"the last is away":              {[]string{refusing("28000"), nowhere}, false, false},
+		"the first refuses, one starts": {[]string{refusing("28P01"), refusing("57P03")}, false, false},
+	} {
+		d := openURL(t, strings.Replace(server.URL(), host, strings.Join(row.hosts, ","), 1)+"&create=true")
+		_, err := d.Acquire(t.Context(), mutex(name, "a"))
+		if (err == nil) != row.granted || errors.Is(err, driver.ErrPermanent) != row.permanent {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -80,10 +80,19 @@ func (p *pool) applyTo(cfg *pgxpool.Config) {
 	before, after, end := cfg.BeforeConnect, cfg.AfterConnect, cfg.BeforeClose
 	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
 		noteAsked(ctx, false)
-		if err := p.notNow(); err != nil || before == nil {
+		if err := p.notNow(); err != nil {
 			return err
 		}
-		return before(ctx, c)
+		if before != nil {
+			if err := before(ctx, c); err != nil {
+				return err
+			}
+		}
+		skip, _ := ctx.Value(skipping{}).(int)
+		for ; skip > 0; skip-- {
+			skipHost(&c.Config)
+		}
+		return nil
 	}
 	ping := cfg.ShouldPing
 	if ping == nil {
@@ -203,7 +212,7 @@ func (p *pool) take(ctx context.Context, first bool) (*pgxpool.Conn, error) {
 			return nil, err
 		}
 		began := time.Now()
-		conn, err := p.conns.Acquire(asking)
+		conn, err := p.acquire(asking)
 		if err == nil {
 			p.life(conn).taken = began
 			return conn, nil
@@ -220,6 +229,22 @@ func (p *pool) take(ctx context.Context, first bool) (*pgxpool.Conn, error) {
 			return nil, err
 		}
 	}
+}
+
+// skipping is the key under which a context has the number of hosts that an attempt to connect
+// leaves out.
+type skipping struct{}
+
+// acquire takes a connection of pgxpool, at a host that hides no other if there is one.
+func (p *pool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := p.conns.Acquire(ctx)
+	for skip, last := 1, err; hidesHosts(last); skip++ {
+		if conn, last = p.conns.Acquire(context.WithValue(ctx, skipping{}, skip)); last == nil {
+			return conn, nil
+		}
+		err = errors.Join(err, last)
+	}
+	return conn, err
 }
 
 // isRefusal reports whether an attempt to connect has failed, and not just the time of

@@ -107,15 +107,19 @@ func listening(t *testing.T, f func(net.Conn)) (addr string, taken *atomic.Int64
 	return l.Addr().String(), taken
 }
 
+// refusal returns the message of a server that lets nobody in.
+func refusal(code string) []byte {
+	text := "SFATAL\x00VFATAL\x00C" + code + "\x00Mrefused\x00\x00"
+	return append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(text)+4)), text...) //nolint:gosec // it is short
+}
+
 // A server at its limit makes a process for each that it refuses.
 func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	told := "SFATAL\x00VFATAL\x00C53300\x00Msorry, too many clients already\x00\x00"
-	refusal := append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(told)+4)), told...) //nolint:gosec // it is short
 	addr, taken := listening(t, func(conn net.Conn) {
 		_, _ = conn.Read(make([]byte, 1<<10))
-		_, _ = conn.Write(refusal)
+		_, _ = conn.Write(refusal("53300"))
 	})
 	d := openURL(t, "postgres://nobody@"+addr+"/none?sslmode=disable")
 	const seconds = 3

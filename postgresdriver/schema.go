@@ -51,6 +51,9 @@ COMMENT ON TABLE TABLE_NAME IS 'VERSION: locks';
 // nothing can be done without the table.
 const creating = 30 * time.Second
 
+// creations bounds how often one call creates the table.
+const creations = 3
+
 // maker creates the table. That is no part of the call that finds none: however many
 // calls there are, and however soon they give up, one connection does it, until it is
 // done. Calls that each began anew would hold each other up.

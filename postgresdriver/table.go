@@ -50,13 +50,13 @@ func (o options) lockID(use, key string) int64 {
 	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // all bits count
 }
 
-// with runs f with a connection, within the time of a transaction, and once more if the
-// table had to be created first. f changes nothing if it says that there is no table.
+// with runs f with a connection, within the time of a transaction, and again if the table
+// had to be created first, or was dropped meanwhile. f changes nothing without a table.
 func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	err := t.once(ctx, f)
-	if missing(err) && t.cfg.create {
+	for try := 0; try < creations && missing(err) && t.cfg.create; try++ {
 		if err := t.maker.made(ctx, t); err != nil {
-			return unavailable(explain(err, t.cfg))
+			return unavailable(explain(uncreated{err}, t.cfg))
 		}
 		err = t.once(ctx, f)
 	}
