@@ -18,11 +18,11 @@ func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 	c := &checkup{cfg: d.table.cfg, report: new(driver.Report)}
 	ctx, cancel := context.WithTimeout(ctx, d.table.cfg.timeout)
 	defer cancel()
-	conn, err := d.table.main.take(ctx, false)
+	conn, err := d.table.pool.take(ctx, ordinary)
 	if err != nil {
 		return *c.report, unavailable(explain(connectError(ctx, err), c.cfg))
 	}
-	defer func() { d.table.main.give(conn, nil) }()
+	defer func() { d.table.pool.give(conn, nil) }()
 	if err := c.server(ctx, conn); err != nil {
 		return *c.report, unavailable(explain(err, c.cfg))
 	}

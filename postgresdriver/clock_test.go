@@ -80,14 +80,14 @@ func TestSweep_RemovesNoNoteThatIsBeingWritten(t *testing.T) {
 	if err := warm(t, openURL(t, server.URL()+"&create=true")).Close(); err != nil {
 		t.Fatal(err)
 	}
-	d := openURL(t, server.URL()) // which has written nothing, and does not sweep by itself
+	d, sweeper := openURL(t, server.URL()), openURL(t, server.URL()) // which do not sweep by themselves
 	boss := admin(t, server.URL())
 	exec(t, boss, `INSERT INTO leasehold VALUES ('note', $1, 0)`, record("of long ago"))
 	_, err := d.table.Transact(t.Context(), []roomdriver.Item{{Key: "k", Note: "note"}}, func(_ int, found roomdriver.Found) roomdriver.Change {
 		if got := textOf(found.Note); got != "of long ago" {
 			t.Errorf("the note is %q", got)
 		}
-		if _, err := d.table.Sweep(t.Context(), 1000); err != nil {
+		if _, err := sweeper.table.Sweep(t.Context(), 1000); err != nil {
 			t.Error(err)
 		}
 		return roomdriver.Change{Record: record("k"), Note: record("of now")}

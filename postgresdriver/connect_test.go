@@ -220,7 +220,7 @@ func TestAcquire_AServerThatLetsNobodyInWithinTheTimeoutIsReached(t *testing.T) 
 		return err == nil
 	})
 	// What comes while a call still waits is there for the next one.
-	if made := d.table.main.conns.Stat().NewConnsCount(); made > mainConns {
+	if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {
 		t.Errorf("%d connections had to be made", made)
 	}
 }

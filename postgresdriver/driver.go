@@ -26,24 +26,18 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 }
 
 // Renew renews leases, confirms grants and keeps places in the queue, 256 locks in one
-// transaction, on connections of its own. It calls each once for every ref, by its index,
+// transaction, on any connection. It calls each once for every ref, by its index,
 // never concurrently. See [driver.Driver].
 func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(i int, reply driver.Reply, err error)) {
-	d.rooms.Renew(context.WithValue(ctx, renewal{}, true), refs, each)
+	d.rooms.Renew(context.WithValue(ctx, urgent{}, renewing), refs, each)
 }
-
-// hurried marks the context of a call that frees a lock. Behind calls that wait for locks it
-// would come too late, each time again.
-type hurried struct{}
-
-// renewal is what a context says of a call that renews.
-type renewal struct{}
 
 // Release ends a lease or leaves the queue, and answers Released, Left, Gone, or Busy if
 // the lease belongs to another visit. The next waiter is told by the same transaction.
-// Where many calls wait for a connection releases have the next one. See [driver.Driver].
+// Where many calls wait for a connection releases have the next one: behind calls that wait
+// for locks they would come too late, each time again. See [driver.Driver].
 func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	return d.rooms.Release(context.WithValue(ctx, hurried{}, true), ref)
+	return d.rooms.Release(context.WithValue(ctx, urgent{}, hurried), ref)
 }
 
 // Watch delivers hints to f by LISTEN, one at a time, until it is closed. It does not wait

@@ -258,8 +258,8 @@ func TestBouncer_PreparedStatementsThatItMixesUpAreExplained(t *testing.T) {
 	var err error
 	for i := 0; i < 100 && err == nil; i++ {
 		_, err = d.Acquire(t.Context(), mutex("k", "a"))
-		_ = d.table.main.conns.Config()
-		d.table.main.conns.Reset() // another client, with the server's old connections
+		_ = d.table.pool.conns.Config()
+		d.table.pool.conns.Reset() // another client, with the server's old connections
 	}
 	if err == nil || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
 		t.Errorf("%v", err)

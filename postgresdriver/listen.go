@@ -71,9 +71,16 @@ func (e *ear) run(ctx context.Context) {
 	}
 }
 
+// errStarved ends a subscription in favour of the calls.
+var errStarved = errors.New("the server has no connection for calls")
+
 // listen delivers what is sent until the connection is lost. What was sent before it
-// heard itself may be lost, so everybody is told to ask.
+// heard itself may be lost, so everybody is told to ask. A server that takes one connection
+// only takes that of the calls.
 func (e *ear) listen(ctx context.Context) error {
+	if err := e.within(ctx, e.t.pool.fill); err != nil {
+		return err
+	}
 	conn, err := e.connect(ctx)
 	if err != nil {
 		return err
@@ -86,7 +93,7 @@ func (e *ear) listen(ctx context.Context) error {
 	if err := e.within(ctx, func(ctx context.Context) error { return e.probe(ctx, conn) }); err != nil {
 		return err
 	}
-	for {
+	for !e.t.pool.starved() {
 		var n *pgconn.Notification
 		err := wait(ctx, silent, func(ctx context.Context) (err error) {
 			n, err = conn.WaitForNotification(ctx)
@@ -103,6 +110,7 @@ func (e *ear) listen(ctx context.Context) error {
 			}
 		}
 	}
+	return errStarved
 }
 
 // probe listens, and sends itself a message by another connection.
@@ -127,18 +135,18 @@ func (e *ear) probe(ctx context.Context, conn *pgx.Conn) error {
 
 // call sends the message.
 func (e *ear) call(ctx context.Context) error {
-	conn, err := e.t.main.take(ctx, false)
+	conn, err := e.t.pool.take(ctx, background)
 	if err != nil {
 		return err
 	}
 	_, err = conn.Exec(ctx, `SELECT pg_notify($1, '')`, e.address)
-	e.t.main.give(conn, err)
+	e.t.pool.give(conn, err)
 	return err
 }
 
 // connect makes a connection that is no part of a pool.
 func (e *ear) connect(ctx context.Context) (conn *pgx.Conn, err error) {
-	cfg := e.t.main.conns.Config().ConnConfig
+	cfg := e.t.pool.conns.Config().ConnConfig
 	if e.t.cfg.listen != "" {
 		if cfg, err = pgx.ParseConfig(e.t.cfg.listen); err != nil {
 			return nil, err

@@ -15,39 +15,61 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// sharing is for how long other calls share the connections with one in the background. Without
+// it the sweep that follows the first call of a process would cost it a second connection.
+const sharing = 100 * time.Millisecond
+
 // Bounds of the pause after a server has let nobody in.
 const (
 	minPause = 50 * time.Millisecond
 	maxPause = time.Second
 )
 
+// Bounds of connections. Renewals may have more than other calls, so that they never wait for
+// them.
+const (
+	mainConns  = 8
+	renewConns = 4
+)
+
+// urgency is how much a call needs a connection.
+type urgency int
+
+const (
+	ordinary   urgency = iota
+	background         // makes no connection if there is one; such calls are rare
+	hurried            // goes before the others
+	renewing           // waits for no other call, and tries to connect whenever no connection is idle
+)
+
+// urgent is the key under which the context of a call has its urgency.
+type urgent struct{}
+
 // pool is a pool of connections whose callers come in the order in which they ask, those in a
 // hurry before the others. While the server lets nobody in they share the connections that
 // there are, and one at a time tries to make another, less and less often. pgxpool would have
 // each caller that finds none free try to make one, and fail: a server at its limit would
 // spend its time on refusing.
-//
-// An eager pool, that of renewals, pauses for nobody. There are few of those, and they cannot
-// wait.
 type pool struct {
 	conns *pgxpool.Pool
-	most  int
-	eager bool
 
 	mu       sync.Mutex
 	there    map[*pgx.Conn]*life // connections
 	busy     int                 // callers that were let through
-	hurried  list.List           // of *waiting, who come first
-	line     list.List           // of *waiting
+	lines    [renewing]list.List // of *waiting, by urgency
 	refusals int                 // in a row
 	why      error               // of the last; nil if the last attempt succeeded
 	until    time.Time           // when the next attempt may be made
 	timer    *time.Timer
+	missed   time.Time // when a renewal was last given up without an answer
+	shared   time.Time // until when calls share the connections with one in the background
 }
 
 // life is what a pool knows of a connection.
 type life struct {
-	made, taken time.Time // taken by the last call that it was given to
+	heard time.Time // when the server last answered
+	taken time.Time // when the last call began to take it
+	by    urgency   // of that call
 }
 
 // waiting is a caller that waits.
@@ -74,13 +96,21 @@ func noteAsked(ctx context.Context, is bool) {
 // sorting is the key under which a context says that connections are only looked through.
 type sorting struct{}
 
+// unpaused is the key under which a context says that an attempt to connect may be made now.
+type unpaused struct{}
+
+// setAside reports whether the call that takes a connection only sorts it out.
+func (p *pool) setAside(ctx context.Context, conn *pgx.Conn) bool {
+	return ctx.Value(sorting{}) != nil || ctx.Value(unpaused{}) != nil && p.doubts(conn)
+}
+
 // applyTo has the hooks of a pool keep the attempts to connect apart, count connections, and
 // note what a call waits for.
 func (p *pool) applyTo(cfg *pgxpool.Config) {
 	before, after, end := cfg.BeforeConnect, cfg.AfterConnect, cfg.BeforeClose
 	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
 		noteAsked(ctx, false)
-		if err := p.notNow(); err != nil {
+		if err := p.notNow(); err != nil && ctx.Value(unpaused{}) == nil {
 			return err
 		}
 		if before != nil {
@@ -99,13 +129,13 @@ func (p *pool) applyTo(cfg *pgxpool.Config) {
 		ping = func(_ context.Context, idle pgxpool.ShouldPingParams) bool { return idle.IdleDuration > time.Second }
 	}
 	cfg.ShouldPing = func(ctx context.Context, idle pgxpool.ShouldPingParams) bool {
-		is := ping(ctx, idle)
+		is := !p.setAside(ctx, idle.Conn) && ping(ctx, idle)
 		noteAsked(ctx, is)
 		return is
 	}
 	if prepare := preparation(cfg); prepare != nil {
 		cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
-			if ctx.Value(sorting{}) != nil {
+			if p.setAside(ctx, conn) {
 				return true, nil
 			}
 			return prepare(ctx, conn)
@@ -153,7 +183,7 @@ func (p *pool) notNow() error {
 func (p *pool) connected(conn *pgx.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.there[conn] = &life{made: time.Now()}
+	p.there[conn] = &life{heard: time.Now()}
 	if !readOnly(p.why) {
 		p.refusals, p.why = 0, nil
 	}
@@ -188,7 +218,7 @@ func (p *pool) refused(err error) bool {
 	return len(p.there) > 0
 }
 
-// paused lets somebody make another attempt.
+// paused lets callers through that may connect again.
 func (p *pool) paused() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,19 +232,73 @@ func (p *pool) has() bool {
 	return len(p.there) > 0
 }
 
-// take waits for a connection until ctx ends, in a hurry if first. The connection is to be
-// given back by give.
-func (p *pool) take(ctx context.Context, first bool) (*pgxpool.Conn, error) {
+// fill makes a connection if there is none.
+func (p *pool) fill(ctx context.Context) error {
+	if p.has() {
+		return nil
+	}
+	conn, err := p.take(ctx, background)
+	if err == nil {
+		p.give(conn, nil)
+	}
+	return err
+}
+
+// starved reports whether there is no connection because the server lets nobody in.
+func (p *pool) starved() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.why != nil && len(p.there) == 0
+}
+
+// distrust notes that a renewal was given up without an answer.
+func (p *pool) distrust() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.missed = time.Now()
+}
+
+// doubts reports whether a connection may be as silent as the one of the renewal that was
+// given up last.
+func (p *pool) doubts(conn *pgx.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.there[conn]
+	return l != nil && l.heard.Before(p.missed)
+}
+
+// takeToRenew takes a connection for a renewal. It uses a doubtful one only if the server
+// refuses another, or half of the time is over.
+func (p *pool) takeToRenew(ctx context.Context) (*pgxpool.Conn, error) {
+	half, cancel := context.WithCancel(ctx) // without a deadline: that would condemn idle connections
+	defer cancel()
+	if p.has() {
+		defer time.AfterFunc(timeLeft(ctx)/2, cancel).Stop()
+	}
+	conn, err := p.take(half, renewing)
+	if err == nil || ctx.Err() != nil || isRefusal(err) && !p.has() {
+		return conn, err
+	}
+	return p.take(ctx, hurried)
+}
+
+// take waits for a connection until ctx ends. The connection is to be given back by give.
+func (p *pool) take(ctx context.Context, u urgency) (*pgxpool.Conn, error) {
 	var alive atomic.Bool
 	asking := context.WithValue(ctx, asked{}, &alive)
+	acquire := p.acquire
+	if u == renewing {
+		asking, acquire = context.WithValue(asking, unpaused{}, true), p.acquireTrusted
+	}
 	for wait := false; ; {
-		if err := p.enter(ctx, first, wait); err != nil {
+		if err := p.enter(ctx, u, wait); err != nil {
 			return nil, err
 		}
 		began := time.Now()
-		conn, err := p.acquire(asking)
+		conn, err := acquire(asking)
 		if err == nil {
-			p.life(conn).taken = began
+			l := p.life(conn)
+			l.taken, l.by = began, u
 			return conn, nil
 		}
 		if alive.Load() && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -225,7 +309,7 @@ func (p *pool) take(ctx context.Context, first bool) (*pgxpool.Conn, error) {
 		wait = errors.As(err, new(denied))
 		again := wait && p.has() || !wait && isRefusal(err) && p.refused(err)
 		p.leave(err)
-		if !again || p.eager {
+		if !again || u == renewing {
 			return nil, err
 		}
 	}
@@ -247,12 +331,26 @@ func (p *pool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, err
 }
 
+// acquireTrusted is acquire for a connection that is not doubtful.
+func (p *pool) acquireTrusted(ctx context.Context) (*pgxpool.Conn, error) {
+	for {
+		conn, err := p.acquire(ctx)
+		if err != nil || !p.doubts(conn.Conn()) {
+			return conn, err
+		}
+		defer conn.Release() // not before there is another one, or it would come again
+	}
+}
+
 // isRefusal reports whether an attempt to connect has failed, and not just the time of
 // somebody who waited for it.
 func isRefusal(err error) bool {
 	var failed *pgconn.ConnectError
-	return errors.As(err, &failed) ||
-		err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	return errors.As(err, &failed) || err != nil && !isTimeout(err)
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // life returns what is known of a connection. It is for whoever has taken it.
@@ -276,21 +374,30 @@ func (p *pool) give(conn *pgxpool.Conn, err error) {
 	case conn.Conn().IsClosed() && errors.Is(err, context.DeadlineExceeded):
 		p.dropIdle(p.life(conn).taken)
 	}
-	conn.Release()
 	p.mu.Lock()
+	if l := p.there[conn.Conn()]; l != nil {
+		if !isTimeout(err) {
+			l.heard = time.Now()
+		}
+		if l.by == background {
+			p.shared = time.Time{}
+		}
+	}
 	if err == nil && readOnly(p.why) {
 		p.refusals, p.why = 0, nil
 	}
 	p.mu.Unlock()
+	conn.Release()
 	p.leave(nil)
 }
 
-// dropIdle closes the connections that nobody uses, if they were made before a call began
-// that was not answered: they lead to the same silence, and each of them would cost a
-// timeout of its own. A younger one may be just what the calls that gave up have brought about.
+// dropIdle closes the connections that nobody uses, if the server has not answered on them
+// since a call began that was not answered: they lead to the same silence, and each of them
+// would cost a timeout of its own. A younger one may be just what the calls that gave up have
+// brought about.
 func (p *pool) dropIdle(began time.Time) {
 	for _, conn := range p.conns.AcquireAllIdle(context.WithValue(context.Background(), sorting{}, true)) {
-		if p.life(conn).made.Before(began) {
+		if p.life(conn).heard.Before(began) {
 			p.drop(conn)
 		}
 		conn.Release()
@@ -305,37 +412,60 @@ func (p *pool) drop(conn *pgxpool.Conn) {
 }
 
 // mayConnect reports whether a connection may be made now. The caller holds mu.
-func (p *pool) mayConnect() bool {
-	return p.eager || p.why == nil || !time.Now().Before(p.until)
+func (p *pool) mayConnect() bool { return p.why == nil || !time.Now().Before(p.until) }
+
+// admit lets a caller through. The caller holds mu.
+func (p *pool) admit(u urgency) {
+	p.busy++
+	if u == background {
+		p.shared = time.Now().Add(sharing)
+		time.AfterFunc(sharing, p.paused)
+	}
 }
 
-// room is how many may be let through: one more than there are connections may make
-// another. The caller holds mu.
-func (p *pool) room() int {
+// room returns how many callers may be let through: one more than there are connections may
+// make another. The caller holds mu.
+func (p *pool) room(u urgency) int {
 	switch {
-	case p.why == nil, p.eager:
-		return p.most
+	case u == renewing:
+		return mainConns + renewConns
+	case u == background:
+		return max(len(p.there), 1)
+	case p.why == nil && time.Now().Before(p.shared):
+		return min(max(len(p.there), 1), mainConns)
+	case p.why == nil:
+		return mainConns
 	case p.mayConnect():
-		return min(len(p.there)+1, p.most)
+		return min(len(p.there)+1, mainConns)
 	default:
 		return len(p.there)
 	}
 }
 
+// mayEnter reports whether a caller need not wait in a line. A renewal that has the time waits
+// for the only connection if a call in the background has it. The caller holds mu.
+func (p *pool) mayEnter(ctx context.Context, u urgency, wait bool) bool {
+	switch {
+	case wait && !p.mayConnect(),
+		u != renewing && p.lines[hurried].Len() > 0,
+		u == ordinary && p.lines[ordinary].Len() > 0,
+		u == renewing && p.busy == 1 && len(p.there) == 1 && time.Now().Before(p.shared) && timeLeft(ctx) > 4*sharing:
+		return false
+	}
+	return p.busy < p.room(u)
+}
+
 // enter lets a caller through when it is its turn; if wait, at the front of the line, but
 // not before a connection comes or goes, a caller leaves, or another attempt may be made.
-func (p *pool) enter(ctx context.Context, first, wait bool) error {
+func (p *pool) enter(ctx context.Context, u urgency, wait bool) error {
 	p.mu.Lock()
-	if (!wait || p.mayConnect()) && p.hurried.Len() == 0 && (first || p.line.Len() == 0) && p.busy < p.room() {
-		p.busy++
+	if p.mayEnter(ctx, u, wait) {
+		p.admit(u)
 		p.mu.Unlock()
 		return nil
 	}
 	s := &waiting{called: make(chan struct{})}
-	line := &p.line
-	if first {
-		line = &p.hurried
-	}
+	line := &p.lines[min(u, hurried)]
 	push := line.PushBack
 	if wait {
 		push = line.PushFront
@@ -383,33 +513,31 @@ func (p *pool) leave(err error) {
 	defer p.mu.Unlock()
 	p.busy--
 	if len(p.there) == 0 && p.busy == 0 && isRefusal(err) {
-		for s := p.next(); s != nil; s = p.next() {
-			s.err = err
-			close(s.called)
+		for i := range p.lines {
+			for line := &p.lines[i]; line.Len() > 0; {
+				s := line.Remove(line.Front()).(*waiting)
+				s.err = err
+				close(s.called)
+			}
 		}
 	}
 	p.call()
 }
 
-// next takes whoever comes next out of its line; nil if nobody waits. The caller holds mu.
-func (p *pool) next() *waiting {
-	for _, line := range []*list.List{&p.hurried, &p.line} {
-		if line.Len() > 0 {
-			return line.Remove(line.Front()).(*waiting)
-		}
-	}
-	return nil
-}
-
-// call lets those through for whom there is room. The caller holds mu.
+// call lets those through for whom there is room. Calls in the background are rare, and come
+// before ordinary ones if a connection is idle. The caller holds mu.
 func (p *pool) call() {
-	for p.busy < p.room() {
-		s := p.next()
-		if s == nil {
-			return
+	for _, u := range []urgency{hurried, background, ordinary} {
+		for line := &p.lines[u]; line.Len() > 0; {
+			if p.busy >= p.room(u) {
+				if u == hurried {
+					return
+				}
+				break
+			}
+			p.admit(u)
+			close(line.Remove(line.Front()).(*waiting).called)
 		}
-		p.busy++
-		close(s.called)
 	}
 }
 

@@ -52,6 +52,7 @@ func TestRenew_AServerThatTakesNoMoreConnectionsLosesNoLease(t *testing.T) {
 	}
 	fill()
 	for range 3 {
+		d.table.pool.distrust() // a doubtful connection is better than none
 		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
 			if err != nil || reply.State != driver.Granted {
 				t.Errorf("%+v, %v", reply, err)
@@ -76,6 +77,170 @@ func TestAcquire_AServerThatTakesNoMoreConnectionsServesAllByThoseThatThereAre(t
 		})
 	}
 	all.Wait()
+}
+
+// lone returns a store of a role that may have one connection, and a superuser's connection.
+func lone(t *testing.T) (*Driver, *pgx.Conn) {
+	t.Helper()
+	s := postgrestest.Start(t)
+	boss := admin(t, s.URL())
+	exec(t, boss, SQL())
+	exec(t, boss, `CREATE ROLE lone LOGIN CONNECTION LIMIT 1; GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold TO lone`)
+	return openURL(t, strings.Replace(s.URL(), "tester@", "lone@", 1)), boss
+}
+
+// P3: renewals, releases and calls for locks go on over the connection that there is, whoever
+// made it. The listener takes it from none of them.
+func TestRenew_OneConnectionIsEnough(t *testing.T) {
+	d, boss := lone(t)
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		exec(t, boss, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'lone'`)
+		eventually(t, func() (ok bool) { // the server counts a session that ends for a while
+			d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
+				ok = err == nil && reply.State == driver.Granted
+			})
+			return ok
+		})
+		if reply, err := d.Acquire(t.Context(), mutex("k", "b")); err != nil || reply.State != driver.Busy {
+			t.Errorf("%+v, %v", reply, err)
+		}
+	}
+	if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
+		t.Errorf("%+v, %v", reply, err)
+	}
+}
+
+// A listener that has the last connection of a full server gives it up.
+func TestWatch_LeavesTheLastConnectionToCalls(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	d, boss := lone(t)
+	exec(t, boss, `ALTER ROLE lone CONNECTION LIMIT 2`)
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool { return sub.Address() != "" })
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, boss, `ALTER ROLE lone CONNECTION LIMIT 1`)
+	exec(t, boss, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'lone' AND query NOT LIKE 'LISTEN%'`)
+	eventually(t, func() (ok bool) {
+		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, err error) { ok = err == nil })
+		return ok
+	})
+}
+
+// A process that waits has one connection, and one that listens: many such processes would
+// otherwise lock the application out of its server.
+func TestAcquire_AWaitingCallTakesOneConnectionAndOneThatListens(t *testing.T) {
+	server := postgrestest.Shared(t)
+	boss := admin(t, server.URL())
+	exec(t, boss, SQL())
+	exec(t, boss, `INSERT INTO leasehold VALUES ('over', '', 0)`)
+	d := openURL(t, server.URL())
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { // the first sweep is over
+		var left int
+		if err := boss.QueryRow(t.Context(), `SELECT count(*) FROM leasehold WHERE key = 'over'`).Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+		return left == 0 && d.table.pool.conns.Stat().AcquiredConns() == 0
+	})
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool { return sub.Address() != "" })
+	before := d.table.pool.conns.Stat().TotalConns()
+	for range 3 {
+		if reply, err := d.Acquire(t.Context(), ticket("k", "b")); err != nil || reply.State != driver.Queued {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "b", TTL: time.Minute}}, func(_ int, _ driver.Reply, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if _, err := d.Glance(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+	}
+	if all := sessions(t, boss); before != 1 || len(all) != 2 {
+		t.Errorf("%d connections before the wait, and %d sessions with that which listens", before, len(all))
+	}
+}
+
+// A sweep, and the message of a listener to itself, wait for the connection that there is.
+func TestSweep_MakesNoConnection(t *testing.T) {
+	server := postgrestest.Shared(t)
+	exec(t, admin(t, server.URL()), SQL())
+	d := openURL(t, server.URL())
+	p := d.table.pool
+	conn, err := p.take(t.Context(), ordinary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sweep sync.WaitGroup
+	sweep.Go(func() {
+		if _, err := d.table.Sweep(t.Context(), 1); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.lines[background].Len() == 1
+	})
+	p.give(conn, nil)
+	sweep.Wait()
+	if n := p.conns.Stat().NewConnsCount(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A call that comes during a sweep waits for a moment before it makes a connection, and so does
+// a renewal that has the time.
+func TestPool_SharesTheConnectionWithASweepForAMoment(t *testing.T) {
+	p := &pool{there: map[*pgx.Conn]*life{new(pgx.Conn): {}}}
+	if err := p.enter(t.Context(), background, false); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shared = time.Now().Add(time.Hour)
+	soon := context.WithValue(t.Context(), leaving{}, time.Now().Add(sharing))
+	for name, row := range map[string]struct {
+		ctx          context.Context
+		u            urgency
+		during, past bool
+	}{
+		"a call":                          {t.Context(), ordinary, false, true},
+		"a release":                       {t.Context(), hurried, false, true},
+		"another sweep":                   {t.Context(), background, false, false},
+		"a renewal":                       {t.Context(), renewing, false, true},
+		"a renewal that is given up soon": {soon, renewing, true, true},
+	} {
+		p.shared = time.Now().Add(time.Hour)
+		during := p.mayEnter(row.ctx, row.u, false)
+		p.shared = time.Now()
+		if past := p.mayEnter(row.ctx, row.u, false); during != row.during || past != row.past {
+			t.Errorf("%s goes on: %t, and after the moment %t", name, during, past)
+		}
+	}
 }
 
 // listening serves connections by f, and counts them.
@@ -154,7 +319,7 @@ func TestAcquire_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
 		all.Go(func() { _, _ = d.Acquire(t.Context(), mutex(fmt.Sprint("k", i), "a")) })
 	}
 	all.Wait()
-	if n := d.table.main.conns.Stat().IdleConns(); n < 3 {
+	if n := d.table.pool.conns.Stat().IdleConns(); n < 3 {
 		t.Fatalf("%d connections", n)
 	}
 	proxy.Strand()
@@ -241,13 +406,13 @@ func TestRelease_ComesBeforeThoseWhoWaitForConnections(t *testing.T) {
 			served.Add(1)
 		})
 	}
-	p := d.table.main
-	waits := func(inLine, hurried int) {
+	p := d.table.pool
+	waits := func(inLine, before int) {
 		t.Helper()
 		eventually(t, func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return p.line.Len() >= inLine && p.hurried.Len() >= hurried
+			return p.lines[ordinary].Len() >= inLine && p.lines[hurried].Len() >= before
 		})
 	}
 	waits(crowd-mainConns, 0)
@@ -269,10 +434,10 @@ func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
 	t.Parallel()
 	const timeout = 8 * time.Second
 	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true&timeout="+timeout.String()))
-	p := d.table.main
+	p := d.table.pool
 	var conns []*pgxpool.Conn
 	for range mainConns {
-		conn, err := p.take(t.Context(), false)
+		conn, err := p.take(t.Context(), ordinary)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +459,7 @@ func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
 	eventually(t, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.line.Len() == 1 && time.Since(start) > timeout/4+100*time.Millisecond
+		return p.lines[ordinary].Len() == 1 && time.Since(start) > timeout/4+100*time.Millisecond
 	})
 	given := time.Now()
 	for _, conn := range conns {
@@ -394,26 +559,42 @@ func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 	if err := renew(30 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := d.table.renew.take(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := d.table.pool
+	var conn *pgxpool.Conn
+	var others []*pgxpool.Conn
+	eventually(t, func() bool { // a sweep may have another one
+		if stat := p.conns.Stat(); stat.IdleConns() > 0 {
+			var err error
+			if conn, err = p.take(t.Context(), ordinary); err != nil {
+				t.Fatal(err)
+			}
+			others = append(others, conn)
+		}
+		stat := p.conns.Stat()
+		return stat.IdleConns() == 0 && int(stat.TotalConns()) == len(others)
+	})
 	hang.Store(true)
 	var other sync.WaitGroup
 	other.Go(func() {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // before connecting has failed
 		defer cancel()
-		_, _ = d.table.renew.take(ctx, false)
+		_, _ = p.take(ctx, renewing)
 	})
 	<-hangs
 	was := conn.Conn()
-	d.table.renew.give(conn, nil)
+	for _, conn := range others {
+		p.give(conn, nil)
+	}
 	other.Wait()
 	if was.IsClosed() {
 		t.Error("the connection that was there is closed")
 	}
 	if err := renew(30 * time.Second); err != nil {
 		t.Errorf("by the connection that was there: %v", err)
+	}
+	p.distrust()
+	if err := renew(30 * time.Second); err != nil {
+		t.Errorf("by the connection that was there, after half of the time: %v", err)
 	}
 }
 
@@ -429,7 +610,7 @@ func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
 	fill()
 	proxy.Strand()
 	defer proxy.CutAll()
-	conns := d.table.main.conns
+	conns := d.table.pool.conns
 	for i := range conns.Stat().TotalConns() {
 		_ = impatient(d, mutex(fmt.Sprint("k", i), "a"), 50*time.Millisecond)
 	}
@@ -459,7 +640,7 @@ func TestAcquire_AHookThatAsksTheServerCostsNoConnection(t *testing.T) {
 		_, err := d.Acquire(t.Context(), mutex("k", "a"))
 		return err == nil
 	})
-	if made := d.table.main.conns.Stat().NewConnsCount(); made > mainConns {
+	if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {
 		t.Errorf("%d connections had to be made", made)
 	}
 }

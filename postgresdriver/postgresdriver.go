@@ -29,9 +29,11 @@
 //
 // # Connections
 //
-// A store has two pools of its own, with the settings of the pool that it was made
-// from: at most eight connections, and four for renewals, which so never wait for
-// the application. While the server takes no more connections, or is away, calls share
+// A store has a pool of its own, with the settings of the pool that it was made from. One
+// waiting or holding call needs one connection. The pool grows if calls come at the same
+// time: to eight connections, and to twelve for renewals, which so never wait for the
+// application. A connection that is idle for pool_max_conn_idle_time (30 min) is closed, and
+// the one that listens is given up if the server takes no other. While the server takes no more connections, or is away, calls share
 // those that there are, renewals first, and one call at a time tries to make another: after
 // 25 to 50 ms, and twice as long after each refusal, up to 1 s. A connection to a server that
 // turns out to be a read-only replica is closed, so that a name that leads to another server
@@ -132,17 +134,10 @@ func open(cfg *pgxpool.Config, opts []Option) (*Driver, error) {
 	return &Driver{rooms: roomdriver.New(t), table: t}, nil
 }
 
-// Sizes of the pools. A renewal whose connection is broken is asked again on another one
-// before the first is given up, so there are more than renewals need.
-const (
-	mainConns  = 8
-	renewConns = 4
-)
-
-// connect returns a pool of at most n connections.
-func connect(cfg *pgxpool.Config, n int32, timeout time.Duration, eager bool) (*pool, error) {
+// connect returns a pool, which makes its connections when they are needed.
+func connect(cfg *pgxpool.Config, timeout time.Duration) (*pool, error) {
 	cfg = cfg.Copy()
-	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = n, 0, 0
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = mainConns+renewConns, 0, 0
 	cfg.PingTimeout = timeout
 	noteWarnings(&cfg.ConnConfig.Config)
 	patient := &patience{least: timeout, most: max(timeout, slowest)}
@@ -150,7 +145,7 @@ func connect(cfg *pgxpool.Config, n int32, timeout time.Duration, eager bool) (*
 		patient.least, patient.most = min(patient.least, limit), min(patient.most, limit)
 	}
 	patient.applyTo(cfg)
-	p := &pool{most: int(n), eager: eager, there: make(map[*pgx.Conn]*life)}
+	p := &pool{there: make(map[*pgx.Conn]*life)}
 	p.applyTo(cfg)
 	var err error
 	p.conns, err = pgxpool.NewWithConfig(context.Background(), cfg)

@@ -104,11 +104,11 @@ func (m *maker) begin(t *table) *making {
 func (t *table) create() error {
 	ctx, cancel := context.WithTimeout(t.ctx, creating)
 	defer cancel()
-	conn, err := t.renew.take(ctx, false) // of which nobody has a use before there is a table
+	conn, err := t.pool.take(ctx, ordinary)
 	if err != nil {
 		return connectError(ctx, err)
 	}
-	defer func() { t.renew.give(conn, nil) }()
+	defer func() { t.pool.give(conn, nil) }()
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, limit, milliseconds(creating), milliseconds(creating)); err != nil {
 			return err

@@ -15,29 +15,24 @@ import (
 
 // table is a roomdriver.Transactor, Reader, Sweeper and Listener.
 type table struct {
-	cfg         options
-	main, renew *pool
-	before      func(context.Context, *pgx.ConnConfig) error // of each connection, as the user wants it, or nil
-	sql         statements
-	limit       time.Duration // of a transaction
-	hurry       time.Duration // of an exchange; the server's word comes before our time is over
-	maker       maker
+	cfg    options
+	pool   *pool
+	before func(context.Context, *pgx.ConnConfig) error // of each connection, as the user wants it, or nil
+	sql    statements
+	limit  time.Duration // of a transaction
+	hurry  time.Duration // of an exchange; the server's word comes before our time is over
+	maker  maker
 
 	ctx   context.Context // ends with Close
 	close context.CancelFunc
 }
 
 func newTable(cfg *pgxpool.Config, o options) (*table, error) {
-	main, err := connect(cfg, mainConns, o.timeout, false)
+	pool, err := connect(cfg, o.timeout)
 	if err != nil {
 		return nil, err
 	}
-	renew, err := connect(cfg, renewConns, o.timeout, true)
-	if err != nil {
-		main.close()
-		return nil, err
-	}
-	t := &table{cfg: o, main: main, renew: renew, before: cfg.BeforeConnect, sql: newStatements(o.sql), limit: o.timeout, hurry: o.timeout * 3 / 4}
+	t := &table{cfg: o, pool: pool, before: cfg.BeforeConnect, sql: newStatements(o.sql), limit: o.timeout, hurry: o.timeout * 3 / 4}
 	t.ctx, t.close = context.WithCancel(context.Background())
 	return t, nil
 }
@@ -69,13 +64,14 @@ func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *pgxp
 // short lease on a slow server would be lost because each try of its renewal needs a new
 // connection. What [cutOff] says is cut off.
 func (t *table) once(caller context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) (err error) {
-	pool, base := t.main, context.WithoutCancel(caller)
+	u, _ := caller.Value(urgent{}).(urgency)
+	base := context.WithoutCancel(caller)
 	switch {
-	case caller.Value(renewal{}) != nil:
-		pool = t.renew
+	case u == renewing:
 		if end, ok := caller.Deadline(); ok {
 			base = context.WithValue(base, leaving{}, end)
 		}
+		defer context.AfterFunc(caller, t.pool.distrust)()
 	case caller.Value(ending{}) != nil:
 		base = caller
 	}
@@ -83,12 +79,7 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
 	began := time.Now()
-	conn, err := acquire(caller, ctx, pool, caller.Value(hurried{}) != nil)
-	if pool == t.renew && isRefusal(err) && t.main.has() {
-		// A server that takes no more connections loses no lease.
-		pool = t.main
-		conn, err = acquire(caller, ctx, pool, true)
-	}
+	conn, err := t.acquire(caller, ctx, u)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -100,13 +91,25 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 		defer context.AfterFunc(t.ctx, cancel)()
 		ctx = full
 	}
-	defer func() { pool.give(conn, err) }()
+	defer func() { t.pool.give(conn, err) }()
 	return f(ctx, conn)
 }
 
 // leaving is when the caller of a renewal will give it up: what a context says of a call
 // that is not cut off then.
 type leaving struct{}
+
+// timeLeft returns for how long somebody will wait for a call with this context.
+func timeLeft(ctx context.Context) time.Duration {
+	left := time.Hour
+	if end, ok := ctx.Deadline(); ok {
+		left = time.Until(end)
+	}
+	if end, ok := ctx.Value(leaving{}).(time.Time); ok {
+		left = min(left, time.Until(end))
+	}
+	return left
+}
 
 // queueing returns for how long a call may wait for each lock that others have, most at most.
 // A renewal that waited longer than its caller would keep a connection for nothing, and
@@ -128,17 +131,21 @@ type ending struct{}
 // its end, and there are few of them.
 func cutOff(ctx context.Context) context.Context { return context.WithValue(ctx, ending{}, true) }
 
-// acquire takes a connection of a pool, in a hurry if first, until either context ends.
-func acquire(caller, ctx context.Context, pool *pool, first bool) (*pgxpool.Conn, error) {
+// acquire takes a connection until either context ends.
+func (t *table) acquire(caller, ctx context.Context, u urgency) (conn *pgxpool.Conn, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(caller, cancel)()
-	conn, err := pool.take(ctx, first)
+	if u == renewing {
+		conn, err = t.pool.takeToRenew(ctx)
+	} else {
+		conn, err = t.pool.take(ctx, u)
+	}
 	switch {
 	case err == nil:
 		return conn, nil
 	case caller.Err() != nil:
-		return nil, connectError(caller, pool.because(caller.Err()))
+		return nil, connectError(caller, t.pool.because(caller.Err()))
 	default:
 		return nil, connectError(ctx, err)
 	}
@@ -180,7 +187,7 @@ func (t *table) List(ctx context.Context, prefix, cursor string) (page roomdrive
 
 // Sweep implements [roomdriver.Sweeper]. Rows that are in use are left out.
 func (t *table) Sweep(ctx context.Context, limit int) (removed int, err error) {
-	err = t.with(cutOff(ctx), func(ctx context.Context, conn *pgxpool.Conn) error {
+	err = t.with(context.WithValue(cutOff(ctx), urgent{}, background), func(ctx context.Context, conn *pgxpool.Conn) error {
 		tag, err := conn.Exec(ctx, t.sql.sweep, limit)
 		removed = int(tag.RowsAffected())
 		return err
@@ -195,8 +202,7 @@ func (t *table) Close() error {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		t.main.close()
-		t.renew.close()
+		t.pool.close()
 	}()
 	select {
 	case <-closed:
