@@ -109,9 +109,7 @@ func (c *config) set(key string, node *yaml.Node) error {
 		c.prefix = &text
 	case "owner":
 		c.owner = text
-		if text == "" || strings.ContainsAny(text, "\n\r\t") || len(text) > 200 {
-			return fmt.Errorf("owner %q is not between 1 and 200 bytes of one line", text)
-		}
+		return checkOwner(text)
 	case "ttl":
 		var d duration
 		if err := d.Set(text); err != nil {
@@ -122,6 +120,14 @@ func (c *config) set(key string, node *yaml.Node) error {
 		}
 	default:
 		return fmt.Errorf("unknown key %q; known are %s", key, strings.Join(configKeys, ", "))
+	}
+	return nil
+}
+
+// checkOwner checks the name of an owner, which leaves room for a random part.
+func checkOwner(name string) error {
+	if name == "" || strings.ContainsAny(name, "\n\r\t") || len(name) > 200 {
+		return fmt.Errorf("owner %q is not between 1 and 200 bytes of one line", name)
 	}
 	return nil
 }

@@ -37,7 +37,6 @@ campaigns again. It ends, with the exit code of COMMAND, when COMMAND ends by
 itself or by a signal. It waits for a store that is away, however long.
 
 Each term has a fencing token of its own, greater than those of the terms before.
-Two candidates never lead together, whatever --owner calls them.
 
 With --leader it prints what the leader has published with --value, or else the
 leader's owner; with --json all that is known of the leader.
@@ -62,7 +61,8 @@ leader's owner; with --json all that is known of the leader.
 	flags.BoolVar(&f.leader, "leader", false, "print who leads, and run nothing")
 	f.registerCommand(cmd)
 	f.registerHolder(cmd)
-	flags.Lookup("owner").Usage = "who leads, `NAME`; each term adds a random part of its own (default host and process)"
+	flags.Lookup("owner").Usage = "shown as the leader, `NAME` and a random part of each term (default host and process)"
+	flags.Lookup("reentrant-owner").Hidden = true // refused
 	cmd.MarkFlagsMutuallyExclusive("leader", "value")
 	return cmd
 }

@@ -31,7 +31,8 @@ type lockFlags struct {
 	permits   int
 	conflict  int
 	ttl       duration
-	owner     string
+	owner     string // for people
+	reentrant string // the identity that --reentrant-owner states
 	labels    []string
 	quiet     bool
 	verbose   bool
@@ -66,11 +67,13 @@ func (f *lockFlags) registerLock(cmd *cobra.Command) {
 func (f *lockFlags) registerHolder(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&f.ttl, "ttl", "time to live of the lease: how long a machine that dies blocks the others, and how long the store may be away")
-	flags.StringVar(&f.owner, "owner", "", "who holds the lock, `NAME`; two of one name enter together, with one token (default host, process and a random part)")
+	flags.StringVar(&f.owner, "owner", "", "shown as the holder, `NAME` and a random part (default host and process)")
+	flags.StringVar(&f.reentrant, "reentrant-owner", "", "enter a lock that this `OWNER` holds already, with the same token; two processes of one OWNER run together")
 	flags.StringArrayVar(&f.labels, "label", nil, "shown by inspect, `KEY=VALUE`; may be repeated")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but errors and losses")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say what happens to the lock")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
+	cmd.MarkFlagsMutuallyExclusive("owner", "reentrant-owner")
 }
 
 func (f *lockFlags) check(cmd *cobra.Command) error {
@@ -86,6 +89,14 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 		return usage("--max-outage %v is negative", time.Duration(f.maxOutage))
 	case cmd.Flags().Changed("permits") && !f.limited:
 		return usage("--permits counts places of --limit, which is missing")
+	case cmd.Flags().Changed("reentrant-owner") && f.election:
+		return usage("elect takes no --reentrant-owner: each term has a token of its own, and a re-entry has none; --owner names a candidate")
+	case cmd.Flags().Changed("reentrant-owner") && f.reentrant == "":
+		return usage("--reentrant-owner is empty")
+	case cmd.Flags().Changed("owner"):
+		if err := checkOwner(f.owner); err != nil {
+			return usage("--owner: %w", err)
+		}
 	}
 	return nil
 }
@@ -116,7 +127,7 @@ type lockSpec struct {
 	flags  *lockFlags
 	names  []string // NAME, then the names of --also
 	store  string
-	named  string              // how the user names the owner, if at all
+	named  string              // the owner's name for people, if it has one
 	owner  string              // the identity, by which nested runs re-enter
 	argv   []string            // the command that will run; empty of acquire
 	opts   []leasehold.Option  // in addition to those of the flags
@@ -136,7 +147,7 @@ func newLockSpec(cmd *cobra.Command, f *lockFlags, names []string, opts ...lease
 		return lockSpec{}, err
 	}
 	spec := lockSpec{
-		flags: f, names: names, store: store, named: f.owner, owner: f.owner, opts: opts, stderr: cmd.ErrOrStderr(),
+		flags: f, names: names, store: store, named: f.owner, owner: f.reentrant, opts: opts, stderr: cmd.ErrOrStderr(),
 		report: newReporter(cmd.ErrOrStderr(), f.json, f.level()),
 	}
 	if err := spec.findOuter(outerLocks()); err != nil {
@@ -310,14 +321,14 @@ func (spec *lockSpec) findOuter(around []heldLock) error {
 			}
 		case spec.flags.election:
 			return usage("this runs under lock %q already, held by %q, and would wait for itself", h.Key, h.Owner)
-		case spec.flags.owner != "" && spec.flags.owner != h.Owner:
-			return usage("--owner %q: this runs under lock %q already, held by %q, and would wait for itself", spec.flags.owner, h.Key, h.Owner)
+		case spec.flags.reentrant != "" && spec.flags.reentrant != h.Owner:
+			return usage("--reentrant-owner %q: this runs under lock %q already, held by %q, and would wait for itself", spec.flags.reentrant, h.Key, h.Owner)
 		case h.Key == spec.names[0]:
 			spec.owner = h.Owner
 		}
 		spec.outer[h.Key] = h
 	}
-	if spec.owner != "" && !spec.flags.election {
+	if spec.owner != "" {
 		return nil
 	}
 	c, err := spec.flags.configured()

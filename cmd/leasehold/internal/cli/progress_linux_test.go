@@ -31,10 +31,10 @@ func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
 	master, slave := openTerminal(t)
 	screen := watchScreen(master)
 	third := startShown(t, slave, "run", "--store", url, "demo", "true")
-	screen.await(t, `for "demo" at place 2: held by first for `)
+	screen.await(t, `for "demo" at place 2: held by first/`)
 	screen.awaitWhere(t, "the seconds pass by themselves", secondsPass)
 	first.stdin.Close()
-	screen.await(t, `at place 1: held by second for `)
+	screen.await(t, `at place 1: held by second/`)
 	if err := os.WriteFile(leave, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
