@@ -76,6 +76,9 @@ func (f *runFlags) runCommand(cmd *cobra.Command, args []string) (*runCommand, e
 	if len(args) == 0 {
 		return nil, usage("%s takes the name of a lock and a command", cmd.Name())
 	}
+	if cmd.ArgsLenAtDash() == 0 && !strings.HasPrefix(args[0], "-") {
+		return nil, usage("%s takes the name of a lock before --, and %q follows it: is a variable for the name empty? Quote it, as in \"$LOCK\"", cmd.Name(), args[0])
+	}
 	argv, err := f.argv(cmd, args[1:])
 	if err != nil {
 		return nil, err
