@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os/user"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/proc"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -149,6 +152,24 @@ func (r *reporter) unaudited(key string, err error) {
 func (r *reporter) unprotected(key string, err error) {
 	r.tell(levelQuiet, event{Event: "unprotected", Key: key, Error: err.Error()},
 		"WARNING: the command runs WITHOUT the lock, as --if-unavailable=run says: %s", strings.TrimPrefix(err.Error(), "leasehold: "))
+}
+
+// survives reports a process of the command that cannot be ended.
+func (r *reporter) survives(key string, s proc.Survivor) {
+	reason := "still runs after KILL"
+	if s.Denied {
+		reason = "cannot be signalled: operation not permitted"
+	}
+	r.tellLater(levelQuiet, event{Event: "survives", Key: key, Pid: s.Pid, Error: reason},
+		"lock %q: WARNING: process %d of user %s %s; leasehold waits for its end, and cannot keep it from working when the lease is over", key, s.Pid, userName(s.UID), reason)
+}
+
+// userName returns the name of a user, or the id of one that has none.
+func userName(uid int) string {
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(uid)
 }
 
 func (r *reporter) lost(l *leasehold.Lease, cause error, consequence string) {

@@ -174,7 +174,8 @@ command and to what it has started.
 
 The lock is released when nothing of the command is left. If the lease cannot be
 kept, the command gets TERM, and KILL after the grace, before anybody else can
-hold the lock. If leasehold itself is killed, the command dies with it.
+hold the lock. If leasehold itself is killed, the command dies with it. It cannot
+end a command of another user: write "sudo leasehold run", not "run ... sudo".
 
 The command sees in its environment:
   %-24s name of the lock

@@ -107,7 +107,7 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 	m := newMonitor(c, lease)
 	p, err := proc.Start(proc.Command{
 		Args: c.argv, Env: environ(&c.lockSpec, lease),
-		Grace: c.grace, Deadline: m.deadline, Signals: watcher.signals, Prepared: c.guard,
+		Grace: c.grace, Deadline: m.deadline, Signals: watcher.signals, Prepared: c.guard, Survivor: c.survives,
 	})
 	if err != nil {
 		watcher.stop()
@@ -125,12 +125,15 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 	return m.verdict(result, err, lease.release(ended))
 }
 
+// survives reports a process that cannot be ended.
+func (c *runCommand) survives(s proc.Survivor) { c.report.survives(c.names[0], s) }
+
 // executeUnprotected runs the command without the locks, since the store failed with
 // cause.
 func (c *runCommand) executeUnprotected(watcher *signalWatcher, cause error) error {
 	c.report.unprotected(c.names[0], cause)
 	p, err := proc.Start(proc.Command{
-		Args: c.argv, Env: append(passedOn(c.store, c.flags.passStore), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals, Prepared: c.guard,
+		Args: c.argv, Env: append(passedOn(c.store, c.flags.passStore), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals, Prepared: c.guard, Survivor: c.survives,
 	})
 	if err != nil {
 		watcher.stop()

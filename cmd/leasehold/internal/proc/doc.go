@@ -44,7 +44,8 @@
 // called "leasehold" leaves it to do its work. Out of reach too: what the tree
 // asks another daemon to start (systemd-run, docker, at), what has become another
 // user the guard may not signal, and a process the kernel itself cannot end (state
-// D): for the last two Wait does not return, because they do run.
+// D): for the last two Wait does not return, because they do run. [Command.Survivor]
+// reports them.
 //
 // # Terminal
 //

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -53,6 +54,10 @@ type guard struct {
 	lookInterval time.Duration // until the next look at the tree while it is being killed
 	lookAt       int64
 	took         time.Duration // by the last look
+	survivor     procEntry     // alive at the last look after KILL
+	since        int64         // of survivor
+	stuck        bool          // the last look found a process that cannot be ended
+	notices      notices
 	reports      chan report
 }
 
@@ -184,8 +189,10 @@ func (g *guard) tryReport(r report) {
 func (g *guard) act(now int64) {
 	switch g.step(now) {
 	case stepTerm:
+		g.notices = notices{}
 		g.toTree(syscall.SIGTERM, syscall.SIGCONT) // a stopped process cannot act on TERM
 	case stepKill:
+		g.notices = notices{}
 		g.toTree(syscall.SIGKILL)
 	case stepNone:
 		if g.killing && due(g.lookAt, now) {
@@ -235,7 +242,11 @@ func (g *guard) reap() (gone bool, more <-chan struct{}) {
 const (
 	firstLook = 2 * time.Millisecond
 	lastLook  = 128 * time.Millisecond
+	rareLook  = 5 * time.Second // while a process is left that cannot be ended
 )
+
+// stubborn is how long after KILL a process is reported that does not end.
+const stubborn = 2 * time.Second
 
 // nextLook is when to look for members of the tree that the last look missed, 0 for
 // never. On systems that do not deliver orphans to the guard, no signal tells of the last
@@ -246,7 +257,11 @@ func (g *guard) nextLook(now int64) int64 {
 	}
 	if g.lookAt == 0 || g.lookAt <= now {
 		g.lookAt = now + int64(g.lookInterval)
-		g.lookInterval = min(2*g.lookInterval, lastLook)
+		longest := lastLook
+		if g.stuck {
+			longest = rareLook
+		}
+		g.lookInterval = min(2*g.lookInterval, longest)
 	}
 	return g.lookAt
 }
@@ -259,16 +274,19 @@ func (g *guard) lookSoon() {
 	}
 }
 
-// toGroup signals the child's process group.
+// toGroup signals the child's process group. It reports a TERM that the group may not be
+// sent; the other signals come from the terminal, which reaches all users.
 func (g *guard) toGroup(sig syscall.Signal) {
 	if g.grouped() {
-		_ = unix.Kill(-g.pid, sig)
+		if err := unix.Kill(-g.pid, sig); err == unix.EPERM && sig == syscall.SIGTERM {
+			g.survives(g.pid, unix.EPERM)
+		}
 		return
 	}
 	tree, _ := g.tree()
 	for _, e := range tree {
 		if e.pgid == g.pid {
-			e.signal(sig)
+			_ = e.signal(sig)
 		}
 	}
 }
@@ -278,8 +296,9 @@ func (g *guard) toGroup(sig syscall.Signal) {
 // processes that fork and exit always has one there.
 func (g *guard) grouped() bool { return !g.ended || anchored(g.pid) }
 
-// toTree signals the child's group and all other descendants. The group comes first: that
-// needs no look at the process table, and misses no member.
+// toTree signals the child's group and all other descendants, and reports a process that
+// cannot be ended. The group comes first: that needs no look at the process table, and
+// misses no member.
 func (g *guard) toTree(signals ...syscall.Signal) {
 	grouped := g.grouped()
 	for _, sig := range signals {
@@ -288,12 +307,49 @@ func (g *guard) toTree(signals ...syscall.Signal) {
 		}
 	}
 	tree, _ := g.tree() // after an error the next look may have more luck
+	denied := 0
 	for _, e := range tree {
-		for _, sig := range signals {
-			if !grouped || e.pgid != g.pid {
-				e.signal(sig)
+		err := error(nil)
+		if grouped && e.pgid == g.pid {
+			err = unix.Kill(e.pid, 0) // it got the group's signals, if it may have any
+		} else {
+			err = e.signal(signals[0])
+			for _, sig := range signals[1:] {
+				_ = e.signal(sig)
 			}
 		}
+		if err == unix.EPERM && !e.dead && denied == 0 {
+			denied = e.pid
+		}
+	}
+	switch slow := g.outlives(tree); {
+	case denied != 0:
+		g.survives(denied, unix.EPERM)
+	case slow:
+		g.survives(g.survivor.pid, 0)
+	default:
+		g.stuck = false
+	}
+}
+
+// outlives reports whether g.survivor has been alive for long after KILL.
+func (g *guard) outlives(tree []procEntry) bool {
+	tree = slices.DeleteFunc(slices.Clone(tree), func(e procEntry) bool { return e.dead })
+	if !g.killing || len(tree) == 0 {
+		return false
+	}
+	now := clock()
+	if !slices.ContainsFunc(tree, func(e procEntry) bool { return e.pid == g.survivor.pid && e.start == g.survivor.start }) {
+		g.survivor, g.since = tree[0], now
+	}
+	return now-g.since >= int64(stubborn)
+}
+
+// survives reports, at growing intervals, a process that cannot be ended.
+func (g *guard) survives(pid int, reason syscall.Errno) {
+	g.stuck = true
+	if g.notices.due(clock()) {
+		g.tryReport(report{Kind: reportSurvives, Pid: pid, Errno: reason})
 	}
 }
 

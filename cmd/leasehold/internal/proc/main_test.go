@@ -59,6 +59,9 @@ func TestMain(m *testing.M) {
 		playLeaf()
 	case "echo":
 		playEcho()
+	case "root":
+		must(syscall.Setuid(0)) // as sudo does
+		playLeaf()
 	}
 	os.Exit(0)
 }
@@ -108,6 +111,8 @@ type wrapperReport struct {
 	Pid    int
 	Err    string
 	Result *Result
+
+	Survivor *Survivor
 }
 
 func playWrapper() {
@@ -119,6 +124,7 @@ func playWrapper() {
 	out, reports := os.NewFile(3, "out"), json.NewEncoder(os.NewFile(4, "reports"))
 	cmd := roleCommand(s.Role, s.Args)
 	cmd.Stdout, cmd.Grace = out, s.Grace
+	cmd.Survivor = func(s Survivor) { must(reports.Encode(wrapperReport{Survivor: &s})) }
 	p, err := Start(cmd)
 	if err != nil {
 		must(reports.Encode(wrapperReport{Err: err.Error()}))

@@ -82,6 +82,27 @@ func (p *plan) deadlineTerm() int64 {
 	return max(p.deadline-p.grace, 1)
 }
 
+// notices spaces the notices about a process that does not end. The zero value is ready.
+type notices struct {
+	at    int64 // of the next one
+	pause time.Duration
+}
+
+const (
+	firstPause = 5 * time.Second
+	lastPause  = 10 * time.Minute
+)
+
+// due reports whether it is time for a notice: at once, and then after growing pauses.
+func (n *notices) due(now int64) bool {
+	if n.at > now {
+		return false
+	}
+	n.pause = min(max(2*n.pause, firstPause), lastPause)
+	n.at = now + int64(n.pause)
+	return true
+}
+
 func due(at, now int64) bool { return at != 0 && at <= now }
 
 // later is d after at, without overflow.

@@ -4,8 +4,25 @@ package proc
 
 import (
 	"math"
+	"slices"
 	"testing"
+	"time"
 )
+
+func TestNotices_PausesGrow(t *testing.T) {
+	var n notices
+	var told []time.Duration
+	for now := time.Duration(1); now < time.Hour; now += time.Second {
+		if n.due(int64(now)) {
+			told = append(told, now.Truncate(time.Second))
+		}
+	}
+	const s = time.Second
+	want := []time.Duration{0, 5 * s, 15 * s, 35 * s, 75 * s, 155 * s, 315 * s, 635 * s, 1235 * s, 1835 * s, 2435 * s, 3035 * s}
+	if !slices.Equal(told, want) {
+		t.Errorf("told after %v, want %v", told, want)
+	}
+}
 
 func TestPlan_TellsEachStepOnceAndInTime(t *testing.T) {
 	for _, c := range []struct {

@@ -42,9 +42,23 @@ type Command struct {
 	// Stdout and Stderr are nil then. Start uses it if it lives, and starts another one
 	// if not.
 	Prepared *Prepared
+	// Survivor, if not nil, is called for a process that TERM or KILL does not end, and
+	// again at growing intervals while it lives. It must not block.
+	Survivor func(Survivor)
 	// Background keeps the caller's signals and terminal from the command. It is
 	// meant for servers.
 	Background bool
+}
+
+// Survivor is a process of a command that could not be ended. The command has not ended
+// while it lives.
+type Survivor struct {
+	Pid int
+	// UID is the id of the user whose process it is, or -1 if that is unknown.
+	UID int
+	// Denied reports whether the process belongs to a user whom the caller's may not
+	// signal. If not, it has received KILL, and the kernel does not end it.
+	Denied bool
 }
 
 // Result tells how a command ended.

@@ -47,6 +47,7 @@ const (
 type Process struct {
 	pid     int
 	grace   time.Duration
+	told    func(Survivor) // or nil
 	guard   *os.Process
 	link    *link
 	tty     *terminal
@@ -66,6 +67,7 @@ type Process struct {
 	stopAt   int64
 	timer    *time.Timer // acts in the place of a guard that let a time pass
 	acted    bool        // it did
+	stuck    bool        // a process cannot be ended
 	acting   sync.WaitGroup
 }
 
@@ -81,7 +83,7 @@ func Start(cmd Command) (*Process, error) {
 		return nil, err
 	}
 	ownChildren.adopt()
-	p := &Process{grace: cmd.Grace, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
+	p := &Process{grace: cmd.Grace, told: cmd.Survivor, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
 	if p.signals == nil {
 		p.signals, p.listens = make(chan os.Signal, 64), true
 	}
@@ -309,11 +311,36 @@ func (p *Process) actForGuard() {
 	p.acting.Add(1)
 	p.mu.Unlock()
 	defer p.acting.Done()
-	end := time.Now().Add(reportTimeout)
-	for look := firstLook; time.Now().Before(end) && !p.ended(look); look = min(2*look, lastLook) {
-		killBelow(p.guard.Pid)
+	end, longest := time.Now().Add(reportTimeout), lastLook
+	for look := firstLook; !p.ended(look); look = min(2*look, longest) {
+		alive := killBelow(p.guard.Pid)
+		if time.Now().Before(end) {
+			continue
+		}
+		if alive == 0 || !p.isStuck() {
+			break
+		}
+		longest = rareLook
 	}
 	_ = p.guard.Kill() // without effect once it has gone
+}
+
+// survives reports a process that cannot be ended.
+func (p *Process) survives(pid int, denied bool) {
+	p.mu.Lock()
+	p.stuck = true
+	p.mu.Unlock()
+	if p.told != nil {
+		p.told(Survivor{Pid: pid, UID: userOf(pid), Denied: denied})
+	}
+}
+
+// isStuck reports whether a process was found that cannot be ended: the guard does not
+// hang then, but waits for it.
+func (p *Process) isStuck() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stuck
 }
 
 // ended waits for the guard's end, at most for d.

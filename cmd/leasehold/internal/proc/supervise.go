@@ -25,6 +25,8 @@ func (p *Process) supervise() {
 				p.follow(r.Signal)
 			case r.Kind == reportDeadline:
 				p.confirmed(r.At)
+			case r.Kind == reportSurvives:
+				p.survives(r.Pid, r.Errno == syscall.EPERM)
 			default:
 				last = r
 			}
@@ -131,17 +133,24 @@ func (p *Process) finalReport(status syscall.WaitStatus) report {
 // returns how the child ended.
 func (p *Process) killOrphans() syscall.WaitStatus {
 	status := syscall.WaitStatus(syscall.SIGKILL)
-	tick := time.NewTicker(firstLook)
-	defer tick.Stop()
+	look, longest := firstLook, lastLook
+	var again notices
 	// One empty look may have missed a process that lost its parent meanwhile.
-	for empty := 0; empty < 2; <-tick.C {
-		child, left, err := ownChildren.killOrphans(p.pid)
-		if child != nil {
-			status = *child
+	for empty := 0; empty < 2; look = min(2*look, longest) {
+		found, err := ownChildren.killOrphans(p.pid)
+		if found.status != nil {
+			status = *found.status
 		}
-		if empty++; left > 0 || err != nil {
+		if empty++; found.left > 0 || err != nil {
 			empty = 0
 		}
+		if longest = lastLook; found.denied != 0 {
+			longest = rareLook
+			if again.due(clock()) {
+				p.survives(found.denied, true)
+			}
+		}
+		time.Sleep(look)
 	}
 	return status
 }

@@ -6,12 +6,15 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // procEntry is a process in the system's process table.
 type procEntry struct {
 	pid, ppid, pgid int
 	start           int64 // tells it from a later process with the same pid
+	dead            bool  // and not reaped
 }
 
 // under returns the entries for which root holds, and all their descendants.
@@ -39,12 +42,16 @@ func under(all []procEntry, root func(procEntry) bool) []procEntry {
 	return found
 }
 
-// killBelow kills, once, all descendants of a process.
-func killBelow(pid int) {
+// killBelow kills, once, all descendants of a process, and returns how many were alive.
+func killBelow(pid int) (alive int) {
 	all, _ := processes(0) // after an error the next look may have more luck
 	for _, e := range under(all, func(e procEntry) bool { return e.ppid == pid }) {
-		e.signal(syscall.SIGKILL)
+		_ = e.signal(syscall.SIGKILL) // the guard reports it
+		if !e.dead {
+			alive++
+		}
 	}
+	return alive
 }
 
 // children distinguishes processes that the calling process has started from orphans of a
@@ -93,9 +100,15 @@ func (h *children) forget(guard int) {
 	delete(h.guards, guard)
 }
 
-// killOrphans kills, once, what a dead guard left, and reaps of it what it can. It
-// returns the exit status of child if that was among it, and how many are left.
-func (h *children) killOrphans(child int) (status *syscall.WaitStatus, left int, err error) {
+// sweep is the outcome of one killOrphans.
+type sweep struct {
+	status *syscall.WaitStatus // of the child, if it was reaped
+	left   int
+	denied int // a process that may not be signalled, or 0
+}
+
+// killOrphans kills, once, what a dead guard left, and reaps of it what it can.
+func (h *children) killOrphans(child int) (s sweep, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if child != 0 && anchored(child) {
@@ -103,21 +116,24 @@ func (h *children) killOrphans(child int) (status *syscall.WaitStatus, left int,
 	}
 	all, err := processes(0)
 	if err != nil {
-		return nil, 0, err
+		return s, err
 	}
 	orphans := under(all, func(e procEntry) bool { return h.orphan(e, child) })
 	for _, e := range orphans {
-		e.signal(syscall.SIGKILL)
+		if err := e.signal(syscall.SIGKILL); err == unix.EPERM && !e.dead {
+			s.denied = e.pid
+		}
 		if e.ppid != os.Getpid() {
 			continue
 		}
 		// By its own pid: a wait for any child would rob os/exec of its own.
 		var ws syscall.WaitStatus
 		if pid, _ := syscall.Wait4(e.pid, &ws, syscall.WNOHANG, nil); pid == child {
-			status = &ws
+			s.status = &ws
 		}
 	}
-	return status, len(orphans), nil
+	s.left = len(orphans)
+	return s, nil
 }
 
 func (h *children) orphan(e procEntry, child int) bool {

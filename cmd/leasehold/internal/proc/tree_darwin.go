@@ -57,12 +57,22 @@ func processes(int64) ([]procEntry, error) {
 			ppid:  int(p.Eproc.Ppid),
 			pgid:  int(p.Eproc.Pgid),
 			start: p.Proc.P_starttime.Nano(),
+			dead:  p.Proc.P_stat == 5, // SZOMB
 		})
 	}
 	return all, nil
 }
 
-func (e procEntry) signal(sig syscall.Signal) { _ = unix.Kill(e.pid, sig) }
+func (e procEntry) signal(sig syscall.Signal) error { return unix.Kill(e.pid, sig) }
+
+// userOf returns the user of a process, or -1.
+func userOf(pid int) int {
+	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return -1
+	}
+	return int(p.Eproc.Ucred.Uid)
+}
 
 func stopSelf() error { return unix.Kill(unix.Getpid(), unix.SIGSTOP) }
 

@@ -121,7 +121,7 @@ func readEntry(pid int) (procEntry, error) {
 			return procEntry{}, errStat
 		}
 	}
-	return procEntry{pid: pid, ppid: int(n[0]), pgid: int(n[1]), start: n[2]}, nil
+	return procEntry{pid: pid, ppid: int(n[0]), pgid: int(n[1]), start: n[2], dead: f[0][0] == 'Z'}, nil
 }
 
 // readSmall reads a file of at most a kilobyte with three system calls: a busy
@@ -141,21 +141,31 @@ func readSmall(name string) ([]byte, error) {
 }
 
 // signal sends sig to this very process, never to a later one with its pid. Where
-// the kernel or a sandbox has no pidfd, the pid must do. What is gone already, or
-// may not be signalled, shows at the next look.
-func (e procEntry) signal(sig syscall.Signal) {
+// the kernel or a sandbox has no pidfd, the pid must do. The error is EPERM if the
+// process belongs to another user.
+func (e procEntry) signal(sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(e.pid, 0)
 	if err == unix.ESRCH {
-		return
+		return err
 	}
 	if err != nil {
-		_ = unix.Kill(e.pid, sig)
-		return
+		return unix.Kill(e.pid, sig)
 	}
 	defer unix.Close(fd)
-	if now, err := readEntry(e.pid); err == nil && now.start == e.start {
-		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	now, err := readEntry(e.pid)
+	if err != nil || now.start != e.start {
+		return unix.ESRCH
 	}
+	return unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// userOf returns the user of a process, or -1.
+func userOf(pid int) int {
+	var st unix.Stat_t
+	if unix.Stat("/proc/"+strconv.Itoa(pid), &st) != nil {
+		return -1
+	}
+	return int(st.Uid)
 }
 
 // stopSelf stops the calling process and returns when it was continued. To one's

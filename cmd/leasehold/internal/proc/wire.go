@@ -156,6 +156,7 @@ const (
 	reportFailed                         // could not be executed, because of Errno or because it was Late
 	reportStopped                        // the child was stopped by Signal
 	reportDeadline                       // the deadline is At, as ordered or because it is final
+	reportSurvives                       // process Pid does not end; Errno is EPERM if it may not be signalled
 	reportEnded                          // the whole tree is gone
 )
 
