@@ -126,11 +126,15 @@ func (spec *lockSpec) identity() string {
 	return public
 }
 
-// describe describes a lease for nested runs.
+// describe describes a lease for the command and for nested runs. A re-entry has the token
+// of the outer lease.
 func (spec *lockSpec) describe(l *leasehold.Lease) heldLock {
 	h := heldLock{Store: spec.identity(), Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: spec.owner, Mode: spec.flags.mode()}
 	if outer, nested := spec.outer[h.Key]; nested {
 		h.Owner, h.Mode = outer.Owner, outer.Mode
+		if outer.Mode != modeShared {
+			h.Token = outer.Token
+		}
 	}
 	return h
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/memdriver"
 )
 
@@ -276,7 +278,7 @@ func (spec *lockSpec) acquireOne(ctx context.Context, client *leasehold.Client, 
 		err = lease.Extend(ctx, spec.ttl())
 	}
 	if err == nil {
-		err = spec.reentered(ctx, client, lease)
+		err = spec.reentered(ctx, lease)
 	}
 	if err != nil {
 		return nil, errors.Join(err, lease.Release())
@@ -346,23 +348,31 @@ func (spec *lockSpec) nested(name string) bool {
 }
 
 // reentered refuses a nested run whose outer lease is over, because its command must not
-// begin under a lost lease. An exclusive outer lease is recognized by its token, which is
-// the same after a re-entry, and a shared one by its id.
-func (spec *lockSpec) reentered(ctx context.Context, client *leasehold.Client, lease *leasehold.Lease) error {
+// begin under a lost lease. An exclusive outer lease usually shows by its token, which is
+// the same after a re-entry. If not, and for a shared one, the store is asked. On a quorum
+// a node that was silent before has counted another token; if another one is silent now,
+// no majority can confirm the outer lease, nor say that it is lost. The run inside then
+// goes on: the outer one watches its lease, and ends all that runs under it.
+func (spec *lockSpec) reentered(ctx context.Context, lease *leasehold.Lease) error {
 	outer, nested := spec.outer[lease.Key()]
 	if !nested || outer.Mode != modeShared && lease.Token() == outer.Token {
 		return nil
 	}
-	if outer.Mode == modeShared {
-		s, err := client.Inspect(ctx, outer.Key)
-		if err != nil {
-			return err
-		}
-		for _, h := range s.Holders {
-			if h.ID == outer.Lease {
-				return nil
-			}
-		}
+	store, err := stores.Open(spec.store)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var reply driver.Reply
+	ref := driver.Ref{Key: outer.Key, ID: outer.Lease, TTL: spec.ttl()} // never shortens a lease
+	store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
+	switch {
+	case errors.Is(err, leasehold.ErrNoQuorum), err == nil && reply.State == driver.Granted:
+		return nil
+	case err != nil:
+		return failedRef(ref, err, false)
 	}
 	return outerLost(outer)
 }

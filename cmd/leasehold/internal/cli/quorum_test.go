@@ -3,14 +3,19 @@
 package cli_test
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // TestStories_OnAQuorum runs the stories of a store that is made of three
@@ -44,4 +49,35 @@ func TestStories_OnAQuorum(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 	})
+}
+
+// TestRun_NestedOnAQuorumGoesOnWithOneNodeSilent: another node is silent when the outer
+// run begins than when the inner one does, so the nodes count different tokens. The outer
+// lease is not lost, and the inner command has its token.
+func TestRun_NestedOnAQuorumGoesOnWithOneNodeSilent(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	var servers []*redistest.Server
+	var hosts []string
+	for range 3 {
+		s := redistest.Start(t)
+		servers, hosts = append(servers, s), append(hosts, s.Addr())
+	}
+	url := "quorum+redis://" + strings.Join(hosts, ",")
+	if err := exec.CommandContext(t.Context(), command(t), "run", "--store", url, "warm", "true").Run(); err != nil {
+		t.Fatal(err)
+	}
+	first, second := servers[0].Pid(), servers[1].Pid()
+	t.Cleanup(func() { _ = syscall.Kill(first, syscall.SIGCONT) })
+	t.Cleanup(func() { _ = syscall.Kill(second, syscall.SIGCONT) })
+	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(`echo $LEASEHOLD_TOKEN; kill -CONT %d; kill -STOP %d; %s run -w 30 demo printenv LEASEHOLD_TOKEN`, first, second, command(t))
+	c := exec.CommandContext(t.Context(), command(t), "run", "--store", url, "--ttl", "2m", "demo", "sh", "-c", script)
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	if tokens := strings.Fields(string(out)); err != nil || len(tokens) != 2 || tokens[0] != tokens[1] {
+		t.Errorf("the commands have tokens %v: %v", tokens, err)
+	}
 }
