@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
@@ -53,7 +54,7 @@ func (f *lockFlags) registerLock(cmd *cobra.Command) {
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: if the lock is held, exit with 75")
 	flags.VarP(&f.wait, "wait", "w", "wait at most so long, as 90s, 5m or plain seconds, then exit with 75")
 	flags.Var(&f.wait, "timeout", "the same as --wait")
-	flags.Var(&f.maxOutage, "max-outage", "wait at most so long for a store that is away, then exit with 69; 0 is not at all")
+	f.registerOutage(flags)
 	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "hold the lock alone, as is the default")
 	flags.BoolVarP(&f.shared, "shared", "s", false, "hold the lock beside others that hold it with -s")
 	flags.IntVar(&f.limit, "limit", 0, "hold one of `N` places; all who use the name give the same N")
@@ -63,6 +64,11 @@ func (f *lockFlags) registerLock(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "timeout")
 	cmd.MarkFlagsMutuallyExclusive("exclusive", "shared", "limit")
+}
+
+// registerOutage registers the flag that bounds the wait for the store.
+func (f *lockFlags) registerOutage(flags *pflag.FlagSet) {
+	flags.Var(&f.maxOutage, "max-outage", "wait at most so long for a store that is away, then exit with 69; 0 is not at all")
 }
 
 // registerHolder registers the flags that describe the holder, and how much is printed.

@@ -243,15 +243,23 @@ func fill(t *testing.T, w *os.File) {
 	}
 }
 
-func TestRunAndElect_WaitForAStoreThatIsAway(t *testing.T) {
+func TestRunElectWait_WaitForAStoreThatIsAway(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	for _, verb := range [][]string{{"run", "-w", "1m"}, {"elect"}} {
-		t.Run(verb[0], func(t *testing.T) {
+	for _, row := range []struct {
+		code int
+		args []string
+	}{
+		{5, []string{"run", "-w", "1m", "demo", "--", "sh", "-c", "exit 5"}},
+		{5, []string{"elect", "demo", "--", "sh", "-c", "exit 5"}},
+		{0, []string{"wait", "-w", "1m", "demo"}},
+	} {
+		t.Run(row.args[0], func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			server.Kill()
-			c := exec.CommandContext(t.Context(), command(t), append(verb, "--store", server.URL(), "demo", "--", "sh", "-c", "exit 5")...)
+			c := exec.CommandContext(t.Context(), command(t), row.args...)
+			c.Env = append(os.Environ(), "LEASEHOLD_STORE="+server.URL())
 			said := new(output)
 			c.Stderr = said
 			if err := c.Start(); err != nil {
@@ -260,8 +268,8 @@ func TestRunAndElect_WaitForAStoreThatIsAway(t *testing.T) {
 			awaitText(t, said, "the store does not answer: ")
 			server.Restart()
 			_ = c.Wait() // the code says it
-			if got := c.ProcessState.ExitCode(); got != 5 {
-				t.Errorf("exit code %d, want the command's: %s", got, said)
+			if got := c.ProcessState.ExitCode(); got != row.code {
+				t.Errorf("exit code %d, want %d: %s", got, row.code, said)
 			}
 			if !strings.Contains(said.String(), "the store answers again after ") {
 				t.Errorf("said %q", said)

@@ -21,20 +21,25 @@ func newWait(g *global) *cobra.Command {
 		Long: strings.TrimSpace(`
 Wait returns when nobody holds the lock NAME or waits for it. It takes no place in
 the queue and keeps nobody out: by the time it has returned somebody else may hold
-the lock. It looks twice a second. If the store does not answer the first look, wait
-fails; one that stops answering later is asked again for 30 s.
+the lock. It looks twice a second, and waits for a store that does not answer.
 `),
 		Example: `  leasehold wait -w 10m migrate && ./start-server`,
 		Args:    exactly(1, "the name of a lock"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.wait < -1 {
+			switch {
+			case f.wait < -1:
 				return usage("--wait %v is negative", time.Duration(f.wait))
+			case f.maxOutage < 0:
+				return usage("--max-outage %v is negative", time.Duration(f.maxOutage))
 			}
-			return classify(f.untilFree(cmd.Context(), args[0]))
+			report := newReporter(cmd.ErrOrStderr(), f.json, f.level())
+			defer report.lines.flush()
+			return classify(f.untilFree(cmd.Context(), args[0], &report))
 		},
 	}
 	flags := cmd.Flags()
 	flags.VarP(&f.wait, "wait", "w", "wait at most so long, as 90s, 5m or plain seconds, then exit with 75")
+	f.registerOutage(flags)
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", codeBusy, "exit code if the lock is held, `N`")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but errors")
 	return cmd
@@ -43,7 +48,7 @@ fails; one that stops answering later is asked again for 30 s.
 // pollInterval is the time between two looks at a lock.
 const pollInterval = 500 * time.Millisecond
 
-func (f *lockFlags) untilFree(ctx context.Context, name string) error {
+func (f *lockFlags) untilFree(ctx context.Context, name string, report *reporter) error {
 	if f.conflict < 0 || f.conflict > 255 {
 		return usage("--conflict-exit-code %d is not between 0 and 255", f.conflict)
 	}
@@ -52,13 +57,15 @@ func (f *lockFlags) untilFree(ctx context.Context, name string) error {
 		return err
 	}
 	defer client.Close()
-	began, patience := time.Now(), time.Duration(0) // with a store that has not answered yet
-	for {
-		s, err := look(ctx, client, name, patience)
+	for began := time.Now(); ; {
+		limit := time.Duration(f.maxOutage)
+		if f.wait >= 0 {
+			limit = min(limit, time.Until(began.Add(time.Duration(f.wait))))
+		}
+		s, err := look(ctx, client, name, limit, report)
 		if err != nil {
 			return err
 		}
-		patience = time.Duration(f.maxOutage)
 		if s.Key = name; free(s) {
 			return nil
 		}
@@ -68,18 +75,27 @@ func (f *lockFlags) untilFree(ctx context.Context, name string) error {
 			if left <= 0 {
 				return f.stillHeld(s, time.Since(began))
 			}
-			pause, patience = min(pause, left), min(patience, left)
+			pause = min(pause, left)
 		}
 		time.Sleep(pause)
 	}
 }
 
-// look inspects a lock. A store that does not answer is asked again, for at most patience.
-func look(ctx context.Context, client *leasehold.Client, name string, patience time.Duration) (driver.Snapshot, error) {
+// look inspects a lock. A store that does not answer is asked again, for at most limit, and
+// reported after a second.
+func look(ctx context.Context, client *leasehold.Client, name string, limit time.Duration, report *reporter) (driver.Snapshot, error) {
+	reported := false
 	for began := time.Now(); ; time.Sleep(pollInterval) {
 		s, err := client.Inspect(ctx, name)
-		if err == nil || codeOf(err) != codeUnavailable || errors.Is(err, driver.ErrPermanent) || time.Since(began) >= patience {
+		switch away := time.Since(began); {
+		case err == nil && reported:
+			report.outage(leasehold.OutageInfo{Since: began, Over: true})
+			return s, nil
+		case err == nil, codeOf(err) != codeUnavailable, errors.Is(err, driver.ErrPermanent), away >= limit:
 			return s, err
+		case !reported && away >= time.Second:
+			reported = true
+			report.outage(leasehold.OutageInfo{Since: began, Err: err})
 		}
 	}
 }
