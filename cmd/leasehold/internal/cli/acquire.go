@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/leasehold-go/leasehold"
 )
@@ -36,6 +38,9 @@ check the exit code of each renewal, and fence what they write.
   leasehold release deploy "$id"`,
 		Args: exactly(1, "the name of a lock"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if outputClosed() {
+				return &exitError{code: codeOutput, err: errors.New("standard output is closed, so the id of the lease would be lost; >/dev/null discards it")}
+			}
 			spec, err := newLockSpec(cmd, &f, args, leasehold.WithoutRenewal())
 			if err != nil {
 				return classify(err)
@@ -97,6 +102,21 @@ func (spec *lockSpec) acquireDetached(cmd *cobra.Command) error {
 		return errors.Join(err, spec.flags.release(held.main.Key(), held.main.ID()))
 	}
 	return nil
+}
+
+// outputClosed reports whether the process began without a standard output. Go's runtime
+// opens /dev/null in its place, for reading too; a shell opens it for writing only.
+func outputClosed() bool {
+	out, err := os.Stdout.Stat()
+	if err != nil {
+		return true
+	}
+	null, err := os.Stat(os.DevNull)
+	if err != nil || !os.SameFile(out, null) {
+		return false
+	}
+	flags, err := unix.FcntlInt(1, unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR
 }
 
 // requestTimeout bounds a request that does not wait.
