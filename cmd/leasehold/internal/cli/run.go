@@ -49,7 +49,7 @@ func newRun(g *global) *cobra.Command {
 	flags.StringArrayVar(&f.also, "also", nil, "hold the lock `NAME` as well, in the same way; may be repeated")
 	f.registerCommand(cmd)
 	flags.StringVar(&f.onLost, "on-lost", "kill", "what happens to the command when the lease is lost, `kill|ignore`")
-	flags.Var(&f.atLeast, "at-least", "keep the lock for at least so long, even if the command is done sooner")
+	flags.Var(&f.atLeast, "at-least", "keep the lock for at least so long, even if the command is done sooner; clearly shorter than the time between two runs of a job")
 	flags.Var(&f.atMost, "at-most", "end the command after so long and exit with 124")
 	flags.StringVar(&f.without, "if-unavailable", "fail", "what happens if the store cannot be asked, `fail|run`: exit with 69, or run the command WITHOUT the lock")
 	f.registerHolder(cmd)
@@ -198,7 +198,8 @@ See "leasehold --help" for stores and exit codes.
 `, envKey, envLease, envToken, envDeadline, envOwner, envMode, envOuter, envStore, envHidden, envUnprotected, codeLost))
 
 const runExample = `  leasehold run nightly-backup -- ./backup.sh
-  leasehold run -n --at-least 1m nightly-backup ./backup.sh   # cron on many hosts
+  # cron on many hosts
+  leasehold run -n -q -E 0 --at-least 10m --at-most 2h nightly-backup -- ./backup.sh
   leasehold run -w 5m --at-most 1h migrate ./migrate.sh
   leasehold run -E 0 -n cleanup -c 'rm -rf /srv/tmp/* && echo done'
   leasehold run -s catalog ./export.sh                        # beside other readers
