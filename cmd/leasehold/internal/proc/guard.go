@@ -21,7 +21,8 @@ import (
 // do: the child inherits it, and may be the same binary.
 const guardName = "lease-guard"
 
-// In a process that Start has made to be a guard, init does the guard's work and exits.
+// In a process that Start has made to be a guard, init does the guard's work and exits. In
+// one that a guard has made for execChild, it becomes the child.
 // In any other it returns at once. It is no function for main to call, because the
 // packages that this one does not import are initialized before main and, but for a few,
 // after this one: the clients of all stores take several times as long as the guard's
@@ -29,6 +30,11 @@ const guardName = "lease-guard"
 func init() {
 	if len(os.Args) == 2 && os.Args[0] == guardName {
 		guardMain()
+	}
+	if len(os.Args) > 3 && os.Args[0] == execName {
+		err := execChild(os.Args[1], os.Args[2], os.Args[3:])
+		_, _ = os.Stderr.WriteString("leasehold: " + os.Args[2] + ": " + err.Error() + "\n")
+		os.Exit(126) //nolint:forbidigo // as a shell does
 	}
 }
 
@@ -122,7 +128,14 @@ func (g *guard) start() error {
 	if due(g.deadline, clock()) {
 		return ErrTooLate
 	}
-	pid, err := syscall.ForkExec(g.spec.Path, g.spec.Args, attr)
+	path, args := g.spec.Path, g.spec.Args
+	if g.spec.Addressee != 0 {
+		var err error
+		if path, args, err = throughSelf(g.spec); err != nil {
+			return err
+		}
+	}
+	pid, err := syscall.ForkExec(path, args, attr)
 	if err == syscall.ENOEXEC && script(at(g.spec.Dir, g.spec.Path)) {
 		args := append([]string{"/bin/sh", g.spec.Path}, g.spec.Args[1:]...)
 		pid, err = syscall.ForkExec(args[0], args, attr)

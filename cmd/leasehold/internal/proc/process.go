@@ -139,10 +139,14 @@ func (cmd *Command) spec() (spec, error) {
 		missing := errors.Is(err, errNotFound) || errors.Is(err, os.ErrNotExist)
 		return spec{}, &StartError{Name: cmd.Args[0], Err: err, missing: missing}
 	}
-	return spec{
+	s := spec{
 		Path: path, Args: cmd.Args, Env: env, Dir: cmd.Dir,
 		Grace: cmd.Grace, Deadline: reading(cmd.Deadline),
-	}, nil
+	}
+	if addresses(env, os.Getpid()) {
+		s.Addressee = os.Getpid()
+	}
+	return s, nil
 }
 
 // hasNUL reports whether no system call could pass one of the texts on.

@@ -88,16 +88,17 @@ type spec struct {
 	Grace      time.Duration
 	Deadline   int64 // by the shared clock, 0 for none
 	Foreground bool  // hand the terminal on descriptor 0 to the child
+	Addressee  int   // the wrapper, if variables of Env address it instead of the child
 }
 
-// specNumbers is how many fields of a spec are numbers: grace, deadline, foreground, and
-// how many arguments there are.
-const specNumbers = 4
+// specNumbers is how many fields of a spec are numbers: grace, deadline, foreground,
+// addressee, and how many arguments there are.
+const specNumbers = 5
 
 // fields returns the spec as a message: its numbers, path and directory, the arguments,
 // the environment.
 func (s spec) fields() []string {
-	fields := decimal(int64(s.Grace), s.Deadline, oneIf(s.Foreground), int64(len(s.Args)))
+	fields := decimal(int64(s.Grace), s.Deadline, oneIf(s.Foreground), int64(s.Addressee), int64(len(s.Args)))
 	fields = append(fields, s.Path, s.Dir)
 	return append(append(fields, s.Args...), s.Env...)
 }
@@ -123,7 +124,7 @@ func readSpec(r io.Reader) (spec, error) {
 	}
 	return spec{
 		Path: path, Dir: dir, Args: rest[:args], Env: rest[args:],
-		Grace: time.Duration(n[0]), Deadline: n[1], Foreground: n[2] != 0,
+		Grace: time.Duration(n[0]), Deadline: n[1], Foreground: n[2] != 0, Addressee: int(n[3]),
 	}, nil
 }
 

@@ -17,7 +17,7 @@ func TestMessages_ArriveAsTheyWereSent(t *testing.T) {
 	var wire bytes.Buffer
 	s := spec{
 		Path: "./a b", Dir: "/tmp/\xff", Args: []string{"a b", "", "\xfe\n", "ü"}, Env: []string{"A=", "B=1\n2"},
-		Grace: 10 * time.Second, Deadline: -5, Foreground: true,
+		Grace: 10 * time.Second, Deadline: -5, Foreground: true, Addressee: 4711,
 	}
 	o := order{Kind: orderDeadline, Signal: syscall.SIGTERM, At: 1 << 60}
 	r := report{Kind: reportEnded, Pid: 7, Errno: syscall.ENOEXEC, Signal: 9, Status: 1 << 31, At: -1, Stopped: true, Late: true}
