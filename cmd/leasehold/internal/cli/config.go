@@ -51,12 +51,12 @@ func (g *global) configFile() (path string, named bool) {
 	return systemConfig, false
 }
 
-// readConfig reads the configuration file. If the file does not exist, the result is
-// empty, and an error if the file is named.
-func readConfig(path string, named bool) (config, error) {
+// readConfig reads the configuration file. If the file is not named, the result is empty if
+// the file does not exist, or cannot be read and is not needed for the store.
+func readConfig(path string, named, needed bool) (config, error) {
 	var c config
 	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && !named {
+	if err != nil && !named && (!needed || errors.Is(err, fs.ErrNotExist)) {
 		return c, nil
 	}
 	if err == nil {
@@ -165,7 +165,8 @@ func (g *global) configured() (config, error) {
 			g.configErr = usage("--config is empty; leave it out for the default, or set the variable from which it comes")
 			return
 		}
-		g.config, g.configErr = readConfig(g.configFile())
+		path, named := g.configFile()
+		g.config, g.configErr = readConfig(path, named, g.store == "" && cmp.Or(os.Getenv(envStore), os.Getenv(envStoreFile)) == "")
 	})
 	return g.config, g.configErr
 }

@@ -74,7 +74,7 @@ func storeAround() string {
 
 // passedOn returns the environment of this process for a command that uses a store. It has
 // the URL of the store if that has no password, or if pass says so, and the URL without its
-// password otherwise. An empty store is the one that this process was told.
+// password otherwise, and does not say that a run around this one is unprotected. An empty store is the one that this process was told.
 func passedOn(store string, pass bool) []string {
 	if store == "" {
 		if store = os.Getenv(envStore); store == "" {
@@ -83,7 +83,7 @@ func passedOn(store string, pass bool) []string {
 	}
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return name == envStore || name == envHidden
+		return name == envStore || name == envHidden || name == envUnprotected
 	})
 	public, secret := stores.Public(store)
 	if secret && !pass {
