@@ -74,7 +74,8 @@ func storeAround() string {
 
 // passedOn returns the environment of this process for a command that uses a store. It has
 // the URL of the store if that has no password, or if pass says so, and the URL without its
-// password otherwise, and does not say that a run around this one is unprotected. An empty store is the one that this process was told.
+// password otherwise. It does not say that a run around this one is unprotected. An empty
+// store is the one that this process was told.
 func passedOn(store string, pass bool) []string {
 	if store == "" {
 		if store = os.Getenv(envStore); store == "" {

@@ -154,6 +154,12 @@ func (r *reporter) unprotected(key string, err error) {
 		"WARNING: the command runs WITHOUT the lock, as --if-unavailable=run says: %s", strings.TrimPrefix(err.Error(), "leasehold: "))
 }
 
+// leftover reports a process that the command has left behind.
+func (r *reporter) leftover(key string, pid int, grace time.Duration) {
+	r.tellLater(levelNormal, event{Event: "leftover", Key: key, Pid: pid},
+		"lock %q: the command has ended and left process %d behind; that gets TERM now and KILL after %s", key, pid, span(grace))
+}
+
 // survives reports a process of the command that cannot be ended.
 func (r *reporter) survives(key string, s proc.Survivor) {
 	reason := "still runs after KILL"

@@ -107,7 +107,7 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 	m := newMonitor(c, lease)
 	p, err := proc.Start(proc.Command{
 		Args: c.argv, Env: environ(&c.lockSpec, lease),
-		Grace: c.grace, Deadline: m.deadline, Signals: watcher.signals, Prepared: c.guard, Survivor: c.survives,
+		Grace: c.grace, Deadline: m.deadline, Signals: watcher.signals, Prepared: c.guard, Survivor: c.survives, Leftover: c.leftover,
 	})
 	if err != nil {
 		watcher.stop()
@@ -128,12 +128,15 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 // survives reports a process that cannot be ended.
 func (c *runCommand) survives(s proc.Survivor) { c.report.survives(c.names[0], s) }
 
+// leftover reports a process that the command has left behind.
+func (c *runCommand) leftover(pid int) { c.report.leftover(c.names[0], pid, c.grace) }
+
 // executeUnprotected runs the command without the locks, since the store failed with
 // cause.
 func (c *runCommand) executeUnprotected(watcher *signalWatcher, cause error) error {
 	c.report.unprotected(c.names[0], cause)
 	p, err := proc.Start(proc.Command{
-		Args: c.argv, Env: append(passedOn(c.store, c.flags.passStore), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals, Prepared: c.guard, Survivor: c.survives,
+		Args: c.argv, Env: append(passedOn(c.store, c.flags.passStore), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals, Prepared: c.guard, Survivor: c.survives, Leftover: c.leftover,
 	})
 	if err != nil {
 		watcher.stop()

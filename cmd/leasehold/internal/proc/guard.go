@@ -64,6 +64,7 @@ type guard struct {
 	since        int64         // of survivor
 	stuck        bool          // the last look found a process that cannot be ended
 	notices      notices
+	leftover     bool // was reported
 	reports      chan report
 }
 
@@ -320,6 +321,7 @@ func (g *guard) toTree(signals ...syscall.Signal) {
 		}
 	}
 	tree, _ := g.tree() // after an error the next look may have more luck
+	g.reportLeftover(tree)
 	denied := 0
 	for _, e := range tree {
 		err := error(nil)
@@ -356,6 +358,15 @@ func (g *guard) outlives(tree []procEntry) bool {
 		g.survivor, g.since = tree[0], now
 	}
 	return now-g.since >= int64(stubborn)
+}
+
+// reportLeftover reports, once, a process that the child has left behind. It may have died
+// of the signal to the group already.
+func (g *guard) reportLeftover(tree []procEntry) {
+	if len(tree) > 0 && g.ended && !g.stopped && !g.late && !g.leftover {
+		g.leftover = true
+		g.tryReport(report{Kind: reportLeftover, Pid: tree[0].pid})
+	}
 }
 
 // survives reports, at growing intervals, a process that cannot be ended.

@@ -45,6 +45,9 @@ type Command struct {
 	// Survivor, if not nil, is called for a process that TERM or KILL does not end, and
 	// again at growing intervals while it lives. It must not block.
 	Survivor func(Survivor)
+	// Leftover, if not nil, is called with a process that the command has left behind
+	// and that is being ended. It must not block.
+	Leftover func(pid int)
 	// Background keeps the caller's signals and terminal from the command. It is
 	// meant for servers.
 	Background bool

@@ -48,6 +48,7 @@ type Process struct {
 	pid     int
 	grace   time.Duration
 	told    func(Survivor) // or nil
+	left    func(pid int)  // or nil
 	guard   *os.Process
 	link    *link
 	tty     *terminal
@@ -83,7 +84,7 @@ func Start(cmd Command) (*Process, error) {
 		return nil, err
 	}
 	ownChildren.adopt()
-	p := &Process{grace: cmd.Grace, told: cmd.Survivor, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
+	p := &Process{grace: cmd.Grace, told: cmd.Survivor, left: cmd.Leftover, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
 	if p.signals == nil {
 		p.signals, p.listens = make(chan os.Signal, 64), true
 	}

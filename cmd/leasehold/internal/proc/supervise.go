@@ -25,6 +25,10 @@ func (p *Process) supervise() {
 				p.follow(r.Signal)
 			case r.Kind == reportDeadline:
 				p.confirmed(r.At)
+			case r.Kind == reportLeftover:
+				if p.left != nil {
+					p.left(r.Pid)
+				}
 			case r.Kind == reportSurvives:
 				p.survives(r.Pid, r.Errno == syscall.EPERM)
 			default:

@@ -158,6 +158,7 @@ const (
 	reportStopped                        // the child was stopped by Signal
 	reportDeadline                       // the deadline is At, as ordered or because it is final
 	reportSurvives                       // process Pid does not end; Errno is EPERM if it may not be signalled
+	reportLeftover                       // the child has ended and left process Pid, which is ended
 	reportEnded                          // the whole tree is gone
 )
 
