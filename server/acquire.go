@@ -101,11 +101,11 @@ func (a *acquireCall) answer(w *answer, r *http.Request) error {
 
 // newAcquireCall reads the request.
 func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, error) {
-	name, err := lockName(x)
+	b, err := api.Decode[wire.Acquire](r)
 	if err != nil {
 		return nil, err
 	}
-	b, err := api.Decode[wire.Acquire](r)
+	name, err := lockName(x, b.Key)
 	if err != nil {
 		return nil, err
 	}

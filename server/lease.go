@@ -16,48 +16,64 @@ import (
 )
 
 func leaseRoutes() []route {
+	acquire := route{Handle: (*Server).acquire, Route: Route{
+		Method: http.MethodPost, Path: "/v1/locks/{name}", Operation: "acquire",
+		Summary: "Take a lock, or a place in its queue", Verb: auth.Acquire,
+		Body: wire.Acquire{}, Reply: wire.Lease{},
+		Success: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted},
+		Causes:  []*Cause{Held, Broken, Released, Mismatch, TooLarge, TooMany, Unsupported, Unavailable, Draining, Unknown},
+	}}
+	renew := route{Handle: (*Server).renew, Route: Route{
+		Method: http.MethodPut, Path: "/v1/locks/{name}/leases/{id}", Operation: "renew",
+		Summary: "Renew a lease, or keep a place in the queue", Verb: auth.Acquire,
+		Body: wire.Renew{}, Reply: wire.Lease{},
+		Success: []int{http.StatusOK, http.StatusAccepted},
+		Causes:  []*Cause{Gone, Broken, Released, Mismatch, TooLarge, Unsupported, Unavailable, Draining, Unknown},
+	}}
+	batch := route{Handle: (*Server).renewBatch, Route: Route{
+		Method: http.MethodPost, Path: "/v1/leases:renew", Operation: "renewBatch",
+		Summary: "Renew many leases at once", Verb: auth.Acquire,
+		Body: wire.Renewals{}, Reply: wire.Renewed{},
+		Success: []int{http.StatusOK}, Causes: []*Cause{TooLarge},
+	}}
+	breaks := route{Handle: (*Server).breakLease, Route: Route{
+		Method: http.MethodPost, Path: "/v1/locks/{name}:break", Operation: "break",
+		Summary: "End a lease, or a place in the queue, by force", Verb: auth.Break,
+		Body: wire.Break{}, Reply: wire.Lease{},
+		Success: []int{http.StatusOK},
+		Causes:  []*Cause{NotHeld, Mismatch, TooLarge, Unsupported, Unavailable, Draining, Unknown},
+	}}
+	release := route{Handle: (*Server).release, Route: Route{
+		Method: http.MethodDelete, Path: "/v1/locks/{name}/leases/{id}", Operation: "release",
+		Summary: "Release a lease, or leave the queue", Verb: auth.Acquire,
+		Query: []Parameter{
+			{Name: "keepMs", Type: "integer", Description: "keep the lock closed for so long, 86400000 at most, for jobs that are shorter than the clocks of their hosts differ"},
+			{Name: "forbidMs", Type: "integer", Description: "refuse the lease id for so long, so that a late repetition of its acquire takes nothing; 60000 unless given, which is always allowed"},
+			{Name: "visit", Type: "string", Description: "end the lease or place only if it was asked for by the visit of this name, and a lease by no other"},
+			preferRepresentation,
+		},
+		Reply:   wire.Lease{},
+		Success: []int{http.StatusOK, http.StatusNoContent},
+		Causes:  []*Cause{Gone, Broken, Moved, Mismatch, Unavailable, Draining, Unknown},
+	}}
+	releaseByKey := byKey(release, http.MethodPost, "/v1/leases:release")
+	releaseByKey.Body, releaseByKey.Query = wire.Release{}, []Parameter{preferRepresentation}
+	releaseByKey.Success = []int{http.StatusOK}
+	releaseByKey.Causes = append([]*Cause{TooLarge}, release.Causes...)
 	return []route{
-		{Handle: (*Server).acquire, Route: Route{
-			Method: http.MethodPost, Path: "/v1/locks/{name}", Operation: "acquire",
-			Summary: "Take a lock, or a place in its queue", Verb: auth.Acquire,
-			Body: wire.Acquire{}, Reply: wire.Lease{},
-			Success: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted},
-			Causes:  []*Cause{Held, Broken, Released, Mismatch, TooLarge, TooMany, Unsupported, Unavailable, Draining, Unknown},
-		}},
-		{Handle: (*Server).renew, Route: Route{
-			Method: http.MethodPut, Path: "/v1/locks/{name}/leases/{id}", Operation: "renew",
-			Summary: "Renew a lease, or keep a place in the queue", Verb: auth.Acquire,
-			Body: wire.Renew{}, Reply: wire.Lease{},
-			Success: []int{http.StatusOK, http.StatusAccepted},
-			Causes:  []*Cause{Gone, Broken, Released, Mismatch, TooLarge, Unsupported, Unavailable, Draining, Unknown},
-		}},
-		{Handle: (*Server).renewBatch, Route: Route{
-			Method: http.MethodPost, Path: "/v1/leases:renew", Operation: "renewBatch",
-			Summary: "Renew many leases at once", Verb: auth.Acquire,
-			Body: wire.Renewals{}, Reply: wire.Renewed{},
-			Success: []int{http.StatusOK}, Causes: []*Cause{TooLarge},
-		}},
-		{Handle: (*Server).breakLease, Route: Route{
-			Method: http.MethodPost, Path: "/v1/locks/{name}:break", Operation: "break",
-			Summary: "End a lease, or a place in the queue, by force", Verb: auth.Break,
-			Body: wire.Break{}, Reply: wire.Lease{},
-			Success: []int{http.StatusOK},
-			Causes:  []*Cause{NotHeld, Mismatch, TooLarge, Unsupported, Unavailable, Draining, Unknown},
-		}},
-		{Handle: (*Server).release, Route: Route{
-			Method: http.MethodDelete, Path: "/v1/locks/{name}/leases/{id}", Operation: "release",
-			Summary: "Release a lease, or leave the queue", Verb: auth.Acquire,
-			Query: []Parameter{
-				{Name: "keepMs", Type: "integer", Description: "keep the lock closed for so long, 86400000 at most, for jobs that are shorter than the clocks of their hosts differ"},
-				{Name: "forbidMs", Type: "integer", Description: "refuse the lease id for so long, so that a late repetition of its acquire takes nothing; 60000 unless given, which is always allowed"},
-				{Name: "visit", Type: "string", Description: "end the lease or place only if it was asked for by the visit of this name, and a lease by no other"},
-				{Name: "Prefer", Type: "string", Header: true, Description: "return=representation answers 200 and what was ended"},
-			},
-			Reply:   wire.Lease{},
-			Success: []int{http.StatusOK, http.StatusNoContent},
-			Causes:  []*Cause{Gone, Broken, Moved, Mismatch, Unavailable, Draining, Unknown},
-		}},
+		acquire, renew, batch, breaks, release,
+		byKey(acquire, http.MethodPost, "/v1/locks"), byKey(renew, http.MethodPut, "/v1/leases"),
+		byKey(breaks, http.MethodPost, "/v1/locks:break"), releaseByKey,
 	}
+}
+
+var preferRepresentation = Parameter{Name: "Prefer", Type: "string", Header: true, Description: "return=representation answers 200 and what was ended"}
+
+// byKey returns the form of an operation that names the lock outside the path: a proxy may
+// change a path.
+func byKey(of route, method, path string) route {
+	of.Method, of.Path, of.ByKey = method, path, true
+	return of
 }
 
 // leaseOf is the JSON of a reply. Who holds the lock is told to those who may
@@ -89,10 +105,16 @@ func lost(l *wire.Lease) *api.Problem {
 	return p
 }
 
-// leaseRef is the lease that the path names.
-func leaseRef(x *Exchange) (driver.Ref, error) {
-	name, err := lockName(x)
+// leaseRef returns the lease that the path names, or else the one of the body.
+func leaseRef(x *Exchange, key, id string) (driver.Ref, error) {
 	x.LeaseID = x.vars.Get("id")
+	switch {
+	case x.LeaseID == "":
+		x.LeaseID = id
+	case id != "":
+		return driver.Ref{}, api.NewProblem(Invalid, "leaseId stands in the path")
+	}
+	name, err := lockName(x, key)
 	return driver.Ref{Key: name, ID: x.LeaseID}, check.First(err, check.ID(x.LeaseID))
 }
 
@@ -116,16 +138,13 @@ func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 
 // renew prolongs a lease, or keeps a place in the queue.
 func (s *Server) renew(w *answer, r *http.Request) error {
-	ref, err := leaseRef(&w.x)
-	if err != nil {
-		return err
-	}
 	b, err := api.Decode[wire.Renew](r)
 	if err != nil {
 		return err
 	}
-	if b.Key != "" || b.LeaseID != "" {
-		return api.NewProblem(Invalid, "key and leaseId stand in the path")
+	ref, err := leaseRef(&w.x, b.Key, b.LeaseID)
+	if err != nil {
+		return err
 	}
 	if ref, err = s.renewal(ref, &b); err != nil {
 		return err
@@ -301,22 +320,26 @@ func failed(b *wire.Renew, err error) wire.Renewal {
 
 // release ends a lease, or leaves the queue.
 func (s *Server) release(w *answer, r *http.Request) error {
-	ref, err := leaseRef(&w.x)
+	b, err := askedRelease(&w.x, r)
 	if err != nil {
 		return err
 	}
-	// Not by the maximum TTL, which bounds what a dead client costs: this one is alive, and
-	// might as well have gone on renewing.
-	if ref.KeepClosed, err = api.Duration(r.URL, "keepMs", 0, check.MaxTTL); err != nil {
+	ref, err := leaseRef(&w.x, b.Key, b.LeaseID)
+	if err != nil {
 		return err
 	}
-	ref.SingleUseID, ref.Visit = true, r.URL.Query().Get("visit")
-	if err := check.Visit(ref.Visit); err != nil {
+	forbid := api.MillisOr(b.Forbid, timing.ForbidFor)
+	err = check.First(
+		// Not by the maximum TTL, which bounds what a dead client costs: this one is alive, and
+		// might as well have gone on renewing.
+		check.Millis("keepMs", b.Keep, 0, check.MaxTTL),
+		check.Millis("forbidMs", forbid, 0, max(s.cfg.maxTTL, timing.ForbidFor)),
+		check.Visit(b.Visit),
+	)
+	if err != nil {
 		return err
 	}
-	if ref.RejectIDFor, err = api.Duration(r.URL, "forbidMs", timing.ForbidFor, max(s.cfg.maxTTL, timing.ForbidFor)); err != nil {
-		return err
-	}
+	ref.KeepClosed, ref.RejectIDFor, ref.SingleUseID, ref.Visit = b.Keep.Duration(), forbid.Duration(), true, b.Visit
 	ref.Uncontended = s.contention.isAbsent(ref.Key)
 	now := time.Now()
 	about := s.trail.ask(ref.Key, ref.ID, ending{released: now})
@@ -338,19 +361,31 @@ func (s *Server) release(w *answer, r *http.Request) error {
 		reply(w, http.StatusOK, &l)
 	case got.State == driver.Busy:
 		return api.NewProblem(Moved, "the lease %s has been asked for since, by another visit", ref.ID)
+	case w.x.Route.ByKey: // the answer names the lock
+		reply(w, http.StatusOK, &l)
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
 	return nil
 }
 
+// askedRelease returns what a request to release says in its body, or in its query.
+func askedRelease(x *Exchange, r *http.Request) (b wire.Release, err error) {
+	if x.Route.ByKey {
+		return api.Decode[wire.Release](r)
+	}
+	keep, keepErr := api.Millis(r.URL, "keepMs")
+	forbid, forbidErr := api.Millis(r.URL, "forbidMs")
+	return wire.Release{Keep: api.MillisOr(keep, 0), Forbid: forbid, Visit: r.URL.Query().Get("visit")}, check.First(keepErr, forbidErr)
+}
+
 // breakLease ends a lease by force: the one that is named, and no other.
 func (s *Server) breakLease(w *answer, r *http.Request) error {
-	name, err := lockName(&w.x)
+	b, err := api.Decode[wire.Break](r)
 	if err != nil {
 		return err
 	}
-	b, err := api.Decode[wire.Break](r)
+	name, err := lockName(&w.x, b.Key)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ type NoQuorum struct {
 
 // execute runs the operation under the lock of a resource.
 func (s *Server) execute(w *answer, r *http.Request, p *operations.Pattern) error {
-	name, err := lockName(&w.x)
+	name, err := lockName(&w.x, "")
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func (s *Server) mayBreak(x *Exchange, name string) bool {
 }
 
 func (s *Server) overviewLock(w *answer, r *http.Request) error {
-	name, err := lockName(&w.x)
+	name, err := lockName(&w.x, "")
 	if err != nil {
 		return err
 	}

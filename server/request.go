@@ -66,8 +66,18 @@ func formOf(address string) string {
 	})
 }
 
-// lockName is the lock's in the path.
-func lockName(x *Exchange) (string, error) {
+// lockName returns the name of the lock: that of the path, whose right [Server.authorize]
+// has compared, or else key, whose right it compares.
+func lockName(x *Exchange, key string) (string, error) {
+	switch {
+	case x.Name == "":
+		x.Name = key
+		if key != "" && !x.may(x.Route.Verb, key) {
+			return "", forbidden(x.Route.Verb)
+		}
+	case key != "":
+		return "", api.NewProblem(Invalid, "key stands in the path")
+	}
 	return x.Name, check.Text("name", x.Name, 1, check.MaxName)
 }
 

@@ -18,18 +18,21 @@ import (
 )
 
 func stateRoutes() []route {
+	inspect := route{Handle: (*Server).inspect, Route: Route{
+		Method: http.MethodGet, Path: "/v1/locks/{name}", Operation: "inspect",
+		Summary: "Show who holds a lock and who waits for it", Verb: auth.Read, Reply: wire.Lock{},
+		Query: []Parameter{
+			{Name: "If-None-Match", Type: "string", Header: true, Description: "the ETag of an earlier answer: 304 while nothing has changed"},
+			{Name: "waiters", Type: "string", Description: "false leaves those who wait out, however many there are, and answers at once"},
+			{Name: "Prefer", Type: "string", Header: true, Description: "wait=30 holds the 304 back for so many seconds, or until something changes"},
+		},
+		Success: []int{http.StatusOK, http.StatusNotModified},
+		Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining},
+	}}
+	inspectByKey := byKey(inspect, http.MethodGet, "/v1/locks:inspect")
+	inspectByKey.Query = append([]Parameter{{Name: "name", Type: "string", Description: "the lock"}}, inspect.Query...)
 	return []route{
-		{Handle: (*Server).inspect, Route: Route{
-			Method: http.MethodGet, Path: "/v1/locks/{name}", Operation: "inspect",
-			Summary: "Show who holds a lock and who waits for it", Verb: auth.Read, Reply: wire.Lock{},
-			Query: []Parameter{
-				{Name: "If-None-Match", Type: "string", Header: true, Description: "the ETag of an earlier answer: 304 while nothing has changed"},
-				{Name: "waiters", Type: "string", Description: "false leaves those who wait out, however many there are, and answers at once"},
-				{Name: "Prefer", Type: "string", Header: true, Description: "wait=30 holds the 304 back for so many seconds, or until something changes"},
-			},
-			Success: []int{http.StatusOK, http.StatusNotModified},
-			Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining},
-		}},
+		inspect, inspectByKey,
 		{Handle: (*Server).list, Route: Route{
 			Method: http.MethodGet, Path: "/v1/locks", Operation: "list",
 			Summary: "List the locks that are held or waited for, page by page: each name once on a page, perhaps again on another", Verb: auth.Read, Reply: wire.Locks{},
@@ -45,7 +48,7 @@ func stateRoutes() []route {
 
 // inspect shows a lock, at once or when it has changed.
 func (s *Server) inspect(w *answer, r *http.Request) error {
-	name, err := lockName(&w.x)
+	name, err := lockName(&w.x, r.URL.Query().Get("name"))
 	if err != nil {
 		return err
 	}

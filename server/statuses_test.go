@@ -22,11 +22,20 @@ import (
 
 // aim is the path of a route for a lock and a lease.
 func aim(rt *server.Route, name, id string) string {
+	if rt.Operation == "inspect" && rt.ByKey {
+		return rt.Path + "?name=" + name
+	}
 	return strings.NewReplacer("{name}", name, "{resourceId}", name, "{id}", id).Replace(rt.Path)
 }
 
 // bodyOf is one that the operation takes.
 func bodyOf(rt *server.Route, name, id string) string {
+	switch {
+	case rt.ByKey && rt.Operation == "break":
+		return fmt.Sprintf(`{"key":%q,"leaseId":%q,"reason":"a test"}`, name, id)
+	case rt.ByKey && rt.Method != http.MethodGet:
+		return fmt.Sprintf(`{"key":%q,"leaseId":%q}`, name, id)
+	}
 	switch rt.Operation {
 	case "break":
 		return fmt.Sprintf(`{"leaseId":%q,"reason":"a test"}`, id)
@@ -62,6 +71,9 @@ func TestStatus_H5_WhatIsOutOfBoundsIsRefused(t *testing.T) {
 	long := strings.Repeat("x", 513)
 	for _, rt := range having(s, server.Invalid) {
 		path, body := aim(rt, long, "a"), bodyOf(rt, "k", "a")
+		if rt.ByKey {
+			body = bodyOf(rt, long, "a")
+		}
 		if rt.Operation == "renewBatch" {
 			body = `{"lease":[]}`
 		}

@@ -103,7 +103,7 @@ const lease = "/v1/locks/k/leases/w"
 // acquires asks for the lock, and judges what is told. held tells that somebody else
 // holds it for a while.
 func acquires(situation, body string, prepare func(*cast) error) *entry {
-	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: situation, prepare: prepare, waits: prepare != nil, call: func(ctx context.Context, c *cast) error {
+	return &entry{of: []string{"POST /v1/locks/{name}", "POST /v1/locks"}, situation: situation, prepare: prepare, waits: prepare != nil, call: func(ctx context.Context, c *cast) error {
 		body, leaves := body, strings.Contains(body, `"ticketMs":0,`)
 		// What its client leaves behind lasts, unless it is undone. What arrives after that is
 		// not: its id may be the client's next request's, too, and so is not forbidden.
@@ -408,7 +408,9 @@ var noStore = []string{"/health", "/livez", "/metrics", "/openapi.json", "/v1/ov
 // notOnQuorums are the situations of an acquire that need sharers, or a queue.
 var notOnQuorums = []string{"shared", "places", "with notify, heard by another replica", "with notify, whose stream goes on", "with ticketMs, cut off, and asked again"}
 
-// routes are the entries of the service, by method and path.
+// routes are the entries of the service, by method and path. The forms of an operation, with
+// the name of the lock in the path and without, share a row, which plays the first: letter h
+// is the driver, which uses the second.
 func routes() []*entry {
 	soon := held(false, 700*time.Millisecond)
 	all := []*entry{
@@ -426,7 +428,7 @@ func routes() []*entry {
 		heard("with notify, whose stream goes on", true, soon),
 		acquires("shared", `{"leaseId":"w","mode":"shared","ttlMs":3000,"waitMs":2000,"owner":"A"}`, soon),
 		acquires("places", `{"leaseId":"w","mode":"shared","limit":2,"permits":2,"ttlMs":3000,"waitMs":2000,"owner":"A"}`, soon),
-		{of: []string{"PUT /v1/locks/{name}/leases/{id}"}, prepare: asked, keeps: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"PUT /v1/locks/{name}/leases/{id}", "PUT /v1/leases"}, prepare: asked, keeps: true, call: func(ctx context.Context, c *cast) error {
 			status, _, sent, err := c.send(ctx, "PUT", lease, `{"ttlMs":3000}`)
 			return c.renewed(status, sent, err)
 		}},
@@ -459,21 +461,21 @@ func routes() []*entry {
 			}
 			return c.renewed(status, sent, err)
 		}},
-		{of: []string{"DELETE /v1/locks/{name}/leases/{id}"}, prepare: asked, leaves: true, keeps: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"DELETE /v1/locks/{name}/leases/{id}", "POST /v1/leases:release"}, prepare: asked, leaves: true, keeps: true, call: func(ctx context.Context, c *cast) error {
 			status, a, _, err := c.send(ctx, "DELETE", lease, "")
 			if err == nil && status != 204 && status != 410 {
 				err = fmt.Errorf("status %d %+v", status, a)
 			}
 			return err
 		}},
-		{of: []string{"POST /v1/locks/{name}:break"}, prepare: asked, leaves: true, keeps: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"POST /v1/locks/{name}:break", "POST /v1/locks:break"}, prepare: asked, leaves: true, keeps: true, call: func(ctx context.Context, c *cast) error {
 			status, a, _, err := c.send(ctx, "POST", "/v1/locks/k:break", `{"leaseId":"w","reason":"by hand"}`)
 			if err == nil && status >= 300 && status != 404 && status != 410 && status != 409 {
 				err = fmt.Errorf("status %d %+v", status, a)
 			}
 			return err
 		}},
-		{of: []string{"GET /v1/locks/{name}"}, prepare: asked, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"GET /v1/locks/{name}", "GET /v1/locks:inspect"}, prepare: asked, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
 			begin := time.Now()
 			status, a, _, err := c.send(ctx, "GET", "/v1/locks/k", "")
 			if err == nil && !c.lying() && time.Since(begin) < 2*time.Second && (status != 200 || len(a.Holders) != 1) {

@@ -8,6 +8,8 @@ import (
 
 // Acquire is the body of a request for a lock.
 type Acquire struct {
+	// Key names the lock where the path does not.
+	Key string `json:"key,omitempty"`
 	// LeaseID is chosen by the client, so that the request can be repeated.
 	LeaseID string  `json:"leaseId,omitempty"`
 	Mode    string  `json:"mode,omitempty"`
@@ -103,7 +105,7 @@ func (l *Lease) Reply() (driver.Reply, error) {
 
 // Renew is the body of a renewal.
 type Renew struct {
-	// Key and LeaseID stand in the path of a single renewal.
+	// Key and LeaseID name the lease where the path does not.
 	Key     string  `json:"key,omitempty"`
 	LeaseID string  `json:"leaseId,omitempty"`
 	TTL     *Millis `json:"ttlMs,omitempty"`
@@ -132,8 +134,19 @@ type Renewal struct {
 	Problem *Problem `json:"problem,omitempty"`
 }
 
+// Release is the body of a release that does not name the lease in its path.
+type Release struct {
+	Key     string  `json:"key"`
+	LeaseID string  `json:"leaseId"`
+	Keep    Millis  `json:"keepMs,omitempty"`
+	Forbid  *Millis `json:"forbidMs,omitempty"`
+	Visit   string  `json:"visit,omitempty"`
+}
+
 // Break is the body of a break.
 type Break struct {
+	// Key names the lock where the path does not.
+	Key     string `json:"key,omitempty"`
 	LeaseID string `json:"leaseId"`
 	Reason  string `json:"reason"`
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/wire"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // Decode reads the JSON body of a request. It is read to its end, which also is
@@ -99,16 +98,16 @@ func MillisOr(m *wire.Millis, absent time.Duration) wire.Millis {
 	return *m
 }
 
-// Duration reads a parameter of the query in milliseconds.
-func Duration(u *url.URL, what string, absent, most time.Duration) (time.Duration, error) {
+// Millis reads a parameter of the query in milliseconds, nil if it is absent.
+func Millis(u *url.URL, what string) (*wire.Millis, error) {
 	text := u.Query().Get(what)
 	if text == "" {
-		return absent, nil
+		return nil, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != text {
-		return 0, NewProblem(Invalid, "%s %q is not a whole number of milliseconds", what, oneline.Shorten(text))
+		return nil, NewProblem(Invalid, "%s %q is not a whole number of milliseconds", what, oneline.Shorten(text))
 	}
 	m := wire.Millis(n)
-	return m.Duration(), check.Millis(what, m, 0, most)
+	return &m, nil
 }

@@ -45,6 +45,7 @@ func with(all map[string]Object, name string, o Object) map[string]Object {
 // Descriptions that several types share.
 var (
 	leaseID    = text("The lease, or the ticket that becomes one").and("pattern", idPattern)
+	key        = text("The lock, unless the path names it").and("maxLength", check.MaxName)
 	mode       = text("How the lock is, or is to be, held").and("enum", []string{"exclusive", "shared"})
 	token      = text("The fencing token: greater than every token given before for the lock. 0 if the store mints none")
 	clockUs    = text("The store's clock at the answer, in microseconds since an origin of its own")
@@ -75,6 +76,7 @@ var fields = sync.OnceValue(func() map[string]map[string]Object {
 	}
 	return map[string]map[string]Object{
 		"Acquire": {
+			"key":         key,
 			"leaseId":     text("Chosen by the client, unique per acquisition: repeating the request with it has the effect of one. Made by the service if absent").and("pattern", idPattern),
 			"mode":        mode.and("default", "exclusive"),
 			"policy":      text("Whom the request lets pass among those who wait").and("enum", []string{"fifo", "barging", "writers-first", "readers-first"}).and("default", "fifo"),
@@ -98,8 +100,8 @@ var fields = sync.OnceValue(func() map[string]map[string]Object {
 			"downgrade": text("Make a shared lease of the exclusive one of this leaseId, and take nothing: 410 if it has ended"),
 		},
 		"Renew": {
-			"key":      text("The lock; in a batch only").and("maxLength", check.MaxName),
-			"leaseId":  text("The lease; in a batch only").and("pattern", idPattern),
+			"key":      key,
+			"leaseId":  text("The lease, unless the path names it").and("pattern", idPattern),
 			"ttlMs":    millis("The new time to live, from now on", check.MinTTL, 24*time.Hour).and("default", check.DefaultTTL.Milliseconds()),
 			"ticketMs": millis("How long a place in the queue is kept from now on", 0, check.MaxTicket).and("default", check.DefaultTicket.Milliseconds()),
 			"notify":   text("The address of an event stream").and("maxLength", check.MaxName),
@@ -108,7 +110,15 @@ var fields = sync.OnceValue(func() map[string]map[string]Object {
 			"level":    text("The token becomes minToken also where it is greater; tokens to come are above both"),
 		},
 		"Renewals": {"leases": text("Up to what fits into a body")},
+		"Release": {
+			"key":      key,
+			"leaseId":  text("The lease, or the ticket").and("pattern", idPattern),
+			"keepMs":   millis("How long the lock stays closed, for jobs that are shorter than the clocks of their hosts differ", 0, check.MaxTTL),
+			"forbidMs": text("For how long the lease id is refused, so that a late repetition of its acquire takes nothing. 60000 is always allowed").and("minimum", 0).and("default", 60000),
+			"visit":    text("End the lease or place only if it was asked for by the visit of this name, and a lease by no other").and("maxLength", check.MaxVisit).and("pattern", visitPattern),
+		},
 		"Break": {
+			"key":     key,
 			"leaseId": text("The lease to be ended, and no other").and("pattern", idPattern),
 			"reason":  text("What its holder is told").and("minLength", 1).and("maxLength", check.MaxReason),
 		},

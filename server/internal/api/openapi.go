@@ -85,8 +85,12 @@ func version() string {
 
 // describe is one operation.
 func (rt Route) describe(types schemas) Object {
+	id := rt.Operation
+	if rt.ByKey {
+		id += "ByKey"
+	}
 	op := Object{
-		"operationId": rt.Operation, "summary": rt.Summary,
+		"operationId": id, "summary": rt.Summary,
 		"parameters": rt.parameters(), "responses": rt.responses(types),
 	}
 	switch rt.Verb {

@@ -19,12 +19,15 @@ type Route struct {
 	// segment of the path, in which a percent-encoded slash is text, and may be
 	// followed by a verb after a colon.
 	Path string
-	// Operation is the unique name of the operation, also in logs and metrics.
+	// Operation is the name of the operation, also in logs and metrics.
 	Operation string
+	// ByKey marks the form of an operation that names the lock in its body or query
+	// instead of its path. An operation has one form of each kind at most.
+	ByKey bool
 	// Summary says in a sentence what it does.
 	Summary string
-	// Verb is the right that a caller needs, on the lock in the path if there
-	// is one.
+	// Verb is the right that a caller needs, on the lock that the request names if
+	// it names one.
 	Verb auth.Verb
 	// Query names the parameters that are understood.
 	Query []Parameter

@@ -73,13 +73,13 @@ func (t tracer) Request(r *http.Request, x *server.Exchange) (context.Context, f
 		name += " " + x.Route.Path
 		attrs = append(attrs, attribute.String("http.route", x.Route.Path))
 	}
-	if x.Name != "" {
-		attrs = append(attrs, attribute.String("leasehold.key", x.Name))
-	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := t.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(x.Started), trace.WithAttributes(attrs...))
 	x.Trace = span.SpanContext().TraceID().String()
 	return ctx, func() {
+		if x.Name != "" { // which the body may have
+			span.SetAttributes(attribute.String("leasehold.key", x.Name))
+		}
 		if x.Status != 0 { // else the client had gone
 			span.SetAttributes(attribute.Int("http.response.status_code", x.Status))
 		}

@@ -1,0 +1,134 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// byKey are requests about a lock and the lease a of it, neither of which is in the path.
+func byKey(name string) map[string]struct{ method, path, body string } {
+	key, err := json.Marshal(name)
+	if err != nil {
+		panic(err)
+	}
+	body := func(more string) string { return fmt.Sprintf(`{"key":%s%s}`, key, more) }
+	return map[string]struct{ method, path, body string }{
+		"acquire": {"POST", "/v1/locks", body(`,"leaseId":"a"`)},
+		"renew":   {"PUT", "/v1/leases", body(`,"leaseId":"a","ttlMs":60000`)},
+		"inspect": {"GET", "/v1/locks:inspect?name=" + url.QueryEscape(name), ""},
+		"glance":  {"GET", "/v1/locks:inspect?waiters=false&name=" + url.QueryEscape(name), ""},
+		"release": {"POST", "/v1/leases:release", body(`,"leaseId":"a"`)},
+		"break":   {"POST", "/v1/locks:break", body(`,"leaseId":"a","reason":"stuck"`)},
+	}
+}
+
+// A proxy that cleans or decodes paths would make another lock of these.
+func TestByKey_NamesThatAPathMayLose(t *testing.T) {
+	_, base := serve(t, memdriver.New())
+	for _, name := range []string{".", "..", "./x", "a/../b", "a//b", "/", "a/", "a%2Fb", "%", "x:break", `"q\`, "é", "a?b#c"} {
+		requests := byKey(name)
+		for _, step := range []struct {
+			verb   string
+			status int
+			says   string
+		}{
+			{"acquire", 201, `"state":"held"`},
+			{"acquire", 200, `"again":true`},
+			{"renew", 200, `"ttlMs":60000`},
+			{"inspect", 200, `"leaseId":"a"`},
+			{"glance", 200, `"leaseId":"a"`},
+			{"release", 200, `"state":"released"`},
+			{"release", 200, `"again":true`},
+			{"renew", 410, "#released"},
+			{"break", 404, "#not-held"},
+		} {
+			r := requests[step.verb]
+			status, text := ask(t, r.method, base+r.path, r.body)
+			var got struct{ Key string }
+			if err := json.Unmarshal([]byte(text), &got); err != nil || status != step.status || !strings.Contains(text, step.says) {
+				t.Errorf("%s of %q: %d %s; want %d %s", step.verb, name, status, text, step.status, step.says)
+			}
+			if got.Key != name && step.verb != "break" {
+				t.Errorf("%s of %q is answered for %q", step.verb, name, got.Key)
+			}
+		}
+	}
+}
+
+func TestByKey_RightsAreThoseOfTheName(t *testing.T) {
+	file, _ := openAuth(t, roles())
+	_, base := serve(t, memdriver.New(), server.WithAuthenticator(file))
+	for verb, r := range byKey("private/1") {
+		if status, text := spokenAs(t, "", r.method, base+r.path, r.body); status != 401 {
+			t.Errorf("%s by a stranger: %d %s", verb, status, text)
+		}
+		status, text := spokenAs(t, "shop", r.method, base+r.path, r.body)
+		refused(t, verb, status, text, server.Forbidden)
+	}
+	for verb, want := range map[string]int{"acquire": 201, "inspect": 403, "glance": 403, "break": 403} {
+		r := byKey("orders/1")[verb]
+		if status, text := spokenAs(t, "shop", r.method, base+r.path, r.body); status != want {
+			t.Errorf("%s: %d %s, want %d", verb, status, text, want)
+		}
+	}
+}
+
+func TestByKey_WhatIsOutOfBoundsIsRefused(t *testing.T) {
+	_, base := serve(t, memdriver.New())
+	for _, name := range []string{"", strings.Repeat("x", 513), "a\nb"} {
+		for verb, r := range byKey(name) {
+			status, text := ask(t, r.method, base+r.path, r.body)
+			refused(t, fmt.Sprintf("%s of %.9q", verb, name), status, text, server.Invalid)
+		}
+	}
+	for path, bodies := range map[string][]string{
+		"POST /v1/locks":                   {`{"leaseId":"a"}`},
+		"POST /v1/locks/k":                 {`{"key":"k"}`, `{"key":"other"}`},
+		"PUT /v1/leases":                   {`{"key":"k"}`, `{"leaseId":"a"}`, `{"key":"k","leaseId":"-a"}`},
+		"PUT /v1/locks/k/leases/a":         {`{"key":"k"}`, `{"leaseId":"a"}`},
+		"POST /v1/leases:release":          {`{}`, `{"key":"k"}`, `{"key":"k","leaseId":"a","keepMs":-1}`, `{"key":"k","leaseId":"a","forbidMs":864000000}`, `{"key":"k","leaseId":"a","visit":"?"}`},
+		"POST /v1/locks/k:break":           {`{"key":"k","leaseId":"a","reason":"x"}`},
+		"GET /v1/locks/k?name=k":           {""},
+		"POST /v1/leases:release?keepMs=1": {`{"key":"k","leaseId":"a","ttlMs":1}`},
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		for _, body := range bodies {
+			status, text := ask(t, method, base+path, body)
+			refused(t, method+" "+path+" "+body, status, text, server.Invalid)
+		}
+	}
+}
+
+// Logs, metrics and limits count a request under the name of its lock.
+func TestByKey_IsObservedAsTheOperationOnTheLock(t *testing.T) {
+	var mu sync.Mutex
+	seen := make(map[string]string)
+	note := func(_ *http.Request, x *server.Exchange) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[x.Operation()] = x.Name + " " + x.LeaseID
+	}
+	_, base := serve(t, memdriver.New(), server.WithObserver(note))
+	for _, verb := range []string{"acquire", "renew", "inspect", "release", "break"} {
+		r := byKey("a/../b")[verb]
+		ask(t, r.method, base+r.path, r.body)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, operation := range []string{"acquire", "renew", "release", "break"} {
+		if got := seen[operation]; got != "a/../b a" {
+			t.Errorf("%s is observed for %q", operation, got)
+		}
+	}
+	if got := seen["inspect"]; got != "a/../b " {
+		t.Errorf("inspect is observed for %q", got)
+	}
+}
