@@ -75,13 +75,14 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 	}
 	ttl, ticket := wire.MillisOf(req.TTL), wire.MillisOf(req.TicketTTL)
 	body := wire.Acquire{
+		Key:     req.Key,
 		LeaseID: req.ID, Mode: wire.ModeName(req.Mode), Policy: wire.PolicyName(req.Policy),
 		Limit: wire.Whole(req.Limit), Permits: wire.Whole(req.Weight), TTL: &ttl, Ticket: &ticket, Owner: req.Owner, Reentrant: req.Reenter,
 		Labels: req.Labels, Since: req.Since, MinToken: wire.Whole(req.MinToken), Ordered: req.Ordered, LockDelay: wire.MillisOf(req.LockDelay),
 		Confirm: wire.MillisOf(req.ConfirmWindow), Notify: req.HintAddress, Visit: req.Visit, Resize: req.Resize, Downgrade: req.Downgrade,
 	}
-	reply, err := d.lease(ctx, req.Key, req.ID, http.MethodPost, d.lock(req.Key), &body)
-	if errors.Is(err, errElsewhere) { // the path of the release is changed in the same way
+	reply, err := d.lease(ctx, req.Key, req.ID, "/locks", &body)
+	if errors.Is(err, errElsewhere) { // the release is changed in the same way
 		_, _ = d.Release(ctx, driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit})
 	}
 	return reply, err
@@ -89,39 +90,34 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 
 // Release ends a lease or leaves the queue by one request. See [driver.Driver].
 func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	q := url.Values{
-		"keepMs":   {fmt.Sprint(wire.MillisOf(ref.KeepClosed))},
-		"forbidMs": {fmt.Sprint(wire.MillisOf(ref.RejectIDFor))},
-	}
-	if ref.Visit != "" {
-		q.Set("visit", ref.Visit)
-	}
-	return d.lease(ctx, ref.Key, ref.ID, http.MethodDelete, d.lock(ref.Key)+"/leases/"+url.PathEscape(ref.ID)+"?"+q.Encode(), nil)
+	forbid := wire.MillisOf(ref.RejectIDFor)
+	body := wire.Release{Key: ref.Key, LeaseID: ref.ID, Keep: wire.MillisOf(ref.KeepClosed), Forbid: &forbid, Visit: ref.Visit}
+	return d.lease(ctx, ref.Key, ref.ID, "/leases:release", &body)
 }
 
 // Break ends the lease or the place in the queue id by force. The service's user needs
 // the right to break locks. See [driver.Breaker].
 func (d *Driver) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	return d.lease(ctx, key, id, http.MethodPost, d.lock(key)+":break", &wire.Break{LeaseID: id, Reason: reason})
+	return d.lease(ctx, key, id, "/locks:break", &wire.Break{Key: key, LeaseID: id, Reason: reason})
 }
 
 // Inspect returns one consistent picture of a lock: its holders and waiters. See
 // [driver.Inspector].
 func (d *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	return d.picture(ctx, key, "")
+	return d.picture(ctx, url.Values{"name": {key}})
 }
 
 // Glance returns the picture of Inspect without the waiters. See [driver.Glancer].
 func (d *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
-	return d.picture(ctx, key, "?waiters=false")
+	return d.picture(ctx, url.Values{"name": {key}, "waiters": {"false"}})
 }
 
-func (d *Driver) picture(ctx context.Context, key, query string) (driver.Snapshot, error) {
+func (d *Driver) picture(ctx context.Context, query url.Values) (driver.Snapshot, error) {
 	var l wire.Lock
-	if err := d.look(ctx, d.lock(key)+query, &l); err != nil {
+	if err := d.look(ctx, "/locks:inspect?"+query.Encode(), &l); err != nil {
 		return driver.Snapshot{}, err
 	}
-	if l.Key != key {
+	if l.Key != query.Get("name") {
 		return driver.Snapshot{}, fmt.Errorf("%w: the service answers for lock %.80q: %w", driver.ErrUnavailable, l.Key, errAnswer)
 	}
 	return l.Snapshot(), nil
@@ -149,20 +145,11 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// lock is the path of a lock. A name of dots alone would be read as a directory.
-func (d *Driver) lock(key string) string {
-	segment := url.PathEscape(key)
-	segment = strings.ReplaceAll(segment, ":", "%3A") // not a verb
-	if strings.Trim(key, ".") == "" {
-		segment = strings.ReplaceAll(key, ".", "%2E")
-	}
-	return "/locks/" + segment
-}
-
-// lease sends a request whose answer is about one lease.
-func (d *Driver) lease(ctx context.Context, key, id, method, path string, body any) (driver.Reply, error) {
+// lease sends a request whose answer is about one lease. The name of the lock is in the body:
+// a proxy may change a path.
+func (d *Driver) lease(ctx context.Context, key, id, path string, body any) (driver.Reply, error) {
 	var l wire.Lease
-	err := d.call(ctx, leastSilence, method, path, body, &l)
+	err := d.call(ctx, leastSilence, http.MethodPost, path, body, &l)
 	var p *problem
 	if errors.As(err, &p) {
 		if err := sameKey(key, p.Key); err != nil {
@@ -210,9 +197,8 @@ func sameKey(key, answered string) error {
 	return fmt.Errorf("the service answers for lock %.80q: %w: %w", answered, errElsewhere, driver.ErrPermanent)
 }
 
-// errElsewhere is an answer about another lock: a proxy that cleans paths makes "data" of
-// "./data".
-var errElsewhere = errors.New("a proxy changes the path of the request")
+// errElsewhere is an answer about another lock.
+var errElsewhere = errors.New("a proxy changes the request")
 
 // errRepeated is an answer that the store gave the service only when it was
 // asked again: the first request may still be on its way.

@@ -1,12 +1,15 @@
 package httpdriver_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -320,8 +323,58 @@ func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestAcquire_AnswerForAnotherLockIsUndone: a proxy that cleans paths asks for "data" instead
-// of "./data".
+// cleaned returns a handler that passes each request on as a proxy does that decodes paths
+// and cleans them.
+func cleaned(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.URL.Path, r.URL.RawPath = path.Clean(r.URL.Path), ""
+		h.ServeHTTP(w, r)
+	})
+}
+
+// No name meets another one behind a proxy that cleans paths.
+func TestDriver_KeepsNamesBehindAProxyThatCleansPaths(t *testing.T) {
+	store := memdriver.New()
+	s, err := server.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	proxy := httptest.NewServer(cleaned(s))
+	t.Cleanup(proxy.Close)
+	d := open(t, proxy.URL)
+	t.Cleanup(func() { _ = d.Close() })
+	names := []string{".", "..", "./data", "data", "a/../b", "b", "a//b", "a/b", "a/b/", "a%2Fb", "/", "//", "x:break", "?", "#", "é"}
+	for _, name := range names {
+		if got, err := d.Acquire(t.Context(), request(name, "a")); err != nil || got.State != driver.Granted {
+			t.Errorf("acquire of %q: %+v, %v", name, got, err)
+		}
+	}
+	for _, name := range names {
+		if snap, err := d.Inspect(t.Context(), name); err != nil || snap.Key != name || len(snap.Holders) != 1 {
+			t.Errorf("inspect of %q: %+v, %v", name, snap, err)
+		}
+		if snap, err := d.Glance(t.Context(), name); err != nil || snap.Key != name || len(snap.Holders) != 1 {
+			t.Errorf("glance at %q: %+v, %v", name, snap, err)
+		}
+		d.Renew(t.Context(), []driver.Ref{{Key: name, ID: "a", TTL: time.Minute}}, func(_ int, got driver.Reply, err error) {
+			if err != nil || got.State != driver.Granted {
+				t.Errorf("renewal of %q: %+v, %v", name, got, err)
+			}
+		})
+		if got, err := d.Release(t.Context(), driver.Ref{Key: name, ID: "a"}); err != nil || got.State != driver.Released {
+			t.Errorf("release of %q: %+v, %v", name, got, err)
+		}
+		if got, err := d.Acquire(t.Context(), request(name, "b")); err != nil || got.State != driver.Granted {
+			t.Errorf("acquire of %q after its release: %+v, %v", name, got, err)
+		}
+		if got, err := d.Break(t.Context(), name, "b", "a test"); err != nil || got.State != driver.Released {
+			t.Errorf("break of %q: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// A program in between that changes names asks for "data" instead of "./data".
 func TestAcquire_AnswerForAnotherLockIsUndone(t *testing.T) {
 	store := memdriver.New()
 	s, err := server.New(store)
@@ -330,7 +383,11 @@ func TestAcquire_AnswerForAnotherLockIsUndone(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.URL.Path, r.URL.RawPath = strings.ReplaceAll(r.URL.Path, "/./", "/"), ""
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(bytes.ReplaceAll(text, []byte(`"./data"`), []byte(`"data"`))))
 		s.ServeHTTP(w, r)
 	}))
 	t.Cleanup(proxy.Close)
