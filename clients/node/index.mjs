@@ -121,15 +121,15 @@ export class Client {
 	}
 
 	async inspect(name) {
-		const got = await this.#ask("GET", path(name), undefined, timeout);
+		const got = await this.#ask("GET", lookAt(name), undefined, timeout, name);
 		if (got.status !== 200) throw failure(name, got);
 		return got.answer;
 	}
 
 	// Status 0 is an answer that is not the service's, or none. The detail says which, cause is
 	// the error, and final tells that time does not heal it. A success about a lease has to
-	// name it.
-	async #ask(method, where, body, within, lease, signal) {
+	// name it, and no answer names another lock.
+	async #ask(method, where, body, within, name, lease, signal) {
 		const headers = { "Content-Type": "application/json" };
 		if (this.#bearer) headers.Authorization = `Bearer ${this.#bearer}`;
 		const ends = [AbortSignal.timeout(Math.ceil(Math.max(within, 50))), ...(signal ? [signal] : [])];
@@ -147,14 +147,12 @@ export class Client {
 				signal: both.signal,
 			});
 			const { status } = response;
-			if (status === 204 && method === "DELETE") return { status, answer: {} };
 			const text = await response.text();
 			const answer = parsed(text);
 			const ours = response.ok ? answer?.leaseId === lease : String(answer?.type).startsWith(problems);
 			if (answer && ours) {
-				const key = keyIn(where);
-				if (answer.key === undefined || answer.key === key) return { status, answer, url: this.#url };
-				return { ...this.#silence(`it answers for lock ${JSON.stringify(answer.key)} instead of ${JSON.stringify(key)}, so a proxy changes the path`, true), elsewhere: true };
+				if (answer.key === undefined || answer.key === name) return { status, answer, url: this.#url };
+				return { ...this.#silence(`it answers for lock ${JSON.stringify(answer.key)} instead of ${JSON.stringify(name)}, so a proxy changes the request`, true), elsewhere: true };
 			}
 			if (status === 400 && wantsTLS.test(text)) return this.#silence("the service speaks TLS there; its URL begins with https://", true);
 			return this.#silence(`what answers there, with status ${status}, is not that of a leasehold service`);
@@ -193,14 +191,11 @@ function service(url) {
 	return url.replace(/\/+$/, "");
 }
 
-// The name of the lock in a path that path has made: its own colons are encoded.
-const keyIn = (where) => decodeURIComponent(where.split("?")[0].split("/")[3].split(":")[0]);
-
-const path = (name) => `/v1/locks/${encodeURIComponent(name)}`;
+// The name of a lock is in the body or the query: a proxy, and fetch itself, may change a path.
+const lookAt = (name, more) => `/v1/locks:inspect?${new URLSearchParams({ name, ...more })}`;
 
 class Lease {
 	#ask;
-	#path;
 	#terms;
 	#ttl;
 	#wait;
@@ -220,12 +215,11 @@ class Lease {
 		this.id = randomUUID(); // it makes every request repeatable
 		this.token = 0;
 		this.#ask = ask;
-		this.#path = path(name);
 		this.#ttl = ttl;
 		this.#wait = wait;
 		this.#maxOutage = maxOutage;
 		this.#stop = signal;
-		this.#terms = { leaseId: this.id, ttlMs: ttl, owner };
+		this.#terms = { ttlMs: ttl, owner };
 		if (shared || limit) this.#terms.mode = "shared";
 		if (limit) Object.assign(this.#terms, { limit, permits });
 		if (reentrant) this.#terms.reentrant = true;
@@ -251,6 +245,10 @@ class Lease {
 	#inTime() {
 		if (now() >= this.#deadline) this.#lose("the lease was lost: it was not renewed in time");
 		return !this.signal.aborted;
+	}
+
+	#about(method, where, terms, within, stop) {
+		return this.#ask(method, where, { ...terms, key: this.name, leaseId: this.id }, within, this.name, this.id, stop);
 	}
 
 	async take() {
@@ -286,7 +284,7 @@ class Lease {
 			const left = Math.min(Math.max(end - now(), 0), poll, outage);
 			const body = this.#wait > 0 ? { ...this.#terms, waitMs: Math.max(Math.floor(left), 1) } : this.#terms;
 			const sent = now();
-			const got = await this.#ask("POST", this.#path, body, left + Math.min(timeout, outage), this.id, this.#stop);
+			const got = await this.#about("POST", "/v1/locks", body, left + Math.min(timeout, outage), this.#stop);
 			const { status, answer } = got;
 			if (status === 200 || status === 201) {
 				this.token = answer.token ?? 0;
@@ -294,7 +292,7 @@ class Lease {
 			}
 			if (this.#stop?.aborted) continue;
 			if (got.final) {
-				if (doubt || got.elsewhere) await this.#giveBack(5_000); // the proxy changes the path of the release as well
+				if (doubt || got.elsewhere) await this.#giveBack(5_000); // the proxy changes the release as well
 				throw failure(this.name, got);
 			}
 			doubt ||= status === 0 || transient(status) || answer.repeated === true;
@@ -321,7 +319,7 @@ class Lease {
 	// The answer to a wait, which does not tell who holds the lock, with what one more look
 	// does tell.
 	async #seen(answer) {
-		const look = await this.#ask("GET", `${this.#path}?waiters=false`, undefined, glance, undefined, this.#stop);
+		const look = await this.#ask("GET", lookAt(this.name, { waiters: "false" }), undefined, glance, this.name, undefined, this.#stop);
 		return look.status === 200 ? { ...answer, holders: look.answer.holders } : answer;
 	}
 
@@ -350,7 +348,7 @@ class Lease {
 
 	async #renew() {
 		const sent = now();
-		const { status, answer } = await this.#ask("PUT", `${this.#path}/leases/${this.id}`, { ttlMs: this.#ttl }, this.#ttl / 6, this.id);
+		const { status, answer } = await this.#about("PUT", "/v1/leases", { ttlMs: this.#ttl }, this.#ttl / 6);
 		if (status === 200) this.#extend(sent);
 		else if (status === 410) this.#lose(endOfLease(answer, answer.detail || "the service no longer has it"));
 		return status === 200;
@@ -389,10 +387,10 @@ class Lease {
 	async #giveBack(within = 15_000) {
 		const end = now() + within;
 		for (let attempt = 1; attempt <= 3 && now() < end; attempt++) {
-			const { status, answer } = await this.#ask("DELETE", `${this.#path}/leases/${this.id}`, undefined, Math.min(5_000, end - now()), this.id);
-			if (status === 200 || status === 204) return { status, answer };
+			const { status, answer } = await this.#about("POST", "/v1/leases:release", {}, Math.min(5_000, end - now()));
+			if (status === 200) return { status, answer };
 			// A try that was not answered may have released it. It has not broken it.
-			if (status === 410) return { status: attempt > 1 && !answer.broken ? 204 : 410, answer };
+			if (status === 410) return { status: attempt > 1 && !answer.broken ? 200 : 410, answer };
 			await sleep(50 * attempt);
 		}
 		return { status: 0, answer: {} };

@@ -69,7 +69,6 @@ export async function acquire(base, name, options = {}) {
 class Lease {
 	#base;
 	#name;
-	#url;
 	#bearer;
 	#deadline = 0;
 	#timer; // of the next renewal
@@ -80,7 +79,6 @@ class Lease {
 	constructor(base, name, { ttl = 30_000, owner = `${hostname()}:${process.pid}`, bearer } = {}) {
 		this.#base = base;
 		this.#name = name;
-		this.#url = `${base}/v1/locks/${encodeURIComponent(name)}`;
 		this.#bearer = bearer;
 		// The lease id makes every request repeatable: one that was not
 		// answered is sent again, and has the effect of one.
@@ -107,7 +105,7 @@ class Lease {
 	}
 
 	lose(why) {
-		this.#abort.abort(new Lost(`${this.#url}: ${why}`));
+		this.#abort.abort(new Lost(`${this.#name}: ${why}`));
 	}
 
 	/** Gives the lock back; throws Lost if the lease had ended before. */
@@ -116,8 +114,8 @@ class Lease {
 		clearTimeout(this.#timer);
 		clearTimeout(this.#end);
 		for (let attempt = 0; attempt < 3; attempt++) {
-			const { status } = await this.#ask("DELETE", `/leases/${this.id}`, undefined, 5_000);
-			if (status === 200 || status === 204) break;
+			const { status } = await this.#ask("POST", "/leases:release", {}, 5_000);
+			if (status === 200) break;
 			if (status === 410) {
 				this.lose("it was gone at its release");
 				break;
@@ -127,10 +125,10 @@ class Lease {
 	}
 
 	async take() {
-		const body = { leaseId: this.id, ttlMs: this.ttl, waitMs: 30_000, owner: this.owner };
+		const body = { ttlMs: this.ttl, waitMs: 30_000, owner: this.owner };
 		let heard = now();
 		for (;;) {
-			const { status, answer, final, cause } = await this.#ask("POST", "", body, 40_000);
+			const { status, answer, final, cause } = await this.#ask("POST", "/locks", body, 40_000);
 			if (final || (status === 0 && now() - heard > outage)) throw new Unavailable(answer.detail, { cause });
 			if (status > 0) heard = now();
 			if (status === 200 || status === 201) {
@@ -161,7 +159,7 @@ class Lease {
 
 	async renew() {
 		const sent = now();
-		const { status } = await this.#ask("PUT", `/leases/${this.id}`, { ttlMs: this.ttl }, this.ttl / 6);
+		const { status } = await this.#ask("PUT", "/leases", { ttlMs: this.ttl }, this.ttl / 6);
 		if (status === 200) this.extend(sent);
 		if (status === 410) this.lose("the service no longer has it");
 		return status === 200;
@@ -182,16 +180,17 @@ class Lease {
 		if (this.#bearer) headers.Authorization = `Bearer ${this.#bearer}`;
 		const silence = (why) => ({ status: 0, answer: { detail: `${this.#base} does not answer: ${why}` } });
 		try {
-			const response = await fetch(this.#url + path, {
-				method, headers, body: body && JSON.stringify(body), redirect: "manual", signal: AbortSignal.timeout(timeout),
+			// The name is in the body: a proxy, and fetch itself, may change a path.
+			const text = JSON.stringify({ ...body, key: this.#name, leaseId: this.id });
+			const response = await fetch(`${this.#base}/v1${path}`, {
+				method, headers, body: text, redirect: "manual", signal: AbortSignal.timeout(timeout),
 			});
 			const { status } = response;
-			if (status === 204) return { status, answer: {} };
 			const answer = await response.json().catch(() => undefined);
 			const ours = response.ok ? answer?.leaseId === this.id : String(answer?.type).startsWith(problems);
 			if (answer && ours && (answer.key ?? this.#name) !== this.#name) {
-				// The proxy changes the path of the release as well, which undoes it.
-				return { ...silence(`it answers for lock ${JSON.stringify(answer.key)}, so a proxy changes the path`), final: true };
+				// The proxy changes the release as well, which undoes it.
+				return { ...silence(`it answers for lock ${JSON.stringify(answer.key)}, so a proxy changes the request`), final: true };
 			}
 			return answer && ours ? { status, answer } : silence(`status ${status} there is not of a leasehold service`);
 		} catch (error) {

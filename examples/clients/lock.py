@@ -24,7 +24,6 @@ import sys
 import threading
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 import uuid
 
@@ -61,7 +60,6 @@ class Lock:
 
     def __init__(self, base, name, ttl=30.0, owner=None, bearer=None):
         self.base, self.name = base, name
-        self.url = base + "/v1/locks/" + urllib.parse.quote(name, safe="")
         # The lease id makes every request repeatable: one that was not
         # answered is sent again, and has the effect of one.
         self.id = uuid.uuid4().hex
@@ -98,7 +96,7 @@ class Lock:
             self._deadline = self._end(asked)
         self._taken = True
         if not self.held():
-            raise Lost(self.url)
+            raise Lost(self.name)
         self._keeper.start()
         self._watcher.start()
         return self
@@ -110,12 +108,12 @@ class Lock:
         self._keeper.join(self.ttl / 6)  # a renewal that comes later finds nothing
         self._give_back()
         if self.lost.is_set() and exc[0] is None:
-            raise Lost(self.url)
+            raise Lost(self.name)
 
     def _give_back(self):
         for _ in range(3):
-            status, _ = self._ask("DELETE", "/leases/" + self.id, None, 5)
-            if status in (200, 204):
+            status, _ = self._ask("POST", "/leases:release", {}, 5)
+            if status == 200:
                 break
             if status == 410:
                 self.lost.set()
@@ -140,10 +138,10 @@ class Lock:
         return sent + self.ttl * 0.99 - 0.002
 
     def _take(self):
-        body = {"leaseId": self.id, "ttlMs": int(self.ttl * 1000), "waitMs": 30000, "owner": self.owner}
+        body = {"ttlMs": int(self.ttl * 1000), "waitMs": 30000, "owner": self.owner}
         heard = now()
         while True:
-            status, answer = self._ask("POST", "", body, 40)
+            status, answer = self._ask("POST", "/locks", body, 40)
             if answer.get("final") or status == 0 and now() - heard > OUTAGE:
                 raise Unavailable(answer["detail"])
             if status:
@@ -159,7 +157,7 @@ class Lock:
 
     def _renew(self):
         sent = now()
-        status, answer = self._ask("PUT", "/leases/" + self.id, {"ttlMs": int(self.ttl * 1000)}, self.ttl / 6)
+        status, answer = self._ask("PUT", "/leases", {"ttlMs": int(self.ttl * 1000)}, self.ttl / 6)
         if status == 200:
             self._deadline = self._end(sent)
         elif status == 410:
@@ -186,11 +184,12 @@ class Lock:
     def _ask(self, method, path, body, timeout):
         """Returns status and answer; status 0 if there was none of the service, and then the
         detail says why, and final that time does not heal it."""
-        request = urllib.request.Request(self.url + path, method=method)
+        request = urllib.request.Request(self.base + "/v1" + path, method=method)
         request.add_header("Content-Type", "application/json")
         if self.bearer:
             request.add_header("Authorization", "Bearer " + self.bearer)
-        data = None if body is None else json.dumps(body).encode()
+        # The name is in the body: a proxy may change a path.
+        data = json.dumps(dict(body, key=self.name, leaseId=self.id)).encode()
         began = now()
         try:
             try:
@@ -205,8 +204,6 @@ class Lock:
                 raise cause  # an alarm of the program
             final = str(cause).startswith("unknown url type") or isinstance(cause, ssl.SSLError) and any(w in str(cause).upper() for w in ("CERTIFICATE", "WRONG_VERSION"))
             return 0, {"detail": "%s does not answer: %s" % (self.base, cause or type(error).__name__), "final": final}
-        if status == 204:
-            return status, {}
         try:
             answer = json.loads(text)
         except (ValueError, RecursionError):
@@ -215,8 +212,8 @@ class Lock:
             ours = answer.get("leaseId") == self.id if status < 300 else str(answer.get("type")).startswith(PROBLEMS)
             if ours and answer.get("key", self.name) == self.name:
                 return status, answer
-            if ours:  # the proxy changes the path of the release as well, which undoes it
-                return 0, {"detail": "%s answers for lock %r: a proxy changes the path" % (self.base, answer["key"]), "final": True}
+            if ours:  # the proxy changes the release as well, which undoes it
+                return 0, {"detail": "%s answers for lock %r: a proxy changes the request" % (self.base, answer["key"]), "final": True}
         return 0, {"detail": "%s does not answer: status %d there is not of a leasehold service" % (self.base, status)}
 
 
@@ -239,7 +236,7 @@ def run(lock, command):
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         lock.lost.set()
-    raise Lost(lock.url)
+    raise Lost(lock.name)
 
 
 def main():

@@ -11,9 +11,7 @@ set -eu
 base=${LEASEHOLD_URL:-http://127.0.0.1:8080}
 [ $# -ge 2 ] || { echo "usage: $0 NAME COMMAND [ARG...]" >&2; exit 64; }
 
-# Every byte of the name is percent-encoded, so that a slash in it is text.
-lock=$base/v1/locks/$(printf %s "$1" | od -An -v -tx1 | tr -d '\n' | sed 's/ /%/g')
-# The name as answers have it, in JSON.
+# The name in JSON, as answers have it. It is in the body: a proxy may change a path.
 key=\"key\":\"$(printf %s "$1" | sed 's/\\/\\\\/g; s/"/\\"/g; s/&/\\u0026/g; s/</\\u003c/g; s/>/\\u003e/g')\"
 shift
 tmp=$(mktemp -d)
@@ -24,19 +22,20 @@ trap 'rm -rf "$tmp"' EXIT
 id=sh-$$-$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
 problems=https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#
 owner=$(uname -n):$$
+about="{$key,\"leaseId\":\"$id\"" # how each body begins
 
-# ask SECONDS METHOD URL [BODY] sends a request, prints the status, and leaves
+# ask SECONDS METHOD PATH BODY sends a request, prints the status, and leaves
 # the answer in $tmp/answer. An answer that is not the service's, but a proxy's,
 # says nothing: its status is printed as 000, and $tmp/why has the cause. The bearer token is passed on
 # standard input, where other users of the machine do not see it.
 ask() {
 	status=$(send "$@")
-	grep -q "\"leaseId\":\"$id\"\|\"type\":\"$problems" "$tmp/answer" || [ "$status" = 204 ] || {
+	grep -q "\"leaseId\":\"$id\"\|\"type\":\"$problems" "$tmp/answer" || {
 		[ -s "$tmp/why" ] || echo "status $status there is not of a leasehold service" >"$tmp/why"
 		status=000
 	}
 	if grep -q '"key":' "$tmp/answer" && ! grep -qF "$key" "$tmp/answer"; then
-		echo "it answers for another lock: a proxy changes the path" >"$tmp/why"
+		echo "it answers for another lock: a proxy changes the request" >"$tmp/why"
 		echo elsewhere >"$tmp/curl"
 		status=000
 	fi
@@ -49,7 +48,7 @@ send() {
 	printf '%s\n' "${LEASEHOLD_AUTH:+header = \"Authorization: Bearer $LEASEHOLD_AUTH\"}" |
 		curl --silent --show-error --config - --max-time "$1" --request "$2" --output "$tmp/answer" \
 			--write-out '%{http_code}' --header 'Content-Type: application/json' \
-			${4:+--data "$4"} "$3" 2>"$tmp/why" || echo $? >"$tmp/curl"
+			--data "$4" "$base/v1/$3" 2>"$tmp/why" || echo $? >"$tmp/curl"
 }
 
 refused() {
@@ -65,7 +64,7 @@ unavailable() {
 	*) [ $(($(date +%s) - heard)) -gt 30 ] || return 0 ;;
 	esac
 	echo "$base does not answer: $(head -n 1 "$tmp/why")" >&2
-	ask 4 DELETE "$lock/leases/$id" >/dev/null # a request may still be on its way
+	ask 4 POST leases:release "$about}" >/dev/null # a request may still be on its way
 	exit 69
 }
 
@@ -73,7 +72,7 @@ unavailable() {
 take() {
 	heard=$(date +%s)
 	while :; do
-		status=$(ask 40 POST "$lock" "{\"leaseId\":\"$id\",\"ttlMs\":30000,\"waitMs\":30000,\"owner\":\"$owner\"}")
+		status=$(ask 40 POST locks "$about,\"ttlMs\":30000,\"waitMs\":30000,\"owner\":\"$owner\"}")
 		[ "$status" = 000 ] || heard=$(date +%s)
 		case $status in
 		200 | 201) return ;;
@@ -92,7 +91,7 @@ take() {
 renew() {
 	for try in 1 2 3; do
 		[ "$try" = 1 ] || sleep 1
-		case $(ask 4 PUT "$lock/leases/$id" '{"ttlMs":30000}') in
+		case $(ask 4 PUT leases "$about,\"ttlMs\":30000}") in
 		200) return 0 ;;
 		410) return 1 ;; # lost: there is nothing to be tried again
 		esac
@@ -132,6 +131,6 @@ if [ -e "$tmp/lost" ]; then
 	exit 79
 fi
 for try in 1 2 3; do
-	case $(ask 4 DELETE "$lock/leases/$id") in 2*) exit "$code" ;; 410) exit 79 ;; esac
+	case $(ask 4 POST leases:release "$about}") in 2*) exit "$code" ;; 410) exit 79 ;; esac
 done
 exit "$code" # the lease ends by itself

@@ -211,7 +211,7 @@ function lossy(ids = new Set()) {
 	const lost = new Set();
 	return new Client(url, {
 		fetch: async (where, init) => {
-			if (init.method === "POST") ids.add(JSON.parse(init.body).leaseId);
+			if (where.endsWith("/v1/locks")) ids.add(JSON.parse(init.body).leaseId);
 			const response = await fetch(where, init);
 			const request = init.method + where;
 			if (lost.has(request)) return response;
@@ -231,6 +231,17 @@ test("a refusal after a lost answer leaves nothing on its way", async (t) => {
 	for (const leaseId of ids) {
 		const late = await fetch(`${url}/v1/locks/${encodeURIComponent(name)}`, { method: "POST", body: JSON.stringify({ leaseId }) });
 		assert.equal(late.status, 410);
+	}
+});
+
+test("no name meets another one", async () => {
+	const names = [".", "..", "./data", "data", "a/../b", "b", "a//b", "a/b", "a/b/", "a%2Fb", "/", "x:break", "?", "#", "é"];
+	const leases = await Promise.all(names.map((name) => client.tryLock(name)));
+	for (const [i, name] of names.entries()) {
+		const { key, holders } = await client.inspect(name);
+		assert.deepEqual([key, holders.map((h) => h.leaseId)], [name, [leases[i].id]]);
+		await leases[i].release();
+		assert.deepEqual((await client.inspect(name)).holders, []);
 	}
 });
 

@@ -11,19 +11,19 @@ const bound = 60_000; // a test fails after it only if something hangs
 
 const reply = (status, body) => new Response(status === 204 ? null : typeof body === "string" ? body : JSON.stringify(body), { status });
 
-// transport is a fetch that grants every lock and notes the requests. answer may answer in its
-// place: with a Response, or by an error.
+const verbs = { "POST /v1/locks": "acquire", "PUT /v1/leases": "renew", "POST /v1/leases:release": "release" };
+
+// transport is a fetch that grants every lock and notes the requests by verb and name. answer may
+// answer in its place: with a Response, or by an error.
 function transport(answer = () => undefined) {
 	const asked = [];
 	const fetch = async (where, init) => {
 		const { pathname } = new URL(where);
 		const body = init.body ? JSON.parse(init.body) : {};
-		asked.push(`${init.method} ${pathname}`);
-		const got = await answer(init.method, pathname, body);
-		if (got) return got;
-		if (init.method === "DELETE") return reply(204);
-		const leaseId = body.leaseId ?? pathname.split("/").at(-1);
-		return reply(init.method === "PUT" ? 200 : 201, { key: decodeURIComponent(pathname.split("/")[3]), leaseId, token: 7 });
+		const verb = verbs[`${init.method} ${pathname}`];
+		asked.push(`${verb} ${body.key}`);
+		const got = await answer(verb, body);
+		return got || reply(verb === "acquire" ? 201 : 200, { key: body.key, leaseId: body.leaseId, token: 7 });
 	};
 	return { fetch, asked };
 }
@@ -59,7 +59,7 @@ test("what time does not heal rejects at once", { timeout: bound }, async (t) =>
 			assert.ok(raised instanceof Unavailable && raised.message.startsWith(`lock "k": https://service `), raised.message);
 			return raised.cause === error.cause;
 		});
-		assert.deepEqual(asked, ["POST /v1/locks/k"]);
+		assert.deepEqual(asked, ["acquire k"]);
 	}
 });
 
@@ -92,8 +92,8 @@ test("no answer to a renewal ends the renewals", { timeout: bound }, async () =>
 	const spoilt = [reply(200, "null"), reply(200, "[]"), reply(200, '{"leaseId'), reply(410, "null"), reply(410, { type: 5 }), reply(500, "")];
 	let well;
 	const renewed = new Promise((done) => (well = done));
-	const { fetch } = transport((method) => {
-		if (method !== "PUT") return undefined;
+	const { fetch } = transport((verb) => {
+		if (verb !== "renew") return undefined;
 		if (spoilt.length > 0) return spoilt.pop();
 		well();
 	});
@@ -104,28 +104,28 @@ test("no answer to a renewal ends the renewals", { timeout: bound }, async () =>
 });
 
 test("the file to copy tells of the end while a renewal hangs", { timeout: bound }, () =>
-	copied((method) => (method === "PUT" ? hang() : undefined), async () => {
-		const lease = await acquire("http://service", "k", { ttl: 600 });
+	copied((verb) => (verb === "renew" ? hang() : undefined), async () => {
+		const lease = await acquire("http://service", "k", { ttl: 6_000 });
 		await new Promise((told) => lease.signal.addEventListener("abort", told));
 		assert.ok(lease.signal.reason instanceof CopiedLost);
 		await assert.rejects(lease.release(), CopiedLost);
 	}));
 
-// cleaning answers as behind a proxy that cleans paths: what is asked of ./data arrives as data.
-const cleaning = (method, pathname, body) => (method === "DELETE" ? undefined : reply(201, { key: "data", leaseId: body.leaseId, token: 7 }));
+// renaming answers as behind a program that changes names: what is asked of ./data arrives as data.
+const renaming = (verb, body) => (verb === "release" ? undefined : reply(201, { key: "data", leaseId: body.leaseId, token: 7 }));
 
 test("an answer for another name rejects and is undone", { timeout: bound }, async () => {
 	for (const wait of [0, 5_000, Infinity]) {
-		const { fetch, asked } = transport(cleaning);
+		const { fetch, asked } = transport(renaming);
 		await assert.rejects(new Client("http://service", { fetch }).lock("./data", { wait }), (raised) => raised instanceof Unavailable && /answers for lock "data"/.test(raised.message));
-		assert.deepEqual(asked.map((request) => request.split(" ")[0]), ["POST", "DELETE"]);
+		assert.deepEqual(asked.map((request) => request.split(" ")[0]), ["acquire", "release"]);
 	}
 });
 
 test("the file to copy reports and undoes an answer for another name", { timeout: bound }, () =>
-	copied(cleaning, async ({ asked }) => {
+	copied(renaming, async ({ asked }) => {
 		await assert.rejects(acquire("http://service", "./data"), (raised) => raised instanceof CopiedUnavailable && /answers for lock "data"/.test(raised.message));
-		assert.deepEqual(asked.map((request) => request.split(" ")[0]), ["POST", "DELETE"]);
+		assert.deepEqual(asked.map((request) => request.split(" ")[0]), ["acquire", "release"]);
 	}));
 
 test("the file to copy holds nothing after its release", () =>

@@ -5,12 +5,14 @@ import contextlib
 import http.server
 import inspect
 import os
+import posixpath
 import signal
 import sys
 import threading
 import time
 import unittest
 import unittest.mock
+import urllib.parse
 import uuid
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src"))
@@ -55,7 +57,8 @@ class Base(unittest.TestCase):
 
     def break_it(self, reason):
         holder = self.client.inspect(self.name)["holders"][0]["leaseId"]
-        status, _ = self.client._ask("POST", self.client._path(self.name) + ":break", {"leaseId": holder, "reason": reason}, 10, holder)
+        body = {"key": self.name, "leaseId": holder, "reason": reason}
+        status, _ = self.client._ask("POST", "/v1/locks:break", body, 10, self.name, holder)
         self.assertEqual(status, 200)
 
     @contextlib.contextmanager
@@ -187,16 +190,16 @@ class Sync(Base):
     def test_a_lease_that_was_released_by_somebody_else_was_lost(self):
         with self.assertRaisesRegex(Lost, "the lease was lost: .*released"):
             with self.client.lock(self.name, ttl=6) as lease:
-                self.client._ask("DELETE", f"{self.client._path(self.name)}/leases/{lease.id}", None, 10)
+                self.client._ask("POST", "/v1/leases:release", {"key": self.name, "leaseId": lease.id}, 10, self.name, lease.id)
                 eventually(lambda: not lease.held(), "the loss")
 
     def test_a_loss_before_the_lock_was_handed_out_is_told_by_acquire_alone(self):
         test, told = self, []
 
         class Slow(Client):
-            def _ask(self, method, *request):
-                answer = super()._ask(method, *request)
-                if method == "POST":
+            def _ask(self, method, path, *request):
+                answer = super()._ask(method, path, *request)
+                if path == "/v1/locks":
                     test.break_it("maintenance")
                     time.sleep(1)
                 return answer
@@ -263,15 +266,17 @@ class Sync(Base):
 class Proxy(Base):
     """A proxy that loses the first answer of each request, or answers in the service's place."""
 
-    def serve(self, spoil, methods=("GET", "POST", "PUT", "DELETE")):
+    def serve(self, spoil, paths=("/v1/locks:inspect", "/v1/locks", "/v1/leases", "/v1/leases:release")):
         url, spoilt = URL, set()
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def relay(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, answer, kind = relay(url + self.path, self.command, body)
+                path, mark, query = self.path.partition("?")
+                cleaned = posixpath.normpath(urllib.parse.unquote(path))  # as many proxies do
+                status, answer, kind = relay(url + cleaned + mark + query, self.command, body)
                 key = (self.command, self.path)
-                if self.command in methods and key not in spoilt:
+                if path in paths and key not in spoilt:
                     spoilt.add(key)
                     return spoil(self)
                 self.send_response(status)
@@ -280,7 +285,7 @@ class Proxy(Base):
                 self.end_headers()
                 self.wfile.write(answer)
 
-            do_GET = do_POST = do_PUT = do_DELETE = relay
+            do_GET = do_POST = do_PUT = relay
 
             def log_message(self, *_):
                 pass
@@ -296,6 +301,16 @@ class Proxy(Base):
         with client.lock(self.name) as lease:
             self.assertTrue(lease.held())
         self.assertEqual(self.client.inspect(self.name)["holders"], [])
+
+    def test_no_name_meets_another_one(self):
+        client = self.serve(lambda handler: None, paths=())
+        names = [".", "..", "./data", "data", "a/../b", "b", "a//b", "a/b", "a/b/", "a%2Fb", "/", "x:break", "?", "#", "é"]
+        leases = [client.try_lock(name) for name in names]
+        for name, lease in zip(names, leases):
+            self.assertEqual(client.inspect(name)["holders"][0]["leaseId"], lease.id)
+            self.assertTrue(lease._renew())
+            lease.release()
+            self.assertEqual(client.inspect(name)["holders"], [])
 
     def test_answers_that_are_cut_off_or_garbage_are_asked_for_again(self):
         def cut(handler):
@@ -324,7 +339,7 @@ class Proxy(Base):
                     handler.wfile.write(b" ")
 
         self.addCleanup(enough.set)
-        lease = self.serve(drip, methods=("PUT",)).lock(self.name, ttl=6, on_lost=told.set).acquire()
+        lease = self.serve(drip, paths=("/v1/leases",)).lock(self.name, ttl=6, on_lost=told.set).acquire()
         self.assertTrue(told.wait(60))
         with self.assertRaises(Lost):
             lease.release()
@@ -345,7 +360,7 @@ class Proxy(Base):
         self.addCleanup(enough.set)
         self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, interrupt))
         with self.assertRaises(Interrupted):
-            self.serve(granted, methods=("POST",)).lock(self.name, ttl=600).acquire()
+            self.serve(granted, paths=("/v1/locks",)).lock(self.name, ttl=600).acquire()
         eventually(lambda: not self.client.inspect(self.name)["holders"], "the lock is free")
 
     def test_a_lease_without_its_threads_is_not_held(self):
@@ -360,7 +375,7 @@ class Proxy(Base):
     def test_a_look_that_hangs_does_not_delay_the_end_of_a_wait(self):
         enough = threading.Event()
         self.addCleanup(enough.set)
-        client = self.serve(lambda _: enough.wait(60), methods=("GET",))
+        client = self.serve(lambda _: enough.wait(60), paths=("/v1/locks:inspect",))
         with self.client.lock(self.name):
             began = time.monotonic()
             with self.assertRaisesRegex(Held, "held by others"):
@@ -373,7 +388,8 @@ class Proxy(Base):
             lease = client.lock(self.name, wait=0)
             with self.assertRaises(Held):
                 lease.acquire()
-        status, _ = self.client._ask("POST", self.client._path(self.name), {"leaseId": lease.id}, 10, lease.id)
+        body = {"key": self.name, "leaseId": lease.id}
+        status, _ = self.client._ask("POST", "/v1/locks", body, 10, self.name, lease.id)
         self.assertEqual(status, 410)  # if the request arrives late
 
     def test_a_break_is_a_loss_also_if_its_first_answer_is_lost(self):

@@ -14,6 +14,7 @@ import threading
 import unittest
 import unittest.mock
 import urllib.error
+import urllib.parse
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "src"))
@@ -31,22 +32,32 @@ class Answer(io.BytesIO):
         self.headers = email.message.Message()
 
 
-class Service:
-    """Grants every lock that nobody has, and notes the requests. answer may answer in its place: with a tuple of status
-    and body, an exception, or None."""
+VERBS = {
+    ("POST", "/v1/locks"): "acquire",
+    ("PUT", "/v1/leases"): "renew",
+    ("POST", "/v1/leases:release"): "release",
+    ("GET", "/v1/locks:inspect"): "look",
+}
 
-    def __init__(self, answer=lambda method, path, body: None):
+
+class Service:
+    """Grants every lock that nobody has, and notes the requests by verb and name. answer may answer in its place: with
+    a tuple of status and body, an exception, or None."""
+
+    def __init__(self, answer=lambda verb, name, body: None):
         self.answer = answer
         self.asked = []
         self.holders = {}
 
     def open(self, request, data=None, timeout=None):
         body = json.loads(data) if data else {}
-        method, path = request.get_method(), request.full_url.removeprefix("http://service")
-        self.asked.append((method, path))
-        got = self.answer(method, path, body)
+        url = urllib.parse.urlsplit(request.full_url)
+        verb = VERBS[request.get_method(), url.path]
+        name = body["key"] if data else dict(urllib.parse.parse_qsl(url.query))["name"]
+        self.asked.append((verb, name))
+        got = self.answer(verb, name, body)
         if got is None:
-            got = self.grant(method, path, body)
+            got = self.grant(verb, name, body)
         if isinstance(got, BaseException):
             raise got
         status, text = got
@@ -54,19 +65,18 @@ class Service:
             raise urllib.error.HTTPError(request.full_url, status, "", email.message.Message(), Answer(status, text))
         return Answer(status, text)
 
-    def grant(self, method, path, body):
-        name = path.split("/")[3].partition("?")[0]
-        lease = body.get("leaseId") or path.rpartition("/")[2]
-        about = {"key": name, "leaseId": lease}
-        if method == "GET":
+    def grant(self, verb, name, body):
+        if verb == "look":
             return 200, {"key": name, "holders": []}
-        if method == "DELETE":
+        lease = body["leaseId"]
+        about = {"key": name, "leaseId": lease}
+        if verb == "release":
             if self.holders.get(name) == lease:
                 del self.holders[name]
-            return 204, b""
-        if method == "POST" and self.holders.setdefault(name, lease) != lease:
+            return 200, about
+        if verb == "acquire" and self.holders.setdefault(name, lease) != lease:
             return 409, dict(about, type=PROBLEMS + "held", retryAfterMs=1)
-        return 200 if method == "PUT" else 201, dict(about, token=7)
+        return 200 if verb == "renew" else 201, dict(about, token=7)
 
     def client(self, **options):
         client = Client("http://service", **options)
@@ -78,8 +88,8 @@ class Service:
         client._client._opener = self
         return client
 
-    def count(self, method):
-        return sum(1 for m, _ in self.asked if m == method)
+    def count(self, verb):
+        return sum(1 for v, _ in self.asked if v == verb)
 
 
 def in_a_child(work):
@@ -108,12 +118,12 @@ class Fork(unittest.TestCase):
             lease.__exit__(SystemExit, SystemExit(0), None)
             lease.__exit__(None, None, None)
             lease.release()
-            return service.count("DELETE")
+            return service.count("release")
 
         with service.client().lock("k") as lease:
             self.assertEqual(in_a_child(lambda: child(lease)), "0")
             self.assertTrue(lease.held())
-        self.assertEqual(service.count("DELETE"), 1)
+        self.assertEqual(service.count("release"), 1)
 
     def test_a_child_does_not_hold_the_lease_and_says_why(self):
         def child(lease):
@@ -143,8 +153,8 @@ class Fork(unittest.TestCase):
     def test_a_child_that_ends_while_its_parent_waits_leaves_no_queue(self):
         parent, service = os.getpid(), Service()
 
-        def answer(method, path, body):
-            if method == "POST" and os.getpid() == parent:
+        def answer(verb, name, body):
+            if verb == "acquire" and os.getpid() == parent:
                 said.append(in_a_child(lambda: self.unwound(lock, service)))
             return None
 
@@ -157,7 +167,7 @@ class Fork(unittest.TestCase):
     def unwound(self, lock, service):
         lock._leave()
         lock._give_back()
-        return service.count("DELETE")
+        return service.count("release")
 
     def test_a_client_for_asyncio_works_in_a_child(self):
         service = Service()
@@ -177,11 +187,11 @@ class Fork(unittest.TestCase):
             with lock.Lock("http://service", "k") as lease:
                 def child():
                     lease.__exit__(SystemExit, SystemExit(0), None)
-                    return f"{service.count('DELETE')} {lease.held()} {lease.remaining()}"
+                    return f"{service.count('release')} {lease.held()} {lease.remaining()}"
 
                 self.assertEqual(in_a_child(child), "0 False 0.0")
                 self.assertTrue(lease.held())
-        self.assertEqual(service.count("DELETE"), 1)
+        self.assertEqual(service.count("release"), 1)
 
 
 class Waits(unittest.TestCase):
@@ -191,8 +201,8 @@ class Waits(unittest.TestCase):
         many = 80
         waiting = threading.Semaphore(0)
 
-        def answer(method, path, body):
-            if method == "POST" and path.endswith("/hot"):
+        def answer(verb, name, body):
+            if verb == "acquire" and name == "hot":
                 waiting.release()
                 enough.wait(BOUND)
 
@@ -215,11 +225,11 @@ class Waits(unittest.TestCase):
         service, asked, enough = Service(), threading.Event(), threading.Event()
         released = threading.Event()
 
-        def answer(method, path, body):
-            if method == "POST":
+        def answer(verb, name, body):
+            if verb == "acquire":
                 asked.set()
                 enough.wait(BOUND)
-            if method == "DELETE" and enough.is_set():
+            if verb == "release" and enough.is_set():
                 released.set()
 
         service.answer = answer
@@ -244,8 +254,8 @@ class Keeper(unittest.TestCase):
         ]  # fmt: skip
         rest, well = list(spoilt), threading.Event()
 
-        def answer(method, path, body):
-            if method == "PUT":
+        def answer(verb, name, body):
+            if verb == "renew":
                 if rest:
                     bad = rest.pop()
                     return (200, bad) if isinstance(bad, bytes) else bad
@@ -261,8 +271,8 @@ class Keeper(unittest.TestCase):
         told, enough = threading.Event(), threading.Event()
         self.addCleanup(enough.set)
 
-        def answer(method, path, body):
-            if method == "PUT":
+        def answer(verb, name, body):
+            if verb == "renew":
                 enough.wait(BOUND)
 
         lease = Service(answer).client().lock("k", ttl=0.6, on_lost=told.set).acquire()
@@ -293,8 +303,8 @@ class Keeper(unittest.TestCase):
         failures, well, enough = [RuntimeError("x"), (200, b"[]"), (200, b"null"), (410, b"[]")], threading.Event(), threading.Event()
         self.addCleanup(enough.set)
 
-        def answer(method, path, body):
-            if method == "PUT":
+        def answer(verb, name, body):
+            if verb == "renew":
                 if failures:
                     return failures.pop()
                 well.set()
@@ -321,11 +331,11 @@ class Keeper(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
-    """A proxy that cleans paths: what is asked of ./data arrives as data."""
+    """A program in between that changes names: what is asked of ./data arrives as data."""
 
     def setUp(self):
         self.service = Service()
-        self.service.answer = lambda method, path, body: self.service.grant(method, path.replace("/.%2F", "/"), body)
+        self.service.answer = lambda verb, name, body: self.service.grant(verb, name.replace("./", ""), body)
 
     def test_an_answer_for_another_name_is_an_error_and_undone(self):
         client = self.service.client()
@@ -370,7 +380,7 @@ class Causes(unittest.TestCase):
         ):
             with self.subTest(error=error):
                 raised, service = self.failure(error)
-                self.assertEqual(service.asked, [("POST", "/v1/locks/k")])
+                self.assertEqual(service.asked, [("acquire", "k")])
                 self.assertIn("http://service", str(raised))
 
     def test_the_cause_is_in_the_message(self):
@@ -417,8 +427,8 @@ class Causes(unittest.TestCase):
         def ring(*_):
             raise TimeoutError("alarm of the program")
 
-        def answer(method, path, body):
-            if method == "POST":
+        def answer(verb, name, body):
+            if verb == "acquire":
                 signal.raise_signal(signal.SIGALRM)
 
         for wrap in (lambda call: call, wrapped):
@@ -427,7 +437,7 @@ class Causes(unittest.TestCase):
             with self.assertRaisesRegex(TimeoutError, "alarm of the program"):
                 service.client().lock("k", wait=8).acquire()
             self.assertEqual(service.holders, {})
-        self.assertEqual(service.count("DELETE"), 2)
+        self.assertEqual(service.count("release"), 2)
 
 
 def wrapped(call):

@@ -141,7 +141,7 @@ class Client:
 
     def inspect(self, name: str) -> dict[str, Any]:
         """Who holds the lock and who waits for it, as the service tells."""
-        status, answer = self._ask("GET", self._path(name), None, _TIMEOUT)
+        status, answer = self._ask("GET", _look_at(name), None, _TIMEOUT, name)
         if status != 200:
             raise self._failure(name, status, answer)
         return answer
@@ -155,14 +155,12 @@ class Client:
         error.__cause__ = answer.get("cause") if status == 0 else None
         return error
 
-    @staticmethod
-    def _path(name: str) -> str:
-        return "/v1/locks/" + urllib.parse.quote(name, safe="")
-
-    def _ask(self, method: str, path: str, body: Any, timeout: float, lease: str = "") -> tuple[int, dict[str, Any]]:
+    def _ask(
+        self, method: str, path: str, body: Any, timeout: float, name: str, lease: str = ""
+    ) -> tuple[int, dict[str, Any]]:
         """Status and answer; status 0 if there was none of the service, and then the detail
         says why, cause is the exception, and final tells that time does not heal it. A
-        success about a lease has to name it."""
+        success about a lease has to name it, and no answer names another lock."""
         request = urllib.request.Request(self.url + path, method=method)
         request.add_header("Content-Type", "application/json")
         if self.bearer:
@@ -180,8 +178,6 @@ class Client:
             why = str(cause) or type(cause).__name__
             detail = f"{self.url} {'cannot be used' if final else 'does not answer'}: {why}"
             return 0, {"detail": detail, "cause": cause, "final": final}
-        if status == 204 and method == "DELETE":
-            return 204, {}
         try:
             answer = json.loads(text)
         except (ValueError, RecursionError):
@@ -189,10 +185,10 @@ class Client:
         if isinstance(answer, dict):
             told = answer.get("leaseId", "") == lease if status < 300 else str(answer.get("type")).startswith(_PROBLEMS)
             if told:
-                key, other = _key_in(path), answer.get("key")
-                if other is None or key is None or other == key:
+                other = answer.get("key", name)
+                if other == name:
                     return status, answer
-                detail = f"{self.url} cannot be used for this name: it answers for lock {other!r}, so a proxy changes the path"
+                detail = f"{self.url} cannot be used for this name: it answers for lock {other!r}, so a proxy changes the request"
                 return 0, {"detail": detail, "final": True, "elsewhere": True}
         if status == 400 and any(refusal in text for refusal in _WANTS_TLS):
             return 0, {"detail": f"{self.url} cannot be used: the service speaks TLS there; its URL begins with https://", "final": True}
@@ -208,10 +204,12 @@ class Client:
             return response.status, response.read()
 
 
-def _key_in(path: str) -> str | None:
-    """The name of the lock in a path that _path has made: its own colons are encoded."""
-    parts = path.partition("?")[0].split("/")
-    return urllib.parse.unquote(parts[3].partition(":")[0]) if len(parts) > 3 else None
+# The name of a lock is in the body or the query: a proxy may change a path.
+_ACQUIRE, _RENEW, _RELEASE = "/v1/locks", "/v1/leases", "/v1/leases:release"
+
+
+def _look_at(name: str, **more: str) -> str:
+    return "/v1/locks:inspect?" + urllib.parse.urlencode({"name": name, **more})
 
 
 # What servers answer that were not spoken to in TLS.
@@ -303,7 +301,6 @@ class Lease:
         self._wait = wait
         self._terms = terms
         self._on_lost = on_lost
-        self._url = client._path(name)
         self._deadline = 0.0
         self._lost: str | None = None
         self._keeper: threading.Thread | None = None  # since it was taken
@@ -387,11 +384,11 @@ class Lease:
         outage = max(self._client.max_outage, 1.0)  # a request that is not answered is not to take longer
         while True:
             left = min(_POLL, outage) if end is None else min(max(end - _now(), 0.0), _POLL, outage)
-            body = dict(self._terms, leaseId=self.id)
+            body = self._about(self._terms)
             if self._wait != 0:
                 body["waitMs"] = max(int(left * 1000), 1)
             sent = _now()
-            status, answer = self._client._ask("POST", self._url, body, left + min(_TIMEOUT, outage), self.id)
+            status, answer = self._ask("POST", _ACQUIRE, body, left + min(_TIMEOUT, outage))
             if self._abandoned.is_set():
                 self._give_back()
                 raise Held(self.name, answer)
@@ -399,7 +396,7 @@ class Lease:
                 self._token = answer.get("token", 0)
                 return
             if status == 0 and answer.get("final"):
-                if doubt or answer.get("elsewhere"):  # the proxy changes the path of the release as well
+                if doubt or answer.get("elsewhere"):  # the proxy changes the release as well
                     self._give_back(5.0)
                 raise self._client._failure(self.name, status, answer)
             doubt = doubt or status == 0 or _transient(status) or answer.get("repeated", False)
@@ -429,7 +426,7 @@ class Lease:
     def _seen(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer to a wait, which does not tell who holds the lock, with what one more
         look does tell."""
-        status, look = self._client._ask("GET", self._url + "?waiters=false", None, _LOOK)
+        status, look = self._client._ask("GET", _look_at(self.name, waiters="false"), None, _LOOK, self.name)
         return dict(answer, holders=look.get("holders")) if status == 200 else answer
 
     def _abandon(self) -> None:
@@ -441,7 +438,14 @@ class Lease:
     def _leave(self) -> None:
         if self._foreign():
             return
-        self._client._ask("DELETE", f"{self._url}/leases/{self.id}", None, 5.0, self.id)
+        self._ask("POST", _RELEASE, self._about(), 5.0)
+
+    def _about(self, terms: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The body of a request about the lease."""
+        return {**(terms or {}), "key": self.name, "leaseId": self.id}
+
+    def _ask(self, method: str, path: str, body: dict[str, Any], timeout: float) -> tuple[int, dict[str, Any]]:
+        return self._client._ask(method, path, body, timeout, self.name, self.id)
 
     # Holding it.
 
@@ -485,9 +489,7 @@ class Lease:
 
     def _renew(self) -> bool:
         sent = _now()
-        status, answer = self._client._ask(
-            "PUT", f"{self._url}/leases/{self.id}", {"ttlMs": self._terms["ttlMs"]}, self._ttl / 6, self.id
-        )
+        status, answer = self._ask("PUT", _RENEW, self._about({"ttlMs": self._terms["ttlMs"]}), self._ttl / 6)
         if status == 200:
             self._deadline = self._end(sent)
         elif status == 410:
@@ -553,12 +555,12 @@ class Lease:
         repeated, end = False, _now() + within
         for attempt in range(3):
             timeout = min(5.0, end - _now())
-            status, answer = self._client._ask("DELETE", f"{self._url}/leases/{self.id}", None, timeout, self.id)
-            if status in (200, 204):
+            status, answer = self._ask("POST", _RELEASE, self._about(), timeout)
+            if status == 200:
                 return status, answer
             if status == 410:
                 # A try that was not answered may have released it. It has not broken it.
-                return 204 if repeated and not answer.get("broken") else 410, answer
+                return 200 if repeated and not answer.get("broken") else 410, answer
             repeated = True
             if _now() >= end or answer.get("elsewhere"):
                 break

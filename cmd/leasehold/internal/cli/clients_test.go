@@ -12,6 +12,8 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path"
@@ -433,7 +435,7 @@ func TestClients_BeginNothingUnderALeaseThatIsOver(t *testing.T) {
 	const problem = `{"type":"https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#lease-lost","status":410}`
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct{ LeaseID string }
-		if r.Method != http.MethodPost {
+		if r.URL.Path != "/v1/locks" {
 			w.WriteHeader(http.StatusGone)
 			fmt.Fprint(w, problem)
 		} else if err := json.NewDecoder(r.Body).Decode(&body); err == nil {
@@ -479,12 +481,13 @@ func TestClients_NodeRenewsNothingAfterARelease(t *testing.T) {
 	var late atomic.Int64
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct{ LeaseID string }
-		switch r.Method {
-		case http.MethodPost, http.MethodPut:
+		switch r.URL.Path {
+		case "/v1/locks", "/v1/leases", "/v1/leases:release":
 			if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 				t.Error(err)
 			}
-			if r.Method == http.MethodPut {
+			switch r.URL.Path {
+			case "/v1/leases":
 				select {
 				case <-released:
 					late.Add(1)
@@ -494,12 +497,11 @@ func TestClients_NodeRenewsNothingAfterARelease(t *testing.T) {
 					close(renewing)
 					time.Sleep(100 * time.Millisecond) // the release is sent before the answer, or the test misses a fault
 				}
+			case "/v1/leases:release":
+				time.Sleep(200 * time.Millisecond) // the renewal is answered before the release
+				close(released)
 			}
 			fmt.Fprintf(w, `{"leaseId":%q,"token":7}`, body.LeaseID)
-		case http.MethodDelete:
-			time.Sleep(200 * time.Millisecond) // the renewal is answered before the release
-			close(released)
-			w.WriteHeader(http.StatusNoContent)
 		default:
 			<-renewing
 			w.WriteHeader(http.StatusNotFound)
@@ -521,7 +523,7 @@ console.log("released");
 }
 
 // TestClients_SayWhyTheServiceCannotBeUsed: a certificate that is not trusted, and a proxy that
-// cleans paths.
+// changes names.
 func TestClients_SayWhyTheServiceCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	need(t, "curl", "python3", "node")
@@ -532,12 +534,10 @@ func TestClients_SayWhyTheServiceCannotBeUsed(t *testing.T) {
 	var released sync.Map
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct{ LeaseID string }
-		if r.Method == http.MethodDelete {
-			released.Store(path.Base(r.URL.Path), true)
-			w.WriteHeader(http.StatusNoContent)
-		} else if err := json.NewDecoder(r.Body).Decode(&body); err == nil {
-			released.LoadOrStore(body.LeaseID, false)
-			w.WriteHeader(http.StatusCreated)
+		if err := json.NewDecoder(r.Body).Decode(&body); err == nil {
+			if released.LoadOrStore(body.LeaseID, false); r.URL.Path == "/v1/leases:release" {
+				released.Store(body.LeaseID, true)
+			}
 			fmt.Fprintf(w, `{"key":"data","leaseId":%q,"state":"held","token":7}`, body.LeaseID)
 		}
 	}))
@@ -545,7 +545,7 @@ func TestClients_SayWhyTheServiceCannotBeUsed(t *testing.T) {
 	for name, program := range map[string][]string{
 		"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"},
 	} {
-		for url, want := range map[string]string{stranger.URL: "certificate", proxy.URL: "a proxy changes the path"} {
+		for url, want := range map[string]string{stranger.URL: "certificate", proxy.URL: "a proxy changes the request"} {
 			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], "./data", "echo", "begun")...)
 			cmd.Dir, cmd.Env = dir, append(os.Environ(), "LEASEHOLD_URL="+url)
 			out, err := cmd.CombinedOutput()
@@ -561,6 +561,45 @@ func TestClients_SayWhyTheServiceCannotBeUsed(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestClients_KeepNamesBehindAProxyThatCleansPaths: others hold the locks that the names of
+// these would become.
+func TestClients_KeepNamesBehindAProxyThatCleansPaths(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	a := newArena(t)
+	service, err := url.Parse(a.service.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(service)
+		r.Out.URL.Path, r.Out.URL.RawPath = path.Clean(r.In.URL.Path), ""
+	}})
+	t.Cleanup(proxy.Close)
+	for _, name := range []string{"data", "b", "a/b"} {
+		lease, err := a.direct.Mutex(name).TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Release() //nolint:errcheck // the test is over
+	}
+	for kind, program := range map[string][]string{
+		"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"},
+		"command": {command(t), "run", "-q"},
+	} {
+		for _, name := range []string{".", "..", "./data", "a/../b", "a//b", "a%2Fb", "/", `"\&`} {
+			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], name, "sh", "-c", `test "$LEASEHOLD_TOKEN" -gt 0`)...)
+			cmd.Dir, cmd.Env = a.dir, append(os.Environ(), "LEASEHOLD_URL="+proxy.URL, "LEASEHOLD_STORE="+proxy.URL)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%s, %q: %v\n%s", kind, name, err, out)
+			}
+			if snap, err := a.direct.Inspect(t.Context(), name); err != nil || len(snap.Holders) > 0 {
+				t.Errorf("%s left %q behind: %+v, %v", kind, name, snap, err)
+			}
+		}
+	}
 }
 
 // expect reads one line.

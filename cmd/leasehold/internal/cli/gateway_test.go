@@ -31,8 +31,8 @@ func (g *doubting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	client, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	r.URL.Path, r.URL.RawPath = "/"+path, ""
 	g.mu.Lock()
-	g.seen[client+r.Method]++
-	n := g.seen[client+r.Method]
+	g.seen[client+r.URL.Path]++
+	n := g.seen[client+r.URL.Path]
 	g.mu.Unlock()
 	if n == 1 {
 		g.first(g, w, r)
@@ -47,10 +47,11 @@ func (g *doubting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // deny answers for the service: an acquire after the service has granted it, others
 // before it is asked.
 func (g *doubting) deny(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodPost {
+	status := http.StatusGone
+	if r.URL.Path == "/v1/locks" {
 		g.service.ServeHTTP(httptest.NewRecorder(), r)
+		status = http.StatusBadGateway
 	}
-	status := map[string]int{http.MethodPost: http.StatusBadGateway, http.MethodPut: http.StatusGone, http.MethodDelete: http.StatusGone}[r.Method]
 	w.Header().Set("Content-Type", "text/html")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, "<html>no</html>")
