@@ -168,7 +168,7 @@ export function lock(into, { name: key, known }) {
 			e.preventDefault();
 			confirm.disabled = true;
 			try {
-				await send("POST", `v1/locks/${encodeURIComponent(key)}:break`, { leaseId: x.leaseId, reason: field.value.trim() });
+				await send("POST", "v1/locks:break", { key, leaseId: x.leaseId, reason: field.value.trim() });
 				dialog.close();
 				news.hidden = false;
 				news.className = "notice";
@@ -210,15 +210,15 @@ export function lock(into, { name: key, known }) {
 
 // commands are the lines that do the same from a terminal.
 function commands(key) {
-	const path = new URL(`v1/locks/${encodeURIComponent(key)}`, document.baseURI.replace(/#.*/, "")).href;
+	const at = (path) => quote(new URL(path, document.baseURI.replace(/#.*/, "")).href);
 	const dash = key.startsWith("-") ? "-- " : "";
 	const lines = [
 		["Look", `leasehold inspect ${dash}${quote(key)}`],
 		["Watch", `leasehold watch ${dash}${quote(key)}`],
 		["Wait until it is free", `leasehold wait ${dash}${quote(key)}`],
 		["Break", `leasehold break --reason 'why' ${dash}${quote(key)} LEASE-ID`],
-		["Look, over HTTP", `curl ${quote(path)}`],
-		["Break, over HTTP", `curl -d '{"leaseId":"LEASE-ID","reason":"why"}' ${quote(path + ":break")}`],
+		["Look, over HTTP", `curl ${at(`v1/locks:inspect?name=${encodeURIComponent(key)}`)}`],
+		["Break, over HTTP", `curl -d ${quote(JSON.stringify({ key, leaseId: "LEASE-ID", reason: "why" }))} ${at("v1/locks:break")}`],
 	];
 	return h("dl", { class: "commands" }, lines.map(([label, text]) => h("div", {}, h("dt", {}, label), h("dd", {}, h("code", { tabindex: "0" }, text)))));
 }
