@@ -63,11 +63,20 @@ func staying(c *http.Client) *http.Client {
 	return &stays
 }
 
+// Bounds of the silence of an HTTP/2 connection, which carries all requests of a client: after
+// pingAfter a ping is sent, and pingTimeout later the connection is closed. A try to renew a
+// lease of 9 s takes 3 s.
+const (
+	pingAfter   = time.Second
+	pingTimeout = time.Second
+)
+
 // newClient returns a client that keeps as many connections as are used at a time. The
 // default client keeps two, and makes the others anew each time.
 func newClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 256
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	return &http.Client{Transport: t}
 }
 

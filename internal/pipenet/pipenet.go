@@ -7,6 +7,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // Listener is a [net.Listener] whose connections come from its own Dial. Its methods may
@@ -15,11 +16,14 @@ type Listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+	silent atomic.Pointer[atomic.Bool] // of the connections since the last Silence
 }
 
 // Listen returns a listener that is open.
 func Listen() *Listener {
-	return &Listener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	l := &Listener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	l.silent.Store(new(atomic.Bool))
+	return l
 }
 
 // Accept implements [net.Listener]. After Close it returns [net.ErrClosed].
@@ -49,10 +53,38 @@ func (l *Listener) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
 	case l.conns <- there:
-		return here, nil
+		return conn{here, l.silent.Load()}, nil
 	case <-l.closed:
 		return nil, net.ErrClosed
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+}
+
+// Silence has the connections that there are deliver nothing more, in either direction, and
+// stay open, as when a router forgets them.
+func (l *Listener) Silence() { l.silent.Swap(new(atomic.Bool)).Store(true) }
+
+// conn is the dialer's side of a connection.
+type conn struct {
+	net.Conn
+	silent *atomic.Bool
+}
+
+// Write implements [net.Conn].
+func (c conn) Write(p []byte) (int, error) {
+	if c.silent.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// Read implements [net.Conn].
+func (c conn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.silent.Load() {
+			return n, err
+		}
 	}
 }
