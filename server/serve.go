@@ -19,12 +19,15 @@ const (
 	writeTimeout  = 10 * time.Second // of a piece of an answer
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 32 << 10
+	pingAfter     = 5 * time.Second // of silence on an HTTP/2 connection
+	pingTimeout   = 5 * time.Second
 )
 
 // newHTTP returns the HTTP server around the handler.
 func (s *Server) newHTTP() *http.Server {
 	return &http.Server{
 		Handler: s, ReadHeaderTimeout: s.cfg.headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		HTTP2:       &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		ConnContext: withConn, ErrorLog: slog.NewLogLogger(s.cfg.log.Handler(), slog.LevelDebug),
 	}
 }

@@ -1,0 +1,69 @@
+package server_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/pipenet"
+	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// A client whose HTTP/2 connection goes silent while it waits has gone.
+func TestServe_SilentHTTP2ClientLeavesTheQueue(t *testing.T) {
+	config := withTLS(t)
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		s, err := server.New(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		network := pipenet.Listen()
+		go func() { _ = s.Serve(network, config) }()
+		if _, err := store.Acquire(t.Context(), driver.Request{Key: "k", ID: "holder", TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		transport := &http.Transport{
+			DialContext: network.Dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // who serves is not the question
+		}
+		defer transport.CloseIdleConnections()
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://service/v1/locks", strings.NewReader(`{"key":"k","leaseId":"a","waitMs":60000}`))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if res, err := transport.RoundTrip(req); err == nil {
+				_ = res.Body.Close()
+			}
+		}()
+		waiters := func(within time.Duration) int {
+			t.Helper()
+			time.Sleep(within)
+			snap, err := store.Inspect(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(snap.Waiters)
+		}
+		if n := waiters(40 * time.Second); n != 1 {
+			t.Errorf("%d wait, want the one that answers pings", n)
+		}
+		network.Silence()
+		if n := waiters(15 * time.Second); n != 0 {
+			t.Errorf("%d wait, want none", n)
+		}
+		cancel()
+		<-asked
+	})
+}
