@@ -110,6 +110,9 @@ func (s *stranger) Error() string { return s.text }
 
 // Advice is what a person can do about the answer.
 func (s *stranger) Advice() string {
+	if s.status == http.StatusNotFound {
+		return "is the URL that of a leasehold serve? It ends with the path of a proxy, if the service is behind one, as in https://host/locks"
+	}
 	return "is the URL that of a leasehold serve, and does what stands before it let its answers through?"
 }
 

@@ -21,7 +21,7 @@ import (
 
 // Driver is a store behind a service. It is made by [Open], and is safe for concurrent
 // use. Beside [driver.Driver] it implements [driver.Limited], [driver.Watcher],
-// [driver.Glancer] and [driver.Breaker].
+// [driver.Glancer], [driver.Breaker] and [driver.Checker].
 type Driver struct {
 	base   string // URL up to /v1, without a slash at its end
 	cfg    config
@@ -40,6 +40,7 @@ var (
 	_ driver.Watcher = (*Driver)(nil)
 	_ driver.Glancer = (*Driver)(nil)
 	_ driver.Breaker = (*Driver)(nil)
+	_ driver.Checker = (*Driver)(nil)
 	_ driver.Limited = (*Driver)(nil)
 )
 
