@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/oneline"
@@ -191,7 +192,10 @@ func (s *Server) nowhere(w *answer, r *http.Request) error {
 	allowed := s.table.Allowed(r)
 	if len(allowed) == 0 {
 		if meant := api.Slashed(r.URL); meant != "" {
-			return api.NewProblem(NotFound, "there is nothing at %s: a slash in a name is sent as %%2F, as in %s", r.URL.EscapedPath(), meant)
+			return api.NewProblem(NotFound, "there is nothing at %s: a proxy may have decoded the name, which the body may have instead; a slash in a name is sent as %%2F, as in %s", r.URL.EscapedPath(), meant)
+		}
+		if i := strings.Index(r.URL.Path, "/v1/"); i > 0 {
+			return api.NewProblem(NotFound, "there is nothing at %s: a proxy before the service has to remove %q", r.URL.Path, r.URL.Path[:i])
 		}
 		return api.NewProblem(NotFound, "there is nothing at %s", r.URL.Path)
 	}

@@ -25,6 +25,7 @@ func TestServer_ASlashInANameThatIsNotEncodedIsAnsweredWithAHint(t *testing.T) {
 		"GET /v1/locks/a/":                     "",
 		"GET /v1/nothing/a/b":                  "",
 		"DELETE /v1/locks/a/leases/b/c":        "",
+		"POST /prefix/v1/locks":                "",
 	} {
 		method, path, _ := strings.Cut(path, " ")
 		status, text := ask(t, method, base+path, "")
@@ -36,6 +37,9 @@ func TestServer_ASlashInANameThatIsNotEncodedIsAnsweredWithAHint(t *testing.T) {
 		_, hint, _ := strings.Cut(problem.Detail, "a slash in a name is sent as %2F, as in ")
 		if hint != meant {
 			t.Errorf("%s: the hint is %q, want %q", path, hint, meant)
+		}
+		if removes := strings.Contains(problem.Detail, `a proxy before the service has to remove "/prefix"`); removes != strings.HasPrefix(path, "/prefix") {
+			t.Errorf("%s: %s", path, problem.Detail)
 		}
 	}
 }

@@ -155,7 +155,8 @@ export class Client {
 				return { ...this.#silence(`it answers for lock ${JSON.stringify(answer.key)} instead of ${JSON.stringify(name)}, so a proxy changes the request`, true), elsewhere: true };
 			}
 			if (status === 400 && wantsTLS.test(text)) return this.#silence("the service speaks TLS there; its URL begins with https://", true);
-			return this.#silence(`what answers there, with status ${status}, is not that of a leasehold service`);
+			const hint = status === 404 ? "; its URL ends with the path of a proxy, if it is behind one" : "";
+			return this.#silence(`what answers there, with status ${status}, is not that of a leasehold service${hint}`);
 		} catch (error) {
 			const cause = error.cause ?? error;
 			const why = cause.message || cause.code || error.message;

@@ -184,7 +184,7 @@ func (e *examination) address(ctx context.Context, sub driver.Subscription) stri
 
 func (e *examination) deaf(what string) {
 	e.report.Add(driver.Warning, "wake-up", what, "waiters ask twice a second instead",
-		"on Redis, give the user +@pubsub and &prefix*; on PostgreSQL behind a pooler, name the server with listen=; "+
+		"on Redis, give the user +@pubsub and &prefix*; on PostgreSQL behind a pooler, name the server with listen=; by HTTP, let no proxy buffer /v1/events; "+
 			"in a directory, raise the limit of file notifications")
 }
 

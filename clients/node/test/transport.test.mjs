@@ -66,7 +66,7 @@ test("what time does not heal rejects at once", { timeout: bound }, async (t) =>
 test("the cause is in the message", { timeout: bound }, async () => {
 	for (const [make, text] of [
 		[() => Promise.reject(failed("connect ECONNREFUSED", "ECONNREFUSED")), "connect ECONNREFUSED"],
-		[() => reply(404, "<html>"), "404"],
+		[() => reply(404, "<html>"), "path of a proxy"],
 		[() => reply(301, ""), "301"],
 		[() => reply(200, "<html>"), "not that of a leasehold service"],
 		[() => reply(200, "null"), "not that of a leasehold service"],

@@ -387,7 +387,7 @@ class Causes(unittest.TestCase):
         for error, text in (
             (urllib.error.URLError(ConnectionRefusedError(111, "Connection refused")), "Connection refused"),
             (http.client.RemoteDisconnected("closed"), "closed"),
-            ((404, b"<html>"), "404"),
+            ((404, b"<html>"), "404.*path of a proxy"),
             ((301, b""), "301"),
             ((200, b"<html>"), "not that of a leasehold service"),
             ((503, {"type": PROBLEMS + "unavailable", "detail": "the store is down"}), "the store is down"),

@@ -52,7 +52,7 @@ var (
 	Forbidden = &Cause{"forbidden", http.StatusForbidden, "The right is missing",
 		"Ask the operator for the right to this verb on this name, or to allow the host that the detail names."}
 	NotFound = &Cause{"not-found", http.StatusNotFound, "There is nothing at this path",
-		"Look at the path; slashes in a name are sent as %2F."}
+		"Look at the path; slashes in a name are sent as %2F, and a proxy removes its prefix."}
 	NotAllowed = &Cause{"method-not-allowed", http.StatusMethodNotAllowed, "The path has no such method",
 		"The Allow header names those there are."}
 	TooMany = &Cause{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait",

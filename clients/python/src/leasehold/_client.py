@@ -192,7 +192,8 @@ class Client:
                 return 0, {"detail": detail, "final": True, "elsewhere": True}
         if status == 400 and any(refusal in text for refusal in _WANTS_TLS):
             return 0, {"detail": f"{self.url} cannot be used: the service speaks TLS there; its URL begins with https://", "final": True}
-        return 0, {"detail": f"{self.url} does not answer: what answers there, with status {status}, is not that of a leasehold service"}
+        hint = "; its URL ends with the path of a proxy, if it is behind one" if status == 404 else ""
+        return 0, {"detail": f"{self.url} does not answer: what answers there, with status {status}, is not that of a leasehold service{hint}"}
 
     def _exchange(self, request: urllib.request.Request, data: bytes | None, timeout: float) -> tuple[int, bytes]:
         """Status and text of the answer, which may be that of a proxy."""

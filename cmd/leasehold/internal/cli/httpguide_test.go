@@ -90,11 +90,11 @@ func withClients(t *testing.T) string {
 }
 
 // TestGuideHTTP_EverySnippetDoesWhatItShows runs what docs/http.md shows, on a
-// service of its own.
+// service of its own, but for configurations of proxies.
 func TestGuideHTTP_EverySnippetDoesWhatItShows(t *testing.T) {
 	need(t, "curl", "python3", "node")
 	blocks := snippets(t, httpGuide)
-	if languages := slices.Sorted(maps.Keys(blocks)); !slices.Equal(languages, []string{"console", "js", "json", "python", "sh"}) {
+	if languages := slices.Sorted(maps.Keys(blocks)); !slices.Equal(languages, []string{"apache", "console", "js", "json", "nginx", "python", "sh"}) {
 		t.Fatalf("blocks of %q", languages)
 	}
 	s := startService(t, "--store", "file://"+t.TempDir(), "--operation", "50ms")
