@@ -37,6 +37,7 @@ type acquireCall struct {
 	notify string        // where the client hears hints by itself
 	waited bool
 	asked  bool // the store may have done something
+	oneWay bool // the client may have closed its side, and reads the answer
 
 	got session.Answer // what the store said last
 	// repeated tells that the store left a request unanswered.
@@ -61,7 +62,7 @@ func (s *Server) acquire(w *answer, r *http.Request) error {
 	}
 	defer a.share.end()
 	err = a.take()
-	if a.client.Err() != nil {
+	if a.gone(r) {
 		a.abandon()
 		return errVanished
 	}
@@ -76,6 +77,14 @@ func (s *Server) acquire(w *answer, r *http.Request) error {
 		err = a.answer(w, r)
 	}
 	return err
+}
+
+// gone reports whether nobody reads the answer.
+func (a *acquireCall) gone(r *http.Request) bool {
+	if a.oneWay && r.Context().Err() != nil {
+		return !connOf(r.Context()).closing()
+	}
+	return a.client.Err() != nil
 }
 
 // answer tells the client what the store said.
@@ -133,6 +142,9 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 	}
 	a.end, a.ticket = x.Started.Add(b.Wait.Duration()), api.MillisOr(b.Ticket, absent).Duration()
 	a.keeps, a.notify = b.Ticket != nil && a.ticket > 0, a.req.HintAddress
+	if a.oneWay = oneWay(r) && a.ticket == 0 && !a.waits(); a.oneWay {
+		a.client = client{Context: answering(r)}
+	}
 	return a, nil
 }
 
@@ -309,7 +321,7 @@ func (a *acquireCall) grant(w *answer, r *http.Request, l *wire.Lease) {
 	l.TTL = wire.MillisOf(a.req.TTL)
 	l.Remaining = wire.Floor(max(a.req.TTL-clock.Now().Sub(a.got.Sent()), 0))
 	a.share.tell()
-	if a.waited {
+	if a.waited || a.oneWay && connOf(r.Context()).closing() {
 		unread, read := a.share.doubt()
 		onReset(r.Context(), unread, read)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -130,10 +131,31 @@ func (c *client) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}
-	if c.conn != nil && sockets.HungUp(c.conn.Conn) {
+	if c.conn != nil && c.conn.closing() {
 		return context.Canceled
 	}
 	return nil
+}
+
+// closing reports whether the client has closed its side of the connection. It may read on.
+func (c *conn) closing() bool {
+	if !c.ended.Load() && sockets.HungUp(c.Conn) {
+		c.ended.Store(true)
+	}
+	return c.ended.Load()
+}
+
+// oneWay reports whether a client may close its side of the connection behind the request,
+// as `nc -N` does, and read the answer. net/http ends the context of the request then.
+func oneWay(r *http.Request) bool { return r.ProtoMajor == 1 && connOf(r.Context()) != nil }
+
+// answering returns the context of a request that is answered at once. It does not end when
+// the client closes its side of the connection.
+func answering(r *http.Request) context.Context {
+	if oneWay(r) {
+		return context.WithoutCancel(r.Context())
+	}
+	return r.Context()
 }
 
 type connKey struct{}

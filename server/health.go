@@ -65,10 +65,10 @@ func (s *Server) readyz(w *answer, r *http.Request) error {
 	if err := s.crowded(); err != nil {
 		return err
 	}
-	if !s.hearsSoon(r.Context()) {
+	if !s.hearsSoon(answering(r)) {
 		return api.NewProblem(Unavailable, "the service does not hear yet whose turn it is").After(api.RetryLater)
 	}
-	if err := s.probe.look(r.Context()); err != nil {
+	if err := s.probe.look(answering(r)); err != nil {
 		p := api.NewProblem(Unavailable, "the store cannot be reached, or cannot be written to").After(api.RetryLater)
 		return fmt.Errorf("%w: %w", p, err)
 	}

@@ -397,11 +397,10 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if !ok {
 		return api.NewProblem(Unsupported, "the store cannot end a lease by force")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
-	defer cancel()
-	about := s.trail.ask(name, b.LeaseID, ending{broken: time.Now()})
+	now := time.Now()
+	about := s.trail.ask(name, b.LeaseID, ending{broken: now})
 	defer s.trail.answered(about)
-	got, err := store.Break(ctx, name, b.LeaseID, b.Reason)
+	got, err := store.Break(s.timeouts.begin(r.Context(), now), name, b.LeaseID, b.Reason)
 	if err != nil {
 		return err
 	}

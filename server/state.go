@@ -56,7 +56,7 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 		return s.glance(w, r, name)
 	}
 	known := r.Header.Values("If-None-Match")
-	now := s.look(r.Context(), name)
+	now := s.look(answering(r), name)
 	if wait := s.preferredWait(r); wait > 0 && now.err == nil && matches(known, now.etag) {
 		w.Header().Set("Preference-Applied", "wait="+api.Seconds(wait))
 		if now, err = s.change(r, &w.x, name, known, wait); err != nil {
@@ -82,7 +82,7 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 
 // glance shows who holds a lock, and nobody who waits.
 func (s *Server) glance(w *answer, r *http.Request, name string) error {
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
+	ctx, cancel := context.WithTimeout(answering(r), s.cfg.storeTimeout)
 	defer cancel()
 	snap, err := driver.Glance(ctx, s.store, name)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -99,7 +99,7 @@ func (s *Server) glance(w *answer, r *http.Request, name string) error {
 
 // unread is why nothing can be shown: the store is unavailable, unless the client has gone.
 func unread(r *http.Request, err error) error {
-	if errors.Is(r.Context().Err(), context.Canceled) {
+	if errors.Is(answering(r).Err(), context.Canceled) {
 		return errVanished
 	}
 	return timing.OfRead(err)
@@ -190,7 +190,7 @@ func (s *Server) list(w *answer, r *http.Request) error {
 	if !w.x.may(auth.Read, prefix) {
 		return forbidden(auth.Read)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.storeTimeout)
+	ctx, cancel := context.WithTimeout(answering(r), s.cfg.storeTimeout)
 	defer cancel()
 	keys, next, err := store.List(ctx, prefix, cursor)
 	if err != nil {
