@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -264,6 +265,44 @@ func TestPage_TheConnectionIsLostAndComesBack(t *testing.T) {
 	v.heal()
 	p.rowSays("meanwhile", "mutex")
 	p.until("live again", `document.querySelector("#live").dataset.state === "live"`)
+}
+
+// silent is a store that answers no look while it is away.
+type silent struct {
+	unsafe
+	away atomic.Bool
+}
+
+func (s *silent) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	if s.away.Load() {
+		return nil, "", driver.ErrUnavailable
+	}
+	return s.unsafe.List(ctx, prefix, cursor)
+}
+
+func (s *silent) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	if s.away.Load() {
+		return driver.Snapshot{}, driver.ErrUnavailable
+	}
+	return s.unsafe.Inspect(ctx, key)
+}
+
+func TestPage_ASilentStoreIsInTheDotAndItsFiguresAreUnknown(t *testing.T) {
+	store := &silent{unsafe: unsafe{memdriver.New()}}
+	v := start(t, store)
+	v.take(driver.Request{Key: "k", ID: "a"})
+	p := open(t, v.url, 1280, 800)
+	p.rowSays("k", "mutex")
+	p.until("live", `document.querySelector("#live").dataset.state === "live"`)
+	store.away.Store(true)
+	p.until("the table says so", `document.querySelector("#live").innerText === "The store does not answer"`)
+	js[any](p, `location.hash = "#/health", null`)
+	p.until("health says so", `document.querySelector(".tiles") && document.querySelector("#live").innerText === "The store does not answer"`)
+	p.until("no wait is known", `[...document.querySelectorAll(".tiles div")].some((x) => x.innerText.startsWith("Wait p99") && x.innerText.endsWith("–"))`)
+	p.says("eviction: maxmemory-policy is allkeys-lru")
+	store.away.Store(false)
+	p.until("live again", `document.querySelector("#live").dataset.state === "live"`)
+	p.clean()
 }
 
 func TestPage_EverythingCanBeDoneByKeyboard(t *testing.T) {

@@ -54,6 +54,7 @@ function decode(text) {
 let heard = 0;
 const states = {
 	live: () => "Live",
+	silent: () => "The store does not answer",
 	connecting: () => "Connecting",
 	lost: () => "Connection lost" + (heard ? ` at ${clock(heard)}: what you see is as it was then` : ""),
 	paused: () => "Paused while nobody looks",
@@ -61,7 +62,7 @@ const states = {
 };
 
 onState((state) => {
-	if (state === "live") heard = Date.now();
+	if (state === "live" || state === "silent") heard = Date.now();
 	if (live.dataset.state === state) return;
 	live.dataset.state = state;
 	live.replaceChildren(states[state]());

@@ -7,7 +7,7 @@ const width = 480;
 const height = 120;
 
 // lines draws some series over time. Each has a name and a colour of its own, and a dash, so
-// that they differ without colour.
+// that they differ without colour. A value that is unknown is drawn as 0, and is "–" in words.
 export function lines(title, hint, series, format) {
 	let samples = [];
 	let chosen = -1;
@@ -43,13 +43,13 @@ export function lines(title, hint, series, format) {
 	}
 
 	function draw() {
-		const most = Math.max(...samples.flatMap((x) => series.map((s) => s.of(x))), 0);
+		const most = Math.max(...samples.flatMap((x) => series.map((s) => s.of(x) || 0)), 0);
 		const scale = most > 0 ? most * 1.1 : 1;
 		const x = (i) => (samples.length > 1 ? (i / (samples.length - 1)) * width : width);
 		const y = (v) => height - (v / scale) * (height - 6) - 2;
 		plot.replaceChildren(
 			...[0.25, 0.5, 0.75].map((p) => svg("path", { class: "grid", d: `M0 ${height * p}H${width}` })),
-			...series.map((s, n) => svg("path", { class: "line s" + n, d: samples.map((v, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(s.of(v)).toFixed(1)}`).join("") })),
+			...series.map((s, n) => svg("path", { class: "line s" + n, d: samples.map((v, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(s.of(v) || 0).toFixed(1)}`).join("") })),
 			chosen >= 0 ? svg("path", { class: "cursor", d: `M${x(chosen).toFixed(1)} 0V${height}` }) : "");
 		setText(top, most > 0 ? format(most) : "");
 		const at = samples[chosen >= 0 ? chosen : samples.length - 1];

@@ -19,8 +19,12 @@ export function span(ms) {
 	return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+// unknown is a number of which nothing is known.
+export const unknown = NaN;
+
 // fine writes a short time that was measured in microseconds.
 export function fine(us) {
+	if (Number.isNaN(us)) return "–";
 	if (us <= 0) return "0";
 	if (us < 1000) return `${us} µs`;
 	if (us < 10000) return `${(us / 1000).toFixed(2)} ms`;
@@ -31,6 +35,7 @@ export function fine(us) {
 
 // rate writes a number per second.
 export function rate(n) {
+	if (Number.isNaN(n)) return "–";
 	if (n === 0) return "0";
 	if (n < 10) return n.toFixed(1);
 	return count(Math.round(n));

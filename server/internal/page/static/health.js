@@ -1,8 +1,8 @@
 // How the store and the service are, now and for an hour.
 
 import { h, name, setText } from "./dom.js";
-import { clock, count, fine, plural, rate, span } from "./format.js";
-import { listen } from "./live.js";
+import { clock, count, fine, plural, rate, span, unknown } from "./format.js";
+import { listen, storeAnswers } from "./live.js";
 import { lines } from "./chart.js";
 
 const severities = { ok: ["✓", "Fine"], notice: ["●", "Notice"], warning: ["◆", "Warning"], unsafe: ["▲", "Unsafe"] };
@@ -11,14 +11,16 @@ const order = ["unsafe", "warning", "notice", "ok"];
 // health shows it in an element. It returns what ends it.
 export function health(into, { known }) {
 	let perSecond = 0.1;
-	const each = (of) => (x) => of(x) * perSecond;
+	const seen = (x) => x.looks > x.failures; // or nothing is known but what came through this service
+	const each = (of) => (x) => (of(x) || seen(x) ? of(x) * perSecond : unknown);
+	const took = (of) => (x) => of(x) || unknown;
 	const about = h("p", { class: "summary" });
 	const news = h("p", { class: "notice bad", hidden: true });
 	const tiles = h("dl", { class: "tiles" });
 	const charts = [
-		lines("Round trip to the store", "Half of the looks took less", [{ name: "p50", of: (x) => x.roundTripUs }], fine),
+		lines("Round trip to the store", "Half of the looks took less", [{ name: "p50", of: took((x) => x.roundTripUs) }], fine),
 		lines("Acquisitions and renewals per second", "Through this service, or seen", [{ name: "acquisitions", of: each((x) => x.acquisitions) }, { name: "renewals", of: each((x) => x.renewals) }], rate),
-		lines("Waits", "Of requests that were granted a lock", [{ name: "p50", of: (x) => x.waitP50Us }, { name: "p99", of: (x) => x.waitP99Us }], fine),
+		lines("Waits", "Of requests that were granted a lock", [{ name: "p50", of: took((x) => x.waitP50Us) }, { name: "p99", of: took((x) => x.waitP99Us) }], fine),
 		lines("Hand-overs per second", "From one holder to the next of the queue", [{ name: "hand-overs", of: each((x) => x.handOvers) }], rate),
 		lines("Losses", "Leases that ended before they were released, in 10 s", [{ name: "ran out", of: (x) => x.lost }, { name: "broken", of: (x) => x.broken }], count),
 		lines("Requests of this page to the store, per second", "All pages share them; failed ones are counted beside", [{ name: "looks", of: each((x) => x.looks) }, { name: "failed", of: each((x) => x.failures) }], rate),
@@ -35,19 +37,27 @@ export function health(into, { known }) {
 	function draw(now) {
 		perSecond = 1000 / now.intervalMs;
 		const whole = now.samples.length > 1 ? now.samples[now.samples.length - 2] : now.samples[0];
-		const hour = (of) => now.samples.reduce((n, x) => n + of(x), 0);
+		const hour = (of) => {
+			const n = now.samples.reduce((sum, x) => sum + of(x), 0);
+			return n || now.samples.some(seen) ? count(n) : "–";
+		};
+		const second = (of) => {
+			const n = each(of)(whole);
+			return rate(n) + (Number.isNaN(n) ? "" : " /s");
+		};
 		setText(about, `${now.store || "The store"} · service up for ${span(new Date(now.now) - new Date(now.since))} · ${plural(now.pages, "page")} open`);
 		tiles.replaceChildren(...[
-			["Round trip", fine(whole.roundTripUs)],
-			["Acquisitions", rate(whole.acquisitions * perSecond) + " /s"],
-			["Renewals", rate(whole.renewals * perSecond) + " /s"],
-			["Wait p99", fine(whole.waitP99Us)],
-			["Hand-overs", rate(whole.handOvers * perSecond) + " /s"],
-			["Ran out, last hour", count(hour((x) => x.lost))],
-			["Broken, last hour", count(hour((x) => x.broken))],
+			["Round trip", fine(whole.roundTripUs || unknown)],
+			["Acquisitions", second((x) => x.acquisitions)],
+			["Renewals", second((x) => x.renewals)],
+			["Wait p99", fine(whole.waitP99Us || unknown)],
+			["Hand-overs", second((x) => x.handOvers)],
+			["Ran out, last hour", hour((x) => x.lost)],
+			["Broken, last hour", hour((x) => x.broken)],
 		].map(([label, text]) => h("div", {}, h("dt", {}, label), h("dd", {}, text))));
 		for (const c of charts) c.set(now.samples);
 		const failing = now.samples.slice(-2).some((x) => x.failures > 0);
+		storeAnswers(!failing);
 		news.hidden = !failing;
 		setText(news, failing ? "The store did not answer some looks." : "");
 		drawFindings(now);
@@ -70,7 +80,7 @@ export function health(into, { known }) {
 			now.checked ? h("p", { class: "hint" }, `Asked at ${clock(now.checked)}, and once a minute while a page is open. It is what `, h("code", {}, "leasehold doctor"), " says, without the locks that it tries.") : h("p", { class: "empty" }, "The store has not been asked, or cannot tell."),
 			sorted.length ? h("ul", { class: "findings" }, sorted.map((f) => h("li", { class: f.severity },
 				h("span", { class: "sign", "aria-hidden": "true" }, (severities[f.severity] || ["●"])[0]),
-				h("strong", {}, (severities[f.severity] || ["", f.severity])[1]), h("span", {}, f.subject ? [name(f.subject), ": "] : "", name(f.what, "text"), f.why ? [": ", name(f.why, "text")] : "", f.remedy ? [". ", name(f.remedy, "text")] : "")))) : "");
+				h("strong", {}, (severities[f.severity] || ["", f.severity])[1]), h("span", {}, name(f.check, "text"), f.subject ? [" of ", name(f.subject)] : "", ": ", name(f.what, "text"), f.why ? [": ", name(f.why, "text")] : "", f.remedy ? [". ", name(f.remedy, "text")] : "")))) : "");
 		nodes.replaceChildren(...(now.nodes.length ? now.nodes.map((n) => h("li", {}, name(n.name), n.server ? [" ", h("span", { class: "hint" }, name(n.server, "id"))] : "")) : [h("li", { class: "empty" }, "The store names none.")]));
 	}
 

@@ -5,11 +5,22 @@ let token = "";
 
 const listeners = { state: () => {}, refused: () => {} };
 
-// onState sets what is told of the connection: live, connecting, lost or paused.
+// onState sets what is told of the connection: live, silent if the store does not answer, connecting,
+// lost or paused.
 export const onState = (f) => { listeners.state = f; };
 
 // onRefused sets what is called when the service wants a token, or another one.
 export const onRefused = (f) => { listeners.refused = f; };
+
+// answers tells that the store answered, as far as the last event said.
+let answers = true;
+const alive = () => listeners.state(answers ? "live" : "silent");
+
+// storeAnswers is called by pages with what their events say of the store.
+export function storeAnswers(does) {
+	answers = does;
+	alive();
+}
 
 export const setToken = (text) => { token = text; };
 export const hasToken = () => token !== "";
@@ -52,6 +63,7 @@ export async function send(method, path, body) {
 // called. on is told of the name and data of each; failed of an answer that is none, for
 // which asking again is of no use.
 export function listen(path, on, failed) {
+	answers = true;
 	let ended = false;
 	let paused = false;
 	let abort = new AbortController();
@@ -99,7 +111,7 @@ export function listen(path, on, failed) {
 			if (done || ended) return;
 			heard();
 			tries = 0;
-			listeners.state("live");
+			alive();
 			rest += value;
 			for (let end = rest.indexOf("\n\n"); end >= 0; end = rest.indexOf("\n\n")) {
 				event(rest.slice(0, end));

@@ -2,7 +2,7 @@
 
 import { h, name, setText } from "./dom.js";
 import { clock, count, fine, owner, plural, quote, span } from "./format.js";
-import { listen, send } from "./live.js";
+import { listen, send, storeAnswers } from "./live.js";
 import { leaseBar, flagList, every, kinds } from "./parts.js";
 import { bars } from "./chart.js";
 
@@ -32,6 +32,7 @@ export function lock(into, { name: key, known }) {
 	const stop = listen("v1/overview/events?show=lock&name=" + encodeURIComponent(key), (kind, data) => {
 		if (kind !== "lock") return;
 		one = data;
+		storeAnswers(!one.row.failed);
 		at = performance.now();
 		draw();
 	}, (problem) => {

@@ -2,7 +2,7 @@
 
 import { h, name, setText } from "./dom.js";
 import { count, plural, span, owner } from "./format.js";
-import { listen } from "./live.js";
+import { listen, storeAnswers } from "./live.js";
 import { leaseBar, flagList, every, kinds } from "./parts.js";
 
 const perPage = 50;
@@ -207,6 +207,7 @@ export function locks(into, { query, known }) {
 		odd.hidden = false;
 		setText(odd, view.flagged ? `Odd: ${count(view.flagged)}` : "Nothing odd");
 		odd.classList.toggle("some", view.flagged > 0);
+		storeAnswers(!view.failing);
 		news.hidden = !view.failing && !view.partial;
 		news.className = "notice" + (view.failing ? " bad" : "");
 		setText(news, view.failing ? "The store does not answer: what you see is as it was." : view.partial ? "There are more locks than the page keeps: narrow the prefix with the command line." : "");
