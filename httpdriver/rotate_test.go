@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// C8: time heals the refusal of a token whose file is replaced after the service knows the
+// Time heals the refusal of a token whose file is replaced after the service knows the
 // next one, and does not heal one that was never right.
 func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 	var accepted atomic.Value

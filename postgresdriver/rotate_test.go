@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// C8: a password is rotated while the store is in use.
+// A password is rotated while the store is in use.
 func TestOpen_PassfileIsReadForEachConnection(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pgpass")
 	write := func(password string) {
@@ -21,7 +21,7 @@ func TestOpen_PassfileIsReadForEachConnection(t *testing.T) {
 	}
 	defer d.Close()
 	write("two")
-	cfg := d.table.main.conns.Config()
+	cfg := d.table.pool.conns.Config()
 	if err := cfg.BeforeConnect(t.Context(), cfg.ConnConfig); err != nil || cfg.ConnConfig.Password != "two" {
 		t.Errorf("password %q, %v, want two", cfg.ConnConfig.Password, err)
 	}

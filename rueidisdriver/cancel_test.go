@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
 
-// C11: a call that is cancelled while rueidis connects to a server that hangs has sent
+// A call that is cancelled while rueidis connects to a server that hangs has sent
 // nothing.
 func TestAcquire_CancelledWhileConnectingReturnsAtOnceAndDefinitely(t *testing.T) {
 	live.Test(t)

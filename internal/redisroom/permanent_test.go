@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
-// D2: what time does not heal is refused at once by both clients, to each of many callers.
+// What time does not heal is refused at once by both clients, to each of many callers.
 func TestAcquire_WhatTimeDoesNotHealIsPermanent(t *testing.T) {
 	live.Test(t)
 	plain, secret, secure := redistest.Start(t), redistest.Start(t, "--requirepass", "right"), redistest.StartTLS(t, false)

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
-// C8: an existing connection stays authenticated; each new one reads the file again.
+// An existing connection stays authenticated; each new one reads the file again.
 func TestRotate_NewConnectionsUseThePasswordThatStandsInTheFile(t *testing.T) {
 	live.Test(t)
 	for _, form := range []string{"single", "sentinel"} {
