@@ -205,7 +205,7 @@ func (t *tree) makeLock(name string) {
 	if err != nil {
 		return
 	}
-	defer t.remove(unnamed)
+	defer func() { _ = t.remove(unnamed) }()
 	_ = f.Close()
 	root, err := t.open()
 	if err != nil {

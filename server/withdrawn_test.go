@@ -85,6 +85,14 @@ func (t *office) send(who, method, path, body string, header ...string) *http.Re
 	return res
 }
 
+// ask sends a request and returns the whole answer.
+func (t *office) ask(who, method, path, body string, header ...string) (status int, tag, text string) {
+	t.Helper()
+	res := t.send(who, method, path, body, header...)
+	text = read(t.T, res)
+	return res.StatusCode, res.Header.Get("ETag"), text
+}
+
 // admin has the administrator do something.
 func (t *office) admin(want int, path, body string) {
 	t.Helper()
@@ -460,14 +468,12 @@ func TestRights_AWaitEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 				offices(t, func(t *office) {
 					t.admin(201, "/v1/locks/desk%2F1", `{"leaseId":"a","ttlMs":600000}`)
 					path := "/v1/locks/desk%2F1"
-					res := t.send("desk", "GET", path, "")
-					read(t.T, res)
+					_, tag, _ := t.ask("desk", "GET", path, "")
 					began := time.Now()
 					status := make(chan int, 1)
 					go func() {
-						res := t.send("desk", wait.method, path, wait.body, "If-None-Match", res.Header.Get("ETag"), "Prefer", "wait=30")
-						read(t.T, res)
-						status <- res.StatusCode
+						got, _, _ := t.ask("desk", wait.method, path, wait.body, "If-None-Match", tag, "Prefer", "wait=30")
+						status <- got
 					}()
 					synctest.Wait()
 					t.become(row.roster)
@@ -477,7 +483,7 @@ func TestRights_AWaitEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 					}
 					synctest.Wait()
 					left := row.status == 0 && wait.method == "POST"
-					if text := read(t.T, t.send("admin", "GET", path, "")); strings.Contains(text, `"leaseId":"w"`) != left {
+					if _, _, text := t.ask("admin", "GET", path, ""); strings.Contains(text, `"leaseId":"w"`) != left {
 						t.Errorf("afterwards: %s", text)
 					}
 				})

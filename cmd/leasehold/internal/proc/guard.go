@@ -333,7 +333,7 @@ func (g *guard) toTree(signals ...syscall.Signal) {
 				_ = e.signal(sig)
 			}
 		}
-		if err == unix.EPERM && !e.dead && denied == 0 {
+		if errors.Is(err, unix.EPERM) && !e.dead && denied == 0 {
 			denied = e.pid
 		}
 	}

@@ -219,7 +219,7 @@ func bury(cmd *exec.Cmd, orphans ...int) {
 	all, _ := processes(0)
 	below := under(all, func(e procEntry) bool { return e.pid == cmd.Process.Pid })
 	for _, e := range below {
-		e.signal(syscall.SIGKILL)
+		_ = e.signal(syscall.SIGKILL)
 		orphans = append(orphans, e.pid)
 	}
 	_ = cmd.Wait()

@@ -137,7 +137,8 @@ func (p *Process) finalReport(status syscall.WaitStatus) report {
 // returns how the child ended.
 func (p *Process) killOrphans() syscall.WaitStatus {
 	status := syscall.WaitStatus(syscall.SIGKILL)
-	look, longest := firstLook, lastLook
+	look := firstLook
+	var longest time.Duration
 	var again notices
 	// One empty look may have missed a process that lost its parent meanwhile.
 	for empty := 0; empty < 2; look = min(2*look, longest) {

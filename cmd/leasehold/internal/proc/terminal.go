@@ -132,7 +132,7 @@ func (t *terminal) suspend() bool {
 	}
 	for _, e := range all {
 		if e.pgid == t.group && e.pid != os.Getpid() {
-			e.signal(syscall.SIGTSTP)
+			_ = e.signal(syscall.SIGTSTP)
 		}
 	}
 	return stopSelf() == nil

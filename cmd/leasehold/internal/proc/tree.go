@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -120,7 +121,7 @@ func (h *children) killOrphans(child int) (s sweep, err error) {
 	}
 	orphans := under(all, func(e procEntry) bool { return h.orphan(e, child) })
 	for _, e := range orphans {
-		if err := e.signal(syscall.SIGKILL); err == unix.EPERM && !e.dead {
+		if err := e.signal(syscall.SIGKILL); errors.Is(err, unix.EPERM) && !e.dead {
 			s.denied = e.pid
 		}
 		if e.ppid != os.Getpid() {

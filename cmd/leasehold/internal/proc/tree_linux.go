@@ -145,7 +145,7 @@ func readSmall(name string) ([]byte, error) {
 // process belongs to another user.
 func (e procEntry) signal(sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(e.pid, 0)
-	if err == unix.ESRCH {
+	if errors.Is(err, unix.ESRCH) {
 		return err
 	}
 	if err != nil {
