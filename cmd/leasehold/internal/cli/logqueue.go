@@ -45,19 +45,16 @@ func (q *logQueue) Write(record []byte) (int, error) {
 
 func (q *logQueue) run() {
 	defer close(q.ended)
-	for {
+	for ending := q.ending; ending != nil; {
 		select {
 		case record := <-q.records:
 			q.pass(record)
-			continue
-		default:
+		case <-ending:
+			ending = nil
 		}
-		select {
-		case record := <-q.records:
-			q.pass(record)
-		case <-q.ending:
-			return
-		}
+	}
+	for len(q.records) > 0 { // they were written before the end
+		q.pass(<-q.records)
 	}
 }
 
