@@ -15,11 +15,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// tree is the directory of a store, or one below it. All names are relative to it. A user who may write to
-// the directory can put links there, so no operation leaves the directory through a link,
-// and no file is written through one. Everything that is made has the permissions of the
-// store whatever the umask of the process is, so that all users who share the directory can
-// use it.
+// tree is the directory of a store, or one below it. All names are relative to it. A user
+// with the right to write to the directory can put links there, so no operation leaves the
+// directory through a link, and no file is written through one. Directories and files get
+// the permissions of the store whatever the umask of the process is, so that all users of a
+// shared directory can use them.
 type tree struct {
 	dir    string      // an absolute path
 	mode   fs.FileMode // of directories
@@ -78,7 +78,7 @@ func (t *tree) openRoot() (*os.Root, error) {
 	return root.OpenRoot(name)
 }
 
-// close closes the directory. Nothing uses the tree any more.
+// close closes the directory, after the last use of the tree.
 func (t *tree) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

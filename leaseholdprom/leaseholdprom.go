@@ -25,8 +25,8 @@
 //	leasehold_losses_total{class,reason}              EndedInfo.Reason; "release" if found only then;
 //	                                                  0 from the first grant of the class on
 //
-// What needs somebody's attention is leasehold_losses_total, and renewals that
-// fail: losses that have not happened yet.
+// Watch leasehold_losses_total, and renewals that fail: they are losses that have not
+// happened yet.
 package leaseholdprom
 
 import (

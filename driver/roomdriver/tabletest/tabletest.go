@@ -48,8 +48,8 @@ type row struct {
 var rows = []row{
 	{"Update_LaterReadsWhatEarlierWrote", "an update that reads an old record grants a lock that is held", later},
 	{"Update_ErrorOfTheStepChangesNothing", "the driver refuses a call by such an error", refusal},
-	{"Update_EndedContextChangesNothing", "the driver reports that nothing was changed", ended},
-	{"Update_KeysAreComparedByteByByte", "two locks whose keys are equal for the table exclude each other", keys},
+	{"Update_EndedContextChangesNothing", "the driver reports that the record is unchanged", ended},
+	{"Update_KeysAreComparedByteByByte", "two locks exclude each other if the table takes their keys for equal", keys},
 	{"Update_RecordsHaveAnyBytes", "a record that the table cuts or converts is refused later", content},
 	{"Update_OvertakenUpdateWritesNothing", "a removal that does not look at the record removes the next holder's lease", overtaken},
 	{"Update_EachRecordIsReplacedOnce", "two updates that replace the same record grant a lock twice", replaced},
@@ -105,7 +105,7 @@ func show(record []byte) string {
 	return fmt.Sprintf("%.40q (%d bytes)", record[min(9, len(record)):], len(record))
 }
 
-// replace updates the record of a key and returns what it was.
+// replace updates the record of a key and returns the one before.
 func (s *suite) replace(table roomdriver.Table, key string, next []byte) (before []byte) {
 	s.Helper()
 	err := table.Update(s.Context(), key, func(found []byte, _ time.Time) ([]byte, error) {
@@ -118,7 +118,7 @@ func (s *suite) replace(table roomdriver.Table, key string, next []byte) (before
 	return before
 }
 
-// want checks the record of a key by an update that changes nothing, and by Read.
+// want checks the record of a key by an update without a change, and by Read.
 func (s *suite) want(table roomdriver.Table, key string, want []byte) {
 	s.Helper()
 	var got []byte
@@ -182,7 +182,7 @@ func ended(s *suite) {
 	err := table.Update(ctx, key, func([]byte, time.Time) ([]byte, error) { return record("after"), nil })
 	switch {
 	case err == nil:
-		s.want(table, key, record("after")) // a table may finish what it has begun
+		s.want(table, key, record("after")) // a table may finish an update that it has begun
 	case errors.Is(err, driver.ErrUnavailable):
 		s.want(table, key, record("before"))
 	}
@@ -272,9 +272,8 @@ func overtaken(s *suite) {
 }
 
 // replaced updates a few keys from many goroutines. All records that it writes differ, so
-// each of them must be the one before exactly one other, or the last: no two updates read
-// the same, and none was overwritten unread. The clock does not go back from one to the
-// next.
+// exactly one update must read each record: two readers granted a lock twice, and a record
+// without a reader was lost. The clock does not go back from one update to the next.
 func replaced(s *suite) {
 	const workers, updates, names = 8, 60, 2
 	h := history{suite: s, reads: make(map[string]int), written: make(map[string]int64), removals: make(map[string]int)}
@@ -305,11 +304,11 @@ func replaced(s *suite) {
 	}
 }
 
-// history is what the updates of a row did.
+// history counts the updates of a row.
 type history struct {
 	*suite
 	mu       sync.Mutex
-	reads    map[string]int   // updates that replaced a record, or none, by key and record
+	reads    map[string]int   // updates that read a record, by key and record; no record is empty
 	written  map[string]int64 // µs of the clock at the update, by key and record
 	removals map[string]int   // by key
 }
@@ -334,7 +333,7 @@ func (h *history) update(table roomdriver.Table, key, id string) {
 			if h.Context().Err() != nil {
 				return
 			}
-			continue // nothing was changed
+			continue // the record is unchanged
 		}
 		if err != nil {
 			h.Errorf("update %q: %v", key, err)
@@ -356,7 +355,7 @@ func (h *history) update(table roomdriver.Table, key, id string) {
 }
 
 // change makes an update in one of the ways that the table has. done is false if the
-// record was replaced meanwhile.
+// record was replaced in between.
 func change(ctx context.Context, table roomdriver.Table, key string, step func([]byte, time.Time) []byte) (done bool, err error) {
 	x, ok := table.(roomdriver.Exchanger)
 	if !ok || rand.N(2) == 0 {
@@ -455,7 +454,7 @@ func sweeping(s *suite) {
 	s.replace(table, s.prefix+"over", expired(""))
 	removed, err := sweeper.Sweep(s.Context(), 100)
 	if removed < 1 || err != nil {
-		s.Errorf("a sweep removed %d records, %v; want the one that may be forgotten", removed, err)
+		s.Errorf("a sweep removed %d records, %v; want the expired record", removed, err)
 	}
 	for i := range 5 {
 		s.want(table, fmt.Sprint(s.prefix, i), record(fmt.Sprint(95+i)))
