@@ -25,7 +25,7 @@ import (
 )
 
 func TestOpen_RefusesWhatIsNoService(t *testing.T) {
-	for _, rawURL := range []string{"", "h:80", "ftp://h", "http://", "http://user:secret@h", "http://h?x=1", "http:u:secret@h", "http:/:secret@h", "http://h?token=secret", "https://h?ca=/none&x=secret", "http://h#x", "http://h:x:y", "http://h?timeout=1s;token-file=/x", "http://h?timeout=1s#x"} {
+	for _, rawURL := range []string{"", "h:80", "ftp://h", "http://", "http://user:secret@h", "http://h?x=1", "http:u:secret@h", "http:/:secret@h", "http://h?token=secret", "https://h?ca=/none&x=secret", "http://h#x", "http://h:x:y", "http://u:secret:80", "http://:secret:/x", "http://h?timeout=1s;token-file=/x", "http://h?timeout=1s#x"} {
 		if _, err := httpdriver.Open(rawURL); !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", rawURL, err)
 		}

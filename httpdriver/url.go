@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
@@ -41,7 +42,7 @@ func parse(rawURL string) (u *url.URL, opts []Option, err error) {
 		return nil, nil, err
 	}
 	u, err = url.Parse(rawURL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Host[0] != '[' && strings.Count(u.Host, ":") > 1 {
 		return nil, nil, errors.New("not of the form http://host/path; " + storeurl.Encode) // err may quote a token
 	}
 	opts, err = options(u)
