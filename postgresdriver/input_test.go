@@ -26,6 +26,9 @@ func TestOpen_SaysWhatIsWrongWithAURL(t *testing.T) {
 		"postgres://u:secret@h/?a=%zz":                             "name=value",
 		"postgres://u:secret@h/?schema=" + strings.Repeat("s", 64): "schema name",
 		"postgres://u:secret@h/?listen=postgres%3A%2F%2Fh%3Ax":     "listen",
+		"postgres://u:p@secret@h/db":                               "percent-encode",
+		"postgres://u:secret@a,u:secret@b/db":                      "percent-encode",
+		"postgres://h/?listen=postgres%3A%2F%2Fu:p%40secret%40h":   "percent-encode",
 	} {
 		_, err := Open(rawURL)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {

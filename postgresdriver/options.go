@@ -1,6 +1,7 @@
 package postgresdriver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -70,6 +71,9 @@ func newOptions(opts []Option) (options, error) {
 		return o, fmt.Errorf("timeout %v is not between 100ms and 1m", o.timeout)
 	}
 	if o.listen != "" {
+		if err := checkUser(o.listen); err != nil {
+			return o, fmt.Errorf("listen: %w", err)
+		}
 		if _, err := pgx.ParseConfig(o.listen); err != nil {
 			return o, fmt.Errorf("listen: %w", storeurl.Reason(o.listen, unquoted(err)))
 		}
@@ -122,6 +126,19 @@ func unquoted(err error) error {
 	return errors.New(strings.TrimPrefix(text[strings.LastIndex(text, "`")+1:], ": "))
 }
 
+// checkUser refuses the URL of a password with an @ in it, of which pgx takes what follows
+// the first one for the host, and shows it.
+func checkUser(rawURL string) error {
+	_, rest, _ := strings.Cut(rawURL, "://")
+	if end := strings.IndexAny(rest, "/?"); end >= 0 {
+		rest = rest[:end]
+	}
+	if strings.Count(rest, "@") > 1 {
+		return errors.New("more than one @ before the path; " + storeurl.Encode)
+	}
+	return nil
+}
+
 // split takes the parameters of this package out of a URL. Several hosts may stand in
 // it, which net/url does not know.
 func split(rawURL string) (rest string, opts []Option, err error) {
@@ -129,7 +146,7 @@ func split(rawURL string) (rest string, opts []Option, err error) {
 	if !ok || scheme != "postgres" && scheme != "postgresql" {
 		return "", nil, errors.New("want a URL such as postgres://user:password@host:5432/database")
 	}
-	if err := storeurl.Check(rawURL); err != nil {
+	if err := cmp.Or(storeurl.Check(rawURL), checkUser(rawURL)); err != nil {
 		return "", nil, err
 	}
 	front, query, _ := strings.Cut(rawURL, "?")
