@@ -2,6 +2,7 @@ package httpdriver_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -62,4 +63,42 @@ func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 	if err := list(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A shell hands a token over by a pipe, as in token-file=<(command).
+func TestOpen_TokenOfAPipeIsReadOnce(t *testing.T) {
+	var refused atomic.Bool
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer one" {
+			refused.Store(true)
+		}
+		_, _ = w.Write([]byte(`{"keys":[]}`))
+	}))
+	defer service.Close()
+	d, err := httpdriver.Open(service.URL + "?token_file=" + piped(t, "one\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for range 2 {
+		if _, _, err := d.List(t.Context(), "", ""); err != nil || refused.Load() {
+			t.Errorf("%v, refused: %v", err, refused.Load())
+		}
+	}
+}
+
+// piped returns the name of the end of a pipe from which a text can be read once.
+func piped(t *testing.T, text string) string {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	name := fmt.Sprintf("/dev/fd/%d", r.Fd())
+	if _, err := os.Stat(name); err != nil {
+		t.Skip(err)
+	}
+	_, _ = w.WriteString(text)
+	_ = w.Close()
+	return name
 }

@@ -62,13 +62,7 @@ func options(u *url.URL) (opts []Option, err error) {
 	if err := oneline.Join(err, q.TLS(config, "https://"), q.Rest()); err != nil {
 		return nil, err
 	}
-	opts = append(opts, WithTimeout(timeout))
-	switch {
-	case file != "":
-		opts = append(opts, withTokenFile(file))
-	case token != "":
-		opts = append(opts, WithToken(token))
-	}
+	opts = append(append(opts, WithTimeout(timeout)), token...)
 	if config != nil {
 		opts = append(opts, withFresh(func() *http.Client {
 			client := newClient()
@@ -79,24 +73,23 @@ func options(u *url.URL) (opts []Option, err error) {
 	return opts, nil
 }
 
-// withTokenFile makes the driver read the token for each request, since tokens are rotated.
-func withTokenFile(path string) Option {
-	return func(cfg *config) error {
-		cfg.token, cfg.rotates = func() (string, error) { return urlquery.FirstLine(path) }, true
-		return nil
-	}
-}
-
-// tokenOf is the password of the URL, or the first line of a file.
-func tokenOf(u *url.URL, file string) (string, error) {
+// tokenOf returns the option of the token that the URL has, or that is the first line of a
+// file, which is read for each request.
+func tokenOf(u *url.URL, file string) ([]Option, error) {
 	password, ok := u.User.Password()
 	switch {
 	case ok && file != "":
-		return "", errors.New("a token and a token_file are too much")
+		return nil, errors.New("a token and a token_file are too much")
 	case u.User.Username() != "":
-		return "", errors.New("a token has no user; it is https://:token@host")
+		return nil, errors.New("a token has no user; it is https://:token@host")
+	case file == "" && password == "":
+		return nil, nil
 	case file == "":
-		return password, nil
+		return []Option{WithToken(password)}, nil
 	}
-	return urlquery.FirstLine(file)
+	read, err := urlquery.Secret(file)
+	return []Option{func(cfg *config) error {
+		cfg.token, cfg.rotates = read, true
+		return nil
+	}}, err
 }

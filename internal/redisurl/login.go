@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/redisroom"
-	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
 // login authenticates new connections with a password that stands in a file. The file is
@@ -20,6 +19,7 @@ import (
 // replaced.
 type login struct {
 	user, path string
+	read       func() (string, error)
 	accepted   atomic.Bool // a server has accepted a password of the file
 }
 
@@ -27,7 +27,7 @@ type login struct {
 // refused is an error that time does not heal, unless an earlier one was accepted: then the
 // server may be ahead of the file.
 func (l *login) authenticate(ctx context.Context, nc net.Conn) error {
-	password, err := urlquery.FirstLine(l.path)
+	password, err := l.read()
 	if err != nil {
 		return err
 	}

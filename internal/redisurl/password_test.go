@@ -2,6 +2,8 @@ package redisurl
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +43,40 @@ func TestParse_ReadsPasswordsFromFiles(t *testing.T) {
 		_, err := Parse(url)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "s3:c@ret") {
 			t.Errorf("%s: %v, want ErrInvalid that says %q", url, err, hint)
+		}
+	}
+}
+
+// A shell hands a password over by a pipe, as in password-file=<(command): it can be read
+// once, and there are many connections.
+func TestParse_ReadsAPipeOnce(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	file := fmt.Sprintf("/dev/fd/%d", r.Fd())
+	if _, err := os.Stat(file); err != nil {
+		t.Skip(err)
+	}
+	_, _ = w.WriteString("s3cret\n")
+	_ = w.Close()
+	c, err := Parse("redis://h?password-file=" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		client, server := net.Pipe()
+		go func() {
+			asked := make([]byte, 1<<10)
+			n, _ := server.Read(asked)
+			if strings.Contains(string(asked[:n]), "s3cret") {
+				_, _ = server.Write([]byte("+OK\r\n"))
+			}
+			_ = server.Close()
+		}()
+		if err := c.login.authenticate(t.Context(), client); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -268,10 +268,11 @@ func (c *Config) passwords(q *urlquery.Query) error {
 		if *f.password != "" {
 			return fmt.Errorf("a password and a %s are too much", f.name)
 		}
-		if _, err := urlquery.FirstLine(path); err != nil {
+		read, err := urlquery.Secret(path)
+		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		*f.login = &login{user: cmp.Or(*f.user, "default"), path: path}
+		*f.login = &login{user: cmp.Or(*f.user, "default"), path: path, read: read}
 		*f.user = ""
 	}
 	return nil

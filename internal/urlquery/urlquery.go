@@ -86,6 +86,25 @@ func FirstLine(path string) (string, error) {
 	return line, nil
 }
 
+// Secret returns what reads the first line of a file that holds a secret, each time anew,
+// since secrets are rotated. What is no regular file, such as a pipe that a shell makes, can
+// be read but once, and that is done now.
+func Secret(path string) (read func() (string, error), err error) {
+	text, err := FirstLine(path)
+	if err != nil {
+		return nil, err
+	}
+	if isPipe(path) {
+		return func() (string, error) { return text, nil }, nil
+	}
+	return func() (string, error) { return FirstLine(path) }, nil
+}
+
+func isPipe(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular()
+}
+
 // Bool returns a parameter that is false by default.
 func (q *Query) Bool(name string) bool {
 	text := q.Text(name, "false")
@@ -145,7 +164,10 @@ func (q *Query) TLS(c *tls.Config, scheme string) error {
 		return &pair, nil
 	}
 	c.GetClientCertificate = load // for each connection: certificates are replaced
-	_, err := load(nil)
+	pair, err := load(nil)
+	if isPipe(cert) || isPipe(key) { // as in Secret
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair, nil }
+	}
 	return err
 }
 
