@@ -33,6 +33,11 @@ var lasting = map[string]bool{
 	"3F000": true, "42P01": true, "42703": true, "42804": true, "42883": true, "42809": true,
 }
 
+// ahead is the refusal of a password that time may heal.
+type ahead struct{ error }
+
+func (a ahead) Unwrap() error { return a.error }
+
 // unavailable is the error of a call that certainly had no effect.
 func unavailable(err error) error {
 	switch {
@@ -55,6 +60,8 @@ func permanent(err error) bool {
 // A server without TLS is asked again without it (sslmode=prefer), and the second answer counts.
 func parts(err error) (lasts, heals bool) {
 	switch err := err.(type) { //nolint:errorlint // this walks the tree itself
+	case ahead:
+		return false, true
 	case *pgconn.PgError:
 		return lasting[err.Code], !lasting[err.Code]
 	case *tls.CertificateVerificationError:

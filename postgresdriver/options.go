@@ -25,6 +25,7 @@ type options struct {
 	create        bool
 	timeout       time.Duration
 	listen        string
+	rotates       bool // the password stands in a file
 }
 
 // WithSchema sets the schema of the table. By default it is found by the search_path

@@ -51,9 +51,11 @@ type urgent struct{}
 // each caller that finds none free try to make one, and fail: a server at its limit would
 // spend its time on refusing.
 type pool struct {
-	conns *pgxpool.Pool
+	conns   *pgxpool.Pool
+	rotates bool // the password stands in a file, which is read for each connection
 
 	mu       sync.Mutex
+	accepted bool                // a password of the file, once
 	there    map[*pgx.Conn]*life // connections
 	busy     int                 // callers that were let through
 	lines    [renewing]list.List // of *waiting, by urgency
@@ -183,7 +185,7 @@ func (p *pool) notNow() error {
 func (p *pool) connected(conn *pgx.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.there[conn] = &life{heard: time.Now()}
+	p.there[conn], p.accepted = &life{heard: time.Now()}, true
 	if !readOnly(p.why) {
 		p.refusals, p.why = 0, nil
 	}
@@ -328,7 +330,22 @@ func (p *pool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 		}
 		err = errors.Join(err, last)
 	}
+	if p.mayBeAhead(err) {
+		err = ahead{err}
+	}
 	return conn, err
+}
+
+// mayBeAhead reports whether err is the refusal of a password of a file of which an earlier one
+// was accepted: the server may know the next one already.
+func (p *pool) mayBeAhead(err error) bool {
+	var told *pgconn.PgError
+	if !p.rotates || !errors.As(err, &told) || told.Code != "28P01" {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
 }
 
 // acquireTrusted is acquire for a connection that is not doubtful.

@@ -67,6 +67,9 @@ package postgresdriver
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -119,7 +122,21 @@ func Open(url string, opts ...Option) (*Driver, error) {
 		c.Password, c.TLSConfig, c.Fallbacks = again.ConnConfig.Password, again.ConnConfig.TLSConfig, again.ConnConfig.Fallbacks
 		return nil
 	}
-	return open(cfg, append(own, opts...))
+	ofFile := func(o *options) { o.rotates = cfg.ConnConfig.Password != "" && !hasPassword(rest) }
+	return open(cfg, append(append(own, opts...), ofFile))
+}
+
+// hasPassword reports whether a URL, or the environment, has a password that is not one of a
+// passfile.
+func hasPassword(rawURL string) bool {
+	front, query, _ := strings.Cut(rawURL, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return true
+	}
+	values.Set("passfile", os.DevNull)
+	cfg, err := pgxpool.ParseConfig(front + "?" + values.Encode())
+	return err != nil || cfg.ConnConfig.Password != ""
 }
 
 func open(cfg *pgxpool.Config, opts []Option) (*Driver, error) {

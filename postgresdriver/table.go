@@ -32,6 +32,7 @@ func newTable(cfg *pgxpool.Config, o options) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
+	pool.rotates = o.rotates
 	t := &table{cfg: o, pool: pool, before: cfg.BeforeConnect, sql: newStatements(o.sql), limit: o.timeout, hurry: o.timeout * 3 / 4}
 	t.ctx, t.close = context.WithCancel(context.Background())
 	return t, nil
