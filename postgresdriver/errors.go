@@ -81,10 +81,11 @@ func parts(err error) (lasts, heals bool) {
 }
 
 // hidesHosts reports whether err is of an attempt to connect that may have left hosts out:
-// pgconn asks no host behind one that refuses a password, a database or a right.
+// pgconn asks no host behind one that refuses a password, a database or a right. An attempt
+// that was not made has the error of another one.
 func hidesHosts(err error) bool {
 	var failed *pgconn.ConnectError
-	if !errors.As(err, &failed) {
+	if errors.As(err, new(denied)) || !errors.As(err, &failed) {
 		return false
 	}
 	lasts, _ := parts(err)

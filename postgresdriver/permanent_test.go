@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -121,4 +122,28 @@ func TestAcquire_HostsThatRefuseHideNoOther(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// An attempt to connect that was begun asks all hosts, and one that is not made asks none.
+func TestAcquire_HostsThatRefuseManyCallsAreAskedOnceByEach(t *testing.T) {
+	refusing := func(code string) string {
+		addr, _ := listening(t, func(conn net.Conn) {
+			_, _ = conn.Read(make([]byte, 1<<10))
+			_, _ = conn.Write(refusal(code))
+		})
+		return addr
+	}
+	d := openURL(t, "postgres://nobody@"+refusing("28P01")+","+refusing("3D000")+"/none?sslmode=disable")
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for range 3 {
+				_, err := d.Acquire(t.Context(), mutex(fmt.Sprint("k", i), "a"))
+				if text := fmt.Sprint(err); !errors.Is(err, driver.ErrPermanent) || strings.Count(text, "SQLSTATE") > 4 {
+					t.Errorf("%d bytes: %.500s", len(text), text)
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -112,7 +112,8 @@ func (p *pool) applyTo(cfg *pgxpool.Config) {
 	before, after, end := cfg.BeforeConnect, cfg.AfterConnect, cfg.BeforeClose
 	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
 		noteAsked(ctx, false)
-		if err := p.notNow(); err != nil && ctx.Value(unpaused{}) == nil {
+		skip, _ := ctx.Value(skipping{}).(int) // more than none: the attempt has begun
+		if err := p.notNow(); err != nil && skip == 0 && ctx.Value(unpaused{}) == nil {
 			return err
 		}
 		if before != nil {
@@ -120,7 +121,6 @@ func (p *pool) applyTo(cfg *pgxpool.Config) {
 				return err
 			}
 		}
-		skip, _ := ctx.Value(skipping{}).(int)
 		for ; skip > 0; skip-- {
 			skipHost(&c.Config)
 		}
