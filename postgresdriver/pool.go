@@ -39,7 +39,8 @@ const (
 	ordinary   urgency = iota
 	background         // makes no connection if there is one; such calls are rare
 	hurried            // goes before the others
-	renewing           // waits for no other call, and tries to connect whenever no connection is idle
+	pressing           // waits for no other call; a renewal
+	renewing           // does so, and tries to connect whenever no connection is idle
 )
 
 // urgent is the key under which the context of a call has its urgency.
@@ -55,13 +56,13 @@ type pool struct {
 	rotates bool // the password stands in a file, which is read for each connection
 
 	mu       sync.Mutex
-	accepted bool                // a password of the file, once
-	there    map[*pgx.Conn]*life // connections
-	busy     int                 // callers that were let through
-	lines    [renewing]list.List // of *waiting, by urgency
-	refusals int                 // in a row
-	why      error               // of the last; nil if the last attempt succeeded
-	until    time.Time           // when the next attempt may be made
+	accepted bool                    // a password of the file, once
+	there    map[*pgx.Conn]*life     // connections
+	busy     int                     // callers that were let through
+	lines    [renewing + 1]list.List // of *waiting, by urgency
+	refusals int                     // in a row
+	why      error                   // of the last; nil if the last attempt succeeded
+	until    time.Time               // when the next attempt may be made
 	timer    *time.Timer
 	missed   time.Time // when a renewal was last given up without an answer
 	shared   time.Time // until when calls share the connections with one in the background
@@ -281,7 +282,7 @@ func (p *pool) takeToRenew(ctx context.Context) (*pgxpool.Conn, error) {
 	if err == nil || ctx.Err() != nil || isRefusal(err) && !p.has() {
 		return conn, err
 	}
-	return p.take(ctx, hurried)
+	return p.take(ctx, pressing)
 }
 
 // take waits for a connection until ctx ends. The connection is to be given back by give.
@@ -443,20 +444,30 @@ func (p *pool) admit(u urgency) {
 // room returns how many callers may be let through: one more than there are connections may
 // make another. The caller holds mu.
 func (p *pool) room(u urgency) int {
+	most := mainConns
+	if u >= pressing {
+		most += renewConns
+	}
 	switch {
-	case u == renewing:
-		return mainConns + renewConns
+	case u == renewing, u == pressing && p.why == nil:
+		return most
 	case u == background:
 		return max(len(p.there), 1)
 	case p.why == nil && time.Now().Before(p.shared):
-		return min(max(len(p.there), 1), mainConns)
+		return min(max(len(p.there), 1), most)
 	case p.why == nil:
-		return mainConns
+		return most
 	case p.mayConnect():
-		return min(len(p.there)+1, mainConns)
+		return min(len(p.there)+1, most)
 	default:
 		return len(p.there)
 	}
+}
+
+// sweptAlone reports whether a call in the background has the only connection, for a moment.
+// The caller holds mu.
+func (p *pool) sweptAlone() bool {
+	return p.busy == 1 && len(p.there) == 1 && time.Now().Before(p.shared)
 }
 
 // mayEnter reports whether a caller need not wait in a line. A renewal that has the time waits
@@ -464,9 +475,9 @@ func (p *pool) room(u urgency) int {
 func (p *pool) mayEnter(ctx context.Context, u urgency, wait bool) bool {
 	switch {
 	case wait && !p.mayConnect(),
-		u != renewing && p.lines[hurried].Len() > 0,
+		u < pressing && p.lines[hurried].Len() > 0,
 		u == ordinary && p.lines[ordinary].Len() > 0,
-		u == renewing && p.busy == 1 && len(p.there) == 1 && time.Now().Before(p.shared) && timeLeft(ctx) > 4*sharing:
+		u == renewing && p.sweptAlone() && timeLeft(ctx) > 4*sharing:
 		return false
 	}
 	return p.busy < p.room(u)
@@ -482,7 +493,7 @@ func (p *pool) enter(ctx context.Context, u urgency, wait bool) error {
 		return nil
 	}
 	s := &waiting{called: make(chan struct{})}
-	line := &p.lines[min(u, hurried)]
+	line := &p.lines[u]
 	push := line.PushBack
 	if wait {
 		push = line.PushFront
@@ -544,9 +555,9 @@ func (p *pool) leave(err error) {
 // call lets those through for whom there is room. Calls in the background are rare, and come
 // before ordinary ones if a connection is idle. The caller holds mu.
 func (p *pool) call() {
-	for _, u := range []urgency{hurried, background, ordinary} {
+	for _, u := range []urgency{renewing, pressing, hurried, background, ordinary} {
 		for line := &p.lines[u]; line.Len() > 0; {
-			if p.busy >= p.room(u) {
+			if p.busy >= p.room(u) || u == renewing && p.sweptAlone() {
 				if u == hurried {
 					return
 				}

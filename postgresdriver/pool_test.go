@@ -243,6 +243,42 @@ func TestPool_SharesTheConnectionWithASweepForAMoment(t *testing.T) {
 	}
 }
 
+// P3: renewals come before all other calls, also those that had to wait because there were many.
+func TestPool_ARenewalThatWaitsForOthersWaitsForNoOtherCall(t *testing.T) {
+	p := &pool{there: make(map[*pgx.Conn]*life)}
+	for _, row := range []struct {
+		u urgency
+		n int
+	}{{ordinary, mainConns}, {renewing, renewConns}} {
+		for range row.n {
+			if err := p.enter(t.Context(), row.u, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	line := func(u urgency) <-chan error {
+		called := make(chan error, 1)
+		go func() { called <- p.enter(t.Context(), u, false) }()
+		eventually(t, func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.lines[u].Len() == 1
+		})
+		return called
+	}
+	release := line(hurried)
+	renewal := line(renewing)
+	p.leave(nil) // one of the renewals
+	eventually(t, func() bool { return len(renewal) == 1 })
+	if len(release) != 0 {
+		t.Error("the release has the place of a renewal")
+	}
+	for range renewConns + 1 {
+		p.leave(nil)
+	}
+	eventually(t, func() bool { return len(release) == 1 })
+}
+
 // listening serves connections by f, and counts them.
 func listening(t *testing.T, f func(net.Conn)) (addr string, taken *atomic.Int64) {
 	t.Helper()
