@@ -228,12 +228,15 @@ func (p *pool) paused() {
 	p.call()
 }
 
-// has reports whether there are connections.
-func (p *pool) has() bool {
+// count returns how many connections there are.
+func (p *pool) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.there) > 0
+	return len(p.there)
 }
+
+// has reports whether there are connections.
+func (p *pool) has() bool { return p.count() > 0 }
 
 // fill makes a connection if there is none.
 func (p *pool) fill(ctx context.Context) error {
@@ -349,12 +352,18 @@ func (p *pool) mayBeAhead(err error) bool {
 	return p.accepted
 }
 
-// acquireTrusted is acquire for a connection that is not doubtful.
+// acquireTrusted is acquire for a connection that is not doubtful. If there are as many as
+// there may be, it closes a doubtful one.
 func (p *pool) acquireTrusted(ctx context.Context) (*pgxpool.Conn, error) {
 	for {
 		conn, err := p.acquire(ctx)
 		if err != nil || !p.doubts(conn.Conn()) {
 			return conn, err
+		}
+		if p.count() >= mainConns+renewConns {
+			p.drop(conn)
+			conn.Release()
+			continue
 		}
 		defer conn.Release() // not before there is another one, or it would come again
 	}
@@ -427,6 +436,7 @@ func (p *pool) drop(conn *pgxpool.Conn) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = conn.Conn().Close(ended)
+	p.gone(conn.Conn())
 }
 
 // mayConnect reports whether a connection may be made now. The caller holds mu.

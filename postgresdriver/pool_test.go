@@ -279,6 +279,40 @@ func TestPool_ARenewalThatWaitsForOthersWaitsForNoOtherCall(t *testing.T) {
 	eventually(t, func() bool { return len(release) == 1 })
 }
 
+// many makes as many connections as a store may have. They are idle.
+func many(t *testing.T, d *Driver) {
+	t.Helper()
+	var conns []*pgxpool.Conn
+	for range mainConns + renewConns {
+		conn, err := d.table.pool.take(t.Context(), renewing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		d.table.pool.give(conn, nil)
+	}
+}
+
+// P3: a renewal that trusts none of the connections makes another one, however many there are.
+// It keeps them from no other call for long.
+func TestRenew_DoubtsNoConnectionForLong(t *testing.T) {
+	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true"))
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	many(t, d)
+	d.table.pool.distrust()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	d.Renew(ctx, []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
+		if end, _ := ctx.Deadline(); err != nil || reply.State != driver.Granted || time.Until(end) < 10*time.Second {
+			t.Errorf("%+v, %v, %v before the end", reply, err, time.Until(end))
+		}
+	})
+}
+
 // listening serves connections by f, and counts them.
 func listening(t *testing.T, f func(net.Conn)) (addr string, taken *atomic.Int64) {
 	t.Helper()
