@@ -26,10 +26,13 @@ const (
 )
 
 // Bounds of connections. Renewals may have more than other calls, so that they never wait for
-// them.
+// them. pgxpool waits up to 15 s for a server to say goodbye; connections that it closes leave
+// others as much room.
 const (
 	mainConns  = 8
 	renewConns = 4
+	allConns   = mainConns + renewConns
+	withClosed = 2 * allConns
 )
 
 // urgency is how much a call needs a connection.
@@ -360,7 +363,7 @@ func (p *pool) acquireTrusted(ctx context.Context) (*pgxpool.Conn, error) {
 		if err != nil || !p.doubts(conn.Conn()) {
 			return conn, err
 		}
-		if p.count() >= mainConns+renewConns {
+		if p.count() >= allConns {
 			p.drop(conn)
 			conn.Release()
 			continue
@@ -400,6 +403,8 @@ func (p *pool) give(conn *pgxpool.Conn, err error) {
 		p.dropIdle(time.Now())
 	case conn.Conn().IsClosed() && errors.Is(err, context.DeadlineExceeded):
 		p.dropIdle(p.life(conn).taken)
+	case p.count() > allConns: // one that nobody waited for any more has come late
+		p.drop(conn)
 	}
 	p.mu.Lock()
 	if l := p.there[conn.Conn()]; l != nil {
@@ -456,7 +461,7 @@ func (p *pool) admit(u urgency) {
 func (p *pool) room(u urgency) int {
 	most := mainConns
 	if u >= pressing {
-		most += renewConns
+		most = allConns
 	}
 	switch {
 	case u == renewing, u == pressing && p.why == nil:

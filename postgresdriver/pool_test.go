@@ -283,7 +283,7 @@ func TestPool_ARenewalThatWaitsForOthersWaitsForNoOtherCall(t *testing.T) {
 func many(t *testing.T, d *Driver) {
 	t.Helper()
 	var conns []*pgxpool.Conn
-	for range mainConns + renewConns {
+	for range allConns {
 		conn, err := d.table.pool.take(t.Context(), renewing)
 		if err != nil {
 			t.Fatal(err)
@@ -311,6 +311,34 @@ func TestRenew_DoubtsNoConnectionForLong(t *testing.T) {
 			t.Errorf("%+v, %v, %v before the end", reply, err, time.Until(end))
 		}
 	})
+}
+
+// P3: a connection that is given up takes the room of no other while it is closed.
+func TestRenew_ConnectionsThatLeadNowhereLeaveRoomForOthers(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	proxy := postgrestest.Shared(t).Proxy(t)
+	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=2s"))
+	defer proxy.CutAll()
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	many(t, d)
+	proxy.Strand()
+	renew := func(key string) (err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		d.Renew(ctx, []driver.Ref{{Key: key, ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, e error) { err = e })
+		return err
+	}
+	var all sync.WaitGroup
+	for i := range allConns {
+		all.Go(func() { _ = renew(fmt.Sprint("other", i)) })
+	}
+	all.Wait()
+	if err := renew("k"); err != nil {
+		t.Error(err)
+	}
 }
 
 // listening serves connections by f, and counts them.

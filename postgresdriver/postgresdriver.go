@@ -154,7 +154,7 @@ func open(cfg *pgxpool.Config, opts []Option) (*Driver, error) {
 // connect returns a pool, which makes its connections when they are needed.
 func connect(cfg *pgxpool.Config, timeout time.Duration) (*pool, error) {
 	cfg = cfg.Copy()
-	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = mainConns+renewConns, 0, 0
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = withClosed, 0, 0
 	cfg.PingTimeout = timeout
 	noteWarnings(&cfg.ConnConfig.Config)
 	patient := &patience{least: timeout, most: max(timeout, slowest)}
