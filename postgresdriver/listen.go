@@ -144,7 +144,8 @@ func (e *ear) call(ctx context.Context) error {
 	return err
 }
 
-// connect makes a connection that is no part of a pool.
+// connect makes a connection that is no part of a pool, at a host that hides no other if there
+// is one.
 func (e *ear) connect(ctx context.Context) (conn *pgx.Conn, err error) {
 	cfg := e.t.pool.conns.Config().ConnConfig
 	if e.t.cfg.listen != "" {
@@ -157,11 +158,15 @@ func (e *ear) connect(ctx context.Context) (conn *pgx.Conn, err error) {
 		}
 	}
 	cfg.OnNotification = nil
-	err = e.within(ctx, func(ctx context.Context) error {
-		conn, err = pgx.ConnectConfig(ctx, cfg)
-		return err
-	})
-	return conn, err
+	for {
+		err = e.within(ctx, func(ctx context.Context) error {
+			conn, err = pgx.ConnectConfig(ctx, cfg)
+			return err
+		})
+		if !hidesHosts(err) || !skipHost(&cfg.Config) {
+			return conn, err
+		}
+	}
 }
 
 func (e *ear) within(ctx context.Context, f func(context.Context) error) error {

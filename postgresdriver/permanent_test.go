@@ -147,3 +147,20 @@ func TestAcquire_HostsThatRefuseManyCallsAreAskedOnceByEach(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// A listener that asks the first host only would hear nothing for ever, and waiters would poll.
+func TestWatch_HostsThatRefuseHideNoOther(t *testing.T) {
+	server := postgrestest.Shared(t)
+	host := strings.TrimSuffix(strings.Split(strings.SplitN(server.URL(), "@", 2)[1], "/")[0], "/")
+	refusing, _ := listening(t, func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1<<10))
+		_, _ = conn.Write(refusal("3D000"))
+	})
+	d := warm(t, openURL(t, strings.Replace(server.URL(), host, refusing+","+host, 1)+"&create=true"))
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool { return sub.Address() != "" })
+}
