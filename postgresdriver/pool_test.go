@@ -297,20 +297,21 @@ func many(t *testing.T, d *Driver) {
 
 // P3: a renewal that trusts none of the connections makes another one, however many there are.
 // It keeps them from no other call for long.
-func TestRenew_DoubtsNoConnectionForLong(t *testing.T) {
+func TestPool_ARenewalMayDoubtAllConnections(t *testing.T) {
 	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true"))
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+	many(t, d)
+	p := d.table.pool
+	p.distrust()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := p.takeToRenew(ctx)
+	if err != nil {
 		t.Fatal(err)
 	}
-	many(t, d)
-	d.table.pool.distrust()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	d.Renew(ctx, []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
-		if end, _ := ctx.Deadline(); err != nil || reply.State != driver.Granted || time.Until(end) < 10*time.Second {
-			t.Errorf("%+v, %v, %v before the end", reply, err, time.Until(end))
-		}
-	})
+	if p.doubts(conn.Conn()) || p.count() != allConns {
+		t.Errorf("doubtful: %t, of %d connections", p.doubts(conn.Conn()), p.count())
+	}
+	p.give(conn, nil)
 }
 
 // P3: a connection that is given up takes the room of no other while it is closed.
