@@ -35,6 +35,7 @@ type machine struct {
 type bootClock struct {
 	machine  machine
 	tree     *tree
+	path     string // of the epoch file
 	lock     *fileLock
 	timeout  time.Duration
 	origin   atomic.Int64 // µs; the reading when elapsed was 0
@@ -95,7 +96,7 @@ func (c *bootClock) now(ctx context.Context) (int64, error) {
 // upToDate reports whether the epoch file is of the clock that this process knows. It takes
 // no lock: another process may have been stopped while it reserves tokens.
 func (c *bootClock) upToDate() bool {
-	info, err := c.tree.lstat(epochFile)
+	info, err := os.Lstat(c.path) // the directory itself is no link
 	if err != nil {
 		return false
 	}
@@ -159,7 +160,7 @@ func (c *bootClock) reserveToken(ctx context.Context, token int64) error {
 		return err
 	}
 	if c.origin.Load() != before {
-		return fmt.Errorf("%s was replaced while in use: %w", c.tree.path(epochFile), driver.ErrUnavailable)
+		return fmt.Errorf("%s was replaced while in use: %w", c.path, driver.ErrUnavailable)
 	}
 	return nil
 }
@@ -188,7 +189,7 @@ func (c *bootClock) checkBoot(e *epoch) error {
 		*e = epoch{Version: version, Boot: c.machine.boot, Origin: c.origin.Load()}
 	}
 	if e.Boot != c.machine.boot {
-		return fmt.Errorf("%s is of another boot: another machine uses the directory: %w", c.tree.path(epochFile), driver.ErrUnavailable)
+		return fmt.Errorf("%s is of another boot: another machine uses the directory: %w", c.path, driver.ErrUnavailable)
 	}
 	return nil
 }
@@ -202,7 +203,7 @@ func (c *bootClock) start(ctx context.Context, alone func() error) error {
 		}
 		if c.stillRuns(e) {
 			return false, fmt.Errorf("%s is of the boot %q, this process sees %q, and yet the clock of that boot runs on here: let all containers that use the directory see the host's /proc/sys/kernel/random/boot_id, or remove the directory if nobody uses it: %w",
-				c.tree.path(epochFile), e.Boot, c.machine.boot, driver.ErrUnavailable)
+				c.path, e.Boot, c.machine.boot, driver.ErrUnavailable)
 		}
 		if err := alone(); err != nil {
 			return false, err
@@ -278,10 +279,10 @@ func (c *bootClock) load() (epoch, error) {
 		return e, unavailable("read epoch", err)
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
-		return e, damaged(c.tree.path(epochFile), err.Error())
+		return e, damaged(c.path, err.Error())
 	}
 	if e.Version != version {
-		return e, damaged(c.tree.path(epochFile), fmt.Sprintf("format %d, where %d is known", e.Version, version))
+		return e, damaged(c.path, fmt.Sprintf("format %d, where %d is known", e.Version, version))
 	}
 	return e, nil
 }

@@ -47,7 +47,7 @@ func (s *Driver) prepare() error {
 	defer cancel()
 	s.alive = s.tree.newFlock("alive")
 	s.clock = &bootClock{
-		machine: s.machine, tree: s.tree,
+		machine: s.machine, tree: s.tree, path: s.tree.path(epochFile),
 		lock: s.newLock("epoch"), timeout: s.config.timeout,
 	}
 	s.mailboxLock = s.newLock("wake")

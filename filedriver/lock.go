@@ -62,22 +62,17 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) error {
 		return driver.ErrClosed
 	default:
 	}
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	select {
-	case l.gate <- struct{}{}:
-	case <-l.closed:
-		return driver.ErrClosed
-	case <-ctx.Done():
-		return l.errTakenBy(ctx.Err())
-	case <-limit.C:
-		return l.errTakenBy(fmt.Errorf("waited %v", patience))
+	began := time.Now()
+	if err := l.enter(ctx, patience); err != nil {
+		return err
 	}
 	l.yield()
 	got := l.try()
 	if got == nil {
 		return nil
 	}
+	limit := time.NewTimer(patience - time.Since(began))
+	defer limit.Stop()
 	var err error
 	select {
 	case err = <-got:
@@ -95,6 +90,27 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) error {
 	l.abandon(got)
 	<-l.gate
 	return err
+}
+
+// enter waits until no other goroutine of the process is at the file lock.
+func (l *fileLock) enter(ctx context.Context, patience time.Duration) error {
+	select {
+	case l.gate <- struct{}{}:
+		return nil
+	default:
+	}
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case l.gate <- struct{}{}:
+		return nil
+	case <-l.closed:
+		return driver.ErrClosed
+	case <-ctx.Done():
+		return l.errTakenBy(ctx.Err())
+	case <-limit.C:
+		return l.errTakenBy(fmt.Errorf("waited %v", patience))
+	}
 }
 
 // A process whose goroutines take the lock in a row would starve the others, since waking

@@ -17,9 +17,9 @@ import (
 
 // tree is the directory of a store, or one below it. All names are relative to it. A user
 // with the right to write to the directory can put links there, so no operation leaves the
-// directory through a link, and no file is written through one. Directories and files get
-// the permissions of the store whatever the umask of the process is, so that all users of a
-// shared directory can use them.
+// directory of the store through a link. Directories and files get the permissions of the
+// store whatever the umask of the process is, so that all users of a shared directory can
+// use them.
 type tree struct {
 	dir    string      // an absolute path
 	mode   fs.FileMode // of directories
@@ -43,20 +43,19 @@ func (t *tree) path(elements ...string) string {
 // open returns the open directory. It opens the directory again if it was removed and made
 // again, or replaced, since processes that start now use the new one.
 func (t *tree) open() (*os.Root, error) {
-	info, err := os.Stat(t.dir)
-	if err != nil {
-		return nil, err
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.root != nil && os.SameFile(info, t.info) {
-		return t.root, nil
+	if t.root != nil {
+		if same, err := isSameFile(t.dir, t.info); same || err != nil {
+			return t.root, err
+		}
 	}
 	root, err := t.openRoot()
 	if err != nil {
 		return nil, err
 	}
-	if info, err = root.Stat("."); err != nil {
+	info, err := root.Stat(".")
+	if err != nil {
 		return nil, oneline.Join(err, root.Close())
 	}
 	t.root, t.info = root, info // other goroutines may still use the old one
@@ -234,27 +233,25 @@ func (t *tree) make() error {
 		}
 		return t.parent.makeDir(name)
 	}
-	base := t.dir
-	for {
-		info, err := os.Stat(base)
-		if err == nil && info.IsDir() && base == t.dir {
-			return nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) || base == filepath.Dir(base) {
-			break
-		}
-		base = filepath.Dir(base)
-	}
-	root, err := os.OpenRoot(base)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	name, err := filepath.Rel(base, t.dir)
-	if err != nil {
-		return err
-	}
-	return makeDir(root, name, t.mode)
+	return makeDir(system{}, t.dir, t.mode)
+}
+
+// system makes directories outside of a store. It needs no right to read their parents.
+type system struct{}
+
+func (system) Stat(path string) (fs.FileInfo, error)     { return os.Stat(path) }
+func (system) Mkdir(path string, mode fs.FileMode) error { return os.Mkdir(path, mode) }
+func (system) Chmod(path string, mode fs.FileMode) error { return os.Chmod(path, mode) }
+func (system) Rename(from, to string) error              { return os.Rename(from, to) }
+func (system) Remove(path string) error                  { return os.Remove(path) }
+
+// maker is where directories are made: an [os.Root] or the system.
+type maker interface {
+	Stat(name string) (fs.FileInfo, error)
+	Mkdir(name string, mode fs.FileMode) error
+	Chmod(name string, mode fs.FileMode) error
+	Rename(from, to string) error
+	Remove(name string) error
 }
 
 // makeDir makes a directory in the tree, and missing parents.
@@ -269,7 +266,7 @@ func (t *tree) makeDir(name string) error {
 // makeDir makes a directory, and missing parents, with the permissions mode. It leaves
 // existing ones as they are. A directory that a group shares passes its group on to new
 // files in it.
-func makeDir(root *os.Root, name string, mode fs.FileMode) error {
+func makeDir(root maker, name string, mode fs.FileMode) error {
 	if info, err := root.Stat(name); err == nil && info.IsDir() {
 		return nil
 	}
@@ -296,7 +293,7 @@ func makeDir(root *os.Root, name string, mode fs.FileMode) error {
 }
 
 // makeOneDir makes a directory, under a temporary name until it has its permissions.
-func makeOneDir(root *os.Root, name string, mode fs.FileMode) error {
+func makeOneDir(root maker, name string, mode fs.FileMode) error {
 	if mode&0o070 == 0 {
 		if err := root.Mkdir(name, mode); err != nil {
 			return err
