@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -17,9 +18,10 @@ type patient struct {
 	*memdriver.Driver
 	delay  time.Duration // of a renewal
 	forget bool          // mints a token for every request
-	plain  bool          // has no tokens
-	deaf   bool          // delivers no wake-ups
-	fail   error         // of Acquire
+	minted int64
+	plain  bool  // has no tokens
+	deaf   bool  // delivers no wake-ups
+	fail   error // of Acquire
 }
 
 func (p *patient) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
@@ -29,7 +31,8 @@ func (p *patient) Acquire(ctx context.Context, req driver.Request) (driver.Reply
 	reply, err := p.Driver.Acquire(ctx, req)
 	switch {
 	case p.forget:
-		reply.Token = time.Now().UnixNano()
+		p.minted++
+		reply.Token += p.minted
 	case p.plain:
 		reply.Token = 0
 	}
@@ -66,20 +69,21 @@ func TestExamine_FindsWhatTheUseOfALockShows(t *testing.T) {
 		"deaf":           {patient{deaf: true}, driver.Warning, "wake-up", "ask twice a second"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := row.patient
-			p.Driver = memdriver.New()
-			report, err := doctor.Examine(t.Context(), &p, ttl)
-			if err != nil {
-				t.Fatal(err)
-			}
-			found := report.About(row.check)
-			if len(found) != 1 || found[0].Severity != row.want || !strings.Contains(found[0].What+found[0].Why, row.text) {
-				t.Errorf("%+v, want %v that says %q", found, row.want, row.text)
-			}
-			if keys, _, err := p.List(t.Context(), "", ""); err != nil || len(keys) > 0 {
-				t.Errorf("left behind: %q, %v", keys, err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				p := row.patient
+				p.Driver = memdriver.New()
+				report, err := doctor.Examine(t.Context(), &p, ttl)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found := report.About(row.check)
+				if len(found) != 1 || found[0].Severity != row.want || !strings.Contains(found[0].What+found[0].Why, row.text) {
+					t.Errorf("%+v, want %v that says %q", found, row.want, row.text)
+				}
+				if keys, _, err := p.List(t.Context(), "", ""); err != nil || len(keys) > 0 {
+					t.Errorf("left behind: %q, %v", keys, err)
+				}
+			})
 		})
 	}
 }
