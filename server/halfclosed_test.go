@@ -132,7 +132,7 @@ func (l conns) Addr() net.Addr { return &net.TCPAddr{} }
 // status of the answer, 0 for none.
 func (l conns) halfClosed(t *testing.T, gone bool, method, path, body string) int {
 	t.Helper()
-	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
 	c := &closing{Reader: strings.NewReader(text), gone: gone, closed: make(chan struct{})}
 	l <- c
 	<-c.closed
