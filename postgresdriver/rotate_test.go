@@ -45,7 +45,8 @@ func TestAcquire_ARefusalWhileAPassfileIsReplacedIsNotPermanent(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := postgrestest.Shared(t).URL()
-	host := strings.Split(strings.SplitN(server, "@", 2)[1], "/")[0]
+	_, host, _ := strings.Cut(server, "@")
+	host, _, _ = strings.Cut(host, "/")
 	for name, row := range map[string]struct {
 		password  string
 		before    bool // a connection was made
