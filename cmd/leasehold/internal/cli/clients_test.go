@@ -528,9 +528,10 @@ func TestClients_SayWhyTheServiceCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	need(t, "curl", "python3", "node")
 	dir := withClients(t)
-	stranger := httptest.NewTLSServer(http.NotFoundHandler())
-	t.Cleanup(stranger.Close)
+	stranger := httptest.NewUnstartedServer(http.NotFoundHandler())
 	stranger.Config.ErrorLog = log.New(io.Discard, "", 0)
+	stranger.StartTLS()
+	t.Cleanup(stranger.Close)
 	var released sync.Map
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct{ LeaseID string }
