@@ -195,8 +195,16 @@ func TestHalfClosed_AGrantThatReachesNobodyIsGivenBack(t *testing.T) {
 		}
 		l := make(conns)
 		go func() { _ = s.Serve(l, nil) }()
+		granted := make(chan bool, 1)
+		time.AfterFunc(1500*time.Millisecond, func() { // between the grant and its release
+			snap, err := store.Inspect(t.Context(), "k")
+			granted <- err == nil && len(snap.Holders) == 1
+		})
 		l.halfClosed(t, true, "POST", "/v1/locks/k", `{"leaseId":"a"}`)
 		time.Sleep(5 * time.Second)
+		if !<-granted {
+			t.Error("the lock was not granted")
+		}
 		if snap, err := store.Inspect(t.Context(), "k"); err != nil || len(snap.Holders) > 0 {
 			t.Errorf("%+v, %v", snap, err)
 		}
