@@ -52,7 +52,7 @@ deps-night:
 # FIRST are the packages that take longest. go test starts packages in the order of its arguments,
 # and a long package that starts last runs alone. Packages that wait alternate with packages that
 # compute.
-FIRST := ./cmd/leasehold/internal/cli ./server ./postgresdriver . ./filedriver ./httpdriver ./internal/redisroom
+FIRST := ./cmd/leasehold/internal/cli ./server ./driver/postgresdriver . ./driver/filedriver ./driver/httpdriver ./internal/redisroom
 
 # Chaos uses all of the machine, and tests next to it would miss their time limits.
 BUT_CHAOS := $(GO) list $(FIRST) ./cmd/leasehold/... ./... | grep -v /internal/chaos
@@ -60,7 +60,7 @@ BUT_CHAOS := $(GO) list $(FIRST) ./cmd/leasehold/... ./... | grep -v /internal/c
 # COUNTED are the packages that count and explore. make test runs them only without the race
 # detector, which allocates itself and is too slow to explore far. They run next to the other
 # packages, one at a time and with a lower priority.
-COUNTED := ./internal/costs ./internal/explore ./internal/mutate/source ./driver/roomdriver
+COUNTED := ./internal/test/costs ./internal/test/explore ./internal/test/mutate/source ./driver/roomdriver
 
 # Packages and tests wait most of the time, for servers and for leases to end.
 PACKAGES ?= 4
@@ -77,9 +77,9 @@ test-race:
 	@packages=$$($(BUT_CHAOS) | grep -v $(COUNTED:./%=-e /%$$)); set -x; \
 	$(RACE) -short -p $(PACKAGES) -parallel $(TESTS) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
 test-counts:
-	nice $(GO) test -vet=off -short -p 1 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/matrix
+	nice $(GO) test -vet=off -short -p 1 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/test/matrix
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|Allocates|AreUsedAgain' ./internal/redisroom
-	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run TestScripts ./internal/locktest
+	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run TestScripts ./internal/test/locktest
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort|LeaseIsSmall' .
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server
 
@@ -100,15 +100,15 @@ test-long: TIMEOUT := 20m
 test-long: deps-night ## Run at full length what make test plays a part of, and let every store suffer for a while
 	$(RACE) -p $(LONGPACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONG)
 	@# Tests of many processes use all of the machine, too.
-	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/locktest
+	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/test/locktest
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cmd/leasehold/internal/chaos
-	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/matrix ./internal/explore
+	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/test/matrix ./internal/test/explore
 	@# These have one goroutine, or compare times.
 	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) -run 'Microscope|TestCost|TestScripts' ./internal/redisroom
 
 # The packages of which -short leaves something out, but for those that run alone, and the
 # longest first.
-LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./postgresdriver ./filedriver ./quorumdriver . ./server ./httpdriver $(COUNTED)
+LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver . ./server ./driver/httpdriver $(COUNTED)
 LONGPACKAGES ?= 3
 
 .PHONY: nested
@@ -124,7 +124,7 @@ nested: deps-night ## Test the modules beside the library: the examples, the ben
 floors: export GOWORK = off
 floors: deps-night ## Test the library with the oldest versions that it requires
 	$(GO) vet ./...
-	@packages=$$($(GO) list ./... | grep -v -E '/internal/costs$$'); set -x; \
+	@packages=$$($(GO) list ./... | grep -v -E '/internal/test/costs$$'); set -x; \
 	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
 
 # The race detector, which is C, does not exist there, and chaos and costs are
@@ -134,7 +134,7 @@ test-32: export CGO_ENABLED = 0
 test-32: export GOARCH = 386
 test-32: deps-night ## Vet and test everything that needs no C on 32 bits
 	$(GO) vet ./...
-	@packages=$$($(BUT_CHAOS) | grep -v '/internal/costs$$'); set -x; \
+	@packages=$$($(BUT_CHAOS) | grep -v '/internal/test/costs$$'); set -x; \
 	$(GO) test -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
 	@for dir in $(filter-out $(APART),$(NESTED)); do (cd $$dir && $(GO) vet ./...); done
 
@@ -155,7 +155,7 @@ soak: deps-test ## Run the long tests, which look for rare failures
 
 .PHONY: explore
 explore: deps-test ## Try everything that a few parties can do with a lock, two or three steps further
-	$(GO) test -count=1 -v -timeout 0 -run TestExplore $(TESTFLAGS) ./internal/explore -explore.deep
+	$(GO) test -count=1 -v -timeout 0 -run TestExplore $(TESTFLAGS) ./internal/test/explore -explore.deep
 
 .PHONY: chaos
 chaos: deps-night ## Let every store suffer for CHAOS_FOR, and judge what its clients saw
@@ -180,7 +180,7 @@ MUTANTS_FOR ?= 0
 .PHONY: mutants
 mutants: deps-test ## Change conditions and constants of MUTATE one at a time, and run the tests: a quarter of an hour for the Go, some minutes for the scripts
 	$(if $(filter scripts,$(MUTATE)),$(GO) test -count=1 -v -timeout 0 -run Microscope_Mutants ./internal/redisroom -microscope.mutants=$(PART) -microscope.mutants.for=$(MUTANTS_FOR))
-	$(if $(filter-out scripts,$(MUTATE)),$(GO) run ./internal/mutate -part $(PART) -for $(MUTANTS_FOR) $(filter-out scripts,$(MUTATE)))
+	$(if $(filter-out scripts,$(MUTATE)),$(GO) run ./internal/test/mutate -part $(PART) -for $(MUTANTS_FOR) $(filter-out scripts,$(MUTATE)))
 
 .PHONY: test-redis
 test-redis: deps-test ## Run the tests that need Redis against LEASEHOLD_REDIS_SERVER, the path of a redis-server or valkey-server
@@ -189,7 +189,7 @@ test-redis: deps-test ## Run the tests that need Redis against LEASEHOLD_REDIS_S
 	@"$${LEASEHOLD_REDIS_SERVER:-redis-server}" --version | sed 's/^/passed against: /'
 
 # The packages whose tests start a Redis server.
-REDIS = $$(grep -rl --include='*_test.go' internal/redistest . | grep -v -E '^./(bench|examples|integrations|cmd/leasehold/internal/chaos)/' | xargs -n1 dirname | sort -u)
+REDIS = $$(grep -rl --include='*_test.go' internal/test/redistest . | grep -v -E '^./(bench|examples|integrations|cmd/leasehold/internal/chaos)/' | xargs -n1 dirname | sort -u)
 
 .PHONY: test-postgres
 test-postgres: deps-test ## Run the tests that need PostgreSQL against LEASEHOLD_POSTGRES_SERVER, the path of a postgres with its programs beside it
@@ -199,7 +199,7 @@ test-postgres: deps-test ## Run the tests that need PostgreSQL against LEASEHOLD
 
 # The packages whose tests start a PostgreSQL server, the matrix apart, which plays on one in
 # make test-long only.
-POSTGRES = $$(grep -rl --include='*_test.go' internal/postgrestest . | grep -v -E '^./(bench|examples|integrations|internal/matrix|cmd/leasehold/internal/chaos)/' | xargs -n1 dirname | sort -u)
+POSTGRES = $$(grep -rl --include='*_test.go' internal/test/postgrestest . | grep -v -E '^./(bench|examples|integrations|internal/test/matrix|cmd/leasehold/internal/chaos)/' | xargs -n1 dirname | sort -u)
 
 .PHONY: fuzz
 fuzz: deps-test ## Run every fuzz target for FUZZTIME
@@ -207,7 +207,7 @@ fuzz: deps-test ## Run every fuzz target for FUZZTIME
 
 .PHONY: promtool
 promtool: deps-night ## Have promtool check the alerts and the dashboard
-	$(GO) test -tags night -count=1 ./dashboards
+	$(GO) test -tags night -count=1 ./internal/test/dashboards
 
 .PHONY: nightly
 nightly: deps-night ## Search for rare failures for a night (root), with everything that does so

@@ -11,8 +11,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/fence"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // A lease that was left in the store, and is taken over.

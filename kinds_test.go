@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
 // kindsBubble runs f in virtual time with two clients of one store.

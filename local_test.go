@@ -14,8 +14,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/pinning"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // The lock handed on inside the process.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
 // diary writes down in words what an observer is told.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // nowhere is a store that grants everything and remembers nothing, so that what

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/filedriver"
+	"github.com/leasehold-go/leasehold/driver/filedriver"
 )
 
 // What locks on one machine stand on: calls of a program, or commands.

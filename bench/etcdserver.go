@@ -15,7 +15,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // etcdCommand makes this program an etcd server, in a process of its own: what

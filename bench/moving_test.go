@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // oldWorker takes and gives back a lock with the library that is moved away from.

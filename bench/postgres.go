@@ -16,7 +16,7 @@ import (
 	_ "github.com/lib/pq" // what pglock asks for
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/postgresdriver"
+	"github.com/leasehold-go/leasehold/driver/postgresdriver"
 )
 
 // postgresContenders keep a lock in PostgreSQL. Advisory locks and row locks are held by a

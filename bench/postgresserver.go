@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
 // postgresServer is a server as the tests start it: without fsync, as Redis and etcd here

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/leasehold-go/leasehold/quorumdriver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
 // fiveNodes is over how many servers a quorum is spread that is compared with one

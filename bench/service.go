@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
 )
 
 const (

@@ -5,9 +5,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/redisdriver"
-	"github.com/leasehold-go/leasehold/rueidisdriver"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // plainStores are the ways to a store without a prefix.

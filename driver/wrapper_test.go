@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
-	"github.com/leasehold-go/leasehold/memdriver"
-	"github.com/leasehold-go/leasehold/quorumdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
 // twice is a driver in two wrappers, one in the other.

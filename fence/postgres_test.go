@@ -11,7 +11,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/leasehold-go/leasehold/fence"
-	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
 var dollar = fence.SQL{Placeholder: fence.Dollar}

@@ -11,8 +11,8 @@ import (
 	"syscall"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/leaseholdaudit"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 func Example() {

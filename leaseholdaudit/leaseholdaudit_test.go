@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/leaseholdaudit"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // line is what a reader of the trail sees.

@@ -7,8 +7,8 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/leaseholdotel"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // The program has set its providers with otel.SetTracerProvider and

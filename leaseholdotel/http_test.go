@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/leasehold-go/leasehold/httpdriver"
-	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
 

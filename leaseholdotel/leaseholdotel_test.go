@@ -15,8 +15,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/leaseholdotel"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // lab is a client whose locks are traced and measured.

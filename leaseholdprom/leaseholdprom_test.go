@@ -12,8 +12,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/leaseholdprom"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 func class(key string) string {

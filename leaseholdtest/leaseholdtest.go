@@ -29,8 +29,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/session"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // Await is how long [Store.AwaitWaiters] and [Store.AwaitHeld] wait before they fail the

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/wire"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // A lock with many holders has large states, of which a slow client must not pile up thousands.

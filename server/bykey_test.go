@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/rueidisdriver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func TestSoak_FiveThousandWaitingClientsAreCheap(t *testing.T) { weighWaiters(t, 5000) }

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
-	"github.com/leasehold-go/leasehold/memdriver"
-	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
 
 // memory is what heap and stacks take when nothing is garbage.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // The machine of the service is suspended for 20 s after the store has answered, while no

@@ -14,7 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
-	"github.com/leasehold-go/leasehold/internal/marktest"
+	"github.com/leasehold-go/leasehold/internal/test/marktest"
 )
 
 // errLost is what a connection says that broke after a commit was sent.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/filedriver"
-	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/driver/filedriver"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
 )
 
 func main() {

@@ -10,9 +10,9 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/examples/guide"
 	"github.com/leasehold-go/leasehold/fence"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // newClient returns a client of a store of its own.

@@ -8,8 +8,8 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	leaseholdcertmagic "github.com/leasehold-go/leasehold/integrations/certmagic"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // Servers that share a directory have their locks in a store.

@@ -7,8 +7,8 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	leaseholdcron "github.com/leasehold-go/leasehold/integrations/cron"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // Two hosts have the same job. The one that comes later skips the run.

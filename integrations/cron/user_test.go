@@ -3,7 +3,7 @@ package leaseholdcron_test
 import (
 	"testing"
 
-	"github.com/leasehold-go/leasehold/internal/usertest"
+	"github.com/leasehold-go/leasehold/internal/test/usertest"
 )
 
 func TestReadme_ItsProgramWorksInAModuleOfItsOwn(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	leaseholdgocron "github.com/leasehold-go/leasehold/integrations/gocron"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // Two schedulers have the same job. One of them runs it.

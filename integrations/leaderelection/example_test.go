@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/integrations/leaderelection"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // The callbacks are those of client-go.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/integrations/leaderelection"
 	"github.com/leasehold-go/leasehold/leaseholdtest"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 const name = "controller"

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/doctor"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // patient is a store with a complaint.

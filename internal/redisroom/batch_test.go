@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func TestBatch_ACrowdSharesRoundTrips(t *testing.T) { eachClient(t, crowdSharesRoundTrips) }

@@ -11,10 +11,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/leaktest"
-	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/redisdriver"
-	"github.com/leasehold-go/leasehold/rueidisdriver"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/leaktest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) {

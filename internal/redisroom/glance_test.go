@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // TestGlance_HR_D7_CostsTheSameHoweverManyWait looks at the holder behind whom many

@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/internal/room"
-	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 var (

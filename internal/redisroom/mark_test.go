@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/marktest"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/marktest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func TestGuard_AServerWithoutAMarkOpensNoUnknownRoom(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/microscope"
 	"github.com/leasehold-go/leasehold/internal/room"
+	"github.com/leasehold-go/leasehold/internal/test/microscope"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/microscope"
-	"github.com/leasehold-go/leasehold/internal/mutate/source"
+	"github.com/leasehold-go/leasehold/internal/test/microscope"
+	"github.com/leasehold-go/leasehold/internal/test/mutate/source"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 

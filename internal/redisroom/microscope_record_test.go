@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/microscope"
 	"github.com/leasehold-go/leasehold/internal/room"
+	"github.com/leasehold-go/leasehold/internal/test/microscope"
 )
 
 // Offsets of scores and ranks, as in lua/room/1_state.lua.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/microscope"
 	"github.com/leasehold-go/leasehold/internal/room"
+	"github.com/leasehold-go/leasehold/internal/test/microscope"
 )
 
 // lens runs the driver over an interpreter of the scripts. It is for one goroutine.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // TestTokens_P4_RiseOnAServerThatComesBackWithOldData restarts a server from a

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // stalled stands before a script and has the server held up before each command

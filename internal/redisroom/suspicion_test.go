@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func TestHandOver_W5_PassesOverTheTicketsOfAProcessThatDied(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // TestTokens_HR_B1_RiseThroughTakeoversInACluster has two nodes take over from one

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/timing"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // TestHold_BeginsByItsTerms: until when it lasts, when it is renewed first, how much

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/timing"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // A renewal may be answered while the session ends. What is told of it would outlive

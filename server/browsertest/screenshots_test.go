@@ -11,8 +11,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 var screenshots = flag.String("screenshots", "", "the directory into which make screenshots writes")

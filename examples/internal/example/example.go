@@ -12,8 +12,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/filedriver"
-	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/driver/filedriver"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
 )
 
 // Main runs one example on the store that -store or LEASEHOLD_STORE names, or

@@ -3,7 +3,7 @@ package api_test
 import (
 	"testing"
 
-	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )

@@ -1,6 +1,6 @@
 // Package chaos runs many clients of a store under faults and records what they
 // see, for package
-// [github.com/leasehold-go/leasehold/internal/checker] to judge.
+// [github.com/leasehold-go/leasehold/internal/test/checker] to judge.
 //
 // A [Crowd] is the clients of one process: contenders that take locks, write to
 // the register that a lock protects, hold, and release. [Work] is a process with
@@ -19,7 +19,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
 // Plan says what the contenders of a crowd do.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
-	"github.com/leasehold-go/leasehold/internal/history"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // TestChaos_OnACluster has three primaries with a replica each.

@@ -20,10 +20,10 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/checker"
-	"github.com/leasehold-go/leasehold/internal/history"
-	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/redisdriver"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/checker"
+	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 var (

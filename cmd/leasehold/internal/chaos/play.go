@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/history"
+	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
 // Game is a store, the clients that contend in it, and what is done to both.

@@ -15,9 +15,9 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/checker"
-	"github.com/leasehold-go/leasehold/internal/history"
-	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/checker"
+	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
 // Simulated worlds: crowds over the memory store in virtual time, with the

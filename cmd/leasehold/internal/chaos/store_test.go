@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
-	"github.com/leasehold-go/leasehold/internal/history"
-	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
 func TestChaos_OnADirectory(t *testing.T) {

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/internal/respproxy"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
-	"github.com/leasehold-go/leasehold/redisdriver"
 )
 
 // stage is a store of one play, with a network before it.

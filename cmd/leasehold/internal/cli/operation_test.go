@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/memdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
 // TestOperation_CommandOutlivesTheTimeToConfirmAHandOver has the lock handed over:

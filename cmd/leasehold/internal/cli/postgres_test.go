@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
 func TestPostgres_AJobRunsUnderALockThatOthersSee(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/redistest"
-	"github.com/leasehold-go/leasehold/internal/respproxy"
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
 // TestRelease_HR_C7_ALateAnswerDoesNotHideALoss loses the answer to the first try of

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/leasehold-go/leasehold/internal/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // A command that is not to run without replicas that know of its lock is not

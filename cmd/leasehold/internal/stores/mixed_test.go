@@ -7,8 +7,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/postgrestest"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // TestQuorum_OfServersOfDifferentKindsSurvivesTheLossOfOne has a lock on two databases and

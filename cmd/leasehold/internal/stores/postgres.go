@@ -2,7 +2,7 @@ package stores
 
 import (
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/postgresdriver"
+	"github.com/leasehold-go/leasehold/driver/postgresdriver"
 )
 
 // postgres opens a table of a database. Nothing is sent.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func TestOpen_QuorumOfServersSurvivesTheLossOfAMinority(t *testing.T) {

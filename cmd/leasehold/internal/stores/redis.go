@@ -2,8 +2,8 @@ package stores
 
 import (
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
 	"github.com/leasehold-go/leasehold/internal/redisurl"
-	"github.com/leasehold-go/leasehold/rueidisdriver"
 )
 
 // redis opens every form of Redis and Valkey. Nothing is sent: a server that

@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/filedriver"
-	"github.com/leasehold-go/leasehold/httpdriver"
+	"github.com/leasehold-go/leasehold/driver/filedriver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/redisurl"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
-	"github.com/leasehold-go/leasehold/memdriver"
 )
 
 // Memory is the URL of a store that only this process sees.

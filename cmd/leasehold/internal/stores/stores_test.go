@@ -10,7 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
 func TestOpen_FileAndMemory(t *testing.T) {

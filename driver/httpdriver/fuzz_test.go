@@ -1,0 +1,176 @@
+package httpdriver_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
+)
+
+// canned answers every request with the same.
+type canned struct {
+	status int
+	media  string
+	body   []byte
+}
+
+func (c *canned) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{
+		Status: http.StatusText(c.status), StatusCode: c.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {c.media}}, Body: io.NopCloser(bytes.NewReader(c.body)), Request: r,
+	}, nil
+}
+
+// answering is a driver on a service that gives one answer to everything.
+func answering(tb testing.TB, c *canned) *httpdriver.Driver {
+	tb.Helper()
+	d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: c}))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// TestAnswer_OfSomethingElseIsNeverANo: a proxy or a portal may answer in the
+// place of the service, in JSON too. That is not known to be a loss.
+func TestAnswer_OfSomethingElseIsNeverANo(t *testing.T) {
+	for _, c := range []canned{
+		{200, "application/json", []byte(`{}`)},
+		{200, "application/json", []byte(`{"status":"ok"}`)},
+		{200, "application/json", []byte(`{"leases":[{}]}`)},
+		{200, "application/json", []byte(`{"leases":[{"leaseId":"other","state":"gone"}]}`)},
+		{200, "application/json", []byte(`{"leaseId":"other","state":"gone"}`)},
+		{200, "application/json", []byte(`null`)},
+		{200, "text/html", []byte(`<html>`)},
+		{404, "application/json", []byte(`{"title":"no such page"}`)},
+		{410, "text/html", []byte(`<html>`)},
+		{502, "text/html", nil},
+	} {
+		d := answering(t, &c)
+		ref := driver.Ref{Key: "k", ID: "a", TTL: time.Second}
+		if reply, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Second}); err == nil {
+			t.Errorf("%d %s: acquire: %+v", c.status, c.body, reply)
+		}
+		if reply, err := d.Release(t.Context(), ref); err == nil {
+			t.Errorf("%d %s: release: %+v", c.status, c.body, reply)
+		}
+		d.Renew(t.Context(), []driver.Ref{ref}, func(_ int, reply driver.Reply, err error) {
+			if err == nil {
+				t.Errorf("%d %s: renew: %+v", c.status, c.body, reply)
+			}
+		})
+	}
+}
+
+// FuzzAnswer looks for answers that are taken for something that the service
+// did not say.
+func FuzzAnswer(f *testing.F) {
+	for _, seed := range []struct {
+		status int
+		body   string
+	}{
+		{201, `{"key":"k","leaseId":"a","state":"held","token":7,"holds":1,"ttlMs":1000,"clockUs":5}`},
+		{202, `{"key":"k","leaseId":"a","state":"queued","position":1,"freeInMs":-9223372036854775808}`},
+		{409, `{"type":"https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#held","title":"x","status":409,"holders":[{"leaseId":"b","since":"0001-01-01T00:00:00Z"}]}`},
+		{410, `{"type":"https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#broken","title":"x","broken":true,"reason":"y"}`},
+		{200, `{"leases":[{"leaseId":"a","state":"held","token":9223372036854775807}]}`},
+		{200, `{"leases":[{"problem":{"type":"","status":503}}]}`},
+		{200, `{"keys":["k"],"cursor":"x"}`},
+		{200, `{"key":"k","state":"held","holders":[{}],"waiters":[{"mode":"shared"}]}`},
+	} {
+		f.Add(seed.status, []byte(seed.body))
+	}
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		skip.Unless(t, status >= 200 && status <= 599 && status/100 != 3, "a status that net/http does not handle itself")
+		d := answering(t, &canned{status, "application/json", body})
+		ctx := t.Context()
+		ref := driver.Ref{Key: "k", ID: "a", TTL: time.Second}
+		check := func(what string, reply driver.Reply, err error) {
+			switch {
+			case err != nil:
+			case reply.State == driver.Granted && status > 299:
+				t.Errorf("%s: granted by status %d %s", what, status, body)
+			case reply.State == driver.Gone && !bytes.Contains(body, []byte("#")) && !bytes.Contains(body, []byte(`one`)) && !bytes.Contains(body, []byte(`\u`)):
+				t.Errorf("%s: gone by %d %s", what, status, body)
+			}
+		}
+		reply, err := d.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: time.Second})
+		check("acquire", reply, err)
+		reply, err = d.Release(ctx, ref)
+		check("release", reply, err)
+		d.Renew(ctx, []driver.Ref{ref}, func(_ int, reply driver.Reply, err error) { check("renew", reply, err) })
+		_, _ = d.Inspect(ctx, "k")
+		_, _, _ = d.List(ctx, "", "")
+	})
+}
+
+// FuzzStream looks for streams of events that hurt.
+func FuzzStream(f *testing.F) {
+	f.Add([]byte("event: ready\ndata: {\"address\":\"x\"}\n\n:\n\nevent: granted\ndata: {\"leaseId\":\"a\",\"token\":1,\"clockUs\":2,\"confirmMs\":3}\n\n"))
+	f.Add([]byte("event: broken\ndata: {\"leaseId\":\ndata: \"a\"}\n\n"))
+	f.Add([]byte("event:ready\ndata:null\n\nevent: lock\ndata: {}\n\n"))
+	f.Add([]byte("data: x\n\n\r\nevent: ask\n\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan struct{})
+		transport := &endless{canned{200, "text/event-stream", text}, ctx, ended}
+		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sub, err := d.Watch(func(h driver.Hint) {
+			if h.Kind == driver.HintGranted && !strings.Contains(string(text), "granted") {
+				t.Errorf("%+v of %q", h, text)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-ended
+		if err := sub.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// endless says that its only stream has been read to its end, and opens no
+// other.
+type endless struct {
+	canned
+	ctx   context.Context
+	ended chan struct{}
+}
+
+func (e *endless) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := e.canned.RoundTrip(r)
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{res.Body, closer(func() {
+		select {
+		case <-e.ended:
+		default:
+			close(e.ended)
+		}
+	})}
+	return res, err
+}
+
+type closer func()
+
+func (c closer) Close() error {
+	c()
+	return nil
+}

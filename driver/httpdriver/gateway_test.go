@@ -1,0 +1,469 @@
+package httpdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/timing"
+	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// certain are the errors by which a caller knows that asking again is of no use,
+// or that nothing has happened.
+var certain = []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrMismatch, errors.ErrUnsupported, driver.ErrClosed}
+
+func isCertain(err error) bool {
+	for _, target := range certain {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// doubts reports whether an error says as little as the answer of a stranger does. To
+// have looked in vain has certainly changed nothing.
+func doubts(verb string, err error) bool {
+	if verb == "list" || verb == "inspect" {
+		return errors.Is(err, driver.ErrUnavailable) && !timing.Final(err)
+	}
+	return err != nil && !isCertain(err)
+}
+
+// verbs ask a driver for everything that a service can be asked for.
+var verbs = map[string]func(context.Context, *httpdriver.Driver) error{
+	"acquire": func(ctx context.Context, d *httpdriver.Driver) error {
+		_, err := d.Acquire(ctx, request("k", "a"))
+		return err
+	},
+	"renew": func(ctx context.Context, d *httpdriver.Driver) (err error) {
+		d.Renew(ctx, []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, e error) { err = e })
+		return err
+	},
+	"renew many": func(ctx context.Context, d *httpdriver.Driver) (err error) {
+		refs := []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}, {Key: "l", ID: "b", TTL: time.Minute}}
+		d.Renew(ctx, refs, func(_ int, _ driver.Reply, e error) {
+			if e == nil || isCertain(e) || err == nil {
+				err = e
+			}
+		})
+		return err
+	},
+	"release": func(ctx context.Context, d *httpdriver.Driver) error {
+		_, err := d.Release(ctx, driver.Ref{Key: "k", ID: "a"})
+		return err
+	},
+	"list": func(ctx context.Context, d *httpdriver.Driver) error {
+		_, _, err := d.List(ctx, "", "")
+		return err
+	},
+	"inspect": func(ctx context.Context, d *httpdriver.Driver) error {
+		_, err := d.Inspect(ctx, "k")
+		return err
+	},
+	"break": func(ctx context.Context, d *httpdriver.Driver) error {
+		_, err := d.Break(ctx, "k", "a", "test")
+		return err
+	},
+}
+
+// foreign are bodies that something between the driver and the service writes.
+var foreign = map[string]canned{
+	"nothing":                  {media: ""},
+	"a page":                   {media: "text/html", body: []byte("<html>no</html>")},
+	"JSON of another program":  {media: "application/json", body: []byte(`{"error":"no","status":"ok"}`)},
+	"null":                     {media: "application/json", body: []byte(`null`)},
+	"a problem of another":     {media: wire.ProblemMedia, body: []byte(`{"type":"about:blank","title":"no","status":400}`)},
+	"a problem without a type": {media: wire.ProblemMedia, body: []byte(`{"title":"no"}`)},
+	"a problem of the future":  {media: wire.ProblemMedia, body: []byte(`{"type":"` + wire.ProblemTypes + `melted","title":"no"}`)},
+	"a problem cut off":        {media: wire.ProblemMedia, body: []byte(`{"type":"` + wire.ProblemTypes + `invalid","title":"n`)},
+	"a problem of another id":  {media: wire.ProblemMedia, body: []byte(`{"type":"` + wire.ProblemTypes + `gone","title":"n","leaseId":"z"}`)},
+	"a page about problems":    {media: "text/html", body: []byte(`{"type":"` + wire.ProblemTypes + `invalid","title":"no"}`)},
+}
+
+// TestGateway_HR_C5_OnlyAServiceIsCertain has a gateway give every status to every
+// verb: nobody knows then what the service behind it has done.
+func TestGateway_HR_C5_OnlyAServiceIsCertain(t *testing.T) {
+	for what, answer := range foreign {
+		for status := 200; status < 600; status++ {
+			answer.status = status
+			d := answering(t, &answer)
+			for verb, ask := range verbs {
+				if err := ask(t.Context(), d); !doubts(verb, err) {
+					t.Errorf("%s is answered %d with %s: %v", verb, status, what, err)
+				}
+			}
+		}
+	}
+}
+
+// TestGateway_HR_C6_EveryProblemOfTheServiceIsDecided: what the service says is
+// taken at its word, and a cause that is new has to be decided.
+func TestGateway_HR_C6_EveryProblemOfTheServiceIsDecided(t *testing.T) {
+	nothing := map[string]error{ // done
+		"mismatch": driver.ErrMismatch, "invalid": driver.ErrInvalid, "too-large": driver.ErrInvalid,
+		"unsupported": errors.ErrUnsupported, "unauthenticated": driver.ErrUnavailable, "forbidden": driver.ErrUnavailable,
+		"not-found": driver.ErrUnavailable, "method-not-allowed": driver.ErrUnavailable, "too-many-waiters": driver.ErrUnavailable,
+		"unavailable": driver.ErrUnavailable, "overloaded": driver.ErrUnavailable, "draining": driver.ErrUnavailable,
+	}
+	unknown := []string{"unknown", "internal", "unprotected", "operation-failed"}
+	answers := []string{"held", "gone", "broken", "released", "moved", "not-held"}
+	decided := len(nothing) + len(unknown) + len(answers)
+	if all := server.Causes(); len(all) != decided {
+		t.Errorf("the service has %d causes, %d are decided here", len(all), decided)
+	}
+	ask := func(cause string) error {
+		for _, c := range server.Causes() {
+			if c.Name == cause {
+				body := fmt.Appendf(nil, `{"type":%q,"title":%q,"status":%d,"leaseId":"a"}`, c.Type(), c.Title, c.Status)
+				return verbs["release"](t.Context(), answering(t, &canned{status: c.Status, media: wire.ProblemMedia + "; charset=utf-8", body: body}))
+			}
+		}
+		return fmt.Errorf("the service does not have it: %w", io.EOF)
+	}
+	for cause, want := range nothing {
+		if err := ask(cause); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", cause, err, want)
+		}
+	}
+	for _, cause := range unknown {
+		if err := ask(cause); err == nil || isCertain(err) || errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v", cause, err)
+		}
+	}
+	for _, cause := range answers {
+		if err := ask(cause); err != nil {
+			t.Errorf("%s: %v", cause, err)
+		}
+	}
+}
+
+// gateway stands before a service and answers in its place, when aim says so:
+// before the service has been asked, or after.
+type gateway struct {
+	service http.Handler
+	aim     atomic.Pointer[func(*http.Request) (status int, asked bool)]
+}
+
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if aim := g.aim.Load(); aim != nil {
+		if status, asked := (*aim)(r); status != 0 {
+			if asked {
+				g.service.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "<html>no</html>")
+			return
+		}
+	}
+	g.service.ServeHTTP(w, r)
+}
+
+func (g *gateway) answer(aim func(*http.Request) (status int, asked bool)) { g.aim.Store(&aim) }
+
+// behind starts a service on store behind a gateway.
+func behind(t *testing.T, store driver.Driver) (*gateway, string) {
+	t.Helper()
+	s, err := server.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{service: s}
+	h := httptest.NewServer(g)
+	t.Cleanup(func() {
+		h.Close()
+		_ = s.Close()
+		_ = store.Close()
+	})
+	return g, h.URL
+}
+
+// TestGateway_HR_C5_ARefusedBatchLosesNoLease has a gateway refuse one batch of
+// renewals in every way that reads as "your fault".
+func TestGateway_HR_C5_ARefusedBatchLosesNoLease(t *testing.T) {
+	for _, status := range []int{301, 308, 400, 403, 404, 408, 409, 410, 413, 414, 422, 429, 431, 501, 502, 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			g, url := behind(t, memdriver.New())
+			client, err := leasehold.New(open(t, url), leasehold.WithTTL(time.Minute), leasehold.WithRenewFraction(0.01))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			var leases []*leasehold.Lease
+			for i := range 3 {
+				l, err := client.Mutex(fmt.Sprint("k", i)).Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				leases = append(leases, l)
+			}
+			var refused, renewed atomic.Int64
+			g.answer(func(r *http.Request) (int, bool) {
+				if r.URL.Path != "/v1/leases:renew" {
+					return 0, false
+				}
+				if refused.Add(1) == 1 {
+					return status, false
+				}
+				renewed.Add(1)
+				return 0, false
+			})
+			eventually(t, func() bool { return renewed.Load() > 0 })
+			for _, l := range leases {
+				if err := l.Release(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestGateway_HR_C5_NoProblemOfABatchEndsALease: what the service itself says of a whole
+// batch, perhaps because it is older and does not know a field, tells nothing of a lease.
+func TestGateway_HR_C5_NoProblemOfABatchEndsALease(t *testing.T) {
+	for _, c := range server.Causes() {
+		body := fmt.Appendf(nil, `{"type":%q,"title":%q,"status":%d}`, c.Type(), c.Title, c.Status)
+		d := answering(t, &canned{status: c.Status, media: wire.ProblemMedia, body: body})
+		refs := []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}, {Key: "l", ID: "b", TTL: time.Minute}}
+		d.Renew(t.Context(), refs, func(i int, reply driver.Reply, err error) {
+			if err == nil || timing.Final(err) {
+				t.Errorf("%s: lease %d: %+v, %v", c.Name, i, reply, err)
+			}
+		})
+	}
+}
+
+// TestGateway_HR_C5_ABatchThatIsTooLargeIsHalved has a gateway that takes small
+// bodies only, for as long as the leases live.
+func TestGateway_HR_C5_ABatchThatIsTooLargeIsHalved(t *testing.T) {
+	g, url := behind(t, memdriver.New())
+	g.answer(func(r *http.Request) (int, bool) {
+		if r.URL.Path == "/v1/leases:renew" && r.ContentLength > 600 {
+			return http.StatusRequestEntityTooLarge, false
+		}
+		return 0, false
+	})
+	d := open(t, url)
+	defer d.Close()
+	var refs []driver.Ref
+	for i := range 50 {
+		key := fmt.Sprint("k", i)
+		if reply, err := d.Acquire(t.Context(), request(key, "a")); err != nil || reply.State != driver.Granted {
+			t.Fatal(reply, err)
+		}
+		refs = append(refs, driver.Ref{Key: key, ID: "a", TTL: time.Minute})
+	}
+	answered := make(map[int]bool)
+	d.Renew(t.Context(), refs, func(i int, reply driver.Reply, err error) {
+		if answered[i] = true; err != nil || reply.State != driver.Granted {
+			t.Error(i, reply, err)
+		}
+	})
+	if len(answered) != len(refs) {
+		t.Errorf("%d of %d renewals were answered", len(answered), len(refs))
+	}
+}
+
+// TestGateway_HR_C6_AGrantHiddenByAGatewayIsGivenBack: the service has granted the
+// lock, and the gateway says that it is not available.
+func TestGateway_HR_C6_AGrantHiddenByAGatewayIsGivenBack(t *testing.T) {
+	for _, status := range []int{307, 404, 408, 429, 502, 503, 504} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			store := memdriver.New()
+			g, url := behind(t, store)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var asked atomic.Int64
+			g.answer(func(r *http.Request) (int, bool) {
+				if r.Method == http.MethodPost && r.URL.Path == "/v1/locks" {
+					if asked.Add(1) == 2 {
+						cancel() // whoever asks again has read the first answer
+					}
+					return status, true
+				}
+				return 0, false
+			})
+			client, err := leasehold.New(open(t, url), leasehold.WithTTL(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			_, err = client.Mutex("k").TryLock(ctx)
+			if !errors.Is(err, leasehold.ErrUnknown) || errors.Is(err, leasehold.ErrUnavailable) {
+				t.Errorf("%v, want ErrUnknown", err)
+			}
+			eventually(t, func() bool {
+				snap, err := store.Inspect(t.Context(), "k")
+				return err == nil && len(snap.Holders) == 0
+			})
+		})
+	}
+}
+
+// TestGateway_HR_C5_ARedirectionIsNotFollowed: a lock that is asked for elsewhere
+// is another lock, and the token is not meant for there.
+func TestGateway_HR_C5_ARedirectionIsNotFollowed(t *testing.T) {
+	var elsewhere atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	defer other.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL, status)
+		}))
+		d := open(t, h.URL)
+		for verb, ask := range verbs {
+			if err := ask(t.Context(), d); !doubts(verb, err) || !strings.Contains(err.Error(), other.URL) {
+				t.Errorf("%s, %d: %v, want an unknown outcome that names %s", verb, status, err, other.URL)
+			}
+		}
+		_ = d.Close()
+		h.Close()
+	}
+	if n := elsewhere.Load(); n != 0 {
+		t.Errorf("%d requests were sent elsewhere", n)
+	}
+}
+
+// TestTransport_HR_C6_ARequestIsNotRepeatedUnseen: a connection that was used
+// before is closed after the request arrived. Sent again unseen, the second
+// answer would hide what the first request does.
+func TestTransport_HR_C6_ARequestIsNotRepeatedUnseen(t *testing.T) {
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		for verb, ask := range verbs {
+			if verb == "list" || verb == "inspect" {
+				continue // they change nothing
+			}
+			t.Run(protocol+" "+verb, func(t *testing.T) { repeatedUnseen(t, protocol, ask) })
+		}
+	}
+}
+
+func repeatedUnseen(t *testing.T, protocol string, ask func(context.Context, *httpdriver.Driver) error) {
+	var asked atomic.Int64
+	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Proto != protocol {
+			t.Errorf("asked by %s", r.Proto)
+		}
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, `{"keys":[]}`)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		if asked.Add(1) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Content-Type", wire.ProblemMedia)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"type":"`+wire.ProblemTypes+`unavailable","title":"x"}`)
+	}))
+	defer h.Close()
+	h.EnableHTTP2 = protocol == "HTTP/2.0"
+	if h.EnableHTTP2 {
+		h.StartTLS()
+	} else {
+		h.Start()
+	}
+	d, err := httpdriver.Open(h.URL, httpdriver.WithClient(h.Client()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, _, err := d.List(t.Context(), "", ""); err != nil { // the connection has been used
+		t.Fatal(err)
+	}
+	if err := ask(t.Context(), d); err == nil || isCertain(err) || asked.Load() != 1 {
+		t.Errorf("%v after %d requests, want one of unknown outcome", err, asked.Load())
+	}
+}
+
+// TestGateway_HR_C5_AStreamOfEventsIsTheServices: a page, a redirection and an error
+// of a gateway tell of no address, whatever they read like.
+func TestGateway_HR_C5_AStreamOfEventsIsTheServices(t *testing.T) {
+	const text = "event: ready\ndata: {\"address\":\"elsewhere\"}\n\n"
+	s, err := server.New(memdriver.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	answers := make(chan func(http.ResponseWriter, *http.Request), 9)
+	for _, status := range []int{200, 203, 302, 404, 503} {
+		answers <- func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			if status != http.StatusOK {
+				w.Header().Set("Content-Type", "text/event-stream")
+			}
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, text)
+		}
+	}
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case answer := <-answers:
+			answer(w, r)
+		default:
+			s.ServeHTTP(w, r)
+		}
+	}))
+	defer h.Close()
+	d := open(t, h.URL)
+	defer d.Close()
+	var hints atomic.Int64
+	sub, err := d.Watch(func(driver.Hint) { hints.Add(1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool {
+		if sub.Address() == "elsewhere" {
+			t.Fatal("a gateway's address was taken")
+		}
+		return sub.Address() != ""
+	})
+	if n := hints.Load(); n > 1 || len(answers) > 0 {
+		t.Errorf("%d hints, %d answers left", n, len(answers))
+	}
+}
+
+// That a caller gives a look up says nothing of the service.
+func TestLook_ACallerWhoGivesItUpIsToldThat(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer service.Close()
+	d, err := httpdriver.Open(service.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if _, err := c.Inspect(ctx, "k"); !errors.Is(err, context.Canceled) || errors.Is(err, leasehold.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}

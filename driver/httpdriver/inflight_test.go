@@ -1,0 +1,68 @@
+package httpdriver_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// A request that the service's store did not answer may lock again after the release,
+// also if the one before it has had its effect: whoever releases has to know it.
+func TestAcquire_TellsOfWhatTheServiceHasOnItsWay(t *testing.T) {
+	d := answering(t, &canned{200, "application/json", []byte(`{"leaseId":"a","state":"` + wire.StateName(driver.Granted) + `","token":7,"holds":1,"again":true,"repeated":true}`)})
+	reply, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Second})
+	if err != nil || !reply.InFlight {
+		t.Errorf("%+v, %v", reply, err)
+	}
+}
+
+// slow is a store that the first request for the lock of a stranger reaches late.
+type slow struct {
+	driver.Driver
+
+	mu   sync.Mutex
+	late *driver.Request
+}
+
+func (s *slow) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.late == nil && req.ID != "holder" {
+		s.late = &req
+		return driver.Reply{}, errors.New("no answer")
+	}
+	return s.Driver.Acquire(ctx, req)
+}
+
+// The service asks its store twice, and the second time the lock is held. What is still on
+// its way must not lock for a client that has gone.
+func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *testing.T) {
+	store := &slow{Driver: memdriver.New()}
+	holder := driver.Request{Key: "k", ID: "holder", TTL: time.Minute}
+	if _, err := store.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	client, err := leasehold.New(open(t, serve(t, store)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Mutex("k").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
+		t.Errorf("%v, want ErrHeld", err)
+	}
+	if err := client.Close(); err != nil { // which waits for what is undone
+		t.Error(err)
+	}
+	if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: "holder"}); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := store.Acquire(t.Context(), *store.late); err != nil || reply.State == driver.Granted {
+		t.Errorf("the late request: state %d, %v; want it refused", reply.State, err)
+	}
+}

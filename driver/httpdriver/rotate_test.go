@@ -1,0 +1,104 @@
+package httpdriver_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// Time heals the refusal of a token whose file is replaced after the service knows the
+// next one, and does not heal one that was never right.
+func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
+	var accepted atomic.Value
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+accepted.Load().(string) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"type":"` + wire.ProblemTypes + `unauthenticated","title":"x","status":401}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"keys":[]}`))
+	}))
+	defer service.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(token string) {
+		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func() func() error {
+		d, err := httpdriver.Open(service.URL + "?token_file=" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() })
+		return func() error {
+			_, _, err := d.List(t.Context(), "", "")
+			return err
+		}
+	}
+	write("one")
+	accepted.Store("one")
+	list := open()
+	if err := list(); err != nil {
+		t.Error(err)
+	}
+	accepted.Store("two")
+	if err := list(); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) {
+		t.Errorf("the service is ahead of the file: %v, want an error that time heals", err)
+	}
+	if err := open()(); !errors.Is(err, driver.ErrPermanent) {
+		t.Errorf("a wrong token: %v, want ErrPermanent", err)
+	}
+	write("two")
+	if err := list(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A shell hands a token over by a pipe, as in token-file=<(command).
+func TestOpen_TokenOfAPipeIsReadOnce(t *testing.T) {
+	var refused atomic.Bool
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer one" {
+			refused.Store(true)
+		}
+		_, _ = w.Write([]byte(`{"keys":[]}`))
+	}))
+	defer service.Close()
+	d, err := httpdriver.Open(service.URL + "?token_file=" + piped(t, "one\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for range 2 {
+		if _, _, err := d.List(t.Context(), "", ""); err != nil || refused.Load() {
+			t.Errorf("%v, refused: %v", err, refused.Load())
+		}
+	}
+}
+
+// piped returns the name of the end of a pipe from which a text can be read once.
+func piped(t *testing.T, text string) string {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	name := fmt.Sprintf("/dev/fd/%d", r.Fd())
+	_, err = os.Stat(name)
+	skip.Unless(t, err == nil, "pipes that have names")
+	_, _ = w.WriteString(text)
+	_ = w.Close()
+	return name
+}

@@ -1,0 +1,147 @@
+package httpdriver_test
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// secure starts a service that speaks TLS, and returns its URL and the file of its
+// certificate.
+func secure(t *testing.T, auth tls.ClientAuthType) (url, ca string) {
+	t.Helper()
+	s, err := server.New(memdriver.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewUnstartedServer(s)
+	h.TLS = &tls.Config{ClientAuth: auth} //nolint:gosec // httptest sets the rest
+	h.Config.ErrorLog = discard
+	h.StartTLS()
+	t.Cleanup(func() { h.Close(); _ = s.Close() })
+	ca = filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})
+	if err := os.WriteFile(ca, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return h.URL, ca
+}
+
+// TestTLS_HR_E8_AWrongConnectionIsToldAtOnce: nothing has been sent, and waiting
+// does not heal it.
+func TestTLS_HR_E8_AWrongConnectionIsToldAtOnce(t *testing.T) {
+	url, ca := secure(t, tls.NoClientCert)
+	_, plain := behind(t, memdriver.New())
+	for what, c := range map[string]struct{ url, hint string }{
+		"unknown authority": {url, "ca=FILE"},
+		"wrong name":        {url + "?ca=" + ca + "&server_name=elsewhere.test", "server_name=NAME"},
+		"https to http":     {strings.Replace(plain, "http:", "https:", 1), "http://"},
+		"http to https":     {strings.Replace(url, "https:", "http:", 1), "https://"},
+	} {
+		d, err := httpdriver.Open(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := leasehold.New(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_, err = client.Mutex("k").TryLock(t.Context())
+		if !errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) || !strings.Contains(err.Error(), c.hint) {
+			t.Errorf("%s: %v, want ErrUnavailable that says %s", what, err, c.hint)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("%s is told after %v", what, took)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTLS_HR_E8_ARightConnectionServes shows that the service above is well.
+func TestTLS_HR_E8_ARightConnectionServes(t *testing.T) {
+	url, ca := secure(t, tls.NoClientCert)
+	d, err := httpdriver.Open(url + "?ca=" + ca + "&server_name=example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if reply, err := d.Acquire(t.Context(), request("k", "a")); err != nil || reply.State != driver.Granted {
+		t.Error(reply, err)
+	}
+}
+
+// TestTimeout_HR_E8_AHandshakeThatIsNotAnsweredHasSentNothing: the connection is
+// accepted, and TLS never begins.
+func TestTimeout_HR_E8_AHandshakeThatIsNotAnsweredHasSentNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d, err := httpdriver.Open("https://"+l.Addr().String(), httpdriver.WithTimeout(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Acquire(t.Context(), request("k", "a")); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+}
+
+// retrying is a transport that sends a request again by itself, and cannot
+// connect the second time.
+type retrying struct{ first, second http.RoundTripper }
+
+func (r retrying) RoundTrip(req *http.Request) (*http.Response, error) {
+	again := req.Clone(req.Context())
+	if req.GetBody != nil {
+		again.Body, _ = req.GetBody()
+	}
+	if res, err := r.first.RoundTrip(req); err == nil {
+		_ = res.Body.Close()
+	}
+	return r.second.RoundTrip(again)
+}
+
+// TestTransport_HR_C6_AConnectionThatFailsAfterOneThatDidNotIsUnknown: the first of
+// two tries has arrived.
+func TestTransport_HR_C6_AConnectionThatFailsAfterOneThatDidNotIsUnknown(t *testing.T) {
+	_, url := behind(t, memdriver.New())
+	refused := &http.Transport{DialContext: (&net.Dialer{Control: refuse}).DialContext}
+	well := new(http.Transport)
+	defer well.CloseIdleConnections()
+	d, err := httpdriver.Open(url, httpdriver.WithClient(&http.Client{Transport: retrying{well, refused}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Acquire(t.Context(), request("k", "a")); err == nil || isCertain(err) {
+		t.Errorf("%v, want an unknown outcome", err)
+	}
+}
+
+// refuse fails a dial.
+func refuse(string, string, syscall.RawConn) error { return syscall.ECONNREFUSED }
+
+// discard is the log of a server whose clients are at fault.
+var discard = log.New(io.Discard, "", 0)

@@ -1,0 +1,64 @@
+package postgresdriver_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver/postgresdriver"
+)
+
+// The database that a program has keeps its locks too.
+func Example() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, "postgres://app@db1/app")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pool.Close()
+	store, err := postgresdriver.New(pool, postgresdriver.WithCreate())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client, err := leasehold.New(store)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close() // and the store, which leaves the pool as it is
+	lease, err := client.Mutex("orders/42").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release()
+}
+
+// A holder that is stopped between the lock and the write cannot commit a write that
+// comes too late: its transaction begins with a look at the lease, and the lock stays
+// where it is until the transaction has ended.
+func ExamplePin() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, "postgres://app@db1/app")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pool.Close()
+	ship := func(lease *leasehold.Lease) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if err := postgresdriver.Pin(ctx, tx, lease); err != nil {
+				return err // errors.Is(err, postgresdriver.ErrNotHeld): somebody else has it
+			}
+			// However long this takes, nobody else ships the order meanwhile.
+			_, err := tx.Exec(ctx, `UPDATE orders SET state = 'shipped' WHERE id = 42`)
+			return err
+		})
+	}
+	_ = ship
+}

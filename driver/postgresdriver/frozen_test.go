@@ -1,0 +1,111 @@
+//go:build linux
+
+package postgresdriver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+)
+
+func TestAcquire_AFrozenServerCostsTheTimeoutAndThenGoesOn(t *testing.T) {
+	server := postgrestest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=500ms"))
+	server.Stop(t)
+	start := time.Now()
+	_, err := d.Acquire(t.Context(), mutex("k", "a"))
+	if took := time.Since(start); err == nil || took > 20*time.Second {
+		t.Errorf("%v after %v", err, took)
+	}
+	server.Cont(t)
+	eventually(t, func() bool {
+		reply, err := d.Acquire(t.Context(), mutex("k", "a"))
+		return err == nil && reply.State == driver.Granted
+	})
+}
+
+func TestAcquire_AServerThatIsKilledRemembersWhatItAcknowledged(t *testing.T) {
+	server := postgrestest.Start(t, "synchronous_commit=on")
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	before, err := d.Acquire(t.Context(), mutex("k", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Kill(t)
+	if _, err := d.Acquire(t.Context(), mutex("k", "b")); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("nobody there: %v", err)
+	}
+	server.Restart(t)
+	eventually(t, func() bool {
+		reply, err := d.Acquire(t.Context(), mutex("k", "b"))
+		return err == nil && reply.State == driver.Busy && reply.Holders[0].Token == before.Token
+	})
+}
+
+// A try of a renewal has half of what is left of the lease. On a slow server each would
+// otherwise begin with a new connection.
+func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
+	server := postgrestest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=30s"))
+	boss := admin(t, server.URL())
+	for _, key := range []string{"k", "l"} {
+		if _, err := d.Acquire(t.Context(), mutex(key, "a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// renew returns what it heard of each ref.
+	renew := func(patience time.Duration, keys ...string) []error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var refs []driver.Ref
+		for _, key := range keys {
+			refs = append(refs, driver.Ref{Key: key, ID: "a", TTL: time.Minute})
+		}
+		errs := make([]error, len(refs))
+		heard := make([]int, len(refs))
+		d.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
+			heard[i]++
+			if errs[i] = err; err == nil && reply.State != driver.Granted {
+				t.Errorf("%+v", reply)
+			}
+		})
+		for i, n := range heard {
+			if n != 1 {
+				t.Errorf("heard %d times of %q", n, keys[i])
+			}
+		}
+		return errs
+	}
+	for _, err := range renew(time.Minute, "k", "l") {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := sessions(t, boss)
+	server.Stop(t)
+	for range 2 {
+		if err := renew(50*time.Millisecond, "k")[0]; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if err := renew(50*time.Millisecond, "k", "l")[0]; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+	}
+	server.Cont(t)
+	for _, err := range renew(time.Minute, "k", "l") {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	after := sessions(t, boss)
+	for _, pid := range before { // others may have come
+		if !slices.Contains(after, pid) {
+			t.Errorf("sessions %v, and then %v", before, after)
+		}
+	}
+}

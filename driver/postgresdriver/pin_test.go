@@ -1,0 +1,455 @@
+package postgresdriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+)
+
+// held is a lease of a driver's.
+type held struct{ key, id string }
+
+func (h held) Key() string { return h.key }
+func (h held) ID() string  { return h.id }
+
+func brief(key, id string, ttl time.Duration) driver.Request {
+	req := mutex(key, id)
+	req.TTL = ttl
+	return req
+}
+
+func state(t *testing.T, d *Driver, req driver.Request) driver.State {
+	t.Helper()
+	reply, err := d.Acquire(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.State
+}
+
+// begun is a transaction that ends with the test at the latest.
+func begun(t *testing.T, url string, o pgx.TxOptions) pgx.Tx {
+	t.Helper()
+	tx, err := admin(t, url).BeginTx(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	const ttl = 3 * time.Second // in which it has to be pinned
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	tx := begun(t, server.URL(), pgx.TxOptions{})
+	if got := state(t, d, brief("k", "a", ttl)); got != driver.Granted {
+		t.Fatal(got)
+	}
+	if err := Pin(t.Context(), tx, held{"k", "a"}); err != nil {
+		t.Fatal(err)
+	}
+	queue := mutex("k", "b")
+	queue.TicketTTL = time.Minute
+	if got := state(t, d, queue); got != driver.Queued {
+		t.Fatal(got)
+	}
+	for end := time.Now().Add(ttl + time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if got := state(t, d, queue); got != driver.Queued {
+			t.Fatalf("who waits: %v, although the transaction goes on", got)
+		}
+		barging := mutex("k", "c")
+		barging.Policy = driver.Barging
+		if got := state(t, d, barging); got != driver.Busy {
+			t.Fatalf("who tries: %v, although the transaction goes on", got)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	eventually(t, func() bool { return state(t, d, queue) == driver.Granted })
+	late := begun(t, server.URL(), pgx.TxOptions{})
+	if err := Pin(t.Context(), late, held{"k", "a"}); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("the holder of before: %v", err)
+	}
+}
+
+func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	reader := func(id string) driver.Request {
+		req := mutex("shared", id)
+		req.Mode = driver.Shared
+		return req
+	}
+	if a, b := state(t, d, mutex("k", "a")), state(t, d, reader("r")); a != driver.Granted || b != driver.Granted {
+		t.Fatal(a, b)
+	}
+	tx := begun(t, server.URL(), pgx.TxOptions{})
+	for _, h := range []held{{"k", "a"}, {"shared", "r"}} {
+		if err := Pin(t.Context(), tx, h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Alone, and in a batch.
+	refs := []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}, {Key: "shared", ID: "r", TTL: time.Minute}}
+	for _, refs := range [][]driver.Ref{refs[:1], refs} {
+		d.Renew(t.Context(), refs, func(i int, reply driver.Reply, err error) {
+			if err != nil || reply.State != driver.Granted {
+				t.Errorf("%s: %+v, %v", refs[i].Key, reply, err)
+			}
+		})
+	}
+	if got := state(t, d, reader("s")); got != driver.Granted {
+		t.Errorf("another reader: %v", got)
+	}
+}
+
+func TestPin_OfAPlaceKeepsOthersFromTheirs(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	place := func(id string) driver.Request {
+		req := mutex("k", id)
+		req.Mode, req.Limit = driver.Shared, 3
+		return req
+	}
+	a, b := state(t, d, place("a")), state(t, d, place("b"))
+	if a != driver.Granted || b != driver.Granted {
+		t.Fatal(a, b)
+	}
+	tx := begun(t, server.URL(), pgx.TxOptions{})
+	if err := Pin(t.Context(), tx, held{"k", "a"}); err != nil {
+		t.Fatal(err)
+	}
+	resize := place("resize")
+	resize.Resize, resize.Limit = true, 5
+	if got := state(t, d, resize); got != driver.Resized {
+		t.Error(got)
+	}
+	other := place("c")
+	other.Limit = 5
+	if got := state(t, d, other); got != driver.Busy {
+		t.Errorf("%v, although the transaction goes on", got)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	eventually(t, func() bool { return state(t, d, other) == driver.Granted })
+}
+
+func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	other := openURL(t, server.URL())
+	sub, err := other.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool { return sub.Address() != "" })
+	for key, end := range map[string]func() (driver.Reply, error){
+		"released": func() (driver.Reply, error) { return d.Release(t.Context(), driver.Ref{Key: "released", ID: "a"}) },
+		"broken":   func() (driver.Reply, error) { return d.Break(t.Context(), "broken", "a", "why not") },
+	} {
+		if got := state(t, d, mutex(key, "a")); got != driver.Granted {
+			t.Fatal(got)
+		}
+		waiting := mutex(key, "b")
+		waiting.TicketTTL, waiting.HintAddress = time.Minute, sub.Address()
+		if got := state(t, other, waiting); got != driver.Queued {
+			t.Fatal(got)
+		}
+		tx := begun(t, server.URL(), pgx.TxOptions{})
+		if err := Pin(t.Context(), tx, held{key, "a"}); err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := end(); err != nil || reply.State != driver.Released {
+			t.Errorf("%s: %+v, %v", key, reply, err)
+		}
+		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if got := state(t, other, waiting); got != driver.Queued {
+				t.Fatalf("%s: %v", key, got)
+			}
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+		eventually(t, func() bool { return state(t, other, waiting) == driver.Granted })
+	}
+}
+
+// A writer whose transaction goes on does not become a reader, beside whom others would
+// read what it has not committed.
+func TestPin_KeepsOutReadersWhomADowngradeWouldLetIn(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	reader := func(key, id string) driver.Request {
+		req := mutex(key, id)
+		req.Mode = driver.Shared
+		return req
+	}
+	for _, row := range []struct {
+		name    string
+		waiting bool // a reader has a place in the queue
+	}{{"alone", false}, {"with a queue", true}} {
+		t.Run(row.name, func(t *testing.T) {
+			key := row.name
+			if got := state(t, d, mutex(key, "a")); got != driver.Granted {
+				t.Fatal(got)
+			}
+			first := reader(key, "r")
+			if row.waiting {
+				first.TicketTTL = time.Minute
+				if got := state(t, d, first); got != driver.Queued {
+					t.Fatal(got)
+				}
+			}
+			tx := begun(t, server.URL(), pgx.TxOptions{})
+			if err := Pin(t.Context(), tx, held{key, "a"}); err != nil {
+				t.Fatal(err)
+			}
+			downgrade := reader(key, "a")
+			downgrade.Downgrade = true
+			for range 3 {
+				if reply, err := d.Acquire(t.Context(), downgrade); !errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("a downgrade, although the transaction goes on: %+v, %v", reply, err)
+				}
+				for _, req := range []driver.Request{first, reader(key, "s")} {
+					if got := state(t, d, req); got != driver.Queued && got != driver.Busy {
+						t.Errorf("reader %s: %v, although the transaction goes on", req.ID, got)
+					}
+				}
+			}
+			snap, err := d.Inspect(t.Context(), key)
+			if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Exclusive {
+				t.Errorf("%+v, %v: want the writer alone", snap, err)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got := state(t, d, downgrade); got != driver.Granted {
+				t.Errorf("a downgrade after the transaction: %v", got)
+			}
+			eventually(t, func() bool { return state(t, d, first) == driver.Granted })
+			// What a reader pins keeps no reader out.
+			tx = begun(t, server.URL(), pgx.TxOptions{})
+			if err := Pin(t.Context(), tx, held{key, "a"}); err != nil {
+				t.Fatal(err)
+			}
+			if got := state(t, d, reader(key, "s")); got != driver.Granted {
+				t.Errorf("another reader: %v", got)
+			}
+		})
+	}
+}
+
+// standing is when a call of c waits for a lock.
+func standing(t *testing.T, c *leasehold.Client) {
+	t.Helper()
+	eventually(t, func() bool { return c.Stats().Waiting > 0 })
+}
+
+// What a process passes on by itself it does not pass on while the transaction of who had
+// it goes on.
+func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	c, err := leasehold.New(d, leasehold.WithLocalHandover(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	lock := func() <-chan *leasehold.Lease {
+		got := make(chan *leasehold.Lease, 1)
+		go func() {
+			defer close(got)
+			if l, err := c.Mutex("k").Lock(t.Context()); err != nil {
+				t.Error(err)
+			} else {
+				got <- l
+			}
+		}()
+		return got
+	}
+	first := <-lock()
+	second := lock()
+	standing(t, c)
+	tx := begun(t, server.URL(), pgx.TxOptions{})
+	if err := Pin(t.Context(), tx, first); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Release(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case l := <-second:
+		t.Fatalf("%s is granted although the transaction goes on", l.ID())
+	case <-time.After(500 * time.Millisecond):
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// Whoever has passed the lock on does not pin it for the next.
+	l := <-second
+	third := lock()
+	standing(t, c)
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	next := <-third
+	if next.ID() != l.ID() {
+		t.Error("the lease was not passed on inside the process")
+	}
+	tx = begun(t, server.URL(), pgx.TxOptions{})
+	if err := Pin(t.Context(), tx, l); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("who has passed it on: %v", err)
+	}
+	if err := Pin(t.Context(), tx, next); err != nil {
+		t.Errorf("who has it: %v", err)
+	}
+	if err := next.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPin_SaysWhatIsWrong(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	if got := state(t, d, mutex("k", "a")); got != driver.Granted {
+		t.Fatal(got)
+	}
+	repeatable := begun(t, server.URL(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err := Pin(t.Context(), repeatable, held{"k", "a"}); !errors.Is(err, driver.ErrInvalid) {
+		t.Error(err)
+	}
+	tx := begun(t, server.URL(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	for _, h := range []held{{"k", "b"}, {"none", "a"}} {
+		if err := Pin(t.Context(), tx, h); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("%v: %v", h, err)
+		}
+	}
+	// Another name of the same table is the same.
+	if err := Pin(t.Context(), tx, held{"k", "a"}, WithSchema("public")); err != nil {
+		t.Error(err)
+	}
+	if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	if got := state(t, d, mutex("k", "b")); got != driver.Busy {
+		t.Errorf("%v, although it is pinned under another name of the table", got)
+	}
+	if err := Pin(t.Context(), tx, held{"k", "a"}, WithTable("none")); err == nil {
+		t.Error("no table")
+	}
+}
+
+// TestPin_WhoeverIsLateChangesNothing has holders whose leases are over before they have
+// done what they do, again and again: read a number, wait, and write it greater by one. Of
+// two that overlap one would be lost. Without the pin hundreds are.
+func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	boss := admin(t, server.URL())
+	exec(t, boss, `CREATE TABLE counter AS SELECT key::text, 0 AS n FROM generate_series(0, 3) AS key`)
+	pool, err := pgxpool.New(t.Context(), server.URL()+"&pool_max_conns=20")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var committed, late, expired atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			key := fmt.Sprint(i % 4)
+			for n := 0; ctx.Err() == nil; n++ {
+				id := fmt.Sprint(i, "-", n)
+				const ttl = 30 * time.Millisecond
+				reply, err := d.Acquire(ctx, brief(key, id, ttl))
+				if err != nil || reply.State != driver.Granted {
+					time.Sleep(rand.N(10 * time.Millisecond))
+					continue
+				}
+				start := time.Now()
+				time.Sleep(rand.N(40 * time.Millisecond))
+				switch err := increase(context.WithoutCancel(ctx), pool, held{key, id}); {
+				case err == nil:
+					committed.Add(1)
+					if time.Since(start) > ttl {
+						expired.Add(1)
+					}
+				case errors.Is(err, ErrNotHeld):
+					late.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	enough := func() bool { return expired.Load() >= 5 && late.Load() > 0 }
+	least := 5 * time.Second
+	if testing.Short() {
+		least = 2 * time.Second
+	}
+	for start := time.Now(); time.Since(start) < least || time.Since(start) < time.Minute && !enough(); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	cancel()
+	wg.Wait()
+	var n int64
+	if err := boss.QueryRow(context.Background(), `SELECT sum(n) FROM counter`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d commits, of which %d ended after their lease; %d refused", committed.Load(), expired.Load(), late.Load())
+	if n != committed.Load() {
+		t.Errorf("%d of %d commits were lost", committed.Load()-n, committed.Load())
+	}
+	if !enough() {
+		t.Error("too little happened")
+	}
+}
+
+// increase reads, waits and writes, as a program does that relies on its lock.
+func increase(ctx context.Context, pool *pgxpool.Pool, lease Lease) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if err := Pin(ctx, tx, lease); err != nil {
+			return err
+		}
+		var n int
+		if err := tx.QueryRow(ctx, `SELECT n FROM counter WHERE key = $1`, lease.Key()).Scan(&n); err != nil {
+			return err
+		}
+		time.Sleep(rand.N(40 * time.Millisecond))
+		_, err := tx.Exec(ctx, `UPDATE counter SET n = $1 WHERE key = $2`, n+1, lease.Key())
+		return err
+	})
+}

@@ -1,0 +1,746 @@
+package postgresdriver
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+)
+
+// full starts a server, and returns what takes all connections that it has left.
+func full(t *testing.T) (*postgrestest.Server, func()) {
+	t.Helper()
+	s := postgrestest.Start(t, "max_connections=20", "superuser_reserved_connections=0")
+	exec(t, admin(t, s.URL()), SQL())
+	return s, func() {
+		t.Helper()
+		for {
+			conn, err := pgx.Connect(t.Context(), s.URL())
+			if err != nil {
+				if !strings.Contains(err.Error(), "53300") {
+					t.Fatal(err)
+				}
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		}
+	}
+}
+
+// P3: a store that is well loses no lease. The grant has left a connection.
+func TestRenew_AServerThatTakesNoMoreConnectionsLosesNoLease(t *testing.T) {
+	s, fill := full(t)
+	d := openURL(t, s.URL())
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	fill()
+	for range 3 {
+		d.table.pool.distrust() // a doubtful connection is better than none
+		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
+			if err != nil || reply.State != driver.Granted {
+				t.Errorf("%+v, %v", reply, err)
+			}
+		})
+	}
+}
+
+func TestAcquire_AServerThatTakesNoMoreConnectionsServesAllByThoseThatThereAre(t *testing.T) {
+	s, fill := full(t)
+	d := openURL(t, s.URL())
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	fill()
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			if reply, err := d.Acquire(t.Context(), mutex(fmt.Sprint("k", i), "a")); err != nil || reply.State != driver.Granted {
+				t.Errorf("%d: %+v, %v", i, reply, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// lone returns a store of a role that may have one connection, and a superuser's connection.
+func lone(t *testing.T) (*Driver, *pgx.Conn) {
+	t.Helper()
+	s := postgrestest.Start(t)
+	boss := admin(t, s.URL())
+	exec(t, boss, SQL())
+	exec(t, boss, `CREATE ROLE lone LOGIN CONNECTION LIMIT 1; GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold TO lone`)
+	return openURL(t, strings.Replace(s.URL(), "tester@", "lone@", 1)), boss
+}
+
+// P3: renewals, releases and calls for locks go on over the connection that there is, whoever
+// made it. The listener takes it from none of them.
+func TestRenew_OneConnectionIsEnough(t *testing.T) {
+	d, boss := lone(t)
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool { // the listener may have taken the connection, and gives it up
+		_, err := d.Acquire(t.Context(), mutex("k", "a"))
+		return err == nil
+	})
+	for range 3 {
+		exec(t, boss, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'lone'`)
+		eventually(t, func() (ok bool) { // the server counts a session that ends for a while
+			d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
+				ok = err == nil && reply.State == driver.Granted
+			})
+			return ok
+		})
+		if reply, err := d.Acquire(t.Context(), mutex("k", "b")); err != nil || reply.State != driver.Busy {
+			t.Errorf("%+v, %v", reply, err)
+		}
+	}
+	if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
+		t.Errorf("%+v, %v", reply, err)
+	}
+}
+
+// A listener that has the last connection of a full server gives it up.
+func TestWatch_LeavesTheLastConnectionToCalls(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	d, boss := lone(t)
+	exec(t, boss, `ALTER ROLE lone CONNECTION LIMIT 2`)
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool { return sub.Address() != "" })
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, boss, `ALTER ROLE lone CONNECTION LIMIT 1`)
+	exec(t, boss, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'lone' AND query NOT LIKE 'LISTEN%'`)
+	eventually(t, func() (ok bool) {
+		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, err error) { ok = err == nil })
+		return ok
+	})
+}
+
+// A process that waits has one connection, and one that listens: many such processes would
+// otherwise lock the application out of its server.
+func TestAcquire_AWaitingCallTakesOneConnectionAndOneThatListens(t *testing.T) {
+	server := postgrestest.Shared(t)
+	boss := admin(t, server.URL())
+	exec(t, boss, SQL())
+	exec(t, boss, `INSERT INTO leasehold VALUES ('over', '', 0)`)
+	d := openURL(t, server.URL())
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { // the first sweep is over
+		var left int
+		if err := boss.QueryRow(t.Context(), `SELECT count(*) FROM leasehold WHERE key = 'over'`).Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+		return left == 0 && d.table.pool.conns.Stat().AcquiredConns() == 0
+	})
+	sub, err := d.Watch(func(driver.Hint) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	eventually(t, func() bool { return sub.Address() != "" })
+	before := d.table.pool.conns.Stat().TotalConns()
+	for range 3 {
+		if reply, err := d.Acquire(t.Context(), ticket("k", "b")); err != nil || reply.State != driver.Queued {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "b", TTL: time.Minute}}, func(_ int, _ driver.Reply, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if _, err := d.Glance(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+	}
+	if all := sessions(t, boss); before != 1 || len(all) != 2 {
+		t.Errorf("%d connections before the wait, and %d sessions with that which listens", before, len(all))
+	}
+}
+
+// A sweep, and the message of a listener to itself, wait for the connection that there is.
+func TestSweep_MakesNoConnection(t *testing.T) {
+	server := postgrestest.Shared(t)
+	exec(t, admin(t, server.URL()), SQL())
+	d := openURL(t, server.URL())
+	p := d.table.pool
+	conn, err := p.take(t.Context(), ordinary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sweep sync.WaitGroup
+	sweep.Go(func() {
+		if _, err := d.table.Sweep(t.Context(), 1); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.lines[background].Len() == 1
+	})
+	p.give(conn, nil)
+	sweep.Wait()
+	if n := p.conns.Stat().NewConnsCount(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A call that comes during a sweep waits for a moment before it makes a connection, and so does
+// a renewal that has the time.
+func TestPool_SharesTheConnectionWithASweepForAMoment(t *testing.T) {
+	p := &pool{there: map[*pgx.Conn]*life{new(pgx.Conn): {}}}
+	if err := p.enter(t.Context(), background, false); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shared = time.Now().Add(time.Hour)
+	soon := context.WithValue(t.Context(), leaving{}, time.Now().Add(sharing))
+	for name, row := range map[string]struct {
+		ctx          context.Context
+		u            urgency
+		during, past bool
+	}{
+		"a call":                          {t.Context(), ordinary, false, true},
+		"a release":                       {t.Context(), hurried, false, true},
+		"another sweep":                   {t.Context(), background, false, false},
+		"a renewal":                       {t.Context(), renewing, false, true},
+		"a renewal that is given up soon": {soon, renewing, true, true},
+	} {
+		p.shared = time.Now().Add(time.Hour)
+		during := p.mayEnter(row.ctx, row.u, false)
+		p.shared = time.Now()
+		if past := p.mayEnter(row.ctx, row.u, false); during != row.during || past != row.past {
+			t.Errorf("%s goes on: %t, and after the moment %t", name, during, past)
+		}
+	}
+}
+
+// P3: renewals come before all other calls, also those that had to wait because there were many.
+func TestPool_ARenewalThatWaitsForOthersWaitsForNoOtherCall(t *testing.T) {
+	p := &pool{there: make(map[*pgx.Conn]*life)}
+	for _, row := range []struct {
+		u urgency
+		n int
+	}{{ordinary, mainConns}, {renewing, renewConns}} {
+		for range row.n {
+			if err := p.enter(t.Context(), row.u, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	line := func(u urgency) <-chan error {
+		called := make(chan error, 1)
+		go func() { called <- p.enter(t.Context(), u, false) }()
+		eventually(t, func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.lines[u].Len() == 1
+		})
+		return called
+	}
+	release := line(hurried)
+	renewal := line(renewing)
+	p.leave(nil) // one of the renewals
+	eventually(t, func() bool { return len(renewal) == 1 })
+	if len(release) != 0 {
+		t.Error("the release has the place of a renewal")
+	}
+	for range renewConns + 1 {
+		p.leave(nil)
+	}
+	eventually(t, func() bool { return len(release) == 1 })
+}
+
+// many makes as many connections as a store may have. They are idle.
+func many(t *testing.T, d *Driver) {
+	t.Helper()
+	var conns []*pgxpool.Conn
+	for range allConns {
+		conn, err := d.table.pool.take(t.Context(), renewing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		d.table.pool.give(conn, nil)
+	}
+}
+
+// P3: a renewal that trusts none of the connections makes another one, however many there are.
+// It keeps them from no other call for long.
+func TestPool_ARenewalMayDoubtAllConnections(t *testing.T) {
+	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true"))
+	many(t, d)
+	p := d.table.pool
+	p.distrust()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := p.takeToRenew(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.doubts(conn.Conn()) || p.count() != allConns {
+		t.Errorf("doubtful: %t, of %d connections", p.doubts(conn.Conn()), p.count())
+	}
+	p.give(conn, nil)
+}
+
+// P3: a connection that is given up takes the room of no other while it is closed.
+func TestRenew_ConnectionsThatLeadNowhereLeaveRoomForOthers(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	proxy := postgrestest.Shared(t).Proxy(t)
+	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=2s"))
+	defer proxy.CutAll()
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	many(t, d)
+	proxy.Strand()
+	renew := func(key string) (err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		d.Renew(ctx, []driver.Ref{{Key: key, ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, e error) { err = e })
+		return err
+	}
+	var all sync.WaitGroup
+	for i := range allConns {
+		all.Go(func() { _ = renew(fmt.Sprint("other", i)) })
+	}
+	all.Wait()
+	if err := renew("k"); err != nil {
+		t.Error(err)
+	}
+}
+
+// listening serves connections by f, and counts them.
+func listening(t *testing.T, f func(net.Conn)) (addr string, taken *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken = new(atomic.Int64)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			taken.Add(1)
+			all.Go(func() {
+				defer conn.Close()
+				f(conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	return l.Addr().String(), taken
+}
+
+// refusal returns the message of a server that lets nobody in.
+func refusal(code string) []byte {
+	text := "SFATAL\x00VFATAL\x00C" + code + "\x00Mrefused\x00\x00"
+	return append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(text)+4)), text...) //nolint:gosec // it is short
+}
+
+// A server at its limit makes a process for each that it refuses.
+func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	addr, taken := listening(t, func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1<<10))
+		_, _ = conn.Write(refusal("53300"))
+	})
+	d := openURL(t, "postgres://nobody@"+addr+"/none?sslmode=disable")
+	const seconds = 3
+	ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_, err := d.Acquire(ctx, mutex(fmt.Sprint("k", i), "a"))
+				if ctx.Err() == nil && (!errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "53300")) {
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	// At once as many as there may be connections, and then by pauses of at least 25 ms, 50, 100, 200, 400, 500, 500…
+	if n := taken.Load(); n < 4 || n > mainConns+5+2*seconds {
+		t.Errorf("%d attempts in %d s", n, seconds)
+	}
+}
+
+// A router that forgets connections drops what is sent over them.
+func TestAcquire_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	proxy := postgrestest.Shared(t).Proxy(t)
+	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=3s"))
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() { _, _ = d.Acquire(t.Context(), mutex(fmt.Sprint("k", i), "a")) })
+	}
+	all.Wait()
+	if n := d.table.pool.conns.Stat().IdleConns(); n < 3 {
+		t.Fatalf("%d connections", n)
+	}
+	proxy.Strand()
+	var err error
+	for range 2 {
+		_, err = d.Acquire(t.Context(), mutex("another", "a"))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	proxy.CutAll()
+}
+
+// The name of a primary leads to a replica until somebody changes it.
+func TestAcquire_AConnectionToAReplicaIsNotKept(t *testing.T) {
+	primary := postgrestest.Start(t, "synchronous_commit=on")
+	exec(t, admin(t, primary.URL()), SQL())
+	host := func(s *postgrestest.Server) string {
+		u, err := url.Parse(s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.Host
+	}
+	var leads atomic.Pointer[string]
+	lead := func(to string) { leads.Store(&to) }
+	lead(host(primary.Standby(t)))
+	addr, taken := listening(t, func(client net.Conn) {
+		server, err := net.Dial("tcp", *leads.Load())
+		if err != nil {
+			return
+		}
+		var back sync.WaitGroup
+		back.Go(func() {
+			_, _ = io.Copy(client, server)
+			_ = client.Close()
+		})
+		_, _ = io.Copy(server, client)
+		_ = server.Close()
+		back.Wait()
+	})
+	d := openURL(t, strings.Replace(primary.URL(), host(primary), addr, 1))
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			if _, err := d.Acquire(t.Context(), mutex("k", fmt.Sprint(i))); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "read-only replica") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait()
+	if n := taken.Load(); n > 20 {
+		t.Errorf("%d connections for 16 calls", n)
+	}
+	lead(host(primary))
+	var err error
+	for range 2 {
+		_, err = d.Acquire(t.Context(), mutex("k", "a"))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Behind those who wait for locks a release would come too late, again and again: a lock
+// would stay taken for its TTL because others are wanted.
+func TestRelease_ComesBeforeThoseWhoWaitForConnections(t *testing.T) {
+	const crowd = 200
+	server := postgrestest.Shared(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=60s"))
+	boss := admin(t, server.URL())
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, boss, `BEGIN`)
+	exec(t, boss, `LOCK TABLE leasehold`)
+	var all sync.WaitGroup
+	var served atomic.Int64
+	for i := range crowd {
+		all.Go(func() {
+			if _, err := d.Acquire(t.Context(), mutex(fmt.Sprint("other", i), "a")); err != nil {
+				t.Error(err)
+			}
+			served.Add(1)
+		})
+	}
+	p := d.table.pool
+	waits := func(inLine, before int) {
+		t.Helper()
+		eventually(t, func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.lines[ordinary].Len() >= inLine && p.lines[hurried].Len() >= before
+		})
+	}
+	waits(crowd-mainConns, 0)
+	all.Go(func() {
+		reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
+		if n := served.Load(); err != nil || reply.State != driver.Released || n > crowd/2 {
+			t.Errorf("after %d others: %+v, %v", n, reply, err)
+		}
+	})
+	waits(crowd-mainConns, 1)
+	exec(t, boss, `COMMIT`)
+	all.Wait()
+}
+
+// The server gives up first, and says so: with what is left of the time after a wait for a
+// connection it could not, the outcome would be unknown, and the connection lost.
+func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	const timeout = 8 * time.Second
+	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true&timeout="+timeout.String()))
+	p := d.table.pool
+	var conns []*pgxpool.Conn
+	for range mainConns {
+		conn, err := p.take(t.Context(), ordinary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	start := time.Now()
+	ends := make(chan time.Time, 1)
+	go func() {
+		err := d.table.once(t.Context(), func(ctx context.Context, _ *pgxpool.Conn) error {
+			end, _ := ctx.Deadline()
+			ends <- end
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+			close(ends)
+		}
+	}()
+	eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.lines[ordinary].Len() == 1 && time.Since(start) > timeout/4+100*time.Millisecond
+	})
+	given := time.Now()
+	for _, conn := range conns {
+		p.give(conn, nil)
+	}
+	if end := <-ends; end.Before(given.Add(timeout)) {
+		t.Errorf("it has %v", end.Sub(given))
+	}
+}
+
+// dialled is a store whose connections are dialled by a function.
+func dialled(t *testing.T, url string, dial pgconn.DialFunc, opts ...Option) *Driver {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.DialFunc = dial
+	return configured(t, cfg, opts...)
+}
+
+func configured(t *testing.T, cfg *pgxpool.Config, opts ...Option) *Driver {
+	t.Helper()
+	application, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(application.Close)
+	d, err := New(application, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// That others are served by the connections that there are says nothing of whether there
+// is room for more.
+func TestAcquire_AFullServerThatServesIsNotAskedForMoreByEachWhoIsServed(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	s, fill := full(t)
+	var attempts atomic.Int64
+	d := dialled(t, s.URL(), func(ctx context.Context, network, addr string) (net.Conn, error) {
+		attempts.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	})
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	fill()
+	attempts.Store(0)
+	const seconds = 3
+	ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := d.Acquire(ctx, mutex(fmt.Sprint("k", i), "a")); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := attempts.Load(); n > mainConns+5+2*seconds {
+		t.Errorf("%d attempts in %d s", n, seconds)
+	}
+}
+
+// P3: the time of a call that asked for another connection says nothing of those that
+// there are.
+func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	var hang atomic.Bool
+	hangs := make(chan struct{}, 100)
+	d := dialled(t, postgrestest.Shared(t).URL(), func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if hang.Load() {
+			hangs <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}, WithCreate(), WithTimeout(2*time.Second))
+	warm(t, d)
+	renew := func(patience time.Duration) (err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		d.Renew(ctx, []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, e error) { err = e })
+		return err
+	}
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(30 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	p := d.table.pool
+	var conn *pgxpool.Conn
+	var others []*pgxpool.Conn
+	eventually(t, func() bool { // a sweep may have another one
+		if stat := p.conns.Stat(); stat.IdleConns() > 0 {
+			var err error
+			if conn, err = p.take(t.Context(), ordinary); err != nil {
+				t.Fatal(err)
+			}
+			others = append(others, conn)
+		}
+		stat := p.conns.Stat()
+		return stat.IdleConns() == 0 && int(stat.TotalConns()) == len(others)
+	})
+	hang.Store(true)
+	var other sync.WaitGroup
+	other.Go(func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // before connecting has failed
+		defer cancel()
+		_, _ = p.take(ctx, renewing)
+	})
+	<-hangs
+	was := conn.Conn()
+	for _, conn := range others {
+		p.give(conn, nil)
+	}
+	other.Wait()
+	if was.IsClosed() {
+		t.Error("the connection that was there is closed")
+	}
+	if err := renew(30 * time.Second); err != nil {
+		t.Errorf("by the connection that was there: %v", err)
+	}
+	p.distrust()
+	if err := renew(30 * time.Second); err != nil {
+		t.Errorf("by the connection that was there, after half of the time: %v", err)
+	}
+}
+
+// pgxpool keeps a connection that does not answer for a while after the call that asked
+// for it has given up. No other call spins meanwhile.
+func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	s, fill := full(t)
+	proxy := s.Proxy(t)
+	d := warm(t, openURL(t, proxy.URL()+"&timeout=10s"))
+	time.Sleep(1100 * time.Millisecond) // after a second pgxpool looks whether a connection is alive
+	fill()
+	proxy.Strand()
+	defer proxy.CutAll()
+	conns := d.table.pool.conns
+	for i := range conns.Stat().TotalConns() {
+		_ = impatient(d, mutex(fmt.Sprint("k", i), "a"), 50*time.Millisecond)
+	}
+	before := conns.Stat().NewConnsCount()
+	if err := impatient(d, mutex("k", "b"), 2*time.Second); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	if turns := conns.Stat().NewConnsCount() - before; turns > 100 {
+		t.Errorf("%d turns in 2 s", turns)
+	}
+}
+
+// Connections are only looked through when one was silent: that is nothing for the hook of an
+// application to prepare.
+func TestAcquire_AHookThatAsksTheServerCostsNoConnection(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	proxy := postgrestest.Shared(t).Proxy(t)
+	proxy.Slow(1500 * time.Millisecond)
+	cfg, err := pgxpool.ParseConfig(proxy.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return conn.Ping(ctx) == nil, nil }
+	d := configured(t, cfg, WithCreate(), WithTimeout(600*time.Millisecond))
+	eventually(t, func() bool {
+		_, err := d.Acquire(t.Context(), mutex("k", "a"))
+		return err == nil
+	})
+	if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {
+		t.Errorf("%d connections had to be made", made)
+	}
+}

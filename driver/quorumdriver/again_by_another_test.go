@@ -1,0 +1,309 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/clock"
+)
+
+// asked asks for the lease a by a visit, and returns the error.
+func (a asker) asked(ctx context.Context, visit string) (driver.Reply, error) {
+	return a.s.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: visit})
+}
+
+// unknown fails the test unless an error says that nobody knows what has happened.
+func (a asker) unknown(err error) {
+	a.Helper()
+	if !errors.Is(err, driver.ErrNoQuorum) || errors.Is(err, driver.ErrUnavailable) {
+		a.Errorf("%v, want an error that leaves it open whether the lease is held", err)
+	}
+}
+
+// A visit that is undone while another one asks for the same lease in the same process takes
+// nothing of the other's round: if that is lost, its votes are still undone.
+func TestAcquire_HR_A6_AVisitThatIsUndoneLeavesTheOthersVotesToBeUndone(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct{ pause, patience time.Duration }{
+		"both before the vote": {0, 60 * ms},
+		"one before the vote":  {0, 120 * ms},
+		"both after the vote":  {150 * ms, 270 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := servers(3)
+				a := asker{t, quorumOf(t, all)}.begun()
+				all[0].delay(50 * ms)
+				for _, s := range all[1:] {
+					s.set(func(s *server) { s.cut = true })
+				}
+				lost := make(chan error, 1)
+				ctx, cancel := context.WithTimeout(context.Background(), c.patience)
+				defer cancel()
+				go func() {
+					_, err := a.asked(ctx, "one")
+					lost <- err
+				}()
+				synctest.Wait()
+				time.Sleep(c.pause)
+				other, end := context.WithTimeout(context.Background(), 200*ms)
+				defer end()
+				_, _ = a.s.Release(other, driver.Ref{Key: "k", ID: "a", Visit: "two"})
+				if err := <-lost; err == nil {
+					t.Error("granted by one node of three")
+				}
+				time.Sleep(2 * quorumdriver.DefaultTimeout)
+				wantInside(t, all[0])
+			})
+		})
+	}
+}
+
+// refusing is a node that refuses requests after a while.
+type refusing struct {
+	client
+	after time.Duration
+}
+
+func (r refusing) Acquire(context.Context, driver.Request) (driver.Reply, error) {
+	time.Sleep(r.after)
+	return driver.Reply{}, errRefused
+}
+
+// While a release of another visit is under way at a node that has voted, the vote is not
+// undone yet.
+func TestAcquire_P8_ALostRoundThatWaitsForAnothersReleaseIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		asker{t, quorumOf(t, all)}.begun()
+		a := asker{t, open(t, []driver.Driver{client{all[0]}, refusing{client{all[1]}, 20 * time.Millisecond}, refusing{client{all[2]}, 20 * time.Millisecond}})}
+		released := make(chan struct{})
+		go func() {
+			defer close(released)
+			time.Sleep(10 * time.Millisecond)
+			all[0].delay(20 * time.Millisecond)
+			_, _ = a.s.Release(context.Background(), driver.Ref{Key: "k", ID: "a", Visit: "two"})
+		}()
+		_, err := a.asked(t.Context(), "one")
+		a.unknown(err)
+		<-released
+		time.Sleep(quorumdriver.DefaultTimeout)
+		wantInside(t, all[0])
+	})
+}
+
+// A lease that is asked for again by a round without a majority stays, and whoever asked is
+// not told that it has none.
+func TestAcquire_P8_ALostRoundOfALeaseThatIsHeldIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		all[1].kill()
+		all[2].kill()
+		_, err := a.asked(t.Context(), "")
+		a.unknown(err)
+		all[1].restart(false)
+		all[2].restart(false)
+		a.renewed("a", driver.Granted)
+	})
+}
+
+// A vote that belongs to another process too cannot be undone: whoever asked for it is not
+// told that nothing is left.
+func TestAcquire_P8_ALostRoundThatAnotherProcessSharesIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}.begun()
+		if _, err := all[0].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: "another"}); err != nil {
+			t.Fatal(err)
+		}
+		all[1].kill()
+		all[2].kill()
+		_, err := a.asked(t.Context(), "one")
+		a.unknown(err)
+		wantInside(t, all[0], "a")
+	})
+}
+
+// Another holder's vote and a node that does not answer are no reason to take a lease for
+// lost that a majority may have.
+func TestAcquire_P7_ALeaseThatIsAskedForAgainIsLostOnlyIfAMajorityRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		if _, err := all[0].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		a := asker{t, quorumOf(t, all)}
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		all[2].kill()
+		_, err := a.asked(t.Context(), "")
+		a.unknown(err)
+		synctest.Wait()
+		all[2].restart(false)
+		wantInside(t, all[1], "a")
+		a.renewed("a", driver.Granted)
+	})
+}
+
+// A lease that has ended, and that another process was granted again after somebody else, has
+// the token of that grant, whoever is asked.
+func TestTokens_P4_ALeaseThatEndedAndWasGrantedElsewhereHasItsNewToken(t *testing.T) {
+	for name, ask := range map[string]func(asker) driver.Reply{
+		"asked for": func(a asker) driver.Reply { return a.acquire("a", driver.Granted) },
+		"renewed":   func(a asker) driver.Reply { return a.renewed("a", driver.Granted) },
+		"downgraded": func(a asker) driver.Reply {
+			return a.acquire("a", driver.Granted, func(r *driver.Request) { r.Downgrade, r.Mode = true, driver.Shared })
+		},
+	} {
+		for how, pass := range map[string]func(*testing.T, []*server){
+			"": func(*testing.T, []*server) { time.Sleep(2 * ttl) },
+			" after a suspension of this machine": func(t *testing.T, all []*server) {
+				clock.Advance(2 * ttl)
+				for _, s := range all { // time has passed there, too
+					if _, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+		} {
+			t.Run(name+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					all := servers(3)
+					one, two := asker{t, quorumOf(t, all)}, asker{t, quorumOf(t, all)}
+					one.acquire("a", driver.Granted)
+					synctest.Wait()
+					pass(t, all)
+					between := two.acquire("b", driver.Granted)
+					two.release("b", driver.Released)
+					synctest.Wait()
+					two.acquire("a", driver.Granted)
+					synctest.Wait()
+					if reply := ask(one); reply.Token <= between.Token {
+						t.Errorf("token %d, after %d", reply.Token, between.Token)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The end of a grant counts, not that of one before it, which was longer and was lost.
+func TestTokens_P4_ALeaseThatEndedHasItsNewTokenWhateverItHadBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		one, two := asker{t, quorumOf(t, all)}, asker{t, quorumOf(t, all)}
+		all[2].set(func(s *server) { s.cut = true })
+		one.acquire("a", driver.Granted, func(r *driver.Request) { r.TTL = 20 * ttl })
+		time.Sleep(quorumdriver.DefaultTimeout)
+		all[2].set(func(s *server) { s.cut = false })
+		synctest.Wait()
+		two.release("a", driver.Released)
+		synctest.Wait()
+		one.renewed("a", driver.Gone)
+		one.acquire("a", driver.Granted)
+		time.Sleep(2 * ttl)
+		between := two.acquire("b", driver.Granted)
+		two.release("b", driver.Released)
+		synctest.Wait()
+		two.acquire("a", driver.Granted)
+		synctest.Wait()
+		if reply := one.renewed("a", driver.Granted); reply.Token <= between.Token {
+			t.Errorf("token %d, after %d", reply.Token, between.Token)
+		}
+	})
+}
+
+// While a round asks again for a lease whose end comes meanwhile, its votes stay known: what
+// is left of a round that was lost is undone.
+func TestAcquire_P8_ARoundDuringWhichTheLeaseEndsIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}.begun()
+		if _, err := all[1].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		time.Sleep(ttl - ttl/50) // it ends before the node that is cut off is given up
+		all[2].set(func(s *server) { s.cut = true })
+		_, err := a.asked(t.Context(), "")
+		time.Sleep(100 * time.Millisecond)
+		if err == nil {
+			wantInside(t, all[0])
+		} else {
+			a.unknown(err)
+		}
+	})
+}
+
+// turning is a node that refuses after a while, once it is told to.
+type turning struct {
+	client
+	now *atomic.Bool
+}
+
+func (r turning) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if r.now.Load() {
+		time.Sleep(20 * time.Millisecond)
+		return driver.Reply{}, errRefused
+	}
+	return r.client.Acquire(ctx, req)
+}
+
+// The same while somebody else of the process repeats the request, and so sees the end first.
+func TestAcquire_P8_ARoundDuringWhichAnotherSeesTheEndIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		asker{t, quorumOf(t, all)}.begun()
+		var now atomic.Bool
+		a := asker{t, open(t, []driver.Driver{client{all[0]}, turning{client{all[1]}, &now}, turning{client{all[2]}, &now}})}
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		time.Sleep(ttl - ttl/100 - 12*time.Millisecond) // its end is near
+		now.Store(true)
+		go func() {
+			time.Sleep(15 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			defer cancel()
+			_, _ = a.asked(ctx, "")
+		}()
+		_, err := a.asked(t.Context(), "")
+		time.Sleep(100 * time.Millisecond)
+		if errors.Is(err, driver.ErrUnavailable) {
+			wantInside(t, all[0])
+		}
+	})
+}
+
+// A downgrade of which one node does not answer, while another has forgotten the lease, is
+// not answered as if the lock were held by somebody else, and the lease is not lost.
+func TestDowngrade_P8_WithoutAMajorityThatRefusesIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}
+		token := a.acquire("a", driver.Granted).Token
+		synctest.Wait()
+		if _, err := all[0].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		all[2].kill()
+		reply, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl, Mode: driver.Shared, Downgrade: true})
+		if err == nil {
+			t.Errorf("%+v", reply)
+		}
+		a.unknown(err)
+		all[2].restart(false)
+		if got := a.renewed("a", driver.Granted); got.Token != token {
+			t.Errorf("token %d, want %d", got.Token, token)
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+)
+
+// TestRenew_Q6_ALeaseThatWasLostIsLetInAgainWithATokenOfItsOwn has an answer
+// come too late: the lease is over, others hold the lock, and the same id, which
+// waits now, is let in by a renewal. It is another grant, after theirs.
+func TestRenew_Q6_ALeaseThatWasLostIsLetInAgainWithATokenOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []driver.Driver
+		for range 3 {
+			nodes = append(nodes, memdriver.New())
+		}
+		s := open(t, nodes)
+		sub, err := s.Watch(func(driver.Hint) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		ask := func(id string, wait time.Duration) driver.Reply {
+			reply, err := s.Acquire(context.Background(), driver.Request{
+				Key: "k", ID: id, TTL: time.Second, TicketTTL: wait, ConfirmWindow: time.Second, HintAddress: sub.Address(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reply
+		}
+		first := ask("a", 0)
+		time.Sleep(2 * time.Second) // nobody has told it of its end
+		second := ask("b", 0)
+		if first.State != driver.Granted || second.State != driver.Granted || second.Token <= first.Token {
+			t.Fatalf("%+v, %+v", first, second)
+		}
+		if reply := ask("a", time.Minute); reply.State == driver.Granted {
+			t.Fatalf("beside the holder: %+v", reply)
+		}
+		if _, err := s.Release(context.Background(), driver.Ref{Key: "k", ID: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		var reply driver.Reply
+		for range 20 { // as the library does: renew, and ask again when that is gone
+			s.Renew(context.Background(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Second, TicketTTL: time.Minute, HintAddress: sub.Address()}},
+				func(_ int, r driver.Reply, e error) { reply, err = r, e })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if reply.State == driver.Gone {
+				reply = ask("a", time.Minute)
+			}
+			if reply.State == driver.Granted {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if reply.State != driver.Granted || reply.Token <= second.Token {
+			t.Errorf("let in again: %+v, after token %d", reply, second.Token)
+		}
+	})
+}

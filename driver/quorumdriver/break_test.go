@@ -1,0 +1,72 @@
+package quorumdriver_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+)
+
+func (a asker) breaks(id string, want driver.State) {
+	a.Helper()
+	reply, err := a.s.Break(a.Context(), "k", id, "for a reason")
+	if err != nil || reply.State != want {
+		a.Fatalf("break %s: %+v, %v; want state %d", id, reply, err, want)
+	}
+}
+
+// A break that finds nothing at a majority is still on its way to the slowest node,
+// where the lease may have been let in when it comes.
+func TestBreak_HR_G6_ActsOnNoLeaseThatComesAfterItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}.begun()
+		all[2].delay(quorumdriver.DefaultTimeout / 2)
+		a.breaks("a", driver.Gone)
+		all[2].delay(0)
+		a.acquire("a", driver.Granted)
+		time.Sleep(2 * quorumdriver.DefaultTimeout)
+		for _, s := range all {
+			wantInside(t, s, "a")
+		}
+		a.renewed("a", driver.Granted)
+	})
+}
+
+func TestBreak_HR_G6_HasActedAtAllNodesThatAnswerWhenItDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(5)
+		a := asker{t, quorumOf(t, all)}.begun()
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		all[3].delay(50 * time.Millisecond)
+		all[4].stop()
+		defer all[4].cont()
+		a.breaks("a", driver.Released)
+		for _, s := range all[:4] {
+			wantInside(t, s)
+		}
+		a.acquire("b", driver.Granted)
+	})
+}
+
+// A lease of which a node that hangs may be the majority's is broken there, too.
+func TestBreak_HR_G6_ReachesANodeThatWasSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}.begun()
+		all[0].kill()
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		all[0].restart(false)
+		all[2].stop()
+		go func() {
+			time.Sleep(quorumdriver.DefaultTimeout / 20)
+			all[2].cont()
+		}()
+		a.breaks("a", driver.Released)
+		wantInside(t, all[2])
+	})
+}

@@ -1,0 +1,131 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/drivertest"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/leaktest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// lacking is what a majority cannot keep: an order, limits, and so what stands on
+// them. A mark is for each node to carry.
+const lacking = drivertest.Queue | drivertest.Policies | drivertest.Limits | drivertest.Resize | drivertest.Guard
+
+func TestConformance_OverMemory(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5} {
+		for name, c := range map[string]struct {
+			without drivertest.Feature
+			opts    []quorumdriver.Option
+		}{
+			"fenced":   {lacking, nil},
+			"unfenced": {lacking | drivertest.Tokens | drivertest.MinToken | drivertest.Raise, []quorumdriver.Option{quorumdriver.WithoutFencing()}},
+		} {
+			t.Run(fmt.Sprint(n, " nodes ", name), func(t *testing.T) {
+				if n != 3 {
+					skip.Nightly(t, "make test plays the same rows with three nodes")
+				}
+				var stores []*memdriver.Driver
+				drivertest.Run(t, drivertest.Config{
+					Without: c.without,
+					Open: func(t testing.TB) driver.Driver {
+						var nodes []driver.Driver
+						for _, s := range stores {
+							nodes = append(nodes, s.Join())
+						}
+						return settled{open(t, nodes, c.opts...)}
+					},
+					Wrap: func(t *testing.T, row func(*testing.T)) {
+						synctest.Test(t, func(t *testing.T) {
+							stores = nil
+							for range n {
+								stores = append(stores, memdriver.New())
+							}
+							row(t)
+						})
+					},
+				})
+			})
+		}
+	}
+}
+
+func TestConformance_OverRedis(t *testing.T) {
+	skip.Nightly(t, "make test plays the same rows over memory")
+	var urls []string
+	for range 3 {
+		urls = append(urls, redistest.Start(t).URL())
+	}
+	drivertest.Run(t, drivertest.Config{
+		Without: lacking,
+		Open: func(t testing.TB) driver.Driver {
+			var nodes []driver.Driver
+			for _, url := range urls {
+				d, err := rueidisdriver.Open(url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				nodes = append(nodes, d)
+			}
+			s := settled{open(t, nodes, quorumdriver.WithTimeout(10*time.Second))}
+			// Connect, which takes longer than a short lease lasts.
+			if reply, err := s.Acquire(t.Context(), driver.Request{Key: rand.Text(), ID: "x", TTL: time.Minute}); err != nil {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+			return s
+		},
+	})
+}
+
+// settled returns from a call when it has reached all nodes. Without it a request
+// may reach the last ones after the next request of another process, which is of no
+// harm, but nobody can tell then what that is answered.
+type settled struct{ *quorumdriver.Driver }
+
+func (s settled) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	defer s.Settle()
+	for {
+		reply, err := s.Driver.Acquire(ctx, req)
+		if !errors.Is(err, driver.ErrNoQuorum) || ctx.Err() != nil {
+			return reply, err
+		}
+		// On a busy machine a short lease is over before a majority answers.
+	}
+}
+
+func (s settled) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	defer s.Settle()
+	s.Driver.Renew(ctx, refs, each)
+}
+
+func (s settled) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	defer s.Settle()
+	return s.Driver.Release(ctx, ref)
+}
+
+func open(t testing.TB, nodes []driver.Driver, opts ...quorumdriver.Option) *quorumdriver.Driver {
+	t.Helper()
+	s, err := quorumdriver.New(nodes, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error("close:", err)
+		}
+	})
+	return s
+}

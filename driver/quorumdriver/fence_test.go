@@ -1,0 +1,127 @@
+package quorumdriver_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+)
+
+// successors lets two hold one after the other, by majorities that have one node
+// in common, where the clock of the first node is ahead of the others.
+func successors(t *testing.T, opts ...quorumdriver.Option) (first, second int64) {
+	all := servers(3)
+	all[0].skew = time.Hour
+	a := asker{t, quorumOf(t, all, opts...)}
+	a.acquire("before", driver.Granted)
+	a.release("before", driver.Released)
+	synctest.Wait()
+
+	all[2].kill()
+	first = a.acquire("first", driver.Granted).Token
+	a.release("first", driver.Released)
+	synctest.Wait()
+	all[2].restart(false)
+	all[0].kill()
+	return first, a.acquire("second", driver.Granted).Token
+}
+
+func TestTokens_Q6_RiseOverMajoritiesThatShareOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if first, second := successors(t); second <= first {
+			t.Errorf("token %d follows %d", second, first)
+		}
+	})
+}
+
+// The greatest token of a majority is no token: the test above would find it out.
+func TestTokens_Q6_APlainMaximumFalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if first, second := successors(t, quorumdriver.WithPlainMaximum()); second > first {
+			t.Errorf("token %d follows %d: the write-back makes no difference", second, first)
+		}
+	})
+}
+
+func TestTokens_Q6_RiseOverEveryPairOfMajorities(t *testing.T) {
+	const n, need = 5, 3
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(n)
+		for i, s := range all {
+			s.skew = time.Duration(n-i) * time.Minute
+		}
+		a := asker{t, quorumOf(t, all)}
+		last := int64(0)
+		for mask := range 1 << n {
+			down := 0
+			for i, s := range all {
+				if s.restart(false); mask&(1<<i) != 0 {
+					s.kill()
+					down++
+				}
+			}
+			if n-down < need {
+				continue
+			}
+			got := a.acquire("a", driver.Granted).Token
+			if got <= last {
+				t.Fatalf("with nodes %05b down token %d follows %d", mask, got, last)
+			}
+			last = got
+			a.release("a", driver.Released)
+			time.Sleep(ttl) // what a dead node has kept is over
+		}
+	})
+}
+
+func TestTokens_AreWrittenBackBeforeTheyAreHandedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		all[0].skew = time.Hour
+		a := asker{t, quorumOf(t, all)}
+		token := a.acquire("a", driver.Granted).Token
+		have := 0
+		for _, s := range all {
+			if snap, _ := s.store.Inspect(t.Context(), "k"); len(snap.Holders) == 1 && snap.Holders[0].Token == token && snap.Token >= token {
+				have++
+			}
+		}
+		if have < 2 {
+			t.Errorf("%d nodes have token %d", have, token)
+		}
+		if reply := a.renewed("a", driver.Granted); reply.Token != token {
+			t.Errorf("token %d after the renewal, %d before", reply.Token, token)
+		}
+	})
+}
+
+func TestTokens_OfANodeThatCannotBeWrittenToAreNotHandedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		all[0].skew = 48 * time.Hour // further ahead than the others follow
+		a := asker{t, quorumOf(t, all)}
+		all[2].kill()
+		_, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl})
+		if err == nil {
+			t.Fatal("granted with a token that no majority has")
+		}
+		t.Log(err)
+		for _, s := range all[:2] {
+			wantInside(t, s)
+		}
+	})
+}
+
+func TestTokens_AreZeroWithoutFencing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := asker{t, quorumOf(t, servers(3), quorumdriver.WithoutFencing())}
+		if got := a.acquire("a", driver.Granted).Token; got != 0 {
+			t.Errorf("token %d", got)
+		}
+		if got := a.renewed("a", driver.Granted).Token; got != 0 {
+			t.Errorf("token %d", got)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+)
+
+// unmarked returns servers that nobody has used.
+func unmarked(n int) (all []*server) {
+	for range n {
+		all = append(all, &server{store: memdriver.New()})
+	}
+	return all
+}
+
+func (s *server) marked(t testing.TB) (left time.Duration, ok bool) {
+	t.Helper()
+	mark, ok, err := s.store.Marked(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mark.Quarantine, ok
+}
+
+func TestGuard_NewNodesServeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := unmarked(3)
+		var processes sync.WaitGroup
+		for i := range 4 { // that begin at the same time
+			s := quorumOf(t, all)
+			processes.Go(func() {
+				req := driver.Request{Key: string(rune('a' + i)), ID: "x", TTL: ttl}
+				if reply, err := s.Acquire(context.Background(), req); err != nil || reply.State != driver.Granted {
+					t.Errorf("%+v, %v", reply, err)
+				}
+			})
+		}
+		processes.Wait()
+		for i, s := range all {
+			if left, ok := s.marked(t); left > 0 || !ok {
+				t.Errorf("node %d: mark %v, in quarantine for %v", i+1, ok, left)
+			}
+		}
+	})
+}
+
+// TestGuard_AForgottenVoteDoesNotCountTwice is the case for which the guard is
+// there: a lease is held by a majority, of which one node forgets it.
+func TestGuard_AForgottenVoteDoesNotCountTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []quorumdriver.Option
+		want driver.State
+	}{
+		"guarded":   {nil, driver.Busy},
+		"unguarded": {[]quorumdriver.Option{quorumdriver.WithoutGuard()}, driver.Granted}, // the test finds it
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := servers(5)
+				a, b := asker{t, quorumOf(t, all, c.opts...)}, asker{t, quorumOf(t, all, c.opts...)}
+				all[3].kill()
+				all[4].kill()
+				a.acquire("a", driver.Granted)
+				synctest.Wait()
+				all[2].kill()
+				for _, s := range all[3:] {
+					s.restart(false)
+				}
+				all[2].restart(true)
+				reply, err := b.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl})
+				if reply.State != c.want {
+					t.Errorf("%+v, %v while a holds it", reply, err)
+				}
+			})
+		})
+	}
+}
+
+func TestGuard_ANodeThatForgotServesAfterItsQuarantine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const maxTTL, skew = time.Minute, 5 * time.Second
+		all := servers(3)
+		a := asker{t, quorumOf(t, all, quorumdriver.WithMaxTTL(maxTTL), quorumdriver.WithMaxSkew(skew))}
+		a.acquire("a", driver.Granted)
+		a.release("a", driver.Released)
+		synctest.Wait()
+		all[0].kill()
+		all[0].restart(true)
+		all[1].kill() // so that the vote of the forgetful one is wanted
+		_, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl})
+		if !errors.Is(err, driver.ErrNoQuorum) || !strings.Contains(err.Error(), "node 1: store may have lost its data") {
+			t.Fatalf("%v, want ErrNoQuorum that says why", err)
+		}
+		left, ok := all[0].marked(t)
+		if !ok || left < maxTTL+2*skew || left > maxTTL+2*skew+time.Second {
+			t.Errorf("mark %v, in quarantine for %v", ok, left)
+		}
+		time.Sleep(left)
+		a.acquire("c", driver.Granted)
+	})
+}
+
+func TestGuard_EmptyNodesOfWhichNotAllAreReachedAreNotTrusted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := unmarked(3)
+		all[2].kill()
+		s := quorumOf(t, all, quorumdriver.WithMaxTTL(time.Minute))
+		if reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl}); !errors.Is(err, driver.ErrNoQuorum) {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		for i, s := range all[:2] {
+			if left, ok := s.marked(t); left < time.Minute || !ok {
+				t.Errorf("node %d: mark %v, in quarantine for %v", i+1, ok, left)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		asker{t, s}.acquire("a", driver.Granted)
+	})
+}
+
+func TestGuard_LeasesLongerThanTheQuarantineAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := quorumOf(t, servers(3), quorumdriver.WithMaxTTL(time.Minute))
+		long := driver.Request{Key: "k", ID: "a", TTL: 61 * time.Second}
+		if err := driver.Supports(s, long); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "WithMaxTTL") {
+			t.Errorf("%v", err)
+		}
+		if _, err := s.Acquire(t.Context(), long); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("acquire: %v", err)
+		}
+		a := asker{t, s}
+		a.acquire("a", driver.Granted)
+		s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Hour}}, func(_ int, _ driver.Reply, err error) {
+			if !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("renew: %v", err)
+			}
+		})
+		a.renewed("a", driver.Granted)
+		if err := driver.Supports(quorumOf(t, servers(3), quorumdriver.WithoutGuard()), long); err != nil {
+			t.Errorf("without the guard: %v", err)
+		}
+	})
+}
+
+func TestGuard_NodesWithoutAMarkOfTheirKindAreTrusted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []driver.Driver
+		for range 3 {
+			nodes = append(nodes, struct{ driver.Driver }{memdriver.New()})
+		}
+		asker{t, open(t, nodes)}.acquire("a", driver.Granted)
+	})
+}

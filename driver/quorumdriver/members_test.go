@@ -1,0 +1,172 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+)
+
+// refuses checks that a quorum gives no lock, and says what contradicts.
+func refuses(t *testing.T, s *quorumdriver.Driver, says string) {
+	t.Helper()
+	reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: ttl})
+	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), says) {
+		t.Errorf("%+v, %v; want ErrInvalid that says %q", reply, err, says)
+	}
+}
+
+func TestMembers_HR_F11_ThreeAgainstFiveNodesAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, then func([]*server) []*server
+		says        string
+	}{
+		"five, then three":            {func(all []*server) []*server { return all }, func(all []*server) []*server { return all[:3] }, "one of 5 nodes of a quorum, and here are 3"},
+		"three, then five":            {func(all []*server) []*server { return all[:3] }, func(all []*server) []*server { return all }, "one of 3 nodes of a quorum, and here are 5"},
+		"three, then two new to them": {func(all []*server) []*server { return all[:3] }, func(all []*server) []*server { return append(all[3:5:5], all[1]) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := unmarked(5)
+				asker{t, quorumOf(t, c.first(all))}.acquire("a", driver.Granted)
+				synctest.Wait()
+				second := quorumOf(t, c.then(all))
+				if c.says != "" {
+					refuses(t, second, c.says)
+					refuses(t, second, c.says)
+					return
+				}
+				reply, err := second.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: ttl})
+				if err == nil && reply.State == driver.Granted {
+					t.Errorf("%+v beside a", reply)
+				}
+			})
+		})
+	}
+}
+
+// Processes that mean different nodes may begin at the same time.
+func TestMembers_HR_F11_TwoThatBeginTogetherAreNotBothServed(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			all := unmarked(5)
+			granted := make(chan bool, 2)
+			for _, s := range []*quorumdriver.Driver{quorumOf(t, all[2:]), quorumOf(t, all)} {
+				go func() {
+					reply, err := s.Acquire(context.Background(), driver.Request{Key: "k", ID: "a", TTL: ttl})
+					granted <- err == nil && reply.State == driver.Granted
+				}()
+			}
+			if one, other := <-granted, <-granted; one && other {
+				t.Error("a quorum of three and one of five both granted the lock")
+			}
+		})
+	}
+}
+
+func TestMembers_HR_F11_AServerThatIsNamedTwiceIsRefused(t *testing.T) {
+	for _, name := range []string{"new", "marked by the others"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := unmarked(3)
+				if name != "new" {
+					asker{t, quorumOf(t, all)}.begun()
+				}
+				twice := quorumOf(t, []*server{all[0], all[1], {store: all[1].store}})
+				refuses(t, twice, "node 3 is the same store as node 2")
+			})
+		})
+	}
+}
+
+// A node that is away at the beginning is compared when it is back.
+func TestMembers_HR_F11_ANodeThatWasAwayIsComparedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := unmarked(3)
+		asker{t, quorumOf(t, all)}.begun()
+		all[1].kill()
+		same := server{store: all[0].store}
+		same.kill()
+		twice := quorumOf(t, []*server{all[0], &same, all[2]})
+		a := asker{t, twice}
+		a.acquire("a", driver.Granted)
+		a.release("a", driver.Released)
+		same.restart(false)
+		time.Sleep(2 * time.Second)
+		_, _ = a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl}) // by which it looks again
+		synctest.Wait()
+		refuses(t, twice, "node 2 is the same store as node 1")
+	})
+}
+
+// Whoever has changed the nodes, and removed the marks, goes on without a restart of
+// the processes that were right.
+func TestMembers_HR_F11_WhatWasMendedIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := unmarked(5)
+		asker{t, quorumOf(t, all[:3])}.begun()
+		five := quorumOf(t, all)
+		refuses(t, five, "one of 3 nodes")
+		for _, s := range all {
+			s.kill()
+			s.restart(true)
+		}
+		time.Sleep(2 * time.Second)
+		asker{t, five}.acquire("a", driver.Granted)
+	})
+}
+
+// A look at nodes that are new may be old when they are marked: others may have set
+// them up meanwhile, locked, and one of them forgotten that.
+func TestGuard_HR_A8_NoNodeIsMarkedAsNewOnAnOldLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := unmarked(3)
+		goOn := make(chan struct{})
+		var late []driver.Driver
+		for _, s := range all {
+			late = append(late, heldUp{client{s}, goOn})
+		}
+		x, y, z := open(t, late), asker{t, quorumOf(t, all)}, quorumOf(t, all)
+		go func() { _, _ = x.Acquire(context.Background(), driver.Request{Key: "x", ID: "x", TTL: ttl}) }()
+		synctest.Wait() // it has found that all are new
+		y.begun()
+		all[0].kill()
+		y.acquire("y", driver.Granted, func(r *driver.Request) { r.Key, r.TTL = "once", 5*time.Minute }) // by the last two
+		all[0].restart(false)
+		all[2].kill()
+		all[2].restart(true)
+		close(goOn)
+		synctest.Wait()
+		all[1].kill() // so that the vote of the one that forgot is wanted
+		time.Sleep(2 * time.Second)
+		reply, err := z.Acquire(context.Background(), driver.Request{Key: "once", ID: "z", TTL: time.Minute})
+		if err == nil {
+			t.Errorf("%+v beside y", reply)
+		}
+	})
+}
+
+// heldUp sends its marks late.
+type heldUp struct {
+	client
+	goOn chan struct{}
+}
+
+func (h heldUp) Mark(ctx context.Context, mark driver.Mark, by string) error {
+	done := make(chan error, 1)
+	go func() {
+		<-h.goOn
+		done <- h.client.Mark(context.Background(), mark, by)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

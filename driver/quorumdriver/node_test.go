@@ -1,0 +1,278 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+)
+
+// A lock that is being released is held, to whoever asks meanwhile. But a majority
+// that does not answer the release either has said nothing.
+func TestAcquire_BehindAReleaseThatNobodyAnswersIsNotRefused(t *testing.T) {
+	for range 20 { // it depends on who of several is first
+		synctest.Test(t, func(t *testing.T) {
+			all := servers(3)
+			s := quorumOf(t, all)
+			asker{t, s}.acquire("a", driver.Granted)
+			for _, server := range all[1:] {
+				server.stop()
+				defer server.cont()
+			}
+			go func() { _, _ = s.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}) }()
+			synctest.Wait()
+			errs := make(chan error)
+			const askers = 10 // some of whom find no place at the gate
+			time.Sleep(200 * time.Millisecond)
+			for i := range askers {
+				go func() {
+					reply, err := s.Acquire(context.Background(), driver.Request{Key: "k", ID: fmt.Sprint("b", i), TTL: 100 * time.Millisecond})
+					if err == nil {
+						err = fmt.Errorf("state %d", reply.State)
+					}
+					errs <- err
+				}()
+			}
+			for range askers {
+				if err := <-errs; !errors.Is(err, driver.ErrNoQuorum) {
+					t.Errorf("%v, want driver.ErrNoQuorum", err)
+				}
+			}
+		})
+	}
+}
+
+// A call that its caller gave up says nothing of the node: one that is known to
+// hang is still not waited for.
+func TestNode_StaysKnownToHangWhenACallIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		s := quorumOf(t, all)
+		all[1].stop()
+		all[2].stop()
+		defer all[2].cont()
+		look := func(patience time.Duration) (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			start := time.Now()
+			_, err := s.Inspect(ctx, "k")
+			return time.Since(start), err
+		}
+		for _, patience := range []time.Duration{time.Minute, 10 * time.Millisecond} {
+			if _, err := look(patience); err == nil {
+				t.Fatal("one of three nodes is no majority")
+			}
+			synctest.Wait()
+		}
+		all[1].cont()
+		if took, err := look(time.Minute); took > 0 || err != nil {
+			t.Errorf("a majority answers at once, the third node hangs: after %v, %v", took, err)
+		}
+	})
+}
+
+// Nodes that are in quarantine are met by every acquire. What is looked at for
+// their sake may take its time, and must not collect.
+func TestGuard_LooksAtTheMarksOnceAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(5)
+		var nodes []driver.Driver
+		var veil atomic.Bool
+		for _, s := range all {
+			nodes = append(nodes, veiled{client{s}, &veil})
+		}
+		a := asker{t, open(t, nodes)}.begun()
+		veil.Store(true)
+		all[4].restart(true)
+		a.acquire("a", driver.Granted)
+		a.release("a", driver.Released)
+		before := runtime.NumGoroutine()
+		for i := range 500 {
+			key := func(r *driver.Request) { r.Key = fmt.Sprint("k", i) } // of which the node knows no token
+			a.acquire("a", driver.Granted, key)
+			synctest.Wait()
+		}
+		if more := runtime.NumGoroutine() - before; more > 50 {
+			t.Errorf("%d goroutines more", more)
+		}
+	})
+}
+
+// veiled does not tell of its mark under the veil.
+type veiled struct {
+	client
+	veil *atomic.Bool
+}
+
+func (v veiled) Marked(ctx context.Context) (driver.Mark, bool, error) {
+	if !v.veil.Load() {
+		return v.client.Marked(ctx)
+	}
+	<-ctx.Done()
+	return driver.Mark{}, false, ctx.Err()
+}
+
+// Who hears that nobody else was there may free the lock in a shorter way.
+func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		var heard []bool
+		one := &lonely{client{all[0]}, true, &heard}
+		a := asker{t, open(t, []driver.Driver{one, &lonely{client{all[1]}, true, new([]bool)}, &lonely{client{all[2]}, true, new([]bool)}})}
+		for _, alone := range []bool{true, false} {
+			one.alone = alone
+			all[2].stop()
+			if got := a.acquire("a", driver.Granted); got.Uncontended != alone {
+				t.Errorf("the nodes say %v: alone %v", alone, got.Uncontended)
+			}
+			if got := a.renewed("a", driver.Granted); got.Uncontended != alone {
+				t.Errorf("a renewal, the nodes say %v: alone %v", alone, got.Uncontended)
+			}
+			reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Uncontended: alone})
+			if err != nil || reply.State != driver.Released {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+			all[2].cont()
+			synctest.Wait()
+		}
+		if len(heard) != 2 || !heard[0] || heard[1] {
+			t.Errorf("a node heard %v", heard)
+		}
+	})
+}
+
+// lonely says whether a holder is alone.
+type lonely struct {
+	client
+	alone bool
+	heard *[]bool
+}
+
+func (d *lonely) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	reply, err := d.client.Acquire(ctx, req)
+	reply.Uncontended = d.alone
+	return reply, err
+}
+
+func (d *lonely) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	d.client.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
+		reply.Uncontended = d.alone
+		each(i, reply, err)
+	})
+}
+
+func (d *lonely) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	*d.heard = append(*d.heard, ref.Uncontended)
+	return d.client.Release(ctx, ref)
+}
+
+// A free lock takes as long as two answers of a node, whatever becomes of the
+// minority, and of whoever was in it before.
+func TestQuorum_AFreePairIsTwoRoundTrips(t *testing.T) {
+	for name, opts := range map[string][]quorumdriver.Option{"fenced": nil, "unfenced": {quorumdriver.WithoutFencing()}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const way = 5 * time.Millisecond
+				var all []*counter
+				var nodes []driver.Driver
+				for range 5 {
+					all = append(all, &counter{})
+					nodes = append(nodes, all[len(all)-1])
+				}
+				delay := func(d time.Duration, which ...int) {
+					for _, i := range which {
+						all[i].way.Store(int64(d))
+					}
+				}
+				a := asker{t, open(t, nodes, opts...)}
+				n := 0
+				pair := func() {
+					t.Helper()
+					n++
+					start := time.Now()
+					a.acquire(fmt.Sprint("a", n), driver.Granted)
+					a.release(fmt.Sprint("a", n), driver.Released)
+					if took := time.Since(start); took != 4*way {
+						t.Errorf("pair %d took %v, and one node %v", n, took, 4*way)
+					}
+				}
+				delay(way, 0, 1, 2, 3, 4)
+				for slow := range all {
+					delay(40*way, slow)
+					for range 3 { // of which it sees the first, and never hears of the others
+						pair()
+					}
+					delay(way, slow)
+					time.Sleep(time.Second)
+					pair() // by which it catches up
+					time.Sleep(time.Second)
+					delay(2*way, (slow+1)%5, (slow+2)%5)
+					pair() // which needs it
+					delay(way, 0, 1, 2, 3, 4)
+					time.Sleep(time.Second)
+				}
+			})
+		})
+	}
+}
+
+// counter is a store of one lock that counts its tokens, as Redis does where nobody
+// else is there, and takes some time for each way.
+type counter struct {
+	way atomic.Int64
+
+	mu     sync.Mutex
+	holder string
+	token  int64
+}
+
+func (c *counter) sleep() { time.Sleep(time.Duration(c.way.Load())) }
+
+func (c *counter) Acquire(_ context.Context, req driver.Request) (driver.Reply, error) {
+	c.sleep()
+	defer c.sleep()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holder != "" {
+		return driver.Reply{State: driver.Busy}, nil
+	}
+	c.holder, c.token = req.ID, max(c.token, req.MinToken)+1
+	return driver.Reply{State: driver.Granted, Token: c.token, Holds: 1}, nil
+}
+
+func (c *counter) Renew(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	c.sleep()
+	defer c.sleep()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, ref := range refs {
+		if c.holder != ref.ID {
+			each(i, driver.Reply{}, nil)
+			continue
+		}
+		c.token = max(c.token, ref.Token)
+		each(i, driver.Reply{State: driver.Granted, Token: c.token, Holds: 1}, nil)
+	}
+}
+
+func (c *counter) Release(_ context.Context, ref driver.Ref) (driver.Reply, error) {
+	c.sleep()
+	defer c.sleep()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holder != ref.ID {
+		return driver.Reply{}, nil
+	}
+	c.holder = ""
+	return driver.Reply{State: driver.Released}, nil
+}
+
+func (c *counter) Close() error { return nil }

@@ -1,0 +1,152 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+)
+
+// delay makes what is asked of a server from now on take so long each way.
+func (s *server) delay(d time.Duration) { s.set(func(s *server) { s.slow = d }) }
+
+// The acquire of a lease that is long released may reach a node last.
+func TestRelease_AnAcquireThatComesLateRevivesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}
+		all[2].delay(5 * quorumdriver.DefaultTimeout)
+		a.acquire("a", driver.Granted)
+		all[2].delay(0)
+		a.release("a", driver.Released)
+		time.Sleep(10 * quorumdriver.DefaultTimeout)
+		wantInside(t, all[2])
+	})
+}
+
+// What was asked for at a node that hangs is released there although other calls hang
+// there, too.
+func TestRelease_HR_A6_ReachesANodeThatHangsWithOtherCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}.begun()
+		all[2].delay(5 * quorumdriver.DefaultTimeout)
+		a.acquire("a", driver.Granted)
+		time.Sleep(quorumdriver.DefaultTimeout / 2)
+		a.acquire("other", driver.Granted, func(r *driver.Request) { r.Key = "other" })
+		all[2].delay(0)
+		a.release("a", driver.Released)
+		time.Sleep(10 * quorumdriver.DefaultTimeout)
+		wantInside(t, all[2])
+	})
+}
+
+// The release of a round that was lost may come late, too: after the same lease
+// was let in for good. A node that may still carry it out has no vote.
+func TestAcquire_AReleaseThatComesLateTakesNothingAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		s := quorumOf(t, all)
+		a := asker{t, s}.begun()
+		for _, s := range all[1:] {
+			_, _ = s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Hour})
+		}
+		waits := func(r *driver.Request) { r.TicketTTL = time.Minute }
+		// The first node grants it, and does not answer the release.
+		for _, s := range all[1:] {
+			s.delay(5 * time.Millisecond)
+		}
+		go func() {
+			time.Sleep(5 * time.Millisecond)
+			all[0].stop()
+		}()
+		a.acquire("a", driver.Busy, waits)
+		wantInside(t, all[0], "a")
+		for _, s := range all[1:] {
+			s.delay(0)
+		}
+		_, _ = all[1].store.Release(t.Context(), driver.Ref{Key: "k", ID: "other"})
+		done := make(chan driver.Reply, 1)
+		go func() {
+			reply, _ := s.Acquire(context.Background(), driver.Request{Key: "k", ID: "a", TTL: ttl, TicketTTL: time.Minute, ConfirmWindow: time.Second})
+			done <- reply
+		}()
+		time.Sleep(time.Millisecond)
+		all[0].cont()
+		if reply := <-done; reply.State == driver.Granted {
+			t.Errorf("granted by a node that has yet to carry out its release: %+v", reply)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// Two processes may ask for one lease: a repetition that went another way. When one
+// of them gives it back because nobody heard its answer, the other's stays, also
+// where the request of the first comes last.
+func TestRelease_ByVisitSparesWhoWasGrantedSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		p, q := quorumOf(t, all), quorumOf(t, all)
+		ask := func(s *quorumdriver.Driver, visit string) {
+			asker{t, s}.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = visit })
+		}
+		all[2].delay(100 * time.Millisecond)
+		ask(p, "p") // by the first two; at the third it comes late
+		all[2].delay(0)
+		all[0].delay(500 * time.Millisecond)
+		ask(q, "q") // by the last two
+		all[0].delay(0)
+		time.Sleep(200 * time.Millisecond)
+		reply, err := p.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: "p"})
+		if err != nil || reply.State != driver.Busy {
+			t.Errorf("%+v, %v; want Busy", reply, err)
+		}
+		wantInside(t, all[1], "a")
+		wantInside(t, all[2], "a")
+		time.Sleep(2 * time.Second)
+		asker{t, q}.renewed("a", driver.Granted)
+	})
+}
+
+// A waiter that has gone may leave a renewal behind, on its way when the ticket is
+// given up.
+func TestRenew_OfAWaiterThatHasGoneTakesNothing(t *testing.T) {
+	for i := range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			all := servers(3)
+			holder, s := asker{t, quorumOf(t, all)}, quorumOf(t, all)
+			a := asker{t, s}
+			holder.acquire("holder", driver.Granted)
+			sub, err := s.Watch(func(driver.Hint) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sub.Close()
+			a.acquire("a", driver.Busy, func(r *driver.Request) { r.TicketTTL = time.Minute })
+			holder.release("holder", driver.Released)
+			var both sync.WaitGroup
+			both.Go(func() {
+				if i%2 == 0 {
+					runtime.Gosched()
+				}
+				refs := []driver.Ref{{Key: "k", ID: "a", TTL: ttl, TicketTTL: time.Minute}}
+				s.Renew(context.Background(), refs, func(int, driver.Reply, error) {})
+			})
+			both.Go(func() {
+				if _, err := s.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+					t.Error(err)
+				}
+			})
+			both.Wait()
+			time.Sleep(time.Second)
+			for _, s := range all {
+				wantInside(t, s)
+			}
+		})
+	}
+}

@@ -1,0 +1,423 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
+)
+
+var (
+	scheduleSeed = flag.Uint64("schedule.seed", 0, "play only the schedule of this seed")
+	scheduleRuns = flag.Int("schedule.runs", 1000, "how many random schedules are played")
+)
+
+// TestQuorum_KeepsItsPromisesUnderRandomSchedules plays random schedules of node
+// kills, restarts (empty and not), pauses, cuts and delays over five nodes, of
+// which at most two suffer at a time, in virtual time. No two live leases may
+// exclude each other, tokens rise, and every wait ends.
+func TestQuorum_KeepsItsPromisesUnderRandomSchedules(t *testing.T) {
+	t.Parallel()
+	if *scheduleSeed != 0 {
+		if violations := playSchedule(t, *scheduleSeed); violations != "" {
+			t.Fatal(violations)
+		}
+		return
+	}
+	n := *scheduleRuns
+	if testing.Short() {
+		n /= 25
+	}
+	for violations := range schedules(t, n) {
+		if violations != "" {
+			t.Fatal(violations)
+		}
+	}
+}
+
+// The schedules are worth something if they find what is wrong.
+func TestQuorum_TheRandomSchedulesFindWhatIsWrong(t *testing.T) {
+	skip.Nightly(t, "it tests the schedules, of which hundreds may be needed")
+	for name, c := range map[string]struct {
+		with quorumdriver.Option
+		want string
+	}{
+		"without the guard":    {quorumdriver.WithoutGuard(), "hold it at once"},
+		"without a write-back": {quorumdriver.WithPlainMaximum(), "after token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const most = 2000
+			n := 0
+			for violations := range schedules(t, most, c.with) {
+				if n++; strings.Contains(violations, c.want) {
+					t.Logf("found by schedule %d", n)
+					return
+				}
+			}
+			t.Errorf("%d schedules have not found it", n)
+		})
+	}
+}
+
+// schedules plays up to n schedules, several at a time, and yields what was wrong
+// with each, if anything.
+func schedules(t *testing.T, n int, opts ...quorumdriver.Option) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		var all sync.WaitGroup
+		results, enough := make(chan string), make(chan struct{})
+		var played atomic.Int64
+		for range runtime.GOMAXPROCS(0) {
+			all.Go(func() {
+				for played.Add(1) <= int64(n) {
+					select {
+					case results <- playSchedule(t, rand.Uint64(), opts...):
+					case <-enough:
+						return
+					}
+				}
+			})
+		}
+		go func() {
+			all.Wait()
+			close(results)
+		}()
+		defer func() {
+			close(enough)
+			for range results { // until nothing runs any more
+			}
+		}()
+		for violations := range results {
+			if !yield(violations) {
+				return
+			}
+		}
+	}
+}
+
+// playSchedule plays the schedule of a seed.
+func playSchedule(t *testing.T, seed uint64, opts ...quorumdriver.Option) (violations string) {
+	t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSchedule(t, seed, opts)
+			t.Cleanup(func() { time.Sleep(time.Minute) }) // until the last server has noticed that nobody waits
+			s.play()
+			violations = s.verdict()
+		})
+	})
+	return violations
+}
+
+// Bounds of what happens under a schedule.
+const (
+	longestLease = time.Second
+	maxSkew      = 200 * time.Millisecond
+	nodeTimeout  = 100 * time.Millisecond
+)
+
+// victim is a node that suffers.
+type victim interface {
+	// open returns a driver on it, as a process of its own has one.
+	open(t testing.TB) driver.Driver
+	kill()
+	// restart brings it back, without its data if it is empty.
+	restart(empty bool)
+	// stop freezes it, and cont lets it go on.
+	stop()
+	cont()
+	// suffer lets it suffer in one of the other ways that it has, by the
+	// number, for d, and reports in which.
+	suffer(way int, d time.Duration) string
+}
+
+// schedule is one random course of events.
+type schedule struct {
+	*testing.T
+	seed    uint64
+	opts    []quorumdriver.Option
+	victims []victim
+	ill     map[int]bool // guarded by mu
+
+	mu    sync.Mutex
+	rnd   *rand.Rand
+	log   []string
+	wrong []string
+	live  []*held
+	token int64 // the greatest that was granted
+}
+
+// held is a lease that somebody believes to have.
+type held struct {
+	*leasehold.Lease
+	who  string
+	read bool
+}
+
+func newSchedule(t *testing.T, seed uint64, opts []quorumdriver.Option) *schedule {
+	s := &schedule{T: t, seed: seed, ill: make(map[int]bool), rnd: rand.New(rand.NewPCG(seed, 1))}
+	s.opts = append([]quorumdriver.Option{
+		quorumdriver.WithTimeout(nodeTimeout), quorumdriver.WithMaxTTL(longestLease), quorumdriver.WithMaxSkew(maxSkew),
+	}, opts...)
+	for _, server := range servers(5) {
+		server.skew = s.upTo(maxSkew)
+		s.victims = append(s.victims, server)
+	}
+	return s
+}
+
+func (s *schedule) play() {
+	stop := make(chan struct{})
+	var trouble, work sync.WaitGroup
+	for range 2 { // at a time
+		trouble.Go(func() { s.trouble(stop) })
+	}
+	for p := range 3 {
+		c := s.process()
+		for w := range 1 + p%2 {
+			work.Go(func() { s.work(c, fmt.Sprintf("%d.%d", p, w)) })
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Minute):
+		s.violation("somebody still waits")
+	}
+	close(stop)
+	trouble.Wait()
+	<-done
+}
+
+func (s *schedule) violation(format string, args ...any) {
+	s.logf("WRONG: "+format, args...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
+}
+
+// verdict is what was wrong, and how it came about.
+func (s *schedule) verdict() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.wrong) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s\nthe last events:\n%s\nreplay with -run UnderRandomSchedules -schedule.seed=%d",
+		strings.Join(s.wrong, "\n"), strings.Join(s.log[max(0, len(s.log)-200):], "\n"), s.seed)
+}
+
+func (s *schedule) logf(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = append(s.log, time.Now().Format("05.000000 ")+fmt.Sprintf(format, args...))
+}
+
+func (s *schedule) intn(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rnd.IntN(n)
+}
+
+func (s *schedule) between(a, b time.Duration) time.Duration {
+	return a + time.Duration(s.intn(int((b-a)/time.Microsecond)))*time.Microsecond
+}
+
+// process is a client of its own.
+func (s *schedule) process() *leasehold.Client {
+	var nodes []driver.Driver
+	for _, v := range s.victims {
+		nodes = append(nodes, v.open(s))
+	}
+	c, err := leasehold.New(open(s, nodes, s.opts...))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			s.Errorf("close: %v", err)
+		}
+	})
+	return c
+}
+
+// trouble makes one node after another suffer.
+func (s *schedule) trouble(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(s.upTo(500 * time.Millisecond)):
+		}
+		n := s.pick()
+		s.suffer(n, s.upTo(time.Second))
+		s.cure(n)
+	}
+}
+
+// pick returns a node that does not suffer yet.
+func (s *schedule) pick() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if n := s.rnd.IntN(len(s.victims)); !s.ill[n] {
+			s.ill[n] = true
+			return n
+		}
+	}
+}
+
+func (s *schedule) cure(n int) {
+	s.logf("node %d: well", n+1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ill, n)
+}
+
+// upTo returns a random time, short ones more often.
+func (s *schedule) upTo(d time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part := s.rnd.Float64()
+	return time.Duration(float64(d)*part*part) + time.Microsecond
+}
+
+// suffer lets a node suffer for d, and returns when it is as good as any.
+func (s *schedule) suffer(n int, d time.Duration) {
+	node := s.victims[n]
+	switch way := s.intn(7); way {
+	case 0, 1:
+		s.logf("node %d: killed for %v, empty after it", n+1, d)
+		node.kill()
+		time.Sleep(d)
+		node.restart(true)
+		s.logf("node %d: restarted", n+1)
+		s.recover(n)
+	case 2:
+		s.logf("node %d: killed for %v", n+1, d)
+		node.kill()
+		time.Sleep(d)
+		node.restart(false)
+	case 3:
+		s.logf("node %d: stopped for %v", n+1, d)
+		node.stop()
+		time.Sleep(d)
+		node.cont()
+	default:
+		s.logf("node %d: suffers for %v: %s", n+1, d, node.suffer(way-4, d))
+	}
+}
+
+// recover waits until the quarantine of an empty node is over, if one begins.
+func (s *schedule) recover(n int) {
+	d := s.victims[n].open(s)
+	defer d.Close()
+	for range 20 {
+		mark, ok, _ := d.(driver.Marker).Marked(context.Background())
+		if ok {
+			time.Sleep(mark.Quarantine)
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	s.logf("node %d: nobody has missed it", n+1)
+}
+
+// work takes the lock a few times.
+func (s *schedule) work(c *leasehold.Client, who string) {
+	ctx := context.Background()
+	for range 4 {
+		ttl := s.between(50*time.Millisecond, longestLease)
+		hold := s.between(0, time.Second)
+		read := s.intn(4) == 0
+		opts := []leasehold.Option{leasehold.WithTTL(ttl)}
+		if s.intn(2) == 0 {
+			opts = append(opts, leasehold.WithoutRenewal())
+		}
+		lock := c.RWMutex("k", opts...)
+		take := lock.Lock
+		if read {
+			take = lock.RLock
+		}
+		s.logf("%s asks for %v, read %v", who, ttl, read)
+		lease, err := s.insist(ctx, take)
+		if err != nil {
+			s.violation("%s: %v", who, err)
+			return
+		}
+		h := &held{lease, who, read}
+		s.began(h)
+		select {
+		case <-lease.Context().Done():
+		case <-time.After(hold):
+		}
+		s.ended(h)
+	}
+}
+
+// insist asks again when too few nodes answer.
+func (s *schedule) insist(ctx context.Context, take func(context.Context) (*leasehold.Lease, error)) (*leasehold.Lease, error) {
+	for {
+		lease, err := take(ctx)
+		if !errors.Is(err, driver.ErrNoQuorum) {
+			return lease, err
+		}
+		time.Sleep(s.between(time.Millisecond, 100*time.Millisecond))
+	}
+}
+
+// began judges a new lease. One that is over already tells nothing.
+func (s *schedule) began(h *held) {
+	s.logf("%s has token %d for %v, read %v", h.who, h.Token(), h.Remaining(), h.read)
+	for _, what := range s.judge(h) {
+		s.violation("%s", what)
+	}
+}
+
+func (s *schedule) judge(h *held) (wrong []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.Context().Err() != nil {
+		return nil
+	}
+	for _, o := range s.live {
+		if o.Context().Err() == nil && (!o.read || !h.read) {
+			wrong = append(wrong, fmt.Sprintf("%s and %s hold it at once", o.who, h.who))
+		}
+	}
+	s.live = append(s.live, h)
+	if !h.read && h.Token() <= s.token {
+		wrong = append(wrong, fmt.Sprintf("%s has token %d after token %d", h.who, h.Token(), s.token))
+	}
+	s.token = max(s.token, h.Token())
+	return wrong
+}
+
+func (s *schedule) ended(h *held) {
+	lost := h.Context().Err() != nil
+	s.mu.Lock()
+	s.live = slices.DeleteFunc(s.live, func(o *held) bool { return o == h })
+	s.mu.Unlock()
+	s.logf("%s ends it, lost %v: %v", h.who, lost, context.Cause(h.Context()))
+	if err := h.Release(); err != nil {
+		s.logf("%s releases: %v", h.who, err)
+	}
+	s.logf("%s has ended it", h.who)
+}

@@ -1,0 +1,500 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+)
+
+// verbs is a store of three verbs that nobody asks.
+type verbs struct{ driver.Basic }
+
+func TestNew_RefusesWhatIsNoQuorum(t *testing.T) {
+	a, b := memdriver.New(), memdriver.New()
+	var none *memdriver.Driver
+	for name, c := range map[string]struct {
+		nodes []driver.Driver
+		opts  []quorumdriver.Option
+		want  error
+		says  string
+	}{
+		"no nodes":         {nil, nil, driver.ErrInvalid, "0 nodes"},
+		"too many":         {make([]driver.Driver, quorumdriver.MaxNodes+1), nil, driver.ErrInvalid, "32 nodes"},
+		"nil":              {[]driver.Driver{a, nil}, nil, driver.ErrInvalid, "node 2: no driver"},
+		"typed nil":        {[]driver.Driver{a, none, b}, nil, driver.ErrInvalid, "node 2: no driver"},
+		"the same twice":   {[]driver.Driver{a, b, a}, nil, driver.ErrInvalid, "node 3: the same driver as node 1"},
+		"no tokens":        {[]driver.Driver{a, driver.FromBasic(verbs{})}, nil, errors.ErrUnsupported, "node 2: the store has no fencing tokens"},
+		"short timeout":    {[]driver.Driver{a}, []quorumdriver.Option{quorumdriver.WithTimeout(time.Millisecond)}, driver.ErrInvalid, "1ms"},
+		"long timeout":     {[]driver.Driver{a}, []quorumdriver.Option{quorumdriver.WithTimeout(time.Hour)}, driver.ErrInvalid, "1h"},
+		"short leases":     {[]driver.Driver{a}, []quorumdriver.Option{quorumdriver.WithMaxTTL(0)}, driver.ErrInvalid, "longest TTL 0s"},
+		"negative skew":    {[]driver.Driver{a}, []quorumdriver.Option{quorumdriver.WithMaxSkew(-1)}, driver.ErrInvalid, "clock skew -1ns"},
+		"too few names":    {[]driver.Driver{a, b}, []quorumdriver.Option{quorumdriver.WithNames("a")}, driver.ErrInvalid, "1 names for 2 nodes"},
+		"one name for two": {[]driver.Driver{a, b}, []quorumdriver.Option{quorumdriver.WithNames("a", "a")}, driver.ErrInvalid, `nodes 1 and 2 are both "a"`},
+	} {
+		s, err := quorumdriver.New(c.nodes, c.opts...)
+		if s != nil || !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v; want %q", name, err, c.says)
+		}
+	}
+	if _, err := a.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl}); err != nil {
+		t.Errorf("a node of a quorum that was not made: %v", err)
+	}
+}
+
+func TestSupports_RefusesWhatAMajorityCannotKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := leasehold.New(quorumOf(t, servers(3)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		ctx := t.Context()
+		for name, take := range map[string]func() (*leasehold.Lease, error){
+			"semaphore":  func() (*leasehold.Lease, error) { return c.Semaphore("s", 2).TryLock(ctx) },
+			"fair mutex": func() (*leasehold.Lease, error) { return c.Mutex("k", leasehold.WithStrictOrder()).TryLock(ctx) },
+			"writers first": func() (*leasehold.Lease, error) {
+				return c.RWMutex("k", leasehold.WithPolicy(leasehold.WritersFirst)).TryLock(ctx)
+			},
+			"readers first": func() (*leasehold.Lease, error) {
+				return c.RWMutex("k", leasehold.WithPolicy(leasehold.ReadersFirst)).TryRLock(ctx)
+			},
+			"long lease": func() (*leasehold.Lease, error) { return c.Mutex("k", leasehold.WithTTL(time.Hour)).TryLock(ctx) },
+		} {
+			if _, err := take(); !errors.Is(err, leasehold.ErrUnsupported) {
+				t.Errorf("%s: %v, want ErrUnsupported", name, err)
+			}
+		}
+		lease, err := c.Mutex("k").TryLock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Extend(ctx, time.Hour); !errors.Is(err, leasehold.ErrUnsupported) || lease.State() != leasehold.Held {
+			t.Errorf("extend: %v, %v; want ErrUnsupported, and the lease as it was", err, lease.State())
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNodes_OfThreeVerbsServeWithoutFencing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []driver.Driver
+		for range 3 {
+			nodes = append(nodes, driver.FromBasic(&table{rows: make(map[string]entry)}))
+		}
+		a := asker{t, open(t, nodes, quorumdriver.WithoutFencing())}
+		a.acquire("a", driver.Granted)
+		a.acquire("b", driver.Busy)
+		a.renewed("a", driver.Granted)
+		a.release("a", driver.Released)
+		a.acquire("b", driver.Granted)
+		if err := driver.Supports(a.s, driver.Request{Mode: driver.Shared}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "node 1") {
+			t.Errorf("readers: %v", err)
+		}
+	})
+}
+
+func TestWaiters_AreServedSoonAfterARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(5)
+		holder, waiter := process(t, all), process(t, all)
+		for range 20 {
+			first, err := holder.Mutex("k").Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan time.Time)
+			go func() {
+				second, err := waiter.Mutex("k").Lock(context.Background())
+				at := time.Now()
+				if err == nil {
+					err = second.Release()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				got <- at
+			}()
+			time.Sleep(time.Second + 7*time.Millisecond)
+			released := time.Now()
+			if err := first.Release(); err != nil {
+				t.Fatal(err)
+			}
+			// Woken by the nodes, not at its next question.
+			if gap := (<-got).Sub(released); gap > 50*time.Millisecond {
+				t.Errorf("waited %v for a free lock", gap)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestWaiters_AskFromTimeToTimeWhenNoHintComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		var deaf []driver.Driver
+		for _, s := range all {
+			deaf = append(deaf, struct{ driver.Driver }{client{s}})
+		}
+		a := asker{t, quorumOf(t, all)}
+		a.acquire("a", driver.Granted, func(r *driver.Request) { r.TTL = time.Minute })
+		c, err := leasehold.New(open(t, deaf))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		got := make(chan time.Time)
+		go func() {
+			lease, err := c.Mutex("k").Lock(context.Background())
+			at := time.Now()
+			if err == nil {
+				err = lease.Release()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			got <- at
+		}()
+		time.Sleep(10 * time.Second)
+		released := time.Now()
+		a.release("a", driver.Released)
+		if gap := (<-got).Sub(released); gap > 500*time.Millisecond {
+			t.Errorf("waited %v for a free lock", gap)
+		}
+	})
+}
+
+func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		s := quorumOf(t, all)
+		broken := make(chan driver.Hint, 8)
+		sub, err := s.Watch(func(h driver.Hint) {
+			if h.Kind == driver.HintBroken {
+				broken <- h
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		a := asker{t, s}
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		if _, err := all[0].store.Break(t.Context(), "k", "a", "one node only"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * quorumdriver.DefaultTimeout)
+		if len(broken) > 0 {
+			t.Errorf("one node of three: %+v", <-broken)
+		}
+		a.renewed("a", driver.Granted)
+		for _, s := range all[1:] {
+			if _, err := s.store.Break(t.Context(), "k", "a", "for a reason"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(300 * time.Millisecond) // so far apart may they be
+		}
+		synctest.Wait()
+		// The first node's hint was too long ago to count.
+		if len(broken) != 1 {
+			t.Fatalf("two nodes of three: %d hints", len(broken))
+		}
+		if got := <-broken; got.Reason != "for a reason" || got.Key != "k" {
+			t.Errorf("two nodes of three: %+v", got)
+		}
+		if reply := a.renewed("a", driver.Gone); !reply.Broken {
+			t.Errorf("%+v", reply)
+		}
+	})
+}
+
+func TestHints_ABreakIsToldByAMajorityBesideASilentNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		holder, breaker := quorumOf(t, all), quorumOf(t, all)
+		var broken []driver.Hint
+		sub, err := holder.Watch(func(h driver.Hint) {
+			if h.Kind == driver.HintBroken {
+				broken = append(broken, h)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		asker{t, holder}.acquire("a", driver.Granted)
+		synctest.Wait()
+		all[2].kill()
+		reply, err := breaker.Break(t.Context(), "k", "a", "for a reason")
+		if err != nil || reply.State != driver.Released {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		synctest.Wait()
+		if len(broken) != 1 || broken[0].ID != "a" || broken[0].Key != "k" {
+			t.Errorf("heard %+v", broken)
+		}
+	})
+}
+
+func TestHints_OfNodesOnTheirOwnAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		s := quorumOf(t, all)
+		sub, err := s.Watch(func(h driver.Hint) {
+			if h.Kind == driver.HintBroken {
+				t.Errorf("a lease of two locks, each broken at one node: %+v", h)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		for i := range 100 {
+			// The same id in two locks, each broken at another node.
+			for n, key := range []string{"k", "other"} {
+				req := driver.Request{Key: key, ID: fmt.Sprint("a", i), TTL: ttl}
+				if _, err := all[n].store.Acquire(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := all[n].store.Break(t.Context(), key, req.ID, "why"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		synctest.Wait()
+		if n := quorumdriver.Pending(sub); n != 200 {
+			t.Errorf("%d hints are kept, want 200", n)
+		}
+		time.Sleep(quorumdriver.DefaultTimeout)
+		synctest.Wait()
+		if n := quorumdriver.Pending(sub); n != 0 {
+			t.Errorf("%d hints are kept after the time in which others could confirm them", n)
+		}
+	})
+}
+
+func TestInspect_ShowsWhatAMajorityHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		look := func() (ids []string) {
+			snap, err := a.s.Inspect(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range snap.Holders {
+				ids = append(ids, h.ID)
+			}
+			return ids
+		}
+		if got := look(); fmt.Sprint(got) != "[a]" {
+			t.Errorf("held by %v", got)
+		}
+		release := func(s *server) { _, _ = s.store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}) }
+		release(all[0])
+		if got := look(); fmt.Sprint(got) != "[a]" {
+			t.Errorf("by two of three: held by %v", got)
+		}
+		release(all[1])
+		if got := look(); len(got) != 0 {
+			t.Errorf("by one of three: held by %v", got)
+		}
+		all[0].kill()
+		all[1].kill()
+		if _, err := a.s.Inspect(t.Context(), "k"); !errors.Is(err, driver.ErrNoQuorum) {
+			t.Errorf("without a majority: %v", err)
+		}
+	})
+}
+
+func TestInspect_AHolderStaysAsLongAsWithAMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		for i, ttl := range []time.Duration{10 * time.Second, 2 * time.Hour, time.Hour} {
+			if _, err := all[i].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		snap, err := quorumOf(t, all).Inspect(t.Context(), "k")
+		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Remaining != time.Hour {
+			t.Errorf("%+v, %v; want a for an hour", snap.Holders, err)
+		}
+	})
+}
+
+func TestList_FindsWhatAMajorityHoldsWithoutAskingAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stores []*memdriver.Driver
+		var nodes []driver.Driver
+		for range 5 {
+			stores = append(stores, memdriver.New())
+			nodes = append(nodes, stores[len(stores)-1])
+		}
+		s := open(t, nodes, quorumdriver.WithoutGuard())
+		const n = 300 // more than a page
+		for i := range n {
+			if reply, err := s.Acquire(t.Context(), driver.Request{Key: fmt.Sprint("k", i), ID: "a", TTL: time.Hour / 8}); err != nil {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+		}
+		if _, err := stores[0].Acquire(t.Context(), driver.Request{Key: "k of one", ID: "a", TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+		stores[0].Close()
+		stores[1].Close()
+		seen := make(map[string]bool)
+		for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
+			keys, next, err := s.List(t.Context(), "k", cursor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range keys {
+				seen[key] = true
+			}
+			cursor = next
+		}
+		if len(seen) != n {
+			t.Errorf("%d keys, want %d", len(seen), n)
+		}
+		if _, _, err := s.List(t.Context(), "", "nonsense"); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("a cursor of nobody: %v", err)
+		}
+		stores[2].Close()
+		if _, _, err := s.List(t.Context(), "k", ""); !errors.Is(err, driver.ErrNoQuorum) {
+			t.Errorf("without a majority: %v", err)
+		}
+	})
+}
+
+func TestClose_WaitsForWhatIsReleasedInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		s := quorumOf(t, all)
+		a := asker{t, s}
+		all[2].delay(200 * time.Millisecond)
+		a.acquire("a", driver.Granted)
+		synctest.Wait() // it is on its way to the slow node, too
+		a.release("a", driver.Released)
+		start := time.Now()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took < 400*time.Millisecond || took > 2*quorumdriver.DefaultTimeout {
+			t.Errorf("took %v", took)
+		}
+		wantInside(t, all[2])
+		if _, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl}); !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("closed twice: %v", err)
+		}
+	})
+}
+
+func TestClose_IsBoundedWhenANodeHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		hung := &ignorant{client: client{all[2]}}
+		s, err := quorumdriver.New([]driver.Driver{client{all[0]}, client{all[1]}, hung})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[2].stop()
+		asker{t, s}.acquire("a", driver.Granted)
+		start := time.Now()
+		if err := s.Close(); err == nil {
+			t.Error("closed, but a call has not ended")
+		}
+		if took := time.Since(start); took > 4*quorumdriver.DefaultTimeout {
+			t.Errorf("took %v", took)
+		}
+		all[2].cont()
+	})
+}
+
+func TestStore_RemembersNothingOfWhatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		s := quorumOf(t, all)
+		a := asker{t, s}
+		for i := range 1000 {
+			id := fmt.Sprint("a", i)
+			a.acquire(id, driver.Granted)
+			a.acquire("refused", driver.Busy)
+			a.release(id, driver.Released)
+			synctest.Wait()
+		}
+		if n := s.Remembered(); n != 0 {
+			t.Errorf("%d leases are remembered", n)
+		}
+		// Of holders that have gone nobody tells the end.
+		for i := range 1000 {
+			req := driver.Request{Key: fmt.Sprint(i), ID: "a", TTL: time.Second}
+			if _, err := s.Acquire(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := s.Remembered(); n > 300 { // they are kept for a minute
+			t.Errorf("%d leases are remembered", n)
+		}
+	})
+}
+
+func TestErrors_AnEndedContextIsNoMissingMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		s := quorumOf(t, all)
+		for _, srv := range all {
+			srv.stop()
+			defer srv.cont()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := s.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: ttl})
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNoQuorum) || errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%v, want the context's error", err)
+		}
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// A node that was away at a downgrade still has the writer. It is not what a
+// majority has: who takes the lease over to write would not be alone.
+func TestInspect_HR_A3_AWriterIsOneAtAMajority(t *testing.T) {
+	for lagging := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			all := servers(3)
+			for i, s := range all {
+				mode := driver.Shared
+				if i == lagging {
+					mode = driver.Exclusive
+				}
+				if _, err := s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", Mode: mode, TTL: time.Hour - time.Duration(i)*time.Minute}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			snap, err := quorumOf(t, all).Inspect(t.Context(), "k")
+			if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Shared {
+				t.Errorf("node %d lags: %+v, %v; want a reader", lagging, snap.Holders, err)
+			}
+		})
+	}
+}

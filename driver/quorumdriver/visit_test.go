@@ -1,0 +1,218 @@
+package quorumdriver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+)
+
+// twice asks for one lease in two processes, as two replicas of a service do for a
+// client that asks again. The first is slow at the nodes that are named, and loses
+// its round; the second asks while that is under way, and is granted the lease.
+func twice(t *testing.T, all []*server, slow []int, way time.Duration, opts ...func(*driver.Request)) (second asker) {
+	t.Helper()
+	first, second := asker{t, quorumOf(t, all)}.begun(), asker{t, quorumOf(t, all)}.begun()
+	for _, i := range slow {
+		all[i].delay(way)
+	}
+	lost := make(chan error, 1)
+	go func() {
+		req := driver.Request{Key: "k", ID: "a", TTL: ttl, ConfirmWindow: time.Second}
+		for _, opt := range opts {
+			opt(&req)
+		}
+		reply, err := first.s.Acquire(context.Background(), req)
+		if err == nil && reply.State == driver.Granted {
+			err = errors.New("granted to the first")
+		}
+		lost <- err
+	}()
+	synctest.Wait()
+	for _, i := range slow {
+		all[i].delay(0)
+	}
+	time.Sleep(time.Millisecond)
+	second.acquire("a", driver.Granted, opts...)
+	if err := <-lost; !errors.Is(err, driver.ErrNoQuorum) {
+		t.Fatalf("%v, want a round that is lost", err)
+	}
+	return second
+}
+
+func TestAcquire_HR_A6_ALostRoundSparesWhatAnotherProcessWasGranted(t *testing.T) {
+	waits := func(r *driver.Request) { r.TicketTTL = time.Minute }
+	const late = 2 * quorumdriver.DefaultTimeout
+	for name, c := range map[string]struct {
+		slow []int
+		way  time.Duration
+		opts []func(*driver.Request)
+	}{
+		"a try that comes first to one node":         {slow: []int{1, 2}, way: late},
+		"a try that comes last, and is not answered": {slow: []int{0, 1, 2}, way: quorumdriver.DefaultTimeout * 3 / 4},
+		"a try that comes last everywhere":           {slow: []int{0, 1, 2}, way: late},
+		"a waiter that comes first to one node":      {slow: []int{1, 2}, way: late, opts: []func(*driver.Request){waits}},
+		"a waiter that comes last":                   {slow: []int{0, 1, 2}, way: quorumdriver.DefaultTimeout * 3 / 4, opts: []func(*driver.Request){waits}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := servers(3)
+				second := twice(t, all, c.slow, c.way, c.opts...)
+				time.Sleep(2 * late) // until nothing of it is on its way any more
+				second.renewed("a", driver.Granted)
+				asker{t, quorumOf(t, all)}.acquire("b", driver.Busy)
+				for _, s := range all {
+					wantInside(t, s, "a")
+				}
+			})
+		})
+	}
+}
+
+func TestAcquire_HR_A6_ALostRoundIsUndoneWhereNobodyElseAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(5)
+		for _, s := range all[2:] {
+			_, _ = s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Hour})
+		}
+		a := asker{t, quorumOf(t, all)}
+		for _, visit := range []string{"", "client"} {
+			a.acquire("a", driver.Busy, func(r *driver.Request) { r.Visit = visit })
+			synctest.Wait()
+			wantInside(t, all[0])
+			wantInside(t, all[1])
+		}
+	})
+}
+
+// A lease of which nobody was told is undone by those on whose behalf a quorum
+// asked, at all nodes; also by another process, which a client may have reached.
+func TestRelease_HR_A6_AVisitIsUndoneAtAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		p, q := asker{t, quorumOf(t, all)}, asker{t, quorumOf(t, all)}
+		undo := func(a asker, visit string, want driver.State) {
+			t.Helper()
+			reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: visit})
+			if err != nil || reply.State != want {
+				t.Errorf("%+v, %v; want state %d", reply, err, want)
+			}
+			synctest.Wait()
+		}
+		for _, other := range []asker{p, q} {
+			p.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "one" })
+			synctest.Wait()
+			undo(other, "two", driver.Busy)
+			p.renewed("a", driver.Granted)
+			synctest.Wait()
+			undo(other, "one", driver.Released)
+			for _, s := range all {
+				wantInside(t, s)
+			}
+		}
+	})
+}
+
+// Two requests for one lease in one process: the first is given up while the
+// second is under way, or has been granted the lease.
+func TestAcquire_HR_A6_ALostRoundSparesAnotherOfItsProcess(t *testing.T) {
+	for _, pause := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 9 * time.Millisecond, 15 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			all := servers(3)
+			a := asker{t, quorumOf(t, all)}
+			all[1].delay(5 * time.Millisecond)
+			all[2].delay(5 * time.Millisecond)
+			ctx, cancel := context.WithCancel(context.Background())
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				_, _ = a.s.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: "one"})
+			}()
+			time.Sleep(pause)
+			go func() {
+				time.Sleep(time.Millisecond)
+				cancel()
+			}()
+			reply, err := a.s.Acquire(context.Background(), driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: "two"})
+			<-gone
+			time.Sleep(time.Minute / 10)
+			if err == nil && reply.State == driver.Granted {
+				a.renewed("a", driver.Granted)
+				inside := 0
+				for _, s := range all {
+					inside += len(s.inside(t))
+				}
+				if inside < 2 {
+					t.Errorf("after %v: granted, and inside at %d of 3 nodes", pause, inside)
+				}
+			}
+		})
+	}
+}
+
+// Votes that are left behind, and that it is for nobody to end, do not last longer
+// because those who wait ask again.
+func TestAcquire_HR_A6_VotesThatNobodyEndsStopNobodyForLongerThanTheyLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		for i, s := range all {
+			_, _ = s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: fmt.Sprint("a", i), TTL: ttl, Visit: "gone"})
+		}
+		granted := make(chan string, len(all))
+		for i := range all {
+			s := quorumOf(t, all)
+			go func() {
+				req := driver.Request{Key: "k", ID: fmt.Sprint("a", i), TTL: ttl, TicketTTL: time.Minute, ConfirmWindow: time.Second}
+				for start := time.Now(); time.Since(start) < time.Minute; {
+					reply, err := s.Acquire(context.Background(), req)
+					if err == nil && reply.State == driver.Granted {
+						granted <- req.ID
+						return
+					}
+					time.Sleep(300*time.Millisecond + reply.RetryAfter)
+				}
+				granted <- ""
+			}()
+		}
+		start := time.Now()
+		if id := <-granted; id == "" || time.Since(start) > 2*ttl {
+			t.Errorf("%q was granted it after %v", id, time.Since(start))
+		}
+		for range len(all) - 1 {
+			<-granted
+		}
+	})
+}
+
+// A lease that its client has renewed is asked for again, at a node that has forgotten it,
+// by the visit that was told: what an earlier visit undoes late spares it there, too.
+func TestRenew_HR_A5_ANodeThatIsJoinedAgainSparesWhatWasTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		a := asker{t, quorumOf(t, all)}
+		a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "gone" })
+		synctest.Wait()
+		if _, err := all[2].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: ttl, Visit: "told"}}, func(_ int, r driver.Reply, err error) {
+			if err != nil || r.State != driver.Granted {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+		synctest.Wait()
+		wantInside(t, all[2], "a")
+		if reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: "gone"}); err != nil || reply.State != driver.Busy {
+			t.Errorf("%+v, %v; want Busy", reply, err)
+		}
+		synctest.Wait()
+		for _, s := range all {
+			wantInside(t, s, "a")
+		}
+	})
+}

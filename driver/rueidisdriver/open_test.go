@@ -1,0 +1,50 @@
+package rueidisdriver_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// rueidis makes a connection anew whose life is over, and subscribes on it, without a word:
+// hints of that moment would be lost.
+func TestNew_ConnectionsHaveNoLifetime(t *testing.T) {
+	s := redistest.Start(t)
+	d, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{s.Addr()}, ConnLifetime: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	ready := make(chan struct{}, 16)
+	sub, err := d.Watch(func(driver.Hint) { ready <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	<-ready
+	s.ResetStats(t)
+	time.Sleep(500 * time.Millisecond) // it can miss a fault by this, and not invent one
+	if n := s.CommandStats(t)["subscribe"].Calls; n != 0 {
+		t.Errorf("subscribed %d times anew", n)
+	}
+}
+
+func TestOpen_OptionsCountMoreThanTheURL(t *testing.T) {
+	d, err := rueidisdriver.Open("redis://localhost:1?timeout=3s", rueidisdriver.WithTimeout(4*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if limit := d.CallTimeout(); limit != 4*time.Second {
+		t.Errorf("calls end after %v, want 4s", limit)
+	}
+	if _, err := rueidisdriver.Open("redis://localhost:1", rueidisdriver.WithTimeout(time.Hour)); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("a timeout of an hour: %v, want it refused", err)
+	}
+}

@@ -1,0 +1,78 @@
+package rueidisdriver_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/respproxy"
+)
+
+// beside gives up a look that the server does not answer, while another request waits for
+// its turn on the same connection.
+func beside(t *testing.T, request func(ctx context.Context, d *rueidisdriver.Driver) error) error {
+	t.Helper()
+	proxy := respproxy.Start(t, redistest.Start(t).Addr())
+	d, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{proxy.Addr()}, PipelineMultiplex: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Inspect(t.Context(), "other"); err != nil { // connects, and loads the script
+		t.Fatal(err)
+	}
+	held := proxy.Add(respproxy.Hold, 1, respproxy.Mentions("given up"))
+	ctx, giveUp := context.WithCancel(t.Context())
+	gaveUp := make(chan error, 1)
+	go func() {
+		_, err := d.Inspect(ctx, "given up")
+		gaveUp <- err
+	}()
+	held.WaitFired(t, 1)
+	answered := make(chan error, 1)
+	go func() { answered <- request(t.Context(), d) }()
+	time.Sleep(50 * time.Millisecond) // it can miss a fault by this, and not invent one
+	giveUp()
+	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
+		t.Errorf("the look that was given up: %v", err)
+	}
+	return <-answered
+}
+
+func TestInspect_IsAnsweredBesideALookThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	if err := beside(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
+		_, err := d.Inspect(ctx, "other")
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestList_IsAnsweredBesideALookThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	if err := beside(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
+		_, _, err := d.List(ctx, "", "")
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever asks again does so at once after a lost connection, and not after a timeout.
+func TestAcquire_BesideALookThatIsGivenUpIsNotToldThatItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	err := beside(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
+		_, err := d.Acquire(ctx, driver.Request{Key: "other", ID: "a", TTL: time.Minute})
+		return err
+	})
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want an error that says that the connection was lost, or none", err)
+	}
+}

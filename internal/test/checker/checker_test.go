@@ -1,0 +1,427 @@
+package checker_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/checker"
+	"github.com/leasehold-go/leasehold/internal/test/history"
+)
+
+// book is a history that is written by hand. Times are milliseconds.
+type book struct{ history.History }
+
+// life is the TTL of the leases in these histories, in ms.
+const life = 1000
+
+func newBook() *book {
+	b := new(book)
+	b.Header.Rules = history.Rules{Tokens: true, Queue: true, Steady: true, Prompt: int64(8 * time.Second)}
+	return b
+}
+
+func (b *book) add(at int64, attempt, what string, r history.Record) {
+	r.At, r.Since = at*1e6, r.Since*1e6
+	r.What, r.Attempt = what, attempt
+	if r.Proc == "" && attempt != "" {
+		r.Proc = attempt[:1]
+	}
+	b.Records = append(b.Records, r)
+}
+
+func (b *book) ask(at int64, who string, r history.Record) {
+	r.TTL = life * 1e6
+	r.Wait *= 1e6
+	if r.Key == "" {
+		r.Key = "k"
+	}
+	if r.Mode == "" {
+		r.Mode = history.Exclusive
+	}
+	b.add(at, who, history.Ask, r)
+}
+
+func (b *book) got(at int64, who string, token int64) {
+	b.add(at, who, history.Got, history.Record{Token: token, Live: true})
+}
+
+func (b *book) live(at int64, who string) { b.add(at, who, history.Live, history.Record{}) }
+
+func (b *book) released(from, to int64, who, outcome string) {
+	b.add(from, who, history.Release, history.Record{})
+	b.add(to, who, history.Released, history.Record{Outcome: outcome})
+}
+
+// lease is one that is asked for, held and released in order.
+func (b *book) lease(who string, ask, got, end int64, token int64) {
+	b.ask(ask, who, history.Record{})
+	b.got(got, who, token)
+	b.live(end, who)
+	b.released(end, end+1, who, history.OK)
+}
+
+func (b *book) refused(ask, end int64, who, holder string) {
+	b.ask(ask, who, history.Record{})
+	b.add(end, who, history.None, history.Record{Outcome: history.Held, Holder: holder})
+}
+
+// gaveUp is one that waited for a second and then gave up, at 2000. What it had
+// left was to be undone within 3 s.
+func (b *book) gaveUp(who string) {
+	b.ask(1000, who, history.Record{Wait: 1000, Undo: 3e9})
+	b.add(1001, who, history.Queued, history.Record{Position: 1})
+	b.add(2000, who, history.None, history.Record{Outcome: history.Unknown})
+}
+
+func (b *book) fault(from, to int64, proc, forgets string) {
+	b.add(to, "", history.Fault, history.Record{Since: from, Proc: proc, Forgets: forgets, Note: "a fault"})
+}
+
+func (b *book) write(at int64, who string, accepted, live bool) {
+	b.add(at, who, history.Write, history.Record{Since: at - 1, Accepted: accepted, Live: live})
+}
+
+func TestJudge_FindsWhatIsBroken(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		wants []string // the rules that are violated; none if all is well
+		write func(b *book)
+	}{
+		{"one after the other", nil, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.lease("b", 5, 12, 20, 8)
+		}},
+		{"two at once", []string{checker.Exclusion, checker.Model}, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.lease("b", 5, 9, 20, 8)
+		}},
+		{"one after the other in one moment", nil, func(b *book) {
+			b.lease("a", 1, 9, 20, 8)
+			b.lease("b", 2, 9, 9, 7)
+		}},
+		{"two at once in one moment", []string{checker.Exclusion, checker.Model}, func(b *book) {
+			b.lease("a", 2, 9, 20, 7)
+			b.lease("b", 1, 9, 9, 8)
+		}},
+		{"two at once around a loss of memory", nil, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.fault(5, 6, "", history.ForgetsSome)
+			b.lease("b", 6, 9, 20, 8)
+		}},
+		{"two at once, long after a loss of memory", []string{checker.Exclusion, checker.Model}, func(b *book) {
+			b.fault(1, 2, "", history.ForgetsAll)
+			b.lease("a", 11, 12, 20, 7)
+			b.lease("b", 15, 19, 30, 8)
+		}},
+		{"two at once for longer than a lease after a loss of memory", []string{checker.Loss}, func(b *book) {
+			b.lease("a", 1, 2, 3000, 7)
+			b.fault(5, 6, "", history.ForgetsSome)
+			b.lease("b", 6, 9, 2500, 8)
+		}},
+		{"two at once around a clock that ends leases early", nil, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.fault(5, 6, "", history.ForgetsLeases)
+			b.lease("b", 6, 9, 20, 8)
+		}},
+		{"two at once around a clock that ends no lease early", []string{checker.Exclusion, checker.Model}, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.fault(5, 6, "", "")
+			b.lease("b", 6, 9, 20, 8)
+		}},
+		{"a smaller token after a clock that ends leases early", []string{checker.Model, checker.Tokens}, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.ask(12, "b", history.Record{})
+			b.fault(13, 14, "", history.ForgetsLeases)
+			b.got(15, "b", 6)
+			b.released(20, 21, "b", history.OK)
+		}},
+		{"handed over after a clock was stepped, heard of late, and passed on", nil, func(b *book) {
+			b.ask(1, "a", history.Record{Wait: 9000})
+			b.add(2, "a", history.Queued, history.Record{Position: 1})
+			b.fault(5, 6, "", history.ForgetsLeases)
+			b.fault(3000, 5000, "a", "")
+			b.got(5000, "a", 7)
+			b.lease("b", 4500, 4501, 5700, 8)
+			b.live(5600, "a")
+			b.released(5700, 5701, "a", history.Lost)
+		}},
+		{"handed over after a clock was stepped, and believed in for longer than a window", []string{checker.Loss}, func(b *book) {
+			b.ask(1, "a", history.Record{Wait: 9000})
+			b.add(2, "a", history.Queued, history.Record{Position: 1})
+			b.fault(5, 6, "", history.ForgetsLeases)
+			b.fault(3000, 5000, "a", "")
+			b.got(5000, "a", 7)
+			b.lease("b", 4500, 4501, 6700, 8)
+			b.live(6600, "a")
+			b.released(6700, 6701, "a", history.Lost)
+		}},
+		{"a lease that outlives a clock that ends leases early", nil, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.got(2, "a", 7)
+			b.fault(5, 6, "", history.ForgetsLeases)
+			b.live(6+life+1, "a")
+			b.released(6+life+2, 6+life+3, "a", history.OK)
+		}},
+		{"believed in for longer than the store remembers", []string{checker.Loss}, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.got(2, "a", 7)
+			b.fault(5, 6, "", history.ForgetsAll)
+			b.live(6+life+1, "a")
+		}},
+		{"a release that is silent about a loss", []string{checker.Loss}, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.got(2, "a", 7)
+			b.fault(5, 6, "", history.ForgetsAll)
+			b.released(50, 51, "a", history.OK)
+		}},
+		{"lost without a cause", []string{checker.FalseLoss}, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.got(2, "a", 7)
+			b.released(50, 51, "a", history.Lost)
+		}},
+		{"lost because its process was stopped", nil, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.got(2, "a", 7)
+			b.fault(10, 40, "a", "")
+			b.released(50, 51, "a", history.Lost)
+		}},
+		{"lost because another process was stopped", []string{checker.FalseLoss}, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.got(2, "a", 7)
+			b.fault(10, 40, "b", "")
+			b.released(50, 51, "a", history.Lost)
+		}},
+		{"a token twice", []string{checker.Tokens, checker.Model}, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.lease("b", 12, 13, 20, 7)
+		}},
+		{"a smaller token of a server that is being replaced", nil, func(b *book) {
+			b.lease("a", 1, 2, 3, 8)
+			b.fault(4, 15, "", history.ForgetsSome)
+			b.lease("b", 12, 13, 20, 7)
+		}},
+		{"a smaller token after a server was replaced", []string{checker.Tokens, checker.Model}, func(b *book) {
+			b.lease("a", 1, 2, 3, 8)
+			b.fault(4, 11, "", history.ForgetsSome)
+			b.lease("b", 12, 13, 20, 7)
+		}},
+		{"a token that falls back after a loss of memory", []string{checker.Tokens, checker.Model}, func(b *book) {
+			b.lease("a", 1, 2, 3, 7)
+			b.fault(5, 6, "", history.ForgetsAll)
+			b.lease("b", 12, 13, 20, 6)
+		}},
+		{"a stale write that is accepted", []string{checker.Fence, checker.Tokens, checker.Model}, func(b *book) {
+			b.lease("a", 1, 2, 10, 8)
+			b.lease("b", 12, 13, 20, 7)
+			b.write(14, "b", true, true)
+			b.write(30, "a", true, false)
+		}},
+		{"a stale write that is refused", nil, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.lease("b", 12, 13, 20, 8)
+			b.write(14, "b", true, true)
+			b.write(30, "a", false, false)
+		}},
+		{"a fresh write that is refused", []string{checker.Fence}, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.write(4, "a", false, true)
+		}},
+		{"overtaken in the queue", []string{checker.Order}, func(b *book) {
+			b.lease("a", 1, 2, 30, 7)
+			b.ask(5, "b", history.Record{Wait: 5000})
+			b.add(6, "b", history.Queued, history.Record{Position: 1})
+			b.lease("c", 10, 32, 40, 8)
+			b.got(42, "b", 9)
+			b.released(43, 44, "b", history.OK)
+		}},
+		{"overtaken by somebody who came before", nil, func(b *book) {
+			b.lease("a", 1, 2, 30, 7)
+			b.ask(5, "b", history.Record{Wait: 5000})
+			b.lease("c", 6, 32, 40, 8)
+			b.add(7, "b", history.Queued, history.Record{Position: 2})
+			b.got(42, "b", 9)
+			b.released(43, 44, "b", history.OK)
+		}},
+		{"overtaken while it was stopped", nil, func(b *book) {
+			b.lease("a", 1, 2, 30, 7)
+			b.ask(5, "b", history.Record{Wait: 5000})
+			b.add(6, "b", history.Queued, history.Record{Position: 1})
+			b.fault(20, 36, "b", "")
+			b.lease("c", 10, 32, 40, 8)
+			b.got(42, "b", 9)
+			b.released(43, 44, "b", history.OK)
+		}},
+		{"a free lock that nobody is given", []string{checker.Wait}, func(b *book) {
+			b.lease("a", 1, 2, 30, 7)
+			b.ask(5, "b", history.Record{Wait: 20_000})
+			b.add(6, "b", history.Queued, history.Record{Position: 1})
+			b.add(20_006, "b", history.None, history.Record{Outcome: history.Held, Holder: "a"})
+		}},
+		{"a call that does not return", []string{checker.Wait}, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.add(90, "", history.Bye, history.Record{Proc: "a"})
+		}},
+		{"a call that was cut off by the death of its process", nil, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.fault(5, 5, "a", "")
+		}},
+		{"a call that takes a minute", []string{checker.Wait}, func(b *book) {
+			b.refused(1, 60_000, "a", "")
+		}},
+		{"a refusal that names its asker", []string{checker.Refusal}, func(b *book) { b.refused(1, 2, "a", "a") }},
+		{"a refusal that names nobody there is", []string{checker.Refusal}, func(b *book) { b.refused(1, 2, "a", "b") }},
+		{"a refusal that names who had left", []string{checker.Refusal}, func(b *book) {
+			b.lease("a", 1, 2, 3, 7)
+			b.refused(5, 6, "b", "a")
+		}},
+		{"a refusal that names who had been followed", []string{checker.Refusal}, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.got(2, "a", 7)
+			b.lease("c", 3, 4, 5, 8)
+			b.refused(6, 7, "b", "a")
+		}},
+		{"a refusal that names who had given up long ago", []string{checker.Refusal}, func(b *book) {
+			b.refused(1, 2, "a", "")
+			b.refused(9000, 9001, "b", "a")
+		}},
+		{"a refusal that names the holder", nil, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.refused(5, 6, "b", "a")
+		}},
+		{"keys that stay", []string{checker.Left}, func(b *book) { b.add(1, "", history.Left, history.Record{Note: "k"}) }},
+		{"goroutines that stay", []string{checker.Left}, func(b *book) { b.add(1, "", history.Bye, history.Record{Proc: "a", Note: "one"}) }},
+		{"an error that nobody expects", []string{checker.Shape}, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.add(2, "a", history.None, history.Record{Outcome: history.Failed, Note: "mismatch"})
+		}},
+		{"four on three places", []string{checker.Exclusion, checker.Model}, func(b *book) {
+			for i, who := range []string{"a", "b"} {
+				b.ask(1, who, history.Record{Mode: history.Shared, Weight: 2, Limit: 3})
+				b.got(int64(2+i), who, int64(7+i))
+				b.live(10, who)
+				b.released(11, 12, who, history.OK)
+			}
+		}},
+		{"readers beside a writer", []string{checker.Exclusion, checker.Model}, func(b *book) {
+			b.lease("a", 1, 2, 10, 7)
+			b.ask(1, "b", history.Record{Mode: history.Shared})
+			b.got(5, "b", 8)
+			b.released(11, 12, "b", history.OK)
+		}},
+		{"readers beside readers", nil, func(b *book) {
+			for i, who := range []string{"a", "b"} {
+				b.ask(1, who, history.Record{Mode: history.Shared})
+				b.got(int64(2+i), who, int64(7+i))
+				b.live(10, who)
+				b.released(11, 12, who, history.OK)
+			}
+		}},
+		{"an expiry that nobody saw", nil, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.got(2, "a", 7) // and its process is killed
+			b.fault(3, 3, "a", "")
+			b.lease("b", 5, 1003, 1010, 8)
+		}},
+		{"a grant that was over before its answer came", nil, func(b *book) {
+			b.ask(1, "a", history.Record{})
+			b.fault(2, 2500, "a", "")
+			b.lease("b", 1500, 1510, 1520, 8)
+			b.add(2501, "a", history.Got, history.Record{Token: 7})
+			b.released(2502, 2503, "a", history.Lost)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBook()
+			row.write(b)
+			v := checker.Judge(&b.History)
+			slices.Sort(row.wants)
+			if got := v.Rules(); !slices.Equal(got, row.wants) {
+				t.Errorf("found %v, want %v\n%v", got, row.wants, v)
+			}
+		})
+	}
+}
+
+// TestJudge_KnowsHowLongATicketMayStay holds what names one that gave up at 2000
+// against what kept it from being undone: 3 s in any case, each fault and a
+// second, and the 15 s of its ticket's life if for 2 of 3 s nothing got through.
+func TestJudge_KnowsHowLongATicketMayStay(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		until int64 // when it may still be named
+		write func(b *book)
+	}{
+		{"nothing was in the way", 5000, func(b *book) { b.gaveUp("a") }},
+		{"the store was away for two thirds of the time", 2000 + 3000 + 2000 + 1000 + 15_000, func(b *book) {
+			b.gaveUp("a")
+			b.fault(3000, 5000, "", "")
+		}},
+		{"it was away for hardly less", 2000 + 3000 + 1999 + 1000, func(b *book) {
+			b.gaveUp("a")
+			b.fault(3000, 4999, "", "")
+		}},
+		{"its process was stopped for so long", 2000 + 3000 + 2000 + 500 + 15_000, func(b *book) {
+			b.gaveUp("a")
+			b.fault(2000, 4000, "a", "")
+		}},
+		{"store and process were away in turn, and both at once for a while", 2000 + 3000 + (1000 + 1000) + (1200 + 500) + 15_000, func(b *book) {
+			b.gaveUp("a")
+			b.fault(2000, 3000, "", "")
+			b.fault(2900, 4100, "a", "")
+		}},
+		{"both were away at once, which is not twice as long", 2000 + 3000 + (1000 + 1000) + (1000 + 500), func(b *book) {
+			b.gaveUp("a")
+			b.fault(2000, 3000, "", "")
+			b.fault(2000, 3000, "a", "")
+		}},
+		{"another process was stopped", 5000, func(b *book) {
+			b.gaveUp("a")
+			b.fault(2000, 5000, "b", "")
+		}},
+		{"the store was away before", 2000 + 3000 + 900 + 1000, func(b *book) {
+			b.fault(1100, 2000, "", "")
+			b.gaveUp("a")
+		}},
+		{"the store was away when it had been undone", 2000 + 3000 + 3000 + 1000, func(b *book) {
+			b.gaveUp("a")
+			b.fault(5000, 8000, "", "")
+		}},
+		{"it only tried, which takes no ticket", 2000 + 3000 + 3000 + 1000, func(b *book) {
+			b.ask(1000, "a", history.Record{Undo: 3e9})
+			b.add(2000, "a", history.None, history.Record{Outcome: history.Unknown})
+			b.fault(2000, 5000, "", "")
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for _, late := range []int64{0, 1} {
+				b := newBook()
+				row.write(b)
+				b.refused(row.until+late, row.until+late+1, "c", "a")
+				v := checker.Judge(&b.History)
+				var want []string
+				if late > 0 {
+					want = []string{checker.Refusal}
+				}
+				if got := v.Rules(); !slices.Equal(got, want) {
+					t.Errorf("named %d ms after what may be: found %v, want %v\n%v", late, got, want, v)
+				}
+			}
+		})
+	}
+}
+
+func TestVerdict_TellsFiguresAndViolations(t *testing.T) {
+	b := newBook()
+	b.lease("a", 1, 2, 10, 7)
+	b.lease("b", 5, 9, 20, 8)
+	b.refused(6, 7, "c", "a")
+	b.fault(1, 2, "a", "")
+	text := checker.Judge(&b.History).String()
+	for _, want := range []string{"3 attempts: 2 granted, 1 refused", "1 faults: a fault 1", "2 violations", "exclusion: k: a (token 7)"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}

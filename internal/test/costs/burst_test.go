@@ -1,0 +1,54 @@
+package costs_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// TestCommands_HR_G3_BurstOfWaitersAsksOnceEach has thousands come at one moment,
+// to a client that has not waited before, so that hints have no address yet. Only
+// those may ask twice who were under way before there was one.
+func TestCommands_HR_G3_BurstOfWaitersAsksOnceEach(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
+		n := 5000
+		if testing.Short() {
+			n = 2000
+		}
+		c := open(leasehold.WithMaxOutage(5 * time.Minute)) // the server has thousands to serve, perhaps on a busy machine
+		first, err := open().Mutex("k").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var wg sync.WaitGroup
+		start := time.Now()
+		got := s.Calls(t, func() {
+			for range n {
+				wg.Go(func() {
+					if _, err := c.Mutex("k").Lock(ctx); ctx.Err() == nil {
+						t.Errorf("gave up: %v", err)
+					}
+				})
+			}
+			until(t, func() bool { return queued(t, c, "k") == n })
+		})
+		took := time.Since(start)
+		t.Logf("%v in %v", got, took)
+		// A heartbeat each 5 s is allowed for.
+		if asked := got["evalsha"] + got["eval"]; float64(asked) > float64(n)*(1.25+took.Seconds()/4) {
+			t.Errorf("%d waiters made %d calls in %v", n, asked, took)
+		}
+		cancel()
+		wg.Wait()
+		if err := first.Release(); err != nil {
+			t.Error(err)
+		}
+		until(t, func() bool { return s.Client().Exists(context.Background(), "leasehold:k").Val() == 0 })
+	})
+}

@@ -1,0 +1,207 @@
+package costs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// TestCommands_FreePairIsTwo shows that the library adds nothing to what a store
+// sends: no subscription, no question first. Each is one round trip.
+func TestCommands_FreePairIsTwo(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
+		m := open().Mutex("k")
+		const n = 50
+		want := map[string]int64{"evalsha": 2 * n, "set": n, "incr": n, "getrange": n, "del": n}
+		var got map[string]int64
+		for range 5 { // a new connection costs a look at the server's clock
+			got = s.Calls(t, func() {
+				for range n {
+					pair(t, m)
+				}
+			})
+			if maps.Equal(got, want) {
+				return
+			}
+		}
+		t.Errorf("%d free pairs cost %v, want %v", n, got, want)
+	})
+}
+
+// TestCommands_WaitServedInTurnIsThreeAtMost has many wait and be served once
+// each: a wait costs queueing, a confirmation, unless the release that hands over
+// to the next comes first, and that. While they wait nobody has a goroutine beyond
+// the caller's.
+func TestCommands_WaitServedInTurnIsThreeAtMost(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		const clients, each = 2, 100
+		all := [clients]*leasehold.Client{open(), open()}
+		for _, c := range all {
+			waitOnce(t, c) // the subscription stands
+		}
+		first, err := all[0].Mutex("k").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		goroutines := runtime.NumGoroutine()
+		var wg sync.WaitGroup
+		got := s.Calls(t, func() {
+			for _, c := range all {
+				for range each {
+					wg.Go(func() {
+						l, err := c.Mutex("k").Lock(ctx)
+						if err == nil {
+							err = l.Release()
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+			until(t, func() bool { return queued(t, all[0], "k") == clients*each })
+			until(t, func() bool { return runtime.NumGoroutine()-goroutines-clients*each <= 10 })
+			if err := first.Release(); err != nil {
+				t.Error(err)
+			}
+			wg.Wait()
+		})
+		// A heartbeat each 5 s is allowed for.
+		perWait := float64(got["evalsha"]) / (clients * each)
+		t.Logf("%.2f commands per wait", perWait)
+		if perWait > 3.3 {
+			t.Errorf("%.2f commands per wait, want 3 at most: %v", perWait, got)
+		}
+	})
+}
+
+// queued returns the number of tickets that the store has for the key, or -1 if the store
+// did not answer in time. A store that serves thousands of waiters may take longer than a
+// request's timeout, so [until] asks again.
+func queued(t *testing.T, c *leasehold.Client, key string) int {
+	t.Helper()
+	snap, err := c.Inspect(context.Background(), key)
+	if errors.Is(err, leasehold.ErrUnavailable) {
+		return -1
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(snap.Waiters)
+}
+
+// waitOnce has c wait for a lock.
+func waitOnce(t *testing.T, c *leasehold.Client) {
+	t.Helper()
+	outer, err := c.Mutex("waited for").Lock(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		l, err := c.Mutex("waited for").Lock(context.Background())
+		if err == nil {
+			err = l.Release()
+		}
+		done <- err
+	}()
+	until(t, func() bool { return queued(t, c, "waited for") == 1 })
+	if err := outer.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCommands_AThousandLeasesAreRenewedInBatches wants at least ten to a command.
+// It is a hundred unless the leases were taken slowly.
+func TestCommands_AThousandLeasesAreRenewedInBatches(t *testing.T) {
+	const n = 1000
+	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
+		// Renewed after 2.4 s; a machine that is too busy for that loses none.
+		c := open(leasehold.WithTTL(time.Minute), leasehold.WithRenewFraction(0.04))
+		leases := make([]*leasehold.Lease, n)
+		for i := range leases {
+			var err error
+			if leases[i], err = c.Mutex(fmt.Sprint("lease ", i)).Lock(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		goroutines := runtime.NumGoroutine()
+		s.ResetStats(t)
+		until(t, func() bool { return s.CommandStats(t)["pexpire"].Calls >= n })
+		stats := s.CommandStats(t)
+		if calls := stats["evalsha"].Calls + stats["eval"].Calls; calls > n/10 {
+			t.Errorf("%d commands for %d renewals", calls, stats["pexpire"].Calls)
+		}
+		until(t, func() bool { return runtime.NumGoroutine()-goroutines <= 10 })
+		for _, l := range leases {
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestCommands_HoldersSubscribeOnce has a process hear of breaks by one subscription,
+// however many leases it holds, and not before it has held one for a second.
+func TestCommands_HoldersSubscribeOnce(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
+		c := open()
+		s.ResetStats(t)
+		slowest := time.Duration(0) // a machine that stands still makes a short lock a long one
+		for began := time.Now(); time.Since(began) < 1500*time.Millisecond; {
+			sent := time.Now()
+			pair(t, c.Mutex("short"))
+			slowest = max(slowest, time.Since(sent))
+		}
+		if n := s.CommandStats(t)["subscribe"].Calls; n != 0 && slowest < time.Second {
+			t.Errorf("short locks subscribe %d times", n)
+		}
+		var leases []*leasehold.Lease
+		take := func(n int) {
+			for range n {
+				l, err := c.Mutex(fmt.Sprint("lease ", len(leases))).Lock(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				leases = append(leases, l)
+			}
+		}
+		goroutines := runtime.NumGoroutine()
+		take(100)
+		until(t, func() bool { return s.CommandStats(t)["subscribe"].Calls > 0 })
+		take(100)
+		time.Sleep(1500 * time.Millisecond) // they are held for long as well by then
+		if n := s.CommandStats(t)["subscribe"].Calls; n != 1 {
+			t.Errorf("%d leases subscribe %d times", len(leases), n)
+		}
+		if n := runtime.NumGoroutine() - goroutines; n > 10 {
+			t.Errorf("%d goroutines for %d leases", n, len(leases))
+		}
+		const pairs = 20
+		if n := s.Calls(t, func() {
+			for range pairs {
+				pair(t, c.Mutex("short"))
+			}
+		})["evalsha"]; n != 2*pairs {
+			t.Errorf("%d free pairs beside them cost %d scripts", pairs, n)
+		}
+		for _, l := range leases {
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package costs_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// redisClients open a store through each of the Redis clients.
+var redisClients = map[string]func(tb testing.TB, s *redistest.Server) (driver.Driver, error){
+	"go-redis": func(tb testing.TB, s *redistest.Server) (driver.Driver, error) {
+		client := redis.NewClient(&redis.Options{Addr: s.Addr()})
+		tb.Cleanup(func() { _ = client.Close() })
+		return redisdriver.New(client)
+	},
+	"rueidis": func(_ testing.TB, s *redistest.Server) (driver.Driver, error) {
+		return rueidisdriver.Open(s.URL())
+	},
+}
+
+// eachRedis runs a test over every Redis client, one after the other.
+func eachRedis(t *testing.T, test func(t *testing.T, s *redistest.Server, open func(opts ...leasehold.Option) *leasehold.Client)) {
+	s := redistest.Start(t)
+	for name, open := range redisClients {
+		t.Run(name, func(t *testing.T) {
+			s.Client().FlushAll(context.Background())
+			test(t, s, func(opts ...leasehold.Option) *leasehold.Client {
+				t.Helper()
+				d, err := open(t, s)
+				return newClient(t, d, err, opts...)
+			})
+		})
+	}
+}
+
+func newClient(tb testing.TB, d driver.Driver, err error, opts ...leasehold.Option) *leasehold.Client {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c, err := leasehold.New(d, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	pair(tb, c.Mutex("warm-up")) // connections stand, and the scripts are known
+	return c
+}
+
+// pair locks and unlocks.
+func pair(tb testing.TB, m *leasehold.Mutex) {
+	tb.Helper()
+	pairIn(context.Background(), tb, m)
+}
+
+// hang is how long a condition may take before something hangs. A busy machine needs a
+// small part of it.
+const hang = 2 * time.Minute
+
+// until repeats ok until it returns true. It fails the test after hang.
+func until(tb testing.TB, ok func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(hang); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("the condition does not hold after %v", hang)
+		}
+	}
+}

@@ -1,0 +1,464 @@
+package explore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/pipenet"
+	"github.com/leasehold-go/leasehold/internal/timing"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+// system is what clients use, by way of a post.
+type system struct {
+	name  string
+	fates []fate
+	open  func(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func())
+	// lives is how long a node may keep what arrives late, a place in its queue for the
+	// longest: a replica does not know what another one has on its way to a minority.
+	lives time.Duration
+	// queues tells that there is one store, with a queue: it serves in the order of arrival
+	// (P6), and grants no lease again that was released (P7).
+	queues bool
+}
+
+var systems = []system{
+	{"engine", []fate{lost, unanswered, slow, late, held}, openEngine, 0, true},
+	{"service of two replicas", []fate{lost, unanswered, slow, late, held}, openService, 0, true},
+	{"service on a quorum", []fate{unanswered, slow, late}, openServiceOnQuorum, timing.TicketLife("an address"), false},
+	{"quorum of three", []fate{lost, unanswered, slow, late, held, forgets}, openQuorum, 0, false},
+}
+
+func openEngine(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
+	store := memdriver.New()
+	clients, all := shared(p, store, names)
+	return clients, leftIn(store), func() { closeAll(t, all...) }
+}
+
+func openService(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
+	store := memdriver.New()
+	inner, all := shared(p, store, replicaNames)
+	clients, stop := replicas(t, p, inner, names)
+	return clients, leftIn(store), func() {
+		stop()
+		closeAll(t, all...)
+	}
+}
+
+// shared are drivers of one store. all are to be closed.
+func shared(p *post, store *memdriver.Driver, names []string) (drivers, all []driver.Driver) {
+	all = []driver.Driver{store}
+	for _, name := range names {
+		m := &mailed{post: p, from: name, store: store.Join()}
+		drivers, all = append(drivers, m), append(all, m.store)
+	}
+	return drivers, all
+}
+
+func openServiceOnQuorum(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
+	inner, left, all := quorums(t, p, replicaNames)
+	clients, stop := replicas(t, p, inner, names)
+	return clients, left, func() {
+		stop()
+		closeAll(t, all()...)
+	}
+}
+
+// replicaNames are those of the services, as their store knows them.
+var replicaNames = []string{"one", "two"}
+
+// replicas are services, and clients that ask them all.
+func replicas(t *testing.T, p *post, stores []driver.Driver, names []string) (clients []driver.Driver, stop func()) {
+	var ends []func()
+	var transports []http.RoundTripper
+	for _, store := range stores {
+		s, err := server.New(store, server.WithStoreTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := pipenet.Listen()
+		go func() { _ = s.Serve(l, nil) }()
+		transport := &http.Transport{DialContext: l.Dial, DisableCompression: true}
+		transports = append(transports, transport)
+		ends = append(ends, func() {
+			transport.CloseIdleConnections()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := s.Shutdown(ctx); err != nil {
+				t.Errorf("shutdown: %v", err)
+			}
+			_ = l.Close()
+		})
+	}
+	for i, name := range names {
+		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{
+			Transport: &mailedHTTP{post: p, from: name, replicas: transports, n: 2 * i},
+		}), httpdriver.WithTimeout(1500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, d)
+	}
+	return clients, func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
+func openQuorum(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
+	clients, left, all := quorums(t, p, names)
+	return clients, left, func() { closeAll(t, all()...) }
+}
+
+// quorums are majorities of the same three nodes, of which one may forget.
+func quorums(t *testing.T, p *post, names []string) (drivers []driver.Driver, left func() error, all func() []driver.Driver) {
+	n := &nodes{asked: make([][3]*mailed, len(names))}
+	for i := range n.stores {
+		n.stores[i] = memdriver.New()
+		n.all = append(n.all, n.stores[i])
+	}
+	for c, name := range names {
+		var asked []driver.Driver
+		for i := range n.stores {
+			m := &mailed{post: p, from: fmt.Sprintf("%s at %d", name, i+1), store: n.stores[i]}
+			m.forget = func() driver.Driver { return n.forget(i, m) }
+			n.asked[c][i] = m
+			asked = append(asked, m)
+		}
+		q, err := quorumdriver.New(asked, quorumdriver.WithTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		drivers = append(drivers, q)
+	}
+	left = func() error {
+		return errors.Join(leftIn(n.stores[0])(), leftIn(n.stores[1])(), leftIn(n.stores[2])())
+	}
+	return drivers, left, func() []driver.Driver { return n.all }
+}
+
+// nodes are three stores that clients ask.
+type nodes struct {
+	mu        sync.Mutex
+	stores    [3]*memdriver.Driver
+	all       []driver.Driver
+	asked     [][3]*mailed
+	forgotten bool
+}
+
+// forget empties the ith node, unless one has forgotten before: it restarts without its
+// data, for others than m too. The caller holds the lock of m.
+func (n *nodes) forget(i int, m *mailed) driver.Driver {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.forgotten {
+		return n.stores[i]
+	}
+	n.forgotten = true
+	n.stores[i] = memdriver.New()
+	n.all = append(n.all, n.stores[i])
+	for _, of := range n.asked {
+		if other := of[i]; other != m {
+			other.mu.Lock()
+			other.store = n.stores[i]
+			other.mu.Unlock()
+		}
+	}
+	return n.stores[i]
+}
+
+// leftIn tells what is left of the lock in a store.
+func leftIn(s *memdriver.Driver) func() error {
+	return func() error {
+		snap, err := s.Inspect(context.Background(), "k")
+		if err == nil && len(snap.Holders)+len(snap.Waiters) > 0 {
+			err = fmt.Errorf("left behind: %+v", snap)
+		}
+		return err
+	}
+}
+
+func closeAll(t *testing.T, all ...driver.Driver) {
+	for _, d := range all {
+		if err := d.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+}
+
+// scene is one play of some clients.
+type scene struct {
+	post   *post
+	queues bool // see system
+
+	mu     sync.Mutex
+	served []string
+	live   []*belief
+	last   int64
+	wrongs []string
+	losses bool // two faults may cost a lease that was handed over, whose window is shorter
+}
+
+// belief is a lease that its holder believes in.
+type belief struct {
+	name   string
+	lease  *leasehold.Lease
+	shared bool
+}
+
+func (s *scene) wrong(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wrongs = append(s.wrongs, fmt.Sprintf(format, args...))
+}
+
+// enters judges that somebody was told that it holds the lock.
+func (s *scene) enters(name string, l *leasehold.Lease, shared bool) *belief {
+	h := &belief{name, l, shared}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.live {
+		if other.lease.Context().Err() == nil && (!other.shared || !shared) {
+			s.wrongs = append(s.wrongs, fmt.Sprintf("%s holds beside %s", name, other.name))
+		}
+	}
+	if token := l.Token(); !shared {
+		if token <= s.last {
+			s.wrongs = append(s.wrongs, fmt.Sprintf("%s has the token %d after %d", name, token, s.last))
+		}
+		s.last = token
+	}
+	s.live, s.served = append(s.live, h), append(s.served, name)
+	return h
+}
+
+// inTurn judges that one who came later was not served before, if the messages of the first
+// have arrived, answered or not (P6).
+func (s *scene) inTurn(first, later string) {
+	s.mu.Lock()
+	at := slices.Index(s.served, later)
+	over := at >= 0 && at < slices.Index(s.served, first)
+	s.mu.Unlock()
+	if over && s.queues && s.post.heard(append(slices.Clone(replicaNames), first)...) {
+		s.wrong("%s is served before %s", later, first)
+	}
+}
+
+// leaves judges the end of a lease that nothing should have cost.
+func (s *scene) leaves(h *belief) {
+	if h.lease.Context().Err() != nil && !s.losses {
+		s.wrong("%s has lost its lease: %v", h.name, context.Cause(h.lease.Context()))
+	}
+	s.mu.Lock()
+	s.live = slices.DeleteFunc(s.live, func(other *belief) bool { return other == h })
+	s.mu.Unlock()
+	err := h.lease.Release()
+	if err == nil && s.queues {
+		s.post.isOver(h.lease.ID())
+	}
+	if err != nil && !errors.Is(err, leasehold.ErrUnknown) && (!s.losses || !errors.Is(err, leasehold.ErrLost)) {
+		s.wrong("%s releases: %v", h.name, err)
+	}
+}
+
+// holds locks, works for so long and releases. Nothing that the post does is reason
+// enough for it to fail.
+func (s *scene) holds(name string, lock func(context.Context) (*leasehold.Lease, error), shared bool, work time.Duration) {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	l, err := lock(ctx)
+	if err != nil {
+		s.wrong("%s asks for the lock: %v", name, err)
+		return
+	}
+	if took := time.Since(begin); took > time.Minute {
+		s.wrong("%s waited for %v", name, took)
+	}
+	h := s.enters(name, l, shared)
+	time.Sleep(work)
+	s.leaves(h)
+}
+
+// program is what some clients do.
+type program struct {
+	name    string
+	clients []string
+	play    func(s *scene, clients []*leasehold.Client)
+}
+
+var two = []string{"A", "B"}
+
+var programs = []program{
+	{"a mutex in turn", two, func(s *scene, clients []*leasehold.Client) {
+		a, b := clients[0], clients[1]
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			s.holds("A", a.Mutex("k").Lock, false, 1500*time.Millisecond)
+			s.holds("A again", a.Mutex("k").Lock, false, 10*time.Millisecond)
+		})
+		wg.Go(func() { s.holds("B", b.Mutex("k").Lock, false, 1500*time.Millisecond) })
+		wg.Wait()
+	}},
+	{"a writer that becomes a reader", two, func(s *scene, clients []*leasehold.Client) {
+		a, b := clients[0], clients[1]
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			l, err := a.RWMutex("k").Lock(context.Background())
+			if err != nil {
+				s.wrong("A asks to write: %v", err)
+				return
+			}
+			h := s.enters("A", l, false)
+			s.mu.Lock()
+			h.shared = true // from when it is asked for
+			s.mu.Unlock()
+			if err := l.Downgrade(context.Background()); err != nil && !errors.Is(err, leasehold.ErrUnknown) && !s.losses {
+				s.wrong("A becomes a reader: %v", err)
+			}
+			time.Sleep(500 * time.Millisecond)
+			s.leaves(h)
+		})
+		wg.Go(func() {
+			s.holds("B", b.RWMutex("k").RLock, true, time.Second)
+			s.holds("B writing", b.RWMutex("k").Lock, false, 10*time.Millisecond)
+		})
+		wg.Wait()
+	}},
+	{"a waiter that gives up", two, func(s *scene, clients []*leasehold.Client) {
+		a, b := clients[0], clients[1]
+		var wg sync.WaitGroup
+		wg.Go(func() { s.holds("A", a.Mutex("k").Lock, false, 1500*time.Millisecond) })
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 700*time.Millisecond)
+			defer cancel()
+			if l, err := b.Mutex("k").Lock(ctx); err == nil {
+				s.leaves(s.enters("B", l, false))
+			}
+			s.holds("B again", b.Mutex("k").Lock, false, 10*time.Millisecond)
+		})
+		wg.Wait()
+	}},
+	{"passed on in the process", two, func(s *scene, clients []*leasehold.Client) {
+		a, b := clients[0], clients[1]
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+				s.holds(fmt.Sprint("A", i), a.Mutex("k", leasehold.WithLocalHandover(1)).Lock, false, 1500*time.Millisecond)
+			})
+		}
+		wg.Go(func() {
+			time.Sleep(500 * time.Millisecond)
+			s.holds("B", b.Mutex("k").Lock, false, time.Second)
+		})
+		wg.Wait()
+	}},
+	{"three in turn", []string{"A", "B", "C"}, func(s *scene, clients []*leasehold.Client) {
+		var wg sync.WaitGroup
+		for i, name := range []string{"A", "B", "C"} {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 300 * time.Millisecond)
+				s.holds(name, clients[i].Mutex("k").Lock, false, time.Second)
+			})
+		}
+		wg.Wait()
+		s.inTurn("A", "B")
+		s.inTurn("B", "C")
+	}},
+}
+
+// play runs a program, and returns what was wrong, how many messages there were and
+// what became of them.
+func play(t *testing.T, sys system, pr program, plan map[int]fate) (wrongs []string, messages int, log []string) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(plan)
+		drivers, left, end := sys.open(t, p, pr.clients)
+		var clients []*leasehold.Client
+		for _, d := range drivers {
+			c, err := leasehold.New(d, leasehold.WithTTL(ttl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients = append(clients, c)
+		}
+		s := &scene{post: p, queues: sys.queues, losses: len(plan) > 1}
+		pr.play(s, clients)
+		for _, c := range clients {
+			if err := c.Close(); err != nil {
+				s.wrong("close: %v", err)
+			}
+		}
+		time.Sleep(lateness + sys.lives + 100*time.Millisecond) // what is late has arrived
+		if err := left(); err != nil {
+			s.wrong("%v", err)
+		}
+		end()
+		p.stop()
+		for _, id := range p.returned {
+			s.wrong("%s was granted after its release", id)
+		}
+		wrongs, messages, log = s.wrongs, p.count, p.log
+	})
+	return wrongs, messages, log
+}
+
+// TestExplore_OrdersOfMessages has clients of the library use a store, a service and
+// a quorum, and tries what can become of each message.
+func TestExplore_OrdersOfMessages(t *testing.T) {
+	for _, sys := range systems {
+		for _, pr := range programs {
+			t.Run(sys.name+"/"+pr.name, func(t *testing.T) { everyFate(t, sys, pr) })
+		}
+	}
+}
+
+// everyFate tries all plans with one fate, or with two if the exploration is deep.
+func everyFate(t *testing.T, sys system, pr program) {
+	begin := time.Now()
+	runs := 0
+	try := func(p map[int]fate) (messages int) {
+		wrongs, messages, log := play(t, sys, pr, p)
+		if runs++; len(wrongs) > 0 {
+			t.Errorf("%s\n%s\nplay it again with -run '%s' -explore.plan=%s", strings.Join(wrongs, "\n"), strings.Join(log, "\n"), t.Name(), planText(p))
+		}
+		return messages
+	}
+	if *plan != "" {
+		try(planOf(t, *plan))
+		return
+	}
+	tried := sys.fates
+	if fewer() > 0 && sys.name != "engine" {
+		tried = []fate{unanswered, late}
+	}
+	n := try(nil)
+	for at := range n {
+		for _, f := range tried {
+			m := try(map[int]fate{at: f})
+			for second := at + 1; *deep && second < m; second++ {
+				for _, g := range tried {
+					try(map[int]fate{at: f, second: g})
+				}
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	t.Logf("%d messages, %d orders in %v", n, runs, time.Since(begin).Round(time.Millisecond))
+}

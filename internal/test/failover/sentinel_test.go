@@ -1,0 +1,97 @@
+package failover_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// outage is what happens to a primary that is behind sentinels, and what comes
+// after the failover.
+type outage struct {
+	strike func(t *testing.T, primary *redistest.Server, failOver func() error)
+	heal   func(primary *redistest.Server)
+}
+
+var outages = map[string]outage{
+	"killed": {
+		strike: func(_ *testing.T, primary *redistest.Server, _ func() error) { primary.Kill() },
+		heal:   func(*redistest.Server) {},
+	},
+	"hangs": {
+		strike: func(_ *testing.T, primary *redistest.Server, _ func() error) { primary.Stop() },
+		heal:   (*redistest.Server).Cont, // it takes itself for the primary still
+	},
+	"replaced": {
+		// Refused by sentinels that were stopped, until they have heard of the replicas again.
+		strike: func(t *testing.T, _ *redistest.Server, failOver func() error) {
+			var err error
+			for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				if err = failOver(); err == nil {
+					return
+				}
+			}
+			t.Fatal(err)
+		},
+		heal: func(*redistest.Server) {},
+	},
+}
+
+// awaitPromoted waits until a replica has become the primary, and returns it.
+func awaitPromoted(r *rig, s *redistest.Sentinel) *redistest.Server {
+	r.Helper()
+	var promoted *redistest.Server
+	r.eventually("promoted", func() bool {
+		for _, replica := range s.Replicas {
+			if replica.Info(r.T, "replication")["role"] == "master" {
+				promoted = replica
+			}
+		}
+		return promoted != nil
+	})
+	return promoted
+}
+
+// R6: behind sentinels.
+func TestSentinel_R6_HoldsAndWaitsGoOn(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	for name, outage := range outages {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			behindSentinels(t, name, outage)
+		})
+	}
+}
+
+func behindSentinels(t *testing.T, name string, outage outage) {
+	t.Helper()
+	s := redistest.StartSentinels(t, 2, 3, timeless(t)...)
+	url := "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?timeout=1500ms&client-name=ours&master=" + redistest.PrimaryName
+	failOver := func() error {
+		return s.Sentinel.Client().Do(context.Background(), "SENTINEL", "FAILOVER", redistest.PrimaryName).Err()
+	}
+	both(t, func(r *rig) acts {
+		l := r.queueUp(url, "k")
+		return acts{func() {
+			promoted := awaitPromoted(r, s)
+			if name == "replaced" {
+				// It goes on serving for some ten seconds.
+				r.eventually("left the old primary", func() bool {
+					return !strings.Contains(s.Primary.Client().ClientList(context.Background()).Val(), "name=ours")
+				})
+			}
+			r.eventually("subscribed at the new primary", func() bool {
+				return len(promoted.Client().PubSubChannels(context.Background(), r.library+":*").Val()) > 0
+			})
+			l.pass(func() { outage.heal(s.Primary) })
+		}}
+	}, func() {
+		s.Primary.Replicated(t, "", 2)
+		outage.strike(t, s.Primary, failOver)
+	})
+}

@@ -1,0 +1,251 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/doctor"
+	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// promoted waits until a replica serves the slots of its primary, and the other
+// primaries know it.
+func promoted(r *rig, cluster *redistest.Cluster, replica *redistest.Server, dead ...*redistest.Server) {
+	r.Helper()
+	r.eventually("promoted", func() bool {
+		for _, node := range cluster.Nodes {
+			if len(dead) > 0 && node == dead[0] {
+				continue
+			}
+			text, err := node.Client().ClusterNodes(context.Background()).Result()
+			if err != nil || !strings.Contains(primaryLines(text), fmt.Sprintf(":%d@", replica.Port())) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// primaryLines are those of CLUSTER NODES that tell of primaries that are well.
+func primaryLines(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "master") && !strings.Contains(line, "fail") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// within is how long something may take on a machine that is busy, unless it waits
+// for a timeout of a request; that is bound.
+const within = 5 * time.Second
+
+// H2, H3: a client that was idle while its node was replaced.
+func TestCluster_HR_H2_H3_NodeThatWasReplacedCostsAnIdleClientNoTimeout(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	for name, strike := range map[string]func(*redistest.Server){
+		"hangs": (*redistest.Server).Stop, "killed": (*redistest.Server).Kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, 3)
+			const key = "{k}"
+			primary := cluster.Owner(key)
+			replica := cluster.AddReplica(primary)
+			url := clusterURL(cluster, "timeout=20s")
+			both(t, func(r *rig) acts {
+				c := r.client(url, leasehold.WithTTL(10*time.Minute), leasehold.WithReleaseTimeout(40*time.Second))
+				var held []*leasehold.Lease
+				for i := range 8 {
+					held = append(held, r.lock(c, fmt.Sprint(key, i)))
+				}
+				waiting := r.await(c, key+"0", 0)
+				return acts{func() {
+					promoted(r, cluster, replica, primary)
+					start := time.Now()
+					var all sync.WaitGroup
+					for _, l := range held {
+						all.Go(func() {
+							if err := l.Release(); err != nil {
+								t.Errorf("%s: release after %v: %v", r.library, time.Since(start), err)
+							}
+						})
+					}
+					all.Wait()
+					entered := r.enters(waiting)
+					if took := entered.at.Sub(start); took > 2*within {
+						live.Late(t, "%s: the waiter entered after %v", r.library, took)
+					}
+					r.release(entered.lease)
+					l, err := c.Mutex(key + "1").TryLock(context.Background())
+					if err != nil {
+						t.Fatalf("%s: %v", r.library, err)
+					}
+					r.release(l)
+					if took := time.Since(start); took > 3*within {
+						live.Late(t, "%s: all took %v", r.library, took)
+					}
+				}}
+			}, func() {
+				primary.Replicated(t, key, 1)
+				strike(primary)
+			})
+		})
+	}
+}
+
+// H4: a node that has left answers pings, and hears of nothing.
+func TestCluster_HR_H4_SubscriptionLeavesANodeThatHasLeftTheCluster(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	for _, library := range []string{"go-redis", "rueidis"} {
+		t.Run(library, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, 3)
+			var r *rig
+			both(t, func(one *rig) acts {
+				if one.library == library {
+					r = one
+				}
+				return acts{func() {}}
+			}, nothing)
+			c := r.client(clusterURL(cluster, ""))
+			held := r.lock(c, "k")
+			waiting := r.await(c, "k", 0)
+			subscribed := func() (at *redistest.Server) {
+				for _, node := range cluster.Nodes {
+					if len(node.Client().PubSubChannels(context.Background(), "*wake:*").Val()) > 0 {
+						at = node
+					}
+				}
+				return at
+			}
+			r.eventually("subscribed", func() bool { return subscribed() != nil })
+			gone := subscribed()
+			leave(t, cluster, gone)
+			r.eventually("subscribed elsewhere", func() bool { at := subscribed(); return at != nil && at != gone })
+			if cluster.Nodes[0] != gone { // the lock may have been lost with its node
+				_ = held.Release()
+			}
+			_ = held.Release()
+			entered := r.enters(waiting)
+			r.release(entered.lease)
+		})
+	}
+}
+
+// leave takes a node and what it knows out of the cluster, and has its slots served
+// by another.
+func leave(t *testing.T, cluster *redistest.Cluster, gone *redistest.Server) {
+	t.Helper()
+	ctx := context.Background()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := gone.Client().ClusterMyID(ctx).Val()
+	shards := gone.Client().ClusterShards(ctx).Val()
+	must(gone.Client().FlushAll(ctx).Err())
+	must(gone.Client().ClusterResetSoft(ctx).Err())
+	var heir *redistest.Server
+	for _, node := range cluster.Nodes {
+		if node != gone {
+			heir = node
+			must(node.Client().ClusterForget(ctx, id).Err())
+		}
+	}
+	for _, shard := range shards {
+		for _, r := range shard.Slots {
+			if shard.Nodes[0].ID == id {
+				must(heir.Client().ClusterAddSlotsRange(ctx, int(r.Start), int(r.End)).Err())
+			}
+		}
+	}
+}
+
+// H5, H7: a cluster that does not tell by which names its nodes are reached.
+func TestCluster_HR_H7_NodesWithoutAName(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3)
+	cluster.AddReplicas(cluster.Nodes[:3]...)
+	for _, node := range cluster.Nodes {
+		if err := node.Client().ConfigSet(context.Background(), "cluster-preferred-endpoint-type", "unknown-endpoint").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both(t, func(r *rig) acts {
+		return acts{func() {
+			url := "redis+cluster://" + cluster.Nodes[1].Addr() + "?replicas=1"
+			c := r.client(url)
+			names := make(map[string]bool)
+			for i := range 30 {
+				l := r.lock(c, fmt.Sprint("k", i))
+				names[l.Key()] = true
+			}
+			for key, err := range c.Keys(context.Background(), "") {
+				if err != nil {
+					t.Fatalf("%s: keys: %v", r.library, err)
+				}
+				delete(names, key)
+			}
+			if len(names) > 0 {
+				t.Errorf("%s: not listed: %v", r.library, names)
+			}
+			d, err := r.open(url + "&prefix=" + r.library + ":")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			report, err := doctor.Examine(context.Background(), d, time.Minute)
+			if err != nil || len(report.Nodes) != 3 {
+				t.Errorf("%s: doctor: %d nodes, %v", r.library, len(report.Nodes), err)
+			}
+			for _, f := range report.Findings {
+				if f.Severity == driver.Unsafe {
+					t.Errorf("%s: a false alarm: %+v", r.library, f)
+				}
+			}
+		}}
+	}, nothing)
+}
+
+// H5: nobody answers, and nobody is told that there is nothing.
+func TestCluster_HR_H5_NothingIsListedWithoutAnError(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	alone := redistest.Start(t)
+	both(t, func(r *rig) acts {
+		return acts{func() {
+			for name, url := range map[string]string{
+				"no cluster": "redis+cluster://" + alone.Addr() + "," + alone.Addr() + "?", "nobody": "redis+cluster://127.0.0.1:1?",
+			} {
+				c := r.client(url)
+				listed := false
+				for key, err := range c.Keys(context.Background(), "") {
+					if listed = true; err == nil {
+						t.Errorf("%s: %s: %q", r.library, name, key)
+					}
+				}
+				if !listed {
+					t.Errorf("%s: %s: no keys, and no error", r.library, name)
+				}
+				if _, err := c.Mutex("k").TryLock(context.Background()); !errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) {
+					t.Errorf("%s: %s: %v, want ErrUnavailable", r.library, name, err)
+				}
+			}
+		}}
+	}, nothing)
+}

@@ -1,0 +1,266 @@
+// Package history is the record of what the clients of a lock did and saw, and
+// of what was done to them and to their store.
+//
+// A history is a file of JSON lines that any number of processes append to. The
+// first line is its [Header], every other one a [Record]; their order in the
+// file means nothing, since each record has its time. All times are nanoseconds
+// of one clock, the kernel's monotonic one, so that the beliefs of processes on
+// one machine are compared without synchronising anything.
+//
+// A history is judged by package
+// [github.com/leasehold-go/leasehold/internal/test/checker].
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Format and Version are what a header says.
+const (
+	Format  = "leasehold-history"
+	Version = 1
+)
+
+// Header is the first line of a history.
+type Header struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	// Store says in words what was under test, Seed how its faults were chosen.
+	Store string `json:"store"`
+	Seed  uint64 `json:"seed"`
+	// Rules are the promises to which the history is held beyond those that
+	// hold for every store.
+	Rules Rules `json:"rules"`
+}
+
+// Rules says what is promised by the store under test.
+type Rules struct {
+	// Tokens: grants carry fencing tokens.
+	Tokens bool `json:"tokens"`
+	// Queue: waiters are served in the order of their arrival.
+	Queue bool `json:"queue"`
+	// Prompt is how long a free lock may stay free, in ns, while somebody
+	// waits for it and nothing is disturbed.
+	Prompt int64 `json:"prompt"`
+	// Steady: a lease is lost only because of a fault. It is not judged where
+	// the machine may be too busy to renew in time.
+	Steady bool `json:"steady"`
+}
+
+// What a record tells. The fields that are set beside At, Proc and What are
+// named in parentheses.
+const (
+	// Ask: an attempt begins: Lock or TryLock was called (Attempt, Key, Mode,
+	// Weight, Limit, Wait, TTL, Undo).
+	Ask = "ask"
+	// Queued: the store said for the first time that the attempt has a place
+	// in the queue (Attempt, Position).
+	Queued = "queued"
+	// Got: the attempt holds a lease; the call has returned (Attempt, Lease,
+	// Token, and Live if the lease was live when it was first looked at; At
+	// was read before that look).
+	Got = "got"
+	// Live: the lease was live at At, which was read before the look (Attempt).
+	Live = "live"
+	// Write: the holder wrote to the register that its lock protects. At is
+	// when the answer came, Since when the request was sent (Attempt, Accepted,
+	// and Live if the lease was live after the answer).
+	Write = "write"
+	// End: the holder saw its lease end before it released it (Attempt,
+	// Outcome, Note).
+	End = "end"
+	// Release: Release was called (Attempt).
+	Release = "release"
+	// Released: Release has returned (Attempt, Outcome, Note).
+	Released = "released"
+	// None: the attempt has ended without a lease (Attempt, Outcome, Note, and
+	// Holder, the attempt that a refusal named).
+	None = "none"
+	// Fault: something was done to a process, to the store or to the network,
+	// from Since to At (Note, Forgets). Proc is the process that it concerned,
+	// empty if it concerned all.
+	Fault = "fault"
+	// Bye: the process has ended properly (Note: goroutines that were left).
+	Bye = "bye"
+	// Left: what was still in the store at the very end (Note; none if it is
+	// empty).
+	Left = "left"
+)
+
+// Outcomes of attempts, leases and releases.
+const (
+	OK          = "ok"
+	Held        = "held"        // refused, or waited in vain
+	Cancelled   = "cancelled"   // waited in vain while the store was silent
+	Unknown     = "unknown"     // nobody can tell
+	Unavailable = "unavailable" // certainly nothing was done
+	Lost        = "lost"
+	Failed      = "failed" // any other error
+)
+
+// Modes of an attempt.
+const (
+	Exclusive = "exclusive"
+	Shared    = "shared"
+)
+
+// What a fault does to the memory of the store.
+const (
+	// ForgetsAll: everything the store had acknowledged is gone.
+	ForgetsAll = "all"
+	// ForgetsSome: some of what the store had acknowledged may be gone.
+	ForgetsSome = "some"
+	// ForgetsLeases: leases may have ended too early, as if time had passed.
+	// Everything else is still there, tokens in particular.
+	ForgetsLeases = "leases"
+)
+
+// Record is one line of a history.
+type Record struct {
+	At   int64  `json:"at"`
+	Proc string `json:"proc,omitempty"`
+	What string `json:"what"`
+	// Attempt is one call of Lock or TryLock and what came of it. The holder's
+	// name in the store is the attempt's, so that refusals can be held to it.
+	Attempt string `json:"attempt,omitempty"`
+
+	Key    string `json:"key,omitempty"`
+	Mode   string `json:"mode,omitempty"`
+	Weight int    `json:"weight,omitempty"`
+	Limit  int    `json:"limit,omitempty"` // 0 is none
+	Wait   int64  `json:"wait,omitempty"`  // 0 is a try
+	TTL    int64  `json:"ttl,omitempty"`
+	// Undo is for how long it is tried to undo what an attempt that gives up may
+	// have left in the store, in ns.
+	Undo int64 `json:"undo,omitempty"`
+
+	Position int    `json:"position,omitempty"`
+	Lease    string `json:"lease,omitempty"`
+	Token    int64  `json:"token,omitempty"`
+	Live     bool   `json:"live,omitempty"`
+	Accepted bool   `json:"accepted,omitempty"`
+	Since    int64  `json:"since,omitempty"`
+	Outcome  string `json:"outcome,omitempty"`
+	Holder   string `json:"holder,omitempty"`
+	Forgets  string `json:"forgets,omitempty"`
+	Note     string `json:"note,omitempty"`
+}
+
+// Sink takes records. It is safe for concurrent use.
+type Sink interface {
+	Add(Record)
+}
+
+// History is what a file holds.
+type History struct {
+	Header  Header
+	Records []Record
+	// Torn counts lines of which the death of their writer left only a part.
+	Torn int
+}
+
+// Create starts the file of a history.
+func Create(path string, h Header) error {
+	h.Format, h.Version = Format, Version
+	line, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(line, '\n'), 0o600)
+}
+
+// Writer appends to the file of a history. Several writers, of one process or
+// of many, may append to one file: each record is one write.
+type Writer struct{ file *os.File }
+
+// Append opens the file of a history that [Create] has started.
+func Append(path string) (*Writer, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Writer{file}, nil
+}
+
+// Add appends one record. A file that cannot be written to makes the history
+// worthless, so it ends the program.
+func (w *Writer) Add(r Record) {
+	line, err := json.Marshal(r)
+	if err == nil {
+		_, err = w.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		panic(fmt.Sprintf("history: %v", err))
+	}
+}
+
+// Close closes the file.
+func (w *Writer) Close() error { return w.file.Close() }
+
+// Load reads the file of a history.
+func Load(path string) (*History, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	h, err := Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return h, nil
+}
+
+// Read reads a history.
+func Read(r io.Reader) (*History, error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	first, err := in.ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	h := new(History)
+	if err := json.Unmarshal(first, &h.Header); err != nil || h.Header.Format != Format {
+		return nil, fmt.Errorf("not a history: the first line is %.80q", first)
+	}
+	if h.Header.Version != Version {
+		return nil, fmt.Errorf("history of version %d, known is %d", h.Header.Version, Version)
+	}
+	for n := 2; ; n++ {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			h.Torn += min(len(line), 1) // the writer of the last line has died
+			return h, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := h.take(line); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+}
+
+// recordStart is how every record begins.
+var recordStart = []byte(`{"at":`)
+
+// take adds the record of a line. The line of a process that died while it
+// wrote ends where the next one begins.
+func (h *History) take(line []byte) error {
+	var r Record
+	err := json.Unmarshal(line, &r)
+	if err == nil {
+		h.Records = append(h.Records, r)
+		return nil
+	}
+	if i := bytes.LastIndex(line, recordStart); i > 0 {
+		h.Torn++
+		return h.take(line[i:])
+	}
+	return fmt.Errorf("%.80q: %w", line, err)
+}

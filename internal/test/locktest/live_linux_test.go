@@ -1,0 +1,174 @@
+package locktest_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// What no bubble can show: the library on real stores, in real time. A broken promise is
+// an error at once. Nothing fails for being late: what takes a minute hangs.
+
+// realStore is a store on a server or a directory of its own.
+type realStore struct {
+	Store
+	hang, goOn func() // stop the store from answering, and end that
+}
+
+var lives = []struct {
+	name  string
+	start func(t *testing.T) realStore
+}{
+	{"go-redis", func(t *testing.T) realStore { return onServer(t, onGoRedis) }},
+	{"rueidis", func(t *testing.T) realStore { return onServer(t, onRueidis) }},
+	{"PostgreSQL", liveOnPostgres},
+	{"directory", liveOnDirectory},
+	{"service on Redis", liveOnService},
+}
+
+// onLives plays a case on all real stores.
+func onLives(t *testing.T, run func(l *lab, s realStore)) {
+	t.Helper()
+	for _, s := range lives {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			s := s.start(t)
+			s.real = true
+			play(t, s.Store, row{"k", func(l *lab) { run(l, s) }})
+		})
+	}
+}
+
+func TestLive_W1_NeverTwoHoldersAndTokensRise(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	onLives(t, func(l *lab, _ realStore) { crowd(l) })
+}
+
+func TestLive_L9_ReleaseRacesWithRenewal(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	onLives(t, func(l *lab, _ realStore) { releaseRaces(l) })
+}
+
+func TestLive_P6_WaitersAreServedInOrder(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	onLives(t, func(l *lab, _ realStore) { evenness(l) })
+}
+
+// TestLive_L5_StoreThatHangsLosesByTheLocalDeadline looks at the lease without a pause, so
+// that no moment is missed at which it is live after its deadline.
+func TestLive_L5_StoreThatHangsLosesByTheLocalDeadline(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	onLives(t, func(l *lab, s realStore) {
+		// It is renewed so often that no pause of a busy machine ends it before.
+		a, _ := l.client(leasehold.WithTTL(8*time.Second), leasehold.WithRenewFraction(0.02), leasehold.WithReleaseTimeout(time.Second))
+		b, _ := l.client()
+		lease := l.lock(a)
+		first := lease.Deadline()
+		eventually(l.TB, patience, func() bool { return lease.Deadline().After(first) }, func() string { return "it is not renewed" })
+		s.hang()
+		for end := time.Now().Add(patience); lease.Context().Err() == nil; time.Sleep(time.Millisecond) {
+			now, deadline := time.Now(), lease.Deadline()
+			if now.After(deadline) && lease.Context().Err() == nil && lease.Deadline().Equal(deadline) {
+				l.Errorf("it is %v after its deadline", lease.State())
+			}
+			if now.After(end) {
+				l.Fatal("it is not lost")
+			}
+		}
+		if early := time.Until(lease.Deadline()); early > 0 {
+			l.Errorf("it was lost %v before its deadline", early)
+		}
+		l.ended(lease, patience)
+		l.wantErr(context.Cause(lease.Context()), leasehold.ErrLost)
+		s.goOn()
+		next := l.lock(b)
+		if next.Token() <= lease.Token() {
+			l.Errorf("token %d after %d", next.Token(), lease.Token())
+		}
+		l.release(next)
+	})
+}
+
+func onServer(t *testing.T, open func(testing.TB, string) driver.Driver) realStore {
+	server := redistest.Start(t)
+	return realStore{
+		Store: Store{
+			Open: func(tb testing.TB) driver.Driver { return open(tb, server.Addr()) },
+			Ends: func(tb testing.TB) { endsByItself(tb, server) },
+		},
+		hang: server.Stop,
+		goOn: server.Cont,
+	}
+}
+
+func liveOnPostgres(t *testing.T) realStore {
+	server := postgrestest.Start(t)
+	url := server.URL() + "&create=true"
+	return realStore{
+		Store: Store{Open: func(tb testing.TB) driver.Driver { return onPostgres(tb, url) }},
+		hang:  func() { server.Stop(t) },
+		goOn:  func() { server.Cont(t) },
+	}
+}
+
+// liveOnDirectory is a directory that hangs while somebody has the locks of all its shards,
+// as a process that was stopped in the midst of a write has one.
+func liveOnDirectory(t *testing.T) realStore {
+	dir := t.TempDir()
+	var locks []*flock.Flock
+	return realStore{
+		Store: Store{Open: func(tb testing.TB) driver.Driver { return onDirectory(tb, dir) }},
+		hang: func() {
+			paths, err := filepath.Glob(filepath.Join(dir, "locks", "[0-9a-f][0-9a-f]"))
+			if err != nil || len(paths) == 0 {
+				t.Fatalf("%d locks, %v", len(paths), err)
+			}
+			for _, path := range paths {
+				lock := flock.New(path)
+				if err := lock.Lock(); err != nil {
+					t.Fatal(err)
+				}
+				locks = append(locks, lock)
+			}
+		},
+		goOn: func() {
+			for _, lock := range locks {
+				if err := lock.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	}
+}
+
+func liveOnService(t *testing.T) realStore {
+	l := onServer(t, onRueidis)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, l.Open(t), listener)
+	l.Open = func(tb testing.TB) driver.Driver {
+		d, err := httpdriver.Open("http://" + listener.Addr().String())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return d
+	}
+	return l
+}

@@ -1,0 +1,174 @@
+package locktest_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
+	"github.com/leasehold-go/leasehold/internal/test/teststore"
+)
+
+// TestScripts plays on the Redis scripts in the interpreter, with cases that only Redis
+// has.
+func TestScripts(t *testing.T) {
+	skip.Racing(t, "one goroutine runs the interpreter, and TestMemory has the same cases")
+	t.Parallel()
+	Run(t, Config{Start: func(testing.TB) Store { return scripts(teststore.NewRedis(time.Now)) }})
+}
+
+func scripts(store *teststore.Redis) Store {
+	return Store{
+		Open:  func(testing.TB) driver.Driver { return store.Join() },
+		Flush: store.Flush,
+		// The fencing counters and records end by themselves, an hour after the last thing
+		// that they remember.
+		Ends: func(tb testing.TB) {
+			time.Sleep(time.Hour + 2*time.Minute)
+			for key := range store.Keys() {
+				tb.Errorf("the key %q is left", key)
+			}
+		},
+	}
+}
+
+// onScripts plays one case on the scripts.
+func onScripts(t *testing.T, run func(l *lab, server *teststore.Redis)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := teststore.NewRedis(time.Now)
+		play(t, scripts(server), row{"k", func(l *lab) { run(l, server) }})
+	})
+}
+
+func TestScripts_W3_ListeningStartsAgainAfterACut(t *testing.T) {
+	onScripts(t, func(l *lab, server *teststore.Redis) {
+		a, _ := l.client()
+		b, _ := l.client()
+		wait := func(then func()) time.Duration {
+			first := l.lock(a)
+			got := make(chan outcome, 1)
+			l.await(context.Background(), mutex, b, "b", got)
+			l.listening(a, 1)
+			then()
+			start := time.Now()
+			l.release(first)
+			o := l.receive(got, patience)
+			l.must(o.err)
+			l.release(o.lease)
+			return o.at.Sub(start)
+		}
+		if got := wait(func() { server.Mute(true) }); got > 2*time.Second {
+			l.Errorf("without wake-ups: waited %v", got)
+		}
+		server.Mute(false)
+		time.Sleep(patience) // until it has subscribed again
+		// By looking it would take the most of a second.
+		if got := wait(func() {}); got > 300*time.Millisecond {
+			l.Errorf("subscribed again: waited %v", got)
+		}
+	})
+}
+
+func TestScripts_W4_CommandsOfWaitersAreFew(t *testing.T) {
+	onScripts(t, func(l *lab, server *teststore.Redis) {
+		const waiters = 50
+		a, _ := l.client()
+		b, _ := l.client()
+		first := l.lock(a)
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		for range waiters {
+			wg.Go(func() {
+				if lease, err := b.Mutex(l.key).Lock(ctx); err == nil {
+					_ = lease.Release() // ctx has ended it
+				}
+			})
+		}
+		l.listening(a, waiters)
+		before := server.Runs()
+		time.Sleep(heartbeat)
+		if n := server.Runs() - before; n > 30 {
+			l.Errorf("%d waiters cost %d scripts in a heartbeat", waiters, n)
+		}
+		cancel()
+		wg.Wait()
+		l.release(first)
+	})
+}
+
+func TestScripts_R1_ScriptFlushIsNotNoticed(t *testing.T) {
+	onScripts(t, func(l *lab, server *teststore.Redis) {
+		// Renewed as often as if it lived for a second.
+		a, _ := l.client(leasehold.WithTTL(30*time.Second), leasehold.WithRenewFraction(0.01))
+		b, _ := l.client()
+		first := l.lock(a)
+		var others []*leasehold.Lease
+		for i := range 50 {
+			others = append(others, l.on(fmt.Sprint(i)).lock(a))
+		}
+		got := make(chan outcome, 1)
+		l.await(context.Background(), mutex, b, "b", got)
+		for range 30 {
+			server.FlushScripts()
+			time.Sleep(100 * time.Millisecond)
+		}
+		for _, lease := range others {
+			if lease.State() != leasehold.Held {
+				l.Fatalf("%s is %v", lease.Key(), lease.State())
+			}
+			server.FlushScripts()
+			l.release(lease)
+		}
+		l.release(first)
+		o := l.receive(got, slack)
+		l.must(o.err)
+		l.release(o.lease)
+	})
+}
+
+// The store tells that nobody else waits: the lease then stays for as long as callers
+// of the process wait, and not for n hand-overs.
+func TestScripts_LocalHandoverStaysWhileNobodyElseWaits(t *testing.T) {
+	onScripts(t, func(l *lab, _ *teststore.Redis) {
+		const n, callers = 3, 20
+		c, _ := l.client(leasehold.WithLocalHandover(n))
+		other, _ := l.client()
+		held := l.lock(c)
+		got := make(chan outcome, callers)
+		for range callers {
+			go func() {
+				lease, err := c.Mutex(l.key).Lock(context.Background())
+				got <- outcome{lease: lease, err: err}
+			}()
+		}
+		eventually(l.TB, patience, func() bool { return c.Stats().Waiting == callers },
+			func() string { return "not all callers wait" })
+		id, token := held.ID(), held.Token()
+		l.release(held)
+		for range callers {
+			o := l.receive(got, slack)
+			l.must(o.err)
+			if o.lease.ID() != id {
+				l.Errorf("the lease %s became %s", id, o.lease.ID())
+			}
+			if o.lease.Token() <= token {
+				l.Errorf("token %d after %d", o.lease.Token(), token)
+			}
+			token = o.lease.Token()
+			l.release(o.lease)
+		}
+		l.wantFree(5 * time.Second)
+		last := l.lock(other)
+		if last.Token() <= token {
+			l.Errorf("token %d after %d", last.Token(), token)
+		}
+		l.release(last)
+	})
+}

@@ -1,0 +1,207 @@
+package locktest_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+)
+
+// recorder is a test that only records whether it failed.
+type recorder struct {
+	testing.TB
+
+	mu       sync.Mutex
+	said     []string // errors
+	cleanups []func()
+}
+
+func (r *recorder) Helper()             {}
+func (r *recorder) Log(...any)          {}
+func (r *recorder) Logf(string, ...any) {}
+
+func (r *recorder) Error(args ...any)                 { r.fail(fmt.Sprint(args...)) }
+func (r *recorder) Errorf(format string, args ...any) { r.fail(fmt.Sprintf(format, args...)) }
+
+func (r *recorder) Fatal(args ...any) {
+	r.fail(fmt.Sprint(args...))
+	runtime.Goexit()
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.fail(fmt.Sprintf(format, args...))
+	runtime.Goexit()
+}
+
+func (r *recorder) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.said) > 0
+}
+
+func (r *recorder) fail(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.said = append(r.said, why)
+}
+
+// verdict plays the first case of a name in a bubble, and returns the errors.
+func verdict(t *testing.T, s func(testing.TB) Store, name string) (said []string) {
+	t.Helper()
+	for _, r := range rows() {
+		if !strings.HasPrefix(r.name, name) {
+			continue
+		}
+		var rec *recorder
+		synctest.Test(t, func(t *testing.T) {
+			rec = &recorder{TB: t}
+			toItsEnd(func() { play(rec, s(t), r) })
+			for _, f := range slices.Backward(rec.cleanups) {
+				toItsEnd(f)
+			}
+		})
+		return rec.said
+	}
+	t.Fatalf("there is no case %s", name)
+	return nil
+}
+
+// toItsEnd calls f, which may end its goroutine.
+func toItsEnd(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
+// inMemory makes a store in memory whose drivers are wrapped.
+func inMemory(wrap func(*memdriver.Driver) driver.Driver) func(testing.TB) Store {
+	return func(testing.TB) Store {
+		store := memdriver.New()
+		return Store{Open: func(testing.TB) driver.Driver { return wrap(store.Join()) }}
+	}
+}
+
+// liar grants to every caller, after a while, and confirms what it is asked.
+type liar struct {
+	*memdriver.Driver
+	token *atomic.Int64
+	takes time.Duration
+}
+
+func liars(takes time.Duration) func(testing.TB) Store {
+	token := new(atomic.Int64)
+	return inMemory(func(d *memdriver.Driver) driver.Driver { return liar{d, token, takes} })
+}
+
+func (l liar) Acquire(context.Context, driver.Request) (driver.Reply, error) {
+	time.Sleep(l.takes)
+	return driver.Reply{State: driver.Granted, Token: l.token.Add(1), Holds: 1}, nil
+}
+
+func (l liar) Renew(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	for i := range refs {
+		each(i, driver.Reply{State: driver.Granted}, nil)
+	}
+}
+
+func (l liar) Release(context.Context, driver.Ref) (driver.Reply, error) {
+	return driver.Reply{State: driver.Released}, nil
+}
+
+// falling gives tokens that fall.
+type falling struct{ *memdriver.Driver }
+
+func (f falling) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	reply, err := f.Driver.Acquire(ctx, req)
+	if reply.Token > 0 {
+		reply.Token = 1<<53 - reply.Token
+	}
+	return reply, err
+}
+
+// losing loses the first waiter at every release by a holder.
+type losing struct{ *memdriver.Driver }
+
+func (l losing) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	snap, err := l.Inspect(ctx, ref.Key)
+	if err == nil && len(snap.Waiters) > 0 && len(snap.Holders) > 0 && snap.Holders[0].ID == ref.ID {
+		_, _ = l.Driver.Release(ctx, driver.Ref{Key: ref.Key, ID: snap.Waiters[0].ID})
+	}
+	return l.Driver.Release(ctx, ref)
+}
+
+// keeping does not give back what is released.
+type keeping struct{ *memdriver.Driver }
+
+func (k keeping) Release(context.Context, driver.Ref) (driver.Reply, error) {
+	return driver.Reply{State: driver.Released}, nil
+}
+
+// late gives back a moment after it has said so.
+type late struct{ *memdriver.Driver }
+
+func (l late) Release(_ context.Context, ref driver.Ref) (driver.Reply, error) {
+	time.AfterFunc(8*time.Millisecond, func() { _, _ = l.Driver.Release(context.Background(), ref) })
+	return driver.Reply{State: driver.Released}, nil
+}
+
+// leaving leaves a lease of its own.
+type leaving struct{ *memdriver.Driver }
+
+func (l leaving) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	_, _ = l.Driver.Acquire(ctx, driver.Request{Key: req.Key + "/left", ID: "left", TTL: time.Hour})
+	return l.Driver.Acquire(ctx, req)
+}
+
+// TestRun_FailsOnSeededFaults keeps the cases honest: each fault of a store is an error of
+// the cases that look for it.
+func TestRun_FailsOnSeededFaults(t *testing.T) {
+	const exclusion, order, wait = "W1_NeverTwoHoldersAndTokensRise", "P6_HundredWaitersAreServedEvenlyAndInOrder", "W3_WaitsEndWithoutAnyHint"
+	for _, fault := range []struct {
+		name  string
+		store func(testing.TB) Store
+		cases []string
+	}{
+		{"grants to every caller at once", liars(0), []string{exclusion, "K13_KindsExcludeEachOther/"}},
+		{"grants to every caller after 150 ms", liars(150 * time.Millisecond), []string{exclusion, "K13_KindsExcludeEachOther/"}},
+		{"tokens fall", inMemory(func(d *memdriver.Driver) driver.Driver { return falling{d} }), []string{exclusion, "K13_TokensOfAllKindsAreOneSequence", "L1_ReleaseOfAnExpiredLeaseLeavesTheNewHolderAlone"}},
+		{"a waiter is lost", inMemory(func(d *memdriver.Driver) driver.Driver { return losing{d} }), []string{order, "W2_CancelledHeadDisturbsNobody", "W11_ArrivalsOfOneMomentAreServedInTheStoresOrder"}},
+		{"a lease is left", inMemory(func(d *memdriver.Driver) driver.Driver { return leaving{d} }), []string{"L12_LeaseAfterTheLastOneIsRenewed"}},
+		{"a release is late", inMemory(func(d *memdriver.Driver) driver.Driver { return late{d} }), []string{"L2_LostAcquireReplyGivesOneHold"}},
+		{"a release does nothing", inMemory(func(d *memdriver.Driver) driver.Driver { return keeping{d} }), []string{wait, "L13_ParentsEndKeepsTheLock"}},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			for _, name := range fault.cases {
+				said := verdict(t, fault.store, name)
+				if len(said) == 0 {
+					t.Errorf("%s passes", name)
+					continue
+				}
+				t.Logf("%s: %s", name, strings.SplitN(said[0], "\n", 2)[0])
+			}
+		})
+	}
+	for _, name := range []string{exclusion, order, wait} {
+		if said := verdict(t, memory, name); len(said) > 0 {
+			t.Errorf("%s on a store without a fault: %q", name, said)
+		}
+	}
+}

@@ -1,0 +1,758 @@
+package matrix_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/pipenet"
+	"github.com/leasehold-go/leasehold/internal/test/teststore"
+	"github.com/leasehold-go/leasehold/server"
+)
+
+const (
+	ttl      = 3 * time.Second
+	lateness = 4 * time.Second // longer than a lease
+	slowness = 1200 * time.Millisecond
+	drift    = 0.01
+)
+
+var errNoAnswer = errors.New("no answer")
+
+// fate is what becomes of one message.
+type fate uint8
+
+const (
+	arrives      fate = iota
+	lost              // it does not arrive, and nobody knows that
+	unanswered        // it arrives, and the answer is lost
+	slow              // the answer takes its time
+	stuck             // it takes its time to arrive
+	late              // it is given up, and arrives much later
+	doubled           // it arrives, and once more later
+	onEdge            // it is answered when the lease ends
+	beforeEdge        // it is answered a microsecond before
+	frozen            // the server stands still, and does later what it was sent
+	refused           // the server says that it does nothing
+	noDial            // there is no connection, and no file descriptor for one
+	gateway           // somebody in between answers, and nothing arrives
+	gatewayAfter      // somebody in between answers, and it arrived
+	starved           // everything takes its time, there and back
+	forgets           // it is answered, and then the store forgets everything
+	goesBack          // it is answered, and then the store is as it was when the fault began
+	failsOver         // it arrives, the answer is lost, and the store is as it was
+	only503           // it arrives, and somebody in between says that the service is unavailable
+	killed            // the server ends the session before the commit
+	restarts          // the server is killed, and comes back with its data
+	cutAnswer         // it is done, and the connection ends in the midst of the answer
+	cutRequest        // the connection ends in the midst of the request
+	heldBack          // it arrives when something else has happened
+	wentBack          // before it arrives the store is as it was when the fault began
+)
+
+// weather is what becomes of the messages of one client: one of them, or all from it on
+// for a while, meet with a fault.
+type weather struct {
+	mu    sync.Mutex
+	fate  fate
+	at    int           // which message, counted from when it was armed; -1 is none
+	for_  time.Duration // and how long all after it do too
+	until time.Time
+	then  fate // what follows it, for a while
+	long  time.Duration
+	met   int // how many messages have
+	seen  int
+	fixed bool   // met by none any more
+	meets func() // is called when one has met the fault
+
+	part  int    // of a message, in which a connection ends; 0 is before the commit's answer
+	parts int    // that the last one had
+	midst func() // what happens while a message is held back
+
+	strays sync.WaitGroup
+	turn   int
+}
+
+func (w *weather) arm(f fate, at int, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fate, w.at, w.for_, w.seen, w.met = f, at, d, 0, 0
+}
+
+// next returns what becomes of a message.
+func (w *weather) next() fate {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.seen
+	w.seen++
+	now := time.Now()
+	switch {
+	case w.fate == arrives || n < w.at || w.fixed:
+		return arrives
+	case n == w.at:
+		w.until = now.Add(w.for_)
+	case !now.Before(w.until) && w.then != arrives:
+		w.fate, w.then = w.then, arrives
+		w.until = now.Add(w.long)
+	case !now.Before(w.until):
+		return arrives
+	}
+	if w.met++; w.met == 1 && w.meets != nil {
+		w.meets()
+	}
+	return w.fate
+}
+
+func (w *weather) thaw() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Until(w.until)
+}
+
+// cannotDial reports whether there is no connection now.
+func (w *weather) cannotDial() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fate == noDial && !w.fixed && time.Now().Before(w.until)
+}
+
+// jitter varies without chance.
+func (w *weather) jitter() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turn++
+	return time.Duration(w.turn*317%900) * time.Millisecond
+}
+
+func (w *weather) after(d time.Duration, f func()) {
+	w.strays.Go(func() {
+		time.Sleep(d)
+		f()
+	})
+}
+
+// store is what all of the stores here can do.
+type store interface {
+	driver.Driver
+	driver.Watcher
+	driver.Inspector
+	driver.Breaker
+	driver.Marker
+}
+
+// shelf is where stores keep what they have. It can forget.
+type shelf interface {
+	join() store // one more client, to whom nothing happens
+	Keep()       // remembers what there is now
+	GoBack()     // returns to it
+	Forget()
+}
+
+// dial is the clock of a shelf, which can be stepped and slewed. The zero value is right.
+type dial struct {
+	mu     sync.Mutex
+	ahead  time.Duration
+	rate   float64 // by how much it is too fast, 0.01 for 1 %, since then
+	since  time.Time
+	latest time.Time // that it has shown
+}
+
+func (d *dial) now() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	shown := now.Add(d.ahead + time.Duration(d.rate*float64(now.Sub(d.since))))
+	if shown.After(d.latest) {
+		d.latest = shown
+	}
+	return shown
+}
+
+// turn steps the clock by d, and has it be too fast by rate from now on.
+func (d *dial) turn(by time.Duration, rate float64) {
+	now := d.now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since = time.Now()
+	d.ahead, d.rate = now.Sub(d.since)+by, rate
+}
+
+// behind reports how far the clock is behind what it has shown.
+func (d *dial) behind() time.Duration {
+	now := d.now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.latest.Sub(now)
+}
+
+// table is a shelf of rows, as PostgreSQL has them: the rule is that of internal/room.
+type table struct {
+	*teststore.Table
+	*dial
+}
+
+func newTable() *table {
+	d := new(dial)
+	return &table{teststore.NewTable(d.now), d}
+}
+
+func (t *table) join() store { return t.Join() }
+
+// suffer does something under a fate.
+func suffer(ctx context.Context, w *weather, t shelf, do func(context.Context) error) error {
+	return meet(ctx, w.next(), w, t, do)
+}
+
+func meet(ctx context.Context, f fate, w *weather, t shelf, do func(context.Context) error) error {
+	switch f {
+	case lost:
+		return errNoAnswer
+	case unanswered, only503:
+		_ = do(context.Background())
+		return errNoAnswer
+	case slow, onEdge, beforeEdge:
+		d := map[fate]time.Duration{slow: slowness, onEdge: life, beforeEdge: life - time.Microsecond}[f]
+		return answered(ctx, w, do, 0, d)
+	case stuck:
+		return answered(ctx, w, do, slowness, 0)
+	case starved:
+		return answered(ctx, w, do, w.jitter(), w.jitter())
+	case frozen:
+		return answered(ctx, w, do, w.thaw(), 0)
+	case late:
+		w.after(lateness, func() { _ = do(context.Background()) })
+		return errNoAnswer
+	case doubled:
+		w.after(slowness, func() { _ = do(context.Background()) })
+		return do(ctx)
+	case refused, noDial:
+		return fmt.Errorf("%w: %w", driver.ErrUnavailable, syscall.EMFILE)
+	case forgets:
+		err := do(ctx)
+		t.Forget()
+		time.Sleep(time.Millisecond) // nothing comes back within a microsecond
+		return err
+	case goesBack:
+		err := do(ctx)
+		t.GoBack()
+		time.Sleep(time.Millisecond) // nothing comes back within a microsecond
+		return err
+	case wentBack:
+		t.GoBack()
+		time.Sleep(time.Millisecond)
+		return do(ctx)
+	case failsOver:
+		_ = do(ctx)
+		t.GoBack()
+		time.Sleep(time.Millisecond)
+		return errNoAnswer
+	}
+	return do(ctx)
+}
+
+// answered does something after a while, whether or not somebody waits for it still,
+// and answers after another.
+func answered(ctx context.Context, w *weather, do func(context.Context) error, there, back time.Duration) error {
+	done := make(chan error, 1)
+	w.strays.Go(func() {
+		time.Sleep(there)
+		err := do(context.WithoutCancel(ctx))
+		time.Sleep(back)
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// faulty is a driver whose messages suffer.
+type faulty struct {
+	*weather
+	table shelf
+	store store
+}
+
+type got[T any] struct {
+	mu sync.Mutex
+	v  T
+}
+
+func (g *got[T]) set(v T) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.v = v
+}
+
+func (g *got[T]) get() T {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.v
+}
+
+// ask is a message with an answer.
+func ask[T any](ctx context.Context, d *faulty, do func(context.Context) (T, error)) (T, error) {
+	var g got[T]
+	err := suffer(ctx, d.weather, d.table, func(ctx context.Context) error {
+		v, err := do(ctx)
+		if err == nil {
+			g.set(v)
+		}
+		return err
+	})
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return g.get(), nil
+}
+
+func (d *faulty) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	return ask(ctx, d, func(ctx context.Context) (driver.Reply, error) { return d.store.Acquire(ctx, req) })
+}
+
+func (d *faulty) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	return ask(ctx, d, func(ctx context.Context) (driver.Reply, error) { return d.store.Release(ctx, ref) })
+}
+
+func (d *faulty) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	return ask(ctx, d, func(ctx context.Context) (driver.Reply, error) { return d.store.Break(ctx, key, id, reason) })
+}
+
+func (d *faulty) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return ask(ctx, d, func(ctx context.Context) (driver.Snapshot, error) { return d.store.Inspect(ctx, key) })
+}
+
+func (d *faulty) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	keys, err := ask(ctx, d, func(ctx context.Context) ([]string, error) {
+		keys, _, err := d.store.List(ctx, prefix, cursor)
+		return keys, err
+	})
+	return keys, "", err
+}
+
+func (d *faulty) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	for i, ref := range refs {
+		reply, err := ask(ctx, d, func(ctx context.Context) (reply driver.Reply, err error) {
+			d.store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
+			return reply, err
+		})
+		each(i, reply, err)
+	}
+}
+
+func (d *faulty) Watch(f func(driver.Hint)) (driver.Subscription, error) { return d.store.Watch(f) }
+
+func (d *faulty) Marked(ctx context.Context) (driver.Mark, bool, error) { return d.store.Marked(ctx) }
+
+func (d *faulty) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
+	return d.store.Reserve(ctx, by, life)
+}
+
+func (d *faulty) Mark(ctx context.Context, mark driver.Mark, by string) error {
+	return d.store.Mark(ctx, mark, by)
+}
+
+// Close leaves the store to messages that are late.
+func (d *faulty) Close() error { return nil }
+
+// world is what two clients use: one whose messages suffer, and one whose do not.
+type world struct {
+	*weather
+	other   *weather // of the way to another node of a quorum; nil without one
+	tables  []shelf
+	drivers [2]driver.Driver
+	urls    [2]http.RoundTripper // of the replicas of a service
+	raw     http.RoundTripper    // to both, under the weather
+	skies   []*sky               // of the clients of the library
+	aim     func()               // has the next request go to the replica that suffers; nil if both do
+	shut    func()               // has the first replica be shut down; nil if the client is closed instead
+	stop    func()
+	dials   bool // connections last, and it is new ones that cannot be had without descriptors
+	behind  bool // what suffers is the way from a service to its store
+	// slack is what may be missing of a bound in real time, 0 in a bubble.
+	slack time.Duration
+}
+
+// look shows a lock as the store has it; a quorum's lock is what a majority has.
+func (w *world) look(key string) driver.Snapshot {
+	var best driver.Snapshot
+	var holders []driver.Holder // that a majority has
+	held := make(map[string]int)
+	for _, t := range w.tables {
+		d := t.join()
+		snap, err := d.Inspect(context.Background(), key)
+		for i := 0; err != nil && w.slack > 0 && i < 300; i++ { // a server may be away
+			time.Sleep(100 * time.Millisecond)
+			snap, err = d.Inspect(context.Background(), key)
+		}
+		if err != nil {
+			panic(err)
+		}
+		for _, h := range snap.Holders {
+			if held[h.ID]++; held[h.ID] == len(w.tables)/2+1 {
+				holders = append(holders, h)
+			}
+		}
+		if len(snap.Holders) >= len(best.Holders) {
+			best = snap
+		}
+		_ = d.Close()
+	}
+	best.Holders = holders
+	return best
+}
+
+// onStore is two clients of one store.
+func onStore(*testing.T) *world {
+	w := &world{weather: new(weather), tables: []shelf{newTable()}}
+	t := w.tables[0]
+	a, b := t.join(), t.join()
+	w.drivers = [2]driver.Driver{&faulty{w.weather, t, a}, b}
+	w.stop = func() { _, _ = a.Close(), b.Close() }
+	return w
+}
+
+// onQuorum is two clients of three stores, of which the messages to one suffer.
+func onQuorum(t *testing.T) *world {
+	return quorum(t, func() shelf { return newTable() }, func(w *weather, s shelf) driver.Driver { return &faulty{w, s, s.join()} })
+}
+
+func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.Driver) *world {
+	w := &world{weather: new(weather), other: new(weather)}
+	var all []driver.Driver
+	for range 3 {
+		w.tables = append(w.tables, node())
+	}
+	for i := range w.drivers {
+		var nodes []driver.Driver
+		for n, tab := range w.tables {
+			weather := new(weather)
+			switch {
+			case i == 0 && n == 0:
+				weather = w.weather
+			case i == 0 && n == 1:
+				weather = w.other
+			}
+			d := join(weather, tab)
+			if f, ok := d.(*faulty); ok {
+				all = append(all, f.store)
+			} else {
+				all = append(all, d)
+			}
+			nodes = append(nodes, d)
+		}
+		q, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.drivers[i] = q
+	}
+	// It is set up: nodes that are new serve only when all of them have answered once.
+	req := driver.Request{Key: "first", ID: "first", TTL: time.Second}
+	if reply, err := w.drivers[1].Acquire(t.Context(), req); err != nil || reply.State != driver.Granted {
+		t.Fatal(reply, err)
+	}
+	if _, err := w.drivers[1].Release(t.Context(), driver.Ref{Key: req.Key, ID: req.ID}); err != nil {
+		t.Fatal(err)
+	}
+	w.stop = func() {
+		for _, d := range all {
+			_ = d.Close()
+		}
+	}
+	return w
+}
+
+// onService is two clients of two services on one store. What suffers is the way from
+// the first client to the services.
+func onService(t *testing.T) *world { return services(t, tables(), false) }
+
+// onPage is the same, where the services have a page for people.
+func onPage(t *testing.T) *world {
+	return services(t, tables(), false, server.WithPage(server.PageFull))
+}
+
+// behindService is the same, where the way from the services to their store suffers.
+func behindService(t *testing.T) *world { return services(t, tables(), true) }
+
+// behindPage is the same, where the services have a page for people.
+func behindPage(t *testing.T) *world {
+	return services(t, tables(), true, server.WithPage(server.PageFull))
+}
+
+// onRedisService and behindRedisService are onService and behindService where the store is
+// Redis.
+func onRedisService(t *testing.T) *world     { return services(t, keyspaces(), false) }
+func behindRedisService(t *testing.T) *world { return services(t, keyspaces(), true) }
+
+// backing is a store behind services, and what opens a client of it that suffers.
+type backing struct {
+	shelf
+	suffering func(*weather) driver.Driver
+}
+
+func tables() backing {
+	shelf := newTable()
+	return backing{shelf, func(w *weather) driver.Driver { return &faulty{w, shelf, shelf.join()} }}
+}
+
+func keyspaces() backing {
+	k := newKeyspace()
+	return backing{k, func(w *weather) driver.Driver { return k.open(w) }}
+}
+
+// onDeafService is onService, where somebody in between keeps back what the streams of events
+// tell, from both clients.
+func onDeafService(t *testing.T) *world {
+	w := onService(t)
+	for _, sky := range w.skies {
+		sky.deaf = true
+	}
+	return w
+}
+
+func services(t *testing.T, store backing, behind bool, opts ...server.Option) *world {
+	w := &world{weather: new(weather), tables: []shelf{store.shelf}, behind: behind}
+	var stores [2]driver.Driver
+	for i := range stores {
+		stores[i] = w.tables[0].join()
+		if behind {
+			stores[i] = store.suffering(w.weather)
+		}
+	}
+	end := w.serve(t, stores, opts...)
+	for i := range w.drivers {
+		if i == 1 && behind { // the second client has nothing to do with it
+			w.drivers[1] = w.tables[0].join()
+			break
+		}
+		suffers := &sky{weather: new(weather), table: w.tables[0], replicas: w.urls[:]}
+		if i == 0 && !behind {
+			suffers.weather = w.weather
+		}
+		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: suffers}), httpdriver.WithTimeout(1500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.drivers[i] = d
+		w.skies = append(w.skies, suffers)
+		if i == 0 {
+			w.raw = &sky{weather: suffers.weather, table: w.tables[0], replicas: w.urls[:], streams: true}
+		}
+	}
+	w.stop = end
+	return w
+}
+
+// onServiceOnQuorum is two services on a quorum of three. What suffers is the way from the
+// first service to one node. The second client uses the quorum itself.
+func onServiceOnQuorum(t *testing.T) *world {
+	w := onQuorum(t)
+	nodes, end := w.stop, w.serve(t, w.drivers)
+	calm := &sky{weather: new(weather), table: w.tables[0], replicas: w.urls[:]}
+	w.raw, w.aim = calm, calm.first
+	w.drivers = [2]driver.Driver{open{w.drivers[0]}, open{w.drivers[1]}}
+	w.stop = func() {
+		end()
+		nodes()
+	}
+	return w
+}
+
+// open is a driver that others use, too.
+type open struct{ driver.Driver }
+
+func (open) Close() error            { return nil }
+func (o open) Unwrap() driver.Driver { return o.Driver }
+
+// serve starts a service on each store, and returns what ends them.
+func (w *world) serve(t *testing.T, stores [2]driver.Driver, opts ...server.Option) (end func()) {
+	var ends []func()
+	defer func() { w.shut = ends[0] }()
+	for i, store := range stores {
+		s, err := server.New(store, append(opts, server.WithStoreTimeout(time.Second))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := pipenet.Listen()
+		go func() { _ = s.Serve(l, nil) }()
+		transport := &http.Transport{DialContext: l.Dial, DisableCompression: true}
+		w.urls[i] = transport
+		ends = append(ends, func() {
+			transport.CloseIdleConnections()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := s.Shutdown(ctx); err != nil {
+				t.Errorf("shutdown: %v", err)
+			}
+			_ = l.Close()
+		})
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
+// sky sends requests to replicas in turn.
+type sky struct {
+	*weather
+	table    shelf
+	replicas []http.RoundTripper
+	// streams tells that a request for a stream of events suffers as others do. That of a
+	// client of the library does not: what it hears only makes it faster.
+	streams bool
+	// deaf tells that a stream of a client of the library begins, and nothing follows.
+	deaf bool
+
+	mu sync.Mutex
+	n  int
+}
+
+// first has the next request go to the first replica.
+func (s *sky) first() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n = 0
+}
+
+func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
+	stream := strings.HasSuffix(req.URL.Path, "/events")
+	if stream && s.deaf {
+		resp, err := s.replicas[0].RoundTrip(req)
+		if err == nil {
+			resp.Body = &keptBack{ReadCloser: resp.Body, end: req.Context().Done()}
+		}
+		return resp, err
+	}
+	if stream && !s.streams {
+		return s.replicas[0].RoundTrip(req)
+	}
+	s.mu.Lock()
+	n := s.n
+	to := s.replicas[n%len(s.replicas)]
+	s.n++
+	s.mu.Unlock()
+	var body string
+	if req.Body != nil {
+		read, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		_ = req.Body.Close()
+		body = string(read)
+	}
+	var g got[*http.Response]
+	var fate got[fate]
+	send := func(ctx context.Context) error {
+		end := func() {}
+		if stream {
+			ctx, end = context.WithTimeout(ctx, attention) // nobody else ends one that is not answered
+		}
+		copied := req.Clone(ctx)
+		copied.Body = io.NopCloser(strings.NewReader(body))
+		resp, err := to.RoundTrip(copied)
+		if err == nil && stream && resp.StatusCode == http.StatusOK {
+			resp.Body = streamed{resp.Body, end}
+			g.set(resp)
+			return nil
+		}
+		defer end()
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			return err
+		}
+		resp.Body = io.NopCloser(strings.NewReader(string(text)))
+		g.set(resp)
+		return nil
+	}
+	page := func(status int) (*http.Response, error) {
+		const text = "<html>the gateway says so</html>"
+		return &http.Response{
+			StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: http.Header{"Content-Type": {"text/html"}, "Retry-After": {"1"}}, Body: io.NopCloser(strings.NewReader(text)),
+			ContentLength: int64(len(text)), Request: req,
+		}, nil
+	}
+	err := s.sufferHTTP(req.Context(), send, &fate)
+	switch fate.get() {
+	case only503:
+		return page(503)
+	case gateway, gatewayAfter:
+		statuses := []int{503, 502, 408, 404, 504, 413, 400, 429, 410, 409, 403}
+		return page(statuses[n%len(statuses)])
+	case noDial:
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.EMFILE}
+	case refused:
+		return page(503)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g.get(), nil
+}
+
+// keptBack is the body of a stream of which nothing arrives but the beginning.
+type keptBack struct {
+	io.ReadCloser
+	end   <-chan struct{}
+	began bool
+}
+
+func (k *keptBack) Read(p []byte) (int, error) {
+	if k.began {
+		<-k.end
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := k.ReadCloser.Read(p)
+	k.began = strings.Contains(string(p[:n]), "event: ready")
+	return n, err
+}
+
+// attention is how long a stream is listened to.
+const attention = 3 * time.Second
+
+// streamed is the body of a stream, which ends when it is closed.
+type streamed struct {
+	io.ReadCloser
+	end context.CancelFunc
+}
+
+func (s streamed) Close() error {
+	s.end()
+	return s.ReadCloser.Close()
+}
+
+// sufferHTTP is suffer, with what only happens to HTTP.
+func (s *sky) sufferHTTP(ctx context.Context, send func(context.Context) error, met *got[fate]) error {
+	w := s.weather
+	f := w.next()
+	switch f {
+	case gatewayAfter, only503:
+		met.set(f)
+		return send(context.WithoutCancel(ctx))
+	case gateway, noDial, refused:
+		met.set(f)
+		return nil
+	}
+	return meet(ctx, f, w, s.table, send)
+}

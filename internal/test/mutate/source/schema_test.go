@@ -1,0 +1,80 @@
+package source
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestSchema_HasEveryChangeOfAPackage puts those of a package behind numbers. The types of
+// what comes out are checked on the way.
+func TestSchema_HasEveryChangeOfAPackage(t *testing.T) {
+	s, err := NewSchema("../../../timing", 5, "ConfirmWindow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Numbered) < 100 || len(s.Alone) > 5 {
+		t.Errorf("%d changes have a number, and %d have none", len(s.Numbered), len(s.Alone))
+	}
+	for n, m := range s.Numbered {
+		if n < 5 || !strings.HasPrefix(m.File, "../../../timing/") {
+			t.Errorf("%d is %s", n, m)
+		}
+	}
+}
+
+// TestReasons_AreOfChangesThatThereAre: a line that has changed since needs another look.
+func TestReasons_AreOfChangesThatThereAre(t *testing.T) {
+	reasons, err := Reasons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make(map[string]map[string]bool)
+	for key, reason := range reasons {
+		file, _, _ := strings.Cut(key, ": ")
+		if keys[file] == nil {
+			keys[file] = changes(t, file)
+		}
+		if !keys[file][key] || reason == "" {
+			t.Errorf("%q is no change, or has no reason: %q", key, reason)
+		}
+	}
+}
+
+// changes are the keys of the changes of a file.
+func changes(t *testing.T, file string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile("../../../../" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := Go
+	if strings.HasSuffix(file, ".lua") {
+		of, text = Lua, included(t, file, text)
+	}
+	all, err := of(file, string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make(map[string]bool)
+	for _, m := range all {
+		keys[m.Key()] = true
+	}
+	return keys
+}
+
+var include = regexp.MustCompile(`-- include (\w+\.lua)\n`)
+
+// included is the text of a script with the files that it includes, as it is run.
+func included(t *testing.T, file string, text []byte) []byte {
+	t.Helper()
+	lua, _, _ := strings.Cut(file, "/lua/")
+	return include.ReplaceAllFunc(text, func(line []byte) []byte {
+		part, err := os.ReadFile("../../../../" + lua + "/lua/room/" + string(include.FindSubmatch(line)[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return part
+	})
+}

@@ -1,0 +1,70 @@
+package postgrestest
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// Bouncer starts a PgBouncer in transaction mode before the server, and returns the
+// address of the server's own database through it. It ends with the test.
+func (s *Server) Bouncer(tb testing.TB) string {
+	tb.Helper()
+	path, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		if path, err = exec.LookPath("/usr/sbin/pgbouncer"); err != nil {
+			tb.Fatal("postgrestest: no pgbouncer: the tests need one; `make test` installs it")
+		}
+	}
+	host, port, err := redistest.FreeAddress()
+	if err != nil {
+		tb.Fatalf("postgrestest: %v", err)
+	}
+	dir := directory(tb)
+	ini := fmt.Sprintf("[databases]\n* = host=%s port=%d user=%s\n[pgbouncer]\nlisten_addr = %s\nlisten_port = %d\n"+
+		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\n", s.host, s.port, superuser, host, port)
+	file := filepath.Join(dir, "pgbouncer.ini")
+	if err := os.WriteFile(file, []byte(ini), 0o644); err != nil { //nolint:gosec // another user reads it, and it is no secret
+		tb.Fatalf("postgrestest: %v", err)
+	}
+	cmd := s.command("postgres", file)
+	cmd.Path, cmd.Args[0], cmd.Dir = path, path, dir
+	var log strings.Builder
+	cmd.Stderr = &log
+	gone := make(chan struct{})
+	if err := run(cmd, gone); err != nil {
+		tb.Fatalf("postgrestest: %v", err)
+	}
+	tb.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-gone
+		if tb.Failed() {
+			tb.Logf("log of PgBouncer:\n%s", log.String())
+		}
+	})
+	addr := net.JoinHostPort(host, strconv.Itoa(port))
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+			break
+		}
+		if time.Now().After(end) {
+			tb.Fatalf("postgrestest: pgbouncer does not listen: %v", err)
+		}
+	}
+	u, err := url.Parse(s.URL())
+	if err != nil {
+		tb.Fatalf("postgrestest: %v", err)
+	}
+	return strings.Replace(s.URL(), u.Host, addr, 1)
+}

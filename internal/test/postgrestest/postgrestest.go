@@ -1,0 +1,359 @@
+// Package postgrestest gives a test a PostgreSQL server of its own.
+//
+// Every server is a real postgres process on a loopback address of its own, with a
+// temporary directory, without a password and without care for crashes. It ends
+// with the test, and on Linux also if the test binary dies. Starting one takes half a
+// second, and the first one of a test binary a second or two more: a test that leaves the
+// server as it is takes a database of the [Shared] one. LEASEHOLD_POSTGRES_SERVER names
+// another server by the path of its postgres, beside which the other programs are.
+package postgrestest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// patience bounds every wait for a server. It is long because the machine may be
+// busy, and is used up only when something is broken.
+const patience = 30 * time.Second
+
+// attempts bounds how often another address is tried when the one that was free a
+// moment ago is taken.
+const attempts = 5
+
+// maxConnections is of a server that nobody gives another number: a client may have
+// thirteen, and a test plays a dozen cases of several clients side by side.
+const maxConnections = 1000
+
+// superuser is the name of the server's.
+const superuser = "tester"
+
+// Server is one PostgreSQL server. Its methods belong on the test's goroutine.
+type Server struct {
+	bin, dir string
+	host     string
+	port     int
+	settings []string
+	env      []string // of the server, beside the helper's own
+	lasting  bool     // it ends after the test binary
+	database string   // of a test that shares the server; otherwise none
+	cmd      *exec.Cmd
+	gone     chan struct{} // closed when the process has ended
+}
+
+var names atomic.Int64 // of databases
+
+// Start starts a server and waits until it accepts connections. Settings follow
+// the helper's own, as in
+//
+//	postgrestest.Start(t, "default_transaction_isolation=serializable")
+func Start(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	return start(tb, &Server{bin: binaries(tb), dir: directory(tb), settings: settings})
+}
+
+func start(tb testing.TB, s *Server) *Server {
+	tb.Helper()
+	s.copyTemplate(tb)
+	return launched(tb, s)
+}
+
+func (s *Server) copyTemplate(tb testing.TB) {
+	tb.Helper()
+	template, err := template(s.bin)
+	if err != nil {
+		tb.Fatalf("postgrestest: %v", err)
+	}
+	s.must(tb, s.program("cp", "-R", template, s.data()))
+}
+
+var templates struct {
+	mu          sync.Mutex
+	dir         string
+	untilTheEnd io.Closer // never closed, and here lest it is collected
+}
+
+// template returns the data of a server that never ran. They are made once for all
+// servers of a test binary, since that takes longer than to copy them.
+func template(bin string) (string, error) {
+	templates.mu.Lock()
+	defer templates.mu.Unlock()
+	if templates.dir != "" {
+		return templates.dir, nil
+	}
+	dir, err := os.MkdirTemp("", "postgrestest")
+	if err != nil {
+		return "", err
+	}
+	if templates.untilTheEnd, err = removeAtTheEnd(dir); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := handOver(dir); err != nil {
+		return "", err
+	}
+	s := &Server{bin: bin, dir: dir}
+	if out, err := s.command("initdb", "--pgdata", s.data(), "--username", superuser, "--auth", "trust",
+		"--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	templates.dir = s.data()
+	return templates.dir, nil
+}
+
+// removeAtTheEnd has a shell remove a directory when the test binary has ended, however
+// that ends: the shell reads from a pipe whose other end only the binary has, and a
+// signal from the keyboard does not end it first.
+func removeAtTheEnd(dir string) (io.Closer, error) { return atTheEnd(`rm -rf "$1"`, dir) }
+
+func atTheEnd(script string, args ...string) (io.Closer, error) {
+	cmd := exec.Command("sh", append([]string{"-c", `trap "" HUP INT TERM; read -r _; ` + script, "sh"}, args...)...) //nolint:gosec // scripts of this package
+	cmd.Dir = os.TempDir()
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	return pipe, cmd.Start()
+}
+
+// launched starts a server that has its data.
+func launched(tb testing.TB, s *Server) *Server {
+	tb.Helper()
+	s.launchSomewhere(tb)
+	tb.Cleanup(func() { s.stop(tb) })
+	return s
+}
+
+func (s *Server) launchSomewhere(tb testing.TB) {
+	tb.Helper()
+	var err error
+	for range attempts {
+		if err = s.launchAnywhere(); err == nil {
+			return
+		}
+	}
+	tb.Fatalf("postgrestest: start postgres: %v", err)
+}
+
+// URL returns the address of the database that every server has, or of that of a test on
+// the [Shared] one.
+func (s *Server) URL() string { return s.url(cmp.Or(s.database, "postgres")) }
+
+// Database makes a database, and returns its address.
+func (s *Server) Database(tb testing.TB) string {
+	tb.Helper()
+	return s.url(s.create(tb))
+}
+
+// create makes a database, and returns its name.
+func (s *Server) create(tb testing.TB) string {
+	tb.Helper()
+	name := fmt.Sprintf("test%d", names.Add(1))
+	s.must(tb, s.command("createdb", "--host", s.host, "--port", strconv.Itoa(s.port), "--username", superuser, name))
+	return name
+}
+
+func (s *Server) url(database string) string {
+	u := url.URL{Scheme: "postgres", User: url.User(superuser), Host: net.JoinHostPort(s.host, strconv.Itoa(s.port)),
+		Path: "/" + database, RawQuery: "sslmode=disable"}
+	return u.String()
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// binaries returns where the programs are: those of LEASEHOLD_POSTGRES_SERVER, or of the
+// newest version, which Debian does not put into the path.
+func binaries(tb testing.TB) string {
+	tb.Helper()
+	named := os.Getenv("LEASEHOLD_POSTGRES_SERVER")
+	if path, err := exec.LookPath(cmp.Or(named, "postgres")); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil { // the others are beside it
+			return filepath.Dir(path)
+		}
+	} else if named != "" {
+		tb.Fatalf("postgrestest: LEASEHOLD_POSTGRES_SERVER: %v", err)
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) == 0 {
+		tb.Fatal("postgrestest: no postgres: the tests need a real PostgreSQL server; `make test` installs it")
+	}
+	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }))
+}
+
+// version is that of a path as Debian has it.
+func version(path string) int {
+	n, _ := strconv.Atoi(strings.Split(path, "/")[4])
+	return n
+}
+
+// directory makes a directory for the user that the server runs as. It is not one
+// of the test's, into which another user cannot look.
+func directory(tb testing.TB) string {
+	tb.Helper()
+	dir := lastingDirectory(tb)
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Errorf("postgrestest: %v", err)
+		}
+	})
+	return dir
+}
+
+// lastingDirectory is [directory] for what does not end with the test.
+func lastingDirectory(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "postgrestest")
+	if err == nil {
+		err = handOver(dir)
+	}
+	if err != nil {
+		tb.Fatalf("postgrestest: %v", err)
+	}
+	return dir
+}
+
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	return s.program(filepath.Join(s.bin, name), args...)
+}
+
+// program is [Server.command] for one that does not come with the server.
+func (s *Server) program(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
+	cmd.Dir, cmd.Env = s.dir, []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	unprivileged(cmd)
+	return cmd
+}
+
+func (s *Server) must(tb testing.TB, cmd *exec.Cmd) {
+	tb.Helper()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("postgrestest: %s: %v\n%s", filepath.Base(cmd.Path), err, out)
+	}
+}
+
+// launchAnywhere starts the process on a free address.
+func (s *Server) launchAnywhere() (err error) {
+	if s.host, s.port, err = redistest.FreeAddress(); err != nil {
+		return err
+	}
+	return s.launch()
+}
+
+// launch starts the process, and returns when it is ready.
+func (s *Server) launch() error {
+	settings := append([]string{
+		"listen_addresses=" + s.host, "port=" + strconv.Itoa(s.port), "unix_socket_directories=",
+		"fsync=off", "synchronous_commit=off", "full_page_writes=off",
+		"max_connections=" + strconv.Itoa(maxConnections),
+	}, s.settings...)
+	args := []string{"-D", s.data()}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd = s.command("postgres", args...)
+	if s.lasting {
+		outlive(s.cmd)
+	}
+	s.cmd.Env = append(s.cmd.Env, s.env...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.gone = make(chan struct{})
+	if err := run(s.cmd, s.gone); err != nil {
+		return err
+	}
+	return s.awaitReady()
+}
+
+func (s *Server) awaitReady() error {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-s.gone:
+			return fmt.Errorf("it ended at once:\n%s", s.log())
+		default:
+		}
+		// Its own log tells: who answers on the port may be another.
+		if strings.Contains(s.log(), "ready to accept") {
+			return nil
+		}
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.gone
+	return fmt.Errorf("not ready after %v:\n%s", patience, s.log())
+}
+
+func (s *Server) log() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return string(text)
+}
+
+// Restart starts a server that was killed again, at its address and with its data.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	if err := s.launch(); err != nil {
+		tb.Fatalf("postgrestest: restart: %v", err)
+	}
+}
+
+// stop ends the server at once; its children end with it.
+func (s *Server) stop(tb testing.TB) {
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-s.gone:
+	case <-time.After(patience):
+		_ = s.cmd.Process.Kill()
+		tb.Errorf("postgrestest: the server did not end within %v", patience)
+	}
+	if tb.Failed() {
+		tb.Logf("log of the PostgreSQL server:\n%s", s.log())
+	}
+}
+
+// Standby starts a server that follows this one by streaming replication, as a
+// replica that may be promoted. Settings are as for [Start].
+func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	r := &Server{bin: s.bin, dir: directory(tb), settings: settings}
+	s.must(tb, r.command("pg_basebackup", "--pgdata", r.data(), "--host", s.host, "--port", strconv.Itoa(s.port),
+		"--username", superuser, "--write-recovery-conf", "--wal-method", "stream", "--checkpoint", "fast", "--no-sync"))
+	launched(tb, r)
+	s.awaitStreaming(tb)
+	return r
+}
+
+// awaitStreaming returns when the primary knows that a standby follows.
+func (s *Server) awaitStreaming(tb testing.TB) {
+	tb.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		out, err := s.command("psql", "--host", s.host, "--port", strconv.Itoa(s.port), "--username", superuser, "--tuples-only",
+			"--command", "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'", "postgres").Output()
+		if n, _ := strconv.Atoi(strings.TrimSpace(string(out))); err == nil && n > 0 {
+			return
+		}
+	}
+	tb.Fatalf("postgrestest: no standby follows after %v", patience)
+}
+
+// Promote makes a primary of a standby, and returns when it is one.
+func (s *Server) Promote(tb testing.TB) {
+	tb.Helper()
+	s.must(tb, s.command("pg_ctl", "promote", "--pgdata", s.data(), "--wait"))
+}

@@ -1,0 +1,153 @@
+package postgrestest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// servant is who the server runs as if the test is run by root, whom PostgreSQL
+// refuses: its own user, or nobody.
+func servant() (uid, gid int) {
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, _ = strconv.Atoi(u.Uid)
+		gid, _ = strconv.Atoi(u.Gid)
+		return uid, gid
+	}
+	return 65534, 65534
+}
+
+// handOver gives a directory to the user that the server runs as.
+func handOver(dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	uid, gid := servant()
+	return os.Chown(dir, uid, gid)
+}
+
+// unprivileged has a program run without the rights of root, and die with the
+// test binary, however that dies.
+func unprivileged(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() == 0 {
+		uid, gid := servant()
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+}
+
+// outlive has a program that runs without the rights of root go on after the test binary.
+func outlive(cmd *exec.Cmd) { cmd.SysProcAttr.Pdeathsig = 0 }
+
+// run starts a program and closes gone when it has ended. It keeps its thread to
+// itself meanwhile: the signal of death comes when the thread that forked ends.
+func run(cmd *exec.Cmd, gone chan<- struct{}) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // it is ended, so the error says nothing
+			close(gone)
+		}
+	}()
+	return <-started
+}
+
+// StartWithClock is [Start] for a server whose wall clock can be stepped while it runs.
+func StartWithClock(tb testing.TB, settings ...string) (*Server, *redistest.Clock) {
+	tb.Helper()
+	clock, env := redistest.NewClock(tb, directory(tb))
+	return start(tb, &Server{bin: binaries(tb), dir: directory(tb), settings: settings, env: env}), clock
+}
+
+// Stop stops the server with all its processes, as if its machine were frozen.
+func (s *Server) Stop(tb testing.TB) { s.signal(tb, syscall.SIGSTOP) }
+
+// Cont has a stopped server go on.
+func (s *Server) Cont(tb testing.TB) { s.signal(tb, syscall.SIGCONT) }
+
+// Kill kills the server with all its processes. What it has acknowledged is lost
+// unless synchronous_commit is on, which it is not by default here.
+func (s *Server) Kill(tb testing.TB) {
+	tb.Helper()
+	s.signal(tb, syscall.SIGKILL)
+	<-s.gone
+}
+
+// States of a process, as Linux names them.
+const (
+	ended   = "ZX"
+	stopped = "Tt" + ended
+)
+
+// signal sends a signal to the server's first process, which then starts no others, and
+// to those that it has started.
+func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
+	tb.Helper()
+	if s.database != "" {
+		tb.Fatal("postgrestest: other tests use the server: want one by Start")
+	}
+	pid := s.cmd.Process.Pid
+	pids := []int{pid}
+	if sig != syscall.SIGCONT { // first, so that it starts nobody whom the look would miss
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		awaitState(pid, stopped)
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		tb.Fatalf("postgrestest: %v", err)
+	}
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(text), ") ") // behind the name, which may contain anything
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pids = append(pids, child)
+		}
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			tb.Errorf("postgrestest: %v: %v", sig, err)
+		}
+	}
+	for _, pid := range pids {
+		switch sig {
+		case syscall.SIGSTOP:
+			awaitState(pid, stopped)
+		case syscall.SIGKILL: // the next server does not start beside one that is still ending
+			awaitState(pid, ended)
+		}
+	}
+}
+
+// awaitState returns when a process is in one of these states, or gone: kill returns before
+// that.
+func awaitState(pid int, states string) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if _, rest, _ := strings.Cut(string(text), ") "); err != nil || rest == "" || strings.ContainsAny(rest[:1], states) {
+			return
+		}
+	}
+}

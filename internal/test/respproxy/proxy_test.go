@@ -1,0 +1,471 @@
+package respproxy_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/leasehold-go/leasehold/internal/test/leaktest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/respproxy"
+)
+
+func TestMain(m *testing.M) {
+	leaktest.Main(m)
+}
+
+// protocols are what go-redis speaks.
+var protocols = []int{2, 3}
+
+func TestProxy_PassesWhatClientsSay(t *testing.T) {
+	for _, protocol := range protocols {
+		t.Run(fmt.Sprintf("RESP%d", protocol), func(t *testing.T) {
+			_, proxy := start(t)
+			c := client(t, proxy, &redis.Options{Protocol: protocol})
+			ctx := t.Context()
+
+			big := strings.Repeat("x\r\n", 2<<20)
+			pipe := c.TxPipeline()
+			pipe.Set(ctx, "big", big, 0)
+			pipe.HSet(ctx, "hash", "a", "1", "b", "2")
+			got := pipe.Get(ctx, "big")
+			all := pipe.HGetAll(ctx, "hash")
+			nested := pipe.Eval(ctx, "return {1, {'a', {}}, false}", nil)
+			if _, err := pipe.Exec(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got.Val() != big || len(all.Val()) != 2 || fmt.Sprint(nested.Val()) != "[1 [a []] <nil>]" {
+				t.Errorf("got %d bytes, %v and %v", len(got.Val()), all.Val(), nested.Val())
+			}
+		})
+	}
+}
+
+func TestDropReply_RequestTakesEffectAndClientDoesNotKnow(t *testing.T) {
+	server, proxy := start(t)
+	lost := proxy.Add(respproxy.DropReply, 1, respproxy.Command("set"))
+	c := client(t, proxy, &redis.Options{ReadTimeout: 100 * time.Millisecond})
+
+	wantTimeout(t, c.Set(t.Context(), "k", "first", 0).Err())
+	lost.WaitFired(t, 1)
+	wantValue(t, server, "k", "first")
+	if err := client(t, proxy, new(redis.Options)).Set(t.Context(), "k", "second", 0).Err(); err != nil {
+		t.Errorf("the rule was for one request, the next got: %v", err)
+	}
+}
+
+func TestDropReply_InPipelineLeavesEarlierRepliesAlone(t *testing.T) {
+	server, proxy := start(t)
+	lost := proxy.Add(respproxy.DropReply, 0, respproxy.Command("SET", "b"))
+	conn := dial(t, proxy)
+
+	conn.send("SET a 1\r\nSET b 2\r\nGET a\r\n")
+	conn.expect("+OK")
+	lost.WaitFired(t, 1)
+	wantValue(t, server, "b", "2")
+	conn.expectSilence() // the reply to GET would be taken for SET's
+}
+
+func TestDropRequest_NothingReachesTheServer(t *testing.T) {
+	server, proxy := start(t)
+	lost := proxy.Add(respproxy.DropRequest, 1, respproxy.Command("SET", "b"))
+	conn := dial(t, proxy)
+
+	conn.send("SET a 1\r\nSET b 2\r\nSET c 3\r\n")
+	conn.expect("+OK")
+	lost.WaitFired(t, 1)
+	conn.expectSilence()
+	if keys := server.Keys(t); len(keys) != 1 {
+		t.Errorf("keys %q, want only the one set before the loss", keys)
+	}
+}
+
+func TestHold_KeepsTheRequestAndThoseBehindIt(t *testing.T) {
+	server, proxy := start(t)
+	held := proxy.Add(respproxy.Hold, 0, respproxy.Command("SET", "b"))
+	conn, other := dial(t, proxy), dial(t, proxy)
+
+	conn.send("SET a 1\r\nSET b 2\r\nSET c 3\r\n")
+	conn.expect("+OK")
+	<-held.Fired()
+	other.send("SET d 4\r\n")
+	other.expect("+OK")
+	if keys := server.Keys(t); fmt.Sprint(keys) != "[a d]" {
+		t.Errorf("keys %q while b is held, want a and d", keys)
+	}
+	held.Release()
+	conn.expect("+OK")
+	conn.expect("+OK")
+}
+
+func TestHold_RequestOfADeadClientArrivesLate(t *testing.T) {
+	server, proxy := start(t)
+	held := proxy.Add(respproxy.Hold, 0, respproxy.Command("LPUSH"))
+	conn := dial(t, proxy)
+
+	conn.send("LPUSH k v\r\n")
+	held.WaitFired(t, 1)
+	conn.Close()
+	held.Release()
+	if _, err := server.Client().BLPop(t.Context(), 10*time.Second, "k").Result(); err != nil {
+		t.Errorf("the request did not arrive: %v", err)
+	}
+}
+
+func TestHold_EndsWithTheProxy(t *testing.T) {
+	t.Run("inner", func(t *testing.T) {
+		_, proxy := start(t)
+		held := proxy.Add(respproxy.Hold, 0)
+		dial(t, proxy).send("PING\r\n")
+		held.WaitFired(t, 1)
+	})
+}
+
+func TestDelay_PostponesTheRequest(t *testing.T) {
+	_, proxy := start(t)
+	proxy.Add(respproxy.Delay(100*time.Millisecond), 1, respproxy.Command("PING"))
+	conn := dial(t, proxy)
+
+	begin := time.Now()
+	conn.send("PING\r\n")
+	conn.expect("+PONG")
+	if took := time.Since(begin); took < 100*time.Millisecond {
+		t.Errorf("took %v, want at least the delay", took)
+	}
+}
+
+func TestCut_ClosesBeforeTheRequest(t *testing.T) {
+	server, proxy := start(t)
+	rule := proxy.Add(respproxy.Cut, 1, respproxy.Command("SET"))
+	conn := dial(t, proxy)
+
+	conn.send("SET k v\r\n")
+	conn.expectEnd()
+	rule.WaitFired(t, 1)
+	if keys := server.Keys(t); len(keys) != 0 {
+		t.Errorf("keys %q, want none", keys)
+	}
+}
+
+func TestCutAfterForward_ClosesInsteadOfTheReply(t *testing.T) {
+	server, proxy := start(t)
+	rule := proxy.Add(respproxy.CutAfterForward, 1, respproxy.Command("SET"))
+	conn := dial(t, proxy)
+
+	conn.send("PING\r\nSET k v\r\n")
+	conn.expect("+PONG")
+	conn.expectEnd()
+	rule.WaitFired(t, 1)
+	wantValue(t, server, "k", "v")
+}
+
+func TestRules_FirstThatMatchesAndIsNotUsedUp(t *testing.T) {
+	_, proxy := start(t)
+	first := proxy.Add(respproxy.Pass, 1, respproxy.Command("PING"))
+	second := proxy.Add(respproxy.Pass, 0, respproxy.Command("PING"))
+	echo := proxy.Add(respproxy.Pass, 0, respproxy.Mentions("needle"))
+	conn := dial(t, proxy)
+
+	for range 3 {
+		conn.send("PING\r\n")
+		conn.expect("+PONG")
+	}
+	second.WaitFired(t, 2)
+	second.Remove()
+	conn.send("PING\r\nECHO a-needle-b\r\n")
+	conn.expect("+PONG")
+	conn.expect("$10")
+	echo.WaitFired(t, 1)
+	if first.Count() != 1 || second.Count() != 2 {
+		t.Errorf("fired %d and %d times, want 1 and 2", first.Count(), second.Count())
+	}
+}
+
+func TestName_IsHeardInSetnameAndHello(t *testing.T) {
+	_, proxy := start(t)
+	a := proxy.Add(respproxy.Pass, 0, respproxy.Name("a"), respproxy.Command("PING"))
+	b := proxy.Add(respproxy.Pass, 0, respproxy.Name("b"), respproxy.Command("PING"))
+
+	conn := dial(t, proxy)
+	conn.send("PING\r\nHELLO 2 SETNAME a\r\nPING\r\nCLIENT SETNAME b\r\nPING\r\nPING\r\n")
+	b.WaitFired(t, 2)
+	if a.Count() != 1 {
+		t.Errorf("fired %d times for the first name, want 1", a.Count())
+	}
+	app := proxy.Add(respproxy.Pass, 0, respproxy.Name("app"), respproxy.Command("PING"))
+	if err := client(t, proxy, &redis.Options{ClientName: "app"}).Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	app.WaitFired(t, 1)
+}
+
+func TestConn_CountsInOrderOfArrival(t *testing.T) {
+	_, proxy := start(t)
+	second := proxy.Add(respproxy.Pass, 0, respproxy.Conn(2))
+	for range 2 {
+		conn := dial(t, proxy)
+		conn.send("PING\r\n")
+		conn.expect("+PONG")
+	}
+	second.WaitFired(t, 1)
+}
+
+func TestMute_SwallowsNothingAndHealsOnUnmute(t *testing.T) {
+	server, proxy := start(t)
+	muted, other := dial(t, proxy), dial(t, proxy)
+	muted.send("CLIENT SETNAME muted\r\n")
+	muted.expect("+OK")
+
+	proxy.Mute(respproxy.Name("muted"))
+	muted.send("SET k v\r\n")
+	other.send("PING\r\n")
+	other.expect("+PONG")
+	muted.expectSilence()
+	if keys := server.Keys(t); len(keys) != 0 {
+		t.Errorf("keys %q while muted, want none", keys)
+	}
+	proxy.Unmute()
+	muted.expect("+OK")
+}
+
+func TestMute_HidesTheEndOfTheServer(t *testing.T) {
+	server, proxy := start(t)
+	conn := dial(t, proxy)
+	conn.send("PING\r\n")
+	conn.expect("+PONG")
+	proxy.Mute()
+	server.Kill()
+	conn.expectSilence()
+	proxy.Unmute()
+	conn.expectEnd()
+}
+
+func TestCutAll_EndsEveryConnection(t *testing.T) {
+	_, proxy := start(t)
+	a, b := dial(t, proxy), dial(t, proxy)
+	for _, conn := range []*rawConn{a, b} {
+		conn.send("PING\r\n")
+		conn.expect("+PONG")
+	}
+	if n := proxy.CutAll(); n != 2 {
+		t.Errorf("cut %d connections, want 2", n)
+	}
+	a.expectEnd()
+	b.expectEnd()
+}
+
+func TestRefuse_NewConnectionsOnly(t *testing.T) {
+	_, proxy := start(t)
+	old := dial(t, proxy)
+	old.send("PING\r\n")
+	old.expect("+PONG")
+
+	proxy.Refuse(true)
+	if _, err := net.Dial("tcp", proxy.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dial: %v, want connection refused", err)
+	}
+	old.send("PING\r\n")
+	old.expect("+PONG")
+
+	proxy.Refuse(false)
+	fresh := dial(t, proxy)
+	fresh.send("PING\r\n")
+	fresh.expect("+PONG")
+}
+
+func TestDropPubSub_SwallowsMessagesAndNothingElse(t *testing.T) {
+	for _, protocol := range protocols {
+		t.Run(fmt.Sprintf("RESP%d", protocol), func(t *testing.T) {
+			server, proxy := start(t)
+			proxy.DropPubSub(true)
+			sub := client(t, proxy, &redis.Options{Protocol: protocol}).Subscribe(t.Context(), "a", "b")
+			defer sub.Close()
+			for _, want := range []string{"a", "b"} {
+				confirmation, ok := receive(t, sub).(*redis.Subscription)
+				if !ok || confirmation.Channel != want {
+					t.Fatalf("got %v, want the confirmation of %s", confirmation, want)
+				}
+			}
+			if err := sub.PSubscribe(t.Context(), "a*"); err != nil {
+				t.Fatal(err)
+			}
+			receive(t, sub)
+
+			publish(t, server, "a", "lost") // to the channel and to the pattern
+			if err := sub.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if pong, ok := receive(t, sub).(*redis.Pong); !ok {
+				t.Errorf("got %v, want the reply to ping", pong)
+			}
+			if n := proxy.DroppedPubSub(); n != 2 {
+				t.Errorf("dropped %d messages, want 2", n)
+			}
+			proxy.DropPubSub(false)
+			publish(t, server, "b", "heard")
+			if message, ok := receive(t, sub).(*redis.Message); !ok || message.Payload != "heard" {
+				t.Errorf("got %v, want the second message", message)
+			}
+		})
+	}
+}
+
+func TestPubSub_ConfirmationsBelongToTheirRequest(t *testing.T) {
+	for _, hello := range []string{"HELLO 2\r\n", "HELLO 3\r\n"} {
+		_, proxy := start(t)
+		ping := proxy.Add(respproxy.CutAfterForward, 0, respproxy.Command("PING"))
+		unsubscribed := proxy.Add(respproxy.Pass, 0, respproxy.Command("UNSUBSCRIBE"))
+		conn := dial(t, proxy)
+
+		// Two confirmations for each of the first three commands and one for
+		// the last, which finds nothing left.
+		conn.send(hello + "SUBSCRIBE a b\r\nPSUBSCRIBE a b\r\nUNSUBSCRIBE\r\nUNSUBSCRIBE\r\nPING\r\n")
+		ping.WaitFired(t, 1)
+		if n := unsubscribed.Count(); n != 2 {
+			t.Errorf("%q: %d requests to unsubscribe were answered before the ping, want 2", hello, n)
+		}
+		text, _ := io.ReadAll(conn)
+		for command, want := range map[string]int{"\r\nsubscribe": 2, "\r\npsubscribe": 2, "\r\nunsubscribe": 3, "ong": 0} {
+			if n := strings.Count(strings.ToLower(string(text)), command); n != want {
+				t.Errorf("%q: %d times %q, want %d", hello, n, command, want)
+			}
+		}
+	}
+}
+
+func TestDropReply_OfASubscription(t *testing.T) {
+	server, proxy := start(t)
+	lost := proxy.Add(respproxy.DropReply, 1, respproxy.Command("SUBSCRIBE"))
+	conn := dial(t, proxy)
+	conn.send("SUBSCRIBE a b\r\n")
+	lost.WaitFired(t, 1)
+	if n := server.Client().PubSubNumSub(t.Context(), "b").Val()["b"]; n != 1 {
+		t.Errorf("%d subscribers, want 1", n)
+	}
+	conn.expectSilence()
+}
+
+func TestProxy_EndsConnectionsWithTheServer(t *testing.T) {
+	server, proxy := start(t)
+	conn := dial(t, proxy)
+	conn.send("PING\r\n")
+	conn.expect("+PONG")
+	server.Kill()
+	conn.expectEnd()
+	dial(t, proxy).expectEnd()
+}
+
+func start(t *testing.T) (*redistest.Server, *respproxy.Proxy) {
+	t.Helper()
+	server := redistest.Start(t)
+	return server, respproxy.Start(t, server.Addr())
+}
+
+// client returns a client that asks once.
+func client(t *testing.T, proxy *respproxy.Proxy, opts *redis.Options) *redis.Client {
+	t.Helper()
+	opts.Addr, opts.MaxRetries = proxy.Addr(), -1
+	c := redis.NewClient(opts)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func receive(t *testing.T, sub *redis.PubSub) any {
+	t.Helper()
+	got, err := sub.ReceiveTimeout(t.Context(), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func publish(t *testing.T, server *redistest.Server, channel, text string) {
+	t.Helper()
+	if n, err := server.Client().Publish(t.Context(), channel, text).Result(); err != nil || n == 0 {
+		t.Fatalf("publish: %d subscribers, %v", n, err)
+	}
+}
+
+func wantValue(t *testing.T, server *redistest.Server, key, want string) {
+	t.Helper()
+	if got, err := server.Client().Get(context.Background(), key).Result(); err != nil || got != want {
+		t.Errorf("%s is %q, %v, want %q", key, got, err, want)
+	}
+}
+
+func wantTimeout(t *testing.T, err error) {
+	t.Helper()
+	var netErr net.Error
+	if !errors.As(err, &netErr) || !netErr.Timeout() {
+		t.Errorf("got %v, want a time-out", err)
+	}
+}
+
+// rawConn speaks to the proxy in bytes.
+type rawConn struct {
+	net.Conn
+	t     *testing.T
+	lines *bufio.Reader
+}
+
+func dial(t *testing.T, proxy *respproxy.Proxy) *rawConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", proxy.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &rawConn{Conn: conn, t: t, lines: bufio.NewReader(conn)}
+}
+
+func (c *rawConn) send(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// expect reads one line.
+func (c *rawConn) expect(want string) {
+	c.t.Helper()
+	line, err := c.read(10 * time.Second)
+	if err != nil || strings.TrimSpace(line) != want {
+		c.t.Fatalf("received %q, %v, want %q", line, err, want)
+	}
+}
+
+// expectSilence gives an answer that should not come some time to come.
+func (c *rawConn) expectSilence() {
+	c.t.Helper()
+	line, err := c.read(50 * time.Millisecond)
+	if line != "" || err == nil {
+		c.t.Fatalf("received %q, want silence", line)
+	}
+	wantTimeout(c.t, err)
+}
+
+// expectEnd waits for the end of the connection.
+func (c *rawConn) expectEnd() {
+	c.t.Helper()
+	line, err := c.read(10 * time.Second)
+	if line != "" || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		c.t.Fatalf("received %q, %v, want the end", line, err)
+	}
+}
+
+func (c *rawConn) read(within time.Duration) (string, error) {
+	c.t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.lines.ReadString('\n')
+}
