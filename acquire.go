@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/line"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
@@ -50,7 +51,7 @@ func (c *Client) lockRequest(key string, opts []Option, use use) (request, error
 		return r, lockError(key, err)
 	}
 	if c.selective { // most stores are not, and a request has its price
-		if err := driver.Supports(c.session.Driver(), r.request()); err != nil {
+		if err := driver.Supports(c.session.Driver(), r.Request()); err != nil {
 			return r, lockError(key, err)
 		}
 	}
@@ -143,7 +144,7 @@ func (r *request) try(ctx context.Context, obs *observation) (*Lease, error) {
 	if held := r.heldHere(); held != nil {
 		return nil, held
 	}
-	req := r.request()
+	req := r.Request()
 	a, err := r.c.session.Try(ctx, &r.cfg.Terms, &req)
 	return r.outcome(ctx, &req, &a, err, obs)
 }
@@ -166,10 +167,10 @@ func (r *request) lock(ctx, bound context.Context, obs *observation) (*Lease, er
 	if r.cfg.retry != nil {
 		return r.again(ctx, bound, obs)
 	}
-	if r.lined(ctx) {
-		return r.stand(ctx, bound, obs)
+	if r.inLine(ctx) {
+		return r.lockInLine(ctx, bound, obs)
 	}
-	req := r.request()
+	req := r.Request()
 	w, err := r.c.session.NewWaiter(&r.cfg.Terms, &req)
 	if err != nil {
 		return nil, lockError(r.key, err)
@@ -202,7 +203,7 @@ func (r *request) again(ctx, bound context.Context, obs *observation) (*Lease, e
 	defer r.c.session.Leave()
 	started := r.c.now()
 	for attempt := 1; ; attempt++ {
-		req := r.request()
+		req := r.Request()
 		a, err := r.c.session.Insist(bound, &r.cfg.Terms, &req)
 		l, err := r.outcome(ctx, &req, &a, err, obs)
 		var busy *HeldError
@@ -263,11 +264,82 @@ func (r *request) lease(ctx context.Context, req *driver.Request, g session.Gran
 	return newLease(obs.context(ctx), h), nil
 }
 
-func (r *request) request() driver.Request {
+// Request implements [line.Request]: it returns a request to the store with a new lease id.
+func (r *request) Request() driver.Request {
 	return driver.Request{
 		Key: r.key, ID: rand.Text(), Owner: r.cfg.owner(), Reenter: r.cfg.reentrantOwner != "",
 		Labels: r.cfg.labels, Since: time.Now(), Mode: r.mode, Policy: r.policy, Ordered: r.cfg.strictOrder,
 		Limit: r.limit, Weight: r.weight, TTL: r.cfg.TTL, ConfirmWindow: timing.Window(r.cfg.TTL),
 		LockDelay: r.cfg.lockDelay, MinToken: r.cfg.minToken,
 	}
+}
+
+// inLine reports whether a Lock under ctx waits in a line of the process; see
+// [WithLocalHandover].
+func (r *request) inLine(ctx context.Context) bool {
+	c := r.cfg
+	return c.passes > 0 && r.mode == driver.Exclusive && (r.policy == FIFO || r.policy == Barging) &&
+		c.reentrantOwner == "" && !c.strictOrder && c.retry == nil && c.MinHold == 0 && !c.NoRenewal &&
+		r.c.lines.On() && ctx.Value(observerKey{}) == nil
+}
+
+// Group implements [line.Request].
+func (r *request) Group() line.Group {
+	c := r.cfg
+	return line.Group{
+		Key: r.key, Policy: r.policy, TTL: c.TTL, LockDelay: c.lockDelay, ReleaseTimeout: c.ReleaseTimeout,
+		MaxOutage: c.MaxOutage, RenewFraction: c.RenewFraction, Drift: c.Drift, MaxAttempts: c.MaxAttempts,
+		Passes: c.passes, Name: c.name, Labels: c.labelText, MinToken: c.minToken,
+	}
+}
+
+// Terms implements [line.Request].
+func (r *request) Terms() *session.Terms { return &r.cfg.Terms }
+
+// heldHere refuses a TryLock if a lease of this client may be passed on to calls in a line, or
+// if calls wait there.
+func (r *request) heldHere() error {
+	if !r.inLine(context.Background()) {
+		return nil
+	}
+	h, waiting := r.c.lines.Holder(r.Group())
+	held := &HeldError{Key: r.key, Owner: r.cfg.owner()}
+	switch {
+	case h != nil && h.Live():
+		held.Remaining = max(h.Deadline().Sub(r.c.now()), 0)
+	case !waiting:
+		return nil
+	}
+	return held
+}
+
+// lockInLine waits in a line of the process until bound ends; ctx is the parent of the lease.
+func (r *request) lockInLine(ctx, bound context.Context, obs *observation) (l *Lease, err error) {
+	if err := r.c.session.Begin(); err != nil {
+		return nil, lockError(r.key, err)
+	}
+	defer r.c.session.Leave()
+	waits := false
+	defer func() {
+		if waits {
+			r.c.counts.waiting.Add(-1)
+		}
+	}()
+	queued := func(position int, owner string) {
+		waits = true
+		r.c.counts.waiting.Add(1)
+		obs.waiting(position, owner)
+	}
+	granted := func(t *line.Turn, g session.Grant) (*session.Hold, error) {
+		h, err := r.c.hold(r.cfg, t.Request(), g, obs, t)
+		if err != nil {
+			return nil, err
+		}
+		l = newLease(obs.context(ctx), h)
+		return &h.Hold, nil
+	}
+	if err := r.c.lines.Join(obs.context(ctx), r).Wait(bound, queued, granted); err != nil {
+		return nil, r.path(err)
+	}
+	return l, nil
 }

@@ -104,7 +104,7 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 	if g.Token == 0 {
 		g.Token = token
 	}
-	req := r.request()
+	req := r.Request()
 	req.ID = id
 	h, err := r.c.hold(cfg, &req, g, obs, nil)
 	if err != nil {

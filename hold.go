@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/line"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
 )
@@ -20,7 +21,7 @@ type hold struct {
 	c           *Client
 	cfg         *config
 	observation *observation // nil without observers
-	turn        *turn        // nil unless the lease is passed on inside the process
+	turn        *line.Turn   // nil unless the lease is passed on inside the process
 	limit       int32        // that it was asked for with; 0 if it is no place
 
 	mu      sync.Mutex
@@ -34,7 +35,7 @@ type hold struct {
 }
 
 // hold takes charge of a grant, which is one of a turn unless t is nil.
-func (c *Client) hold(cfg *config, req *driver.Request, g session.Grant, obs *observation, t *turn) (*hold, error) {
+func (c *Client) hold(cfg *config, req *driver.Request, g session.Grant, obs *observation, t *line.Turn) (*hold, error) {
 	h := &hold{c: c, cfg: cfg, observation: obs, turn: t, limit: int32(req.Limit)}
 	h.leases = h.one[:0]
 	h.taken = cfg.takenAt()
@@ -87,7 +88,7 @@ func (h *hold) Ended(cause error) {
 	}
 	h.observation.ended(h, cause)
 	if state == Lost {
-		h.turn.lost(cause)
+		h.turn.Lost(cause)
 		// Whoever looked first is not held up, nor is the renewal of others.
 		h.c.session.Background(func() {
 			h.cfg.Log.Error("leasehold: lease lost", "key", h.Key(), "lease", h.ID(), "token", h.Token(), "cause", cause)
@@ -140,7 +141,7 @@ func (h *hold) giveBack(lost error, limit time.Duration) error {
 	var err error
 	if over || !h.pass() {
 		err = h.Release(h.observation.detached(), over, limit)
-		h.turn.left()
+		h.turn.Left()
 	}
 	h.observation.released(h, begun, err)
 	if over {
@@ -156,7 +157,7 @@ func (h *hold) pass() bool {
 		return false
 	}
 	g, ok := h.Onward()
-	return h.turn.pass(g, ok)
+	return h.turn.Pass(g, ok)
 }
 
 func (h *hold) add(l *share) {

@@ -60,7 +60,7 @@ func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(ctx, err)))
 	}
-	snap.Line = c.lines.length(key)
+	snap.Line = c.lines.Len(key)
 	return snap, nil
 }
 

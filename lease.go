@@ -254,7 +254,7 @@ func (l *Lease) Detach(ctx context.Context) error {
 		err, _ = l.hold.remove(l.share, errDetached)
 		if l.cancel(errDetached); err == nil {
 			l.hold.c.counts.gaveBack(nil)
-			l.hold.turn.abandon()
+			l.hold.turn.Abandon()
 		}
 		return err
 	})
@@ -298,7 +298,7 @@ func (c *leaseContext) Value(key any) any {
 		return (*Lease)(c)
 	}
 	if key == (pinning.Key{}) {
-		return func() bool { return c.hold.turn.keep(c.hold) }
+		return func() bool { return c.hold.turn.Keep(&c.hold.Hold) }
 	}
 	// A request asks for the innermost lease of its own lock that it can re-enter.
 	if r, ok := key.(*request); ok && r.c == c.hold.c && r.key == c.hold.Key() && !(*Lease)(c).gone() {

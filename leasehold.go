@@ -65,6 +65,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/line"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -79,7 +80,7 @@ type Client struct {
 	cfg       config
 	counts    counters
 	classes   classes
-	lines     lines
+	lines     *line.Lines // see WithLocalHandover
 }
 
 // New returns a client of a store. It takes charge of the driver: Close closes
@@ -100,7 +101,8 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	cfg.ownPolicy = false // from here on it is a default
 	c := &Client{session: session.New(d, cfg.Log, cfg.outage), cfg: cfg}
 	_, c.selective = driver.As[driver.Limited](d)
-	c.lines.none.Store(driver.Supports(d, driver.Request{Mode: driver.Exclusive, Ordered: true, Weight: 1}) != nil)
+	queue := driver.Supports(d, driver.Request{Mode: driver.Exclusive, Ordered: true, Weight: 1}) == nil
+	c.lines = line.New(c.session, queue)
 	return c, nil
 }
 

@@ -140,7 +140,7 @@ func (h *hold) downgrade(ctx context.Context) error {
 		return err
 	}
 	r := request{c: h.c, cfg: h.cfg, key: h.Key(), mode: driver.Shared, policy: h.cfg.policy}
-	return h.Downgrade(ctx, r.request())
+	return h.Downgrade(ctx, r.Request())
 }
 
 // lower begins a downgrade. Nobody re-enters to write from now on.

@@ -50,7 +50,7 @@ type config struct {
 	policy         Policy
 	ownPolicy      bool // the policy is not a default
 	strictOrder    bool
-	passes         int // inside the process, of a stay in the store; 0 is none
+	passes         int // of a lease inside the process; see WithLocalHandover
 	observers      []*Observer
 	class          func(key string) string
 	ownLog         bool // WithLogger was given
@@ -415,4 +415,55 @@ func check(name, text string, size int) error {
 		return fmt.Errorf("%s %q has control characters: %w", name, text, ErrInvalid)
 	}
 	return nil
+}
+
+// MaxLocalHandover is the greatest number of [WithLocalHandover].
+const MaxLocalHandover = 10_000
+
+// WithLocalHandover hands a lock on inside the process. Calls of Lock for one key by one
+// client then wait in a line of the process, in the order of their arrival, and one request
+// waits in the store's queue for all of them. A release passes the lease to the next call
+// without a request to the store. Every grant is a lease of its own with its own token,
+// greater than every token given before.
+//
+// While other processes wait in the store, the lease is passed on at most n times. Then it is
+// released, and the line asks for it again, behind the other processes. So processes take
+// turns of up to n + 1 grants, and the order of arrival is kept within each process only.
+// While no other process waits, on Redis, the lease stays until the line is empty. Other
+// stores do not report whether others wait, and the lease is passed on at most n times.
+//
+// The option applies to mutexes and to the write side of read-write locks. Locks share a
+// line if their options are equal. It has no effect for
+//
+//   - locks with [WithReentrantOwner], [WithStrictOrder], [WithRetry], [WithMinHold],
+//     [WithoutRenewal], [WritersFirst] or [ReadersFirst],
+//   - elections,
+//   - waits that [ObserveWait] shows,
+//   - stores that keep no queue, such as a quorum, or mint no tokens.
+//
+// A lease that the store has not confirmed for a second is confirmed before it is passed on.
+// If the store does not answer within another second, the lease is passed on unconfirmed. So
+// after a store has lost its data, two processes may hold the lock for up to two seconds, and
+// the tokens of this process may be smaller than those of the other process.
+//
+// A TryLock is refused while calls of its client wait in the line. A lease that was extended
+// beyond its TTL is released instead of passed on. [Mutex.Adopt] of a detached lease may
+// return a greater token, since tokens are reserved ahead.
+//
+// The leases of one turn share their [Lease.ID], and inspection shows the last token that is
+// reserved for the turn. [Client.Break] of the id ends the current lease, and the rest of the
+// line asks the store again. The line also asks the store again after a lease that was pinned
+// by a transaction (see package postgresdriver).
+//
+// Default: 0, every Lock waits in the store's queue itself. 1 to 10 000. A value of 100 to
+// 1000 saves most requests. A process keeps the lock for up to n + 1 times as long as one
+// holder does.
+func WithLocalHandover(n int) Option {
+	return func(c *config) error {
+		if n < 1 || n > MaxLocalHandover {
+			return fmt.Errorf("local hand-over %d is not between 1 and %d: %w", n, MaxLocalHandover, ErrInvalid)
+		}
+		c.passes = n
+		return nil
+	}
 }

@@ -50,6 +50,10 @@ var targets = []*target{
 		programs: []string{"./internal/session", ".", "./internal/test/explore", "./driver/httpdriver", "./server"},
 	},
 	{
+		name: "line", dir: "internal/line", files: []string{"internal/line/*.go"},
+		programs: []string{".", "./internal/test/matrix"},
+	},
+	{
 		name: "root", dir: ".", files: []string{"*.go"},
 		programs: []string{".", "./internal/test/locktest", "./internal/test/matrix"},
 	},

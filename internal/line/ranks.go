@@ -1,4 +1,4 @@
-package leasehold
+package line
 
 import "container/list"
 
@@ -19,12 +19,12 @@ func (r *ranks) join(wait *list.List, number int) {
 	r.first = number
 	last := number
 	for e := wait.Front(); e != nil; e = e.Next() {
-		n := e.Value.(*stander).number
+		n := e.Value.(*Call).number
 		r.first, last = min(r.first, n), max(last, n)
 	}
 	r.tree = make([]int, last-r.first+2+max(2*wait.Len(), 64))
 	for e := wait.Front(); e != nil; e = e.Next() {
-		r.add(e.Value.(*stander).number, 1)
+		r.add(e.Value.(*Call).number, 1)
 	}
 }
 
