@@ -5,6 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -342,4 +345,85 @@ func (r *request) lockInLine(ctx, bound context.Context, obs *observation) (l *L
 		return nil, r.path(err)
 	}
 	return l, nil
+}
+
+// leaseID is what an id of a lease looks like.
+var leaseID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
+
+func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
+	obs := r.observe(ctx, false)
+	l, err := r.takeOver(obs.context(ctx), id, obs)
+	if obs.failed(r, err); err != nil {
+		r.c.counts.refused.Add(1)
+		return nil, lockError(r.key, fmt.Errorf("adopt %q: %w", id, err))
+	}
+	return l, nil
+}
+
+func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*Lease, error) {
+	if !leaseID().MatchString(id) {
+		return nil, fmt.Errorf("not the id of a lease: %w", ErrInvalid)
+	}
+	if err := session.CauseOf(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.c.session.Begin(); err != nil {
+		return nil, err
+	}
+	defer r.c.session.Leave()
+	if err := r.c.session.NotHeld(r.key, id); err != nil {
+		return nil, err
+	}
+	began := r.c.now()
+	seen, err := r.recognize(ctx, id, began)
+	if err != nil {
+		return nil, err
+	}
+	cfg, token := r.cfg.ownedBy(seen.Owner), seen.Token
+	obs.ownedBy(cfg)
+	g, err := r.c.session.Confirm(ctx, &cfg.Terms, driver.Ref{Key: r.key, ID: id, TTL: r.cfg.TTL, Token: token}, began)
+	if err != nil {
+		return nil, err
+	}
+	g.Unanswered = true // whoever took the lock does not tell what may be on its way
+	if g.Token == 0 {
+		g.Token = token
+	}
+	req := r.Request()
+	req.ID = id
+	h, err := r.c.hold(cfg, &req, g, obs, nil)
+	if err != nil {
+		return nil, err // it ends by itself, or is held
+	}
+	return newLease(obs.context(ctx), h), nil
+}
+
+// recognize refuses a lease of another kind, and returns what the store tells of it, the
+// zero value if that is nothing.
+func (r *request) recognize(ctx context.Context, id string, began time.Time) (seen driver.Holder, err error) {
+	store, ok := driver.As[driver.Inspector](r.c.session.Driver())
+	if !ok {
+		return seen, nil
+	}
+	snap, err := r.c.session.Inspect(ctx, &r.cfg.Terms, store, r.key, began)
+	switch {
+	case timing.Final(err):
+		return seen, session.CauseOf(ctx) // it tells nobody; the renewal tells what is wrong
+	case err != nil:
+		return seen, err
+	}
+	i := slices.IndexFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == id })
+	switch {
+	case i < 0 && slices.ContainsFunc(snap.Waiters, func(w driver.Waiter) bool { return w.ID == id }):
+		return seen, fmt.Errorf("waits for the lock: %w", ErrNotHeld)
+	case i < 0 && len(snap.Holders) > 0:
+		return seen, fmt.Errorf("held by another: %w", ErrNotHeld)
+	case i < 0:
+		return seen, nil // its renewal tells why
+	}
+	h := &snap.Holders[i]
+	if h.Foreign || h.Mode != r.mode || h.Mode == driver.Shared && snap.Limit != r.limit {
+		return seen, fmt.Errorf("a lease of another kind: %w", ErrMismatch)
+	}
+	return *h, nil
 }

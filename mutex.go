@@ -59,6 +59,31 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.acquire(ctx, false)
 }
 
+// Adopt takes over a lease that was left in the store: by [Lease.Detach], by
+// `leasehold acquire`, or through the service. id is its [Lease.ID]. The lease is
+// renewed at once, for the TTL of this lock unless it lasts longer, keeps its token,
+// and is from then on as one that Lock has returned: its context derives from ctx.
+// What the store shows of its owner and labels stays as it was, and [Lease.Owner] is the
+// owner that the store shows, so that package fence takes the lease for the same holder. A
+// store that cannot be inspected, or not by this client, does not tell it: Lease.Owner is
+// then that of this lock, and has to be made the same by [WithName] or [WithReentrantOwner]
+// for what is fenced.
+//
+// The caller must know that nobody else uses the lease: two processes that renew and
+// use one lease are not kept apart.
+//
+// The error matches ErrNotHeld if the lease has ended, is of another key, or was
+// never there; ErrBroken, too, if it was broken; ErrMismatch if it is of another
+// kind, as far as the store can be inspected, or is held by this client; ErrInvalid
+// if the id can be none; and ErrUnknown if the store did not answer for the time of
+// [WithMaxOutage]. It is then as it was before, or renewed once.
+func (m *Mutex) Adopt(ctx context.Context, id string) (*Lease, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.adopt(ctx, id)
+}
+
 // RWMutex is a shared and exclusive lock: any number of readers, or one writer.
 // Its write side and a [Mutex] of the same key are the same lock. Every reader
 // has a lease, a token and an expiry of its own.
@@ -101,6 +126,22 @@ func (m *RWMutex) take(ctx context.Context, side *request, wait bool) (*Lease, e
 		return nil, m.err
 	}
 	return side.acquire(ctx, wait)
+}
+
+// Adopt takes over the lease of a writer; see [Mutex.Adopt].
+func (m *RWMutex) Adopt(ctx context.Context, id string) (*Lease, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.write.adopt(ctx, id)
+}
+
+// RAdopt takes over the lease of a reader; see [Mutex.Adopt].
+func (m *RWMutex) RAdopt(ctx context.Context, id string) (*Lease, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.read.adopt(ctx, id)
 }
 
 // RLocker returns the read side as a lock of its own, for [Do], [TryDo] and [All].

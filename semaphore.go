@@ -83,6 +83,14 @@ func (p *Places) Lock(ctx context.Context) (*Lease, error) { return p.s.LockN(ct
 // TryLock is [Semaphore.TryLockN].
 func (p *Places) TryLock(ctx context.Context) (*Lease, error) { return p.s.TryLockN(ctx, p.n) }
 
+// Adopt takes over a lease with the places that it has; see [Mutex.Adopt].
+func (s *Semaphore) Adopt(ctx context.Context, id string) (*Lease, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.adopt(ctx, id)
+}
+
 // Resize puts another limit in force while the semaphore is in use: 1 to 2^31 - 1.
 // Nobody loses a place; nobody gets one before there is room by the new limit. From
 // then on all who use the key state the new limit, with a Semaphore made for it. Those
