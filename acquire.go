@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// request is what a kind of lock asks for; the rest is the same for all.
+// request is a lock of any kind, as a caller asks for it.
 type request struct {
 	c      *Client
 	cfg    *config
@@ -27,16 +27,15 @@ type request struct {
 	weight int
 }
 
-// use is what a kind of lock makes of a key.
+// use is the part of a request that differs between the kinds of locks.
 type use struct {
 	mode    Mode
-	readers bool // beside writers
+	readers bool // of a read-write lock
 	limit   int  // of a semaphore
 }
 
-// lockRequest is what the constructors of all kinds have in common: it refuses
-// what can never be served. Locks without options of their own share the
-// client's.
+// lockRequest returns the request for a lock, or an error if the store can never serve it.
+// Locks without options of their own share the client's configuration.
 func (c *Client) lockRequest(key string, opts []Option, use use) (request, error) {
 	r := request{c: c, cfg: &c.cfg, key: key, mode: use.mode, limit: use.limit, weight: 1}
 	if err := check("key", key, MaxKey); err != nil {
@@ -53,7 +52,7 @@ func (c *Client) lockRequest(key string, opts []Option, use use) (request, error
 	if r.policy, err = r.cfg.policyFor(use.readers); err != nil {
 		return r, lockError(key, err)
 	}
-	if c.selective { // most stores are not, and a request has its price
+	if c.limited { // most stores are not, and building a request takes time
 		if err := driver.Supports(c.session.Driver(), r.Request()); err != nil {
 			return r, lockError(key, err)
 		}
@@ -61,37 +60,37 @@ func (c *Client) lockRequest(key string, opts []Option, use use) (request, error
 	return r, nil
 }
 
-// acquire is the one way into a room.
+// acquire takes the lock: all methods that lock use it.
 func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	return r.acquireSince(ctx, wait, time.Time{})
 }
 
-// acquireSince is acquire for a call that has waited since began, for others; zero
-// is from now on.
+// acquireSince is acquire for a call that began at the given time, by which it has waited for
+// other locks; zero means now.
 func (r *request) acquireSince(ctx context.Context, wait bool, began time.Time) (*Lease, error) {
-	l, err := r.enter(ctx, wait, began)
+	l, err := r.acquireOrReenter(ctx, wait, began)
 	if err != nil {
 		r.c.counts.refused.Add(1)
 	}
 	return l, err
 }
 
-// enter asks, waits if it may, and returns a lease whose context derives from
-// ctx.
-func (r *request) enter(ctx context.Context, wait bool, began time.Time) (*Lease, error) {
+// acquireOrReenter shares the lease that ctx belongs to, or acquires a new one. The context of
+// the result derives from ctx.
+func (r *request) acquireOrReenter(ctx context.Context, wait bool, began time.Time) (*Lease, error) {
 	if outer, ok := ctx.Value(r).(*Lease); ok && !outer.gone() {
-		if l, err := r.reenter(ctx, outer); !errors.Is(err, errOutside) {
+		if l, err := r.reenter(ctx, outer); !errors.Is(err, errNoReentry) {
 			return l, err
 		}
 	}
 	obs := r.observe(ctx, wait)
-	l, err := r.come(obs.context(ctx), wait, began, obs)
+	l, err := r.acquireNew(obs.context(ctx), wait, began, obs)
 	obs.failed(r, err)
 	return l, err
 }
 
-// come enters from outside.
-func (r *request) come(ctx context.Context, wait bool, began time.Time, obs *observation) (*Lease, error) {
+// acquireNew asks the store for a lease, and waits as long as wait and the options allow.
+func (r *request) acquireNew(ctx context.Context, wait bool, began time.Time, obs *observation) (*Lease, error) {
 	if err := session.CauseOf(ctx); err != nil {
 		return nil, lockError(r.key, err)
 	}
@@ -116,15 +115,15 @@ func (r *request) come(ctx context.Context, wait bool, began time.Time, obs *obs
 	return r.lock(ctx, ctx, obs)
 }
 
-// reenter shares the lease that ctx runs under. If that was lost, what runs
-// under it must not begin afresh.
+// reenter shares the lease that ctx belongs to. It fails if that lease was lost: work under a
+// lost lease must not start again under a new one.
 func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
 	if ctx.Err() != nil {
 		return nil, lockError(r.key, fmt.Errorf("re-entry: %w", context.Cause(ctx)))
 	}
-	l := makeLease(ctx, outer.hold, new(share))
-	if err := outer.hold.reenter(l.share, r); err != nil {
-		if !errors.Is(err, errOutside) {
+	l := makeLease(ctx, outer.hold, new(entry))
+	if err := outer.hold.reenter(l.entry, r); err != nil {
+		if !errors.Is(err, errNoReentry) {
 			err = lockError(r.key, err)
 		}
 		return nil, err
@@ -134,11 +133,11 @@ func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
 		return l, nil
 	}
 	cause := context.Cause(l.context())
-	_ = l.Release() // what it says is the cause once more
+	_ = l.Release() // its error is the same cause
 	return nil, lockError(r.key, fmt.Errorf("re-entry: %w", cause))
 }
 
-// try asks once.
+// try asks the store once.
 func (r *request) try(ctx context.Context, obs *observation) (*Lease, error) {
 	if err := r.c.session.Begin(); err != nil {
 		return nil, lockError(r.key, err)
@@ -149,11 +148,11 @@ func (r *request) try(ctx context.Context, obs *observation) (*Lease, error) {
 	}
 	req := r.Request()
 	a, err := r.c.session.Try(ctx, &r.cfg.Terms, &req)
-	return r.outcome(ctx, &req, &a, err, obs)
+	return r.answer(ctx, &req, &a, err, obs)
 }
 
-// outcome is that of a request without a queue; ctx is the parent of the lease.
-func (r *request) outcome(ctx context.Context, req *driver.Request, a *session.Answer, err error, obs *observation) (*Lease, error) {
+// answer returns the outcome of a request without a queue; ctx is the parent of the lease.
+func (r *request) answer(ctx context.Context, req *driver.Request, a *session.Answer, err error, obs *observation) (*Lease, error) {
 	switch {
 	case err != nil:
 		return nil, lockError(r.key, err)
@@ -165,10 +164,10 @@ func (r *request) outcome(ctx context.Context, req *driver.Request, a *session.A
 	return nil, lockError(r.key, fmt.Errorf("%w: the store refuses the lease id", ErrUnknown))
 }
 
-// lock waits until bound ends; ctx is the parent of the lease.
+// lock waits until the lock is granted or bound ends; ctx is the parent of the lease.
 func (r *request) lock(ctx, bound context.Context, obs *observation) (*Lease, error) {
 	if r.cfg.retry != nil {
-		return r.again(ctx, bound, obs)
+		return r.poll(ctx, bound, obs)
 	}
 	if r.inLine(ctx) {
 		return r.lockInLine(ctx, bound, obs)
@@ -191,15 +190,15 @@ func (r *request) lock(ctx, bound context.Context, obs *observation) (*Lease, er
 		err = w.Wait(bound, &a, r.observer(bound))
 	}
 	if err != nil {
-		w.Undo(ctx) // whatever the ticket has become
-		return nil, r.path(err)
+		w.Undo(ctx)
+		return nil, r.waitError(err)
 	}
 	return r.lease(ctx, &req, a.Grant(), obs)
 }
 
-// again asks without a queue, as WithRetry says. The session repeats what is not
-// answered, as it does for a queue: all that is one attempt.
-func (r *request) again(ctx, bound context.Context, obs *observation) (*Lease, error) {
+// poll asks without a queue, after the delays of WithRetry. The session repeats a request that
+// is not answered; these repetitions count as one attempt.
+func (r *request) poll(ctx, bound context.Context, obs *observation) (*Lease, error) {
 	if err := r.c.session.Begin(); err != nil {
 		return nil, lockError(r.key, err)
 	}
@@ -208,7 +207,7 @@ func (r *request) again(ctx, bound context.Context, obs *observation) (*Lease, e
 	for attempt := 1; ; attempt++ {
 		req := r.Request()
 		a, err := r.c.session.Insist(bound, &r.cfg.Terms, &req)
-		l, err := r.outcome(ctx, &req, &a, err, obs)
+		l, err := r.answer(ctx, &req, &a, err, obs)
 		var busy *HeldError
 		if !errors.As(err, &busy) {
 			return l, err
@@ -229,7 +228,7 @@ func (r *request) again(ctx, bound context.Context, obs *observation) (*Lease, e
 			if bound.Err() == nil {
 				continue
 			}
-			busy.Cause = session.CauseOf(bound) // both came at once: nothing more can be asked
+			busy.Cause = session.CauseOf(bound) // bound ended together with the pause
 		case <-bound.Done():
 			busy.Cause = session.CauseOf(bound)
 		case <-r.c.session.Closing():
@@ -242,9 +241,9 @@ func (r *request) again(ctx, bound context.Context, obs *observation) (*Lease, e
 	}
 }
 
-// path prefixes err, and makes a HeldError, which tells its path itself, of a wait
-// that ended although the store answered.
-func (r *request) path(err error) error {
+// waitError returns the error of a wait: a HeldError if the store had answered, and otherwise
+// err with the name of the lock.
+func (r *request) waitError(err error) error {
 	end := (*session.Unserved)(nil)
 	switch {
 	case !errors.As(err, &end):
@@ -342,12 +341,12 @@ func (r *request) lockInLine(ctx, bound context.Context, obs *observation) (l *L
 		return &h.Hold, nil
 	}
 	if err := r.c.lines.Join(obs.context(ctx), r).Wait(bound, queued, granted); err != nil {
-		return nil, r.path(err)
+		return nil, r.waitError(err)
 	}
 	return l, nil
 }
 
-// leaseID is what an id of a lease looks like.
+// leaseID matches the ids of leases.
 var leaseID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
 
 func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
@@ -360,6 +359,7 @@ func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
 	return l, nil
 }
 
+// takeOver renews the lease of id, and makes a hold of it.
 func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*Lease, error) {
 	if !leaseID().MatchString(id) {
 		return nil, fmt.Errorf("not the id of a lease: %w", ErrInvalid)
@@ -375,7 +375,7 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 		return nil, err
 	}
 	began := r.c.now()
-	seen, err := r.recognize(ctx, id, began)
+	seen, err := r.findLease(ctx, id, began)
 	if err != nil {
 		return nil, err
 	}
@@ -385,7 +385,7 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 	if err != nil {
 		return nil, err
 	}
-	g.Unanswered = true // whoever took the lock does not tell what may be on its way
+	g.Unanswered = true // requests of the process that took the lock may still arrive
 	if g.Token == 0 {
 		g.Token = token
 	}
@@ -393,14 +393,14 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 	req.ID = id
 	h, err := r.c.hold(cfg, &req, g, obs, nil)
 	if err != nil {
-		return nil, err // it ends by itself, or is held
+		return nil, err // the client has the lease already, or the lease ends unless it is renewed
 	}
 	return newLease(obs.context(ctx), h), nil
 }
 
-// recognize refuses a lease of another kind, and returns what the store tells of it, the
-// zero value if that is nothing.
-func (r *request) recognize(ctx context.Context, id string, began time.Time) (seen driver.Holder, err error) {
+// findLease looks for the lease in the store, and refuses one of another kind. It returns the
+// zero Holder if the store cannot be inspected or does not have the lease.
+func (r *request) findLease(ctx context.Context, id string, began time.Time) (seen driver.Holder, err error) {
 	store, ok := driver.As[driver.Inspector](r.c.session.Driver())
 	if !ok {
 		return seen, nil
@@ -408,7 +408,7 @@ func (r *request) recognize(ctx context.Context, id string, began time.Time) (se
 	snap, err := r.c.session.Inspect(ctx, &r.cfg.Terms, store, r.key, began)
 	switch {
 	case timing.Final(err):
-		return seen, session.CauseOf(ctx) // it tells nobody; the renewal tells what is wrong
+		return seen, session.CauseOf(ctx) // inspection is not allowed; the renewal decides
 	case err != nil:
 		return seen, err
 	}
@@ -417,9 +417,9 @@ func (r *request) recognize(ctx context.Context, id string, began time.Time) (se
 	case i < 0 && slices.ContainsFunc(snap.Waiters, func(w driver.Waiter) bool { return w.ID == id }):
 		return seen, fmt.Errorf("waits for the lock: %w", ErrNotHeld)
 	case i < 0 && len(snap.Holders) > 0:
-		return seen, fmt.Errorf("held by another: %w", ErrNotHeld)
+		return seen, fmt.Errorf("held by another lease: %w", ErrNotHeld)
 	case i < 0:
-		return seen, nil // its renewal tells why
+		return seen, nil // the renewal returns the reason
 	}
 	h := &snap.Holders[i]
 	if h.Foreign || h.Mode != r.mode || h.Mode == driver.Shared && snap.Limit != r.limit {

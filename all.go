@@ -40,12 +40,12 @@ type Multi struct {
 }
 
 // All returns the lock of several: any mixture of kinds of one client. They are taken
-// in the order of their keys, whatever the order of the arguments, so that two callers
+// in the order of their keys and not of the arguments, so that two callers
 // never wait for each other. A key that is named twice is taken once, by its stronger
 // use: to write before to read, and more places before fewer.
 //
-// The first use of what All returns reports wrong locks: with ErrInvalid if there are
-// none, one is nil, or they are of different clients, and with ErrMismatch if they state
+// The first use of the result reports wrong arguments: with ErrInvalid if there is no lock, if
+// a lock is nil, or if the locks are of different clients, and with ErrMismatch if they state
 // different limits of one semaphore.
 func All(locks ...Part) *Multi {
 	m := &Multi{}
@@ -84,18 +84,18 @@ func unique(parts []*request) ([]*request, error) {
 	return slices.CompactFunc(parts, func(a, b *request) bool { return a.key == b.key }), nil
 }
 
-// Lock waits until all are free, one after the other; see [Mutex.Lock]. Those
-// already taken are renewed while it waits and given back if it fails; the error matches
-// ErrUnknown if the store does not confirm that. WithMaxWait of a lock bounds the time
-// from the call until that lock is taken, whatever was waited for before it.
+// Lock takes all locks, one after the other; see [Mutex.Lock]. The locks that are already
+// taken are renewed while Lock waits, and given back if it fails; the error matches ErrUnknown
+// if the store does not confirm that. WithMaxWait of a lock bounds the time from the call until
+// that lock is taken, including the wait for the locks before it.
 func (m *Multi) Lock(ctx context.Context) (*MultiLease, error) { return m.take(ctx, true) }
 
 // TryLock asks once for each, in the order of their keys, and does not wait; see
-// [Mutex.TryLock]. Those already taken are given back if it fails.
+// [Mutex.TryLock]. The locks that are already taken are given back if it fails.
 func (m *Multi) TryLock(ctx context.Context) (*MultiLease, error) { return m.take(ctx, false) }
 
-// take chains the leases: each is taken under the context of the one before, so
-// that the last one's context ends with any of them.
+// take takes each lease under the context of its predecessor, so that the context of the last
+// lease ends with any of them.
 func (m *Multi) take(ctx context.Context, wait bool) (*MultiLease, error) {
 	if m.err != nil {
 		return nil, m.err
@@ -107,11 +107,11 @@ func (m *Multi) take(ctx context.Context, wait bool) (*MultiLease, error) {
 		if err != nil {
 			left := whole.chain.undo()
 			if left != nil {
-				err = timing.Uncertain(err) // it is about this lock, and the store may have those before it
+				err = timing.Uncertain(err) // err concerns this lock; the store may still have its predecessors
 			}
 			return nil, oneline.Join(err, left)
 		}
-		whole.parts, whole.chain.shares = append(whole.parts, l), append(whole.chain.shares, l.share)
+		whole.parts, whole.chain.entries = append(whole.parts, l), append(whole.chain.entries, l.entry)
 		ctx = l.Context()
 	}
 	whole.ctx = multiContext{ctx, whole}
@@ -187,8 +187,7 @@ func (l *MultiLease) Remaining() time.Duration {
 }
 
 // Extend renews all leases now, one after the other, and makes them last at least
-// ttl from this moment; see [Lease.Extend]. It goes on after one that fails, and the
-// error matches those of all that failed.
+// ttl from this moment; see [Lease.Extend]. It goes on after a failure, and joins the errors.
 func (l *MultiLease) Extend(ctx context.Context, ttl time.Duration) error {
 	var errs []error
 	for _, p := range l.parts {
@@ -198,14 +197,14 @@ func (l *MultiLease) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // Release gives all leases back, within the longest of their release timeouts; see
-// [Lease.Release], whose errors it joins. It may be called any number of times: all calls
-// return the result of the first.
+// [Lease.Release]. It joins the errors. It may be called any number of times: all calls return
+// the result of the first.
 func (l *MultiLease) Release() error { return l.chain.giveBack() }
 
-// chain is a MultiLease as its contexts know it. It does not know the Leases, so that
-// it is noticed when nobody else does any more: see forgotten.
+// chain is the state of a MultiLease. It does not refer to the Leases, so that the garbage
+// collector can report dropped Leases; see forgotten.
 type chain struct {
-	shares []*share // each taken under the context of the one before
+	entries []*entry // each taken under the context of its predecessor
 
 	mu  sync.Mutex // guards end
 	end outcome
@@ -229,13 +228,13 @@ func (c *chain) undo() error {
 // end. The store is asked to release all at the same time, so that one that does not answer
 // costs one release timeout.
 func (c *chain) giveBackAll() []error {
-	errs := make([]error, len(c.shares))
+	errs := make([]error, len(c.entries))
 	var released sync.WaitGroup
-	for i, s := range slices.Backward(c.shares) {
+	for i, e := range slices.Backward(c.entries) {
 		ended := make(chan struct{})
 		left := sync.OnceFunc(func() { close(ended) })
 		released.Go(func() {
-			errs[i] = s.endThenRelease(left)
+			errs[i] = e.endThenRelease(left)
 			left()
 		})
 		<-ended
@@ -244,11 +243,11 @@ func (c *chain) giveBackAll() []error {
 	return errs
 }
 
-// live compares the clock for all. When it returns, the context of the whole has ended
-// if one of them has.
+// live compares the clock for all leases. When it returns, the context of the whole has ended
+// if the context of a lease has.
 func (c *chain) live() {
-	for _, g := range c.shares {
-		g.live()
+	for _, e := range c.entries {
+		e.live()
 	}
 }
 
@@ -270,8 +269,8 @@ func (c *multiContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// MultiFromContext returns the innermost lease whose context ctx is derived from, if
-// that is one of [All]; see [FromContext].
+// MultiFromContext returns the innermost lease among the contexts that ctx is derived from, if
+// [All] made it; see [FromContext].
 func MultiFromContext(ctx context.Context) (*MultiLease, bool) {
 	l, ok := ctx.Value(leaseKey{}).(*MultiLease)
 	return l, ok

@@ -17,7 +17,7 @@ import (
 // bytes.
 const MaxValue = 4096
 
-// valueLabel carries what a candidate publishes.
+// valueLabel is the label with the value of a candidate.
 const valueLabel = "leasehold.value"
 
 // ErrResigned is the cause of the context of Lead's function after [Election.Resign].
@@ -37,21 +37,21 @@ type Election struct {
 	end  context.CancelCauseFunc // ends it
 }
 
-// Leader describes who leads.
+// Leader describes the leader of an election.
 type Leader struct {
 	// Owner of the leader's lease, and its id.
 	Owner, ID string
-	// Value is what the leader published.
+	// Value is the value of the leader's [Client.Election].
 	Value string
-	// Token is greater for every later leader; 0 if the store mints none.
+	// Token is greater for every later leader; 0 if the store mints no tokens.
 	Token int64
 	// Since is when it was elected, by its own clock.
 	Since time.Time
 }
 
 // Election returns the election of a key, in which this candidate publishes
-// value: at most 4 KiB of UTF-8 without control characters that tells the others how to reach it, for
-// instance. See [Client.Mutex]. An election is never re-entered: it refuses
+// value, for example the address at which it can be reached: at most 4 KiB of UTF-8 without
+// control characters. See [Client.Mutex]. An election is never re-entered: it refuses
 // [WithReentrantOwner] with ErrInvalid.
 func (c *Client) Election(key, value string, opts ...Option) *Election {
 	if value != "" {
@@ -86,7 +86,7 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 //
 //   - while it still leads,
 //   - after [Election.Resign], or
-//   - with an error that says more than that its context ended; if the leadership was
+//   - with an error of another cause than the end of its context; if the leadership was
 //     lost at the same time, the error of Lead matches ErrLost as well.
 //
 // If ctx ends during the campaign, Lead returns its error. If ctx ends while fn runs, the
@@ -112,23 +112,24 @@ func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease 
 		}
 		term, end := context.WithCancelCause(lease.Context())
 		err, released := e.serve(&termContext{term, lease}, end, fn)
-		if resigned := errors.Is(context.Cause(term), ErrResigned); !resigned && errors.Is(released, ErrLost) && ctx.Err() == nil && saysEnd(err, lease.Context()) {
+		if resigned := errors.Is(context.Cause(term), ErrResigned); !resigned && errors.Is(released, ErrLost) && ctx.Err() == nil && onlyEnd(err, lease.Context()) {
 			continue
 		}
 		return withRelease(err, released)
 	}
 }
 
-// serve runs one term of office, and gives it up however fn ends.
+// serve runs fn for one term, and releases the lease when fn ends, also by a panic.
 func (e *Election) serve(term *termContext, end context.CancelCauseFunc, fn func(context.Context, *Lease) error) (err, released error) {
 	defer func() { released = term.lease.Release() }()
 	defer end(ErrReleased)
-	e.enter(term, end)
-	defer e.enter(nil, nil)
+	e.setTerm(term, end)
+	defer e.setTerm(nil, nil)
 	return fn(term, term.lease), nil
 }
 
-func (e *Election) enter(term *termContext, end context.CancelCauseFunc) {
+// setTerm stores the present term; nil ends it.
+func (e *Election) setTerm(term *termContext, end context.CancelCauseFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.term, e.end = term, end
@@ -146,26 +147,26 @@ func (c *termContext) Err() error {
 	return c.Context.Err()
 }
 
-// saysEnd reports whether err says nothing but that ctx has ended: whether all that it
-// wraps does.
-func saysEnd(err error, ctx context.Context) bool {
+// onlyEnd reports whether the end of ctx is the only cause of err, that is, of all errors that
+// it wraps.
+func onlyEnd(err error, ctx context.Context) bool {
 	if err == nil || errors.Is(ctx.Err(), err) || errors.Is(context.Cause(ctx), err) {
 		return true
 	}
 	switch err := err.(type) { //nolint:errorlint // this walks the tree itself
 	case interface{ Unwrap() error }:
 		inner := err.Unwrap()
-		return inner != nil && saysEnd(inner, ctx)
+		return inner != nil && onlyEnd(inner, ctx)
 	case interface{ Unwrap() []error }:
-		more := func(err error) bool { return !saysEnd(err, ctx) }
+		more := func(err error) bool { return !onlyEnd(err, ctx) }
 		return len(err.Unwrap()) > 0 && !slices.ContainsFunc(err.Unwrap(), more)
 	}
 	return false
 }
 
 // IsLeader reports whether this Election leads now: whether Lead runs fn, and the
-// context of fn has not ended. It compares the clock and asks nobody. [Election.Leader]
-// tells who leads otherwise.
+// context of fn has not ended. It compares the clock and asks no store. [Election.Leader]
+// returns the leader among all candidates.
 func (e *Election) IsLeader() bool {
 	e.mu.Lock()
 	term := e.term
@@ -183,13 +184,13 @@ func (e *Election) Resign() {
 	}
 }
 
-// Leader returns who leads. The error matches ErrNotHeld if nobody does, ErrUnavailable
-// if the store does not answer, and ErrUnsupported if it cannot tell.
+// Leader returns the leader. The error matches ErrNotHeld if there is no leader, ErrUnavailable
+// if the store does not answer, and ErrUnsupported if it cannot be inspected.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if e.err != nil {
 		return Leader{}, e.err
 	}
-	snap, err := e.c.glance(ctx, e.mutex.key)
+	snap, err := e.c.inspectHolders(ctx, e.mutex.key)
 	if err != nil {
 		return Leader{}, err
 	}
@@ -201,16 +202,16 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return Leader{}, lockError(e.mutex.key, fmt.Errorf("no leader: %w", ErrNotHeld))
 }
 
-// observeEvery is how often Observe looks.
+// observeEvery is the time between two requests of Observe.
 const observeEvery = time.Second
 
 // Observe yields the leader, and again whenever it has changed, until ctx ends or the
-// loop is left. While nobody leads it yields the zero Leader. If the store fails it yields
-// the error and continues. It looks every second.
+// loop is left. While there is no leader it yields the zero Leader. If the store fails it yields
+// the error and continues. It asks the store every second.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		var last Leader
-		for told := false; ; {
+		for yielded := false; ; {
 			now, err := e.Leader(ctx)
 			switch {
 			case ctx.Err() != nil:
@@ -218,11 +219,11 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			case errors.Is(err, ErrNotHeld):
 				now, err = Leader{}, nil
 			}
-			if (!told || err != nil || now.ID != last.ID) && !yield(now, err) {
+			if (!yielded || err != nil || now.ID != last.ID) && !yield(now, err) {
 				return
 			}
 			if err == nil {
-				last, told = now, true
+				last, yielded = now, true
 			}
 			if !sleep(ctx, observeEvery) {
 				return

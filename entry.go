@@ -13,144 +13,144 @@ import (
 	"sync"
 )
 
-// share is a [Lease] as its hold knows it. The hold does not know the Lease itself,
-// so that it is noticed when nobody else does any more: see forgotten.
-type share struct {
+// entry is the state of one [Lease] of a hold. The hold refers to the entry and not to the
+// Lease, so that the garbage collector can report a Lease that the program has dropped; see
+// forgotten.
+type entry struct {
 	hold   *hold
 	parent context.Context
-	own    Lease // unless it is to be noticed that nobody knows the Lease any more
+	own    Lease // used unless a dropped Lease has to be reported
 
 	// These are guarded by hold.mu.
-	inner  context.Context // of the lease, but for the clock; nil until somebody asks for it
+	inner  context.Context // of the lease, without the check of the clock; made when first used
 	stop   context.CancelCauseFunc
-	cause  error       // why it was ended before there was one
+	cause  error       // of the lease's end, if that was before inner was made
 	detach func() bool // from the parent context
-	lease  *Lease      // until it is watched
+	lease  *Lease      // until it is watched; see watch
 	state  State       // in which it ended; Held until then
-	late   bool        // the parent had ended before cause: that is what the context tells
-	idle   bool        // its context ended before it was released
-	end    outcome
+	late   bool        // the parent had ended before; the context then ends with its cause
+	idle   bool        // the context has ended, and the lease is not yet released
+	end    outcome     // of the release
 }
 
-// context is that of the lease, but for the clock. It is made when it is asked for the
-// first time: many who lock want nothing but the lock.
-func (s *share) context() context.Context {
+// context returns the context of the lease, without the check of the clock. It is made at the
+// first call: many callers never use it.
+func (e *entry) context() context.Context {
 	for {
-		s.hold.mu.Lock()
-		inner, cause, parent := s.inner, s.cause, s.parent
-		if cause != nil && !s.late { // whatever has become of parent since
+		e.hold.mu.Lock()
+		inner, cause, parent := e.inner, e.cause, e.parent
+		if cause != nil && !e.late { // the lease ended first
 			parent = context.WithoutCancel(parent)
 		}
-		s.hold.mu.Unlock()
+		e.hold.mu.Unlock()
 		if inner != nil {
 			return inner
 		}
 		inner, stop := context.WithCancelCause(parent) // without the lock: parent may be a context of this hold
 		if cause != nil {
-			stop(cause) // before anybody sees it
+			stop(cause)
 		}
-		if s.keep(inner, stop, cause != nil) {
+		if e.keep(inner, stop, cause != nil) {
 			return inner
 		}
 		stop(nil)
 	}
 }
 
-// keep has inner be the context, unless there is one, or the lease has ended since.
-func (s *share) keep(inner context.Context, stop context.CancelCauseFunc, ended bool) bool {
-	s.hold.mu.Lock()
-	defer s.hold.mu.Unlock()
-	if s.inner != nil || ended != (s.cause != nil) {
+// keep stores inner as the context, unless there is one or the lease has ended since.
+func (e *entry) keep(inner context.Context, stop context.CancelCauseFunc, ended bool) bool {
+	e.hold.mu.Lock()
+	defer e.hold.mu.Unlock()
+	if e.inner != nil || ended != (e.cause != nil) {
 		return false
 	}
-	s.inner, s.stop = inner, stop
+	e.inner, e.stop = inner, stop
 	return true
 }
 
-// present tells what context does at the moment, and is not made for that.
-func (s *share) present() context.Context {
-	s.hold.mu.Lock()
-	here := s.inner != nil || s.cause != nil
-	s.hold.mu.Unlock()
+// current returns a context in the same state as that of context, without making a new one.
+func (e *entry) current() context.Context {
+	e.hold.mu.Lock()
+	here := e.inner != nil || e.cause != nil
+	e.hold.mu.Unlock()
 	if here {
-		return s.context()
+		return e.context()
 	}
-	return s.parent
+	return e.parent
 }
 
-// cancel ends the context, unless it has ended. It has when cancel returns, also if it is
-// made afterwards.
-func (s *share) cancel(cause error) {
+// cancel ends the context with cause, unless it has ended. This holds also for a context that
+// is made later.
+func (e *entry) cancel(cause error) {
 	late := false
 	select {
-	case <-s.parent.Done():
+	case <-e.parent.Done():
 		late = true
 	default:
 	}
-	s.hold.mu.Lock()
-	stop := s.stop
-	if stop == nil && s.cause == nil {
-		s.cause, s.late = cause, late
+	e.hold.mu.Lock()
+	stop := e.stop
+	if stop == nil && e.cause == nil {
+		e.cause, e.late = cause, late
 	}
-	s.hold.mu.Unlock()
+	e.hold.mu.Unlock()
 	if stop != nil {
 		stop(cause)
 	}
 }
 
-// follow lets the lease wind down when parent ends.
-func (s *share) follow(parent context.Context) {
+// follow starts the wind-down of the lease when parent ends.
+func (e *entry) follow(parent context.Context) {
 	if parent.Done() != nil {
-		s.hold.follow(s, context.AfterFunc(parent, func() { s.hold.pause(s) }))
+		e.hold.follow(e, context.AfterFunc(parent, func() { e.hold.pause(e) }))
 	}
 }
 
 // endCause returns why the lease's context ended before its release, or nil.
-func (s *share) endCause() error {
-	now := s.present()
+func (e *entry) endCause() error {
+	now := e.current()
 	if now.Err() == nil {
 		return nil
 	}
 	switch cause := context.Cause(now); {
 	case errors.Is(cause, ErrMaxHold):
 		return ErrMaxHold
-	case errors.Is(cause, ErrReleased): // the lease around it was released first
+	case errors.Is(cause, ErrReleased): // the outer lease was released first
 		return nil
 	default:
 		return &contextEnded{cause}
 	}
 }
 
-// live compares the clock, and ends what has run out: when it returns the context of
-// a lease that is over has ended, also if somebody else is about to end it.
-func (s *share) live() {
-	if cause := s.hold.Over(); cause != nil {
-		s.cancel(cause)
+// live compares the clock and ends an expired lease. When live returns, the context of an
+// expired lease has ended.
+func (e *entry) live() {
+	if cause := e.hold.Over(); cause != nil {
+		e.cancel(cause)
 	}
 }
 
 // giveBack ends the lease and releases it in the store; see [Lease.Release].
-func (s *share) giveBack() error { return s.endThenRelease(func() {}) }
+func (e *entry) giveBack() error { return e.endThenRelease(func() {}) }
 
 // endThenRelease is giveBack. It calls left when the lease's context has ended, before it
 // asks the store, and not at all if another call gives the lease back.
-func (s *share) endThenRelease(left func()) error {
-	return s.end.once(&s.hold.mu, func() error {
-		s.hold.c.session.Enter()
-		defer s.hold.c.session.Leave()
-		s.hold.unfollow(s)
-		lost, last := s.hold.remove(s, cmp.Or(s.endCause(), ErrReleased))
-		s.cancel(ErrReleased)
+func (e *entry) endThenRelease(left func()) error {
+	return e.end.once(&e.hold.mu, func() error {
+		e.hold.c.session.Enter()
+		defer e.hold.c.session.Leave()
+		e.hold.unfollow(e)
+		lost, last := e.hold.remove(e, cmp.Or(e.endCause(), ErrReleased))
+		e.cancel(ErrReleased)
 		left()
-		return s.hold.shareEnded(lost, last)
+		return e.hold.entryEnded(lost, last)
 	})
 }
 
-// outcome is what became of something that is done once. Each lease has one: it is small.
+// outcome is the result of a function that is called once.
 type outcome struct {
-	// ended is closed when it is done. It is made by whoever waits first, or then.
-	ended chan struct{}
-	err   error // errUnderWay while it is
+	ended chan struct{} // closed when the function has returned; made by the first waiter, or then
+	err   error         // errUnderWay while the function runs
 }
 
 var (
@@ -158,9 +158,9 @@ var (
 	isDone      = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 )
 
-// once has it done by the first call, and returns what became of it to all. mu guards
-// the outcome. Others wait on a channel, not on a lock as those of a [sync.Once] do: in
-// a synctest bubble time passes meanwhile, and what they wait for has an end.
+// once calls do in the first call, and returns its error from every call. mu guards the outcome.
+// Later calls wait on a channel and not on a mutex as with [sync.Once], so that time passes in
+// a synctest bubble.
 func (o *outcome) once(mu *sync.Mutex, do func() error) error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -187,27 +187,24 @@ func (o *outcome) once(mu *sync.Mutex, do func() error) error {
 	return o.err
 }
 
-// A lease is renewed for as long as the process lives, and a program may mean it.
-// But one whose Lease and context nobody can reach any more cannot be released
-// either, which is a mistake more often than not: it is logged, once, with where
-// it was taken. It costs nothing without WithLogger, and next to nothing until a
-// lease is renewed for the first time.
+// A lease is renewed for as long as the process lives. A lease whose Lease and context the
+// program has dropped can no longer be released, which is usually a mistake: with WithLogger it
+// is logged once, with the place where it was taken.
 
-// callers are where a lock was taken: the innermost calls, of which some are the
-// library's.
+// callers is the innermost part of the call stack at which a lock was taken.
 type callers [10]uintptr
 
-// takenAt notes where the lock is being taken, if a forgotten lease would be logged.
+// takenAt returns the call stack of the acquisition, nil if a dropped lease is not logged.
 func (c *config) takenAt() *callers {
 	if c.NoRenewal || !c.ownLog || !c.Log.Enabled(context.Background(), slog.LevelWarn) {
 		return nil
 	}
 	at := new(callers)
-	runtime.Callers(4, at[:]) // without those that every lock has
+	runtime.Callers(4, at[:]) // skips the frames that are the same for all locks
 	return at
 }
 
-// String returns the file and line of the caller of the library.
+// String returns the file and line of the library's caller.
 func (c *callers) String() string {
 	frames := runtime.CallersFrames(c[:])
 	for {
@@ -229,30 +226,30 @@ func ours(function string) bool {
 	return strings.HasPrefix(function, "github.com/leasehold-go/leasehold.")
 }
 
-// watch has the leases watched that were not yet.
+// watch starts to watch for dropped Leases.
 func (h *hold) watch() {
 	if h.taken == nil {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, g := range h.leases {
-		if g.lease != nil {
-			runtime.AddCleanup(g.lease, forgotten, g)
-			g.lease = nil
+	for _, e := range h.entries {
+		if e.lease != nil {
+			runtime.AddCleanup(e.lease, forgotten, e)
+			e.lease = nil
 		}
 	}
 }
 
-// forgotten is called when nobody can reach the Lease of g any more.
-func forgotten(g *share) {
-	h := g.hold
+// forgotten is called when the garbage collector finds that the Lease of e was dropped.
+func forgotten(e *entry) {
+	h := e.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.Cause() != nil || h.told || !slices.Contains(h.leases, g) {
+	if h.Cause() != nil || h.forgotten || !slices.Contains(h.entries, e) {
 		return
 	}
-	h.told = true
+	h.forgotten = true
 	go h.cfg.Log.Warn("leasehold: lease is renewed, but nothing in the program can release it any more: its Lease and its context were dropped",
 		"key", h.Key(), "lease", h.ID(), "token", h.Token(), "taken", h.taken.String()) // a logger may take its time
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/session"
 )
 
-// Errors that callers ask for with errors.Is.
+// Errors of locks, to be compared with errors.Is.
 var (
-	// ErrHeld: others held the lock during the whole wait. The error is a
-	// [*HeldError].
+	// ErrHeld: the lock was held during the whole wait. The error is a [*HeldError].
 	ErrHeld = errors.New("held by others")
 	// ErrLost: the lease ended before it was released; the work was
 	// unprotected from then on.
@@ -22,17 +21,17 @@ var (
 	// ErrReleased: the lease ended because it was released.
 	ErrReleased = errors.New("lease released")
 	// ErrNotHeld: the lease has already ended, so that it cannot be extended, adopted
-	// or broken; or nobody leads.
+	// or broken; or an election has no leader.
 	ErrNotHeld = session.ErrNotHeld
-	// ErrUnknown: the store did not answer, and what was asked of it may or
-	// may not have happened; or it refuses to go on with what has begun. What it may have left behind is cleaned up in
-	// the background, and by the end of the lease's time at the latest.
+	// ErrUnknown: the store did not answer, and the request may or may not have had its
+	// effect; or the store refuses to complete a request that it has begun. The client cleans
+	// up in the background. Any remains disappear at the end of the TTL at the latest.
 	ErrUnknown = session.ErrUnknown
 	// ErrNoQuorum: a majority of the stores that a quorum is made of did not
-	// answer, so that nobody knows whether the lock is held.
+	// answer, so that it is unknown whether the lock is held.
 	ErrNoQuorum = driver.ErrNoQuorum
 	// ErrNotReplicated: the replicas that were asked for did not acknowledge.
-	// A lock is then not taken, and nothing of it is left behind.
+	// A lock is then not taken, and leaves no traces in the store.
 	ErrNotReplicated = driver.ErrNotReplicated
 	// ErrMaxHold: the context of the lease ended because it reached WithMaxHold.
 	ErrMaxHold = session.ErrMaxHold
@@ -45,31 +44,30 @@ var (
 	// ErrClosed: the client has been closed.
 	ErrClosed = session.ErrClosed
 
-	// ErrInvalid: an argument is out of its bounds; nothing was asked of the
-	// store.
+	// ErrInvalid: an argument is out of its bounds. No request was sent.
 	ErrInvalid = driver.ErrInvalid
 	// ErrMismatch: the lock is in use in a way that contradicts the request,
-	// or its key holds data that is not a lock. Nothing was changed.
+	// or its key holds data that is not a lock. The store is unchanged.
 	ErrMismatch = driver.ErrMismatch
-	// ErrUnavailable: the store could not be reached or refused to serve, and
-	// nothing was done.
+	// ErrUnavailable: the store could not be reached or refused to serve, and the request
+	// certainly had no effect.
 	ErrUnavailable = driver.ErrUnavailable
 	// ErrUnsupported: the store cannot serve this kind of lock.
 	ErrUnsupported = errors.ErrUnsupported
 )
 
-// HeldError says who holds a lock that was not granted. It matches ErrHeld and,
-// if a context ended the wait, the context's error.
+// HeldError describes the holder of a lock that was not granted. It matches ErrHeld and, if a
+// context ended the wait, the context's error.
 type HeldError struct {
 	Key string
-	// Owner of the lease that stays longest; empty if the store did not say, or if the
-	// place in the queue has changed since it did.
+	// Owner of the lease that lasts longest; empty if the store did not name it, or if the
+	// position in the queue has changed since.
 	Owner string
-	// Closed tells that nobody is inside, but the lock is kept closed by
-	// WithMinHold or WithLockDelay.
+	// Closed is true if the lock has no holder but is kept closed by WithMinHold or
+	// WithLockDelay.
 	Closed bool
-	// Remaining is for how much longer that lease lives, by the last answer of the
-	// store, unless it is renewed; 0 if it is not known.
+	// Remaining is the time that the lease had left at the store's last answer; 0 if it is
+	// unknown.
 	Remaining time.Duration
 	// Position is the place in the queue that was reached, 0 without one.
 	Position int
@@ -79,7 +77,7 @@ type HeldError struct {
 	Cause error
 }
 
-// heldError is what a store says of a lock that is not to be had at once.
+// heldError returns the error for a lock that the store reports as held.
 func heldError(key string, a *driver.Reply) *HeldError {
 	e := &HeldError{Key: key, Owner: ownerOf(a), Remaining: a.RetryAfter, Closed: a.RetryAfter > 0 && len(a.Holders) == 0}
 	if len(a.Holders) > 0 {
@@ -88,7 +86,7 @@ func heldError(key string, a *driver.Reply) *HeldError {
 	return e
 }
 
-// ownerOf is that of the lease that stays longest, empty if it is not known.
+// ownerOf returns the owner of the lease that lasts longest, empty if it is unknown.
 func ownerOf(a *driver.Reply) string {
 	if len(a.Holders) == 0 {
 		return ""
@@ -131,7 +129,7 @@ func (e *HeldError) Unwrap() []error {
 // errDetached ends a lease that [Lease.Detach] has left in the store.
 var errDetached = fmt.Errorf("left in the store: %w", ErrReleased)
 
-// contextEnded is [ErrContextEnded], with the cause of that context.
+// contextEnded is [ErrContextEnded] with the cause of the context.
 type contextEnded struct{ cause error }
 
 func (e *contextEnded) Error() string   { return fmt.Sprintf("%v: %v", ErrContextEnded, e.cause) }
@@ -145,12 +143,12 @@ type maxWaitError struct{}
 func (maxWaitError) Error() string        { return "maximum wait reached" }
 func (maxWaitError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// lockError is the path that every error of a lock starts with.
+// lockError adds the name of the lock to err. Every error of a lock starts with it.
 func lockError(key string, err error) error {
 	return fmt.Errorf("leasehold: lock %q: %w", key, err)
 }
 
-// round makes a duration readable: three digits or so.
+// round rounds a duration to about three digits, for messages.
 func round(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Second:

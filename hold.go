@@ -14,30 +14,30 @@ import (
 	"github.com/leasehold-go/leasehold/internal/session"
 )
 
-// hold is one lease in the store and those who work under it: re-entry under the
-// lease's context makes several Leases of one hold.
+// hold is one lease in the store with the Leases that share it: re-entry under the lease's
+// context adds a Lease to its hold.
 type hold struct {
 	session.Hold
 	c           *Client
 	cfg         *config
 	observation *observation // nil without observers
 	turn        *line.Turn   // nil unless the lease is passed on inside the process
-	limit       int32        // that it was asked for with; 0 if it is no place
+	limit       int32        // of a semaphore; otherwise 0
 
-	mu      sync.Mutex
-	leaving bool // a Detach is under way: nobody may join
-	cut     bool // it has reached its maximum
-	told    bool // that nobody can reach it
-	leases  []*share
-	one     [1]*share // backs leases while there is one
-	first   share
-	taken   *callers // where it was taken, if anybody is to be told
+	mu        sync.Mutex
+	leaving   bool // a Detach is under way, and re-entry is refused
+	cut       bool // the lease has reached WithMaxHold
+	forgotten bool // a dropped Lease was logged
+	entries   []*entry
+	one       [1]*entry // backs entries while there is one
+	first     entry
+	taken     *callers // the call stack of the acquisition; nil if a dropped Lease is not logged
 }
 
-// hold takes charge of a grant, which is one of a turn unless t is nil.
+// hold makes a hold of a grant. t is the turn of the line, nil without one.
 func (c *Client) hold(cfg *config, req *driver.Request, g session.Grant, obs *observation, t *line.Turn) (*hold, error) {
 	h := &hold{c: c, cfg: cfg, observation: obs, turn: t, limit: int32(req.Limit)}
-	h.leases = h.one[:0]
+	h.entries = h.one[:0]
 	h.taken = cfg.takenAt()
 	if err := c.session.Hold(&h.Hold, req, g, h); err != nil {
 		return nil, err
@@ -64,32 +64,32 @@ func (h *hold) Renewed(sent time.Time, reply *driver.Reply, err error) {
 	}
 }
 
-// Ended implements [session.Events]. It tells first those who work under the lease,
-// and then those who watch, who may take their time.
+// Ended implements [session.Events]. It ends the contexts first and calls observers then,
+// since observers may be slow.
 func (h *hold) Ended(cause error) {
 	state := stateAfter(cause)
 	h.c.counts.end(state)
 	h.mu.Lock()
-	leases := slices.Clone(h.leases)
+	entries := slices.Clone(h.entries)
 	var detach []func() bool
-	for _, l := range leases {
-		l.state = state
-		if l.detach != nil {
-			detach = append(detach, l.detach)
+	for _, e := range entries {
+		e.state = state
+		if e.detach != nil {
+			detach = append(detach, e.detach)
 		}
 	}
 	h.mu.Unlock()
 
-	for _, l := range leases {
-		l.cancel(cause)
+	for _, e := range entries {
+		e.cancel(cause)
 	}
 	for _, stop := range detach {
-		stop() // a parent that lives on does not remember a lease that is over
+		stop() // so that a parent context that lives on does not keep the lease in memory
 	}
 	h.observation.ended(h, cause)
 	if state == Lost {
 		h.turn.Lost(cause)
-		// Whoever looked first is not held up, nor is the renewal of others.
+		// In the background, so that a slow logger delays neither this caller nor renewals.
 		h.c.session.Background(func() {
 			h.cfg.Log.Error("leasehold: lease lost", "key", h.Key(), "lease", h.ID(), "token", h.Token(), "cause", cause)
 		})
@@ -100,15 +100,15 @@ func (h *hold) Ended(cause error) {
 func (h *hold) CutOff() {
 	h.mu.Lock()
 	h.cut = true
-	leases := slices.Clone(h.leases)
-	for _, l := range leases {
-		if !l.idle {
-			l.state = MaxHoldReached
+	entries := slices.Clone(h.entries)
+	for _, e := range entries {
+		if !e.idle {
+			e.state = MaxHoldReached
 		}
 	}
 	h.mu.Unlock()
-	for _, l := range leases {
-		l.cancel(ErrMaxHold)
+	for _, e := range entries {
+		e.cancel(ErrMaxHold)
 	}
 }
 
@@ -121,9 +121,9 @@ func (h *hold) GiveBack(cause error, limit time.Duration) error {
 	return err
 }
 
-// shareEnded gives the lease back if that was the last to work under it. lost is why
-// the work was not protected to its end, if it was not.
-func (h *hold) shareEnded(lost error, last bool) (err error) {
+// entryEnded gives the lease back after its last entry. lost is the cause if the work was not
+// protected to its end.
+func (h *hold) entryEnded(lost error, last bool) (err error) {
 	if last {
 		err = h.giveBack(lost, h.cfg.ReleaseTimeout)
 	}
@@ -133,10 +133,10 @@ func (h *hold) shareEnded(lost error, last bool) (err error) {
 	return nil
 }
 
-// giveBack releases the lease in the store, for at most limit. lost is why the work was
-// not protected to its end, if it was not.
+// giveBack releases the lease in the store, for at most limit. lost is the cause if the work was
+// not protected to its end.
 func (h *hold) giveBack(lost error, limit time.Duration) error {
-	over := lost != nil // the answer of the store then tells nothing new
+	over := lost != nil // the store's answer is then ignored
 	begun := h.observation.now(h.c)
 	var err error
 	if over || !h.pass() {
@@ -151,7 +151,8 @@ func (h *hold) giveBack(lost error, limit time.Duration) error {
 	return err
 }
 
-// pass hands the lease to the next who waits for it in this process, if that may be.
+// pass passes the lease to the next call that waits in this process, and reports whether it
+// did.
 func (h *hold) pass() bool {
 	if h.turn == nil {
 		return false
@@ -160,58 +161,59 @@ func (h *hold) pass() bool {
 	return h.turn.Pass(g, ok)
 }
 
-func (h *hold) add(l *share) {
+// add adds an entry.
+func (h *hold) add(e *entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.join(l)
+	h.join(e)
 }
 
-// join is add; the caller holds mu. Ended comes later for one that it finds.
-func (h *hold) join(l *share) {
-	h.leases = append(h.leases, l)
+// join is add; the caller holds mu. An entry of a lease that has ended starts with its cause.
+func (h *hold) join(e *entry) {
+	h.entries = append(h.entries, e)
 	switch cause := h.Cause(); {
 	case cause != nil:
-		l.state, l.cause = stateAfter(cause), cause
+		e.state, e.cause = stateAfter(cause), cause
 	case h.cut:
-		l.state, l.cause = MaxHoldReached, ErrMaxHold
+		e.state, e.cause = MaxHoldReached, ErrMaxHold
 	}
 }
 
-// pause notes that the context of l has ended.
-func (h *hold) pause(l *share) {
+// pause records that the context of e has ended before its release.
+func (h *hold) pause(e *entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l.idle = true
+	e.idle = true
 	h.windDown()
 }
 
-// windDown stops the renewal if the contexts of all leases have ended. The caller holds mu.
+// windDown stops the renewal if the contexts of all entries have ended. The caller holds mu.
 func (h *hold) windDown() {
-	if !slices.ContainsFunc(h.leases, func(l *share) bool { return !l.idle }) && len(h.leases) > 0 {
+	if !slices.ContainsFunc(h.entries, func(e *entry) bool { return !e.idle }) && len(h.entries) > 0 {
 		h.WindDown()
 	}
 }
 
-// reenter adds a lease for a request that was made under another lease of h,
-// unless that allows it no longer or not for this use. Both are one step: what
-// Downgrade and Detach have looked at stays so while they ask the store.
-func (h *hold) reenter(l *share, r *request) error {
+// reenter adds an entry for a request that was made under another entry of h. It fails if the
+// lease has ended, is being detached, or does not allow this mode. The check and the change are
+// one step under mu, so that Downgrade and Detach can rely on the entries that they saw.
+func (h *hold) reenter(e *entry, r *request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// To read under a read lease is to re-enter; a place is no read lease.
 	reads := r.mode == driver.Shared && r.limit == 0 && h.limit == 0
 	switch {
 	case h.Cause() != nil || h.cut:
-		h.join(l) // its context tells why
+		h.join(e) // its context ends with the cause
 	case h.leaving:
 		return errLeaving
 	case h.Mode() == driver.Exclusive || reads:
-		h.join(l)
+		h.join(e)
 		h.GoOn()
 	case r.mode == driver.Exclusive:
 		return errUpgrade
 	default:
-		return errOutside
+		return errNoReentry
 	}
 	return nil
 }
@@ -219,21 +221,20 @@ func (h *hold) reenter(l *share, r *request) error {
 var (
 	// errUpgrade: the write side was asked for under a read lease.
 	errUpgrade = fmt.Errorf("a read lease cannot be upgraded; release it first: %w", ErrMismatch)
-	// errLeaving: the lock was asked for under a lease that is about to be left to
-	// somebody else.
+	// errLeaving: the lock was asked for under a lease that is being detached.
 	errLeaving = fmt.Errorf("the lease is being detached: %w", ErrMismatch)
-	// errLowering: a request that is on its way may make a reader's of the lease, also
-	// after somebody else has taken it over.
+	// errLowering: an unanswered request may still turn the lease into a reader's, also after
+	// another process has adopted it.
 	errLowering = fmt.Errorf("it is not known whether it is a writer's or a reader's; repeat Downgrade: %w", ErrMismatch)
-	// errOutside: the request is one like any other's.
-	errOutside = errors.New("no re-entry")
+	// errNoReentry: the request has to ask the store like any other.
+	errNoReentry = errors.New("no re-entry")
 )
 
-// leave begins a Detach, of a lease that nobody else has, and returns its TTL.
+// leave begins a Detach, of a lease with one entry, and returns its TTL.
 func (h *hold) leave() (time.Duration, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch n := len(h.leases); {
+	switch n := len(h.entries); {
 	case n > 1:
 		return 0, fmt.Errorf("held %d times: %w", n, ErrMismatch)
 	case h.leaving:
@@ -245,18 +246,18 @@ func (h *hold) leave() (time.Duration, error) {
 	return h.TTL(), nil
 }
 
-// stay ends a Detach; a lease that was left has ended.
+// stay ends a Detach, also one that failed.
 func (h *hold) stay() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leaving = false
 }
 
-// follow notes how l is detached from the context that it follows. That context
-// may have ended already.
-func (h *hold) follow(l *share, detach func() bool) {
+// follow stores the function that detaches e from its parent context, which may have ended
+// already.
+func (h *hold) follow(e *entry, detach func() bool) {
 	h.mu.Lock()
-	l.detach = detach
+	e.detach = detach
 	ended := h.Cause() != nil
 	h.mu.Unlock()
 	if ended {
@@ -264,30 +265,30 @@ func (h *hold) follow(l *share, detach func() bool) {
 	}
 }
 
-// unfollow detaches l without the lock: its parent may be a context of this hold.
-func (h *hold) unfollow(l *share) {
+// unfollow detaches e from its parent. It does so without mu, since the parent may be a context
+// of this hold.
+func (h *hold) unfollow(e *entry) {
 	h.mu.Lock()
-	detach := l.detach
-	l.detach = nil
+	detach := e.detach
+	e.detach = nil
 	h.mu.Unlock()
 	if detach != nil {
 		detach()
 	}
 }
 
-// remove takes a lease off. It returns why the work was unprotected at its end,
-// if it was, and whether the caller has to give the hold back: the last does,
-// unless that has been done.
-func (h *hold) remove(l *share, cause error) (lost error, back bool) {
+// remove removes an entry. It returns the cause if the work was not protected to its end, and
+// whether the caller has to give the lease back: with the last entry, unless that was done.
+func (h *hold) remove(e *entry, cause error) (lost error, back bool) {
 	h.Live()
 	h.mu.Lock()
-	if i := slices.Index(h.leases, l); i >= 0 {
-		h.leases = slices.Delete(h.leases, i, i+1)
+	if i := slices.Index(h.entries, e); i >= 0 {
+		h.entries = slices.Delete(h.entries, i, i+1)
 	}
-	back, ended, lost := h.Leave(len(h.leases) == 0, cause) // nobody re-enters in between
+	back, ended, lost := h.Leave(len(h.entries) == 0, cause) // under mu, so that no re-entry comes in between
 	h.windDown()
-	if l.state == Held {
-		l.state = stateAfter(cmp.Or(lost, cause))
+	if e.state == Held {
+		e.state = stateAfter(cmp.Or(lost, cause))
 	}
 	h.mu.Unlock()
 	if ended {

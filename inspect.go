@@ -14,9 +14,9 @@ import (
 
 // Snapshot is one consistent picture of a lock, from [Client.Inspect]: its Holders,
 // its Waiters in the order in which they will be served, the last fencing Token, the
-// Limit of a semaphore, for how much longer the lock stays closed without a holder, and
-// how many calls stand in this client's Line, for which one waiter stands or one holder
-// has the lock; see [WithLocalHandover]. It is a copy that belongs to the caller.
+// Limit of a semaphore, for how much longer the lock stays closed without a holder, and the
+// number of calls in this client's Line, which one waiter or holder represents in the store;
+// see [WithLocalHandover]. It is a copy that belongs to the caller.
 type Snapshot = driver.Snapshot
 
 // Holder is a party that holds a lock: its lease id, its owner and labels, its mode
@@ -27,24 +27,24 @@ type Holder = driver.Holder
 // Waiter is a party that waits for a lock: the id of its place in the queue, its
 // owner and labels, its mode and weight, its position from 1, when it began to
 // wait by its own clock, and for how much longer the store keeps the place unless
-// the waiter is heard from.
+// the waiter asks again.
 type Waiter = driver.Waiter
 
-// Mode tells how a party holds a lock or waits for it: [Exclusive] or [Shared].
+// Mode is the way in which a party holds a lock or waits for it: [Exclusive] or [Shared].
 type Mode = driver.Mode
 
 const (
 	// Exclusive is the mode of mutexes and writers: no other party holds the lock,
 	// but for parties of the same re-entrant owner.
 	Exclusive = driver.Exclusive
-	// Shared is the mode of readers and of those with permits of a semaphore: several
-	// parties hold the lock, up to its limit.
+	// Shared is the mode of readers and of holders of a semaphore: several parties hold the
+	// lock, up to its limit.
 	Shared = driver.Shared
 )
 
-// Inspect returns a picture of one lock: who holds it, who waits. A lock that
-// nobody uses is no error. The error matches [ErrUnavailable] if the store does not
-// answer, [ErrUnsupported] if it cannot tell, and [ErrClosed] after Close.
+// Inspect returns the holders and waiters of one lock. A lock that is not in use has an empty
+// Snapshot. The error matches [ErrUnavailable] if the store does not answer, [ErrUnsupported]
+// if it cannot be inspected, and [ErrClosed] after Close.
 func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 	if err := check("key", key, MaxKey); err != nil {
 		return Snapshot{}, lockError(key, err)
@@ -64,7 +64,7 @@ func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 	return snap, nil
 }
 
-// usable is ErrClosed once the client is closed.
+// usable returns ErrClosed after Close.
 func (c *Client) usable() error {
 	if c.session.IsClosing() {
 		return ErrClosed
@@ -72,8 +72,8 @@ func (c *Client) usable() error {
 	return nil
 }
 
-// readError returns why the store was not looked at. That the client is closed says all,
-// and that the caller has given up says nothing of the store.
+// readError returns the error of a read that failed with err. ErrClosed is returned alone, and
+// the cancellation by the caller is not blamed on the store.
 func (c *Client) readError(ctx context.Context, err error) error {
 	switch {
 	case c.usable() != nil:
@@ -84,8 +84,8 @@ func (c *Client) readError(ctx context.Context, err error) error {
 	return timing.OfRead(err)
 }
 
-// glance is Inspect without those who wait, which a store may tell for less.
-func (c *Client) glance(ctx context.Context, key string) (Snapshot, error) {
+// inspectHolders is Inspect without the waiters, which some stores answer at a lower cost.
+func (c *Client) inspectHolders(ctx context.Context, key string) (Snapshot, error) {
 	snap, err := Snapshot{}, c.usable()
 	if err == nil {
 		snap, err = driver.Glance(ctx, c.session.Driver(), key)
@@ -99,7 +99,7 @@ func (c *Client) glance(ctx context.Context, key string) (Snapshot, error) {
 // Keys yields the keys, with the given prefix, of locks that are held or waited
 // for, in no particular order; a key may come twice. An error ends it, and
 // matches ErrUnavailable if the store does not answer, ErrUnsupported if it cannot
-// tell, and ErrClosed after Close.
+// list, and ErrClosed after Close.
 func (c *Client) Keys(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		store, ok := driver.As[driver.Inspector](c.session.Driver())
@@ -133,17 +133,16 @@ func (c *Client) Keys(ctx context.Context, prefix string) iter.Seq2[string, erro
 // MaxReason is the length of the longest reason of a break, in bytes.
 const MaxReason = 256
 
-// Break ends a lease, or a place in the queue, by force: the one of this id and
-// no other. Its holder learns the reason, with ErrBroken: at once if it is in this
-// process, or listens to the store, as a client does that has waited or has held a
-// lease for a second; else by its next renewal. The reason is at most [MaxReason] bytes
-// of UTF-8 without control characters; if it is empty they learn who broke it, by the
-// client's [WithName]. The lock stays closed for the [WithLockDelay] that the holder
+// Break ends the lease, or the place in the queue, with this id by force. The lease's holder
+// gets an error that matches ErrBroken and contains the reason: at once if it is in this
+// process or listens to the store, as a client does that has waited or has held a lease for a
+// second; otherwise at its next renewal. The reason is at most [MaxReason] bytes of UTF-8
+// without control characters. An empty reason is replaced by the client's [WithName]. The lock stays closed for the [WithLockDelay] that the holder
 // chose. The error matches ErrNotHeld if the id is not there, and ErrUnsupported if the
 // store cannot do it.
 //
-// What the holder was doing goes on until it looks at its lease: break locks of
-// holders that are known to be dead, or fence.
+// The holder's work goes on until it looks at its lease. So break only the locks of holders
+// that are known to be dead, or use fencing.
 func (c *Client) Break(ctx context.Context, key, id, reason string) error {
 	if err := check("key", key, MaxKey); err != nil {
 		return lockError(key, err)

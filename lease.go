@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/session"
 )
 
-// State is what a holder can know about its lease: Held or Unconfirmed while it is
-// valid, and afterwards how it ended.
+// State is the state of a lease, as far as its holder can observe it: Held or Unconfirmed while
+// the lease is valid, and afterwards the way in which it ended.
 type State uint8
 
 const (
@@ -22,8 +22,7 @@ const (
 	// Unconfirmed: the lease is valid, but the last renewal failed. It heals
 	// when a renewal succeeds before the deadline.
 	Unconfirmed
-	// Lost: the lease ended although nobody here ended it: it was not renewed in
-	// time, the store no longer had it, or it was broken.
+	// Lost: the lease was not renewed in time, the store no longer had it, or it was broken.
 	Lost
 	// Released: the lease was given back by Release, or left by Detach.
 	Released
@@ -52,10 +51,10 @@ func (s State) String() string {
 // Live reports whether a lease in this state is valid.
 func (s State) Live() bool { return s <= Unconfirmed }
 
-// stateAfter is the state of a lease that ended with cause.
+// stateAfter returns the state of a lease that ended with cause.
 func stateAfter(cause error) State {
 	switch {
-	case errors.Is(cause, ErrContextEnded): // whatever that context ended by
+	case errors.Is(cause, ErrContextEnded): // first, since it wraps the cause of that context
 		return ContextEnded
 	case errors.Is(cause, ErrMaxHold):
 		return MaxHoldReached
@@ -79,27 +78,27 @@ func wasLost(cause error) bool { return stateAfter(cause) == Lost }
 // back. It cannot stop a holder that does not look: only a resource that checks
 // [Lease.Token] can refuse a stale write.
 //
-// A lease is renewed for as long as the process lives, also if nothing in the
-// program refers to it any more; see [WithLogger].
-type Lease struct{ *share }
+// A lease is renewed for as long as the process lives, also if the program no longer refers to
+// it; see [WithLogger].
+type Lease struct{ *entry }
 
 // newLease makes the first lease of h; its context derives from parent.
 func newLease(parent context.Context, h *hold) *Lease {
 	l := makeLease(parent, h, &h.first)
-	h.add(l.share)
+	h.add(l.entry)
 	l.follow(parent)
 	return l
 }
 
-// makeLease makes a lease that h does not know yet.
-func makeLease(parent context.Context, h *hold, g *share) *Lease {
-	g.hold, g.parent = h, parent
-	l := &g.own
+// makeLease makes a lease of the entry e, which is not yet added to h.
+func makeLease(parent context.Context, h *hold, e *entry) *Lease {
+	e.hold, e.parent = h, parent
+	l := &e.own
 	if h.taken != nil {
 		l = new(Lease)
-		g.lease = l
+		e.lease = l
 	}
-	l.share = g
+	l.entry = e
 	return l
 }
 
@@ -122,25 +121,22 @@ func (l *Lease) Context() context.Context { return (*leaseContext)(l) }
 // Key returns the key of the lock.
 func (l *Lease) Key() string { return l.hold.Key() }
 
-// Owner returns who holds the lease: what WithReentrantOwner or WithName said, or
-// host and process id. For a lease that was taken over it is the owner that the store
-// shows; see [Mutex.Adopt].
+// Owner returns the owner of the lease: that of WithReentrantOwner or WithName, or host and
+// process id. For an adopted lease it is the owner that the store shows; see [Mutex.Adopt].
 func (l *Lease) Owner() string { return l.hold.cfg.owner() }
 
 // ID returns the lease's id in the store.
 func (l *Lease) ID() string { return l.hold.ID() }
 
 // Token returns the fencing token: greater than every token given before for
-// the key, equal at every depth of re-entry, below 2^53. It is 0 if the store
-// mints none. It stays readable after the lease has ended, for a resource to
-// refuse it.
+// the key, equal at every depth of re-entry, below 2^53. It is 0 if the store mints no tokens.
+// It can be read after the lease has ended, so that a resource can refuse it.
 func (l *Lease) Token() int64 {
 	l.live()
 	return l.hold.Token()
 }
 
-// State tells whether the lease is valid, and how it ended if it is not. It compares
-// the clock.
+// State returns the state of the lease. It compares the clock.
 func (l *Lease) State() State {
 	if l.Context().Err() == nil {
 		if l.hold.Failing() {
@@ -160,8 +156,7 @@ func (l *Lease) State() State {
 	return ContextEnded
 }
 
-// gone reports whether the lease is not there any more, and was neither lost nor has
-// reached its maximum.
+// gone reports whether the lease was released, by Release or by the end of the client.
 func (l *Lease) gone() bool {
 	state := l.State()
 	return state == Released || state == ClientClosed
@@ -224,16 +219,16 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // only the context had ended, because that of Lock did or at WithMaxHold, and the lock was
 // held to this moment. The error matches ErrUnknown if the store did not confirm
 // the release in time, and ErrUnavailable if the store refused it for as long; it is then
-// repeated in the background, until the lease ends by its TTL at the latest. What counts
-// is whether the lease was live when Release was called.
+// repeated in the background, until the lease ends by its TTL at the latest. A lease counts as
+// lost if it was not live when Release was called.
 func (l *Lease) Release() error { return l.giveBack() }
 
 // Detach ends the lease here and leaves it in the store, to be renewed and released by
 // its id from elsewhere: by the next process of a script, for instance, or by
 // [Mutex.Adopt]. Detach renews the lease once, so that it lives for its TTL from then
-// on unless it is renewed again. The context ends with an error that matches ErrReleased,
-// and Release returns nil and does nothing. An observer is told "detached". Nobody
-// re-enters meanwhile: a Lock under the lease's context fails with ErrMismatch.
+// on unless it is renewed again. The context ends with an error that matches ErrReleased, and
+// a later Release does nothing and returns nil. Observers get the reason "detached". During
+// Detach a Lock under the lease's context fails with ErrMismatch.
 //
 // The error matches ErrMismatch if the lease is shared by re-entry, or if the outcome of
 // its [Lease.Downgrade] is unknown; ErrNotHeld if it has ended; and ErrUnknown if ctx
@@ -248,10 +243,10 @@ func (l *Lease) Detach(ctx context.Context) error {
 	if err := l.Extend(ctx, ttl); err != nil {
 		return err
 	}
-	err = fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // by a Release in between
+	err = fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // if a Release comes first
 	_ = l.end.once(&l.hold.mu, func() error {
-		l.hold.unfollow(l.share)
-		err, _ = l.hold.remove(l.share, errDetached)
+		l.hold.unfollow(l.entry)
+		err, _ = l.hold.remove(l.entry, errDetached)
 		if l.cancel(errDetached); err == nil {
 			l.hold.c.counts.gaveBack(nil)
 			l.hold.turn.Abandon()
@@ -264,8 +259,8 @@ func (l *Lease) Detach(ctx context.Context) error {
 	return nil
 }
 
-// leaseContext ends with the lease, also when nobody had the time to end it:
-// Err compares the clock.
+// leaseContext ends with the lease. Err compares the clock, and so ends also when no timer has
+// run yet.
 type leaseContext Lease
 
 // Deadline implements [context.Context].
@@ -278,15 +273,15 @@ func (c *leaseContext) Done() <-chan struct{} { return c.context().Done() }
 // loss at its first look, before any timer has run.
 func (c *leaseContext) Err() error {
 	c.live()
-	return c.present().Err()
+	return c.current().Err()
 }
 
-// leaseKey asks a context for the innermost lease of all.
+// leaseKey is the key under which a context returns its innermost lease.
 type leaseKey struct{}
 
-// FromContext returns the innermost lease whose context ctx is derived from: for its
-// token, in work that was given a context only. It returns false if there is none, or
-// if the innermost is one of [All]; see [MultiFromContext].
+// FromContext returns the innermost lease among the contexts that ctx is derived from, for
+// example to read its token. It returns false if there is no lease, or if the innermost one is
+// of [All]; see [MultiFromContext].
 func FromContext(ctx context.Context) (*Lease, bool) {
 	l, ok := ctx.Value(leaseKey{}).(*Lease)
 	return l, ok
@@ -300,7 +295,7 @@ func (c *leaseContext) Value(key any) any {
 	if key == (pinning.Key{}) {
 		return func() bool { return c.hold.turn.Keep(&c.hold.Hold) }
 	}
-	// A request asks for the innermost lease of its own lock that it can re-enter.
+	// A request looks for the innermost lease of its own lock that it can re-enter.
 	if r, ok := key.(*request); ok && r.c == c.hold.c && r.key == c.hold.Key() && !(*Lease)(c).gone() {
 		return (*Lease)(c)
 	}

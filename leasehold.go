@@ -15,45 +15,44 @@
 // # Promises
 //
 // Exclusion (P1): while a lease's context is live, no other lease that
-// conflicts with it has a live context. This assumes that the store keeps what
-// it acknowledged for one TTL, and that the rates of clocks differ by less than
-// the drift factor. Nothing depends on clocks of different machines agreeing.
+// conflicts with it has a live context. This assumes that the store keeps acknowledged
+// writes for one TTL, and that the rates of clocks differ by less than the drift factor.
+// The clocks of different machines need not agree.
 //
 // Loss (P2, P3): the holder learns of a loss at the latest when its local
 // deadline passes, counted from before the request that the store confirmed
 // last; also if the store hangs, the network is cut, or the process was stopped
-// and woken. One failed renewal loses nothing: it is repeated until the
-// deadline.
+// and woken. A failed renewal is repeated until the deadline.
 //
 // Fencing (P4): every grant carries a token greater than every token given
 // before for that key. A resource that refuses smaller tokens is safe from a
 // holder that does not notice its loss.
 //
 // Waiting (P5, P6): waiters are served in the order of their arrival at the store, and
-// woken by it. If every wake-up is lost a waiter asks by itself: the head of the queue
-// when the holder's lease ends, the first of each client every second, everyone at
-// least every 5 seconds, and every half second from the first wake-up that was missed.
-// A waiter that has died costs the others at most one second if the lock was handed to
-// it; two if it stands before a waiter for whom there is room, and one more if its
-// successor has died too; and four if the store cannot wake it. Such a waiter takes the
-// lock by asking, so the store notices its death only when its ticket expires.
+// woken by it. If all wake-ups are lost, waiters ask on their own: the head of the queue
+// when the holder's lease ends, the first waiter of each client every second, each waiter at
+// least every 5 seconds, and every half second after a missed wake-up. A waiter that has died
+// delays the next waiters by at most one second if the lock was handed to it; by two seconds
+// if it is in the queue before a waiter that could be admitted, and by one more if its
+// successor has died too; and by four seconds if the store cannot wake it. Such a waiter takes
+// the lock by asking, so the store notices its death only when its ticket expires.
 //
-// Exactly once (P7): every acquisition has an id. A request whose answer was
-// lost is repeated with it, and has the effect and the answer of one.
+// Exactly once (P7): every acquisition has an id. A request without an answer is repeated
+// with the same id, and has the effect and the answer of one request.
 //
-// Unknown (P8): when the store did not answer, the error matches ErrUnknown,
-// and what may have been left behind is cleaned up in the background.
+// Unknown (P8): when the store did not answer, the error matches ErrUnknown, and the client
+// cleans up in the background.
 //
-// Nothing left (P9): cancelled, timed out, crashed or released, every key in
-// the store disappears by itself, and no goroutine stays.
+// Cleanup (P9): after a cancellation, a timeout, a crash or a release, every key in the
+// store expires, and no goroutine stays.
 //
 // Not given away early (P10): the lock passes to another client only after
 // Release, after a break, or after the lease has expired. The end of the context
 // that Lock was given ends the lease's context and stops the renewal, so that the
 // work can wind down within one time to live.
 //
-// What is not promised: a lease cannot stop a holder that ignores its context.
-// Replication that is asynchronous can lose a grant when a server fails over.
+// Not promised: a lease cannot stop a holder that ignores its context. Asynchronous
+// replication can lose a grant when a server fails over.
 package leasehold
 
 import (
@@ -75,12 +74,11 @@ import (
 // needs one per store.
 type Client struct {
 	session *session.Session
-	// selective tells that the store does not serve every request.
-	selective bool
-	cfg       config
-	counts    counters
-	classes   classes
-	lines     *line.Lines // see WithLocalHandover
+	limited bool // the store refuses some kinds of requests
+	cfg     config
+	counts  counters
+	classes classes
+	lines   *line.Lines // see WithLocalHandover
 }
 
 // New returns a client of a store. It takes charge of the driver: Close closes
@@ -100,7 +98,7 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	}
 	cfg.ownPolicy = false // from here on it is a default
 	c := &Client{session: session.New(d, cfg.Log, cfg.outage), cfg: cfg}
-	_, c.selective = driver.As[driver.Limited](d)
+	_, c.limited = driver.As[driver.Limited](d)
 	queue := driver.Supports(d, driver.Request{Mode: driver.Exclusive, Ordered: true, Weight: 1}) == nil
 	c.lines = line.New(c.session, queue)
 	return c, nil
@@ -110,11 +108,11 @@ func (c *Client) now() time.Time { return c.session.Now() }
 
 // Close ends the client: waiters get ErrClosed, leases that are held are
 // released, at most for their release timeout, and their contexts end with
-// ErrClosed. When it returns nothing of the client runs any more, and the
-// driver is closed. Further calls do nothing.
+// ErrClosed. When Close returns, all goroutines of the client have ended and the driver is
+// closed. Further calls have no effect.
 //
-// The error says how many leases were not given back, and wraps the error that
-// [Lease.Release] would return for one of them. Usually that matches [ErrUnknown] or
+// The error contains the number of leases that were not given back, and wraps the error of
+// [Lease.Release] for one of them. Usually that matches [ErrUnknown] or
 // [ErrUnavailable], and the store keeps the lease until its time to live is over. An
 // error of the driver's own Close is returned as well. Close returns no error for a lease
 // that it finds lost.
@@ -125,25 +123,22 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Stats is what a health check or a metric needs. Counts are since the client
-// was made.
+// Stats contains figures for health checks and metrics. Counts are since [New].
 type Stats struct {
 	// Held is how many leases are held now. A lease that was re-entered under its
 	// context counts once.
 	Held int
-	// Waiting is how many calls of Lock wait now for a lock that others have: those
-	// that have been told so by the store, whether they wait in its queue, poll a store
-	// that has none, or ask again after the delays of [WithRetry]. A call that the
-	// store has not answered yet does not count, nor does a TryLock.
+	// Waiting is how many calls of Lock wait now for a lock that is held: in the store's
+	// queue, by polling a store without a queue, or between the attempts of [WithRetry]. A
+	// call that the store has not answered yet does not count.
 	Waiting int
 	// Granted counts leases, Refused the calls that ended unserved.
 	Granted, Refused int64
-	// Released counts leases that were given back, or left by Detach, and Lost
-	// those that were lost, also if that was found out at their release: as
-	// Observers are told.
+	// Released counts leases that were given back, or left by Detach. Lost counts leases that
+	// were lost, also if that was discovered at their release. Observers count the same way.
 	Released, Lost int64
-	// Renewed and Failed count the renewals of leases that were and were not
-	// confirmed. One that finds the lease gone has failed.
+	// Renewed and Failed count the renewals that the store did and did not confirm. A
+	// renewal of a lease that is gone has failed.
 	Renewed, Failed int64
 }
 
@@ -163,8 +158,7 @@ type counters struct {
 	granted, refused, lost, released, renewed, failed atomic.Int64
 }
 
-// end counts a lease that is over. One that was not lost is counted when it has
-// been given back.
+// end counts a lease that has ended as lost. Other leases are counted by gaveBack.
 func (n *counters) end(state State) {
 	if state == Lost {
 		n.lost.Add(1)
@@ -193,8 +187,8 @@ func (n *counters) renewal(confirmed bool) {
 // given a Locker can be tested with a lock of package memdriver, or with one of its own.
 type Locker = LockerOf[*Lease]
 
-// LockerOf is any lock whose leases are of type L: a [Locker], with leases of type
-// *[Lease], or what [All] returns, with leases of type *[MultiLease].
+// LockerOf is any lock with leases of type L: a [Locker] has leases of type *[Lease], and a
+// [*Multi], which [All] returns, has leases of type *[MultiLease].
 type LockerOf[L AnyLease] interface {
 	// Lock waits for the lock; see [Mutex.Lock].
 	Lock(ctx context.Context) (L, error)
@@ -202,7 +196,7 @@ type LockerOf[L AnyLease] interface {
 	TryLock(ctx context.Context) (L, error)
 }
 
-// AnyLease is a *[Lease] or a *[MultiLease], or what stands for one in a test.
+// AnyLease is a *[Lease], a *[MultiLease], or a substitute in a test.
 type AnyLease interface {
 	// Context ends with the lease; see [Lease.Context].
 	Context() context.Context
@@ -214,8 +208,8 @@ type AnyLease interface {
 // error of fn joined with that of the release, so that it matches ErrLost if the work
 // was not protected to its end: if the lease was lost, or ctx ended, while fn ran. It
 // matches ErrUnknown, and not ErrUnavailable, if the store refuses the release: fn has
-// run. If fn panics the lock is released. [FromContext] gives fn the lease and its token,
-// and [MultiFromContext] those of [All].
+// run. If fn panics the lock is released. [FromContext] returns the lease and its token to fn,
+// and [MultiFromContext] does so for the leases of [All].
 func Do[L AnyLease](ctx context.Context, lock LockerOf[L], fn func(ctx context.Context) error) error {
 	lease, err := lock.Lock(ctx)
 	if err != nil {
@@ -224,8 +218,7 @@ func Do[L AnyLease](ctx context.Context, lock LockerOf[L], fn func(ctx context.C
 	return run(lease, fn)
 }
 
-// TryDo is Do if the lock is free. If it is held by others it returns false and
-// no error.
+// TryDo is Do if the lock is free. If it is held, TryDo returns false and no error.
 func TryDo[L AnyLease](ctx context.Context, lock LockerOf[L], fn func(ctx context.Context) error) (ran bool, err error) {
 	lease, err := lock.TryLock(ctx)
 	if errors.Is(err, ErrHeld) {
@@ -242,11 +235,11 @@ func run(lease AnyLease, fn func(ctx context.Context) error) (err error) {
 	return fn(lease.Context())
 }
 
-// withRelease joins the error of work under a lease with that of its release, and says
-// once what both tell.
+// withRelease joins the error of work under a lease with the error of its release, without
+// repeating a common cause.
 func withRelease(err, released error) error {
 	switch released = ofCall(released); {
-	case err != nil && errors.Is(released, err): // why the context ended: the release names the lock, too
+	case err != nil && errors.Is(released, err): // err is the context's cause; released also names the lock
 		return released
 	case errors.Is(released, ErrLost) && errors.Is(err, ErrLost):
 		return err
@@ -254,9 +247,9 @@ func withRelease(err, released error) error {
 	return oneline.Join(err, released)
 }
 
-// ofCall is the error of a release for a call that has done more than to release. If the
-// store refuses the release it still has the lease, and it is not true of the call that
-// nothing was done. A lease that was lost is not given back: the store refused to renew it.
+// ofCall returns the error of a release within a call that has done more than release. If the
+// store refuses the release, it still has the lease, so the error must not match ErrUnavailable:
+// the call had an effect. A lost lease is not given back: the store had refused to renew it.
 func ofCall(released error) error {
 	switch {
 	case !errors.Is(released, ErrUnavailable):

@@ -16,7 +16,7 @@ import (
 // [WithReentrantOwner], re-enters.
 type Mutex struct {
 	request
-	err error // what was wrong with its making
+	err error // of a wrong key or option
 }
 
 // Mutex returns the exclusive lock of a key: 1 to 512 bytes of UTF-8 without
@@ -29,7 +29,7 @@ func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 
 // Lock waits until the mutex is free, and returns a lease. When ctx ends, a Lock that waits
 // fails. The context of a lease that was granted ends, so that the work can wind down: the
-// lease is renewed once more and then no longer, and the lock stays closed until
+// lease is renewed one last time, and the lock stays closed until
 // [Lease.Release], or until the lease expires. [WithMaxWait] bounds the wait alone:
 //
 //	mutex := client.Mutex("orders/42", leasehold.WithMaxWait(5*time.Second))
@@ -40,8 +40,8 @@ func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 // that is away, for at most [WithMaxOutage]. If the wait ends while the store is away, the
 // error matches ErrUnknown: the store did not answer, or it refuses but has a place for
 // this call in its queue, and may hand the lock over. It matches ErrUnavailable if the
-// store certainly did nothing. Nothing is left behind in any case: what may have been
-// begun is undone in the background.
+// request certainly had no effect. In all cases the client undoes in the background a request
+// that may have had an effect.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err
@@ -49,9 +49,9 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.acquire(ctx, true)
 }
 
-// TryLock asks once and does not wait for the mutex. If it is held, or somebody
-// waits for it, the error is a [*HeldError]. Other errors are those of Lock. It does not
-// wait for a store that is away: see [WithMaxOutage].
+// TryLock asks once and does not wait for the mutex. If it is held, or has waiters, the error is
+// a [*HeldError]. The other errors are as for Lock. TryLock does not wait for a store that is
+// away: see [WithMaxOutage].
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err
@@ -63,20 +63,19 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // `leasehold acquire`, or through the service. id is its [Lease.ID]. The lease is
 // renewed at once, for the TTL of this lock unless it lasts longer, keeps its token,
 // and is from then on as one that Lock has returned: its context derives from ctx.
-// What the store shows of its owner and labels stays as it was, and [Lease.Owner] is the
-// owner that the store shows, so that package fence takes the lease for the same holder. A
-// store that cannot be inspected, or not by this client, does not tell it: Lease.Owner is
-// then that of this lock, and has to be made the same by [WithName] or [WithReentrantOwner]
-// for what is fenced.
+// Its owner and labels in the store do not change, and [Lease.Owner] returns the owner that the
+// store shows, so that package fence accepts the lease as the same holder. If this client cannot
+// inspect the store, Lease.Owner returns the owner of this lock; with fencing, make it equal to
+// the previous owner by [WithName] or [WithReentrantOwner].
 //
-// The caller must know that nobody else uses the lease: two processes that renew and
-// use one lease are not kept apart.
+// The caller must make sure that no other process uses the lease: two processes that renew and
+// use one lease do not exclude each other.
 //
 // The error matches ErrNotHeld if the lease has ended, is of another key, or was
 // never there; ErrBroken, too, if it was broken; ErrMismatch if it is of another
 // kind, as far as the store can be inspected, or is held by this client; ErrInvalid
-// if the id can be none; and ErrUnknown if the store did not answer for the time of
-// [WithMaxOutage]. It is then as it was before, or renewed once.
+// if the id is malformed; and ErrUnknown if the store did not answer for the time of
+// [WithMaxOutage]. The lease is then unchanged, or was renewed once.
 func (m *Mutex) Adopt(ctx context.Context, id string) (*Lease, error) {
 	if m.err != nil {
 		return nil, m.err
@@ -89,7 +88,7 @@ func (m *Mutex) Adopt(ctx context.Context, id string) (*Lease, error) {
 // has a lease, a token and an expiry of its own.
 //
 // Waiters are served in the order of arrival, where readers that are neighbours in the
-// queue enter together, unless [WithPolicy] says otherwise. An RWMutex holds no state
+// queue are admitted together, unless [WithPolicy] sets another order. An RWMutex holds no state
 // of its own, and is safe for concurrent use.
 type RWMutex struct {
 	write, read request
@@ -106,7 +105,7 @@ func (c *Client) RWMutex(key string, opts ...Option) *RWMutex {
 	return &RWMutex{write: write, read: read, err: err}
 }
 
-// Lock waits until nobody reads or writes, like [Mutex.Lock]. Under the context
+// Lock waits until there is no reader and no writer, like [Mutex.Lock]. Under the context
 // of a read lease of the same key it fails with ErrMismatch instead of waiting
 // for itself: a read lease cannot be upgraded.
 func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.write, true) }
@@ -114,8 +113,8 @@ func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx,
 // TryLock asks once for the write side and does not wait.
 func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.write, false) }
 
-// RLock waits until nobody writes, and until those that go first by the lock's policy
-// have been served. Errors are those of [Mutex.Lock].
+// RLock waits until there is no writer, and until the waiters that the lock's policy prefers
+// have been served. The errors are as for [Mutex.Lock].
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.read, true) }
 
 // TryRLock asks once for the read side and does not wait.
@@ -157,16 +156,16 @@ func (r *RLocker) Lock(ctx context.Context) (*Lease, error) { return r.m.RLock(c
 func (r *RLocker) TryLock(ctx context.Context) (*Lease, error) { return r.m.TryRLock(ctx) }
 
 // Downgrade turns the lease of a writer into that of a reader in one step, so that no
-// other writer slips in; readers that wait may enter at once. Token and context stay,
+// other writer is admitted in between; waiting readers may be admitted at once. Token and context stay,
 // and the lease is renewed in the same step.
 //
-// From the call on nobody re-enters under the lease's context to write: that
-// fails with ErrMismatch as under a reader's lease.
+// From the call on, a Lock to write under the lease's context fails with ErrMismatch, as under a
+// reader's lease.
 //
 // The error matches ErrMismatch if the lease is a reader's, is shared by re-entry,
 // or is being detached; ErrNotHeld if it has ended; and ErrUnknown if the store did not
-// answer, whereupon the lease is valid, for reading only, until Downgrade is
-// repeated or the lease is released. After any other error it is still a writer's lease;
+// answer. The lease is then valid for reading only, until Downgrade is repeated or the lease
+// is released. After any other error it is still a writer's lease;
 // one such error is ErrUnavailable, while a transaction pins the lock (see package
 // postgresdriver).
 func (l *Lease) Downgrade(ctx context.Context) error {
@@ -184,7 +183,7 @@ func (h *hold) downgrade(ctx context.Context) error {
 	return h.Downgrade(ctx, r.Request())
 }
 
-// lower begins a downgrade. Nobody re-enters to write from now on.
+// lower begins a downgrade. From now on re-entry to write is refused.
 func (h *hold) lower() error {
 	h.Live() // after a suspension the timer of the deadline is late
 	h.mu.Lock()
@@ -193,8 +192,8 @@ func (h *hold) lower() error {
 	switch {
 	case err != nil:
 		return err
-	case len(h.leases) > 1:
-		return fmt.Errorf("held %d times: %w", len(h.leases), ErrMismatch)
+	case len(h.entries) > 1:
+		return fmt.Errorf("held %d times: %w", len(h.entries), ErrMismatch)
 	case h.leaving:
 		return errLeaving
 	}

@@ -13,28 +13,26 @@ import (
 	"github.com/leasehold-go/leasehold/internal/session"
 )
 
-// Observer is a set of functions that a client calls as its locks are asked
-// for, taken, renewed and given back: for metrics and traces. Those that are nil
-// are not called. See [WithObserver]; packages leaseholdprom and leaseholdotel
+// Observer is a set of functions that a client calls when its locks are requested, granted,
+// renewed and released, for metrics and traces. Functions that are nil are skipped. See [WithObserver]; packages leaseholdprom and leaseholdotel
 // make observers.
 //
 // The functions are called by the goroutines at work, for different locks at the same
-// time, and hold them up: they must be quick, and must not use the client. Those of one
-// lease are called in the order in which they stand here, but Renewed, Ended and
-// Released may be called at the same time when a lease is lost. A re-entry under the
-// lease's context is the same lease, and nothing is called for it.
+// time, and delay them: they must be quick, and must not use the client. The functions for one
+// lease are called in the order of this list, but Renewed, Ended and Released may be called at
+// the same time when a lease is lost. A re-entry under the lease's context is the same lease,
+// and no function is called for it.
 type Observer struct {
-	// Acquire is called when a Lock or a TryLock begins, before anything is
-	// asked of the store. What it returns, derived from ctx, is the context of
-	// the requests that go to the store for this call, and of the calls below.
+	// Acquire is called when a Lock or a TryLock begins, before the first request to the
+	// store. It returns a context derived from ctx, for the requests to the store and for the
+	// functions below.
 	Acquire func(ctx context.Context, lock LockInfo) context.Context
 	// Waiting is called when the store has answered that the call has to wait,
 	// once per call.
 	Waiting func(ctx context.Context, event WaitingInfo)
-	// Acquired is called when the Lock or TryLock ends, whatever its outcome.
-	// What it returns, derived from ctx, is what the context of the lease
-	// derives from, and the context of the calls below; it is of no use if no
-	// lease was granted.
+	// Acquired is called when the Lock or TryLock ends, with or without a lease. It returns a
+	// context derived from ctx, from which the context of the lease is derived, and which the
+	// functions below get. Without a lease the result is ignored.
 	Acquired func(ctx context.Context, event AcquiredInfo) context.Context
 	// Renewed is called with the outcome of each renewal.
 	Renewed func(ctx context.Context, event RenewedInfo)
@@ -43,24 +41,23 @@ type Observer struct {
 	// Released is called when the store has answered to the release of a lease,
 	// or has not in time; also for a lease that was lost and is then released.
 	Released func(ctx context.Context, event ReleasedInfo)
-	// Outage is called when the store has answered nothing for a second, of all that
-	// the client asks, and again when it has answered: one call after the other, in this
-	// order, by a goroutine of its own that Close waits for. Only observers of the client,
-	// not those of one lock, are told.
+	// Outage is called when the store has not answered any request of the client for a second,
+	// and again when it answers. The calls are in this order, by one goroutine that Close waits
+	// for. Only observers of the client, and not observers of a single lock, are called.
 	Outage func(event OutageInfo)
 }
 
-// OutageInfo tells of a store that does not answer.
+// OutageInfo describes an outage of the store.
 type OutageInfo struct {
 	// Since is when the first request was sent that was not answered.
 	Since time.Time
-	// Over tells that the store answers again.
+	// Over is true when the store answers again.
 	Over bool
-	// Err is what failed last.
+	// Err is the last error.
 	Err error
 }
 
-// outage tells the observers of the client.
+// outage calls the client's observers.
 func (c *config) outage(o session.Outage) {
 	for _, observer := range c.observers {
 		if observer.Outage != nil {
@@ -69,22 +66,21 @@ func (c *config) outage(o session.Outage) {
 	}
 }
 
-// LockInfo describes what is asked for.
+// LockInfo describes a requested lock.
 type LockInfo struct {
-	// Key is that of the lock. Keys are many: use Class where the number of
-	// values matters, as it does in metrics.
+	// Key is the key of the lock. Use Class where the number of values matters, as in
+	// metrics.
 	Key string
-	// Class is what [WithClass] makes of the key.
+	// Class is the class of the key; see [WithClass].
 	Class string
 	// Mode is [Exclusive] for mutexes and writers, [Shared] for
 	// readers and semaphores.
 	Mode Mode
-	// Limit is that of a semaphore, 0 for others; Weight the number of places.
+	// Limit is the limit of a semaphore, otherwise 0; Weight is the number of places.
 	Limit, Weight int
 	// Wait is false if the call asks once only.
 	Wait bool
-	// Owner is what the store shows of the holder: see [WithName] and
-	// [WithReentrantOwner]. A lease that is taken over keeps its owner; see [Mutex.Adopt].
+	// Owner is the owner that the store shows: see [WithName] and [WithReentrantOwner]. A lease that is taken over keeps its owner; see [Mutex.Adopt].
 	Owner string
 }
 
@@ -100,41 +96,41 @@ func (l *LockInfo) Kind() string {
 	return "read"
 }
 
-// WaitingInfo tells of a call that has to wait.
+// WaitingInfo describes a call that has to wait.
 type WaitingInfo struct {
 	LockInfo
 	// Position is the place in the queue, 1 for the head; 0 without a queue.
 	Position int
-	// Holder is the owner of the lease that stays longest; empty if the store
-	// did not say.
+	// Holder is the owner of the lease that lasts longest; empty if the store did not name
+	// it.
 	Holder string
 }
 
-// AcquiredInfo tells how a call ended.
+// AcquiredInfo describes the end of a Lock or TryLock.
 type AcquiredInfo struct {
 	LockInfo
-	// ID and Token are those of the lease, if one was granted.
+	// ID and Token belong to the lease, if one was granted.
 	ID    string
 	Token int64
 	// Waited is the time from the call to its end.
 	Waited time.Duration
-	// Queued tells that Waiting was called before.
+	// Queued is true if Waiting was called before.
 	Queued bool
 	// Handover is the time from the release by the holder before until now, if the store
 	// handed the lease to this waiter, and otherwise 0. It is an upper bound, since the
 	// store's clock is known within a round trip.
 	Handover time.Duration
-	// Err is what the call returns.
+	// Err is the error of the call.
 	Err error
 }
 
 // Outcome sums Err up in a word: "granted", "held" (and not waited for), "timeout",
 // "canceled", "closed" (the client was), "lost" (the lease that was to be re-entered),
-// "unknown", "unavailable", "no_quorum", "not_replicated", "refused" (a mismatch, or
-// what the store does not support), and "error" for anything else.
+// "unknown", "unavailable", "no_quorum", "not_replicated", "refused" (a mismatch, or a kind of
+// lock that the store does not support), and "error" for anything else.
 func (a *AcquiredInfo) Outcome() string { return word(a.Err, "granted", outcomes) }
 
-// outcomes are asked in this order: an error matches several.
+// outcomes are compared in this order, since an error may match several.
 var outcomes = []named{
 	{ErrClosed, "closed"},
 	{ErrLost, "lost"},
@@ -150,15 +146,15 @@ var outcomes = []named{
 	{ErrUnsupported, "refused"},
 }
 
-// RenewedInfo tells of a renewal.
+// RenewedInfo describes a renewal.
 type RenewedInfo struct {
 	LockInfo
 	ID string
 	// Took is the time from sending the renewal to its answer.
 	Took time.Duration
-	// Err is nil if the renewal was confirmed, matches ErrLost if the store no
-	// longer has the lease, and says otherwise why there was no answer. Such a
-	// renewal is repeated until the lease's deadline.
+	// Err is nil if the renewal was confirmed, and matches ErrLost if the store no longer has
+	// the lease. Otherwise it is the reason for the missing answer, and the renewal is repeated
+	// until the lease's deadline.
 	Err error
 }
 
@@ -167,7 +163,7 @@ func (r *RenewedInfo) Outcome() string {
 	return word(r.Err, "confirmed", []named{{ErrLost, "lost"}, {r.Err, "failed"}})
 }
 
-// EndedInfo tells of the end of a lease.
+// EndedInfo describes the end of a lease.
 type EndedInfo struct {
 	LockInfo
 	ID    string
@@ -184,7 +180,7 @@ func (e *EndedInfo) Lost() bool { return wasLost(e.Cause) }
 // Reason sums Cause up in a word. For a lease that was lost: "broken" (by force),
 // "gone" (the store no longer had it), "expired" (no renewal was confirmed before
 // its deadline), or "failed" (a renewal was refused, or failed too often). For
-// others: "released", "detached" (by [Lease.Detach]: the store still has it),
+// other leases: "released", "detached" (by [Lease.Detach]: the store still has it),
 // "max_hold", "closed" (the client was), and "context" (the context it was taken under
 // ended).
 func (e *EndedInfo) Reason() string {
@@ -192,7 +188,7 @@ func (e *EndedInfo) Reason() string {
 }
 
 var reasons = []named{
-	{ErrContextEnded, "context"}, // whatever that context ended by
+	{ErrContextEnded, "context"}, // first, since it wraps the cause of that context
 	{ErrBroken, "broken"},
 	{session.ErrGone, "gone"},
 	{session.ErrExpired, "expired"},
@@ -203,7 +199,7 @@ var reasons = []named{
 	{ErrClosed, "closed"},
 }
 
-// ReleasedInfo tells of a release.
+// ReleasedInfo describes a release.
 type ReleasedInfo struct {
 	LockInfo
 	ID string
@@ -219,7 +215,7 @@ type ReleasedInfo struct {
 // or "error".
 func (r *ReleasedInfo) Outcome() string { return word(r.Err, "confirmed", outcomes) }
 
-// named is a word for what an error matches.
+// named is the word for an error.
 type named struct {
 	err  error
 	word string
@@ -238,8 +234,8 @@ func word(err error, fine string, words []named) string {
 	return "error"
 }
 
-// WithObserver adds o to the observers of the locks; it is called after those that were
-// given before. Default: none, which costs nothing.
+// WithObserver adds o to the observers of the locks. Observers are called in the order in which
+// they were added. Default: no observers.
 func WithObserver(o Observer) Option {
 	return func(c *config) error {
 		c.observers = append(slices.Clip(c.observers), &o)
@@ -247,8 +243,8 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// MaxClasses is how many classes of locks a client tells apart. Whatever comes
-// after that is of the class "other".
+// MaxClasses is the greatest number of classes that a client distinguishes. Further classes are
+// replaced by "other".
 const MaxClasses = 100
 
 // WithClass sets how locks are grouped for [Observer]s: class gives the class
@@ -276,11 +272,11 @@ type observation struct {
 	ctx       context.Context
 	lock      LockInfo
 	started   time.Time
-	queued    bool // belongs to the caller's goroutine
-	granted   bool // so does this
+	// These belong to the caller's goroutine.
+	queued, granted bool
 }
 
-// observe begins one, nil if nobody observes.
+// observe begins an observation. It returns nil without observers.
 func (r *request) observe(ctx context.Context, wait bool) *observation {
 	if len(r.cfg.observers) == 0 {
 		return nil
@@ -300,14 +296,14 @@ func (r *request) observe(ctx context.Context, wait bool) *observation {
 	return obs
 }
 
-// ownedBy notes whose lease is taken over, as cfg has it.
+// ownedBy stores the owner of an adopted lease, from cfg.
 func (obs *observation) ownedBy(cfg *config) {
 	if obs != nil {
 		obs.lock.Owner = cfg.owner()
 	}
 }
 
-// context returns the one to go on with in place of ctx.
+// context returns the context from the observers, or ctx without observers.
 func (obs *observation) context(ctx context.Context) context.Context {
 	if obs == nil {
 		return ctx
@@ -315,7 +311,7 @@ func (obs *observation) context(ctx context.Context) context.Context {
 	return obs.ctx
 }
 
-// detached returns the context of requests that nobody waits for any more.
+// detached returns the context of a request that no caller's context ends.
 func (obs *observation) detached() context.Context {
 	if obs == nil {
 		return context.Background()
@@ -336,7 +332,7 @@ func (obs *observation) waiting(position int, holder string) {
 	}
 }
 
-// acquired tells of a lease.
+// acquired reports a granted lease.
 func (obs *observation) acquired(h *hold, handed time.Time) {
 	if obs == nil {
 		return
@@ -349,7 +345,7 @@ func (obs *observation) acquired(h *hold, handed time.Time) {
 	obs.done(h.Granted(), event)
 }
 
-// failed tells of a call that ends without a lease.
+// failed reports the end of a call without a lease.
 func (obs *observation) failed(r *request, err error) {
 	if obs != nil && !obs.granted {
 		obs.done(r.c.now(), AcquiredInfo{Err: err})
@@ -392,7 +388,7 @@ func (obs *observation) ended(h *hold, cause error) {
 	}
 }
 
-// now is the time, where somebody wants to know.
+// now returns the time, or the zero time without observers.
 func (obs *observation) now(c *Client) time.Time {
 	if obs == nil {
 		return time.Time{}
@@ -412,8 +408,8 @@ func (obs *observation) released(h *hold, begun time.Time, err error) {
 	}
 }
 
-// classes bounds how many classes there are, and has them be text: metrics and traces take
-// nothing else, and a part of a key may end within a character.
+// classes bounds the number of classes, and replaces bytes that are not UTF-8, which metrics and
+// traces do not accept: a part of a key may end within a character.
 type classes struct {
 	mu   sync.Mutex
 	seen map[string]bool
@@ -435,16 +431,16 @@ func (s *classes) bound(class string) string {
 	return class
 }
 
-// WaitEvent is what a call that waits for a lock knows about its wait.
+// WaitEvent describes the state of a wait for a lock.
 type WaitEvent struct {
-	// Key is that of the lock.
+	// Key is the key of the lock.
 	Key string
 	// Position is the place in the queue, 1 for the head.
 	Position int
-	// Holder is the lease that stays longest, as the store described it last; its
-	// Remaining is what is left of it by now unless it was renewed. It is not known any
-	// more once the place in the queue has changed: it then has no ID, and a Remaining
-	// at the head of the queue only. [Client.Inspect] tells who holds the lock now.
+	// Holder is the lease that lasts longest, by the store's last answer; its Remaining is the
+	// time until it expires unless it was renewed. After a change of the position the holder is
+	// unknown: it then has no ID, and a Remaining at the head of the queue only.
+	// [Client.Inspect] returns the present holder.
 	Holder Holder
 	// Waited is how long the call has waited.
 	Waited time.Duration
@@ -454,8 +450,7 @@ type observerKey struct{}
 
 // ObserveWait returns a context under which a Lock that has to wait in the
 // queue calls f: when it has been queued, and with every later answer of the
-// store, at least every 5 seconds while the store answers. It is for showing a
-// wait to people.
+// store, at least every 5 seconds while the store answers. Use it to show a wait to people.
 //
 // f is called by the goroutine that called Lock, so it needs no locking, and is
 // not called once Lock has returned. The lock is not taken while f runs:
@@ -464,8 +459,8 @@ func ObserveWait(ctx context.Context, f func(WaitEvent)) context.Context {
 	return context.WithValue(ctx, observerKey{}, f)
 }
 
-// observer returns what tells the function that ctx carries how a wait for the lock
-// goes on, nil if there is none.
+// observer returns a function that passes the progress of a wait to the function of
+// [ObserveWait] in ctx. It returns nil if ctx has none.
 func (r *request) observer(ctx context.Context) func(session.Progress) {
 	f, ok := ctx.Value(observerKey{}).(func(WaitEvent))
 	if !ok {

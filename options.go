@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Bounds of what a lock accepts.
+// Bounds of keys and options.
 const (
 	// MaxKey is the length of the longest key, in bytes.
 	MaxKey = 512
@@ -31,18 +31,18 @@ const (
 	MaxTTL = 24 * time.Hour
 )
 
-// Option sets what a client's locks, or one lock, do. Options given to
-// [New] are the defaults of those given to a lock.
+// Option configures the locks of a client, or one lock. Options of a lock override the options
+// of its client; see [New].
 type Option func(*config) error
 
-// config is what a lock does. It is not changed after it is built.
+// config is the configuration of a lock. It does not change after it is built.
 type config struct {
 	session.Terms
-	maxWait   time.Duration // noLimit: none
+	maxWait   time.Duration // noLimit: without a bound
 	retry     *Backoff
 	lockDelay time.Duration
 	name      string
-	// reentrantOwner may take the lock again while it holds it; empty if nobody may.
+	// reentrantOwner may take the lock again while it holds it; empty without one.
 	reentrantOwner string
 	labels         map[string]string
 	labelText      string // the same, to compare
@@ -75,7 +75,7 @@ func defaults() config {
 	}
 }
 
-// hostName names the process for people who look at a lock.
+// hostName returns a name of the process, to be shown to people.
 func hostName() string {
 	host, err := os.Hostname()
 	if err != nil || check("hostname", host, 200) != nil {
@@ -110,7 +110,7 @@ func (c config) with(opts []Option) (config, error) {
 	return c, c.checkLife()
 }
 
-// policyFor is the policy for a lock that has readers and writers, or has not.
+// policyFor returns the policy of a lock, with or without readers and writers.
 func (c *config) policyFor(readers bool) (Policy, error) {
 	switch {
 	case readers || c.policy == FIFO || c.policy == Barging:
@@ -118,14 +118,13 @@ func (c *config) policyFor(readers bool) (Policy, error) {
 	case c.ownPolicy:
 		return FIFO, fmt.Errorf("policy %v of a lock without readers and writers: %w", c.policy, ErrInvalid)
 	}
-	return FIFO, nil // a default of the client, for others
+	return FIFO, nil // it was a default of the client for other kinds of locks
 }
 
-// owner is what the store shows of the holder.
+// owner returns the owner that the store shows.
 func (c *config) owner() string { return cmp.Or(c.reentrantOwner, c.name) }
 
-// ownedBy is c for a lease that was taken over, of which the store shows this owner; empty
-// if it does not show any.
+// ownedBy returns c for an adopted lease with the given owner; an empty owner changes nothing.
 func (c *config) ownedBy(owner string) *config {
 	if owner == "" || owner == c.owner() {
 		return c
@@ -135,7 +134,7 @@ func (c *config) ownedBy(owner string) *config {
 	return &taken
 }
 
-// checkLife refuses leases that are over before they are renewed.
+// checkLife refuses leases that would expire before they are renewed.
 func (c *config) checkLife() error {
 	life := c.Life(c.TTL)
 	if life <= 0 {
@@ -147,8 +146,8 @@ func (c *config) checkLife() error {
 	return nil
 }
 
-// WithTTL sets the time to live of a lease: how long a crashed holder blocks
-// the others, and how long the store may be away without a loss. Default 30 s;
+// WithTTL sets the time to live of a lease: how long a crashed holder blocks the
+// lock, and how long the store may be away without a loss. Default 30 s;
 // 10 ms to 24 h.
 func WithTTL(d time.Duration) Option {
 	return bounded("TTL", d, MinTTL, MaxTTL, func(c *config) { c.TTL = d })
@@ -207,18 +206,18 @@ func WithMaxWait(d time.Duration) Option {
 	return bounded("maximum wait", d, time.Millisecond, MaxTTL, func(c *config) { c.maxWait = d })
 }
 
-// WithMaxOutage bounds how long Lock waits for a store that is away: one that cannot be
-// reached, does not answer, or says that it cannot serve now. It counts from when the
-// store answered this client last, and ends waits in a queue and those by [WithRetry] as
-// well. Then the error matches ErrUnavailable if certainly nothing was done, or else, as
-// always for a call that has a place in the queue, ErrUnknown, and says what failed last.
-// 0 fails at the first request that fails; a negative d waits for as long as the wait
-// lasts. What time does not heal, such as a wrong password, ends a wait at once in any
-// case; the error then matches [driver.ErrPermanent].
+// WithMaxOutage bounds how long Lock waits for a store that is away: a store that cannot be
+// reached, does not answer, or refuses to serve at the moment. The time counts from the store's
+// last answer to this client, and also bounds waits in a queue and waits with [WithRetry]. The
+// error then matches ErrUnavailable if the request certainly had no effect, and ErrUnknown
+// otherwise, as always for a call with a place in the queue. It contains the last failure.
+// With 0, Lock fails at the first failed request; with a negative d it waits without this
+// bound. A failure that time does not heal, such as a wrong password, always ends a wait at
+// once; the error then matches [driver.ErrPermanent].
 //
-// A TryLock waits for no outage. It asks three times in a row if the store refuses, and
-// for 10 s, or d if that is less, if the store does not answer, in order to learn what
-// became of its request. Default 30 s; up to 24 h.
+// A TryLock does not wait for the end of an outage. It asks three times in a row if the store
+// refuses, and for 10 s, or d if that is less, if the store does not answer, in order to learn
+// the outcome of its request. Default 30 s; up to 24 h.
 func WithMaxOutage(d time.Duration) Option {
 	if d <= 0 {
 		return func(c *config) error { c.MaxOutage = max(d, noLimit); return nil }
@@ -227,7 +226,7 @@ func WithMaxOutage(d time.Duration) Option {
 }
 
 // WithRetry makes Lock ask again after the delays of b instead of waiting in
-// the queue. Whoever waits in the queue is served first. The delays of b run between
+// the queue. Waiters in the queue are served first. The delays of b run between
 // answers. During an outage of the store Lock waits as it does in the queue, bounded by
 // [WithMaxOutage]. Default: Lock waits in the queue, where the store keeps one.
 func WithRetry(b Backoff) Option {
@@ -240,8 +239,8 @@ func WithRetry(b Backoff) Option {
 	}
 }
 
-// WithMaxHold ends the context of a lease with ErrMaxHold after d. The lease is then renewed
-// once more and no longer: the lock stays closed until Release, or for one TTL.
+// WithMaxHold ends the context of a lease with ErrMaxHold after d. The lease is then renewed one
+// last time: the lock stays closed until Release, or for one TTL.
 // Default: never. 10 ms to 24 h.
 func WithMaxHold(d time.Duration) Option {
 	return bounded("maximum hold", d, MinTTL, MaxTTL, func(c *config) { c.MaxHold = d })
@@ -265,8 +264,8 @@ func WithoutRenewal() Option {
 	return func(c *config) error { c.NoRenewal = true; return nil }
 }
 
-// WithName names the holder for people who look at the lock: two holders of one
-// name exclude each other as any two do. Default: host and process id. 1 to 256
+// WithName sets the name of the holder that inspection shows. Two holders with the same name
+// exclude each other. Default: host and process id. 1 to 256
 // bytes of UTF-8 without control characters.
 func WithName(name string) Option {
 	return func(c *config) error {
@@ -275,11 +274,10 @@ func WithName(name string) Option {
 	}
 }
 
-// WithReentrantOwner lets an owner take this lock again while it holds it, from
-// anywhere: other goroutines, clients and processes included. All leases of the
-// owner share one token, and the last release frees the lock. A lease that was lost, or
-// whose release was not confirmed, counts for as long as the store has it: a new lease
-// of the owner then gets its token. The owner must be one holder's alone, such as the
+// WithReentrantOwner allows an owner to take this lock again while it holds it, also from other
+// goroutines, clients and processes. All leases of the owner share one token, and the last
+// release frees the lock. A lost lease, or one with an unconfirmed release, counts for as long
+// as it is in the store: a new lease of the owner then gets the same token. The owner must be one holder's alone, such as the
 // id of a job; it is shown in place of [WithName]. Default: re-entry under the
 // lease's context only; see [Lease.Context].
 //
@@ -327,33 +325,32 @@ func WithMinToken(n int64) Option {
 	}
 }
 
-// Policy says in which order those who wait for a lock are served; see [WithPolicy].
+// Policy is the order in which the waiters of a lock are served; see [WithPolicy].
 type Policy = driver.Policy
 
 // The policies of locks.
 const (
-	// FIFO serves everybody in the order of arrival at the store. Readers that are
-	// neighbours in the queue enter together.
+	// FIFO serves waiters in the order of arrival at the store. Readers that are neighbours in
+	// the queue are admitted together.
 	FIFO = driver.FIFO
-	// Barging lets a newcomer take a free lock ahead of those who wait, and wakes
-	// waiters instead of handing them the lock: more throughput, no promise of order.
+	// Barging gives a free lock to the next request, also ahead of waiters, and wakes waiters
+	// instead of handing the lock to them: more throughput, without a promise of order.
 	Barging = driver.Barging
-	// WritersFirst, of an [RWMutex], lets writers pass before readers: a waiting
-	// writer stops new readers. Writers are served in the order of arrival; readers
+	// WritersFirst, of an [RWMutex], prefers writers to readers: a waiting writer stops new
+	// readers. Writers are served in the order of arrival; readers
 	// wait for as long as writers come.
 	WritersFirst = driver.WritersFirst
-	// ReadersFirst, of an [RWMutex], lets readers pass before writers: writers wait
-	// for as long as readers come.
+	// ReadersFirst, of an [RWMutex], prefers readers to writers: writers wait for as long as
+	// readers come.
 	ReadersFirst = driver.ReadersFirst
 )
 
-// WithPolicy sets the order in which those who wait are served. Every request states its
+// WithPolicy sets the order in which waiters are served. Every request states its
 // policy, so all programs that use a key should use the same one. Default: [FIFO], as far
 // as the store keeps a queue; see [WithStrictOrder].
 //
 // [WritersFirst] and [ReadersFirst] have a meaning for an [RWMutex] only: other kinds
-// of lock refuse them with ErrInvalid, and take no notice of such a default of their
-// client. A store that keeps no queue, such as a quorum, refuses both with
+// of lock refuse them with ErrInvalid, and ignore such a default of their client. A store that keeps no queue, such as a quorum, refuses both with
 // ErrUnsupported.
 func WithPolicy(p Policy) Option {
 	return func(c *config) error {
@@ -365,11 +362,11 @@ func WithPolicy(p Policy) Option {
 	}
 }
 
-// WithStrictOrder insists that the order of the policy is kept: a store that keeps
+// WithStrictOrder requires that the order of the policy is kept: a store that keeps
 // no queue, such as a quorum, refuses the lock with ErrUnsupported. Without it
 // waiters of such a store ask from time to time, and the first to ask after a release
-// gets the lock. [Barging] and [WithRetry], which keep no order, are refused beside it
-// with ErrInvalid. Default: order where the store keeps it.
+// gets the lock. [Barging] and [WithRetry], which keep no order, cannot be combined with it:
+// the error matches ErrInvalid. Default: order where the store keeps it.
 func WithStrictOrder() Option {
 	return func(c *config) error { c.strictOrder = true; return nil }
 }
@@ -378,9 +375,9 @@ func WithStrictOrder() Option {
 // the store that lasts for a second, its end, and something that could not be cleaned up.
 // Default: [slog.Default] at the call of [New]. A logger of [slog.DiscardHandler] is silent.
 //
-// With this option the client also logs, once for each lease and with the place where it
-// was taken, a lease that is renewed although nothing in the program can release it, since
-// its [Lease] and its context were dropped.
+// With this option the client also logs a lease that is renewed although the program has dropped
+// its [Lease] and its context and so cannot release it: once for each lease, with the place
+// where it was taken.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) error {
 		if log == nil {

@@ -9,7 +9,7 @@ import (
 
 // Backoff is a strategy for asking again without a queue. It is a value, and
 // its delays are a pure function of the attempt's number: one Backoff may be
-// shared by any number of locks and goroutines, and every wait starts afresh.
+// shared by any number of locks and goroutines, and every wait starts with attempt 1.
 type Backoff struct {
 	// Base is the delay after the first attempt. 1 ms to 1 h.
 	Base time.Duration
@@ -43,7 +43,7 @@ func Exponential(d, limit time.Duration) Backoff {
 
 // Alongside asks after 50 to 250 ms, evenly spread: as redsync does by default, and so with
 // the same chances. It is for locks that workers with another library take under the same
-// plain key. Those workers have no place in the queue: with a queue on one side, one of
+// plain key. Such workers have no place in the queue: with a queue on one side, one of
 // the two sides might never get the lock. See docs/moving.md.
 func Alongside() Backoff { return Backoff{Base: 150 * time.Millisecond, Jitter: 2. / 3} }
 

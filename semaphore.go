@@ -10,12 +10,12 @@ import (
 // dies returns them. Waiters are served in the order of arrival, so that a
 // request for many places is not starved by requests for few.
 //
-// All who use a key at a time state the same limit; another limit, or none as
-// by a reader, is refused with ErrMismatch. A [Mutex] of the same key excludes all
+// All users of a key at a time state the same limit. A request with another limit, or without
+// one as a reader's, is refused with ErrMismatch. A [Mutex] of the same key excludes all
 // places, and the other way round.
 //
 // Places are counted, not re-entered: a Lock under the context of a place takes another
-// one. Under that of a Mutex of the key it shares the mutex's lease. A Semaphore holds
+// place. Under the context of a Mutex of the key it shares the mutex's lease. A Semaphore holds
 // no state of its own, and is safe for concurrent use.
 type Semaphore struct {
 	request
@@ -54,7 +54,7 @@ func (s *Semaphore) take(ctx context.Context, n int, wait bool) (*Lease, error) 
 	return r.acquire(ctx, wait)
 }
 
-// places asks for n of them.
+// places returns the request for n places.
 func (s *Semaphore) places(n int) (request, error) {
 	if s.err != nil {
 		return request{}, s.err
@@ -92,17 +92,16 @@ func (s *Semaphore) Adopt(ctx context.Context, id string) (*Lease, error) {
 }
 
 // Resize puts another limit in force while the semaphore is in use: 1 to 2^31 - 1.
-// Nobody loses a place; nobody gets one before there is room by the new limit. From
-// then on all who use the key state the new limit, with a Semaphore made for it. Those
-// that state the old one get ErrMismatch, and so do waiters for more places than there
-// are now. A semaphore that nobody uses has no limit to change, and Resize does
-// nothing.
+// Holders keep their places, and a place is granted only if there is room by the new limit. From
+// then on all users of the key must state the new limit, with a new Semaphore. Requests with
+// the old limit fail with ErrMismatch, and so do waiters for more places than there are now. A
+// semaphore that is not in use has no limit to change, and Resize has no effect.
 //
 // A Resize that returns nil has no effect later: an unanswered request of this call can
 // no longer undo a later Resize. If the error matches ErrUnknown the limit may have
 // changed, and a request may still be on its way. The client withdraws it in the
 // background until the store has answered or the client is closed. It does so for at most
-// 100 calls of Resize at a time, and for further ones during a minute only.
+// 100 calls of Resize at a time, and for further calls during one minute.
 func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	if s.err != nil {
 		return s.err

@@ -328,7 +328,7 @@ func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T
 		})
 	}
 	doc, err := os.ReadFile("leasehold.go")
-	if err != nil || !strings.Contains(strings.ReplaceAll(string(doc), "\n// ", " "), "four if the store cannot wake it") {
+	if err != nil || !strings.Contains(strings.ReplaceAll(string(doc), "\n// ", " "), "four seconds if the store cannot wake it") {
 		t.Errorf("the package does not say so: %v", err)
 	}
 }
