@@ -177,6 +177,10 @@ MUTATE      ?= room timing session scripts
 PART        ?= 1
 MUTANTS_FOR ?= 0
 
+.PHONY: house
+house: ## Count lines, files, words and unclear words, and compare them with internal/test/house/limits.txt
+	@$(GO) run ./internal/test/house
+
 .PHONY: mutants
 mutants: deps-test ## Change conditions and constants of MUTATE one at a time, and run the tests: a quarter of an hour for the Go, some minutes for the scripts
 	$(if $(filter scripts,$(MUTATE)),$(GO) test -count=1 -v -timeout 0 -run Microscope_Mutants ./internal/redisroom -microscope.mutants=$(PART) -microscope.mutants.for=$(MUTANTS_FOR))
