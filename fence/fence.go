@@ -1,10 +1,10 @@
-// Package fence checks fencing tokens at the resource that a lock protects: it remembers
-// the greatest token that it has seen, and refuses smaller ones. A lock cannot stop a
+// Package fence checks fencing tokens at the resource that a lock protects: it stores the
+// greatest token so far, and refuses smaller tokens. A lock cannot stop a
 // holder that does not notice the end of its lease; a resource that checks the token can.
 //
 // Announce the token with the first access to the resource, which is usually a read.
 // Otherwise the write of an earlier holder may come between the read and the write of the
-// next one. An equal token is accepted only from the same owner.
+// next holder. An equal token is accepted only from the same owner.
 //
 // [SQL] fences data in a database, in the transaction that reads or writes them. [Redis]
 // fences data in Redis, in one script. The package depends on the standard library alone.
@@ -16,32 +16,31 @@ import (
 	"fmt"
 )
 
-// Errors that callers ask for with errors.Is.
+// Errors of this package, to be compared with errors.Is.
 var (
-	// ErrStale: a greater token has been here, or an equal one of another
-	// owner. The error is a [*StaleError], and nothing was done.
+	// ErrStale: the resource has seen a greater token, or an equal token of another owner. The
+	// error is a [*StaleError]. The resource is unchanged.
 	ErrStale = errors.New("stale token")
-	// ErrInvalid: an argument is out of its bounds, and nothing was done.
+	// ErrInvalid: an argument is out of its bounds. The resource is unchanged.
 	ErrInvalid = errors.New("invalid")
-	// ErrRetry: the fence of a resource was made or raised by somebody else at the
-	// same time, and the database gave up this transaction. It is to be rolled back
-	// and repeated; see [SQL.Raise].
+	// ErrRetry: another transaction made or raised the fence at the same time, and the database
+	// gave up this one. Roll it back and repeat it; see [SQL.Raise].
 	ErrRetry = errors.New("met another transaction")
 )
 
-// Bounds of a fence's arguments: those of a lock's token, owner and key.
+// Bounds of a fence's arguments, equal to the bounds of a lock's token, owner and key.
 const (
 	MaxToken    = 1<<53 - 1
 	MaxOwner    = 256
 	MaxResource = 512
 )
 
-// Claim is what a holder shows to the resource.
+// Claim is the proof that a holder presents to the resource.
 type Claim struct {
 	// Token is the fencing token, 1 to MaxToken.
 	Token int64
-	// Owner is who holds the lease, 1 to MaxOwner bytes: several leases of one
-	// owner share a token if they re-enter.
+	// Owner is the owner of the lease, 1 to MaxOwner bytes. Leases of one re-entrant owner
+	// share a token.
 	Owner string
 }
 
@@ -53,7 +52,7 @@ func Of(lease interface {
 	return Claim{Token: lease.Token(), Owner: lease.Owner()}
 }
 
-// check refuses what is no claim on a resource.
+// check refuses a malformed claim or resource.
 func (c Claim) check(resource string) error {
 	switch {
 	case resource == "" || len(resource) > MaxResource:
@@ -66,13 +65,12 @@ func (c Claim) check(resource string) error {
 	return nil
 }
 
-// StaleError says why a claim was refused. It matches ErrStale.
+// StaleError is the refusal of a claim. It matches ErrStale.
 type StaleError struct {
 	Resource string
 	Claim    Claim
-	// Greatest is the claim that came before, with a token that is greater, or
-	// equal and of another owner. A lock whose option WithMinToken is given
-	// this token grants greater ones.
+	// Greatest is an earlier claim, with a greater token, or an equal token of another owner. A
+	// lock with this token as its option WithMinToken grants greater tokens.
 	Greatest Claim
 }
 

@@ -34,12 +34,12 @@ var redisScript string
 //
 //	return redis.call('SET', KEYS[1], ARGV[1])
 //
-// A body that returns several values has them as a list, up to the first that is
-// nil; one that returns none, or nil, has nil.
+// If body returns several values, the result is their list, up to the first nil. If body returns
+// no value, or nil, the result is nil.
 //
 // If body fails, or returns an error as redis.error_reply and redis.pcall make them,
-// Do returns that error. The fence stays raised, and so does what body had done before.
-// Any other error of Eval means that it is not known whether the script ran.
+// Do returns that error. The fence stays raised, and the earlier effects of body remain. After
+// any other error of Eval it is unknown whether the script ran.
 func (r Redis) Do(ctx context.Context, fence string, by Claim, body string, keys []string, args ...any) (any, error) {
 	if err := by.check(fence); err != nil {
 		return nil, err
@@ -54,14 +54,14 @@ func (r Redis) Do(ctx context.Context, fence string, by Claim, body string, keys
 	case len(list) == 3 && list[0] == int64(0):
 		return nil, stale(fence, by, list)
 	case len(list) == 1:
-		return nil, nil // of a body that returns nothing
+		return nil, nil // body returned no value
 	case len(list) == 2:
 		return list[1], nil
 	}
 	return nil, fmt.Errorf("fence: %q: unexpected reply %v", fence, reply)
 }
 
-// stale is the refusal that a reply tells of.
+// stale returns the refusal in a reply.
 func stale(fence string, by Claim, reply []any) error {
 	token, err := strconv.ParseInt(text(reply[1]), 10, 64)
 	if err != nil {
@@ -70,7 +70,7 @@ func stale(fence string, by Claim, reply []any) error {
 	return &StaleError{Resource: fence, Claim: by, Greatest: Claim{Token: token, Owner: text(reply[2])}}
 }
 
-// text is a string of a reply, which some clients return as bytes.
+// text returns a string of a reply, which some clients return as bytes.
 func text(v any) string {
 	if b, ok := v.([]byte); ok {
 		return string(b)

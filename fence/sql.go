@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// SQL fences resources in a database: those whose greatest claims stand in a
-// table of it. The zero value is for databases whose placeholders are question
-// marks, such as MySQL and SQLite. It is safe for concurrent use.
+// SQL fences resources in a database. A table of the database has the greatest claim of each
+// resource. The zero value is for databases with question marks as placeholders, such as MySQL
+// and SQLite. It is safe for concurrent use.
 //
-// The table is made by [SQL.Create], or by the statement of [SQL.Schema]. Its
-// columns compare text byte by byte: where they do not, as with the usual
-// collations of MySQL and MariaDB, "orders/A" would be "orders/a ", and one owner
-// another.
+// The table is made by [SQL.Create], or by the statement of [SQL.Schema]. Its columns must
+// compare text byte by byte. With the usual collations of MySQL and MariaDB, "orders/A" would
+// equal "orders/a ", and different owners would be equal.
 type SQL struct {
 	// Table is its name, as it is written in a statement. Default: fence.
 	Table string
@@ -30,8 +29,7 @@ type SQL struct {
 func Dollar(n int) string { return fmt.Sprintf("$%d", n) }
 
 // Schema returns the statement that makes the table, unless it exists. Every
-// database takes it; what stands in the comments is for MySQL and MariaDB, which
-// read it.
+// database accepts it. Only MySQL and MariaDB read the text in the comments.
 func (s SQL) Schema() string {
 	return s.statement(`CREATE TABLE IF NOT EXISTS %s (
 		resource VARCHAR(512) /*! CHARACTER SET binary */ NOT NULL PRIMARY KEY,
@@ -41,24 +39,24 @@ func (s SQL) Schema() string {
 }
 
 // Create makes the table, unless it exists. The error matches ErrInvalid if there
-// is one whose columns do not compare text byte by byte.
+// is a table with columns that do not compare text byte by byte.
 func (s SQL) Create(ctx context.Context, db *sql.DB) error {
 	if _, err := db.ExecContext(ctx, s.Schema()); err != nil {
 		return fmt.Errorf("fence: create: %w", err)
 	}
-	alike, err := s.alike(ctx, db)
+	inexact, err := s.inexact(ctx, db)
 	switch {
 	case err != nil:
 		return fmt.Errorf("fence: create: %w", err)
-	case alike:
+	case inexact:
 		return fmt.Errorf("fence: create: the columns resource and owner of table %s have a collation that takes different names for one; they have to be binary: %w", s.table(), ErrInvalid)
 	}
 	return nil
 }
 
-// alike reports whether the table finds a row by names that are not its own. The
-// row is never committed.
-func (s SQL) alike(ctx context.Context, db *sql.DB) (bool, error) {
+// inexact reports whether the table finds a row by a different name. The row of this test is
+// never committed.
+func (s SQL) inexact(ctx context.Context, db *sql.DB) (bool, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
@@ -76,7 +74,7 @@ func (s SQL) alike(ctx context.Context, db *sql.DB) (bool, error) {
 	return found > 0, err
 }
 
-// attempts is how often Do begins, if somebody else raises the same fence.
+// attempts bounds how often Do begins if other transactions raise the same fence.
 const attempts = 10
 
 // Do raises the fence of a resource to a claim and runs f, both in one transaction, which
@@ -85,11 +83,10 @@ const attempts = 10
 // no other claim comes between the check and f.
 //
 // A transaction that conflicts with another is repeated as long as f has not run. If it
-// could not be committed for that reason, also if f returns the error that tells so, the
-// error matches [ErrRetry]. A transaction that fails has not raised the fence, with one
-// exception: if the answer to the commit is lost, it is not known whether the fence is
-// raised, and what f did has been done. The error then matches neither ErrRetry nor
-// ErrStale.
+// conflicts after that, also if f returns the database's error, the error matches [ErrRetry]. A
+// transaction that fails has not raised the fence, with one exception: if the answer to the
+// commit is lost, it is unknown whether the fence was raised and the work of f committed. The
+// error then matches neither ErrRetry nor ErrStale.
 func (s SQL) Do(ctx context.Context, db *sql.DB, resource string, by Claim, f func(*sql.Tx) error) error {
 	for n := 1; ; n++ {
 		ran, err := s.once(ctx, db, resource, by, f)
@@ -118,9 +115,9 @@ func (s SQL) once(ctx context.Context, db *sql.DB, resource string, by Claim, f 
 }
 
 // Raise is the first part of [SQL.Do], for transactions that the caller begins and
-// commits. Call it before the first read of the transaction: with snapshots, as of
-// REPEATABLE READ, that read says as of when all later ones are. If the error matches
-// [ErrRetry], roll the transaction back and repeat it.
+// commits. Call it before the first read of the transaction: from REPEATABLE READ on, the first
+// read determines the snapshot of all later reads. If the error matches [ErrRetry], roll the
+// transaction back and repeat it.
 func (s SQL) Raise(ctx context.Context, tx *sql.Tx, resource string, by Claim) error {
 	if err := by.check(resource); err != nil {
 		return err
@@ -143,13 +140,13 @@ func (s SQL) Raise(ctx context.Context, tx *sql.Tx, resource string, by Claim) e
 		case again:
 			return fmt.Errorf("fence: raise: %w", ErrRetry)
 		}
-		// It was made since the update looked, which finds and locks it now.
+		// The fence was made after the update, which finds and locks it now.
 	}
 }
 
-// same locks a fence that seems to be at the claim. The update may have found it, and
-// count only what it changed; or a greater claim has come since, and greatest reads what
-// was there when the transaction began. So it is changed, and back.
+// same locks a fence that was read with a claim equal to by. Either the update found the fence
+// and the database counts only changed rows, or a greater claim has arrived since, and the read
+// was from an older snapshot. So same changes the row, and changes it back.
 func (s SQL) same(ctx context.Context, tx *sql.Tx, resource string, by Claim) error {
 	result, err := tx.ExecContext(ctx,
 		s.statement(`UPDATE %s SET token = token - 1 WHERE resource = ? AND token = ? AND owner = ?`),
@@ -190,7 +187,7 @@ func (s SQL) first(ctx context.Context, tx *sql.Tx, resource string, by Claim) e
 	switch code := state(err); {
 	case err == nil:
 		return nil
-	case code != "" && !strings.HasPrefix(code, "23"): // something else than a fence that is there
+	case code != "" && !strings.HasPrefix(code, "23"): // not a duplicate key
 		return fmt.Errorf("fence: raise: %w", clash(err))
 	}
 	return fmt.Errorf("fence: raise: %w: %w", ErrRetry, err)
@@ -202,9 +199,8 @@ func (s SQL) insert(ctx context.Context, tx *sql.Tx, resource string, by Claim) 
 	return err
 }
 
-// clash makes an error match ErrRetry with which a database rolls back one of two
-// transactions that met: those of class 40 in the standard, but for 40003, by which
-// the outcome is unknown.
+// clash makes err match ErrRetry if the database rolled back one of two conflicting transactions:
+// class 40 of the SQL standard, except 40003, after which the outcome is unknown.
 func clash(err error) error {
 	if code := state(err); strings.HasPrefix(code, "40") && code != "40003" || strings.Contains(err.Error(), "(40001)") {
 		return fmt.Errorf("%w: %w", ErrRetry, err)
@@ -212,12 +208,12 @@ func clash(err error) error {
 	return err
 }
 
-// state is the state of the standard that a driver tells by a method, or none: the
-// driver of MySQL tells it in the text.
+// state returns the SQLSTATE of err, empty if the driver has no method for it: the driver of
+// MySQL has it in the text only.
 func state(err error) string {
-	var told interface{ SQLState() string }
-	if errors.As(err, &told) {
-		return told.SQLState()
+	var coded interface{ SQLState() string }
+	if errors.As(err, &coded) {
+		return coded.SQLState()
 	}
 	return ""
 }

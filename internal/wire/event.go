@@ -8,8 +8,7 @@ import (
 
 // Names of the events of a stream.
 const (
-	// EventReady carries the address of the stream, and tells that what
-	// happened before may have been missed.
+	// EventReady carries the address of the stream. Events before it may have been missed.
 	EventReady = "ready"
 	// EventAsk, EventGranted and EventBroken carry a Hint.
 	EventAsk     = "ask"
@@ -21,27 +20,27 @@ const (
 
 // Ready is the data of EventReady.
 type Ready struct {
-	// Address is what requests give as notify to be told on this stream; empty
-	// while the store cannot tell.
+	// Address is the value of notify in requests, for hints on this stream; empty while the
+	// store cannot send hints.
 	Address string `json:"address"`
 }
 
-// Hint is what the store tells about a lease or ticket.
+// Hint is a message of the store about a lease or ticket.
 type Hint struct {
 	// Key is the lock's, with EventBroken.
 	Key     string `json:"key,omitempty"`
 	LeaseID string `json:"leaseId"`
 	Token   int64  `json:"token,omitempty"`
-	// Clock and Confirm tell when the lock was handed over, by the store's
-	// clock, and within what time that is to be confirmed.
+	// Clock is the time of a hand-over by the store's clock, and Confirm the time within which
+	// it has to be confirmed.
 	Clock   int64  `json:"clockUs,omitempty"`
 	Confirm Millis `json:"confirmMs,omitempty"`
-	// After is when to ask.
+	// After is the time until the next request.
 	After  Millis `json:"afterMs,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// HintName is the event of a hint.
+// HintName returns the event of a hint.
 func HintName(k driver.HintKind) string {
 	switch k {
 	case driver.HintGranted:
@@ -52,7 +51,7 @@ func HintName(k driver.HintKind) string {
 	return EventAsk
 }
 
-// HintOf is the JSON of a hint.
+// HintOf returns a hint as JSON.
 func HintOf(h driver.Hint) Hint {
 	return Hint{
 		Key: h.Key, LeaseID: h.ID, Token: h.Token, Clock: h.Clock.Microseconds(), Confirm: Floor(h.ConfirmWindow),
@@ -60,8 +59,7 @@ func HintOf(h driver.Hint) Hint {
 	}
 }
 
-// Hint is what the JSON says, in terms of a driver. ok is false for an event
-// that is about something else.
+// Hint returns the JSON as the hint of a driver. ok is false for an event that is not a hint.
 func (h *Hint) Hint(event string) (hint driver.Hint, ok bool) {
 	hint = driver.Hint{
 		ID: h.LeaseID, Token: h.Token, Clock: time.Duration(h.Clock) * time.Microsecond,

@@ -27,19 +27,18 @@ type Acquire struct {
 	Since     time.Time         `json:"since,omitzero"`
 	MinToken  Whole             `json:"minToken,omitempty"`
 	LockDelay Millis            `json:"lockDelayMs,omitempty"`
-	// Confirm is the time within which a hand-over that the event stream tells
-	// of is to be confirmed by a renewal.
+	// Confirm is the time within which a renewal has to confirm a hand-over that the event
+	// stream reports.
 	Confirm Millis `json:"confirmMs,omitempty"`
 	// Notify is the address of an event stream.
 	Notify string `json:"notify,omitempty"`
 	// Visit names the request, so that it can be undone by a release that names it.
 	Visit string `json:"visit,omitempty"`
-	// Ordered insists on the order of the policy: it is refused where the store
-	// keeps no queue.
+	// Ordered requires the order of the policy: a store without a queue refuses it.
 	Ordered bool `json:"ordered,omitempty"`
-	// Resize changes the limit in force and takes nothing.
+	// Resize changes the limit in force without taking a place.
 	Resize bool `json:"resize,omitempty"`
-	// Downgrade makes a shared lease of an exclusive one, and takes nothing.
+	// Downgrade turns an exclusive lease into a shared one, without taking a place.
 	Downgrade bool `json:"downgrade,omitempty"`
 }
 
@@ -48,20 +47,19 @@ type Lease struct {
 	Key     string `json:"key,omitempty"`
 	LeaseID string `json:"leaseId"`
 	State   string `json:"state"`
-	// Again tells that the lease was granted before, or released before.
+	// Again is true if the lease was granted, or released, by an earlier request.
 	Again bool `json:"again,omitempty"`
-	// Repeated tells that the store left a request unanswered, which may still
-	// be on its way to it.
+	// Repeated is true if the store left a request unanswered, which may still arrive.
 	Repeated bool `json:"repeated,omitempty"`
 
 	Token int64  `json:"token,omitempty"`
 	Holds int    `json:"holds,omitempty"`
 	TTL   Millis `json:"ttlMs,omitempty"`
-	// Remaining is what is left of the lease, at least, as the answer is sent.
+	// Remaining is the shortest time that the lease has left when the answer is sent.
 	Remaining Millis `json:"remainingMs,omitempty"`
 	// Position is the place in the queue, 1 for the head.
 	Position int `json:"position,omitempty"`
-	// FreeIn is when the obstacle may end by itself.
+	// FreeIn is the time until the obstacle may expire.
 	FreeIn Millis `json:"freeInMs,omitempty"`
 	// Ticket is how long the place is kept.
 	Ticket Millis `json:"ticketMs,omitempty"`
@@ -74,7 +72,7 @@ type Lease struct {
 	Reason  string   `json:"reason,omitempty"`
 }
 
-// LeaseOf is the JSON of a reply.
+// LeaseOf returns a reply as JSON.
 func LeaseOf(key, id string, r driver.Reply) Lease {
 	l := Lease{
 		Key: key, LeaseID: id, State: StateName(r.State), Token: r.Token, Holds: r.Holds,
@@ -87,7 +85,7 @@ func LeaseOf(key, id string, r driver.Reply) Lease {
 	return l
 }
 
-// Reply is what the JSON says, in terms of a driver.
+// Reply returns the JSON as the reply of a driver.
 func (l *Lease) Reply() (driver.Reply, error) {
 	state, err := ParseState(l.State)
 	if err != nil {
@@ -127,8 +125,7 @@ type Renewed struct {
 	Leases []Renewal `json:"leases"`
 }
 
-// Renewal is one answer of a batch: what a single renewal would have said, and
-// the problem if it would have been one.
+// Renewal is one answer of a batch: the answer of a single renewal, or its problem.
 type Renewal struct {
 	Lease
 	Problem *Problem `json:"problem,omitempty"`

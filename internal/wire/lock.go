@@ -12,12 +12,12 @@ type Lock struct {
 	State   string   `json:"state"` // held, closed or free
 	Token   int64    `json:"token"` // the last one minted
 	Limit   int      `json:"limit,omitempty"`
-	Closed  Millis   `json:"closedMs,omitempty"` // how much longer it stays closed with nobody inside
+	Closed  Millis   `json:"closedMs,omitempty"` // how much longer it stays closed without a holder
 	Holders []Holder `json:"holders"`
 	Waiters []Waiter `json:"waiters"`
 }
 
-// Holder is who holds a lock.
+// Holder describes a holder of a lock.
 type Holder struct {
 	LeaseID   string            `json:"leaseId"`
 	Owner     string            `json:"owner"`
@@ -32,7 +32,7 @@ type Holder struct {
 	Foreign   bool              `json:"foreign,omitempty"`
 }
 
-// Waiter is who waits for it.
+// Waiter describes a waiter for a lock.
 type Waiter struct {
 	Position  int               `json:"position"`
 	LeaseID   string            `json:"leaseId"`
@@ -51,7 +51,7 @@ type Locks struct {
 	Cursor string   `json:"cursor,omitempty"`
 }
 
-// LockOf is the JSON of a picture.
+// LockOf returns a snapshot as JSON.
 func LockOf(s driver.Snapshot) Lock {
 	l := Lock{
 		Key: s.Key, State: "free", Token: s.Token, Limit: s.Limit, Closed: MillisOf(s.Closed),
@@ -75,7 +75,7 @@ func LockOf(s driver.Snapshot) Lock {
 	return l
 }
 
-// Snapshot is what the JSON says, in terms of a driver.
+// Snapshot returns the JSON as the snapshot of a driver.
 func (l *Lock) Snapshot() driver.Snapshot {
 	s := driver.Snapshot{Key: l.Key, Token: l.Token, Limit: l.Limit, Closed: l.Closed.Duration()}
 	for i := range l.Holders {
@@ -91,11 +91,11 @@ func (l *Lock) Snapshot() driver.Snapshot {
 	return s
 }
 
-// HolderOf is the JSON of a holder.
+// HolderOf returns a holder as JSON.
 func HolderOf(h driver.Holder) Holder {
 	id := h.ID
 	if h.Foreign {
-		id = "" // what a driver shows there is the value of a key, which may be a secret
+		id = "" // a driver returns the value of the key here, which may be a secret
 	}
 	return Holder{
 		LeaseID: id, Owner: h.Owner, Mode: ModeName(h.Mode), Weight: h.Weight, Token: h.Token,
@@ -104,16 +104,16 @@ func HolderOf(h driver.Holder) Holder {
 	}
 }
 
-// Holder is what the JSON says, in terms of a driver.
+// Holder returns the JSON as the holder of a driver.
 func (h *Holder) Holder() driver.Holder {
-	mode, _ := ParseMode(h.Mode) // one that is not known yet is shown as exclusive
+	mode, _ := ParseMode(h.Mode) // an unknown mode is shown as exclusive
 	return driver.Holder{
 		ID: h.LeaseID, Owner: h.Owner, Mode: mode, Weight: h.Weight, Token: h.Token, Since: h.Since,
 		Remaining: h.Remaining.Duration(), Labels: h.Labels, Confirmed: h.Confirmed, Foreign: h.Foreign,
 	}
 }
 
-// age is the time since then, as well as two clocks can tell.
+// age returns the time since the clock of another machine showed since.
 func age(since time.Time) Millis {
 	if since.IsZero() {
 		return 0

@@ -3,11 +3,10 @@ package wire
 // ProblemMedia is the media type of a Problem.
 const ProblemMedia = "application/problem+json"
 
-// ProblemTypes is what every problem type begins with; the name of the cause
-// follows.
+// ProblemTypes is the prefix of every problem type; the name of the cause follows.
 const ProblemTypes = "https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#"
 
-// Problem is an error as RFC 9457 has it, with members of ours.
+// Problem is an error by RFC 9457, with extension members.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -16,15 +15,14 @@ type Problem struct {
 
 	Key     string `json:"key,omitempty"`
 	LeaseID string `json:"leaseId,omitempty"`
-	// RetryAfter is when asking again may be of use; FreeIn and Holders are as
-	// in Lease.
+	// RetryAfter is the time until a retry may succeed; FreeIn and Holders are as in Lease.
 	RetryAfter Millis   `json:"retryAfterMs,omitempty"`
 	FreeIn     Millis   `json:"freeInMs,omitempty"`
 	Holders    []Holder `json:"holders,omitempty"`
 	Clock      int64    `json:"clockUs,omitempty"`
 	// Repeated is as in Lease.
 	Repeated bool `json:"repeated,omitempty"`
-	// Broken and Reason tell of a lease that was ended by force.
+	// Broken and Reason describe a lease that was ended by force.
 	Broken bool   `json:"broken,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }

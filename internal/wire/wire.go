@@ -1,6 +1,5 @@
-// Package wire is the JSON of the HTTP service: what requests and answers look
-// like, and what they mean in terms of package driver. Service and client share
-// it, so that neither can drift from the other.
+// Package wire defines the JSON of the HTTP service, and converts it to and from the types of
+// package driver. Service and client share it, so that they cannot differ.
 //
 // Durations are whole milliseconds in fields that end in Ms. A field that is
 // absent has the meaning of its zero value unless it is a pointer.
@@ -20,16 +19,16 @@ import (
 // Millis is a duration in whole milliseconds.
 type Millis int64
 
-// UnmarshalJSON reads any number that is whole, however it is written: 1000.0 is.
+// UnmarshalJSON reads a whole number in any notation, such as 1000.0.
 func (m *Millis) UnmarshalJSON(text []byte) error { return unmarshalWhole((*int64)(m), text) }
 
 // Whole is a whole number of a request.
 type Whole int64
 
-// UnmarshalJSON reads any number that is whole, however it is written: 1000.0 is.
+// UnmarshalJSON reads a whole number in any notation, such as 1000.0.
 func (n *Whole) UnmarshalJSON(text []byte) error { return unmarshalWhole((*int64)(n), text) }
 
-// unmarshalWhole reads a number. A JSON null changes nothing.
+// unmarshalWhole reads a number. JSON null leaves n as it is.
 func unmarshalWhole(n *int64, text []byte) error {
 	if string(text) == "null" {
 		return nil
@@ -47,14 +46,13 @@ func unmarshalWhole(n *int64, text []byte) error {
 	return nil
 }
 
-// MillisOf returns d in milliseconds, of which a part counts as a whole one:
-// what is above 0 never becomes 0.
+// MillisOf returns d in milliseconds, rounded up, so that a positive duration never becomes 0.
 func MillisOf(d time.Duration) Millis {
 	return Millis((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Floor returns d in milliseconds, rounded down: what is left of a lease is
-// never overstated.
+// Floor returns d in milliseconds, rounded down, so that the rest of a lease is never
+// overstated.
 func Floor(d time.Duration) Millis { return Millis(d / time.Millisecond) }
 
 // Duration returns m as a duration, the longest if it is out of range.
@@ -76,25 +74,24 @@ var (
 	}
 )
 
-// ModeName is the name of a mode.
+// ModeName returns the name of a mode.
 func ModeName(m driver.Mode) string { return modes[min(int(m), len(modes)-1)] }
 
-// PolicyName is the name of a policy.
+// PolicyName returns the name of a policy.
 func PolicyName(p driver.Policy) string { return policies[min(int(p), len(policies)-1)] }
 
-// StateName is the name of a state.
+// StateName returns the name of a state.
 func StateName(s driver.State) string { return states[min(int(s), len(states)-1)] }
 
-// ParseMode is the mode of a name; an empty one is exclusive.
+// ParseMode returns the mode of a name; an empty name means exclusive.
 func ParseMode(name string) (driver.Mode, error) { return parse[driver.Mode]("mode", modes, name) }
 
-// ParsePolicy is the policy of a name; an empty one is fifo.
+// ParsePolicy returns the policy of a name; an empty name means fifo.
 func ParsePolicy(name string) (driver.Policy, error) {
 	return parse[driver.Policy]("policy", policies, name)
 }
 
-// ParseState is the state of a name, which has to be there: an answer without one
-// is not an answer.
+// ParseState returns the state of a name. An empty name is an error: every answer has a state.
 func ParseState(name string) (driver.State, error) {
 	if name == "" {
 		return 0, fmt.Errorf("no state: %w", driver.ErrInvalid)
@@ -102,11 +99,11 @@ func ParseState(name string) (driver.State, error) {
 	return parse[driver.State]("state", states, name)
 }
 
-func parse[T ~uint8](what string, names []string, name string) (T, error) {
+func parse[T ~uint8](kind string, names []string, name string) (T, error) {
 	for i, n := range names {
 		if n == name || name == "" && i == 0 {
 			return T(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%s %q is none of %q: %w", what, name, names, driver.ErrInvalid)
+	return 0, fmt.Errorf("%s %q is not one of %q: %w", kind, name, names, driver.ErrInvalid)
 }
