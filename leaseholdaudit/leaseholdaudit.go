@@ -1,15 +1,14 @@
-// Package leaseholdaudit writes an audit trail of the locks of a client: who held which
-// lock, when, and why it ended, as lines of JSON.
+// Package leaseholdaudit writes an audit trail of the locks of a client as lines of JSON: the
+// holder of each lease, its beginning and its end with the reason.
 //
 //	{"time":"2026-01-02T03:04:05.678Z","event":"granted","key":"orders/42","mode":"exclusive","lease":"…","owner":"worker-7:4711","token":1767323045678001,"waitedMs":12}
 //	{"time":"2026-01-02T03:04:06.789Z","event":"ended","key":"orders/42","mode":"exclusive","lease":"…","owner":"worker-7:4711","token":1767323045678001,"heldMs":1111,"reason":"released"}
 //
-// An event is granted, ended, detached (the lease goes on without this process), or
-// unreleased: the store has not confirmed a release. The reasons of an end are those of
-// [leasehold.EndedInfo.Reason]. Those of unreleased are
-// "lost", if the store no longer had the lease, which may be noticed only then, and other
-// outcomes of [leasehold.ReleasedInfo.Outcome]: then the lock stays closed until the lease
-// would have ended. Times are of the clock of this process.
+// An event is granted, ended, detached (the lease goes on without this process), or unreleased:
+// the store has not confirmed a release. [leasehold.EndedInfo.Reason] lists the reasons of an
+// end. The reason of unreleased is "lost" if the store no longer had the lease, which may be
+// discovered only then, or another outcome of [leasehold.ReleasedInfo.Outcome]: then the lock
+// stays closed until the lease expires. Times are of the clock of this process.
 package leaseholdaudit
 
 import (
@@ -58,7 +57,7 @@ func New(w io.Writer, failed func(error)) leasehold.Observer {
 	}
 }
 
-// about is a line about a lease.
+// about returns a line about a lease.
 func about(event string, lock *leasehold.LockInfo, id string) *audit.Line {
 	line := &audit.Line{Time: time.Now(), Event: event, Key: lock.Key, Mode: "exclusive", Lease: id, Owner: lock.Owner}
 	if lock.Mode == leasehold.Shared {
@@ -85,8 +84,8 @@ func Open(name string) (*File, error) {
 // Write appends to the file.
 func (f *File) Write(p []byte) (int, error) { return f.file.Write(p) }
 
-// Reopen opens the file of the name anew, after it was renamed: call it when the signal
-// arrives with which logs are rotated. If it fails, what was open stays so.
+// Reopen opens the file again by its name, after log rotation has renamed it. If it fails, the
+// old file stays open.
 func (f *File) Reopen() error { return f.file.Reopen() }
 
 // Close closes the file.

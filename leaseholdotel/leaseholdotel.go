@@ -26,7 +26,7 @@
 //
 //	leasehold.acquisitions       calls of Lock and TryLock, by outcome
 //	leasehold.wait.duration      seconds until a lock was granted
-//	leasehold.handoff.duration   seconds from the holder's release until the next one has the lock
+//	leasehold.handoff.duration   seconds from the holder's release until the next holder has the lock
 //	leasehold.hold.duration      seconds from the grant to the end
 //	leasehold.waiters            calls that wait, now
 //	leasehold.leases             leases that are held, now
@@ -50,10 +50,10 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// scope names this package as what makes the spans and metrics.
+// scope names this package as the source of spans and metrics.
 const scope = "github.com/leasehold-go/leasehold/leaseholdotel"
 
-// Option sets what an observer does.
+// Option configures an observer.
 type Option func(*config)
 
 type config struct {
@@ -72,7 +72,7 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(c *config) { c.metrics = p }
 }
 
-// WithoutKeys keeps the keys of locks out of spans, if they tell too much.
+// WithoutKeys keeps the keys of locks out of spans, if keys are confidential.
 func WithoutKeys() Option {
 	return func(c *config) { c.keys = false }
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// observer turns what it is told into spans and metrics. The spans travel in
-// the contexts, under the observer as their key: what is active there may be
-// a span of another observer.
+// observer records the events of locks as spans and metrics. Contexts carry the spans under the
+// observer as their key, since the active span may belong to another observer.
 type observer struct {
 	tracer trace.Tracer
 	meters *meters
@@ -24,10 +23,10 @@ type observer struct {
 // stage is the span of a call, or of its lease.
 type stage struct {
 	trace.Span
-	caller trace.Span // that of who asked for the lock, which is the parent of the lease's span
+	caller trace.Span // of the call that took the lock; it is the parent of the lease's span
 }
 
-// stage returns that of the present call or lease.
+// stage returns the span of the present call or lease.
 func (o *observer) stage(ctx context.Context) stage {
 	if s, ok := ctx.Value(o).(stage); ok {
 		return s
@@ -101,7 +100,7 @@ func (o *observer) ended(ctx context.Context, e leasehold.EndedInfo) {
 	span.End()
 }
 
-// released makes a span of what is over already.
+// released makes a span of a release, which has already ended.
 func (o *observer) released(ctx context.Context, e leasehold.ReleasedInfo) {
 	o.meters.released(ctx, &e)
 	end := time.Now()

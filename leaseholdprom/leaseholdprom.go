@@ -16,7 +16,7 @@
 //
 //	leasehold_acquisitions_total{class,kind,outcome}  calls of Lock and TryLock; AcquiredInfo.Outcome
 //	leasehold_wait_seconds{class,kind}                time to a grant, whether it had to wait or not
-//	leasehold_handoff_seconds{class,kind}             from the holder's release until the next one has it
+//	leasehold_handoff_seconds{class,kind}             from the holder's release until the next holder has it
 //	leasehold_hold_seconds{class,kind}                from the grant to the end
 //	leasehold_waiters{class,kind}                     calls that wait, now
 //	leasehold_held_leases{class,kind}                 leases that are held, now
@@ -45,7 +45,7 @@ type Metrics struct {
 	wait, handOff, hold                      *prometheus.HistogramVec
 	waiters, held                            *prometheus.GaugeVec
 
-	known sync.Map // the classes whose counters exist
+	known sync.Map // classes with counters
 }
 
 // New returns metrics that are not registered yet.
@@ -73,8 +73,8 @@ func gauge(name, help string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, []string{"class", "kind"})
 }
 
-// histogram has classic buckets, n from first on, each factor times the one
-// before, and native ones for servers that know them.
+// histogram has n classic buckets that begin with first and grow by factor, and native buckets
+// for servers that support them.
 func histogram(name, help string, first, factor float64, n int) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace, Name: name, Help: help,
@@ -130,10 +130,10 @@ func (m *Metrics) Observer() leasehold.Observer {
 	}
 }
 
-// lossReasons are those of [leasehold.EndedInfo] for leases that were lost, and "release".
+// lossReasons are the reasons of [leasehold.EndedInfo] for lost leases, and "release".
 var lossReasons = []string{"broken", "gone", "expired", "failed", "release"}
 
-// beginAtZero makes the counters of a class that alerts ask for. For Prometheus, a counter
+// beginAtZero makes the counters of a class that alerts use. For Prometheus, a counter
 // that appears with the value 1 has not risen.
 func (m *Metrics) beginAtZero(class string) {
 	if _, known := m.known.LoadOrStore(class, true); known {

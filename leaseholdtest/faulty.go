@@ -115,7 +115,7 @@ func (l *listener) Close() error {
 	return l.Subscription.Close()
 }
 
-// Watch implements [driver.Watcher]. A store that does not answer wakes nobody.
+// Watch implements [driver.Watcher]. A store that does not answer wakes no waiter.
 func (f *faulty) Watch(hint func(driver.Hint)) (driver.Subscription, error) {
 	s := f.store
 	l := &listener{store: s, hint: hint}

@@ -1,6 +1,6 @@
-// Package leaseholdtest helps to test programs that use locks: it gives a client of a
-// store in memory, and a handle by which a test does to the store what happens in
-// production. Others hold the lock, a lease is lost, the store is away, a reply is lost.
+// Package leaseholdtest helps to test programs that use locks. It returns a client of a store in
+// memory, and a handle with which a test causes the faults of production: another process holds
+// the lock, a lease is lost, the store is away, a reply is lost.
 //
 //	client, store := leaseholdtest.New(t)
 //	release := store.Hold("orders/42") // as another process
@@ -49,13 +49,13 @@ type Store struct {
 	listeners []*listener
 }
 
-// state is whether the store answers.
+// state is the reaction of the store to requests.
 type state int
 
 const (
 	up     state = iota
 	down         // refuses connections
-	frozen       // takes requests, and answers none
+	frozen       // takes requests without answering
 )
 
 // New returns a client of a new store in memory, and the store. Both end with the test.
@@ -66,14 +66,14 @@ func New(tb testing.TB, opts ...leasehold.Option) (*leasehold.Client, *Store) {
 	return s.Client(opts...), s
 }
 
-// Locker returns a mutex that nobody else knows. It ends with the test.
+// Locker returns a mutex of its own store. It ends with the test.
 func Locker(tb testing.TB, opts ...leasehold.Option) *leasehold.Mutex {
 	tb.Helper()
 	c, _ := New(tb)
 	return c.Mutex("lock", opts...)
 }
 
-// Client returns another client of the store, as another process has one. It is closed
+// Client returns another client of the store, like that of another process. It is closed
 // when the test ends, after the store has come back and loses no more replies.
 func (s *Store) Client(opts ...leasehold.Option) *leasehold.Client {
 	s.tb.Helper()
@@ -94,7 +94,7 @@ func (s *Store) Client(opts ...leasehold.Option) *leasehold.Client {
 // Hold takes the lock as another process, which keeps it until release is called or the
 // test ends. It fails the test if the lock is held, and release does if the store does not
 // answer. If the test has taken the lock away in between, by Lose, Break or a long outage,
-// release does nothing, so that it can be deferred.
+// release has no effect, so that it can be deferred.
 func (s *Store) Hold(key string, opts ...leasehold.Option) (release func()) {
 	s.tb.Helper()
 	opts = append([]leasehold.Option{leasehold.WithName("leaseholdtest")}, opts...)
@@ -109,9 +109,8 @@ func (s *Store) Hold(key string, opts ...leasehold.Option) (release func()) {
 	})
 }
 
-// Lose takes the lock from all who hold it, as a store does that has lost its data. Their
-// contexts end at once; the cause matches [leasehold.ErrLost]. It fails the test if nobody
-// holds the lock.
+// Lose takes the lock from all its holders, like a store that has lost its data. Their contexts
+// end at once; the cause matches [leasehold.ErrLost]. It fails the test if the lock is not held.
 func (s *Store) Lose(key string) {
 	s.tb.Helper()
 	for _, h := range s.holders(key) {
@@ -122,9 +121,8 @@ func (s *Store) Lose(key string) {
 	}
 }
 
-// Break takes the lock from all who hold it, as an operator does who breaks it. Their
-// contexts end at once, and the cause has the reason. It fails the test if nobody holds
-// the lock.
+// Break takes the lock from all its holders, like an operator. Their contexts end at once, and
+// the cause has the reason. It fails the test if the lock is not held.
 func (s *Store) Break(key, reason string) {
 	s.tb.Helper()
 	for _, h := range s.holders(key) {
@@ -135,11 +133,11 @@ func (s *Store) Break(key, reason string) {
 	}
 }
 
-// Down has the store refuse all requests, which certainly have no effect, until Up.
+// Down makes the store refuse all requests until Up. They certainly have no effect.
 func (s *Store) Down() { s.turn(down) }
 
-// Freeze has the store answer no request until Up. Requests that wait then are answered;
-// those whose context has ended meanwhile never had an effect.
+// Freeze stops the store's answers until Up. Up answers the requests that wait then. Requests
+// whose context ended before that never had an effect.
 func (s *Store) Freeze() { s.turn(frozen) }
 
 // Up ends Down and Freeze.
@@ -155,13 +153,13 @@ func (s *Store) turn(to state) {
 		listeners = slices.Clone(s.listeners)
 	}
 	s.mu.Unlock()
-	for _, l := range listeners { // what was missed is asked for
+	for _, l := range listeners { // so that waiters ask again
 		l.tell(driver.Hint{Kind: driver.HintResync})
 	}
 }
 
-// DropReplies has the store carry out the next n requests that take, renew or release a
-// lock, and lose its answers. A renewal of several leases is one request each. 0 or less
+// DropReplies makes the store execute the next n requests that take, renew or release a lock,
+// and lose its answers. A renewal of several leases is one request each. 0 or less
 // ends that.
 func (s *Store) DropReplies(n int) {
 	s.mu.Lock()
@@ -169,13 +167,13 @@ func (s *Store) DropReplies(n int) {
 	s.drop = max(n, 0)
 }
 
-// Waiters is how many calls wait for the lock in its queue.
+// Waiters returns how many calls wait for the lock in its queue.
 func (s *Store) Waiters(key string) int {
 	s.tb.Helper()
 	return len(s.inspect(key).Waiters)
 }
 
-// Held reports whether anybody holds the lock.
+// Held reports whether the lock is held.
 func (s *Store) Held(key string) bool {
 	s.tb.Helper()
 	return len(s.inspect(key).Holders) > 0
@@ -188,8 +186,8 @@ func (s *Store) AwaitWaiters(key string, n int) {
 	s.await(fmt.Sprintf("%d waiters for %q", n, key), func() bool { return s.Waiters(key) == n })
 }
 
-// AwaitHeld returns when somebody holds the lock, or, if held is false, nobody does. It
-// fails the test if that takes longer than [Await].
+// AwaitHeld returns when the lock is held, or, if held is false, when it is not. It fails the
+// test if that takes longer than [Await].
 func (s *Store) AwaitHeld(key string, held bool) {
 	s.tb.Helper()
 	s.await(fmt.Sprintf("%q held: %v", key, held), func() bool { return s.Held(key) == held })

@@ -80,7 +80,7 @@ func parseURL(rawURL string) (dir string, options []Option, err error) {
 func partsOf(rawURL string) (dir string, options []Option, err error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return "", nil, errors.New("not a URL; percent-encode what is special in the path")
+		return "", nil, errors.New("not a URL; percent-encode special characters in the path")
 	}
 	switch {
 	case u.Scheme != "file":
@@ -93,7 +93,7 @@ func partsOf(rawURL string) (dir string, options []Option, err error) {
 	}
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return "", nil, errors.New("what follows the question mark is not of the form name=value&name=value")
+		return "", nil, errors.New("the text after the question mark is not of the form name=value&name=value")
 	}
 	for name, value := range values {
 		option, err := urlOption(name, value[0])

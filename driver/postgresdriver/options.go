@@ -153,7 +153,7 @@ func split(rawURL string) (rest string, opts []Option, err error) {
 	front, query, _ := strings.Cut(rawURL, "?")
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return "", nil, errors.New("what follows the question mark is not of the form name=value&name=value")
+		return "", nil, errors.New("the text after the question mark is not of the form name=value&name=value")
 	}
 	own := make(url.Values)
 	for name, value := range values {

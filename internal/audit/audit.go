@@ -1,5 +1,4 @@
-// Package audit writes an audit trail of locks: one line of JSON for each thing that has
-// happened.
+// Package audit writes an audit trail of locks: one line of JSON for each event.
 package audit
 
 import (
@@ -18,24 +17,24 @@ const (
 	Unreleased = "unreleased" // a release, or a break, that the store has not confirmed
 )
 
-// Line is one thing that has happened. What is empty is not written.
+// Line is one event. Empty fields are not written.
 type Line struct {
 	Time  time.Time `json:"time"`
 	Event string    `json:"event"`
 	Key   string    `json:"key"`
 	Mode  string    `json:"mode,omitempty"` // exclusive or shared
-	// Weight is what it takes of Limit.
+	// Weight is the number of places of Limit.
 	Limit  int    `json:"limit,omitempty"`
 	Weight int    `json:"weight,omitempty"`
 	Lease  string `json:"lease"`
 	Owner  string `json:"owner,omitempty"`
-	// Client is who asked the service, By who broke the lease.
+	// Client is the principal that sent the request, By the one that broke the lease.
 	Client string `json:"client,omitempty"`
 	By     string `json:"by,omitempty"`
 	Token  int64  `json:"token,omitempty"`
 	Waited int64  `json:"waitedMs,omitempty"`
 	Held   int64  `json:"heldMs,omitempty"`
-	// Reason is a word for why it ended, Detail says more.
+	// Reason is a word for the cause of the end, Detail its text.
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
 }
@@ -65,7 +64,7 @@ func (l *Log) Write(line *Line) {
 	line.Time = line.Time.UTC()
 	text, err := json.Marshal(line)
 	if err != nil {
-		return // strings, numbers and a time have none
+		return // strings, numbers and a time cannot fail
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +109,8 @@ func (f *File) Write(p []byte) (int, error) {
 	return f.file.Write(p)
 }
 
-// Reopen opens the file of the name anew: what was renamed is written to no more. If it
-// fails, the file stays as it was.
+// Reopen opens the file again by its name, after it was renamed. If it fails, the old file stays
+// open.
 func (f *File) Reopen() error {
 	next, err := appendTo(f.name)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package doctor looks for what makes locks unsafe: in any store by using it, in
-// one that is a [driver.Checker] by asking it, and in several that are to fail
-// independently by comparing them.
+// Package doctor finds causes that make locks unsafe. It uses a lock of the store, asks a store
+// that is a [driver.Checker], and compares stores that must fail independently.
 package doctor
 
 import (
@@ -14,9 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Examine looks at a store whose leases last ttl. It takes a lock of a name that
-// nobody else has, and gives it back. The error says that the store could not be
-// looked at, and matches [driver.ErrUnavailable] if it did not answer.
+// Examine examines a store for leases of ttl. It takes a lock with a random name, and gives it
+// back. An error means that the store could not be examined; it matches [driver.ErrUnavailable]
+// if the store did not answer.
 func Examine(ctx context.Context, d driver.Driver, ttl time.Duration) (driver.Report, error) {
 	var report driver.Report
 	checker, checked := driver.As[driver.Checker](d)
@@ -55,11 +54,11 @@ func (e *examination) request(id string) driver.Request {
 	}
 }
 
-// giveBack runs also when the caller's time is over.
+// giveBack releases the lock, also after the end of the caller's context.
 func (e *examination) giveBack(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_, _ = e.d.Release(ctx, driver.Ref{Key: e.key, ID: id}) // it ends by itself otherwise
+	_, _ = e.d.Release(ctx, driver.Ref{Key: e.key, ID: id}) // otherwise it expires
 }
 
 // take takes the lock twice under one id, which has to be the same lease.
@@ -123,13 +122,13 @@ func (e *examination) renew(ctx context.Context) (err error) {
 	return err
 }
 
-// Bounds of what is waited for.
+// Bounds of waits.
 const (
 	subscribed = 3 * time.Second
 	woken      = 2 * time.Second
 )
 
-// wakeUp has a waiter woken. It ends the lease.
+// wakeUp checks that a release wakes a waiter. It ends the lease.
 func (e *examination) wakeUp(ctx context.Context) {
 	watcher, ok := driver.As[driver.Watcher](e.d)
 	req := e.request("b")
@@ -156,7 +155,7 @@ func (e *examination) wakeUp(ctx context.Context) {
 	req.TicketTTL = 10 * time.Second
 	defer e.giveBack(req.ID)
 	if reply, err := e.d.Acquire(ctx, req); err != nil || reply.State != driver.Queued {
-		return // no queue, no wake-ups
+		return // without a queue there are no wake-ups
 	}
 	start := time.Now()
 	e.giveBack("a")

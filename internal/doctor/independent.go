@@ -8,14 +8,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Store is one of several that are to fail independently.
+// Store is one of several stores that must fail independently.
 type Store struct {
 	Name  string
 	Nodes []driver.Node
 }
 
-// Independent compares stores by the servers behind them, pair by pair. What two
-// of them have in common is lost with one of them.
+// Independent compares the servers behind stores, pair by pair. Two stores that share a server
+// fail together.
 func Independent(stores []Store) (findings []driver.Finding) {
 	for i, a := range stores {
 		for _, b := range stores[i+1:] {
@@ -40,7 +40,7 @@ func Independent(stores []Store) (findings []driver.Finding) {
 	return findings
 }
 
-// common returns the worst of what two stores have in common.
+// common returns the worst finding about two stores.
 func common(a, b Store) (worst driver.Finding, found bool) {
 	for _, x := range a.Nodes {
 		for _, y := range b.Nodes {

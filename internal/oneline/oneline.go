@@ -1,11 +1,11 @@
-// Package oneline keeps messages to one line: it joins errors into one whose text is a
-// line, since an error reads as a path and a log has one line for it, and cuts texts.
+// Package oneline keeps messages on one line: it joins errors into an error with a text of one
+// line, and shortens texts.
 package oneline
 
 import "strings"
 
-// Join is [errors.Join] with a semicolon between the texts: nil errors are left
-// out, and none at all are nil.
+// Join is [errors.Join] with a semicolon between the texts. It skips nil errors, and returns nil
+// without errors.
 func Join(errs ...error) error {
 	var all joined
 	for _, err := range errs {
@@ -32,7 +32,7 @@ func (j joined) Error() string {
 // Unwrap makes the error match all that are joined.
 func (j joined) Unwrap() []error { return j }
 
-// Shorten cuts a text that somebody else sent, to keep a message readable.
+// Shorten cuts a text from another program, to keep a message readable.
 func Shorten(text string) string {
 	const most = 80
 	if len(text) <= most {

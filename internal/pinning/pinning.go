@@ -1,16 +1,17 @@
-// Package pinning is how a store asks for a lease that it keeps for longer than the lease
-// lasts, for the sake of a transaction, not to be passed on without it: see
+// Package pinning lets a store prevent that a lease is passed on inside the process. The store
+// needs this if it keeps a lock closed beyond the lease, for a transaction: see
 // leasehold.WithLocalHandover and postgresdriver.Pin.
 package pinning
 
 import "context"
 
-// Key asks the context of a lease for a func() bool. It has the process give the lease back
-// to the store when it ends, and reports whether that is so: false if it has been passed on
-// before, or was given back.
+// Key is the key under which the context of a lease returns a func() bool. The function makes
+// the process give the lease back to the store when it ends. It reports false if the lease was
+// passed on or given back before.
 type Key struct{}
 
-// Keep does so with a lease, if it is one of package leasehold. The store knows of any other.
+// Keep calls that function of a lease of package leasehold. It reports true for other leases,
+// which are always given back to the store.
 func Keep(lease any) bool {
 	l, ok := lease.(interface{ Context() context.Context })
 	if !ok {

@@ -15,10 +15,10 @@ import (
 
 // Encode is the advice for a URL that a password may have broken up: a slash in it ends
 // the host. Such errors do not quote the URL.
-const Encode = "percent-encode what is special in user name and password, such as %2F for /, %3F for ?, %23 for #, %40 for @ and %25 for %"
+const Encode = "percent-encode special characters in user name and password, such as %2F for /, %3F for ?, %23 for #, %40 for @ and %25 for %"
 
-// schemes are shown whatever follows them. Others are shown only before //: they may be
-// the beginning of a user name or a password.
+// schemes are always shown. Other schemes are shown only before //, since they may be the
+// beginning of a user name or a password.
 var schemes = []string{
 	"file", "memory", "unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
 	"postgres", "postgresql", "http", "https", "quorum",
@@ -26,7 +26,7 @@ var schemes = []string{
 
 var (
 	schemeForm = regexp.MustCompile(`^[a-z][a-z0-9+]*$`)
-	// frontForm matches what stands between scheme and query: the user, and the rest.
+	// frontForm matches the part between scheme and query: the user, and the rest.
 	frontForm = regexp.MustCompile(`^//([^/?#\s]*@)?((?:` + host + `(?:,` + host + `)*)?(?:/(?:` + letter + `|/)*)?)$`)
 	fileForm  = regexp.MustCompile(`^()((?://(?:localhost)?/|/[^/]|[^/]).*|/)?$`)
 	redisPath = regexp.MustCompile(`^[^/]*/?[0-9]*$`)
@@ -38,8 +38,8 @@ const (
 )
 
 // Redact returns a URL as it may be shown: its scheme, hosts and path. *** replaces user
-// and password, and options are left out. If the parts cannot be told apart with
-// certainty, it returns the scheme with an ellipsis, or the ellipsis alone.
+// and password, and options are left out. If the parts cannot be separated with certainty, it
+// returns the scheme with an ellipsis, or the ellipsis alone.
 func Redact(rawURL string) string {
 	scheme, rest, ok := strings.Cut(rawURL, ":")
 	if !ok || !isScheme(scheme, rest) {
@@ -93,8 +93,8 @@ func Reason(rawURL string, err error) error {
 	return errors.New("not a URL that can be taken apart with certainty, or one with a wrong option; " + Encode)
 }
 
-// doubtful reports whether the names and values of a query may be parts of a secret, since
-// it has a secret in it, or what is not of the form name=value.
+// doubtful reports whether the names and values of a query may be parts of a secret: the query
+// contains a secret, or a part that is not of the form name=value.
 func doubtful(query string) bool {
 	for pair := range strings.SplitSeq(query, "&") {
 		name, _, ok := strings.Cut(strings.ToLower(pair), "=")
@@ -122,8 +122,8 @@ func Unquoted(err error) error {
 	return err
 }
 
-// Check returns an error if an @ stands behind the hosts of a URL, or a # anywhere: what
-// stands before it may be the beginning of a password.
+// Check returns an error if a URL has an @ after its hosts, or a # anywhere: the text before it
+// may be the beginning of a password.
 func Check(rawURL string) error {
 	_, rest, _ := strings.Cut(rawURL, "://")
 	front, _, _ := strings.Cut(rest, "?")

@@ -31,14 +31,14 @@ func New(values url.Values) Query {
 	return q
 }
 
-// Of returns a reader of a URL's parameters. It remembers it as an error if they cannot
-// all be told apart, so that none is left out, or if a fragment hides a part of them.
+// Of returns a reader of a URL's parameters. It stores an error if the query is malformed, or if
+// a fragment hides a part of it, so that no parameter is ignored.
 func Of(u *url.URL) Query {
 	values, err := url.ParseQuery(u.RawQuery)
 	q := New(values)
 	switch {
 	case err != nil: // which may hold a password
-		q.fail(errors.New("what follows the question mark is not of the form name=value&name=value"))
+		q.fail(errors.New("the text after the question mark is not of the form name=value&name=value"))
 	case u.Fragment != "":
 		q.fail(errors.New("a # is written as %23"))
 	}
@@ -68,7 +68,7 @@ func (q *Query) Text(name, otherwise string) string {
 const maxSecret = 64 << 10
 
 // FirstLine returns the first line of a file that holds a secret, without the space
-// around it. An error names the file and nothing of what is in it.
+// around it. An error contains the name of the file but not its content.
 func FirstLine(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -86,9 +86,9 @@ func FirstLine(path string) (string, error) {
 	return line, nil
 }
 
-// Secret returns what reads the first line of a file that holds a secret, each time anew,
-// since secrets are rotated. What is no regular file, such as a pipe that a shell makes, can
-// be read but once, and that is done now.
+// Secret returns a function that reads the first line of a file with a secret. It reads the file
+// at each call, since secrets are rotated. A file that can be read only once, such as a pipe of a
+// shell, is read now.
 func Secret(path string) (read func() (string, error), err error) {
 	text, err := FirstLine(path)
 	if err != nil {
@@ -136,7 +136,7 @@ func (q *Query) Duration(name string, otherwise time.Duration) time.Duration {
 }
 
 // TLS reads ca, cert, key, server_name and skip_verify into the configuration.
-// Without one they are refused: they go with schemes as the one that is named.
+// Without a configuration they are refused: they need a scheme such as the given one.
 func (q *Query) TLS(c *tls.Config, scheme string) error {
 	ca, cert, key := q.Text("ca", ""), q.Text("cert", ""), q.Text("key", "")
 	name, skip := q.Text("server_name", ""), q.Bool("skip_verify")
@@ -171,7 +171,7 @@ func (q *Query) TLS(c *tls.Config, scheme string) error {
 	return err
 }
 
-// trust adds the certificates of a file to those of the system.
+// trust adds the certificates of a file to the certificates of the system.
 func trust(c *tls.Config, file string) error {
 	if file == "" {
 		return nil
@@ -195,7 +195,7 @@ func (q *Query) fail(err error) {
 	}
 }
 
-// Rest returns the first error, or one that names what nobody has read.
+// Rest returns the first error, or an error that names a parameter that was not read.
 func (q *Query) Rest() error {
 	for name := range q.values {
 		q.fail(fmt.Errorf("unknown parameter %q", name))

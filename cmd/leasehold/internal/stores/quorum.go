@@ -66,7 +66,7 @@ func mixedNodes(rawURL string) (urls, names []string, opts []quorumdriver.Option
 	front, query, _ := strings.Cut(rawURL, "?")
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, nil, nil, errors.New("what follows the question mark is not of the form name=value&name=value")
+		return nil, nil, nil, errors.New("the text after the question mark is not of the form name=value&name=value")
 	}
 	urls = values["node"]
 	values.Del("node")
@@ -113,7 +113,7 @@ func quorumNodes(rawURL string) (urls, names []string, opts []quorumdriver.Optio
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, nil, nil, errors.New("what follows the question mark is not of the form name=value&name=value")
+		return nil, nil, nil, errors.New("the text after the question mark is not of the form name=value&name=value")
 	}
 	if opts, err = quorumOptions(values); err != nil {
 		return nil, nil, nil, storeurl.Reason(rawURL, err)
