@@ -81,12 +81,42 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// Driver is a store in a table, with every kind of lock. It is made by [New] or [Open],
-// and is safe for concurrent use. Beside [driver.Driver] it implements [driver.Watcher],
+// Driver is a store in a table, with every kind of lock. It is made by [New] or [Open], and is
+// safe for concurrent use. It has the methods of [driver.Driver], [driver.Watcher],
 // [driver.Glancer], [driver.Breaker], [driver.Checker] and [driver.Marker].
+//
+// An error of a grant matches [driver.ErrNotReplicated] if the commit did not reach the
+// synchronous replicas. Watch uses LISTEN; its address is empty until the connection has
+// received a message of its own, which never happens behind a pooler in transaction mode
+// without [WithListen]. Glance costs as much as Inspect. Close closes the connections that the
+// driver has made, but not the pool that was given to [New].
 type Driver struct {
-	rooms *roomdriver.Driver
+	*rooms
 	table *table
+}
+
+// rooms is the store over the table.
+type rooms = roomdriver.Driver
+
+var (
+	_ driver.Driver  = (*Driver)(nil)
+	_ driver.Watcher = (*Driver)(nil)
+	_ driver.Glancer = (*Driver)(nil) // and so Inspector
+	_ driver.Breaker = (*Driver)(nil)
+	_ driver.Checker = (*Driver)(nil)
+	_ driver.Marker  = (*Driver)(nil)
+)
+
+// Renew implements [driver.Driver]: it renews up to 256 locks in one transaction, on any
+// connection.
+func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(i int, reply driver.Reply, err error)) {
+	d.rooms.Renew(context.WithValue(ctx, urgent{}, renewing), refs, each)
+}
+
+// Release implements [driver.Driver]. Releases get the next free connection before other calls:
+// behind calls that wait for locks, each release would be late.
+func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	return d.rooms.Release(context.WithValue(ctx, urgent{}, hurried), ref)
 }
 
 // New returns a store in the database of a pool. It uses the pool's settings and

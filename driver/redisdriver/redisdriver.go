@@ -36,11 +36,33 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// Driver is a store on Redis or Valkey, with every kind of lock. It is made by [New]
-// or [Open], and is safe for concurrent use. Beside [driver.Driver] it implements
-// [driver.Watcher], [driver.Glancer], [driver.Breaker], [driver.Checker],
-// [driver.Marker] and [driver.DeadlineAware].
-type Driver struct{ store *redisroom.Store }
+// Driver is a store on Redis or Valkey, with every kind of lock. It is made by [New] or [Open],
+// and is safe for concurrent use. It has the methods of [driver.Driver], [driver.Watcher],
+// [driver.Glancer], [driver.Breaker], [driver.Checker], [driver.Marker] and
+// [driver.DeadlineAware].
+//
+// Acquire and Release send one script call each, and Renew sends one for many leases, on
+// connections of its own. With [WithReplicas] a grant or a renewal is confirmed when the
+// replicas have it. Watch subscribes; its address is empty until the server has confirmed the
+// subscription, and while the connection is lost. List uses SCAN, in a cluster on each node in
+// turn, so a page may be empty; it lists the locks of other libraries too, unless the prefix of
+// [WithPrefix] is empty. Check sends INFO, CONFIG GET, CLUSTER INFO, TIME and SCAN, and reports
+// a command that the user may not run as a finding. Close closes the connections that the driver has made, but not the client that was given to
+// [New].
+type Driver struct{ *store }
+
+// store is the common part of the drivers of both Redis clients.
+type store = redisroom.Store
+
+var (
+	_ driver.Driver        = (*Driver)(nil)
+	_ driver.DeadlineAware = (*Driver)(nil)
+	_ driver.Watcher       = (*Driver)(nil)
+	_ driver.Glancer       = (*Driver)(nil) // and so Inspector
+	_ driver.Breaker       = (*Driver)(nil)
+	_ driver.Checker       = (*Driver)(nil)
+	_ driver.Marker        = (*Driver)(nil)
+)
 
 // Option changes a default of a driver.
 type Option func(*options)
@@ -96,7 +118,7 @@ func (o *options) store(connect func() redisroom.Client) *Driver {
 	if o.acks != nil {
 		c.Acks = *o.acks
 	}
-	return &Driver{store: redisroom.New(c)}
+	return &Driver{redisroom.New(c)}
 }
 
 // New returns a driver that connects as client does: to the same servers, with the same
