@@ -1,5 +1,5 @@
-// Package leaseholdcertmagic gives the storage of github.com/caddyserver/certmagic locks
-// that work across machines.
+// Package leaseholdcertmagic adds locks that work across machines to the storage of
+// github.com/caddyserver/certmagic.
 package leaseholdcertmagic
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Prefix begins the keys of all locks; the name that certmagic gives to a lock follows.
+// Prefix is the prefix of the keys of all locks; certmagic's name of the lock follows.
 const Prefix = "certmagic/"
 
-// Storage is a storage of certmagic whose locks are Leasehold's. It implements
+// Storage is a storage of certmagic with the locks of Leasehold. It implements
 // [certmagic.Storage], [certmagic.TryLocker] and [certmagic.LockLeaseRenewer], and is safe
 // for concurrent use.
 type Storage struct {
@@ -35,15 +35,15 @@ var (
 	_ certmagic.LockLeaseRenewer = (*Storage)(nil)
 )
 
-// name is a lock as this process sees it. certmagic unlocks by the name alone, so that two
-// of its goroutines must not have one name at once, not even if the first has lost its lease.
+// name is a lock as this process sees it. certmagic unlocks by the name alone, so two of its
+// goroutines must not have one name at the same time, even if the first has lost its lease.
 type name struct {
 	turn  chan struct{} // has an element while a goroutine has the name
-	users int           // that have it or wait for it; under Storage.mu
+	users int           // goroutines that have the name or wait for it; under Storage.mu
 	held  holding       // under Storage.mu
 }
 
-// holding is a lease, and what ends its context. The zero value is none.
+// holding is a lease, and the function that ends its context. The zero value has no lease.
 type holding struct {
 	*leasehold.Lease
 	end context.CancelCauseFunc
@@ -54,18 +54,18 @@ func (h holding) release() error {
 	return h.Release()
 }
 
-// Wrap returns a storage that keeps certificates in storage, and takes no notice of its
-// locks. All processes that share storage need the same locks: a client of the same store.
-// The options are those of [leasehold.Client.Mutex]. A lock waits for a store that is away
-// for as long as its context lives, unless [leasehold.WithMaxOutage] says otherwise:
-// certmagic does not try again to obtain a certificate whose lock it could not get.
+// Wrap returns a storage that keeps certificates in storage and ignores its locks. All processes
+// that share storage need the same locks: a client of the same store. The options are as for
+// [leasehold.Client.Mutex]. A lock waits for a store that is away for as long as its context
+// lives, unless [leasehold.WithMaxOutage] is given: certmagic does not try again to obtain a
+// certificate after its lock has failed.
 func Wrap(storage certmagic.Storage, client *leasehold.Client, opts ...leasehold.Option) *Storage {
 	opts = slices.Concat([]leasehold.Option{leasehold.WithMaxOutage(-1)}, opts)
 	return &Storage{Storage: storage, client: client, opts: opts, names: make(map[string]*name)}
 }
 
-// Lock implements [certmagic.Locker]. ctx bounds the wait, and not the lease, which is
-// renewed until Unlock.
+// Lock implements [certmagic.Locker]. ctx bounds the wait but not the lease, which is renewed
+// until Unlock.
 func (s *Storage) Lock(ctx context.Context, key string) error {
 	n := s.use(key)
 	select {
@@ -106,11 +106,11 @@ func (s *Storage) TryLock(ctx context.Context, key string) (bool, error) {
 	return false, err
 }
 
-// RenewLockLease implements [certmagic.LockLeaseRenewer], which certmagic asks before each
-// of its attempts. The lease is renewed in any case, for the TTL and not for d: that would
-// be for how long a crash keeps others out. A lock that was lost is taken again if it is
-// free: certmagic would otherwise repeat attempts that cannot succeed for thirty days. The
-// error matches [leasehold.ErrHeld] if another has it.
+// RenewLockLease implements [certmagic.LockLeaseRenewer], which certmagic calls before each of
+// its attempts. The lease is renewed anyway, for its TTL and not for d, since d would also be the
+// time for which a crash keeps the lock closed. A lost lock is taken again if it is free:
+// otherwise certmagic would repeat attempts that cannot succeed for thirty days. The error
+// matches [leasehold.ErrHeld] if the lock is held elsewhere.
 func (s *Storage) RenewLockLease(ctx context.Context, key string, _ time.Duration) error {
 	n, lost := s.held(key)
 	switch {
@@ -123,7 +123,7 @@ func (s *Storage) RenewLockLease(ctx context.Context, key string, _ time.Duratio
 	if err != nil {
 		return err
 	}
-	if !s.replace(n, lost, taken) { // nobody would unlock it
+	if !s.replace(n, lost, taken) { // Unlock has already been called
 		_ = taken.release()
 		return fmt.Errorf("renew lock %q, which was unlocked meanwhile: %w", key, leasehold.ErrNotHeld)
 	}
@@ -131,7 +131,7 @@ func (s *Storage) RenewLockLease(ctx context.Context, key string, _ time.Duratio
 	return nil
 }
 
-// Unlock implements [certmagic.Locker]. It takes no notice of ctx. The error matches
+// Unlock implements [certmagic.Locker]. It ignores ctx. The error matches
 // [leasehold.ErrLost] if the work had not been protected to its end.
 func (s *Storage) Unlock(_ context.Context, key string) error {
 	s.mu.Lock()
@@ -149,7 +149,7 @@ func (s *Storage) Unlock(_ context.Context, key string) error {
 	return err
 }
 
-// take has ctx bound the wait alone: the lease has a context of its own.
+// take takes the lock under a context of its own. ctx bounds only the wait.
 func (s *Storage) take(ctx context.Context, key string, lock func(*leasehold.Mutex, context.Context) (*leasehold.Lease, error)) (holding, error) {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
@@ -157,7 +157,7 @@ func (s *Storage) take(ctx context.Context, key string, lock func(*leasehold.Mut
 	if !stop() { // the lease ends with life
 		err = errors.Join(err, context.Cause(ctx))
 		if lease != nil {
-			_ = lease.Release() // whose end is its life's
+			_ = lease.Release()
 		}
 	}
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Storage) take(ctx context.Context, key string, lock func(*leasehold.Mut
 	return holding{lease, end}, nil
 }
 
-// replace puts next in place of before, if that is still how the name is held.
+// replace replaces the holding before by next, if the name still has before.
 func (s *Storage) replace(n *name, before, next holding) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *Storage) replace(n *name, before, next holding) bool {
 	return true
 }
 
-// use returns the name, which is kept until leave.
+// use returns a name and keeps it until leave.
 func (s *Storage) use(key string) *name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +201,7 @@ func (s *Storage) leave(key string) {
 	}
 }
 
-// held returns how a name is locked here, if it is.
+// held returns the holding of a name in this process.
 func (s *Storage) held(key string) (*name, holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,18 +13,18 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// MinHold is how long a job's lock stays closed from its grant on, even if the job takes
-// less: so long may the ticks of two hosts lie apart. [leasehold.WithMinHold] changes it.
+// MinHold is the time for which a job's lock stays closed from its grant on, even if the job is
+// shorter. The ticks of two hosts may differ by this time. [leasehold.WithMinHold] changes it.
 const MinHold = 500 * time.Millisecond
 
-// OneHost returns a wrapper by which a job runs on one host at a time: where the lock of
-// key in client's store is taken first. A host that comes later skips this run, and says
-// so to log by Info; what else keeps the job from running, or takes its lock while it runs,
-// is told by Error. The options are those of [leasehold.Client.Mutex]; [MinHold] is set before them.
+// OneHost returns a wrapper that runs a job on one host at a time: on the host that first takes
+// the lock of key in client's store. The other hosts skip this run, and log it by Info. Other
+// failures, and the loss of the lock during a run, are logged by Error. The options are as for
+// [leasehold.Client.Mutex]; [MinHold] is set before them.
 //
-// Each job has a key, and so a wrapper, of its own: in a chain of [cron.WithChain] all jobs
-// would exclude each other. Wrappers that stand before it, such as [cron.Recover], see what
-// happens under the lock. A job that is to notice the loss of its lock is a [Job].
+// Each job needs its own key, and so its own wrapper: in a chain of [cron.WithChain] all jobs
+// would exclude each other. Wrappers before it in the chain, such as [cron.Recover], also wrap
+// the work under the lock. Use [Job] for a job that has to notice the loss of its lock.
 func OneHost(client *leasehold.Client, key string, log cron.Logger, opts ...leasehold.Option) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return Job(client, key, log, func(context.Context, *leasehold.Lease) error {
@@ -34,13 +34,12 @@ func OneHost(client *leasehold.Client, key string, log cron.Logger, opts ...leas
 	}
 }
 
-// Job returns a job that runs on one host at a time, as [OneHost] tells. Its work gets the
-// lease, for its token, and a context that ends with the lease. What it returns is told
-// to log by Error.
+// Job returns a job that runs on one host at a time; see [OneHost]. Its work gets the lease, for
+// the token, and a context that ends with the lease. Its error is logged by Error.
 func Job(client *leasehold.Client, key string, log cron.Logger, work func(ctx context.Context, lease *leasehold.Lease) error, opts ...leasehold.Option) cron.Job {
 	mutex := client.Mutex(key, slices.Concat([]leasehold.Option{leasehold.WithMinHold(MinHold)}, opts)...)
 	return cron.FuncJob(func() {
-		// cron has no context: nothing ends the lease but its loss, and the job's return.
+		// cron has no context: the lease ends by its loss or by the job's return.
 		lease, err := mutex.TryLock(context.Background())
 		switch {
 		case errors.Is(err, leasehold.ErrHeld):
@@ -53,7 +52,7 @@ func Job(client *leasehold.Client, key string, log cron.Logger, work func(ctx co
 	})
 }
 
-// run does work and gives the lease back, also if work panics.
+// run calls work and gives the lease back, also if work panics.
 func run(lease *leasehold.Lease, log cron.Logger, work func(context.Context, *leasehold.Lease) error) {
 	defer func() {
 		if err := lease.Release(); err != nil {

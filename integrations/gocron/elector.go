@@ -11,26 +11,26 @@ import (
 	"github.com/go-co-op/gocron/v2"
 )
 
-// ErrNotLeader is the error of [Elector.IsLeader] while another scheduler leads, or none.
+// ErrNotLeader is the error of [Elector.IsLeader] while this scheduler does not lead.
 var ErrNotLeader = errors.New("leaseholdgocron: this scheduler does not lead")
 
-// Elector has one of several schedulers run all jobs. It is given to
-// [gocron.WithDistributedElector] and is safe for concurrent use.
+// Elector elects the scheduler that runs all jobs. Pass it to [gocron.WithDistributedElector].
+// It is safe for concurrent use.
 type Elector struct {
 	election *leasehold.Election
 	done     chan struct{} // closed when the campaign has ended
 
 	mu     sync.Mutex
-	quit   context.CancelFunc // ends the campaign, while nothing is led
+	quit   context.CancelFunc // ends the campaign, between terms
 	closed bool
-	term   context.Context // of the present term; nil without one
+	term   context.Context // of the present term; otherwise nil
 	lease  *leasehold.Lease
 	tasks  *sync.WaitGroup // of the present term
 	err    error           // of the campaign, once it has ended
 }
 
 // NewElector returns a candidate in the election of key, which campaigns from now on until
-// Close. It publishes value; see [leasehold.Client.Election] for both and for the options.
+// Close. It publishes value; see [leasehold.Client.Election] for key, value and options.
 func NewElector(client *leasehold.Client, key, value string, opts ...leasehold.Option) *Elector {
 	ctx, quit := context.WithCancel(context.Background())
 	e := &Elector{election: client.Election(key, value, opts...), done: make(chan struct{}), quit: quit}
@@ -44,8 +44,8 @@ func NewElector(client *leasehold.Client, key, value string, opts ...leasehold.O
 	return e
 }
 
-// serve is one term of office. It lasts until the leadership ends, and all tasks of the
-// term have returned.
+// serve runs one term. It returns when the leadership has ended and all tasks of the term have
+// returned.
 func (e *Elector) serve(ctx context.Context, lease *leasehold.Lease) error {
 	tasks := new(sync.WaitGroup)
 	if !e.enter(ctx, lease, tasks) {
@@ -58,7 +58,7 @@ func (e *Elector) serve(ctx context.Context, lease *leasehold.Lease) error {
 	tasks.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed && !lease.State().Live() { // it was lost, and Close has resigned from nothing
+	if e.closed && !lease.State().Live() { // the lease was lost before Close could resign
 		e.quit()
 	}
 	return nil
@@ -74,9 +74,9 @@ func (e *Elector) enter(ctx context.Context, lease *leasehold.Lease, tasks *sync
 	return true
 }
 
-// IsLeader implements [gocron.Elector]. It asks nobody: it compares the clock with the
-// lease that the leader holds. The error matches [ErrNotLeader], and that of the campaign
-// if it has ended by one, such as a wrong password of the store.
+// IsLeader implements [gocron.Elector]. It sends no request: it compares the clock with the
+// leader's lease. The error matches [ErrNotLeader], and also the error that has ended the
+// campaign, if there is one, such as a wrong password of the store.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,10 +89,10 @@ func (e *Elector) IsLeader(context.Context) error {
 	return ErrNotLeader
 }
 
-// Task returns a task for a job of the leader. Its work gets the leader's lease, and a
-// context that ends with the leadership, too, not only with the job, and has the values of
-// both. The leadership is passed on by Close when the work has returned. A run at whose start nothing is led fails with
-// [ErrNotLeader]; one during which the leadership is lost with [leasehold.ErrLost].
+// Task returns a task for a job of the leader. Its work gets the leader's lease, and a context
+// that ends with the job or the leadership and has the values of both. Close passes the
+// leadership on when the work has returned. A run that starts without the leadership fails with
+// [ErrNotLeader], and a run that loses it fails with [leasehold.ErrLost].
 func (e *Elector) Task(work func(ctx context.Context, lease *leasehold.Lease) error) gocron.Task {
 	return gocron.NewTask(func(ctx context.Context) error {
 		e.mu.Lock()
@@ -108,9 +108,9 @@ func (e *Elector) Task(work func(ctx context.Context, lease *leasehold.Lease) er
 	})
 }
 
-// Close ends the campaign and resigns. It waits for the tasks of [Elector.Task], whose
-// contexts end; of other tasks it does not know, so that the scheduler is shut down first.
-// The error is that by which the campaign had ended before, or of giving up the leadership.
+// Close ends the campaign and resigns. It ends the contexts of the tasks of [Elector.Task] and
+// waits for them. Shut the scheduler down before Close, which does not wait for other tasks. The
+// error is the one that has ended the campaign before, or the error of the release.
 func (e *Elector) Close() error {
 	e.mu.Lock()
 	switch {

@@ -12,17 +12,16 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// MinHold is how long a job's lock stays closed from its grant on, even if the job takes
-// less: so long may the ticks of two schedulers lie apart. [leasehold.WithMinHold]
-// changes it.
+// MinHold is the time for which a job's lock stays closed from its grant on, even if the job is
+// shorter. The ticks of two schedulers may differ by this time. [leasehold.WithMinHold] changes
+// it.
 const MinHold = 500 * time.Millisecond
 
-// Locker has a job run in one scheduler at a time. It is given to
-// [gocron.WithDistributedLocker] or [gocron.WithDistributedJobLocker] and is safe for
-// concurrent use.
+// Locker makes a job run in one scheduler at a time. Pass it to [gocron.WithDistributedLocker] or
+// [gocron.WithDistributedJobLocker]. It is safe for concurrent use.
 //
-// A scheduler that finds the lock held skips this run: nobody waits. The lock lives for
-// as long as the job runs, also when gocron ends the job's context at a shutdown.
+// A scheduler that finds the lock held skips this run and does not wait. The lock is held for as
+// long as the job runs, also when gocron ends the job's context at a shutdown.
 type Locker struct {
 	client *leasehold.Client
 	opts   []leasehold.Option
@@ -31,17 +30,17 @@ type Locker struct {
 	leases map[string]*leasehold.Lease // of the jobs that run here, by key
 }
 
-// NewLocker returns a locker whose locks lie in client's store, under the names of the
-// jobs. The options are those of [leasehold.Client.Mutex]; [MinHold] is set before them.
+// NewLocker returns a locker with locks in client's store, under the names of the jobs. The
+// options are as for [leasehold.Client.Mutex]; [MinHold] is set before them.
 func NewLocker(client *leasehold.Client, opts ...leasehold.Option) *Locker {
 	opts = slices.Concat([]leasehold.Option{leasehold.WithMinHold(MinHold)}, opts)
 	return &Locker{client: client, opts: opts, leases: make(map[string]*leasehold.Lease)}
 }
 
 // Lock implements [gocron.Locker]. It asks once. The error matches
-// [leasehold.ErrHeld] if the job runs elsewhere, or has just run; any other says that
-// the store could not be asked. gocron skips the run in both cases, and gives the error
-// to [gocron.AfterLockError].
+// [leasehold.ErrHeld] if the job runs elsewhere, or has just run; any other error means that the
+// store could not be asked. gocron skips the run in both cases, and passes the error to
+// [gocron.AfterLockError].
 //
 // When ctx ends, as it does at a shutdown, the lock stays closed until Unlock, or for the
 // TTL of the lease.
@@ -56,18 +55,18 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	return &lock{locker: l, lease: lease}, nil
 }
 
-// Lease returns the lease under which the job of this key runs in this process, or nil
-// if it does not. A job's function asks it for its token.
+// Lease returns the lease of the job with this key that runs in this process, or nil. A job's
+// function uses it to read the token.
 func (l *Locker) Lease(key string) *leasehold.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.leases[key]
 }
 
-// Task returns a task for the job that has the name key. Its work gets the lease, and a
-// context that ends with the lease, too, not only with the job, and has the values of both:
-// gocron itself tells a job nothing of a lock that is lost. The run then counts as failed, with an error that matches
-// [leasehold.ErrLost], whatever work returned.
+// Task returns a task for the job with the name key. Its work gets the lease, and a context that
+// ends with the job or the lease and has the values of both, since gocron itself does not report
+// a lost lock to the job. A run that loses its lease counts as failed, with an error that matches
+// [leasehold.ErrLost], also if work returned nil.
 func (l *Locker) Task(key string, work func(ctx context.Context, lease *leasehold.Lease) error) gocron.Task {
 	return gocron.NewTask(func(ctx context.Context) error {
 		lease := l.Lease(key)
@@ -84,11 +83,11 @@ type lock struct {
 	lease  *leasehold.Lease
 }
 
-// Unlock implements [gocron.Lock]. It takes no notice of ctx, which has ended if the
-// scheduler is shut down.
+// Unlock implements [gocron.Lock]. It ignores ctx, which has ended if the scheduler is shut
+// down.
 func (l *lock) Unlock(context.Context) error {
 	l.locker.mu.Lock()
-	if l.locker.leases[l.lease.Key()] == l.lease { // not if it was lost, and the job started anew
+	if l.locker.leases[l.lease.Key()] == l.lease { // otherwise it was lost, and a later run has the name
 		delete(l.locker.leases, l.lease.Key())
 	}
 	l.locker.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package leaseholdgocron runs the jobs of github.com/go-co-op/gocron/v2 in one scheduler
-// of several. [Locker] has each job run where its lock is taken first; [Elector] has one
-// scheduler run all of them.
+// of several. With [Locker], each job runs in the scheduler that takes its lock first. With
+// [Elector], one scheduler runs all jobs.
 package leaseholdgocron
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// run does work in a context that ends with the job's and with bound, which is that of
-// the lease or of the leadership.
+// run calls work with a context that ends with the context of the job and with bound, the context
+// of the lease or of the leadership.
 func run(job, bound context.Context, lease *leasehold.Lease, work func(context.Context, *leasehold.Lease) error) error {
 	ctx, end := context.WithCancelCause(bound)
 	defer end(nil)

@@ -1,7 +1,7 @@
-// Package leaderelection stands in for k8s.io/client-go/tools/leaderelection: programs that
-// lead by [RunOrDie] do so by a [leasehold.Election], inside a cluster and outside of one. It
-// needs nothing of Kubernetes: [LeaderCallbacks] has the fields of client-go's type, so that a
-// value of one is converted to the other.
+// Package leaderelection replaces k8s.io/client-go/tools/leaderelection: programs that use
+// [RunOrDie] lead by a [leasehold.Election], inside and outside of a cluster. It does not depend
+// on Kubernetes: [LeaderCallbacks] has the fields of client-go's type, so that values can be
+// converted.
 package leaderelection
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// LeaderElectionConfig says what is led, by whom and what is called.
+// LeaderElectionConfig configures an election and its callbacks.
 type LeaderElectionConfig struct {
-	// Client is where the election takes place.
+	// Client is the client of the store of the election.
 	Client *leasehold.Client
 	// Name is the key of the election: 1 to 512 bytes.
 	Name string
-	// Identity of this candidate, which others see: at most 4 KiB.
+	// Identity of this candidate, visible to all candidates: at most 4 KiB.
 	Identity string
 	// LeaseDuration is the time to live of the leader's lease; 0 leaves it to the client.
 	// The leader renews it after a third, for as long as it lasts.
 	LeaseDuration time.Duration
-	// Callbacks are what is called. OnStartedLeading and OnStoppedLeading are needed.
+	// Callbacks are the functions to call. OnStartedLeading and OnStoppedLeading are required.
 	Callbacks LeaderCallbacks
-	// Options are further ones of the lock.
+	// Options are further options of the lock.
 	Options []leasehold.Option
 }
 
@@ -37,24 +37,24 @@ type LeaderElectionConfig struct {
 type LeaderCallbacks struct {
 	// OnStartedLeading is called when this candidate leads, with a context that ends with
 	// the leadership. If it returns before that, the leadership goes on. It must return when
-	// its context ends: nobody else leads before that, or before the lease is over.
+	// its context ends. The next candidate leads after that, or after the lease has expired.
 	OnStartedLeading func(context.Context)
 	// OnStoppedLeading is called once, when the leadership ends, even if OnStartedLeading
-	// goes on: a program that cannot stop what it began exits here. It is called as well if
-	// the context of Run ends before anything was led. It is not called if the election
-	// cannot be held at all: Run then returns why, and RunOrDie panics with it.
+	// goes on: a program that cannot stop its work exits here. It is also called if the context
+	// of Run ends before this candidate has led. It is not called if the election cannot take
+	// place: Run then returns the reason, and RunOrDie panics with it.
 	OnStoppedLeading func()
-	// OnNewLeader is called with the identity of whoever leads, whenever that has changed:
-	// within some second, by asking the store every second. It may be nil. Calls come one
-	// after the other. Run does not wait for the last one, and begins none after its return.
+	// OnNewLeader is called with the identity of each new leader, within about a second, since
+	// Run asks the store every second. It may be nil. Calls do not overlap. Run does not wait
+	// for the last call, and starts no call after its return.
 	OnNewLeader func(identity string)
 }
 
-// errStopped ends a term, so that none follows.
+// errStopped ends a term without a further campaign.
 var errStopped = errors.New("the leadership has ended")
 
-// RunOrDie is [Run], and panics if the election cannot be held at all: because of an invalid
-// configuration, or a store that refuses for good.
+// RunOrDie is [Run], and panics if the election cannot take place because of an invalid
+// configuration or a permanent error of the store.
 func RunOrDie(ctx context.Context, config LeaderElectionConfig) {
 	if err := Run(ctx, config); err != nil && !errors.Is(err, leasehold.ErrLost) && ctx.Err() == nil {
 		panic(err)
@@ -83,7 +83,7 @@ func Run(ctx context.Context, config LeaderElectionConfig) error {
 		stopped:   sync.OnceFunc(config.Callbacks.OnStoppedLeading),
 	}
 	defer func() {
-		if r.led.Load() || ctx.Err() != nil { // else nobody would see why there is nothing to lead
+		if r.led.Load() || ctx.Err() != nil { // otherwise the error is the only sign of a failure
 			r.stopped()
 		}
 	}()
@@ -107,7 +107,7 @@ func (c LeaderElectionConfig) check() error {
 	return nil
 }
 
-// run is one call of Run.
+// run is the state of one call of Run.
 type run struct {
 	callbacks LeaderCallbacks
 	election  *leasehold.Election
@@ -115,7 +115,7 @@ type run struct {
 	led       atomic.Bool
 }
 
-// lead is the term of office.
+// lead runs the term of this candidate.
 func (r *run) lead(ctx context.Context, _ *leasehold.Lease) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -127,8 +127,8 @@ func (r *run) lead(ctx context.Context, _ *leasehold.Lease) error {
 	return errStopped
 }
 
-// observe calls OnNewLeader until the function that it returns is called, which waits for
-// no call that is under way.
+// observe calls OnNewLeader until its result is called, which does not wait for a call that is
+// under way.
 func (r *run) observe(ctx context.Context) (stop func()) {
 	if r.callbacks.OnNewLeader == nil {
 		return func() {}

@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// A library greets a server on a new connection before it sends a command, and may
-// forget to close the connection if that fails. Until the greeting is over nothing
-// was sent.
+// A library greets a server on a new connection before it sends a command, and may forget to
+// close the connection if the greeting fails. No command was sent before the greeting is over.
 
 // callKey is the key under which a call finds itself among the values of a
 // context that was derived from it.
@@ -24,8 +23,8 @@ func (c *Call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Forsake closes the connection that the call was to use, if it was not greeted:
-// a library may forget one whose greeting has failed.
+// Forsake closes the connection of the call if its greeting was not completed: a library may
+// forget to do so.
 func (c *Call) Forsake() {
 	c.conns.drop(func(nc *conn) bool {
 		nc.mu.Lock()
@@ -35,7 +34,7 @@ func (c *Call) Forsake() {
 }
 
 // Unsent reports whether a connection was made for the call on which no verb was written,
-// neither by the call nor by another one.
+// by this or another call.
 func (c *Call) Unsent() bool {
 	nc := c.dialed.Load()
 	return nc != nil && c.conns.Verb != "" && !nc.spoken.Load()
@@ -44,8 +43,7 @@ func (c *Call) Unsent() bool {
 // Again prepares the call for another try, which may use a connection that is there.
 func (c *Call) Again() { c.dialed.Store(nil) }
 
-// Greeted says that the greeting of the connection that serves a call is over:
-// commands may follow. The context is the call or comes from it.
+// Greeted records that the greeting on the call's connection is over and commands may follow. The context is the call or comes from it.
 func (cs *Conns) Greeted(ctx context.Context) {
 	call, ok := ctx.Value(callKey{}).(*Call)
 	if !ok {
@@ -71,9 +69,9 @@ type family struct {
 // familyKey is the key under which a context has its family.
 type familyKey struct{}
 
-// Family returns a context, and what closes all connections that were added for
-// it. That is for a library that connects anew by itself, and may forget a
-// connection whose greeting has failed.
+// Family returns a context, and a function that closes all connections that were added for it.
+// Use it for a library that reconnects on its own, and may forget a connection after a failed
+// greeting.
 func Family(ctx context.Context) (context.Context, func()) {
 	f := new(family)
 	return context.WithValue(ctx, familyKey{}, f), f.close
@@ -99,8 +97,8 @@ func (f *family) close() {
 	f.conns = nil
 }
 
-// maxGreeting is how many deadlines a greeting has at most. Subscriptions are never
-// said to be greeted.
+// maxGreeting bounds the number of deadlines of a greeting. Greeted is not called for
+// subscriptions.
 const maxGreeting = 16
 
 // Read implements [net.Conn].
@@ -118,7 +116,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, c.report(err)
 }
 
-// report is err, or says that nothing was sent.
+// report returns err, or the error that no command was sent.
 func (c *conn) report(err error) error {
 	if err == nil || c.owner.Verb == "" || c.spoken.Load() {
 		return err

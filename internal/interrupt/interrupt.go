@@ -2,11 +2,11 @@
 // cancelled, without a goroutine for every call.
 //
 // Client libraries look at a context's deadline while they wait for a reply,
-// but not at its cancellation, and a goroutine beside every call would double
+// but not at its cancellation, and an additional goroutine for every call would double
 // the time of a round trip. So the caller's goroutine waits in the socket, and
-// a cancellation, which is rare, makes the socket's deadline pass. What links
-// a call to its socket is the deadline itself: every call has one of its own,
-// and the library sets it on the connection that it uses.
+// a cancellation, which is rare, makes the socket's deadline pass. The deadline itself links
+// a call to its socket: every call has a unique deadline, and the library sets it on the
+// connection that it uses.
 package interrupt
 
 import (
@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// grace is how long a call may still wait after it was cancelled. A server
-// that is well answers in it, and the connection need not be thrown away.
+// grace is how long a call may still wait after it was cancelled. A healthy server answers
+// within it, and the connection can be used again.
 const grace = 5 * time.Millisecond
 
 // past is a deadline that has passed.
@@ -35,13 +35,13 @@ type Call struct {
 	dialed   atomic.Pointer[conn] // the last connection that was made for the call
 
 	// Of a call whose context can be cancelled; guarded by watching of the Conns.
-	place int         // among the young ones, from 1; 0 if it is none
+	place int         // in young, from 1; 0 if it is not there
 	stop  func() bool // nil until the context is watched
 
 	// Of a timed call.
 	moment *moment
 	// These are guarded by the moment's mu.
-	ended  chan struct{} // nil until somebody asks for it
+	ended  chan struct{} // made by the first Done
 	closed bool          // ended is
 	seat   int           // among the moment's calls
 }
@@ -54,8 +54,8 @@ func (c *Call) Deadline() (time.Time, bool) {
 	return c.deadline, true
 }
 
-// Over reports whether the time of the call is over, or it was cancelled. A call that is not
-// over and fails with a timeout has met the end of another one on its connection.
+// Over reports whether the time of the call is over, or it was cancelled. If a call that is not
+// over fails with a timeout, the deadline was that of another call on its connection.
 func (c *Call) Over() bool {
 	d, _ := c.Deadline()
 	return !time.Now().Before(d)
@@ -73,7 +73,7 @@ func (c *Call) End() {
 	}
 }
 
-// cancelled ends a call whose context has ended.
+// cancelled ends a call after its context has ended.
 func (c *Call) cancelled() {
 	if c.moment != nil {
 		c.moment.end(c)
@@ -81,9 +81,8 @@ func (c *Call) cancelled() {
 	c.interrupt()
 }
 
-// interrupt ends the call's wait. It looks again for as long as the call has
-// not reached a socket: until then the library watches the context by itself,
-// but there is a moment between the two.
+// interrupt ends the call's wait. It tries again until the call has reached a socket: before
+// that the library watches the context, but there is a gap between the two.
 func (c *Call) interrupt() {
 	for time.Sleep(grace); !c.done.Load() && !c.conns.interrupt(c.deadline); time.Sleep(grace) {
 		if c.Unsent() { // the greeting has deadlines of its own, one after the other
@@ -92,19 +91,18 @@ func (c *Call) interrupt() {
 	}
 }
 
-// Conns are the open connections of a client. The zero value has none.
+// Conns are the open connections of a client. The zero value is empty.
 type Conns struct {
-	// DropSilent makes a call that has timed out take with it the connections
-	// to the same server that nobody uses: they lead to the same silence, and
-	// each of them would cost a timeout of its own. It is set before the first
-	// connection.
+	// DropSilent makes a call that has timed out close the idle connections to the same
+	// server, since each of them would probably cost another timeout. It is set before the
+	// first connection.
 	DropSilent bool
-	// Greets is set before the first connection by whoever calls Greeted.
+	// Greets is true if Greeted is called. It is set before the first connection.
 	Greets bool
-	// Verb is how every command begins that has an effect. What fails on a
-	// connection before the first one is written is reported as an error of
-	// dialling: it says that nothing was sent. Empty for no such report. It is
-	// set before the first connection.
+	// Verb is the beginning of every command that has an effect. An error on a connection before
+	// the first such command is reported as an error of dialling, after which the call certainly
+	// had no effect. If Verb is empty, there is no such report. It is set before the first
+	// connection.
 	Verb string
 
 	calls atomic.Int64
@@ -117,7 +115,7 @@ type Conns struct {
 	moments map[int64]*moment // to come, by when
 
 	watching sync.Mutex
-	young    []*Call // whose contexts are not watched yet
+	young    []*Call // not yet watched
 	timer    *time.Timer
 	ticking  bool
 }
@@ -146,9 +144,9 @@ func (cs *Conns) BeginIn(ctx context.Context, c *Call, timeout time.Duration) {
 	cs.watch(c)
 }
 
-// watch has a call end with its context, if that can be cancelled. Most calls are
-// answered long before grace has passed, and to follow a context costs as much as
-// the rest of Begin. So only those that are still under way at a tick follow theirs.
+// watch makes a call end with its context, if that can be cancelled. Most calls are answered long
+// before grace has passed, and watching a context costs as much as the rest of Begin. So only
+// calls that are still under way at a tick are watched.
 func (cs *Conns) watch(c *Call) {
 	if c.Context.Done() == nil {
 		return
@@ -168,8 +166,8 @@ func (cs *Conns) watch(c *Call) {
 	cs.ticking = true
 }
 
-// tick has the calls that are under way follow their contexts. There is no other tick
-// once there was nothing to do.
+// tick starts to watch the contexts of the calls that are under way. The ticks stop when there
+// are no calls.
 func (cs *Conns) tick() {
 	cs.watching.Lock()
 	grown := cs.young
@@ -187,7 +185,7 @@ func (cs *Conns) tick() {
 }
 
 func (cs *Conns) follow(c *Call) {
-	stop := context.AfterFunc(c.Context, c.cancelled) // without the lock: it may be anybody's context
+	stop := context.AfterFunc(c.Context, c.cancelled) // without the lock, since the context may be of any type
 	cs.watching.Lock()
 	c.stop = stop
 	cs.watching.Unlock()
@@ -216,7 +214,7 @@ func (cs *Conns) unwatch(c *Call) {
 // deadline returns a time a little before the end of the timeout or of ctx,
 // which no other call under way has.
 func (cs *Conns) deadline(ctx context.Context, now time.Time, timeout time.Duration) time.Time {
-	const mark = 1<<16 - 1 // ns: the part of a deadline that tells calls apart
+	const mark = 1<<16 - 1 // ns: the part of a deadline that distinguishes calls
 	t := now.Add(timeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(t) {
 		t = d
@@ -237,8 +235,7 @@ func (cs *Conns) interrupt(deadline time.Time) bool {
 	return false
 }
 
-// Add returns nc, made interruptible. The context is the one that it was dialled
-// for.
+// Add returns nc, made interruptible. ctx is the context of the call that dialled it.
 func (cs *Conns) Add(ctx context.Context, nc net.Conn) net.Conn {
 	c := &conn{Conn: nc, owner: cs, number: cs.made.Add(1)}
 	if call, ok := ctx.Value(callKey{}).(*Call); ok {
@@ -261,7 +258,7 @@ func (cs *Conns) Add(ctx context.Context, nc net.Conn) net.Conn {
 	return c
 }
 
-// conn is a connection that knows which call it serves.
+// conn is a connection with the deadline of the call that it serves.
 type conn struct {
 	net.Conn
 	owner  *Conns
@@ -323,8 +320,7 @@ func (c *conn) serve(t time.Time) time.Time {
 	return t
 }
 
-// Close implements [net.Conn]. A library closes a connection whose call has
-// timed out.
+// Close implements [net.Conn]. A library closes a connection after a timeout of its call.
 func (c *conn) Close() error {
 	c.owner.mu.Lock()
 	delete(c.owner.set, c)
@@ -343,8 +339,8 @@ func (c *conn) idle(now time.Time) bool {
 	return !c.serves.IsZero() && now.After(c.serves)
 }
 
-// dropIdle closes the connections to a server that nobody uses. The library
-// finds out when it wants to use them.
+// dropIdle closes the idle connections to a server. The library notices it when it tries to use
+// them.
 func (cs *Conns) dropIdle(addr net.Addr) {
 	now := time.Now()
 	cs.drop(func(c *conn) bool { return c.RemoteAddr().String() == addr.String() && c.idle(now) })
@@ -356,7 +352,7 @@ func (cs *Conns) KeepOnly(addr net.Addr) {
 	cs.drop(func(c *conn) bool { return c.RemoteAddr().String() != addr.String() })
 }
 
-// CutUpTo closes the connections that had been made when Made said made.
+// CutUpTo closes the connections that existed when Made returned made.
 func (cs *Conns) CutUpTo(made uint64) {
 	cs.drop(func(c *conn) bool { return c.number <= made })
 }

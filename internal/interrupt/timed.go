@@ -7,21 +7,19 @@ import (
 	"time"
 )
 
-// A timed call ends by itself, for a library that does not always wait in the
-// socket. A context with a timer for each would cost a good part of what the call
-// itself does, for something that almost never happens. So calls that are to end at
-// nearly the same time share a moment with one timer, and only calls whose own
-// context can be cancelled have a channel of their own, once the library asks for it.
-// While it waits in the socket it does not.
+// A timed call ends on its own, for a library that does not always wait in the socket. A timer
+// for each call would cost much, for an event that almost never happens. So calls that end at
+// nearly the same time share a moment with one timer. A call has a channel of its own only if
+// its context can be cancelled, and only when the library asks for it.
 
-// moment is when calls end that were not answered.
+// moment is a time at which unanswered calls end.
 type moment struct {
 	conns *Conns
 	at    int64         // ns of the monotonic clock
 	over  chan struct{} // closed when it has come
 
 	mu    sync.Mutex
-	calls []*Call // that have a channel of their own
+	calls []*Call // with a channel of their own
 }
 
 // precision is the part of a call's time by which it may end late: 1/16 to 1/8.
@@ -29,7 +27,7 @@ const precision = 3
 
 var origin = time.Now()
 
-// moment returns the one for calls that begin now and have so much time.
+// moment returns the moment for calls that begin now and last up to timeout.
 func (cs *Conns) moment(now time.Time, timeout time.Duration) *moment {
 	start, timeout := int64(now.Sub(origin)), max(timeout, 0)
 	grain := int64(1) << max(bits.Len64(uint64(timeout))-precision-1, 10)
@@ -81,7 +79,7 @@ func (m *moment) channel(c *Call) <-chan struct{} {
 	return c.ended
 }
 
-// end tells those who have asked for the channel of a call that it has ended.
+// end closes the channel of a call, if it was made.
 func (m *moment) end(c *Call) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
