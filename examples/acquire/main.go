@@ -48,7 +48,7 @@ func run(ctx context.Context, store example.Store) error {
 	return cutOff(ctx, client)
 }
 
-// cutOff works for a caller who has little time.
+// cutOff works under a context with a short deadline.
 func cutOff(ctx context.Context, client *leasehold.Client) error {
 	bound, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

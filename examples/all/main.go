@@ -1,6 +1,6 @@
 // All moves money between two accounts, each with a lock of its own, in both
-// directions at once. Both locks are taken or none, in one order for everybody,
-// so that no two transfers wait for each other.
+// directions at once. A transfer takes both locks or neither, and all transfers use
+// one order, so that no two transfers wait for each other.
 //
 // Output:
 //
@@ -20,7 +20,7 @@ import (
 
 func main() { example.Main(run) }
 
-// account is a row of a table; only who holds its lock may change it.
+// account is a row of a table. Only the holder of its lock may change it.
 type account struct {
 	key     string
 	balance atomic.Int64

@@ -53,7 +53,7 @@ func run(ctx context.Context, store example.Store) error {
 	)
 }
 
-// tick is what cron starts on every host.
+// tick runs on every host when cron starts the job.
 func tick(ctx context.Context, client *leasehold.Client, host string) error {
 	lease, err := client.Mutex("cron/nightly", leasehold.WithMinHold(atLeast)).TryLock(ctx)
 	if errors.Is(err, leasehold.ErrHeld) {

@@ -1,6 +1,6 @@
-// Election has two candidates for running a scheduler. The first one leads,
-// and resigns, to be upgraded, say; the second one takes over. Everybody can
-// see who leads, and how to reach it.
+// Election chooses between two candidates that can run a scheduler. The first
+// candidate leads and resigns, for example for an upgrade, and the second takes
+// over. Every program can look up the leader and its address.
 //
 // Output:
 //
@@ -55,8 +55,7 @@ func run(ctx context.Context, store example.Store) error {
 	beta := second.Election(key, "beta:8080")
 	betaEnded := example.Queue(ctx, func(ctx context.Context) error { return beta.Lead(ctx, schedule) })
 
-	// Observe yields a leader whenever it is another one than before, and the zero
-	// Leader while nobody leads.
+	// Observe yields each new leader, and the zero Leader while there is no leader.
 	for leader, err := range beta.Observe(ctx) {
 		if err != nil {
 			return err
@@ -84,8 +83,8 @@ func run(ctx context.Context, store example.Store) error {
 	return nil
 }
 
-// schedule is what the leader does until its term ends, and not a moment
-// longer: whatever it writes carries lease.Token(), see the fencing example.
+// schedule is the leader's work. It stops when the term ends. Its writes should carry
+// lease.Token(); see the fencing example.
 func schedule(ctx context.Context, _ *leasehold.Lease) error {
 	<-ctx.Done()
 	return context.Cause(ctx)

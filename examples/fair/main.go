@@ -1,6 +1,5 @@
-// Fair serves waiters in the order in which they came to the store, from
-// whatever machine: nobody is passed by someone who asks more often, or who
-// happens to be near.
+// Fair serves waiters in the order of their arrival at the store, from any machine.
+// A waiter that asks more often, or is closer to the store, has no advantage.
 //
 // Output:
 //

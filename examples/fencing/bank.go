@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/fence"
 )
 
-// bank is a table behind a fence, which stands in a table beside it.
+// bank is a table with a fence, which is in a second table.
 type bank struct {
 	*sql.DB
 	fences fence.SQL

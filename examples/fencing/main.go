@@ -1,7 +1,7 @@
 // Fencing protects a table from a holder that does not notice the end of its
 // lease. Alpha reads a balance, stalls for longer than its lease lasts, and
-// writes what it computed from the old value. No lock can stop it. The table
-// can: it remembers the greatest token that it has seen and refuses smaller ones.
+// writes a result that it computed from the old value. No lock can stop it. The table
+// can: it stores the greatest token so far and refuses smaller tokens.
 //
 // Output:
 //
@@ -9,7 +9,7 @@
 //	beta reads 100, with a greater token: true
 //	alpha writes 90: refused, a later holder has been here
 //	beta writes 50
-//	alpha's release says that its lease was lost: true
+//	alpha's release returns ErrLost: true
 //	the balance is 50
 package main
 
@@ -75,7 +75,7 @@ func run(ctx context.Context, store example.Store) error {
 		return err
 	}
 	fmt.Println("beta writes", seen-50)
-	fmt.Println("alpha's release says that its lease was lost:", errors.Is(stale.Release(), leasehold.ErrLost))
+	fmt.Println("alpha's release returns ErrLost:", errors.Is(stale.Release(), leasehold.ErrLost))
 	if balance, err = bank.read(ctx, lease); err != nil {
 		return err
 	}

@@ -57,8 +57,8 @@ func open() (driver.Driver, error) {
 	return filedriver.Open(filepath.Join(os.TempDir(), "leasehold-first"))
 }
 
-// work takes two seconds, or ends when the lease does. Whatever it writes would carry
-// the token, so that the resource can refuse what comes too late.
+// work takes two seconds, or ends when the lease does. Its writes would carry the token,
+// so that the resource can refuse a late write.
 func work(ctx context.Context, _ int64) {
 	select {
 	case <-time.After(2 * time.Second):

@@ -1,16 +1,15 @@
-// Readwrite shares a catalogue: many read it at a time, whoever writes is alone.
-// One sees that a writer who waits is not passed by later readers, so that it
-// comes to its turn, and that it can go on as a reader, with no other writer in
-// between.
+// Readwrite shares a catalogue: many readers use it at a time, or one writer. A later
+// reader does not overtake a waiting writer, so that the writer gets its turn. The
+// writer can go on as a reader, without another writer in between.
 //
 // Output:
 //
 //	3 readers at once
 //	the writer waits
-//	a reader who comes later does not pass it
+//	a later reader does not overtake it
 //	the readers leave
 //	the writer is alone: version 2
-//	it goes on as a reader, beside another one: both see version 2
+//	it goes on as one of two readers: both see version 2
 package main
 
 import (
@@ -53,7 +52,7 @@ func run(ctx context.Context, store example.Store) error {
 	if _, err := catalog.TryRLock(ctx); !errors.Is(err, leasehold.ErrHeld) {
 		return fmt.Errorf("a reader passed the writer: %w", err)
 	}
-	fmt.Println("a reader who comes later does not pass it")
+	fmt.Println("a later reader does not overtake it")
 
 	fmt.Println("the readers leave")
 	for _, lease := range readers {
@@ -80,7 +79,7 @@ func write(ctx context.Context, catalog *leasehold.RWMutex, version *atomic.Int6
 		if version.Load() != mine {
 			return errors.New("another writer slipped in")
 		}
-		fmt.Println("it goes on as a reader, beside another one: both see version", mine)
+		fmt.Println("it goes on as one of two readers: both see version", mine)
 		return nil
 	})
 }

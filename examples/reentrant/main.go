@@ -1,6 +1,6 @@
-// Reentrant takes a lock that the caller holds already: a function that locks
-// the order it changes may call another one that does so too. Who is "the same"
-// is told by the context, or, across goroutines and processes, by an owner.
+// Reentrant takes a lock that the caller already holds: a function that locks an
+// order may call another function that locks it too. The context identifies the
+// caller, or an owner does so across goroutines and processes.
 //
 // Output:
 //
@@ -53,7 +53,7 @@ func byContext(ctx context.Context, client *leasehold.Client) (err error) {
 }
 
 func byOwner(ctx context.Context, client *leasehold.Client) error {
-	// The name has to be that of one worker: all who use it enter together.
+	// The owner must be unique: all callers with this owner share the lock.
 	mine := client.Mutex("reentrant/batch", leasehold.WithReentrantOwner("worker-7"))
 	first, err := mine.Lock(ctx)
 	if err != nil {

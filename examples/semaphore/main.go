@@ -1,6 +1,6 @@
 // Semaphore lends the four GPUs of a pool to jobs that need one or several of
-// them. A place is leased: a job that crashes returns it. A job that needs many
-// is not starved by small ones that come later.
+// them. A place is leased: a job that crashes returns it. Small jobs that come later
+// do not starve a job that needs many places.
 //
 // Output:
 //
@@ -30,7 +30,7 @@ func run(ctx context.Context, store example.Store) error {
 		return err
 	}
 	defer client.Close()
-	pool := client.Semaphore("semaphore/gpu", 4) // everybody states the same limit
+	pool := client.Semaphore("semaphore/gpu", 4) // all jobs state the same limit
 
 	render, err := pool.LockN(ctx, 2)
 	if err != nil {

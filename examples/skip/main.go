@@ -1,10 +1,10 @@
-// Skip sweeps old files on whichever host comes first. Another host whose timer
-// goes off meanwhile does not wait: its work is being done already.
+// Skip sweeps old files on the host that comes first. Another host does not wait,
+// because its work is already being done.
 //
 // Output:
 //
 //	alpha sweeps
-//	beta skips: somebody is at it
+//	beta skips: the lock is held
 //	alpha is done
 //	beta sweeps
 //	beta is done
@@ -47,7 +47,7 @@ func run(ctx context.Context, store example.Store) error {
 func sweep(ctx context.Context, client *leasehold.Client, host string, work func(context.Context) error) (err error) {
 	lease, err := client.Mutex("skip/sweep").TryLock(ctx)
 	if errors.Is(err, leasehold.ErrHeld) {
-		fmt.Println(host, "skips: somebody is at it")
+		fmt.Println(host, "skips: the lock is held")
 		return nil
 	}
 	if err != nil {

@@ -1,7 +1,6 @@
 // Package sqlitestore keeps locks in a table of an SQLite database, for processes
-// of one machine that have such a file anyway. It is an example of what a store
-// takes that stands on package roomdriver: a table, and messages that waiters find
-// by looking for them.
+// of one machine that have such a file anyway. It is an example of a store on package
+// roomdriver: it needs a table, and messages for which waiters poll.
 //
 // The clock is the machine's wall clock. It must not be stepped forward while locks
 // are held: see the documentation of package roomdriver.
@@ -77,8 +76,7 @@ func (t *table) Update(ctx context.Context, key string, f func([]byte, time.Time
 	return roomdriver.UpdateBy(ctx, t, key, f)
 }
 
-// Transact implements [roomdriver.Transactor]. Until the commit nothing has
-// happened.
+// Transact implements [roomdriver.Transactor]. It has no effect before the commit.
 func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(int, roomdriver.Found) roomdriver.Change) ([]int, error) {
 	tx, err := t.begin(ctx)
 	if err != nil {
@@ -107,8 +105,7 @@ func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(in
 	return nil, tx.Commit()
 }
 
-// transaction has the database for itself since now. After an error it does
-// nothing more.
+// transaction has the database for itself since now. After an error its methods have no effect.
 type transaction struct {
 	*sql.Tx
 	ctx context.Context
@@ -125,7 +122,7 @@ func (t *table) begin(ctx context.Context) (*transaction, error) {
 	return &transaction{Tx: tx, ctx: ctx, now: time.Now()}, err
 }
 
-// find returns the record of key, nil if there is none.
+// find returns the record of key, or nil.
 func (tx *transaction) find(key string) (record []byte) {
 	if key == "" || tx.err != nil {
 		return nil
@@ -186,8 +183,8 @@ func (t *table) List(ctx context.Context, prefix, cursor string) (page roomdrive
 	return page, rows.Err()
 }
 
-// Sweep implements [roomdriver.Sweeper]. Messages go too: whoever listens has
-// fetched them within a minute.
+// Sweep implements [roomdriver.Sweeper]. It also removes messages, which listeners fetch within
+// a minute.
 func (t *table) Sweep(ctx context.Context, limit int) (int, error) {
 	tx, err := t.begin(ctx)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Watchdog does work that takes longer than the lease's time to live. The lease
 // is renewed in the background as long as its holder lives, so a short TTL is
-// no reason to hurry; and when it is lost all the same, because an operator
-// breaks it here, the work learns it through its context and stops.
+// no reason to hurry. If it is lost, here because an operator breaks it, its context
+// ends and the work stops.
 //
 // Output:
 //
@@ -9,7 +9,7 @@
 //	beta is refused
 //	an operator breaks the lease
 //	the work stops: lease lost: lease broken by force: alpha is being replaced
-//	Do tells that the work was not protected to its end: true
+//	Do returns ErrLost: true
 package main
 
 import (
@@ -57,7 +57,7 @@ func run(ctx context.Context, store example.Store) error {
 		fmt.Println("the work stops:", err)
 		return err
 	})
-	fmt.Println("Do tells that the work was not protected to its end:", errors.Is(err, leasehold.ErrLost))
+	fmt.Println("Do returns ErrLost:", errors.Is(err, leasehold.ErrLost))
 	return nil
 }
 
@@ -71,7 +71,7 @@ func work(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// breakIt ends the lease of whoever holds the lock, as `leasehold break` does.
+// breakIt ends the lease of the lock's holder, as `leasehold break` does.
 func breakIt(ctx context.Context, client *leasehold.Client) error {
 	fmt.Println("an operator breaks the lease")
 	picture, err := client.Inspect(ctx, key)

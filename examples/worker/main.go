@@ -1,7 +1,7 @@
-// Worker handles the jobs of a queue, such as river's or asynq's, and never two of
-// one account at the same time: whoever finds the account busy has the queue offer
-// the job again later. The lock lasts until the handler has returned, even if the
-// queue ends the context of the job before.
+// Worker handles the jobs of a queue, such as river's or asynq's, and never two jobs of
+// one account at the same time: if the account is busy, the queue offers the job again
+// later. The lock is held until the handler has returned, even if the queue ends the
+// context of the job before.
 //
 // Output:
 //
@@ -64,8 +64,8 @@ func offer(ctx context.Context, beta *leasehold.Client) {
 	}
 }
 
-// handle does a job of an account, unless another one is being done. The context of
-// work ends with the lock: what it calls then stops, or is refused by its token.
+// handle does a job of an account, unless the account is busy. The context of work ends
+// with the lock, so that its calls stop, or are refused by their token.
 func handle(ctx context.Context, client *leasehold.Client, host, account string, work func(context.Context) error) error {
 	ran, err := leasehold.TryDo(context.WithoutCancel(ctx), client.Mutex("worker/account/"+account), func(ctx context.Context) error {
 		fmt.Println(host, "works for account", account)

@@ -1,5 +1,4 @@
-// Package example is what the programs of this module have in common: where
-// their locks are kept. Each of them shows one pattern; this is not one.
+// Package example opens the store for the programs of this module.
 package example
 
 import (
@@ -45,7 +44,7 @@ func start(ctx context.Context, run func(context.Context, Store) error) error {
 type Store struct{ url, dir string }
 
 // Client returns a new client of the store. A program has one; the examples
-// have one for each of the machines that they tell of.
+// have one for each machine of their story.
 func (s Store) Client(opts ...leasehold.Option) (*leasehold.Client, error) {
 	store, err := s.open()
 	if err != nil {

@@ -7,10 +7,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Queue starts f, and returns once the lock that f waits for has queued it, or
-// f has ended. What it returns waits for the end of f.
-//
-// A program has no need of it; an example that tells who came first has.
+// Queue starts f, and returns when f waits in the queue of a lock, or has ended. The
+// returned function waits for the end of f. Examples use it to fix the order of arrival.
 func Queue(ctx context.Context, f func(context.Context) error) (wait func() error) {
 	queued := make(chan struct{})
 	ended := make(chan error, 1)
