@@ -519,25 +519,37 @@ func parsed(t *testing.T, tests bool) (files []*ast.File) {
 // program calls. What package fmt and errors call needs no example.
 func entries(files []*ast.File) (all []string) {
 	for _, f := range files {
-		for _, d := range f.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || !fn.Name.IsExported() || slices.Contains([]string{"Error", "Unwrap", "String", "Is"}, fn.Name.Name) {
+		for _, name := range functions(f) {
+			of, method, _ := strings.Cut(name, ".")
+			method = cmp.Or(method, of)
+			if ast.IsExported(of) && ast.IsExported(method) && !slices.Contains([]string{"Error", "Unwrap", "String", "Is"}, method) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// functions returns the functions of a file, as "Do", and its methods, as "Mutex.Lock".
+func functions(f *ast.File) (all []string) {
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		name := fn.Name.Name
+		if fn.Recv != nil {
+			of := fn.Recv.List[0].Type
+			if star, ok := of.(*ast.StarExpr); ok {
+				of = star.X
+			}
+			id, ok := of.(*ast.Ident)
+			if !ok {
 				continue
 			}
-			name := fn.Name.Name
-			if fn.Recv != nil {
-				of := fn.Recv.List[0].Type
-				if star, ok := of.(*ast.StarExpr); ok {
-					of = star.X
-				}
-				id, ok := of.(*ast.Ident)
-				if !ok || !id.IsExported() {
-					continue
-				}
-				name = id.Name + "." + name
-			}
-			all = append(all, name)
+			name = id.Name + "." + name
 		}
+		all = append(all, name)
 	}
 	return all
 }
@@ -640,6 +652,39 @@ func TestDocuments_LinksLeadSomewhere(t *testing.T) {
 	}
 	if followed < 20 {
 		t.Errorf("%d links found in %q", followed, pages)
+	}
+}
+
+// TestDocuments_PathOfLockExists looks for every file and function that the first page of
+// docs/design.md names. A function follows the name of its file.
+func TestDocuments_PathOfLockExists(t *testing.T) {
+	_, page, _ := strings.Cut(prose(t, "docs/design.md"), "\n## The path of a `Lock`\n")
+	page, _, _ = strings.Cut(page, "\n## ")
+	var file string
+	var names []string
+	seen := 0
+	for _, step := range regexp.MustCompile(`(?m)^\d+\. .*$`).FindAllString(page, -1) {
+		for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(step, -1) {
+			switch name := quoted[1]; {
+			case path.Ext(name) == ".lua":
+				if _, err := os.Stat(name); err != nil {
+					t.Error(err)
+				}
+			case path.Ext(name) == ".go":
+				f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+				if err != nil {
+					t.Fatal(err)
+				}
+				file, names = name, functions(f)
+			case !slices.Contains(names, name):
+				t.Errorf("docs/design.md: %s has no function %s", file, name)
+			default:
+				seen++
+			}
+		}
+	}
+	if seen < 30 {
+		t.Errorf("%d functions were found", seen)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 
 // Bounds of a batched renewal.
 const (
-	// renewBatch is how many records are renewed under one lock of a shard.
+	// renewBatch is how many records are renewed under one lock of a shard. Package
+	// roomdriver over files locks for each record, and takes twice as long.
 	renewBatch = 32
 	// briefTimeout is how long renewals of other shards wait for a shard that is taken.
 	briefTimeout = 5 * time.Millisecond

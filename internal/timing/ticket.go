@@ -15,7 +15,10 @@ const (
 	// if all who stand before it have died, nobody else tells it.
 	WatchEvery = time.Second
 	// ConfirmWindow is how long a lock that was handed to a waiter waits to
-	// be confirmed, and so what a dead waiter costs the others.
+	// be confirmed, and so what a dead waiter costs all waiters behind it. It does not
+	// grow with the TTL: waiters die far more often than a store goes away between a
+	// hand-over and its confirmation, and only a request of the waiter shows that it
+	// lives. A stopped process keeps its connection.
 	ConfirmWindow = time.Second
 )
 
