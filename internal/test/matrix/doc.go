@@ -1,6 +1,6 @@
 // Package matrix tries every public entry of the library and every route of the service
-// under every kind of fault, in virtual time. What it tries, and why something else
-// cannot happen, stands in docs/matrix.md, which its tests generate from the sources:
+// under every kind of fault, in virtual time. docs/matrix.md describes plays, settings and
+// faults. This prints the table:
 //
-//	go test ./internal/test/matrix -args -matrix.update
+//	go test -v -run HasARow ./internal/test/matrix -args -matrix.table
 package matrix
