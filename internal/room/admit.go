@@ -205,7 +205,8 @@ func (s *scene) handOver() {
 			break
 		}
 		if head.Policy == driver.Barging {
-			s.call(&s.Queue[0]) // not handed the room
+			// A hand-over would make each critical section as long as a wake-up.
+			s.call(&s.Queue[0])
 			break
 		}
 		head.Before = s.Seq

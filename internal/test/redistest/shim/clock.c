@@ -4,7 +4,8 @@
 // stands still, if they are not 0. Monotonic clocks stay as they are.
 //
 // It calls the kernel itself and allocates nothing, because allocators ask for
-// the time before they can serve anybody.
+// the time before they can serve anybody. Under libfaketime Debian's Redis hangs at its
+// start.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
