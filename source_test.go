@@ -609,6 +609,24 @@ func TestDocuments_LinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// requirement is a direct requirement of a module, without its major version.
+var requirement = regexp.MustCompile(`(?m)^\t\S+?/([\w.-]+)(?:/v\d+)? v\S+$`)
+
+func TestDocuments_EachDependencyHasAReason(t *testing.T) {
+	_, reasons, _ := strings.Cut(prose(t, "docs/design.md"), "\n## Dependencies\n")
+	for _, module := range []string{"go.mod", "cmd/leasehold/go.mod"} {
+		required := requirement.FindAllStringSubmatch(prose(t, module), -1)
+		if len(required) < 10 {
+			t.Errorf("%s: %d requirements were found", module, len(required))
+		}
+		for _, r := range required {
+			if !strings.Contains(reasons, r[1]) {
+				t.Errorf("docs/design.md gives no reason for %s of %s", r[1], module)
+			}
+		}
+	}
+}
+
 // TestDocuments_PathOfLockExists looks for every file and function that the first page of
 // docs/design.md names. A function follows the name of its file.
 func TestDocuments_PathOfLockExists(t *testing.T) {
