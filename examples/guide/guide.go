@@ -75,7 +75,7 @@ func Refill(ctx context.Context, client *leasehold.Client, cache Cache, key stri
 		defer func() { _ = lease.Release() }()
 	}
 	if value, fresh := cache.Value(key); fresh {
-		return value, nil // loaded by somebody else meanwhile
+		return value, nil // loaded while we waited
 	}
 	value, err := load(ctx)
 	if err == nil {
