@@ -32,19 +32,19 @@ var (
 	Held = &Cause{wire.CauseHeld, http.StatusConflict, "The lock is held by others",
 		"Ask again after Retry-After, or with waitMs to be queued."}
 	Gone = &Cause{wire.CauseGone, http.StatusGone, "The lease has ended",
-		"It expired, or was never granted: what was done under it was not protected to the end. Take the lock anew, with another lease id."}
+		"It expired, or was never granted: the work under it was not protected to the end. Take the lock again, with another lease id."}
 	Broken = &Cause{wire.CauseBroken, http.StatusGone, "The lease was broken by force",
-		"Somebody ended it and said why. Stop; take the lock anew, with another lease id."}
+		"An operator ended it and gave the reason. Stop; take the lock again, with another lease id."}
 	Released = &Cause{wire.CauseReleased, http.StatusGone, "The lease has been released",
-		"A lease id is used once. Take the lock anew, with another lease id."}
+		"A lease id is used once. Take the lock again, with another lease id."}
 	Moved = &Cause{"moved", http.StatusConflict, "The lease has been asked for again",
 		"It was asked for by another way since, and has been left as it is."}
 	NotHeld = &Cause{wire.CauseNotHeld, http.StatusNotFound, "There is no such lease",
-		"The lease to be broken is not there; nothing was changed."}
+		"The lease to be broken is not there; the lock is unchanged."}
 	Mismatch = &Cause{"mismatch", http.StatusUnprocessableEntity, "The lock is in use in another way",
-		"Another limit is in force, or the key holds data that is not a lock. Nothing was changed; asking again does not help."}
+		"Another limit is in force, or the key holds data that is not a lock. The lock is unchanged; asking again does not help."}
 	Invalid = &Cause{"invalid", http.StatusBadRequest, "The request is not valid",
-		"The detail names the value and its bounds. Nothing was asked of the store."}
+		"The detail names the value and its bounds. The store was not asked."}
 	TooLarge = &Cause{"too-large", http.StatusRequestEntityTooLarge, "The body is too large",
 		"Send less."}
 	Unauthenticated = &Cause{"unauthenticated", http.StatusUnauthorized, "Who asks is not known",
@@ -54,21 +54,21 @@ var (
 	NotFound = &Cause{"not-found", http.StatusNotFound, "There is nothing at this path",
 		"Look at the path; slashes in a name are sent as %2F, and a proxy removes its prefix."}
 	NotAllowed = &Cause{"method-not-allowed", http.StatusMethodNotAllowed, "The path has no such method",
-		"The Allow header names those there are."}
+		"The Allow header names its methods."}
 	TooMany = &Cause{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait",
 		"Ask again after Retry-After, or wait for fewer locks at a time."}
 	Unsupported = &Cause{"unsupported", http.StatusNotImplemented, "The store cannot do this",
 		"Asking again does not help; another store can."}
 	Unavailable = &Cause{"unavailable", http.StatusServiceUnavailable, "The store cannot be reached",
-		"Certainly nothing was done. Ask again after Retry-After."}
+		"The request had no effect. Ask again after Retry-After."}
 	Overloaded = &Cause{"overloaded", http.StatusServiceUnavailable, "The service has too many connections",
-		"Certainly nothing was done. Ask again after Retry-After, or another replica."}
+		"The request had no effect. Ask again after Retry-After, or another replica."}
 	Draining = &Cause{"draining", http.StatusServiceUnavailable, "The service is about to end",
-		"Ask another replica, or again after Retry-After. Nothing was done; a place in the queue is kept for ticketMs."}
+		"Ask another replica, or again after Retry-After. The request had no effect; a place in the queue is kept for ticketMs."}
 	Unknown = &Cause{"unknown", http.StatusGatewayTimeout, "The outcome is not known",
-		"The store did not answer in time, and what was asked may or may not have happened. Repeat the request with the same lease id, or release it."}
+		"The store did not answer in time, and the request may or may not have had its effect. Repeat the request with the same lease id, or release it."}
 	Unprotected = &Cause{"unprotected", http.StatusInternalServerError, "The operation was not protected to its end",
-		"Its lock was lost while it ran: others may have worked at the same time. Look at what it did before you repeat it."}
+		"Its lock was lost while it ran: another holder may have worked at the same time. Check its results before you repeat it."}
 	Failed = &Cause{"operation-failed", http.StatusInternalServerError, "The operation failed",
 		"It ran under its lock and reported a failure, which is in the log of the service."}
 	Internal = &Cause{"internal", http.StatusInternalServerError, "The service has failed",
