@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// What every kind of lock costs the server. `make costs` prints the table that
-// docs/performance.md shows.
+// The cost of every kind of lock on the server. `make costs` prints the table of which
+// docs/performance.md shows an extract.
 
 // kind is how one kind of lock asks.
 type kind struct {
