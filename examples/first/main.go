@@ -58,7 +58,7 @@ func open() (driver.Driver, error) {
 }
 
 // work takes two seconds, or ends when the lease does. Its writes would carry the token,
-// so that the resource can refuse a write that comes too late.
+// so that the resource can refuse a late write.
 func work(ctx context.Context, _ int64) {
 	select {
 	case <-time.After(2 * time.Second):

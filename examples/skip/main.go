@@ -4,7 +4,7 @@
 // Output:
 //
 //	alpha sweeps
-//	beta skips: it is held
+//	beta skips: the lock is held
 //	alpha is done
 //	beta sweeps
 //	beta is done
@@ -47,7 +47,7 @@ func run(ctx context.Context, store example.Store) error {
 func sweep(ctx context.Context, client *leasehold.Client, host string, work func(context.Context) error) (err error) {
 	lease, err := client.Mutex("skip/sweep").TryLock(ctx)
 	if errors.Is(err, leasehold.ErrHeld) {
-		fmt.Println(host, "skips: it is held")
+		fmt.Println(host, "skips: the lock is held")
 		return nil
 	}
 	if err != nil {
