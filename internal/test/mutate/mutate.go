@@ -39,15 +39,15 @@ type target struct {
 var targets = []*target{
 	{
 		name: "room", dir: "internal/room", files: []string{"internal/room/*.go"}, constants: []string{"Never"},
-		programs: []string{"./internal/room", "./driver/memdriver", "./driver/roomdriver", "./internal/redisroom Microscope", "./driver/filedriver", ".", "./internal/test/explore"},
+		programs: []string{"./internal/room", "./driver/memdriver", "./driver/roomdriver", "./internal/redisroom Microscope", "./driver/filedriver", "./internal/test/library", "./internal/test/explore"},
 	},
 	{
 		name: "timing", dir: "internal/timing", files: []string{"internal/timing/*.go"}, constants: []string{"ConfirmWindow"},
-		programs: []string{"./internal/timing", "./internal/session", ".", "./driver/quorumdriver", "./driver/httpdriver", "./server", "./internal/test/explore"},
+		programs: []string{"./internal/timing", "./internal/session", "./internal/test/library", "./driver/quorumdriver", "./driver/httpdriver", "./server", "./internal/test/explore"},
 	},
 	{
 		name: "session", dir: "internal/session", files: []string{"internal/session/*.go"},
-		programs: []string{"./internal/session", ".", "./internal/test/explore", "./driver/httpdriver", "./server"},
+		programs: []string{"./internal/session", "./internal/test/library", "./internal/test/explore", "./driver/httpdriver", "./server"},
 	},
 	{
 		name: "line", dir: "internal/line", files: []string{"internal/line/*.go"},
@@ -55,7 +55,7 @@ var targets = []*target{
 	},
 	{
 		name: "root", dir: ".", files: []string{"*.go"},
-		programs: []string{".", "./internal/test/locktest", "./internal/test/matrix"},
+		programs: []string{"./internal/test/library", ".", "./internal/test/locktest", "./internal/test/matrix"},
 	},
 }
 

@@ -1,4 +1,4 @@
-package leasehold_test
+package library_test
 
 import (
 	"context"
@@ -327,7 +327,7 @@ func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T
 			noErr(t, deaf.Close())
 		})
 	}
-	doc, err := os.ReadFile("leasehold.go")
+	doc, err := os.ReadFile("../../../leasehold.go")
 	if err != nil || !strings.Contains(strings.ReplaceAll(string(doc), "\n// ", " "), "four seconds if the store cannot wake it") {
 		t.Errorf("the package does not say so: %v", err)
 	}

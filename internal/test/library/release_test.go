@@ -1,4 +1,4 @@
-package leasehold_test
+package library_test
 
 import (
 	"context"
