@@ -100,8 +100,7 @@ test-all: test live test-long nested cross floors test-32 ## Run all tests but t
 test-long: TIMEOUT := 20m
 test-long: deps-night ## Run at full length what make test plays a part of, and let every store suffer for a while
 	$(RACE) -p $(LONGPACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONG)
-	@# Tests of many processes use all of the machine, too.
-	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/test/locktest
+	@# Chaos uses all of the machine.
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cmd/leasehold/internal/chaos
 	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/test/matrix ./internal/test/explore
 	@# These have one goroutine, or compare times.
@@ -109,7 +108,7 @@ test-long: deps-night ## Run at full length what make test plays a part of, and 
 
 # The packages of which -short leaves something out, but for those that run alone, and the
 # longest first.
-LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./server ./driver/httpdriver $(COUNTED)
+LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./server ./driver/httpdriver $(COUNTED)
 LONGPACKAGES ?= 3
 
 .PHONY: nested

@@ -5,7 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"testing"
+
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -141,16 +141,4 @@ func jain(all []served, n int) float64 {
 		squares += x * x
 	}
 	return sum * sum / (float64(n) * squares)
-}
-
-func TestEvenness_MeasuresWhatItSays(t *testing.T) {
-	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
-	fair := []served{{0, at(0), at(1), 1}, {1, at(0), at(2), 2}, {0, at(3), at(4), 3}, {1, at(5), at(6), 4}}
-	if n, index := overtaken(fair), jain(fair, 2); n != 0 || index != 1 {
-		t.Errorf("in turn: %d overtaken, index %v", n, index)
-	}
-	unfair := []served{{0, at(0), at(1), 1}, {1, at(0), at(2), 4}, {0, at(3), at(4), 2}, {0, at(5), at(6), 3}}
-	if n, index := overtaken(unfair), jain(unfair, 2); n != 1 || index != 0.8 {
-		t.Errorf("one before the other: %d overtaken, index %v", n, index)
-	}
 }

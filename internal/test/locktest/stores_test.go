@@ -2,7 +2,7 @@ package locktest_test
 
 import (
 	"context"
-	"os"
+
 	"strings"
 	"testing"
 	"time"
@@ -19,20 +19,6 @@ import (
 )
 
 // Drivers of real stores, for the live cases and the plays of processes.
-
-// These tell a process that it is a contender of a play: the URL of the store, and the
-// name of the play.
-const (
-	storeEnv = "LEASEHOLD_LOCKTEST_STORE"
-	playEnv  = "LEASEHOLD_LOCKTEST_PLAY"
-)
-
-func TestMain(m *testing.M) {
-	if url := os.Getenv(storeEnv); url != "" {
-		os.Exit(act(url, os.Getenv(playEnv)))
-	}
-	os.Exit(m.Run())
-}
 
 // onGoRedis returns a driver on a client of its own.
 func onGoRedis(tb testing.TB, addr string) driver.Driver {
