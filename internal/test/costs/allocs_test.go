@@ -5,9 +5,6 @@ import (
 	"math"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
-
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/filedriver"
@@ -43,58 +40,6 @@ func TestAllocations_OfAFreePair(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestAllocations_OfABareClient counts what a Redis client allocates by itself for two
-// scripts with as many words as those of a free pair: the library cannot allocate less.
-func TestAllocations_OfABareClient(t *testing.T) {
-	skip.Racing(t, "the race detector allocates as well")
-	server := redistest.Start(t)
-	lock, unlock := "return 1000000", "return 1"
-	ctx := context.Background()
-	shas := make([]string, 2)
-	for i, text := range []string{lock, unlock} {
-		var err error
-		if shas[i], err = server.Client().ScriptLoad(ctx, text).Result(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pair := [][]string{
-		{"EVALSHA", shas[0], "3", "{k}h", "{k}r", "{k}z", "value", "30000", "9007199254740992"},
-		{"EVALSHA", shas[1], "1", "{k}h", "id"},
-	}
-
-	t.Run("go-redis", func(t *testing.T) {
-		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-		defer client.Close()
-		args := make([][]any, len(pair))
-		for i, words := range pair {
-			for j := range words {
-				args[i] = append(args[i], &words[j])
-			}
-		}
-		allocates(t, 9, func() {
-			for _, words := range args {
-				if err := client.Do(ctx, words...).Err(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	})
-	t.Run("rueidis", func(t *testing.T) {
-		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		allocates(t, 0, func() {
-			for _, words := range pair {
-				if err := client.Do(ctx, client.B().Arbitrary(words...).Build()).Error(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	})
 }
 
 // allocates checks how often do allocates.

@@ -2,7 +2,7 @@ package library_test
 
 import (
 	"context"
-	"errors"
+
 	"strings"
 	"sync"
 	"testing"
@@ -167,39 +167,6 @@ type breakable struct {
 
 var _ driver.Breaker = breakable{}
 
-// unseen is a store that cannot be inspected for a while.
-type unseen struct {
-	*faultDriver
-	until time.Time
-}
-
-func (d *unseen) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	if time.Now().Before(d.until) {
-		return driver.Snapshot{}, errors.New("the answer was lost")
-	}
-	return d.faultDriver.Inspect(ctx, key)
-}
-
-// That the answer was lost does not make a writer of a reader.
-func TestAdopt_HR_A3_KindIsLookedAtUntilTheStoreAnswers(t *testing.T) {
-	for _, away := range []time.Duration{time.Second, time.Hour} {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			a, _ := open(t, store, leasehold.WithTTL(time.Minute))
-			before := left(t, a.RWMutex("k").RLocker())
-			b := newClient(t, &unseen{newFault(store), time.Now().Add(away)})
-			l, err := b.RWMutex("k").Adopt(t.Context(), before.ID())
-			switch {
-			case err == nil:
-				t.Errorf("a reader's lease was taken over to write: %s", l.ID())
-			case away == time.Second:
-				wantErr(t, err, leasehold.ErrMismatch)
-			default:
-				wantErr(t, err, leasehold.ErrUnknown)
-			}
-		})
-	}
-}
-
 // Whoever has taken a lease over is its holder, whose next write a fence lets pass.
 func TestAdopt_HR_F13_F14_IsTheSameHolderForAFence(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
@@ -348,47 +315,6 @@ func TestDetach_HR_A4_NobodyReentersMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		giveBack(t, inner, l)
-	})
-}
-
-// A request of whoever took the lock is still on its way when it is released by
-// whoever took the lease over.
-func TestAdopt_HR_A2_WhatComesLateLocksForNobody(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, d := open(t, store, leasehold.WithTTL(ttl))
-		b, _ := open(t, store, leasehold.WithTTL(ttl))
-		d.on(acquire, 1, fault{stray: 20 * time.Second, err: errors.New("lost")})
-		before := left(t, a.Mutex("k"))
-		l := must(t)(b.Mutex("k").Adopt(t.Context(), before.ID()))
-		giveBack(t, l)
-		time.Sleep(21 * time.Second)
-		wantFree(t, store, "k")
-	})
-}
-
-// TestAdopt_OneIDForTwoKeysIsTwoLeases: others choose ids, and may use one for several keys.
-func TestAdopt_OneIDForTwoKeysIsTwoLeases(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		leases := make(map[string]*leasehold.Lease)
-		for _, key := range []string{"a", "b"} {
-			if _, err := store.Acquire(t.Context(), driver.Request{Key: key, ID: "job-7", Owner: "me", TTL: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
-			l, err := c.Mutex(key).Adopt(t.Context(), "job-7")
-			if err != nil {
-				t.Fatal(err)
-			}
-			leases[key] = l
-		}
-		if _, err := store.Break(t.Context(), "b", "job-7", "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		<-leases["b"].Context().Done()
-		if leases["a"].State() != leasehold.Held {
-			t.Errorf("the other lease is %v", leases["a"].State())
-		}
-		giveBack(t, leases["a"])
 	})
 }
 

@@ -184,28 +184,3 @@ func TestElection_HR_D7_LeaderIsToldWithoutThoseWhoWait(t *testing.T) {
 		t.Errorf("%v, want ErrNotHeld", err)
 	}
 }
-
-func TestElection_HR_C1_LeaderThatWasStoppedSeesTheLossAtItsFirstLook(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, leasehold.WithTTL(ttl))
-		campaign, stop := context.WithCancel(t.Context())
-		defer stop()
-		err := c.Election("k", "").Lead(campaign, func(ctx context.Context, _ *leasehold.Lease) error {
-			time.Sleep(time.Second)
-			at := time.Now()
-			clock.Advance(ttl) // no timer runs
-			if ctx.Err() == nil {
-				t.Error("the first look found the leadership alive")
-			}
-			wantErr(t, context.Cause(ctx), leasehold.ErrLost)
-			if passed := time.Since(at); passed != 0 {
-				t.Errorf("it took %v of timers", passed)
-			}
-			stop()
-			return nil
-		})
-		if !errors.Is(err, leasehold.ErrLost) {
-			t.Errorf("%v, want that it was lost", err)
-		}
-	})
-}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // The lock handed over by the store, and the bounds of waits.
@@ -70,64 +70,6 @@ func TestHandOver_DeadlineCountsFromTheGrantAndNotFromTheMessage(t *testing.T) {
 	})
 }
 
-func TestHandOver_FastStoreClockMakesNobodyBelieveTooLong(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		origin := time.Now()
-		fast := func(c time.Duration) time.Duration { // 1 % faster since the start
-			if c == 0 {
-				return 0
-			}
-			return c + time.Since(origin)/100
-		}
-		b, d := open(t, store)
-		d.reply = func(_ verb, r driver.Reply) driver.Reply { r.Clock = fast(r.Clock); return r }
-		d.deliver(func(h driver.Hint, f func(driver.Hint)) {
-			h.Clock = fast(h.Clock)
-			late(300*time.Millisecond)(h, f)
-		})
-		// The last answer before the grant was some time ago.
-		time.AfterFunc(9*time.Second, func() { d.on(renew, 0, hangs) })
-		l, granted := handOver(t, store, b, 9800*time.Millisecond)
-		// By such a clock the window is over 1 % earlier.
-		if got := l.Deadline().Sub(granted); got > confirm-confirm/101 {
-			t.Errorf("believes for %v from the grant", got)
-		}
-	})
-}
-
-func TestHandOver_ClockThatSteppedForwardPromisesNoMoreThanAWindow(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		b, d := open(t, store)
-		d.deliver(func(h driver.Hint, f func(driver.Hint)) { h.Clock += 10 * time.Minute; f(h) })
-		time.AfterFunc(2*time.Second, func() { d.on(renew, 0, hangs) })
-		l, granted := handOver(t, store, b, 2*time.Second)
-		if got := l.Deadline().Sub(granted); got > confirm {
-			t.Errorf("believes for %v", got)
-		}
-	})
-}
-
-func TestHandOver_ConfirmedByTheFirstRenewalAndThenHeld(t *testing.T) {
-	for name, deliver := range map[string]func(driver.Hint, func(driver.Hint)){"at once": nil, "late": late(900 * time.Millisecond)} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				b, d := open(t, store)
-				d.deliver(deliver)
-				l, _ := handOver(t, store, b, time.Second)
-				time.Sleep(20 * time.Millisecond)
-				synctest.Wait()
-				if got := l.Remaining(); got < 29*time.Second {
-					t.Errorf("%v left after the confirmation", got)
-				}
-				time.Sleep(time.Hour)
-				if err := l.Release(); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
 // A store that is away right after it has handed the lock over costs a fresh lease
 // only if it goes before the confirmation has come.
 func TestHandOver_HR_C10_ConfirmationLeavesAtOnceAndDelaysNoWork(t *testing.T) {
@@ -150,65 +92,6 @@ func TestHandOver_HR_C10_ConfirmationLeavesAtOnceAndDelaysNoWork(t *testing.T) {
 			})
 		})
 	}
-}
-
-// While the store does not answer the confirmation is repeated, for the window.
-func TestHandOver_HR_C10_ConfirmationIsRepeatedInItsWindow(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		b, d := open(t, store)
-		time.AfterFunc(time.Second, func() { d.on(renew, 0, fails) })
-		time.AfterFunc(time.Second+900*time.Millisecond, d.heal)
-		l, _ := handOver(t, store, b, time.Second+time.Millisecond)
-		time.Sleep(time.Minute)
-		if l.State() != leasehold.Held {
-			t.Errorf("%v after the store was away for 0.9 s: %v", l.State(), context.Cause(l.Context()))
-		}
-	})
-}
-
-func TestHandOver_WithoutAUsableClockItAsksFirst(t *testing.T) {
-	for name, change := range map[string]func(time.Duration) time.Duration{
-		"store without a clock": func(time.Duration) time.Duration { return 0 },
-		"clock stepped back":    nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				b, d := open(t, store)
-				if change != nil {
-					d.reply = func(_ verb, r driver.Reply) driver.Reply { r.Clock = change(r.Clock); return r }
-				}
-				d.deliver(func(h driver.Hint, f func(driver.Hint)) {
-					if change == nil {
-						h.Clock -= time.Hour
-					}
-					late(500*time.Millisecond)(h, f)
-				})
-				l, _ := handOver(t, store, b, 400*time.Millisecond)
-				if got := l.Remaining(); got != 30*time.Second-300*time.Millisecond-2*time.Millisecond {
-					t.Errorf("%v left: not counted from a question of its own", got)
-				}
-			})
-		})
-	}
-}
-
-func TestRenewal_AnswerToAStoppedProcessRevivesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithTTL(ttl))
-		l := lock(t, c, "k")
-		gate := make(chan struct{})
-		d.on(renew, 1, fault{gate: gate})
-		time.Sleep(ttl/3 + time.Millisecond) // it is in flight
-		clock.Advance(validity - ttl/3)      // past the deadline, and not past that of the renewal
-		if until := time.Until(l.Deadline()); until > 0 {
-			t.Errorf("the deadline is still %v away", until)
-		}
-		close(gate)
-		synctest.Wait() // the answer comes before anybody looks
-		if l.State() != leasehold.Lost || l.Context().Err() == nil {
-			t.Errorf("state %v", l.State())
-		}
-	})
 }
 
 func TestMaxWait_BoundsTheWaitAndNotTheLease(t *testing.T) {
@@ -291,59 +174,6 @@ func TestLock_P5_OutlivesAStoreThatIsAwayAndForgetsTheQueue(t *testing.T) {
 		if wait := time.Since(start); wait > time.Second {
 			t.Errorf("waited %v for a free lock", wait)
 		}
-	})
-}
-
-func TestLock_P8_WaitThatEndsWhileTheStoreIsAwayIsNotHeld(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, d := open(t, store)
-		lock(t, a, "k")
-		for _, f := range []fault{fails, refuses} {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			time.AfterFunc(time.Second, func() { d.on(renew, 0, f) })
-			_, err := b.Mutex("k").Lock(ctx)
-			wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded) // the lock may be handed over meanwhile
-			if errors.Is(err, leasehold.ErrHeld) {
-				t.Errorf("%v says held, but the store has been silent for long", err)
-			}
-			d.heal()
-			cancel()
-		}
-	})
-}
-
-// Its ticket is not there any more, so it asks anew when the store goes away.
-func TestLock_P8_WaitThatEndsWhileItAsksAnewIsNotHeld(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, d := open(t, store)
-		lock(t, a, "k")
-		for name, f := range map[string]fault{"fails": fails, "refuses": refuses, "hangs": hangs} {
-			for _, opts := range [][]leasehold.Option{nil, {leasehold.WithLocalHandover(10)}} {
-				time.AfterFunc(time.Second, func() {
-					snap, _ := store.Inspect(t.Context(), "k")
-					for _, w := range snap.Waiters {
-						_, _ = store.Release(t.Context(), driver.Ref{Key: "k", ID: w.ID})
-					}
-					d.on(acquire, 0, f)
-				})
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				_, err := b.Mutex("k", opts...).Lock(ctx)
-				wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
-				if errors.Is(err, leasehold.ErrHeld) || errors.Is(err, leasehold.ErrUnavailable) {
-					t.Errorf("%s: %v", name, err)
-				}
-				d.heal()
-				cancel()
-				time.Sleep(time.Minute) // what is left is undone
-			}
-		}
-		d.on(acquire, 2, fails) // it is queued in the end
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := b.Mutex("k").Lock(ctx)
-		wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded)
 	})
 }
 

@@ -116,46 +116,6 @@ func TestDo_TakesEveryKind(t *testing.T) {
 	})
 }
 
-func TestElection_LeadsResignsAndIsObserved(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		e, f := a.Election("k", "first:80"), b.Election("k", "second:80")
-		lead := func(e *leasehold.Election) chan error {
-			done := make(chan error, 1)
-			go func() {
-				done <- e.Lead(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
-					<-ctx.Done()
-					return context.Cause(ctx)
-				})
-			}()
-			synctest.Wait()
-			return done
-		}
-		first := lead(e)
-		lead(f)
-		var values []string
-		for l, err := range f.Observe(ctx) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			values = append(values, l.Value)
-			if len(values) == 2 {
-				break
-			}
-			e.Resign()
-			if err := <-first; !errors.Is(err, leasehold.ErrResigned) {
-				t.Errorf("resigned leader: %v", err)
-			}
-		}
-		if !slices.Equal(values, []string{"first:80", "second:80"}) {
-			t.Errorf("observed %q", values)
-		}
-		stop()
-		synctest.Wait()
-	})
-}
-
 func TestHeldError_SaysWhenTheLockIsOnlyClosed(t *testing.T) {
 	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
 		ctx := t.Context()

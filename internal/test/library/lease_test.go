@@ -16,9 +16,6 @@ import (
 
 const ttl = 10 * time.Second
 
-// validity is how long a lease of ttl lasts on the local clock.
-const validity = ttl - ttl/100 - 2*time.Millisecond
-
 func TestLease_L5_SilentStoreLosesLeaseByLocalDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
@@ -113,43 +110,6 @@ func TestExtend_NeverShortens(t *testing.T) {
 			t.Errorf("the store keeps it for %v", snap.Holders[0].Remaining)
 		}
 	})
-}
-
-func TestExtend_WhoseContextEndsIsUnknown(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithTTL(ttl))
-		l := lock(t, c, "k")
-		d.on(renew, 0, hangs)
-		reason := errors.New("reason")
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, reason)
-		defer cancel()
-		err := l.Extend(ctx, ttl)
-		wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded, reason)
-		if errors.Is(err, leasehold.ErrNotHeld) {
-			t.Errorf("%v says not held", err)
-		}
-		// Without a bound of its own it ends with the lease.
-		wantErr(t, l.Extend(context.Background(), ttl), leasehold.ErrNotHeld, leasehold.ErrLost)
-	})
-}
-
-func TestRenewFraction_SetsWhen(t *testing.T) {
-	for _, fraction := range []float64{0.1, 0.5, 0.9} {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithRenewFraction(fraction))
-			start := time.Now()
-			l := lock(t, c, "k")
-			time.Sleep(ttl)
-			want := time.Duration(float64(ttl) * fraction)
-			if got := d.seen(renew)[0].at.Sub(start); got != want {
-				t.Errorf("first renewal after %v, want %v", got, want)
-			}
-			time.Sleep(time.Hour)
-			if l.State() != leasehold.Held {
-				t.Errorf("state %v", l.State())
-			}
-		})
-	}
 }
 
 // Timers stand still while the machine is suspended, and one that was set before rings

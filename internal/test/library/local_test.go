@@ -200,36 +200,6 @@ func TestLocal_TokensRiseOverADeath(t *testing.T) {
 	})
 }
 
-// Whatever happens to the request for more tokens, everybody is served, one at a time.
-func TestLocal_ReservationGoesWrong(t *testing.T) {
-	for name, f := range map[string]fault{"reply lost": loses, "not done": fails, "refused": refuses, "silent": silent, "hangs": hangs, "stray": {stray: 3 * time.Second}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, d := open(t, store, leasehold.WithLocalHandover(5), leasehold.WithTTL(ttl))
-				d.on(renew, 1, f)
-				all := newCalls(t)
-				for i := range 12 {
-					all.begin(t.Context(), i, c.Mutex("k"))
-				}
-				token := int64(0)
-				for i := range 12 {
-					l := all.served(i)
-					if all.none(); l.Token() <= token {
-						t.Errorf("token %d after %d", l.Token(), token)
-					}
-					token = l.Token()
-					giveBack(t, l)
-					if i == 6 {
-						d.on(renew, 1, f)
-					}
-				}
-				time.Sleep(time.Minute)
-				wantFree(t, store, "k")
-			})
-		})
-	}
-}
-
 // The lease of a turn is renewed whoever has it, and lost in time if it is not.
 func TestLocal_RenewalFollowsTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
@@ -422,32 +392,6 @@ func TestLocal_CloseEndsTheLine(t *testing.T) {
 			wantFree(t, store, "k")
 		})
 	}
-}
-
-func TestLocal_PanicPassesOn(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithLocalHandover(100))
-		all := newCalls(t)
-		inside, done := make(chan struct{}), make(chan any)
-		go func() {
-			defer func() { done <- recover() }()
-			_ = leasehold.Do(t.Context(), c.Mutex("k"), func(context.Context) error {
-				<-inside
-				panic("at work")
-			})
-		}()
-		synctest.Wait()
-		all.begin(t.Context(), 0, c.Mutex("k"))
-		close(inside)
-		if <-done == nil {
-			t.Error("no panic")
-		}
-		giveBack(t, all.served(0))
-		if n := d.count(acquire); n != 1 {
-			t.Errorf("%d acquires", n)
-		}
-		wantFree(t, store, "k")
-	})
 }
 
 func TestLocal_TryIsRefusedHere(t *testing.T) {
@@ -696,110 +640,6 @@ func TestLocal_ObserversSeeEveryGrant(t *testing.T) {
 	})
 }
 
-// A store that is away ends the line's wait as it ends that of one call.
-func TestLocal_StoreIsAway(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(10*time.Second))
-		d.on(acquire, 0, hangs)
-		all := newCalls(t)
-		for i := range 3 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := c.Mutex("k").Lock(ctx)
-		wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
-		if errors.Is(err, leasehold.ErrHeld) {
-			t.Errorf("%v, and nobody knows", err)
-		}
-		for range 3 {
-			wantErr(t, all.next().err, leasehold.ErrUnknown)
-		}
-		d.heal()
-		time.Sleep(time.Minute)
-		wantFree(t, store, "k")
-		l, err := c.Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		giveBack(t, l)
-	})
-}
-
-// Whoever comes late to a store that is away waits for it as long as others do.
-func TestLocal_OutageCountsForEach(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(10*time.Second))
-		d.on(acquire, 0, hangs)
-		all := newCalls(t)
-		all.begin(t.Context(), 0, c.Mutex("k"))
-		time.Sleep(9 * time.Second)
-		all.begin(t.Context(), 1, c.Mutex("k"))
-		if a := all.next(); a.i != 0 {
-			t.Errorf("call %d: %v", a.i, a.err)
-		} else {
-			wantErr(t, a.err, leasehold.ErrUnknown)
-		}
-		all.none()
-		d.heal()
-		giveBack(t, all.served(1))
-	})
-}
-
-// A lock that is handed over while the store is away costs the line no more than any
-// other outage.
-func TestLocal_OutageAtTheHandover(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(-1))
-		other, _ := open(t, store)
-		held := lock(t, other, "k")
-		all := newCalls(t)
-		for i := range 3 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
-		d.on(acquire, 0, hangs)
-		d.on(renew, 0, hangs)
-		giveBack(t, held)
-		time.Sleep(time.Minute)
-		all.none()
-		d.heal()
-		for i := range 3 {
-			giveBack(t, all.served(i))
-		}
-		time.Sleep(time.Minute)
-		wantFree(t, store, "k")
-	})
-}
-
-// The store has handed the lock over, and refuses to confirm that and to take it back.
-func TestLocal_AHandoverThatIsNotConfirmedIsUnknown(t *testing.T) {
-	for name, outage := range map[string]time.Duration{"it goes on refusing": time.Second, "at once": 0} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(outage))
-				other, _ := open(t, store)
-				held := lock(t, other, "k")
-				all := newCalls(t)
-				for i := range 2 {
-					all.begin(t.Context(), i, c.Mutex("k"))
-				}
-				for _, v := range []verb{acquire, renew, release} {
-					d.on(v, 0, refuses)
-				}
-				giveBack(t, held)
-				for range 2 {
-					a := all.next()
-					wantErr(t, a.err, leasehold.ErrUnknown)
-					if errors.Is(a.err, leasehold.ErrUnavailable) {
-						t.Errorf("call %d: %v says that certainly nothing was done", a.i, a.err)
-					}
-				}
-				d.heal()
-			})
-		})
-	}
-}
-
 // Nothing is passed on with a store that mints no tokens, or does not raise them.
 func TestLocal_StoreWithoutTokens(t *testing.T) {
 	for name, given := range map[string]int64{"none": 0, "not raised": 7} {
@@ -1023,30 +863,6 @@ func TestLocal_TryOvertakesNobodyInTheLine(t *testing.T) {
 			}
 		}
 		close(stop)
-		wg.Wait()
-	})
-}
-
-// TestLocal_WaitThatEndsBetweenTurnsSaysHeld: the store is well, and has answered the line.
-func TestLocal_WaitThatEndsBetweenTurnsSaysHeld(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithLocalHandover(1))
-		for _, v := range []verb{acquire, renew, release} {
-			d.on(v, 0, fault{delay: 10 * time.Millisecond, late: 10 * time.Millisecond})
-		}
-		var wg sync.WaitGroup
-		for i := range 200 {
-			time.Sleep(3 * time.Millisecond)
-			wg.Go(func() {
-				l, err := c.Mutex("k", leasehold.WithMaxWait(60*time.Millisecond+time.Duration(i)*100*time.Microsecond)).Lock(context.Background())
-				if err == nil {
-					time.Sleep(5 * time.Millisecond)
-					giveBack(t, l)
-				} else if wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded); errors.Is(err, leasehold.ErrUnknown) {
-					t.Error(err)
-				}
-			})
-		}
 		wg.Wait()
 	})
 }

@@ -390,28 +390,3 @@ func TestObserver_OutcomesOfTheQuorumAreTold(t *testing.T) {
 		}
 	}
 }
-
-func TestObserver_CostsNothingWhenAbsent(t *testing.T) {
-	allocs := func(opts ...leasehold.Option) float64 {
-		c := newClient(t, &nowhere{}, opts...)
-		m := c.Mutex("k")
-		return testing.AllocsPerRun(1000, func() {
-			l, err := m.TryLock(context.Background())
-			if err == nil {
-				err = l.Release()
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	absent, present := allocs(), allocs(leasehold.WithObserver(leasehold.Observer{}))
-	// One: what is remembered for the observer. So nothing is, without one.
-	if present-absent < 1 || absent > freePair {
-		t.Errorf("%v allocations without an observer, %v with one, want at most %d without", absent, present, freePair)
-	}
-}
-
-// freePair is how many allocations the library itself makes for a lock that is
-// free, and its release.
-const freePair = 11

@@ -271,33 +271,3 @@ func TestLoss_HR_C2_LoggingItDelaysNoRenewal(t *testing.T) {
 		}
 	})
 }
-
-// TestOutage_WhatCouldNotBeGivenBackIsUnknown has the store refuse everything after its
-// first grant, so that a lease stays in the store.
-func TestOutage_WhatCouldNotBeGivenBackIsUnknown(t *testing.T) {
-	for name, call := range map[string]func(ctx context.Context, c *leasehold.Client) error{
-		"All": func(ctx context.Context, c *leasehold.Client) error {
-			_, err := leasehold.All(c.Mutex("a"), c.Mutex("b")).TryLock(ctx)
-			return err
-		},
-		"Do": func(ctx context.Context, c *leasehold.Client) error {
-			return leasehold.Do(ctx, c.Mutex("a"), func(context.Context) error { return nil })
-		},
-		"Lead": func(ctx context.Context, c *leasehold.Client) error {
-			return c.Election("a", "").Lead(ctx, func(context.Context, *leasehold.Lease) error { return nil })
-		},
-	} {
-		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
-			c, d := open(t, store, leasehold.WithTTL(time.Minute))
-			d.onKey(acquire, "b", 0, refuses)
-			d.on(renew, 0, refuses)
-			d.on(release, 0, refuses)
-			err := call(t.Context(), c)
-			wantErr(t, err, leasehold.ErrUnknown)
-			if errors.Is(err, leasehold.ErrUnavailable) || !strings.Contains(err.Error(), "loading") {
-				t.Errorf("%v says that nothing was done, or not what failed", err)
-			}
-			d.heal()
-		})
-	}
-}

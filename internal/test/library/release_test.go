@@ -3,11 +3,11 @@ package library_test
 import (
 	"context"
 	"errors"
-	"fmt"
+
 	"log/slog"
 	"runtime"
 	"slices"
-	"strings"
+
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -40,37 +40,6 @@ func TestRelease_IsIdempotentAndConcurrent(t *testing.T) {
 		t.Errorf("%v, %v", l.State(), context.Cause(l.Context()))
 	}
 	wantErr(t, l.Extend(t.Context(), ttl), leasehold.ErrNotHeld, leasehold.ErrReleased)
-}
-
-// L9: 10 000 releases at the instant of a renewal.
-func TestRelease_L9_RacesWithRenewalTenThousandTimes(t *testing.T) {
-	store := memdriver.New()
-	d := newFault(store)
-	c := newClient(t, d, leasehold.WithTTL(time.Minute))
-	var wg sync.WaitGroup
-	for g := range 8 {
-		wg.Go(func() {
-			m := c.Mutex(string(rune('a' + g)))
-			for range 10_000 / 8 {
-				l, err := m.TryLock(context.Background())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				extended := make(chan error, 1)
-				go func() { extended <- l.Extend(context.Background(), time.Minute) }()
-				giveBack(t, l)
-				if err := <-extended; err != nil && !errors.Is(err, leasehold.ErrReleased) {
-					t.Errorf("extend: %v", err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	keys, _, err := store.List(context.Background(), "", "")
-	if s := c.Stats(); s.Lost != 0 || s.Held != 0 || s.Released != 10_000 || len(keys) != 0 || err != nil {
-		t.Errorf("%+v, keys left: %q, %v", s, keys, err)
-	}
 }
 
 // lastFirst is a context that tells its end last to those who follow it first. The
@@ -185,24 +154,6 @@ func TestLease_LostAndNeverReleasedIsNotRememberedByItsParent(t *testing.T) {
 			t.Fatal("a lease that was lost is kept in memory")
 		}
 	}
-}
-
-func TestLease_ParentThatEndsDuringTheGrantReleases(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store)
-		d.on(acquire, 0, fault{late: time.Millisecond})
-		for range 200 {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Millisecond, cancel) // at the moment of the answer
-			if l, err := c.Mutex("k").Lock(ctx); err == nil {
-				<-l.Context().Done()
-				giveBack(t, l)
-			}
-			synctest.Wait()
-			wantFree(t, store, "k")
-			cancel()
-		}
-	})
 }
 
 func TestClose_L16_LeavesNoGoroutine(t *testing.T) {
@@ -372,59 +323,6 @@ func TestStats_HR_H9_AgreeWithWhatObserversAreTold(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestClose_L16_IsBoundedWhateverHangs(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithReleaseTimeout(3*time.Second))
-		for i := range 1000 {
-			lock(t, c, fmt.Sprint(i))
-		}
-		other, _ := open(t, store)
-		lock(t, other, "busy")
-		errs := make(chan error, 3)
-		go func() { _, err := c.Mutex("busy").Lock(context.Background()); errs <- err }()
-		synctest.Wait()
-		d.on(acquire, 0, hangs)
-		d.on(renew, 0, hangs)
-		d.on(release, 0, hangs)
-		go func() { _, err := c.Mutex("x").Lock(context.Background()); errs <- err }()
-		go func() { _, err := c.Mutex("y").TryLock(context.Background()); errs <- err }()
-		time.Sleep(11 * time.Second) // with renewals in flight
-		start := time.Now()
-		err := c.Close()
-		wantErr(t, err, leasehold.ErrUnknown)
-		if !strings.Contains(err.Error(), "1000 not given back, among them the lease of \"") {
-			t.Errorf("told: %v", err)
-		}
-		if got := time.Since(start); got > 12*time.Second {
-			t.Errorf("took %v", got)
-		}
-		for range 3 {
-			err := <-errs
-			if !errors.Is(err, leasehold.ErrClosed) && !errors.Is(err, leasehold.ErrUnknown) {
-				t.Error(err)
-			}
-		}
-	})
-}
-
-func TestClose_WhileAGrantIsOnItsWayGivesItBack(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store)
-		gate := make(chan struct{})
-		d.on(acquire, 1, fault{gate: gate})
-		got := make(chan error, 1)
-		go func() { _, err := c.Mutex("k").Lock(context.Background()); got <- err }()
-		synctest.Wait()
-		closed := make(chan error, 1)
-		go func() { closed <- c.Close() }()
-		synctest.Wait()
-		close(gate)
-		wantErr(t, <-got, leasehold.ErrClosed)
-		noErr(t, <-closed)
-		wantFree(t, store, "k")
-	})
 }
 
 // TestClose_IsBounded: Close cancels calls under way, and waits for ten seconds at most for

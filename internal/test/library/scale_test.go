@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
+
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
@@ -153,32 +152,4 @@ func TestScale_LeaseIsSmall(t *testing.T) {
 			runtime.KeepAlive(keys)
 		})
 	}
-}
-
-func TestScale_WaiterHasNoGoroutineOfItsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
-		b, _ := open(t, store)
-		first := lock(t, a, "k")
-		ctx, cancel := context.WithCancel(t.Context())
-		before := runtime.NumGoroutine()
-		const n = 200
-		var wg sync.WaitGroup
-		for range n {
-			wg.Go(func() { _, _ = b.Mutex("k").Lock(ctx) })
-		}
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		if got := runtime.NumGoroutine() - before - n; got > 5 {
-			t.Errorf("%d goroutines beside those of the callers", got)
-		}
-		if s := b.Stats(); s.Waiting != n {
-			t.Errorf("%+v", s)
-		}
-		cancel()
-		wg.Wait()
-		giveBack(t, first)
-		synctest.Wait()
-		wantFree(t, store, "k")
-	})
 }
