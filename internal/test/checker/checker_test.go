@@ -2,7 +2,7 @@ package checker_test
 
 import (
 	"slices"
-	"strings"
+
 	"testing"
 	"time"
 
@@ -65,14 +65,6 @@ func (b *book) lease(who string, ask, got, end int64, token int64) {
 func (b *book) refused(ask, end int64, who, holder string) {
 	b.ask(ask, who, history.Record{})
 	b.add(end, who, history.None, history.Record{Outcome: history.Held, Holder: holder})
-}
-
-// gaveUp is one that waited for a second and then gave up, at 2000. What it had
-// left was to be undone within 3 s.
-func (b *book) gaveUp(who string) {
-	b.ask(1000, who, history.Record{Wait: 1000, Undo: 3e9})
-	b.add(1001, who, history.Queued, history.Record{Position: 1})
-	b.add(2000, who, history.None, history.Record{Outcome: history.Unknown})
 }
 
 func (b *book) fault(from, to int64, proc, forgets string) {
@@ -341,87 +333,5 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 				t.Errorf("found %v, want %v\n%v", got, row.wants, v)
 			}
 		})
-	}
-}
-
-// TestJudge_KnowsHowLongATicketMayStay holds what names one that gave up at 2000
-// against what kept it from being undone: 3 s in any case, each fault and a
-// second, and the 15 s of its ticket's life if for 2 of 3 s nothing got through.
-func TestJudge_KnowsHowLongATicketMayStay(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		until int64 // when it may still be named
-		write func(b *book)
-	}{
-		{"nothing was in the way", 5000, func(b *book) { b.gaveUp("a") }},
-		{"the store was away for two thirds of the time", 2000 + 3000 + 2000 + 1000 + 15_000, func(b *book) {
-			b.gaveUp("a")
-			b.fault(3000, 5000, "", "")
-		}},
-		{"it was away for hardly less", 2000 + 3000 + 1999 + 1000, func(b *book) {
-			b.gaveUp("a")
-			b.fault(3000, 4999, "", "")
-		}},
-		{"its process was stopped for so long", 2000 + 3000 + 2000 + 500 + 15_000, func(b *book) {
-			b.gaveUp("a")
-			b.fault(2000, 4000, "a", "")
-		}},
-		{"store and process were away in turn, and both at once for a while", 2000 + 3000 + (1000 + 1000) + (1200 + 500) + 15_000, func(b *book) {
-			b.gaveUp("a")
-			b.fault(2000, 3000, "", "")
-			b.fault(2900, 4100, "a", "")
-		}},
-		{"both were away at once, which is not twice as long", 2000 + 3000 + (1000 + 1000) + (1000 + 500), func(b *book) {
-			b.gaveUp("a")
-			b.fault(2000, 3000, "", "")
-			b.fault(2000, 3000, "a", "")
-		}},
-		{"another process was stopped", 5000, func(b *book) {
-			b.gaveUp("a")
-			b.fault(2000, 5000, "b", "")
-		}},
-		{"the store was away before", 2000 + 3000 + 900 + 1000, func(b *book) {
-			b.fault(1100, 2000, "", "")
-			b.gaveUp("a")
-		}},
-		{"the store was away when it had been undone", 2000 + 3000 + 3000 + 1000, func(b *book) {
-			b.gaveUp("a")
-			b.fault(5000, 8000, "", "")
-		}},
-		{"it only tried, which takes no ticket", 2000 + 3000 + 3000 + 1000, func(b *book) {
-			b.ask(1000, "a", history.Record{Undo: 3e9})
-			b.add(2000, "a", history.None, history.Record{Outcome: history.Unknown})
-			b.fault(2000, 5000, "", "")
-		}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			for _, late := range []int64{0, 1} {
-				b := newBook()
-				row.write(b)
-				b.refused(row.until+late, row.until+late+1, "c", "a")
-				v := checker.Judge(&b.History)
-				var want []string
-				if late > 0 {
-					want = []string{checker.Refusal}
-				}
-				if got := v.Rules(); !slices.Equal(got, want) {
-					t.Errorf("named %d ms after what may be: found %v, want %v\n%v", late, got, want, v)
-				}
-			}
-		})
-	}
-}
-
-func TestVerdict_TellsFiguresAndViolations(t *testing.T) {
-	b := newBook()
-	b.lease("a", 1, 2, 10, 7)
-	b.lease("b", 5, 9, 20, 8)
-	b.refused(6, 7, "c", "a")
-	b.fault(1, 2, "a", "")
-	text := checker.Judge(&b.History).String()
-	for _, want := range []string{"3 attempts: 2 granted, 1 refused", "1 faults: a fault 1", "2 violations", "exclusion: k: a (token 7)"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in\n%s", want, text)
-		}
 	}
 }

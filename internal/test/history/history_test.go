@@ -74,9 +74,3 @@ func TestHistory_RefusesWhatItDoesNotKnow(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestNow_Rises(t *testing.T) {
-	if a, b := history.Now(), history.Now(); a <= 0 || b < a {
-		t.Errorf("%d, then %d", a, b)
-	}
-}
