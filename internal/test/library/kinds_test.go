@@ -60,6 +60,11 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 		if whole.State() != leasehold.Released || whole.Remaining() != 0 {
 			t.Errorf("%v for %v", whole.State(), whole.Remaining())
 		}
+		one, err := leasehold.All(gpu).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		giveBack(t, must(t)(b.Semaphore("gpu", 4).TryLockN(t.Context(), 3)), one)
 
 		var none *leasehold.Mutex
 		for _, wrong := range []*leasehold.Multi{
