@@ -86,8 +86,8 @@ var elsewhere = map[string][]string{
 	"starved":              {"TestCommands_HR_G3_BurstOfWaitersAsksOnceEach", "TestScripts_StallOfTheServerEndsNoLeaseEarly", "TestChaos_OnOneServer"},
 	"proxy answers":        {"TestClients_HR_C5_BelieveOnlyTheService"},
 	"process stopped": {
-		"TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer", "TestLease_StoppedProcessEndsTheContextAtTheNextRenewal", "TestElection_HR_C1_LeaderThatWasStoppedSeesTheLossAtItsFirstLook",
-		"TestRenewal_AnswerToAStoppedProcessRevivesNothing", "TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive", "TestChaos_OnOneServer", "TestChaos_OnTheService",
+		"TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer", "TestLease_StoppedProcessEndsTheContextAtTheNextRenewal",
+		"TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive", "TestChaos_OnOneServer", "TestChaos_OnTheService",
 	},
 }
 
