@@ -785,46 +785,6 @@ func TestRelease_SaysWhatBecameOfTheLease(t *testing.T) {
 	}
 }
 
-// TestRelease_GoesOnWhileTheStoreMayHaveTheLease, and not after that, nor after a close.
-func TestRelease_GoesOnWhileTheStoreMayHaveTheLease(t *testing.T) {
-	for _, closed := range []bool{false, true} {
-		d := &script{release: answersTo(driver.ErrUnavailable)}
-		stage(t, d, func(t *testing.T, s *Session) {
-			terms := usual()
-			terms.NoRenewal = true
-			h := take(t, s, &user{terms: terms})
-			_, _, _ = h.Leave(true, ErrClosed)
-			h.Left(ErrClosed)
-			if closed {
-				_, _ = s.End()
-			}
-			if err := h.Release(t.Context(), false, 1); err == nil {
-				t.Fatal("it was released")
-			}
-			synctest.Wait()
-			if n := len(d.of("release")); n != 1 {
-				t.Fatalf("asked %d times at first", n)
-			}
-			time.Sleep(time.Hour)
-			all := d.times("release")
-			if closed {
-				if len(all) != 1 {
-					t.Errorf("asked at %v after the close", all)
-				}
-				return
-			}
-			if first, last := all[1], all[len(all)-1]; first < 450*ms || first > 500*ms || last < 28*time.Second || last > 33*time.Second {
-				t.Errorf("asked from %v to %v", first, last)
-			}
-			all = d.times("release")
-			s.Close()
-			if len(d.of("release")) != len(all) {
-				t.Error("asked at the close")
-			}
-		})
-	}
-}
-
 func answersTo(all ...any) func(context.Context, int, *driver.Ref) (driver.Reply, error) {
 	store := answers(all...)
 	return func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) { return store(ctx, n, nil) }

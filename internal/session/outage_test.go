@@ -265,24 +265,3 @@ func TestGiveBack_KeepsAPlaceThatIsToBeKept(t *testing.T) {
 		})
 	}
 }
-
-// TestUndo_EndsWithItsContext, also in the line.
-func TestUndo_EndsWithItsContext(t *testing.T) {
-	for _, full := range []bool{false, true} {
-		d := &script{release: answersTo(driver.ErrUnavailable)}
-		stage(t, d, func(t *testing.T, s *Session) {
-			if full {
-				fill(&s.undoing)
-				s.undoing.probes = -1 << 20
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			s.GiveBack(ctx, usual(), &Abandoned{Ref: driver.Ref{Key: "k", ID: "a"}, Life: time.Hour})
-			time.Sleep(time.Second)
-			synctest.Wait()
-			if busy := locked(&s.mu, func() int { return s.busy }); busy != 0 {
-				t.Error("it goes on")
-			}
-		})
-	}
-}

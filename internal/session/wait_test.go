@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // pending is a wait under way.
@@ -150,62 +149,6 @@ func TestWait_EndsByWhatTheStoreSaysOfTheTicket(t *testing.T) {
 						t.Errorf("it counts from %v, want %v", at, all[len(all)-1])
 					}
 				}
-			})
-		})
-	}
-}
-
-// TestWait_AnAnsweredQuestionEndsAnOutage: the next one counts from its own beginning, and
-// not while others are answered, unless the store refuses.
-func TestWait_AnAnsweredQuestionEndsAnOutage(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		fails func(at time.Duration) error
-		heard bool // others are, all the time
-		over  time.Duration
-	}{
-		{"with answers between", func(at time.Duration) error {
-			if at%(4*time.Second) < 3*time.Second && at < time.Minute {
-				return errReset
-			}
-			return nil
-		}, false, 0},
-		{"without", func(time.Duration) error { return errReset }, false, 10500 * ms},
-		{"while others are answered", func(time.Duration) error { return errReset }, true, 0},
-		{"a refusal while others are answered", func(time.Duration) error { return driver.ErrUnavailable }, true, 0},
-		{"a refusal, after an answer", func(at time.Duration) error {
-			if at < 5*time.Second || at > 6*time.Second {
-				return driver.ErrUnavailable
-			}
-			return nil
-		}, false, 16500 * ms},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{acquire: answers(queued)}
-			d.renew = func(context.Context, int, *driver.Ref) (driver.Reply, error) {
-				return queued, c.fails(time.Since(d.start))
-			}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				terms.MaxOutage = 10 * time.Second
-				ctx, cancel := context.WithCancel(t.Context())
-				p := pend(ctx, t, s, d, terms, false)
-				for range 60 {
-					time.Sleep(500 * ms)
-					if c.heard {
-						s.hear(s.Now())
-					}
-					known := locked(&p.w.mu, func() bool { return (p.w.failures > 0) == (p.w.failed != nil) })
-					if p.now().over == 0 && !known {
-						t.Fatal("there are failures, or the last failed, and not both")
-					}
-				}
-				if is := p.now(); is.over > c.over || is.over < c.over*9/10 {
-					t.Errorf("over after %v: %v", is.over, is.err)
-				}
-				cancel()
-				synctest.Wait()
-				p.w.Close()
 			})
 		})
 	}
@@ -791,21 +734,4 @@ func TestSight_FollowsWhatTheStoreSays(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
-}
-
-// TestAnswer_AGrantThatCameTooLateIsAskedForAgain at once.
-func TestAnswer_AGrantThatCameTooLateIsAskedForAgain(t *testing.T) {
-	stage(t, new(script), func(t *testing.T, s *Session) {
-		w := kept(s)
-		sent := s.Now()
-		time.Sleep(29698*ms - 1)
-		late := kept(s)
-		if next := w.Answer(sent, driver.Reply{State: driver.Granted}, nil); !next.IsZero() || w.end == nil {
-			t.Errorf("in time: asked again at %v", next)
-		}
-		time.Sleep(time.Nanosecond)
-		if next := late.Answer(sent, driver.Reply{State: driver.Granted}, nil); !next.Equal(s.Now()) || late.end != nil || !errors.Is(late.failed, timing.ErrLate) {
-			t.Errorf("too late: asked again at %v", next)
-		}
-	})
 }
