@@ -346,9 +346,7 @@ func TestAdopt_OfATicketLeavesItsWaiter(t *testing.T) {
 				t.Errorf("waiters %+v, %v", after.Waiters, err)
 			}
 			_ = l.Release()
-			if err := <-served; err != nil {
-				t.Error(err)
-			}
+			noErr(t, <-served)
 		}
 	})
 }

@@ -32,9 +32,7 @@ func handOver(t *testing.T, store *memdriver.Driver, b *leasehold.Client, waitin
 	}()
 	time.Sleep(waiting)
 	granted := time.Now()
-	if err := first.Release(); err != nil {
-		t.Fatal(err)
-	}
+	giveBack(t, first)
 	return <-got, granted
 }
 
@@ -123,9 +121,7 @@ func TestMaxWait_BoundsTheWaitAndNotTheLease(t *testing.T) {
 				t.Errorf("a hung store was waited for %v", got)
 			}
 		}
-		if err := first.Release(); err != nil {
-			t.Error(err)
-		}
+		giveBack(t, first)
 	})
 }
 
@@ -164,13 +160,9 @@ func TestLock_P5_OutlivesAStoreThatIsAwayAndForgetsTheQueue(t *testing.T) {
 		d.on(acquire, 0, refuses) // the ticket is gone, and the server fails over
 		time.Sleep(time.Minute)
 		d.heal()
-		if err := first.Release(); err != nil {
-			t.Fatal(err)
-		}
+		giveBack(t, first)
 		start := time.Now()
-		if err := <-got; err != nil {
-			t.Error(err)
-		}
+		noErr(t, <-got)
 		if wait := time.Since(start); wait > time.Second {
 			t.Errorf("waited %v for a free lock", wait)
 		}
@@ -206,9 +198,7 @@ func TestAcquire_HasTheShapeOfAContext(t *testing.T) {
 		if err != nil || again.Err() != nil {
 			t.Fatalf("re-entry: %v", err)
 		}
-		if err := errors.Join(inner(), release(), release()); err != nil {
-			t.Error(err)
-		}
+		noErr(t, errors.Join(inner(), release(), release()))
 		wantErr(t, context.Cause(ctx), leasehold.ErrReleased)
 		wantFree(t, store, "k")
 	})
@@ -243,9 +233,7 @@ func TestMaxWait_HR_D6_IsOneBoundForSeveralLocks(t *testing.T) {
 				if err != nil || took > 2*time.Second {
 					t.Fatalf("%v after %v", err, took)
 				}
-				if err := l.Release(); err != nil {
-					t.Error(err)
-				}
+				giveBack(t, l)
 			})
 		})
 	}

@@ -176,10 +176,7 @@ func TestLocal_TokensRiseOverADeath(t *testing.T) {
 			d.on(v, 0, hangs)
 		}
 		other, _ := open(t, store)
-		l, err := other.Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(other.Mutex("k").Lock(t.Context()))
 		wantErr(t, context.Cause(last.Context()), leasehold.ErrLost)
 		wantErr(t, last.Release(), leasehold.ErrLost)
 		if l.Token() <= last.Token()+8 {
@@ -326,10 +323,7 @@ func TestLocal_GrantAndContextAtOnce(t *testing.T) {
 	for i := range 20 {
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			c, _ := open(t, store, leasehold.WithLocalHandover(100))
-			held, err := c.Mutex("k").Lock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			held := must(t)(c.Mutex("k").Lock(t.Context()))
 			all := newCalls(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			for k := range i % 3 {
@@ -397,12 +391,9 @@ func TestLocal_CloseEndsTheLine(t *testing.T) {
 func TestLocal_TryIsRefusedHere(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithName("web"))
-		l, err := c.Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(c.Mutex("k").Lock(t.Context()))
 		asked := d.count(acquire)
-		_, err = c.Mutex("k").TryLock(t.Context())
+		_, err := c.Mutex("k").TryLock(t.Context())
 		var held *leasehold.HeldError
 		if !errors.As(err, &held) || held.Owner != "web" || held.Remaining <= 0 || held.Cause != nil {
 			t.Errorf("%v", err)
@@ -461,10 +452,7 @@ func TestLocal_EndsOfATurn(t *testing.T) {
 			if err := l.Downgrade(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			reader, err := other.RWMutex("k").TryRLock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			reader := must(t)(other.RWMutex("k").TryRLock(t.Context()))
 			giveBack(t, l)
 			all.none()
 			giveBack(t, reader)
@@ -572,10 +560,7 @@ func TestLocal_WhoSharesALine(t *testing.T) {
 			t.Errorf("equal labels: %d acquires", n)
 		}
 		w := c.RWMutex("rw")
-		l, err := w.Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(w.Lock(t.Context()))
 		all.begin(t.Context(), 0, c.Mutex("rw"))
 		giveBack(t, l)
 		giveBack(t, all.served(0))
@@ -725,9 +710,7 @@ func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 				d.heal()
 			},
 			"detached": func(l *leasehold.Lease) {
-				if err := l.Detach(t.Context()); err != nil {
-					t.Error(err)
-				}
+				noErr(t, l.Detach(t.Context()))
 			},
 		} {
 			all.begin(t.Context(), 5, c.Mutex(end))
@@ -885,10 +868,7 @@ func TestLocal_PanicOfAnObserverKeepsNoLock(t *testing.T) {
 						return ctx
 					},
 				}))
-				first, err := c.Mutex("k").Lock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				first := must(t)(c.Mutex("k").Lock(t.Context()))
 				armed.Store(true)
 				go func() {
 					defer func() { _ = recover() }()
@@ -900,10 +880,7 @@ func TestLocal_PanicOfAnObserverKeepsNoLock(t *testing.T) {
 				if armed.Load() {
 					t.Fatal("the observer was not called")
 				}
-				next, err := c.Mutex("k").Lock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				next := must(t)(c.Mutex("k").Lock(t.Context()))
 				giveBack(t, next)
 				wantFree(t, store, "k")
 				if held := c.Stats().Held; held != 0 {

@@ -128,10 +128,7 @@ func TestReentry_ReleasedInnerLeaseDoesNotHideTheOuter(t *testing.T) {
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
 			c, _ := open(t, store, opts...)
 			outer := lock(t, c, "k")
-			inner, err := c.Mutex("k").Lock(outer.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			inner := must(t)(c.Mutex("k").Lock(outer.Context()))
 			kept := context.WithoutCancel(inner.Context())
 			giveBack(t, inner)
 			ctx, cancel := context.WithTimeout(kept, time.Second)

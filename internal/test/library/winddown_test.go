@@ -33,10 +33,7 @@ func afterItsEnd(t *testing.T, then func(t *testing.T, store *memdriver.Driver, 
 				c, d := open(t, store, append([]leasehold.Option{leasehold.WithTTL(ttl)}, end.opts...)...)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				l, err := c.Mutex("k").Lock(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := must(t)(c.Mutex("k").Lock(ctx))
 				if end.state == leasehold.ContextEnded {
 					time.AfterFunc(time.Minute, cancel)
 				}
@@ -112,10 +109,7 @@ func TestWindDown_LastRenewalIsRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		ctx, cancel := context.WithCancel(t.Context())
-		l, err := c.Mutex("k").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(t)(c.Mutex("k").Lock(ctx))
 		time.Sleep(ttl / 4)
 		d.on(renew, 3, fails)
 		cancel()
@@ -143,9 +137,7 @@ func TestWindDown_ExtendGivesMoreTime(t *testing.T) {
 // TestWindDown_CloseAndBreakEndIt at once.
 func TestWindDown_CloseAndBreakEndIt(t *testing.T) {
 	afterItsEnd(t, func(t *testing.T, store *memdriver.Driver, _ *faultDriver, c *leasehold.Client, l *leasehold.Lease) {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, c.Close())
 		wantFree(t, store, "k")
 		wantErr(t, l.Release(), leasehold.ErrLost, leasehold.ErrClosed)
 	})
@@ -164,21 +156,15 @@ func TestWindDown_ReentryHoldsTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		ctx, cancel := context.WithCancel(t.Context())
-		outer, err := c.Mutex("k").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		outer := must(t)(c.Mutex("k").Lock(ctx))
 		inner := func() *leasehold.Lease {
 			t.Helper()
-			l, err := c.Mutex("k").Lock(context.WithoutCancel(outer.Context()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must(t)(c.Mutex("k").Lock(context.WithoutCancel(outer.Context())))
 			return l
 		}
 		before := inner()
 		cancel()
-		_, err = c.Mutex("k").Lock(outer.Context())
+		_, err := c.Mutex("k").Lock(outer.Context())
 		wantErr(t, err, context.Canceled)
 		time.Sleep(10 * ttl)
 		if before.State() != leasehold.Held || outer.State() != leasehold.ContextEnded {
@@ -276,10 +262,7 @@ func TestWindDown_OfAnotherLockAroundIt(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(ttl))
 		outer := lock(t, c, "outer")
-		inner, err := c.Mutex("inner").Lock(outer.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := must(t)(c.Mutex("inner").Lock(outer.Context()))
 		if _, err := store.Break(t.Context(), "outer", outer.ID(), "stuck"); err != nil {
 			t.Fatal(err)
 		}

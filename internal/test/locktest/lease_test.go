@@ -110,9 +110,7 @@ var leaseRows = []row{
 		reason := errors.New("reason")
 		ctx, cancel := context.WithCancelCause(context.Background())
 		lease, err := c.Mutex(l.key).Lock(ctx)
-		if err != nil {
-			l.Fatal(err)
-		}
+		l.must(err)
 		cancel(reason)
 		l.ended(lease, time.Second)
 		l.wantErr(context.Cause(lease.Context()), reason)

@@ -53,9 +53,7 @@ var semaphoreRows = []row{
 		}
 		l.releaseAll(in)
 		o := l.receive(got, slack)
-		if o.err != nil {
-			l.Fatal(o.err)
-		}
+		l.must(o.err)
 		l.refused(places(1, 4), b, leasehold.ErrMismatch)
 		l.release(o.lease)
 		l.release(l.enter(places(4, 4), b)) // nobody is there to disagree with
@@ -86,9 +84,7 @@ var semaphoreRows = []row{
 			l.release(lease)
 		}
 		o := l.receive(got, slack)
-		if o.err != nil {
-			l.Fatal(o.err)
-		}
+		l.must(o.err)
 		l.wantPlaces(b, 2, 0)
 		l.release(held[4], o.lease)
 		l.wantFree(0)
@@ -108,9 +104,7 @@ var semaphoreRows = []row{
 				l.wantErr(o.err, leasehold.ErrMismatch)
 				continue
 			}
-			if o.err != nil {
-				l.Fatal(o.err)
-			}
+			l.must(o.err)
 			defer l.release(o.lease)
 		}
 		l.release(first)

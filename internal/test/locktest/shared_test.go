@@ -37,9 +37,7 @@ var sharedRows = slices.Concat(
 			_, err = mutex(a, l.key).try(read.Context())
 			l.wantErr(err, leasehold.ErrMismatch)
 			again, err := reader(a, l.key).lock(read.Context()) // to read once more is no upgrade
-			if err != nil {
-				l.Fatal(err)
-			}
+			l.must(err)
 			l.release(again)
 			if n := l.queued(a); n > 0 || read.State() != leasehold.Held {
 				l.Errorf("%d wait, the reader is %v", n, read.State())
@@ -128,9 +126,7 @@ func (l *lab) readers(first, second time.Duration) {
 	}
 	l.release(long)
 	o := l.receive(got, slack)
-	if o.err != nil {
-		l.Fatal(o.err)
-	}
+	l.must(o.err)
 	l.release(o.lease)
 }
 
@@ -170,9 +166,7 @@ func (l *lab) downgrade(opts []leasehold.Option, enter, then []string) {
 		l.await(context.Background(), side, b, name, got)
 	}
 	l.listening(c, cap(got))
-	if err := lease.Downgrade(context.Background()); err != nil {
-		l.Fatal(err)
-	}
+	l.must(lease.Downgrade(context.Background()))
 	var in []*leasehold.Lease
 	for range enter {
 		o := l.receive(got, window/2) // less than until they look by themselves

@@ -141,9 +141,7 @@ func (l *lab) client(opts ...leasehold.Option) (*leasehold.Client, *mortal) {
 	l.Helper()
 	m := l.process()
 	c, err := leasehold.New(m.as(), opts...)
-	if err != nil {
-		l.Fatal(err)
-	}
+	l.must(err)
 	l.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			l.Errorf("close: %v", err)

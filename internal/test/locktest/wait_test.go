@@ -134,9 +134,7 @@ func deaf(l *lab, k kind) {
 	l.release(first)
 	for range cap(got) {
 		o := l.receive(got, heartbeat+slack)
-		if o.err != nil {
-			l.Fatal(o.err)
-		}
+		l.must(o.err)
 		l.release(o.lease)
 	}
 	l.wantFree(0)
@@ -191,9 +189,7 @@ func overtaking(l *lab, k kind) {
 		time.Sleep(time.Duration(i) * lag / 2)
 		l.release(first)
 		o := l.receive(got, time.Second)
-		if o.err != nil {
-			l.Fatal(o.err)
-		}
+		l.must(o.err)
 		for range cap(tried) {
 			l.wantErr(<-tried, leasehold.ErrHeld)
 		}
@@ -247,16 +243,12 @@ func sameMoment(l *lab, k kind) {
 	}
 	l.wantQueue(b, cap(got))
 	snap, err := a.Inspect(context.Background(), l.key)
-	if err != nil {
-		l.Fatal(err)
-	}
+	l.must(err)
 	l.release(first)
 	var in []*leasehold.Lease
 	for range cap(got) {
 		o := l.receive(got, 2*time.Second)
-		if o.err != nil {
-			l.Fatal(o.err)
-		}
+		l.must(o.err)
 		in = append(in, o.lease)
 		l.release(o.lease)
 	}
@@ -392,9 +384,7 @@ func (l *lab) deadWaiters(k kind, n int) {
 	l.release(first)
 	// One window until the grant lapses, one until the first live one asks.
 	o := l.receive(got, 2*window+2*slack)
-	if o.err != nil {
-		l.Fatal(o.err)
-	}
+	l.must(o.err)
 	if asked := live.asked.Load() - before; asked > 12 {
 		l.Errorf("one waiter asked %d times in %v: a hot loop", asked, o.at.Sub(start))
 	}
