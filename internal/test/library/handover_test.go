@@ -72,22 +72,20 @@ func TestHandOver_DeadlineCountsFromTheGrantAndNotFromTheMessage(t *testing.T) {
 // only if it goes before the confirmation has come.
 func TestHandOver_HR_C10_ConfirmationLeavesAtOnceAndDelaysNoWork(t *testing.T) {
 	for name, f := range map[string]fault{"hung": hangs, "failing": fails, "refusing": refuses} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				b, d := open(t, store)
-				l, granted := handOver(t, store, b, time.Second)
-				if got := time.Since(granted); got != 0 {
-					t.Errorf("work began %v after the hand-over", got)
-				}
-				synctest.Wait()
-				d.on(renew, 0, f)
-				time.Sleep(1500 * time.Millisecond)
-				d.heal()
-				time.Sleep(time.Minute)
-				if l.State() != leasehold.Held {
-					t.Errorf("%v after the store was away for 1.5 s: %v", l.State(), context.Cause(l.Context()))
-				}
-			})
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			b, d := open(t, store)
+			l, granted := handOver(t, store, b, time.Second)
+			if got := time.Since(granted); got != 0 {
+				t.Errorf("work began %v after the hand-over", got)
+			}
+			synctest.Wait()
+			d.on(renew, 0, f)
+			time.Sleep(1500 * time.Millisecond)
+			d.heal()
+			time.Sleep(time.Minute)
+			if l.State() != leasehold.Held {
+				t.Errorf("%v after the store was away for 1.5 s: %v", l.State(), context.Cause(l.Context()))
+			}
 		})
 	}
 }
@@ -206,35 +204,33 @@ func TestAcquire_HasTheShapeOfAContext(t *testing.T) {
 
 func TestMaxWait_HR_D6_IsOneBoundForSeveralLocks(t *testing.T) {
 	for name, opts := range map[string][]leasehold.Option{"queued": nil, "retried": {leasehold.WithRetry(leasehold.Constant(100 * time.Millisecond))}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				a, _ := open(t, store)
-				b, _ := open(t, store, append(opts, leasehold.WithMaxWait(2*time.Second))...)
-				take := func() (*leasehold.MultiLease, time.Duration, error) {
-					start := time.Now()
-					l, err := leasehold.All(b.Mutex("1"), b.RWMutex("2").RLocker(), b.Semaphore("3", 2), b.RWMutex("4")).Lock(t.Context())
-					return l, time.Since(start), err
-				}
-				for i := 1; i <= 3; i++ { // each is freed before its own bound
-					l := lock(t, a, fmt.Sprint(i))
-					time.AfterFunc(time.Duration(i)*1500*time.Millisecond, func() { _ = l.Release() })
-				}
-				_, took, err := take()
-				wantErr(t, err, leasehold.ErrHeld)
-				if took != 2*time.Second {
-					t.Errorf("waited %v for one after the other", took)
-				}
-				time.Sleep(time.Minute)
-				for i := 1; i <= 3; i++ {
-					l := lock(t, a, fmt.Sprint(i))
-					time.AfterFunc(time.Duration(i)*600*time.Millisecond, func() { _ = l.Release() })
-				}
-				l, took, err := take()
-				if err != nil || took > 2*time.Second {
-					t.Fatalf("%v after %v", err, took)
-				}
-				giveBack(t, l)
-			})
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			a, _ := open(t, store)
+			b, _ := open(t, store, append(opts, leasehold.WithMaxWait(2*time.Second))...)
+			take := func() (*leasehold.MultiLease, time.Duration, error) {
+				start := time.Now()
+				l, err := leasehold.All(b.Mutex("1"), b.RWMutex("2").RLocker(), b.Semaphore("3", 2), b.RWMutex("4")).Lock(t.Context())
+				return l, time.Since(start), err
+			}
+			for i := 1; i <= 3; i++ { // each is freed before its own bound
+				l := lock(t, a, fmt.Sprint(i))
+				time.AfterFunc(time.Duration(i)*1500*time.Millisecond, func() { _ = l.Release() })
+			}
+			_, took, err := take()
+			wantErr(t, err, leasehold.ErrHeld)
+			if took != 2*time.Second {
+				t.Errorf("waited %v for one after the other", took)
+			}
+			time.Sleep(time.Minute)
+			for i := 1; i <= 3; i++ {
+				l := lock(t, a, fmt.Sprint(i))
+				time.AfterFunc(time.Duration(i)*600*time.Millisecond, func() { _ = l.Release() })
+			}
+			l, took, err := take()
+			if err != nil || took > 2*time.Second {
+				t.Fatalf("%v after %v", err, took)
+			}
+			giveBack(t, l)
 		})
 	}
 }

@@ -44,6 +44,15 @@ func (c *calls) begin(ctx context.Context, i int, m *leasehold.Mutex) {
 	synctest.Wait()
 }
 
+// queueUp has n calls of a client stand in the line of one lock.
+func queueUp(t *testing.T, c *leasehold.Client, n int) *calls {
+	all := newCalls(t)
+	for i := range n {
+		all.begin(t.Context(), i, c.Mutex("k"))
+	}
+	return all
+}
+
 // next is the outcome of the next call that has one.
 func (c *calls) next() answer {
 	c.t.Helper()
@@ -81,10 +90,7 @@ func TestLocal_PassesTheLeaseOnInArrivalOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		const n = 20
 		c, d := open(t, store, leasehold.WithLocalHandover(100))
-		all := newCalls(t)
-		for i := range n {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, n)
 		id, token := "", int64(0)
 		for i := range n {
 			l := all.served(i)
@@ -166,10 +172,7 @@ func TestLocal_ProcessesTakeTurns(t *testing.T) {
 func TestLocal_TokensRiseOverADeath(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
-		all := newCalls(t)
-		for i := range 10 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, 10)
 		giveBack(t, all.served(0))
 		last := all.served(1)
 		for _, v := range []verb{acquire, renew, release} {
@@ -201,10 +204,7 @@ func TestLocal_TokensRiseOverADeath(t *testing.T) {
 func TestLocal_RenewalFollowsTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(1000), leasehold.WithTTL(ttl))
-		all := newCalls(t)
-		for i := range 200 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, 200)
 		for i := range 100 { // more than twice the TTL
 			l := all.served(i)
 			time.Sleep(ttl / 40)
@@ -243,10 +243,7 @@ func TestLocal_BreakEndsWhoHasIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer operator.Close()
-		all := newCalls(t)
-		for i := range 5 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, 5)
 		giveBack(t, all.served(0))
 		l := all.served(1)
 		if err := operator.Break(t.Context(), "k", l.ID(), "stuck"); err != nil {
@@ -413,107 +410,88 @@ func TestLocal_TryIsRefusedHere(t *testing.T) {
 
 func TestLocal_EndsOfATurn(t *testing.T) {
 	local := leasehold.WithLocalHandover(100)
-	t.Run("detached", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, _ := open(t, store, local)
-			all := newCalls(t)
-			for i := range 3 {
-				all.begin(t.Context(), i, c.Mutex("k"))
-			}
-			giveBack(t, all.served(0))
-			l := all.served(1)
-			if err := l.Detach(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			all.none()
-			other, _ := open(t, store)
-			adopted, err := other.Mutex("k").Adopt(t.Context(), l.ID())
-			if err != nil || adopted.Token() < l.Token() {
-				t.Fatalf("%v, token %d after %d", err, adopted.Token(), l.Token())
-			}
-			giveBack(t, adopted)
-			next := all.served(2)
-			if next.Token() <= adopted.Token() {
-				t.Errorf("token %d after %d", next.Token(), adopted.Token())
-			}
-			giveBack(t, next)
-			wantFree(t, store, "k")
-		})
+	runBubble(t, "detached", func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, local)
+		all := queueUp(t, c, 3)
+		giveBack(t, all.served(0))
+		l := all.served(1)
+		if err := l.Detach(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all.none()
+		other, _ := open(t, store)
+		adopted, err := other.Mutex("k").Adopt(t.Context(), l.ID())
+		if err != nil || adopted.Token() < l.Token() {
+			t.Fatalf("%v, token %d after %d", err, adopted.Token(), l.Token())
+		}
+		giveBack(t, adopted)
+		next := all.served(2)
+		if next.Token() <= adopted.Token() {
+			t.Errorf("token %d after %d", next.Token(), adopted.Token())
+		}
+		giveBack(t, next)
+		wantFree(t, store, "k")
 	})
-	t.Run("lowered", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, _ := open(t, store, local)
-			other, _ := open(t, store)
-			all := newCalls(t)
-			for i := range 2 {
-				all.begin(t.Context(), i, c.Mutex("k"))
-			}
-			l := all.served(0)
-			if err := l.Downgrade(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			reader := must(t)(other.RWMutex("k").TryRLock(t.Context()))
-			giveBack(t, l)
-			all.none()
-			giveBack(t, reader)
-			giveBack(t, all.served(1))
-			wantFree(t, store, "k")
-		})
+	runBubble(t, "lowered", func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, local)
+		other, _ := open(t, store)
+		all := queueUp(t, c, 2)
+		l := all.served(0)
+		if err := l.Downgrade(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		reader := must(t)(other.RWMutex("k").TryRLock(t.Context()))
+		giveBack(t, l)
+		all.none()
+		giveBack(t, reader)
+		giveBack(t, all.served(1))
+		wantFree(t, store, "k")
 	})
-	t.Run("maximum", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, d := open(t, store, local, leasehold.WithMaxHold(time.Minute))
-			all := newCalls(t)
-			for i := range 2 {
-				all.begin(t.Context(), i, c.Mutex("k"))
-			}
-			l := all.served(0)
-			<-l.Context().Done()
-			all.none()
-			giveBack(t, l)
-			next := all.served(1)
-			if next.State() != leasehold.Held {
-				t.Errorf("passed on, %v", next.State())
-			}
-			giveBack(t, next)
-			if n := d.count(acquire); n != 1 {
-				t.Errorf("%d acquires", n)
-			}
-		})
+	runBubble(t, "maximum", func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, local, leasehold.WithMaxHold(time.Minute))
+		all := queueUp(t, c, 2)
+		l := all.served(0)
+		<-l.Context().Done()
+		all.none()
+		giveBack(t, l)
+		next := all.served(1)
+		if next.State() != leasehold.Held {
+			t.Errorf("passed on, %v", next.State())
+		}
+		giveBack(t, next)
+		if n := d.count(acquire); n != 1 {
+			t.Errorf("%d acquires", n)
+		}
 	})
-	t.Run("parent context", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, d := open(t, store, local)
-			all := newCalls(t)
-			ctx, cancel := context.WithCancel(t.Context())
-			all.begin(ctx, 0, c.Mutex("k"))
-			all.begin(t.Context(), 1, c.Mutex("k"))
-			l := all.served(0)
-			cancel()
-			all.none()
-			giveBack(t, l)
-			giveBack(t, all.served(1))
-			if n := d.count(acquire); n != 1 {
-				t.Errorf("%d acquires", n)
-			}
-		})
+	runBubble(t, "parent context", func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, local)
+		all := newCalls(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		all.begin(ctx, 0, c.Mutex("k"))
+		all.begin(t.Context(), 1, c.Mutex("k"))
+		l := all.served(0)
+		cancel()
+		all.none()
+		giveBack(t, l)
+		giveBack(t, all.served(1))
+		if n := d.count(acquire); n != 1 {
+			t.Errorf("%d acquires", n)
+		}
 	})
-	t.Run("re-entered", func(t *testing.T) {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, _ := open(t, store, local)
-			all := newCalls(t)
-			all.begin(t.Context(), 0, c.Mutex("k"))
-			outer := all.served(0)
-			all.begin(t.Context(), 1, c.Mutex("k"))
-			inner, err := c.Mutex("k").Lock(context.WithoutCancel(outer.Context()))
-			if err != nil || inner.Token() != outer.Token() {
-				t.Fatalf("token %d inside %d, %v", inner.Token(), outer.Token(), err)
-			}
-			giveBack(t, outer)
-			all.none()
-			giveBack(t, inner)
-			giveBack(t, all.served(1))
-		})
+	runBubble(t, "re-entered", func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, local)
+		all := newCalls(t)
+		all.begin(t.Context(), 0, c.Mutex("k"))
+		outer := all.served(0)
+		all.begin(t.Context(), 1, c.Mutex("k"))
+		inner, err := c.Mutex("k").Lock(context.WithoutCancel(outer.Context()))
+		if err != nil || inner.Token() != outer.Token() {
+			t.Fatalf("token %d inside %d, %v", inner.Token(), outer.Token(), err)
+		}
+		giveBack(t, outer)
+		all.none()
+		giveBack(t, inner)
+		giveBack(t, all.served(1))
 	})
 }
 
@@ -607,10 +585,7 @@ func TestLocal_ObserversSeeEveryGrant(t *testing.T) {
 				}
 			},
 		}))
-		all := newCalls(t)
-		for i := range 4 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, 4)
 		for i := range 4 {
 			l := all.served(i)
 			time.Sleep(time.Second)
@@ -628,36 +603,31 @@ func TestLocal_ObserversSeeEveryGrant(t *testing.T) {
 // Nothing is passed on with a store that mints no tokens, or does not raise them.
 func TestLocal_StoreWithoutTokens(t *testing.T) {
 	for name, given := range map[string]int64{"none": 0, "not raised": 7} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, d := open(t, store, leasehold.WithLocalHandover(100))
-				d.reply = func(_ verb, r driver.Reply) driver.Reply {
-					if r.Token > 0 {
-						r.Token = given
-					}
-					return r
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, leasehold.WithLocalHandover(100))
+			d.reply = func(_ verb, r driver.Reply) driver.Reply {
+				if r.Token > 0 {
+					r.Token = given
 				}
-				d.deliver(func(h driver.Hint, f func(driver.Hint)) {
-					if h.Token > 0 {
-						h.Token = given
-					}
-					f(h)
-				})
-				all := newCalls(t)
-				for i := range 5 {
-					all.begin(t.Context(), i, c.Mutex("k"))
+				return r
+			}
+			d.deliver(func(h driver.Hint, f func(driver.Hint)) {
+				if h.Token > 0 {
+					h.Token = given
 				}
-				ids := make(map[string]bool)
-				for i := range 5 {
-					l := all.served(i)
-					if all.none(); ids[l.ID()] || l.Token() != given {
-						t.Errorf("lease %q with token %d", l.ID(), l.Token())
-					}
-					ids[l.ID()] = true
-					giveBack(t, l)
-				}
-				wantFree(t, store, "k")
+				f(h)
 			})
+			all := queueUp(t, c, 5)
+			ids := make(map[string]bool)
+			for i := range 5 {
+				l := all.served(i)
+				if all.none(); ids[l.ID()] || l.Token() != given {
+					t.Errorf("lease %q with token %d", l.ID(), l.Token())
+				}
+				ids[l.ID()] = true
+				giveBack(t, l)
+			}
+			wantFree(t, store, "k")
 		})
 	}
 }
@@ -666,10 +636,7 @@ func TestLocal_StoreWithoutTokens(t *testing.T) {
 func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
-		all := newCalls(t)
-		for i := range 5 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, 5)
 		first := all.served(0)
 		giveBack(t, first)
 		if pinning.Keep(first) {
@@ -732,46 +699,41 @@ func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 // store does not have it any more, also if a transaction has pinned it.
 func TestLocal_L8_ARefillThatFindsNoLeaseEndsIt(t *testing.T) {
 	for name, pin := range map[string]bool{"pinned": true, "not pinned": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
-				const way = 100 * time.Millisecond
-				d.on(renew, 1, fault{delay: way}) // the refill, which is under way when the lease is there
-				all := newCalls(t)
-				for i := range 3 {
-					all.begin(t.Context(), i, c.Mutex("k"))
-				}
-				l := all.served(0)
-				if n := d.count(renew); n != 1 {
-					t.Fatalf("%d renewals, want a refill", n)
-				}
-				if pin && !pinning.Keep(l) {
-					t.Error("not kept")
-				}
-				if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
-					t.Fatal(err)
-				}
-				start := time.Now()
-				<-l.Context().Done()
-				if passed := time.Since(start); passed > way {
-					t.Errorf("told after %v, and the store after %v", passed, way)
-				}
-				wantErr(t, context.Cause(l.Context()), leasehold.ErrLost)
-				next := all.served(1)
-				if next.ID() == l.ID() || next.Token() <= l.Token() {
-					t.Errorf("%q with token %d after %q with %d", next.ID(), next.Token(), l.ID(), l.Token())
-				}
-				wantErr(t, l.Release(), leasehold.ErrLost)
-				if all.none(); next.State() != leasehold.Held {
-					t.Errorf("the next is %v", next.State())
-				}
-				giveBack(t, next)
-				giveBack(t, all.served(2))
-				wantFree(t, store, "k")
-				if n := d.count(acquire); n != 2 {
-					t.Errorf("%d acquires", n)
-				}
-			})
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
+			const way = 100 * time.Millisecond
+			d.on(renew, 1, fault{delay: way}) // the refill, which is under way when the lease is there
+			all := queueUp(t, c, 3)
+			l := all.served(0)
+			if n := d.count(renew); n != 1 {
+				t.Fatalf("%d renewals, want a refill", n)
+			}
+			if pin && !pinning.Keep(l) {
+				t.Error("not kept")
+			}
+			if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			<-l.Context().Done()
+			if passed := time.Since(start); passed > way {
+				t.Errorf("told after %v, and the store after %v", passed, way)
+			}
+			wantErr(t, context.Cause(l.Context()), leasehold.ErrLost)
+			next := all.served(1)
+			if next.ID() == l.ID() || next.Token() <= l.Token() {
+				t.Errorf("%q with token %d after %q with %d", next.ID(), next.Token(), l.ID(), l.Token())
+			}
+			wantErr(t, l.Release(), leasehold.ErrLost)
+			if all.none(); next.State() != leasehold.Held {
+				t.Errorf("the next is %v", next.State())
+			}
+			giveBack(t, next)
+			giveBack(t, all.served(2))
+			wantFree(t, store, "k")
+			if n := d.count(acquire); n != 2 {
+				t.Errorf("%d acquires", n)
+			}
 		})
 	}
 }
@@ -781,10 +743,7 @@ func TestLocal_L8_ARefillThatFindsNoLeaseEndsIt(t *testing.T) {
 func TestLocal_ExtendedLeaseIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
-		all := newCalls(t)
-		for i := range 3 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, 3)
 		l := all.served(0)
 		if err := l.Extend(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
@@ -853,40 +812,38 @@ func TestLocal_TryOvertakesNobodyInTheLine(t *testing.T) {
 // TestLocal_PanicOfAnObserverKeepsNoLock, and no call in the line from it.
 func TestLocal_PanicOfAnObserverKeepsNoLock(t *testing.T) {
 	for _, where := range []string{"waiting", "acquired"} {
-		t.Run(where, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				var armed atomic.Bool
-				burst := func(at string) {
-					if at == where && armed.CompareAndSwap(true, false) {
-						panic("observer")
-					}
+		runBubble(t, where, func(t *testing.T, store *memdriver.Driver) {
+			var armed atomic.Bool
+			burst := func(at string) {
+				if at == where && armed.CompareAndSwap(true, false) {
+					panic("observer")
 				}
-				c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLocalHandover(100), leasehold.WithObserver(leasehold.Observer{
-					Waiting: func(context.Context, leasehold.WaitingInfo) { burst("waiting") },
-					Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context {
-						burst("acquired")
-						return ctx
-					},
-				}))
-				first := must(t)(c.Mutex("k").Lock(t.Context()))
-				armed.Store(true)
-				go func() {
-					defer func() { _ = recover() }()
-					_, _ = c.Mutex("k").Lock(context.Background())
-				}()
-				synctest.Wait()
-				giveBack(t, first)
-				synctest.Wait()
-				if armed.Load() {
-					t.Fatal("the observer was not called")
-				}
-				next := must(t)(c.Mutex("k").Lock(t.Context()))
-				giveBack(t, next)
-				wantFree(t, store, "k")
-				if held := c.Stats().Held; held != 0 {
-					t.Errorf("%d leases are held", held)
-				}
-			})
+			}
+			c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLocalHandover(100), leasehold.WithObserver(leasehold.Observer{
+				Waiting: func(context.Context, leasehold.WaitingInfo) { burst("waiting") },
+				Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context {
+					burst("acquired")
+					return ctx
+				},
+			}))
+			first := must(t)(c.Mutex("k").Lock(t.Context()))
+			armed.Store(true)
+			go func() {
+				defer func() { _ = recover() }()
+				_, _ = c.Mutex("k").Lock(context.Background())
+			}()
+			synctest.Wait()
+			giveBack(t, first)
+			synctest.Wait()
+			if armed.Load() {
+				t.Fatal("the observer was not called")
+			}
+			next := must(t)(c.Mutex("k").Lock(t.Context()))
+			giveBack(t, next)
+			wantFree(t, store, "k")
+			if held := c.Stats().Held; held != 0 {
+				t.Errorf("%d leases are held", held)
+			}
 		})
 	}
 }
@@ -898,10 +855,7 @@ func TestLocal_AsksAStoreThatForgot(t *testing.T) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100))
 		d.deliver(func(driver.Hint, func(driver.Hint)) {}) // hints are lost
 		other, _ := open(t, store)
-		all := newCalls(t)
-		for i := range 3 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, 3)
 		l := all.served(0)
 		synctest.Wait() // tokens are reserved
 		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
@@ -925,10 +879,7 @@ func TestLocal_AsksAStoreThatForgot(t *testing.T) {
 func TestLocal_StoreThatDoesNotConfirmCostsASecond(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100))
-		all := newCalls(t)
-		for i := range 3 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, 3)
 		l := all.served(0)
 		time.Sleep(2 * time.Second)
 		d.on(renew, 0, hangs)
@@ -995,10 +946,7 @@ func TestLocal_HasNoEffectWithoutAQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		all := newCalls(t)
-		for i := range 3 {
-			all.begin(t.Context(), i, c.Mutex("k"))
-		}
+		all := queueUp(t, c, 3)
 		for i := range 3 {
 			giveBack(t, all.served(i))
 		}

@@ -348,37 +348,35 @@ func TestClose_IsBounded(t *testing.T) {
 		}, true},
 		{"a logger that blocks", []leasehold.Option{leasehold.WithLogger(slog.New(slowLog{}))}, true, nil, true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				holder, _ := open(t, store)
-				lock(t, holder, "held")
-				d := newFault(store)
-				c, err := leasehold.New(d, row.opts...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if row.hang {
-					away(d, hangs)
-				}
-				var took time.Duration
-				closeIt := sync.OnceFunc(func() {
-					start := time.Now()
-					err = c.Close()
-					took = time.Since(start)
-				})
-				if row.wait == nil {
-					row.wait = func(ctx context.Context, c *leasehold.Client, _ func()) { _, _ = c.Mutex("k").Lock(ctx) }
-				}
-				var calls sync.WaitGroup
-				calls.Go(func() { row.wait(context.Background(), c, closeIt) })
-				time.Sleep(20 * time.Second)
-				closeIt()
-				if (err != nil) != row.late || took > 10*time.Second {
-					t.Errorf("Close took %v: %v", took, err)
-				}
-				calls.Wait()
-				time.Sleep(time.Hour)
+		runBubble(t, row.name, func(t *testing.T, store *memdriver.Driver) {
+			holder, _ := open(t, store)
+			lock(t, holder, "held")
+			d := newFault(store)
+			c, err := leasehold.New(d, row.opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.hang {
+				away(d, hangs)
+			}
+			var took time.Duration
+			closeIt := sync.OnceFunc(func() {
+				start := time.Now()
+				err = c.Close()
+				took = time.Since(start)
 			})
+			if row.wait == nil {
+				row.wait = func(ctx context.Context, c *leasehold.Client, _ func()) { _, _ = c.Mutex("k").Lock(ctx) }
+			}
+			var calls sync.WaitGroup
+			calls.Go(func() { row.wait(context.Background(), c, closeIt) })
+			time.Sleep(20 * time.Second)
+			closeIt()
+			if (err != nil) != row.late || took > 10*time.Second {
+				t.Errorf("Close took %v: %v", took, err)
+			}
+			calls.Wait()
+			time.Sleep(time.Hour)
 		})
 	}
 }

@@ -28,22 +28,20 @@ var ends = map[string]struct {
 // afterItsEnd calls then with a lease whose context has just ended.
 func afterItsEnd(t *testing.T, then func(t *testing.T, store *memdriver.Driver, d *faultDriver, c *leasehold.Client, l *leasehold.Lease)) {
 	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) {
-				c, d := open(t, store, append([]leasehold.Option{leasehold.WithTTL(ttl)}, end.opts...)...)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				l := must(t)(c.Mutex("k").Lock(ctx))
-				if end.state == leasehold.ContextEnded {
-					time.AfterFunc(time.Minute, cancel)
-				}
-				<-l.Context().Done()
-				synctest.Wait()
-				if got := context.Cause(l.Context()); !errors.Is(got, end.cause) || l.State() != end.state {
-					t.Fatalf("state %v, cause %v", l.State(), got)
-				}
-				then(t, store, d, c, l)
-			})
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, append([]leasehold.Option{leasehold.WithTTL(ttl)}, end.opts...)...)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l := must(t)(c.Mutex("k").Lock(ctx))
+			if end.state == leasehold.ContextEnded {
+				time.AfterFunc(time.Minute, cancel)
+			}
+			<-l.Context().Done()
+			synctest.Wait()
+			if got := context.Cause(l.Context()); !errors.Is(got, end.cause) || l.State() != end.state {
+				t.Fatalf("state %v, cause %v", l.State(), got)
+			}
+			then(t, store, d, c, l)
 		})
 	}
 }
