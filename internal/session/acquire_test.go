@@ -148,9 +148,7 @@ func TestTry_CountsFromTheQuestionThatWasAnswered(t *testing.T) {
 		terms := usual()
 		terms.TTL = 2 * time.Second
 		a, err := s.Try(t.Context(), terms, terms.request())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		g := a.Grant()
 		if g.Token != 2 || g.Origin.Sub(d.start) != 3020*ms || !g.Uncontended || !g.handed().IsZero() {
 			t.Errorf("granted %+v, %v after the beginning", g, g.Origin.Sub(d.start))

@@ -57,9 +57,7 @@ func TestHold_BeginsByItsTerms(t *testing.T) {
 				u, h, req := &user{terms: terms}, new(Hold), terms.request()
 				origin := s.Now()
 				time.Sleep(c.age)
-				if err := s.Hold(h, req, Grant{Token: 7, Origin: origin, Window: c.window}, u); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Hold(h, req, Grant{Token: 7, Origin: origin, Window: c.window}, u))
 				if err := s.Hold(new(Hold), req, Grant{Origin: origin}, &user{terms: terms}); !errors.Is(err, driver.ErrMismatch) {
 					t.Errorf("it was held twice: %v", err)
 				}
@@ -390,16 +388,12 @@ func TestHold_P3_AnExtensionThatIsRefusedChangesNothing(t *testing.T) {
 					c.change(terms)
 				}
 				u, h := &user{terms: terms}, new(Hold)
-				if err := s.Hold(h, terms.request(), Grant{Token: 7, Origin: s.Now(), Window: c.window}, u); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Hold(h, terms.request(), Grant{Token: 7, Origin: s.Now(), Window: c.window}, u))
 				time.Sleep(5 * time.Second)
 				var told []<-chan error
 				extend := func(ttl time.Duration) {
 					done, err := h.Extend(ttl)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					told = append(told, done)
 				}
 				for _, ttl := range c.extend {
@@ -475,17 +469,13 @@ func TestHold_CountsFailuresAnewAfterARefusedExtension(t *testing.T) {
 		terms := usual()
 		terms.NoRenewal, terms.MaxAttempts = true, 2
 		h := new(Hold)
-		if err := s.Hold(h, terms.request(), Grant{Token: 7, Origin: s.Now()}, &user{terms: terms}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Hold(h, terms.request(), Grant{Token: 7, Origin: s.Now()}, &user{terms: terms}))
 		for _, c := range []struct {
 			ttl  time.Duration
 			want error
 		}{{time.Hour, errors.ErrUnsupported}, {time.Minute, nil}} {
 			done, err := h.Extend(c.ttl)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if err := <-done; !errors.Is(err, c.want) {
 				t.Errorf("the extension to %v is told %v, want %v", c.ttl, err, c.want)
 			}
@@ -849,13 +839,9 @@ func TestDeadlines_HR_C4_AnAnswerAtTheDeadlineLeavesNoLeaseWithoutATimer(t *test
 		terms := &Terms{TTL: 10 * time.Second, NoRenewal: true, ReleaseTimeout: time.Second, MaxOutage: time.Second}
 		req := driver.Request{Key: "k", ID: "a", TTL: terms.TTL}
 		a, err := s.Try(t.Context(), terms, &req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h, told := new(Hold), ends{terms, make(chan struct{})}
-		if err := s.Hold(h, &req, a.Grant(), told); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Hold(h, &req, a.Grant(), told))
 		time.Sleep(5 * time.Second)
 		s.expiry.clear(h) // as fire has
 		h.asked = h.ttl

@@ -154,9 +154,7 @@ func TestQueue_AWaiterThatStoodInLineAwaitsTheAddress(t *testing.T) {
 			if waits {
 				want = 250 * ms
 				w, err := s.NewWaiter(terms, terms.request())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if a, err := w.Queue(t.Context()); err != nil || a.Sent().Sub(w.began) != want {
 					t.Errorf("asked at %v: %v", a.Sent().Sub(w.began), err)
 				}
@@ -192,9 +190,7 @@ func TestAlert_ListensAfterSomebodyElseCouldNot(t *testing.T) {
 		s := New(d, slog.New(slog.DiscardHandler), nil)
 		defer s.Close()
 		h := &Hold{s: s, id: "a", granted: s.instant(s.Now())}
-		if err := s.register(h); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.register(h))
 		defer func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()

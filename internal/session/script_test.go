@@ -275,17 +275,21 @@ func (u *user) GiveBack(_ error, limit time.Duration) error {
 	return u.fails
 }
 
+// must ends the test if err is not nil.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // take has u hold a lease that is granted now.
 func take(t *testing.T, s *Session, u *user) *Hold {
 	t.Helper()
 	req := u.terms.request()
 	a, err := s.Try(t.Context(), u.terms, req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := new(Hold)
-	if err := s.Hold(h, req, a.Grant(), u); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Hold(h, req, a.Grant(), u))
 	return h
 }

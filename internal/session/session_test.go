@@ -36,9 +36,7 @@ func TestClose_GivesBack64AtATime(t *testing.T) {
 				users[i] = &slowly{user{terms: usual()}}
 				req := usual().request()
 				req.ID = fmt.Sprint(i)
-				if err := s.Hold(new(Hold), req, Grant{Origin: s.Now()}, users[i]); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Hold(new(Hold), req, Grant{Origin: s.Now()}, users[i]))
 			}
 			s.Background(func() { time.Sleep(time.Second) })
 			if err := s.Close(); err != nil {
@@ -89,9 +87,7 @@ func TestClose_TellsHowManyLeasesAreLeft(t *testing.T) {
 			for i, err := range c.fails {
 				req := usual().request()
 				req.ID = fmt.Sprint(i)
-				if err := s.Hold(new(Hold), req, Grant{Origin: s.Now()}, &user{terms: usual(), fails: err}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Hold(new(Hold), req, Grant{Origin: s.Now()}, &user{terms: usual(), fails: err}))
 			}
 			err := s.Close()
 			if err == nil && c.want != "" || err != nil && err.Error() != c.want {
@@ -162,9 +158,7 @@ func TestHint_ReachesWhomItConcerns(t *testing.T) {
 					req := usual().request()
 					req.ID = id
 					w, err := s.NewWaiter(usual(), req)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					w.aim() // it has asked
 					waiters = append(waiters, w)
 				}

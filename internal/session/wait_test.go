@@ -39,14 +39,10 @@ func (p *pending) now() outcome {
 func pend(ctx context.Context, t *testing.T, s *Session, d *script, terms *Terms, observe bool) *pending {
 	t.Helper()
 	w, err := s.NewWaiter(terms, terms.request())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &pending{w: w}
 	a, err := w.Queue(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var f func(Progress)
 	if observe {
 		f = func(seen Progress) {
@@ -360,15 +356,11 @@ func TestWait_WakesOnceForWhatComesMeanwhile(t *testing.T) {
 	d := &script{acquire: answers(queued)}
 	stage(t, d, func(t *testing.T, s *Session) {
 		w, err := s.NewWaiter(usual(), usual().request())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.t.Policy.AskFirst = true
 		ctx, cancel := context.WithCancel(t.Context())
 		a, err := w.Queue(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		free := make(chan struct{})
 		var shown atomic.Int32
 		go func() {
@@ -481,9 +473,7 @@ func TestStop_WaitsForARenewalUnderWay(t *testing.T) {
 	}
 	stage(t, d, func(t *testing.T, s *Session) {
 		w, err := s.NewWaiter(usual(), usual().request())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.Stop() // it has never waited
 		w.Close()
 	})
@@ -647,9 +637,7 @@ func TestWaiter_OneThatIsUsedAgainKnowsNothingOfItsLastUser(t *testing.T) {
 		for range 50 { // the pool may give another one
 			d.forget()
 			w, err := s.NewWaiter(usual(), usual().request())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if w.asked || w.unanswered || w.early != nil || !w.began.IsZero() || w.waited || w.Slack() != 250*ms {
 				t.Fatalf("it begins as %+v", w)
 			}
