@@ -12,8 +12,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 func TestElection_HR_A10_CandidatesOfOneNameLeadOneAfterTheOther(t *testing.T) {
@@ -95,37 +95,6 @@ func TestElection_HR_A11_LeaderThatPanicsOrExitsLeadsNoMore(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestElection_IsLeaderWhileItsTermLasts(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, leasehold.WithTTL(ttl))
-		e, other := c.Election("k", "a"), c.Election("k", "b")
-		if e.IsLeader() {
-			t.Error("leads before Lead")
-		}
-		err := e.Lead(t.Context(), func(ctx context.Context, l *leasehold.Lease) error {
-			if !e.IsLeader() || other.IsLeader() {
-				t.Errorf("e leads: %t, the other: %t", e.IsLeader(), other.IsLeader())
-			}
-			e.Resign()
-			if e.IsLeader() {
-				t.Error("leads after it resigned")
-			}
-			return nil
-		})
-		if err != nil || e.IsLeader() {
-			t.Errorf("%v, leads: %t", err, e.IsLeader())
-		}
-		stopped := errors.New("stopped")
-		wantErr(t, e.Lead(t.Context(), func(context.Context, *leasehold.Lease) error {
-			clock.Advance(ttl) // no timer runs
-			if e.IsLeader() {
-				t.Error("leads after its time")
-			}
-			return stopped
-		}), stopped)
-	})
 }
 
 // An error of the leader's function is returned, also if its term ended meanwhile;

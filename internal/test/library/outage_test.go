@@ -124,25 +124,6 @@ func TestLock_EndsWhenTheOutageIsLongerThanMaxOutage(t *testing.T) {
 	}
 }
 
-func TestLock_WithEndlessPatienceWaitsAsLongAsItsContext(t *testing.T) {
-	eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) {
-		c, d := open(t, store, append(way, leasehold.WithMaxOutage(-time.Second))...)
-		away(d, refuses)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
-		defer cancel()
-		start := time.Now()
-		_, err := c.Mutex("k").Lock(ctx)
-		wantErr(t, err, leasehold.ErrUnavailable, context.DeadlineExceeded)
-		if took := time.Since(start); took != 30*time.Minute {
-			t.Errorf("it took %v", took)
-		}
-		away(d, refuses)
-		time.AfterFunc(20*time.Minute, d.heal)
-		l := must(t)(c.Mutex("k").Lock(t.Context()))
-		giveBack(t, l)
-	})
-}
-
 func TestElection_Lead_OutlivesAStoreThatIsAway(t *testing.T) {
 	eachOutage(t, func(t *testing.T, store *memdriver.Driver, _ string, f fault, way []leasehold.Option) {
 		c, d := open(t, store, append(way, leasehold.WithMaxOutage(time.Second))...)
