@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/test/teststore"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -126,7 +127,7 @@ func (c *climate) draw(way string) fate {
 // court is one play, and judges what drivers say.
 type court struct {
 	*post
-	nodes   []*rows
+	nodes   []*teststore.Table
 	drivers [2]driver.Driver
 	look    []*roomdriver.Driver // at each node
 	quorum  bool
@@ -494,21 +495,22 @@ func newCourt(t *testing.T, rng *rand.Rand, nodes int, fates []fate) *court {
 	}
 	var ways []string
 	for i := range nodes {
-		c.nodes = append(c.nodes, &rows{records: make(map[string][]byte), ahead: time.Duration(rng.Int64N(int64(maxSkew)))})
-		c.look = append(c.look, roomdriver.New(c.nodes[i], roomdriver.WithSweep(0)))
+		ahead := time.Duration(rng.Int64N(int64(maxSkew)))
+		c.nodes = append(c.nodes, teststore.NewTable(func() time.Time { return time.Now().Add(ahead) }))
+		c.look = append(c.look, c.nodes[i].Join())
 	}
 	forgotten, late := false, rng.IntN(4) == 0
 	for process, name := range []string{"A", "B"} {
 		var asked []driver.Driver
 		for i, table := range c.nodes {
-			d := clerk{roomdriver.New(table, roomdriver.WithSweep(0)), c, i}
+			d := clerk{table.Join(), c, i}
 			m := &mailed{post: p, from: fmt.Sprintf("%s at %d", name, i+1), ids: true, store: d}
 			m.forget = func() driver.Driver {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				if !forgotten {
 					forgotten = true
-					table.forget()
+					table.Forget()
 				}
 				return d
 			}

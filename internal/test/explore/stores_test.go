@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
 	"github.com/leasehold-go/leasehold/internal/test/explore"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/teststore"
 )
 
 // stores are all on which traces are played. A new store joins by a line.
@@ -25,7 +26,7 @@ var stores = []struct {
 	play func(t *testing.T, play func(*testing.T, *explore.Stage))
 }{
 	{"memory", 0, inBubble(func() store { return memdriver.New() })},
-	{"table", 0, inBubble(func() store { return roomdriver.New(&rows{records: make(map[string][]byte)}) })},
+	{"table", 0, inBubble(func() store { return roomdriver.New(teststore.NewTable(time.Now)) })},
 	{"go-redis", 1, onRedis(func(s *redistest.Server) (store, error) {
 		return redisdriver.New(s.Client(), redisdriver.WithTimeout(time.Minute))
 	})},
