@@ -24,58 +24,58 @@ import (
 // never minted a token. Times are milliseconds of the store's clock.
 type Record struct {
 	// Token is the last fencing token minted, 0 before the first.
-	Token int64 `json:"token,omitempty"`
+	Token int64
 	// Seq numbers the arrivals in the queue.
-	Seq int64 `json:"seq,omitempty"`
+	Seq int64
 	// Limit is what the shared parties agreed upon, in force while there are
 	// any, inside or waiting.
-	Limit int `json:"limit,omitempty"`
+	Limit int
 	// Closed is the time before which nobody enters.
-	Closed int64 `json:"closed,omitempty"`
+	Closed int64
 	// Head and When remember which waiter was last told to ask, and at what
 	// time, so that nobody is told twice.
-	Head string `json:"head,omitempty"`
-	When int64  `json:"when,omitempty"`
+	Head string
+	When int64
 	// Inside holds who is in the room, in the order of entry.
-	Inside []Party `json:"inside,omitempty"`
+	Inside []Party
 	// Queue holds who waits, by rank.
-	Queue []Party `json:"queue,omitempty"`
+	Queue []Party
 	// Marks holds short memories: "+id" an id that may not enter any more,
 	// "!address" a process that let a hand-over lapse, with the arrivals before
 	// that hand-over as its reason, "@address" when a waiter of a process has asked
 	// again (suspicion before the end), "~id" a broken lease.
-	Marks map[string]Mark `json:"marks,omitempty"`
+	Marks map[string]Mark
 	// Spent holds ids that may not enter any more by a request with SingleUseID.
-	Spent Spent `json:"spent,omitempty"`
+	Spent Spent
 }
 
 // Party is a holder of the room, or a waiter in its queue.
 type Party struct {
-	ID        string            `json:"id"`
-	Owner     string            `json:"owner,omitempty"`
-	Reenter   bool              `json:"reenter,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	Since     int64             `json:"since,omitempty"`
-	Mode      driver.Mode       `json:"mode,omitempty"`
-	Policy    driver.Policy     `json:"policy,omitempty"`
-	Weight    int               `json:"weight,omitempty"`
-	Window    int64             `json:"window,omitempty"`
-	Delay     int64             `json:"delay,omitempty"`
-	MinToken  int64             `json:"minToken,omitempty"`
-	Notify    string            `json:"notify,omitempty"`
-	Rank      int64             `json:"rank,omitempty"`
-	Expiry    int64             `json:"expiry"`
-	Token     int64             `json:"token,omitempty"`
-	Called    int64             `json:"called,omitempty"` // of a ticket: when it was last called to come
-	Before    int64             `json:"before,omitempty"` // Seq when it was called or handed the room; otherwise means nothing
-	Confirmed bool              `json:"confirmed,omitempty"`
-	Visit     string            `json:"visit,omitempty"`
+	ID        string
+	Owner     string
+	Reenter   bool
+	Labels    map[string]string
+	Since     int64
+	Mode      driver.Mode
+	Policy    driver.Policy
+	Weight    int
+	Window    int64
+	Delay     int64
+	MinToken  int64
+	Notify    string
+	Rank      int64
+	Expiry    int64
+	Token     int64
+	Called    int64 // of a ticket: when it was last called to come
+	Before    int64 // Seq when it was called or handed the room; otherwise means nothing
+	Confirmed bool
+	Visit     string
 }
 
 // Mark is a memory that ends at Until.
 type Mark struct {
-	Until  int64  `json:"until"`
-	Reason string `json:"reason,omitempty"`
+	Until  int64
+	Reason string
 }
 
 // before is until which arrival a mark of a process counts: all where it does not say so.
