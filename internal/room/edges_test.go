@@ -210,8 +210,8 @@ func TestDelay_OfNothingClosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	Release(r, driver.Ref{ID: "a", KeepClosed: time.Nanosecond}, at)
-	if r.Closed != at/1000 {
-		t.Errorf("kept closed until %d", r.Closed)
+	if r.Closed != at/1000 || !r.Idle(at) || r.Idle(at-1000) {
+		t.Errorf("kept closed until %d; idle then %t, and before %t", r.Closed, r.Idle(at), r.Idle(at-1000))
 	}
 }
 

@@ -61,34 +61,6 @@ func TestHandOver_ALapseMakesTheProcessSuspect(t *testing.T) {
 	s.renew("dead2", driver.Gone, "dead")
 }
 
-func TestHandOver_ASuspectThatIsHeardOfIsTrusted(t *testing.T) {
-	for name, hear := range map[string]func(s *story){
-		"renews": func(s *story) { s.renew("b2", driver.Granted, "p") },
-		"asks":   func(s *story) { s.acquire("b2", driver.Granted, waits("p")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := tell(t)
-			s.acquire("a", driver.Granted)
-			s.acquire("b1", driver.Queued, waits("p"))
-			s.acquire("b2", driver.Queued, waits("p"))
-			s.release("a", driver.Released)
-			s.pass(time.Second)
-			hear(s)
-		})
-	}
-	t.Run("queues anew", func(t *testing.T) {
-		s := tell(t)
-		s.acquire("a", driver.Granted)
-		s.acquire("b1", driver.Queued, waits("p"))
-		s.release("a", driver.Released)
-		s.pass(time.Second)
-		s.acquire("c", driver.Granted)
-		s.acquire("b2", driver.Queued, waits("p"))
-		s.release("c", driver.Released)
-		s.heard("granted b2")
-	})
-}
-
 func TestHandOver_SuspicionEndsWithTheQueue(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted)

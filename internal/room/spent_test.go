@@ -2,7 +2,7 @@ package room
 
 import (
 	"fmt"
-	"slices"
+
 	"testing"
 	"time"
 
@@ -47,30 +47,5 @@ func TestSpent_TakesWhatTheLivingOnesTake(t *testing.T) {
 	}
 	if r.Idle(now) || !r.Idle(now+alive*1000) {
 		t.Error("a room is idle once nothing is remembered any more, and not before")
-	}
-}
-
-// TestSpent_CostsTheSameHoweverManyThereAre fills a record as a busy minute does.
-func TestSpent_CostsTheSameHoweverManyThereAre(t *testing.T) {
-	var r Record
-	made := 0
-	pairs := func(rounds, n int) time.Duration { // the least of the rounds: a busy machine only adds
-		var took []time.Duration
-		for range rounds {
-			begin := time.Now()
-			for range n {
-				made++
-				spend(t, &r, fmt.Sprint("id-", made), time.Hour, int64(1e12))
-			}
-			took = append(took, time.Since(begin)/time.Duration(n))
-		}
-		return slices.Min(took)
-	}
-	first := pairs(20, 50)
-	pairs(1, 200_000)
-	last := pairs(20, 50)
-	t.Logf("%v a pair with a thousand ids, %v with %d", first, last, made)
-	if last > 20*first { // hundreds of times, if all of them are looked at
-		t.Errorf("a pair takes %v with %d ids, %v with a thousand", last, made, first)
 	}
 }
