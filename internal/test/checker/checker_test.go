@@ -2,7 +2,6 @@ package checker_test
 
 import (
 	"slices"
-
 	"testing"
 	"time"
 

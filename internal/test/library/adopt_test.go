@@ -2,7 +2,6 @@ package library_test
 
 import (
 	"context"
-
 	"strings"
 	"sync"
 	"testing"

@@ -12,7 +12,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 

@@ -3,11 +3,9 @@ package library_test
 import (
 	"context"
 	"errors"
-
 	"log/slog"
 	"runtime"
 	"slices"
-
 	"sync"
 	"testing"
 	"testing/synctest"

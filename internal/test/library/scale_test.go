@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-
 	"sync/atomic"
 	"testing"
 	"testing/synctest"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-
 	"strings"
 	"sync"
 	"testing"

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-
 	"time"
 
 	"github.com/leasehold-go/leasehold"

@@ -2,7 +2,6 @@ package locktest_test
 
 import (
 	"context"
-
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// Drivers of real stores, for the live cases and the plays of processes.
+// Drivers of real stores, for the live cases.
 
 // onGoRedis returns a driver on a client of its own.
 func onGoRedis(tb testing.TB, addr string) driver.Driver {
