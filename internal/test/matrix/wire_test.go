@@ -291,13 +291,6 @@ func (l *line) meet(req request) bool {
 		return l.killed(req)
 	case cutAnswer:
 		return l.cutAnswer(req)
-	case cutRequest:
-		l.cutRequest(req)
-		return false
-	case heldBack:
-		if !l.within {
-			l.midst()
-		}
 	case restarts:
 		l.arrives.Do(func() { l.gate.arrived <- struct{}{} })
 		<-l.gate.open
@@ -357,44 +350,17 @@ func (l *line) killed(req request) bool {
 	return l.give(append(before, rest...), false)
 }
 
-// cutAnswer gives the client a part of an answer, as many messages of the server as are to be
-// given.
+// cutAnswer gives the client the answer up to that of the last statement, which is the commit.
 func (l *line) cutAnswer(req request) bool {
 	all, _ := l.asks(req)
-	var ends []int // of its messages
-	last := 0      // the one before the last statement is done
-	for at := 0; at < len(all); {
+	last := 0 // where the message begins that the last statement is done
+	for at := 0; at < len(all); at += 1 + int(binary.BigEndian.Uint32(all[at+1:])) {
 		if all[at] == 'C' {
-			last = len(ends)
+			last = at
 		}
-		at += 1 + int(binary.BigEndian.Uint32(all[at+1:]))
-		ends = append(ends, at)
 	}
-	upTo := l.inParts(len(ends))
-	if upTo == 0 {
-		upTo = last
-	}
-	if upTo = min(upTo, len(ends)); upTo > 0 {
-		_, _ = l.client.Write(all[:ends[upTo-1]])
-	}
+	_, _ = l.client.Write(all[:last])
 	return false
-}
-
-// inParts notes of how many parts a message is, and returns how many of them arrive.
-func (w *weather) inParts(n int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.parts = n
-	return w.part
-}
-
-// cutRequest gives the server a part of a request, and returns when it has ended the session.
-func (l *line) cutRequest(req request) {
-	l.send(req.frames[:min(l.inParts(len(req.frames)), len(req.frames))])
-	if c, ok := l.server.(*net.TCPConn); ok {
-		_ = c.CloseWrite()
-	}
-	_, _ = io.Copy(io.Discard, l.server)
 }
 
 // gate is where requests wait for a restart of the server.

@@ -56,8 +56,6 @@ const (
 	killed            // the server ends the session before the commit
 	restarts          // the server is killed, and comes back with its data
 	cutAnswer         // it is done, and the connection ends in the midst of the answer
-	cutRequest        // the connection ends in the midst of the request
-	heldBack          // it arrives when something else has happened
 	wentBack          // before it arrives the store is as it was when the fault began
 )
 
@@ -75,10 +73,6 @@ type weather struct {
 	seen  int
 	fixed bool   // met by none any more
 	meets func() // is called when one has met the fault
-
-	part  int    // of a message, in which a connection ends; 0 is before the commit's answer
-	parts int    // that the last one had
-	midst func() // what happens while a message is held back
 
 	strays sync.WaitGroup
 	turn   int
