@@ -2,6 +2,7 @@ package library_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -165,6 +166,39 @@ type breakable struct {
 }
 
 var _ driver.Breaker = breakable{}
+
+// unseen is a store that cannot be inspected for a while.
+type unseen struct {
+	*faultDriver
+	until time.Time
+}
+
+func (d *unseen) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	if time.Now().Before(d.until) {
+		return driver.Snapshot{}, errors.New("the answer was lost")
+	}
+	return d.faultDriver.Inspect(ctx, key)
+}
+
+// That the answer was lost does not make a writer of a reader.
+func TestAdopt_HR_A3_KindIsLookedAtUntilTheStoreAnswers(t *testing.T) {
+	for _, away := range []time.Duration{time.Second, time.Hour} {
+		bubble(t, func(t *testing.T, store *memdriver.Driver) {
+			a, _ := open(t, store, leasehold.WithTTL(time.Minute))
+			before := left(t, a.RWMutex("k").RLocker())
+			b := newClient(t, &unseen{newFault(store), time.Now().Add(away)})
+			l, err := b.RWMutex("k").Adopt(t.Context(), before.ID())
+			switch {
+			case err == nil:
+				t.Errorf("a reader's lease was taken over to write: %s", l.ID())
+			case away == time.Second:
+				wantErr(t, err, leasehold.ErrMismatch)
+			default:
+				wantErr(t, err, leasehold.ErrUnknown)
+			}
+		})
+	}
+}
 
 // Whoever has taken a lease over is its holder, whose next write a fence lets pass.
 func TestAdopt_HR_F13_F14_IsTheSameHolderForAFence(t *testing.T) {
@@ -347,5 +381,20 @@ func TestAdopt_OfATicketLeavesItsWaiter(t *testing.T) {
 			_ = l.Release()
 			noErr(t, <-served)
 		}
+	})
+}
+
+// A request of whoever took the lock is still on its way when it is released by
+// whoever took the lease over.
+func TestAdopt_HR_A2_WhatComesLateLocksForNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, d := open(t, store, leasehold.WithTTL(ttl))
+		b, _ := open(t, store, leasehold.WithTTL(ttl))
+		d.on(acquire, 1, fault{stray: 20 * time.Second, err: errReplyLost})
+		before := left(t, a.Mutex("k"))
+		l := must(t)(b.Mutex("k").Adopt(t.Context(), before.ID()))
+		giveBack(t, l)
+		time.Sleep(21 * time.Second)
+		wantFree(t, store, "k")
 	})
 }

@@ -42,10 +42,6 @@ func (d *faultDriver) deliver(f func(driver.Hint, func(driver.Hint))) {
 	d.hints = f
 }
 
-func late(delay time.Duration) func(driver.Hint, func(driver.Hint)) {
-	return func(h driver.Hint, f func(driver.Hint)) { time.AfterFunc(delay, func() { f(h) }) }
-}
-
 // the window in which a grant is to be confirmed
 
 // A store that is away right after it has handed the lock over costs a fresh lease
@@ -183,4 +179,38 @@ func TestMaxWait_HR_D6_IsOneBoundForSeveralLocks(t *testing.T) {
 			giveBack(t, l)
 		})
 	}
+}
+
+// Its ticket is not there any more, so it asks anew when the store goes away.
+func TestLock_P8_WaitThatEndsWhileItAsksAnewIsNotHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, _ := open(t, store)
+		b, d := open(t, store)
+		lock(t, a, "k")
+		for name, f := range map[string]fault{"fails": fails, "refuses": refuses, "hangs": hangs} {
+			for _, opts := range [][]leasehold.Option{nil, {leasehold.WithLocalHandover(10)}} {
+				time.AfterFunc(time.Second, func() {
+					snap, _ := store.Inspect(t.Context(), "k")
+					for _, w := range snap.Waiters {
+						_, _ = store.Release(t.Context(), driver.Ref{Key: "k", ID: w.ID})
+					}
+					d.on(acquire, 0, f)
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				_, err := b.Mutex("k", opts...).Lock(ctx)
+				wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
+				if errors.Is(err, leasehold.ErrHeld) || errors.Is(err, leasehold.ErrUnavailable) {
+					t.Errorf("%s: %v", name, err)
+				}
+				d.heal()
+				cancel()
+				time.Sleep(time.Minute) // what is left is undone
+			}
+		}
+		d.on(acquire, 2, fails) // it is queued in the end
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := b.Mutex("k").Lock(ctx)
+		wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded)
+	})
 }

@@ -235,33 +235,6 @@ func TestLocal_RenewalFollowsTheLease(t *testing.T) {
 	})
 }
 
-func TestLocal_BreakEndsWhoHasIt(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, leasehold.WithLocalHandover(100))
-		operator, err := leasehold.New(store.Join())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer operator.Close()
-		all := queueUp(t, c, 5)
-		giveBack(t, all.served(0))
-		l := all.served(1)
-		if err := operator.Break(t.Context(), "k", l.ID(), "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		next := all.served(2)
-		wantErr(t, context.Cause(l.Context()), leasehold.ErrBroken)
-		wantErr(t, l.Release(), leasehold.ErrBroken)
-		if next.ID() == l.ID() || next.Token() <= l.Token() || next.State() != leasehold.Held {
-			t.Errorf("%q with token %d, %v, after %q with %d", next.ID(), next.Token(), next.State(), l.ID(), l.Token())
-		}
-		giveBack(t, next)
-		giveBack(t, all.served(3))
-		giveBack(t, all.served(4))
-		wantFree(t, store, "k")
-	})
-}
-
 func TestLocal_ContextEndsInTheLine(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithName("web"))
@@ -345,42 +318,6 @@ func TestLocal_GrantAndContextAtOnce(t *testing.T) {
 			if s := c.Stats(); s.Held != 0 || s.Waiting != 0 || s.Granted != s.Released {
 				t.Errorf("%+v", s)
 			}
-		})
-	}
-}
-
-func TestLocal_CloseEndsTheLine(t *testing.T) {
-	for _, foreign := range []bool{false, true} {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, _ := open(t, store, leasehold.WithLocalHandover(100))
-			other, _ := open(t, store)
-			all := newCalls(t)
-			var held *leasehold.Lease
-			if foreign {
-				held = lock(t, other, "k")
-			}
-			for i := range 5 {
-				all.begin(t.Context(), i, c.Mutex("k"))
-			}
-			if !foreign {
-				held = all.served(0)
-			}
-			time.Sleep(time.Second)
-			if err := c.Close(); err != nil {
-				t.Fatal(err)
-			}
-			for range 4 {
-				wantErr(t, all.next().err, leasehold.ErrClosed)
-			}
-			if foreign {
-				wantErr(t, all.next().err, leasehold.ErrClosed)
-				giveBack(t, held)
-			} else {
-				wantErr(t, context.Cause(held.Context()), leasehold.ErrClosed)
-			}
-			_, err := c.Mutex("k").Lock(t.Context())
-			wantErr(t, err, leasehold.ErrClosed)
-			wantFree(t, store, "k")
 		})
 	}
 }
@@ -953,5 +890,99 @@ func TestLocal_HasNoEffectWithoutAQueue(t *testing.T) {
 		if n := d.count(acquire); n < 3 {
 			t.Errorf("%d acquires for three calls", n)
 		}
+	})
+}
+
+// A store that is away ends the line's wait as it ends that of one call.
+func TestLocal_StoreIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(10*time.Second))
+		d.on(acquire, 0, hangs)
+		all := queueUp(t, c, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Mutex("k").Lock(ctx)
+		wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
+		if errors.Is(err, leasehold.ErrHeld) {
+			t.Errorf("%v, and nobody knows", err)
+		}
+		for range 3 {
+			wantErr(t, all.next().err, leasehold.ErrUnknown)
+		}
+		d.heal()
+		time.Sleep(time.Minute)
+		wantFree(t, store, "k")
+		l := must(t)(c.Mutex("k").Lock(t.Context()))
+		giveBack(t, l)
+	})
+}
+
+// A lock that is handed over while the store is away costs the line no more than any
+// other outage.
+func TestLocal_OutageAtTheHandover(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(-1))
+		other, _ := open(t, store)
+		held := lock(t, other, "k")
+		all := queueUp(t, c, 3)
+		d.on(acquire, 0, hangs)
+		d.on(renew, 0, hangs)
+		giveBack(t, held)
+		time.Sleep(time.Minute)
+		all.none()
+		d.heal()
+		for i := range 3 {
+			giveBack(t, all.served(i))
+		}
+		time.Sleep(time.Minute)
+		wantFree(t, store, "k")
+	})
+}
+
+// The store has handed the lock over, and refuses to confirm that and to take it back.
+func TestLocal_AHandoverThatIsNotConfirmedIsUnknown(t *testing.T) {
+	for name, outage := range map[string]time.Duration{"it goes on refusing": time.Second, "at once": 0} {
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(outage))
+			other, _ := open(t, store)
+			held := lock(t, other, "k")
+			all := queueUp(t, c, 2)
+			for _, v := range []verb{acquire, renew, release} {
+				d.on(v, 0, refuses)
+			}
+			giveBack(t, held)
+			for range 2 {
+				a := all.next()
+				wantErr(t, a.err, leasehold.ErrUnknown)
+				if errors.Is(a.err, leasehold.ErrUnavailable) {
+					t.Errorf("call %d: %v says that certainly nothing was done", a.i, a.err)
+				}
+			}
+			d.heal()
+		})
+	}
+}
+
+// TestLocal_WaitThatEndsBetweenTurnsSaysHeld: the store is well, and has answered the line.
+func TestLocal_WaitThatEndsBetweenTurnsSaysHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(1))
+		for _, v := range []verb{acquire, renew, release} {
+			d.on(v, 0, fault{delay: 10 * time.Millisecond, late: 10 * time.Millisecond})
+		}
+		var wg sync.WaitGroup
+		for i := range 200 {
+			time.Sleep(3 * time.Millisecond)
+			wg.Go(func() {
+				l, err := c.Mutex("k", leasehold.WithMaxWait(60*time.Millisecond+time.Duration(i)*100*time.Microsecond)).Lock(context.Background())
+				if err == nil {
+					time.Sleep(5 * time.Millisecond)
+					giveBack(t, l)
+				} else if wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded); errors.Is(err, leasehold.ErrUnknown) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
 	})
 }
