@@ -31,6 +31,7 @@ func refusals() []refusal {
 		{"nil option", one(nil), []string{"nil option"}},
 		{"nil logger", one(leasehold.WithLogger(nil)), []string{"nil logger"}},
 		{"max wait -1ns", one(leasehold.WithMaxWait(-1)), []string{"-1ns", "24h"}},
+		{"max outage 1ns", one(leasehold.WithMaxOutage(1)), []string{"maximum outage", "1ns", "24h"}},
 		{"release timeout 0", one(leasehold.WithReleaseTimeout(0)), []string{"0s", "1ms", "24h"}},
 		{"owner empty", one(leasehold.WithReentrantOwner("")), []string{"owner is empty"}},
 		{"name empty", one(leasehold.WithName("")), []string{"name is empty"}},
@@ -121,6 +122,7 @@ func TestOptions_BoundsThemselvesAreAccepted(t *testing.T) {
 		{leasehold.WithMaxHold(10 * time.Millisecond)}, {leasehold.WithMinHold(time.Millisecond)}, {leasehold.WithLockDelay(day)},
 		{leasehold.WithName(strings.Repeat("x", 256))}, {leasehold.WithName("{a}:b c ü")},
 		{leasehold.WithStrictOrder()}, {leasehold.WithPolicy(leasehold.ReadersFirst)},
+		{leasehold.WithLocalHandover(1)}, {leasehold.WithLocalHandover(leasehold.MaxLocalHandover)},
 		{leasehold.WithMinToken(0)}, {leasehold.WithLogger(slog.Default())}, {leasehold.WithLabels(nil)},
 		{leasehold.WithRetry(leasehold.Backoff{Base: time.Millisecond, Step: time.Hour, Factor: 10, Cap: time.Hour, Jitter: 1})},
 	} {
@@ -215,6 +217,7 @@ func TestExtend_RefusesTTLOutOfBounds(t *testing.T) {
 	if d.count(renew) > 0 {
 		t.Error("it was asked for")
 	}
+	noErr(t, l.Extend(t.Context(), leasehold.MaxTTL))
 }
 
 func TestAcquire_L17_RefusesTTLOutOfBounds(t *testing.T) {
@@ -274,6 +277,9 @@ func TestHeldError_TellsWhoForHowLongAndAfterWhat(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	wantErr(t, err, leasehold.ErrHeld, context.DeadlineExceeded)
+	if strings.Contains((&leasehold.HeldError{Key: "k", Cause: context.Canceled}).Error(), "place") {
+		t.Error("it names a place that it does not know")
+	}
 	if errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrUnknown) {
 		t.Error("matches too much")
 	}
