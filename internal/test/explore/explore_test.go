@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/test/explore"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 var (
@@ -44,10 +45,10 @@ func TestExplore_WhateverAFewPartiesDoKeepsThePromises(t *testing.T) {
 // fewer is by how many steps less is explored in the short tests, or with the race
 // detector.
 func fewer() int {
-	if testing.Short() {
+	if testing.Short() || skip.Race {
 		return 1
 	}
-	return slower
+	return 0
 }
 
 // tell prints what happens in a trace.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -43,7 +44,7 @@ func TestLong_DaysOfLossesAndRestarts(t *testing.T) {
 			if testing.Short() {
 				length /= 16
 			}
-			if slower > 0 {
+			if skip.Race {
 				length /= 4
 			}
 			t.Logf("-matrix.seed=%d", *seed)

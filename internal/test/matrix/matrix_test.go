@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func hurried(all []disturbance) []disturbance {
@@ -82,7 +84,7 @@ var seed = flag.Uint64("matrix.seed", 1, "which plays are drawn by lot with -sho
 func lot(t *testing.T, w string) func() bool {
 	one := 1
 	switch {
-	case testing.Short() && slower > 0:
+	case testing.Short() && skip.Race:
 		one = 128
 	case testing.Short() && w != "store":
 		one = 16
