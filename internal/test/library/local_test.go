@@ -986,3 +986,23 @@ func TestLocal_WaitThatEndsBetweenTurnsSaysHeld(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// Whoever comes late to a store that is away waits for it as long as others do.
+func TestLocal_OutageCountsForEach(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(10*time.Second))
+		d.on(acquire, 0, hangs)
+		all := newCalls(t)
+		all.begin(t.Context(), 0, c.Mutex("k"))
+		time.Sleep(9 * time.Second)
+		all.begin(t.Context(), 1, c.Mutex("k"))
+		if a := all.next(); a.i != 0 {
+			t.Errorf("call %d: %v", a.i, a.err)
+		} else {
+			wantErr(t, a.err, leasehold.ErrUnknown)
+		}
+		all.none()
+		d.heal()
+		giveBack(t, all.served(1))
+	})
+}
