@@ -51,7 +51,7 @@ var targets = []*target{
 	},
 	{
 		name: "line", dir: "internal/line", files: []string{"internal/line/*.go"},
-		programs: []string{".", "./internal/test/matrix"},
+		programs: []string{"./internal/test/library", "./internal/test/matrix"},
 	},
 	{
 		name: "root", dir: ".", files: []string{"*.go"},
