@@ -10,44 +10,44 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// unavailableTries is how often a store that certainly did nothing is asked.
+// unavailableTries bounds the tries of a request that the store certainly did not execute.
 const unavailableTries = 3
 
-// maxRecalls is how many changes a session calls back for as long as that takes.
+// maxRecalls bounds the changes that a session takes back without a time limit.
 const maxRecalls = 100
 
-// Answer is what the store said to a request.
+// Answer is the store's reply to a request, and how it was obtained.
 type Answer struct {
 	driver.Reply
-	// Unanswered tells of tries that may still be on their way.
+	// Unanswered reports whether earlier tries may still reach the store.
 	Unanswered bool
 
-	patient bool // whoever asks waits for the lock, and so for a store that is away
+	patient bool // the caller waits for the lock, and therefore for an unavailable store
 
-	began  time.Time     // when it was first to be asked
-	sent   time.Time     // when the try that was answered was, or what counts as that
-	window time.Duration // of a grant that was handed over, and is not confirmed
+	began  time.Time     // when the first try was due
+	sent   time.Time     // when the answered try was sent, or the bound that replaces it
+	window time.Duration // confirmation window of an unconfirmed hand-over; else 0
 }
 
-// Sent is when the request was sent that was answered, or when the store handed the
-// lock over, at the earliest; see package timing.
+// Sent returns the time from which the answer counts: when the answered request was
+// sent, or the earliest time of the hand-over. See package timing.
 func (a *Answer) Sent() time.Time { return a.sent }
 
-// Grant is a lease that the store gave.
+// Grant describes a lease that the store granted.
 type Grant struct {
 	Token int64
-	// Origin is when the request was sent that was answered, or when the store
-	// handed the lock over, at the earliest; see package timing.
+	// Origin is when the answered request was sent, or the earliest time of the
+	// hand-over; see package timing.
 	Origin time.Time
-	// Window is the time for the confirmation of a lock that was handed over; 0
-	// if the store counts the full TTL already.
+	// Window is the confirmation window of a hand-over; 0 if the store already
+	// counts the full TTL.
 	Window      time.Duration
-	Uncontended bool // nobody else was there
-	// Unanswered tells of requests of this id that may still be on their way.
+	Uncontended bool // no other holder or waiter
+	// Unanswered reports whether requests with this id may still reach the store.
 	Unanswered bool
 }
 
-// handed is when the store handed the lock over; zero if it did not.
+// handed returns when the store handed the lock over, or the zero time without a hand-over.
 func (g *Grant) handed() time.Time {
 	if g.Window == 0 {
 		return time.Time{}
@@ -55,19 +55,19 @@ func (g *Grant) handed() time.Time {
 	return g.Origin
 }
 
-// Grant is the lease that the store says it has given.
+// Grant returns the lease that the answer granted.
 func (a *Answer) Grant() Grant {
 	return Grant{Token: a.Token, Origin: a.sent, Window: a.window, Uncontended: a.Uncontended, Unanswered: a.Unanswered}
 }
 
-// Try asks once whether a lock is free, and repeats that until it is answered. What
-// a request that was not answered may still do is undone in the background.
+// Try asks for a lock without waiting for it, and repeats the request until the store
+// answers. The effects of unanswered requests are undone in the background.
 func (s *Session) Try(ctx context.Context, t *Terms, req *driver.Request) (Answer, error) {
 	return s.try(ctx, t, req, Answer{})
 }
 
-// Insist is Try for somebody who waits for the lock without a place in the queue. A store
-// that is away is waited for by the rule of those who have one.
+// Insist is Try for a caller that waits for the lock without a place in the queue. It
+// waits for an unavailable store as long as a queued waiter does.
 func (s *Session) Insist(ctx context.Context, t *Terms, req *driver.Request) (Answer, error) {
 	return s.try(ctx, t, req, Answer{patient: true})
 }
@@ -80,17 +80,17 @@ func (s *Session) try(ctx context.Context, t *Terms, req *driver.Request, a Answ
 	return a, err
 }
 
-// Ask sends req until it is answered, and undoes nothing.
+// Ask sends req until the store answers. It does not undo the request.
 func (s *Session) Ask(ctx context.Context, t *Terms, req *driver.Request) (a Answer, err error) {
 	err = s.ask(ctx, t, req, nil, &a)
 	return a, err
 }
 
-// Change sends req, which asks for no lease but for a change that no release undoes,
-// until it is answered. If a try before that was not, the store rejects its id from then
-// on, so that it changes nothing when it arrives after a later change: if that cannot be
-// had within the release timeout, the error matches ErrUnknown, and the session goes on
-// to ask for it in the background, until it is answered or closed.
+// Change sends req, a change which no release undoes, until the store answers. If an
+// earlier try was not answered, Change makes the store reject its id, so that a late
+// arrival cannot override a later change. If that is not confirmed within the release
+// timeout, the error matches ErrUnknown, and the session continues in the background
+// until the store answers or the session is closed.
 func (s *Session) Change(ctx context.Context, t *Terms, req *driver.Request) (a Answer, err error) {
 	if err = s.ask(ctx, t, req, nil, &a); !a.Unanswered {
 		return a, err
@@ -106,9 +106,9 @@ func (s *Session) Change(ctx context.Context, t *Terms, req *driver.Request) (a 
 	return a, err
 }
 
-// recall is GiveBack for a change, which is not over by itself: a store that was away for
-// hours may come back with it. So that a long outage leaves no work without bound, those
-// beyond maxRecalls are given up after a minute.
+// recall is GiveBack for a change. A change does not expire: a store that was away for
+// hours may still execute it, so the session keeps trying. To bound the work of a long
+// outage, changes beyond maxRecalls are given up after a minute.
 func (s *Session) recall(ctx context.Context, t *Terms, late *Abandoned) {
 	late.Life, late.Over = timing.ForbidFor, func() { s.recalls.Add(-1) }
 	if s.recalls.Add(1) <= maxRecalls {
@@ -117,8 +117,8 @@ func (s *Session) recall(ctx context.Context, t *Terms, late *Abandoned) {
 	s.GiveBack(ctx, t, late)
 }
 
-// ask sends req until it is answered by a, for w, which is nil without a queue. It is
-// repeated with the same id, so that an answer that was lost is given again.
+// ask sends req until the store answers, and stores the answer in a. w is nil without a
+// queue. All tries use the same id, so the store repeats an answer that was lost.
 func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Waiter, a *Answer) (err error) {
 	a.began = s.Now()
 	a.sent = a.began
@@ -127,7 +127,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		err = s.send(ctx, t, req, w, a, attempt)
 		switch {
 		case err == nil && a.State == driver.Gone && !a.Broken && last != nil && !t.Policy.GoneAnswers:
-			// The id was given up: nobody can tell what became of it before.
+			// The id was rejected, so the outcome of the earlier tries is unknown.
 			*a = Answer{Unanswered: true}
 			return s.because(ctx, unknown(last))
 		case err == nil:
@@ -137,7 +137,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 			}
 			return nil
 		case errors.Is(err, errNotAsked) && last != nil:
-			err = last // says more
+			err = last // more informative
 		}
 		a.Reply = driver.Reply{}
 		a.Unanswered = a.Unanswered || !timing.Definite(err)
@@ -145,7 +145,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 			w.missed(err)
 		}
 		if last == nil || !timing.IsTimeout(err) {
-			last = err // that a try was cut short says less than what failed before
+			last = err // the earlier failure is more informative than a timeout
 		}
 		if timing.Permanent(err) {
 			break
@@ -170,8 +170,8 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 	return s.because(ctx, err)
 }
 
-// send asks once, when it is the request's turn. The time of the try begins only
-// then: what has waited here is not sent again while the store answers it.
+// send sends the request once, when its turn has come. The time limit of the try starts
+// only then: otherwise a request could time out here and be repeated while it queues.
 func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Waiter, a *Answer, attempt int) (err error) {
 	p, ok := s.asking.pass()
 	if !ok {
@@ -192,7 +192,7 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 	}
 	try, cancel := s.bound(t.Policy.call(ctx), timing.Try(attempt, s.patience(a, t, a.sent)))
 	defer cancel()
-	if attempt > 1 && !s.punctual.told { // the first try is short, and spares the allocations
+	if attempt > 1 && !s.punctual.told { // the first try is short, so it does without these allocations
 		try, cancel = s.whileOpen(try)
 		defer cancel()
 	}
@@ -208,9 +208,9 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 	return nil
 }
 
-// patience returns how much longer a request asks a store that does not answer it. The
-// time of a try counts from its beginning, that of a wait from the last answer to the
-// session: a store that serves others will serve this request.
+// patience returns how much longer to repeat an unanswered request. A try is limited
+// from its beginning. A wait is limited from the session's last answer, because a store
+// that serves other requests will serve this one.
 func (s *Session) patience(a *Answer, t *Terms, now time.Time) time.Duration {
 	if !a.patient {
 		return t.tryOutage(a.began, now)
@@ -218,7 +218,7 @@ func (s *Session) patience(a *Answer, t *Terms, now time.Time) time.Duration {
 	return t.outage(s.outage.heard.since(s, a.began), now)
 }
 
-// away is err, with how long the store has been asked since began.
+// away returns err with the time that has passed since began.
 func (s *Session) away(began time.Time, err error) error {
 	if d := s.Now().Sub(began).Round(time.Millisecond); d > 0 {
 		return fmt.Errorf("asked for %v: %w", d, err)
@@ -226,7 +226,7 @@ func (s *Session) away(began time.Time, err error) error {
 	return err
 }
 
-// renew is the driver's, and hears it.
+// renew calls the driver's Renew and records whether the store answers.
 func (s *Session) renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	sent := s.Now()
 	s.drv.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
@@ -239,7 +239,7 @@ func (s *Session) renew(ctx context.Context, refs []driver.Ref, each func(int, d
 	})
 }
 
-// over is why ctx or the session ended; nil if they have not.
+// over returns why ctx or the session ended, or nil.
 func (s *Session) over(ctx context.Context) error {
 	cause := CauseOf(ctx)
 	if cause == nil && s.IsClosing() {
@@ -248,7 +248,7 @@ func (s *Session) over(ctx context.Context) error {
 	return cause
 }
 
-// because puts before err why ctx or the session ended, if they have.
+// because puts the reason why ctx or the session ended, if any, before err.
 func (s *Session) because(ctx context.Context, err error) error {
 	cause := s.over(ctx)
 	if cause == nil {

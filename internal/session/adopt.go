@@ -10,12 +10,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// What is asked of a store about a lease that was taken elsewhere. began is when the
-// first question was to be asked: the time for which a store is asked that does not
-// answer counts from there.
+// Requests about a lease that was acquired elsewhere. began is when the first request was
+// due; the time limit for an unavailable store counts from there.
 
-// Confirm renews the lease that ref names until the store has answered. The error
-// matches ErrNotHeld if it is not there.
+// Confirm renews the lease of ref, and repeats that until the store answers. The error
+// matches ErrNotHeld if the lease does not exist.
 func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began time.Time) (g Grant, _ error) {
 	a := Answer{began: began}
 	uncertain := false
@@ -43,9 +42,9 @@ func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began t
 	}
 }
 
-// Park keeps the place of req in the queue for so long from now on, for somebody who
-// does not wait any more and may come back: without an address, since a lock that it
-// is handed would not be confirmed. It returns what the store says of it.
+// Park keeps the place of req in the queue for another life, for a waiter that stopped
+// and may return. The ticket gets no hint address, because a hand-over would not be
+// confirmed. Park returns the store's answer.
 func (s *Session) Park(ctx context.Context, t *Terms, req *driver.Request, life time.Duration) (Answer, error) {
 	return s.renewOnce(t.Policy.call(ctx), driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL, TicketTTL: life}, t.MaxOutage)
 }
@@ -55,13 +54,13 @@ func (s *Session) renewOnce(ctx context.Context, ref driver.Ref, limit time.Dura
 	a.sent = s.Now()
 	ctx, cancel := s.bound(ctx, limit)
 	defer cancel()
-	err = errors.New("the store said nothing of it")
+	err = errors.New("the driver returned no result")
 	s.renew(ctx, []driver.Ref{ref}, func(_ int, reply driver.Reply, e error) { a.Reply, err = reply, e })
 	return a, err
 }
 
-// Inspect looks at a lock until that is answered: a reader's lease must not be taken
-// for a writer's because an answer was lost.
+// Inspect reads a lock and repeats that until the store answers, so that a lost answer
+// does not make a reader's lease look like a writer's.
 func (s *Session) Inspect(ctx context.Context, t *Terms, store driver.Inspector, key string, began time.Time) (driver.Snapshot, error) {
 	a := Answer{began: began}
 	for attempt := 1; ; attempt++ {

@@ -2,12 +2,12 @@ package session
 
 import "github.com/leasehold-go/leasehold/internal/clock"
 
-// agenda is a min-heap of what is due, by when. The times lie in the heap itself, so that
-// comparing two reads nothing else. With a million leases, to read both leases for that was
-// a third of what their renewal cost a client. Whatever owns it guards it.
+// agenda is a min-heap of items by due time. The times lie in the heap itself, so that a
+// comparison reads no item: with a million leases, reading both leases was a third of a
+// client's cost of renewals. The owner's lock guards it.
 type agenda[T any] struct {
 	entries []entry[T]
-	// place returns where an entry keeps its place, from 1. 0 is absent.
+	// place returns the field with an item's index in the heap, counted from 1. 0 is absent.
 	place func(*T) *int32
 }
 
@@ -16,7 +16,7 @@ type entry[T any] struct {
 	of *T
 }
 
-// first returns what is due first, nil and 0 if there is nothing.
+// first returns the item that is due first, or nil and 0 if the agenda is empty.
 func (a *agenda[T]) first() (of *T, at clock.Instant) {
 	if len(a.entries) == 0 {
 		return nil, 0
@@ -24,7 +24,7 @@ func (a *agenda[T]) first() (of *T, at clock.Instant) {
 	return a.entries[0].of, a.entries[0].at
 }
 
-// due returns when of is due, 0 if it is absent.
+// due returns the due time of an item, or 0 if it is absent.
 func (a *agenda[T]) due(of *T) clock.Instant {
 	if i := *a.place(of); i > 0 {
 		return a.entries[i-1].at
@@ -32,7 +32,7 @@ func (a *agenda[T]) due(of *T) clock.Instant {
 	return 0
 }
 
-// set has of be due at the instant, instead of any before.
+// set adds an item, or changes its due time.
 func (a *agenda[T]) set(of *T, at clock.Instant) {
 	i := int(*a.place(of)) - 1
 	if i < 0 {
@@ -42,7 +42,7 @@ func (a *agenda[T]) set(of *T, at clock.Instant) {
 	a.settle(i, entry[T]{at, of})
 }
 
-// remove takes of out, if it is there.
+// remove removes an item, if it is present.
 func (a *agenda[T]) remove(of *T) {
 	place := a.place(of)
 	i, last := int(*place)-1, len(a.entries)-1
@@ -58,7 +58,7 @@ func (a *agenda[T]) remove(of *T) {
 	}
 }
 
-// settle puts e where it belongs. What stood at i is gone.
+// settle moves e from the free index i to its position in the heap.
 func (a *agenda[T]) settle(i int, e entry[T]) {
 	for i > 0 && e.at < a.entries[(i-1)/2].at {
 		a.put(i, a.entries[(i-1)/2])

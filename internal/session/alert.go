@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// alertAfter is how long a lease is held before its session listens for breaks: a
-	// program that takes short locks pays nothing for it.
+	// alertAfter is how long a lease is held before its session listens for breaks. So
+	// programs that hold locks only briefly need no subscription.
 	alertAfter = time.Second
-	// alertAgain is when a session tries again that could not listen.
+	// alertAgain is the pause after a failed attempt to listen.
 	alertAgain = time.Minute
 )
 
-// alert has a session that holds leases hear at once that one was broken. It has one
-// timer, and is guarded by the session's mutex.
+// alert makes a session listen for hints while it holds long leases, so that it learns of
+// breaks at once. The session's mutex guards it.
 type alert struct {
-	on    bool // the timer is set, or nothing is left for it to do
+	on    bool // the timer is set, or no longer needed
 	timer *time.Timer
 }
 
@@ -28,7 +28,7 @@ func (a *alert) stop() {
 	}
 }
 
-// beAlert has the session listen if it holds leases for long. The caller holds mu.
+// beAlert makes the session listen once a lease is held for long. The caller holds mu.
 func (s *Session) beAlert() {
 	if s.alert.on || !s.Hears() {
 		return
@@ -41,8 +41,8 @@ func (s *Session) beAlert() {
 	s.alert.timer.Reset(alertAfter)
 }
 
-// lookOut listens if there is a lease that is held for long, and is called again when
-// there may be. It runs in a goroutine of the timer's.
+// lookOut listens if a lease has been held for long; otherwise heldLong has set the
+// timer again. It runs in the timer's goroutine.
 func (s *Session) lookOut() {
 	if !s.heldLong() {
 		return
@@ -53,7 +53,7 @@ func (s *Session) lookOut() {
 		return // listens from now on, or never will
 	}
 	if !errors.Is(err, errOpening) {
-		s.listener.log.Warn("leasehold: breaks of leases are noticed when these are renewed", "error", err)
+		s.listener.log.Warn("leasehold: no hints: breaks are noticed at the next renewal", "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +62,8 @@ func (s *Session) lookOut() {
 	}
 }
 
-// heldLong reports whether a lease is held for long. If so the session is kept from
-// ending until Leave, and otherwise the timer is set to when one will be, if there is one.
+// heldLong reports whether a lease has been held for long. If so, it keeps the session
+// from ending until Leave. Otherwise it sets the timer for the oldest lease, if any.
 func (s *Session) heldLong() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

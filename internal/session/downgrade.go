@@ -9,23 +9,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Mode is the side that may be counted on: a writer's lease is a reader's from the
-// moment that Lower is called, unless it is certain that the store did not do it.
+// Mode returns the mode that the caller may rely on. It becomes shared when Lower is
+// called, and exclusive again only if the store certainly did not downgrade the lease.
 func (h *Hold) Mode() driver.Mode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.mode
 }
 
-// Lowering reports whether a request on its way may make a reader's lease of a
-// writer's.
+// Lowering reports whether a request under way may turn the lease from exclusive to
+// shared.
 func (h *Hold) Lowering() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.reader && (h.unsure || h.lowering > 0)
 }
 
-// CanLower returns why the lease is not a writer's, nil if it is.
+// CanLower returns nil if the lease is exclusive, and otherwise an error with the reason.
 func (h *Hold) CanLower() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -38,7 +38,7 @@ func (h *Hold) CanLower() error {
 	return nil
 }
 
-// Lower makes the lease a reader's here. Downgrade has to follow.
+// Lower makes the lease shared on this side. The caller must call Downgrade next.
 func (h *Hold) Lower() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,8 +46,8 @@ func (h *Hold) Lower() {
 	h.lowering++
 }
 
-// Downgrade makes the lease a reader's in the store, by what req says apart from the
-// lease.
+// Downgrade makes the lease shared in the store. It sets the lease's fields in req; the
+// caller sets the other fields.
 func (h *Hold) Downgrade(ctx context.Context, req driver.Request) error {
 	req.ID, req.TTL, req.HintAddress, req.Downgrade = h.id, h.TTL(), h.s.Address(), true
 	sent := h.s.Now()
@@ -55,9 +55,9 @@ func (h *Hold) Downgrade(ctx context.Context, req driver.Request) error {
 	return h.downgraded(sent, req.TTL, &reply, err)
 }
 
-// downgraded ends a downgrade that was sent at sent, as the store answered it.
+// downgraded applies the outcome of a downgrade that was sent at sent.
 func (h *Hold) downgraded(sent time.Time, ttl time.Duration, reply *driver.Reply, err error) error {
-	h.Live() // ends it if its time is up: a late answer changes nothing
+	h.Live() // ends it if its time is up: a late answer is ignored
 	h.mu.Lock()
 	h.lowering--
 	switch {

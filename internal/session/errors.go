@@ -10,8 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Errors that tell how a lease or a call ended. The library shows them to its
-// users.
+// Errors for the end of a lease or a call. The library exports them.
 var (
 	ErrUnknown = errors.New("outcome unknown")
 	ErrLost    = errors.New("lease lost")
@@ -21,11 +20,10 @@ var (
 	ErrClosed  = errors.New("client closed")
 )
 
-// errTwice is a lease that is held already.
+// errTwice is returned for a lease that this session already holds.
 var errTwice = fmt.Errorf("held by this client: %w", driver.ErrMismatch)
 
-// Unknown marks err as an outcome that cannot be known, unless the store says
-// that nothing was done.
+// Unknown marks err as an unknown outcome, unless the request certainly had no effect.
 func Unknown(err error) error {
 	if timing.Definite(err) || errors.Is(err, ErrUnknown) {
 		return err
@@ -33,13 +31,13 @@ func Unknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// unknown marks err, the error of the last of several tries, as an outcome that
-// cannot be known because of a try before it.
+// unknown marks err, the error of the last of several tries, as an unknown outcome
+// because of an earlier try.
 func unknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, timing.Uncertain(err))
 }
 
-// Broken matches ErrBroken and ErrLost.
+// Broken returns an error that matches ErrBroken and ErrLost.
 func Broken(reason string) error {
 	if reason == "" {
 		return fmt.Errorf("%w: %w", ErrLost, ErrBroken)
@@ -47,8 +45,8 @@ func Broken(reason string) error {
 	return fmt.Errorf("%w: %w: %s", ErrLost, ErrBroken, reason)
 }
 
-// Because puts before err why the call ended: the end of a context, which err may tell
-// as well, but is told once.
+// Because puts cause, the reason why the call ended, before err. If err already matches
+// cause, it returns err.
 func Because(cause, err error) error {
 	if errors.Is(err, cause) {
 		return err
@@ -71,8 +69,8 @@ func (b *because) Error() string {
 // Unwrap makes the error match both.
 func (b *because) Unwrap() []error { return []error{b.cause, b.err} }
 
-// CauseOf is why ctx ended: an error that matches both its Err and its cause; nil
-// if it has not.
+// CauseOf returns why ctx ended, or nil if it has not. The error matches both ctx.Err
+// and the context's cause.
 func CauseOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || errors.Is(cause, err) {

@@ -6,7 +6,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// expiry rings for leases when their time may be up, with one timer for all.
+// expiry ends leases at their deadlines, using one timer for all.
 type expiry struct {
 	s *Session
 
@@ -19,7 +19,7 @@ func (e *expiry) init(s *Session) {
 	e.s, e.agenda.place = s, func(h *Hold) *int32 { return &h.alarm }
 }
 
-// set has h ring at a time, instead of any that was set before.
+// set sets or changes the time at which to check h.
 func (e *expiry) set(h *Hold, at clock.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -27,15 +27,15 @@ func (e *expiry) set(h *Hold, at clock.Instant) {
 	e.arm()
 }
 
-// clear has h ring no more. The timer stays, for the next lease: one that is set and
-// stopped with every lease costs more than one that finds nothing due once per TTL.
+// clear removes h. The timer stays set for the next lease: a timer that finds nothing
+// due once per TTL costs less than one that is set and stopped with every lease.
 func (e *expiry) clear(h *Hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.agenda.remove(h)
 }
 
-// close stops the timer, when no lease is left and none will come.
+// close stops the timer. It is called when there are no leases and there will be no more.
 func (e *expiry) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -49,8 +49,8 @@ func (e *expiry) arm() {
 	}
 }
 
-// fire rings. Whoever is told of a loss may take its time: it delays nobody
-// else's.
+// fire ends the leases that are due. Each ends in a goroutine of its own, because its
+// Events may block.
 func (e *expiry) fire() {
 	e.mu.Lock()
 	e.bell.at = 0
@@ -69,8 +69,8 @@ func (e *expiry) fire() {
 	}
 }
 
-// snooze reports whether the lease's time is up, and otherwise has it ring at
-// its deadline, which has moved.
+// snooze reports whether the deadline has passed. If the deadline has moved, it sets the
+// timer again.
 func (h *Hold) snooze(now clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +84,8 @@ func (h *Hold) snooze(now clock.Instant) bool {
 	return true
 }
 
-// ring ends the lease if its time is up. If an answer came in between it rings
-// again at the new deadline.
+// ring ends the lease if its deadline has passed. If an answer has moved the deadline
+// in between, it sets the timer again.
 func (h *Hold) ring() {
 	if h.Live() {
 		h.mu.Lock()

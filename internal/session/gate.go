@@ -11,53 +11,51 @@ import (
 )
 
 const (
-	// inFlight bounds how many requests for locks a session has under way. It
-	// keeps a store busy, and lets the last of them be answered in a small part of
-	// the time that a try has: if all callers of a burst asked at once, the time
-	// of most would pass while the store serves those before them, and all would
-	// ask again.
+	// inFlight bounds the lock requests that a session has under way. It keeps a store
+	// busy, and is small enough that each request is answered in a small part of its
+	// time limit. If all callers of a burst sent at once, most requests would time out
+	// while the store serves earlier ones, and would be repeated.
 	inFlight = 256
-	// span is the time in which the gate counts. Requests that left a span before
-	// one that is answered are at a node that hangs, or are slow for a reason of
-	// their own: they count no more, and keep nobody from nodes that are well.
+	// span is the interval in which the gate counts. When a request is answered,
+	// requests that left in an earlier span no longer count: their node hangs, or they
+	// are slow for another reason, and they must not block requests to healthy nodes.
 	span = 250 * time.Millisecond
-	// firstProbes is how many may leave all the same after a span in which nobody
-	// was answered: perhaps all that are under way are at one node. They are twice
-	// as many after each further one, up to inFlight.
+	// firstProbes is how many more requests may leave after a span without an answer,
+	// because all requests under way may be at one hanging node. The total doubles with
+	// each further such span; a single step adds at most inFlight.
 	firstProbes = 16
 )
 
-// errNotAsked is a request that did not come to be sent.
+// Errors of requests that were not sent.
 var (
 	errNotAsked = fmt.Errorf("%w: not asked yet", driver.ErrUnavailable)
 	errCrowded  = fmt.Errorf("%w: too many requests are under way", errNotAsked)
 )
 
-// gate lets requests leave in the order in which they come, as many as may be
-// under way.
+// gate bounds the requests under way, and lets them leave in the order of their arrival.
 type gate struct {
 	mu       sync.Mutex
 	first    pass      // the oldest span whose requests count
-	spans    []int     // requests under way by the span in which they left, from first to the present
-	busy     int       // their sum
-	answered bool      // somebody was, in this span
-	probes   int       // that may leave beyond inFlight
+	spans    []int     // requests under way by the span in which they left, starting with first
+	busy     int       // the sum of spans
+	answered bool      // a request was answered in this span
+	probes   int       // how many requests may leave beyond inFlight
 	line     list.List // of *standing
 	timer    *time.Timer
 }
 
-// pass is the span in which a request left. They are counted while somebody stands
-// in the line.
+// pass is the number of the span in which a request left. Spans advance only while
+// requests queue.
 type pass int
 
-// standing is a request that may not leave yet.
+// standing is a request that waits for its turn.
 type standing struct {
-	called chan struct{} // closed when it may
+	called chan struct{} // closed when it may leave
 	pass   pass
 }
 
-// pass lets a request leave that finds nobody before it: whoever stands in the line does
-// so because as many are under way as may be. It is to be followed by leave.
+// pass lets a request leave if fewer than inFlight are under way; then no request
+// queues. The caller must call leave afterwards.
 func (g *gate) pass() (pass, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -67,7 +65,7 @@ func (g *gate) pass() (pass, bool) {
 	return g.let(), true
 }
 
-// let counts a request that leaves. The caller holds mu.
+// let counts a leaving request. The caller holds mu.
 func (g *gate) let() pass {
 	if len(g.spans) == 0 {
 		g.spans = append(g.spans, 0)
@@ -78,8 +76,8 @@ func (g *gate) let() pass {
 	return g.first + pass(now)
 }
 
-// wait lets a request leave when its turn has come, as pass does. It is false if
-// ctx or closing ended before that, or there was no patience left.
+// wait lets a request leave when its turn has come. It returns false if ctx or closing
+// ended before, or if patience returned 0 or less.
 func (g *gate) wait(ctx context.Context, closing <-chan struct{}, patience func() time.Duration) (pass, bool) {
 	s := &standing{called: make(chan struct{})}
 	g.mu.Lock()
@@ -88,7 +86,7 @@ func (g *gate) wait(ctx context.Context, closing <-chan struct{}, patience func(
 		g.answered = false // before this span
 		g.watch()
 	}
-	g.call() // somebody may have left since
+	g.call() // a request may have ended since pass
 	g.mu.Unlock()
 	late := time.NewTimer(patience())
 	defer late.Stop()
@@ -110,7 +108,7 @@ func (g *gate) wait(ctx context.Context, closing <-chan struct{}, patience func(
 	}
 }
 
-// quit takes a request out of the line, unless it was called at the same moment.
+// quit removes a request from the queue, unless its turn came at the same moment.
 func (g *gate) quit(s *standing, place *list.Element) (pass, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,7 +122,7 @@ func (g *gate) quit(s *standing, place *list.Element) (pass, bool) {
 	return 0, false
 }
 
-// leave ends a request that was under way; answered tells that the store did.
+// leave ends a request that was under way; answered reports whether the store answered.
 func (g *gate) leave(p pass, answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,8 +137,7 @@ func (g *gate) leave(p pass, answered bool) {
 	g.call()
 }
 
-// writeOff has requests count no more that left before a span, which has begun. The
-// caller holds mu.
+// writeOff stops counting requests that left before the span. The caller holds mu.
 func (g *gate) writeOff(before pass) {
 	for g.first < before {
 		g.busy -= g.spans[0]
@@ -149,7 +146,7 @@ func (g *gate) writeOff(before pass) {
 	}
 }
 
-// call lets those leave for whom there is room. The caller holds mu.
+// call lets queued requests leave, up to the limit. The caller holds mu.
 func (g *gate) call() {
 	for g.line.Len() > 0 && g.busy < inFlight+g.probes {
 		s := g.line.Remove(g.line.Front()).(*standing)
@@ -159,7 +156,7 @@ func (g *gate) call() {
 	g.rest()
 }
 
-// tick begins another span.
+// tick starts the next span.
 func (g *gate) tick() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,7 +170,7 @@ func (g *gate) tick() {
 	}
 }
 
-// watch counts spans from now on. The caller holds mu.
+// watch starts the timer of the span. The caller holds mu.
 func (g *gate) watch() {
 	if g.timer == nil {
 		g.timer = time.AfterFunc(span, g.tick)
@@ -182,7 +179,7 @@ func (g *gate) watch() {
 	g.timer.Reset(span)
 }
 
-// rest counts no spans while nobody stands in the line. The caller holds mu.
+// rest stops counting spans if the queue is empty. The caller holds mu.
 func (g *gate) rest() {
 	if g.line.Len() == 0 && g.timer != nil {
 		g.timer.Stop()

@@ -9,29 +9,29 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// Events are what a Hold tells its user, who may ask it anything meanwhile, but in
-// Began and Terms.
+// Events receives the events of a Hold. Except in Began and Terms, it may call the Hold's
+// methods.
 type Events interface {
-	// Terms are those of the lease, always the same.
+	// Terms returns the terms of the lease, which never change.
 	Terms() *Terms
-	// Began comes first. handed is when the store handed the lock over; zero if it
-	// did not.
+	// Began is called first. handed is when the store handed the lock over, or zero
+	// without a hand-over.
 	Began(handed time.Time)
-	// Renewed is the outcome of a renewal that was sent at sent.
+	// Renewed is called with the outcome of a renewal that was sent at sent.
 	Renewed(sent time.Time, reply *driver.Reply, err error)
-	// Ended comes once, when the lease is over, by whoever noticed that.
+	// Ended is called once, when the lease ends, by the goroutine that noticed the end.
 	Ended(cause error)
-	// CutOff comes once, when the lease reaches its maximum. It is not over: it winds down.
+	// CutOff is called once, when the lease reaches MaxHold and winds down.
 	CutOff()
-	// GiveBack releases, within limit, a lease that the session ended when it was closed.
+	// GiveBack releases, within limit, a lease that ended because the session was closed.
 	// It returns the error of Release.
 	GiveBack(cause error, limit time.Duration) error
 }
 
-// Hold is one lease in the store, as this process knows it.
+// Hold is this process's view of one lease in the store.
 //
-// Two things act on its clock: the keeper decides when to renew, through Ask
-// and Answer; Live decides when it is over, by comparing the clock.
+// The keeper decides when to renew it, through Ask and Answer. Live ends it when its
+// deadline has passed.
 type Hold struct {
 	s       *Session
 	events  Events
@@ -39,41 +39,40 @@ type Hold struct {
 	token   int64
 	granted clock.Instant
 	task    task
-	alarm   int32 // its place in the agenda of the expiry
+	alarm   int32 // index in the expiry's agenda
 
 	mu sync.Mutex
-	// mode is the side that may be counted on: the weaker one from the moment that a
-	// downgrade is sent, and the stronger one again only when it is certain that the
-	// store did not do it.
+	// mode is the mode that the caller may rely on: shared from the moment a downgrade
+	// is sent, and exclusive again only if the store certainly did not downgrade.
 	mode     driver.Mode
-	reader   bool  // the store has it as a shared one
+	reader   bool  // the lease is shared in the store
 	lowering uint8 // downgrades under way
 	unsure   bool  // a downgrade was not answered
-	// unanswered tells of requests of this id that may still be on their way.
+	// unanswered reports whether requests with this id may still reach the store.
 	unanswered  bool
-	given       bool // back, by whoever was first to do it
-	uncontended bool // nobody else was there when the store answered last
-	window      bool // it was handed over, and is not confirmed
-	winding     bool // it is renewed once more and then no longer; see WindDown
+	given       bool // a caller has taken over the release
+	uncontended bool // no other holder or waiter, by the last answer
+	window      bool // handed over and not confirmed
+	winding     bool // one last renewal, then no more; see WindDown
 	ttl         time.Duration
-	asked       time.Duration // the TTL of the last renewal, which is at least ttl
+	asked       time.Duration // TTL of the last renewal request, at least ttl
 	deadline    clock.Instant
-	ended       error // why it is over
-	rare        *rare // nil while it needs nothing of that
+	ended       error // why the lease ended; nil while it is live
+	rare        *rare // nil while unused
 }
 
-// rare is what few leases need: those whose renewals fail or have failed, or are asked
-// for, and those that have a maximum.
+// rare holds state that most leases never need: that of failed renewals, of Extend, and
+// of MaxHold.
 type rare struct {
-	cutoff   *time.Timer // at the maximum
-	failed   error       // of the last renewal, until one succeeds
-	attempts int         // failed in a row
+	cutoff   *time.Timer // fires at MaxHold
+	failed   error       // error of the last renewal, until one succeeds
+	attempts int         // failures in a row
 	extends  []extension
-	flying   []extension   // of extends that the renewal under way answers
-	taken    clock.Instant // until when the store may have it by a renewal that was not answered
+	flying   []extension   // the extensions that the renewal under way answers
+	taken    clock.Instant // until when an unanswered renewal may keep the lease in the store
 }
 
-// need returns what few leases need. The caller holds mu.
+// need returns h.rare, allocating it if necessary. The caller holds mu.
 func (h *Hold) need() *rare {
 	if h.rare == nil {
 		h.rare = new(rare)
@@ -81,7 +80,7 @@ func (h *Hold) need() *rare {
 	return h.rare
 }
 
-// How a lease is lost, where it is not by force.
+// Causes of a loss other than a break.
 var (
 	ErrExpired = fmt.Errorf("%w: not renewed before its deadline", ErrLost)
 	ErrGone    = fmt.Errorf("%w: the store no longer has it", ErrLost)
@@ -89,8 +88,9 @@ var (
 	errOverrun = fmt.Errorf("%w: its context had ended, and it was not released within its TTL", ErrExpired)
 )
 
-// Hold has h, which is zero, be the lease that was granted to req. The error
-// matches ErrClosed, or ErrMismatch if there is a lease of this id.
+// Hold initializes h, which must be zero, as the lease that was granted to req, and
+// starts its clocks. The error matches ErrClosed, or ErrMismatch if the session has a
+// lease with this key and id.
 func (s *Session) Hold(h *Hold, req *driver.Request, g Grant, e Events) error {
 	t := e.Terms()
 	h.s, h.events, h.key, h.id, h.token = s, e, req.Key, req.ID, g.Token
@@ -109,7 +109,8 @@ func (s *Session) Hold(h *Hold, req *driver.Request, g Grant, e Events) error {
 	return nil
 }
 
-// keep registers the lease, which cannot end before its user knows that it began.
+// keep registers the lease and calls Began. It holds mu, so the lease cannot end before
+// Began returns.
 func (h *Hold) keep(handed time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +119,7 @@ func (h *Hold) keep(handed time.Time) error {
 	}
 	began := false
 	defer func() {
-		if !began { // an observer panicked: nobody will release this lease
+		if !began { // the observer panicked, so no caller will release this lease
 			h.s.forget(h)
 		}
 	}()
@@ -127,9 +128,8 @@ func (h *Hold) keep(handed time.Time) error {
 	return nil
 }
 
-// start sets the clocks going. A grant that the store handed over is confirmed
-// by its first renewal, which leaves at once: until it is answered a store that is
-// away for the window costs the lease.
+// start sets the timers. A hand-over is confirmed by the first renewal, which is sent at
+// once: until it is answered, an outage as long as the window loses the lease.
 func (h *Hold) start(g Grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,20 +159,20 @@ func (h *Hold) ID() string { return h.id }
 // Token returns the fencing token.
 func (h *Hold) Token() int64 { return h.token }
 
-// Granted is when the lease was granted.
+// Granted returns when the lease was granted.
 func (h *Hold) Granted() time.Time { return h.s.time(h.granted) }
 
-// Held is for how long the lease has been there.
+// Held returns the time since the lease was granted.
 func (h *Hold) Held() time.Duration { return h.s.Now().Sub(h.Granted()) }
 
-// Deadline is when the lease is over unless it is renewed before.
+// Deadline returns when the lease ends unless it is renewed.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.s.time(h.deadline)
 }
 
-// TTL is for how long the store has agreed to renew the lease.
+// TTL returns the TTL that the store last confirmed.
 func (h *Hold) TTL() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,7 +216,7 @@ func (h *Hold) Over() error {
 	return h.Cause()
 }
 
-// Cause returns why the lease has ended, nil if nobody has noticed that it has.
+// Cause returns why the lease has ended, or nil if its end was not noticed yet.
 func (h *Hold) Cause() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,15 +225,14 @@ func (h *Hold) Cause() error {
 
 func (h *Hold) notHeld() error { return fmt.Errorf("%w: %w", ErrNotHeld, h.Cause()) }
 
-// end makes the lease over, and tells of it. The caller holds mu, which end
-// releases.
+// end ends the lease and reports it. The caller holds mu, which end releases.
 func (h *Hold) end(cause error) {
 	h.mark(cause)
 	h.mu.Unlock()
 	h.tell(cause)
 }
 
-// mark makes the lease over; tell has to follow. The caller holds mu.
+// mark ends the lease; the caller must call tell next. The caller holds mu.
 func (h *Hold) mark(cause error) {
 	h.ended = cause
 	h.s.expiry.clear(h)
@@ -242,8 +241,8 @@ func (h *Hold) mark(cause error) {
 	}
 }
 
-// tell tells of the end: first those who wait for an answer, and then the user, who
-// may take its time.
+// tell reports the end: first to callers of Extend, and then to the user, whose Events
+// may block.
 func (h *Hold) tell(cause error) {
 	h.s.forget(h)
 	for _, e := range h.waiting() {
@@ -252,7 +251,7 @@ func (h *Hold) tell(cause error) {
 	h.events.Ended(cause)
 }
 
-// waiting returns those who wait for a renewal, of whom it knows no more.
+// waiting removes and returns the callers of Extend that wait for a renewal.
 func (h *Hold) waiting() (all []extension) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -263,10 +262,10 @@ func (h *Hold) waiting() (all []extension) {
 	return all
 }
 
-// broken ends the lease that the store says was broken.
+// broken ends the lease after a break.
 func (h *Hold) broken(reason string) { h.over(Broken(reason)) }
 
-// over ends the lease because of cause, if it has not ended.
+// over ends the lease with cause, if it has not ended.
 func (h *Hold) over(cause error) {
 	h.mu.Lock()
 	if h.ended != nil {
@@ -276,7 +275,7 @@ func (h *Hold) over(cause error) {
 	h.end(cause)
 }
 
-// Gone is how a lease was lost that the store no longer has.
+// Gone returns the cause of the end of a lease that the store no longer has.
 func Gone(reply *driver.Reply) error {
 	if reply.Broken {
 		return Broken(reply.Reason)
@@ -284,16 +283,16 @@ func Gone(reply *driver.Reply) error {
 	return ErrGone
 }
 
-// cutOff lets the lease wind down at its maximum.
+// cutOff makes the lease wind down at MaxHold.
 func (h *Hold) cutOff() {
 	if h.WindDown() {
 		h.events.CutOff()
 	}
 }
 
-// WindDown renews the lease once more and then no longer, because the context of its work
-// has ended: the work has one TTL to end and to release the lease. It reports whether the
-// lease is live. [Hold.Extend] still renews it.
+// WindDown renews the lease one last time, because the context of its work
+// has ended: the work has one TTL to finish and to release the lease. It reports whether
+// the lease is live. [Hold.Extend] still renews it.
 func (h *Hold) WindDown() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -307,7 +306,7 @@ func (h *Hold) WindDown() bool {
 	return true
 }
 
-// GoOn ends the winding down: there is new work under the lease.
+// GoOn ends the winding down, because new work began under the lease.
 func (h *Hold) GoOn() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -317,7 +316,7 @@ func (h *Hold) GoOn() {
 	h.winding = false
 }
 
-// quit ends a live lease that the caller then has given back.
+// quit ends a live lease, and reports whether the caller must give it back.
 func (h *Hold) quit(cause error) bool {
 	h.mu.Lock()
 	if h.ended != nil {

@@ -10,36 +10,36 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// renewable is the lease or ticket that a task belongs to. Ask and Answer are called without
-// a lock of the keeper, and never concurrently for one task.
+// renewable is a lease or ticket that a task renews. The keeper calls Ask and Answer
+// without holding its mutex, and never concurrently for one task.
 type renewable interface {
-	// Ask returns what to send and how long this try may take. If ok is
-	// false the task is dropped.
+	// Ask returns the ref to renew and the time limit of this try. If ok is false,
+	// the keeper drops the task.
 	Ask(now time.Time) (ref driver.Ref, try time.Duration, ok bool)
-	// Answer takes the outcome of the renewal that was sent at sent and
-	// returns when the next is due; the zero time drops the task.
+	// Answer receives the outcome of the renewal that was sent at sent, and returns
+	// when the next is due. The zero time drops the task.
 	Answer(sent time.Time, reply driver.Reply, err error) (next time.Time)
-	// Slack is how much earlier than due it may be asked for when a batch leaves anyway,
-	// always the same. It is called with the keeper's lock, and takes none.
+	// Slack returns how much before its due time the task may join a batch that leaves
+	// anyway. It is constant. The keeper holds its mutex, so Slack must not lock.
 	Slack() time.Duration
 }
 
-// task is one lease or ticket that is kept alive. The zero value with of set
-// is ready for Add.
+// task is one lease or ticket that the keeper renews. With of set, the zero value is
+// ready for Add.
 type task struct {
 	of renewable
 
 	// Guarded by the keeper's mutex.
-	again  clock.Instant // due, as asked for while flying
-	place  int32         // in the agenda
+	again  clock.Instant // due time that was set while flying
+	place  int32         // index in the agenda
 	flying bool
-	added  bool // again comes from Add, which outlives a dropping answer
+	added  bool // again was set by Add, so an answer does not drop the task
 	gone   bool
 }
 
-// keeper keeps leases and tickets alive through one function: one agenda, one timer, and
-// a batched renewal of everything due and nearly due. Between renewals there is no
-// goroutine; a batch under way has one. It is safe for concurrent use.
+// keeper renews leases and tickets, using one agenda, one timer, and batched renewals of
+// all tasks that are due or nearly due. It has goroutines only while batches are under
+// way. It is safe for concurrent use.
 type keeper struct {
 	renew func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error))
 	now   func() time.Time
@@ -66,7 +66,7 @@ func newKeeper(renew func(context.Context, []driver.Ref, func(int, driver.Reply,
 	return k
 }
 
-// Add keeps t from now on; its first renewal is due at due.
+// Add keeps t; its first renewal is due at due.
 func (k *keeper) Add(t *task, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,8 +74,8 @@ func (k *keeper) Add(t *task, due time.Time) {
 	k.schedule(t, k.epoch.Instant(due))
 }
 
-// Hurry makes t due at due if it was due later. A task that is not kept is
-// left alone; one that is being renewed is renewed again at due.
+// Hurry makes t due at due if it was due later. A task that is not kept is ignored; one
+// that is being renewed is renewed again at due.
 func (k *keeper) Hurry(t *task, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,8 +84,8 @@ func (k *keeper) Hurry(t *task, due time.Time) {
 	}
 }
 
-// Remove forgets t. The answer of a renewal under way may still come to its
-// sink, and changes nothing here.
+// Remove drops t. The answer of a renewal under way may still reach Answer, but does not
+// schedule t again.
 func (k *keeper) Remove(t *task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -100,7 +100,7 @@ func (k *keeper) Len() int {
 	return len(k.agenda.entries)
 }
 
-// Close stops all renewals and waits for those under way.
+// Close stops all renewals and waits until the current ones have ended.
 func (k *keeper) Close() {
 	k.mu.Lock()
 	k.closed = true
@@ -131,7 +131,7 @@ func (k *keeper) arm() {
 	}
 }
 
-// fire sends what is due. It runs in a goroutine of the timer's.
+// fire sends due renewals. It runs in the timer's goroutine.
 func (k *keeper) fire() {
 	k.mu.Lock()
 	k.bell.at = 0
@@ -142,7 +142,7 @@ func (k *keeper) fire() {
 	now := k.now()
 	due := k.collect(k.epoch.Instant(now))
 	k.arm()
-	k.wg.Add(1) // under the lock: Close has not begun to wait
+	k.wg.Add(1) // under the mutex: Close is not waiting yet
 	k.mu.Unlock()
 	defer k.wg.Done()
 
@@ -151,7 +151,7 @@ func (k *keeper) fire() {
 	}
 }
 
-// collect takes what is due, and what is nearly due if anything leaves.
+// collect takes the due tasks and, if there are any, the nearly due tasks.
 func (k *keeper) collect(now clock.Instant) []*task {
 	var due []*task
 	for {
@@ -166,15 +166,15 @@ func (k *keeper) collect(now clock.Instant) []*task {
 	return due
 }
 
-// batch is a renewal of tasks that have about the same time for it.
+// batch is one renewal of tasks with similar time limits.
 type batch struct {
 	tasks []*task
 	refs  []driver.Ref
 	try   time.Duration
 }
 
-// batches groups tasks by the magnitude of the time they have: a lease of
-// seconds does not cut short the try of a lease of hours.
+// batches groups tasks by the order of magnitude of their time limits, so that a lease of
+// seconds does not shorten the try of a lease of hours.
 func (k *keeper) batches(due []*task, now time.Time) []*batch {
 	open := make(map[int]*batch)
 	var all []*batch
@@ -207,7 +207,7 @@ func (k *keeper) send(b *batch) {
 	})
 }
 
-// landed puts a task back whose renewal has ended.
+// landed schedules a task whose renewal has ended.
 func (k *keeper) landed(t *task, next time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// lines are the waiters of one process, by the locks that they wait for, in the
-// order in which they came. They are safe for concurrent use.
+// lines holds the waiters of one process by key, in the order of their arrival. It is
+// safe for concurrent use.
 type lines struct {
 	mu    sync.Mutex
 	byKey map[string]*list.List
 }
 
-// place is that of a waiter in its line.
+// place is a waiter's element in its line.
 type place *list.Element
 
 // join puts w at the end of the line for a lock.
@@ -30,8 +30,8 @@ func (l *lines) join(key string, w *Waiter) place {
 	return line.PushBack(w)
 }
 
-// leave takes a waiter out of its line. If it was the first, next is who is it
-// now; else nil.
+// leave removes a waiter from its line. If it was the first, leave returns the new first
+// waiter, or nil.
 func (l *lines) leave(key string, p place) (next *Waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

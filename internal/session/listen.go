@@ -11,23 +11,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// listener hears the hints of a store for one process, by one subscription. It is
+// listener receives the hints of a store for one process, by one subscription. It is
 // safe for concurrent use.
 type listener struct {
-	watcher driver.Watcher // nil if the store has none
+	watcher driver.Watcher // nil if the store sends no hints
 	hear    func(driver.Hint)
 	log     *slog.Logger
 
 	mu      sync.Mutex
 	closed  bool
 	sub     driver.Subscription
-	opening *opening // of sub; nil before it was asked for
+	opening *opening // the opening of sub; nil before it was requested
 }
 
-// maxOpening is how long those of a burst wait for an address.
+// maxOpening bounds how long requests wait for the address of an opening subscription.
 const maxOpening = 250 * time.Millisecond
 
-// opening is a subscription on its way.
+// opening is a subscription that is being opened.
 type opening struct {
 	began time.Time
 	once  sync.Once
@@ -36,34 +36,34 @@ type opening struct {
 
 func (o *opening) end() { o.once.Do(func() { close(o.done) }) }
 
-// newListener returns a listener that calls hear for each hint once it is opened,
-// one at a time. A resync comes first, when there is an address.
+// newListener returns a listener that, once opened, calls hear for each hint, one at a
+// time. The first hint is a resync, when there is an address.
 func newListener(d driver.Driver, log *slog.Logger, hear func(driver.Hint)) *listener {
 	l := &listener{hear: hear, log: log}
 	l.watcher, _ = driver.As[driver.Watcher](d)
 	return l
 }
 
-// hears reports whether the store can deliver hints at all.
+// hears reports whether the store can deliver hints.
 func (l *listener) hears() bool { return l.watcher != nil }
 
-// start starts to listen in a goroutine that run starts, unless that has been done.
-// Whoever waits before it is listening gets the lock by asking.
+// start opens the subscription in a goroutine started by run, unless that was done
+// before. Until it is open, waiters poll.
 func (l *listener) start(run func(func())) {
 	if o := l.begin(); o != nil {
 		run(func() {
 			if err := l.open(o); err != nil {
-				l.log.Warn("leasehold: no wake-ups, waiting by asking", "error", err)
+				l.log.Warn("leasehold: no wake-up hints: waiters poll", "error", err)
 			}
 		})
 	}
 }
 
-// errOpening tells that somebody else is about to open the subscription.
-var errOpening = errors.New("a subscription is on its way")
+// errOpening is returned while another goroutine opens the subscription.
+var errOpening = errors.New("the subscription is being opened")
 
-// listen is start for whoever does not wait, in this goroutine. It returns why nothing
-// is heard, or not yet.
+// listen opens the subscription in this goroutine. It returns why hints do not arrive
+// yet, or nil.
 func (l *listener) listen() error {
 	if o := l.begin(); o != nil {
 		return l.open(o)
@@ -76,7 +76,7 @@ func (l *listener) listen() error {
 	return nil
 }
 
-// begin returns a subscription for the caller to open, nil if there is nothing to do.
+// begin returns an opening for the caller to complete, or nil if none is needed.
 func (l *listener) begin() *opening {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +87,8 @@ func (l *listener) begin() *opening {
 	return l.opening
 }
 
-// open opens the subscription. A store may have the address only later, and then
-// has all ask.
+// open opens the subscription, and makes all waiters ask again with the new address. A
+// store that gets its address later sends a resync then.
 func (l *listener) open(o *opening) error {
 	sub, err := l.watcher.Watch(l.hint)
 	l.mu.Lock()
@@ -96,28 +96,28 @@ func (l *listener) open(o *opening) error {
 	if err == nil {
 		l.sub = sub
 	} else {
-		l.opening = nil // who waits next tries again
+		l.opening = nil // the next waiter tries again
 	}
 	l.mu.Unlock()
 	if err != nil {
 		o.end()
 	}
 	if err == nil && closed {
-		_ = sub.Close() // its connection is of no more use
+		_ = sub.Close() // the subscription is not needed, so its error does not matter
 		return nil
 	}
 	l.hint(driver.Hint{Kind: driver.HintResync})
 	return err
 }
 
-// close ends the subscription, also one on its way.
+// close closes the subscription. One that is being opened is closed by open.
 func (l *listener) close() {
 	l.mu.Lock()
 	l.closed = true
 	sub := l.sub
 	l.mu.Unlock()
 	if sub != nil {
-		_ = sub.Close() // its connection is of no more use
+		_ = sub.Close() // the subscription is not needed, so its error does not matter
 	}
 }
 
@@ -128,7 +128,7 @@ func (l *listener) hint(h driver.Hint) {
 	l.hear(h)
 }
 
-// opened notes that there is an address by now, if there is.
+// opened wakes await if the subscription has an address.
 func (l *listener) opened() {
 	l.mu.Lock()
 	o := l.opening
@@ -138,8 +138,8 @@ func (l *listener) opened() {
 	}
 }
 
-// await waits a moment for a subscription on its way, so that not all of a burst have
-// to tell their address by another request.
+// await waits briefly for a subscription that is being opened, so that a burst of
+// requests carries the address and needs no second request to add it.
 func (l *listener) await(ctx context.Context) {
 	l.mu.Lock()
 	o := l.opening
@@ -160,7 +160,7 @@ func (l *listener) await(ctx context.Context) {
 	}
 }
 
-// address is where hints are heard; empty while they are not.
+// address returns where hints are delivered, or "" while there is no address.
 func (l *listener) address() string {
 	l.mu.Lock()
 	sub := l.sub

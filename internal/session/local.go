@@ -2,13 +2,13 @@ package session
 
 import "sync"
 
-// local are the open sessions of this process.
+// local holds the open sessions of this process.
 var local struct {
 	mu       sync.Mutex
 	sessions map[*Session]struct{}
 }
 
-// enroll has EndLocal find the leases of s until it is closed.
+// enroll makes the leases of s visible to EndLocal until resign.
 func (s *Session) enroll() {
 	local.mu.Lock()
 	defer local.mu.Unlock()
@@ -24,8 +24,8 @@ func (s *Session) resign() {
 	delete(local.sessions, s)
 }
 
-// EndLocal ends the lease with this id, whichever session of this process holds it,
-// because of cause: somebody knows that the store has it no longer.
+// EndLocal ends the lease with this key and id with cause, in any session of this
+// process. The caller knows that the store no longer has the lease.
 func EndLocal(key, id string, cause error) {
 	if h := localHold(key, id); h != nil {
 		h.over(cause)

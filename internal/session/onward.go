@@ -8,12 +8,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// A lease in the store may be passed on inside the process: its Hold ends as by a
-// release, without one, and another Hold begins with what was left.
+// A lease can be passed on inside the process: its Hold ends without a release, and
+// another Hold begins with the remaining time.
 
-// Onward returns what is left of an exclusive lease that has ended here, for the next
-// holder in the process. Onward returns false if the lease has to be released: the store has
-// it as a reader's, or for longer than the TTL of the next lease, or may have.
+// Onward returns the rest of an exclusive lease that has ended here, for the next holder
+// in the process. It returns false if the lease must be released instead: in the store it
+// is or may be shared, or may last longer than the TTL of the next lease.
 func (h *Hold) Onward() (g Grant, ok bool) {
 	extended := h.longest() > h.terms().TTL
 	h.mu.Lock()
@@ -26,11 +26,11 @@ func (h *Hold) Onward() (g Grant, ok bool) {
 	return g, h.mode == driver.Exclusive && !h.reader && h.lowering == 0 && !h.unsure && !extended
 }
 
-// Usable reports whether a lease with this origin has time left to work in.
+// Usable reports whether enough time is left in the grant to work.
 func (s *Session) Usable(t *Terms, g *Grant) bool { return !t.tooLate(s.Now(), g.Origin, t.TTL) }
 
-// Prolong asks once, for at most limit, for the renewal of a lease that may have no Hold
-// at the moment.
+// Prolong tries once, for at most limit, to renew a lease that may have no Hold at the
+// moment.
 func (s *Session) Prolong(ctx context.Context, t *Terms, ref driver.Ref, limit time.Duration) (g Grant, err error) {
 	a, err := s.renewOnce(ctx, ref, limit)
 	switch {
@@ -44,6 +44,6 @@ func (s *Session) Prolong(ctx context.Context, t *Terms, ref driver.Ref, limit t
 	return a.Grant(), nil
 }
 
-// Unserved is the error of somebody who has waited behind w, and does not any more
-// because of cause.
+// Unserved returns the error of a caller that waited behind w and stopped because of
+// cause.
 func (w *Waiter) Unserved(cause error) *Unserved { return w.giveUp(cause) }

@@ -11,33 +11,33 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Outage is a time in which a store answers nothing that a session asks.
+// Outage is a period in which all of a session's requests to the store fail.
 type Outage struct {
-	Since time.Time // as [time.Now] tells it
-	// Err is what failed last.
+	Since time.Time // by [time.Now]
+	// Err is the last error.
 	Err error
-	// Over tells that the store answers again.
+	// Over reports whether the store answers again.
 	Over bool
 }
 
-// outage notices that a store does not answer for a while, and has that be told once
-// when it begins and once when it ends.
+// outage detects that a store does not answer for a while, and reports the beginning and
+// the end of that, once each.
 type outage struct {
 	log  *slog.Logger
 	tell func(Outage)
 
 	heard    latest      // when the latest answered request was sent
-	acquires latest      // the same, of requests for locks only
+	acquires latest      // when the latest answered lock request was sent
 	missing  atomic.Bool // since is set
 
 	mu    sync.Mutex
-	since time.Time // of the first request that failed after the last that was answered
+	since time.Time // when the first failed request since the last answer was sent
 	told  bool
 	err   error
-	news  []func() // to be told; the first is being so
+	news  []func() // reports to deliver; the first is being delivered
 }
 
-// hear notes that the store answered what was sent at sent.
+// hear records that the store answered a request that was sent at sent.
 func (s *Session) hear(sent time.Time) {
 	o := &s.outage
 	o.heard.raise(s.instant(sent))
@@ -59,8 +59,8 @@ func (s *Session) hear(sent time.Time) {
 	o.mu.Unlock()
 }
 
-// miss notes that what was sent at sent was not answered. That ctx has ended, or that
-// the request is refused for good, says nothing of the store.
+// miss records that a request that was sent at sent was not answered. If ctx has ended,
+// or if the error is permanent, the store is not to blame.
 func (s *Session) miss(ctx context.Context, sent time.Time, err error) {
 	if ctx.Err() != nil || s.IsClosing() || timing.Permanent(err) {
 		return
@@ -84,13 +84,13 @@ func (s *Session) miss(ctx context.Context, sent time.Time, err error) {
 	o.mu.Unlock()
 }
 
-// tellLater has f run behind what was to be told before. The renewals whose answers
-// brought the news wait for no logger and no observer. A session that has ended tells no
-// more. The caller holds mu, by which all is told in the order in which it came about.
+// tellLater queues f behind earlier reports and runs it in a goroutine, so that renewals
+// do not wait for the logger or observer. It drops the report if the session has ended. The
+// caller holds mu, which keeps the reports in order.
 func (s *Session) tellLater(f func()) {
 	o := &s.outage
 	if o.news = append(o.news, f); len(o.news) > 1 {
-		return // they are being told
+		return // a goroutine is delivering
 	}
 	if !s.enterUnlessEnded() {
 		o.news = nil
@@ -104,7 +104,7 @@ func (s *Session) tellLater(f func()) {
 	}()
 }
 
-// next returns what is to be told behind what has been, nil without.
+// next removes the delivered report and returns the following one, or nil.
 func (o *outage) next() func() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,7 +114,7 @@ func (o *outage) next() func() {
 	return o.news[0]
 }
 
-// latest is the latest of several instants. It is safe for concurrent use.
+// latest holds the latest of several instants. It is safe for concurrent use.
 type latest struct{ at atomic.Int64 }
 
 // raise stores at if it is later.

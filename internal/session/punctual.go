@@ -7,10 +7,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// punctuality is how far a driver ends its calls by itself.
+// punctuality describes how a driver limits the time of its calls.
 type punctuality struct {
-	told  bool          // at the deadline of a context, though its Done is not closed
-	after time.Duration // in any case; 0 is never
+	told  bool          // it observes a context's Deadline without Done
+	after time.Duration // its own limit; 0 means no limit
 }
 
 func punctualityOf(d driver.Driver) punctuality {
@@ -21,8 +21,8 @@ func punctualityOf(d driver.Driver) punctuality {
 	return punctuality{told: true, after: p.CallTimeout()}
 }
 
-// bound returns a context in which a call of the driver ends after about d. A
-// punctual driver needs no more than to be told, if it would take longer.
+// bound returns a context in which a call of the driver ends after about d. A driver with
+// told set needs only the Deadline, or not even that if its own limit is short enough.
 func (s *Session) bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	p := s.punctual
 	if p.told && p.after > 0 && p.after <= d+d/4 {
@@ -40,7 +40,7 @@ func (s *Session) bound(ctx context.Context, d time.Duration) (context.Context, 
 
 func nothing() {}
 
-// punctual is a context with a deadline that is only told.
+// punctual is a context with a Deadline but without a timer.
 type punctual struct {
 	context.Context
 	deadline time.Time

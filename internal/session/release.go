@@ -10,10 +10,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Leave is for somebody who works under the lease no more; last tells that nobody
-// else does. It returns whether the caller has to release the lease, which is so once;
-// whether the lease was ended just now, so that Left has to follow; and why the work
-// was unprotected at its end, if it was.
+// Leave is called when one user of the lease stops working; last reports whether it was
+// the only one. back reports whether the caller must release the lease (true once). ended
+// reports whether Leave ended the lease, so that the caller must call Left. lost is why
+// the lease had ended before, or nil.
 func (h *Hold) Leave(last bool, cause error) (back, ended bool, lost error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -29,12 +29,12 @@ func (h *Hold) Leave(last bool, cause error) (back, ended bool, lost error) {
 	return back, ended, lost
 }
 
-// Left tells of an end by Leave.
+// Left reports the end of a lease that Leave ended.
 func (h *Hold) Left(cause error) { h.tell(cause) }
 
-// Release gives the lease back in the store, for at most limit, and judges the
-// answer. It has ended before; lost tells that it was lost. A release that was not
-// confirmed goes on in the background.
+// Release releases an ended lease in the store within limit. lost reports whether the
+// lease was lost before; then only failures of the release itself are errors. A release
+// that was not confirmed continues in the background.
 func (h *Hold) Release(ctx context.Context, lost bool, limit time.Duration) error {
 	h.mu.Lock()
 	ref := driver.Ref{Key: h.key, ID: h.id, Uncontended: h.uncontended}
@@ -55,14 +55,14 @@ func (h *Hold) Release(ctx context.Context, lost bool, limit time.Duration) erro
 		}
 		return fmt.Errorf("release: %w", Unknown(err))
 	case lost:
-		return nil // what it says of a lease that was over is no news
+		return nil // the lease had already ended, so the answer does not matter
 	}
 	return h.judge(&reply, repeated)
 }
 
-// judge is what the answer to the release says of a lease that was live when it
-// was given back. Gone means that it had been lost, unless a try that was not
-// answered may have released it, or its time ran out until the store answered.
+// judge returns the error for the answer to the release of a live lease. Gone means that
+// the lease had been lost, unless an unanswered try may have released it, or it expired
+// before the answer.
 func (h *Hold) judge(reply *driver.Reply, repeated bool) error {
 	switch {
 	case reply.Broken:
@@ -73,9 +73,9 @@ func (h *Hold) judge(reply *driver.Reply, repeated bool) error {
 	return nil
 }
 
-// goOn releases a lease in the background whose release failed with err, while
-// the store may have it. A session that is closed does not wait for that: whoever
-// released it has waited for its release timeout.
+// goOn releases the lease in the background after err, for as long as the store may have
+// it. It does not do so after Close, because the caller has already waited for its release
+// timeout.
 func (h *Hold) goOn(ctx context.Context, ref driver.Ref, err error) {
 	if timing.Final(err) || h.s.IsClosing() {
 		return
@@ -83,8 +83,8 @@ func (h *Hold) goOn(ctx context.Context, ref driver.Ref, err error) {
 	h.s.goOn(ctx, h.terms(), ref, h.s.Now().Add(h.longest()))
 }
 
-// longest is how long the store may keep the lease from now on: a renewal that is under way
-// or was not answered may have asked for more than those that were.
+// longest returns how long the store may still keep the lease. Renewals under way or
+// unanswered may have asked for a longer TTL than confirmed renewals.
 func (h *Hold) longest() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Extend asks for a renewal now, for ttl at least, and returns where its outcome is
-// told. The lease is renewed for ttl from then on only if the store has done it once.
+// Extend requests a renewal now, for at least ttl, and returns the channel for its
+// outcome. If the store agrees, later renewals use ttl, too.
 func (h *Hold) Extend(ttl time.Duration) (<-chan error, error) {
 	if !h.Live() {
 		return nil, h.notHeld()
@@ -27,18 +27,18 @@ func (h *Hold) Extend(ttl time.Duration) (<-chan error, error) {
 	return done, nil
 }
 
-// extension is a caller of Extend who waits.
+// extension is a waiting call of Extend.
 type extension struct {
 	ttl  time.Duration
 	told chan error
-	// unsure tells that a renewal was not answered that may have done it.
+	// unsure reports whether an unanswered renewal may have extended the lease.
 	unsure bool
 }
 
-// Ask implements [renewable]. A try gets half of what is left, so that another one fits
-// in before the deadline.
+// Ask implements [renewable]. A try gets half of the time left, so that another fits in
+// before the deadline.
 func (h *Hold) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
-	h.Live() // after a suspension the timer of the deadline is late
+	h.Live() // after a suspension the deadline's timer is late
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	left := time.Duration(h.deadline - h.s.instant(now))
@@ -62,7 +62,7 @@ func (h *Hold) Slack() time.Duration { return min(h.terms().TTL/30, time.Second)
 // Answer implements [renewable].
 func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	if !h.Live() {
-		return time.Time{} // a late answer changes nothing
+		return time.Time{} // a late answer is ignored
 	}
 	h.events.Renewed(sent, &reply, err)
 	h.mu.Lock()
@@ -103,8 +103,7 @@ func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	return now.Add(timing.RenewIn(h.ttl, left, a.attempts, timing.Definite(err), h.terms().MaxAttempts > 0))
 }
 
-// doubt notes that the store may have renewed the lease without an answer. The caller
-// holds mu.
+// doubt records that an unanswered renewal may have taken effect. The caller holds mu.
 func (h *Hold) doubt(a *rare) {
 	a.taken = max(a.taken, h.lasting())
 	for i := range a.flying {
@@ -112,12 +111,12 @@ func (h *Hold) doubt(a *rare) {
 	}
 }
 
-// lasting is when a renewal that the store has done by now is over there at the latest,
-// unless another one follows. The caller holds mu.
+// lasting returns when a renewal that the store has executed before now expires at the
+// latest. The caller holds mu.
 func (h *Hold) lasting() clock.Instant { return h.s.instant(h.s.Now()) + clock.Instant(h.asked) }
 
-// refuse tells those who wait that the store does not renew the lease for as long as they
-// want. Those who want less than this renewal asked for go on waiting. The caller holds mu.
+// refuse reports a refused renewal to the waiting extensions. Those with a shorter TTL
+// than this renewal asked for stay and are tried again. The caller holds mu.
 func (h *Hold) refuse(a *rare, err error) {
 	var less []extension
 	for _, e := range a.flying {
@@ -133,12 +132,11 @@ func (h *Hold) refuse(a *rare, err error) {
 	a.extends, a.flying = append(less, a.extends...), nil
 }
 
-// onlyAsked reports whether the lease is renewed only for those who ask for it. The caller
-// holds mu.
+// onlyAsked reports whether only Extend renews the lease. The caller holds mu.
 func (h *Hold) onlyAsked() bool { return !h.window && h.terms().NoRenewal }
 
-// fallBack returns when the lease is renewed without those whose extension the store has
-// refused. The refusal says nothing against the lease as it was. The caller holds mu.
+// fallBack returns when to renew the lease without the refused extensions: the refusal
+// does not affect the lease with its previous TTL. The caller holds mu.
 func (h *Hold) fallBack(a *rare) time.Time {
 	h.asked = h.ttl
 	if len(a.extends) == 0 && h.onlyAsked() {
@@ -148,7 +146,8 @@ func (h *Hold) fallBack(a *rare) time.Time {
 	return h.s.Now()
 }
 
-// renewed moves the deadline; it never moves back. The caller holds mu.
+// renewed applies a successful renewal and returns when the next is due. The deadline
+// never moves back. The caller holds mu.
 func (h *Hold) renewed(sent time.Time) time.Time {
 	h.ttl, h.window = h.asked, false
 	h.deadline = max(h.deadline, h.s.instant(h.terms().deadline(sent, h.asked)))

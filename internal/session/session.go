@@ -1,6 +1,5 @@
-// Package session is the engine between those who use a store and its driver: it
-// asks and asks again, waits in queues, keeps leases and tickets alive, and has
-// undone what nobody waits for any more.
+// Package session is the engine between a driver and its users: it repeats requests,
+// waits in queues, renews leases and tickets, and undoes abandoned requests.
 package session
 
 import (
@@ -19,19 +18,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// Session is a process and a store, over time. It is safe for concurrent use.
+// Session is the connection of a process to a store. It is safe for concurrent use.
 type Session struct {
 	drv      driver.Driver
-	verbs    driver.Driver // drv, as it is asked for locks
+	verbs    driver.Driver // drv, or its wrapper for lock requests; see Through
 	punctual punctuality   // of the driver
 	listener *listener
 	keeper   *keeper
 	expiry   expiry
 	epoch    clock.Epoch
 
-	asking  gate         // of requests for locks
-	undoing gate         // of what undoes those that were given up
-	recalls atomic.Int32 // changes that are called back
+	asking  gate         // for lock requests
+	undoing gate         // for undoing abandoned requests
+	recalls atomic.Int32 // changes being taken back; see maxRecalls
 	outage  outage
 	hints   atomic.Uint64
 	lines   lines
@@ -44,13 +43,13 @@ type Session struct {
 	busy     int        // calls and background work under way
 	closed   bool
 	alert    alert
-	waiters  map[string]*Waiter // by lease id; several for one are a list
+	waiters  map[string]*Waiter // by lease id; waiters with the same id form a list
 	holds    map[string]*Hold   // by lease id; see nameOf
-	sharedID bool               // two leases had one id
+	sharedID bool               // two leases have used the same id
 }
 
-// New returns a session with a store, which it closes in the end. tell, which may be
-// nil, is called when an outage of the store begins and when it ends.
+// New returns a session with a store. Close closes the driver. tell, which may be nil, is
+// called when an outage of the store begins and when it ends.
 func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 	s := &Session{
 		drv: d, verbs: d, punctual: punctualityOf(d), epoch: clock.NewEpoch(clock.Now()),
@@ -69,34 +68,34 @@ func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 	return s
 }
 
-// Through has requests for locks go through d, which is the driver with something
-// around it that takes note of what callers ask. It is called before anything is
-// asked. Batches of renewals, and what is undone, belong to no caller and go past it.
+// Through sends lock requests through d, a wrapper around the driver that records the
+// requests of callers. It must be called before the first request. Batched renewals and
+// undo requests belong to no single caller and bypass d.
 func (s *Session) Through(d driver.Driver) { s.verbs = d }
 
-// Listen has the session hear hints from now on, and not only once somebody waits.
+// Listen subscribes to hints now, instead of when the first waiter comes.
 func (s *Session) Listen() {
 	if !s.IsClosing() {
 		s.listener.start(s.Background)
 	}
 }
 
-// Hears reports whether the store can deliver hints at all.
+// Hears reports whether the store can deliver hints.
 func (s *Session) Hears() bool { return s.listener.hears() }
 
-// Now is the time on the clock by which leases are counted.
+// Now returns the time of the clock that leases use.
 func (s *Session) Now() time.Time { return clock.Now() }
 
-// instant returns t in a third of the space.
+// instant returns t in a third of the memory.
 func (s *Session) instant(t time.Time) clock.Instant { return s.epoch.Instant(t) }
 
 func (s *Session) time(i clock.Instant) time.Time { return s.epoch.Time(i) }
 
-// Driver returns the store, for what a session has nothing to do with.
+// Driver returns the driver, for calls that bypass the session.
 func (s *Session) Driver() driver.Driver { return s.drv }
 
-// Close ends the session and closes the driver. Its error tells of leases that could not
-// be given back, too. Further calls do nothing.
+// Close ends the session and closes the driver. The error includes leases that could not
+// be given back. Close may be called again.
 func (s *Session) Close() error {
 	ended, err := s.End()
 	if !ended {
@@ -105,15 +104,15 @@ func (s *Session) Close() error {
 	return oneline.Join(err, s.drv.Close())
 }
 
-// closeWithin bounds how long End waits, beyond the release timeouts of the leases: for a
-// driver that does not end its calls, and for loggers and observers that do not return.
+// closeWithin bounds how long End waits beyond the release timeouts of the leases: a
+// driver, logger or observer may never return.
 const closeWithin = 10 * time.Second
 
 // End ends the session: waiters get ErrClosed, calls under way are cancelled, and leases
-// end with ErrClosed and are given back, at most for their release timeout; the error tells
-// of leases that could not be given back. When End returns true, the driver is open, and
-// nothing of the session runs any more, unless the error tells of calls that have not
-// returned. Further calls do nothing and return false.
+// end with ErrClosed and are given back, each within its release timeout. The error
+// includes leases that could not be given back. When End returns true, the driver is still
+// open, and no goroutine of the session runs, unless the error reports calls that have not
+// returned. Later calls return false at once.
 func (s *Session) End() (bool, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -139,11 +138,11 @@ func (s *Session) End() (bool, error) {
 	case err := <-ended:
 		return true, err
 	case <-late.C:
-		return true, errors.New("calls of the store, of a logger or of an observer have not returned")
+		return true, errors.New("calls of the driver, the logger or an observer have not returned")
 	}
 }
 
-// end gives all leases back within limit, and returns when nothing of the session runs.
+// end gives all leases back within limit, and returns when all work of the session ended.
 func (s *Session) end(holds []*Hold, limit time.Duration) error {
 	err := s.stopAll(holds, limit)
 	s.mu.Lock()
@@ -157,12 +156,12 @@ func (s *Session) end(holds []*Hold, limit time.Duration) error {
 	return err
 }
 
-// stoppers is how many leases are given back at a time when a session closes.
+// stoppers is how many leases a closing session gives back concurrently.
 const stoppers = 64
 
-// stopAll ends all leases at once and gives them back, some at a time. A store that does
-// not answer costs one limit, not one per lease. The error counts the leases that the store
-// may keep until their end, and names one of them.
+// stopAll ends all leases at once and gives them back concurrently. They share one limit,
+// so a store that does not answer costs it once. The error counts the leases that the
+// store may keep until they expire, and contains the error of one of them.
 func (s *Session) stopAll(holds []*Hold, limit time.Duration) error {
 	holds = slices.DeleteFunc(holds, func(h *Hold) bool { return !h.quit(ErrClosed) })
 	end := s.Now().Add(limit)
@@ -174,7 +173,7 @@ func (s *Session) stopAll(holds []*Hold, limit time.Duration) error {
 			for i := next.Add(1); i <= int64(len(holds)); i = next.Add(1) {
 				h := holds[i-1]
 				err := h.events.GiveBack(ErrClosed, min(h.terms().ReleaseTimeout, end.Sub(s.Now())))
-				if err != nil && !errors.Is(err, ErrLost) { // else somebody else may have the lock by now
+				if err != nil && !errors.Is(err, ErrLost) { // after a loss another client may have the lock
 					left.Add(1)
 					err = fmt.Errorf("lease of %q: %w", h.key, err)
 					why.CompareAndSwap(nil, &err)
@@ -217,8 +216,8 @@ func (s *Session) forget(h *Hold) {
 	delete(s.holds, s.nameOf(h.key, h.id))
 }
 
-// nameOf returns the name under which holds has the lease of a key and an id: the id, or
-// both for a lease whose id another key uses, too. The caller holds mu.
+// nameOf returns a lease's name in holds: its id, or id and key if another key uses the
+// same id. The caller holds mu.
 func (s *Session) nameOf(key, id string) string {
 	if h := s.holds[id]; h != nil && h.key != key || h == nil && s.sharedID {
 		return id + " " + key
@@ -229,7 +228,7 @@ func (s *Session) nameOf(key, id string) string {
 // find returns the lease of a key and an id, or nil. The caller holds mu.
 func (s *Session) find(key, id string) *Hold { return s.holds[s.nameOf(key, id)] }
 
-// NotHeld refuses a lease that is held here already.
+// NotHeld returns an error if this session holds the lease.
 func (s *Session) NotHeld(key, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +254,7 @@ func (s *Session) Enter() {
 	s.busy++
 }
 
-// enterUnlessEnded is Enter for what follows from a call, and may come after the end.
+// enterUnlessEnded is Enter for follow-up work, which may start after the end.
 func (s *Session) enterUnlessEnded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,14 +265,14 @@ func (s *Session) enterUnlessEnded() bool {
 	return true
 }
 
-// Leave ends what Enter or Begin counted.
+// Leave ends the count of Enter or Begin.
 func (s *Session) Leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left()
 }
 
-// left ends what busy counts. The caller holds mu.
+// left decrements busy. The caller holds mu.
 func (s *Session) left() {
 	if s.busy--; s.busy == 0 {
 		s.idle.Broadcast()
@@ -291,14 +290,14 @@ func (s *Session) Begin() error {
 	return nil
 }
 
-// Held is how many leases are held.
+// Held returns the number of leases held.
 func (s *Session) Held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.holds)
 }
 
-// addWaiter has hints find a waiter, unless the session is closed.
+// addWaiter registers a waiter for hints, unless the session is closed.
 func (s *Session) addWaiter(w *Waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,7 +310,7 @@ func (s *Session) addWaiter(w *Waiter) error {
 	return nil
 }
 
-// dropWaiter has hints find a waiter no more.
+// dropWaiter removes a waiter from the delivery of hints.
 func (s *Session) dropWaiter(w *Waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,14 +328,14 @@ func (s *Session) dropWaiter(w *Waiter) {
 	s.left()
 }
 
-// Closing is closed when the session is.
+// Closing returns a channel that is closed when Close or End begins.
 func (s *Session) Closing() <-chan struct{} { return s.life.Done() }
 
-// IsClosing reports whether the session is closed, or about to be.
+// IsClosing reports whether Close or End has begun.
 func (s *Session) IsClosing() bool { return s.life.Err() != nil }
 
-// sleep reports whether it slept for d; false means that ctx ended, or the session
-// was closed.
+// sleep sleeps for d and returns true. It returns false early if ctx ends or the session
+// is closed.
 func (s *Session) sleep(ctx context.Context, d time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
@@ -352,12 +351,12 @@ func (s *Session) sleep(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// Address is where this session hears hints; empty while it does not.
+// Address returns where this session receives hints, or "" while it does not.
 func (s *Session) Address() string { return s.listener.address() }
 
-// hint passes a wake-up on to whom it concerns, if it concerns anybody here.
+// hint passes a hint to the lease or the waiters that it concerns.
 func (s *Session) hint(h driver.Hint) {
-	if h.Kind != driver.HintBroken { // else it says nothing of our address
+	if h.Kind != driver.HintBroken { // such a hint does not prove that our address works
 		s.hints.Add(1)
 	} else if held := s.held(h.Key, h.ID); held != nil {
 		held.broken(h.Reason)
@@ -369,15 +368,15 @@ func (s *Session) hint(h driver.Hint) {
 	}
 }
 
-// held returns the lease of this id in the room of key, nil if there is none here.
+// held returns the lease with this key and id, or nil.
 func (s *Session) held(key, id string) *Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.find(key, id)
 }
 
-// concerned appends the waiters that a hint is for: all with the id that it names, of
-// whichever lock unless it says which.
+// concerned appends the waiters that a hint is for: all waiters with its id, for any key;
+// a resync is for all waiters.
 func (s *Session) concerned(all []*Waiter, h *driver.Hint) []*Waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()

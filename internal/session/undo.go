@@ -8,10 +8,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// release releases ref until it is answered or limit has passed. parent is not
-// the caller's context, which usually has ended, but may have its values.
-// repeated tells that a try before the last was not answered, so that it may
-// have had its effect.
+// release releases ref until the store answers or limit has passed. parent is used for
+// its values only; the caller's own context has usually ended. repeated reports whether an
+// earlier try was not answered, and may have released ref.
 func (s *Session) release(parent context.Context, ref driver.Ref, limit time.Duration) (reply driver.Reply, repeated bool, err error) {
 	left := max(limit, 0)
 	end := s.Now().Add(left)
@@ -36,8 +35,7 @@ func (s *Session) releaseOnce(ctx context.Context, ref driver.Ref, limit time.Du
 	return s.drv.Release(ctx, ref)
 }
 
-// Undo undoes in the background what a request may have left behind. Whoever asked
-// has gone.
+// Undo undoes in the background the effects of an abandoned request.
 func (s *Session) Undo(ctx context.Context, t *Terms, req *driver.Request, unanswered bool) {
 	a := Abandoned{Ref: driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit}, Life: max(req.TTL, req.TicketTTL)}
 	if unanswered {
@@ -46,19 +44,19 @@ func (s *Session) Undo(ctx context.Context, t *Terms, req *driver.Request, unans
 	s.GiveBack(context.WithoutCancel(ctx), t, &a)
 }
 
-// Abandoned is what nobody waits for any more.
+// Abandoned describes a request or lease whose caller has given up.
 type Abandoned struct {
 	Ref  driver.Ref
-	Life time.Duration // of the lease or ticket: it is over by itself then
-	// Keep is how long a place in the queue is kept all the same; 0 is not at all.
+	Life time.Duration // of the lease or ticket, after which it expires
+	// Keep is how long to keep the place in the queue nevertheless; 0 is not at all.
 	Keep time.Duration
-	// Tried is called after the first try to give it back, if it is not nil.
+	// Tried, if not nil, is called after the first try.
 	Tried func()
-	// Over is called when it is tried no more, if it is not nil.
+	// Over, if not nil, is called after the last try.
 	Over func()
 }
 
-// GiveBack undoes in the background what was abandoned, unless the session has ended.
+// GiveBack undoes a in the background, unless the session has ended.
 func (s *Session) GiveBack(ctx context.Context, t *Terms, a *Abandoned) {
 	if !s.enterUnlessEnded() {
 		return
@@ -75,10 +73,10 @@ func (s *Session) GiveBack(ctx context.Context, t *Terms, a *Abandoned) {
 	}()
 }
 
-// undo gives back until the store has answered, or until what may be there is
-// over by itself: a store that was away comes back with what it was last asked
-// for. There may be many of these, so they ask less and less often. A
-// session that is closed waits for about a release timeout at most, or until ctx ends.
+// undo gives a back until the store answers, or until a would have expired: an
+// unavailable store may return with the effects of its last requests. There may be many
+// of these, so the pauses grow. After Close, undo continues for about a release timeout
+// at most, or until ctx ends.
 func (s *Session) undo(ctx context.Context, t *Terms, a *Abandoned, until time.Time) error {
 	soon := s.Now().Add(t.ReleaseTimeout)
 	try := timing.ReleaseTry(t.ReleaseTimeout)
@@ -96,21 +94,20 @@ func (s *Session) undo(ctx context.Context, t *Terms, a *Abandoned, until time.T
 			return err
 		}
 		if !slept {
-			time.Sleep(timing.BackOff(attempt)) // the session is being closed
+			time.Sleep(timing.BackOff(attempt)) // the session is closing
 		}
 	}
 }
 
-// whileOpen returns a context that ends, too, when the session is closed.
+// whileOpen returns a context that also ends when the session is closed.
 func (s *Session) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.life, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// undoOnce gives back in its turn: if thousands give up at one moment the store is
-// not to be flooded by what they leave either. A session that is closed does not
-// stand in line.
+// undoOnce makes one try in its turn, so that thousands of callers that give up at one
+// moment do not flood the store. A closing session does not wait for its turn.
 func (s *Session) undoOnce(ctx context.Context, a *Abandoned, limit time.Duration, until time.Time) error {
 	p, ok := s.undoing.pass()
 	if !ok {
@@ -126,7 +123,7 @@ func (s *Session) undoOnce(ctx context.Context, a *Abandoned, limit time.Duratio
 	return err
 }
 
-// giveBackOnce releases, or keeps a place that is to be kept.
+// giveBackOnce releases a, or keeps its place if Keep is set.
 func (s *Session) giveBackOnce(ctx context.Context, a *Abandoned, limit time.Duration) error {
 	if a.Keep > 0 {
 		ref := driver.Ref{Key: a.Ref.Key, ID: a.Ref.ID, TTL: a.Ref.TTL, TicketTTL: a.Keep, HintAddress: a.Ref.HintAddress}
@@ -139,9 +136,9 @@ func (s *Session) giveBackOnce(ctx context.Context, a *Abandoned, limit time.Dur
 	return err
 }
 
-// goOn releases ref in the background, again and again until the store has
-// answered, until is over, or the session is closed: whoever released it first has
-// waited for the release timeout.
+// goOn releases ref in the background until the store answers, until until, or until the
+// session is closed. Close need not wait longer: the first release has already waited for
+// the release timeout.
 func (s *Session) goOn(ctx context.Context, t *Terms, ref driver.Ref, until time.Time) {
 	s.Background(func() {
 		ctx, cancel := s.whileOpen(ctx)

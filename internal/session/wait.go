@@ -10,26 +10,26 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Wait sleeps until the ticket of which a tells is granted, or, where that is an
-// answer, gone. Tickets that the store has dropped are asked for anew. observe, if it
-// is not nil, is called by this goroutine with every answer of the store. An error of a
-// wait that came to its end is an [*Unserved]. a becomes what the store said last to
-// an Acquire, or the grant.
+// Wait blocks until the ticket in a is granted, or, with GoneAnswers, is gone. It asks
+// again for tickets that the store dropped. observe, if not nil, is called in this
+// goroutine with each answer. If the wait ends without a lease, the error is an
+// [*Unserved]. On return a holds the grant or the last answer to an Acquire.
 //
-// Thousands wait at a time: what they know is in the waiter and in a, and not on
-// their stacks.
+// Thousands of goroutines may wait, so the state is in the waiter and in a, to keep their
+// stacks small.
 func (w *Waiter) Wait(ctx context.Context, a *Answer, observe func(Progress)) error {
 	err := w.wait(ctx, a, observe)
 	a.Unanswered = w.unanswered
 	return unserved(err)
 }
 
-// unserved is err of a wait. It is not to make the stack of those who wait larger.
+// unserved marks err if the outcome is unknown. Not inlined: it would grow every waiter's
+// stack.
 //
 //go:noinline
 func unserved(err error) error {
 	if over := (*Unserved)(nil); errors.Is(err, driver.ErrUnavailable) && !errors.As(err, &over) {
-		return unknown(err) // the lock may be handed over meanwhile
+		return unknown(err) // the lock may be handed over later
 	}
 	return err
 }
@@ -37,7 +37,7 @@ func unserved(err error) error {
 func (w *Waiter) wait(ctx context.Context, a *Answer, observe func(Progress)) error {
 	w.waited = true
 	w.ctx = ctx
-	w.woken = make(chan struct{}, 1) // nothing wakes w before keep
+	w.woken = make(chan struct{}, 1) // keep must be able to wake w
 	w.s.Listen()
 	w.place = w.s.lines.join(w.req.Key, w)
 	if observe != nil {
@@ -64,7 +64,7 @@ func (w *Waiter) wait(ctx context.Context, a *Answer, observe func(Progress)) er
 		err := w.askAgain(ctx, a)
 		switch {
 		case ctx.Err() != nil && (err != nil || w.t.Policy.CallContext == nil):
-			continue // what was asked is given back
+			continue // the request is given back
 		case err != nil:
 			return err
 		case a.State == driver.Granted, a.State == driver.Gone && w.t.Policy.GoneAnswers:
@@ -74,7 +74,7 @@ func (w *Waiter) wait(ctx context.Context, a *Answer, observe func(Progress)) er
 	}
 }
 
-// outcome reports whether the wait has one, which a becomes.
+// outcome reports whether the wait has an outcome, and stores it in a.
 func (w *Waiter) outcome(a *Answer) (over bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +84,7 @@ func (w *Waiter) outcome(a *Answer) (over bool, err error) {
 	return w.end != nil || w.err != nil, w.err
 }
 
-// keep has the ticket kept alive that a tells of.
+// keep makes the keeper renew the ticket in a.
 func (w *Waiter) keep(a *Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,11 +96,10 @@ func (w *Waiter) keep(a *Answer) {
 	}
 }
 
-// askAgain asks once more, after the store dropped the ticket, or when it seems to be
-// its turn. A ticket is dropped by a store that lost its data, or that handed us the
-// lock without our hearing of it. So this waiter asks instead of listening from then
-// on, until the session has heard a hint, for whomever, or if it has begun to listen
-// anew just now. The answer, if there is one, is in a.
+// askAgain asks again after the store dropped the ticket, or when it may be the waiter's
+// turn. A store drops a ticket if it lost its data, or if it handed us the lock and its
+// hint was lost. So this waiter then polls, until any hint reaches the session, except if
+// the session has just subscribed again. askAgain stores the answer in a.
 func (w *Waiter) askAgain(ctx context.Context, a *Answer) error {
 	w.mu.Lock()
 	if w.gone {
@@ -114,8 +113,8 @@ func (w *Waiter) askAgain(ctx context.Context, a *Answer) error {
 	return err
 }
 
-// Stop ends the keeping of the ticket, and waits for a renewal under way, which takes
-// the time of one try at most.
+// Stop stops renewing the ticket, and waits for a renewal under way, which takes at most
+// the time limit of one try.
 func (w *Waiter) Stop() {
 	if !w.waited {
 		return
@@ -133,18 +132,18 @@ func (w *Waiter) Stop() {
 	}
 }
 
-// step takes w out of its line, and has the next ask soon if w was the first: if all
-// who stand before that one in the store's queue have died, nobody else tells it.
+// step removes w from its line. If w was the first, the next waiter asks soon: if all
+// waiters before it in the store's queue have died, it gets no hint.
 func (w *Waiter) step() {
 	if next := w.s.lines.leave(w.req.Key, w.place); next != nil {
 		w.s.keeper.Hurry(&next.task, w.s.Now().Add(timing.WatchEvery))
 	}
 }
 
-// Progress is what a waiter knows about its wait.
+// Progress is a waiter's view of its wait.
 type Progress struct {
 	Position int
-	// Holder is the lease that stays longest, as far as it is known by now.
+	// Holder is the lease that lasts longest, as far as known.
 	Holder driver.Holder
 	Waited time.Duration
 }
@@ -157,7 +156,7 @@ func (w *Waiter) progress() Progress {
 	return Progress{Position: w.sight.position, Holder: w.sight.now(now), Waited: now.Sub(w.began)}
 }
 
-// tell is not to make the stack of those who wait larger.
+// tell is not inlined: it would grow every waiter's stack.
 //
 //go:noinline
 func (w *Waiter) tell(observe func(Progress)) { observe(w.progress()) }
@@ -166,9 +165,8 @@ func (w *Waiter) tell(observe func(Progress)) { observe(w.progress()) }
 type Unserved struct {
 	Progress
 	Cause error // why it ended
-	// Failed is what became of the last question, if the store did not answer: then
-	// it is not known that the lock is held, and it may be handed over to this waiter. It
-	// matches ErrUnknown.
+	// Failed is the error of the last request, if it was not answered. Then the lock may
+	// be free, or handed over to this waiter. It matches ErrUnknown.
 	Failed error
 }
 

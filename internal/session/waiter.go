@@ -9,61 +9,60 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Waiter is one call that waits in a queue. Its ticket is kept by the keeper;
-// the caller's goroutine sleeps on woken.
+// Waiter is one call that waits in a queue. The keeper renews its ticket; the caller's
+// goroutine sleeps on woken.
 type Waiter struct {
 	s     *Session
 	t     *Terms
 	req   driver.Request
 	task  task
 	woken chan struct{} // holds one token
-	news  chan struct{} // holds one token; nil if nobody observes the wait
+	news  chan struct{} // holds one token; nil without an observer
 	place place         // in the session's line; set before the ticket is kept
 	next  *Waiter       // of the same lease id; guarded by the session's mutex
 
 	// These belong to the caller's goroutine.
 	began      time.Time
-	unanswered bool // requests may still be on their way
-	waited     bool // it came to that
+	unanswered bool // requests may still reach the store
+	waited     bool // Wait was called
 
 	ctx context.Context // of the wait; set before the ticket is kept
 
 	mu       sync.Mutex
-	answered time.Time     // when the question behind clock was sent
+	answered time.Time     // when the request whose answer set clock was sent
 	clock    time.Duration // the store's clock in that answer
 	sight    sight
-	asked    bool          // a request has left
-	told     string        // the address that the ticket carries
+	asked    bool          // a request was sent
+	told     string        // the address that the ticket has in the store
 	poll     bool          // hints do not reach us
-	hints    uint64        // hints by the session when poll was set
-	resynced bool          // the session listens anew since the last answer
-	failed   error         // of the last question, until one is answered
+	hints    uint64        // the session's count of hints when poll was set
+	resynced bool          // the session has subscribed again since the last answer
+	failed   error         // error of the last request, until one is answered
 	failures int           // in a row
-	failing  time.Time     // since when
-	early    *driver.Hint  // came before the answer that it belongs to
-	busy     bool          // the store keeps no ticket: it was Busy
-	stopped  bool          // it is not kept any more
+	failing  time.Time     // when the first of these failures was sent
+	early    *driver.Hint  // arrived before the answer to the first request
+	busy     bool          // the store answered Busy, so it keeps no ticket
+	stopped  bool          // Stop was called
 	flying   bool          // a renewal of the ticket is under way
-	landed   chan struct{} // closed when it has been answered; nil if nobody waits for that
-	end      *Answer       // the outcome: one of these three
-	gone     bool          // the ticket is not there any more
+	landed   chan struct{} // closed when that has been answered; nil if Stop does not wait
+	end      *Answer       // the outcome: one of end, gone and err
+	gone     bool          // the ticket no longer exists
 	err      error
 }
 
-// waiters are those whose lock was free, so that they did not come to wait: most
-// of them. Whatever else may still know a waiter is why one that did is not used
-// again.
+// waiters pools waiters that did not call Wait, which is most, because their lock was
+// free. A waiter that was queued may still be referenced, so it is not pooled.
 var waiters = sync.Pool{New: func() any {
 	w := new(Waiter)
 	w.task = task{of: w}
 	return w
 }}
 
-// NewWaiter returns a waiter that is about to ask what req says, unless the session
-// is closed. It is to be closed.
+// NewWaiter returns a waiter for req, unless the session is closed. The caller must close
+// it.
 func (s *Session) NewWaiter(t *Terms, req *driver.Request) (*Waiter, error) {
 	w := waiters.Get().(*Waiter)
-	w.mu.Lock() // a hint to its last user may come this late
+	w.mu.Lock() // a hint for the last user may come this late
 	w.s, w.t, w.req = s, t, *req
 	w.mu.Unlock()
 	if err := s.addWaiter(w); err != nil {
@@ -73,7 +72,7 @@ func (s *Session) NewWaiter(t *Terms, req *driver.Request) (*Waiter, error) {
 	return w, nil
 }
 
-// Close ends the waiter, which is not used any more.
+// Close ends the waiter. The caller must not use it afterwards.
 func (w *Waiter) Close() {
 	s, waited := w.s, w.waited
 	if waited {
@@ -86,8 +85,8 @@ func (w *Waiter) Close() {
 	}
 }
 
-// Queue asks for the lock, and for a place in the queue. If it returns an error, or
-// the wait that follows does, what was asked for is to be undone.
+// Queue asks for the lock, and for a place in the queue. If it or the following wait
+// returns an error, the caller must undo the request.
 func (w *Waiter) Queue(ctx context.Context) (a Answer, err error) {
 	a.patient = true
 	err = w.s.ask(ctx, w.t, &w.req, w, &a)
@@ -98,13 +97,13 @@ func (w *Waiter) Queue(ctx context.Context) (a Answer, err error) {
 	return a, err
 }
 
-// Undo gives back in the background whatever has become of what was asked.
+// Undo undoes the effects of the waiter's requests in the background.
 func (w *Waiter) Undo(ctx context.Context) { w.s.Undo(ctx, w.t, &w.req, w.unanswered) }
 
-// Unanswered tells of requests that may still be on their way.
+// Unanswered reports whether requests may still reach the store.
 func (w *Waiter) Unanswered() bool { return w.unanswered }
 
-// appendTo appends the waiters for one lease id.
+// appendTo appends w and the other waiters with its lease id.
 func (w *Waiter) appendTo(all []*Waiter) []*Waiter {
 	for ; w != nil; w = w.next {
 		all = append(all, w)
@@ -112,8 +111,8 @@ func (w *Waiter) appendTo(all []*Waiter) []*Waiter {
 	return all
 }
 
-// aim has what is about to be sent carry the address where hints are heard now,
-// so that the ticket need not be told of it by another request.
+// aim puts the current hint address into the next request, so that the ticket needs no
+// second request to add it.
 func (w *Waiter) aim() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,8 +120,7 @@ func (w *Waiter) aim() {
 	w.req.HintAddress, w.req.TicketTTL = w.told, timing.TicketLife(w.told)
 }
 
-// recycle is the end of a waiter that did not come to wait. No hint finds it any
-// more.
+// recycle returns a waiter that did not call Wait to the pool. Hints no longer find it.
 func (w *Waiter) recycle() {
 	w.mu.Lock()
 	w.s, w.t, w.req, w.asked, w.unanswered, w.early, w.failed, w.began = nil, nil, driver.Request{}, false, false, nil, nil, time.Time{}
@@ -130,16 +128,16 @@ func (w *Waiter) recycle() {
 	waiters.Put(w)
 }
 
-// missed notes why an Acquire was not answered although its caller had time: a wait that
-// ends then does not know whether the lock is held. It is nil once one is answered.
+// missed records the error of an Acquire that was not answered in time: a wait that ends
+// after it does not know whether the lock is held. err is nil after an answer.
 func (w *Waiter) missed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failed = err
 }
 
-// address is where hints for this waiter go; empty if it polls, until hints
-// arrive again. The caller holds mu.
+// address returns where to send hints for this waiter, or "" while it polls because hints
+// do not arrive. The caller holds mu.
 func (w *Waiter) address() string {
 	if w.poll = w.poll && w.s.hints.Load() == w.hints; w.poll {
 		return ""
@@ -147,8 +145,9 @@ func (w *Waiter) address() string {
 	return w.s.Address()
 }
 
-// Ask implements [renewable]. The ticket of somebody who has gone is left alone: it may
-// have been asked for by another process since, which the store knows by its address.
+// Ask implements [renewable]. It does not renew the ticket of a caller that has left:
+// another process may have taken the ticket over, and the store sends hints to the
+// address of the last request.
 func (w *Waiter) Ask(time.Time) (driver.Ref, time.Duration, bool) {
 	left := w.ctx.Err() != nil
 	w.mu.Lock()
@@ -166,8 +165,8 @@ func (w *Waiter) Ask(time.Time) (driver.Ref, time.Duration, bool) {
 	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, TicketTTL: life, HintAddress: w.told}, life / 3, true
 }
 
-// asksItself reports whether the next question is an Acquire: of the first of a line,
-// whose turn it may be, and where the store keeps no ticket. The caller holds mu.
+// asksItself reports whether the next request must be an Acquire: for the first of a
+// line, whose turn it may be, and if the store keeps no ticket. The caller holds mu.
 func (w *Waiter) asksItself() bool {
 	return w.t.Policy.AskFirst && (w.busy || w.s.lines.first(w.req.Key, w.place))
 }
@@ -189,7 +188,7 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 	}
 	switch {
 	case err != nil && !timing.Permanent(err):
-		// The place is kept for the life of the ticket: go on asking.
+		// The store keeps the place for the life of the ticket, so try again.
 		if w.failed = err; w.failures == 0 {
 			w.failing = sent
 		}
@@ -197,13 +196,13 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 		if left := w.patience(); !w.t.tired(left) {
 			return w.s.Now().Add(min(timing.RetryIn(w.told, w.failures), left))
 		}
-		w.err = unknown(w.s.away(w.failing, err)) // the lock may be handed over meanwhile
+		w.err = unknown(w.s.away(w.failing, err)) // the lock may be handed over later
 	case err != nil:
 		w.err = err
 	case reply.State == driver.Queued, reply.State == driver.Busy:
 		return w.queued(sent, reply)
 	case reply.State == driver.Granted && w.t.Policy.AskFirst:
-		// It is taken by whoever is woken.
+		// The caller's goroutine takes it by an Acquire.
 	case reply.State == driver.Granted:
 		if now := w.s.Now(); w.t.tooLate(now, sent, w.req.TTL) {
 			w.failed = timing.ErrLate
@@ -221,14 +220,13 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 	return time.Time{}
 }
 
-// patience returns how much longer w asks a store that does not answer it: the time
-// counts from the last answer to the session. The caller holds mu.
+// patience returns how much longer to repeat an unanswered request, counted from the
+// session's last answer. The caller holds mu.
 func (w *Waiter) patience() time.Duration {
 	return w.t.outage(w.s.outage.heard.since(w.s, w.failing), w.s.Now())
 }
 
-// queued takes note of an answer and returns when to ask again. The caller
-// holds mu.
+// queued records an answer and returns when to ask again. The caller holds mu.
 func (w *Waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 	w.answered, w.clock, w.resynced = sent, reply.Clock, false
 	w.failed, w.failures = nil, 0
@@ -241,7 +239,7 @@ func (w *Waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 	return w.s.Now().Add(wait)
 }
 
-// hint is a wake-up by the store. Nothing depends on it but speed.
+// hint receives a wake-up from the store. Hints affect only the speed of a wait.
 func (w *Waiter) hint(h driver.Hint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -249,13 +247,13 @@ func (w *Waiter) hint(h driver.Hint) {
 		return
 	}
 	if w.answered.IsZero() {
-		w.early = &h // it overtook the answer that we are queued
+		w.early = &h // it overtook the answer Queued
 		return
 	}
 	w.act(h)
 }
 
-// act does what a hint says. The caller holds mu.
+// act acts on a hint. The caller holds mu.
 func (w *Waiter) act(h driver.Hint) {
 	now := w.s.Now()
 	if w.t.Policy.AskFirst && (h.Kind == driver.HintGranted || h.Kind == driver.HintAsk && h.RetryAfter == 0) {
@@ -280,11 +278,11 @@ func (w *Waiter) act(h driver.Hint) {
 	w.s.keeper.Hurry(&w.task, now)
 }
 
-// since returns from when a lease counts that was handed over, without a round
-// trip: the store's clock was at w.clock at w.answered or later, so it was at
-// h.Clock at that much after w.answered or later, or a little earlier if its
-// clock is the faster one. It is counted from there, and never from later than
-// now. Without a usable bound, or if it is over by now, it is safer to ask.
+// since returns the origin of a handed-over lease without a round trip. The store's clock
+// showed w.clock at w.answered or later. So it showed h.Clock at w.answered plus the
+// difference or later, or slightly earlier if its clock is faster; hence the correction by
+// Drift. The origin is never later than now. since returns false without a usable bound,
+// or if that lease would already be over; then it is safer to ask.
 func (w *Waiter) since(h driver.Hint, now time.Time) (time.Time, bool) {
 	passed := h.Clock - w.clock
 	if w.clock == 0 || passed < 0 {
