@@ -15,14 +15,14 @@ const maxBatch = 128
 
 // Batcher lets concurrent requests share a round trip. A request that finds a free lane
 // is sent at once, on its caller's goroutine. While all lanes are busy, requests gather;
-// they are sent in one pipeline as soon as a lane is free. No request waits for others
-// that might come.
+// they are sent in one pipeline as soon as a lane is free. No request waits for requests
+// that may come later.
 //
 // Its methods are safe for concurrent use.
 type Batcher struct {
-	// Lanes is how many requests are sent by themselves before others share a pipeline.
+	// Lanes is how many requests are sent separately before requests share a pipeline.
 	Lanes int
-	// One runs a request by itself, and Many the requests of several callers in a
+	// One runs a single request. Many runs the requests of several callers in a
 	// pipeline, which only the client's timeout ends. All are set before the first request.
 	One  func(ctx context.Context, words []string) (any, error)
 	Many func(requests []*Request)
@@ -31,14 +31,14 @@ type Batcher struct {
 	busy  int
 	queue []*Request
 	ended bool
-	lanes sync.WaitGroup // busy ones
+	lanes sync.WaitGroup // busy lanes
 
-	ctx     context.Context // of what was started; nil before
+	ctx     context.Context // of started functions; nil before the first
 	cancel  context.CancelFunc
 	started sync.WaitGroup
 }
 
-// Start runs f on a goroutine, with a context that Stop ends. After Stop it runs nothing.
+// Start runs f on a goroutine, with a context that Stop ends. After Stop it does not run f.
 func (b *Batcher) Start(f func(context.Context)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,7 +52,7 @@ func (b *Batcher) Start(f func(context.Context)) {
 	b.started.Go(func() { f(ctx) })
 }
 
-// Stop ends the contexts of what was started, and waits for it. No request begins after it.
+// Stop ends the contexts of started functions, and waits for these. No request begins later.
 func (b *Batcher) Stop() {
 	b.mu.Lock()
 	b.ended = true
@@ -80,7 +80,7 @@ type Request struct {
 	done chan struct{}
 }
 
-// Do runs a request, by itself or in a pipeline.
+// Do runs a request, alone or in a pipeline.
 func (b *Batcher) Do(ctx context.Context, words []string) (any, error) {
 	b.mu.Lock()
 	if b.ended {
@@ -127,7 +127,7 @@ func (b *Batcher) next() {
 	b.lanes.Go(b.drain)
 }
 
-// drain sends gathered requests until there are none.
+// drain sends all gathered requests.
 func (b *Batcher) drain() {
 	for {
 		b.mu.Lock()

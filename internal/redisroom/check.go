@@ -42,7 +42,7 @@ type checkup struct {
 	report *driver.Report
 	// subject is the server that is looked at, if there are several.
 	subject string
-	// replicas counts those of each server that told.
+	// replicas holds the number of replicas of each server that reported it.
 	replicas map[string]int
 }
 
@@ -70,7 +70,7 @@ func (c *checkup) ask(ctx context.Context, node string, words ...string) (string
 	return text, nil
 }
 
-// node checks one server. The error says that it did not answer; with several servers
+// node checks one server. The error means that it did not answer; with several servers
 // that is a finding.
 func (c *checkup) node(ctx context.Context, node string) error {
 	if c.store.main.Cluster() {
@@ -82,7 +82,7 @@ func (c *checkup) node(ctx context.Context, node string) error {
 	case err != nil && isRight(err):
 		c.add(driver.Warning, "rights", "the user may not ask for INFO", "role, eviction and persistence are not known", "grant +info to look at them")
 	case err != nil && c.subject != "" && !errors.As(err, &reply):
-		c.add(driver.Unsafe, "reach", "does not answer: "+err.Error(), "its locks cannot be had", "bring it back, or have its slots moved")
+		c.add(driver.Unsafe, "reach", "does not answer: "+err.Error(), "its locks are unavailable", "bring it back, or have its slots moved")
 		return nil
 	case err != nil:
 		return err
@@ -108,7 +108,7 @@ func isRight(err error) bool {
 	return strings.Contains(text, "NOPERM") || strings.Contains(text, "unknown command") || strings.Contains(text, "no permissions")
 }
 
-// name returns where a node is, as it sees itself if nobody knows it better.
+// name returns the address of a node, or its own view of it if the client has none.
 func (c *checkup) name(ctx context.Context, node string) string {
 	if node != Primary {
 		return node
@@ -129,7 +129,7 @@ func (c *checkup) version(info map[string]string) {
 		name, version, least = "Valkey", v, "7.2"
 	}
 	if olderThan(version, least) {
-		c.add(driver.Unsafe, "version", name+" "+version, "it does not do what the scripts rely on", "take Redis 7.0, Valkey 7.2 or later")
+		c.add(driver.Unsafe, "version", name+" "+version, "the scripts need features of a later version", "take Redis 7.0, Valkey 7.2 or later")
 		return
 	}
 	c.good("version", name+" "+version)
@@ -158,7 +158,7 @@ func (c *checkup) role(info map[string]string) {
 		c.add(driver.Unsafe, "role", fmt.Sprintf("is a replica of %s:%s", info["master_host"], info["master_port"]),
 			"locks have to be kept where they are taken", "connect to the primary, or use a sentinel or cluster URL")
 	case info["loading"] == "1":
-		c.add(driver.Unsafe, "role", "loads its data", "no lock can be had meanwhile", "wait")
+		c.add(driver.Unsafe, "role", "loads its data", "no lock can be acquired until it has finished", "wait")
 	default:
 		c.good("role", "is a primary")
 	}
@@ -169,7 +169,7 @@ func (c *checkup) eviction(info map[string]string) {
 	const remedy = "set maxmemory-policy to noeviction"
 	switch {
 	case policy == "":
-		c.add(driver.Warning, "eviction", "maxmemory-policy is not told", "the server may throw away locks that are held", remedy)
+		c.add(driver.Warning, "eviction", "maxmemory-policy is not reported", "the server may throw away locks that are held", remedy)
 	case policy == "noeviction":
 		c.good("eviction", "maxmemory-policy is noeviction")
 	case info["maxmemory"] == "0":
@@ -186,7 +186,7 @@ func (c *checkup) eviction(info map[string]string) {
 	}
 }
 
-// persistence reports what a restart of the server forgets.
+// persistence reports which data a restart of the server loses.
 func (c *checkup) persistence(ctx context.Context, node string, info map[string]string) {
 	fsync := "everysec"
 	if reply, err := c.store.main.Ask(ctx, node, "CONFIG", "GET", "appendfsync"); err == nil {
@@ -194,14 +194,14 @@ func (c *checkup) persistence(ctx context.Context, node string, info map[string]
 			fsync, _ = pair[1].(string)
 		}
 	}
-	const remedy = "set appendonly to yes and appendfsync to always, or leave a server down for the longest TTL before it is restarted, or fence"
+	const remedy = "set appendonly to yes and appendfsync to always, or keep a server down for the longest TTL before restarting it, or fence"
 	switch {
 	case info["aof_enabled"] == "1" && fsync == "always":
 		c.good("persistence", "every write is saved before it is answered")
 	case info["aof_enabled"] == "1":
-		c.add(driver.Notice, "persistence", "appendfsync is "+fsync, "a crash forgets grants of the last second or more", remedy)
+		c.add(driver.Notice, "persistence", "appendfsync is "+fsync, "a crash loses grants of the last second or more", remedy)
 	default:
-		c.add(driver.Warning, "persistence", "writes are not saved one by one", "a restart forgets locks that are held", remedy)
+		c.add(driver.Warning, "persistence", "writes are not saved one by one", "a restart loses held locks", remedy)
 	}
 	if info["rdb_last_bgsave_status"] == "err" || info["aof_last_write_status"] == "err" {
 		c.add(driver.Warning, "persistence", "the last attempt to save failed", "the server may refuse writes", "see its log")
@@ -266,8 +266,8 @@ func (c *checkup) time(ctx context.Context, node string) (time.Time, error) {
 	return time.Unix(n[0], n[1]*1000), nil
 }
 
-// parseInfo reads "field:value" lines. In RESP3 the format of the text may stand
-// before it.
+// parseInfo reads "field:value" lines. In RESP3 the name of a format may precede the
+// text.
 func parseInfo(text string) map[string]string {
 	fields := make(map[string]string)
 	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) {

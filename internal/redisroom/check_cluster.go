@@ -14,10 +14,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// allSlots is how a cluster tells that every slot is served.
+// allSlots is cluster_slots_ok of a cluster that serves every slot.
 var allSlots = strconv.Itoa(slots)
 
-// cluster checks what the nodes of a cluster report of each other.
+// cluster checks the nodes' reports on the cluster.
 func (c *checkup) cluster(ctx context.Context, nodes []string) {
 	c.moving(ctx, nodes)
 	c.bare(nodes)
@@ -28,14 +28,14 @@ func (c *checkup) cluster(ctx context.Context, nodes []string) {
 			return
 		}
 		if err != nil {
-			continue // the node's silence was reported
+			continue // reported elsewhere
 		}
 		c.state(parseInfo(text), len(nodes))
 		return
 	}
 }
 
-// bare finds primaries without a replica where others have some.
+// bare finds primaries without a replica if other primaries have one.
 func (c *checkup) bare(nodes []string) {
 	var without []string
 	for _, node := range nodes {
@@ -47,7 +47,7 @@ func (c *checkup) bare(nodes []string) {
 		return // one finding covers all
 	}
 	for _, c.subject = range without {
-		c.add(driver.Warning, "replicas", "has none, and others have", "when it is lost nobody takes over the locks of its slots", "add a replica of it")
+		c.add(driver.Warning, "replicas", "has none, but other primaries have", "if it is lost, no replica takes over the locks of its slots", "add a replica of it")
 	}
 	c.subject = ""
 }
@@ -97,10 +97,10 @@ func openSlots(text string) (slots []string) {
 func (c *checkup) state(info map[string]string, primaries int) {
 	switch {
 	case info["cluster_state"] != "ok":
-		c.add(driver.Unsafe, "cluster", "its state is "+info["cluster_state"], "locks cannot be had", "see CLUSTER INFO and CLUSTER NODES")
+		c.add(driver.Unsafe, "cluster", "its state is "+info["cluster_state"], "locks are unavailable", "see CLUSTER INFO and CLUSTER NODES")
 	case info["cluster_slots_ok"] != allSlots:
 		c.add(driver.Unsafe, "cluster", info["cluster_slots_ok"]+" of "+allSlots+" slots are served",
-			"locks of some names cannot be had", "see CLUSTER NODES for the node that is missing")
+			"some locks are unavailable", "see CLUSTER NODES for the node that is missing")
 	default:
 		c.good("cluster", fmt.Sprintf("all slots are served, by %d primaries", primaries))
 	}
@@ -110,11 +110,11 @@ func (c *checkup) state(info map[string]string, primaries int) {
 		}
 	}
 	if len(c.report.About("replicas")) == 0 {
-		c.add(driver.Notice, "cluster", "no primary has a replica", "the loss of one makes the locks of its slots unavailable", "")
+		c.add(driver.Notice, "cluster", "no primary has a replica", "losing a primary makes the locks of its slots unavailable", "")
 	}
 }
 
-// sentinels checks what the sentinels report of the primary and of each other.
+// sentinels checks the sentinels' reports on the primary and on each other.
 func (c *checkup) sentinels(ctx context.Context, addrs []string, primary string) {
 	answered, most := 0, 0
 	c.agreed(ctx, addrs, primary)
@@ -132,7 +132,7 @@ func (c *checkup) sentinels(ctx context.Context, addrs []string, primary string)
 			c.add(driver.Warning, "sentinel", fmt.Sprintf("calls the primary %q", flags), "it is about to be replaced", "")
 		}
 		if _, err := c.ask(ctx, addr, "SENTINEL", "CKQUORUM", primary); err != nil {
-			c.add(driver.Warning, "sentinel", "finds no quorum: "+err.Error(), "nobody takes over when the primary is lost", "see SENTINEL CKQUORUM")
+			c.add(driver.Warning, "sentinel", "finds no quorum: "+err.Error(), "no replica takes over if the primary is lost", "see SENTINEL CKQUORUM")
 		}
 	}
 	c.subject = ""
@@ -165,10 +165,10 @@ func (c *checkup) agreed(ctx context.Context, addrs []string, primary string) {
 	}
 	slices.Sort(all)
 	c.add(driver.Unsafe, "sentinel", fmt.Sprintf("the sentinels name %d primaries: %s", len(all), strings.Join(all, ", ")),
-		"each of them grants what the other has granted", "name the sentinels of one primary only, and give each primary a name of its own")
+		"each of them grants the same locks", "name the sentinels of one primary only, and give each primary a name of its own")
 }
 
-// failingOver is how long sentinels may take to tell each other of a failover.
+// failingOver bounds the time in which sentinels agree after a failover.
 const failingOver = 3 * time.Second
 
 // named returns the addresses of the primaries that sentinels name, by their identity.
@@ -177,7 +177,7 @@ func (c *checkup) named(ctx context.Context, addrs []string, primary string) map
 	for _, addr := range addrs {
 		reply, err := c.store.main.Ask(ctx, addr, "SENTINEL", "MASTER", primary)
 		if err != nil {
-			continue // its silence is reported elsewhere
+			continue // reported elsewhere
 		}
 		at := net.JoinHostPort(field(reply, "ip"), field(reply, "port"))
 		named[cmp.Or(field(reply, "runid"), at)] = at
@@ -230,15 +230,15 @@ func (c *checkup) lasting(ctx context.Context, node string) {
 		}
 	}
 	if len(found) == 0 {
-		c.good("keys", "all end by themselves")
+		c.good("keys", "all have an expiry")
 		return
 	}
 	var some []string
 	for _, name := range found[:min(len(found), maxNamed)] {
 		some = append(some, strconv.Quote(name))
 	}
-	c.add(driver.Warning, "keys", fmt.Sprintf("%d never end, such as %s", len(found), strings.Join(some, ", ")),
-		"their locks are never free again", "delete those that are not in use; something has removed their expiry, or stored them for itself")
+	c.add(driver.Warning, "keys", fmt.Sprintf("%d have no expiry, such as %s", len(found), strings.Join(some, ", ")),
+		"their locks are never free again", "delete the unused keys; another program removed their expiry or uses the same prefix")
 }
 
 // foreign reports whether a key may belong to another program, or is meant to have no

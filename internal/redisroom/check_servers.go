@@ -28,7 +28,7 @@ func (c *checkup) oneServer(ctx context.Context, info map[string]string) {
 	}
 	if len(servers) > 1 {
 		c.add(driver.Unsafe, "server", fmt.Sprintf("connections lead to %d servers", len(servers)),
-			"each of them grants what the other has granted", "name one server, its primary, or take a cluster, sentinels or a quorum")
+			"each of them grants the same locks", "name one server, its primary, or take a cluster, sentinels or a quorum")
 		return
 	}
 	c.good("server", "every connection leads to the same one")
@@ -38,10 +38,10 @@ func (c *checkup) oneServer(ctx context.Context, info map[string]string) {
 type follower struct {
 	addr   string
 	online bool
-	lag    int // seconds since it was heard of
+	lag    int // seconds since its last message
 }
 
-// parseReplicas reads the fields of INFO that tell of replicas, in their order.
+// parseReplicas reads the fields of INFO about replicas, in their order.
 func parseReplicas(info map[string]string) (replicas []follower) {
 	for i := 0; ; i++ {
 		text, ok := info["slave"+strconv.Itoa(i)]
@@ -59,8 +59,8 @@ func parseReplicas(info map[string]string) (replicas []follower) {
 	}
 }
 
-// count returns how many replicas are online, and from how many the server has heard
-// lately.
+// count returns how many replicas are online, and how many of them sent a message
+// recently.
 func count(replicas []follower) (online, heard int) {
 	for _, r := range replicas {
 		if r.online {
@@ -73,8 +73,8 @@ func count(replicas []follower) (online, heard int) {
 	return online, heard
 }
 
-// A replica is heard of once a second. One that hangs is silent after two, and is
-// looked at again, since the server may have been busy.
+// A replica sends a message every second. One that hangs is detected after two, and
+// is checked again, since the server may have been busy.
 const (
 	silent     = 2
 	firstLook  = 2200 * time.Millisecond
@@ -113,8 +113,8 @@ func (c *checkup) replication(ctx context.Context, node string, info map[string]
 	}
 }
 
-// listenTo returns how many replicas the server hears of, after a wait for those that may
-// have begun to hang.
+// listenTo returns how many replicas still send messages, after a wait for replicas that
+// may have begun to hang.
 func (c *checkup) listenTo(ctx context.Context, node string, connected int) (heard int) {
 	for _, pause := range []time.Duration{firstLook, secondLook} {
 		select {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Client is what the scripts need of a Redis client library. A command is a slice of
+// Client is the part of a Redis client library that the scripts need. A command is a slice of
 // words whose fourth is the first key, as in EVALSHA; a cluster routes by it.
 //
 // A reply is nil, an int64, a string, a []any of replies, or, inside a slice, a
@@ -24,38 +24,38 @@ type Client interface {
 	// Do runs one command. After an error cmd may still be read, otherwise not: the
 	// caller uses its memory again.
 	Do(ctx context.Context, cmd []string) (any, error)
-	// Run runs many commands in pipelines, one per node, and calls each for
-	// every one of them, one at a time, as the replies of a node come in. It
-	// returns after the last call. If acks are wanted, a WAIT on the same
-	// connection follows what is sent to a node.
+	// Run runs commands in pipelines, one per node, and calls each for every command,
+	// one call at a time, as the replies of a node arrive. It returns after the last
+	// call. If acks are wanted, a WAIT on the same connection follows the commands of
+	// each node.
 	Run(ctx context.Context, cmds [][]string, want Acks, each func(i int, a Answer))
 	// Listen subscribes to channels, all on one connection, calls up when the
 	// server has confirmed each of them, and message for every message, one at a
-	// time. The first channel is the caller's own; other calls, which may share the
-	// connection, may listen to the rest too, and hear it until they end. Listen
-	// returns when the connection is lost or ctx is done, and leaves no channel
-	// subscribed to which no other call listens. It finds out by itself about a
+	// time. The first channel is the caller's own; concurrent calls, which may share
+	// the connection, may listen to the other channels too. Listen returns when the
+	// connection is lost or ctx is done, and unsubscribes channels that no concurrent
+	// call uses. It detects a silent connection itself. A cluster routes by the first
+	// channel.
 	// connection that has gone silent. A cluster routes by the first channel.
 	Listen(ctx context.Context, channels []string, up func(), message func(string)) error
-	// Nodes names the primaries by their addresses, in an order that does not
-	// change. Behind sentinels the one that there is has the name Primary.
+	// Nodes returns the addresses of the primaries, in an order that does not change.
+	// Behind sentinels the only primary has the name Primary.
 	Nodes(ctx context.Context) ([]string, error)
 	// Sentinels names the sentinels by their addresses, as far as they are
 	// known, and the primary as they call it.
 	Sentinels() (addrs []string, primary string)
-	// Ask runs one command, whatever its words, on a node or a sentinel.
+	// Ask runs one command of any form on a node or a sentinel.
 	Ask(ctx context.Context, node string, words ...string) (any, error)
-	// Visit runs one command on a server over a connection that is made for it.
-	// The server is the one at addr, a replica for instance, or, if that is empty,
-	// the one to which the client leads.
+	// Visit runs one command over a new connection to the server at addr, for example
+	// a replica. If addr is empty, it uses the server to which the client connects.
 	Visit(ctx context.Context, addr string, words ...string) (any, error)
 	// Scan runs one step of SCAN on a primary.
 	Scan(ctx context.Context, node string, cursor uint64, match string, count int) (keys []string, next uint64, err error)
 	// Connect begins to connect to the server of a slot, unless it is connected,
 	// and returns at once. It does not insist.
 	Connect(slot int)
-	// Cut closes the connections that there are. What is under way fails, and
-	// others are made when they are needed.
+	// Cut closes all present connections. Requests under way fail; new connections are
+	// made when needed.
 	Cut()
 	// Cluster reports whether commands are routed by key.
 	Cluster() bool
@@ -63,7 +63,7 @@ type Client interface {
 	// were followed. While it stays the same, and there is no cluster, the server
 	// is that of before, though it may have been a replica in between.
 	Changes() uint64
-	// Close closes all connections and waits for what the client started.
+	// Close closes all connections and waits for the client's goroutines.
 	Close() error
 }
 
@@ -80,7 +80,7 @@ func (p *Pace) Due() bool {
 }
 
 // MaxSilence bounds how long a subscription waits for the answer to a ping, also if a
-// request may take longer: subscribing anew costs little.
+// request may take longer: a new subscription costs little.
 const MaxSilence = 2 * time.Second
 
 // Primary is the name of the node behind sentinels.
@@ -90,8 +90,7 @@ const Primary = "primary"
 type Answer struct {
 	Reply any
 	Err   error
-	// Acked is how many replicas acknowledged what was written, and AckErr
-	// why that is not known.
+	// Acked is how many replicas acknowledged the writes; AckErr is why that is unknown.
 	Acked  int
 	AckErr error
 }

@@ -11,11 +11,12 @@ import (
 )
 
 // The fencing counter of a lock lives for an hour from its seeding (lua/room/life.lua). A
-// seed is the server's clock in µs. The token of an uncontended lease stands nowhere else, so
-// the counter must outlive the lease. The token itself tells whether it will, since it is
-// hardly above its seed: no command is needed. A request states the token above which a
-// counter is young enough, and the script seeds other counters anew. One reading of the
-// server's clock suffices: the time since then is measured here, monotonically.
+// seed is the server's clock in µs. The token of an uncontended lease is stored only in the
+// counter, so the counter must outlive the lease. No command is needed to check that: the
+// token is hardly above its seed, so it shows the counter's age. A request contains the
+// token above which a counter is young enough, and the script seeds older counters again.
+// One reading of the server's clock suffices, because the time since then is measured
+// here, monotonically.
 const (
 	// A young counter has at least half of its hour left. More than one grant per µs is
 	// impossible, so even a counter that is always in use keeps minutes of it.
@@ -25,18 +26,18 @@ const (
 	// readingLife is how long a reading of the server's clock is used: later the
 	// server may be another one, or its clock may have been stepped.
 	readingLife = 10 * time.Minute
-	// silence is how long a reading counts without an answer of the server: the
-	// server may have been a replica meanwhile, on the same connection.
+	// silence is how long a reading is valid without an answer of the server: the
+	// server may have become a replica, on the same connection.
 	silence = time.Second
-	// anyAge is above every token: any counter may end too early, or have fallen
-	// back. The next grant then seeds its counter anew.
+	// anyAge is above every token: any counter may end too early, or have fallen back,
+	// so the next grant seeds it.
 	anyAge = 1 << 53
 )
 
 // serverClock is a reading of the server's clock, if there is one.
 type serverClock struct {
 	last atomic.Pointer[reading]
-	// heard is when what the server answered last was sent, in ns since began.
+	// heard is when the last answered request was sent, in ns since began.
 	heard atomic.Int64
 }
 
@@ -84,8 +85,8 @@ func (c *serverClock) learn(sent time.Time, changes uint64, clock time.Duration)
 	}
 }
 
-// serverClocks are the clocks of all servers of a store: one, or one for each slot of a
-// cluster, whose nodes have clocks of their own.
+// serverClocks holds the clocks of a store's servers: one, or one for each slot of a
+// cluster, because its nodes have separate clocks.
 type serverClocks struct {
 	single serverClock
 	once   sync.Once
@@ -122,8 +123,8 @@ func (s *Store) doubt(err error) {
 	}
 }
 
-// lowTokens are leases whose token has to be raised before a caller sees it. There are
-// none except after a change of servers.
+// lowTokens holds leases whose token must be raised before a caller sees it. It is empty
+// except after a change of servers.
 type lowTokens struct {
 	n atomic.Int64
 

@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// refusals gives the meaning of a server's error replies. All of them say that nothing
-// was changed. ErrUnavailable is what time may heal, ErrPermanent what it cannot heal.
+// refusals maps a server's error replies to errors. With all of them the request changed
+// no data. ErrUnavailable may pass with time; ErrPermanent does not.
 var refusals = []struct {
 	code string // how the reply begins
 	kind error
@@ -25,8 +25,8 @@ var refusals = []struct {
 	{"LHAMNESIA", driver.ErrAmnesia, ""},
 	{"LHFOREIGN", driver.ErrMismatch, "use another key or prefix"},
 	{"WRONGTYPE", driver.ErrMismatch, "use another key or prefix"},
-	{"NOAUTH", driver.ErrPermanent, "the server wants a password; give one with the client's options or in the URL"},
-	{"Protocol error: unauthenticated", driver.ErrPermanent, "the server wants a password; give one with the client's options or in the URL"},
+	{"NOAUTH", driver.ErrPermanent, "the server requires a password; give one with the client's options or in the URL"},
+	{"Protocol error: unauthenticated", driver.ErrPermanent, "the server requires a password; give one with the client's options or in the URL"},
 	{"WRONGPASS", driver.ErrPermanent, "check user name and password"},
 	{"NOPERM", driver.ErrPermanent, "the user lacks a right; grant it ~prefix* &prefix* +@scripting +@read +@write +@connection +time, on a cluster +cluster|slots +cluster|shards, and, to be woken, +@pubsub"},
 	{"LOADING", driver.ErrUnavailable, "the server is loading its data; it will serve in a while"},
@@ -44,10 +44,10 @@ var refusals = []struct {
 	{"max number of clients reached", driver.ErrUnavailable, "raise maxclients of the server"},
 	{"invalid password", driver.ErrPermanent, "check user name and password"},
 	{"DB index is out of range", driver.ErrPermanent, "the server has fewer databases"},
-	{"No such master with that name", driver.ErrPermanent, "the sentinels know no primary of that name; see master="},
-	{"This instance has cluster support disabled", driver.ErrPermanent, "the server is no node of a cluster; give it a URL without one"},
-	{"unknown command 'SENTINEL'", driver.ErrPermanent, "the server is no sentinel; give it a redis:// or rediss:// URL"},
-	{"unknown command 'sentinel'", driver.ErrPermanent, "the server is no sentinel; give it a redis:// or rediss:// URL"},
+	{"No such master with that name", driver.ErrPermanent, "the sentinels have no primary of that name; see master="},
+	{"This instance has cluster support disabled", driver.ErrPermanent, "the server is not a cluster node; use a URL without cluster"},
+	{"unknown command 'SENTINEL'", driver.ErrPermanent, "the server is not a sentinel; use a redis:// or rediss:// URL"},
+	{"unknown command 'sentinel'", driver.ErrPermanent, "the server is not a sentinel; use a redis:// or rediss:// URL"},
 	{"unknown command", driver.ErrPermanent, "the server does not offer this command to this user"},
 }
 
@@ -78,15 +78,15 @@ func refusal(err ReplyError) error {
 	return err
 }
 
-// unknownToScripts reports whether an error of a script says that the server has not a
-// command: Redis says "Unknown Redis command called from script", Valkey leaves out its name.
+// unknownToScripts reports whether a script failed because the server lacks a command. The
+// error of Redis is "Unknown Redis command called from script"; Valkey's omits the name.
 func unknownToScripts(text string) bool {
 	text = strings.ToLower(text)
 	return strings.HasPrefix(text, "unknown redis command called from script") || strings.HasPrefix(text, "unknown command called from script")
 }
 
-// ConnectError is the error of a request that had no usable connection: nothing was sent.
-// It wraps [driver.ErrUnavailable].
+// ConnectError returns the error of a request without a usable connection. The request was
+// not sent, so the error wraps [driver.ErrUnavailable].
 func ConnectError(err error) error {
 	hint, kind := "", driver.ErrUnavailable
 	var untrusted *tls.CertificateVerificationError
@@ -96,9 +96,9 @@ func ConnectError(err error) error {
 	case errors.As(err, &untrusted):
 		kind = driver.ErrPermanent
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
-		hint = " (the server has closed the connection at once: it serves no more clients, see its maxclients, or it wants TLS, rediss://)"
+		hint = " (the server has closed the connection at once: it has reached maxclients, or requires TLS, rediss://)"
 	case strings.Contains(err.Error(), "invalid reply"), strings.Contains(err.Error(), "can't parse"):
-		hint = " (this is no Redis, or it wants TLS, rediss://)"
+		hint = " (this is not Redis, or it requires TLS, rediss://)"
 	}
 	return fmt.Errorf("%w: connect: %w%s", kind, err, hint)
 }
@@ -126,12 +126,12 @@ func classify(err error) error {
 	}
 	told := refusal(reply)
 	if errors.Is(err, driver.ErrUnavailable) && !errors.Is(told, driver.ErrUnavailable) {
-		return err // it was told before anything was sent
+		return err // the server refused it before the command was sent
 	}
 	return told
 }
 
-// notSent is the error of a call that was not made because ctx had ended.
+// notSent returns the error of a call that was not made because ctx had ended.
 func notSent(ctx context.Context) error {
 	return fmt.Errorf("%w: not sent: %w", driver.ErrUnavailable, context.Cause(ctx))
 }

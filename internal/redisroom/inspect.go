@@ -42,14 +42,14 @@ func (s *Store) inspect(ctx context.Context, key string, args ...string) (driver
 	return snap, err
 }
 
-// isLost reports whether a look failed with its connection, which others may have shared. It
-// has no effect, so it is repeated at once.
+// isLost reports whether a read failed because its connection, which is shared, was lost.
+// The read has no effect, so the caller repeats it at once.
 func isLost(ctx context.Context, err error) bool {
 	var reply ReplyError
 	return err != nil && ctx.Err() == nil && !errors.As(err, &reply) && !timing.Definite(err) && !timing.IsTimeout(err)
 }
 
-// parseSnapshot reads what lua/inspect.lua returns.
+// parseSnapshot reads the reply of lua/inspect.lua.
 func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 	const scalars, perParty = 6, 3
 	f, ok := reply.([]any)
@@ -80,7 +80,7 @@ func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 		}
 		p, err := parseParty(words)
 		if err != nil {
-			continue // not written by a script: for those it is not there
+			continue // not written by a script, which ignores it, too
 		}
 		shared = shared || p.mode == driver.Shared
 		if p.state == 'w' {
@@ -157,8 +157,8 @@ const scanCount = 512
 
 // List implements [driver.Inspector]. Keys come in the order of the server's SCAN, node
 // after node; the cursor is "<node> <scan cursor>". Locks of other libraries are listed
-// too, except where nothing tells their keys from others: if the prefix of the store is
-// empty and so is this one, every string of the server with an expiry would look like one.
+// too, except if the prefixes of the store and of the call are both empty: then every
+// string of the server with an expiry would look like a lock.
 func (s *Store) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
 	if keys, next, err = s.list(ctx, prefix, cursor); isLost(ctx, err) {
 		keys, next, err = s.list(ctx, prefix, cursor)
@@ -180,7 +180,7 @@ func (s *Store) list(ctx context.Context, prefix, cursor string) (keys []string,
 	}
 	i := 0
 	if cursor != "" {
-		// A node that has gone meanwhile is followed by the next one.
+		// If the node has left the cluster since, continue with the next one.
 		var found bool
 		if i, found = slices.BinarySearch(nodes, node); !found {
 			at = 0
@@ -228,8 +228,8 @@ func (s *Store) candidates(names []string) (keys []string) {
 	return keys
 }
 
-// occupied returns the keys whose locks are held or waited for; those of other libraries
-// if foreign is set.
+// occupied returns the keys whose locks are held or waited for; it includes locks of
+// other libraries if foreign is set.
 func (s *Store) occupied(ctx context.Context, keys []string, foreign bool) (in []string, err error) {
 	counts := "0"
 	if foreign {

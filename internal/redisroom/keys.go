@@ -11,7 +11,7 @@ import (
 
 // The keys of a room are
 //
-//	H = prefix + key          the holder key, a name that others may know
+//	H = prefix + key          the holder key, which other programs may use
 //	R = H + "\x1fr" + filler  the record, or the token
 //	Z = H + "\x1fz" + filler  the sorted set
 //	T = H + "\x1ft" + hash + filler  an id that was released
@@ -21,9 +21,9 @@ import (
 // No key of a lock contains a control character. So a side key belongs to one H only, is
 // no H itself, and matches every pattern that H matches.
 //
-// All lie in one cluster slot. If H has a hash tag, it still has it with
-// a suffix. If it has none, a suffix without braces gives it none, and the
-// filler is chosen so that the checksum of the whole comes out as that of H.
+// All lie in one cluster slot. If H has a hash tag, the suffix does not change it. If H has
+// none, a suffix without braces adds none, and the filler is chosen so that the whole has
+// the checksum of H.
 const (
 	separator  = "\x1f"
 	recordKey  = separator + "r"
@@ -81,7 +81,7 @@ func hashTag(key []byte) []byte {
 // Slot returns the cluster slot of a key.
 func Slot(key string) int { return int(checksum(0, hashTag([]byte(key))) % slots) }
 
-// checksum continues a CRC-16/XMODEM, the one that Redis Cluster uses, over s.
+// checksum continues a CRC-16/XMODEM, as used by Redis Cluster, over s.
 func checksum[S string | []byte](crc uint16, s S) uint16 {
 	for i := range len(s) {
 		crc = crc<<8 ^ crcTable[byte(crc>>8)^s[i]]

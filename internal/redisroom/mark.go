@@ -62,9 +62,9 @@ func parseMark(reply any) (mark driver.Mark, ok bool, err error) {
 	return mark, false, fmt.Errorf("%w: %v", errReply, reply)
 }
 
-// errNoMark is the error of a cluster: a script may read one slot only, and a node may
-// lose its data without the others.
-var errNoMark = fmt.Errorf("a cluster has no mark by which it could tell that it has lost its data: %w", errors.ErrUnsupported)
+// errNoMark is returned for a cluster: a script may read one slot only, and one node alone
+// may lose its data.
+var errNoMark = fmt.Errorf("a cluster has no mark to detect a loss of data: %w", errors.ErrUnsupported)
 
 // guardError is the error of a request that a cluster refused because of its mark, or
 // err.

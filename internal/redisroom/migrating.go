@@ -15,7 +15,7 @@ import (
 // exist on one of the two nodes; otherwise it answers TRYAGAIN. That takes milliseconds for a
 // slot with few keys, but minutes for a large one, or if the move stops half-way. So requests
 // are repeated for the time they have, and an uncontended lease is renewed and released by its
-// one key. A free lock cannot be taken meanwhile.
+// one key. A free lock cannot be taken during the move.
 
 // Bounds of the pause before a request in a slot that moves is repeated.
 const (
@@ -23,7 +23,7 @@ const (
 	maxSettle = 100 * time.Millisecond
 )
 
-// isMigrating reports whether nothing was done because the slot moves.
+// isMigrating reports whether a request had no effect because the slot moves.
 func isMigrating(err error) bool {
 	if err == nil {
 		return false
@@ -88,8 +88,8 @@ func (s *Store) uncontendedCommand(ref *driver.Ref, renew bool) *command {
 	return c.build(s.form(uncontendedScript), keys)
 }
 
-// releaseMigrating is Release while a slot moves. If the outcome of the shorter way is
-// unknown, so is the whole, whatever the longer way says.
+// releaseMigrating is Release while a slot moves. If the release by the holder key has an
+// unknown outcome, so has the call, whatever the full release returns.
 func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd *command) (driver.Reply, error) {
 	defer cmd.free()
 	done, tried := s.releaseUncontended(ctx, ref)
@@ -107,8 +107,8 @@ func (s *Store) releaseMigrating(ctx context.Context, ref *driver.Ref, cmd *comm
 }
 
 // releaseUncontended releases an uncontended lease by its holder key, and reports whether it
-// did. One key costs less than three, and a moving slot serves it. If the id is to be
-// remembered there are two keys, of which a moving slot lacks one.
+// did. One key costs less than three, and works in a moving slot. To remember the id takes
+// a second key, which a moving slot lacks.
 func (s *Store) releaseUncontended(ctx context.Context, ref *driver.Ref) (bool, error) {
 	if ref.KeepClosed > 0 || ref.RejectIDFor > 0 && !ref.SingleUseID || ref.Visit != "" {
 		return false, nil // the holder key does not hold that

@@ -32,7 +32,7 @@ type Config struct {
 	// Main runs everything but renewals, which run on Renew, so that they
 	// never queue behind anything else. The store closes both.
 	Main, Renew Client
-	// Prefix stands before every key.
+	// Prefix precedes every key.
 	Prefix string
 	// Timeout bounds how long a request is repeated that a cluster refuses
 	// while it moves a slot; each try the clients bound themselves.
@@ -57,7 +57,7 @@ func checkTimeout(d time.Duration) error {
 	return nil
 }
 
-// CheckOptions refuses options out of bounds; acks is nil for none.
+// CheckOptions returns an error for options out of bounds; acks is nil if not wanted.
 func CheckOptions(prefix string, timeout time.Duration, acks *Acks) error {
 	err := checkPrefix(prefix)
 	if err == nil {
@@ -80,7 +80,7 @@ type Store struct {
 	acks  *acks
 	// timeout bounds a request that has to be repeated.
 	timeout time.Duration
-	// clocks are those of the servers.
+	// clocks are the clocks of the servers.
 	clocks serverClocks
 	low    lowTokens
 	// turns bounds how many large renewals are under way.
@@ -144,10 +144,9 @@ func mayBeLow(reply *driver.Reply, err error) bool {
 	return reply.Uncontended
 }
 
-// raised returns the reply to an acquire with a token that is greater than any token
-// given for the key, also if the counter had fallen back. No caller has seen the token
-// that it replaces. It takes a second call; whatever its outcome is, the first may have
-// taken the lock.
+// raised returns the reply to an acquire with a token greater than any token given for the
+// key, even if the counter had fallen back. No caller has seen the token that it replaces.
+// It needs a second call; even if that fails, the first call may have taken the lock.
 func (s *Store) raised(ctx context.Context, req *driver.Request, reply driver.Reply, err error) (driver.Reply, error) {
 	if err != nil || req.Downgrade || !s.low.has(req.ID) {
 		return reply, err

@@ -15,11 +15,10 @@ import (
 // share a pipeline.
 const batch = 100
 
-// maxRenewals is how many large calls of Renew are under way on a server at a time. If a
-// hundred thousand leases are due and all were sent at once, the last one would wait for
-// all others, and on a slow server all would time out together, again and again. Four
-// calls keep the server busy. Nodes of a cluster have no such bound: one that hangs must
-// not delay others.
+// maxRenewals bounds the large calls of Renew under way on one server. If all renewals of
+// a hundred thousand leases were sent at once, the last would wait for all before it, and on
+// a slow server all would time out together, again and again. Four calls keep the server
+// busy. On a cluster there is no bound, because a hanging node must not delay the rest.
 const maxRenewals = 4
 
 // renewal is one script call of a Renew.
@@ -79,7 +78,7 @@ type round struct {
 	each  func(int, driver.Reply, error)
 }
 
-// over runs the groups, again where that helps. It returns the groups that had no
+// over runs the groups, and repeats them where useful. It returns the groups that had no
 // connection, unless this is the last attempt.
 func (r *round) over(ctx context.Context, client Client, groups []*renewal, last bool) (unsent []*renewal) {
 	for len(groups) > 0 {
@@ -166,8 +165,8 @@ func isUnsent(err error) bool {
 	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
 }
 
-// told tells the answer for each ref of g, and returns the refs that the script has left to
-// another call: contended leases, or leases of a room that had too much to remove.
+// told passes on the answer for each ref of g, and returns the refs that the script left to
+// another call: contended leases, or leases of a room with too many expired parties.
 func (g *renewal) told(a Answer, each func(i int, r driver.Reply, err error)) (others []int) {
 	if g.script == renewUncontended && a.Err == nil {
 		return g.toldTokens(a.Reply, each)
@@ -183,7 +182,7 @@ func (g *renewal) told(a Answer, each func(i int, r driver.Reply, err error)) (o
 	return others
 }
 
-// toldTokens is told for an answer of lua/renew_uncontended.lua.
+// toldTokens is told for a reply of lua/renew_uncontended.lua.
 func (g *renewal) toldTokens(reply any, each func(i int, r driver.Reply, err error)) (others []int) {
 	tokens, ok := reply.(string)
 	ok = ok && strings.Count(tokens, ",") == len(g.which)-1

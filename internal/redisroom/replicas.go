@@ -16,11 +16,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Acks says how many replicas must acknowledge a write before it counts. The zero value
-// asks none.
+// Acks sets how many replicas must acknowledge a write before it counts. The zero value
+// requires no replica.
 type Acks struct {
 	Replicas int
-	// Timeout is how long they are waited for.
+	// Timeout bounds the wait for them.
 	Timeout time.Duration
 }
 
@@ -52,20 +52,20 @@ func (a Acks) Wait(deadline time.Time) []string {
 	return []string{"WAIT", strconv.Itoa(a.Replicas), strconv.FormatInt(max(left.Milliseconds(), 1), 10)}
 }
 
-// acks is what a store knows of its replicas.
+// acks is a store's state of its replicas.
 type acks struct {
 	want Acks
-	// good are the slots, or the one server, whose replicas acknowledged when
-	// they were last asked. Others are looked at before anything is written.
+	// good marks the slots, or the one server, whose replicas acknowledged the last
+	// write. The replicas of the rest are checked before the next write.
 	good []atomic.Bool
 
 	mu sync.Mutex
-	// spoiled are grants that may be undone at any moment, and when that is over.
+	// spoiled holds grants that an undo under way may still end, and until when.
 	spoiled map[visitOf]time.Time
 }
 
-// visitOf names the grant that a visit was told of: an undo ends the grant of its own visit
-// only.
+// visitOf names a grant that was reported to a visit. An undo ends only its own visit's
+// grant.
 type visitOf struct{ id, visit string }
 
 func newAcks(want Acks) *acks {
@@ -124,7 +124,7 @@ func (a *acks) hints(f func(driver.Hint)) func(driver.Hint) {
 	}
 }
 
-// slot is the slot by which acks knows a lock's server.
+// slot returns the index in acks for a lock's server.
 func (s *Store) slot(key string) int {
 	if !s.acks.wanted() || !s.main.Cluster() {
 		return 0
@@ -190,16 +190,16 @@ func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (ans
 // over.
 const leastUndo = 100 * time.Millisecond
 
-// undo releases a grant, unless another visit has asked for it too and may have been told of
-// it. If the outcome of the release is unknown, the grant is spoiled: the release may still be
-// on its way, and would end a later grant of the same visit.
+// undo releases a grant, unless another visit asked for the lease too and may have got it.
+// If the outcome of the release is unknown, the grant is spoiled: a late release would end a
+// later grant of the same visit.
 func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hopeless bool) error {
 	undo, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.end(ctx, leastUndo))
 	defer cancel()
 	reply, err := s.Release(undo, driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit})
 	switch {
 	case err == nil && reply.State == driver.Busy:
-		return fmt.Errorf("%w; others asked for the lease, too", timing.Uncertain(cause))
+		return fmt.Errorf("%w; another request asked for the lease, too", timing.Uncertain(cause))
 	case err != nil:
 		s.acks.spoil(visitOf{req.ID, req.Visit}, max(req.TTL, time.Minute))
 		return fmt.Errorf("%w; undo: %w", timing.Uncertain(cause), timing.Uncertain(err))
@@ -229,7 +229,7 @@ var replicasLua string
 var replicasScript = newScript(stage(replicasLua))
 
 // checkReplicas fails if too few replicas are connected to the server of a slot. WAIT
-// would use all its time to tell that.
+// would need its whole timeout to detect that.
 func (s *Store) checkReplicas(ctx context.Context, slot int, key string) error {
 	if s.acks.good[slot].Load() {
 		return nil

@@ -14,8 +14,8 @@ import (
 // errReply is the error of a reply that no script returns.
 var errReply = errors.New("unexpected reply")
 
-// What lua/acquire returns: the scalars, then perhaps a holder
-// or, with GONE, the reason of a break.
+// Lengths of the reply of lua/acquire: the scalars, then possibly a holder or, with GONE,
+// the reason of a break.
 const (
 	replyScalars    = 6
 	replyWithHolder = 13
@@ -114,7 +114,7 @@ type meta struct {
 	Labels map[string]string `json:"l"`
 }
 
-// parseMeta reads what appendMeta wrote. It returns an empty meta for anything else.
+// parseMeta reads the output of appendMeta. It returns an empty meta for other text.
 func parseMeta(s string) (m meta) {
 	_ = json.Unmarshal([]byte(s), &m)
 	return m
@@ -167,15 +167,14 @@ func parseToken(text string) (driver.Reply, error) {
 	return driver.Reply{State: driver.Granted, Token: token, Holds: 1, Uncontended: true}, nil
 }
 
-// brokenHint is the message to all subscriptions that a lease or ticket was broken. It has
-// the prefix, since that is not always told by the name of the channel.
+// brokenHint returns the message to all subscriptions that a lease or ticket was broken. It
+// contains the prefix, since the channel's name may omit it.
 func brokenHint(prefix, key, id, reason string) string {
 	return "b " + id + " " + strconv.Itoa(len(prefix)+len(key)) + " " + prefix + key + reason
 }
 
 // parseHint reads a message to a subscription: "g id token clock window" for a hand-over,
-// "a id next" to ask, or that of brokenHint.
-// One about a lock of another prefix is none.
+// "a id next" to ask, or that of brokenHint. ok is false for a lock of another prefix.
 func parseHint(prefix, text string) (h driver.Hint, ok bool) {
 	kind, rest, _ := strings.Cut(text, " ")
 	id, rest, found := strings.Cut(rest, " ")
@@ -208,7 +207,7 @@ func parseHint(prefix, text string) (h driver.Hint, ok bool) {
 	return h, true
 }
 
-// parseInts reads len(n) numbers, none negative, separated by single spaces.
+// parseInts reads len(n) numbers, all at least 0, separated by single spaces.
 func parseInts(s string, n []int64) bool {
 	for i := range n {
 		word, rest, more := strings.Cut(s, " ")
@@ -224,7 +223,7 @@ func parseInts(s string, n []int64) bool {
 	return true
 }
 
-// millis and micros are bounded by what a Duration can hold.
+// millis and micros return durations, limited to the range of time.Duration.
 func millis(ms int64) time.Duration { return scale(ms, time.Millisecond) }
 func micros(us int64) time.Duration { return scale(us, time.Microsecond) }
 

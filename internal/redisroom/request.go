@@ -21,7 +21,7 @@ const (
 	maxVisit = 128
 )
 
-// none stands for an empty word.
+// none represents an empty word.
 const none = "-"
 
 // checkKey refuses keys that the scripts could not parse. The library has checked the
@@ -125,7 +125,7 @@ type command struct {
 	text  []byte
 	ends  []int    // of the words in text
 	words []string // once it is built
-	// kept is set if somebody may still read the words.
+	// kept is set if a pipeline may still read the words.
 	kept bool
 }
 
@@ -199,12 +199,12 @@ func (c *command) build(f *form, keys int) *command {
 	return c
 }
 
-// note notes how a call with the words has ended. After an error they are not used for
-// another command, even if they are sent again and answered: whoever gave up waiting may
-// have left them to a pipeline that is still to be written.
+// note records how a call with the words ended. After an error the words are not used for
+// another command, even if they are sent again and answered: the abandoned call may have
+// left them to a pipeline that is written later.
 func (c *command) note(err error) { c.kept = c.kept || err != nil }
 
-// free gives the memory of a command to others. The command is not used after it.
+// free returns the memory of a command to the pool. The caller must not use it afterwards.
 func (c *command) free() {
 	if c.kept {
 		c.words = nil
@@ -235,7 +235,7 @@ func numkeys(n int) string {
 	return strconv.Itoa(n)
 }
 
-// What lua/acquire is told beside the request itself.
+// Values of how, the argument of lua/acquire in addition to the request.
 const (
 	plainly  = ""
 	general  = "general"
@@ -244,8 +244,8 @@ const (
 	lowering = "downgrade"
 )
 
-// acquireCommand encodes a request for lua/acquire. The script seeds a counter anew that
-// is not above least.
+// acquireCommand encodes a request for lua/acquire. The script seeds the counter if it is
+// not above least.
 func acquireCommand(f *form, prefix string, req *driver.Request, least int64, how string) *command {
 	c := newCommand()
 	h := c.room(prefix, req.Key)
@@ -285,7 +285,7 @@ func fitsUncontended(req *driver.Request) bool {
 	return req.Mode == driver.Exclusive && req.LockDelay == 0 && req.MinToken == 0
 }
 
-// appendTerms appends what a request asks, besides its id, meta and TTL.
+// appendTerms appends the settings of a request, except its id, meta and TTL.
 func appendTerms(b []byte, req *driver.Request) []byte {
 	mode, weight, limit := "x ", 1, 0
 	if req.Mode == driver.Shared {
@@ -318,8 +318,8 @@ func appendIdentity(b []byte, req *driver.Request) []byte {
 	return append(append(b, '='), url.QueryEscape(req.Owner)...)
 }
 
-// appendMeta appends, as JSON, the visit of a holder or waiter, if any, and what
-// inspection shows. The scripts find the visit at the beginning.
+// appendMeta appends, as JSON, the visit of a holder or waiter, if any, and the data for
+// inspection. The scripts find the visit at the beginning.
 func appendMeta(b []byte, req *driver.Request) []byte {
 	b = append(b, '{')
 	if req.Visit != "" {

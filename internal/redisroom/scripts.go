@@ -91,10 +91,9 @@ var (
 	markScript    = newScript(stage(markLua))
 )
 
-// script is a Lua script in two forms: the one that is sent, and one for a server that
-// does not understand its header. They are often the same.
-// The forms are made when they are first asked for, since a process that uses another
-// store needs none of them.
+// script is a Lua script in two forms: the main form, and a plain form for a server that
+// does not understand its header. They are often the same. They are made on first use,
+// since a process with another store needs neither.
 type script struct{ main, plain func() *form }
 
 // form is one text of a script.
@@ -119,12 +118,12 @@ func newScript(stages func() []string) *script {
 	return &script{main: f, plain: f}
 }
 
-// nest puts each stage into a function, which the stage before it calls at its end, so
-// that a call pays only for the stages that it reaches: Lua clears the space of all
-// variables of a function when it begins. A function that is defined looks up each outer
-// variable in a list of those of its own stage, but finds those of earlier stages at
-// once. So shared variables stand in an earlier stage: the three files of lua/room in one
-// stage take half as long again.
+// nest puts each stage into a function, which the previous stage calls at its end, so that
+// a call pays only for the stages that it reaches: Lua clears the space of all variables of
+// a function when it begins. Defining a function looks up each outer variable in a list of
+// its own stage's variables, but finds variables of earlier stages at once. So shared
+// variables belong into an earlier stage: the three files of lua/room as one stage take
+// half as long again.
 func nest(stages []string) string {
 	if len(stages) == 1 {
 		return stages[0]
@@ -133,8 +132,8 @@ func nest(stages []string) string {
 }
 
 // newFreeingScript makes a script that also runs when the server is out of memory, since
-// it frees more than it takes. The header that says so is known to Redis 7 and later;
-// others refuse to compile it.
+// it frees more than it takes. Redis 7 and later understand the header for that; other
+// servers refuse to compile it.
 func newFreeingScript(stages func() []string) *script {
 	text := sync.OnceValue(func() string { return nest(stages()) })
 	return &script{
@@ -156,7 +155,7 @@ func (s *script) text(sha string) string {
 	return s.plain().text
 }
 
-// isUnfinished reports whether a script ended early so as not to take too long.
+// isUnfinished reports whether a script ended early to limit its duration.
 func isUnfinished(err ReplyError) bool { return strings.HasPrefix(string(err), "LHMORE") }
 
 // isNoScript reports whether the server does not know the script's digest.

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Bounds of the pause before a lost subscription is tried again. While there
-// is none, waiting goes on by asking, and breaks are noticed by renewing.
+// Bounds of the pause before a lost subscription is tried again. Without a subscription,
+// waiters poll, and breaks are noticed at renewals.
 const (
 	minResubscribe = 50 * time.Millisecond
 	maxResubscribe = time.Second
@@ -24,7 +24,7 @@ type subscription struct {
 	channel string // of its own
 	up      atomic.Bool
 	cancel  context.CancelFunc
-	done    chan struct{} // closed when nothing is delivered any more
+	done    chan struct{} // closed after the last delivery
 	remove  func()
 }
 
@@ -58,11 +58,11 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 // newChannel returns a unique name of a channel that the rights for the prefix allow.
 func newChannel(prefix string) string { return channels(prefix) + rand.Text() }
 
-// everybody is the channel of a prefix that every subscription hears. What is random in
-// the name of another has upper-case letters.
+// everybody returns the channel of a prefix that every subscription listens to. It differs
+// from all other names, whose random part has upper-case letters.
 func everybody(prefix string) string { return channels(prefix) + "all" }
 
-// channels is what the names of the channels of a prefix begin with.
+// channels returns the beginning of all channel names of a prefix.
 func channels(prefix string) string {
 	address := func(r rune) rune {
 		if strings.ContainsRune(unaddressable, r) {

@@ -1,7 +1,7 @@
 -- break.lua: ends the lease or ticket of an id by force, room.Break.
 --
 -- KEYS  H, R, Z of the room (room/1_state.lua)
--- ARGV  1 id, 2 reason, 3 the channel that everybody hears, 4 what is published there
+-- ARGV  1 id, 2 reason, 3 the channel of all subscriptions, 4 the message for it
 -- Returns a reply as of acquire/1_free.lua.
 -- Inherits  the variables of room/1_state.lua; party, mark, expiry, drop, general and open
 --           of room/2_record.lua; hand_over, save and reply of room/3_rule.lua

@@ -9,10 +9,10 @@ if hv and hv ~= '*' then
   if string.find(hv, '^[%w_.-]+ x [%d ]+ %S+ %S+ {.*}$') then return 1 end
   if ARGV[1] == '1' and redis.call('PTTL', KEYS[1]) > 0 then return 1 end
 end
--- Without a record what stands in Z means nothing any more.
+-- Without a record the contents of Z are meaningless.
 local scalars = redis.pcall('HGET', KEYS[2], '#')
 if type(scalars) ~= 'string' or scalars == '' or redis.call('TYPE', KEYS[3]).ok ~= 'zset' then
-  return hv == '*' and redis.call('PTTL', KEYS[1]) > 0 and 1 or 0 -- nobody enters before the mark ends
+  return hv == '*' and redis.call('PTTL', KEYS[1]) > 0 and 1 or 0 -- no client enters before the mark ends
 end
 local t = redis.call('TIME')
 local ms = math.floor((t[1] * 1000000 + t[2]) / 1000)

@@ -1,4 +1,4 @@
--- mark.lua: whether the server may have lost its data.
+-- mark.lua: detects whether the server may have lost its data.
 --
 -- KEYS  the mark of the store: "<since ms> <name>", or "for <whom>" while it is
 --       reserved

@@ -1,12 +1,12 @@
--- renew_uncontended.lua: prolongs leases that were uncontended at the last answer, with shorter
--- arguments than renew/1_free.lua, which renews the others. All keys are read by one command:
--- a call of a command takes about a third of a renewal.
+-- renew_uncontended.lua: renews leases that were uncontended at the last answer, with shorter
+-- arguments than renew/1_free.lua. All keys are read by one command: a call of a command
+-- takes about a third of a renewal.
 --
 -- KEYS  H, R of each room (room/1_state.lua)
 -- ARGV  1 TTL in ms, 2 the least last token whose counter is sure to outlive the
 --       leases, then "<id> " for each
--- Returns the tokens with a comma between them, and nothing in the place of a lease that
---       is not there in the uncontended form.
+-- Returns the tokens, separated by commas, with an empty token for a lease that is not
+--       there in the uncontended form.
 local call, find, ttl, oldest, tokens = redis.call, string.find, ARGV[1], tonumber(ARGV[2]), {}
 local values = redis.pcall('MGET', unpack(KEYS))
 for i = 1, #KEYS / 2 do

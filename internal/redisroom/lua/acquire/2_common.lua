@@ -1,8 +1,8 @@
--- acquire/2_common.lua: settles what comes with every contended or shared lock, without
+-- acquire/2_common.lua: settles the frequent cases of contended or shared locks, without
 -- the functions of acquire/3_general.lua, whose definition alone takes longer: a try
 -- is refused, a ticket is queued behind others, the first sharer enters a free room, a
 -- further sharer an open one, the first waiter is called if only it is in
--- the way. Everything else goes on to the next stage; until then nothing is written.
+-- the way. Everything else goes on to the next stage; until then there is no write.
 --
 -- KEYS, ARGV, returns  as of acquire/1_free.lua
 -- Inherits  how, held
@@ -58,7 +58,7 @@ repeat
   seq, when, used, shares, hexp, rexp = tonumber(seq), tonumber(when), tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
 
   local holder = call('ZRANGE', Z, 0, 0, 'WITHSCORES')
-  local left = holder[2] and tonumber(holder[2]) < 0 and holder[2] + BAND - ms or 0 -- none if no place is taken
+  local left = holder[2] and tonumber(holder[2]) < 0 and holder[2] + BAND - ms or 0 -- 0 if no place is taken
   local first = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, 1)[1]
   if left <= 0 or call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1] then break end -- to be purged
   if first and (first ~= 'q' .. head or ms + left < when) then break end -- to be hinted

@@ -4,11 +4,10 @@
 -- KEYS  H, R, Z of the room (room/1_state.lua); T, which is to remember the id
 -- ARGV  1 "<id> "
 --       2 the life of T in ms, 0 or absent if there is none
---       3 "<keep> <forbid> <visit>", durations in ms; absent if there is none of
---         them
+--       3 "<keep> <forbid> <visit>", durations in ms; absent if all are empty
 -- Returns 1 for an uncontended lease, otherwise a reply as of acquire/1_free.lua.
--- Leaves  held: the beginning of what H holds; nil if the stage has not read it.
---         Nothing is written.
+-- Leaves  held: the beginning of H's value; nil if the stage has not read it. This stage
+--         leaves no write unless it has answered.
 local held
 if not ARGV[3] then
   local call, h, id = redis.call, KEYS[1], ARGV[1]

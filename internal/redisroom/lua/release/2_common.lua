@@ -1,8 +1,8 @@
 -- release/2_common.lua: ends a lease in a room that is described by a record, without
--- the functions of release/3_general.lua, whose definition alone takes as long: others
--- stay inside; or the next waiter is handed the room, and with a sharer the sharers
+-- the functions of release/3_general.lua, whose definition alone takes as long: another
+-- party stays inside; or the next waiter gets the room, and with a sharer the sharers
 -- behind it; or no party is left. Everything else goes on to the next stage; until then
--- nothing is written.
+-- there is no write.
 --
 -- KEYS, ARGV, returns  as of release/1_free.lua
 -- Inherits  held
@@ -35,7 +35,7 @@ repeat
   end
 
   -- The waiters that enter, and the first that does not.
-  local enter, gone, came, told, nx, stays, heard = {}, { 'i' .. id }, {}, {}, 0, nil, nil
+  local enter, gone, came, messages, nx, stays, address = {}, { 'i' .. id }, {}, {}, 0, nil, nil
   local usual = true
   for i, member in ipairs(queue) do
     local next_ = sub(member, 2)
@@ -45,7 +45,7 @@ repeat
       (side == 'x' or tonumber(part) <= limit))
     if not usual then break end
     if nx == 1 or side == 'x' and n > 0 or side == 's' and used + part > limit then
-      stays, heard = next_, notify
+      stays, address = next_, notify
       break
     end
     local terms, further, window, rank, about = match(ticket, '^w( %a %d %d+ )%d+( (%d+) 0 0 )(%d+) %d+ %S+( %- .*)$')
@@ -57,7 +57,7 @@ repeat
     enter[2 * i - 1], enter[2 * i] = next_, 'u' .. terms .. seq .. further .. rank .. ' ' .. tok .. ' ' .. notify .. about
     gone[2 * i], gone[2 * i + 1] = member, 't' .. next_
     came[2 * i - 1], came[2 * i] = exp - BAND, 'i' .. next_
-    told[i] = { notify, fmt('g %s %s %d %s', next_, tok, now, window) }
+    messages[i] = { notify, fmt('g %s %s %d %s', next_, tok, now, window) }
     soonest = math.min(soonest, exp)
   end
   -- No party is left: the room is folded as save does, unless marks are left.
@@ -81,7 +81,7 @@ repeat
   enter[#enter + 1] = fmt('%s %s %s 0 %s %s %d %d %d %d - %s %d %d', tok, seq, lim, stays or '-', when, n, nx, used, shares,
     xtok, hexp, rexp)
   call('HSET', R, unpack(enter))
-  for _, message in ipairs(told) do redis.pcall('PUBLISH', message[1], message[2]) end
-  if hint and heard ~= '-' then redis.pcall('PUBLISH', heard, fmt('a %s %d', stays, soonest - ms)) end
+  for _, message in ipairs(messages) do redis.pcall('PUBLISH', message[1], message[2]) end
+  if hint and address ~= '-' then redis.pcall('PUBLISH', address, fmt('a %s %d', stays, soonest - ms)) end
   return { 4, 0, 0, 0, 0, now }
 until true

@@ -34,7 +34,7 @@ local err = open(KEYS[1], KEYS[2], KEYS[3], id)
 if err then return err end
 local out = leave()
 if out[1] == BUSY then
-  caller = '' -- whoever asks for this id is told by a hint, since this visit is not told
+  caller = '' -- this visit gets no answer about it, so the requester of this id gets a hint
   hand_over()
   save()
   return out

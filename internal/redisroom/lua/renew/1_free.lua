@@ -8,8 +8,8 @@
 -- Returns for each the token, as a string, if the lease was uncontended and is
 --       prolonged, otherwise a reply as of acquire/1_free.lua; with GONE of a
 --       broken lease the reason stands at 7.
--- Leaves  out: the answers so far; rest: the numbers of the rooms that have none yet,
---         for which nothing is written
+-- Leaves  out: the answers so far; rest: the numbers of the rooms without an answer, whose
+--         keys are unchanged
 local out, rest = {}, {}
 for i = 1, #KEYS / 3 do
   local h, r, a = KEYS[3 * i - 2], KEYS[3 * i - 1], 4 * i - 3

@@ -1,12 +1,11 @@
 -- renew/2_common.lua: confirms grants and prolongs leases in rooms that are described
 -- by a record, without the functions of renew/3_general.lua, whose definition alone
--- takes as long. Everything else goes on to the next stage; until then nothing is
--- written for it.
+-- takes as long. Everything else goes on to the next stage, unchanged until then.
 --
 -- KEYS, ARGV, returns  as of renew/1_free.lua
 -- Inherits  out, rest
 -- Leaves    out, rest
-local call, match, others = redis.call, string.match, {}
+local call, match, unsettled = redis.call, string.match, {}
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
 local ms = math.floor(now / 1000)
@@ -33,8 +32,8 @@ for _, i in ipairs(rest) do
     call('HSET', R, id, 'c' .. party, '#', scalars .. ' ' .. hexp .. ' ' .. rexp)
     out[i] = { 3, tonumber(token), mode == 'x' and tonumber(n) or 1, 0, 0, now }
   else
-    others[#others + 1] = i
+    unsettled[#unsettled + 1] = i
   end
 end
-if #others == 0 then return out end
-rest = others
+if #unsettled == 0 then return out end
+rest = unsettled

@@ -1,19 +1,18 @@
--- room/2_record.lua: how a room is kept in its keys. open reads it, save_scalars writes
+-- room/2_record.lua: how a room is stored in its keys. open reads it, save_scalars writes
 -- the scalars.
 --
 -- Inherits  the variables of room/1_state.lua; life (room/life.lua)
 --
--- A script that fails in its middle leaves what it has written. So whatever may
--- fail comes before the first write: open looks at the types of the keys and the
--- form of the scalars, every time at which a key ends is an absolute one, which the
--- server takes whatever it is, and what is missing nonetheless is taken for
--- what it is, something that is not there.
+-- If a script fails half-way, its writes stay. So everything that may fail comes before
+-- the first write: open checks the types of the keys and the form of the scalars. Expiry
+-- times are absolute, so the server accepts any value. Parts that are missing all the same
+-- count as absent.
 
 -- A party is "<state> <mode> <policy> <weight> <before> <window> <delay> <min>
 -- <rank> <token> <notify> <ident> <meta>"; state is w(aiting), u(nconfirmed)
 -- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word. A waiter has the time
--- of its last call in place of the token. Nothing reads the rank of who is inside, nor the
--- arrivals before a party was called or handed the room as long as it was not.
+-- of its last call in place of the token. The rank of an insider is not used, nor are the
+-- arrivals before a party that was never called or handed the room.
 local PARTY = '^(%a) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$'
 
 local function parse(id, s)
@@ -53,9 +52,9 @@ local function party(id)
   return s and parse(id, s)
 end
 
--- outlive keeps the record until exp at least, and its token for as long as a
--- counter lives. So that not every call says so anew, half an hour of that may
--- pass meanwhile.
+-- outlive keeps the record until exp at least, and its token for as long as a counter
+-- lives. To avoid a command in every call, the token's life is renewed only after half an
+-- hour.
 local function outlive(exp)
   if math.max(exp, math.floor(tok / 1000)) + SPARE < rexp then return end
   rexp = ms + life(tok, ms, math.max(exp - ms, 0))
@@ -75,11 +74,11 @@ end
 
 local function marked(name) return call('ZSCORE', Z, name) end
 
--- suspected is up to which arrival a mark of a process counts: all where it does not say so.
+-- suspected returns up to which arrival a process is suspect: all arrivals by default.
 local function suspected(name) return tonumber(call('HGET', R, name) or '') or BEHIND end
 
--- suspect notes that a process has let lapse what was handed to it, with the arrivals
--- before that in a field of the mark's name.
+-- suspect records that a process missed a hand-over, with the arrivals before that in a
+-- field of the mark's name.
 local function suspect(address, before)
   local name = '!' .. address
   if tonumber(marked(name) or 0) > ms then before = math.max(before, suspected(name)) end
@@ -92,7 +91,7 @@ local function trust(address)
   if address ~= '-' and call('ZREM', Z, '!' .. address) == 1 then call('HDEL', R, '!' .. address) end
 end
 
--- heard is room's Heard.
+-- heard is Heard of internal/room.
 local function heard(address) return (marked('@' .. address) or 0) - SUSPICION end
 
 -- occupy keeps H, and so a foreign SET NX, out until exp.
@@ -167,8 +166,8 @@ local function expired(kind, p, exp)
   return missed and heard(p.notify) <= exp - p.window
 end
 
--- sweep removes members of Z by their scores, some at a time, and returns whether
--- there were any. The lost have no part in what happens then.
+-- sweep removes some members of Z by their scores, and returns whether there were any.
+-- Lost members do not count as expired.
 local function sweep(low, high, lost)
   local found = call('ZRANGEBYSCORE', Z, low, high, 'WITHSCORES', 'LIMIT', 0, PURGE)
   if not found[1] then return false end
@@ -206,7 +205,7 @@ local function purge()
   local sweeps = 0
   while sweeps < SWEEPS and sweep('-inf', ms - BAND) do sweeps = sweeps + 1 end
   while sweeps < SWEEPS and sweep(0, ms) do sweeps = sweeps + 1 end
-  -- Without "*" in H nothing has excluded others: all leases are over.
+  -- Without "*" in H no other client was kept out: all leases are over.
   while hv ~= '*' and n > 0 and sweep('-inf', '(0', true) do end
   if hv ~= '*' then hexp = 0 end
   if hv ~= '*' or n <= 0 then n, nx, used = 0, 0, 0 end
@@ -242,8 +241,8 @@ local function glance()
     return
   end
   if hv == '*' then
-    -- The record of those inside is gone, and they may not know yet: the room
-    -- stays closed until the last of their leases is over.
+    -- The record of the insiders is gone, and they may still rely on their leases: the room
+    -- stays closed until the last of these is over.
     if at > closed then closed = at end
     return
   end
@@ -253,7 +252,7 @@ local function glance()
     return
   end
   if tok == 0 then
-    -- Deleted by hand or evicted. What was given before is less.
+    -- Deleted by hand or evicted. All earlier tokens are smaller.
     tok = now
     call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, at - ms))
   end
@@ -266,8 +265,8 @@ local function foreign_type(what, key)
   return redis.error_reply(fmt('LHFOREIGN the key of the %s holds a %s', what, call('TYPE', key).ok))
 end
 
--- load reads R, and looks at Z. A record of which a part is missing, because it was
--- evicted or deleted, begins again, but for what is left of its token.
+-- load reads R, and checks Z. If a part of the record was evicted or deleted, the record
+-- starts again, with the remains of its token.
 local function load()
   local anchor = pcall_('ZSCORE', Z, '#')
   if type(anchor) == 'table' then return foreign_type('queue', Z) end
@@ -287,7 +286,7 @@ local function load()
   end
 end
 
--- open reads the room of three keys. It returns an error reply or nothing.
+-- open reads the room of three keys. It returns an error reply or nil.
 local function open(h, r, z, id)
   H, R, Z, caller = h, r, z, id
   local t = call('TIME')

@@ -97,7 +97,7 @@ local function queue(p, exp)
   outlive(exp)
 end
 
--- belong has a party belong to a visit.
+-- belong adds a party to a visit.
 local function belong(p, visit)
   local meta = with_visit(p, visit)
   if meta == p.meta then return end
@@ -179,8 +179,8 @@ local function unwanted(p)
   return not p or dead(p) or p.mode == 's' and lim > 0 and p.weight > lim
 end
 
--- drop_heads looks at more and more, since mostly there is one. It is bounded: what
--- ten thousands leave is dropped by the calls to come.
+-- drop_heads drops more and more at a time, since mostly there is one. It is bounded:
+-- later calls drop the rest.
 local function drop_heads()
   local dropped, some = 0, 1
   repeat
@@ -260,7 +260,7 @@ local function save()
   end
   if left == 1 then
     call('DEL', R, Z)
-    -- No lease is left, so an old counter can be seeded anew (counter.go).
+    -- No lease is left, so an old counter can be seeded (counter.go).
     if tok > 0 and tok < now - YOUNG then tok = now end
     if tok > 0 then call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, 0)) end
     return
@@ -334,7 +334,7 @@ local function confirm(p, ttl)
   return granted(p)
 end
 
--- ask_ is room's ask. It returns nothing if the ticket was dropped on the way.
+-- ask_ is ask of internal/room. It returns nil if the ticket was dropped in between.
 local function ask_(p, ttl)
   hand_over()
   p = party(p.id)
