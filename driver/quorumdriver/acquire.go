@@ -12,9 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Split votes are released and asked for again after a random time, so that one contender
-// is alone. A try, which does not ask again later, would otherwise report a lock as held
-// that nobody holds.
+// Split votes are released and the request repeated after a random time, so that one
+// contender is alone. A try is not repeated by its caller, so without this it could
+// report a free lock as held.
 const (
 	maxSplits  = 3
 	splitPause = 4 * time.Millisecond
@@ -33,8 +33,8 @@ func spread(d time.Duration) time.Duration {
 // the outcome is known. Granted means that a majority granted, and agrees on the token.
 // If a majority answered and did not grant, the driver has released what some nodes
 // granted, and the answer is Busy, never Queued. The error matches [driver.ErrNoQuorum]
-// if a majority did not answer, and [driver.ErrUnavailable] too if nothing is left of the
-// request. A lease that is held and asked for again is not released: the error matches
+// if a majority did not answer, and [driver.ErrUnavailable] too if the request left no
+// trace. A lease that is held and asked for again is not released: the error matches
 // [driver.ErrNoQuorum] also if a majority answered, unless so many refused that the lease
 // is lost.
 func (s *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
@@ -64,7 +64,7 @@ func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (dri
 	}
 	defer l.unlockAcquire()
 	began, examined := time.Now(), false
-	var unsure set // over all rounds: what one has sent may arrive during the next
+	var unsure set // over all rounds: a late request of one round may arrive during the next
 	for attempt := 1; ; attempt++ {
 		v := s.poll(ctx, l, req)
 		if v.err == nil {
@@ -84,8 +84,8 @@ func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (dri
 			continue
 		}
 		if v.refused {
-			// If it was held before, a majority does not have it any more: the next grant
-			// is another one, with its own token.
+			// A lease that was held before has lost its majority: the next grant is a
+			// new lease with its own token.
 			l.markLost()
 		}
 		clean := s.undo(ctx, l, v.refused)
@@ -110,9 +110,9 @@ type verdict struct {
 	won   bool
 	asked time.Time
 	split bool // no contender has a majority
-	// refused tells that so many nodes are held by others that no majority has the lease.
+	// refused reports whether other leases hold so many nodes that no majority is left.
 	refused bool
-	// forgetful tells that nodes that may have lost their data were decisive.
+	// forgetful reports whether nodes that may have lost their data were decisive.
 	forgetful bool
 	unsure    set // nodes that did not answer, and may have done something
 }
@@ -151,7 +151,7 @@ func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict
 	return verdict{won: true, asked: start, reply: t.grant(token)}
 }
 
-// tooLate says that a lease which was asked for at start is over, or as good as over.
+// tooLate returns an error if a lease that was asked for at start has ended, or nearly.
 func tooLate(start time.Time, ttl time.Duration) error {
 	now := clock.Now()
 	if !timing.TooLate(now, start, ttl, timing.Drift) {
@@ -198,7 +198,7 @@ func (s *Driver) request(i int, req driver.Request) driver.Request {
 	req.Visit = s.visitFor(req.Visit)
 	req.HintAddress = s.address(i, req.HintAddress, req.TicketTTL > 0)
 	if req.HintAddress == "" {
-		req.TicketTTL = 0 // a ticket serves hints, and none would come
+		req.TicketTTL = 0 // a ticket is useful only with hints, and this node sends none
 	}
 	return req
 }
@@ -224,9 +224,9 @@ func (s *Driver) visitOf(l *lease) string {
 	return s.visitFor(l.req.Visit)
 }
 
-// lateGrant takes an answer that came after the lease was granted with token. A node with
-// a smaller token would make the next holder write back again; one with a greater token
-// would tell another token when the lease is asked for again.
+// lateGrant handles an answer that came after the lease was granted with token. A node
+// with a smaller token would make the next holder write back again; a node with a greater
+// token would answer a repeated request with the wrong token.
 func (s *Driver) lateGrant(l *lease, req driver.Request, token int64, a answer[driver.Reply]) {
 	switch {
 	case errors.Is(a.err, driver.ErrAmnesia):

@@ -9,11 +9,11 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Break implements [driver.Breaker]. It looks first, and sends nothing to nodes that do
-// not have the lease: a request that arrives there late would break a later lease of that
-// id. A majority that has broken the lease rejects its id for a minute, which is longer
-// than a request is on its way. The lease is broken at all nodes that answer; the answer
-// is that of a majority. The error matches [driver.ErrNoQuorum] if a majority did not
+// Break implements [driver.Breaker]. It first finds the nodes that have the lease, and
+// sends the request only to them: elsewhere a late request would break a later lease with
+// that id. A majority that has broken the lease rejects its id for a minute, which is
+// longer than a request can be delayed. The lease is broken at all nodes that answer; the
+// answer is the majority's. The error matches [driver.ErrNoQuorum] if a majority did not
 // answer.
 func (s *Driver) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
 	if err := s.enter(ctx); err != nil {
@@ -32,7 +32,7 @@ func (s *Driver) Break(ctx context.Context, key, id, reason string) (driver.Repl
 	})
 	defer r.finish(nil)
 	reply, err := s.countReleases(r)
-	for r.worthWaiting() { // so that nobody sees the lease at a node that answers
+	for r.worthWaiting() { // so that no node that answers shows the lease
 		if _, ok := r.next(); !ok {
 			break
 		}
@@ -52,9 +52,9 @@ func (s *Driver) breakAt(ctx context.Context, i int, key, id, reason string) (re
 	return reply, err
 }
 
-// findLease returns the nodes that have a lease or ticket, or may have it: nodes that
-// have not answered count if they could complete a majority. The error says that a
-// majority did not answer.
+// findLease returns the nodes that have or may have a lease or ticket: nodes that have
+// not answered count if they could complete a majority. The error means that a majority
+// did not answer.
 func (s *Driver) findLease(ctx context.Context, key, id string) (there set, err error) {
 	r := s.lookInto(ctx, key, inspect)
 	defer r.finish(nil)

@@ -49,7 +49,7 @@ func (s *Driver) Check(ctx context.Context) (driver.Report, error) {
 	if n := len(s.nodes); n%2 == 0 {
 		report.Add(driver.Notice, "quorum", fmt.Sprintf("there are %d nodes", n), fmt.Sprintf("they survive no more losses than %d do", n-1), "")
 	} else if n == 1 {
-		report.Add(driver.Warning, "quorum", "there is one node", "its loss is survived by nobody", "name at least three")
+		report.Add(driver.Warning, "quorum", "there is only one node", "losing it loses all locks", "name at least three")
 	}
 	return report, nil
 }

@@ -11,21 +11,21 @@
 // states the size of its quorum: a process that uses three of five nodes, or names one
 // server twice, is refused with [driver.ErrInvalid]. Each process compares the marks of a
 // majority once, with its first request. To change the number of nodes, end all processes
-// and remove the marks: of a Redis server the key prefix + "\x1fm", of a directory all of
-// it.
+// and remove the marks: on a Redis server the key prefix + "\x1fm", of a directory store
+// the whole directory.
 //
 // # What it does
 //
 // The driver asks all nodes at once and answers as soon as a majority has answered. The
 // majority is counted over all nodes, also over those that cannot be reached. Each node
-// has a timeout of its own ([WithTimeout]); a node that hangs does not delay the others.
+// has a timeout of its own ([WithTimeout]); a node that hangs delays no other node.
 //
 // If no majority grants a lease in time, the driver releases it at every node, in the
 // background where a node is slow. The release names the visit of this process
 // ([driver.Request].Visit), so a lease that another process was granted with the same id
 // stays, as between replicas of a service. If several processes asked with one id at the
-// same time and none was granted it, no process can release these votes: they stay until
-// the lease that was asked for would end. Votes that are split between contenders are
+// same time and no request was granted, no process can release these votes: they stay
+// until the requested lease would end. Votes that are split between contenders are
 // released and asked for again after a random time.
 //
 // A lease is renewed if a majority renews it. If a node has forgotten the lease, because
@@ -33,7 +33,7 @@
 // It does so only after a majority has renewed, since otherwise a lease that is over
 // could come back.
 //
-// [driver.ErrNoQuorum] says that a majority did not answer, and names the nodes that did
+// [driver.ErrNoQuorum] means that a majority did not answer, and names the nodes that did
 // not. If a majority answers and the lock is held, the answer is Busy.
 //
 // Mutexes, re-entry and read-write locks work. A majority cannot keep limits (semaphores)
@@ -54,18 +54,18 @@
 // A node that was restarted without its data would grant the same lock again. So each
 // node carries a mark that is lost with the data. A node without a mark refuses to grant
 // a key whose token it does not know, and the driver then reads the marks of all nodes.
-// If others have marks, the node gets one that counts only after a quarantine of
+// If other nodes have marks, the node gets a mark that counts only after a quarantine of
 // [WithMaxTTL] and twice [WithMaxSkew]. Its vote is missing until then, and afterwards no
-// lease that it has forgotten can be live. If no node has a mark and all can be reached,
+// lease that it has lost can be live. If no node has a mark and all can be reached,
 // they are new: the driver reserves each of them before it marks them, so that no other
-// process acts on an outdated look. A node reads its mark only where the token of a key
+// process acts on outdated marks. A node reads its mark only if the token of a key
 // is unknown, so the guard costs nothing otherwise. It needs nodes that are a
 // [driver.Marker]; other nodes are trusted.
 //
-// The guard does not notice a node that comes back with old data. Let nodes save every
-// write (appendfsync always) or nothing. Restart one node after another; if they save
-// nothing, wait for the quarantine in between. The first use of a quorum needs all nodes:
-// with one of them down the others wait for the quarantine, because they might have lost
+// The guard does not detect a node that returns with old data. Nodes must save every write
+// (appendfsync always) or no write. Restart one node after another; if they do not save,
+// wait for the quarantine in between. The first use of a quorum needs all nodes: with one
+// of them down the remaining nodes wait for the quarantine, because they might have lost
 // data too. [WithoutGuard] switches the guard off.
 //
 // # Why tokens rise
@@ -80,14 +80,14 @@
 // lease, granted by the majority M. W and M have a node n in common. At n, L was granted
 // after T had been written there: had L been granted before, L would still have been
 // held, and the write would have found the first lease gone. So n granted L a token above
-// T, and the token of L, which is at least that, is above T too. What n knows of T does
-// not get lost before a clock that every node shares to within [WithMaxSkew] has passed
+// T, and the token of L, which is at least that, is above T too. A node keeps its
+// knowledge of T until a clock that all nodes share to within [WithMaxSkew] has passed
 // it: the counter of a key outlives its last token by an hour, and a node that lost it
 // begins at the time of the end of its quarantine or later. (A token that a caller's
 // minimum has put ahead of all clocks is beyond that.)
 //
-// The write usually costs nothing: the previous holder left the nodes at one count, so
-// they grant the same token, and there is nothing to write. It takes one more round after
+// The write is usually unnecessary: the previous holder left the nodes at one count, so
+// they grant the same token. It takes one more round after
 // the first use of a key, after a node was away, and when several contenders ask at once.
 // Nodes that differ although a majority agrees are brought to one count by the release.
 //

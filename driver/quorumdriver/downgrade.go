@@ -70,8 +70,8 @@ func (s *Driver) downgraded(ctx context.Context, l *lease, t *tally) (driver.Rep
 	return driver.Reply{}, err
 }
 
-// tokenOf is the token of a lease that a majority still has: the one that this process
-// was granted, or else the greatest.
+// tokenOf returns the token of a lease that a majority still has: the token of the grant
+// to this process, or else the greatest.
 func (s *Driver) tokenOf(l *lease, t *tally) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

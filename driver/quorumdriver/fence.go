@@ -13,10 +13,10 @@ import (
 // majority has, and below which none of them will fall.
 //
 // Usually the nodes agree, because the previous holder wrote its token back. If not,
-// further answers may make a majority agree, and are awaited for a moment, except those
-// of slow nodes. If the owner has other leases, or the lease was granted before, the
-// nodes that have it agree, and their answers are awaited for as long as the round lasts.
-// A lease that is held here keeps the token that its holder was told.
+// agreeOnToken waits a moment for further answers, but not for slow nodes. If the owner
+// has other leases, or the lease was granted before, the nodes that have it agree, and
+// agreeOnToken waits for their answers until the round ends. A lease that is held here
+// keeps the token that its holder has.
 func (s *Driver) agreeOnToken(ctx context.Context, r *round[driver.Reply], t *tally, req driver.Request) (int64, error) {
 	if s.plainMaximum {
 		return t.greatestToken(), nil
@@ -51,8 +51,8 @@ func (s *Driver) agreeOnToken(ctx context.Context, r *round[driver.Reply], t *ta
 	return s.writeBack(ctx, r.lease, t, driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL})
 }
 
-// replayed counts the nodes at which the lease was granted before, so that its token may
-// have been told.
+// replayed counts the nodes at which the lease was granted before, so that a caller may
+// have its token.
 func (t *tally) replayed() (n int) {
 	for _, a := range t.granted {
 		if a.value.Replayed {
@@ -91,7 +91,7 @@ func (s *Driver) writeBack(ctx context.Context, l *lease, t *tally, ref driver.R
 			}
 			t.raised(a)
 			if a.err == nil && a.value.Token < ref.Token {
-				a.err = fmt.Errorf("its token is %d and not %d (0 for none)", a.value.Token, ref.Token)
+				a.err = fmt.Errorf("its token is %d instead of %d (0: no token)", a.value.Token, ref.Token)
 			}
 			if a.err != nil {
 				failed = append(failed, a)
@@ -169,7 +169,7 @@ func (t *tally) majorityToken() int64 {
 	return tokens[len(tokens)-t.need]
 }
 
-// behind is the set of nodes whose token is not the greatest.
+// behind returns the nodes whose token is not the greatest.
 func (t *tally) behind() (nodes set) {
 	top := t.greatestToken()
 	for _, a := range t.granted {
@@ -203,10 +203,10 @@ func (s *Driver) raiseBeforeRelease(ctx context.Context, i int, ref driver.Ref) 
 	s.nodes[i].Renew(ctx, []driver.Ref{ref}, func(int, driver.Reply, error) {})
 }
 
-// tokenToRaise returns the token to which a node is raised before the lease is released
-// there, 0 for none. Where a node differs from the majority, the next holder would wait
-// for other nodes or write back, and a lease that is over cannot be raised any more. The
-// caller holds mu.
+// tokenToRaise returns the token to which to raise a node before the lease is released
+// there, or 0. If a node differed from the majority, the next holder would wait for other
+// nodes or write back, and the token of an ended lease cannot be raised. The caller holds
+// mu.
 func (l *lease) tokenToRaise(i int, ref driver.Ref) int64 {
 	own := l.nodes[i].token
 	if own == 0 || l.token == 0 || !l.ended || ref.Visit != "" || l.req.Reenter || l.req.Mode != driver.Exclusive {

@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// markCheck finds nodes that lost their data. One check runs at a time, and none soon
-// after another.
+// markCheck finds nodes that lost their data. One check runs at a time, with a pause
+// between two checks.
 type markCheck struct {
 	turn chan struct{} // holds a token while one is under way, which guards:
 	last time.Time     // when the last one ended
@@ -19,8 +19,8 @@ type markCheck struct {
 // markCheckInterval is the least time between two checks of the marks.
 const markCheckInterval = time.Second
 
-// maxLooks and lookPause say for how long a node without a mark may belong to a quorum
-// that another process is just setting up.
+// maxLooks and lookPause bound how long a node without a mark may belong to a quorum
+// that another process is setting up.
 const (
 	maxLooks  = 4
 	lookPause = 250 * time.Millisecond
@@ -70,7 +70,7 @@ func (s *Driver) ensureMarks(ctx context.Context) (fine bool) {
 			if done || err != nil {
 				return done
 			}
-			look-- // somebody else sets it up, or has done so
+			look-- // another process is setting it up, or has done so
 		case look == maxLooks:
 			s.mark(ctx, m.unmarked, s.quarantine(), "")
 			return false
@@ -81,12 +81,13 @@ func (s *Driver) ensureMarks(ctx context.Context) (fine bool) {
 	}
 }
 
-// markNewNodes marks nodes that are new, and reports whether it did; an error means that
-// a node cannot be reserved by any process, such as a replica. What this process has read
-// may be old when its mark arrives: others may have marked the nodes meanwhile and locked
-// something, and a node may have lost that. So this process first reserves all nodes, in
-// order, so that two processes do not block each other. A node accepts the mark only
-// while it has kept the reservation. Any other process finds a node reserved, or marked.
+// markNewNodes marks new nodes, and reports whether it did; an error means that no process
+// can reserve a node, such as a replica. The marks that this process has read may be
+// outdated when its own mark arrives: another process may have marked the nodes in the
+// meantime and granted a lock, which a node may have lost since. So this process first
+// reserves all nodes, in order, so that two processes do not block each other. A node
+// accepts the mark only while it is reserved for this process. Any other process finds a
+// node reserved or marked.
 func (s *Driver) markNewNodes(ctx context.Context) (done bool, err error) {
 	by := rand.Text()
 	for i := range s.nodes {
@@ -116,7 +117,7 @@ func (s *Driver) reserve(ctx context.Context, i int, by string) (bool, error) {
 	return a.value, a.err
 }
 
-// marks tells which of the guarded nodes carry a mark.
+// marks holds the marks of the guarded nodes.
 type marks struct {
 	names    map[int]string // of the nodes that carry one
 	unmarked set

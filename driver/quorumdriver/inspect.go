@@ -136,9 +136,9 @@ func (s *Driver) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
 	return out
 }
 
-// mergeHolder is a holder as a majority sees it. It stays for as long as it stays with a
-// majority. It is exclusive only if a majority has it so: a node that was away during a
-// downgrade does not know of it.
+// mergeHolder returns a majority's view of a holder: how long it keeps a majority, and
+// whether it is exclusive at a majority. A node that was away during a downgrade still
+// has the exclusive lease.
 func (s *Driver) mergeHolder(seen []driver.Holder) driver.Holder {
 	h := seen[0]
 	writers := 0
@@ -203,7 +203,7 @@ func (s *Driver) List(ctx context.Context, prefix, cursor string) ([]string, str
 	return nil, "", s.lookError(ctx, failed)
 }
 
-// cursor is the position of a listing: within one node, after so many complete ones.
+// cursor is the position of a listing: within one node, after a number of complete nodes.
 type cursor struct {
 	listed, node int
 	at           string

@@ -17,11 +17,11 @@ import (
 // leaseKey names a lease or a waiter.
 type leaseKey struct{ key, id string }
 
-// lease is what this process knows of one lease, or of one that it waits for: the
-// request, so that a node that has forgotten it can be asked again, and the requests
-// under way at each node, so that they arrive in order.
+// lease is this process's state of a lease that it holds or waits for: the request, to
+// repeat it at a node that has lost the lease, and the requests under way at each node, so
+// that they arrive in order.
 //
-// Leases of other processes are not known. They can be renewed and released, but the
+// There is no state of other processes' leases. They can be renewed and released, but the
 // driver repairs no node for them.
 type lease struct {
 	leaseKey
@@ -29,39 +29,39 @@ type lease struct {
 	mu          sync.Mutex
 	req         driver.Request // of this process; without a key if it has not asked
 	held        bool           // granted, and neither given back nor lost since
-	ends        time.Time      // the end of what was granted or renewed last here, by package clock
+	ends        time.Time      // when the last grant or renewal here ends, by package clock
 	token       int64          // of the grant
 	first       bool           // no other process was granted it before
 	ended       bool           // given back for good
 	endReported bool           // its end was answered
 	round       int            // counts the rounds that were begun or given up
-	// refused tells that a majority refused the last round, so nobody held the lease
-	// then.
+	// refused reports whether a majority refused the last round, so that nobody held the
+	// lease then.
 	refused     bool
-	acquiring   bool          // somebody is asking for it
+	acquiring   bool          // an acquire is under way
 	acquireDone chan struct{} // nil unless a call waits; closed when acquiring ends
 	users       int           // calls and background work that concern it
 	until       time.Time     // when all of this may be forgotten
 	nodes       []nodeState   // by node
 }
 
-// nodeState is what is known of a lease at one node.
+// nodeState is this process's state of a lease at one node.
 type nodeState struct {
-	// asked tells that an acquire was sent since the last answered release, and visit is
+	// asked reports whether an acquire was sent since the last answered release. visit is
 	// its name.
 	asked bool
 	visit string
-	// vote tells whether the node has granted the lease to this process.
+	// vote records whether the node has granted the lease to this process.
 	vote  vote
 	token int64 // of its answer, or of a raise since
-	// unanswered tells that an acquire was not answered, here or to a service that is the
-	// node (Reply.InFlight): it may still be on its way.
+	// unanswered reports whether an acquire was not answered, by the node or behind a node
+	// that is a service (Reply.InFlight): it may still take effect.
 	unanswered bool
-	// released tells that the node answered a release with Released.
+	// released reports whether the node answered a release with Released.
 	released bool
 	// avoidUntil is until when the node is not asked for the lease. Either a release was
-	// not answered, and would end a lease that is granted before it arrives; or the node
-	// keeps a lease that nobody holds, and asking would prolong it.
+	// not answered, and could end a new grant when it arrives; or the node keeps an
+	// unused lease, which another request would prolong.
 	avoidUntil time.Time
 
 	queue nodeQueue
@@ -120,7 +120,7 @@ func (s *Driver) leave(l *lease) {
 	}
 }
 
-// forgettable reports whether nothing has to be remembered. The caller holds mu.
+// forgettable reports whether the lease can be dropped. The caller holds mu.
 func (l *lease) forgettable(now time.Time) bool {
 	switch {
 	case l.users > 0:
@@ -173,8 +173,8 @@ func (l *lease) askedHere() bool { return l.req.Key != "" }
 // mu.
 func (l *lease) mayWait() bool { return l.req.TicketTTL > 0 && !l.ended }
 
-// sweep forgets leases whose time is over, whenever their number has doubled. A holder of
-// another process, or one that has died, never says that it is gone. The caller holds mu.
+// sweep drops ended leases whenever the number of leases has doubled. The end of a lease of
+// another process, or of a process that died, is not reported here. The caller holds mu.
 func (s *Driver) sweep() {
 	const least = 64
 	if len(s.leases) < max(s.sweepSize, least) {
@@ -231,25 +231,25 @@ func (l *lease) lastFor(from time.Time, ttl time.Duration) {
 	}
 }
 
-// lapse notes that a lease is not held whose end has come here. If the nodes have it still,
-// another process has renewed it, or was granted it with a greater token after others had
-// held the lock. The caller holds mu.
+// lapse records that a lease whose end has passed here is not held. If the nodes still have
+// it, another process has renewed it, or has got it again with a greater token, possibly
+// after another holder of the lock. The caller holds mu.
 func (l *lease) lapse() {
 	if !l.held || clock.Now().Before(l.ends) {
 		return
 	}
 	l.held = false
 	if l.acquiring {
-		return // votes may be those of the round under way, which undoes them if it is lost
+		return // votes may belong to the round under way, which undoes them if it is lost
 	}
 	for i := range l.nodes {
 		l.nodes[i].vote = none
 	}
 }
 
-// reportedToken is the token that the holder was told, if this process told it first and
-// the lease is exclusive and not re-entrant: no node may then have another token. It is 0
-// otherwise.
+// reportedToken returns the token that this process first reported to the holder, if the
+// lease is exclusive and not re-entrant: no node may then have another token. Otherwise it
+// returns 0.
 func (l *lease) reportedToken() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,18 +14,18 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Processes that mean different nodes do not exclude each other: a majority of
-// three and a majority of five may have nobody in common, and a server that is
-// named twice has two votes. So the mark of a node says of how many it is one, and
-// has a part of its own. Each process compares the marks of its nodes before it tells
-// what its first request was answered, and then until it has seen all of them.
+// Processes that use different nodes do not exclude each other: a majority of three and a
+// majority of five may have no node in common, and a server that is named twice has two
+// votes. So the mark of a node contains the size of its quorum and a unique part. Each
+// process compares the marks of its nodes before it returns its first answer, and then
+// until it has read all marks.
 
-// members is what is known of whether all processes use the same nodes.
+// members is the result so far of checking that all processes use the same nodes.
 type members struct {
 	mu       sync.Mutex
-	compared set       // nodes whose marks have been seen
+	compared set       // nodes whose marks have been read
 	looked   time.Time // last time
-	wrong    error     // what contradicts
+	wrong    error     // the contradiction, if any
 }
 
 // markName is the text of a new mark.
@@ -63,7 +63,7 @@ func (s *Driver) knownContradiction(ctx context.Context) error {
 	return s.compare(s.allMarks(ctx))
 }
 
-// state returns the nodes whose marks are known, and the contradiction.
+// state returns the nodes whose marks have been read, and the contradiction.
 func (m *members) state() (known set, wrong error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *Driver) contradiction(names map[int]string) error {
 			continue
 		}
 		if n != len(s.nodes) {
-			return fmt.Errorf("%s is one of %d nodes of a quorum, and here are %d: all processes name the same ones; whoever changes them ends all processes, and removes the marks: %w", s.nodes[i].name, n, len(s.nodes), driver.ErrInvalid)
+			return fmt.Errorf("%s is one of %d nodes of a quorum, but %d are configured here: all processes must name the same nodes; to change them, end all processes and remove the marks: %w", s.nodes[i].name, n, len(s.nodes), driver.ErrInvalid)
 		}
 		if other, ok := owner[names[i]]; ok {
 			return fmt.Errorf("%s is the same store as %s: it would have two votes: %w", s.nodes[i].name, s.nodes[other].name, driver.ErrInvalid)

@@ -18,7 +18,7 @@ type node struct {
 
 	mu       sync.Mutex
 	underWay int       // calls under way
-	heard    time.Time // when the last call was answered, or the first of those under way began
+	heard    time.Time // when the last call was answered, or the oldest call under way began
 	timedOut bool      // the last call to end was not answered in time
 
 	gates map[string]*gate // by key; guarded by mu
@@ -35,11 +35,11 @@ type gate struct {
 	open     chan struct{}
 }
 
-// maxGateWaiters bounds the acquires that wait at a gate. Further ones are answered as if
-// the lock were held, or fail if the node is slow.
+// maxGateWaiters bounds the acquires that wait at a gate. Further acquires are answered as
+// if the lock were held, or fail if the node is slow.
 const maxGateWaiters = 4
 
-// errReleasing tells that the node still has the lock, and its release is under way.
+// errReleasing is returned while the node still has the lock and its release is under way.
 var errReleasing = errors.New("it is being released")
 
 // closeGate closes the gate of a key for a release; openGate ends that.
@@ -96,8 +96,8 @@ func (n *node) passGate(ctx context.Context, key string) error {
 	}
 }
 
-// A node that hangs must not collect a goroutine for every call that is made before the
-// first ones have timed out.
+// A node that hangs must not collect one goroutine for every call until the first calls
+// have timed out.
 const (
 	// maxUnanswered is how many calls may be under way at a node that has not answered
 	// for slowAfter.
@@ -108,13 +108,13 @@ const (
 var (
 	// errNoAnswer is the cause of a call that took too long.
 	errNoAnswer = errors.New("no answer in time")
-	errHangs    = fmt.Errorf("it has not answered what was asked before: %w", driver.ErrUnavailable)
+	errHangs    = fmt.Errorf("it has not answered earlier requests: %w", driver.ErrUnavailable)
 	errBusy     = fmt.Errorf("an earlier request for the same lease is still under way: %w", driver.ErrUnavailable)
 	errUnsure   = fmt.Errorf("it may still carry out a release of the same lease: %w", driver.ErrUnavailable)
 )
 
-// call makes one call to the node. While the node is known to hang it makes one call at a
-// time, which notices when the node is back, and fails others at once.
+// call makes one call to the node. While the node hangs, it makes one call at a time, to
+// detect when the node is back, and fails further calls at once.
 func (n *node) call(ctx context.Context, f func(context.Context) error) error {
 	if err := n.begin(); err != nil {
 		return err
@@ -124,9 +124,9 @@ func (n *node) call(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// callAlways is call for the release of a request that was not answered: it is made
-// although the node is known to hang, because the request takes effect when the node goes
-// on. There are no more such calls than such requests.
+// callAlways is call for releasing an unanswered request. It also calls a hanging node,
+// because the request takes effect when the node continues. There are at most as many such
+// calls as such requests.
 func (n *node) callAlways(ctx context.Context, f func(context.Context) error) error {
 	n.mu.Lock()
 	if n.underWay == 0 {
@@ -153,8 +153,8 @@ func (n *node) begin() error {
 	return nil
 }
 
-// end notes the outcome of a call. A call that its caller gave up says nothing about the
-// node.
+// end records the outcome of a call. A call that its caller gave up does not count for or
+// against the node.
 func (n *node) end(ctx context.Context, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 // under way at a time, and at most one release follows it. The lease's mu guards it.
 type nodeQueue struct {
 	busy     bool            // a request is under way
-	next     *pendingRelease // follows it, nil for none
-	idle     chan struct{}   // nil unless an acquire waits: closed when nothing is under way
+	next     *pendingRelease // follows it; nil if there is none
+	idle     chan struct{}   // closed when no request is under way; nil unless an acquire waits
 	releases int             // that were queued so far
 }
 
@@ -22,7 +22,7 @@ type nodeQueue struct {
 type pendingRelease struct {
 	ref   driver.Ref
 	undo  bool          // only if the request before it let the lease in
-	also  bool          // what that let in is undone after it, if it is there still
+	also  bool          // afterwards, undo the grant to that visit if it is still there
 	done  chan struct{} // closed when reply and err are set
 	reply driver.Reply
 	err   error
@@ -39,9 +39,9 @@ func (p *pendingRelease) wait(ctx context.Context) (driver.Reply, error) {
 }
 
 // push queues a release. It returns nil if the queue was idle: the release is then the
-// request under way. merged tells that it was joined with the release that waits already;
-// a release that does not undo takes the place of one that does, which follows it if it
-// may end the lease of another visit only.
+// request under way. merged reports whether it was joined with the waiting release; a
+// release that is not an undo replaces an undo, which follows it if it can only end the
+// lease of another visit.
 func (q *nodeQueue) push(ref driver.Ref, undo bool) (next *pendingRelease, merged bool) {
 	q.releases++
 	switch {
@@ -64,7 +64,7 @@ func (q *nodeQueue) push(ref driver.Ref, undo bool) (next *pendingRelease, merge
 	return q.next, true
 }
 
-// pop ends the request under way and returns the release that follows it, nil for none.
+// pop ends the request under way and returns the next release, or nil.
 func (q *nodeQueue) pop() *pendingRelease {
 	next := q.next
 	if q.next = nil; next != nil {
@@ -78,7 +78,7 @@ func (q *nodeQueue) pop() *pendingRelease {
 	return nil
 }
 
-// awaitIdle waits until nothing is under way or ctx ends. It reports false at once if an
+// awaitIdle waits until no request is under way or ctx ends. It returns false at once if an
 // acquire waits already. It unlocks mu, which the caller holds, while it waits.
 func (q *nodeQueue) awaitIdle(ctx context.Context, mu *sync.Mutex) bool {
 	if q.idle != nil {
@@ -98,8 +98,8 @@ func (q *nodeQueue) awaitIdle(ctx context.Context, mu *sync.Mutex) bool {
 	return true
 }
 
-// nextRound begins a round, and gives the last one up: its requests that were not sent
-// are not sent any more.
+// nextRound begins a round, and gives the previous round up: its requests that were not
+// sent are dropped.
 func (l *lease) nextRound() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,9 +120,9 @@ func (s *Driver) acquireAt(ctx context.Context, l *lease, i, round int, req driv
 	return s.sendAcquire(ctx, l, i, req)
 }
 
-// beginAcquire marks an acquire at a node as under way. It waits for the request that is
-// under way there; a second acquire that would wait is refused. The acquire is refused too
-// if its round has been given up, or a release was queued meanwhile.
+// beginAcquire marks an acquire at a node as under way. It waits for the request under way
+// there; a second acquire that would have to wait is refused. The acquire is also refused
+// if its round has been given up, or if a release was queued in the meantime.
 func (l *lease) beginAcquire(ctx context.Context, i, round int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,9 +205,9 @@ func (s *Driver) queueRelease(l *lease, i int, ref driver.Ref, undo bool) *pendi
 	return pending
 }
 
-// undo releases what a lost round was granted, and reports whether that is done. It waits
-// for nodes that granted, until the end of ctx at most; nodes that may have granted are
-// released in the background. refused tells that a majority refused the round.
+// undo releases the grants of a lost round, and reports whether that is complete. It waits
+// for nodes that granted, at most until ctx ends; nodes that may have granted are
+// released in the background. refused reports whether a majority refused the round.
 func (s *Driver) undo(ctx context.Context, l *lease, refused bool) bool {
 	var nodes, sure set
 	ref := driver.Ref{Key: l.key, ID: l.id}
@@ -247,8 +247,8 @@ func (s *Driver) undo(ctx context.Context, l *lease, refused bool) bool {
 	return clean
 }
 
-// mustUndo reports whether there is something to undo at a node. A waiter asks again
-// soon, and need not undo what may never have been done. The caller holds mu.
+// mustUndo reports whether a node needs an undo. A waiter asks again soon, so a request
+// whose effect is uncertain need not be undone. The caller holds mu.
 func (l *lease) mustUndo(i int) bool {
 	return l.nodes[i].vote == granted || l.nodes[i].vote == unsure && !l.mayWait()
 }
@@ -285,7 +285,7 @@ func (s *Driver) finishCall(l *lease, i int) {
 	}
 }
 
-// undoAt undoes at a node what has been let in there.
+// undoAt undoes the grant at a node.
 func (s *Driver) undoAt(l *lease, i int) {
 	l.mu.Lock()
 	must := l.mustUndo(i)
@@ -297,9 +297,9 @@ func (s *Driver) undoAt(l *lease, i int) {
 	}
 }
 
-// sendRelease sends a release and notes the outcome. An undo releases the visit that
-// asked last, and so only what no caller was told. After an acquire that may still be on
-// its way the id is rejected from then on.
+// sendRelease sends a release and records the outcome. An undo releases the last visit's
+// grant, and so only a grant that no caller has received. After an acquire that may still
+// arrive, the id is rejected.
 func (s *Driver) sendRelease(ctx context.Context, l *lease, i int, ref driver.Ref, undo bool) (reply driver.Reply, err error) {
 	l.mu.Lock()
 	p := &l.nodes[i]
@@ -340,7 +340,7 @@ func (s *Driver) sendRelease(ctx context.Context, l *lease, i int, ref driver.Re
 		if l.refused {
 			p.avoidUntil = time.Now().Add(l.req.TTL)
 		}
-	case reply.State == driver.Busy: // what another visit was let in by may be to be undone still
+	case reply.State == driver.Busy: // another visit's grant may still need an undo
 	default:
 		p.asked, p.vote, p.token, p.released = false, none, 0, reply.State == driver.Released
 		p.unanswered = p.unanswered && ref.RejectIDFor == 0

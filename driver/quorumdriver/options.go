@@ -50,8 +50,8 @@ func defaults() config {
 // the others while they are a majority.
 func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
-// WithNames names the nodes in errors, in their order: "node 1", "node 2" and so on by
-// default. There is one name for each node, none is empty, and all differ.
+// WithNames sets the names of the nodes in errors, in their order: "node 1", "node 2" and
+// so on by default. It needs one name per node; names must be different and not empty.
 func WithNames(names ...string) Option {
 	return func(c *config) { c.names = append([]string{}, names...) }
 }
@@ -63,8 +63,7 @@ func WithoutFencing() Option { return func(c *config) { c.fencing = false } }
 
 // WithoutGuard trusts a node that was restarted empty. Two clients can then hold one lock
 // at once: one with the votes of a majority before the restart, the other with the vote
-// of the restarted node among its own. Use it if nodes never lose data, or if none of
-// them carries marks.
+// of the restarted node. Use it if nodes never lose data, or if no node supports marks.
 func WithoutGuard() Option { return func(c *config) { c.guard = false } }
 
 // WithMaxTTL sets the longest time to live of a lease, and so for how long a node that

@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// Driver is a store made of several nodes. It is made by [New], and is safe for
-// concurrent use. Beside [driver.Driver] it implements [driver.Limited],
+// Driver is a store made of several nodes. [New] returns one. It is safe for concurrent
+// use. In addition to [driver.Driver] it implements [driver.Limited],
 // [driver.Watcher], [driver.Glancer], [driver.Breaker] and [driver.Checker].
 type Driver struct {
 	nodes []*node
@@ -24,7 +24,7 @@ type Driver struct {
 	config
 
 	work      sync.WaitGroup  // calls and background work under way
-	open      context.Context // of what nobody waits for; ends at the beginning of Close
+	open      context.Context // of background work; ends when Close begins
 	end       context.CancelFunc
 	markCheck markCheck
 	members   members
@@ -49,12 +49,12 @@ var (
 const MaxNodes = 31
 
 // New returns a driver made of nodes, and owns them: Close closes them. All processes
-// that are to exclude each other use the same nodes. Nothing is sent.
+// that exclude each other must use the same nodes. New sends no request.
 //
 // The error matches [driver.ErrInvalid] if there are no nodes or more than [MaxNodes], if
-// one is nil or there twice, or if an option is out of its bounds. It matches
-// [errors.ErrUnsupported] if a node mints no fencing tokens, which [WithoutFencing] does
-// without. After an error the nodes are still the caller's.
+// a node is nil or named twice, or if an option is out of its bounds. It matches
+// [errors.ErrUnsupported] if a node has no fencing tokens, unless [WithoutFencing] is
+// set. After an error the nodes still belong to the caller.
 func New(nodes []driver.Driver, opts ...Option) (*Driver, error) {
 	s := &Driver{config: defaults(), markCheck: markCheck{turn: make(chan struct{}, 1)}, leases: make(map[leaseKey]*lease), subs: make(map[string]*subscription)}
 	s.open, s.end = context.WithCancel(context.Background())
@@ -96,8 +96,8 @@ func (s *Driver) add(i int, d driver.Driver) error {
 	return nil
 }
 
-// Nodes yields the names and drivers of the nodes, to inspect them one by one. A request
-// to one node changes nothing at the others.
+// Nodes yields the names and drivers of the nodes, to inspect each separately. A request
+// to one node does not affect the rest.
 func (s *Driver) Nodes() iter.Seq2[string, driver.Driver] {
 	return func(yield func(string, driver.Driver) bool) {
 		for _, n := range s.nodes {
@@ -108,16 +108,16 @@ func (s *Driver) Nodes() iter.Seq2[string, driver.Driver] {
 	}
 }
 
-// Supports implements [driver.Limited]. It refuses, with [errors.ErrUnsupported], what a
-// majority cannot keep: limits, and an order of waiters. A waiter whose request does not
-// insist on the order is served, and asks again from time to time.
+// Supports implements [driver.Limited]. It returns [errors.ErrUnsupported] for features
+// that a majority cannot keep: limits, and an order of waiters. A waiter whose request
+// does not insist on the order is accepted, and polls.
 func (s *Driver) Supports(req driver.Request) error {
 	lacking := ""
 	switch {
 	case req.Limit > 0, req.Resize:
 		lacking = "cannot keep a limit"
 	case req.Policy == driver.WritersFirst, req.Policy == driver.ReadersFirst, req.Ordered:
-		lacking = "cannot keep the order of those who wait"
+		lacking = "cannot keep the order of waiters"
 	case req.MinToken > 0 && !s.fencing:
 		lacking = "has no fencing tokens here (WithoutFencing)"
 	case req.Guard:
@@ -165,8 +165,8 @@ func (s *Driver) enter(ctx context.Context) error {
 func (s *Driver) background(f func()) { s.work.Go(f) }
 
 // Close waits for calls and for releases in the background, for at most twice the
-// timeout, and closes all nodes. Later calls fail with [driver.ErrClosed]. Calling it
-// again does nothing.
+// timeout, and closes all nodes. Later calls fail with [driver.ErrClosed]. Close may be
+// called again.
 func (s *Driver) Close() error {
 	s.mu.Lock()
 	closed := s.closed
@@ -175,7 +175,7 @@ func (s *Driver) Close() error {
 	if closed {
 		return nil
 	}
-	s.end() // checks of marks are rounds in a row, each of which may take the timeout
+	s.end() // ends checks of marks, which are several rounds of up to the timeout each
 	within(s.work.Wait, 2*s.timeout)
 	err := s.closeNodes()
 	if !within(s.work.Wait, s.timeout) {
@@ -184,8 +184,8 @@ func (s *Driver) Close() error {
 	return err
 }
 
-// closing is how much longer than a call the closing of a node may take: a node may wait
-// for what is under way, with a bound of its own.
+// closing bounds how much longer than a call the closing of a node may take: a node may
+// wait for its own work, with its own limit.
 const closing = 5 * time.Second
 
 func (s *Driver) closeNodes() error {

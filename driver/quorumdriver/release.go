@@ -8,10 +8,10 @@ import (
 )
 
 // Release implements [driver.Driver]. It asks all nodes and answers as soon as a majority
-// has. The others are released in the background, also those that have not answered the
-// acquire yet, each for the timeout at most. The answer is Released if a majority had the
-// lease, Left if it was only waited for, and Gone or Busy otherwise. The error matches
-// [driver.ErrNoQuorum] if a majority did not answer.
+// has answered. The remaining nodes are released in the background, also nodes that have
+// not answered the acquire yet, each for the timeout at most. The answer is Released if a
+// majority had the lease, Left if it was only waited for, and Gone or Busy otherwise. The
+// error matches [driver.ErrNoQuorum] if a majority did not answer.
 func (s *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	if err := s.enter(ctx); err != nil {
 		return driver.Reply{}, err
@@ -89,8 +89,8 @@ func (l *lease) end() {
 	l.keepFor(0)
 }
 
-// reportEnd notes that the caller has been told the end of the lease: it does not ask
-// again.
+// reportEnd records that the caller has received the end of the lease, and will not ask
+// for it again.
 func (l *lease) reportEnd() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,11 +17,11 @@ import (
 const maxAcquires = 64
 
 // Renew implements [driver.Driver]. A lease is renewed when a majority has renewed it.
-// Nodes that have forgotten it, as after a restart, are then asked for it again, in the
-// background. A lease that a majority does not have is Gone, and the other nodes are
+// Nodes that have lost it, for example by a restart, are then asked for it again, in the
+// background. A lease that a majority does not have is Gone, and the remaining nodes are
 // released.
 //
-// A ref whose id waits, which is known from its Acquire here, asks for the lock, and is
+// A ref whose id waits, by an Acquire of this process, asks for the lock, and is
 // answered Granted or Busy.
 func (s *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	if len(refs) == 0 {
@@ -74,7 +74,7 @@ type votes struct {
 	done     bool
 	won      bool
 	token    int64
-	// levels tells that token is what the holder was told, and replaces greater ones too.
+	// levels reports whether token is the holder's, and replaces greater ones too.
 	levels bool
 }
 
@@ -124,8 +124,7 @@ func (l *lease) waiting() bool {
 	return !l.held && l.mayWait()
 }
 
-// acquireAgain asks once more for a lease that waits, unless it has been given up
-// meanwhile.
+// acquireAgain repeats the request for a waiting lease, unless it has been given up.
 func (s *Driver) acquireAgain(ctx context.Context, l *lease, ref driver.Ref) (driver.Reply, error) {
 	l.mu.Lock()
 	req, over := l.req, l.ended
@@ -191,7 +190,7 @@ func (b *renewal) decide(k int, v *votes) {
 	switch {
 	case len(v.granted) >= v.need:
 		if v.left > 0 && b.mayBeRaised(k, v) {
-			return // the others tell whether a majority has the greater token
+			return // the remaining answers show whether a majority has the greater token
 		}
 		b.win(k, v)
 	case v.lost():
@@ -264,8 +263,8 @@ func (b *renewal) win(k int, v *votes) {
 	})
 }
 
-// extend notes that a lease was renewed, and returns its token if it is known here: the
-// token of the grant, unless a majority has a greater one.
+// extend records that a lease was renewed, and returns its token if it is known here: the
+// token of the grant, unless a majority has a greater token.
 func (b *renewal) extend(k int, v *votes) (token int64, known bool) {
 	ref := b.refs[k]
 	l := b.s.lookup(leaseKey{ref.Key, ref.ID})
@@ -313,9 +312,10 @@ func (v *votes) lost() bool {
 	return v.blocks(n)
 }
 
-// notRenewed is the reply about a lease that a majority does not renew. If it is lost, the
-// error of a node that refuses the renewal as such is not told, since it would keep the
-// lease; if it is not, only such an error is, since any other would end it.
+// notRenewed returns the reply for a lease that a majority does not renew. If the lease is
+// lost, errors of nodes that refuse the renewal as such are left out, since the caller
+// would keep the lease; if it is not lost, only such an error is returned, since any other
+// error would end it.
 func (s *Driver) notRenewed(t *tally, lost bool) (driver.Reply, error) {
 	finals, gone := t.refusals()
 	i := slices.IndexFunc(finals, func(a answer[driver.Reply]) bool { return timing.Refused(a.err) != lost })
@@ -334,8 +334,8 @@ func (b *renewal) markLost(k int) {
 	}
 }
 
-// repair brings a node in line after the decisions: it raises a token there, acquires a
-// lease again that the node has forgotten, or releases one that the others do not have.
+// repair corrects a node after the decisions: it raises a token there, acquires a lease
+// again that the node has lost, or releases a lease that the majority does not have.
 func (b *renewal) repair(i int) {
 	n := b.s.nodes[i]
 	if !n.repairing.TryLock() {
@@ -356,7 +356,7 @@ func (b *renewal) repair(i int) {
 	}
 }
 
-// repairOf returns the repair of a node for a ref, nil for none.
+// repairOf returns the repair of a node for a ref, or nil.
 func (b *renewal) repairOf(i, k int) func(context.Context, int, driver.Ref) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// answer is what one node answered to one request.
+// answer is the answer of one node to one request.
 type answer[T any] struct {
 	node  int
 	value T
@@ -26,8 +26,8 @@ func (s set) size() int         { return bits.OnesCount32(uint32(s)) }
 // allNodes is the set of all nodes.
 func (s *Driver) allNodes() set { return 1<<len(s.nodes) - 1 }
 
-// round is one request to several nodes at once. The caller takes answers as they come
-// until it has decided, and then says what becomes of later ones.
+// round is one request to several nodes at once. The caller takes answers as they arrive
+// until it has decided, and then passes a function for later answers to finish.
 type round[T any] struct {
 	s      *Driver
 	lease  *lease // in use until the last call has ended; may be nil
@@ -163,9 +163,9 @@ func (r *round[T]) cause() error {
 	return errNoAnswer
 }
 
-// worthWaiting reports whether an answer is there, or may come from a node that is not
-// slow. It also reports true if the time is over, so that next tells of the nodes that
-// did not answer.
+// worthWaiting reports whether an answer has arrived, or may arrive from a node that is not
+// slow. It also returns true if the time is over, so that next reports the nodes that did
+// not answer.
 func (r *round[T]) worthWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,7 +180,7 @@ func (r *round[T]) worthWaiting() bool {
 	return false
 }
 
-// finish ends the round. It gives answers that nobody took, and those that come later, to
+// finish ends the round. It passes the answers that were not taken, and later ones, to
 // late, in the background; nil drops them.
 func (r *round[T]) finish(late func(answer[T])) {
 	r.mu.Lock()

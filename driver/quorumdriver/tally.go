@@ -42,7 +42,7 @@ func (t *tally) nodes() int { return len(t.granted) + len(t.refused) + len(t.fai
 
 func (t *tally) answered() int { return len(t.granted) + len(t.refused) }
 
-// decided reports whether further answers change nothing: a majority granted, or no
+// decided reports whether further answers are irrelevant: a majority granted, or no
 // longer can, and it is known whether a majority answers.
 func (t *tally) decided() bool {
 	if len(t.granted) >= t.need {
@@ -51,7 +51,7 @@ func (t *tally) decided() bool {
 	return len(t.granted)+t.left < t.need && (t.answered() >= t.need || t.blocks(len(t.failed)))
 }
 
-// blocks reports whether n nodes keep the others from being a majority.
+// blocks reports whether without n nodes no majority is left.
 func (t *tally) blocks(n int) bool { return t.nodes()-n < t.need }
 
 // grant is the reply to a request that a majority granted.
@@ -99,7 +99,7 @@ func (t *tally) refusal(s *Driver) (driver.Reply, error) {
 }
 
 // refusals returns the nodes that refused with an error, and those that answered Gone.
-// The other refusals say that the lock is held.
+// The remaining refusals mean that the lock is held.
 func (t *tally) refusals() (finals, gone []answer[driver.Reply]) {
 	for _, a := range t.refused {
 		switch {
@@ -112,9 +112,8 @@ func (t *tally) refusals() (finals, gone []answer[driver.Reply]) {
 	return finals, gone
 }
 
-// reasonKnown reports whether it is known why a round is lost, whatever the other nodes
-// answer. Without a majority the answers of all nodes tell whether something may be left
-// of the round.
+// reasonKnown reports whether the reason why a round is lost is certain. Without a
+// majority, only the answers of all nodes show whether the round has left traces.
 func (t *tally) reasonKnown() bool {
 	finals, gone := t.refusals()
 	if t.left == 0 || t.blocks(len(finals)) || t.blocks(len(gone)) {
@@ -127,7 +126,7 @@ func (t *tally) reasonKnown() bool {
 	return most >= t.need || most+len(t.failed)+t.left < t.need && len(finals)+len(gone) == 0
 }
 
-// mostVotes is the number of nodes at which the same holder has the lock.
+// mostVotes returns the greatest number of nodes at which one holder has the lock.
 func (t *tally) mostVotes() (most int) {
 	for _, n := range t.votes() {
 		most = max(most, n)
@@ -147,8 +146,8 @@ func goneReplyOf(answers []answer[driver.Reply]) driver.Reply {
 	return reply
 }
 
-// retryAfter is when a majority may be free, or sooner: no node tells a waiter reliably
-// that the lock was released.
+// retryAfter returns when a majority may be free, or sooner: no node reliably reports to a
+// waiter that the lock was released.
 func (t *tally) retryAfter() time.Duration {
 	var free []time.Duration
 	for range t.granted {
@@ -167,7 +166,7 @@ func (t *tally) retryAfter() time.Duration {
 	return spread(pollInterval)
 }
 
-// votes counts the nodes at which each holder has the lock.
+// votes counts, for each holder, the nodes at which it has the lock.
 func (t *tally) votes() map[string]int {
 	votes := make(map[string]int)
 	for _, a := range t.refused {
@@ -183,8 +182,8 @@ func (t *tally) votes() map[string]int {
 	return votes
 }
 
-// holder is the one that has the lock at the most nodes, as shown by the node where it
-// stays longest.
+// holder returns the holder that has the lock at most nodes, as reported by the node where
+// it lasts longest.
 func (t *tally) holder() *driver.Holder {
 	votes := t.votes()
 	var first *driver.Holder
@@ -234,7 +233,7 @@ func (t *tally) unknown() int {
 	return n
 }
 
-// unsure are, of all nodes, those that unknown counts.
+// unsure returns the nodes of all that unknown counts.
 func (t *tally) unsure(all set) set {
 	for _, a := range slices.Concat(t.granted, t.refused) {
 		all = all.without(a.node)
@@ -261,8 +260,8 @@ func (s *Driver) undecided(ctx context.Context, failed []answer[driver.Reply]) e
 	return s.noQuorum(failed)
 }
 
-// report describes the nodes that did not answer. It does not wrap their errors: what one
-// of them matches does not hold for the quorum.
+// report describes the nodes that did not answer. It does not wrap their errors, because a
+// match of one node's error does not hold for the quorum.
 func (s *Driver) report(failed []answer[driver.Reply]) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d nodes are needed", s.need, len(s.nodes))

@@ -16,8 +16,8 @@ import (
 const hintDelay = 20 * time.Millisecond
 
 // Watch implements [driver.Watcher]. A hint by a majority of the nodes is passed on at
-// once, and one by fewer after up to 20 ms. Hints only say that asking is useful. That a
-// lease was broken is passed on only if a majority says so. The error matches
+// once, a hint by fewer nodes after up to 20 ms. Hints only mean that asking is useful. A
+// break is passed on only if a majority reports it. The error matches
 // [errors.ErrUnsupported] if no node gives hints, and [driver.ErrClosed] after Close.
 func (s *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	s.mu.Lock()
@@ -57,7 +57,7 @@ func (s *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 type subscription struct {
 	s       *Driver
 	address string
-	nodes   []driver.Subscription // nil where there is none
+	nodes   []driver.Subscription // nil for nodes without a subscription
 
 	mu      sync.Mutex
 	f       func(driver.Hint)
@@ -65,7 +65,7 @@ type subscription struct {
 	closed  bool
 }
 
-// hintKey is what a hint is about.
+// hintKey identifies the content of a hint.
 type hintKey struct {
 	kind    driver.HintKind
 	key, id string
@@ -163,8 +163,8 @@ func (sub *subscription) Close() error {
 	return oneline.Join(errs...)
 }
 
-// address is the address at node i for hints that are to go to address. A waiter gets
-// hints if there is any subscription: they only say when to ask.
+// address returns the address at node i for hints to address. A waiter gets hints if there
+// is any subscription, since they only mean that asking is useful.
 func (s *Driver) address(i int, address string, waits bool) string {
 	if address == "" && !waits {
 		return ""
@@ -183,5 +183,5 @@ func (s *Driver) address(i int, address string, waits bool) string {
 	case waits:
 		return ""
 	}
-	return address // no subscription here has it, and so none at the nodes
+	return address // the address belongs to no subscription here, so the nodes have none for it, either
 }
