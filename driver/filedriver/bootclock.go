@@ -14,12 +14,12 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// machine is what the store knows of the machine it runs on.
+// machine describes the machine on which the store runs.
 type machine struct {
 	// boot names the present run of the operating system.
 	boot string
-	// elapsed is the time since an instant of this boot, the same for all processes. It
-	// includes suspension, and nobody can set it.
+	// elapsed returns the time since an instant of this boot, the same for all processes.
+	// It includes suspension, and cannot be set.
 	elapsed func() time.Duration
 	// wall is the wall clock.
 	wall func() time.Time
@@ -39,8 +39,8 @@ type bootClock struct {
 	lock     *fileLock
 	timeout  time.Duration
 	origin   atomic.Int64 // µs; the reading when elapsed was 0
-	reserved atomic.Int64 // µs; the bound as this process knows it
-	low      atomic.Int64 // µs; when it was last said that the reserved tokens run low
+	reserved atomic.Int64 // µs; this process's copy of the bound
+	low      atomic.Int64 // µs; when runsLow last reported true
 	stuck    atomic.Int64 // µs; when the epoch could last not be had in time
 	known    atomic.Value // fs.FileInfo of an epoch file with this origin
 }
@@ -68,8 +68,8 @@ const (
 	// file per margin, and a reboot moves the clock ahead of the wall clock by at most as
 	// much.
 	margin = int64(10 * time.Minute / time.Microsecond)
-	// While a call that has a shard has not got the epoch for half the timeout, those that come in
-	// the time of stuckFor wait for stuckTimeout only.
+	// If a call that has a shard has waited for the epoch for half the timeout, calls
+	// within the next stuckFor wait for stuckTimeout only.
 	stuckFor     = 2 * time.Second
 	stuckTimeout = 20 * time.Millisecond
 	// maxToken bounds tokens, so that a float64 holds them exactly.
@@ -82,8 +82,8 @@ func (c *bootClock) elapsed() int64 { return c.machine.elapsed().Microseconds() 
 func (c *bootClock) read() int64 { return c.origin.Load() + c.elapsed() }
 
 // now returns the clock's reading. If the directory was removed while in use, and made
-// again by a process that did not know this clock, that process's clock is the one that
-// all records are of. Nothing is written otherwise: renewals go on when the disk is full.
+// again by a process with another clock, the records follow that process's clock, so now
+// adopts it. Otherwise now does not write: renewals continue when the disk is full.
 func (c *bootClock) now(ctx context.Context) (int64, error) {
 	if !c.upToDate() {
 		if err := c.reserve(ctx, c.timeout, c.read()); err != nil {
@@ -93,8 +93,8 @@ func (c *bootClock) now(ctx context.Context) (int64, error) {
 	return c.read(), nil
 }
 
-// upToDate reports whether the epoch file is of the clock that this process knows. It takes
-// no lock: another process may have been stopped while it reserves tokens.
+// upToDate reports whether the epoch file has the clock of this process. It takes no lock:
+// another process may have been stopped while it reserves tokens.
 func (c *bootClock) upToDate() bool {
 	info, err := os.Lstat(c.path) // the directory itself is no link
 	if err != nil {
@@ -109,14 +109,14 @@ func (c *bootClock) upToDate() bool {
 		return false
 	}
 	if e.Reserved < c.reserved.Load() {
-		c.reserved.Store(e.Reserved) // the file was made again by a process that knew of fewer
+		c.reserved.Store(e.Reserved) // the file was made again by a process with a smaller bound
 	}
 	c.known.Store(info) // of before the reading: a file that has come since is seen by the next call
 	return true
 }
 
-// runsLow reports whether half of what is reserved ahead of time is used, but for a second
-// after it has said so.
+// runsLow reports whether half of the tokens reserved in advance are used, at most once a
+// second.
 func (c *bootClock) runsLow(token int64) bool {
 	if token < c.reserved.Load()-margin/2 {
 		return false
@@ -140,9 +140,9 @@ func (c *bootClock) reserveAhead(ctx context.Context, token int64) error {
 	})
 }
 
-// reserveToken reserves token, which nobody has been told yet. Its caller has the lock of a
-// shard, for which renewals wait: if another process keeps the epoch, one call at a time waits
-// for that, and leaves renewals time.
+// reserveToken reserves token, which has not been returned to any caller. The caller has
+// the lock of a shard, which blocks renewals: if another process keeps the epoch, only one
+// call at a time waits for it, and leaves time for renewals.
 func (c *bootClock) reserveToken(ctx context.Context, token int64) error {
 	if token < c.reserved.Load() {
 		return nil
@@ -183,7 +183,7 @@ func (c *bootClock) reserve(ctx context.Context, patience time.Duration, atLeast
 }
 
 // checkBoot refuses an epoch of another boot. If the file was removed, it restores the
-// epoch, whose origin this process knows.
+// epoch, whose origin this process has in memory.
 func (c *bootClock) checkBoot(e *epoch) error {
 	if *e == (epoch{}) {
 		*e = epoch{Version: version, Boot: c.machine.boot, Origin: c.origin.Load()}
@@ -202,7 +202,7 @@ func (c *bootClock) start(ctx context.Context, alone func() error) error {
 			return false, nil
 		}
 		if c.stillRuns(e) {
-			return false, fmt.Errorf("%s is of the boot %q, this process sees %q, and yet the clock of that boot runs on here: let all containers that use the directory see the host's /proc/sys/kernel/random/boot_id, or remove the directory if nobody uses it: %w",
+			return false, fmt.Errorf("%s is of the boot %q, this process sees %q, but the clock of that boot still runs: mount the host's /proc/sys/kernel/random/boot_id in all containers that use the directory, or remove the directory if it is not in use: %w",
 				c.path, e.Boot, c.machine.boot, driver.ErrUnavailable)
 		}
 		if err := alone(); err != nil {
@@ -210,7 +210,7 @@ func (c *bootClock) start(ctx context.Context, alone func() error) error {
 		}
 		now := max(c.machine.wall().UnixMicro(), e.Reserved, 1)
 		if now >= maxToken-margin {
-			return false, fmt.Errorf("the machine's clock says %v, which is too far in the future to start from: set it: %w",
+			return false, fmt.Errorf("the machine's clock is at %v, too far in the future: set it: %w",
 				c.machine.wall().Format(time.RFC3339), driver.ErrUnavailable)
 		}
 		*e = epoch{Version: version, Boot: c.machine.boot, Origin: now - c.elapsed(), Reserved: now + margin}
@@ -224,7 +224,7 @@ const maxClockGap = int64(3 * time.Second / time.Microsecond)
 
 // stillRuns reports whether the clock of an epoch still runs on this machine: it then
 // agrees with the wall clock. The clock of an earlier boot does not, since that boot
-// began earlier. If it runs, its leases are not over, whatever boot id this process sees.
+// began earlier. If it runs, its leases are still valid, despite the different boot id.
 func (c *bootClock) stillRuns(e *epoch) bool {
 	if e.Boot == "" {
 		return false

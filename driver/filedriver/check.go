@@ -13,9 +13,9 @@ import (
 // maxChecked bounds how many records Check reads.
 const maxChecked = 2000
 
-// Check reports who may change the directory, how far the store's clock is from the wall
-// clock, and damaged records, of which it reads at most 2000. [Open] has checked the file
-// system and the file locks already. See [driver.Checker].
+// Check reports which users may change the directory, how far the store's clock is from
+// the wall clock, and damaged records, of which it reads at most 2000. [Open] has checked
+// the file system and the file locks already. See [driver.Checker].
 func (s *Driver) Check(ctx context.Context) (driver.Report, error) {
 	report := driver.Report{Nodes: []driver.Node{{Server: s.machine.boot + " " + s.realPath()}}}
 	if err := s.ready(ctx); err != nil {
@@ -35,7 +35,7 @@ func (s *Driver) realPath() string {
 	return s.tree.dir
 }
 
-// checkMode finds who else may change the directory.
+// checkMode reports which other users may change the directory.
 func (s *Driver) checkMode(report *driver.Report) {
 	const everybody, group = 0o002, 0o020
 	for _, name := range []string{".", "locks", "rooms", "wake"} {
@@ -43,11 +43,11 @@ func (s *Driver) checkMode(report *driver.Report) {
 		dir := s.tree.path(name)
 		switch {
 		case err != nil:
-			report.Add(driver.Unsafe, "permissions", "cannot be looked at: "+err.Error(), "locks may be gone with it", "see who removes it")
+			report.Add(driver.Unsafe, "permissions", "cannot be looked at: "+err.Error(), "its locks may be gone", "find out which program removes it")
 			return
 		case info.Mode().Perm()&everybody != 0:
-			report.Add(driver.Unsafe, "permissions", "everybody on this machine may write to "+dir,
-				"anybody may end or forge locks", "chmod o-w "+dir)
+			report.Add(driver.Unsafe, "permissions", "all users of this machine may write to "+dir,
+				"any user may end or forge locks", "chmod o-w "+dir)
 			return
 		case info.Mode().Perm()&group != 0:
 			report.Add(driver.Notice, "permissions", "the group of "+dir+" may write to it", "all its members are trusted", "")
@@ -57,7 +57,7 @@ func (s *Driver) checkMode(report *driver.Report) {
 	report.Add(driver.Good, "permissions", "only the owner may write", "", "")
 }
 
-// checkClock compares the store's clock with the wall clock, for people who read times.
+// checkClock compares the store's clock with the wall clock, for readers of its times.
 func (s *Driver) checkClock(report *driver.Report) {
 	lead := time.Duration(s.clock.read()-s.machine.wall().UnixMicro()) * time.Microsecond
 	report.Add(driver.Good, "clock", fmt.Sprintf("counts the time since boot, which nobody sets, and is within %v of the wall clock",

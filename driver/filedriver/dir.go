@@ -137,7 +137,7 @@ func (s *Driver) checkOurs() error {
 		return unusable(s.tree.dir, err)
 	}
 	if user, foreign := foreignOwner(info); foreign && s.config.mode&0o070 == 0 {
-		return fmt.Errorf("directory %s belongs to %s, who could not use what this user puts there, and may put links there: run as that user, or share it among a group with mode=0770: %w", s.tree.dir, user, driver.ErrUnavailable)
+		return fmt.Errorf("directory %s belongs to %s, who could not use the files of this user, and may put links there: run as that user, or share it among a group with mode=0770: %w", s.tree.dir, user, driver.ErrUnavailable)
 	}
 	return s.checkEmpty()
 }

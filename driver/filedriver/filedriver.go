@@ -1,5 +1,5 @@
 // Package filedriver keeps locks in a directory of one machine, shared by any number of
-// processes. It knows every kind of lock, needs no server, and is the default store of
+// processes. It supports every kind of lock, needs no server, and is the default store of
 // the command.
 //
 //	store, err := filedriver.Open("/var/lib/leasehold")
@@ -8,9 +8,9 @@
 // Each lock in use is one small file, which a process replaces as a whole under a file
 // lock. If the process dies at any instant, the file holds the old record or the new one,
 // and its leases end in time. The clock is the machine's time since boot. All processes
-// share it and nobody can set it, so steps of the wall clock change nothing; leases of an
-// earlier boot are over. Waiters are woken by file notifications, and poll where the
-// system has none left.
+// share it and it cannot be set, so steps of the wall clock do not matter; leases of an
+// earlier boot are over. Waiters are woken by file notifications, and poll if the system
+// has no more of them.
 //
 // The directory must lie on a file system of the machine itself, because boots, clocks
 // and file locks of several machines have nothing in common: Open refuses network file
@@ -21,7 +21,7 @@
 // microseconds. If a process is stopped in between, by a signal, a debugger or a frozen
 // container, all calls about that shard fail after [WithTimeout] with
 // [driver.ErrUnavailable]. A lease of the shard that ends before the process goes on is
-// lost, and its holder is told in time. Where processes are stopped often, use leases
+// lost, and its holder learns of it in time. If processes are stopped often, use leases
 // that are longer than the stops.
 //
 // The directory is for locks alone. One that holds other files, or that belongs to
@@ -46,8 +46,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// Driver is a store in a directory. It is made by [Open], and is safe for concurrent use.
-// Any number of Drivers, in one process or in many, may share a directory. Beside
+// Driver is a store in a directory. [Open] returns one. It is safe for concurrent use.
+// Any number of Drivers, in one process or in many, may share a directory. In addition to
 // [driver.Driver] it implements [driver.Watcher], [driver.Glancer], [driver.Breaker],
 // [driver.Checker] and [driver.Marker].
 type Driver struct {
@@ -128,8 +128,8 @@ func Open(location string, options ...Option) (*Driver, error) {
 	return s, nil
 }
 
-// Acquire asks for a lock, and answers Granted, Queued, Busy, Gone or Resized. An error
-// always means that nothing was changed. It matches [driver.ErrInvalid],
+// Acquire asks for a lock, and answers Granted, Queued, Busy, Gone or Resized. After an
+// error the lock is unchanged. The error matches [driver.ErrInvalid],
 // [driver.ErrMismatch], [driver.ErrAmnesia], [driver.ErrClosed], or
 // [driver.ErrUnavailable] if the file lock was not free in time or a file could not be
 // written. See [driver.Driver].
@@ -150,8 +150,8 @@ func (s *Driver) Acquire(ctx context.Context, req driver.Request) (reply driver.
 }
 
 // Release ends a lease or leaves the queue, and answers Released, Left, Gone, or Busy if
-// the lease belongs to another visit. The next waiter is told in the same step. An error
-// means that nothing was changed. See [driver.Driver].
+// the lease belongs to another visit. The same step notifies the next waiter. After an
+// error the lock is unchanged. See [driver.Driver].
 func (s *Driver) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
 	once := ""
 	if ref.SingleUseID && ref.RejectIDFor > 0 {
@@ -164,9 +164,9 @@ func (s *Driver) Release(ctx context.Context, ref driver.Ref) (reply driver.Repl
 	return answer(reply, err)
 }
 
-// Break ends the lease or the place in the queue id by force, and tells its owner the
-// reason: 1 to 256 bytes of UTF-8 without control characters. It answers Released, Left,
-// or Gone if id is not there. See [driver.Breaker].
+// Break forcibly ends the lease or ticket id, and reports the reason to its owner: 1 to
+// 256 bytes of UTF-8 without control characters. It answers Released, Left, or Gone if id
+// does not exist. See [driver.Breaker].
 func (s *Driver) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
 	err = s.update(ctx, key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
 		reply, wakes = room.Break(r, s.config.prefix+key, id, reason, now)
@@ -175,8 +175,8 @@ func (s *Driver) Break(ctx context.Context, key, id, reason string) (reply drive
 	return answer(reply, err)
 }
 
-// Inspect returns one consistent picture of a lock: its holders and waiters. A lock that
-// nobody uses is no error. See [driver.Inspector].
+// Inspect returns one consistent picture of a lock: its holders and waiters. A free lock is
+// not an error. See [driver.Inspector].
 func (s *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
 	return s.picture(ctx, key, room.Look)
 }
@@ -198,10 +198,10 @@ func (s *Driver) picture(ctx context.Context, key string, see func(*room.Record,
 	return snap, nil
 }
 
-// Close ends the subscriptions and waits for what the store started. Calls that wait for
-// a file lock end at once, and later calls fail with [driver.ErrClosed]; leases live on.
-// A wait in the system for a file lock that a stopped process holds ends only with that
-// process. Calling it again does nothing.
+// Close ends the subscriptions and waits for the store's goroutines. Calls that wait for a
+// file lock end at once, and later calls fail with [driver.ErrClosed]; leases stay valid.
+// A wait in the system for the file lock of a stopped process ends only with that
+// process. Close may be called again.
 func (s *Driver) Close() error {
 	s.mu.Lock()
 	if s.done {
@@ -250,8 +250,7 @@ func answer(reply driver.Reply, err error) (driver.Reply, error) {
 type step func(r *room.Record, now int64) []room.Wake
 
 // update takes a step on the record of key under its lock, and then delivers the hints.
-// once is the single-use id of which the step needs to know whether it was released,
-// empty for none.
+// once is the single-use id whose state the step needs, or "".
 func (s *Driver) update(ctx context.Context, key, once string, step step) error {
 	defer s.tick(1)
 	key = s.config.prefix + key
@@ -266,10 +265,9 @@ func (s *Driver) update(ctx context.Context, key, once string, step step) error 
 	return err
 }
 
-// apply takes one step on a record while its shard is locked. The file holds the old
-// record or the new one, whatever happens. The state of the single-use id is written
-// before the record: if the process dies in between, the release has not happened, but
-// the id is spent.
+// apply takes one step on a record while its shard is locked. The file always holds the
+// old record or the new one. The state of the single-use id is written before the record:
+// if the process dies in between, the id is spent although it was not released.
 func (s *Driver) apply(ctx context.Context, sh *shard, name, key, once string, step step) ([]room.Wake, error) {
 	if !utf8.ValidString(key) {
 		return nil, fmt.Errorf("key %q is not UTF-8: %w", key, driver.ErrInvalid)

@@ -73,7 +73,7 @@ func (s *subscription) Close() error {
 	return nil
 }
 
-// tell passes on what is for everybody, unless it is about a lock of another prefix.
+// tell delivers a hint for all subscriptions, unless its lock has another prefix.
 func (s *Driver) tell(h driver.Hint) {
 	if key, ok := strings.CutPrefix(h.Key, s.config.prefix); ok {
 		h.Key = key
@@ -82,7 +82,7 @@ func (s *Driver) tell(h driver.Hint) {
 }
 
 // deliver sends hints: directly to this Driver's subscriptions, and through mailboxes to
-// those of others.
+// other processes.
 func (s *Driver) deliver(wakes []room.Wake) {
 	if len(wakes) == 0 {
 		return

@@ -46,7 +46,7 @@ func (s *Driver) keepIdleFile(name string) bool {
 	return true
 }
 
-// removeIdleLoop removes idle files until there are none.
+// removeIdleLoop removes all idle files.
 func (s *Driver) removeIdleLoop() {
 	for {
 		select {
@@ -77,7 +77,7 @@ func (s *Driver) removeIdleFiles() bool {
 	return len(names) > 0
 }
 
-// closeIdleFiles removes the idle files and lets no further ones stay.
+// closeIdleFiles removes the idle files; later files are removed at once.
 func (s *Driver) closeIdleFiles() {
 	s.idleFiles.mu.Lock()
 	s.idleFiles.closed = true

@@ -17,7 +17,7 @@ const page = 256
 // List returns a page of the keys in use that begin with prefix, in no particular order,
 // and the cursor of the next page, empty after the last. It lists a key whose record is
 // damaged if the file's name contains the key, since the lock is not free. The error
-// matches [driver.ErrInvalid] if the cursor is not one of List's. See [driver.Inspector].
+// matches [driver.ErrInvalid] if the cursor is not from List. See [driver.Inspector].
 func (s *Driver) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
 	n, after, err := parseCursor(cursor)
 	if err != nil {

@@ -21,9 +21,9 @@ var errTaken = errors.New("file lock is taken")
 // otherwise lock the old and a new inode at the same time.
 //
 // A file lock belongs to an open file, so goroutines of one process queue at the gate
-// first. The first one then waits for the file lock in the system. This wait cannot be
-// cancelled, so a goroutine does it, at most one per lock. If its caller gives up, the
-// next caller takes the wait over; if there is none, the goroutine unlocks the file as
+// first. The first goroutine then waits for the file lock in the system. This wait cannot
+// be cancelled, so a separate goroutine does it, at most one per lock. If its caller gives
+// up, the next caller takes the wait over; without one, the goroutine unlocks the file as
 // soon as it has the lock.
 type fileLock struct {
 	gate   chan struct{}
@@ -159,7 +159,7 @@ func (l *fileLock) try() chan error {
 	return got
 }
 
-// block waits for the file lock, and unlocks it if no caller wants it any more.
+// block waits for the file lock, and unlocks it if all callers have given up.
 func (l *fileLock) block(got chan error) {
 	err := l.file.Lock()
 	l.mu.Lock()
@@ -187,13 +187,13 @@ func (l *fileLock) abandon(got chan error) {
 }
 
 func (l *fileLock) unlock() {
-	// Closing the file unlocks it too, so a failed unlock is none.
+	// Closing the file unlocks it too, so a failed unlock does no harm.
 	_ = l.file.Unlock()
 	l.lastUnlock = time.Now()
 	<-l.gate
 }
 
 func (l *fileLock) errTakenBy(err error) error {
-	return fmt.Errorf("%w: %w: %s: %w (if it stays so, a stopped process holds it; fuser or lslocks tells which)",
+	return fmt.Errorf("%w: %w: %s: %w (if this persists, a stopped process holds it; find it with fuser or lslocks)",
 		driver.ErrUnavailable, errTaken, l.file.Path(), err)
 }

@@ -15,7 +15,7 @@ const clockMonotonicRaw = 4
 func thisMachine() (machine, error) {
 	boot, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {
-		return machine{}, unavailable("cannot tell this boot from an earlier one; use another store", err)
+		return machine{}, unavailable("cannot distinguish this boot from an earlier one; use another store", err)
 	}
 	return machine{
 		boot: boot,

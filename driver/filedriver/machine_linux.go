@@ -19,7 +19,7 @@ import (
 func thisMachine() (machine, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return machine{}, unavailable("cannot tell this boot from an earlier one; use another store", err)
+		return machine{}, unavailable("cannot distinguish this boot from an earlier one; use another store", err)
 	}
 	shift := timeNamespace()
 	return machine{

@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// thisMachine fails: this system has no known clock that all processes share and nobody
-// can set.
+// thisMachine fails: on this system no clock is known that all processes share and that
+// cannot be set.
 func thisMachine() (machine, error) {
 	return machine{}, fmt.Errorf("directory stores on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }

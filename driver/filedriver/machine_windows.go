@@ -21,7 +21,7 @@ func thisMachine() (machine, error) {
 	}
 	boot, err := bootNumber()
 	if err != nil {
-		return machine{}, unavailable("cannot tell this boot from an earlier one; use another store", err)
+		return machine{}, unavailable("cannot distinguish this boot from an earlier one; use another store", err)
 	}
 	return machine{
 		boot: "boot-" + strconv.FormatUint(boot, 10),

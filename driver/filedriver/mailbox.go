@@ -23,8 +23,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// mailbox is the file to which other processes append hints for this one. A file beside
-// it is locked for as long as the process lives, so that others can recognize and remove
+// mailbox is the file to which other processes append hints for this one. A second file is
+// locked as long as the process lives, so that other processes can recognize and remove
 // the mailbox of a killed process.
 type mailbox struct {
 	store    *Driver
@@ -51,13 +51,13 @@ const livenessSuffix = ".lock"
 const (
 	// truncateAt is the length at which the owner empties its mailbox.
 	truncateAt = 256 << 10
-	// maxMailbox is the length at which others stop appending: the owner is stopped, or
+	// maxMailbox is the length at which senders stop appending: the owner is stopped or
 	// dead.
 	maxMailbox = 1 << 20
 )
 
-// fileWatch reports changes of files, as an [fsnotify.Watcher] does. A test can have one
-// that takes nothing from the system.
+// fileWatch reports changes of files, as an [fsnotify.Watcher] does. Tests can replace it
+// without using resources of the system.
 type fileWatch struct {
 	Events <-chan fsnotify.Event
 	Errors <-chan error
@@ -153,8 +153,8 @@ func (m *mailbox) run() {
 // long.
 //
 // A hint that is appended between the last read and the truncation is lost. That does no
-// harm: after the truncation every waiter is told to ask, and the record held the change
-// before its hint was sent.
+// harm: after the truncation every waiter is asked to check, and the record held the
+// change before its hint was sent.
 func (m *mailbox) drain() {
 	raw, _ := io.ReadAll(io.NewSectionReader(m.file, m.read, maxMailbox+truncateAt))
 	whole := raw[:bytes.LastIndexByte(raw, '\n')+1]
@@ -171,7 +171,7 @@ func (m *mailbox) drain() {
 	m.store.subs.Resync()
 }
 
-// hear delivers the hint of a line.
+// hear delivers the hint in a line.
 func (m *mailbox) hear(line []byte) {
 	var l message
 	switch err := json.Unmarshal(line, &l); {
@@ -225,7 +225,7 @@ func (s *Driver) send(id string, letters []message) {
 	_, _ = f.Write(lines.Bytes()) // one write, so that lines of several writers do not mix
 }
 
-// mailboxes returns the ids of those that there are.
+// mailboxes returns the ids of all existing mailboxes.
 func (s *Driver) mailboxes() (ids []string) {
 	entries, _ := s.tree.entries("wake")
 	for _, entry := range entries {

@@ -10,7 +10,7 @@ import (
 // The mark is part of the epoch file. Like the locks, it is lost with the directory and at
 // the next boot.
 
-// Marked returns the mark by which a quorum knows that the directory has not lost its
+// Marked returns the mark with which a quorum detects that the directory has lost its
 // data. See [driver.Marker].
 func (s *Driver) Marked(ctx context.Context) (mark driver.Mark, ok bool, err error) {
 	var now epoch
@@ -57,7 +57,7 @@ func (s *Driver) Mark(ctx context.Context, mark driver.Mark, by string) error {
 	})
 }
 
-// reservation is the process for which the directory is reserved, empty for none.
+// reservation returns the process for which the directory is reserved, or "".
 func (e *epoch) reservation(now int64) string {
 	if now >= e.Until {
 		return ""

@@ -38,7 +38,7 @@ func WithMode(mode fs.FileMode) Option { return func(c *config) { c.mode = mode 
 // stopped.
 func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
-// WithPrefix sets a prefix for every key, none by default: at most 512 bytes of UTF-8.
+// WithPrefix sets a prefix for every key, empty by default: at most 512 bytes of UTF-8.
 // Stores with different prefixes share a directory, but no lock.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 

@@ -14,7 +14,7 @@ import (
 const (
 	// noFollow has a file opened only if it is no symbolic link.
 	noFollow = syscall.O_NOFOLLOW
-	// noWait has a pipe opened only if somebody reads it.
+	// noWait makes opening a pipe fail unless it has a reader.
 	noWait = syscall.O_NONBLOCK
 )
 
@@ -29,8 +29,8 @@ func isSameFile(path string, known fs.FileInfo) (bool, error) {
 	return ok && now.Dev == then.Dev && now.Ino == then.Ino, nil
 }
 
-// foreignOwner reports whether a file belongs to another user, and to whom. The
-// administrator is not another user.
+// foreignOwner reports whether a file belongs to another user, and the name of that user.
+// The administrator does not count as another user.
 func foreignOwner(info fs.FileInfo) (name string, foreign bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || stat.Uid == 0 || int64(stat.Uid) == int64(os.Geteuid()) {

@@ -32,8 +32,8 @@ type shard struct {
 }
 
 // draft is the name under which a shard's new files are written before they are renamed.
-// Each shard has one, since it has one writer at a time. The next writer overwrites what
-// a crash left.
+// Each shard has its own, and one writer at a time. The next writer overwrites the remains
+// of a crash.
 const draft = "draft"
 
 // load reads a record; no file means an empty record. A file that is no record of this
@@ -102,9 +102,9 @@ func damaged(path, why string) error {
 // that a caller raised above the clock is kept until the clock has passed it. keepIdle
 // decides whether the file of an idle lock may stay for now.
 //
-// Nothing is synced. A crash of the process loses nothing that was written, and after a
-// crash of the machine the leases are over: the next boot never reads these files, and
-// its clock starts beyond their tokens.
+// There is no fsync. A crash of the process loses no written data, and after a crash of
+// the machine the leases are over: the next boot never reads these files, and its clock
+// starts beyond their tokens.
 func (sh *shard) save(name, key string, r *room.Record, before *slots, now int64, keepIdle func(name string) bool) error {
 	if idle := r.Idle(now) && r.Token < now; idle && before.file == nil {
 		return nil

@@ -67,8 +67,8 @@ func (b *renewal) plan() map[*shard][]*keyRenewal {
 	return plan
 }
 
-// renew makes the renewals of one shard. With briefTimeout it returns those that are left
-// if the shard stays taken.
+// renew renews the leases of one shard. With briefTimeout it returns the rest if the shard
+// stays locked.
 func (b *renewal) renew(ctx context.Context, sh *shard, visits []*keyRenewal, patience time.Duration) (rest []*keyRenewal) {
 	for len(visits) > 0 {
 		now := visits[:min(renewBatch, len(visits))]

@@ -12,10 +12,10 @@ import (
 	"sync"
 )
 
-// A record's file has two slots of equal size. One holds the record, the other
-// the one before it; the next is written over the older. So a record is
-// replaced without a new file, which costs ten times as much, and a writer that
-// is killed half-way leaves the older one whole.
+// A record's file has two slots of equal size. One holds the record, the other its
+// predecessor; the next record overwrites the older. So a record is replaced without a
+// new file, which costs ten times as much, and a writer that is killed half-way leaves
+// the older record intact.
 //
 // A slot is a line of text, the key of the room, and its record as package room
 // encodes it:
@@ -30,8 +30,8 @@ const (
 	maxSlot    = 32 << 20
 )
 
-// castagnoli is made for the first who asks: it takes 0.15 ms, and programs that link this
-// package may use another store.
+// castagnoli is made on first use: it takes 0.15 ms, and programs that link this package
+// may use another store.
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // slots is the open file of a record.
@@ -43,8 +43,7 @@ type slots struct {
 	raw    []byte // the record
 }
 
-// readSlots finds the record in an open file. A contentError says what is wrong with the
-// file.
+// readSlots finds the record in an open file. A contentError describes a damaged file.
 func readSlots(f *os.File) (slots, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -71,7 +70,7 @@ func readSlots(f *os.File) (slots, error) {
 	return s, nil
 }
 
-// close closes the file. The system has what was written.
+// close closes the file. Its data has already been passed to the system.
 func (s *slots) close() {
 	if s.file != nil {
 		_ = s.file.Close()

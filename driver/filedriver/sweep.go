@@ -14,12 +14,12 @@ import (
 
 // A release removes its own files. Sweeps remove the files of dead processes: records of
 // holders that never released, mailboxes, and everything of earlier boots. Each sweep
-// examines a bounded number of files beside ordinary calls. Sweeps come more often the more
-// they find.
+// examines a bounded number of files during ordinary calls. The more files sweeps find, the
+// more often they run.
 const (
 	sweepFiles       = 128  // files looked at in one sweep
 	sweepLock        = 16   // files looked at under one locking of a shard
-	maxSweepInterval = 4096 // calls between two sweeps that find nothing
+	maxSweepInterval = 4096 // calls between two sweeps that find no files
 	minSweepInterval = 64   // calls between two sweeps that find much
 )
 
@@ -80,7 +80,7 @@ func (sh *shard) names() []string {
 	return names
 }
 
-// examine removes the named files that have expired, and passes the others to f, if it is
+// examine removes the named files that have expired, and passes the rest to f, if it is
 // not nil. A record that cannot be read is passed as nil. It returns how many files of
 // dead processes it removed, which no other code would have removed.
 func (s *Driver) examine(ctx context.Context, sh *shard, names []string, patience time.Duration, f func(name string, rec *record)) (removed int, err error) {
@@ -107,9 +107,9 @@ func (s *Driver) examine(ctx context.Context, sh *shard, names []string, patienc
 	return removed, nil
 }
 
-// examineFile reads a file, and reports whether it may be removed. A record may be
-// removed if nobody holds the lock or waits and the clock has passed its token, and a
-// table of ids if all of them have expired.
+// examineFile reads a file, and reports whether it may be removed. A record may be removed
+// if the lock is free, without waiters, and the clock has passed its token; a table of ids
+// if all of them have expired.
 func (sh *shard) examineFile(name string, now int64) (rec *record, over bool) {
 	if name == draft {
 		return nil, true // a writer died: this process has the lock

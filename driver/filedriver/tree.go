@@ -263,8 +263,8 @@ func (t *tree) makeDir(name string) error {
 	return makeDir(root, name, t.mode)
 }
 
-// makeDir makes a directory, and missing parents, with the permissions mode. It leaves
-// existing ones as they are. A directory that a group shares passes its group on to new
+// makeDir makes a directory, and missing parents, with the permissions mode. Existing
+// directories stay unchanged. A directory that a group shares passes its group on to new
 // files in it.
 func makeDir(root maker, name string, mode fs.FileMode) error {
 	if info, err := root.Stat(name); err == nil && info.IsDir() {

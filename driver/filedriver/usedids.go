@@ -14,10 +14,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// Ids that are rejected after their release stand in the record of their lock as long as
-// they are few. Many ids have a file of their own beside it: a call needs one of them, and
-// in the record every call would read and write them all: with 2 000 ids a pair of calls
-// takes 4 ms instead of 0.1 ms.
+// Ids that are rejected after their release are in the record of their lock while they are
+// few. Many ids have a separate file: a call needs only one of them, and in the record every
+// call would read and write all. With 2 000 ids a pair of calls would take 4 ms instead of
+// 0.1 ms.
 //
 // The file is a hash table. It has pages of cells, a power of two of pages; the hash of an
 // id selects its page. A cell is the hash and the value of [room.Spent], and is free after
@@ -32,8 +32,8 @@ const (
 	maxInRecord = 16       // ids in a record
 )
 
-// usedIDs is the table of a lock, as far as a call on one id needs it. file is nil if
-// there is none.
+// usedIDs is the part of a lock's table that a call on one id needs. file is nil without a
+// table.
 type usedIDs struct {
 	sh     *shard
 	name   string // of the file
@@ -44,8 +44,8 @@ type usedIDs struct {
 	page   [pageSize]byte // the id's
 }
 
-// loadUsedIDs adds to a record what is remembered of an id. The caller has locked the
-// shard, and closes the table.
+// loadUsedIDs adds the state of an id to a record. The caller has locked the shard, and
+// closes the table.
 func (sh *shard) loadUsedIDs(roomName, id string, r *room.Record) (*usedIDs, error) {
 	t := &usedIDs{sh: sh, name: strings.TrimSuffix(roomName, suffix) + idsSuffix, hash: room.Hash(id)}
 	var err error
@@ -130,8 +130,8 @@ func (t *usedIDs) freeCell(ms int64) (at int, ok bool) {
 	return 0, false
 }
 
-// rebuild replaces a table that is full by a new one: with more ids, without expired
-// ones, and at most half full.
+// rebuild replaces a full table by a new one: with the new ids, without expired ids, and
+// at most half full.
 func (t *usedIDs) rebuild(more room.Spent, ms int64) error {
 	var cells []byte
 	for hash, value := range more {
