@@ -18,7 +18,7 @@ type Bus struct {
 
 var _ Notifier = (*Bus)(nil)
 
-// seat is where a driver hears messages.
+// seat is a driver's place for receiving messages.
 type seat struct {
 	bus     *Bus
 	address string

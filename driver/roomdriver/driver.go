@@ -20,9 +20,9 @@ import (
 // Driver is a store over a table. It is safe for concurrent use.
 type Driver struct {
 	table  Table
-	tx     Transactor // nil if the table is none
-	swap   Exchanger  // nil if the table is none
-	rooms  rooms      // nil if the table is none
+	tx     Transactor // nil if the table does not implement it
+	swap   Exchanger  // nil if the table does not implement it
+	rooms  rooms      // nil if the table does not implement it
 	cfg    config
 	sweeps sweeps
 	turns  turns
@@ -56,8 +56,8 @@ func New(t Table, options ...Option) *Driver {
 	return d
 }
 
-// Calls on rooms in memory are used again: there they are what costs most. Any
-// other table might hold on to what it was given.
+// Calls on rooms in memory are pooled: they are the greatest cost there. Any other table
+// might keep a reference to them.
 var (
 	enterings  = sync.Pool{New: func() any { return new(entering) }}
 	releasings = sync.Pool{New: func() any { return new(releasing) }}
@@ -99,7 +99,7 @@ var errKept = fmt.Errorf("the table keeps the lock from changing hands for now: 
 
 func (c *entering) Step(r *room.Record, now int64) (wakes []room.Wake, err error) {
 	if c.shut && c.lowers(r, now) {
-		return nil, errKept // a closed lock keeps out who enters, but not who is inside
+		return nil, errKept // a closed lock blocks new holders, but not present ones
 	}
 	c.reply, wakes, err = room.Acquire(r, c.req, now)
 	return wakes, err
@@ -216,7 +216,7 @@ func (d *Driver) look(ctx context.Context, c *looking) error {
 	select {
 	case f = <-answer:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: nobody waited for the answer of the table: %w", driver.ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: the caller left before the table answered: %w", driver.ErrUnavailable, ctx.Err())
 	}
 	if f.err != nil {
 		return f.err
@@ -228,8 +228,8 @@ func (d *Driver) look(ctx context.Context, c *looking) error {
 	return err
 }
 
-// List implements [driver.Inspector], with the keys of locks that are kept closed
-// although nobody holds them.
+// List implements [driver.Inspector]. It includes the keys of free locks that are kept
+// closed.
 func (d *Driver) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, "", err
@@ -260,7 +260,7 @@ func (d *Driver) Close() error {
 	}
 	d.subs.Close()
 	d.sweeps.close()
-	d.listening.Lock() // whoever begins to listen now sees that the driver is closed
+	d.listening.Lock() // a Watch that starts now sees that the driver is closed
 	defer d.listening.Unlock()
 	var err error
 	if d.ear != nil {
@@ -269,7 +269,7 @@ func (d *Driver) Close() error {
 	return errors.Join(err, d.table.Close())
 }
 
-// usable is what every call asks first.
+// usable returns an error if a call must not start.
 func (d *Driver) usable(ctx context.Context) error {
 	if d.closed.Load() {
 		return driver.ErrClosed

@@ -12,10 +12,10 @@ import (
 // overdue is how late an exchange may arrive at the table.
 const overdue = 5 * time.Second
 
-// exchange takes the step of a call by an exchange, and reports whether that was possible.
-// The first try is a guess, if there can be one: the record as we have seen it last, and
-// the clock. If it is right nothing has to be read. Where others wait for the lock, or get
-// ahead of us, whoever locks the record is faster.
+// exchange runs the step of a call by an Exchange, and reports whether that was possible.
+// If possible the first try is a guess from the record last seen and the clock: if it is
+// right, the table need not be read. If other calls contend for the lock or are faster,
+// a transaction that locks the record is better.
 func (d *Driver) exchange(ctx context.Context, c call) (done bool) {
 	v := c.state()
 	found, slack, crowded := d.known.guess(v.key)
@@ -31,14 +31,14 @@ func (d *Driver) exchange(ctx context.Context, c call) (done bool) {
 		return true
 	}
 	done, found = d.trade(ctx, c, found, 0)
-	if !done && !found.Now.IsZero() { // somebody was faster
+	if !done && !found.Now.IsZero() { // another process was faster
 		d.known.keep(v.key, nil, true)
 	}
 	return done
 }
 
-// trade tries once to put what the step of a call makes of a record in its place. If it is
-// not done, nothing was changed, and now is what is there, if the table has said so.
+// trade tries once to replace a record by the result of a call's step. If done is false,
+// the record is unchanged, and now is its present content, if the table has returned it.
 func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Duration) (done bool, now Found) {
 	v := c.state()
 	next, _, refused := d.take(c, found, slack)
@@ -87,8 +87,8 @@ func (d *Driver) read(ctx context.Context, key string) (found Found, err error) 
 	return found, err
 }
 
-// errStepped is the error of a change that was made by a clock that has been stepped in
-// between: what has begun may end too early. Whoever asks again prolongs it.
+// errStepped is returned if the clock was stepped during a change: a lease that began may
+// end too early. A repeated request prolongs it.
 var errStepped = errors.New("the clock of the table was stepped while it was written")
 
 // errCrowded is the error of a guess that cannot be used.
@@ -117,14 +117,14 @@ func allow(before, after *room.Record, slack time.Duration) error {
 // crowded reports whether there is more in a record than holders.
 func crowded(r *room.Record) bool { return len(r.Queue)+len(r.Marks)+len(r.Spent) > 0 }
 
-// Bounds of what is known.
+// Bounds of the remembered records.
 const (
 	knownBytes = 4 << 20                // of records and their keys
 	vague      = 20 * time.Millisecond  // of a clock that is not guessed any more
 	drift      = 100 * time.Millisecond // that a step of the clock may be overlooked
 )
 
-// known is what a driver remembers of its table, to guess it.
+// known holds a driver's memory of its table, to guess records.
 type known struct {
 	mu      sync.Mutex
 	records map[string]seen
@@ -156,8 +156,8 @@ func (k *known) guess(key string) (found Found, slack time.Duration, crowded boo
 	return Found{Record: last.record, Now: least}, slack, false
 }
 
-// clock returns between what times the table's clock is. Clocks differ in their rate by
-// less than a thousandth; one that is further off is not what leases stand on.
+// clock returns bounds of the table's clock at now. The rates of clocks are assumed to
+// differ by less than a thousandth, which is stricter than leases assume.
 func (k *known) clock(now time.Time) (least, most time.Time) {
 	passed := func(since time.Time) time.Duration { return now.Sub(since) }
 	asleep := now.Round(0).Sub(k.came.Round(0)) - passed(k.came) // our clock stood still, or was stepped

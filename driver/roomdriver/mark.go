@@ -10,9 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// The mark is a record of its own: Closed is when the quarantine ends, and Head what
-// the mark says. Before there is one, Head is for whom the store is reserved until
-// Closed.
+// The mark is a record of its own: Closed is the end of the quarantine, and Head the name
+// in the mark. Before there is a mark, Head names the process for which the store is
+// reserved until Closed.
 
 // Marked implements [driver.Marker].
 func (d *Driver) Marked(ctx context.Context) (mark driver.Mark, ok bool, err error) {
@@ -80,9 +80,9 @@ func (c *marking) Step(r *room.Record, now int64) ([]room.Wake, error) {
 	return nil, nil
 }
 
-// enterMarked asks for a key of which no token is known, if the mark tells that
-// nothing was lost. The mark is looked at again before the answer counts: the
-// process may have been stopped after the first look, and the data lost since.
+// enterMarked acquires a key without a known token, if the mark shows that no data was
+// lost. It reads the mark again before it returns: the process may have been stopped after
+// the first read, and the data lost since.
 func (d *Driver) enterMarked(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	if err := d.checkMark(ctx); err != nil {
 		return driver.Reply{}, err
@@ -99,17 +99,17 @@ func (d *Driver) enterMarked(ctx context.Context, req driver.Request) (driver.Re
 	return driver.Reply{}, d.undo(ctx, req, lost)
 }
 
-// undo gives back what was let in, and returns the cause. Whatever it is, it may say
-// that nothing was done only if that is so.
+// undo gives back the grant, and returns cause. The returned error matches
+// [driver.ErrUnavailable] only if the grant was undone.
 func (d *Driver) undo(ctx context.Context, req driver.Request, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	reply, err := d.Release(ctx, driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit})
 	if err == nil && reply.State == driver.Busy {
-		err = errors.New("it was asked for by others, too")
+		err = errors.New("another request asked for it, too")
 	}
 	if err != nil {
-		return fmt.Errorf("look at the mark again: %v; undo: %v", cause, err) //nolint:errorlint // what they match is not true of the request
+		return fmt.Errorf("look at the mark again: %v; undo: %v", cause, err) //nolint:errorlint // a match of their errors would not hold for the request
 	}
 	return cause
 }

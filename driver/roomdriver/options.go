@@ -18,10 +18,10 @@ func WithMemory(d time.Duration) Option {
 	return func(c *config) { c.memory = max(d, 0) }
 }
 
-// WithSweep sets the time between two sweeps that find nothing, a minute by
-// default. A sweep that finds as much as it may remove is followed by the next
-// after a second. 0 or less is no sweep: somebody else then removes the records
-// that may be forgotten, see [End].
+// WithSweep sets the time between two sweeps that find no records, a minute by default.
+// A sweep that removes as many records as it may is followed by the next after a second.
+// With 0 or less there is no sweep: another program must then remove the expired
+// records, see [End].
 func WithSweep(interval time.Duration) Option {
 	return func(c *config) { c.interval = max(interval, 0) }
 }

@@ -9,15 +9,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Poll is the Listen of a table that keeps messages and cannot push them: it calls
+// Poll implements Listen for a table that keeps messages and cannot push them: it calls
 // fetch at once, and again after each pause, until the subscription is closed, which
-// ends its context. fetch returns the messages to an address, and those to [Everybody],
-// that have come since its last call. An error is no more than a call that found nothing: what it missed
-// is for the next one.
+// ends its context. fetch returns the messages to an address, and to [Everybody], since
+// its last call. An error counts as a call without messages: the next call fetches the
+// messages that it missed.
 //
-// The pause is what a waiter in another process loses at a hand-over, half of it on
-// average; one call of fetch per pause is what each process that waits costs. Less than a
-// millisecond counts as one.
+// A hand-over to another process is delayed by half a pause on average. Each waiting
+// process costs one call of fetch per pause. Less than a millisecond counts as one.
 func Poll(receive func(body string), pause time.Duration, fetch func(ctx context.Context, address string) (bodies []string, err error)) driver.Subscription {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &poll{address: rand.Text(), cancel: cancel}

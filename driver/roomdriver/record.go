@@ -11,11 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// End returns the time after which a record may be forgotten, by the clock of
-// its table, without reading the rest of it. A table can keep it in a column:
-// it is as precise as a millisecond, and changes only with the record. forever
-// is set for a record without an end. What is no record matches
-// [driver.ErrMismatch].
+// End returns the time after which a record may be removed, by the clock of its table,
+// without decoding the whole record. A table can keep it in a column: it has a precision
+// of a millisecond, and changes only with the record. forever is set for a record without
+// an end. Invalid data matches [driver.ErrMismatch].
 func End(record []byte) (end time.Time, forever bool, err error) {
 	ms, err := room.End(record)
 	if err != nil {
@@ -24,9 +23,8 @@ func End(record []byte) (end time.Time, forever bool, err error) {
 	return time.UnixMilli(ms), ms == room.Never, nil
 }
 
-// Look returns what an encoded record tells about the lock of key at a time of
-// its table's clock. No record is a lock that nobody holds. What is no record
-// matches [driver.ErrMismatch].
+// Look decodes a record of the lock of key at a time of its table's clock. An empty record
+// is a free lock. Invalid data matches [driver.ErrMismatch].
 func Look(record []byte, key string, now time.Time) (driver.Snapshot, error) {
 	r, err := decode(key, record)
 	if err != nil {
@@ -46,8 +44,8 @@ func decode(key string, record []byte) (room.Record, error) {
 	return r, nil
 }
 
-// encode returns the record that takes the place of before. It is nil if it may
-// be forgotten at once, and before itself if nothing has changed.
+// encode returns the record that replaces before. It is nil if it may be removed at once,
+// and before itself if it is unchanged.
 func (d *Driver) encode(r *room.Record, before []byte, now int64) []byte {
 	end := r.End(d.cfg.memory.Milliseconds())
 	left := end - now/1000
@@ -65,7 +63,7 @@ func (d *Driver) encode(r *room.Record, before []byte, now int64) []byte {
 	return next
 }
 
-// Keys that begin with own are the driver's: those of locks have no control
+// Keys that begin with own belong to the driver: the keys of locks have no control
 // characters.
 const (
 	own     = "\x01"
@@ -77,7 +75,7 @@ func noteKey(key, id string) string {
 	return fmt.Sprintf("%snote %016x %s", own, room.Hash(id), key)
 }
 
-// recall adds to a record what the note remembers of an id.
+// recall adds the state of an id in the note to a record.
 func recall(r *room.Record, key string, note []byte) error {
 	n, err := decode(key, note)
 	if err != nil || len(n.Spent) == 0 {
@@ -90,7 +88,7 @@ func recall(r *room.Record, key string, note []byte) error {
 	return nil
 }
 
-// remember moves what is remembered of an id from a record to its note.
+// remember moves the state of an id from a record to its note.
 func (d *Driver) remember(r *room.Record, id string, note []byte, now int64) []byte {
 	var n room.Record
 	hash := room.Hash(id)
@@ -101,5 +99,5 @@ func (d *Driver) remember(r *room.Record, id string, note []byte, now int64) []b
 	return d.encode(&n, note, now)
 }
 
-// markToken tells the record of the mark.
+// markToken identifies the record of the mark.
 const markToken = math.MaxInt64

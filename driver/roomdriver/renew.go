@@ -20,9 +20,9 @@ const (
 	parallel = 8
 )
 
-// Renew implements [driver.Driver]. The leases and tickets of one key are renewed
-// in one step, and those of many keys by a few transactions where the table has
-// them. What the table has not answered when the context ends goes on without the caller.
+// Renew implements [driver.Driver]. The leases and tickets of one key are renewed in one
+// step, and many keys by a few transactions if the table supports these. Renewals that the
+// table has not answered when the context ends continue without the caller.
 func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	b := &renewal{d: d, refs: refs, each: each}
 	if d.rooms != nil {
@@ -42,7 +42,7 @@ func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 	case <-ctx.Done():
 	}
 	if !soon(done) {
-		b.leave(fmt.Errorf("nobody waited for the answer of the table: %w", ctx.Err()))
+		b.leave(fmt.Errorf("the caller left before the table answered: %w", ctx.Err()))
 	}
 }
 
@@ -77,7 +77,7 @@ func (b *renewal) run(ctx context.Context) {
 	b.single(ctx, rest)
 }
 
-// leave says err of the refs that have no answer yet. The caller hears of none later.
+// leave reports err for the refs without an answer. Later answers are dropped.
 func (b *renewal) leave(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *renewal) leave(err error) {
 	b.each = nil
 }
 
-// stop is what a renewal has to do at one key.
+// stop is the work of a renewal at one key.
 type stop struct {
 	visit
 	refs    []driver.Ref // of the renewal
@@ -128,7 +128,7 @@ func (s *stop) date(now time.Time) {
 	}
 }
 
-// together makes stops in one transaction, and returns those that it left out.
+// together makes stops in one transaction, and returns the stops that it left out.
 func (b *renewal) together(ctx context.Context, stops []*stop) (rest []*stop) {
 	calls := make([]call, 0, len(stops))
 	asked := make([]*stop, 0, len(stops))
@@ -165,7 +165,7 @@ func (b *renewal) single(ctx context.Context, stops []*stop) {
 	}
 	workers := min(parallel, len(stops))
 	if b.d.rooms != nil {
-		workers = 1 // there is nothing to wait for
+		workers = 1 // memory answers at once
 	}
 	for range workers - 1 {
 		wg.Go(work)
@@ -174,7 +174,7 @@ func (b *renewal) single(ctx context.Context, stops []*stop) {
 	wg.Wait()
 }
 
-// report passes the replies of stops on, or what was in the way of them.
+// report passes on the replies of stops, or err.
 func (b *renewal) report(err error, stops ...*stop) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,29 +9,26 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Swapper is a table that replaces a record if it is still the one that was read:
-// a conditional write, a compare-and-swap of a key-value store, a file with an
-// ETag.
+// Swapper is a table that replaces a record if it is unchanged since it was read: a
+// conditional write, a compare-and-swap of a key-value store, a file with an ETag.
 type Swapper interface {
-	// Load returns the record of key, nil if there is none, with what tells this
-	// version of it from all others, none included, and the clock of the table,
-	// read after the call began. Its error changes nothing.
+	// Load returns the record of key, nil if there is none, a unique name of its
+	// version (also without a record), and the clock of the table, read after the call
+	// began. After an error the record is unchanged.
 	Load(ctx context.Context, key string) (record []byte, version string, now time.Time, err error)
-	// Swap puts next in place of the record if it still has the version; a nil
-	// next removes it. ok is false if it has another, and nothing was changed.
-	// An error says that the outcome is unknown, unless it matches
-	// [driver.ErrUnavailable].
+	// Swap replaces the record by next if it still has the version; a nil next
+	// removes it. ok is false if it has another version and is unchanged. An error
+	// means that the outcome is unknown, unless it matches [driver.ErrUnavailable].
 	Swap(ctx context.Context, key, version string, next []byte) (ok bool, err error)
-	// List and Close are those of [Table].
+	// List and Close are as in [Table].
 	List(ctx context.Context, prefix, cursor string) (Page, error)
 	Close() error
 }
 
-// FromSwapper returns a table of what can compare and swap. What else the store can
-// do is added by embedding the table in a struct, with a [Bus] for instance. An update that finds
-// the record replaced begins again after a pause that grows from 1 to 32 ms, until
-// its context ends; it then matches [driver.ErrUnavailable] and the context's
-// error.
+// FromSwapper returns a table that uses compare-and-swap. For further abilities, embed the
+// table in a struct, for example with a [Bus]. An update that finds the record replaced
+// begins again after a pause that grows from 1 to 32 ms, until its context ends; its error
+// then matches [driver.ErrUnavailable] and the context's error.
 func FromSwapper(s Swapper) Table { return swapTable{s} }
 
 type swapTable struct{ Swapper }
@@ -58,7 +55,7 @@ func (t swapTable) Update(ctx context.Context, key string, f func(record []byte,
 	}
 }
 
-// same reports whether nothing has to be written.
+// same reports whether the record is unchanged.
 func same(record, next []byte) bool {
 	return (record == nil) == (next == nil) && string(record) == string(next)
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// Records that may be forgotten are removed by the drivers that write records.
-// Each sweeps soon after its first record, so that a program which ends at once
-// contributes too, and then from time to time until what it wrote itself is over.
+// Drivers that write records also remove expired records. Each driver sweeps soon after
+// its first record, so that short-lived programs contribute, and then from time to time
+// until its own records are over.
 const (
 	sweepLimit   = 1000            // records removed by one sweep
 	sweepAgain   = time.Second     // after a sweep that found much
@@ -39,8 +39,7 @@ func (s *sweeps) init(d *Driver) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 }
 
-// expect is told of a record that is written and may be forgotten after so many
-// milliseconds.
+// expect notes that a written record may be removed after ms milliseconds.
 func (s *sweeps) expect(ms int64) {
 	if s.d.cfg.interval <= 0 {
 		return
@@ -56,7 +55,7 @@ func (s *sweeps) expect(ms int64) {
 	}
 }
 
-// later has a sweep come. The caller holds mu.
+// later schedules a sweep. The caller holds mu.
 func (s *sweeps) later(pause time.Duration) {
 	s.work.Add(1)
 	s.timer = time.AfterFunc(pause, func() {
@@ -131,7 +130,7 @@ func (d *Driver) forget(ctx context.Context, key string) error {
 	})
 }
 
-// isOver reports whether a record may be forgotten. What cannot be read stays.
+// isOver reports whether a record may be removed. Invalid records stay.
 func isOver(record []byte, now time.Time) bool {
 	end, err := room.End(record)
 	return err == nil && end <= now.UnixMilli()

@@ -18,34 +18,34 @@ import (
 // A call ends soon after its context, or after a time limit of the table's own: a table
 // that would lose a connection by cutting a request off lets it end, and the driver waits
 // no longer than its caller does. Its error matches [driver.ErrUnavailable]
-// only if it is certain that nothing was changed; every other error says that
-// the outcome is unknown. An error of f is no error of the table.
+// only if the table is certainly unchanged; every other error means that
+// the outcome is unknown. An error of f is not an error of the table.
 type Table interface {
-	// Update replaces the record of key atomically by what f makes of it. No
-	// other update of the key takes effect between the reading of record and the
-	// writing of next. A nil record is none, and a nil next removes the record.
-	// If next equals record there is nothing to write. f keeps and changes no
-	// byte of record; next is the table's.
+	// Update atomically replaces the record of key by the result of f. No other update
+	// of the key takes effect between the reading of record and the writing of next. A
+	// nil record means that there is none, and a nil next removes the record. If next
+	// equals record, the table need not write. f must not keep or change record; next
+	// belongs to the table.
 	//
-	// now is the clock of the table, read after the call began, and in a table
-	// that locks records after the lock was gained. See the package documentation
-	// for what is expected of it.
+	// now is the clock of the table, read after the call began, and in a table that
+	// locks records after the lock was acquired. See the package documentation for its
+	// requirements.
 	//
-	// If f returns an error, Update changes nothing and returns that error, as it
-	// is or wrapped. It may call f again, with a record that it has read anew, as
-	// long as nothing that f returned before has been or will be written. It
-	// returns nil only when the last next is certainly written, so that no reader
-	// will see an older record.
+	// If f returns an error, Update leaves the record unchanged and returns that error,
+	// possibly wrapped. It may call f again, with a record that it has read again, as
+	// long as no earlier result of f has been or will be written. It returns nil only
+	// when the last next is certainly written, so that no reader will see an older
+	// record.
 	Update(ctx context.Context, key string, f func(record []byte, now time.Time) (next []byte, err error)) error
 
-	// List returns a page of the records whose keys begin with prefix, in any
-	// order. The cursor is empty for the first page, and then what the page
-	// before said. Records that are there during the whole listing are returned
-	// at least once. Those that may be forgotten can be left out.
+	// List returns a page of the records whose keys begin with prefix, in any order.
+	// The cursor is empty for the first page, and then the previous page's. Records
+	// that exist during the whole listing are returned at least once. Expired records
+	// can be left out.
 	List(ctx context.Context, prefix, cursor string) (Page, error)
 
-	// Close ends what the table itself started. The driver makes no more calls, and
-	// those under way end soon.
+	// Close ends the table's own work. The driver makes no more calls, and calls under
+	// way end soon.
 	Close() error
 }
 
@@ -64,10 +64,10 @@ type Entry struct {
 	Record []byte
 }
 
-// Reader is implemented by tables that read a record without locking it. The
-// driver looks into locks by it, and else by an Update that changes nothing.
+// Reader is implemented by tables that read a record without locking it. The driver
+// inspects locks by it, and otherwise by an Update that leaves the record unchanged.
 type Reader interface {
-	// Read returns the record of key, nil if there is none, and the clock.
+	// Read returns the record of key, or nil, and the clock.
 	Read(ctx context.Context, key string) (record []byte, now time.Time, err error)
 }
 
@@ -88,16 +88,15 @@ type Sweeper interface {
 // of their own instead of a place in the record of their lock.
 type Transactor interface {
 	Table
-	// Transact replaces the records of all items, or of none. The keys are
-	// sorted and differ. A table that locks records locks them in this order,
-	// so that two transactions cannot wait for each other. f is called once for
-	// each item, after its record has been locked; if the transaction is
-	// repeated, f is called again for all of them. What is said about f, now and
-	// the error of [Table] Update applies here too.
+	// Transact replaces the records of all items, or of no item. The keys are sorted and
+	// differ. A table that locks records locks them in this order, so that two
+	// transactions cannot wait for each other. f is called once for each item, after its
+	// record has been locked; if the transaction is repeated, f is called again for all
+	// items. The rules of [Table] Update for f, now and the error apply here too.
 	//
-	// If there are several items, the table may leave out those whose records
-	// somebody else has locked, and return their indexes: the driver asks again
-	// for each by itself.
+	// If there are several items, the table may leave out items whose records another
+	// transaction has locked, and return their indexes: the driver then repeats each of
+	// them separately.
 	Transact(ctx context.Context, items []Item, f func(i int, found Found) Change) (skipped []int, err error)
 }
 
@@ -108,10 +107,11 @@ type Exchanger interface {
 	Transactor
 	Reader
 	// Exchange makes x.Change if the record is still x.Before, byte by byte, and the
-	// clock shows a time between x.From and x.Until when the request arrives. Otherwise
-	// it changes nothing and returns what it has found; the driver then asks again.
-	// found.Now is the clock, read while the call lasts, in either case. If it is zero
-	// nothing was changed, and the driver takes a transaction: if x.Enters and the table
+	// clock is between x.From and x.Until when the request arrives. Otherwise the record
+	// stays unchanged, Exchange returns its present content, and the driver tries again.
+	// found.Now is the clock, read during the call, in either case. If it is zero the
+	// record is unchanged, and the driver uses a transaction, for example if x.Enters
+	// and the table cannot save that.
 	// cannot save that, for instance.
 	//
 	// The table gives up a request that waits for another one after some seconds, by its
@@ -127,19 +127,19 @@ type Exchange struct {
 	Change
 }
 
-// Item is what a transaction replaces.
+// Item names a record that a transaction replaces.
 type Item struct {
 	Key string
-	// Note is the key of a second record that is read, and may be replaced, with
-	// the record of Key. A note is used only together with its Key, so it needs
-	// no lock of its own; it must be read after the record of Key was locked, and
-	// see all that was written under that lock. Two transactions with one Key do not
-	// overlap if either changes a note, also if there is no record of Key, or it
-	// stays as it is. Empty is none.
+	// Note is the key of a second record that is read, and may be replaced, with the
+	// record of Key. A note is used only together with its Key, so it needs no lock of
+	// its own; it must be read after the record of Key was locked, and include all
+	// writes under that lock. Two transactions with one Key do not overlap if either
+	// changes a note, even if the record of Key is missing or unchanged. If Note is
+	// empty, there is no note.
 	Note string
 }
 
-// Found is what the table has of an item. A nil record is none.
+// Found is the table's content for an item. A nil record means that there is none.
 type Found struct {
 	Record, Note []byte
 	Now          time.Time
@@ -150,14 +150,14 @@ type Found struct {
 	Shut bool
 }
 
-// Change is what takes its place. A nil record removes the record, and one that
-// equals the record found need not be written.
+// Change is the replacement. A nil record removes the record; a record equal to the one
+// found need not be written.
 type Change struct {
 	Record, Note []byte
-	// Enters tells that the lock is granted to somebody who does not join those
-	// who have it: it changes hands. So does an exclusive lease that becomes shared,
-	// since others may join it from then on. A table that can keep a lock from that
-	// looks at it.
+	// Enters reports whether the lock changes hands: a new holder does not merely join
+	// the present holders. The same holds if an exclusive lease becomes shared, since
+	// more holders may join from then on. Tables that can protect a lock from such
+	// changes check this field.
 	Enters bool
 	// Messages are to be sent if the transaction is committed, in this order.
 	// They may be lost, so their sending must not make the transaction fail.
@@ -171,30 +171,30 @@ type Message struct {
 }
 
 // Everybody is the address of a message to all subscriptions of the table, in all
-// processes. It tells holders that their leases were broken. A subscription never has
-// this address. The driver that sends such a message may hear it too, or not. A table that
-// ignores it loses nothing but speed: holders then learn of a break when they renew.
+// processes. It informs holders that their leases were broken. No subscription has this
+// address. The sender may or may not receive its own message. A table that ignores
+// Everybody is only slower: holders then notice a break at a renewal.
 const Everybody = "everybody"
 
 // Listener is implemented by tables that deliver messages. Without it waiters
 // ask from time to time.
 type Listener interface {
-	// Listen has receive called for every message that is sent to the address of
-	// the subscription or to [Everybody], one at a time. receive does not block. An empty body
-	// says that messages may have been lost: after a connection was made anew,
-	// for instance. Subscriptions of a table have different addresses, which
-	// consist of letters, digits, "-" and "_"; what is random in one has at least
-	// 16 letters and digits, or is a number.
+	// Listen makes a subscription that calls receive for every message to its address
+	// or to [Everybody], one at a time. receive does not block. An empty body means that
+	// messages may have been lost, for example because of a new connection.
+	// Subscriptions of a table have different addresses, which consist of letters,
+	// digits, "-" and "_"; the random part of one has at least 16 letters and digits, or
+	// is a number.
 	Listen(receive func(body string)) (driver.Subscription, error)
 }
 
-// Notifier is implemented by tables that can also send messages, unless they are
-// a [Transactor], which sends them by itself.
+// Notifier is implemented by tables that can also send messages. A [Transactor] need not
+// implement it, because it sends them in its transactions.
 type Notifier interface {
 	Listener
-	// Notify sends messages, after what they tell of was written. Its error is
-	// not reported: messages may be lost. It is not called for messages to the
-	// driver itself, but for those to [Everybody].
+	// Notify sends messages, after the changes that they report were written. Its error
+	// is ignored: messages may be lost. It is not called for messages to the driver
+	// itself, but for messages to [Everybody].
 	Notify(ctx context.Context, messages []Message) error
 }
 

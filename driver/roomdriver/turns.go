@@ -13,10 +13,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// turns lets one update of a key at a time go to the table: several would only wait
-// for each other there, each with a connection. The calls that arrive meanwhile are
-// made together by the next update, in the order in which they came. So the record of
-// a long queue is not written once for each waiter.
+// turns lets one update of a key at a time go to the table: several would only wait for
+// each other there, each with a connection. Calls that arrive during an update are made
+// together by the next one, in the order of their arrival. So the record of a long queue
+// is not written once for each waiter.
 type turns struct {
 	mu      sync.Mutex
 	waiting map[string][]*turn // of each key with an update under way
@@ -29,8 +29,8 @@ type turn struct {
 	done chan struct{} // closed after the call was made
 }
 
-// inTurn makes a call when no other one of the same key is under way. If it fails the
-// call may still be used: it goes on without whoever gave up.
+// inTurn makes a call when no other call of the same key is under way. After an error the
+// call may still be in use: it continues without its caller.
 func (d *Driver) inTurn(ctx context.Context, c call) error {
 	key := c.state().key
 	t := &turn{ctx: ctx, call: c, done: make(chan struct{})}
@@ -50,11 +50,11 @@ func (d *Driver) inTurn(ctx context.Context, c call) error {
 			return err // or nil
 		}
 	}
-	return fmt.Errorf("nobody waited for the answer of the table: %w", ctx.Err())
+	return fmt.Errorf("the caller left before the table answered: %w", ctx.Err())
 }
 
 // lastWord is how long a call waits for the table's answer after its context has ended. A
-// table mostly answers within it, and the answer says more than that the outcome is unknown.
+// table usually answers within it, and an answer is better than an unknown outcome.
 const lastWord = 20 * time.Millisecond
 
 // soon reports whether done is closed within lastWord.
@@ -93,7 +93,7 @@ func (s *turns) leave(key string, t *turn) bool {
 	return true
 }
 
-// take removes those who wait first, as many as one update can serve.
+// take removes the first waiting calls, as many as one update can serve.
 func (s *turns) take(key string) []*turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (d *Driver) nextTurn(key string) {
 	}
 }
 
-// begin makes calls about one key, and then those that have come meanwhile.
+// begin makes calls about one key, and then the calls that arrived during these.
 func (d *Driver) begin(key string, turns []*turn) {
 	go func() {
 		defer d.nextTurn(key)
@@ -126,8 +126,8 @@ func (d *Driver) begin(key string, turns []*turn) {
 	}()
 }
 
-// saveAll makes calls about one key by one update, which ends when nobody waits for it
-// any more. What has waited until the table was closed is not made.
+// saveAll makes calls about one key by one update, which ends when all callers have left.
+// It drops calls that have waited until the table was closed.
 func (d *Driver) saveAll(turns []*turn) {
 	if d.closed.Load() {
 		for _, t := range turns {
@@ -164,8 +164,8 @@ func (d *Driver) saveAll(turns []*turn) {
 	}
 }
 
-// spokesman is the call whose context has the values for all: a release, if there is one,
-// which a table may serve first.
+// spokesman returns the call whose context provides the values for all: a release, if there
+// is one, which a table may serve first.
 func spokesman(turns []*turn) *turn {
 	for _, t := range turns {
 		if _, ok := t.call.(*releasing); ok {
@@ -181,7 +181,7 @@ type group struct {
 	calls []call
 }
 
-// Step takes their steps one after the other. One that is refused changes nothing.
+// Step runs the steps of all calls in order. A refused step leaves the record unchanged.
 func (g *group) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
 	for _, c := range g.calls {
 		c.state().shut = g.shut

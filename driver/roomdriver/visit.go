@@ -13,14 +13,14 @@ import (
 
 // call is one step on the record of a key.
 type call interface {
-	// Step may run again with another record: only what it did last counts.
+	// Step may run again with another record: only its last run counts.
 	room.Step
 	state() *visit
 	// date puts the clock into the replies, where the step had to guess it.
 	date(now time.Time)
 }
 
-// visit is what is known of a call.
+// visit is the state of a call.
 type visit struct {
 	key    string
 	once   string // the id of which the step needs to know whether it was used, if any
@@ -28,7 +28,7 @@ type visit struct {
 	called bool
 	enters bool // by the last step the lock has changed hands
 	shut   bool // the next step must not let the lock change hands
-	// crowded tells that after the last step there is more in the record than holders.
+	// crowded reports whether the record contains more than holders after the last step.
 	crowded bool
 	wakes   []room.Wake // of the last step
 	err     error       // of the last step, and then of the call
@@ -53,7 +53,7 @@ type rooms interface {
 	Visit(key string, step room.Step) ([]room.Wake, error)
 }
 
-// errNotCalled is the error of a table that does not do as it says.
+// errNotCalled is returned if the table did not run the update.
 var errNotCalled = errors.New("the table has not read the record")
 
 // do makes one call, and delivers its hints if it has certainly been saved.
@@ -93,7 +93,7 @@ func (d *Driver) visit(ctx context.Context, c call) error {
 	return v.err
 }
 
-// save has the table take the step of a call.
+// save makes the table run the step of a call.
 func (d *Driver) save(ctx context.Context, c call) error {
 	v := c.state()
 	switch {
@@ -111,8 +111,8 @@ func (d *Driver) save(ctx context.Context, c call) error {
 	return v.err
 }
 
-// transact makes calls about different keys, which are sorted, in one transaction,
-// and returns those that were left out.
+// transact makes calls about different keys, which are sorted, in one transaction, and
+// returns the calls that were left out.
 func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bool) {
 	items := make([]Item, len(calls))
 	for i, c := range calls {
@@ -156,8 +156,8 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 	return skipped
 }
 
-// take takes the step of a call on an encoded record. By slack the clock may show more
-// than what was found.
+// take runs the step of a call on an encoded record. The clock may be up to slack later than
+// found.Now.
 func (d *Driver) take(c call, found Found, slack time.Duration) (record, note []byte, err error) {
 	v := c.state()
 	v.called = true
@@ -210,10 +210,9 @@ func walk(c call, r *room.Record, now int64) (err error) {
 // asked again.
 const shut = 250 * time.Millisecond
 
-// changesHands reports whether somebody is inside who was not before, and does not
-// merely join the others, or whether somebody who was alone lets others join from now on.
-// Where places are counted, whoever enters may have the place of somebody whose lease has
-// ended.
+// changesHands reports whether a new holder does not merely join the present holders, or
+// whether an exclusive holder lets other holders join from now on. In a semaphore, a new
+// holder may have the place of a lease that has ended.
 func changesHands(before []room.Party, r *room.Record) bool {
 	if len(before) > 0 && len(r.Inside) > 0 && before[0].Mode != r.Inside[0].Mode { // all inside have one mode
 		return true
@@ -244,10 +243,10 @@ func sinceEpoch(now time.Time) time.Duration {
 	return time.Duration(now.UnixMicro()) * time.Microsecond
 }
 
-// finish ends a call with what the table said.
+// finish ends a call with the table's result.
 func (d *Driver) finish(ctx context.Context, v *visit, err error) {
 	switch {
-	case v.called && v.err != nil: // refused, and so nothing has changed
+	case v.called && v.err != nil: // refused, and so the record is unchanged
 	case err != nil:
 		v.err = err
 	case !v.called:

@@ -12,10 +12,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// subscription hears what is sent to its number at the driver's ear.
+// subscription receives messages to its number at the driver's ear.
 type subscription struct {
 	*hints.Subscription
-	ear driver.Subscription // nil if the table delivers nothing
+	ear driver.Subscription // nil if the table cannot deliver messages
 }
 
 // Watch implements [driver.Watcher]. Over a table that delivers no messages the
@@ -80,7 +80,7 @@ func (s *subscription) Close() error {
 // letter is the body of a message.
 type letter struct {
 	To   string      `json:"to"`             // a number, or empty for all
-	From string      `json:"from,omitempty"` // the ear of whoever tells all, and has told its own
+	From string      `json:"from,omitempty"` // the ear of the sender of a message to all, which has already delivered it to itself
 	Hint driver.Hint `json:"hint"`
 }
 
@@ -131,12 +131,12 @@ func (d *Driver) here() string {
 	return ear.Address()
 }
 
-// patience bounds the sending of messages, which does not depend on how long the
-// caller has time: somebody else waits for them.
+// patience bounds the sending of messages, regardless of the caller's time: waiters of
+// other processes need them.
 const patience = time.Second
 
-// send delivers hints: to our own subscriptions directly, to others by messages,
-// unless the transaction has sent them.
+// send delivers hints: directly to this driver's subscriptions, and by messages to other
+// drivers, unless the transaction has sent them.
 func (d *Driver) send(ctx context.Context, wakes []room.Wake) {
 	if len(wakes) == 0 {
 		return
@@ -157,8 +157,7 @@ func (d *Driver) send(ctx context.Context, wakes []room.Wake) {
 	}
 }
 
-// receive takes a message that came by way of the table; an empty one says that some
-// were lost.
+// receive handles a message from the table; an empty message means that some were lost.
 func (d *Driver) receive(body string) {
 	if body == "" {
 		d.subs.Resync()
