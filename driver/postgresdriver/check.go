@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Check implements [driver.Checker]. It wants no more rights than locks do.
+// Check implements [driver.Checker]. It needs no more rights than locks do.
 func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 	c := &checkup{cfg: d.table.cfg, report: new(driver.Report)}
 	ctx, cancel := context.WithTimeout(ctx, d.table.cfg.timeout)
@@ -69,13 +69,13 @@ func (c *checkup) server(ctx context.Context, conn *pgxpool.Conn) error {
 		Name: fmt.Sprintf("%s:%d", at.Host, at.Port), Server: fmt.Sprint(id, "/", started.UnixMicro()), Data: id,
 	}}
 	c.judge(number >= 140000, driver.Unsafe, "version", "PostgreSQL "+version,
-		"PostgreSQL "+version, "it does not do what the store relies on", "take PostgreSQL 14 or later")
+		"PostgreSQL "+version, "the store needs features of a later version", "take PostgreSQL 14 or later")
 	c.judge(!replica, driver.Unsafe, "role", "is a primary",
 		"is a replica", "no lock can be had", "connect to the primary, or name all hosts and add target_session_attrs=read-write")
-	c.judge(fsync == "on", driver.Warning, "fsync", "what is committed survives a crash of the machine",
-		"fsync is off", "a crash of the machine forgets locks that are held, or loses the database", "set fsync=on")
+	c.judge(fsync == "on", driver.Warning, "fsync", "commits survive a crash of the machine",
+		"fsync is off", "a crash of the machine loses held locks, or the database", "set fsync=on")
 	c.judge(commit != "off", driver.Warning, "synchronous_commit", "is "+commit+", so a commit that was answered survives a crash of the server",
-		"synchronous_commit is off", "a crash of the server forgets the locks of the last second, and two may hold one",
+		"synchronous_commit is off", "a crash of the server loses the locks of the last second, so two clients may hold one lock",
 		"add synchronous_commit=on to the URL, or set it for the role")
 	c.replication(replicas, standbys, commit)
 	c.judge(vacuum == "on", driver.Warning, "autovacuum", "cleans the table up",
@@ -89,7 +89,7 @@ func (c *checkup) server(ctx context.Context, conn *pgxpool.Conn) error {
 	return c.limits(ctx, conn)
 }
 
-// replication says what a failover forgets.
+// replication reports which locks a failover may lose.
 func (c *checkup) replication(replicas int, standbys, commit string) {
 	switch {
 	case standbys != "" && commit != "off" && commit != "local":
@@ -108,7 +108,7 @@ func (c *checkup) clock(ahead, took time.Duration) {
 	ahead -= took / 2
 	what := fmt.Sprintf("differs from ours by %v", ahead.Abs().Round(time.Millisecond))
 	c.judge(ahead.Abs() < bearable, driver.Warning, "clock", what, what,
-		"tokens are made of it: those of a server that takes over might be smaller", "have the clocks synchronised")
+		"tokens are made from it: tokens of a server that takes over might be smaller", "have the clocks synchronised")
 }
 
 // limits looks whether the timeouts of a transaction have effect.
@@ -123,11 +123,11 @@ func (c *checkup) limits(ctx context.Context, conn *pgxpool.Conn) error {
 			WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout')`, want).Scan(&same)
 	})
 	c.judge(same, driver.Warning, "timeouts", fmt.Sprintf("a transaction that is stopped gives the lock's row back after %v", c.cfg.timeout),
-		"the timeouts of a transaction have no effect", "a process that is stopped may keep others from a lock", "take out what stands between")
+		"the timeouts of a transaction have no effect", "a stopped process may keep other processes from a lock", "connect without the pooler")
 	return err
 }
 
-// rightsNeeded are those on the table.
+// rightsNeeded lists the rights on the table.
 var rightsNeeded = []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
 
 // tableFacts are of the table, if it is there and may be named.
@@ -153,16 +153,16 @@ func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
 		return err
 	}
 	c.judge(strings.HasPrefix(comment, version+":"), driver.Warning, "table", c.cfg.name()+" is of this version",
-		fmt.Sprintf("%s says of itself %q", c.cfg.name(), comment), "it was made by another version, or by hand",
-		"compare it with what leasehold would execute:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table)))
+		fmt.Sprintf("the comment of %s is %q", c.cfg.name(), comment), "it was made by another version, or by hand",
+		"compare it with the SQL of leasehold:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table)))
 	c.judge(persistence == "p", driver.Unsafe, "persistence", "the table survives a crash of the server",
 		map[string]string{"u": "the table is UNLOGGED", "t": "the table is temporary"}[persistence],
 		"a crash of the server, or the end of a session, forgets the locks that are held, and two may hold one",
-		"ALTER TABLE "+c.cfg.name()+" SET LOGGED, or create the table anew if it is temporary")
+		"ALTER TABLE "+c.cfg.name()+" SET LOGGED, or create the table again if it is temporary")
 	c.judge(len(lacking) == 0, driver.Unsafe, "rights", "are enough", "the role lacks "+strings.Join(lacking, ", "), "no lock can be had",
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON "+c.cfg.name())
 	c.judge(dead < 10_000+10*live, driver.Warning, "bloat", "the table takes "+size,
-		fmt.Sprintf("%d dead rows beside %d live ones, in %s", dead, live, size), "every call takes longer",
-		"end transactions that have been open for long, and let autovacuum come by more often")
+		fmt.Sprintf("%d dead and %d live rows, in %s", dead, live, size), "every call takes longer",
+		"end transactions that have been open for long, and make autovacuum run more often")
 	return nil
 }

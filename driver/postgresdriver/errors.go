@@ -14,12 +14,12 @@ import (
 )
 
 var (
-	// errTaken: somebody else has inserted the row meanwhile.
+	// errTaken: another transaction has inserted the row in the meantime.
 	errTaken = errors.New("the row was inserted by another transaction")
 	// errPinned: a transaction that has not ended keeps the lock from changing hands.
 	errPinned = errors.New("the lock is pinned by a transaction")
-	// errFull: the server's queue of notifications is full, since somebody who listens
-	// does not read.
+	// errFull: the server's queue of notifications is full, since a listener does not
+	// read.
 	errFull = errors.New("the queue of notifications is full")
 	// errReplica: a replica has answered a statement that only reads.
 	errReplica = errors.New("the server is in recovery")
@@ -103,10 +103,10 @@ func skipHost(cfg *pgconn.Config) bool {
 	return false
 }
 
-// beforeCommit is the error of a statement that was sent with a commit behind it. Only
-// the server's own word that the statement has failed is certain: then it has skipped
-// the commit. The last words of a session that was ended are not, and neither is
-// [pgconn.SafeToRetry]: a connection that was cut after the sending may say so.
+// beforeCommit returns the error of a statement that was sent together with a commit. Only
+// an error reported by the server is certain: then it has skipped the commit. The error of
+// a terminated session is not certain, nor is [pgconn.SafeToRetry], which may be true for a
+// connection that was cut after the sending.
 func beforeCommit(err error) error {
 	var told *pgconn.PgError
 	if !errors.As(err, &told) || told.SeverityUnlocalized != "ERROR" || strings.HasPrefix(told.Code, "08") {
@@ -121,10 +121,9 @@ func beforeCommit(err error) error {
 	return unavailable(err)
 }
 
-// atCommit is the error of a commit. Nobody knows what became of it, but for a queue
-// that is full, which is noticed before anything is committed. A commit that is
-// acknowledged with a warning has not reached the synchronous replicas: its wait for
-// them was cancelled.
+// atCommit returns the error of a commit. Its outcome is unknown, except for a full queue,
+// which the server detects before it commits. A commit that is acknowledged with a warning
+// has not reached the synchronous replicas, because the wait for them was cancelled.
 func atCommit(err error, conn *pgxpool.Conn) error {
 	var told *pgconn.PgError
 	if warning := warningOf(conn); err == nil && warning != "" {
@@ -157,30 +156,30 @@ func connectError(ctx context.Context, err error) error {
 	return err
 }
 
-// hints tell by the code of an error what to do. TABLE is the table.
+// hints maps the code of an error to advice. TABLE is the table.
 var hints = map[string]string{
 	"42P01": "there is no table TABLE: create it by the SQL that `leasehold doctor` shows, or open the store with create=true",
 	"3F000": "there is no such schema: create it, or open the store with create=true",
 	"42703": "the table TABLE has other columns: it is of another version, or not of leasehold; name another one",
 	"42804": "the table TABLE has other columns: it is of another version, or not of leasehold; name another one",
-	"42883": "the table TABLE has other columns: it is of another version, or not of leasehold; name another one",
+	"42883": "the table TABLE has other columns: it is of another version, or not of leasehold; name another table",
 	"42809": "TABLE is no table; name another one",
 	"55000": "TABLE is no table; name another one",
 	"42501": "the role lacks a right: GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE, and USAGE on its schema",
 	"25006": "this is a read-only replica: connect to the primary, or name all hosts and add target_session_attrs=read-write",
 	"3D000": "there is no such database: see the path of the URL",
 	"28P01": "check the user's name and password",
-	"42704": "the server knows no such setting: see what follows the ? of the URL",
-	"22023": "the server refuses the value of a setting: see what follows the ? of the URL",
-	"55P02": "the setting is not to be changed by a client: see what follows the ? of the URL",
+	"42704": "the server has no such setting: see the parameters of the URL",
+	"22023": "the server refuses the value of a setting: see the parameters of the URL",
+	"55P02": "a client must not change this setting: see the parameters of the URL",
 	"28000": "the server does not let this user in from here: see its pg_hba.conf",
-	"53300": "the server takes no more connections: raise max_connections, or let a pooler stand between",
+	"53300": "the server takes no more connections: raise max_connections, or use a connection pooler",
 	"57P03": "the server is starting or stopping; it will serve in a while",
 	"53100": "the server's disk is full",
 	"55P03": "another transaction has kept the row of this lock for too long",
 	"57014": "a statement took longer than the store's timeout",
-	"26000": "what stands between mixes up prepared statements: add default_query_exec_mode=exec to the URL",
-	"42P05": "what stands between mixes up prepared statements: add default_query_exec_mode=exec to the URL",
+	"26000": "a connection pooler breaks prepared statements: add default_query_exec_mode=exec to the URL",
+	"42P05": "a connection pooler breaks prepared statements: add default_query_exec_mode=exec to the URL",
 	"22021": "the database cannot keep this name: it has another encoding than UTF8",
 	"22P05": "the database cannot keep this name: it has another encoding than UTF8",
 }
@@ -190,7 +189,7 @@ type uncreated struct{ error }
 
 func (u uncreated) Unwrap() error { return u.error }
 
-// explain adds to an error what to do about it.
+// explain adds advice to an error.
 func explain(err error, o options) error {
 	var told *pgconn.PgError
 	code := ""
@@ -207,9 +206,9 @@ func explain(err error, o options) error {
 	switch {
 	case code != "42501":
 	case told.SeverityUnlocalized == "FATAL":
-		hint = "the role may not CONNECT to this database, or not change a setting: see what follows the ? of the URL"
+		hint = "the role may not CONNECT to this database, or may not change a setting: see the parameters of the URL"
 	case errors.As(err, new(uncreated)):
-		hint = "to create the table, or the schema, the role needs CREATE on the schema, or on the database; or have somebody else create it by the SQL that `leasehold doctor` shows"
+		hint = "to create the table, or the schema, the role needs CREATE on the schema, or on the database; or another role must create it by the SQL that `leasehold doctor` shows"
 	}
 	if hint == "" {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
-// Exchange implements [roomdriver.Exchanger] by one round trip: nothing is done between
-// the statements, so they are sent together.
+// Exchange implements [roomdriver.Exchanger] by one round trip: the statements are
+// independent of each other's results, so they are sent together.
 func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool, found roomdriver.Found, err error) {
 	addresses, bodies := t.cfg.channels(x.Messages)
 	statement, args := t.sql.exchange, []any{x.Key, x.From, x.Until, x.Enters, t.cfg.name(), addresses, bodies}
@@ -34,7 +34,7 @@ func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool,
 		b := &pgx.Batch{}
 		b.Queue(begin)
 		b.Queue(hurry, milliseconds(t.hurry), milliseconds(queueing(ctx, t.hurry)))
-		nothing := false // was changed, and the server has said so
+		nothing := false // the server has reported that the record is unchanged
 		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
 			err := row.Scan(&sent, &found.Record, (*instant)(&found.Now))
 			nothing = err == nil && sent == nil
@@ -59,7 +59,7 @@ func commit(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch) error {
 	forgetWarning(conn)
 	results := conn.SendBatch(ctx, b)
 	err := outcome(conn, results, b.QueuedQueries[:b.Len()-1])
-	_ = results.Close() // whatever is left, the commit has been answered
+	_ = results.Close() // an error does not matter: the commit has been answered
 	if err != nil {
 		rollback(ctx, conn)
 	}

@@ -18,13 +18,13 @@ import (
 // Pauses of an ear.
 const (
 	soon   = 50 * time.Millisecond // before it connects again
-	late   = 10 * time.Second      // the same, if it hears nothing
+	late   = 10 * time.Second      // the same, if its own message does not arrive
 	silent = 10 * time.Second      // after which it looks whether the server is there
 )
 
-// ear is a subscription: a connection that listens, to its address and to that of
-// everybody. It has an address once it has heard itself: a pooler may accept LISTEN and
-// deliver nothing.
+// ear is a subscription: a connection that listens, to its own address and to that of
+// everybody. It has an address once it has received its own message: a pooler may accept
+// LISTEN and deliver no messages.
 type ear struct {
 	t       *table
 	address string
@@ -74,9 +74,9 @@ func (e *ear) run(ctx context.Context) {
 // errStarved ends a subscription in favour of the calls.
 var errStarved = errors.New("the server has no connection for calls")
 
-// listen delivers what is sent until the connection is lost. What was sent before it
-// heard itself may be lost, so everybody is told to ask. A server that takes one connection
-// only takes that of the calls.
+// listen delivers messages until the connection is lost. Messages before its own first
+// message may be lost, so all waiters are made to ask then. If the server accepts only one
+// connection, the calls get it.
 func (e *ear) listen(ctx context.Context) error {
 	if err := e.within(ctx, e.t.pool.fill); err != nil {
 		return err

@@ -28,17 +28,17 @@ type options struct {
 	rotates       bool // the password stands in a file
 }
 
-// WithSchema sets the schema of the table. By default it is found by the search_path
-// of the role. Processes that exclude each other name it alike.
+// WithSchema sets the schema of the table. By default the role's search_path finds it.
+// Processes that exclude each other must use the same schema.
 func WithSchema(name string) Option { return func(o *options) { o.schema = name } }
 
-// WithTable sets the name of the table, "leasehold" by default. Tables know nothing of
-// each other's locks.
+// WithTable sets the name of the table, "leasehold" by default. Locks of different tables
+// are independent.
 func WithTable(name string) Option { return func(o *options) { o.table = name } }
 
-// WithCreate has the first call that finds no table create it, and the schema if one
-// is named; the creation goes on for up to half a minute if the call gives up. Without it
-// such a call fails at once with driver.ErrPermanent: a migration comes before the
+// WithCreate makes the first call that finds no table create it, and the schema if one
+// is named; the creation continues for up to half a minute if the call gives up. Without
+// it such a call fails at once with driver.ErrPermanent: run the migration before the
 // programs that need it. See [SQL].
 func WithCreate() Option { return func(o *options) { o.create = true } }
 
@@ -82,7 +82,7 @@ func newOptions(opts []Option) (options, error) {
 	return o, nil
 }
 
-// checkName refuses what PostgreSQL would cut or refuse.
+// checkName refuses names that PostgreSQL would cut or refuse.
 func checkName(what, name string) error {
 	if name == "" || len(name) > 63 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return fmt.Errorf("%s name %q is not between 1 and 63 bytes of UTF-8", what, name)
@@ -98,12 +98,12 @@ func (o options) name() string {
 	return pgx.Identifier{o.schema, o.table}.Sanitize()
 }
 
-// everybody is the channel that all who use the table listen to.
+// everybody returns the channel that all users of the table listen to.
 func (o options) everybody() string {
 	return fmt.Sprintf("leasehold_all_%016x", uint64(o.lockID("everybody", ""))) //nolint:gosec // all bits count
 }
 
-// channels are where messages are sent to, and bodies what is sent there.
+// channels returns the channels of messages, and their bodies.
 func (o options) channels(messages []roomdriver.Message) (channels, bodies []string) {
 	channels, bodies = []string{}, []string{} // a nil one would be a NULL
 	for _, m := range messages {
@@ -115,7 +115,7 @@ func (o options) channels(messages []roomdriver.Message) (channels, bodies []str
 	return channels, bodies
 }
 
-// ownParameters are those that the server does not know.
+// ownParameters are the URL parameters for this package, which the server does not have.
 var ownParameters = []string{"schema", "table", "create", "timeout", "listen"}
 
 // unquoted returns an error of pgx without the URL or connection string that it quotes.
@@ -127,8 +127,8 @@ func unquoted(err error) error {
 	return errors.New(strings.TrimPrefix(text[strings.LastIndex(text, "`")+1:], ": "))
 }
 
-// checkUser refuses the URL of a password with an @ in it, of which pgx takes what follows
-// the first one for the host, and shows it.
+// checkUser refuses a URL whose password contains an @: pgx takes the text after the first
+// @ for the host, and would show a part of the password.
 func checkUser(rawURL string) error {
 	_, rest, _ := strings.Cut(rawURL, "://")
 	if end := strings.IndexAny(rest, "/?"); end >= 0 {

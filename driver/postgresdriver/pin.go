@@ -16,9 +16,9 @@ import (
 // ErrNotHeld is the error of [Pin] if the lease is over, by the clock of the database.
 var ErrNotHeld = errors.New("the lease is not held any more")
 
-// Lease is what [Pin] needs to know of a lease. That of package leasehold is one. It is
-// given to Pin as it is, or embedded: with leasehold.WithLocalHandover, several leases have
-// one ID, and Pin asks the lease itself which of them it is, by its method Context.
+// Lease is the part of a lease that [Pin] needs. A lease of package leasehold implements
+// it. Pass it to Pin itself, or embedded: with leasehold.WithLocalHandover, several leases
+// have one ID, and Pin distinguishes them by the lease's method Context.
 type Lease interface {
 	Key() string
 	ID() string
@@ -31,34 +31,34 @@ const (
 	pin = `SELECT pg_advisory_xact_lock_shared(hashtextextended($1::text, $2::text::regclass::oid::bigint)),
 		current_setting('transaction_isolation')`
 	pinned = `SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), ` + micros
-	// unpinned fails if somebody has a pin. The time keeps the server from working the
-	// failure out before it is needed.
+	// unpinned fails if a transaction has a pin. The time in it keeps the server from
+	// evaluating the failing expression in advance.
 	unpinned = `SELECT CASE WHEN pg_try_advisory_xact_lock(hashtextextended($1::text, $2::text::regclass::oid::bigint)) THEN 0
 		ELSE ('leasehold: a transaction that has not ended pins the lock, ' || clock_timestamp())::int END`
 )
 
-// Pin makes what a transaction does depend on a lock in the same database. It fails
-// with [ErrNotHeld] if the lease is over, by the clock of the database; after that
-// nobody else is granted the lock until the transaction ends, also if the lease runs
-// out or is released, or its holder is stopped for an hour, meanwhile. So a holder that
-// has lost its lease commits nothing, and what it commits was done under the lock. No
-// token has to be compared. For the effects of a lock on other databases see package
-// fence.
+// Pin makes a transaction depend on a lock in the same database. It fails with
+// [ErrNotHeld] if the lease is over, by the clock of the database. After that no other
+// client is granted the lock until the transaction ends, even if the lease expires or is
+// released, or its holder is stopped for an hour. So a holder that has lost its lease
+// cannot commit, and every commit was made under the lock. No token has to be compared.
+// For effects of a lock on other databases see package fence.
 //
-// A reader's lease is joined by other readers meanwhile, and a semaphore gives no places. A
-// writer's does not become a reader's: Downgrade fails with [driver.ErrUnavailable], and is
-// repeated after the end of the transaction. A lease of leasehold.WithLocalHandover goes
-// back to the store when it is released, and is passed on inside the process no more.
+// During the transaction further readers may join a reader's lease, but a semaphore gives
+// no places, and a writer's lease does not become a reader's: Downgrade fails with
+// [driver.ErrUnavailable], and is repeated after the end of the transaction. A lease of
+// leasehold.WithLocalHandover returns to the store when it is released, and is no longer
+// passed on inside the process.
 //
 // Pin comes before the statements that depend on the lock. It does not prolong the
 // lease, whose renewals go on, and holds no row. While the transaction lasts waiters
 // keep their places and ask four times a second. If the session of a transaction ends
 // its pin ends with it, and nothing is committed.
 //
-// The transaction is one of READ COMMITTED, PostgreSQL's default: the others look at
-// the lock as it was when they began. Others are refused with [driver.ErrInvalid]. The
-// role needs the right to SELECT from the table of locks. Options name the table, as
-// those of the store do.
+// The transaction must be READ COMMITTED, PostgreSQL's default: at other levels it sees
+// the lock as it was at its beginning, so Pin refuses these with [driver.ErrInvalid]. The
+// role needs the right to SELECT from the table of locks. The options name the table, as
+// for the store.
 func Pin(ctx context.Context, tx pgx.Tx, lease Lease, opts ...Option) error {
 	o, err := newOptions(opts)
 	if err != nil {

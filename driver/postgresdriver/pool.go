@@ -19,15 +19,15 @@ import (
 // it the sweep that follows the first call of a process would cost it a second connection.
 const sharing = 100 * time.Millisecond
 
-// Bounds of the pause after a server has let nobody in.
+// Bounds of the pause after the server has refused a connection.
 const (
 	minPause = 50 * time.Millisecond
 	maxPause = time.Second
 )
 
-// Bounds of connections. Renewals may have more than other calls, so that they never wait for
-// them. pgxpool waits up to 15 s for a server to say goodbye; connections that it closes leave
-// others as much room.
+// Bounds of connections. Renewals may use more than other calls, so that they never wait
+// for these. pgxpool waits up to 15 s for a server to end a connection; connections that
+// are being closed do not count.
 const (
 	mainConns  = 8
 	renewConns = 4
@@ -43,7 +43,7 @@ type urgency int
 const (
 	ordinary   urgency = iota
 	background         // makes no connection if there is one; such calls are rare
-	hurried            // goes before the others
+	hurried            // served before other calls
 	pressing           // waits for no other call; a renewal
 	renewing           // does so, and tries to connect whenever no connection is idle
 )
@@ -51,12 +51,12 @@ const (
 // urgent is the key under which the context of a call has its urgency.
 type urgent struct{}
 
-// pool is a pool of connections whose callers come in the order in which they ask, those in a
-// hurry before the others. While the server lets nobody in they share the connections that
-// there are, and one at a time tries to make another, less and less often. pgxpool would have
-// each caller that finds none free try to make one, and fail: a server at its limit would
-// spend its time on refusing (527 attempts in the first second of 100 waiters, now 12).
-// A second pool for renewals would take more connections than a small role has.
+// pool is a pool of connections that serves its callers in the order of their arrival,
+// urgent callers first. While the server refuses connections, callers share the existing
+// ones, and one caller at a time tries to make another, less and less often. With pgxpool
+// alone, each caller that finds none free would try to make one, and fail: a server at its
+// limit would spend its time on refusing (527 attempts in the first second of 100 waiters,
+// now 12). A second pool for renewals would take more connections than a small role has.
 type pool struct {
 	conns   *pgxpool.Pool
 	rotates bool // the password stands in a file, which is read for each connection
@@ -74,7 +74,7 @@ type pool struct {
 	shared   time.Time // until when calls share the connections with one in the background
 }
 
-// life is what a pool knows of a connection.
+// life is the state of a connection in a pool.
 type life struct {
 	heard time.Time // when the server last answered
 	taken time.Time // when the last call began to take it
@@ -93,7 +93,7 @@ type denied struct{ error }
 func (d denied) Unwrap() error { return d.error }
 
 // asked is the key under which the context of a call that takes a connection has an
-// *atomic.Bool. It tells whether one that was idle is being asked whether it is alive.
+// *atomic.Bool. It reports whether an idle connection is being checked.
 type asked struct{}
 
 func noteAsked(ctx context.Context, is bool) {
@@ -102,10 +102,10 @@ func noteAsked(ctx context.Context, is bool) {
 	}
 }
 
-// sorting is the key under which a context says that connections are only looked through.
+// sorting is the key of a context with which connections are only listed.
 type sorting struct{}
 
-// unpaused is the key under which a context says that an attempt to connect may be made now.
+// unpaused is the key of a context with which a connection may be made now.
 type unpaused struct{}
 
 // setAside reports whether the call that takes a connection only sorts it out.
@@ -113,13 +113,13 @@ func (p *pool) setAside(ctx context.Context, conn *pgx.Conn) bool {
 	return ctx.Value(sorting{}) != nil || ctx.Value(unpaused{}) != nil && p.doubts(conn)
 }
 
-// applyTo has the hooks of a pool keep the attempts to connect apart, count connections, and
-// note what a call waits for.
+// applyTo sets hooks of a pool that limit attempts to connect, count connections, and
+// record why a call waits.
 func (p *pool) applyTo(cfg *pgxpool.Config) {
 	before, after, end := cfg.BeforeConnect, cfg.AfterConnect, cfg.BeforeClose
 	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
 		noteAsked(ctx, false)
-		skip, _ := ctx.Value(skipping{}).(int) // more than none: the attempt has begun
+		skip, _ := ctx.Value(skipping{}).(int) // above 0: the attempt has begun
 		if err := p.notNow(); err != nil && skip == 0 && ctx.Value(unpaused{}) == nil {
 			return err
 		}
@@ -167,8 +167,7 @@ func (p *pool) applyTo(cfg *pgxpool.Config) {
 	}
 }
 
-// preparation is what the application has done with each connection that is taken; nil if
-// there is nothing.
+// preparation returns the application's hook for each connection that is taken, or nil.
 func preparation(cfg *pgxpool.Config) func(context.Context, *pgx.Conn) (bool, error) {
 	acquire := cfg.BeforeAcquire //nolint:staticcheck // deprecated, but the application may have set it
 	if cfg.PrepareConn != nil || acquire == nil {
@@ -187,8 +186,8 @@ func (p *pool) notNow() error {
 	return denied{p.why}
 }
 
-// connected notes that the server has let somebody in. That says nothing of one that
-// serves nobody.
+// connected records that the server has accepted a connection. It may still answer no
+// requests on it.
 func (p *pool) connected(conn *pgx.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,8 +206,8 @@ func (p *pool) gone(conn *pgx.Conn) {
 	p.call()
 }
 
-// refused notes that the server has let nobody in, or serves nobody, and reports whether
-// there are connections. Of several that were refused at a time the first counts.
+// refused records that the server has refused a connection or does not serve it, and
+// reports whether there are connections. Of several refusals at a time the first counts.
 func (p *pool) refused(err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,7 +243,7 @@ func (p *pool) count() int {
 // has reports whether there are connections.
 func (p *pool) has() bool { return p.count() > 0 }
 
-// fill makes a connection if there is none.
+// fill makes a connection if the pool is empty.
 func (p *pool) fill(ctx context.Context) error {
 	if p.has() {
 		return nil
@@ -256,7 +255,7 @@ func (p *pool) fill(ctx context.Context) error {
 	return err
 }
 
-// starved reports whether there is no connection because the server lets nobody in.
+// starved reports whether the pool is empty because the server refuses connections.
 func (p *pool) starved() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -270,8 +269,8 @@ func (p *pool) distrust() {
 	p.missed = time.Now()
 }
 
-// doubts reports whether a connection may be as silent as the one of the renewal that was
-// given up last.
+// doubts reports whether a connection may be as silent as the connection of the last
+// renewal that was given up.
 func (p *pool) doubts(conn *pgx.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -375,8 +374,8 @@ func (p *pool) acquireTrusted(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 }
 
-// isRefusal reports whether an attempt to connect has failed, and not just the time of
-// somebody who waited for it.
+// isRefusal reports whether an attempt to connect has failed, as opposed to the time limit
+// of a caller that waited for it.
 func isRefusal(err error) bool {
 	var failed *pgconn.ConnectError
 	return errors.As(err, &failed) || err != nil && !isTimeout(err)
@@ -386,7 +385,7 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// life returns what is known of a connection. It is for whoever has taken it.
+// life returns the state of a connection. Only the caller that has taken it may call life.
 func (p *pool) life(conn *pgxpool.Conn) *life {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -406,7 +405,7 @@ func (p *pool) give(conn *pgxpool.Conn, err error) {
 		p.dropIdle(time.Now())
 	case conn.Conn().IsClosed() && errors.Is(err, context.DeadlineExceeded):
 		p.dropIdle(p.life(conn).taken)
-	case p.count() > allConns: // one that nobody waited for any more has come late
+	case p.count() > allConns: // a connection came late, after all waiting callers had left
 		p.drop(conn)
 	}
 	p.mu.Lock()
@@ -426,10 +425,9 @@ func (p *pool) give(conn *pgxpool.Conn, err error) {
 	p.leave(nil)
 }
 
-// dropIdle closes the connections that nobody uses, if the server has not answered on them
-// since a call began that was not answered: they lead to the same silence, and each of them
-// would cost a timeout of its own. A younger one may be just what the calls that gave up have
-// brought about.
+// dropIdle closes the idle connections that the server has not answered since an unanswered
+// call began: they lead to the same silence, and each would cost another timeout. It keeps
+// younger connections, which may have been made because of the abandoned calls.
 func (p *pool) dropIdle(began time.Time) {
 	for _, conn := range p.conns.AcquireAllIdle(context.WithValue(context.Background(), sorting{}, true)) {
 		if p.life(conn).heard.Before(began) {
@@ -527,7 +525,7 @@ func (p *pool) enter(ctx context.Context, u urgency, wait bool) error {
 	}
 }
 
-// because puts behind the end of a wait that the server lets nobody in, if it does not.
+// because adds to the end of a wait that the server refuses connections, if it does.
 func (p *pool) because(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -552,8 +550,8 @@ func (p *pool) quit(s *waiting, line *list.List, place *list.Element) {
 	p.call()
 }
 
-// leave ends what enter began. Where there is no connection, why none could be made is the
-// error of all that wait for one.
+// leave ends what enter began. If the pool is empty, the reason why no connection could be
+// made becomes the error of all waiting callers.
 func (p *pool) leave(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -570,8 +568,8 @@ func (p *pool) leave(err error) {
 	p.call()
 }
 
-// call lets those through for whom there is room. Calls in the background are rare, and come
-// before ordinary ones if a connection is idle. The caller holds mu.
+// call lets waiting calls through, up to the limit. Calls in the background are rare, and
+// precede ordinary calls if a connection is idle. The caller holds mu.
 func (p *pool) call() {
 	for _, u := range []urgency{renewing, pressing, hurried, background, ordinary} {
 		for line := &p.lines[u]; line.Len() > 0; {
@@ -587,7 +585,7 @@ func (p *pool) call() {
 	}
 }
 
-// close closes the connections, and waits for those that are in use.
+// close closes the connections, and waits until none is in use.
 func (p *pool) close() {
 	p.conns.Close()
 	p.mu.Lock()

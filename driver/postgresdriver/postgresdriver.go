@@ -1,5 +1,5 @@
 // Package postgresdriver keeps locks in a table of PostgreSQL 14 or later, for
-// programs that have such a database anyway. It knows every kind of lock.
+// programs that have such a database anyway. It supports every kind of lock.
 //
 //	pool, err := pgxpool.New(ctx, "postgres://app@db1/app")
 //	…
@@ -9,59 +9,60 @@
 //
 // # How it uses the database
 //
-// Every lock in use is one row. A verb is one round trip if this process was the last
-// to write the row, and mostly two otherwise: a conditional statement, in a transaction
-// of its own, that replaces what was read. Where others are always faster, the row is
-// locked, read with the server's clock, and written. Nothing is held between two verbs,
-// neither a transaction nor an advisory lock nor a session, so a pooler in transaction
-// mode may stand between ([WithListen] then tells where to listen; otherwise waiters ask
-// from time to time, and holders learn of a break when they renew). What many goroutines ask of one lock at the same time is one
+// Every lock in use is one row. A verb is one round trip if this process was the last to
+// write the row, and mostly two otherwise: a conditional statement, in a transaction of
+// its own, that replaces the row as it was read. If other processes are always faster, the
+// row is locked, read with the server's clock, and written. Between two verbs there is no
+// open transaction, advisory lock or session, so a pooler in transaction mode may be used
+// ([WithListen] then names a server to listen to; otherwise waiters poll, and holders
+// notice a break at a renewal). Simultaneous calls of many goroutines on one lock are one
+// transaction, and a thousand leases are renewed by four, of a few statements each.
 // transaction, and a thousand leases are renewed by four, of a few statements each.
 //
 // Updates are HOT as long as a page has room: no column that changes has an index,
-// and half of each page is left free. What vacuum finds are the rows of names that
-// were used once, which are deleted an hour after their last token.
+// and half of each page is left free. Vacuum removes the rows of names that were used
+// once, which are deleted an hour after their last token.
 //
-// Waiters of other processes are woken by NOTIFY, in the transaction that gives rise
-// to it; commits that notify wait for each other in PostgreSQL, so nothing is sent to
-// oneself. All who use the table are told that a lease was broken. Each process that
-// waits, or has held a lease for a second, has one connection that listens.
+// NOTIFY wakes waiters of other processes, in the transaction that causes it; commits with
+// NOTIFY wait for each other in PostgreSQL, so a process does not notify itself. A break is
+// reported to all users of the table. Each process that waits, or has held a lease for a
+// second, has one listening connection.
 //
 // # Connections
 //
 // A store has a pool of its own, with the settings of the pool that it was made from. One
 // waiting or holding call needs one connection. The pool grows if calls come at the same
-// time: to eight connections, and to twelve for renewals, which so never wait for the
+// time: to eight connections, and to twelve for renewals, which therefore never wait for the
 // application. A connection that is idle for pool_max_conn_idle_time (30 min) is closed, and
-// the one that listens is given up if the server takes no other. While the server takes no more connections, or is away, calls share
-// those that there are, renewals first, and one call at a time tries to make another: after
-// 25 to 50 ms, and twice as long after each refusal, up to 1 s. A connection to a server that
-// turns out to be a read-only replica is closed, so that a name that leads to another server
-// is looked up again. A call whose context ends returns soon, but what it has sent is not
+// the listening one is given up if the server accepts no other. While the server refuses
+// connections, or is away, calls share the existing ones, renewals first, and one call at a
+// time tries to make another: after 25 to 50 ms, and twice as long after each refusal, up to
+// 1 s. A connection to a server that becomes a read-only replica is closed, so that a name
+// is looked up again. A call whose context ends returns soon, but its statements are not
 // cut off, since that would cost the connection. Each transaction sets
 // statement_timeout, lock_timeout and idle_in_transaction_session_timeout for itself
-// ([WithTimeout]). A process that is stopped within a transaction therefore keeps others
-// from that lock for as long at most.
+// ([WithTimeout]). So a process that is stopped within a transaction keeps other processes
+// from that lock for at most that time.
 //
 // A program that uses package database/sql opens the store by the URL of its database.
-// The store cannot share the connections of a sql.DB: that knows neither pipelines, which
-// make a verb one round trip, nor LISTEN.
+// The store cannot share the connections of a sql.DB, which has neither pipelines, needed
+// for verbs in one round trip, nor LISTEN.
 //
-// # What the server is trusted with
+// # Requirements on the server
 //
 // An acknowledged commit must survive: with synchronous_commit off, or fsync off, a
-// crash of the server forgets the last locks, and a failover to a replica does so
+// crash of the server loses the last locks, and so does a failover to a replica
 // unless it is synchronous (synchronous_standby_names, and synchronous_commit on or
-// higher). A forgotten lock may be granted again while its holder still works; the
-// token tells the two apart. Tokens begin with the server's clock in microseconds and
-// rise with it, so they rise also over a restored backup, unless the clock is stepped
-// back behind what was given since.
+// higher). A lost lock may be granted again while its holder still works; the
+// token distinguishes the two. Tokens begin with the server's clock in microseconds and
+// rise with it, so they rise even over a restored backup, unless the clock is stepped
+// back behind the tokens given since.
 //
 // # Rights
 //
 // The role needs USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on the
-// table, nothing else. The role that creates the table needs CREATE on the schema;
-// [SQL] is what it executes.
+// table, and no other right. The role that creates the table needs CREATE on the schema;
+// [SQL] returns the statements.
 package postgresdriver
 
 import (
@@ -120,7 +121,7 @@ func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 }
 
 // New returns a store in the database of a pool. It uses the pool's settings and
-// hooks for connections of its own; the pool may be closed before. Nothing is sent.
+// hooks for connections of its own; the pool may be closed before. New makes no connection.
 // An error matches [driver.ErrInvalid].
 func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 	return open(pool.Config(), opts)
@@ -133,8 +134,8 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 //
 // Parameters are those of pgx, of libpq, of the server (as synchronous_commit=on), and
 // the options of this package: schema, table, create=true, timeout=2s, listen (a URL,
-// percent-encoded). Nothing is sent. An error matches [driver.ErrInvalid], and has no
-// password in it.
+// percent-encoded). Open makes no connection. An error matches [driver.ErrInvalid], and
+// contains no password.
 func Open(url string, opts ...Option) (*Driver, error) {
 	rest, own, err := split(url)
 	if err != nil {
@@ -202,15 +203,15 @@ func connect(cfg *pgxpool.Config, timeout time.Duration) (*pool, error) {
 // slowest bounds how long connecting may take.
 const slowest = 10 * time.Second
 
-// patience is how long a connection may take to be made: as long as none has come for. A
-// pool goes on to connect when the call that asked for it has given up, so a server
-// that takes longer than a call to let somebody in is reached nevertheless; and nobody
-// waits long for an attempt from before the server came back.
+// patience is the time limit for making a connection: the longer there has been none, the
+// longer it is. A pool continues to connect when the call that asked for it has given up, so
+// a server that accepts connections slower than calls time out is still reached. And calls
+// do not wait long for an attempt from before the server came back.
 type patience struct {
 	least, most time.Duration
 
 	mu    sync.Mutex
-	since time.Time // of the first attempt after the last connection; zero if there was none
+	since time.Time // first attempt after the last connection; zero without one
 }
 
 // applyTo sets the hooks of a pool.

@@ -10,17 +10,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// version is that of the table, which its comment tells. The records in it have one of
-// their own.
+// version is the version of the table, stored in its comment. The records in it have a
+// version of their own.
 const version = "leasehold 1"
 
-// SQL returns what creates the table that the options name, and its schema if they
-// name one, for those who migrate by hand. Executed again it changes nothing.
+// SQL returns the statements that create the table of the options, and its schema if it is
+// named, for migrations by hand. Running them again has no effect.
 //
-// A row is a lock: its name, what is known of it, in an encoding that package roomdriver
-// documents, and when the row may be deleted, in milliseconds since 1970. Pages are
-// filled by half and no column that changes has an index, so that updates stay in their
-// page (HOT).
+// A row is a lock: its name, its record, in an encoding that package roomdriver documents,
+// and when the row may be deleted, in milliseconds since 1970. Pages are filled by half
+// and no column that changes has an index, so that updates stay in their page (HOT).
 func SQL(opts ...Option) string {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -48,18 +47,18 @@ COMMENT ON TABLE TABLE_NAME IS 'VERSION: locks';
 }
 
 // creating bounds the creation of the table. It is long, since the server may be busy, and
-// nothing can be done without the table.
+// the store cannot work without the table.
 const creating = 30 * time.Second
 
 // creations bounds how often one call creates the table.
 const creations = 3
 
-// maker creates the table. That is no part of the call that finds none: however many
-// calls there are, and however soon they give up, one connection does it, until it is
-// done. Calls that each began anew would hold each other up.
+// maker creates the table. The creation is not part of the call that needs it: whatever the
+// calls and their time limits, one connection works until it is done. Calls that each began
+// again would delay each other.
 type maker struct {
 	mu    sync.Mutex
-	under *making // nil if none is under way
+	under *making // nil if no creation is under way
 }
 
 // making is one attempt.
@@ -98,9 +97,9 @@ func (m *maker) begin(t *table) *making {
 	return m.under
 }
 
-// create makes the table. Processes that do so at the same time come one after the other:
-// IF NOT EXISTS alone fails for one of them. A schema that is there needs no right to
-// create schemas, and a table none to create tables.
+// create makes the table. Processes that do so at the same time take turns: IF NOT EXISTS
+// alone fails for one of them. An existing schema needs no right to create schemas, and an
+// existing table no right to create tables.
 func (t *table) create() error {
 	ctx, cancel := context.WithTimeout(t.ctx, creating)
 	defer cancel()

@@ -29,9 +29,9 @@ const (
 // the setting DateStyle; a number does not. See [instant].
 const micros = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-// Parts of a statement that exchanges a record. What allows it is looked at behind the
-// row's lock, and fails, with a text that is no number, if it came to wait for too long,
-// or if the lock changes hands and somebody has a pin.
+// Parts of a statement that exchanges a record. Its condition is checked after the row was
+// locked, and fails, with a text that is not a number, if the wait took too long, or if the
+// lock would change hands although a transaction has a pin.
 const (
 	intime  = `clock_timestamp() BETWEEN $2::timestamptz AND $3::timestamptz`
 	allowed = ` RETURNING CASE

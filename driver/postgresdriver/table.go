@@ -17,7 +17,7 @@ import (
 type table struct {
 	cfg    options
 	pool   *pool
-	before func(context.Context, *pgx.ConnConfig) error // of each connection, as the user wants it, or nil
+	before func(context.Context, *pgx.ConnConfig) error // the application's hook for each connection, or nil
 	sql    statements
 	limit  time.Duration // of a transaction
 	hurry  time.Duration // of an exchange; the server's word comes before our time is over
@@ -47,7 +47,7 @@ func (o options) lockID(use, key string) int64 {
 }
 
 // with runs f with a connection, within the time of a transaction, and again if the table
-// had to be created first, or was dropped meanwhile. f changes nothing without a table.
+// had to be created first, or was dropped in between. Without a table f has no effect.
 func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) error {
 	err := t.once(ctx, f)
 	for try := 0; try < creations && missing(err) && t.cfg.create; try++ {
@@ -59,11 +59,11 @@ func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *pgxp
 	return explain(err, t.cfg)
 }
 
-// once runs f with a connection. The end of the caller's context ends the wait for one.
-// What has been sent is not cut off by it, since that would cost the connection: under
-// contention, where many give up, a process would do little else than connect, and a
+// once runs f with a connection. The end of the caller's context ends the wait for one, but
+// does not cut off statements that were sent, since that would cost the connection: under
+// contention, when many callers give up, a process would do little else than connect, and a
 // short lease on a slow server would be lost because each try of its renewal needs a new
-// connection. What [cutOff] says is cut off.
+// connection. Calls with [cutOff] are cut off.
 func (t *table) once(caller context.Context, f func(ctx context.Context, conn *pgxpool.Conn) error) (err error) {
 	u, _ := caller.Value(urgent{}).(urgency)
 	base := context.WithoutCancel(caller)
@@ -85,7 +85,7 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 		return unavailable(err)
 	}
 	if time.Since(began) > t.cfg.timeout/4 {
-		// In the time that is left the server could not say first that it has given up, and
+		// In the time that is left the server could not report its own timeout first, and
 		// the connection would be lost.
 		full, cancel := context.WithTimeout(base, t.cfg.timeout)
 		defer cancel()
@@ -96,11 +96,11 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 	return f(ctx, conn)
 }
 
-// leaving is when the caller of a renewal will give it up: what a context says of a call
-// that is not cut off then.
+// leaving is the key of the time at which the caller of a renewal gives up, although the
+// call is not cut off then.
 type leaving struct{}
 
-// timeLeft returns for how long somebody will wait for a call with this context.
+// timeLeft returns how long the caller of this context will wait.
 func timeLeft(ctx context.Context) time.Duration {
 	left := time.Hour
 	if end, ok := ctx.Deadline(); ok {
@@ -112,24 +112,24 @@ func timeLeft(ctx context.Context) time.Duration {
 	return left
 }
 
-// queueing returns for how long a call may wait for each lock that others have, most at most.
-// A renewal that waited longer than its caller would keep a connection for nothing, and
-// there are few: the tries of one lease at a locked row would take all of them.
+// queueing returns how long a call may wait for each row lock, at most most. A renewal that
+// waited longer than its caller would keep a connection in vain, and there are few: the
+// tries of one lease at a locked row would take all of them.
 func queueing(ctx context.Context, most time.Duration) time.Duration {
 	end, ok := ctx.Value(leaving{}).(time.Time)
 	if !ok {
 		return most
 	}
-	// The caller leaves first: that somebody else has the row is no outage. Zero would mean
-	// without bound.
+	// The caller leaves first, because a locked row is not an outage. Zero would mean no
+	// limit.
 	return min(max(time.Until(end)*5/4, time.Millisecond), most)
 }
 
-// ending is what a context says of a call that is cut off when it ends.
+// ending is the key of a context whose call is cut off when the context ends.
 type ending struct{}
 
-// cutOff returns a context for a call that nobody can leave behind: its caller waits for
-// its end, and there are few of them.
+// cutOff returns a context for a call that cannot outlive its caller, which waits for its
+// end; there are few such calls.
 func cutOff(ctx context.Context) context.Context { return context.WithValue(ctx, ending{}, true) }
 
 // acquire takes a connection until either context ends.
@@ -152,8 +152,8 @@ func (t *table) acquire(caller, ctx context.Context, u urgency) (conn *pgxpool.C
 	}
 }
 
-// Read implements [roomdriver.Reader]. A replica is refused: a call that changes nothing is
-// answered by what was read, and a replica may not know yet of a lease that is held.
+// Read implements [roomdriver.Reader]. It refuses a replica: a call without changes is
+// answered from the data read, and a replica may not have a lease yet.
 func (t *table) Read(ctx context.Context, key string) (record []byte, now time.Time, err error) {
 	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		var replica bool

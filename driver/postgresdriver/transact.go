@@ -45,7 +45,7 @@ type transaction struct {
 	conn   *pgxpool.Conn
 	items  []roomdriver.Item
 	silent bool // sends no messages
-	shut   bool // lets nobody in
+	shut   bool // makes the step refuse new holders
 
 	records map[string][]byte
 	now     time.Time
@@ -72,7 +72,7 @@ func (r *rows) queue(b *pgx.Batch, statement string) {
 func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) roomdriver.Change) (skipped []int, err error) {
 	if err := tx.read(ctx); err != nil {
 		rollback(ctx, tx.conn)
-		return nil, unavailable(err) // nothing was written
+		return nil, unavailable(err) // the records are unchanged
 	}
 	for i, item := range tx.items {
 		record, ok := tx.records[item.Key]
@@ -83,7 +83,7 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 		note := tx.records[item.Note]
 		change := f(i, roomdriver.Found{Record: record, Note: note, Now: tx.now, Shut: tx.shut})
 		if change.Enters && len(tx.items) > 1 {
-			skipped = append(skipped, i) // it may be pinned, and the others need not care
+			skipped = append(skipped, i) // this item may be pinned; the remaining items continue
 			continue
 		}
 		tx.enters = change.Enters
@@ -100,9 +100,9 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 	return skipped, nil
 }
 
-// read begins the transaction, locks the rows and then reads the clock. Where notes
-// are asked for, a lock of its own keeps the others out: there may be no row. A note that is
-// there is locked against sweeps, or what is written to it might be removed with it.
+// read begins the transaction, locks the rows and then reads the clock. If notes are
+// requested, an additional lock excludes other transactions, since there may be no row. An
+// existing note is locked against sweeps, which might remove it together with the update.
 func (tx *transaction) read(ctx context.Context) error {
 	var keys, notes []string
 	var guards []int64
@@ -144,7 +144,7 @@ func (tx *transaction) collect(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// put notes what is to be written of a key.
+// put records a write to a key.
 func (tx *transaction) put(key string, record, next []byte) error {
 	if bytes.Equal(record, next) {
 		return nil
@@ -162,7 +162,7 @@ func (tx *transaction) put(key string, record, next []byte) error {
 	return err
 }
 
-// write sends what there is to be written, and the commit, as one.
+// write sends the writes and the commit together.
 func (tx *transaction) write(ctx context.Context) error {
 	b := &pgx.Batch{}
 	tx.inserts.queue(b, tx.sql.insert)
@@ -170,7 +170,7 @@ func (tx *transaction) write(ctx context.Context) error {
 	if len(tx.removes) > 0 {
 		b.Queue(tx.sql.remove, tx.removes)
 	}
-	if tx.enters { // behind the insertion: whoever inserts too waits there
+	if tx.enters { // after the insertion, at which concurrent insertions wait
 		b.Queue(unpinned, tx.items[0].Key, tx.cfg.name())
 	}
 	if len(tx.addresses) > 0 && !tx.silent {
