@@ -89,7 +89,7 @@ func TestCheck_FindsKeysThatNeverEnd(t *testing.T) {
 		c.Persist(background, prefix+"a")
 		c.Set(background, prefix+"foreign", 1, 0)
 		wantFinding(t, check(t, d), driver.Warning, "keys", `"`+prefix+"a")
-		wantFinding(t, check(t, d), driver.Warning, "keys", "2 never end")
+		wantFinding(t, check(t, d), driver.Warning, "keys", "2 have no expiry")
 		c.Del(background, prefix+"a", prefix+"foreign")
 
 		// Without a prefix nobody can tell whose a key is, but beside a lock.
@@ -100,7 +100,7 @@ func TestCheck_FindsKeysThatNeverEnd(t *testing.T) {
 		for _, key := range c.Keys(background, "b\x1f*").Val() {
 			c.Persist(background, key)
 		}
-		wantFinding(t, check(t, bare), driver.Warning, "keys", "1 never end")
+		wantFinding(t, check(t, bare), driver.Warning, "keys", "1 have no expiry")
 		c.FlushAll(background)
 	})
 }

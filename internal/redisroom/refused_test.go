@@ -36,7 +36,7 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 	sentinel := redistest.StartSentinel(t)
 	for name, row := range map[string]struct{ url, says string }{
 		"wrong password":        {"redis://:wrong@" + secret.Addr(), "check user name and password"},
-		"no password":           {"redis://" + secret.Addr(), "wants a password"},
+		"no password":           {"redis://" + secret.Addr(), "requires a password"},
 		"no such database":      {"redis://:secret@" + secret.Addr() + "/99", "fewer databases"},
 		"no clients more":       {"redis://" + occupied(t).Addr(), "maxclients"},
 		"plain text to TLS":     {"redis://" + redistest.StartTLS(t, false).Addr(), "TLS"},
