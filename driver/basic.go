@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Basic is a store that knows three verbs. [FromBasic] makes a [Driver] of it.
+// Basic is a store with three verbs. [FromBasic] makes a [Driver] from it.
 //
 // Each verb is one atomic step, and an error means that its outcome is
 // unknown. Ids are compared whole. Implementations are safe for concurrent
 // use.
 type Basic interface {
-	// SetNX sets key to id for ttl if it is absent, and reports whether it
-	// was. A key whose time is over is absent.
+	// SetNX sets key to id for ttl if it is absent, and reports whether it did. An
+	// expired key is absent.
 	SetNX(ctx context.Context, key, id string, ttl time.Duration) (bool, error)
 	// Renew makes key live for ttl from now if it holds id, and reports
 	// whether it did. It never creates the key and never shortens its life:
@@ -34,14 +34,14 @@ type Basic interface {
 // There is no queue: a request that would wait is answered Busy and asks again. There are
 // no tokens, so Reply.Token is 0, and no clock; for fencing use another store. Shared
 // requests, limits, re-entry, delays, minimum tokens, and the policies WritersFirst and
-// ReadersFirst are refused with [errors.ErrUnsupported]; the driver is [Limited] and says
-// so beforehand.
+// ReadersFirst are refused with [errors.ErrUnsupported]; the driver is [Limited] and
+// reports that in advance.
 //
 // Three things are weaker than in the contract. Visit has no effect: a Release ends the
 // lease of every visit, so processes should not share ids. RejectIDFor has no effect: an
-// Acquire that was delayed beyond its release can take the key once more, for one TTL.
+// Acquire that was delayed beyond its release can take the key again, for one TTL.
 // After a release with KeepClosed the key stays taken for that long or for the rest of
-// the lease, whichever is longer; a repetition of the release begins that time anew.
+// the lease, whichever is longer; a repetition of the release starts that time again.
 //
 // Close closes b if it is an [io.Closer].
 func FromBasic(b Basic) Driver { return &basic{store: b} }
@@ -68,7 +68,7 @@ func (b *basic) Supports(req Request) error {
 	case req.MinToken > 0:
 		lacking = "fencing tokens"
 	case req.Guard:
-		lacking = "mark by which it could tell that it has lost its data"
+		lacking = "mark to detect a loss of data"
 	default:
 		return nil
 	}
@@ -86,8 +86,8 @@ func (b *basic) Acquire(ctx context.Context, req Request) (Reply, error) {
 	again := false
 	set, err := b.store.SetNX(ctx, req.Key, req.ID, req.TTL)
 	if err == nil && !set {
-		// Taken, perhaps by this very id in a try whose answer was lost. Only
-		// its own renewal can tell, and gives the full TTL in one step.
+		// Taken, possibly by this id in a try whose answer was lost. Only its own
+		// renewal can show that, and gives the full TTL in one step.
 		set, err = b.store.Renew(ctx, req.Key, req.ID, req.TTL)
 		again = set
 	}
@@ -143,7 +143,7 @@ func (b *basic) Release(ctx context.Context, ref Ref) (Reply, error) {
 	var ok bool
 	var err error
 	if ref.KeepClosed > 0 {
-		// What nobody renews any more ends by itself.
+		// Without renewals the key expires.
 		ok, err = b.store.Renew(ctx, ref.Key, ref.ID, ref.KeepClosed)
 	} else {
 		ok, err = b.store.Delete(ctx, ref.Key, ref.ID)

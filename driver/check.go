@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Severity says how much a [Finding] matters.
+// Severity is the importance of a [Finding].
 type Severity uint8
 
 const (
 	// Good: as it should be.
 	Good Severity = iota
-	// Notice: good to know, nothing to be done.
+	// Notice: for information; no action is needed.
 	Notice
 	// Warning: locks are less available, slower or less safe than they could be.
 	Warning
@@ -35,15 +35,15 @@ func (s Severity) String() string {
 // Finding is one thing that was looked at.
 type Finding struct {
 	Severity Severity
-	// Check is a word for what was looked at that does not change, as "eviction".
+	// Check is a fixed word for the subject of the check, for example "eviction".
 	Check string
 	// Subject is the server, directory or node that is meant; empty if there is
 	// only one.
 	Subject string
-	// What says how it is, and Why what that means for locks, which is empty if
-	// it is good. Together they are one sentence.
+	// What describes the state, and Why its meaning for locks, which is empty if the
+	// state is good. Together they are one sentence.
 	What, Why string
-	// Remedy says what to do, empty if there is nothing to be done.
+	// Remedy describes how to correct it, or is empty.
 	Remedy string
 }
 
@@ -51,12 +51,12 @@ type Finding struct {
 type Node struct {
 	// Name is where it is, as host:port.
 	Name string
-	// Server identifies the running server, and Data what it keeps a copy of:
-	// a replica's is its primary's. Empty if unknown.
+	// Server identifies the running server, and Data its data: a replica's Data is that
+	// of its primary. Empty if unknown.
 	Server, Data string
 }
 
-// Report is what a store was found to be.
+// Report is the result of a check.
 type Report struct {
 	Findings []Finding
 	// Nodes are the servers behind the store, so that stores which are to fail
@@ -84,10 +84,10 @@ func (r Report) About(check string) []Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Check != check })
 }
 
-// Checker is implemented by stores that can tell what makes locks in them unsafe.
+// Checker is implemented by stores that can detect conditions that make locks unsafe.
 type Checker interface {
-	// Check looks at the store as it is now, changing nothing, and takes
-	// seconds at most. The error says that it could not be looked at; a check that
-	// could be made only in part is reported as a finding.
+	// Check examines the present state of the store without changing it, and takes
+	// seconds at most. The error means that it could not be examined; a check that was
+	// only possible in part is reported as a finding.
 	Check(ctx context.Context) (Report, error)
 }

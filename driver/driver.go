@@ -8,15 +8,15 @@
 //
 // A [Driver] has three verbs that never wait. Each is one atomic step in the store and
 // idempotent for its lease id. A store offers more by implementing [Watcher],
-// [Inspector], [Breaker], [Checker] or [Marker], and says by [Limited] what it cannot do.
-// A store that only knows set-if-absent, renew and delete becomes a driver by
+// [Inspector], [Breaker], [Checker] or [Marker], and reports missing features by [Limited].
+// A store that has only set-if-absent, renew and delete becomes a driver by
 // [FromBasic]; one that replaces records atomically by package
 // [github.com/leasehold-go/leasehold/driver/roomdriver]. A wrapper around a driver embeds
 // [Wrapper], which keeps the optional interfaces.
 //
 // An error from a driver means that the store did not answer, or that its answer is
-// unusable: the outcome is unknown, unless the error matches a sentinel of this package
-// that says more. An error never means "held by another". A driver returns the raw error
+// unusable: the outcome is unknown, unless the error matches a more definite sentinel of
+// this package. An error never means "held by another". A driver returns the raw error
 // of its client, wrapped with a sentinel where one fits; the library adds the verb and
 // the key.
 //
@@ -32,18 +32,18 @@ import (
 	"time"
 )
 
-// Mode says how a holder shares the room.
+// Mode is the way in which a holder has the room.
 type Mode uint8
 
 const (
 	// Exclusive holders have the room for themselves, except for further leases of the
 	// same re-entrant owner.
 	Exclusive Mode = iota
-	// Shared holders have the room beside other shared holders, up to a limit.
+	// Shared holders have the room together with other shared holders, up to a limit.
 	Shared
 )
 
-// Policy says which waiters a request must not overtake.
+// Policy defines which waiters a request must not overtake.
 type Policy uint8
 
 const (
@@ -90,8 +90,7 @@ type Request struct {
 	Reenter bool
 	// Labels are shown by inspection.
 	Labels map[string]string
-	// Since is the caller's wall clock, shown by inspection and used for
-	// nothing else.
+	// Since is the caller's wall clock. It is only for inspection.
 	Since time.Time
 
 	Mode   Mode
@@ -110,10 +109,9 @@ type Request struct {
 	Resize bool
 	// Downgrade makes an exclusive lease with this id a shared one, and grants no new
 	// lease. The answer is Granted, or Gone if there is no lease of this id, so the
-	// request changes nothing after the end of the lease. Mode is Shared.
+	// request has no effect after the end of the lease. Mode is Shared.
 	Downgrade bool
-	// Weight is what a shared holder takes of the limit, at most [MaxPlaces]; 0 counts as
-	// 1.
+	// Weight is a shared holder's part of the limit, at most [MaxPlaces]; 0 counts as 1.
 	Weight int
 
 	// TTL is the time to live of the lease, which the store counts from the grant.
@@ -140,18 +138,18 @@ type Request struct {
 	// re-entry, which keeps the token of its owner. A value more than 24 h ahead of the
 	// store's clock in µs is refused with ErrInvalid.
 	MinToken int64
-	// Visit names the process or call that asks, where several may ask with one ID. A
-	// Release with the same Visit undoes only what this visit asked for, and never ends
-	// what another was told. Repetitions of a request carry the same Visit. It is a path
-	// of words between slashes, at most 128 bytes of [A-Za-z0-9_./-]. A caller that asks
-	// on behalf of a visit appends a word of its own, and the name of a visit includes
-	// those below it. A ticket belongs to the visit that asked for it last. A lease
-	// belongs to the common path of all visits that have asked for it, and to no visit if
-	// that is empty, or if a request had no name.
+	// Visit names the process or call that asks, if several may ask with one ID. A
+	// Release with the same Visit undoes only its own visit's requests, and never ends a
+	// lease that was reported to another visit. Repetitions of a request carry the same
+	// Visit. It is a path of words between slashes, at most 128 bytes of [A-Za-z0-9_./-].
+	// A caller that asks on behalf of a visit appends a word of its own, and the name of a
+	// visit includes the visits below it. A ticket belongs to the visit of its last
+	// request. A lease belongs to the common path of all visits that have asked for it; if
+	// that is empty, or if a request had no name, it belongs to no visit.
 	Visit string
-	// Guard refuses the request with ErrAmnesia if the store knows no token of the key
-	// and carries no mark: it may have lost its data, and with it a lease that is still
-	// live. Only a [Marker] serves it. It costs nothing for a key whose token is known.
+	// Guard refuses the request with ErrAmnesia if the store has no token of the key and
+	// no mark: it may have lost its data, and with it a live lease. Only a [Marker]
+	// supports it. It costs no time for a key whose token is in the store.
 	Guard bool
 	// SingleUseID marks an id that the store rejects, with Gone, for a while after its
 	// release: for Ref.RejectIDFor, if that Ref has SingleUseID too. All requests of one
@@ -170,16 +168,16 @@ type Ref struct {
 	// TicketTTL and HintAddress are the new life and address of a ticket (Renew).
 	TicketTTL   time.Duration
 	HintAddress string
-	// Visit tells that a caller of this name is about to be told that it has the lease or
-	// the ticket (Renew): as after an Acquire, the lease belongs to the common path of
-	// this visit and those that it belonged to, and the ticket to this visit. So an earlier
+	// Visit in a Renew announces that a caller of this name will learn that it has the
+	// lease or the ticket: as after an Acquire, the lease belongs to the common path of
+	// this visit and its previous visits, and the ticket to this visit. So an earlier
 	// visit that gives up cannot undo a lease that a later renewal has reported. A caller
-	// that undoes by visits renews by them, too. A renewal without a visit leaves this
+	// that undoes by visits must renew by them, too. A renewal without a visit leaves this
 	// unchanged; a service treats it as one of an unnamed client.
 	//
-	// Visit makes a Release end only a lease or ticket that belongs to this visit or to
+	// Visit in a Release ends only a lease or ticket that belongs to this visit or to
 	// one below it. If it belongs to another visit, or to several, the answer is Busy and
-	// nothing has changed: another caller may have been told that it is granted. See
+	// the store is unchanged: another caller may have received the grant. See
 	// Request.Visit.
 	Visit string
 	// Token raises the token of a lease to at least this value (Renew), and so every
@@ -187,9 +185,9 @@ type Ref struct {
 	// has the room exclusively. Exclusive leases of one owner share one token. A value more
 	// than 24 h ahead of the store's clock in µs is ignored: the reply has the token.
 	Token int64
-	// Level makes Token the token of the lease also if it is greater (Renew). Every later
-	// token is above both. It is for callers that know that the greater one has not been
-	// told to anybody.
+	// Level makes Token the token of the lease even if that has a greater one (Renew).
+	// Every later token is above both. The caller must be certain that no client has
+	// received the greater token.
 	Level bool
 	// KeepClosed keeps the room closed for this long after the release (Release).
 	KeepClosed time.Duration
@@ -197,8 +195,7 @@ type Ref struct {
 	// (Release), so that an Acquire that is still on its way has no effect, one with
 	// Resize included. It is set when an Acquire of this id was not answered.
 	RejectIDFor time.Duration
-	// SingleUseID makes RejectIDFor concern requests with SingleUseID, and only those
-	// (Release).
+	// SingleUseID limits RejectIDFor to requests with SingleUseID (Release).
 	SingleUseID bool
 	// Uncontended repeats Reply.Uncontended of the last answer, or is a guess: with it a
 	// store may try a shorter way first (Renew, Release).
@@ -227,11 +224,11 @@ const (
 	Resized
 )
 
-// Reply is what a store answers to one request.
+// Reply is a store's answer to one request.
 type Reply struct {
 	State State
 	// Token is the fencing token of a grant: greater than every earlier token of the key,
-	// below 2^53. It is 0 if the store mints none, or could not look it up for a renewal.
+	// below 2^53. It is 0 if the store has no tokens, or could not read it for a renewal.
 	Token int64
 	// Holds is the number of leases that the same owner has in the room after a grant,
 	// this one included.
@@ -239,15 +236,15 @@ type Reply struct {
 	// Position is the place in the queue, 1 for the head.
 	Position int
 	// RetryAfter is the time after which asking again is useful because the obstacle may
-	// have ended by itself. It is set for Busy, for the first waiter, and for the second
-	// one while the first is called (see Request.ConfirmWindow). 0 is unknown: a waiter
+	// have ended. It is set for Busy, for the first waiter, and for the second waiter
+	// while the first is called (see Request.ConfirmWindow). 0 is unknown: a waiter
 	// then asks when its ticket needs it.
 	RetryAfter time.Duration
 	// Holders shows some holders, at most 8, the longest-lived first.
 	Holders []Holder
 	// Clock is the store's clock when it answered, since an origin of its own. It is
-	// compared only with other readings of the same store. 0 means that the store gave
-	// none.
+	// compared only with other readings of the same store. 0 means that there is no
+	// reading.
 	Clock time.Duration
 	// Reason is why the lease was broken, with Gone and Broken.
 	Reason string
@@ -272,18 +269,18 @@ type Reply struct {
 type Holder struct {
 	// ID is the lease id.
 	ID string
-	// Owner is what the request stated, for people to read.
+	// Owner is the request's, for people to read.
 	Owner string
 	Mode  Mode
-	// Weight is what a shared party takes of the limit.
+	// Weight is a shared party's part of the limit.
 	Weight int
-	// Token is the fencing token of the lease, 0 if there is none.
+	// Token is the fencing token of the lease, or 0.
 	Token int64
-	// Since is what the request stated: when it began, by the clock of its process.
+	// Since is the request's: when it began, by the clock of its process.
 	Since time.Time
 	// Remaining is the time until the lease ends unless it is renewed.
 	Remaining time.Duration
-	// Labels are those of the request.
+	// Labels are the request's labels.
 	Labels map[string]string
 	// Confirmed is false while a handed-over grant awaits its first renewal.
 	Confirmed bool
@@ -291,19 +288,19 @@ type Holder struct {
 	Foreign bool
 }
 
-// Driver is what every store implements.
+// Driver is implemented by every store.
 type Driver interface {
 	// Acquire asks for a lease and answers Granted, Busy, Queued, Gone or Resized. If an
 	// exclusive holder asks again in Shared mode with the same id, its lease becomes
 	// shared in the same step (a downgrade, which Request.Downgrade confines to holders);
 	// this is refused with ErrMismatch if its owner has several leases in the room.
-	// Asking for Exclusive with the id of a shared lease changes nothing.
+	// Asking for Exclusive with the id of a shared lease has no effect.
 	Acquire(ctx context.Context, req Request) (Reply, error)
 
 	// Renew renews leases, confirms handed-over grants, and keeps tickets alive; it
-	// grants a ticket whose turn has come. A store without a queue grants a waiter whose id
-	// it knows if it can, and otherwise answers Busy. Renew never creates a lease, and never
-	// shortens one: a renewal that was delayed on its way must not undo a longer one that
+	// grants a ticket whose turn has come. A store without a queue grants a waiter with a
+	// known id if it can, and otherwise answers Busy. Renew never creates a lease, and
+	// never shortens one: a renewal that was delayed must not undo a longer one that
 	// overtook it.
 	//
 	// each is called once for every ref, by its index, as soon as the answer is known,
@@ -315,12 +312,12 @@ type Driver interface {
 	// Busy. It hands the room to the next waiters in the same step.
 	Release(ctx context.Context, ref Ref) (Reply, error)
 
-	// Close ends what the driver itself started. Calls under way end soon, and later
-	// calls fail with ErrClosed.
+	// Close ends the driver's own work. Calls under way end soon, and later calls fail
+	// with ErrClosed.
 	Close() error
 }
 
-// HintKind tells what a hint is about.
+// HintKind is the subject of a hint.
 type HintKind uint8
 
 const (
@@ -336,8 +333,8 @@ const (
 	HintResync
 )
 
-// Hint wakes a waiter, or tells a holder that its lease was broken. Hints may be lost,
-// late or doubled; nothing depends on them but speed.
+// Hint wakes a waiter, or informs a holder that its lease was broken. Hints may be lost,
+// late or doubled; only speed depends on them.
 type Hint struct {
 	Kind HintKind
 	// ID is the ticket or lease that is meant; empty with HintResync.
@@ -359,8 +356,8 @@ type Hint struct {
 
 // Subscription is a live delivery of hints.
 type Subscription interface {
-	// Address is what requests carry as HintAddress. It is empty while the store
-	// cannot deliver.
+	// Address is the HintAddress for requests. It is empty while the store cannot
+	// deliver.
 	Address() string
 	// Close ends the delivery and waits for a call of the function under way.
 	Close() error
@@ -378,18 +375,18 @@ type Watcher interface {
 type Waiter struct {
 	// ID is the id of the ticket, and of the lease that follows it.
 	ID string
-	// Owner is what the request stated, for people to read.
+	// Owner is the request's, for people to read.
 	Owner string
 	Mode  Mode
-	// Weight is what a shared party will take of the limit.
+	// Weight is the part of the limit that a shared party will take.
 	Weight int
 	// Position is the place in the queue, 1 for the head.
 	Position int
-	// Since is what the request stated: when it began, by the clock of its process.
+	// Since is the request's: when it began, by the clock of its process.
 	Since time.Time
 	// Remaining is the time until the ticket expires unless it is kept alive.
 	Remaining time.Duration
-	// Labels are those of the request.
+	// Labels are the request's labels.
 	Labels map[string]string
 }
 
@@ -402,7 +399,7 @@ type Snapshot struct {
 	Waiters []Waiter
 	// Token is the last token minted, 0 if unknown.
 	Token int64
-	// Limit is the limit in force, 0 for none.
+	// Limit is the limit in force, or 0.
 	Limit int
 	// Closed is for how much longer the room stays closed without a holder.
 	Closed time.Duration
@@ -424,34 +421,34 @@ type Inspector interface {
 // Breaker is implemented by stores in which a lease can be ended by force.
 type Breaker interface {
 	// Break ends the lease or ticket id, keeps the room closed for the LockDelay of its
-	// request, and tells the holder the reason as soon as it asks: 1 to 256 bytes of
+	// request, and returns the reason to the holder's next request: 1 to 256 bytes of
 	// UTF-8 without control characters. A [Watcher] sends HintBroken to all its
-	// subscriptions, those of other processes included. Break answers Released, Left, or
-	// Gone if id is not there: it never ends the lease of another id.
+	// subscriptions, also in other processes. Break answers Released, Left, or Gone if id
+	// does not exist: it never ends the lease of another id.
 	Break(ctx context.Context, key, id, reason string) (Reply, error)
 }
 
-// Marker is implemented by stores that can tell that they have lost their data, which a
-// quorum of stores must know. A store has one mark, which never expires: it is lost only
-// with the data.
+// Marker is implemented by stores that can detect a loss of their data, which a quorum of
+// stores requires. A store has one mark, which never expires: it is lost only with the
+// data.
 type Marker interface {
-	// Marked returns the mark, with the rest of its quarantine. ok is false if the store
-	// carries none.
+	// Marked returns the mark, with the rest of its quarantine. ok is false without a
+	// mark.
 	Marked(ctx context.Context) (mark Mark, ok bool, err error)
 	// Reserve reserves a store without a mark for a process that is about to mark it,
 	// under the name by of [A-Za-z0-9], for life at most. It reports whether the store is
 	// now reserved under this name: not if it carries a mark, or is reserved under
 	// another name. A reservation is lost with the data.
 	Reserve(ctx context.Context, by string, life time.Duration) (bool, error)
-	// Mark sets the mark if there is none; an existing mark stays as it is. If by is not
-	// empty, the store takes the mark only while it is reserved under this name, and so
-	// has lost nothing since.
+	// Mark sets the mark if there is none; an existing mark stays unchanged. If by is
+	// not empty, the store accepts the mark only while it is reserved under this name,
+	// and therefore has kept its data since.
 	Mark(ctx context.Context, mark Mark, by string) error
 }
 
 // Mark is the sign of a store that has not lost its data.
 type Mark struct {
-	// Name is kept and returned: what a quorum needs to know of its members. At most 64
+	// Name is stored for the quorum: its identification of the member. At most 64
 	// bytes of [A-Za-z0-9.-].
 	Name string
 	// Quarantine is for how much longer the store refuses guarded requests of unknown
@@ -464,25 +461,23 @@ var (
 	// ErrInvalid: the request can never succeed as it stands.
 	ErrInvalid = errors.New("invalid")
 	// ErrMismatch: the room is in use in a way that contradicts the request (another
-	// limit), or the key holds data of another program. Nothing was changed.
+	// limit), or the key holds data of another program. The request had no effect.
 	ErrMismatch = errors.New("mismatch")
 	// ErrUnavailable: the request certainly had no effect. The store could not be
 	// reached, or refused to serve or to authenticate.
 	ErrUnavailable = errors.New("store unavailable")
-	// ErrPermanent: the store refuses in a way that time does not heal, until
-	// somebody changes a setting: a wrong password, a missing right, a certificate
-	// that is not trusted, a server of another kind. It is an ErrUnavailable, and
-	// whoever waits for the store to come back gives up at once.
+	// ErrPermanent: the store refuses until a setting is changed: a wrong password, a
+	// missing right, a certificate that is not trusted, a server of another kind. It is
+	// an ErrUnavailable, and waits for an unavailable store give up at once.
 	ErrPermanent error = permanent{}
-	// ErrNotReplicated: the store's replicas did not give the acknowledgement that was
-	// asked for. With ErrUnavailable nothing is left of the request; otherwise the
-	// outcome is unknown.
+	// ErrNotReplicated: the store's replicas did not acknowledge as requested. With
+	// ErrUnavailable the request left no trace; otherwise the outcome is unknown.
 	ErrNotReplicated = errors.New("not replicated")
 	// ErrNoQuorum: a majority of the stores of a driver did not answer. With
-	// ErrUnavailable nothing is left of the request; otherwise the outcome is unknown.
+	// ErrUnavailable the request left no trace; otherwise the outcome is unknown.
 	ErrNoQuorum = errors.New("no quorum")
-	// ErrAmnesia: the store may have lost its data, and refused a request with Guard.
-	// Nothing was changed.
+	// ErrAmnesia: the store may have lost its data, and refused a request with Guard,
+	// which had no effect.
 	ErrAmnesia = errors.New("store may have lost its data")
 	// ErrClosed: the driver has been closed.
 	ErrClosed = errors.New("driver closed")

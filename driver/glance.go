@@ -11,8 +11,8 @@ import (
 // a leader would otherwise read a million tickets.
 type Glancer interface {
 	Inspector
-	// Glance returns the picture of [Inspector.Inspect] without Waiters, at a
-	// cost that does not grow with their number. Limit is that of those inside.
+	// Glance returns the picture of [Inspector.Inspect] without Waiters, at a cost that
+	// does not grow with their number. Limit is the limit of the present holders.
 	Glance(ctx context.Context, key string) (Snapshot, error)
 }
 

@@ -3,12 +3,11 @@ package driver
 // Limited is implemented by stores that cannot serve every kind of request,
 // and by wrappers around drivers that may be such stores.
 type Limited interface {
-	// Supports returns nil if a request of this shape can be served, and
-	// otherwise an error that says what the store lacks and matches
-	// [errors.ErrUnsupported]. The shape is Mode, Policy, Ordered, Limit,
-	// Resize, Weight, Reenter, Guard and TTL, and whether LockDelay and MinToken are above zero.
-	// Nobody is asked and the answer never changes, so that a lock is refused when it is made
-	// and not when it is first taken.
+	// Supports returns nil if a request of this shape is supported, and otherwise an
+	// error that names the missing feature and matches [errors.ErrUnsupported]. The shape
+	// is Mode, Policy, Ordered, Limit, Resize, Weight, Reenter, Guard and TTL, and
+	// whether LockDelay and MinToken are above zero. Supports sends no request and its
+	// answer never changes, so that an unsupported lock is refused when it is made.
 	Supports(req Request) error
 }
 

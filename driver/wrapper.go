@@ -1,7 +1,7 @@
 package driver
 
 // Wrapper is embedded by a type that changes some methods of a driver and keeps the
-// others:
+// rest:
 //
 //	type counted struct {
 //		driver.Wrapper
@@ -13,8 +13,8 @@ package driver
 // inspect nor break.
 //
 // A wrapper that changes an optional method implements that interface, and asks As
-// whether the driver inside does. [DeadlineAware] is not passed on, since only the
-// wrapper knows whether its own work ends in time.
+// whether the wrapped driver does. [DeadlineAware] is not passed on, since the wrapper's
+// own work may not end in time.
 type Wrapper struct{ Driver }
 
 // Unwrap returns the driver inside.
