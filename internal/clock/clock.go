@@ -1,4 +1,4 @@
-// Package clock tells elapsed time to leases.
+// Package clock measures elapsed time for leases.
 //
 // Go's monotonic clock stands still on some systems while the machine is
 // suspended, but a lease on a server does not. Now therefore adds the time
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// jitter is what readings of two clocks may differ by without any suspension.
+// jitter bounds the difference between readings of two clocks without a suspension.
 const jitter = 10 * time.Millisecond
 
 var (
@@ -46,8 +46,7 @@ func Now() time.Time {
 	return now.Add(Ahead())
 }
 
-// Local returns a reading of this clock as one of [time.Now], for others to
-// compare with theirs.
+// Local converts a reading of this clock to one of [time.Now], for use outside the package.
 func Local(t time.Time) time.Time { return t.Add(-Ahead()) }
 
 // Ahead is by how much this clock was ahead of the monotonic one, by which timers run, at

@@ -2,8 +2,8 @@ package clock
 
 import "time"
 
-// Instant is a time in a third of the space: nanoseconds since an [Epoch]. 0 is
-// none.
+// Instant is a time in a third of the memory: nanoseconds since an [Epoch]. 0 is the zero
+// time.
 type Instant int64
 
 // Epoch is the origin of instants.
@@ -13,7 +13,7 @@ type Epoch struct{ start time.Time }
 // is 0.
 func NewEpoch(now time.Time) Epoch { return Epoch{now.Add(-time.Second)} }
 
-// Instant returns t as an instant; the zero time is none.
+// Instant returns t as an instant; the zero time becomes 0.
 func (e Epoch) Instant(t time.Time) Instant {
 	if t.IsZero() {
 		return 0

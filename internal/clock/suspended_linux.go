@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// suspended returns how long the machine has been suspended since boot: what
-// CLOCK_BOOTTIME counts and CLOCK_MONOTONIC does not. The order of the readings
-// makes a preemption between them look like less suspension, never like more.
+// suspended returns how long the machine has been suspended since boot: the difference
+// between CLOCK_BOOTTIME and CLOCK_MONOTONIC. Because of the order of the readings, a
+// preemption between them can only reduce the result.
 func suspended() time.Duration {
 	var boot, mono unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {

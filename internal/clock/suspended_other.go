@@ -4,6 +4,6 @@ package clock
 
 import "time"
 
-// suspended is zero where the monotonic clock runs on during suspension, or
-// where the system does not tell.
+// suspended returns 0: the monotonic clock runs on during suspension, or the system does
+// not report the suspension.
 func suspended() time.Duration { return 0 }

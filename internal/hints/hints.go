@@ -1,7 +1,7 @@
 // Package hints delivers hints to the subscriptions of one process. A store sends a
-// hint to an address; the part of the address that names the process is the store's, and
-// the number behind it is one of a subscription here. What is for everybody goes to all
-// subscriptions of all processes.
+// hint to an address; the part of the address that names the process belongs to the store,
+// and the number after it is the number of a subscription here. Hints for everybody go to
+// all subscriptions of all processes.
 package hints
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Subscriptions are those of one driver, by their numbers. Its methods are safe for
-// concurrent use. The zero value is ready.
+// Subscriptions holds the subscriptions of one driver, by their numbers. Its methods are
+// safe for concurrent use. The zero value is ready.
 type Subscriptions struct {
 	mu       sync.Mutex
 	closed   bool
@@ -69,7 +69,7 @@ func (s *Subscriptions) DeliverAll(h driver.Hint) {
 	}
 }
 
-// Resync tells every subscription that hints may have been lost.
+// Resync informs every subscription that hints may have been lost.
 func (s *Subscriptions) Resync() { s.DeliverAll(driver.Hint{Kind: driver.HintResync}) }
 
 // Close ends all subscriptions as [Subscription.Close] does each.
@@ -85,8 +85,8 @@ func (s *Subscriptions) Close() {
 // Number is the subscription's part of an address.
 func (s *Subscription) Number() string { return s.number }
 
-// Close ends the subscription, drops what was not delivered yet, and waits for a call of
-// the function that is under way.
+// Close ends the subscription, drops hints that were not delivered, and waits for a call
+// of the function that is under way.
 func (s *Subscription) Close() {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()

@@ -25,9 +25,9 @@ func open(r *Record, now int64, caller string) *scene {
 	return s
 }
 
-// purge removes what has expired. A hand-over that was not confirmed, or a call that was
-// not answered, makes the process suspect to which it went: it is taken to have died, with
-// all that it had asked for until then.
+// purge removes expired parties. If a hand-over was not confirmed, or a call not answered,
+// the process that it went to becomes suspect: it is assumed to have died, with all its
+// earlier requests.
 func (s *scene) purge() {
 	s.Inside = slices.DeleteFunc(s.Inside, func(p Party) bool {
 		if p.Expiry > s.ms {
@@ -58,8 +58,8 @@ func (s *scene) purge() {
 	s.Spent.purge(s.ms)
 }
 
-// suspect notes that the time of p is over, who was handed the room or called and did not
-// come, unless its process has asked for something since.
+// suspect records that p did not confirm a hand-over or answer a call in time, unless its
+// process has made a request since.
 func (s *scene) suspect(p *Party) {
 	if s.Heard(p.Notify) > p.Expiry-p.Window {
 		return
@@ -91,7 +91,7 @@ func (s *scene) taken() bool {
 	return len(s.Inside) > 0 && s.Inside[0].Mode == driver.Exclusive && !s.Inside[0].Reenter
 }
 
-// fits reports whether there is room for p beside the holders.
+// fits reports whether the holders leave enough room for p.
 func (s *scene) fits(p *Party) bool {
 	if s.reenters(p) {
 		return true
@@ -192,8 +192,8 @@ func (s *scene) refresh(p *Party, wait time.Duration, notify string) {
 }
 
 // handOver grants the room to waiters from the head of the queue that fit and can be
-// told, and tells the new head when to ask. Its work is bounded: where it stops, the head
-// is told to ask at once.
+// notified, and informs the new head when to ask. Its work is bounded: at the bound, the
+// head is made to ask at once.
 func (s *scene) handOver() {
 	for entered := 0; entered < batch && !s.taken(); {
 		s.dropHeads()
@@ -264,8 +264,8 @@ func (s *scene) pingHead(p *Party) (next int64) {
 	return next
 }
 
-// hintHead tells the head of the queue when asking is useful, if it does not know: it has
-// just become the head, or the time has come nearer.
+// hintHead informs the head of the queue when asking is useful, if that is new: it has just
+// become the head, or the time is now earlier.
 func (s *scene) hintHead() {
 	if len(s.Queue) == 0 {
 		s.Head, s.When = "", 0
@@ -285,7 +285,7 @@ func (s *scene) hintHead() {
 }
 
 // clearSuspects forgets suspects. Suspicion concerns only the tickets in the queue, since a
-// process that queues anew has been heard of.
+// process that queues again is alive.
 func (s *scene) clearSuspects() {
 	for name := range s.Marks {
 		if name[0] == '!' || name[0] == '@' {
@@ -294,7 +294,7 @@ func (s *scene) clearSuspects() {
 	}
 }
 
-// next is the time until the obstacle for the head may end by itself.
+// next returns the time until the obstacle for the head may end.
 func (s *scene) next() int64 {
 	if s.ms < s.Closed {
 		return s.Closed - s.ms

@@ -13,22 +13,21 @@ import (
 // The encoding of a record, which stores keep in files and tables:
 //
 //	1 byte    the version
-//	8 bytes   when the record may be forgotten, in ms, big-endian
+//	8 bytes   when the record may be removed, in ms, big-endian
 //	…         the fields in order: integers as varints, strings and lists after their length
 //
-// The time stands at a fixed place so that a table can sort and delete records
-// without reading them. A call reads and writes the whole room, its queue
-// included, so the encoding is on the way of every waiter: JSON takes several
+// The time has a fixed position so that a table can sort and delete records
+// without decoding them. A call reads and writes the whole room, its queue
+// included, so the encoding costs every waiter time: JSON takes several
 // times as long.
 //
-// Each type is described once, for both directions. A new field of a record gets
-// a place here, at the end of its type, and raises version; a reader then knows
-// which fields an older version lacks.
+// Each type is described once, for both directions. Add a new field at the end of its
+// type, and raise version; a reader then knows which fields an older version lacks.
 
 // version is the version that is written, and the only one that is read so far.
 const version = 1
 
-// headSize is what stands before the fields.
+// headSize is the size of the data before the fields.
 const headSize = 1 + 8
 
 // Never is the end of a record that is never forgotten.
@@ -47,8 +46,8 @@ func Append(b []byte, r *Record, end int64) []byte {
 	return c.b
 }
 
-// Decode reads what Append has written. Anything else, such as a record that was cut, is
-// an error; it never panics, and takes memory in proportion to the length of b.
+// Decode reads the output of Append. Other data, such as a truncated record, is an error;
+// Decode never panics, and takes memory in proportion to the length of b.
 func Decode(b []byte) (Record, error) {
 	if _, err := End(b); err != nil {
 		return Record{}, err
@@ -79,9 +78,9 @@ func End(b []byte) (ms int64, err error) {
 	return int64(end), nil
 }
 
-// End returns when a record may be forgotten, in ms: when it means nothing any more, and
-// the clock has been past its token for memory ms. After a forgotten token the clock
-// alone makes the next one, so memory is how far the clock may be stepped back.
+// End returns when a record may be removed, in ms: when its contents have expired, and the
+// clock has been past its token for memory ms. After a token was removed the clock alone
+// determines the next one, so memory is how far the clock may be stepped back.
 func (r *Record) End(memory int64) int64 {
 	if r.Token <= 0 {
 		return r.Until()
@@ -127,7 +126,7 @@ func (c *codec) party(p *Party) {
 	codeInt(c, &p.Mode)
 	codeInt(c, &p.Policy)
 	codeInt(c, &p.Weight)
-	c.int(&p.Before) // once a TTL, which nothing read
+	c.int(&p.Before) // once a TTL, unused since
 	c.int(&p.Window)
 	c.int(&p.Delay)
 	c.int(&p.MinToken)

@@ -27,18 +27,17 @@ type Record struct {
 	Token int64
 	// Seq numbers the arrivals in the queue.
 	Seq int64
-	// Limit is what the shared parties agreed upon, in force while there are
-	// any, inside or waiting.
+	// Limit is the limit of the present shared parties, holders or waiters.
 	Limit int
-	// Closed is the time before which nobody enters.
+	// Closed is the time until which the room is closed.
 	Closed int64
-	// Head and When remember which waiter was last told to ask, and at what
-	// time, so that nobody is told twice.
+	// Head and When are the waiter that was last told to ask, and the time for that, so
+	// that no waiter is notified twice.
 	Head string
 	When int64
-	// Inside holds who is in the room, in the order of entry.
+	// Inside holds the holders, in the order of entry.
 	Inside []Party
-	// Queue holds who waits, by rank.
+	// Queue holds the waiters, by rank.
 	Queue []Party
 	// Marks holds short memories: "+id" an id that may not enter any more,
 	// "!address" a process that let a hand-over lapse, with the arrivals before
@@ -67,7 +66,7 @@ type Party struct {
 	Expiry    int64
 	Token     int64
 	Called    int64 // of a ticket: when it was last called to come
-	Before    int64 // Seq when it was called or handed the room; otherwise means nothing
+	Before    int64 // Seq when it was called or handed the room; otherwise unused
 	Confirmed bool
 	Visit     string
 }
@@ -78,7 +77,7 @@ type Mark struct {
 	Reason string
 }
 
-// before is until which arrival a mark of a process counts: all where it does not say so.
+// before returns up to which arrival a process is suspect: all arrivals by default.
 func (m Mark) before() int64 {
 	if n, err := strconv.ParseInt(m.Reason, 10, 64); err == nil {
 		return n
@@ -92,17 +91,16 @@ type Wake struct {
 	Hint    driver.Hint
 }
 
-// Everybody is the address of a hint that goes to all subscriptions of the store. No
-// subscription has it.
+// Everybody is the address of a hint to all subscriptions of the store. No subscription
+// has it.
 const Everybody = "*"
 
 // Bounds that the scripts share.
 const (
-	// behind is added to the rank of those whom others of their policy pass.
+	// behind is added to the rank of waiters that their policy lets other waiters pass.
 	behind = 1 << 46
-	// suspicion is how long a process that let a hand-over lapse is not
-	// handed what it asked for before, unless it is heard of: longer than its
-	// tickets live.
+	// suspicion is how long a process that missed a hand-over is not handed a lock for
+	// its earlier requests, unless it makes a request: longer than its tickets live.
 	suspicion = 60_000
 	// batch bounds the hand-overs of one call.
 	batch = 64
@@ -116,7 +114,7 @@ func (r *Record) Idle(now int64) bool {
 	return len(r.Inside) == 0 && len(r.Queue) == 0 && len(r.Marks) == 0 && r.Closed <= ms && r.Spent.until() <= ms
 }
 
-// Until returns the time after which the record, except for its token, means nothing.
+// Until returns the time after which the record, except for its token, is meaningless.
 func (r *Record) Until() int64 {
 	until := max(r.Closed, r.Spent.until())
 	for _, p := range r.Inside {
@@ -171,7 +169,7 @@ func (r *Record) mark(name string, until int64, reason string) {
 // Arrival is the place of a ticket in the order of arrival.
 func (p *Party) Arrival() int64 { return p.Rank % behind }
 
-// Heard is when a waiter of a process has last asked again, or 0 if that was long ago.
+// Heard returns when a waiter of a process last asked again, or 0 if that was long ago.
 func (r *Record) Heard(address string) int64 {
 	if m, ok := r.Marks["@"+address]; ok {
 		return m.Until - suspicion

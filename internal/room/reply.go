@@ -40,8 +40,8 @@ func (s *scene) busy() driver.Reply {
 	return reply
 }
 
-// queued tells the head when to ask, so that it needs no hint, and the second waiter when
-// to check whether the head that was called for it has asked.
+// queued returns the reply to a queued request. The head gets the time to ask, so that it
+// needs no hint, and the second waiter the time to check whether the called head has asked.
 func (s *scene) queued(id string, withHolder bool, called int64) driver.Reply {
 	reply := s.reply(driver.Queued)
 	for i, p := range s.Queue {

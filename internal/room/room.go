@@ -91,7 +91,7 @@ func Renew(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 func Release(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, ref.ID)
 	if p := find(append(slices.Clip(s.Inside), s.Queue...), ref.ID); p != nil && ref.Visit != "" && !below(p.Visit, ref.Visit) {
-		s.caller = "" // whoever asks for this id is told by a hint, since this visit is not told
+		s.caller = "" // this visit gets no answer about it, so the requester of this id gets a hint
 		s.handOver()
 		return s.reply(driver.Busy), s.wakes
 	}
@@ -106,8 +106,8 @@ func Release(r *Record, ref driver.Ref, now int64) (driver.Reply, []Wake) {
 	return reply, s.wakes
 }
 
-// Break ends the lease or ticket id of the room of key by force, and tells everybody: a
-// holder that took a free room has told nobody where it listens.
+// Break forcibly ends the lease or ticket id of the room of key, and notifies all
+// subscriptions: the record lacks the address of a holder that took a free room.
 func Break(r *Record, key, id, reason string, now int64) (driver.Reply, []Wake) {
 	s := open(r, now, "")
 	gone := find(append(slices.Clip(s.Inside), s.Queue...), id)

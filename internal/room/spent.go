@@ -1,13 +1,13 @@
 package room
 
-// Spent remembers ids that have been released, for requests with SingleUseID: the hash of
+// Spent holds ids that have been released, for requests with SingleUseID: the hash of
 // each id ([Hash]), and twice the time until which it counts, plus one if it was a holder
 // or waiter. There may be a million of them in a minute. A store that reads and writes
 // the record with every call therefore keeps them elsewhere: a call only needs, and
-// changes, what is remembered of its own id.
+// changes, the entry of its own id.
 type Spent map[uint64]int64
 
-// Hash is the hash of an id: FNV-1a. The one of hash/fnv allocates memory.
+// Hash returns the FNV-1a hash of an id. The implementation in hash/fnv allocates memory.
 func Hash(id string) uint64 {
 	hash := uint64(14695981039346656037)
 	for i := range len(id) {

@@ -3,22 +3,20 @@ package timing
 import "time"
 
 const (
-	// life is how long the ticket of a waiter that hears hints lives without
-	// being kept alive, every heartbeat.
+	// life is how long the ticket of a waiter with hints lives without being renewed,
+	// and heartbeat the interval of its renewals.
 	life      = 15 * time.Second
 	heartbeat = 5 * time.Second
-	// pollLife and PollEvery are the same for a waiter that hears no hints
-	// and gets the lock by asking.
+	// pollLife and PollEvery are the same for a waiter without hints, which polls.
 	pollLife  = 3 * time.Second
 	PollEvery = 500 * time.Millisecond
-	// WatchEvery is how often the first of a process's waiters for a lock asks:
-	// if all who stand before it have died, nobody else tells it.
+	// WatchEvery is how often the first of a process's waiters for a lock asks: if all
+	// waiters before it in the store's queue have died, it gets no hint.
 	WatchEvery = time.Second
-	// ConfirmWindow is how long a lock that was handed to a waiter waits to
-	// be confirmed, and so what a dead waiter costs all waiters behind it. It does not
-	// grow with the TTL: waiters die far more often than a store goes away between a
-	// hand-over and its confirmation, and only a request of the waiter shows that it
-	// lives. A stopped process keeps its connection.
+	// ConfirmWindow is how long a handed-over lock waits for its confirmation, and so
+	// the delay that a dead waiter causes. It does not grow with the TTL: waiters die far
+	// more often than a store goes away between a hand-over and its confirmation, and only
+	// a request of the waiter shows that it lives. A stopped process keeps its connection.
 	ConfirmWindow = time.Second
 )
 
@@ -27,7 +25,7 @@ func Window(ttl time.Duration) time.Duration {
 	return min(ConfirmWindow, max(ttl, 100*time.Millisecond))
 }
 
-// TicketLife is that of a ticket with the given address for hints, empty for none.
+// TicketLife returns the life of a ticket with the given address for hints, which may be "".
 func TicketLife(address string) time.Duration {
 	if address == "" {
 		return pollLife
@@ -35,9 +33,9 @@ func TicketLife(address string) time.Duration {
 	return life
 }
 
-// AskIn is when to ask again for a ticket that the store knows by the address
-// told, if hints for it now go to address; first tells that it is the first of
-// its process's, and next is what the store said of the obstacle before it.
+// AskIn returns when to renew a ticket. told is its address in the store, and address the
+// present one; first reports whether it is the first of its process's, and next is the
+// store's estimate for the obstacle before it.
 func AskIn(told, address string, first bool, next time.Duration) time.Duration {
 	wait := Spread(heartbeat)
 	if told == "" {
@@ -55,10 +53,9 @@ func AskIn(told, address string, first bool, next time.Duration) time.Duration {
 	return wait
 }
 
-// RetryIn is when to ask again for a ticket, known by the address told, after so
-// many questions in a row that were not answered: later each time, since a store
-// that is behind falls back further by being asked again, and always often enough
-// to try twice more in the ticket's life.
+// RetryIn returns when to renew a ticket again after so many failures in a row. The pauses
+// grow, since repeated requests slow an overloaded store down further, but are short enough
+// for two more tries in the ticket's life. told is the ticket's address in the store.
 func RetryIn(told string, failures int) time.Duration {
 	return Spread(min(PollEvery<<min(max(failures-1, 0), 10), TicketLife(told)/6))
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// Drift is by which part the clock of a store may run differently, unless
-	// something else is said.
+	// Drift is the default bound of the relative difference between the rates of two
+	// clocks.
 	Drift = 0.01
 	// FirstTry bounds the first try of a request, for stores that do not bound it
 	// themselves. Each following try may take twice as long, up to LongestTry: a slow store
@@ -24,16 +24,15 @@ const (
 	// LongestTry bounds every try. A store that swallowed requests for hours is asked again
 	// this soon after it works again.
 	LongestTry = 15 * time.Second
-	// TryOutage bounds how long a store that does not answer is asked by those who do
-	// not wait.
+	// TryOutage bounds how long a call that does not wait for a lock repeats an
+	// unanswered request.
 	TryOutage = 10 * time.Second
-	// OutageAfter is for how long nothing is answered before that is an outage, of
-	// which people are told.
+	// OutageAfter is how long a store gives no answer before an outage is reported.
 	OutageAfter = time.Second
-	// ForbidFor is how long a store refuses the id of a request that may still be
-	// on its way: as long as the longest timeout of one. It has nothing to do with
-	// the lease, whose life may be a day: every id that is forbidden takes memory of
-	// the store, and a Redis server serves the lock in a slower way meanwhile.
+	// ForbidFor is how long a store rejects the id of a request that may still arrive:
+	// the longest timeout of a request. It does not depend on the lease, whose life may
+	// be a day: every rejected id takes memory of the store, and until its end a Redis
+	// server serves the lock more slowly.
 	ForbidFor = time.Minute
 )
 
@@ -53,8 +52,8 @@ func TooLate(now, origin time.Time, ttl time.Duration, drift float64) bool {
 	return !now.Before(origin.Add(Life(ttl, drift)))
 }
 
-// ErrLate is a grant that came too late. Asked again, the store counts the lease
-// afresh.
+// ErrLate is returned for a grant that came too late. If the request is repeated, the store
+// counts the lease from then.
 var ErrLate = errors.New("the answer took longer than the lease lasts")
 
 // Try returns how long the nth try of a request may take, counted from 1, if left
@@ -87,12 +86,11 @@ func UndoIn(attempt int) time.Duration {
 	return Spread(min(BackOff(attempt)<<min(max(attempt-6, 0), 2), 2*time.Second))
 }
 
-// RenewIn is the pause after a renewal that has failed, the nth time in a row, with
-// so much of the lease left. At first it is short, since most outages are. A store
-// that certainly did nothing, because it could not be reached or refused, costs
-// little to ask again, so that its coming back is noticed within a second. One that
-// does not answer may have too much to do. Where attempts are counted they are
-// spread.
+// RenewIn returns the pause after the nth failed renewal in a row, given the time left
+// of the lease. At first it is short, since most outages are. If a store certainly did not
+// execute the request (refused), because it was unreachable or refused it, a retry is
+// cheap, so its return is noticed within a second. A store that does not answer may be
+// overloaded. If attempts are counted, they are spread.
 func RenewIn(ttl, left time.Duration, n int, refused, counted bool) time.Duration {
 	pause := min(ttl/12, left/4)
 	if !counted {
@@ -115,21 +113,21 @@ func Final(err error) bool {
 		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, driver.ErrClosed)
 }
 
-// Refused reports whether err says that the store does not do what was asked, as it was
-// asked, and nothing else: a lease whose renewal is refused is there as it was before.
+// Refused reports whether err means that the store refuses this renewal in its present
+// form: the lease is unchanged.
 func Refused(err error) bool {
 	return (errors.Is(err, driver.ErrInvalid) || errors.Is(err, errors.ErrUnsupported)) &&
 		!errors.Is(err, driver.ErrMismatch) && !errors.Is(err, driver.ErrClosed)
 }
 
-// Permanent reports whether waiting for a store that answers with err cannot help. What
-// one node of a quorum says does not speak for the others.
+// Permanent reports whether waiting for a store that answers with err is pointless. The
+// answer of one node of a quorum does not count.
 func Permanent(err error) bool {
 	return Final(err) || errors.Is(err, driver.ErrPermanent) && !errors.Is(err, driver.ErrNoQuorum)
 }
 
-// OfRead is err for somebody who only looked at a store. Nothing was done, so it matches
-// [driver.ErrUnavailable], unless it says something more definite.
+// OfRead maps the error of a read-only call. It had no effect, so the error matches
+// [driver.ErrUnavailable], unless it is more definite.
 func OfRead(err error) error {
 	if err == nil || Definite(err) {
 		return err
@@ -137,15 +135,15 @@ func OfRead(err error) error {
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
 
-// IsTimeout reports whether err says of a try only that its time was over.
+// IsTimeout reports whether err means only that the time limit of a try passed.
 func IsTimeout(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// Uncertain is err for somebody who must not take it for definite: it is about a part
-// of what was asked, or about the last of several tries. It matches everything that
-// err does but [driver.ErrUnavailable].
+// Uncertain returns err for a caller that must not treat it as definite: it is about a part
+// of the request, or about the last of several tries. The result matches everything that
+// err matches except [driver.ErrUnavailable].
 func Uncertain(err error) error {
 	if errors.Is(err, driver.ErrUnavailable) {
 		return &uncertain{err}
@@ -163,6 +161,6 @@ func (e *uncertain) Is(target error) bool {
 
 func (e *uncertain) As(target any) bool { return errors.As(e.cause, target) }
 
-// Definite reports whether err excludes that the store did what was asked. It says
-// nothing of earlier tries.
+// Definite reports whether err means that the store certainly did not execute the request.
+// Earlier tries may have been executed.
 func Definite(err error) bool { return errors.Is(err, driver.ErrUnavailable) || Final(err) }
