@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// lanes is how many requests have a connection each before others share a pipeline.
+// lanes is how many requests have separate connections before requests share a pipeline.
 const lanes = 4
 
 // adapter implements [redisroom.Client] over go-redis, for one server.
@@ -32,9 +32,9 @@ type adapter struct {
 	attempts redisroom.Pace
 	watcher  *primaryWatcher // nil unless there are sentinels
 	named    atomic.Value    // the address of the primary that the sentinels have named last
-	// sentinels are those that are known; a failover client does not tell.
+	// sentinels are the known sentinels; a failover client does not expose them.
 	sentinels sentinels
-	// closeToo closes what single was derived from, if that is ours too.
+	// closeToo closes the client from which single was derived, if the driver owns it.
 	closeToo func() error
 }
 
@@ -63,7 +63,7 @@ func (c *adapter) Cluster() bool { return false }
 // Do implements [redisroom.Client].
 func (c *adapter) Do(ctx context.Context, words []string) (any, error) { return c.batch.Do(ctx, words) }
 
-// one runs a request by itself.
+// one runs a single request.
 func (c *adapter) one(ctx context.Context, words []string) (any, error) {
 	var s struct { // they live equally long
 		try interrupt.Call
@@ -85,7 +85,7 @@ func (c *adapter) many(requests []*redisroom.Request) {
 		cmds[i] = newCommand(try, j.Words)
 		_ = pipe.Process(try, cmds[i])
 	}
-	_, err := pipe.Exec(try) // what was written has an error of its own
+	_, err := pipe.Exec(try) // each written command has its own error
 	for i, j := range requests {
 		j.Reply, j.Err = c.result(try, cmds[i], err)
 	}
@@ -106,7 +106,7 @@ func (c *adapter) Run(ctx context.Context, cmds [][]string, want redisroom.Acks,
 		_ = pipe.Process(try, sent[i])
 	}
 	wait := addWait(try, pipe, want)
-	_, err := pipe.Exec(try) // what was written has an error of its own
+	_, err := pipe.Exec(try) // each written command has its own error
 	for i, cmd := range sent {
 		reply, failed := c.result(try, cmd, err)
 		each(i, c.answer(try, reply, failed, wait))

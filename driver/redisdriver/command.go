@@ -13,9 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// command is a command of go-redis that knows whether it was written. Every failure
-// before that is definite: go-redis may have waited for a connection, or the server may
-// have refused the greeting.
+// command is a go-redis command that records whether it was written. Every failure before
+// that is definite: go-redis may have waited for a connection, or the server may have
+// refused the greeting.
 type command struct {
 	redis.Cmd
 	written bool
@@ -23,8 +23,7 @@ type command struct {
 	short   [32]byte // holds the mark while it is written, if it fits
 }
 
-// writeMark is the word of a command whose encoding shows that the command is being
-// written.
+// writeMark is a word of a command. Its encoding shows that the command is being written.
 type writeMark struct{ *command }
 
 // MarshalBinary implements [encoding.BinaryMarshaler]: go-redis calls it when it
@@ -40,8 +39,8 @@ func newCommand(ctx context.Context, words []string) *command {
 	return c
 }
 
-// init converts words, most of them without a copy. It marks the last one, since
-// go-redis reads the others itself.
+// init converts words, most of them without a copy. It marks the last word, since go-redis
+// itself reads the earlier ones.
 func (c *command) init(ctx context.Context, words []string) {
 	last := len(words) - 1
 	c.mark = words[last]
@@ -68,7 +67,7 @@ func (c *adapter) result(try *interrupt.Call, cmd *command, err error) (any, err
 		return nil, c.unsent(try, err)
 	case err == nil:
 		return value(cmd.Val()), nil
-	case err == redis.Nil: //nolint:errorlint // inside another error it is somebody else's
+	case err == redis.Nil: //nolint:errorlint // a wrapped one is not this command's
 		return nil, nil
 	}
 	return nil, c.failure(try.Context, err)

@@ -19,7 +19,7 @@ type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error
 func (c *adapter) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if interrupt.Again(ctx) {
-			// go-redis wants to subscribe anew by itself, at a server that may hang.
+			// Otherwise go-redis would itself subscribe again, at a server that may hang.
 			return nil, errors.New("the subscription is lost")
 		}
 		nc, err := dial(ctx, network, addr)
@@ -27,15 +27,15 @@ func (c *adapter) dialer(dial dialFunc) dialFunc {
 			return &noConn{err: &dialError{&dialError{err}}}, nil
 		}
 		if addr == behindSentinels {
-			c.conns.KeepOnly(nc.RemoteAddr()) // the others may lead to its predecessor
+			c.conns.KeepOnly(nc.RemoteAddr()) // older connections may lead to its predecessor
 			c.named.Store(nc.RemoteAddr().String())
 		}
 		return c.conns.Add(ctx, nc), nil
 	}
 }
 
-// greeted is what go-redis calls at the end of a greeting: it calls what the
-// application has for that.
+// greeted returns the hook for the end of a greeting. It calls the application's hook,
+// next.
 func greeted(conns *interrupt.Conns, next func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, nc *redis.Conn) error {
 		if next != nil {

@@ -55,7 +55,7 @@ type silenceWatch struct {
 }
 
 // watchSilence pings the server over the subscription from time to time, and closes it if
-// nothing was heard since the last ping.
+// no answer has arrived since the last ping.
 func (c *adapter) watchSilence(ctx context.Context, sub *redis.PubSub, heard *atomic.Int64) *silenceWatch {
 	w := &silenceWatch{quit: make(chan struct{}), done: make(chan struct{})}
 	go func() {

@@ -1,27 +1,27 @@
-// Package redisdriver keeps locks on Redis and Valkey through go-redis. It knows every
+// Package redisdriver keeps locks on Redis and Valkey through go-redis. It supports every
 // kind of lock.
 //
 //	store, err := redisdriver.New(client) // the application's *redis.Client
 //	…
 //	client, err := leasehold.New(store)
 //
-// A driver is made from a client that the application has, by [New], or from a URL, by
-// [Open]. It works with a single server, with Sentinel, and with Redis Cluster, and needs
+// [New] makes a driver from the application's client, [Open] from a URL.
+// It works with a single server, with Sentinel, and with Redis Cluster, and needs
 // Redis 7.0 or Valkey 7.2.
 //
 // It uses connections of its own, so that a renewal never waits for the application: two
 // pools, one for renewals and one for everything else, and one connection for
-// notifications. On a cluster there are as many for each node that keeps locks, and of
-// the cluster's client only the options are used. The renewals' connection is made with
-// the first grant, so a server that takes no more connections later loses no lease.
+// notifications. On a cluster each node that keeps locks has as many, and only the options
+// of the cluster's client are used. The renewals' connection is made with
+// the first grant, so a server that later refuses connections loses no lease.
 //
 // The server's user needs the rights
 //
 //	~leasehold:* &leasehold:* +@connection +@scripting +@read +@write +@pubsub +time
 //
 // and, on a cluster, +cluster|slots. Without the right to publish or to subscribe,
-// waiters poll, and holders learn of a break when they renew. With replicas, +info lets a request fail at once when too few of them are
-// connected.
+// waiters poll, and holders learn of a break when they renew. With replicas, +info lets a
+// request fail at once when too few of them are connected.
 package redisdriver
 
 import (
@@ -47,8 +47,8 @@ import (
 // subscription, and while the connection is lost. List uses SCAN, in a cluster on each node in
 // turn, so a page may be empty; it lists the locks of other libraries too, unless the prefix of
 // [WithPrefix] is empty. Check sends INFO, CONFIG GET, CLUSTER INFO, TIME and SCAN, and reports
-// a command that the user may not run as a finding. Close closes the connections that the driver has made, but not the client that was given to
-// [New].
+// a command that the user may not run as a finding. Close closes the connections that the
+// driver has made, but not the client that was given to [New].
 type Driver struct{ *store }
 
 // store is the common part of the drivers of both Redis clients.
@@ -70,7 +70,7 @@ type Option func(*options)
 type options struct {
 	prefix  string
 	timeout time.Duration
-	acks    *redisroom.Acks // nil for none
+	acks    *redisroom.Acks // nil if not wanted
 }
 
 // WithPrefix sets the prefix of every key, "leasehold:" by default, at most 256 bytes.
@@ -86,7 +86,7 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // it, so that a failover to one of them keeps it: k is the number of all replicas that
 // may be promoted, 1 to 100. The driver waits for them for at most timeout, 1 ms to half
 // of [WithTimeout]. Without this option it does not ask replicas. While fewer than k are
-// connected, after a failover for instance, nothing can be locked and leases run out.
+// connected, for example after a failover, no lock can be acquired and leases expire.
 //
 // A grant that is not acknowledged is undone, and the error matches
 // [driver.ErrNotReplicated]. If too few replicas are connected, the driver does not even
@@ -124,12 +124,12 @@ func (o *options) store(connect func() redisroom.Client) *Driver {
 // New returns a driver that connects as client does: to the same servers, with the same
 // credentials, TLS configuration and buffers. It does not use the client's retries,
 // timeouts, limiter, caching and hooks, nor the client itself, and does not close it.
-// Only a client of [redis.NewFailoverClient] must stay open, since it knows the
-// sentinels. The driver asks them every 2 s for the primary, with TLS every 10 s, so that
-// it soon leaves a primary that was replaced without knowing it.
+// Only a client of [redis.NewFailoverClient] must stay open, because it has the addresses
+// of the sentinels. The driver asks these every 2 s for the primary, with TLS every 10 s,
+// so that it soon leaves a primary that was replaced and has not noticed it.
 //
-// The client is a [*redis.Client] or a [*redis.ClusterClient]; others are refused with an
-// error that matches [driver.ErrInvalid]. Nothing is sent.
+// The client must be a [*redis.Client] or a [*redis.ClusterClient]; otherwise the error
+// matches [driver.ErrInvalid]. New sends no request.
 func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	o, err := newOptions(opts)
 	if err != nil {

@@ -49,10 +49,10 @@ func trackSentinels(conns *interrupt.Conns, dial, dialSentinel dialFunc) dialFun
 	}
 }
 
-// cutAfterSearch returns a dialer that closes the connections to sentinels if none of
-// them has named a primary: go-redis has finished with them, and forgets those whose
-// greeting failed. What was made while another search ran may be that one's, and is
-// closed after it.
+// cutAfterSearch returns a dialer that closes the connections to sentinels after a search
+// that found no primary: go-redis no longer uses them, and forgets connections whose
+// greeting failed. A connection made while another search ran may belong to that search, and
+// is closed after it.
 func cutAfterSearch(conns *interrupt.Conns, dial dialFunc) dialFunc {
 	var mu sync.Mutex
 	var postponed uint64                // up to which connections are to be closed when no search needs them
@@ -80,11 +80,11 @@ func cutAfterSearch(conns *interrupt.Conns, dial dialFunc) dialFunc {
 
 // errNoPrimary is the error of a search if a sentinel answered that it has no primary of
 // that name.
-var errNoPrimary = fmt.Errorf("the sentinels know no primary of that name (see master=): %w", driver.ErrPermanent)
+var errNoPrimary = fmt.Errorf("the sentinels have no primary of that name (see master=): %w", driver.ErrPermanent)
 
 // shareRefusals returns a dialer for a primary behind sentinels. A search fails with the
-// refusal that it or another search at the same time received: go-redis runs one search
-// after the other, so the later ones may time out first.
+// refusal that it or a simultaneous search received: go-redis runs one search after another,
+// so a later search may time out first.
 func shareRefusals(dial dialFunc) dialFunc {
 	var mu sync.Mutex
 	var refusals int
@@ -106,8 +106,8 @@ func shareRefusals(dial dialFunc) dialFunc {
 	}
 }
 
-// refusal returns what the sentinels, or the primary, refuse in a search: errNoPrimary if one
-// sentinel does not know the name, and another refusal only if all have refused. It
+// refusal returns the reason why sentinels, or the primary, refuse a search: errNoPrimary if
+// one sentinel has no primary of the name, and another refusal only if all have refused. It
 // returns nil if one of them did not answer.
 func refusal(err error) error {
 	var reply redis.Error
@@ -132,16 +132,16 @@ func refusal(err error) error {
 	return nil
 }
 
-// How often the sentinels are asked who the primary is. The question costs a
-// connection to it, and with TLS that is dear.
+// How often the sentinels are asked for the primary. Each question needs a new connection,
+// which is expensive with TLS.
 const (
 	askSentinels    = 2 * time.Second
 	askSentinelsTLS = 10 * time.Second
 )
 
 // primaryWatcher cuts the connections to a primary that was replaced. A primary that was
-// replaced by command, or that hung meanwhile, still takes itself for the primary for
-// some ten seconds. It would grant locks that its successor has granted.
+// replaced by command, or that hung in the meantime, still acts as primary for some ten
+// seconds. It would grant locks that its successor has granted.
 type primaryWatcher struct {
 	dial  dialFunc
 	conns *interrupt.Conns
@@ -149,7 +149,7 @@ type primaryWatcher struct {
 	done  chan struct{}
 }
 
-// newPrimaryWatcher starts a watcher if a client with these options knows sentinels.
+// newPrimaryWatcher starts a watcher if the options name sentinels.
 func newPrimaryWatcher(opt *redis.Options, conns *interrupt.Conns) *primaryWatcher {
 	if opt.Addr != behindSentinels {
 		return nil
@@ -178,7 +178,7 @@ func (l *primaryWatcher) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// look asks the sentinels through the dialer, which does nothing but connect.
+// look asks the sentinels through the dialer, which only connects.
 func (l *primaryWatcher) look(ctx context.Context, within time.Duration) {
 	if l.conns.Len() == 0 {
 		return
@@ -187,7 +187,7 @@ func (l *primaryWatcher) look(ctx context.Context, within time.Duration) {
 	defer cancel()
 	nc, err := l.dial(ctx, "tcp", behindSentinels)
 	if err != nil {
-		return // nobody knows better: go on with what there is
+		return // without an answer keep the present connections
 	}
 	l.conns.KeepOnly(nc.RemoteAddr())
 	_ = nc.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisurl"
 )
 
-// Open returns a driver for the store that a URL names:
+// Open returns a driver for the store at a URL:
 //
 //	redis://user:password@host:6379/0      a single server; rediss:// with TLS
 //	unix:///run/redis.sock                 its socket
@@ -20,8 +20,8 @@ import (
 //	redis+cluster://n1,n2,n3
 //
 // Parameters, such as prefix=app:, timeout=500ms and replicas=1, are those of the
-// package's options; the manual lists all of them. Options override the URL. Nothing is
-// sent. An error matches [driver.ErrInvalid].
+// package's options; the manual lists all of them. Options override the URL. Open makes no
+// connection. An error matches [driver.ErrInvalid].
 func Open(url string, opts ...Option) (*Driver, error) {
 	c, err := redisurl.Parse(url)
 	if err != nil {

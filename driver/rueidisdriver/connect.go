@@ -17,7 +17,7 @@ import (
 // connectAttempt is an attempt to connect that several calls wait for.
 type connectAttempt struct {
 	done chan struct{} // closed when client or err is set
-	// client is what came of it.
+	// client is the result.
 	client rueidis.Client
 	err    error
 }
@@ -121,6 +121,6 @@ func (s *adapter) dialer(opt rueidis.ClientOption) func(context.Context, string,
 	}
 }
 
-// ofSentinel does nothing. It marks the dialer of sentinels, to which rueidis connects by the
-// same function as to the primary.
+// ofSentinel marks the dialer of sentinels, to which rueidis connects by the same function
+// as to the primary. It does not change the connection.
 func ofSentinel(string, string, syscall.RawConn) error { return nil }

@@ -40,8 +40,8 @@ func (s *adapter) listen(ctx context.Context, channels []string, up func(), mess
 		}
 	}
 	defer leave(func([]string) {}) // with the connection
-	// Subscriptions share a connection. Its reader tells all of a channel whenever one
-	// more subscribes to it, and waits for nobody who hears a message.
+	// Subscriptions share a connection. Its reader notifies all subscribers of a channel
+	// whenever another subscribes to it, and waits for no handler of a message.
 	var hearing, confirming sync.Mutex
 	var told sync.WaitGroup
 	defer told.Wait()
@@ -89,9 +89,9 @@ type listenerCounts struct {
 	calls map[string]int
 }
 
-// add counts one more call. While another unsubscribes, it waits, so that what is
-// subscribed afterwards stays. If the server takes longer than unsubscribing, that ends it
-// nevertheless, and its caller listens anew.
+// add counts one more call. It waits while another call unsubscribes, so that its own
+// subscription stays. If the server takes longer than unsubscribing, that ends the
+// subscription nevertheless, and the caller subscribes again.
 func (l *listenerCounts) add(channels []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,8 +103,8 @@ func (l *listenerCounts) add(channels []string) {
 	}
 }
 
-// remove counts one call less, and calls unsubscribe with those channels to which none is
-// left.
+// remove counts one call less, and calls unsubscribe with the channels that no other call
+// uses.
 func (l *listenerCounts) remove(channels []string, unsubscribe func(unheard []string)) {
 	l.mu.Lock()
 	var unheard []string

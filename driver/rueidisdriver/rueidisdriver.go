@@ -1,4 +1,4 @@
-// Package rueidisdriver keeps locks on Redis and Valkey through rueidis. It knows every
+// Package rueidisdriver keeps locks on Redis and Valkey through rueidis. It supports every
 // kind of lock.
 //
 // Concurrent requests of many goroutines share round trips, which makes it the faster of
@@ -48,7 +48,8 @@ import (
 // subscription, and while the connection is lost. List uses SCAN, in a cluster on each node in
 // turn, so a page may be empty; it lists the locks of other libraries too, unless the prefix of
 // [WithPrefix] is empty. Check sends INFO, CONFIG GET, CLUSTER INFO, TIME and SCAN, and reports
-// a command that the user may not run as a finding. Close closes the connections that the driver has made.
+// a command that the user may not run as a finding. Close closes the connections that the
+// driver has made.
 type Driver struct{ *store }
 
 // store is the common part of the drivers of both Redis clients.
@@ -70,7 +71,7 @@ type Option func(*options)
 type options struct {
 	prefix  string
 	timeout time.Duration
-	acks    *redisroom.Acks // nil for none
+	acks    *redisroom.Acks // nil if not wanted
 	cluster bool            // a single address is a node of a cluster for certain
 }
 
@@ -87,7 +88,7 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // it, so that a failover to one of them keeps it: k is the number of all replicas that
 // may be promoted, 1 to 100. The driver waits for them for at most timeout, 1 ms to half
 // of [WithTimeout]. Without this option it does not ask replicas. While fewer than k are
-// connected, after a failover for instance, nothing can be locked and leases run out.
+// connected, for example after a failover, no lock can be acquired and leases expire.
 //
 // A grant that is not acknowledged is undone, and the error matches
 // [driver.ErrNotReplicated]. If too few replicas are connected, the driver does not even
@@ -107,11 +108,10 @@ func newOptions(opts []Option) (options, error) {
 	return o, redisroom.CheckOptions(o.prefix, o.timeout, o.acks)
 }
 
-// New returns a driver that connects as opt says, on first use and again whenever it has
-// to. If a server is down, requests fail and New does not. The driver overrides opt's
+// New returns a driver that connects by opt, on first use and again when necessary. If a
+// server is down, requests fail and New does not. The driver overrides opt's
 // retries, client-side caching, timeouts, lifetime of connections, and reads from replicas.
-// An error matches
-// [driver.ErrInvalid].
+// An error matches [driver.ErrInvalid].
 func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -131,7 +131,7 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	return &Driver{redisroom.New(c)}, nil
 }
 
-// Open returns a driver for the store that a URL names:
+// Open returns a driver for the store at a URL:
 //
 //	redis://user:password@host:6379/0      a single server; rediss:// with TLS
 //	unix:///run/redis.sock                 its socket
@@ -139,8 +139,8 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 //	redis+cluster://n1,n2,n3
 //
 // Parameters, such as prefix=app:, timeout=500ms and replicas=1, are those of the
-// package's options; the manual lists all of them. Options override the URL. Nothing is
-// sent. An error matches [driver.ErrInvalid].
+// package's options; the manual lists all of them. Options override the URL. Open makes no
+// connection. An error matches [driver.ErrInvalid].
 func Open(url string, opts ...Option) (*Driver, error) {
 	c, err := redisurl.Parse(url)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package rediscluster is a client of a Redis or Valkey Cluster: it knows which node
-// serves which slot, and sends requests there by clients of single servers.
+// Package rediscluster is a client of a Redis or Valkey Cluster: it finds the node that
+// serves a slot, and sends requests there by clients of single servers.
 //
 // The cluster clients of the libraries do not suffice. They ask one node at a time for
-// the topology, which may be one that hangs, and each client asks by itself. They keep
-// subscriptions at nodes that have left. They do not tell what was sent and what was not.
-// This package does these things alike for both libraries.
+// the topology, which may be one that hangs, and each client asks separately. They keep
+// subscriptions at nodes that have left. They do not report whether a request was sent.
+// This package does this in the same way for both libraries.
 package rediscluster
 
 import (
@@ -39,8 +39,8 @@ type Config struct {
 	Open func(addr string) redisroom.Client
 	// Topology is shared by clients of the same cluster.
 	Topology *Topology
-	// MayBeOne says that the one seed may be a server without a cluster. Whether it
-	// is, the client asks.
+	// MayBeOne allows the single seed to be a server without a cluster. The client
+	// finds that out.
 	MayBeOne bool
 	// Look, if it is not nil, returns the topology; nodes are not asked.
 	Look func(context.Context) ([]Range, error)
@@ -57,7 +57,7 @@ type Client struct {
 	suspects map[string]time.Time // when nodes have failed
 	gone     uint64               // changes of nodes that were closed
 	retired  map[*node]*time.Timer
-	looking  *discovery      // nil if nobody is
+	looking  *discovery      // nil if no discovery is under way
 	looked   time.Time       // when the last one had ended
 	led      map[string]bool // primaries at the last look
 	closed   bool
@@ -66,7 +66,7 @@ type Client struct {
 
 var _ redisroom.Client = (*Client)(nil)
 
-// New returns a client. Nothing is sent.
+// New returns a client. It makes no connection.
 func New(config Config) *Client {
 	c := &Client{
 		config: config, nodes: make(map[string]*node), suspects: make(map[string]time.Time),
@@ -120,9 +120,9 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// find returns the address of the node that serves a slot. Without a topology it waits
-// for one. If the topology is old it has it refreshed, and waits a little for that: a
-// node that was replaced meanwhile would cost a timeout.
+// find returns the address of the node that serves a slot. Without a topology it waits for
+// one. If the topology is old, find requests a new one and waits briefly for it, since a
+// node that has been replaced would cost a timeout.
 func (c *Client) find(ctx context.Context, slot int) (string, error) {
 	addr, known := c.config.Topology.primary(slot)
 	if !known {
@@ -163,8 +163,8 @@ func (c *Client) Do(ctx context.Context, words []string) (any, error) {
 	return reply, nil
 }
 
-// withRemaining bounds what is left of a request that had to wait before it could be
-// sent. Other requests are bounded by the clients of the nodes.
+// withRemaining bounds the rest of a request that had to wait before it could be sent. The
+// nodes' clients bound other requests.
 func (c *Client) withRemaining(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
 	if time.Since(began) < c.config.Timeout/hedgeAfter {
 		return ctx, func() {}
@@ -178,8 +178,8 @@ type answer struct {
 	redisroom.Answer
 }
 
-// Run implements [redisroom.Client]. It runs the commands on all nodes at once, and
-// reports those of one node without waiting for another.
+// Run implements [redisroom.Client]. It runs the commands on all nodes at once, and reports
+// the answers of one node without waiting for another.
 func (c *Client) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	began := time.Now()
 	answers := make(chan answer, len(cmds))
@@ -233,7 +233,7 @@ func (c *Client) runNode(ctx context.Context, addr string, cmds [][]string, whic
 	node.Run(ctx, some, want, func(k int, a redisroom.Answer) { each(which[k], a) })
 }
 
-// Nodes implements [redisroom.Client]. It asks the cluster anew, and returns the known
+// Nodes implements [redisroom.Client]. It asks the cluster again, and returns the known
 // topology if no node answers.
 func (c *Client) Nodes(ctx context.Context) ([]string, error) {
 	err := c.discover().wait(ctx)

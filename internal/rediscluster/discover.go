@@ -17,7 +17,7 @@ import (
 const (
 	// maxParallel is how many nodes are asked at once, since one of them may hang.
 	maxParallel = 3
-	// Further nodes are asked beside silent ones after timeout / hedgeAfter.
+	// If nodes are silent for timeout / hedgeAfter, further nodes are asked as well.
 	hedgeAfter = 16
 	// maxAge is the age at which the topology is renewed while it is used.
 	maxAge = 5 * time.Second
@@ -73,7 +73,7 @@ func (l *discovery) wait(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-late:
 	}
-	return fmt.Errorf("%w: not sent: the cluster does not tell where its slots are: %w", driver.ErrUnavailable, cause(ctx))
+	return fmt.Errorf("%w: not sent: the cluster's topology is unknown: %w", driver.ErrUnavailable, cause(ctx))
 }
 
 // refresh has the topology renewed, and waits a little for that.
@@ -101,7 +101,7 @@ type report struct {
 	addr   string
 }
 
-// ask asks nodes, some at a time, until one of them has told the topology.
+// ask asks nodes, some at a time, until one of them has returned the topology.
 func (c *Client) ask() error {
 	asked := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.Timeout)
@@ -109,7 +109,7 @@ func (c *Client) ask() error {
 	if c.config.Look != nil {
 		ranges, err := c.config.Look(ctx)
 		if err != nil || len(ranges) == 0 {
-			return c.unknownError([]error{oneline.Join(err, errors.New("the application knows of no slot"))})
+			return c.unknownError([]error{oneline.Join(err, errors.New("the application returned no slots"))})
 		}
 		c.config.Topology.replace(ranges, asked)
 		return nil
@@ -155,26 +155,26 @@ func (c *Client) ask() error {
 	return c.unknownError(errs)
 }
 
-// isSingle reports whether an error says that a server belongs to no cluster, or that its
+// isSingle reports whether an error means that a server belongs to no cluster, or that its
 // user may not ask.
 func isSingle(err error) bool {
 	return isReply(err) && strings.Contains(strings.ToUpper(err.Error()), "CLUSTER")
 }
 
-// unknownError is the error if no node has told the topology.
+// unknownError returns the error if no node has returned the topology.
 func (c *Client) unknownError(errs []error) error {
 	for _, err := range errs {
 		var reply redisroom.ReplyError
 		if errors.As(err, &reply) {
-			return err // it says more than the silence of others
+			return err // more informative than timeouts of other nodes
 		}
 	}
 	if len(errs) == 0 {
 		errs = []error{errors.New("no node is known")}
 	}
-	// Time may heal what one of them says, if not the others.
+	// Prefer an error that may pass with time.
 	first := max(0, slices.IndexFunc(errs, func(err error) bool { return !errors.Is(err, driver.ErrPermanent) }))
-	return fmt.Errorf("%w: no node of the cluster tells where its slots are: %w", driver.ErrUnavailable, errs[first])
+	return fmt.Errorf("%w: no node of the cluster returned its topology: %w", driver.ErrUnavailable, errs[first])
 }
 
 // askNode asks one node. The question lasts until the timeout of a request, also when

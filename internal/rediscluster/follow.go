@@ -22,8 +22,8 @@ type request struct {
 func (r *request) slot() int { return redisroom.Slot(r.words[firstKey]) }
 
 // follow returns the outcome of a command that has failed at a node. It follows
-// redirections, and goes to the successor of a node that could not be reached. It repeats
-// nothing that may have had an effect.
+// redirections, and uses the successor of a node that could not be reached. It never
+// repeats a command that may have had an effect.
 func (r *request) follow(ctx context.Context, addr string, a redisroom.Answer) redisroom.Answer {
 	ctx, cancel := context.WithDeadline(ctx, r.began.Add(r.config.Timeout))
 	defer cancel()

@@ -9,16 +9,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// errLeft is the cause of a subscription's end whose node has left the cluster.
+// errLeft ends a subscription whose node has left the cluster.
 var errLeft = errors.New("the node of the subscription has left the cluster")
 
 // leftInterval is how often a subscription checks that its node is still in the cluster.
 const leftInterval = time.Second
 
-// Listen implements [redisroom.Client]. Every node delivers what is published at any
-// other, so another node is used while the one that serves the channel's slot fails. A
-// node that has left the cluster still answers but delivers nothing, so its subscriptions
-// are moved.
+// Listen implements [redisroom.Client]. Every node delivers the messages published at any
+// other node, so another node is used while the one that serves the channel's slot fails. A
+// node that has left the cluster still answers but delivers no messages, so its
+// subscriptions are moved.
 func (c *Client) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
 	addr, err := c.find(ctx, redisroom.Slot(channels[0]))
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *Client) alternative(addr string) string {
 	return addr
 }
 
-// watch ends a subscription whose node has left.
+// watch ends a subscription when its node has left.
 func (c *Client) watch(ctx context.Context, addr string, leave context.CancelCauseFunc) {
 	tick := time.NewTicker(leftInterval)
 	defer tick.Stop()

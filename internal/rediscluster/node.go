@@ -16,8 +16,8 @@ type node struct {
 	redisroom.Client
 	cluster *Client
 	addr    string
-	// asked is how many requests are under way, and heard when, in ns, one was
-	// answered, or the first of them sent.
+	// asked is how many requests are under way; heard is when, in ns, a request was last
+	// answered, or the oldest of them sent.
 	asked, heard atomic.Int64
 }
 
@@ -58,11 +58,11 @@ func (n *node) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, ea
 	})
 }
 
-// errRetired is the error of a request whose node was retired meanwhile.
+// errRetired is the error of a request whose node was retired in the meantime.
 var errRetired = errors.New("the node has left the cluster")
 
-// whileClosing replaces the error of a node's closed client, since the cluster's client
-// is open. It is unknown what was sent.
+// whileClosing replaces the error of a node's closed client, since the cluster's client is
+// open. It is unknown whether the request was sent.
 func (n *node) whileClosing(err error) error {
 	if errors.Is(err, driver.ErrClosed) && !n.cluster.isClosed() {
 		return errRetired
@@ -142,7 +142,7 @@ func (c *Client) checkAfter(after time.Duration) {
 }
 
 // checkSilence asks for the topology if a node does not answer: the node may have been
-// replaced, and nothing else would tell.
+// replaced, which only the topology shows.
 func (c *Client) checkSilence() {
 	c.armed.Store(false)
 	limit := c.config.Timeout / hedgeAfter

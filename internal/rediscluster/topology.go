@@ -22,9 +22,8 @@ type Range struct {
 	Replicas    []string // host:port
 }
 
-// Topology tells which node serves which slot. Several clients of one cluster share it,
-// so that what one of them learns is known to all. The zero value knows nothing. It is
-// safe for concurrent use.
+// Topology maps slots to nodes. Several clients of one cluster share it, so that all use
+// the latest answer. The zero value is empty. It is safe for concurrent use.
 type Topology struct {
 	single atomic.Bool // there is one server, and no cluster
 
@@ -89,7 +88,7 @@ func (p *Topology) age() time.Duration {
 	return time.Since(p.taken)
 }
 
-// join has a client told when the topology has changed; leave ends that.
+// join makes a client be notified of changes of the topology, until leave.
 func (p *Topology) join(c *Client) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,14 +111,14 @@ func (p *Topology) refreshedSince(t time.Time) bool {
 	return p.taken.After(t)
 }
 
-// replace stores a node's answer to a question sent at asked, and tells the clients.
+// replace stores a node's answer to a request sent at asked, and notifies the clients.
 func (p *Topology) replace(ranges []Range, asked time.Time) {
 	for _, c := range p.set(ranges, asked) {
 		c.adaptNodes()
 	}
 }
 
-// set stores the answer and returns the clients to tell.
+// set stores the answer and returns the clients to notify.
 func (p *Topology) set(ranges []Range, asked time.Time) []*Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +179,7 @@ func parseSlots(reply any, origin string) ([]Range, error) {
 		ranges = append(ranges, r)
 	}
 	if len(ranges) == 0 {
-		return nil, fmt.Errorf("%s belongs to no cluster: it knows of no slot that is served", origin)
+		return nil, fmt.Errorf("%s belongs to no cluster: it returned no served slots", origin)
 	}
 	sort.Slice(ranges, func(i, j int) bool { return ranges[i].First < ranges[j].First })
 	return ranges, nil
@@ -197,8 +196,8 @@ func parseNode(field any, origin string) (addr string, ok bool) {
 	return seenFrom(origin, host, strconv.FormatInt(port, 10)), ok
 }
 
-// seenFrom completes an address that the node at origin has told. A node that is reached
-// by an address of another machine may call itself by a local one.
+// seenFrom completes an address that the node at origin has returned. A node that is reached
+// by an address of another machine may report a local one for itself.
 func seenFrom(origin, host, port string) string {
 	reached, at, err := net.SplitHostPort(origin)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 )
 
-// Dial connects to a server to which the URL has led, and authenticates the connection if
-// the password stands in a file. An error of TLS names the parameter that may help. All
-// errors say that the operation was "dial": nothing has been asked of the server.
+// Dial connects to a server of the URL, and authenticates the connection if the password is
+// in a file. An error of TLS names the parameter that may help. The operation of all errors
+// is "dial", which means that no command was sent.
 func (c *Config) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return c.dial(ctx, addr, c.login)
 }
@@ -46,7 +46,7 @@ func (c *Config) connect(ctx context.Context, addr string) (net.Conn, error) {
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(addr)
 	}
-	bare := false // the server wants a certificate, and there is none
+	bare := false // the server requires a certificate, and none is set
 	if config.GetClientCertificate == nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			bare = true
@@ -68,14 +68,14 @@ func dialError(nc net.Conn, network string, err error) error {
 	return &once{&net.OpError{Op: "dial", Net: network, Source: nc.LocalAddr(), Addr: nc.RemoteAddr(), Err: err}}
 }
 
-// once survives being unwrapped once, which is what go-redis does with errors of
-// a greeting.
+// once is an error that survives being unwrapped once, which go-redis does with errors of a
+// greeting.
 type once struct{ err *net.OpError }
 
 func (o *once) Error() string { return o.err.Error() }
 func (o *once) Unwrap() error { return o.err }
 
-// hint says what may help against an error of TLS.
+// hint returns advice on an error of TLS, or "".
 func hint(err error) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -91,9 +91,9 @@ func hint(err error) error {
 	return err
 }
 
-// bareConn is a connection without a certificate of the client, although the
-// server has asked for one. Whether that is an error is told by the first thing
-// that is read, which is the answer to the client library's greeting.
+// bareConn is a connection without a client certificate, although the server has asked for
+// one. Whether that is an error is only known after the first read, of the answer to the
+// client library's greeting.
 type bareConn struct {
 	net.Conn
 	heard atomic.Bool

@@ -58,7 +58,7 @@ func (l *login) authenticate(ctx context.Context, nc net.Conn) error {
 	return errors.New("invalid reply to AUTH")
 }
 
-// line reads a line, and nothing behind it.
+// line reads one line, and no byte after it.
 func line(r io.Reader) (string, error) {
 	var text []byte
 	for b := make([]byte, 1); len(text) < 1<<10; text = append(text, b[0]) {

@@ -1,5 +1,4 @@
-// Package redisurl reads the URLs of Redis and Valkey stores, for both of the
-// drivers that speak to them.
+// Package redisurl reads the URLs of Redis and Valkey stores, for both drivers.
 //
 //	redis://user:password@host:6379/0      a single server; rediss:// with TLS
 //	unix://user:password@/run/redis.sock   its socket; the database as ?db=1
@@ -8,12 +7,12 @@
 //
 // rediss+sentinel and rediss+cluster use TLS. The query carries options:
 //
-//	prefix      what stands before every key, "leasehold:" by default
+//	prefix      beginning of every key, "leasehold:" by default
 //	timeout     bound of one request, such as 500ms; 2s by default
-//	replicas    by how many replicas grants and renewals are acknowledged; 0 by
+//	replicas    how many replicas must acknowledge grants and renewals; 0 by
 //	            default
 //	replica-timeout
-//	            how long replicas are waited for, at most half of timeout; 1s or
+//	            limit of the wait for replicas, at most half of timeout; 1s or
 //	            half of timeout by default
 //	db          the number of the database
 //	password_file
@@ -22,8 +21,8 @@
 //	sentinel_username, sentinel_password, sentinel_password_file
 //	            credentials of the sentinels, none by default
 //	cluster     true: the server is a node of a cluster
-//	client_name what CLIENT LIST shows
-//	ca          a file of certificates that are trusted beside the system's
+//	client_name name shown by CLIENT LIST
+//	ca          a file of trusted certificates, in addition to the system's
 //	cert, key   files of the client's own certificate and key
 //	server_name the name to expect in the server's certificate
 //	skip_verify true: accept any certificate
@@ -47,7 +46,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
-// Kind says what the addresses of a URL are.
+// Kind is the kind of the addresses in a URL.
 type Kind uint8
 
 // The kinds.
@@ -57,7 +56,7 @@ const (
 	Cluster
 )
 
-// Config is what a URL says.
+// Config is the contents of a URL.
 type Config struct {
 	Kind    Kind
 	Network string   // tcp or unix
@@ -147,8 +146,7 @@ func parse(text string) (Config, error) {
 	return c, err
 }
 
-// authority splits what follows the scheme into the hosts and the URL without
-// them.
+// authority splits the text after the scheme into the hosts and the URL without them.
 func authority(rest string) (hosts, tail string) {
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {
@@ -250,8 +248,8 @@ func (c *Config) options(q *urlquery.Query) error {
 	return c.check()
 }
 
-// passwords reads which files hold passwords. User name and password are then left out of
-// what the client libraries are told: Dial authenticates.
+// passwords reads which files hold passwords. The client libraries then get no user name
+// and password: Dial authenticates.
 func (c *Config) passwords(q *urlquery.Query) error {
 	for _, f := range []struct {
 		name           string
@@ -285,7 +283,7 @@ func (c *Config) check() error {
 	case c.Kind != Sentinel && (c.Master != "" || c.SentinelUsername != "" || c.SentinelPassword != "" || c.sentinelLogin != nil):
 		return errors.New("master and sentinel credentials go with redis+sentinel://")
 	case c.Kind == Single && len(c.Addrs) > 1:
-		return errors.New("several servers: say redis+cluster://, redis+sentinel:// or quorum+redis://")
+		return errors.New("several servers: use redis+cluster://, redis+sentinel:// or quorum+redis://")
 	case c.Kind == Cluster && c.DB != 0:
 		return errors.New("a cluster has database 0 only")
 	}
