@@ -31,6 +31,6 @@ func (d *Driver) Check(ctx context.Context) (report driver.Report, err error) {
 		err = fmt.Errorf("it answers for %q", l.Key)
 	}
 	report.Add(driver.Warning, "path", fmt.Sprintf("a proxy changes paths: asked for %q, %v", name, err),
-		"programs that name a lock in the path, such as curl, get another lock or none", "see \"Behind a proxy\" in docs/http.md")
+		"programs that name a lock in the path, such as curl, get another lock or an error", "see \"Behind a proxy\" in docs/http.md")
 	return report, nil
 }

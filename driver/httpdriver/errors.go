@@ -29,13 +29,13 @@ func (p *problem) Error() string {
 
 func (p *problem) Unwrap() error { return p.kind }
 
-// Advice is what a person can do about the problem, or "".
+// Advice returns how to solve the problem, or "".
 func (p *problem) Advice() string {
 	switch p.cause() {
 	case "unauthenticated":
-		return "the service wants a token, as in https://:token@host or ?token_file=FILE, or a certificate, ?cert=FILE&key=FILE"
+		return "the service requires a token, as in https://:token@host or ?token_file=FILE, or a certificate, ?cert=FILE&key=FILE"
 	case "forbidden":
-		return "the operator of the service says who may do what; see --auth-file of leasehold serve"
+		return "the operator of the service grants the rights; see --auth-file of leasehold serve"
 	case "unavailable":
 		return "the service is up, and its own store is not"
 	}
@@ -53,7 +53,7 @@ var kinds = map[string]error{
 }
 
 // problemOf reads an answer that is not a success. It is the service's own if it is a
-// problem of a known type; the status alone says nothing.
+// problem of a known type; the status alone does not show that.
 func problemOf(res *http.Response, text []byte) error {
 	p := new(problem)
 	media, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
@@ -99,8 +99,8 @@ func (p *problem) reply(id string) (driver.Reply, bool) {
 	return r, true
 }
 
-// stranger is an answer that is not the service's: a gateway, a proxy or another program
-// gave it. It does not tell whether the service was asked, and what the service did.
+// stranger is an answer of a gateway, a proxy or another program instead of the service.
+// It is unknown whether the request reached the service.
 type stranger struct {
 	status int
 	text   string
@@ -108,12 +108,12 @@ type stranger struct {
 
 func (s *stranger) Error() string { return s.text }
 
-// Advice is what a person can do about the answer.
+// Advice returns how to find the cause of the answer.
 func (s *stranger) Advice() string {
 	if s.status == http.StatusNotFound {
 		return "is the URL that of a leasehold serve? It ends with the path of a proxy, if the service is behind one, as in https://host/locks"
 	}
-	return "is the URL that of a leasehold serve, and does what stands before it let its answers through?"
+	return "check that the URL leads to leasehold serve, and that a proxy before it passes on its answers"
 }
 
 func strangerOf(res *http.Response, text []byte) error {

@@ -19,8 +19,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Driver is a store behind a service. It is made by [Open], and is safe for concurrent
-// use. Beside [driver.Driver] it implements [driver.Limited], [driver.Watcher],
+// Driver is a store behind a service. [Open] returns one. It is safe for concurrent use. In
+// addition to [driver.Driver] it implements [driver.Limited], [driver.Watcher],
 // [driver.Glancer], [driver.Breaker] and [driver.Checker].
 type Driver struct {
 	base   string // URL up to /v1, without a slash at its end
@@ -56,12 +56,11 @@ func open(u *url.URL, opts []Option) (*Driver, error) {
 	return d, nil
 }
 
-// Supports implements [driver.Limited]. What the store behind the service
-// lacks is found out by asking it; a majority of services is made of stores
-// behind one service.
+// Supports implements [driver.Limited]. Missing features of the store behind the service are
+// only found by requests; a quorum is made of stores behind one service, not of services.
 func (d *Driver) Supports(req driver.Request) error {
 	if req.Guard {
-		return fmt.Errorf("a service does not tell whether its store has lost its data: %w", errors.ErrUnsupported)
+		return fmt.Errorf("a service cannot report that its store has lost its data: %w", errors.ErrUnsupported)
 	}
 	return nil
 }
@@ -146,8 +145,8 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// lease sends a request whose answer is about one lease. The name of the lock is in the body:
-// a proxy may change a path.
+// lease sends a request whose answer is about one lease. The name of the lock is in the body,
+// because a proxy may change a path.
 func (d *Driver) lease(ctx context.Context, key, id, path string, body any) (driver.Reply, error) {
 	var l wire.Lease
 	err := d.call(ctx, leastSilence, http.MethodPost, path, body, &l)
@@ -169,16 +168,16 @@ func (d *Driver) lease(ctx context.Context, key, id, path string, body any) (dri
 		return driver.Reply{}, err
 	}
 	if l.Repeated && !reply.Replayed {
-		// Whoever asks has to know it for the release. Asked again, the service
+		// The caller needs it for the release. If the request is repeated, the service
 		// answers for the same lease.
 		return driver.Reply{}, errRepeated
 	}
-	reply.InFlight = l.Repeated // what repeats another answer has to say so, too
+	reply.InFlight = l.Repeated // a repetition of another answer may still be in flight
 	return reply, nil
 }
 
-// replyOf is the reply of an answer about the lease id of a lock. An answer that does not
-// name the lease comes from another program, such as a proxy, and says nothing.
+// replyOf returns the reply in an answer about the lease id of a lock. An answer that does
+// not name the lease comes from another program, such as a proxy, and is not used.
 func replyOf(l *wire.Lease, key, id string) (driver.Reply, error) {
 	if err := sameKey(key, l.Key); err != nil && l.LeaseID == id {
 		return driver.Reply{}, err
@@ -208,11 +207,11 @@ var errRepeated = errors.New("the store did not answer the service at first")
 // errAnswer is an answer that makes no sense: perhaps not that of a service.
 var errAnswer = errors.New("unexpected answer")
 
-// look sends a request that changes nothing.
+// look sends a read-only request.
 func (d *Driver) look(ctx context.Context, path string, into any) error {
 	err := d.call(ctx, leastSilence, http.MethodGet, path, nil, into)
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return err // which says nothing of the service
+		return err // the service is not to blame
 	}
 	return timing.OfRead(err)
 }
@@ -220,8 +219,8 @@ func (d *Driver) look(ctx context.Context, path string, into any) error {
 // maxAnswer bounds the length of an answer.
 const maxAnswer = 64 << 20
 
-// leastSilence is the silence of most requests. A caller who leaves sooner says nothing of the
-// service; a renewal of a short lease does, see [silenceOf].
+// leastSilence is the silence of most requests. A caller that leaves sooner does not show
+// that the service is silent; a renewal of a short lease does, see [silenceOf].
 const leastSilence = 250 * time.Millisecond
 
 // call sends a request and decodes the answer. silence is how long its connection has to be
@@ -277,10 +276,10 @@ func (d *Driver) refusal(err error) error {
 	return err
 }
 
-// leave has the connections of a client not be used any more, after one of them was silent
-// for a while. A router may have forgotten all of them, and each would cost a
-// time-out of its own. In HTTP/2 all requests would go on by the one that is silent, until
-// the operating system gives it up; it is not idle, so another client takes over.
+// leave stops the use of a client's connections after one of them was silent for a while. A
+// router may have forgotten all of them, and each would cost a time-out of its own. In
+// HTTP/2 all requests would continue on the silent connection, until the operating system
+// gives it up; it is not idle, so another client replaces this one.
 func (d *Driver) leave(client *http.Client) {
 	if d.cfg.fresh == nil {
 		client.CloseIdleConnections()
@@ -301,7 +300,7 @@ func (d *Driver) request(ctx context.Context, method, path string, body any) (*h
 	var text bytes.Buffer
 	if body != nil {
 		e := json.NewEncoder(&text)
-		e.SetEscapeHTML(false) // which makes six bytes of one, of those that a service takes
+		e.SetEscapeHTML(false) // escaping makes six bytes of one, and services limit the size
 		if err := e.Encode(body); err != nil {
 			return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 		}
@@ -313,10 +312,10 @@ func (d *Driver) request(ctx context.Context, method, path string, body any) (*h
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	req.Header.Set("Prefer", "return=representation") // a release then tells what it has ended
-	// Everything may be repeated, but by the caller, who then knows that the
-	// first request may still be on its way. Only a GET, which changes nothing,
-	// and what was not written at all is sent again by net/http itself.
+	req.Header.Set("Prefer", "return=representation") // a release then returns the ended lease
+	// Only the caller repeats requests, because it then takes into account that the
+	// first request may still be on its way. net/http itself repeats only a GET, which
+	// is read-only, and requests that were not written at all.
 	if d.cfg.token != nil {
 		token, err := d.cfg.token()
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// journey tells how far a request has come. A request that was never given a connection
+// journey records how far a request has come. A request that was never given a connection
 // certainly had no effect.
 type journey struct {
 	began     atomic.Bool // a connection was asked for
@@ -23,7 +23,7 @@ type journey struct {
 	reused    atomic.Bool // which had been used before
 }
 
-// watch returns a context whose request reports to j.
+// watch returns a context whose request reports its progress to j.
 func (j *journey) watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { j.began.Store(true) },
@@ -40,28 +40,28 @@ func (j *journey) failed(err error) error {
 		return fmt.Errorf("%w: %w: %w", driver.ErrPermanent, reason, err)
 	}
 	var op *net.OpError
-	dial := errors.As(err, &op) && op.Op == "dial" // of a transport that does not tell
+	dial := errors.As(err, &op) && op.Op == "dial" // for a transport without traces
 	if !j.connected.Load() && (j.began.Load() || dial) {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	return err
 }
 
-// What is wrong with a connection that is encrypted on one side only, or whose
-// other side is not who it should be. None of it gets better with time.
+// Errors of a connection that is encrypted on one side only, or whose other side is the
+// wrong one. They do not pass with time.
 var (
 	errNoTLS        = errors.New("the service does not speak TLS at this port; its URL begins with http://")
 	errWantsTLS     = fmt.Errorf("%w: the service speaks TLS at this port; its URL begins with https://", driver.ErrPermanent)
 	errUnknownCA    = errors.New("the certificate of the service is signed by an authority that is not trusted; ?ca=FILE names one")
-	errWrongName    = errors.New("the certificate of the service is for another name; ?server_name=NAME says which is meant")
+	errWrongName    = errors.New("the certificate of the service is for another name; set it by ?server_name=NAME")
 	errCertificate  = errors.New("the certificate of the service is not valid")
-	errOurs         = errors.New("the service refuses our certificate, or wants one; ?cert=FILE&key=FILE gives it")
+	errOurs         = errors.New("the service refuses our certificate, or requires one; ?cert=FILE&key=FILE gives it")
 	alertOfOldTLS   = `malformed HTTP response "\x15\x03`
 	refusalsByText  = []string{"HTTP request to an HTTPS server", "plain HTTP request was sent to HTTPS port", "speaking plain HTTP to an SSL-enabled server"}
 	certificateText = "certificate" // all alerts about one have it, and are sent before any request is read
 )
 
-// misled is what is wrong with the connection, nil if it is not known to be.
+// misled returns the permanent error of the connection, or nil.
 func misled(err error) error {
 	var (
 		authority x509.UnknownAuthorityError
@@ -86,7 +86,7 @@ func misled(err error) error {
 	return nil
 }
 
-// wantsTLS reports whether a server says that it was not spoken to in TLS.
+// wantsTLS reports whether a server's answer means that it requires TLS.
 func wantsTLS(text string) bool {
 	for _, refusal := range refusalsByText {
 		if strings.Contains(text, refusal) {

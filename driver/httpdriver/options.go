@@ -72,7 +72,7 @@ const (
 )
 
 // newClient returns a client that keeps as many connections as are used at a time. The
-// default client keeps two, and makes the others anew each time.
+// default client keeps two, and makes further ones for each request.
 func newClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 256

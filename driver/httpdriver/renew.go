@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Bounds of one request to renew: a service limits what it reads, and a store
-// that is slow for some leases is to delay few others.
+// Bounds of one request to renew: a service limits the size of a request, and a store that
+// is slow for some leases should delay few other leases.
 const (
 	maxBatch = 200
 	maxBytes = 32 << 10
@@ -84,8 +84,8 @@ func (d *Driver) batch(ctx context.Context, refs []driver.Ref) ([]driver.Reply, 
 	return replies, errs
 }
 
-// silenceOf is how long a connection has to be silent for a renewal. The first try to renew a
-// lease usually has a third of its TTL: what follows is to have another connection.
+// silenceOf returns after how much silence a renewal's connection is given up. The first
+// try to renew a lease usually has a third of its TTL; later tries need another connection.
 func silenceOf(refs []driver.Ref) time.Duration {
 	silence := leastSilence
 	for i := range refs {
@@ -94,8 +94,8 @@ func silenceOf(refs []driver.Ref) time.Duration {
 	return silence
 }
 
-// ofBatch is what a problem of a whole batch says of one lease: that it was not renewed,
-// and never that it is lost.
+// ofBatch converts the problem of a whole batch for one lease: it was not renewed, but it is
+// never lost because of that.
 func ofBatch(err error) error {
 	var p *problem
 	if errors.As(err, &p) && !errors.Is(p.kind, driver.ErrUnavailable) {

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
-// Open returns a driver for the service that a URL names:
+// Open returns a driver for the service at a URL:
 //
 //	https://locks.example.com                      a service
 //	https://:token@locks.example.com/path          a token, and a path
@@ -23,9 +23,9 @@ import (
 // read for each request; and with
 // https:// ca, server_name, skip_verify=true and, for a client certificate, cert and key.
 // ca, cert and key are PEM files. Options override the URL; [WithClient] replaces all
-// that the URL says of TLS.
+// TLS settings of the URL.
 //
-// Nothing is sent: if the service is down, the first request fails. The error matches
+// Open sends no request: if the service is down, the first request fails. The error matches
 // [driver.ErrInvalid] if the URL or an option is wrong; a token never appears in it.
 func Open(rawURL string, opts ...Option) (*Driver, error) {
 	u, stated, err := parse(rawURL)

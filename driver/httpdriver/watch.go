@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// silence is how long a stream may say nothing before it is given up: the
-	// service sends something every 5 s.
+	// silence is how long a stream may be silent before it is given up: the service
+	// sends something every 5 s.
 	silence = 15 * time.Second
-	// minPause and maxPause bound the pause before a stream that was lost is
-	// opened again. While there is none, waiting goes on by asking.
+	// minPause and maxPause bound the pause before a lost stream is opened again.
+	// Without a stream, waiters poll.
 	minPause = 50 * time.Millisecond
 	maxPause = 5 * time.Second
 	// maxEvent bounds one event, in bytes, and each of its lines.

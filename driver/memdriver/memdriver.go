@@ -1,13 +1,12 @@
 // Package memdriver keeps locks in the memory of one process, for tests and for programs
-// of one process. It knows every kind of lock, and is the executable specification of a
+// of one process. It supports every kind of lock, and is the executable specification of a
 // store: the admission rule under a mutex, with hints delivered by function calls.
 //
 //	client, err := leasehold.New(memdriver.New())
 //
 // Expiry follows the process's clock, so a lease in a testing/synctest bubble ends in
-// virtual time. The store starts no goroutine of its own but for the delivery of hints,
-// and one timer while it has records. A lock that nobody has used for a minute leaves
-// nothing behind.
+// virtual time. The store starts no goroutine except for the delivery of hints, and has one
+// timer while it has records. A lock that was not used for a minute takes no memory.
 package memdriver
 
 import (
@@ -44,6 +43,6 @@ var (
 // New returns an empty store.
 func New() *Driver { return newTable().join() }
 
-// Join returns another driver on the same locks, as another process would have one.
-// Each is closed by itself.
+// Join returns another driver on the same locks, like that of another process. Close each
+// separately.
 func (d *Driver) Join() *Driver { return d.table.join() }

@@ -19,9 +19,8 @@ const memory = time.Minute
 // page is how many keys List returns at a time.
 const page = 256
 
-// table is what joined stores have in common. It keeps records as they are: the
-// driver does not encode them. Encoding would make a pair of calls take three times as
-// long, and six times with a thousand tickets.
+// table is shared by joined stores. It keeps records unencoded: encoding would make a pair
+// of calls take three times as long, and six times with a thousand tickets.
 type table struct {
 	roomdriver.Bus
 	epoch time.Time // the table's clock is monotonic from here
@@ -98,11 +97,10 @@ func (t *table) List(_ context.Context, prefix, cursor string) (roomdriver.Page,
 	return p, nil
 }
 
-// Close implements [roomdriver.Table]: the rooms belong to all who joined.
+// Close implements [roomdriver.Table]. The rooms stay for the joined drivers.
 func (t *table) Close() error { return nil }
 
-// sweepLater sees to it that rooms are forgotten although nobody calls. The
-// caller holds mu.
+// sweepLater schedules the removal of rooms even if no call follows. The caller holds mu.
 func (t *table) sweepLater() {
 	if t.sweeping || len(t.rooms) == 0 {
 		return
