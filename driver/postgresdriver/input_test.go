@@ -79,7 +79,7 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 		server.URL() + "&schema=none":   `create=true`,
 		server.URL() + "&table=other":   "other columns",
 		server.URL() + "&table=older":   "of another version",
-		server.URL() + "&table=seen":    "name another one",
+		server.URL() + "&table=seen":    "name another",
 		server.URL() + "&table=closed&options=-c%20default_transaction_read_only%3Don": "",
 		server.URL() + "&colour=1":                               "colour",
 		as("weak") + "&table=closed":                             `GRANT SELECT, INSERT, UPDATE, DELETE ON "closed"`,

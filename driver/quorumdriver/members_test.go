@@ -26,8 +26,8 @@ func TestMembers_HR_F11_ThreeAgainstFiveNodesAreRefused(t *testing.T) {
 		first, then func([]*server) []*server
 		says        string
 	}{
-		"five, then three":            {func(all []*server) []*server { return all }, func(all []*server) []*server { return all[:3] }, "one of 5 nodes of a quorum, and here are 3"},
-		"three, then five":            {func(all []*server) []*server { return all[:3] }, func(all []*server) []*server { return all }, "one of 3 nodes of a quorum, and here are 5"},
+		"five, then three":            {func(all []*server) []*server { return all }, func(all []*server) []*server { return all[:3] }, "one of 5 nodes of a quorum, but 3 are configured here"},
+		"three, then five":            {func(all []*server) []*server { return all[:3] }, func(all []*server) []*server { return all }, "one of 3 nodes of a quorum, but 5 are configured here"},
 		"three, then two new to them": {func(all []*server) []*server { return all[:3] }, func(all []*server) []*server { return append(all[3:5:5], all[1]) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

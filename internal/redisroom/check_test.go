@@ -58,7 +58,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 			text     string
 		}{
 			{evicting.URL(), driver.Unsafe, "eviction", "volatile-ttl"},
-			{evicting.URL(), driver.Warning, "persistence", "a restart forgets"},
+			{evicting.URL(), driver.Warning, "persistence", "a restart loses"},
 			{harmless.URL(), driver.Warning, "eviction", "maxmemory is not set"},
 			{full.URL(), driver.Warning, "memory", "of maxmemory is used"},
 			{replica.URL(), driver.Unsafe, "role", primary.Addr()},

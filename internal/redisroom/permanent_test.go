@@ -24,7 +24,7 @@ func TestAcquire_WhatTimeDoesNotHealIsPermanent(t *testing.T) {
 			"untrusted certificate of a sentinel": {"rediss+sentinel://" + secureSentinel.Addr() + "?master=" + redistest.PrimaryName, "?ca="},
 			"untrusted certificate of a node":     {"rediss+cluster://" + secure.Addr() + "?", "?ca="},
 			"unknown name of the primary":         {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=other", "no primary of that name"},
-			"sentinel URL to a plain server":      {"redis+sentinel://" + plain.Addr() + "?master=" + redistest.PrimaryName, "no sentinel"},
+			"sentinel URL to a plain server":      {"redis+sentinel://" + plain.Addr() + "?master=" + redistest.PrimaryName, "not a sentinel"},
 			"cluster URL to a plain server":       {"redis+cluster://" + plain.Addr() + "?", "cluster support disabled"},
 			"plain URL to a sentinel":             {"redis://" + sentinel.Sentinel.Addr() + "?", "unknown command"},
 			"unknown database":                    {"redis://" + plain.Addr() + "/99?", "databases"},
