@@ -32,7 +32,7 @@ func (s Severity) String() string {
 	return "unsafe"
 }
 
-// Finding is one thing that was looked at.
+// Finding is one result of a check.
 type Finding struct {
 	Severity Severity
 	// Check is a fixed word for the subject of the check, for example "eviction".

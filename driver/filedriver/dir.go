@@ -89,7 +89,7 @@ func (s *Driver) restore() {
 	}
 }
 
-// bootDir is the name of the directory of this boot's records. Each boot has its own, so
+// bootDir returns the name of the directory of this boot's records. Each boot has its own, so
 // records that a power failure left half-written are never read.
 func (s *Driver) bootDir() string {
 	return strings.Map(func(r rune) rune {

@@ -238,7 +238,7 @@ func (s *Driver) start(f func()) bool {
 	return true
 }
 
-// answer is reply if err is nil: a step that was not written was not taken.
+// answer returns reply if err is nil: a step that was not written was not taken.
 func answer(reply driver.Reply, err error) (driver.Reply, error) {
 	if err != nil {
 		return driver.Reply{}, err
@@ -308,7 +308,7 @@ func (s *Driver) apply(ctx context.Context, sh *shard, name, key, once string, s
 	return wakes, nil
 }
 
-// unavailable is the error of a call that had no effect.
+// unavailable returns the error of a call that had no effect.
 func unavailable(what string, err error) error {
 	return fmt.Errorf("%s: %w: %w", what, driver.ErrUnavailable, err)
 }

@@ -52,7 +52,7 @@ func (s *Driver) List(ctx context.Context, prefix, cursor string) (keys []string
 	return keys, "", nil
 }
 
-// ready is the error of a call that cannot begin.
+// ready returns the error of a call that cannot begin.
 func (s *Driver) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unavailable(s.tree.dir, err)

@@ -17,8 +17,8 @@ import (
 // examines a bounded number of files during ordinary calls. The more files sweeps find, the
 // more often they run.
 const (
-	sweepFiles       = 128  // files looked at in one sweep
-	sweepLock        = 16   // files looked at under one locking of a shard
+	sweepFiles       = 128  // files examined in one sweep
+	sweepLock        = 16   // files examined under one locking of a shard
 	maxSweepInterval = 4096 // calls between two sweeps that find no files
 	minSweepInterval = 64   // calls between two sweeps that find much
 )

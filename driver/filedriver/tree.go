@@ -218,7 +218,7 @@ func (t *tree) makeLock(name string) {
 	}
 }
 
-// temporaryName is a name for a file or directory that will be renamed to name.
+// temporaryName returns a name for a file or directory that will be renamed to name.
 func temporaryName(name string) string { return name + temporaryMark + rand.Text() }
 
 // temporaryMark is part of every temporary name, and of no other name.

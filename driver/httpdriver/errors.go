@@ -64,7 +64,7 @@ func problemOf(res *http.Response, text []byte) error {
 	return p
 }
 
-// cause is the name of the cause at the end of the type, or "" if the type is not the
+// cause returns the name of the cause at the end of the type, or "" if the type is not the
 // service's.
 func (p *problem) cause() string {
 	name, ok := strings.CutPrefix(p.Type, wire.ProblemTypes)
@@ -74,7 +74,7 @@ func (p *problem) cause() string {
 	return name
 }
 
-// reply is the store's answer about the lease id, if the problem is one.
+// reply returns the store's answer about the lease id, if the problem is one.
 func (p *problem) reply(id string) (driver.Reply, bool) {
 	r := driver.Reply{Clock: time.Duration(p.Clock) * time.Microsecond}
 	if p.LeaseID != "" && p.LeaseID != id {
@@ -127,7 +127,7 @@ func strangerOf(res *http.Response, text []byte) error {
 	return s
 }
 
-// statusText is the status with its name.
+// statusText returns the status with its name.
 func statusText(res *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode)))
 }

@@ -27,7 +27,7 @@ type Driver struct {
 	cfg    config
 	client atomic.Pointer[http.Client]
 
-	// authenticated is set when the service has accepted a token that stands in a file.
+	// authenticated is set when the service has accepted a token that is in a file.
 	authenticated atomic.Bool
 
 	ctx    context.Context // ends with Close
@@ -288,7 +288,7 @@ func (d *Driver) leave(client *http.Client) {
 	d.client.CompareAndSwap(client, staying(d.cfg.fresh()))
 }
 
-// finished is the end of a request by a client. It may have been left since, and keeps no
+// finished records the end of a request by a client. It may have been left since, and keeps no
 // connections then.
 func (d *Driver) finished(client *http.Client) {
 	if d.client.Load() != client {

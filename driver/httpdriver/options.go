@@ -23,7 +23,7 @@ type config struct {
 	client  *http.Client
 	fresh   func() *http.Client    // makes another client of our own; nil if the client is the caller's
 	token   func() (string, error) // nil without
-	rotates bool                   // the token stands in a file, which is read for each request
+	rotates bool                   // the token is in a file, which is read for each request
 	timeout time.Duration
 }
 
@@ -47,7 +47,7 @@ func newConfig(opts []Option) (config, error) {
 	return c, oneline.Join(errs...)
 }
 
-// withFresh has the driver use clients of its own that fresh makes.
+// withFresh makes the driver use its own clients, made by fresh.
 func withFresh(fresh func() *http.Client) Option {
 	return func(cfg *config) error {
 		cfg.client, cfg.fresh = nil, fresh
@@ -55,8 +55,8 @@ func withFresh(fresh func() *http.Client) Option {
 	}
 }
 
-// staying is the client, but that it does not follow redirections: they turn a
-// POST into a GET, and a token is not meant for another host.
+// staying returns a copy of the client that does not follow redirections: they turn a
+// POST into a GET, and would send the token to another host.
 func staying(c *http.Client) *http.Client {
 	stays := *c
 	stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -104,7 +104,7 @@ func ofBatch(err error) error {
 	return err
 }
 
-// renewal is one answer of a batch.
+// renewal returns the reply in one answer of a batch.
 func renewal(r *wire.Renewal, key, id string) (driver.Reply, error) {
 	if r.Problem != nil {
 		p := &problem{Problem: *r.Problem}

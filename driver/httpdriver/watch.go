@@ -36,7 +36,7 @@ type subscription struct {
 	d      *Driver
 	f      func(driver.Hint)
 	cancel context.CancelFunc
-	done   chan struct{} // closed when f is not called any more
+	done   chan struct{} // closed after the last call of f
 
 	mu      sync.Mutex
 	address string

@@ -36,7 +36,7 @@ func (t *table) join() *Driver {
 	return &Driver{table: t, rooms: roomdriver.New(t, roomdriver.WithMemory(memory), roomdriver.WithSweep(0))}
 }
 
-// now is the wall clock at the table's birth plus monotonic time since: it
+// now returns the wall clock at the table's birth plus monotonic time since: it
 // never steps.
 func (t *table) now() int64 { return t.epoch.UnixMicro() + time.Since(t.epoch).Microseconds() }
 

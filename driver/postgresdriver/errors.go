@@ -38,7 +38,7 @@ type ahead struct{ error }
 
 func (a ahead) Unwrap() error { return a.error }
 
-// unavailable is the error of a call that certainly had no effect.
+// unavailable returns the error of a call that certainly had no effect.
 func unavailable(err error) error {
 	switch {
 	case err == nil, errors.Is(err, driver.ErrUnavailable):
@@ -147,7 +147,7 @@ func readOnly(err error) bool {
 	return errors.Is(err, errReplica) || errors.As(err, &told) && (told.Code == "25006" || told.Code == "0A000" && strings.Contains(told.Message, "recovery"))
 }
 
-// connectError is the error of a call that got no connection.
+// connectError returns the error of a call that got no connection.
 func connectError(ctx context.Context, err error) error {
 	var failed *pgconn.ConnectError
 	if ctx.Err() != nil && !errors.As(err, &failed) {
@@ -219,7 +219,7 @@ func explain(err error, o options) error {
 // warnings is where a connection keeps the last warning of its server.
 const warnings = "leasehold.warning"
 
-// noteWarnings has connections keep warnings.
+// noteWarnings makes connections keep warnings.
 func noteWarnings(cfg *pgconn.Config) {
 	before := cfg.OnNotice
 	cfg.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {

@@ -25,7 +25,7 @@ type options struct {
 	create        bool
 	timeout       time.Duration
 	listen        string
-	rotates       bool // the password stands in a file
+	rotates       bool // the password is in a file
 }
 
 // WithSchema sets the schema of the table. By default the role's search_path finds it.
@@ -50,7 +50,7 @@ func WithCreate() Option { return func(o *options) { o.create = true } }
 // calls that follow, within ten seconds.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithListen has a process that waits or holds listen at another address of the same
+// WithListen makes a waiting or holding process listen at another address of the same
 // database, a URL or a connection string. It is for a pooler in transaction mode, which delivers no
 // notifications: the address is that of the server, or of a pool in session mode.
 func WithListen(url string) Option { return func(o *options) { o.listen = url } }
@@ -90,7 +90,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// name is the table in SQL.
+// name returns the table in SQL.
 func (o options) name() string {
 	if o.schema == "" {
 		return pgx.Identifier{o.table}.Sanitize()

@@ -59,7 +59,7 @@ type urgent struct{}
 // now 12). A second pool for renewals would take more connections than a small role has.
 type pool struct {
 	conns   *pgxpool.Pool
-	rotates bool // the password stands in a file, which is read for each connection
+	rotates bool // the password is in a file, which is read for each connection
 
 	mu       sync.Mutex
 	accepted bool                    // a password of the file, once
@@ -176,7 +176,7 @@ func preparation(cfg *pgxpool.Config) func(context.Context, *pgx.Conn) (bool, er
 	return func(ctx context.Context, conn *pgx.Conn) (bool, error) { return acquire(ctx, conn), nil }
 }
 
-// notNow is why no connection may be made now; nil if one may.
+// notNow returns why no connection may be made now; nil if one may.
 func (p *pool) notNow() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -357,7 +357,7 @@ func (p *pool) mayBeAhead(err error) bool {
 	return p.accepted
 }
 
-// acquireTrusted is acquire for a connection that is not doubtful. If there are as many as
+// acquireTrusted is acquire for a connection without doubts. If there are as many as
 // there may be, it closes a doubtful one.
 func (p *pool) acquireTrusted(ctx context.Context) (*pgxpool.Conn, error) {
 	for {

@@ -40,7 +40,7 @@ func newTable(cfg *pgxpool.Config, o options) (*table, error) {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// lockID is an advisory lock about a key of the table.
+// lockID returns an advisory lock about a key of the table.
 func (o options) lockID(use, key string) int64 {
 	sum := sha256.Sum256([]byte("leasehold\x00" + use + "\x00" + o.name() + "\x00" + key))
 	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // all bits count

@@ -203,7 +203,7 @@ func (s *Driver) request(i int, req driver.Request) driver.Request {
 	return req
 }
 
-// visitFor is the visit of this process on behalf of a caller's visit.
+// visitFor returns the visit of this process on behalf of a caller's visit.
 func (s *Driver) visitFor(caller string) string {
 	if caller == "" {
 		return s.visit
@@ -211,7 +211,7 @@ func (s *Driver) visitFor(caller string) string {
 	return caller + "/" + s.visit
 }
 
-// visitOf is the visit by which this process asked for a lease, empty if it did not.
+// visitOf returns the visit by which this process asked for a lease, empty if it did not.
 func (s *Driver) visitOf(l *lease) string {
 	if l == nil {
 		return ""

@@ -55,7 +55,7 @@ func (l *lease) prolong(asked time.Time, ttl time.Duration) {
 	}
 }
 
-// downgraded is the reply to a downgrade. The lease keeps its token.
+// downgraded returns the reply to a downgrade. The lease keeps its token.
 func (s *Driver) downgraded(ctx context.Context, l *lease, t *tally) (driver.Reply, error) {
 	switch {
 	case len(t.granted) >= t.need:

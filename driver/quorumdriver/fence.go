@@ -135,7 +135,7 @@ func (s *Driver) raised(i int, ref driver.Ref, reply driver.Reply) {
 	}
 }
 
-// greatestToken is the greatest token that a node granted.
+// greatestToken returns the greatest token that a node granted.
 func (t *tally) greatestToken() (token int64) {
 	for _, a := range t.granted {
 		token = max(token, a.value.Token)
@@ -159,7 +159,7 @@ func (t *tally) agreedToken() (int64, bool) {
 	return 0, false
 }
 
-// majorityToken is the greatest token that a majority has reached.
+// majorityToken returns the greatest token that a majority has reached.
 func (t *tally) majorityToken() int64 {
 	var tokens []int64
 	for _, a := range t.granted {

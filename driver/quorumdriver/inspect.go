@@ -85,7 +85,7 @@ func (s *Driver) lookInto(ctx context.Context, key string, see lookFunc) *round[
 	})
 }
 
-// lookError is the error if too few nodes answered.
+// lookError returns the error if too few nodes answered.
 func (s *Driver) lookError(ctx context.Context, failed []answer[driver.Reply]) error {
 	for _, a := range failed {
 		if errors.Is(a.err, errors.ErrUnsupported) {
@@ -165,7 +165,7 @@ func (s *Driver) mergeHolder(seen []driver.Holder) driver.Holder {
 	return h
 }
 
-// shared is the value that need of the values have, or else the greatest.
+// shared returns a value that occurs at least need times, or else the greatest.
 func shared(values []int64, need int) int64 {
 	slices.Sort(values)
 	for i := range len(values) - need + 1 {
@@ -176,9 +176,9 @@ func shared(values []int64, need int) int64 {
 	return values[len(values)-1]
 }
 
-// List implements [driver.Inspector]. A key that a majority holds is known to all nodes
-// but a minority, so it lists as many nodes, one after the other, and inspects each key.
-// A key may be returned once for every node that is listed.
+// List implements [driver.Inspector]. Only a minority of nodes can lack a key that a
+// majority holds, so List lists one node more than a minority, one after the other, and
+// inspects each key. A key may be returned once for every listed node.
 func (s *Driver) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
 	c, err := parseCursor(cursor)
 	if err != nil {

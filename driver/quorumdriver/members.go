@@ -28,7 +28,7 @@ type members struct {
 	wrong    error     // the contradiction, if any
 }
 
-// markName is the text of a new mark.
+// markName returns the text of a new mark.
 func (s *Driver) markName() string { return fmt.Sprintf("%d.%s", len(s.nodes), rand.Text()) }
 
 // checkMembers returns an error that matches [driver.ErrInvalid] if the marks contradict

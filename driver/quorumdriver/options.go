@@ -108,7 +108,7 @@ func (c *config) nodeName(i int) string {
 	return c.names[i]
 }
 
-// quarantine is how long a node that lost its data is kept out. Its clock may be the
+// quarantine returns how long a node that lost its data is kept out. Its clock may be the
 // fastest, hence the drift.
 func (c *config) quarantine() time.Duration {
 	return c.maxTTL + time.Duration(float64(c.maxTTL)*timing.Drift) + 2*time.Millisecond + 2*c.maxSkew

@@ -67,7 +67,7 @@ func (s *Driver) countReleases(r *round[driver.Reply]) (driver.Reply, error) {
 	return driver.Reply{}, err
 }
 
-// noMajorityReleased is the answer if no majority had the lease.
+// noMajorityReleased returns the answer if no majority had the lease.
 func (s *Driver) noMajorityReleased(t *tally, counts map[driver.State]int) (driver.Reply, error) {
 	switch {
 	case counts[driver.Busy] > 0:

@@ -23,7 +23,7 @@ func (s set) with(i int) set    { return s | 1<<i }
 func (s set) without(i int) set { return s &^ (1 << i) }
 func (s set) size() int         { return bits.OnesCount32(uint32(s)) }
 
-// allNodes is the set of all nodes.
+// allNodes returns the set of all nodes.
 func (s *Driver) allNodes() set { return 1<<len(s.nodes) - 1 }
 
 // round is one request to several nodes at once. The caller takes answers as they arrive
@@ -122,7 +122,7 @@ func (r *round[T]) leave() {
 // time or the caller's context has ended. It returns false after the last node.
 func (r *round[T]) next() (answer[T], bool) { return r.nextBefore(nil) }
 
-// nextBefore is next, but returns false when end is closed.
+// nextBefore is next, except that it returns false when end is closed.
 func (r *round[T]) nextBefore(end <-chan struct{}) (answer[T], bool) {
 	if r.left == 0 {
 		return answer[T]{}, false
@@ -155,7 +155,7 @@ func (r *round[T]) unanswered() answer[T] {
 	return answer[T]{node: i, err: r.cause()}
 }
 
-// cause is the error of a node that has not answered.
+// cause returns the error of a node that has not answered.
 func (r *round[T]) cause() error {
 	if r.caller.Err() != nil {
 		return context.Cause(r.caller)

@@ -54,7 +54,7 @@ func (t *tally) decided() bool {
 // blocks reports whether without n nodes no majority is left.
 func (t *tally) blocks(n int) bool { return t.nodes()-n < t.need }
 
-// grant is the reply to a request that a majority granted.
+// grant returns the reply to a request that a majority granted.
 func (t *tally) grant(token int64) driver.Reply {
 	reply := driver.Reply{State: driver.Granted, Token: token, Uncontended: true}
 	reply.Holds, _ = t.holds()
@@ -66,7 +66,7 @@ func (t *tally) grant(token int64) driver.Reply {
 	return reply
 }
 
-// holds is the number of leases of the same owner that a majority has seen. all reports
+// holds returns the number of leases of the same owner that a majority has seen. all reports
 // whether no node has seen more.
 func (t *tally) holds() (n int, all bool) {
 	var holds []int
@@ -78,7 +78,7 @@ func (t *tally) holds() (n int, all bool) {
 	return n, n == holds[len(holds)-1]
 }
 
-// refusal is the reply to a request that was not granted.
+// refusal returns the reply to a request that was not granted.
 func (t *tally) refusal(s *Driver) (driver.Reply, error) {
 	if t.answered() < t.need {
 		return driver.Reply{}, s.noQuorum(t.failed)
@@ -246,12 +246,12 @@ func (t *tally) unsure(all set) set {
 	return all
 }
 
-// noQuorum is the error of a request that a majority did not answer.
+// noQuorum returns the error of a request that a majority did not answer.
 func (s *Driver) noQuorum(failed []answer[driver.Reply]) error {
 	return fmt.Errorf("%w: %s", driver.ErrNoQuorum, s.report(failed))
 }
 
-// undecided is the error of a request that was not decided: the caller's context ended,
+// undecided returns the error of a request that was not decided: the caller's context ended,
 // or too few nodes answered.
 func (s *Driver) undecided(ctx context.Context, failed []answer[driver.Reply]) error {
 	if ctx.Err() != nil {

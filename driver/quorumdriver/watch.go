@@ -88,7 +88,7 @@ func (sub *subscription) Address() string {
 	return ""
 }
 
-// at is the address at a node.
+// at returns the address at a node.
 func (sub *subscription) at(i int) string {
 	if sub.nodes[i] == nil {
 		return ""

@@ -73,7 +73,7 @@ func (c *adapter) result(try *interrupt.Call, cmd *command, err error) (any, err
 	return nil, c.failure(try.Context, err)
 }
 
-// unsent is the error of a command that was not written to any connection.
+// unsent returns the error of a command that was not written to any connection.
 func (c *adapter) unsent(try *interrupt.Call, err error) error {
 	try.Forsake()
 	if err == nil {

@@ -180,6 +180,6 @@ func newSingle(opt redis.Options, timeout time.Duration) *adapter {
 	return c
 }
 
-// slack is a timeout that never ends before the call's own deadline, since go-redis reads
+// slack returns a timeout that never ends before the call's own deadline, since go-redis reads
 // its clock only now and then.
 func slack(timeout time.Duration) time.Duration { return timeout + time.Second }

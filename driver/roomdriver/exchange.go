@@ -120,7 +120,7 @@ func crowded(r *room.Record) bool { return len(r.Queue)+len(r.Marks)+len(r.Spent
 // Bounds of the remembered records.
 const (
 	knownBytes = 4 << 20                // of records and their keys
-	vague      = 20 * time.Millisecond  // of a clock that is not guessed any more
+	vague      = 20 * time.Millisecond  // of a clock that is no longer guessed
 	drift      = 100 * time.Millisecond // that a step of the clock may be overlooked
 )
 

@@ -70,7 +70,7 @@ const (
 	markKey = own + "mark"
 )
 
-// noteKey is where an id is remembered that was used once.
+// noteKey returns the key of the note about a single-use id.
 func noteKey(key, id string) string {
 	return fmt.Sprintf("%snote %016x %s", own, room.Hash(id), key)
 }

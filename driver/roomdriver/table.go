@@ -198,7 +198,7 @@ type Notifier interface {
 	Notify(ctx context.Context, messages []Message) error
 }
 
-// UpdateBy is the Update of a table that has Transact.
+// UpdateBy implements the Update of a table that has Transact.
 func UpdateBy(ctx context.Context, t Transactor, key string, f func(record []byte, now time.Time) (next []byte, err error)) error {
 	var refused error
 	_, err := t.Transact(ctx, []Item{{Key: key}}, func(_ int, found Found) Change {

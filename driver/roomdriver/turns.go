@@ -111,7 +111,7 @@ func (s *turns) take(key string) []*turn {
 	return waiting[:n:n]
 }
 
-// nextTurn has the calls made that waited for one of the same key.
+// nextTurn makes the calls that waited for one of the same key.
 func (d *Driver) nextTurn(key string) {
 	if next := d.turns.take(key); next != nil {
 		d.begin(key, next)

@@ -23,7 +23,7 @@ type call interface {
 // visit is the state of a call.
 type visit struct {
 	key    string
-	once   string // the id of which the step needs to know whether it was used, if any
+	once   string // the id whose earlier use the step checks, or ""
 	reply  driver.Reply
 	called bool
 	enters bool // by the last step the lock has changed hands
@@ -38,7 +38,7 @@ func (v *visit) state() *visit { return v }
 
 func (v *visit) date(now time.Time) { v.reply.Clock = sinceEpoch(now) }
 
-// answer is the reply if err is nil: a step that was not saved was not taken.
+// answer returns the reply if err is nil: a step that was not saved was not taken.
 func (v *visit) answer(err error) (driver.Reply, error) {
 	if err != nil {
 		return driver.Reply{}, err
@@ -229,7 +229,7 @@ func changesHands(before []room.Party, r *room.Record) bool {
 	return !joins
 }
 
-// clock returns the time in µs, of which tokens are made.
+// clock returns the time in µs, from which tokens are made.
 func clock(now time.Time) (int64, error) {
 	us := now.UnixMicro()
 	if us <= 0 || us >= 1<<53 {
@@ -238,7 +238,7 @@ func clock(now time.Time) (int64, error) {
 	return us, nil
 }
 
-// sinceEpoch is a time as replies have it.
+// sinceEpoch converts a time to the form in replies.
 func sinceEpoch(now time.Time) time.Duration {
 	return time.Duration(now.UnixMicro()) * time.Microsecond
 }

@@ -32,7 +32,7 @@ func (d *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	return &subscription{sub, ear}, nil
 }
 
-// listen has the table deliver messages, if it can.
+// listen makes the table deliver messages, if it can.
 func (d *Driver) listen() (driver.Subscription, error) {
 	l, ok := d.table.(Listener)
 	if !ok {
@@ -120,7 +120,7 @@ func (d *Driver) messages(wakes []room.Wake) (out []Message) {
 	return out
 }
 
-// here is the address of our own ear.
+// here returns the address of our own ear.
 func (d *Driver) here() string {
 	d.mu.Lock()
 	ear := d.ear

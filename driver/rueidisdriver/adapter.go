@@ -283,7 +283,7 @@ func (s *adapter) Run(ctx context.Context, cmds [][]string, want redisroom.Acks,
 	}
 }
 
-// wait is a WAIT that ends with the call at the latest. Since it blocks, rueidis gives
+// wait returns a WAIT that ends with the call at the latest. Since it blocks, rueidis gives
 // its pipeline a connection of its own; WAIT counts for the connection that wrote.
 func wait(try *interrupt.Call, client rueidis.Client, want redisroom.Acks) rueidis.Completed {
 	deadline, _ := try.Deadline()

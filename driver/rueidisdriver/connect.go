@@ -79,7 +79,7 @@ func (s *adapter) connect(c *connectAttempt) {
 	}
 }
 
-// connectError is the error of a request that had no connection.
+// connectError returns the error of a request that had no connection.
 func (s *adapter) connectError(err error) error {
 	var reply *rueidis.RedisError
 	if errors.As(err, &reply) {

@@ -49,7 +49,7 @@ func Now() time.Time {
 // Local converts a reading of this clock to one of [time.Now], for use outside the package.
 func Local(t time.Time) time.Time { return t.Add(-Ahead()) }
 
-// Ahead is by how much this clock was ahead of the monotonic one, by which timers run, at
+// Ahead returns by how much this clock was ahead of the monotonic one, by which timers run, at
 // the last Now.
 func Ahead() time.Duration { return time.Duration(asleep.Load() + skipped.Load()) }
 

@@ -21,7 +21,7 @@ func (e Epoch) Instant(t time.Time) Instant {
 	return Instant(t.Sub(e.start))
 }
 
-// Time is the inverse of [Epoch.Instant].
+// Time converts an instant back to a time. It is the inverse of [Epoch.Instant].
 func (e Epoch) Time(i Instant) time.Time {
 	if i == 0 {
 		return time.Time{}

@@ -82,7 +82,7 @@ func (s *Subscriptions) Close() {
 	}
 }
 
-// Number is the subscription's part of an address.
+// Number returns the subscription's part of an address.
 func (s *Subscription) Number() string { return s.number }
 
 // Close ends the subscription, drops hints that were not delivered, and waits for a call

@@ -76,7 +76,7 @@ func (l *discovery) wait(ctx context.Context) error {
 	return fmt.Errorf("%w: not sent: the cluster's topology is unknown: %w", driver.ErrUnavailable, cause(ctx))
 }
 
-// refresh has the topology renewed, and waits a little for that.
+// refresh requests a new topology, and waits briefly for it.
 func (c *Client) refresh(ctx context.Context) {
 	timer := time.NewTimer(c.config.Timeout / hedgeAfter)
 	defer timer.Stop()

@@ -83,7 +83,7 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// noteError has the topology renewed if an error may come from an old one.
+// noteError requests a new topology if an error may come from an old one.
 func (r *request) noteError(addr string, err error) {
 	var reply redisroom.ReplyError
 	switch {

@@ -32,7 +32,7 @@ func (n *node) end() {
 	n.asked.Add(-1)
 }
 
-// silence is the time for which requests under way have had no answer.
+// silence returns the time for which requests under way have had no answer.
 func (n *node) silence() time.Duration {
 	if n.asked.Load() == 0 {
 		return 0
@@ -134,7 +134,7 @@ func (c *Client) retire(addr string, n *node) {
 	})
 }
 
-// checkAfter has the nodes checked for silence after a while, unless a check is planned.
+// checkAfter schedules a check of the nodes for silence, unless one is scheduled.
 func (c *Client) checkAfter(after time.Duration) {
 	if c.armed.CompareAndSwap(false, true) {
 		time.AfterFunc(after, c.checkSilence)

@@ -81,7 +81,7 @@ func (p *Topology) nodes() (primaries, replicas []string) {
 	return slices.Compact(primaries), slices.Compact(replicas)
 }
 
-// age is the time since the cluster was asked.
+// age returns the time since the cluster was asked.
 func (p *Topology) age() time.Duration {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

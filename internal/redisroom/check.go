@@ -40,7 +40,7 @@ func (s *Store) Check(ctx context.Context) (driver.Report, error) {
 type checkup struct {
 	store  *Store
 	report *driver.Report
-	// subject is the server that is looked at, if there are several.
+	// subject is the examined server, if there are several.
 	subject string
 	// replicas holds the number of replicas of each server that reported it.
 	replicas map[string]int

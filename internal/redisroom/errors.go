@@ -103,7 +103,7 @@ func ConnectError(err error) error {
 	return fmt.Errorf("%w: connect: %w%s", kind, err, hint)
 }
 
-// PrimaryError is the error of a request that had no usable connection to the primary at
+// PrimaryError returns the error of a request that had no usable connection to the primary at
 // addr, which the sentinels have named. It returns a reply of the primary, and the error of a
 // connection to another server, as it is.
 func PrimaryError(addr string, err error) error {

@@ -66,7 +66,7 @@ func parseMark(reply any) (mark driver.Mark, ok bool, err error) {
 // may lose its data.
 var errNoMark = fmt.Errorf("a cluster has no mark to detect a loss of data: %w", errors.ErrUnsupported)
 
-// guardError is the error of a request that a cluster refused because of its mark, or
+// guardError returns the error of a request that a cluster refused because of its mark, or
 // err.
 func (s *Store) guardError(req *driver.Request, err error) error {
 	if req.Guard && s.main.Cluster() && strings.HasPrefix(err.Error(), "CROSSSLOT") {

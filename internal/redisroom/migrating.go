@@ -47,7 +47,7 @@ func (s *Store) settle(ctx context.Context, err error, request func() error) err
 	return err
 }
 
-// end is when a request of several steps has to be over: at the end of ctx, and after the
+// end returns when a request of several steps has to be over: at the end of ctx, and after the
 // timeout at the latest, but not before least has passed.
 func (s *Store) end(ctx context.Context, least time.Duration) time.Time {
 	now := time.Now()

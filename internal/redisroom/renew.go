@@ -229,7 +229,7 @@ func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewa
 	return again
 }
 
-// answer is the reply for the k'th ref of g.
+// answer returns the reply for the k'th ref of g.
 func (g *renewal) answer(k int, a Answer) (driver.Reply, error) {
 	if a.Err != nil {
 		return driver.Reply{}, classify(a.Err)

@@ -31,7 +31,7 @@ const (
 	MinReplicaTimeout = time.Millisecond
 )
 
-// DefaultReplicaTimeout is the default time for which replicas are waited for.
+// DefaultReplicaTimeout returns the default limit of the wait for replicas.
 func DefaultReplicaTimeout(timeout time.Duration) time.Duration { return min(time.Second, timeout/2) }
 
 // checkAcks refuses acks out of bounds, given the timeout of a request.

@@ -368,7 +368,7 @@ func releaseCommand(f *form, prefix string, ref *driver.Ref) *command {
 	return c.build(f, keys)
 }
 
-// spentLife is for how many ms a released id is remembered for requests with SingleUseID.
+// spentLife returns how many ms to remember a released id for requests with SingleUseID.
 func spentLife(ref *driver.Ref) int64 {
 	if !ref.SingleUseID {
 		return 0

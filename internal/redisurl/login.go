@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// login authenticates new connections with a password that stands in a file. The file is
+// login authenticates new connections with a password that is in a file. The file is
 // read for each connection, since passwords are rotated; the client libraries take one
 // password of sentinels once. A connection stays authenticated when its password is
 // replaced.

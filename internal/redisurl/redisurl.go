@@ -69,7 +69,7 @@ type Config struct {
 	ClientName                         string
 	TLS                                *tls.Config // nil without
 
-	login, sentinelLogin *login // nil unless the password stands in a file
+	login, sentinelLogin *login // nil unless the password is in a file
 
 	Prefix  string
 	Timeout time.Duration

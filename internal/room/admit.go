@@ -127,7 +127,7 @@ func (s *scene) mustPass(p *Party) bool {
 
 func (s *scene) admits(p *Party) bool { return s.fits(p) && !s.mustPass(p) }
 
-// rank is the place of the next arrival.
+// rank returns the place of the next arrival.
 func (s *scene) rank(p *Party) int64 {
 	rank := s.Seq + 1
 	switch {

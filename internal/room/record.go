@@ -39,12 +39,12 @@ type Record struct {
 	Inside []Party
 	// Queue holds the waiters, by rank.
 	Queue []Party
-	// Marks holds short memories: "+id" an id that may not enter any more,
+	// Marks holds short memories: "+id" an id that is rejected,
 	// "!address" a process that let a hand-over lapse, with the arrivals before
 	// that hand-over as its reason, "@address" when a waiter of a process has asked
 	// again (suspicion before the end), "~id" a broken lease.
 	Marks map[string]Mark
-	// Spent holds ids that may not enter any more by a request with SingleUseID.
+	// Spent holds ids that are rejected in a request with SingleUseID.
 	Spent Spent
 }
 
@@ -129,7 +129,7 @@ func (r *Record) Until() int64 {
 	return until
 }
 
-// newParty is the party of a request, without rank and token.
+// newParty returns the party of a request, without rank and token.
 func newParty(req driver.Request) Party {
 	if req.Mode == driver.Exclusive {
 		req.Weight = 1 // it takes the whole room
@@ -166,7 +166,7 @@ func (r *Record) mark(name string, until int64, reason string) {
 	r.Marks[name] = Mark{Until: until, Reason: reason}
 }
 
-// Arrival is the place of a ticket in the order of arrival.
+// Arrival returns the place of a ticket in the order of arrival.
 func (p *Party) Arrival() int64 { return p.Rank % behind }
 
 // Heard returns when a waiter of a process last asked again, or 0 if that was long ago.

@@ -63,7 +63,7 @@ func (s *scene) queued(id string, withHolder bool, called int64) driver.Reply {
 	return reply
 }
 
-// longestHolder is the holder that stays longest.
+// longestHolder returns the holder that stays longest.
 func (s *scene) longestHolder() []driver.Holder {
 	var last *Party
 	for i := range s.Inside {

@@ -183,7 +183,7 @@ func (s *scene) again(p *Party, req driver.Request) (driver.Reply, []Wake, error
 	return reply, s.wakes, nil
 }
 
-// ask is a live ticket that asks for the room: waiters before it that can be handed the
+// ask asks for the room for a live ticket: waiters before it that can be handed the
 // room get it first.
 func (s *scene) ask(id string, ttl time.Duration, withHolder bool) driver.Reply {
 	s.handOver()

@@ -16,7 +16,7 @@ func Hash(id string) uint64 {
 	return hash
 }
 
-// SpentUntil is the time until which a remembered id counts.
+// SpentUntil returns the time until which a remembered id counts.
 func SpentUntil(value int64) int64 { return value >> 1 }
 
 // released reports whether an id is remembered, and was a holder or waiter.
@@ -55,7 +55,7 @@ func (s Spent) purge(ms int64) {
 	}
 }
 
-// until is when the last id expires.
+// until returns when the last id expires.
 func (s Spent) until() (last int64) {
 	for _, value := range s {
 		last = max(last, SpentUntil(value))

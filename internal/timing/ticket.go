@@ -20,7 +20,7 @@ const (
 	ConfirmWindow = time.Second
 )
 
-// Window is the confirmation window of leases of this TTL.
+// Window returns the confirmation window of leases of this TTL.
 func Window(ttl time.Duration) time.Duration {
 	return min(ConfirmWindow, max(ttl, 100*time.Millisecond))
 }

@@ -36,7 +36,7 @@ const (
 	ForbidFor = time.Minute
 )
 
-// Life is how long a lease lasts on the local clock. Stores count whole
+// Life returns how long a lease lasts on the local clock. Stores count whole
 // milliseconds, hence the 2 ms.
 //
 // Everything that is computed about the life of a lease counts from one instant:
@@ -75,12 +75,12 @@ func ReleaseTry(left time.Duration) time.Duration {
 	return min(max(left/3, min(left, 100*time.Millisecond)), LongestTry)
 }
 
-// BackOff is the pause before the next try of something that was not answered.
+// BackOff returns the pause before the next try of something that was not answered.
 func BackOff(attempt int) time.Duration {
 	return min(10*time.Millisecond<<min(attempt, 6), 500*time.Millisecond)
 }
 
-// UndoIn is the pause before the next try to undo something. There may be many to
+// UndoIn returns the pause before the next try to undo something. There may be many to
 // be undone, so they ask less and less often.
 func UndoIn(attempt int) time.Duration {
 	return Spread(min(BackOff(attempt)<<min(max(attempt-6, 0), 2), 2*time.Second))
