@@ -172,7 +172,7 @@ func (d *Driver) lease(ctx context.Context, key, id, path string, body any) (dri
 		// answers for the same lease.
 		return driver.Reply{}, errRepeated
 	}
-	reply.InFlight = l.Repeated // a repetition of another answer may still be in flight
+	reply.InFlight = l.Repeated // another request with this id may still be in flight
 	return reply, nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
-// Exchange implements [roomdriver.Exchanger] by one round trip: the statements are
-// independent of each other's results, so they are sent together.
+// Exchange implements [roomdriver.Exchanger] by one round trip: the client does
+// no work between the statements, so they are sent together.
 func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool, found roomdriver.Found, err error) {
 	addresses, bodies := t.cfg.channels(x.Messages)
 	statement, args := t.sql.exchange, []any{x.Key, x.From, x.Until, x.Enters, t.cfg.name(), addresses, bodies}

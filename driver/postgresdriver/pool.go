@@ -26,8 +26,8 @@ const (
 )
 
 // Bounds of connections. Renewals may use more than other calls, so that they never wait
-// for these. pgxpool waits up to 15 s for a server to end a connection; connections that
-// are being closed do not count.
+// for these. pgxpool waits up to 15 s for a server to end a connection, so a pool has
+// room for as many connections that are being closed.
 const (
 	mainConns  = 8
 	renewConns = 4
@@ -102,7 +102,7 @@ func noteAsked(ctx context.Context, is bool) {
 	}
 }
 
-// sorting is the key of a context with which connections are only listed.
+// sorting is the key of a context with which idle connections are taken only to be examined.
 type sorting struct{}
 
 // unpaused is the key of a context with which a connection may be made now.

@@ -22,7 +22,7 @@ type nodeQueue struct {
 type pendingRelease struct {
 	ref   driver.Ref
 	undo  bool          // only if the request before it let the lease in
-	also  bool          // afterwards, undo the grant to that visit if it is still there
+	also  bool          // undo that grant after this release, if it is still there
 	done  chan struct{} // closed when reply and err are set
 	reply driver.Reply
 	err   error

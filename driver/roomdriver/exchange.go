@@ -117,7 +117,7 @@ func allow(before, after *room.Record, slack time.Duration) error {
 // crowded reports whether there is more in a record than holders.
 func crowded(r *room.Record) bool { return len(r.Queue)+len(r.Marks)+len(r.Spent) > 0 }
 
-// Bounds of the remembered records.
+// Bounds of guesses.
 const (
 	knownBytes = 4 << 20                // of records and their keys
 	vague      = 20 * time.Millisecond  // of a clock that is no longer guessed

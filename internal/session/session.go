@@ -356,7 +356,7 @@ func (s *Session) Address() string { return s.listener.address() }
 
 // hint passes a hint to the lease or the waiters that it concerns.
 func (s *Session) hint(h driver.Hint) {
-	if h.Kind != driver.HintBroken { // such a hint does not prove that our address works
+	if h.Kind != driver.HintBroken { // hints of breaks go to every address, so they do not prove that ours works
 		s.hints.Add(1)
 	} else if held := s.held(h.Key, h.ID); held != nil {
 		held.broken(h.Reason)
