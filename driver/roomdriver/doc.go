@@ -23,7 +23,7 @@
 //
 // # Duties of a table
 //
-// Of two updates of one key the later one reads what the earlier one wrote.
+// Of two updates of one key the later one reads the record written by the earlier one.
 // Update returns nil only when the record is certainly written, and an error that
 // matches [driver.ErrUnavailable] only if it certainly is not. Every other error
 // means that the outcome is unknown; the driver returns it and sends no hints, and a
@@ -75,7 +75,7 @@
 // # Records
 //
 // A record is replaced as a whole. Equal records have equal encodings, so that a
-// call which changes nothing writes nothing. Version 1:
+// call without changes makes no write. Version 1:
 //
 //	1 byte    version: 1
 //	8 bytes   end, in ms, big-endian; 2^63-1 is never

@@ -102,7 +102,7 @@ type Transactor interface {
 
 // Exchanger is implemented by a [Transactor] that can replace one record by one
 // request, without a lock: a conditional write. The driver then does so where it can.
-// It often knows the record and the clock from the last call, and needs no reading.
+// It often has the record and the clock from the last call, and need not read.
 type Exchanger interface {
 	Transactor
 	Reader
@@ -119,7 +119,7 @@ type Exchanger interface {
 	Exchange(ctx context.Context, x Exchange) (done bool, found Found, err error)
 }
 
-// Exchange is a conditional change of one record. A nil record is none.
+// Exchange is a conditional change of one record. A nil record is an absent one.
 type Exchange struct {
 	Key         string
 	Before      []byte
@@ -139,11 +139,11 @@ type Item struct {
 	Note string
 }
 
-// Found is the table's content for an item. A nil record means that there is none.
+// Found is the table's content for an item. A nil record is an absent one.
 type Found struct {
 	Record, Note []byte
 	Now          time.Time
-	// Shut lets nobody in for a moment: it keeps the lock closed for a quarter of a
+	// Shut blocks new holders for a moment: it keeps the lock closed for a quarter of a
 	// second, and a lease exclusive that is to become shared: the driver then answers
 	// with [driver.ErrUnavailable]. A table sets it when it calls f again because it
 	// could not save a change that Enters.
