@@ -90,7 +90,7 @@ func (a *acquireCall) gone(r *http.Request) bool {
 // answer tells the client what the store said.
 func (a *acquireCall) answer(w *answer, r *http.Request) error {
 	a.s.watchers.nudge(a.req.Key)
-	a.note()
+	a.s.trail.acquired(a.x, &a.req, &a.got.Reply, time.Now())
 	l := leaseOf(a.x, a.req.Key, a.req.ID, a.got.Reply)
 	l.Repeated = a.repeated
 	switch a.got.State {

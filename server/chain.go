@@ -213,7 +213,6 @@ func (s *Server) observe(next step) step {
 		defer func() {
 			running.Dec()
 			s.metrics.observe(x)
-			s.noteRefusal(x)
 			for _, tell := range s.cfg.observers {
 				tell(r, x)
 			}

@@ -174,6 +174,12 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	return nil
 }
 
+// noteRenewal counts a renewal that the store answered, and writes its end to the audit log.
+func (s *Server) noteRenewal(about *followed, ref *driver.Ref, got *driver.Reply) {
+	s.metrics.renewed(got, nil)
+	s.trail.renewed(about, ref, got, time.Now())
+}
+
 // keepPlace has a place count for as long as the store keeps it.
 func (s *Server) keepPlace(ref *driver.Ref, got *driver.Reply) {
 	of := leaseKey{ref.Key, ref.ID}
@@ -273,8 +279,8 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 // goneAtOnce bounds how many gone leases of one batch the store is asked about at a time.
 const goneAtOnce = 8
 
-// noteGone takes note of leases of a batch that are gone, in the background: metrics, page
-// and audit log tell apart which of them were released.
+// noteGone takes note of leases of a batch that are gone, in the background: metrics and
+// audit log tell apart which of them were released.
 func (s *Server) noteGone(ctx context.Context, gone []renewing) {
 	if len(gone) == 0 {
 		return
@@ -351,7 +357,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	}
 	s.watchers.nudge(ref.Key)
 	s.places.end(leaseKey{ref.Key, ref.ID})
-	s.noteRelease(&w.x, about, &ref, &got)
+	s.trail.released(about, &got, time.Now())
 	l := leaseOf(&w.x, ref.Key, ref.ID, got)
 	switch {
 	case got.State == driver.Gone && !got.Replayed: // a release may be repeated
@@ -408,7 +414,9 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if got.State == driver.Gone {
 		return api.NewProblem(NotHeld, "the lease %s is not there", b.LeaseID)
 	}
-	s.noteBreak(&w.x, about, name, &b, &got)
+	// The operator is told too: a break is an act of somebody.
+	s.cfg.log.Warn("broken by force", "name", name, "lease", b.LeaseID, "client", w.x.Client(), "reason", b.Reason, "trace", w.x.Trace)
+	s.trail.broken(about, w.x.Client(), b.Reason, got.State)
 	l := leaseOf(&w.x, name, b.LeaseID, got)
 	reply(w, http.StatusOK, &l)
 	return nil

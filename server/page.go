@@ -21,10 +21,10 @@ const (
 	PageFull
 )
 
-// WithPage serves a page for people at /, and under /v1/overview what it shows. It
-// shows to each principal what that may read. While it is open it causes at most 200
-// requests to the store a second, however many look at it. Default PageOff: a program
-// that mounts the service serves what it asked for.
+// WithPage serves a page for people at /, and what it shows under /v1/overview, of which
+// each principal is shown what it may read. All open pages together cause at most 200
+// requests to the store a second, and those of the streams of single locks. Default
+// PageOff.
 func WithPage(mode PageMode) Option {
 	return func(c *config) error {
 		if mode > PageFull {

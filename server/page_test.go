@@ -1,10 +1,7 @@
 package server_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,8 +10,10 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
+	"github.com/leasehold-go/leasehold/server/internal/overview"
 )
 
 // overviews are the routes of what the page shows.
@@ -69,160 +68,31 @@ func TestPage_FilesAreServedToEverybodyAndUnderAStrictPolicy(t *testing.T) {
 	}
 }
 
-// looked asks for a view, or a lock, until the service has looked at all that it shows: on
-// a busy machine it answers before, with what it has after 2 s.
-func looked(t *testing.T, who, url string, into any) {
-	t.Helper()
-	var text string
-	eventually(t, func() bool {
-		var code int
-		code, text = spokenAs(t, who, "GET", url, "")
-		if code == 503 {
-			return false
-		}
-		v := struct {
-			Listed        bool
-			Locks, Looked int
-		}{Listed: true} // of one lock there is nothing of the kind
-		if err := json.Unmarshal([]byte(text), &v); code != 200 || err != nil {
-			t.Fatalf("%s: %s: %d %v %s", who, url, code, err, text)
-		}
-		return v.Listed && v.Looked == v.Locks
-	})
-	if err := json.Unmarshal([]byte(text), into); err != nil {
-		t.Fatalf("%s: %s: %v", who, url, err)
-	}
-}
-
 func TestPage_ShowsWhoHoldsAndWhoWaits(t *testing.T) {
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithPage(server.PageFull), server.WithStoreName("memory:"))
+	_, base := serve(t, unsafe{memdriver.New()}, server.WithPage(server.PageFull), server.WithStoreName("memory:"))
 	since := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	ask(t, "POST", base+"/v1/locks/orders%2F42", `{"leaseId":"a","owner":"worker-7:4711","since":"`+since+`"}`)
 	ask(t, "POST", base+"/v1/locks/orders%2F42", `{"leaseId":"b","owner":"worker-8:1","ticketMs":60000}`)
-	var v struct {
-		Total, Locks, Waiting int
-		Keys                  []string
-		Rows                  []struct {
-			Key, Kind, State string
-			Waiters          int
-			HeldMs           int64
-			Holders          []struct{ Owner, LeaseID string }
-		}
-		Branches []struct {
-			Prefix string
-			Locks  int
-		}
-	}
-	looked(t, "", base+"/v1/overview?search=WORKER-7&sort=held&order=down&offset=0&limit=10", &v)
-	if v.Total != 1 || v.Locks != 1 || v.Waiting != 1 || len(v.Rows) != 1 || len(v.Branches) != 1 || v.Branches[0].Prefix != "orders/" {
+	ask(t, "POST", base+"/v1/locks/other", `{"leaseId":"c"}`)
+	var v overview.View
+	answer(t, "GET", base+"/v1/overview?prefix=orders%2F", "", 200, &v)
+	if len(v.Rows) != 1 || v.Mode != "full" || v.Principal != "" {
 		t.Fatalf("%+v", v)
 	}
-	if r := v.Rows[0]; r.Key != "orders/42" || r.Kind != "mutex" || r.State != "held" || r.Waiters != 1 || r.HeldMs < time.Hour.Milliseconds() || r.Holders[0].Owner != "worker-7:4711" {
+	if r := v.Rows[0]; r.Key != "orders/42" || r.State != "held" || r.Held != 1 || r.Queue != 1 || r.Holders[0].Age < wire.MillisOf(time.Hour) || r.Holders[0].Owner != "worker-7:4711" {
 		t.Errorf("%+v", r)
 	}
-	ask(t, "POST", base+"/v1/locks/orders%2F42:break", `{"leaseId":"a","reason":"stuck"}`)
-	var one struct {
-		Queue    int
-		MayBreak bool
-		Events   []struct{ Kind, LeaseID, Owner, By, Reason string }
+	var one server.One
+	answer(t, "GET", base+"/v1/overview/locks/orders%2F42", "", 200, &one)
+	if !one.MayBreak || one.Waiters[0].Owner != "worker-8:1" {
+		t.Errorf("%+v", one)
 	}
-	looked(t, "", base+"/v1/overview/locks/orders%2F42", &one)
-	if len(one.Events) < 3 || !one.MayBreak {
-		t.Fatalf("%+v", one)
-	}
-	broke := false
-	for _, e := range one.Events {
-		broke = broke || e.Kind == "broken" && e.LeaseID == "a" && e.Owner == "worker-7:4711" && e.By != "" && e.Reason == "stuck"
-	}
-	if !broke {
-		t.Errorf("the break is not told of: %+v", one.Events)
-	}
-	var h struct {
-		Store   string
-		Samples []struct{ Broken int }
-	}
+	var h overview.Vitals
 	answer(t, "GET", base+"/v1/overview/health", "", 200, &h)
-	n := 0
-	for _, s := range h.Samples {
-		n += s.Broken
-	}
-	if h.Store != "memory:" || n != 1 {
+	if h.Store != "memory:" || h.Failing || h.Since.IsZero() || h.Checked.IsZero() || len(h.Findings) != 2 || len(h.Nodes) != 1 ||
+		h.Findings[0] != (overview.Finding{Severity: "unsafe", Check: "eviction", Subject: "db1:6379", What: "maxmemory-policy is allkeys-lru", Why: "a lock that is held may be thrown away", Remedy: "set noeviction"}) {
 		t.Errorf("%+v", h)
 	}
-}
-
-// follow returns the events of a stream of the page.
-func follow(t *testing.T, url, token string) <-chan string {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = res.Body.Close() })
-	if res.StatusCode != 200 {
-		t.Fatalf("%s: %d", url, res.StatusCode)
-	}
-	lines := make(chan string, 1000)
-	go func() {
-		defer close(lines)
-		in := bufio.NewScanner(res.Body)
-		in.Buffer(nil, 1<<20)
-		for in.Scan() {
-			if data, ok := strings.CutPrefix(in.Text(), "data: "); ok {
-				lines <- data
-			}
-		}
-	}()
-	return lines
-}
-
-// hears waits for an event that has a text.
-func hears(t *testing.T, events <-chan string, text string) {
-	t.Helper()
-	late := time.After(time.Minute)
-	last := ""
-	for {
-		select {
-		case e, ok := <-events:
-			if !ok {
-				t.Fatalf("the stream has ended before %q; the last was %s", text, last)
-			}
-			if last = e; strings.Contains(e, text) {
-				return
-			}
-		case <-late:
-			t.Fatalf("%q never came; the last was %s", text, last)
-		}
-	}
-}
-
-func TestPage_StreamsTellOfWhatHappensHereAndElsewhere(t *testing.T) {
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithPage(server.PageFull))
-	locks := follow(t, base+"/v1/overview/events", "")
-	one := follow(t, base+"/v1/overview/events?show=lock&name=k", "")
-	health := follow(t, base+"/v1/overview/events?show=health", "")
-	hears(t, one, `"state":"free"`)
-	ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"here"}`)
-	hears(t, locks, `"here"`)
-	hears(t, one, `"here"`)
-	if _, err := store.Acquire(t.Context(), driver.Request{Key: "other", ID: "elsewhere", TTL: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
-	hears(t, locks, `"elsewhere"`)
-	ask(t, "DELETE", base+"/v1/locks/k/leases/here", "")
-	hears(t, one, `"kind":"released"`)
-	hears(t, health, `"acquisitions":`)
 }
 
 func TestPage_ShowsWhatThePrincipalMayReadAndNothingElse(t *testing.T) {
@@ -235,14 +105,30 @@ func TestPage_ShowsWhatThePrincipalMayReadAndNothingElse(t *testing.T) {
 		}
 	}
 	for who, want := range map[string]int{"admin": 2, "desk": 1} {
-		var v struct{ Locks int }
-		if looked(t, who, base+"/v1/overview", &v); v.Locks != want {
-			t.Errorf("%s: %d locks, want %d", who, v.Locks, want)
+		_, text := spokenAs(t, who, "GET", base+"/v1/overview", "")
+		if n := strings.Count(text, `"key":`); n != want || strings.Contains(text, "secret") == (want == 1) || !strings.Contains(text, `"principal":"`+who) {
+			t.Errorf("%s: %s", who, text)
 		}
 	}
-	for _, path := range []string{"/v1/overview/locks/secret%2F2", "/v1/overview/health", "/v1/overview/events?show=lock&name=secret%2F2", "/v1/overview/events?show=health"} {
+	for _, path := range []string{"/v1/overview/locks/secret%2F2", "/v1/overview/health"} {
 		code, text := spokenAs(t, "desk", "GET", base+path, "")
 		refused(t, path, code, text, server.Forbidden)
+	}
+}
+
+func TestPage_OffersABreakToThoseWhoMay(t *testing.T) {
+	for _, row := range []struct {
+		who, lock string
+		mode      server.PageMode
+		may       string
+	}{
+		{"admin", "orders%2F1", server.PageFull, "true"}, {"desk", "orders%2F1", server.PageFull, "false"}, {"admin", "orders%2F1", server.PageRead, "false"},
+	} {
+		file, _ := openAuth(t, roles())
+		_, base := serve(t, memdriver.New(), server.WithPage(row.mode), server.WithAuthenticator(file))
+		if code, text := spokenAs(t, row.who, "GET", base+"/v1/overview/locks/"+row.lock, ""); code != 200 || !strings.Contains(text, `"mayBreak":`+row.may) {
+			t.Errorf("%s on %s: %d %s", row.who, row.lock, code, text)
+		}
 	}
 }
 
@@ -290,23 +176,24 @@ func TestPage_WhatFailsIsToldApart(t *testing.T) {
 	})
 	t.Run("a store that does not answer", func(t *testing.T) {
 		t.Parallel()
-		_, base := serve(t, veiled{memdriver.New()}, server.WithPage(server.PageFull))
-		code, text := ask(t, "GET", base+"/v1/overview/locks/k", "")
-		refused(t, "one lock", code, text, server.Unavailable)
+		_, base := serve(t, veiled{memdriver.New()}, server.WithPage(server.PageFull), server.WithStoreTimeout(50*time.Millisecond))
+		for _, path := range []string{"/v1/overview/locks/k", "/v1/overview"} {
+			code, text := ask(t, "GET", base+path, "")
+			refused(t, path, code, text, server.Unavailable)
+		}
+		var h overview.Vitals
+		if answer(t, "GET", base+"/v1/overview/health", "", 200, &h); !h.Failing {
+			t.Errorf("%+v", h)
+		}
 	})
 	t.Run("what is out of bounds", func(t *testing.T) {
 		t.Parallel()
-		_, base := serve(t, memdriver.New(), server.WithPage(server.PageFull), server.WithMaxWaiters(1, 1))
-		for _, path := range []string{
-			"/v1/overview?sort=colour", "/v1/overview?limit=x", "/v1/overview?offset=-1", "/v1/overview?search=" + strings.Repeat("x", 513),
-			"/v1/overview/events?show=all", "/v1/overview/events?show=lock", "/v1/overview/locks/" + strings.Repeat("x", 513),
-		} {
+		_, base := serve(t, memdriver.New(), server.WithPage(server.PageFull))
+		long := strings.Repeat("x", 513)
+		for _, path := range []string{"/v1/overview?prefix=" + long, "/v1/overview?cursor=" + strings.Repeat(long, 8), "/v1/overview?cursor=%25", "/v1/overview/locks/" + long} {
 			code, text := ask(t, "GET", base+path, "")
 			refused(t, path, code, text, server.Invalid)
 		}
-		follow(t, base+"/v1/overview/events", "")
-		code, text := ask(t, "GET", base+"/v1/overview/events", "")
-		refused(t, "a stream too many", code, text, server.TooMany)
 	})
 	t.Run("nobody knows who asks", func(t *testing.T) {
 		t.Parallel()
@@ -327,60 +214,6 @@ func (unsafe) Check(context.Context) (driver.Report, error) {
 	r.Add(driver.Unsafe, "eviction", "maxmemory-policy is allkeys-lru", "a lock that is held may be thrown away", "set noeviction")
 	r.Add(driver.Warning, "persistence", "no append-only file", "a restart forgets locks", "")
 	r.Findings[0].Subject = "db1:6379"
+	r.Nodes = []driver.Node{{Name: "db1:6379", Server: "run-1"}}
 	return r, nil
-}
-
-func TestPage_AnUnsafeStoreIsAFlagOfAllLocks(t *testing.T) {
-	file, _ := openAuth(t, roles())
-	_, base := serve(t, unsafe{memdriver.New()}, server.WithPage(server.PageFull), server.WithAuthenticator(file))
-	for who, want := range map[string]string{
-		"admin": "The store is unsafe for locks: db1:6379: maxmemory-policy is allkeys-lru: a lock that is held may be thrown away. Set noeviction.",
-		"desk":  "The store is unsafe for locks: two may hold one, or none can be had. Those who run it see why under Health.",
-	} {
-		for _, path := range []string{"/v1/overview", "/v1/overview/locks/orders%2F1"} {
-			var v struct {
-				Store []struct{ Name, Severity, Text string }
-			}
-			looked(t, who, base+path, &v)
-			if len(v.Store) != 1 || v.Store[0].Name != "store-unsafe" || v.Store[0].Severity != "bad" || v.Store[0].Text != want {
-				t.Errorf("%s, %s: %+v", who, path, v.Store)
-			}
-		}
-	}
-}
-
-// counted counts what a store is asked.
-type counted struct {
-	*memdriver.Driver
-	asked chan struct{}
-}
-
-func (c *counted) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	c.asked <- struct{}{}
-	return c.Driver.Inspect(ctx, key)
-}
-
-func (c *counted) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
-	c.asked <- struct{}{}
-	return c.Driver.List(ctx, prefix, cursor)
-}
-
-func TestPage_ManyPagesAskTheStoreNoMoreThanOne(t *testing.T) {
-	store := &counted{memdriver.New(), make(chan struct{}, 1<<20)}
-	_, base := serve(t, store, server.WithPage(server.PageFull))
-	for i := range 2000 {
-		if _, err := store.Acquire(t.Context(), driver.Request{Key: fmt.Sprint("k", i), ID: "a", TTL: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 10 {
-		follow(t, fmt.Sprintf("%s/v1/overview/events?offset=%d", base, i*50), "")
-	}
-	before, began := len(store.asked), time.Now()
-	eventually(t, func() bool { return len(store.asked)-before > 300 })
-	n, took := len(store.asked)-before, time.Since(began)
-	// A turn that was late is followed by another one at once.
-	if most := 200*(took.Seconds()+1) + 20; float64(n) > most {
-		t.Errorf("%d requests in %v, more than %.0f", n, took, most)
-	}
 }

@@ -127,7 +127,6 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	}
 	if s.cfg.page != PageOff {
 		s.overview = overview.New(store, s.cfg.storeTimeout, s.cfg.log)
-		s.start(func() { s.overview.Run(s.serving) })
 	}
 	return s, nil
 }

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,15 +30,9 @@ type office struct {
 // offices plays on a service that knows roles.
 func offices(t *testing.T, play func(t *office)) {
 	t.Helper()
-	officesOf(t, func(a auth.Authenticator) auth.Authenticator { return a }, play)
-}
-
-// officesOf plays on a service that knows roles by an authenticator of the caller's.
-func officesOf(t *testing.T, by func(auth.Authenticator) auth.Authenticator, play func(t *office)) {
-	t.Helper()
 	file, path := openAuth(t, roles())
 	synctest.Test(t, func(t *testing.T) {
-		s, err := server.New(memdriver.New(), server.WithAuthenticator(by(file)), server.WithPage(server.PageFull))
+		s, err := server.New(memdriver.New(), server.WithAuthenticator(file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,26 +148,6 @@ func (h *hearing) now() (text string, ended bool) {
 	return h.text.String(), h.ended
 }
 
-// view returns the last view that was told on a stream which goes on.
-func (h *hearing) view(t *office) (v struct {
-	Locks    int
-	Keys     []string
-	Rows     []struct{ Key string }
-	Branches []struct{ Prefix string }
-}) {
-	t.Helper()
-	text, ended := h.now()
-	_, data, ok := strings.Cut(text[max(strings.LastIndex(text, "event: view"), 0):], "\ndata: ")
-	if ended || !ok {
-		t.Fatalf("ended %t, and told %s", ended, text)
-	}
-	data, _, _ = strings.Cut(data, "\n")
-	if err := json.Unmarshal([]byte(data), &v); err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
 // without is the roles without the rights of the desk to orders, or without its token.
 func without(what string) string {
 	if what == "token" {
@@ -209,9 +182,7 @@ func TestRights_AStreamTellsNothingAfterItsClientHasLostThem(t *testing.T) {
 func TestRights_AStreamEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 	offices(t, func(t *office) {
 		streams := map[string]*hearing{}
-		for _, path := range []string{
-			"/v1/events", "/v1/events?name=orders%2F1", "/v1/overview/events", "/v1/overview/events?show=lock&name=orders%2F1",
-		} {
+		for _, path := range []string{"/v1/events", "/v1/events?name=orders%2F1"} {
 			streams[path] = t.open("desk", path)
 		}
 		time.Sleep(time.Minute)
@@ -268,149 +239,6 @@ func TestRights_AStreamThatIsResumedTellsByTheNewRights(t *testing.T) {
 		text, _ = t.open("desk", "/v1/events", "Last-Event-ID", last[1]).now()
 		if strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") {
 			t.Errorf("told %s", text)
-		}
-	})
-}
-
-func TestRights_ThePageShowsNothingAfterItsReaderHasLostThem(t *testing.T) {
-	for what, roster := range map[string]string{"token": without("token"), "right": without("right"), "name": toAnother()} {
-		t.Run(what, func(t *testing.T) {
-			offices(t, func(t *office) {
-				locks, one := t.open("desk", "/v1/overview/events"), t.open("desk", "/v1/overview/events?show=lock&name=orders%2F1")
-				t.become(roster)
-				t.take("orders/1")
-				time.Sleep(5 * time.Second)
-				for show, h := range map[string]*hearing{"locks": locks, "lock": one} {
-					if text, ended := h.now(); !ended || strings.Contains(text, "shopkeeper") {
-						t.Errorf("%s: ended %t, and told %s", show, ended, text)
-					}
-				}
-			})
-		})
-	}
-	offices(t, func(t *office) {
-		h := t.open("admin", "/v1/overview/events?show=health")
-		t.become(strings.Replace(roles(), `"prefix": ""`, `"prefix": "orders/"`, 1))
-		time.Sleep(5 * time.Second)
-		if _, ended := h.now(); !ended {
-			t.Error("the health of the store is shown to one who may not read all locks any more")
-		}
-	})
-}
-
-// strangers are principals of which no two are equal, whatever their rights.
-type strangers struct{ auth.Authenticator }
-
-func (s strangers) Authenticate(r *http.Request) (auth.Principal, error) {
-	p, err := s.Authenticator.Authenticate(r)
-	if err != nil {
-		return nil, err
-	}
-	return &stranger{p}, nil
-}
-
-type stranger struct{ auth.Principal }
-
-// pages plays with principals that are equal while their rights are the same, and with others.
-func pages(t *testing.T, play func(t *office)) {
-	t.Helper()
-	t.Run("equal", func(t *testing.T) { offices(t, play) })
-	t.Run("never equal", func(t *testing.T) {
-		officesOf(t, func(a auth.Authenticator) auth.Authenticator { return strangers{a} }, play)
-	})
-}
-
-// A view tells of locks that are not among its rows: by what their names begin with, and
-// by its numbers.
-func TestRights_ThePageTellsOfNoOtherLocksAfterItsReaderHasLostThem(t *testing.T) {
-	pages(t, func(t *office) {
-		t.take("desk/1")
-		t.take("orders/customer-1/1")
-		below := t.open("desk", "/v1/overview/events?prefix=orders%2F&search=nothing")
-		all := t.open("desk", "/v1/overview/events?search=desk")
-		time.Sleep(6 * time.Second)
-		if v := below.view(t); len(v.Branches) != 1 || v.Locks != 2 {
-			t.Fatalf("told %+v", v)
-		}
-		if v := all.view(t); len(v.Branches) != 2 || v.Locks != 2 {
-			t.Fatalf("told %+v", v)
-		}
-
-		t.become(without("right"))
-		t.take("orders/customer-4711/1")
-		time.Sleep(6 * time.Second)
-		if v := below.view(t); len(v.Branches) != 0 || v.Locks != 1 {
-			t.Errorf("told %+v", v)
-		}
-		if text, _ := below.now(); strings.Contains(text, "customer-4711") {
-			t.Errorf("told %s", text)
-		}
-		if v := all.view(t); len(v.Branches) != 1 || v.Locks != 1 || len(v.Keys) != 1 || len(v.Rows) != 0 {
-			t.Errorf("told %+v", v)
-		}
-
-		t.take("desk/2")
-		time.Sleep(6 * time.Second)
-		if v := all.view(t); v.Locks != 2 || len(v.Keys) != 2 || len(v.Rows) != 1 || v.Rows[0].Key != "desk/2" {
-			t.Errorf("told %+v", v)
-		}
-	})
-}
-
-// What a view did not show for want of a right it shows when its reader has that right.
-func TestRights_ThePageShowsWhatItsReaderMayReadSince(t *testing.T) {
-	pages(t, func(t *office) {
-		t.become(without("right"))
-		t.take("orders/1")
-		h := t.open("desk", "/v1/overview/events")
-		time.Sleep(6 * time.Second)
-		if v := h.view(t); v.Locks != 0 || len(v.Keys) != 0 {
-			t.Fatalf("told %+v", v)
-		}
-		t.become(roles())
-		time.Sleep(6 * time.Second)
-		if v := h.view(t); v.Locks != 1 || len(v.Rows) != 1 || v.Rows[0].Key != "orders/1" {
-			t.Errorf("told %+v", v)
-		}
-	})
-}
-
-// A file that is read again with the same rights in it gives the page nothing new to tell.
-func TestRights_ThePageIsToldNothingAnewIfTheyAreTheSame(t *testing.T) {
-	pages(t, func(t *office) {
-		t.take("orders/1")
-		h := t.open("desk", "/v1/overview/events")
-		time.Sleep(6 * time.Second)
-		before, _ := h.now()
-		t.become(roles())
-		time.Sleep(6 * time.Second)
-		if text, ended := h.now(); ended || strings.Contains(text[len(before):], "event") {
-			t.Errorf("ended %t, and told %s", ended, text[len(before):])
-		}
-		t.become(roles())
-		t.take("desk/1")
-		time.Sleep(6 * time.Second)
-		if v := h.view(t); len(v.Keys) != 2 || len(v.Rows) != 1 || v.Rows[0].Key != "desk/1" {
-			t.Errorf("told %+v", v)
-		}
-	})
-}
-
-// The page of a lock tells what else its reader may know and do.
-func TestRights_ThePageOffersNoBreakAfterItsReaderHasLostThem(t *testing.T) {
-	offices(t, func(t *office) {
-		h := t.open("admin", "/v1/overview/events?show=lock&name=orders%2F1")
-		time.Sleep(6 * time.Second)
-		before, _ := h.now()
-		if !strings.Contains(before, `"mayBreak":true`) {
-			t.Fatalf("told %s", before)
-		}
-		t.become(strings.Replace(roles(), `"read", "break"`, `"read"`, 1))
-		t.take("orders/1")
-		time.Sleep(6 * time.Second)
-		text, ended := h.now()
-		if text = text[len(before):]; ended || strings.Contains(text, `"mayBreak":true`) || !strings.Contains(text, "shopkeeper") {
-			t.Errorf("ended %t, and told %s", ended, text)
 		}
 	})
 }

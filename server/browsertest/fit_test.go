@@ -14,15 +14,11 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
-
-// await has a promise waited for.
-func await(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 
 // authFile names three principals, each with its name as token.
 func authFile(t *testing.T) string {
@@ -49,10 +45,10 @@ func authFile(t *testing.T) string {
 
 // views are the parts of the page, and what is there when one has been drawn.
 var views = map[string]string{
-	"":                       "document.querySelectorAll('#locks tbody tr').length > 20 && document.querySelector('.flags')",
+	"":                       "document.querySelectorAll('#locks tbody tr').length > 20",
 	"#/lock/orders%2F42":     "document.querySelector('#queue')",
-	"#/health":               "document.querySelectorAll('.plot path.line').length > 4",
-	"#/?search=nothing-fits": "document.body.innerText.includes('No lock fits')",
+	"#/health":               "document.querySelectorAll('.tiles div').length > 4",
+	"#/?prefix=nothing-fits": "document.body.innerText.includes('No lock fits')",
 }
 
 func TestPage_FitsFromAPhoneToAWall(t *testing.T) {
@@ -102,7 +98,7 @@ const rules = `(() => {
 		for (const th of e.querySelectorAll("th")) if (!th.scope) bad.push("a header without a scope: " + what(th));
 	}
 	for (const e of document.querySelectorAll("ul > *, ol > *")) if (e.tagName !== "LI") bad.push("a list with something else: " + what(e));
-	for (const e of document.querySelectorAll("button, input, summary, nav a, .tree a")) {
+	for (const e of document.querySelectorAll("button, input, nav a")) {
 		const box = e.getBoundingClientRect();
 		if (shown(e) && (box.height < 24 || box.width < 24)) bad.push("too small to be hit: " + Math.round(box.width) + "x" + Math.round(box.height) + " " + what(e));
 	}

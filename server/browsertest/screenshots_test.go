@@ -40,8 +40,8 @@ func TestScreenshots(t *testing.T) {
 		shoot("dark.png", "", 1360, 860, all, dark())
 		shoot("narrow.png", "", 360, 900, all, dark())
 		shoot("narrow-lock.png", "#/lock/orders%2F42", 360, 1400, "document.querySelector('#queue')")
-		shoot("health.png", "#/health", 1360, 1300, "document.querySelectorAll('.plot path').length > 4")
-		shoot("health-dark.png", "#/health", 720, 1300, "document.querySelectorAll('.plot path').length > 4", dark())
+		shoot("health.png", "#/health", 1360, 1300, "document.querySelectorAll('.tiles div').length > 4")
+		shoot("health-dark.png", "#/health", 720, 1300, "document.querySelectorAll('.tiles div').length > 4", dark())
 		shoot("wide.png", "", 2560, 1200, all)
 	}
 }
@@ -51,19 +51,6 @@ func TestScreenshots(t *testing.T) {
 func day(v *service) {
 	now := time.Now()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	for i := range 12 { // how long orders are usually held
-		id := fmt.Sprint("usual-", i)
-		v.ask("POST", "v1/locks/orders%2F"+fmt.Sprint(100+i), fmt.Sprintf(`{"leaseId":%q,"owner":"worker-%d:311"}`, id, i%4))
-		v.ask("DELETE", "v1/locks/orders%2F"+fmt.Sprint(100+i)+"/leases/"+id, "")
-	}
-	for i := range 9 { // hand-overs
-		id := fmt.Sprint("turn-", i)
-		v.ask("POST", "v1/locks/orders%2F42", fmt.Sprintf(`{"leaseId":%q,"owner":"worker-%d:311","ticketMs":60000}`, id, i%4))
-	}
-	for i := range 9 {
-		v.ask("PUT", "v1/locks/orders%2F42/leases/"+fmt.Sprint("turn-", i), `{}`)
-		v.ask("DELETE", "v1/locks/orders%2F42/leases/"+fmt.Sprint("turn-", i), "")
-	}
 	v.take(driver.Request{Key: "orders/42", ID: "F7Q2MZ5KXN4T", Owner: "worker-7:4711", TTL: 4 * time.Minute, Since: ago(12*time.Minute + 40*time.Second), Labels: map[string]string{"job": "charge", "host": "rack-3"}})
 	for i, owner := range []string{"worker-2:902", "worker-9:118", "billing-1:77"} {
 		v.take(driver.Request{Key: "orders/42", ID: fmt.Sprintf("WAIT%d", i), Owner: owner, TicketTTL: time.Hour, Since: ago(time.Duration(700-180*i) * time.Second)})

@@ -74,6 +74,18 @@ var fields = sync.OnceValue(func() map[string]map[string]Object {
 		"ticketMs": text("How long the place is kept"), "retryAfterMs": text("When to ask again, so that the place is kept"),
 		"clockUs": clockUs, "holders": holders, "broken": broken, "reason": reason,
 	}
+	lock := map[string]Object{
+		"key": text("The name of the lock"), "state": text("Whether somebody holds it").and("enum", []string{"held", "closed", "free"}),
+		"token": text("The last fencing token that was given; 0 if that is not known"), "limit": text("The limit in force"),
+		"closedMs": text("How much longer it stays closed with nobody inside"),
+		"holders":  text("Who holds it"), "waiters": text("Who waits, in the order in which they will be served"),
+	}
+	row := maps.Clone(lock)
+	maps.Copy(row, map[string]Object{
+		"holders": text("Who holds it: the 3 oldest leases in a view, else 200 at most"), "waiters": text("The first who wait: 1 in a view, else 200 at most"),
+		"held": text("How many leases there are"), "used": text("The places that are taken"), "queue": text("How many wait"),
+		"agoMs": text("How long ago it was looked at"), "looked": text("False while only the name is known"), "failed": text("The last look failed"),
+	})
 	return map[string]map[string]Object{
 		"Acquire": {
 			"key":         key,
@@ -125,12 +137,7 @@ var fields = sync.OnceValue(func() map[string]map[string]Object {
 		"Lease":   leaseFields,
 		"Renewed": {"leases": text("One answer for each lease, in the same order")},
 		"Renewal": with(with(leaseFields, "state", text("As in Lease; empty with a problem")), "problem", text("What a single renewal would have been answered with")),
-		"Lock": {
-			"key": text("The name of the lock"), "state": text("Whether somebody holds it").and("enum", []string{"held", "closed", "free"}),
-			"token": text("The last fencing token that was given; 0 if that is not known"), "limit": text("The limit in force"),
-			"closedMs": text("How much longer it stays closed with nobody inside"),
-			"holders":  text("Who holds it"), "waiters": text("Who waits, in the order in which they will be served"),
-		},
+		"Lock":    lock,
 		"Holder": {
 			"leaseId": text("Its lease; another library's lock has an id of its own"), "owner": text("Who holds the lease"), "mode": mode,
 			"weight": text("The places that it takes"), "token": token, "since": text("When it was granted, " + byTheirs),
@@ -163,65 +170,20 @@ var fields = sync.OnceValue(func() map[string]map[string]Object {
 		"NoQuorum": {"error": text("Why the operation was not begun"), "message": text("The same, in more words")},
 		// What the page shows.
 		"View": {
-			"total": text("The locks that fit the query"), "locks": text("All that the caller may read"), "waiting": text("All that wait for these"),
-			"flagged": text("Those about which something is odd"), "looked": text("Those that have been looked at since the first page was opened"),
-			"listed": text("The names of all locks are known"), "partial": text("There are more locks than the service keeps for its page"),
-			"failing": text("The store did not answer the last time it was asked for the names"),
-			"store":   text("What is odd about all locks: what makes the store unsafe"),
-			"keys":    text("The names of this part, in order"), "rows": text("The locks of this part; in a stream those that have changed"),
-			"branches":  text("What there is below one more segment of the names, which ends at a slash or colon"),
+			"rows": text("Locks that are held or waited for"), "cursor": text("That of the next view; absent after the last"),
 			"principal": text("Who asks, empty where nobody need be known"), "mode": text("Whether the page may offer to break leases").and("enum", []string{"read", "full"}),
 		},
-		"Row": {
-			"key": text("The name of the lock"), "kind": text("What sort of lock it looks like").and("enum", []string{"mutex", "read-write", "semaphore", "unknown"}),
-			"state": text("Whether somebody holds it; unknown before it was looked at").and("enum", []string{"held", "closed", "free", "unknown"}),
-			"limit": text("The limit in force, 0 for none"), "used": text("The places that are taken"), "token": text("The last fencing token that was given"),
-			"holders": text("Who holds it, three at most"), "moreHolders": text("How many more do"), "waiters": text("How many wait"),
-			"waitMs": text("For how long the longest has waited, at the look"), "heldMs": text("For how long the longest has held it, at the look"),
-			"remainingMs": text("What was left of the lease that ends first, at the look"), "ttlMs": text("The most that was ever seen to be left of a lease"),
-			"renewals": text("How often a look saw that a lease had been renewed"), "agoMs": text("How long ago it was looked at"),
-			"failed": text("The last look failed"), "flags": text("What is odd about it"),
-		},
-		"Flag": {
-			"name":     text("A word that does not change").and("enum", []string{"renewal-missed", "no-end", "queue-grows", "waits-for-itself", "flapping", "limits-differ", "store-unsafe"}),
-			"severity": text("How bad it is").and("enum", []string{"notice", "warning", "bad"}), "text": text("The sentence that explains it"),
-		},
-		"Branch": {
-			"prefix": text("What the names begin with"), "locks": text("How many there are"), "waiters": text("How many wait for these"),
-			"flagged": text("About how many something is odd"),
-		},
-		"One": {
-			"lock": text("The lock, with the first 200 of its queue"), "row": text("The lock as a row of the table"), "store": text("What is odd about all locks: what makes the store unsafe"),
-			"queue":  text("How many wait"),
-			"events": text("What has happened to it, the latest first, 40 at most"), "handOvers": text("The last hand-overs, 32 at most"),
-			"since": text("From when on the service knows what happened"), "mayBreak": text("The page may offer the caller to break a lease"),
-		},
-		"Event": {
-			"at": text("When it happened, or was noticed"), "kind": text("What happened").and("enum", []string{"granted", "waits", "left", "released", "lost", "broken"}),
-			"leaseId": text("The lease, or the ticket that becomes one"), "owner": text("Whose it is"), "by": text("Who broke it"), "reason": text("Why it was lost or broken"),
-			"waitedMs": text("How long the grant had to be waited for"), "heldMs": text("How long the lease lasted"),
-			"seen": text("It did not pass through this service, which noticed it some time later"),
-		},
-		"HandOver": {"at": text("When it happened"), "us": text("Microseconds from the release until the next one was told")},
+		"Row": row, "One": with(row, "mayBreak", text("The page may offer the caller to break a lease")),
 		"Vitals": {
-			"store": text("The address of the store, without secrets"), "since": text("When the service started"), "now": text("The service's clock"),
-			"intervalMs": text("The length of a sample"), "samples": text("The last hour, the oldest first; the last one is not over"),
-			"checked": text("When the store was asked what makes locks in it unsafe; absent if it was not, or cannot tell"), "problem": text("Why it could not be asked"),
-			"services": text("The services of the store that have a page, as far as they are known: all some 20 s after a page was opened"),
-			"findings": text("What it said"), "nodes": text("The servers behind it"), "pages": text("The pages that are open"),
-			"budget": text("The most requests to the store in a second for all pages together"),
-		},
-		"Sample": {
-			"at": text("When it began"), "acquisitions": text("Grants"), "renewals": text("Renewals through this service"), "handOvers": text("Hand-overs through this service"),
-			"lost": text("Leases that ran out"), "broken": text("Leases that were broken"), "waitP50Us": text("Half of the grants were waited for less"),
-			"waitP99Us": text("99 of 100 grants were waited for less"), "roundTripUs": text("Half of the looks at the store took less; 0 for none"),
-			"looks": text("Requests to the store for the page"), "failures": text("Those that were not answered"),
+			"store": text("The address of the store, without secrets"), "since": text("When the service started"),
+			"roundTripUs": text("How long the store took to answer"), "failing": text("It did not answer"),
+			"checked": text("When the store was asked what makes locks in it unsafe; absent if it cannot tell"), "problem": text("Why it could not be asked"),
+			"findings": text("What it said"), "nodes": text("The servers behind it"),
 		},
 		"Finding": {
 			"severity": text("How bad it is").and("enum", []string{"ok", "notice", "warning", "unsafe"}), "check": text("A word for what was looked at"),
 			"subject": text("The server that is meant"), "what": text("How it is"), "why": text("What that means for locks"), "remedy": text("What to do"),
 		},
-		"Service": {"name": text("Its host and process"), "page": text("A page is open there"), "self": text("It is the one that answers")},
-		"Node":    {"name": text("Where it is"), "server": text("What identifies the running server")},
+		"Node": {"name": text("Where it is"), "server": text("What identifies the running server")},
 	}
 })

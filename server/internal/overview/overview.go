@@ -1,255 +1,199 @@
-// Package overview knows all locks of a store as well as a bounded number of looks
-// tells: what a page for people shows of them, what is odd about them, and what has
-// happened to them.
-//
-// A store does not tell of changes, so its locks are looked at again and again. All
-// pages share these looks: they are bounded by [LooksPerSecond], whatever the number of
-// pages and of locks, and there are none while no page is open. A lock that a request
-// has changed is looked at first, then those that a page shows, and then all others in
-// turn.
+// Package overview looks at the locks of a store for the pages of a service. All pages
+// share the store's answers, and their requests are bounded by [RequestsPerSecond],
+// whatever the number of pages and of locks. Nothing is asked while no page is open.
 package overview
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"log/slog"
-	"runtime/debug"
-	"sync"
+	"net/url"
+	"slices"
+	"sort"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Bounds of what an overview keeps and asks.
 const (
-	// LooksPerSecond bounds the requests that all pages together cause in the store.
-	LooksPerSecond = 200
-	// MaxLocks bounds the locks that are known at a time.
-	MaxLocks = 200_000
-	// MaxRows bounds the locks that one page shows at a time.
-	MaxRows = 200
-
-	// linger is how long the looks go on after the last page was closed.
-	linger = 10 * time.Second
-	// sampleEvery is the length of one interval of the charts.
-	sampleEvery = 10 * time.Second
-	// checkEvery is how often a store is asked what makes locks in it unsafe.
-	checkEvery = time.Minute
+	// MaxRows bounds the locks of one view.
+	MaxRows = 50
+	// rowHolders bounds the holders that a row names.
+	rowHolders = 3
+	// maxShown bounds the holders and waiters of a lock that are kept.
+	maxShown = 200
+	// maxLists bounds the pages of the store's list that are read for one view.
+	maxLists = 20
 )
 
-// Overview is what a service knows of the locks of its store. It is safe for
-// concurrent use.
+// Overview is what the pages of a service share. It is safe for concurrent use.
 type Overview struct {
-	store   driver.Driver
-	timeout time.Duration // of one look
-	log     *journal
-	out     *slog.Logger
-	defects defects
-
-	mu        sync.Mutex
-	table     map[string]*entry
-	changes   uint64 // counted, so that a view knows whether it is still as it was
-	partial   bool   // there are more locks than are kept
-	pass      uint64 // how often the store has been listed to its end
-	views     map[viewKey]*view
-	followed  map[string]int // locks that a page shows alone
-	followers map[string]map[*follower]bool
-	pages     int
-	idleSince time.Time // the last page was closed; meaningful while pages is 0
-	awake     chan struct{}
-	listed    bool      // the last listing came to its end
-	failing   bool      // it did not: the store did not answer
-	backlog   []string  // locks whose turn it is, though no page shows them
-	gathered  time.Time // when backlog was filled
-
-	nudgeMu sync.Mutex
-	nudged  []string
-	known   map[string]bool // those in nudged
-
-	health   health
-	presence presence
+	locks   *shared[string, Row]
+	lists   *shared[listing, names]
+	trips   *shared[string, time.Duration]
+	reports *shared[string, driver.Report]
 }
 
-// New returns the overview of a store. Run keeps it up to date. Each look at the store
-// ends after timeout. What fails in the store's code is logged.
+// New returns the overview of a store. Each request to the store ends after timeout. A panic
+// in the store's code is logged.
 func New(store driver.Driver, timeout time.Duration, log *slog.Logger) *Overview {
+	p := &pace{log: log}
 	return &Overview{
-		store: store, timeout: timeout, log: newJournal(time.Now()), out: log,
-		table: make(map[string]*entry), views: make(map[viewKey]*view), followed: make(map[string]int),
-		followers: make(map[string]map[*follower]bool),
-		known:     make(map[string]bool), awake: make(chan struct{}, 1),
+		locks: newShared(p, timeout, time.Second, func(ctx context.Context, key string) (Row, error) {
+			return look(ctx, store, key)
+		}),
+		lists: newShared(p, timeout, 2*time.Second, func(ctx context.Context, of listing) (names, error) {
+			return list(ctx, store, of)
+		}),
+		trips: newShared(p, timeout, 5*time.Second, func(ctx context.Context, key string) (time.Duration, error) {
+			sent := time.Now()
+			_, err := driver.Glance(ctx, store, key)
+			return time.Since(sent), err
+		}),
+		reports: newShared(p, timeout, time.Minute, func(ctx context.Context, _ string) (driver.Report, error) {
+			return check(ctx, store)
+		}),
 	}
 }
 
-// Supported reports whether the store can be looked into.
-func (o *Overview) Supported() bool {
-	_, ok := driver.As[driver.Inspector](o.store)
-	return ok
+// Row is what a page shows of one lock. Times are those of the look, which is AgoMs old.
+type Row struct {
+	wire.Lock
+
+	// Held, Used and Queue count all holders, places and waiters, of which Lock has some.
+	Held  int `json:"held"`
+	Used  int `json:"used"`
+	Queue int `json:"queue"`
+
+	Ago    wire.Millis `json:"agoMs"`
+	Looked bool        `json:"looked"` // or only the name is known
+	Failed bool        `json:"failed"` // the last look
 }
 
-// open counts a page, until the function that it returns is called.
-func (o *Overview) open() (leave func()) {
-	o.mu.Lock()
-	o.pages++
-	o.mu.Unlock()
-	select {
-	case o.awake <- struct{}{}:
-	default:
+// View is what a page shows of some locks.
+type View struct {
+	Rows []Row `json:"rows"`
+	// Cursor is that of the next view, empty after the last.
+	Cursor string `json:"cursor,omitempty"`
+	// Principal is who looks, empty if nobody need be known; Mode is read or full.
+	Principal string `json:"principal"`
+	Mode      string `json:"mode"`
+}
+
+// look asks the store about one lock.
+func look(ctx context.Context, store driver.Driver, key string) (Row, error) {
+	in, _ := driver.As[driver.Inspector](store)
+	snap, err := in.Inspect(ctx, key)
+	if err != nil {
+		return Row{}, err
 	}
-	return sync.OnceFunc(func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.pages--; o.pages == 0 {
-			o.idleSince = time.Now()
-		}
+	snap.Key = key
+	sort.Slice(snap.Holders, func(i, j int) bool { // an instance of slices.SortFunc would be 12 kB
+		a, b := &snap.Holders[i], &snap.Holders[j]
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) < 0
 	})
-}
-
-// watched reports whether a page is open, or was a moment ago.
-func (o *Overview) watched() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.pages > 0 || time.Since(o.idleSince) < linger
-}
-
-// setListed notes whether the store has named all locks, or has failed to.
-func (o *Overview) setListed(all bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.listed != all || o.failing == all {
-		o.listed, o.failing = all, !all
-		o.changes++
+	r := Row{Held: len(snap.Holders), Queue: len(snap.Waiters), Looked: true}
+	for _, h := range snap.Holders {
+		r.Used += max(h.Weight, 1)
 	}
+	snap.Holders, snap.Waiters = snap.Holders[:min(r.Held, maxShown)], snap.Waiters[:min(r.Queue, maxShown)]
+	r.Lock = wire.LockOf(snap)
+	return r, nil
 }
 
-// forget drops what nobody looks at any more. What has happened stays known.
-func (o *Overview) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.pages == 0 {
-		o.table, o.partial, o.listed, o.failing, o.backlog = make(map[string]*entry), false, false, false, nil
-		o.changes++
+// Lock returns what is known of one lock, looking at it if need be. It is not Looked if the
+// store has not shown it before ctx ended.
+func (o *Overview) Lock(ctx context.Context, key string) Row {
+	return rowOf(key, o.locks.get(ctx, key))
+}
+
+func rowOf(key string, a answer[Row]) Row {
+	r := a.v
+	if !r.Looked {
+		r.Lock = wire.LockOf(driver.Snapshot{Key: key})
 	}
+	r.Ago, r.Failed = wire.Floor(time.Since(a.at)), a.err != nil
+	return r
 }
 
-// Nudge has a lock looked at soon that a request may have changed. It costs next to
-// nothing while no page is open.
-func (o *Overview) Nudge(key string) {
-	o.nudgeMu.Lock()
-	defer o.nudgeMu.Unlock()
-	if o.known == nil || o.known[key] || len(o.nudged) >= maxNudged {
-		return
+// Locks returns the locks that a cursor stands for and may allows, and the cursor of the
+// next. When ctx ends it returns what is known by then. Locks that have ended are left out.
+func (o *Overview) Locks(ctx context.Context, prefix, cursor string, may func(key string) bool) (View, error) {
+	keys, next, err := o.names(ctx, prefix, cursor, may)
+	if err != nil {
+		return View{}, err
 	}
-	o.known[key] = true
-	o.nudged = append(o.nudged, key)
-}
-
-// maxNudged bounds the locks that are to be looked at first. One that is left out is
-// looked at in its turn.
-const maxNudged = 4096
-
-// takeNudged returns at most n of them, the oldest first.
-func (o *Overview) takeNudged(n int) []string {
-	o.nudgeMu.Lock()
-	defer o.nudgeMu.Unlock()
-	n = min(n, len(o.nudged))
-	keys := o.nudged[:n:n]
-	o.nudged = o.nudged[n:]
+	// The one that was asked about longest ago comes first, so that none is left out for good
+	// where the pages want more than the store is asked for.
+	order := slices.Clone(keys)
+	sort.SliceStable(order, func(i, j int) bool {
+		return o.locks.last(order[i]).asked.Before(o.locks.last(order[j]).asked)
+	})
+	for _, key := range order {
+		if ctx.Err() != nil || o.locks.get(ctx, key).err != nil { // one that fails takes its time
+			break
+		}
+	}
+	v := View{Rows: []Row{}, Cursor: next}
 	for _, key := range keys {
-		delete(o.known, key)
-	}
-	return keys
-}
-
-// dropNudged forgets them: nobody looks.
-func (o *Overview) dropNudged() {
-	o.nudgeMu.Lock()
-	defer o.nudgeMu.Unlock()
-	o.nudged = nil
-	clear(o.known)
-}
-
-// Run keeps the overview up to date until ctx ends.
-func (o *Overview) Run(ctx context.Context) {
-	beat := time.NewTicker(sampleEvery)
-	defer beat.Stop()
-	defer o.depart(ctx)
-	o.sample(ctx)
-	for ctx.Err() == nil {
-		if o.watched() {
-			o.sample(ctx) // the other services are told that a page is open
-			o.look(ctx, beat)
-			o.forget()
+		r := rowOf(key, o.locks.last(key))
+		if r.Looked && r.State == "free" && r.Queue == 0 {
+			continue
 		}
-		o.dropNudged()
-		select {
-		case <-ctx.Done():
-		case <-beat.C:
-			o.sample(ctx)
-		case <-o.awake:
+		r.Holders, r.Waiters = slices.Clone(r.Holders[:min(len(r.Holders), rowHolders)]), r.Waiters[:min(len(r.Waiters), 1)]
+		v.Rows = append(v.Rows, r)
+	}
+	return v, nil
+}
+
+// listing names a page of the store's list.
+type listing struct{ prefix, cursor string }
+
+// names is a page of the store's list, in order.
+type names struct {
+	keys []string
+	next string
+}
+
+func list(ctx context.Context, store driver.Driver, of listing) (names, error) {
+	in, _ := driver.As[driver.Inspector](store)
+	keys, next, err := in.List(ctx, of.prefix, of.cursor)
+	slices.Sort(keys)
+	return names{slices.Compact(keys), next}, err
+}
+
+// names returns at most MaxRows names. A cursor of a view is that of a page of the store's
+// list, and the last name on it that was shown.
+func (o *Overview) names(ctx context.Context, prefix, cursor string, may func(key string) bool) (keys []string, next string, err error) {
+	q, err := url.ParseQuery(cursor)
+	if err != nil {
+		return nil, "", driver.ErrInvalid
+	}
+	at, after := q.Get("at"), q.Get("after")
+	for range maxLists {
+		a := o.lists.get(ctx, listing{prefix, at})
+		if a.err != nil {
+			return nil, "", a.err
+		}
+		if a.at.IsZero() {
+			return nil, "", driver.ErrUnavailable
+		}
+		for _, key := range a.v.keys {
+			if key <= after || !may(key) || slices.Contains(keys, key) {
+				continue
+			}
+			if len(keys) == MaxRows {
+				return keys, cursorOf(at, after), nil
+			}
+			keys, after = append(keys, key), key
+		}
+		if at, after = a.v.next, ""; at == "" {
+			return keys, "", nil
 		}
 	}
+	return keys, cursorOf(at, after), nil
 }
 
-// sample measures one round trip to the store: the charts have it of the time before
-// the page was opened, too.
-func (o *Overview) sample(ctx context.Context) {
-	snap, err := o.glance(ctx)
-	if err == nil {
-		o.attend(ctx, o.watched(), snap.Holders)
-	}
-}
-
-func (o *Overview) glance(ctx context.Context) (snap driver.Snapshot, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	sent := time.Now()
-	err = o.guarded(func() (err error) {
-		snap, err = driver.Glance(ctx, o.store, presenceKey)
-		return err
-	})
-	if ctx.Err() == nil || err == nil {
-		o.log.roundTrip(time.Since(sent), err)
-	} else {
-		o.log.roundTrip(o.timeout, err)
-	}
-	return snap, err
-}
-
-// errDefect is what a look yields in which the store's code panicked.
-var errDefect = errors.New("the store's code has failed")
-
-// defectEvery is how often a defect is logged: each look may have the same.
-const defectEvery = time.Minute
-
-// defects is when the last one was logged.
-type defects struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-// guarded asks the store. A panic in it fails this look, and not the service: nobody
-// asked for the look, and the locks of others do not depend on it.
-func (o *Overview) guarded(ask func() error) (err error) {
-	defer func() {
-		v := recover()
-		if v == nil {
-			return
-		}
-		err = errDefect
-		if o.defects.due(time.Now()) {
-			o.out.Error("leasehold: a look at the store failed", "panic", v, "stack", string(debug.Stack()))
-		}
-	}()
-	return ask()
-}
-
-func (d *defects) due(now time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.at.IsZero() && now.Sub(d.at) < defectEvery {
-		return false
-	}
-	d.at = now
-	return true
-}
+func cursorOf(at, after string) string { return url.Values{"at": {at}, "after": {after}}.Encode() }

@@ -1,15 +1,16 @@
 // The frame of the page: which part is shown, the state of the connection, and who looks.
 
 import { h } from "./dom.js";
-import { onState, onRefused, setToken, hasToken } from "./live.js";
+import { onState, onRefused, poll, setToken, hasToken } from "./live.js";
 import { clock } from "./format.js";
 import { locks } from "./locks.js";
 import { lock } from "./lock.js";
-import { health } from "./health.js";
+import { health, sentence } from "./health.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 const who = document.getElementById("who");
+const unsafe = document.getElementById("unsafe");
 
 let leave = null; // ends the part that is shown
 let shown = ""; // what it is
@@ -41,6 +42,18 @@ function show(again) {
 		main.focus({ preventScroll: true });
 		scrollTo(0, 0);
 	}
+}
+
+// warn shows what makes the store unsafe above every part, to those who may read all locks.
+let calm = () => {};
+function warn() {
+	calm();
+	unsafe.hidden = true;
+	calm = poll("v1/overview/health", 60000, (now) => {
+		const all = now.findings.filter((f) => f.severity === "unsafe");
+		unsafe.hidden = all.length === 0;
+		unsafe.replaceChildren(...all.map((f) => h("li", { class: "notice bad" }, h("strong", {}, "The store is unsafe for locks"), ": ", sentence(f), ".")));
+	}, () => {});
 }
 
 function decode(text) {
@@ -86,17 +99,19 @@ function out() {
 	setToken("");
 	who.dataset.text = "";
 	who.replaceChildren();
-	show(true);
+	start();
 }
 
 onRefused((again) => {
+	if (main.querySelector(".sign-in")) return; // another part of the page was refused too
+	calm();
 	if (leave) leave();
 	leave = null;
 	const field = h("input", { type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true });
 	const form = h("form", { class: "sign-in", onsubmit: (e) => {
 		e.preventDefault();
 		setToken(field.value.trim());
-		show(true);
+		start();
 	} },
 	h("h1", {}, "Sign in"),
 	again ? h("p", { class: "notice bad", role: "alert" }, "The service does not know this token.") : null,
@@ -123,5 +138,10 @@ document.addEventListener("keydown", (e) => {
 	}
 });
 
+function start() {
+	show(true);
+	warn();
+}
+
 addEventListener("hashchange", () => show(false));
-show(false);
+start();

@@ -1,20 +1,10 @@
 // Elements are made here and nowhere else: what comes from a store is always text, and
 // never markup.
 
-const svgNS = "http://www.w3.org/2000/svg";
-
 // h makes an element. Attributes that start with "on" are listeners; null and false leave
 // one out. Children are nodes, text, or lists of these.
-export function h(name, attributes, ...children) {
-	return fill(document.createElement(name), attributes, children);
-}
-
-// svg is h for a part of a drawing.
-export function svg(name, attributes, ...children) {
-	return fill(document.createElementNS(svgNS, name), attributes, children);
-}
-
-function fill(element, attributes, children) {
+export function h(tag, attributes, ...children) {
+	const element = document.createElement(tag);
 	for (const [key, value] of Object.entries(attributes || {})) {
 		if (value === null || value === undefined || value === false) continue;
 		if (key.startsWith("on")) element.addEventListener(key.slice(2), value);

@@ -19,26 +19,11 @@ export function span(ms) {
 	return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-// unknown is a number of which nothing is known.
-export const unknown = NaN;
-
 // fine writes a short time that was measured in microseconds.
 export function fine(us) {
-	if (Number.isNaN(us)) return "–";
-	if (us <= 0) return "0";
 	if (us < 1000) return `${us} µs`;
 	if (us < 10000) return `${(us / 1000).toFixed(2)} ms`;
-	if (us < 1e6) return `${(us / 1000).toFixed(0)} ms`;
-	if (us < 60e6) return `${(us / 1e6).toFixed(1)} s`;
-	return span(us / 1000);
-}
-
-// rate writes a number per second.
-export function rate(n) {
-	if (Number.isNaN(n)) return "–";
-	if (n === 0) return "0";
-	if (n < 10) return n.toFixed(1);
-	return count(Math.round(n));
+	return us < 1e6 ? `${(us / 1000).toFixed(0)} ms` : `${(us / 1e6).toFixed(1)} s`;
 }
 
 const clockForm = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });

@@ -1,4 +1,4 @@
-// The service's events, and who asks for them.
+// Asking the service, again and again, and who asks.
 
 // The token is kept here, in memory: it is gone when the page is closed.
 let token = "";
@@ -12,11 +12,11 @@ export const onState = (f) => { listeners.state = f; };
 // onRefused sets what is called when the service wants a token, or another one.
 export const onRefused = (f) => { listeners.refused = f; };
 
-// answers tells that the store answered, as far as the last event said.
+// answers tells whether the store answered the last request.
 let answers = true;
 const alive = () => listeners.state(answers ? "live" : "silent");
 
-// storeAnswers is called by pages with what their events say of the store.
+// storeAnswers is called by parts of the page with what they were told of the store.
 export function storeAnswers(does) {
 	answers = does;
 	alive();
@@ -27,7 +27,7 @@ export const hasToken = () => token !== "";
 
 const headers = (more) => (token ? { ...more, Authorization: "Bearer " + token } : { ...more });
 
-// Silence for this long means that the connection is broken: the service speaks every 5 s.
+// A request that hears nothing for this long is given up: a stream speaks every 5 s.
 const silence = 12000;
 
 // After this time nobody looks at a page that is hidden.
@@ -38,61 +38,73 @@ export class Problem extends Error {
 	constructor(status, body) {
 		super((body && (body.detail || body.title)) || `the service answered ${status}`);
 		this.status = status;
+		this.isOfStore = String(body?.type).endsWith("#unavailable");
 	}
 }
 
-async function problem(response) {
+async function ask(path, options) {
+	const response = await fetch(path, { ...options, headers: headers(options.headers), credentials: "same-origin", cache: "no-store" });
+	if (response.ok) return response;
 	let body = null;
 	try {
 		body = await response.json();
 	} catch { /* a proxy speaks for itself */ }
-	return new Problem(response.status, body);
+	throw new Problem(response.status, body);
 }
+
+// get asks the service for something.
+export const get = (path, signal, accept = "application/json") => ask(path, { signal, headers: { Accept: accept } });
 
 // send asks the service for something to be done.
 export async function send(method, path, body) {
-	const response = await fetch(path, {
-		method, headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body),
-		credentials: "same-origin", cache: "no-store",
-	});
-	if (!response.ok) throw await problem(response);
+	const response = await ask(path, { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 	return response.json();
 }
 
-// listen follows a stream of events, over and over, until the function that it returns is
-// called. on is told of the name and data of each; failed of an answer that is none, for
-// which asking again is of no use.
-export function listen(path, on, failed) {
-	answers = true;
+// repeat calls turn again and again, pause ms after it has ended, until the function that it
+// returns is called. A turn calls heard when the service speaks. failed is told of an answer
+// for which asking again is of no use.
+export function repeat(turn, pause, failed) {
 	let ended = false;
 	let paused = false;
-	let abort = new AbortController();
+	let abort = null;
 	let timer = 0;
+	let hiding = 0;
 	let tries = 0;
 
-	async function connect() {
-		abort = new AbortController();
-		const mine = abort;
+	async function next() {
+		const mine = abort = new AbortController();
 		let watch = 0;
-		const heard = () => {
+		let state = "lost"; // until something is heard
+		const wait = () => {
 			clearTimeout(watch);
 			watch = setTimeout(() => mine.abort(), silence);
 		};
-		heard();
+		wait();
 		try {
-			const response = await fetch(path, {
-				headers: headers({ Accept: "text/event-stream" }), signal: mine.signal, credentials: "same-origin", cache: "no-store",
+			await turn(mine.signal, () => {
+				wait();
+				if (mine.signal.aborted) return;
+				state = "";
+				tries = 0;
+				alive();
 			});
-			if (response.ok) await read(response.body, heard);
-			else refused(await problem(response));
-		} catch { /* the connection is lost */ } finally {
+		} catch (problem) {
+			if (problem instanceof Problem && !ended) {
+				if (refused(problem)) return;
+				state = problem.isOfStore ? "silent" : "lost";
+				answers = answers && !problem.isOfStore;
+			}
+		} finally {
 			clearTimeout(watch);
 		}
-		if (!ended && !paused && mine === abort) again();
+		if (ended || paused || mine !== abort) return;
+		if (state) listeners.state(state);
+		timer = setTimeout(next, state ? Math.min(500 * 2 ** tries++, 5000) * (0.7 + 0.6 * Math.random()) : pause);
 	}
 
 	function refused(p) {
-		if (ended || p.status >= 500 && p.status !== 501 || p.status === 429) return;
+		if (p.status >= 500 && p.status !== 501 || p.status === 429) return false;
 		ended = true;
 		if (p.status === 401) {
 			listeners.state("refused");
@@ -101,68 +113,73 @@ export function listen(path, on, failed) {
 			listeners.state("live");
 			failed(p);
 		}
+		return true;
 	}
 
-	async function read(body, heard) {
-		const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-		let rest = "";
-		for (;;) {
-			const { value, done } = await reader.read();
-			if (done || ended) return;
-			heard();
-			tries = 0;
-			alive();
-			rest += value;
-			for (let end = rest.indexOf("\n\n"); end >= 0; end = rest.indexOf("\n\n")) {
-				event(rest.slice(0, end));
-				rest = rest.slice(end + 2);
-			}
-		}
-	}
-
-	function event(text) {
-		let kind = "message";
-		let data = "";
-		for (const line of text.split("\n")) {
-			if (line.startsWith("event: ")) kind = line.slice(7);
-			else if (line.startsWith("data: ")) data += line.slice(6);
-		}
-		if (data && !ended) on(kind, JSON.parse(data));
-	}
-
-	// again connects anew: at once for the first time, since a stream ends by itself now and
-	// then, and later and later while nobody answers.
-	function again() {
-		if (tries > 0) listeners.state("lost");
-		const pause = tries === 0 ? 50 : Math.min(500 * 2 ** (tries - 1), 5000) * (0.7 + 0.6 * Math.random());
-		timer = setTimeout(connect, pause);
-		tries++;
+	function stop() {
+		clearTimeout(timer);
+		clearTimeout(hiding);
+		abort.abort();
 	}
 
 	// A page that nobody sees costs nothing.
 	function seen() {
+		if (ended) return;
+		clearTimeout(hiding);
 		if (document.hidden) {
-			timer = setTimeout(() => {
+			hiding = setTimeout(() => {
 				paused = true;
+				stop();
 				listeners.state("paused");
-				abort.abort();
 			}, hiddenFor);
-			return;
-		}
-		clearTimeout(timer);
-		if (paused || tries > 0) {
+		} else if (paused || tries > 0) {
 			paused = false;
-			abort.abort();
-			connect();
+			stop();
+			next();
 		}
 	}
 
 	document.addEventListener("visibilitychange", seen);
-	connect();
+	next();
 	return () => {
 		ended = true;
-		clearTimeout(timer);
 		document.removeEventListener("visibilitychange", seen);
-		abort.abort();
+		stop();
 	};
+}
+
+// poll asks for JSON again and again.
+export function poll(path, pause, on, failed) {
+	return repeat(async (signal, heard) => {
+		const data = await (await get(path, signal)).json();
+		heard();
+		if (!signal.aborted) on(data);
+	}, pause, failed);
+}
+
+// listen follows a stream of events, over and over. on is told of the name and data of each.
+export function listen(path, on, failed) {
+	return repeat(async (signal, heard) => {
+		const response = await get(path, signal, "text/event-stream");
+		const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+		let rest = "";
+		for (;;) {
+			const { value, done } = await reader.read();
+			if (done || signal.aborted) return;
+			heard();
+			const parts = (rest + value).split("\n\n");
+			rest = parts.pop();
+			for (const text of parts) event(text, on);
+		}
+	}, 50, failed);
+}
+
+function event(text, on) {
+	let kind = "message";
+	let data = "";
+	for (const line of text.split("\n")) {
+		if (line.startsWith("event: ")) kind = line.slice(7);
+		else if (line.startsWith("data: ")) data += line.slice(6);
+	}
+	if (data) on(kind, JSON.parse(data));
 }

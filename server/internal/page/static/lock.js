@@ -1,60 +1,117 @@
-// One lock: who holds it, who waits, what is odd, what has happened, and how to break it.
+// One lock: who holds it, who waits, what happens, and how to break it.
 
 import { h, name, setText } from "./dom.js";
-import { clock, count, fine, owner, plural, quote, span } from "./format.js";
-import { listen, send, storeAnswers } from "./live.js";
-import { leaseBar, flagList, every, kinds } from "./parts.js";
-import { bars } from "./chart.js";
+import { clock, count, owner, plural, quote, span } from "./format.js";
+import { listen, poll, send, storeAnswers } from "./live.js";
+import { leaseBar, every, kind, lives } from "./parts.js";
+
+const maxWaiters = 200; // that are shown
+const maxEvents = 200; // that are kept
 
 // lock shows one lock in an element. It returns what ends it.
 export function lock(into, { name: key, known }) {
-	let one = null;
-	let at = 0;
+	let one = null; // as the last event told
+	let at = 0; // and when
+	let mayBreak = false;
 	let ticks = [];
+	const life = lives();
+	const events = []; // what has happened, the latest first
+	const reasons = new Map(); // of leases that were broken
 	const title = h("h1", {}, name(key));
 	const what = h("p", { class: "summary", id: "state" });
-	const odd = h("div", { class: "odd-list" });
 	const news = h("p", { class: "notice", hidden: true, role: "status", id: "news" });
 	const holders = h("div", { class: "holders" });
 	const queue = h("div", {});
-	const chart = bars("Last hand-overs", "From the release until the next one was told that it has the lock");
 	const history = h("div", {});
 	into.append(
 		h("p", { class: "up" }, h("a", { href: "#/" }, "All locks")),
-		title, what, news, odd,
+		title, what, news,
 		h("section", { "aria-labelledby": "h-holders" }, h("h2", { id: "h-holders" }, "Held by"), holders),
 		h("section", { "aria-labelledby": "h-queue" }, h("h2", { id: "h-queue" }, "Queue"), queue),
-		h("section", { "aria-labelledby": "h-history" }, h("h2", { id: "h-history" }, "History"), history, chart.element),
+		h("section", { "aria-labelledby": "h-history" }, h("h2", { id: "h-history" }, "History"), history),
 		h("section", { "aria-labelledby": "h-same" }, h("h2", { id: "h-same" }, "The same from elsewhere"), commands(key)),
 	);
 	document.title = key.slice(0, 60) + " – Leasehold";
 
-	const stop = listen("v1/overview/events?show=lock&name=" + encodeURIComponent(key), (kind, data) => {
-		if (kind !== "lock") return;
-		one = data;
-		storeAnswers(!one.row.failed);
-		at = performance.now();
-		draw();
-	}, (problem) => {
+	const failed = (problem) => {
 		news.hidden = false;
 		news.className = "notice bad";
 		setText(news, problem.status === 403 ? "You may not read this lock." : "The lock cannot be shown: " + problem.message + ".");
-	});
+	};
+	const stops = [
+		listen("v1/events?name=" + encodeURIComponent(key), (type, data) => {
+			if (type === "lock") changed(data);
+			else if (type === "broken" && data.key === key) broken(data);
+		}, failed),
+		// Events tell of no renewal, and not what one may do.
+		poll("v1/overview/locks/" + encodeURIComponent(key), 2000, (now) => {
+			storeAnswers(!now.failed);
+			if (!one) return;
+			for (const x of one.holders) {
+				const same = now.holders.find((y) => y.leaseId === x.leaseId);
+				if (same) x.remainingMs = same.remainingMs - now.agoMs + past();
+			}
+			if (mayBreak !== now.mayBreak) {
+				mayBreak = now.mayBreak;
+				drawHolders();
+			}
+			tick();
+		}, failed),
+	];
+
+	function changed(now) {
+		if (one) compare(one, now);
+		one = now;
+		at = performance.now();
+		draw();
+	}
+
+	// compare notes what has happened between two states.
+	function compare(before, after) {
+		const within = (all, x) => all.find((y) => y.leaseId === x.leaseId);
+		for (const x of before.holders) {
+			if (within(after.holders, x)) continue;
+			const held = x.since ? ` after ${span(x.ageMs + past())}` : "";
+			if (reasons.has(x.leaseId)) note(x, "broken", ["was broken: ", name(reasons.get(x.leaseId), "reason")]);
+			else if (!x.foreign && x.remainingMs - past() < 1000) note(x, "lost", [`lost it${held}: its lease ran out`]);
+			else note(x, "released", [`released it${held}`]);
+		}
+		for (const x of after.holders) {
+			if (within(before.holders, x)) continue;
+			const waited = within(before.waiters, x);
+			note(x, "granted", [waited?.since ? `got it after ${span(waited.waitedMs + past())}` : "got it"]);
+		}
+		for (const x of after.waiters) {
+			if (!within(before.waiters, x)) note(x, "waits", ["began to wait"]);
+		}
+		for (const x of before.waiters) {
+			if (!within(after.waiters, x) && !within(after.holders, x)) note(x, "left", ["left the queue"]);
+		}
+	}
+
+	function note(x, type, text) {
+		events.unshift({ lease: x.leaseId, type, element: h("li", { class: type },
+			h("time", { datetime: new Date().toISOString() }, clock(Date.now())), " ", h("span", {}, name(x.owner || x.leaseId || "somebody", "owner"), " ", text)) });
+		events.length = Math.min(events.length, maxEvents);
+	}
+
+	// broken notes why a lease was broken. That its holder has gone may have been noted already.
+	function broken({ leaseId, reason }) {
+		reasons.set(leaseId, reason);
+		const noted = events.find((e) => e.lease === leaseId && (e.type === "released" || e.type === "lost"));
+		if (!noted) return;
+		noted.element.className = "broken";
+		noted.element.lastChild.replaceChildren(noted.element.lastChild.firstChild, " was broken: ", name(reason, "reason"));
+	}
 
 	const past = () => performance.now() - at;
 
 	function draw() {
 		ticks = [];
-		const { lock: l, row } = one;
-		const places = row.limit ? `, ${row.used} of ${row.limit} places taken` : "";
-		const state = l.state === "held" ? `${kinds[row.kind] === "places" ? "semaphore" : kinds[row.kind]}${places}` : l.state === "closed" ? "closed for a while after its last holder" : "free";
-		setText(what, `${l.state === "held" ? "Held: " : ""}${state} · ${one.queue ? plural(one.queue, "waits", "wait") : "nobody waits"} · last token ${l.token || "none"}`);
-		const flags = [...one.store, ...row.flags];
-		const texts = JSON.stringify(flags);
-		if (odd.dataset.text !== texts) {
-			odd.dataset.text = texts;
-			odd.replaceChildren(flagList(flags, false));
-		}
+		const used = one.holders.reduce((n, x) => n + (x.weight || 1), 0);
+		const places = one.limit ? `, ${used} of ${one.limit} places taken` : "";
+		const state = one.state === "held" ? kind(one) + places : one.state === "closed" ? "closed for a while after its last holder" : "free";
+		setText(what, `${one.state === "held" ? "Held: " : ""}${state} · ${one.waiters.length ? plural(one.waiters.length, "waits", "wait") : "nobody waits"} · last token ${one.token || "none"}`);
 		drawHolders();
 		drawQueue();
 		drawHistory();
@@ -71,16 +128,14 @@ export function lock(into, { name: key, known }) {
 
 	function drawHolders() {
 		const focus = document.activeElement?.dataset?.lease;
-		const { lock: l, row } = one;
-		if (!l.holders.length) {
-			holders.replaceChildren(h("p", { class: "empty" }, l.state === "closed" ? "Nobody. It stays closed for a while, because its last lease was lost, broken or kept closed." : "Nobody. The next one that asks gets it."));
+		if (!one.holders.length) {
+			holders.replaceChildren(h("p", { class: "empty" }, one.state === "closed" ? "Nobody. It stays closed for a while, because its last lease was lost, broken or kept closed." : "Nobody. The next one that asks gets it."));
 			return;
 		}
-		holders.replaceChildren(...l.holders.map((x) => {
+		holders.replaceChildren(...one.holders.map((x) => {
 			const o = owner(x.owner);
 			const bar = leaseBar();
-			const ttl = l.holders.length === 1 ? row.ttlMs : Math.max(row.ttlMs, x.remainingMs);
-			ticks.push(() => bar.set(x.remainingMs - past(), ttl, x.foreign && x.remainingMs === 0));
+			ticks.push(() => bar.set(x.remainingMs - past(), life(x), x.foreign && x.remainingMs === 0));
 			return h("article", { class: "holder", "data-lease": x.leaseId },
 				h("h3", {}, name(x.owner || (x.foreign ? "another program" : "somebody"), "owner")),
 				h("dl", { class: "facts" },
@@ -88,14 +143,13 @@ export function lock(into, { name: key, known }) {
 					fact("Held for", time(x, (p) => (x.since ? span(x.ageMs + p) : "unknown"))),
 					x.since ? fact("Since", `${clock(x.since)}, by the holder's clock`) : null,
 					fact("Lease", bar.element),
-					fact("Renewed", row.renewals ? plural(row.renewals, "time") + " while the page was open" : "not seen yet"),
 					fact("Token", x.token ? String(x.token) : "none"),
 					fact("Lease id", h("code", {}, name(x.leaseId, "id"))),
-					row.limit ? fact("Places", String(x.weight || 1)) : fact("Mode", x.mode),
+					one.limit ? fact("Places", String(x.weight || 1)) : fact("Mode", x.mode),
 					x.confirmed ? null : fact("Confirmed", "not yet: it was handed over a moment ago"),
 					x.foreign ? fact("Kind", "a key of another program") : null),
 				labels(x.labels),
-				one.mayBreak ? h("button", { type: "button", class: "danger", "data-lease": x.leaseId, onclick: () => ask(x) }, "Break…") : null);
+				mayBreak ? h("button", { type: "button", class: "danger", "data-lease": x.leaseId, onclick: () => ask(x) }, "Break…") : null);
 		}));
 		if (focus) [...holders.querySelectorAll("button")].find((b) => b.dataset.lease === focus)?.focus({ preventScroll: true });
 	}
@@ -103,49 +157,28 @@ export function lock(into, { name: key, known }) {
 	const fact = (label, ...content) => h("div", {}, h("dt", {}, label), h("dd", {}, content));
 
 	function drawQueue() {
-		const { lock: l } = one;
-		if (!l.waiters.length) {
+		if (!one.waiters.length) {
 			queue.replaceChildren(h("p", { class: "empty" }, "Nobody waits."));
 			return;
 		}
 		queue.replaceChildren(h("div", { class: "scroll" }, h("table", { class: "plain", id: "queue" },
 			h("caption", { class: "unseen" }, "Who waits, in the order in which they will be served"),
 			h("thead", {}, h("tr", {}, ["Place", "Who", "Waits for", "Asks for", "Lease id", "Labels"].map((t) => h("th", { scope: "col" }, t)))),
-			h("tbody", {}, l.waiters.map((w) => h("tr", {},
+			h("tbody", {}, one.waiters.slice(0, maxWaiters).map((w) => h("tr", {},
 				h("td", {}, String(w.position)),
 				h("th", { scope: "row" }, name(w.owner || "somebody", "owner")),
 				h("td", {}, time(w, (p) => (w.since ? span(w.waitedMs + p) : "unknown"))),
-				h("td", {}, w.mode === "shared" ? (one.row.limit ? plural(w.weight || 1, "place") : "reading") : "the whole lock"),
+				h("td", {}, w.mode === "shared" ? (one.limit ? plural(w.weight || 1, "place") : "reading") : "the whole lock"),
 				h("td", {}, h("code", {}, name(w.leaseId, "id"))),
 				h("td", { class: "all-labels" }, Object.entries(w.labels || {}).map(([k, v], i) => [i ? ", " : "", name(`${k}=${v}`, "label")]))))))),
-		one.queue > l.waiters.length ? h("p", { class: "hint" }, `and ${count(one.queue - l.waiters.length)} more`) : "");
+		one.waiters.length > maxWaiters ? h("p", { class: "hint" }, `and ${count(one.waiters.length - maxWaiters)} more`) : "");
 	}
 
-	function happened(e) {
-		const by = e.by ? [" by ", name(e.by, "owner")] : "";
-		const why = e.reason ? [": ", name(e.reason, "reason")] : "";
-		switch (e.kind) {
-		case "granted": return e.waitedMs >= 5 ? [`got it after ${span(e.waitedMs)}`] : ["got it"];
-		case "waits": return ["began to wait"];
-		case "left": return ["left the queue", by, why];
-		case "released": return ["released it", e.heldMs ? ` after ${span(e.heldMs)}` : ""];
-		case "lost": return ["lost it", e.heldMs ? ` after ${span(e.heldMs)}` : "", why];
-		case "broken": return ["was broken", by, why];
-		default: return [e.kind];
-		}
-	}
-
+	const since = clock(Date.now());
 	function drawHistory() {
-		const text = JSON.stringify([one.events, one.handOvers]);
-		if (history.dataset.text === text) return;
-		history.dataset.text = text;
 		history.replaceChildren(
-			one.events.length === 0 ? h("p", { class: "empty" }, "Nothing has happened.") :
-				h("ol", { class: "events", id: "events" }, one.events.map((e) => h("li", { class: e.kind },
-					h("time", { datetime: e.at }, clock(e.at)), " ", h("span", {}, name(e.owner || e.leaseId, "owner"), " ", happened(e),
-						e.seen ? h("span", { class: "hint", title: "It did not pass through this service, which noticed it a moment later" }, " (seen)") : "")))),
-			h("p", { class: "hint" }, `Since ${clock(one.since)}, when this service started: all that passed through it, and what it saw while a page was open.`));
-		chart.set(one.handOvers.map((x) => ({ at: x.at, value: x.us })), fine);
+			events.length ? h("ol", { class: "events", id: "events" }, events.map((e) => e.element)) : h("p", { class: "empty" }, "Nothing has happened."),
+			h("p", { class: "hint" }, `Since ${since}, when you opened this part of the page.`));
 	}
 
 	function tick() {
@@ -154,13 +187,12 @@ export function lock(into, { name: key, known }) {
 
 	// ask shows what a break does, before it is done.
 	function ask(x) {
-		const l = one.lock;
-		const first = l.waiters[0];
+		const first = one.waiters[0];
 		const who = () => name(x.owner || "its holder", "owner");
 		const field = h("input", { id: "reason", required: true, maxlength: "200", autocomplete: "off", "aria-describedby": "reason-hint" });
 		const failed = h("p", { class: "notice bad", hidden: true, role: "alert" });
 		const confirm = h("button", { type: "submit", class: "danger" }, "Break this lease");
-		const others = l.holders.length - 1;
+		const others = one.holders.length - 1;
 		const dialog = h("dialog", { "aria-labelledby": "break-title", onclose: () => {
 			dialog.remove();
 			[...holders.querySelectorAll("button")].find((b) => b.dataset.lease === x.leaseId)?.focus();
@@ -203,7 +235,7 @@ export function lock(into, { name: key, known }) {
 	const end = () => {
 		document.title = "Leasehold";
 		rest();
-		stop();
+		stops.forEach((stop) => stop());
 		document.querySelector("dialog[open]")?.close();
 	};
 	return end;

@@ -3,13 +3,26 @@
 import { h, setText } from "./dom.js";
 import { span } from "./format.js";
 
-// kinds are what sorts of lock are called.
-export const kinds = { mutex: "mutex", "read-write": "read-write", semaphore: "places", unknown: "" };
+// kind is what sort of lock it looks like: a store keeps no kinds.
+export function kind(l) {
+	if (l.limit) return "semaphore";
+	return [...l.holders, ...l.waiters].some((x) => x.mode === "shared") ? "read-write" : "mutex";
+}
 
 // every calls f again and again until the function that it returns is called.
 export function every(ms, f) {
 	const timer = setInterval(f, ms);
 	return () => clearInterval(timer);
+}
+
+// lives returns a function that returns the most that was ever seen to be left of a lease.
+export function lives() {
+	const most = new Map();
+	return (x) => {
+		const ms = Math.max(most.get(x.leaseId) || 0, x.remainingMs);
+		most.set(x.leaseId, ms);
+		return ms;
+	};
 }
 
 // leaseBar shows what is left of a lease, as a bar and in words, which left ends.
@@ -32,24 +45,4 @@ export function leaseBar(left = " left") {
 			setText(text, rest > 0 ? span(rest) + left : "over");
 		},
 	};
-}
-
-// signs tell how bad it is without colour.
-const signs = { bad: "▲", warning: "◆", notice: "●" };
-const severities = { bad: "Bad", warning: "Warning", notice: "Notice" };
-const words = {
-	"renewal-missed": "renewal missed", "no-end": "no end", "queue-grows": "queue grows",
-	"waits-for-itself": "waits for itself", flapping: "flapping", "limits-differ": "limits differ",
-	"store-unsafe": "store unsafe",
-};
-
-export const flagWord = (flag) => words[flag.name] || flag.name;
-
-// flagList shows what is odd: in a word each, or with the sentence that explains it.
-export function flagList(flags, short) {
-	if (!flags.length) return "";
-	return h("ul", { class: "flags" }, flags.map((f) => h("li", { class: f.severity, title: short ? f.text : null },
-		h("span", { class: "sign", "aria-hidden": "true" }, signs[f.severity] || "●"),
-		h("span", { class: "unseen" }, severities[f.severity] + ": "),
-		h("strong", {}, flagWord(f)), short ? h("span", { class: "unseen" }, ". " + f.text) : h("span", { class: "why" }, f.text))));
 }

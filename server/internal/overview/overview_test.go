@@ -1,0 +1,302 @@
+package overview
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+)
+
+// counted is a store that counts what it is asked, and fails on demand.
+type counted struct {
+	*memdriver.Driver
+	pages int // of its list that are empty before each that is not
+
+	mu    sync.Mutex
+	asked map[string]int // by name; a list has none
+	fail  func(context.Context) error
+}
+
+func (c *counted) note(ctx context.Context, name string) error {
+	c.mu.Lock()
+	c.asked[name]++
+	fail := c.fail
+	c.mu.Unlock()
+	if fail != nil {
+		return fail(ctx)
+	}
+	return nil
+}
+
+func (c *counted) total() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, times := range c.asked {
+		n += times
+	}
+	return n
+}
+
+func (c *counted) fails(f func(context.Context) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fail = f
+}
+
+func (c *counted) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	if err := c.note(ctx, key); err != nil {
+		return driver.Snapshot{}, err
+	}
+	return c.Driver.Inspect(ctx, key)
+}
+
+func (c *counted) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
+	return c.Inspect(ctx, key)
+}
+
+// List has empty pages, and names twice.
+func (c *counted) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	if err := c.note(ctx, ""); err != nil {
+		return nil, "", err
+	}
+	gap := len(cursor) - len(strings.TrimLeft(cursor, "+"))
+	if gap < c.pages {
+		return nil, "+" + cursor, nil
+	}
+	keys, next, err := c.Driver.List(ctx, prefix, cursor[gap:])
+	if last := cursor[gap:]; last != "" {
+		keys = append(keys, last, last) // as a scan of Redis does
+	}
+	return keys, next, err
+}
+
+// stage plays with the overview of a store that has n locks.
+func stage(t *testing.T, n int, play func(t *testing.T, o *Overview, store *counted)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store := &counted{Driver: memdriver.New(), asked: make(map[string]int)}
+		defer store.Close()
+		for i := range n {
+			if _, err := store.Acquire(t.Context(), driver.Request{Key: fmt.Sprintf("k%04d", i), ID: "a", Owner: "w", TTL: 24 * time.Hour, Since: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log := new(bytes.Buffer)
+		play(t, New(store, 5*time.Second, slog.New(slog.NewTextHandler(log, nil))), store)
+		if n := strings.Count(log.String(), "a look at the store failed"); n > 1 {
+			t.Errorf("logged %d times in some seconds", n)
+		}
+	})
+}
+
+func everything(string) bool { return true }
+
+// view asks as the service does.
+func (o *Overview) view(t *testing.T, cursor string) (View, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	return o.Locks(ctx, "", cursor, everything)
+}
+
+func TestLocks_CursorsLeadToEveryLock(t *testing.T) {
+	stage(t, 1200, func(t *testing.T, o *Overview, store *counted) {
+		for _, row := range []struct {
+			prefix string
+			may    func(string) bool
+			empty  int
+			want   int
+		}{
+			{"", everything, 0, 1200},
+			{"k01", everything, 0, 100},
+			{"", everything, 3, 1200},
+			{"", func(key string) bool { return key < "k0010" || key > "k1190" }, 0, 19},
+			{"", func(key string) bool { return false }, 50, 0},
+		} {
+			store.pages = row.empty
+			seen := make(map[string]int)
+			cursor, views := "", 0
+			for {
+				v, err := o.Locks(t.Context(), row.prefix, cursor, row.may)
+				if err != nil || len(v.Rows) > MaxRows {
+					t.Fatalf("%d rows, %v", len(v.Rows), err)
+				}
+				for _, r := range v.Rows {
+					if seen[r.Key]++; !r.Looked || r.Holders[0].Owner != "w" || !row.may(r.Key) {
+						t.Fatalf("%+v", r)
+					}
+				}
+				time.Sleep(time.Minute) // nobody is in a hurry, and nothing is kept for long
+				if views++; v.Cursor == "" {
+					break
+				}
+				cursor = v.Cursor
+			}
+			if len(seen) != row.want || views > row.want/20+20 {
+				t.Errorf("%q, %d empty pages: %d locks in %d views", row.prefix, row.empty, len(seen), views)
+			}
+			if n := len(o.locks.all) + len(o.lists.all); n > 2*MaxRows+maxLists {
+				t.Errorf("%d answers are kept", n)
+			}
+		}
+		if _, err := o.view(t, "%"); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("a cursor of nobody's: %v", err)
+		}
+	})
+}
+
+func TestLocks_RowsAreCutAndCounted(t *testing.T) {
+	stage(t, 0, func(t *testing.T, o *Overview, store *counted) {
+		for i := range 300 {
+			req := driver.Request{Key: "gpu", ID: fmt.Sprint("h", i), Mode: driver.Shared, Limit: 600, Weight: 2, TTL: time.Hour, Since: time.Now().Add(time.Duration(-i) * time.Second)}
+			if i == 299 {
+				req.Weight = 1
+			}
+			if _, err := store.Acquire(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 250 {
+			if _, err := store.Acquire(t.Context(), driver.Request{Key: "gpu", ID: fmt.Sprint("w", i), Mode: driver.Shared, Limit: 600, Weight: 2, TTL: time.Hour, TicketTTL: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		one := o.Lock(t.Context(), "gpu")
+		if one.Held != 300 || one.Used != 599 || one.Queue != 250 || len(one.Holders) != maxShown || len(one.Waiters) != maxShown {
+			t.Errorf("%d leases, %d places, %d wait; shown are %d and %d", one.Held, one.Used, one.Queue, len(one.Holders), len(one.Waiters))
+		}
+		time.Sleep(300 * time.Millisecond)
+		v, err := o.view(t, "")
+		if err != nil || len(v.Rows) != 1 {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		r := v.Rows[0]
+		if r.Held != 300 || len(r.Holders) != rowHolders || r.Holders[0].LeaseID != "h299" || len(r.Waiters) != 1 || r.Waiters[0].LeaseID != "w0" || r.Ago != 300 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestLocks_ALockThatHasEndedIsLeftOut(t *testing.T) {
+	stage(t, 2, func(t *testing.T, o *Overview, store *counted) {
+		if v, err := o.view(t, ""); err != nil || len(v.Rows) != 2 {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		if _, err := store.Release(t.Context(), driver.Ref{Key: "k0000", ID: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1500 * time.Millisecond) // its name is known still
+		if v, err := o.view(t, ""); err != nil || len(v.Rows) != 1 || v.Rows[0].Key != "k0001" {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if r := o.Lock(t.Context(), "k0000"); !r.Looked || r.State != "free" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestOverview_PagesAskNoMoreThanTheBound, and those that show the same locks no more than one
+// of them. All locks that are shown are looked at all the while.
+func TestOverview_PagesAskNoMoreThanTheBound(t *testing.T) {
+	for _, row := range []struct{ pages, different, most int }{
+		{1, 1, 53 * 60}, {100, 1, 53 * 60}, {100, 20, RequestsPerSecond*60 + burst},
+	} {
+		stage(t, row.different*MaxRows, func(t *testing.T, o *Overview, store *counted) {
+			cursors := []string{""}
+			for len(cursors) < row.different {
+				_, next, err := o.names(t.Context(), "", cursors[len(cursors)-1], everything)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cursors = append(cursors, next)
+			}
+			time.Sleep(time.Minute)
+			before, end := store.total(), time.Now().Add(time.Minute)
+			var pages sync.WaitGroup
+			for i := range row.pages {
+				pages.Go(func() {
+					for time.Now().Before(end) {
+						if _, err := o.view(t, cursors[i%len(cursors)]); err != nil {
+							t.Error(err)
+						}
+						o.Lock(t.Context(), "k0000")
+						o.Vitals(t.Context())
+						time.Sleep(time.Second)
+					}
+				})
+			}
+			pages.Wait()
+			took := time.Since(end) + time.Minute
+			if n := store.total() - before; n > row.most+int(took-time.Minute)/int(time.Second/RequestsPerSecond) {
+				t.Errorf("%d pages, %d of them different: %d requests in %v", row.pages, row.different, n, took)
+			}
+			if least := slices.Min(slices.Collect(func(yield func(int) bool) {
+				for key, n := range store.asked {
+					if key != "" && !yield(n) {
+						return
+					}
+				}
+			})); len(store.asked) < row.different*MaxRows || least < 8 {
+				t.Errorf("%d pages, %d of them different: %d locks are looked at, one of them %d times in a minute", row.pages, row.different, len(store.asked), least)
+			}
+		})
+	}
+}
+
+// TestOverview_AFailureFailsAlone: a request that fails, hangs or panics is told of, and the
+// next that is due shows the lock.
+func TestOverview_AFailureFailsAlone(t *testing.T) {
+	for name, fail := range map[string]func(context.Context) error{
+		"refused": func(context.Context) error { return driver.ErrUnavailable },
+		"hung": func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+		"a defect": func(context.Context) error { panic("defect") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			stage(t, 3, func(t *testing.T, o *Overview, store *counted) {
+				if v, err := o.view(t, ""); err != nil || len(v.Rows) != 3 {
+					t.Fatalf("%+v, %v", v, err)
+				}
+				time.Sleep(time.Second + time.Millisecond)
+				store.fails(fail)
+				var all sync.WaitGroup
+				for range 3 { // who asks, and others that wait for the answer
+					all.Go(func() {
+						r := o.Lock(t.Context(), "k0000")
+						if !r.Failed || !r.Looked || r.Held != 1 {
+							t.Errorf("%+v", r)
+						}
+						if v := o.Vitals(t.Context()); !v.Failing {
+							t.Errorf("%+v", v)
+						}
+					})
+				}
+				all.Wait()
+				before := store.total()
+				if v, err := o.view(t, ""); err == nil && len(v.Rows) != 3 || store.total() > before+1 {
+					t.Errorf("%+v, %v after %d requests", v, err, store.total()-before)
+				}
+				time.Sleep(6 * time.Second)
+				if _, err := o.view(t, ""); err == nil {
+					t.Error("locks are listed that cannot be")
+				}
+				store.fails(nil)
+				time.Sleep(6 * time.Second)
+				if v, err := o.view(t, ""); err != nil || len(v.Rows) != 3 || v.Rows[0].Failed || o.Vitals(t.Context()).Failing {
+					t.Errorf("%+v, %v", v, err)
+				}
+			})
+		})
+	}
+}
