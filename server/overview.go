@@ -25,7 +25,7 @@ func overviewRoutes() []route {
 		}},
 		{Handle: (*Server).overviewLock, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview/locks/{name}", Operation: "overviewLock",
-			Summary: "Show a lock as it was within the last second, and whether the page may offer to break it", Verb: auth.Read,
+			Summary: "Show a lock as it was at most a second ago, and whether the page may offer to break it", Verb: auth.Read,
 			Reply: One{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unavailable},
 		}},
 		{Handle: (*Server).overviewHealth, Route: Route{
@@ -36,7 +36,7 @@ func overviewRoutes() []route {
 	}
 }
 
-// One is what the page shows of one lock.
+// One is a lock for the page.
 type One struct {
 	overview.Row
 
@@ -44,7 +44,7 @@ type One struct {
 	MayBreak bool `json:"mayBreak"`
 }
 
-// viewFor bounds how long an answer is held back until everything in it has been looked at.
+// viewFor bounds how long an answer is held back until the store has shown all its locks.
 const viewFor = 2 * time.Second
 
 // viewing returns the context of an answer to the page, unless the store cannot be looked
@@ -100,7 +100,7 @@ func (s *Server) overviewLock(w *answer, r *http.Request) error {
 	return nil
 }
 
-// overviewHealth is for those who may read all locks: it names servers.
+// overviewHealth needs the right to read all locks, because it names servers.
 func (s *Server) overviewHealth(w *answer, r *http.Request) error {
 	if !w.x.may(auth.Read, "") {
 		return forbidden(auth.Read)

@@ -21,10 +21,9 @@ const (
 	PageFull
 )
 
-// WithPage serves a page for people at /, and what it shows under /v1/overview, of which
-// each principal is shown what it may read. All open pages together cause at most 200
-// requests to the store a second, and those of the streams of single locks. Default
-// PageOff.
+// WithPage serves a page for people at /, and its data under /v1/overview. The page shows
+// each principal the locks that it may read. All open pages together cause at most 200
+// requests to the store per second, besides those of event streams. Default PageOff.
 func WithPage(mode PageMode) Option {
 	return func(c *config) error {
 		if mode > PageFull {

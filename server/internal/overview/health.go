@@ -8,12 +8,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Vitals are how the store is.
+// Vitals describe the state of the store.
 type Vitals struct {
 	// Store is its address, without secrets, and Since when the service started.
 	Store string    `json:"store"`
 	Since time.Time `json:"since"`
-	// RoundTrip is how long the store took to answer; Failing tells that it did not.
+	// RoundTrip is the time of the store's last answer; Failing is true if the last request
+	// failed.
 	RoundTrip int64 `json:"roundTripUs"`
 	Failing   bool  `json:"failing"`
 	// Checked is when Findings and Nodes were asked for; absent if the store cannot tell.
@@ -23,7 +24,7 @@ type Vitals struct {
 	Nodes    []Node    `json:"nodes"`
 }
 
-// Finding is what a store says about itself.
+// Finding is one of [driver.Report].
 type Finding struct {
 	Severity string `json:"severity"`
 	Check    string `json:"check"`
@@ -39,7 +40,7 @@ type Node struct {
 	Server string `json:"server,omitempty"`
 }
 
-// check asks the store what makes locks in it unsafe.
+// check asks the store for conditions that make its locks unsafe.
 func check(ctx context.Context, store driver.Driver) (driver.Report, error) {
 	checker, ok := driver.As[driver.Checker](store)
 	if !ok {
@@ -48,7 +49,7 @@ func check(ctx context.Context, store driver.Driver) (driver.Report, error) {
 	return checker.Check(ctx)
 }
 
-// Vitals asks the store how it is, unless that is known.
+// Vitals returns the state of the store, asking it if the last answer is not fresh.
 func (o *Overview) Vitals(ctx context.Context) Vitals {
 	v := Vitals{Findings: []Finding{}, Nodes: []Node{}}
 	trip := o.trips.get(ctx, "leasehold/overview")

@@ -28,7 +28,8 @@ const (
 	maxLists = 20
 )
 
-// Overview is what the pages of a service share. It is safe for concurrent use.
+// Overview holds the answers that the pages of a service share. It is safe for concurrent
+// use.
 type Overview struct {
 	locks   *shared[string, Row]
 	lists   *shared[listing, names]
@@ -58,26 +59,26 @@ func New(store driver.Driver, timeout time.Duration, log *slog.Logger) *Overview
 	}
 }
 
-// Row is what a page shows of one lock. Times are those of the look, which is AgoMs old.
+// Row is one lock for a page, as it was AgoMs ago.
 type Row struct {
 	wire.Lock
 
-	// Held, Used and Queue count all holders, places and waiters, of which Lock has some.
+	// Held, Used and Queue count all holders, places and waiters; Lock may have fewer.
 	Held  int `json:"held"`
 	Used  int `json:"used"`
 	Queue int `json:"queue"`
 
 	Ago    wire.Millis `json:"agoMs"`
-	Looked bool        `json:"looked"` // or only the name is known
+	Looked bool        `json:"looked"` // false if only the name is known
 	Failed bool        `json:"failed"` // the last look
 }
 
-// View is what a page shows of some locks.
+// View is some locks for a page.
 type View struct {
 	Rows []Row `json:"rows"`
 	// Cursor is that of the next view, empty after the last.
 	Cursor string `json:"cursor,omitempty"`
-	// Principal is who looks, empty if nobody need be known; Mode is read or full.
+	// Principal is empty without authentication. Mode is read or full.
 	Principal string `json:"principal"`
 	Mode      string `json:"mode"`
 }
@@ -103,8 +104,8 @@ func look(ctx context.Context, store driver.Driver, key string) (Row, error) {
 	return r, nil
 }
 
-// Lock returns what is known of one lock, looking at it if need be. It is not Looked if the
-// store has not shown it before ctx ended.
+// Lock returns one lock, asking the store if its last answer is not fresh. The row is not
+// Looked if the store has not answered before ctx ended.
 func (o *Overview) Lock(ctx context.Context, key string) Row {
 	return rowOf(key, o.locks.get(ctx, key))
 }
@@ -118,21 +119,21 @@ func rowOf(key string, a answer[Row]) Row {
 	return r
 }
 
-// Locks returns the locks that a cursor stands for and may allows, and the cursor of the
-// next. When ctx ends it returns what is known by then. Locks that have ended are left out.
+// Locks returns the locks behind a cursor for which may returns true, without the free ones.
+// When ctx ends, rows may be old, or not Looked.
 func (o *Overview) Locks(ctx context.Context, prefix, cursor string, may func(key string) bool) (View, error) {
 	keys, next, err := o.names(ctx, prefix, cursor, may)
 	if err != nil {
 		return View{}, err
 	}
-	// The one that was asked about longest ago comes first, so that none is left out for good
-	// where the pages want more than the store is asked for.
+	// The oldest answer is renewed first, so that each lock has its turn where the pages want
+	// more than the store is asked for.
 	order := slices.Clone(keys)
 	sort.SliceStable(order, func(i, j int) bool {
 		return o.locks.last(order[i]).asked.Before(o.locks.last(order[j]).asked)
 	})
 	for _, key := range order {
-		if ctx.Err() != nil || o.locks.get(ctx, key).err != nil { // one that fails takes its time
+		if ctx.Err() != nil || o.locks.get(ctx, key).err != nil { // a failure may have taken all the time
 			break
 		}
 	}

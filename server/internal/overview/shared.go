@@ -15,7 +15,7 @@ const (
 	RequestsPerSecond = 200
 	// burst is how many requests may come at one moment beyond that.
 	burst = 50
-	// keepFor is how long an answer is kept that no page asks for any more.
+	// keepFor is how long an answer is kept after its last use.
 	keepFor = 10 * time.Second
 )
 
@@ -78,8 +78,8 @@ type answer[V any] struct {
 	asking chan struct{} // closed at the end of the request under way; nil without one
 }
 
-// get returns an answer that is fresh, asking the store for it if need be. It returns what
-// is there when ctx ends, or when the request fails.
+// get returns a fresh answer, asking the store if need be. If ctx ends or the request fails,
+// it returns the last answer.
 func (s *shared[K, V]) get(ctx context.Context, key K) answer[V] {
 	s.mu.Lock()
 	a := s.of(key)
