@@ -98,15 +98,9 @@ func TestAudit_OfALeaseThatAnotherReplicaGrantedTheEndIsTold(t *testing.T) {
 	first, second := new(sheet), new(sheet)
 	_, one := serve(t, store, server.WithAuditLog(first))
 	_, two := serve(t, struct{ *memdriver.Driver }{store}, server.WithAuditLog(second))
-	if code, text := ask(t, "POST", one+"/v1/locks/k", `{"leaseId":"a","owner":"w","ttlMs":60000}`); code != 201 {
-		t.Fatal(code, text)
-	}
-	if code, text := ask(t, "PUT", two+"/v1/locks/k/leases/a", `{"ttlMs":60000}`); code != 200 {
-		t.Fatal(code, text)
-	}
-	if code, text := ask(t, "DELETE", two+"/v1/locks/k/leases/a", ""); code != 204 {
-		t.Fatal(code, text)
-	}
+	must(t, 201, "POST", one+"/v1/locks/k", `{"leaseId":"a","owner":"w","ttlMs":60000}`)
+	must(t, 200, "PUT", two+"/v1/locks/k/leases/a", `{"ttlMs":60000}`)
+	must(t, 204, "DELETE", two+"/v1/locks/k/leases/a", "")
 	if a, b := first.entries(t), second.entries(t); len(a) != 1 || a[0].Event != "granted" || len(b) != 1 || b[0].Event != "ended" || b[0].Lease != "a" || b[0].Reason != "released" {
 		t.Errorf("%+v, and %+v", a, b)
 	}
@@ -286,9 +280,7 @@ func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) 
 func TestAudit_ALeaseThatExpiresWhileTheServiceDrainsIsTold(t *testing.T) {
 	log := new(sheet)
 	s, base := serve(t, memdriver.New(), server.WithAuditLog(log))
-	if code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":1000}`); code != 201 {
-		t.Fatal(code, text)
-	}
+	must(t, 201, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":1000}`)
 	s.Drain()
 	eventually(t, func() bool { return len(log.entries(t)) == 2 })
 	if got := log.entries(t)[1]; got.Event != "ended" || got.Reason != "expired" {

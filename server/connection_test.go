@@ -156,9 +156,7 @@ func TestConnection_AWaitOutlastsTheTimeForItsBody(t *testing.T) {
 	store := memdriver.New()
 	addr := listen(t, store.Join(), server.WithSlowness(slowness, slowness))
 	lock := "http://" + addr + "/v1/locks/k"
-	if status, text := ask(t, "POST", lock, `{"leaseId":"a"}`); status != 201 {
-		t.Fatal(status, text)
-	}
+	must(t, 201, "POST", lock, `{"leaseId":"a"}`)
 	start := time.Now()
 	status, text := ask(t, "POST", lock, fmt.Sprintf(`{"leaseId":"b","waitMs":%d}`, wait.Milliseconds()))
 	if status != 202 || time.Since(start) < wait {

@@ -84,9 +84,7 @@ func weighWaiters(t *testing.T, n int) {
 		t.Fatal(err)
 	}
 	addr := listen(t, d)
-	if status, text := ask(t, "POST", "http://"+addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`); status != 201 {
-		t.Fatal(status, text)
-	}
+	must(t, 201, "POST", "http://"+addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`)
 	warmUp(t, addr, d)
 	before := memory()
 	all := dial(t, addr, n, waits)
@@ -121,9 +119,7 @@ func TestCrowd_AWaitingClientIsCheap(t *testing.T) { weighWaiters(t, 1000) }
 // left of them.
 func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
 	addr := listen(t, store)
-	if status, text := ask(t, "POST", "http://"+addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`); status != 201 {
-		t.Fatal(status, text)
-	}
+	must(t, 201, "POST", "http://"+addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`)
 	warmUp(t, addr, store)
 	before := runtime.NumGoroutine()
 	for begun := 0; begun < clients; begun += wave {
@@ -134,9 +130,7 @@ func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
 		hangUp(all)
 		await(t, store, 0)
 	}
-	if status, text := ask(t, "DELETE", "http://"+addr+"/v1/locks/k/leases/holder?forbidMs=0", ""); status != 204 {
-		t.Fatal(status, text)
-	}
+	must(t, 204, "DELETE", "http://"+addr+"/v1/locks/k/leases/holder?forbidMs=0", "")
 	// A client that hung up as the lock was freed may have taken it: it is given back.
 	for end := time.Now().Add(window); ; time.Sleep(20 * time.Millisecond) {
 		keys, _, err := store.(driver.Inspector).List(context.Background(), "", "")

@@ -69,17 +69,13 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 		return nil
 	}}
 	town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
-	if status, text := ask(t, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"holder","ttlMs":60000}`); status != 201 {
-		t.Fatal(status, text)
-	}
+	must(t, 201, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"holder","ttlMs":60000}`)
 	var ears struct{ Address string }
 	for stream := tune(t, town.url(0, "/v1/events")); ears.Address == ""; {
 		stream.hear("ready", &ears)
 	}
 	body := fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"ticketMs":30000,"notify":%q}`, ears.Address)
-	if status, text := ask(t, "POST", town.url(0, "/v1/locks/k"), body); status != 202 {
-		t.Fatal(status, text)
-	}
+	must(t, 202, "POST", town.url(0, "/v1/locks/k"), body)
 	again := town.post(0, "k", body)
 	soon(t, "the store is asked", entered)
 	again.die()
@@ -91,25 +87,18 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 	})
 }
 
-// reordered is a store whose releases arrive late.
-type reordered struct {
-	*memdriver.Driver
-	leaving, gate chan struct{}
-}
-
-func (r *reordered) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if ref.ID == "w" {
-		r.leaving <- struct{}{}
-		<-r.gate
-	}
-	return r.Driver.Release(ctx, ref)
-}
-
 // A long poll without a ticket has waited long enough and leaves the queue while its
 // client, whose connection a proxy has cut, asks again.
 func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
 	store := memdriver.New()
-	slow := &reordered{store.Join(), make(chan struct{}), make(chan struct{})}
+	leaving, gate := make(chan struct{}), make(chan struct{})
+	slow := &hooked{store.Join(), func(_ context.Context, verb, id string) error {
+		if verb == "release" && id == "w" {
+			leaving <- struct{}{}
+			<-gate
+		}
+		return nil
+	}}
 	seen := make(chan struct{}, 8)
 	watch := server.WithObserver(func(_ *http.Request, x *server.Exchange) {
 		if x.Operation() == "acquire" && x.LeaseID == "w" {
@@ -117,20 +106,16 @@ func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
 		}
 	})
 	town := &town{t, store, [2]string{listen(t, slow, watch), listen(t, store.Join())}}
-	if status, text := ask(t, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`); status != 201 {
-		t.Fatal(status, text)
-	}
+	must(t, 201, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`)
 	first := town.callFor(0, "k", "w", 50*time.Millisecond, 0)
-	soon(t, "the first request leaves", slow.leaving)
-	if status, text := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), ""); status != 204 {
-		t.Fatal(status, text)
-	}
+	soon(t, "the first request leaves", leaving)
+	must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
 	second := town.callFor(0, "k", "w", time.Minute, 0)
 	select {
 	case <-seen: // it was let in while the first is leaving
 	case <-time.After(200 * time.Millisecond): // it waits for that
 	}
-	close(slow.gate)
+	close(gate)
 	first.answer()
 	if status, text := second.answer(); status != 200 && status != 201 {
 		t.Fatal(status, text)

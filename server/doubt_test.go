@@ -112,9 +112,7 @@ func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 			t.Parallel()
 			store := &refusing{Driver: row.store, enough: 1}
 			_, base := serve(t, store)
-			if code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`); code != http.StatusCreated {
-				t.Fatal(code, text)
-			}
+			must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
 			code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":2500,"ticketMs":`+row.ticket+`}`)
 			refused(t, "acquire", code, text, server.Unknown)
 			store.away.Store(false)
@@ -129,9 +127,7 @@ func TestAcquire_AWaitThatEndsBesideAnotherWhileTheStoreRefusesIsUnknown(t *test
 			t.Parallel()
 			store := &refusing{Driver: memdriver.New(), enough: 2}
 			_, base := serve(t, store)
-			if code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`); code != http.StatusCreated {
-				t.Fatal(code, text)
-			}
+			must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
 			wait := func(ms string) (int, string) {
 				return ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":`+ms+`,"ticketMs":`+ticket+`}`)
 			}

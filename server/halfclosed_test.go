@@ -14,67 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// lagging is a store that takes a second for each answer.
-type lagging struct{ *memdriver.Driver }
-
-func (s lagging) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	if err := lag(ctx); err != nil {
-		return driver.Reply{}, err
-	}
-	return s.Driver.Acquire(ctx, req)
-}
-
-func (s lagging) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	if err := lag(ctx); err != nil {
-		for i := range refs {
-			each(i, driver.Reply{}, err)
-		}
-		return
-	}
-	s.Driver.Renew(ctx, refs, each)
-}
-
-func (s lagging) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if err := lag(ctx); err != nil {
-		return driver.Reply{}, err
-	}
-	return s.Driver.Release(ctx, ref)
-}
-
-func (s lagging) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	if err := lag(ctx); err != nil {
-		return driver.Snapshot{}, err
-	}
-	return s.Driver.Inspect(ctx, key)
-}
-
-func (s lagging) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
-	if err := lag(ctx); err != nil {
-		return driver.Snapshot{}, err
-	}
-	return s.Driver.Glance(ctx, key)
-}
-
-func (s lagging) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
-	if err := lag(ctx); err != nil {
-		return nil, "", err
-	}
-	return s.Driver.List(ctx, prefix, cursor)
-}
-
-func (s lagging) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	if err := lag(ctx); err != nil {
-		return driver.Reply{}, err
-	}
-	return s.Driver.Break(ctx, key, id, reason)
-}
-
-func lag(ctx context.Context) error {
+// lag has a store take a second for each answer.
+func lag(ctx context.Context, _, _ string) error {
 	select {
 	case <-time.After(time.Second):
 		return nil
@@ -150,7 +95,7 @@ func (l conns) halfClosed(t *testing.T, gone bool, method, path, body string) in
 func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		s, err := server.New(lagging{store})
+		s, err := server.New(&hooked{store, lag})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +134,7 @@ func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
 func TestHalfClosed_AGrantThatReachesNobodyIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		s, err := server.New(lagging{store})
+		s, err := server.New(&hooked{store, lag})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -122,18 +122,14 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 		}
 	}}
 	town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
-	if status, text := ask(t, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`); status != 201 {
-		t.Fatal(status, text)
-	}
+	must(t, 201, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`)
 	first := town.call(0, "k", "w")
 	town.await("k", window, "queued", queueOf(1))
 	second := town.call(1, "k", "w")
 	for before := slow.asked.Load(); slow.asked.Load() < before+2; time.Sleep(time.Millisecond) {
 		// The first service takes the ticket back by each of them.
 	}
-	if status, text := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), ""); status != 204 {
-		t.Fatal(status, text)
-	}
+	must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
 	soon(t, "the first service is granted the lock", granted)
 	if status, text := second.answer(); status != 200 && status != 201 {
 		t.Fatal(status, text)
@@ -260,9 +256,7 @@ func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
 func TestRelease_HR_D8_MayForbidTheIDForLongerThanLeasesLive(t *testing.T) {
 	store := memdriver.New()
 	town := &town{t, store, [2]string{listen(t, store, server.WithMaxTTL(10*time.Second))}}
-	if status, text := ask(t, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"w"}`); status != 201 {
-		t.Fatal(status, text)
-	}
+	must(t, 201, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"w"}`)
 	if status, text := ask(t, "DELETE", town.url(0, "/v1/locks/k/leases/w?forbidMs=60000"), ""); status != 204 {
 		t.Error(status, text)
 	}
@@ -278,9 +272,7 @@ func TestRelease_MayKeepTheLockClosedForLongerThanLeasesLive(t *testing.T) {
 	if status, text := ask(t, "POST", lock, `{"leaseId":"w","lockDelayMs":10001}`); status != 400 {
 		t.Errorf("a lock delay: %d %s", status, text)
 	}
-	if status, text := ask(t, "POST", lock, `{"leaseId":"w"}`); status != 201 {
-		t.Fatal(status, text)
-	}
+	must(t, 201, "POST", lock, `{"leaseId":"w"}`)
 	if status, text := ask(t, "DELETE", lock+"/leases/w?keepMs=86400001", ""); status != 400 {
 		t.Errorf("kept closed for more than a day: %d %s", status, text)
 	}

@@ -291,8 +291,8 @@ func TestOpenAPI_IsValidAndServed(t *testing.T) {
 	if err := theContract().doc.Validate(t.Context()); err != nil {
 		t.Error(err)
 	}
-	h := start(t)
-	code, text := ask(t, "GET", h.URL+"/openapi.json", "")
+	_, base := serve(t, memdriver.New())
+	code, text := ask(t, "GET", base+"/openapi.json", "")
 	var doc struct{ OpenAPI string }
 	if err := json.Unmarshal([]byte(text), &doc); code != 200 || err != nil || doc.OpenAPI != "3.1.0" {
 		t.Errorf("%d %v %.200s", code, err, text)

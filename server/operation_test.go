@@ -2,12 +2,10 @@ package server_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -85,38 +83,6 @@ func (g *gate) operation() operations.Operation {
 			return context.Cause(ctx)
 		}
 	}}
-}
-
-func TestOperation_IsRefusedWhileTheLockIsHeld(t *testing.T) {
-	t.Parallel()
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithOperation(operations.Simulate(time.Millisecond)), server.WithOperationWait(500*time.Millisecond))
-	status, _ := ask(t, "POST", base+"/v1/locks/user123", `{"leaseId":"a","ttlMs":60000}`)
-	if status != 201 {
-		t.Fatal(status)
-	}
-	for _, p := range patterns {
-		if p == "retry" {
-			continue // takes its time, and is told apart below
-		}
-		got := execute(t, base+"/api/locks/"+p+"/user123")
-		var body struct {
-			Error      string `json:"error"`
-			RetryAfter int    `json:"retryAfterMs"`
-		}
-		if err := json.Unmarshal([]byte(got.body), &body); err != nil {
-			t.Fatalf("%s: %q: %v", p, got.body, err)
-		}
-		if want := fmt.Sprintf(`{"error":"Resource locked","retryAfterMs":%d}`, body.RetryAfter); got.status != 409 || got.body != want {
-			t.Errorf("%s: %d %q, want %q", p, got.status, got.body, want)
-		}
-		if body.RetryAfter <= 0 || body.RetryAfter > 60000 {
-			t.Errorf("%s: retry after %d ms of a lease of 60000", p, body.RetryAfter)
-		}
-		if after := got.header.Get("Retry-After"); after != strconv.Itoa((body.RetryAfter+999)/1000) {
-			t.Errorf("%s: Retry-After %q beside %d ms", p, after, body.RetryAfter)
-		}
-	}
 }
 
 func TestOperation_RetryIsServedWhenTheLockIsFreed(t *testing.T) {
@@ -217,9 +183,7 @@ func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
 	g := newGate()
 	store := memdriver.New()
 	_, base := serve(t, store, server.WithOperation(g.operation()))
-	if status, _ := ask(t, "POST", base+"/v1/locks/r", `{"leaseId":"a"}`); status != 201 {
-		t.Fatal(status)
-	}
+	must(t, 201, "POST", base+"/v1/locks/r", `{"leaseId":"a"}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, "POST", base+"/api/locks/fair/r", nil)
 	if err != nil {
@@ -249,37 +213,6 @@ func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
 	case <-g.inside:
 		t.Error("it was begun for nobody")
 	case <-time.After(100 * time.Millisecond):
-	}
-}
-
-// An answer of 200 says that nobody else can have worked at the same time.
-func TestOperation_ThatLosesItsLockIsNoSuccess(t *testing.T) {
-	for _, p := range []string{"simple", "watchdog", "reentrant"} {
-		t.Run(p, func(t *testing.T) {
-			g := newGate()
-			store := memdriver.New()
-			_, base := serve(t, store, server.WithOperation(g.operation()))
-			done := make(chan exchange, 1)
-			go func() { done <- execute(t, base+"/api/locks/"+p+"/r") }()
-			lease := <-g.inside
-			if status, text := ask(t, "POST", base+"/v1/locks/r:break", fmt.Sprintf(`{"leaseId":%q,"reason":"a test"}`, lease.ID())); status != 200 {
-				t.Fatalf("%d %s", status, text)
-			}
-			close(g.open) // it does not look at its lease, and says that all is well
-			if got := <-done; got.status != 500 || !strings.Contains(got.body, "#unprotected") {
-				t.Errorf("%d %q", got.status, got.body)
-			}
-		})
-	}
-}
-
-func TestOperation_ThatFailsIsNoSuccess(t *testing.T) {
-	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Operation{
-		Do: func(context.Context, *leasehold.Lease) error { return errors.New("secret") },
-	}))
-	got := execute(t, base+"/api/locks/simple/r")
-	if got.status != 500 || !strings.Contains(got.body, "#operation-failed") || strings.Contains(got.body, "secret") {
-		t.Errorf("%d %q", got.status, got.body)
 	}
 }
 

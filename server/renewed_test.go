@@ -92,16 +92,12 @@ func TestVanish_HR_A5_APlaceThatItsClientHasRenewedIsNotGivenUp(t *testing.T) {
 	slow := newUndoer(t, store.Join())
 	town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
 	t.Cleanup(slow.open)
-	if status, text := ask(t, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder","ttlMs":60000}`); status != 201 {
-		t.Fatal(status, text)
-	}
+	must(t, 201, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder","ttlMs":60000}`)
 	first := town.call(0, "k", "w")
 	town.await("k", window, "queued", queueOf(1))
 	first.die()
 	soon(t, "the first service gives the place up", slow.leaving)
-	if status, text := ask(t, "PUT", town.url(1, "/v1/locks/k/leases/w"), `{"ttlMs":60000,"ticketMs":60000}`); status != 202 {
-		t.Fatal(status, text)
-	}
+	must(t, 202, "PUT", town.url(1, "/v1/locks/k/leases/w"), `{"ttlMs":60000,"ticketMs":60000}`)
 	slow.open()
 	soon(t, "the first service has given it up", slow.left)
 	if snap := town.look("k"); !queueOf(1)(snap) {

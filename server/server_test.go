@@ -1,27 +1,16 @@
 package server_test
 
 import (
+	"context"
 	"io"
 	"net/http"
-	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/server"
 )
-
-// start serves a store in memory.
-func start(t *testing.T, opts ...server.Option) *httptest.Server {
-	t.Helper()
-	s, err := server.New(memdriver.New(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := httptest.NewServer(recorded(s))
-	t.Cleanup(h.Close)
-	return h
-}
 
 // ask sends a request and returns status and body.
 func ask(t *testing.T, method, url, body string) (int, string) {
@@ -37,6 +26,14 @@ func ask(t *testing.T, method, url, body string) (int, string) {
 	return res.StatusCode, read(t, res)
 }
 
+// must sends a request that is answered with a status.
+func must(t *testing.T, want int, method, url, body string) {
+	t.Helper()
+	if status, text := ask(t, method, url, body); status != want {
+		t.Fatalf("%s %s %s: %d %s, want %d", method, url, body, status, text, want)
+	}
+}
+
 // read reads a body to its end.
 func read(t *testing.T, res *http.Response) string {
 	t.Helper()
@@ -48,27 +45,71 @@ func read(t *testing.T, res *http.Response) string {
 	return string(text)
 }
 
-func TestLease_TakeRenewRelease(t *testing.T) {
-	h := start(t)
-	lock := h.URL + "/v1/locks/orders%2F42"
-	for _, step := range []struct {
-		method, url, body string
-		status            int
-		says              string
-	}{
-		{"POST", lock, `{"leaseId":"a","ttlMs":5000}`, 201, `"key":"orders/42"`},
-		{"POST", lock, `{"leaseId":"b"}`, 409, "#held"},
-		{"PUT", lock + "/leases/a", `{"ttlMs":6000}`, 200, `"ttlMs":6000`},
-		{"DELETE", lock + "/leases/a", "", 204, ""},
-		{"POST", lock, `{"leaseId":"b"}`, 201, `"token":`},
-		{"PUT", lock + "/leases/a", "", 410, "#released"},
-		{"POST", lock + "/leases/b", "", 405, "#method-not-allowed"},
-		{"GET", h.URL + "/v1/nothing", "", 404, "#not-found"},
-		{"POST", lock, `{"colour":1}`, 400, "colour"},
-	} {
-		status, text := ask(t, step.method, step.url, step.body)
-		if status != step.status || !strings.Contains(text, step.says) {
-			t.Errorf("%s %s %s: %d %s", step.method, step.url, step.body, status, text)
+// hooked is a store whose calls a test delays or refuses.
+type hooked struct {
+	*memdriver.Driver
+	before func(ctx context.Context, verb, id string) error // the id is empty for a look
+}
+
+// mute returns what has a store not answer some verbs.
+func mute(verbs ...string) func(context.Context, string, string) error {
+	return func(ctx context.Context, verb, _ string) error {
+		if !slices.Contains(verbs, verb) {
+			return nil
 		}
+		<-ctx.Done()
+		return context.Cause(ctx)
 	}
+}
+
+func (s *hooked) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if err := s.before(ctx, "acquire", req.ID); err != nil {
+		return driver.Reply{}, err
+	}
+	return s.Driver.Acquire(ctx, req)
+}
+
+func (s *hooked) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	if err := s.before(ctx, "renew", refs[0].ID); err != nil {
+		for i := range refs {
+			each(i, driver.Reply{}, err)
+		}
+		return
+	}
+	s.Driver.Renew(ctx, refs, each)
+}
+
+func (s *hooked) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	if err := s.before(ctx, "release", ref.ID); err != nil {
+		return driver.Reply{}, err
+	}
+	return s.Driver.Release(ctx, ref)
+}
+
+func (s *hooked) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	if err := s.before(ctx, "inspect", ""); err != nil {
+		return driver.Snapshot{}, err
+	}
+	return s.Driver.Inspect(ctx, key)
+}
+
+func (s *hooked) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
+	if err := s.before(ctx, "glance", ""); err != nil {
+		return driver.Snapshot{}, err
+	}
+	return s.Driver.Glance(ctx, key)
+}
+
+func (s *hooked) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	if err := s.before(ctx, "list", ""); err != nil {
+		return nil, "", err
+	}
+	return s.Driver.List(ctx, prefix, cursor)
+}
+
+func (s *hooked) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	if err := s.before(ctx, "break", id); err != nil {
+		return driver.Reply{}, err
+	}
+	return s.Driver.Break(ctx, key, id, reason)
 }

@@ -110,17 +110,9 @@ func TestEvents_HR_E4_NothingIsReadyBeforeThereIsAnAddress(t *testing.T) {
 	}
 }
 
-// frozen is a store that does not answer.
-type frozen struct{ *memdriver.Driver }
-
-func (frozen) Acquire(ctx context.Context, _ driver.Request) (driver.Reply, error) {
-	<-ctx.Done()
-	return driver.Reply{}, ctx.Err()
-}
-
 func TestOperation_HR_F15_TheTimeForTheStoreBoundsEveryAnswer(t *testing.T) {
 	const each = 300 * time.Millisecond
-	_, base := serve(t, frozen{memdriver.New()}, server.WithStoreTimeout(each))
+	_, base := serve(t, &hooked{memdriver.New(), mute("acquire")}, server.WithStoreTimeout(each))
 	for _, p := range patterns {
 		t.Run(p, func(t *testing.T) {
 			t.Parallel()
@@ -186,9 +178,7 @@ func TestEvents_HR_E9_AStreamGoesOnBehindTheLastEvent(t *testing.T) {
 	for i := range 3 {
 		lock := fmt.Sprintf("%s/v1/locks/k%d", base, i)
 		ask(t, "POST", lock, `{"leaseId":"holder"}`)
-		if status, text := ask(t, "POST", lock, fmt.Sprintf(`{"leaseId":"w%d","ticketMs":30000,"notify":%q}`, i, ready.Address)); status != 202 {
-			t.Fatal(status, text)
-		}
+		must(t, 202, "POST", lock, fmt.Sprintf(`{"leaseId":"w%d","ticketMs":30000,"notify":%q}`, i, ready.Address))
 	}
 	hangUp() // and so misses what comes
 	for i := range 3 {

@@ -1,12 +1,12 @@
 package server_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -262,6 +262,7 @@ func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 		{"H3: a late repetition", "POST", lock, `{"leaseId":"c"}`, 410, "#released"},
 		{"a semaphore", "POST", base + "/v1/locks/s", `{"leaseId":"a","mode":"shared","limit":2}`, 201, ``},
 		{"with another limit", "POST", base + "/v1/locks/s", `{"leaseId":"b","mode":"shared","limit":3}`, 422, "#mismatch"},
+		{"a method that is not there", "POST", lock + "/leases/c", ``, 405, "#method-not-allowed"},
 		{"resized", "POST", base + "/v1/locks/s", `{"leaseId":"r","mode":"shared","limit":3,"resize":true}`, 200, `"state":"resized"`},
 	} {
 		status, text := ask(t, step.method, step.url, step.body)
@@ -308,25 +309,6 @@ func TestStatus_InspectIsConditional(t *testing.T) {
 	}
 }
 
-func TestStatus_AStreamBeginsWithItsAddress(t *testing.T) {
-	_, base := serve(t, memdriver.New())
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/events?name=k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	line, err := bufio.NewReader(res.Body).ReadString('\n')
-	if res.StatusCode != 200 || line != "event: ready\n" || err != nil {
-		t.Errorf("%d %q %v", res.StatusCode, line, err)
-	}
-}
-
 func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
 	t.Parallel() // the pattern retry takes its time
 	store := memdriver.New()
@@ -351,12 +333,19 @@ func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
 		})
 		got := execute(t, url)
 		refused(t, p+", lost", got.status, got.body, server.Unprotected)
-		let(func(*leasehold.Lease) error { return errDefect })
+		let(func(*leasehold.Lease) error { return errors.New("secret") })
 		got = execute(t, url)
-		refused(t, p+", failed", got.status, got.body, server.Failed)
-		ask(t, "POST", base+"/v1/locks/"+p, `{"leaseId":"other"}`)
-		if got = execute(t, url); got.status != 409 || !strings.HasPrefix(got.body, `{"error":"Resource locked","retryAfterMs":`) {
-			t.Errorf("%s, held: %d %s", p, got.status, got.body)
+		if refused(t, p+", failed", got.status, got.body, server.Failed); strings.Contains(got.body, "secret") {
+			t.Errorf("%s tells of the operation: %s", p, got.body)
+		}
+		ask(t, "POST", base+"/v1/locks/"+p, `{"leaseId":"other","ttlMs":60000}`)
+		got = execute(t, url)
+		var after int
+		if _, err := fmt.Sscanf(got.body, `{"error":"Resource locked","retryAfterMs":%d}`, &after); err != nil || after <= 0 || after > 60000 {
+			t.Errorf("%s, held: %s, %v", p, got.body, err)
+		}
+		if got.status != 409 || !strings.HasSuffix(got.body, fmt.Sprintf("Ms\":%d}", after)) || got.header.Get("Retry-After") != strconv.Itoa((after+999)/1000) {
+			t.Errorf("%s, held: %d %q, Retry-After %q", p, got.status, got.body, got.header.Get("Retry-After"))
 		}
 	}
 	began, end := make(chan struct{}), make(chan struct{})

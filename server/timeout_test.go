@@ -15,9 +15,9 @@ import (
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
-// mute is a store that does not answer, and takes note of how long it was
+// hush is a store that does not answer, and takes note of how long it was
 // asked and of what its callers have in their contexts.
-type mute struct {
+type hush struct {
 	instant
 	asked chan asked
 }
@@ -29,7 +29,7 @@ type asked struct {
 
 type traceKey struct{}
 
-func (s mute) Release(ctx context.Context, _ driver.Ref) (driver.Reply, error) {
+func (s hush) Release(ctx context.Context, _ driver.Ref) (driver.Reply, error) {
 	began := time.Now()
 	<-ctx.Done()
 	s.asked <- asked{time.Since(began), ctx.Value(traceKey{})}
@@ -41,7 +41,7 @@ func (s mute) Release(ctx context.Context, _ driver.Ref) (driver.Reply, error) {
 func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, n = 5 * time.Second, 40
-		store := mute{asked: make(chan asked, n)}
+		store := hush{asked: make(chan asked, n)}
 		s, err := server.New(store, server.WithStoreTimeout(timeout))
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 
 // dutiful is a store that is punctual, and never answers an acquire.
 type dutiful struct {
-	mute
+	hush
 	tries chan time.Time
 }
 
@@ -97,7 +97,7 @@ func (s dutiful) Acquire(ctx context.Context, _ driver.Request) (driver.Reply, e
 func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 5 * time.Second
-		store := dutiful{mute{asked: make(chan asked, 9)}, make(chan time.Time, 9)}
+		store := dutiful{hush{asked: make(chan asked, 9)}, make(chan time.Time, 9)}
 		s, err := server.New(store, server.WithStoreTimeout(timeout))
 		if err != nil {
 			t.Fatal(err)
@@ -130,7 +130,7 @@ func (slow) May(auth.Verb, string) bool { return true }
 func TestServer_AsksTheStoreForTheWholeTimeoutHoweverLateItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 5 * time.Second
-		store := mute{asked: make(chan asked, 1)}
+		store := hush{asked: make(chan asked, 1)}
 		s, err := server.New(store, server.WithStoreTimeout(timeout), server.WithAuthenticator(slow(2*timeout)))
 		if err != nil {
 			t.Fatal(err)

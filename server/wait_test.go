@@ -69,9 +69,7 @@ func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
 	if one.Again || !two.Again || !three.Again || one.Token == 0 || one.Token != two.Token || one.Token != three.Token {
 		t.Errorf("%+v, %+v, %+v", one, two, three)
 	}
-	if status, text := ask(t, "DELETE", url+"/leases/a", ""); status != 204 {
-		t.Fatal(status, text)
-	}
+	must(t, 204, "DELETE", url+"/leases/a", "")
 	var next grant
 	answer(t, "POST", url, `{"leaseId":"b"}`, 201, &next)
 	if next.Token <= one.Token {
@@ -103,9 +101,7 @@ func TestLease_H3_ALateRepetitionOfAReleasedLeaseTakesNothing(t *testing.T) {
 		}
 		// One who has left the queue does not come back into it.
 		t.take("k", "b")
-		if status, text := ask(t.T, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"c","ticketMs":10000}`); status != 202 {
-			t.Fatal(status, text)
-		}
+		must(t.T, 202, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"c","ticketMs":10000}`)
 		t.release("k", "c")
 		if status, _ := ask(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"c","ticketMs":10000}`); status != 410 {
 			t.Error(status)
@@ -209,9 +205,7 @@ func TestWait_OfOneWhoseLeaseIsBrokenIsToldWhy(t *testing.T) {
 		t.take("k", "holder")
 		p := t.call(1, "k", "w")
 		t.await("k", window, "queued", queueOf(1))
-		if status, text := ask(t.T, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"w","reason":"a test"}`); status != 200 {
-			t.Fatal(status, text)
-		}
+		must(t.T, 200, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"w","reason":"a test"}`)
 		status, text := p.answer()
 		if status != 410 || !strings.Contains(text, "#broken") || !strings.Contains(text, `"reason":"a test"`) {
 			t.Errorf("%d %s", status, text)
@@ -389,9 +383,7 @@ func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
-	if status, text := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), ""); status != 204 {
-		t.Fatal(status, text)
-	}
+	must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
 	if status, text := again.answer(); status != 201 {
 		t.Errorf("%d %s", status, text)
 	}

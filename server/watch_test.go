@@ -173,9 +173,7 @@ func TestEvents_TellOfOnesOwnLeases(t *testing.T) {
 			r.hear("ready", &ready)
 		}
 		body := `{"leaseId":"a","ticketMs":30000,"ttlMs":60000,"confirmMs":30000,"notify":"` + ready.Address + `"}`
-		if status, text := ask(t.T, "POST", t.url(0, "/v1/locks/k"), body); status != 202 {
-			t.Fatalf("%d %s", status, text)
-		}
+		must(t.T, 202, "POST", t.url(0, "/v1/locks/k"), body)
 		t.release("k", "holder")
 		var hint wire.Hint
 		r.hear("granted", &hint)
@@ -187,9 +185,7 @@ func TestEvents_TellOfOnesOwnLeases(t *testing.T) {
 		if g.Token != hint.Token {
 			t.Errorf("token %d, but the event said %d", g.Token, hint.Token)
 		}
-		if status, text := ask(t.T, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"a","reason":"a test"}`); status != 200 {
-			t.Fatalf("%d %s", status, text)
-		}
+		must(t.T, 200, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"a","reason":"a test"}`)
 		r.hear("broken", &hint)
 		if hint.LeaseID != "a" || hint.Reason != "a test" {
 			t.Errorf("%+v", hint)
