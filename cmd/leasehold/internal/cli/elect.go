@@ -129,6 +129,6 @@ func (f *electFlags) printLeader(cmd *cobra.Command, args []string) error {
 			Key: args[0], Owner: l.Owner, Value: l.Value, Lease: l.ID, Token: l.Token, Since: l.Since,
 		})
 	}
-	fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(l.Value, l.Owner))
+	fmt.Fprintln(cmd.OutOrStdout(), printable(cmp.Or(l.Value, l.Owner)))
 	return nil
 }

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -41,6 +42,21 @@ func TestSurvivor_ProcessOfAnotherUserIsReportedAndAwaited(t *testing.T) {
 	w.out.wantEnd(bound)
 	if r := w.report(); r.Err != "" || r.Result == nil || r.Result.Code != 137 || !r.Result.Stopped {
 		t.Errorf("ended with %+v, %v", r.Result, r.Err)
+	}
+}
+
+// A container or a chroot may lack /proc.
+func TestStart_SaysThatProcIsNotMounted(t *testing.T) {
+	before := selfPath
+	defer func() { selfPath = before }()
+	selfPath = filepath.Join(t.TempDir(), "proc/self/exe")
+	guard := Prepare()
+	defer guard.Close()
+	for _, prepared := range []*Prepared{nil, guard} {
+		_, err := Start(Command{Args: []string{"true"}, Prepared: prepared})
+		if !errors.Is(err, errNoProc) {
+			t.Errorf("%v, want %v", err, errNoProc)
+		}
 	}
 }
 

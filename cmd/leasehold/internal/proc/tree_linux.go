@@ -53,8 +53,18 @@ func adoptOrphans() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// self is the running binary, even when its file has been replaced meanwhile.
-func self() (string, error) { return "/proc/self/exe", nil }
+// selfPath is the running binary, even when its file has been replaced meanwhile. A test sets it.
+var selfPath = "/proc/self/exe"
+
+var errNoProc = errors.New("/proc is not mounted; mount it, as with: mount -t proc proc /proc")
+
+// self returns the path of the running binary, or errNoProc.
+func self() (string, error) {
+	if _, err := os.Lstat(selfPath); errors.Is(err, os.ErrNotExist) {
+		return "", errNoProc
+	}
+	return selfPath, nil
+}
 
 // childAttr ties the child's life to the thread that forks it.
 func childAttr() *syscall.SysProcAttr {
