@@ -4,6 +4,7 @@ package proc
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"syscall"
@@ -16,29 +17,24 @@ import (
 
 func TestRun_C4_KillingTheWrapperKillsEveryDescendant(t *testing.T) {
 	live.Test(t)
-	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
-	w.out.wantUp(treeSize)
-	w.signal(syscall.SIGKILL)
-	w.out.wantEnd(bound)
-}
-
-func TestRun_C4_KillingTheWrappersGroupKillsEveryDescendant(t *testing.T) {
-	live.Test(t)
-	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
-	w.out.wantUp(treeSize)
-	kill(t, -w.cmd.Process.Pid, syscall.SIGKILL)
-	w.out.wantEnd(bound)
-}
-
-func TestRun_C4_KillingTheOuterOfTwoWrappersKillsBothTrees(t *testing.T) {
-	live.Test(t)
 	inner, _ := json.Marshal(wrapperScript{Role: "tree"})
-	w := startWrapper(t, wrapperScript{Args: []string{
-		"sh", "-c", `PROC_ROLE=wrapper PROC_SCRIPT=$1 "$0" 3>&1 4>/dev/null 5</dev/null; exit 1`, os.Args[0], string(inner),
-	}}, nil)
-	w.out.wantUp(treeSize)
-	w.signal(syscall.SIGKILL)
-	w.out.wantEnd(bound)
+	for name, row := range map[string]struct {
+		script wrapperScript
+		kill   func(pid int) int // what is killed
+	}{
+		"the process": {wrapperScript{Role: "tree"}, func(pid int) int { return pid }},
+		"its group":   {wrapperScript{Role: "tree"}, func(pid int) int { return -pid }},
+		"the outer of two": {wrapperScript{Args: []string{
+			"sh", "-c", `PROC_ROLE=wrapper PROC_SCRIPT=$1 "$0" 3>&1 4>/dev/null 5</dev/null; exit 1`, os.Args[0], string(inner),
+		}}, func(pid int) int { return pid }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startWrapper(t, row.script, nil)
+			w.out.wantUp(treeSize)
+			kill(t, row.kill(w.cmd.Process.Pid), syscall.SIGKILL)
+			w.out.wantEnd(bound)
+		})
+	}
 }
 
 func TestRun_C4_KillingTheGuardKillsEveryDescendant(t *testing.T) {
@@ -99,29 +95,47 @@ func TestDeadline_BeginsWithTermWhileTheWrapperIsStopped(t *testing.T) {
 	}
 }
 
-func TestDeadline_IsNotPushedForwardByAGuardThatHangs(t *testing.T) {
+// TestStop_HR_G10_TheWrapperActsForAGuardThatHangs: the wrapper ends the tree in time. A guard
+// that goes on afterwards says how it ended; one that does not is lost.
+func TestStop_HR_G10_TheWrapperActsForAGuardThatHangs(t *testing.T) {
 	live.Test(t)
 	skip.Unless(t, adoptsOrphans, "a subreaper")
-	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
-	w.out.wantUp(treeSize)
-	w.setDeadline(5 * time.Second) // by then it is stopped
-	kill(t, w.guard, syscall.SIGSTOP)
-	w.setDeadline(time.Hour)
-	w.out.wantEnd(bound)
-	if r := w.report(); r.Err != ErrGuardLost.Error() {
-		t.Errorf("%+v, %v; want %v", r.Result, r.Err, ErrGuardLost)
-	}
-}
-
-func TestDeadline_IsKeptByTheWrapperWhileTheGuardIsStopped(t *testing.T) {
-	live.Test(t)
-	skip.Unless(t, adoptsOrphans, "a subreaper")
-	w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
-	w.out.wantUp(treeSize)
-	kill(t, w.guard, syscall.SIGSTOP)
-	w.setDeadline(300 * time.Millisecond)
-	w.out.wantEnd(bound)
-	if r := w.report(); r.Err != ErrGuardLost.Error() || !r.Result.DeadlineHit {
-		t.Errorf("%+v, %v; want the deadline hit, %v", r.Result, r.Err, ErrGuardLost)
+	const killed, lost = syscall.SIGKILL, true
+	for name, row := range map[string]struct {
+		first time.Duration // the deadline before the guard hangs
+		order string        // what the wrapper is told then
+		lost  bool          // the guard does not go on
+		want  Result
+	}{
+		"stop, slow":                {0, "stop 0s", !lost, Result{Code: 137, Signal: killed, Stopped: true}},
+		"stop, lost":                {0, "stop 200ms", lost, Result{Code: 137, Signal: killed, Stopped: true}},
+		"deadline, slow":            {time.Hour, "deadline 200ms", !lost, Result{Code: 137, Signal: killed, DeadlineHit: true}},
+		"deadline, lost":            {0, "deadline 300ms", lost, Result{Code: 137, Signal: killed, DeadlineHit: true}},
+		"deadline that is not read": {5 * time.Second, "deadline 1h", lost, Result{Code: 137, Signal: killed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startWrapper(t, wrapperScript{Role: "tree"}, nil)
+			w.out.wantUp(treeSize)
+			if row.first > 0 {
+				w.setDeadline(row.first)
+			}
+			kill(t, w.guard, syscall.SIGSTOP)
+			fmt.Fprintln(w.orders, row.order)
+			w.out.wantEnd(bound)
+			wantErr := ""
+			if row.lost {
+				wantErr = ErrGuardLost.Error()
+			} else {
+				kill(t, w.guard, syscall.SIGCONT)
+			}
+			r := w.report()
+			if r.Result == nil { // that the deadline was set
+				r = w.report()
+			}
+			r.Result.DeadlineHit = r.Result.DeadlineHit && row.order != "deadline 1h" // by the wrapper's own clock
+			if r.Err != wantErr || *r.Result != row.want {
+				t.Errorf("%+v, %v; want %+v, %v", *r.Result, r.Err, row.want, wantErr)
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ package proc
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -87,9 +89,7 @@ func playLeaf() {
 // playEcho names every signal it gets, and leaves with 7 on TERM.
 func playEcho() {
 	c := make(chan os.Signal, 16)
-	signal.Notify(c, slices.DeleteFunc(Forwarded(), func(s os.Signal) bool {
-		return s == syscall.SIGURG // Go sends it to itself
-	})...)
+	signal.Notify(c, echoed()...)
 	fmt.Println("up")
 	for s := range c {
 		fmt.Println(signalName(s.(syscall.Signal)))
@@ -165,6 +165,11 @@ func writeToNobody() {
 	if _, err := unix.Write(ends[1], []byte("PING")); !errors.Is(err, unix.EPIPE) {
 		panic(err)
 	}
+}
+
+// echoed are the signals that playEcho names.
+func echoed() []os.Signal {
+	return slices.DeleteFunc(Forwarded(), func(s os.Signal) bool { return s == syscall.SIGURG }) // Go sends it to itself
 }
 
 func roleCommand(role string, args []string) Command {
@@ -390,4 +395,6 @@ func must(err error) {
 
 func sh(script string) Command { return Command{Args: []string{"sh", "-c", script}} }
 
-func signalName(sig syscall.Signal) string { return unix.SignalName(sig) }
+func signalName(sig syscall.Signal) string {
+	return cmp.Or(unix.SignalName(sig), strconv.Itoa(int(sig))) // real-time signals have no name
+}

@@ -24,35 +24,30 @@ func prepare(t *testing.T) *Prepared {
 }
 
 func TestPrepared_TheCommandRunsUnderTheGuardThatWasThere(t *testing.T) {
-	g := prepare(t)
-	pid := g.guard.Pid
-	p, err := Start(Command{Args: []string{"sh", "-c", "exit 7"}, Prepared: g})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.guard.Pid != pid {
-		t.Errorf("the guard is %d, not %d, which was prepared", p.guard.Pid, pid)
-	}
-	g.Close() // no longer its own
-	if r := wait(t, p); r != (Result{Code: 7}) {
-		t.Errorf("%+v, want code 7", r)
-	}
-}
-
-func TestPrepared_AGuardThatDiedMeanwhileIsReplaced(t *testing.T) {
-	g := prepare(t)
-	kill(t, g.guard.Pid, syscall.SIGKILL)
-	for end := time.Now().Add(bound); !g.link.ended(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nobody notices that the guard has died")
-		}
-	}
-	p, err := Start(Command{Args: []string{"sh", "-c", "exit 7"}, Prepared: g})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := wait(t, p); r != (Result{Code: 7}) {
-		t.Errorf("%+v, want code 7", r)
+	for name, dies := range map[string]bool{"and lives": false, "or under another if that has died": true} {
+		t.Run(name, func(t *testing.T) {
+			g := prepare(t)
+			pid := g.guard.Pid
+			if dies {
+				kill(t, pid, syscall.SIGKILL)
+				for end := time.Now().Add(bound); !g.link.ended(); time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatal("nobody notices that the guard has died")
+					}
+				}
+			}
+			p, err := Start(Command{Args: []string{"sh", "-c", "exit 7"}, Prepared: g})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if was := p.guard.Pid == pid; was == dies {
+				t.Errorf("the guard is %d; %d was prepared, and died: %t", p.guard.Pid, pid, dies)
+			}
+			g.Close() // no longer its own
+			if r := wait(t, p); r != (Result{Code: 7}) {
+				t.Errorf("%+v, want code 7", r)
+			}
+		})
 	}
 }
 

@@ -16,41 +16,31 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-func TestTerminal_CtrlCIsDeliveredOnceToAChildInTheForeground(t *testing.T) {
-	pty, tty := openPTY(t)
-	w := startWrapper(t, wrapperScript{Role: "echo"}, func(cmd *exec.Cmd) {
-		cmd.Stdin = tty
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	})
-	w.out.want("up")
-	if group := foreground(t, pty); group != w.child {
-		t.Errorf("group %d is in the foreground, want the child's, %d", group, w.child)
+func TestTerminal_CtrlCIsDeliveredOnce(t *testing.T) {
+	for name, hasTerminal := range map[string]bool{"to a child in the foreground": true, "to a child without the terminal": false} {
+		t.Run(name, func(t *testing.T) {
+			pty, tty := openPTY(t)
+			w := startWrapper(t, wrapperScript{Role: "echo"}, func(cmd *exec.Cmd) {
+				cmd.Stdin = tty
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+				if !hasTerminal { // nil is /dev/null
+					cmd.Stdin, cmd.Stdout, cmd.SysProcAttr.Ctty = nil, tty, 1
+				}
+			})
+			w.out.want("up")
+			want := w.cmd.Process.Pid
+			if hasTerminal {
+				want = w.child
+			}
+			if group := foreground(t, pty); group != want {
+				t.Errorf("group %d is in the foreground, want %d", group, want)
+			}
+			fmt.Fprint(pty, "\x03")
+			w.out.want("SIGINT")
+			w.signal(syscall.SIGUSR1)
+			w.out.want("SIGUSR1") // and no second SIGINT before it
+		})
 	}
-	fmt.Fprint(pty, "\x03")
-	w.out.want("SIGINT")
-	w.signal(syscall.SIGUSR1)
-	w.out.want("SIGUSR1") // and no second SIGINT before it
-}
-
-func TestTerminal_CtrlCIsDeliveredOnceToAChildWithoutTheTerminal(t *testing.T) {
-	pty, tty := openPTY(t)
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	w := startWrapper(t, wrapperScript{Role: "echo"}, func(cmd *exec.Cmd) {
-		cmd.Stdin, cmd.Stdout = null, tty
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
-	})
-	w.out.want("up")
-	if group := foreground(t, pty); group != w.cmd.Process.Pid {
-		t.Errorf("group %d is in the foreground, want the wrapper's, %d", group, w.cmd.Process.Pid)
-	}
-	fmt.Fprint(pty, "\x03")
-	w.out.want("SIGINT")
-	w.signal(syscall.SIGUSR1)
-	w.out.want("SIGUSR1")
 }
 
 func TestTerminal_AnInterruptedChildIsReportedAsSuch(t *testing.T) {
