@@ -3,37 +3,26 @@
 package cli_test
 
 import (
-	"bufio"
 	"context"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// activate starts a service as systemd does, with sockets as its descriptors from 3 on,
-// and returns its process and its standard error.
-func activate(t *testing.T, sockets []*os.File, args ...string) (*exec.Cmd, *bufio.Scanner) {
+// activate starts a service as systemd does, with sockets as its descriptors from 3 on.
+func activate(t *testing.T, sockets []*os.File, args ...string) *process {
 	t.Helper()
-	script := `LISTEN_PID=$$ LISTEN_FDS=$0 exec leasehold serve "$@"`
-	cmd := exec.Command("sh", append([]string{"-c", script, string(rune('0' + len(sockets)))}, args...)...) //nolint:noctx // it is ended in order, below
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(command(t))+":"+os.Getenv("PATH"))
-	cmd.ExtraFiles = sockets
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	end := time.AfterFunc(2*bound, func() { _ = cmd.Process.Kill() })
-	t.Cleanup(func() { end.Stop(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd, bufio.NewScanner(stderr)
+	return launch(t, func(cmd *exec.Cmd) {
+		script := `LISTEN_PID=$$ LISTEN_FDS=$0 exec "$@"`
+		cmd.Args = append([]string{"sh", "-c", script, strconv.Itoa(len(sockets)), cmd.Path}, cmd.Args[1:]...)
+		cmd.Path, cmd.ExtraFiles = "/bin/sh", sockets
+	}, append([]string{"serve"}, args...)...)
 }
 
 // fileOf returns a listening socket as a file.
@@ -65,11 +54,7 @@ func TestServe_TakesTheSocketsOfSystemdAndSaysWhenItIsReady(t *testing.T) {
 	defer states.Close()
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "notify"))
 
-	cmd, lines := activate(t, []*os.File{fileOf(t, first), fileOf(t, second)}, "--store", "memory:")
-	go func() {
-		for lines.Scan() { // or the service would wait for its reader
-		}
-	}()
+	p := activate(t, []*os.File{fileOf(t, first), fileOf(t, second)}, "--store", "memory:")
 	awaitState(t, states, "READY=1")
 	overPath := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -90,13 +75,9 @@ func TestServe_TakesTheSocketsOfSystemdAndSaysWhenItIsReady(t *testing.T) {
 			}
 		}
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	p.signal(syscall.SIGTERM)
 	awaitState(t, states, "STOPPING=1")
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	p.wantCode(0)
 }
 
 // awaitState waits for what a service tells systemd.
@@ -129,14 +110,8 @@ func TestServe_RefusesASocketOfSystemdThatEverybodyCanReach(t *testing.T) {
 		{everywhere, nil, "can be reached from elsewhere"},
 		{here, []string{"--listen", "127.0.0.1:0"}, "the socket unit says where to listen"},
 	} {
-		cmd, lines := activate(t, []*os.File{fileOf(t, row.socket)}, append([]string{"--store", "memory:"}, row.args...)...)
-		var text strings.Builder
-		for lines.Scan() {
-			text.WriteString(lines.Text() + "\n")
-		}
-		_ = cmd.Wait()
-		if code := cmd.ProcessState.ExitCode(); code != 64 || !strings.Contains(text.String(), row.says) {
-			t.Errorf("%q: code %d, want 64 and %q: %s", row.args, code, row.says, text.String())
-		}
+		p := activate(t, []*os.File{fileOf(t, row.socket)}, append([]string{"--store", "memory:"}, row.args...)...)
+		p.wantCode(64)
+		p.wantSaid(row.says)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // doubting is a gateway that answers the first request of each kind of each client
@@ -69,12 +71,14 @@ func (g *doubting) cut(w http.ResponseWriter, r *http.Request) {
 // TestClients_HR_C5_BelieveOnlyTheService: a gateway says once that the lock cannot
 // be had, once that the lease is gone, and once that it was gone at its release.
 func TestClients_HR_C5_BelieveOnlyTheService(t *testing.T) {
+	live.Test(t)
 	throughAGateway(t, (*doubting).deny)
 }
 
 // TestClients_SurviveAnswersThatAreCutOff: what was granted, renewed and released is
 // asked for again.
 func TestClients_SurviveAnswersThatAreCutOff(t *testing.T) {
+	live.Test(t)
 	throughAGateway(t, (*doubting).cut)
 }
 

@@ -8,45 +8,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// rotated is a service whose logs are rotated in an unlikely moment.
-type rotated struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	said *output
-}
-
-func startRotated(t *testing.T, env ...string) *rotated {
+// startRotated starts a service whose logs are rotated in an unlikely moment.
+func startRotated(t *testing.T, env ...string) *process {
 	t.Helper()
-	r := &rotated{t: t, said: new(output)}
-	r.cmd = exec.CommandContext(t.Context(), command(t), "serve", "--listen", "127.0.0.1:0")
-	r.cmd.Env = append(os.Environ(), env...)
-	r.cmd.Stderr = r.said
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-func (r *rotated) signal(sig syscall.Signal) {
-	r.t.Helper()
-	if err := r.cmd.Process.Signal(sig); err != nil {
-		r.t.Errorf("%v: %v", sig, err)
-	}
-}
-
-func (r *rotated) wantInOrder() {
-	r.t.Helper()
-	stuck := time.AfterFunc(bound, func() { _ = r.cmd.Process.Kill() })
-	defer stuck.Stop()
-	if err := r.cmd.Wait(); err != nil {
-		r.t.Errorf("%v: %s", err, r.said)
-	}
+	return launch(t, func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), env...) }, "serve", "--listen", "127.0.0.1:0")
 }
 
 // TestServe_AHangupBeforeItServesEndsNothing sends one while the service reads the URL of
@@ -70,14 +40,14 @@ func TestServe_AHangupBeforeItServesEndsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.signal(syscall.SIGHUP)
-	awaitText(t, r.said, "files read again")
+	r.awaitSaid("files read again")
 	_, err = writer.WriteString("memory:\n")
 	if bad := writer.Close(); err != nil || bad != nil {
 		t.Fatal(err, bad)
 	}
-	awaitText(t, r.said, "msg=serving")
+	r.serves()
 	r.signal(syscall.SIGTERM)
-	r.wantInOrder()
+	r.wantCode(0)
 }
 
 // TestServe_AHangupAfterItsEndEndsNothing sends one while the service, which has ended,
@@ -92,14 +62,7 @@ func TestServe_AHangupAfterItsEndEndsNothing(t *testing.T) {
 	defer collector.Close()
 	r := startRotated(t, "LEASEHOLD_STORE=memory:", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL,
 		"OTEL_BSP_SCHEDULE_DELAY=600000") // at the end only
-	awaitText(t, r.said, "msg=serving")
-	_, url, _ := strings.Cut(r.said.String(), "url=")
-	url, _, _ = strings.Cut(url, " ")
-	look, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/locks/demo", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(look)
+	res, err := http.Get(r.serves() + "/v1/locks/demo")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +75,6 @@ func TestServe_AHangupAfterItsEndEndsNothing(t *testing.T) {
 	}
 	r.signal(syscall.SIGHUP)
 	close(signalled)
-	r.wantInOrder()
-	if !strings.Contains(r.said.String(), "msg=ended") {
-		t.Errorf("it said %s", r.said)
-	}
+	r.wantCode(0)
+	r.wantSaid("msg=ended")
 }

@@ -3,9 +3,7 @@
 package cli_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -15,8 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
 )
@@ -32,41 +30,13 @@ type service struct {
 // startService starts one on a free port; it ends with the test.
 func startService(t *testing.T, args ...string) *service {
 	t.Helper()
-	cmd := exec.Command(command(t), append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...) //nolint:noctx // it is ended in order, below
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	serving := make(chan string, 1)
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		lines := bufio.NewScanner(log)
-		for lines.Scan() {
-			if found := regexp.MustCompile(`msg=serving url=(\S+)`).FindStringSubmatch(lines.Text()); found != nil {
-				serving <- found[1]
-			}
-		}
-		_, _ = io.Copy(io.Discard, log)
-	}()
+	p := launch(t, nil, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGCONT) // a test may have stopped it
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-drained
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("serve: %v", err)
-		}
+		_ = p.Process.Signal(syscall.SIGCONT) // a test may have stopped it
+		_ = p.Process.Signal(syscall.SIGTERM)
+		p.wantCode(0)
 	})
-	select {
-	case url := <-serving:
-		return &service{url, cmd.Process}
-	case <-time.After(bound):
-		t.Fatal("it does not serve")
-	}
-	return nil
+	return &service{p.serves(), p.Process}
 }
 
 // need fails if a program that examples are written for is not there.
@@ -92,6 +62,7 @@ func withClients(t *testing.T) string {
 // TestGuideHTTP_EverySnippetDoesWhatItShows runs what docs/http.md shows, on a
 // service of its own, but for configurations of proxies.
 func TestGuideHTTP_EverySnippetDoesWhatItShows(t *testing.T) {
+	live.Test(t)
 	need(t, "curl", "python3", "node")
 	blocks := snippets(t, httpGuide)
 	if languages := slices.Sorted(maps.Keys(blocks)); !slices.Equal(languages, []string{"apache", "console", "js", "json", "nginx", "python", "sh"}) {

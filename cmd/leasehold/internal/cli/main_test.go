@@ -128,7 +128,6 @@ func stories(t *testing.T, store string) (files []string) {
 // TestStories runs every story on a directory, and at night on a Redis server: the command
 // behaves the same on both. A story that needs Redis always runs there.
 func TestStories(t *testing.T) {
-	stalls := watchStalls(t)
 	deadline, limited := t.Deadline()
 	if limited {
 		deadline = deadline.Add(-time.Minute)
@@ -159,7 +158,7 @@ func TestStories(t *testing.T) {
 				Condition: func(cond string) (bool, error) { return cond == store, nil },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"code": code, "waitfor": waitfor, "waitline": waitline, "sendsig": sendsig,
-					"serving": serving, "waiting": waiting, "setkey": setkey, "address": address, "inturn": inTurn(stalls),
+					"serving": serving, "waiting": waiting, "setkey": setkey, "address": address,
 				},
 				RequireExplicitExec: true,
 				RequireUniqueNames:  true,
@@ -247,28 +246,6 @@ func waiting(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// inTurn compares two files, of which the first tells in which order waiters were served
-// since a third one was made: inturn FILE WANT SINCE. Who is handed a lock has a second to
-// answer, so the order is not judged if the machine has stood still for much of that.
-func inTurn(stalls *stalls) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		if neg || len(args) != 3 {
-			ts.Fatalf("usage: inturn file want since")
-		}
-		since, err := os.Stat(ts.MkAbs(args[2]))
-		ts.Check(err)
-		got, want := ts.ReadFile(args[0]), ts.ReadFile(args[1])
-		if got == want {
-			return
-		}
-		stalled := stalls.longest(since.ModTime())
-		if stalled == 0 {
-			ts.Fatalf("served were\n%swant\n%s", got, want)
-		}
-		ts.Logf("not judged, since the machine stood still for %v: served were\n%swant\n%s", stalled, got, want)
-	}
-}
-
 // setkey sets a plain key of the Redis server for a minute, as another library would:
 // setkey NAME VALUE
 func setkey(ts *testscript.TestScript, neg bool, args []string) {
@@ -287,7 +264,7 @@ func sendsig(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[1])))
 	ts.Check(err)
-	signals := map[string]syscall.Signal{"HUP": 1, "INT": 2, "KILL": 9, "TERM": 15}
+	signals := map[string]syscall.Signal{"HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "TERM": 15}
 	ts.Check(syscall.Kill(pid, signals[args[0]]))
 }
 

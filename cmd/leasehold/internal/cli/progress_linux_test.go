@@ -38,11 +38,8 @@ func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
 	if err := os.WriteFile(leave, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, cmd := range []*exec.Cmd{second, third} {
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	}
+	second.wantCode(0)
+	third.wantCode(0)
 	screen.awaitWhere(t, "nothing is left of the line", func(text string) bool { return strings.HasSuffix(text, "\r\x1b[K") })
 	if text := screen.text(); strings.Contains(text, "\n") {
 		t.Errorf("more than a line: %q", text)
@@ -64,29 +61,18 @@ func TestRun_AStoppedTerminalKeepsNoLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.stdin.Close()
-	stuck := time.AfterFunc(bound, func() { _ = second.Process.Kill() })
-	defer stuck.Stop()
-	if err := second.Wait(); err != nil {
-		t.Error(err)
-	}
+	second.wantCode(0)
 }
 
 // startShown starts the command with a terminal for its standard error, or nil.
-func startShown(t *testing.T, stderr *os.File, args ...string) *exec.Cmd {
+func startShown(t *testing.T, stderr *os.File, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(command(t), args...)
-	cmd.Env = append(os.Environ(), "TERM=xterm")
-	if stderr != nil {
-		cmd.Stderr = stderr
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // if the test failed
-		_ = cmd.Wait()
-	})
-	return cmd
+	return launch(t, func(cmd *exec.Cmd) {
+		cmd.Env = append(os.Environ(), "TERM=xterm")
+		if stderr != nil {
+			cmd.Stderr = stderr
+		}
+	}, args...)
 }
 
 var atPlaceTwo = regexp.MustCompile(`waiting (\S+) for "demo" at place 2`)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
@@ -19,40 +20,12 @@ import (
 // that its command begins as soon as the lock is granted.
 func TestStart_TheGuardIsThereBeforeTheLock(t *testing.T) {
 	live.Test(t)
-	run := func(args ...string) *exec.Cmd {
-		cmd := exec.Command(command(t), append([]string{"run", "--store", "file://" + t.TempDir()}, args...)...)
-		cmd.Env = append(os.Environ(), "LEASEHOLD_STORE=")
-		return cmd
-	}
-	holder := run("reports", "--", "sleep", "60")
-	waiter := run("reports", "--", "true")
-	waiter.Args[3] = holder.Args[3] // the same store
-	for _, cmd := range []*exec.Cmd{holder, waiter} {
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
+	url := "file://" + t.TempDir()
+	for _, script := range []string{"sleep 60", "true"} {
 		// The guard of the holder is looked for as well, so that the waiter comes second.
-		awaitGuard(t, cmd)
-		if cmd == holder {
-			waitForHold(t, holder.Args[3])
-		}
-	}
-}
-
-// waitForHold returns when somebody holds the lock.
-func waitForHold(t *testing.T, store string) {
-	t.Helper()
-	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
-		out, err := exec.Command(command(t), "inspect", "--store", store, "reports").CombinedOutput()
-		if err == nil && strings.Contains(string(out), "held") {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("nobody holds the lock: %s", out)
+		awaitGuard(t, launch(t, nil, "run", "--store", url, "demo", "sh", "-c", script).Cmd)
+		if script != "true" {
+			awaitLock(t, url, "a holder", func(s leasehold.Snapshot) bool { return len(s.Holders) == 1 })
 		}
 	}
 }
@@ -68,13 +41,9 @@ func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := new(output)
-	run := exec.Command(command(t), "run", "-v", "--store", url, "--ttl", "3s", "demo", "echo", "begun")
-	run.Stdout, run.Stderr, run.WaitDelay = said, said, bound
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
-	guard := awaitGuard(t, run)
+	run := launch(t, func(cmd *exec.Cmd) { cmd.Stdout = cmd.Stderr }, "run", "-v", "--store", url, "--ttl", "3s", "demo", "echo", "begun")
+	said := run.said
+	guard := awaitGuard(t, run.Cmd)
 	both := func(sig syscall.Signal) {
 		for _, p := range []*os.Process{guard, run.Process} {
 			if err := p.Signal(sig); err != nil {
@@ -82,11 +51,7 @@ func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
 			}
 		}
 	}
-	t.Cleanup(func() {
-		_ = guard.Kill()
-		_ = run.Process.Kill()
-		_ = run.Wait()
-	})
+	t.Cleanup(func() { _ = guard.Kill() })
 	if err := guard.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

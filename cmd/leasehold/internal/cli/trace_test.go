@@ -3,14 +3,12 @@
 package cli_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/hex"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -125,43 +123,12 @@ func TestServe_LogsThatACollectorRefusesSpans(t *testing.T) {
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-	cmd := exec.CommandContext(t.Context(), command(t), "serve", "--listen", "127.0.0.1:0", "--store", "memory:")
-	log, err := cmd.StderrPipe()
+	p := launch(t, nil, "serve", "--listen", "127.0.0.1:0", "--store", "memory:")
+	res, err := http.Post(p.serves()+"/v1/locks/k", "application/json", strings.NewReader(`{"leaseId":"a1"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stop := time.AfterFunc(bound, func() { _ = cmd.Process.Kill() })
-	defer stop.Stop()
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	for lines := bufio.NewScanner(log); lines.Scan(); {
-		if _, url, ok := strings.Cut(lines.Text(), "msg=serving url="); ok {
-			url, _, _ = strings.Cut(url, " ")
-			res, err := http.Post(url+"/v1/locks/k", "application/json", strings.NewReader(`{"leaseId":"a1"}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			res.Body.Close()
-		}
-		if strings.Contains(lines.Text(), "spans were not sent") && strings.Contains(lines.Text(), "404") {
-			return
-		}
-	}
-	t.Error("the log does not say that spans were not sent")
-}
-
-func TestServe_RefusesAnExporterThatItDoesNotHave(t *testing.T) {
-	for name, value := range map[string]string{
-		"OTEL_TRACES_EXPORTER": "zipkin", "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318",
-		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TIMEOUT": "soon", "OTEL_EXPORTER_OTLP_HEADERS": "secret",
-	} {
-		cmd := exec.CommandContext(t.Context(), command(t), "serve", "--listen", "127.0.0.1:0", "--store", "memory:")
-		cmd.Env = append(cmd.Environ(), "OTEL_TRACES_EXPORTER=otlp", name+"="+value)
-		out, _ := cmd.CombinedOutput()
-		if code := cmd.ProcessState.ExitCode(); code != 64 || !strings.Contains(string(out), name) || strings.Contains(string(out), "secret") {
-			t.Errorf("%s=%s: code %d, want 64 and a word about it: %s", name, value, code, out)
-		}
-	}
+	res.Body.Close()
+	p.awaitSaid("spans were not sent")
+	p.wantSaid("404")
 }
