@@ -89,16 +89,6 @@ func TestUnits_TheServiceIsHardened(t *testing.T) {
 	}
 }
 
-func TestUnits_TheExampleIsUnderstood(t *testing.T) {
-	t.Parallel()
-	host(t, `
-dpkg -i leasehold_0.1.0_linux_amd64.deb
-cp /usr/share/doc/leasehold/examples/nightly-report.* /etc/systemd/system/
-ln -s /bin/true /usr/local/bin/nightly-report
-systemd-analyze verify /etc/systemd/system/nightly-report.service /etc/systemd/system/nightly-report.timer
-`)
-}
-
 // TestUnits_SystemdRunsTheServiceAndTheExample: with systemd as the first process the
 // service has no rights, a restart refuses no connection, an upgrade restarts it, and a
 // removal stops it.
@@ -130,6 +120,7 @@ printf '#!/bin/sh\necho "$LEASEHOLD_KEY" >>/reports\n' >/usr/local/bin/nightly-r
 chmod 755 /usr/local/bin/nightly-report
 echo 'store: file:/var/lib/team' >>/etc/leasehold.yaml
 systemctl daemon-reload
+systemd-analyze verify /etc/systemd/system/nightly-report.service /etc/systemd/system/nightly-report.timer
 systemctl start nightly-report.service
 systemctl start nightly-report.service # the lock is closed for 10 minutes
 test "$(cat /reports)" = nightly-report
@@ -149,7 +140,7 @@ echo all done
 // methods by name, such as text/template, would bring it to 30.
 const maxBinary = 20_000_000
 
-func TestRelease_TheBinaryIsSmallEnoughAndStatic(t *testing.T) {
+func TestRelease_TheBinaryIsSmallEnough(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	must(t, "tar", "-xzf", artifact("amd64", ".tar.gz"), "-C", dir)
@@ -158,9 +149,6 @@ func TestRelease_TheBinaryIsSmallEnoughAndStatic(t *testing.T) {
 		t.Errorf("%v: %v, want at most %d bytes", err, info, maxBinary)
 	}
 	t.Logf("%d bytes", info.Size())
-	if out := must(t, "file", filepath.Join(dir, "leasehold")); !strings.Contains(out, "statically linked") {
-		t.Error(out)
-	}
 }
 
 // What is built for a machine that is not here is not run; the packages of this one are.
