@@ -177,9 +177,7 @@ func (a *attempt) enter(ctx context.Context) (*leasehold.Lease, error) {
 	stop := context.AfterFunc(ctx, cancel)
 	lease, err := a.lock(waiting)
 	a.back = a.Now()
-	if !stop() && err == nil {
-		time.Sleep(3 * a.Plan.TTL) // it is being released
-	}
+	stop()
 	return lease, err
 }
 
