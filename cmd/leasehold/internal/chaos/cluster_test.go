@@ -88,12 +88,6 @@ func (c *cluster) havoc(forgets string) []chaos.Havoc {
 			return c.heal()
 		}}
 	}
-	stop := func(rnd *rand.Rand, s *redistest.Server) error {
-		s.Stop()
-		time.Sleep(upTo(rnd, 2*ttl))
-		s.Cont()
-		return nil
-	}
 	kill := func(rnd *rand.Rand, s *redistest.Server) error {
 		s.Kill()
 		// Longer than it takes the others to follow somebody else.
@@ -101,13 +95,10 @@ func (c *cluster) havoc(forgets string) []chaos.Havoc {
 		s.Restart()
 		return nil
 	}
-	asks := func(args ...any) func(*rand.Rand, *redistest.Server) error {
-		return func(_ *rand.Rand, s *redistest.Server) error { return tell(s, args...) }
-	}
 	return []chaos.Havoc{
-		node("stop a primary", "master", forgets, stop),
+		node("stop a primary", "master", forgets, stopFor),
 		node("kill a primary", "master", forgets, kill),
-		node("stop a replica", "slave", "", stop),
+		node("stop a replica", "slave", "", stopFor),
 		{Name: "CLUSTER FAILOVER", Do: func(rnd *rand.Rand) error { return errors.Join(c.failover(rnd), c.heal()) }},
 		node("CLIENT KILL normal", "master", "", asks("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
 		node("CLIENT KILL pubsub", "master", "", asks("CLIENT", "KILL", "TYPE", "pubsub")),

@@ -130,12 +130,6 @@ func (w *watched) havoc(forgets string) []chaos.Havoc {
 			return w.heal()
 		}}
 	}
-	stop := func(rnd *rand.Rand, s *redistest.Server) error {
-		s.Stop()
-		time.Sleep(upTo(rnd, 2*ttl))
-		s.Cont()
-		return nil
-	}
 	// kill waits for a failover, but not for ever: a sentinel that was stopped, or
 	// starved, trusts nobody for half a minute, and then no replica that has been
 	// without its primary for as long. Then the primary comes back itself, empty.
@@ -155,23 +149,20 @@ func (w *watched) havoc(forgets string) []chaos.Havoc {
 		time.Sleep(ttl)
 		return nil
 	}
-	asks := func(args ...any) func(*rand.Rand, *redistest.Server) error {
-		return func(_ *rand.Rand, s *redistest.Server) error { return tell(s, args...) }
-	}
 	return []chaos.Havoc{
 		primary("failover by command", forgets, failover),
 		primary("kill the primary", forgets, kill),
-		primary("stop the primary", forgets, stop),
+		primary("stop the primary", forgets, stopFor),
 		primary("CLIENT KILL normal", "", asks("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
 		primary("CLIENT KILL pubsub", "", asks("CLIENT", "KILL", "TYPE", "pubsub")),
 		primary("SCRIPT FLUSH", "", asks("SCRIPT", "FLUSH")),
 		{Name: "stop the replica", Do: func(rnd *rand.Rand) error {
 			_, replica := w.roles()
-			_ = stop(rnd, replica)
+			_ = stopFor(rnd, replica)
 			return w.heal()
 		}},
 		{Name: "stop the sentinel", Do: func(rnd *rand.Rand) error {
-			_ = stop(rnd, w.set.Sentinel)
+			_ = stopFor(rnd, w.set.Sentinel)
 			return w.heal()
 		}},
 	}

@@ -33,10 +33,8 @@ type world struct {
 	// death is the mean life of a process.
 	death time.Duration
 	rules history.Rules
-	// open returns the driver of a process on the world's store, and outer
-	// what stands between its client and the faults.
-	open  func(w *world) driver.Driver
-	outer func(d driver.Driver) driver.Driver
+	// open returns the driver of a process on the world's store.
+	open func(w *world) driver.Driver
 
 	store *memdriver.Driver
 	start time.Time
@@ -131,9 +129,6 @@ func (w *world) generation(ctx context.Context, t *testing.T, rnd *rand.Rand, re
 	d := chaos.Wrap(m.wrap(w.open(w)), chaos.Faults{
 		Part: w.plan.Faulty, Delay: w.plan.TTL, Proc: name, Sink: m, Now: w.now, Seed: rnd.Uint64(),
 	})
-	if w.outer != nil {
-		d = w.outer(d)
-	}
 	client, err := leasehold.New(d)
 	if err != nil {
 		t.Error(err)

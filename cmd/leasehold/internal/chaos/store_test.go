@@ -28,12 +28,7 @@ func TestChaos_OnADirectory(t *testing.T) {
 func TestChaos_OnOneServer(t *testing.T) {
 	t.Parallel()
 	server, clock := startLasting(t)
-	proxy := respproxy.Start(t, server.Addr())
-	havoc := slices.Concat(serverHavoc(server), proxyHavoc(proxy), clockHavoc(clock))
-	suffer(t, arena{
-		label: "one Redis server", rules: queue, havoc: append(havoc, restart(server)),
-		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(), observe: waits(server),
-	})
+	sufferBehindProxy(t, "one Redis server", server, append(clockHavoc(clock), restart(server)))
 }
 
 // TestChaos_OnAServerWhoseClockLeaps has one whose clock is also stepped
@@ -42,12 +37,15 @@ func TestChaos_OnOneServer(t *testing.T) {
 func TestChaos_OnAServerWhoseClockLeaps(t *testing.T) {
 	t.Parallel()
 	server, clock := startLasting(t)
-	proxy := respproxy.Start(t, server.Addr())
-	havoc := slices.Concat(serverHavoc(server), proxyHavoc(proxy), clockHavoc(clock), leaps(clock))
-	suffer(t, arena{
-		label: "one Redis server whose clock leaps", rules: queue, havoc: append(havoc, restart(server)),
-		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(), observe: waits(server),
-	})
+	sufferBehindProxy(t, "one Redis server whose clock leaps", server, append(slices.Concat(clockHavoc(clock), leaps(clock)), restart(server)))
+}
+
+// TestChaos_OnAServerThatForgets has one that is emptied and restarted empty,
+// which breaks what exclusion assumes: tokens must rise, and losses be told.
+func TestChaos_OnAServerThatForgets(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	sufferBehindProxy(t, "one Redis server that forgets", server, []chaos.Havoc{rollback(server), forget(server), flush(server)})
 }
 
 // startLasting starts a server that has written whatever it answers. Every
@@ -57,15 +55,13 @@ func startLasting(t *testing.T) (*redistest.Server, *redistest.Clock) {
 	return redistest.StartWithClock(t, "--appendonly", "yes", "--appendfsync", "always")
 }
 
-// TestChaos_OnAServerThatForgets has one that is emptied and restarted empty,
-// which breaks what exclusion assumes: tokens must rise, and losses be told.
-func TestChaos_OnAServerThatForgets(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--appendonly", "yes")
+// sufferBehindProxy has both client libraries reach one server through one network, which
+// fails too.
+func sufferBehindProxy(t *testing.T, label string, server *redistest.Server, havoc []chaos.Havoc) {
+	t.Helper()
 	proxy := respproxy.Start(t, server.Addr())
-	havoc := append(serverHavoc(server), proxyHavoc(proxy)...)
 	suffer(t, arena{
-		label: "one Redis server that forgets", rules: queue, havoc: append(havoc, rollback(server), forget(server), flush(server)),
+		label: label, rules: queue, havoc: slices.Concat(serverHavoc(server), proxyHavoc(proxy), havoc),
 		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(), observe: waits(server),
 	})
 }
@@ -230,6 +226,19 @@ func runs(name string, c *redistest.Clock, gain float64) chaos.Havoc {
 		}
 		return nil
 	}}
+}
+
+// stopFor stops a server for a time that is shorter than a lease, or longer.
+func stopFor(rnd *rand.Rand, s *redistest.Server) error {
+	s.Stop()
+	time.Sleep(upTo(rnd, 2*ttl))
+	s.Cont()
+	return nil
+}
+
+// asks makes a command to a server a fault of it.
+func asks(args ...any) func(*rand.Rand, *redistest.Server) error {
+	return func(_ *rand.Rand, s *redistest.Server) error { return tell(s, args...) }
 }
 
 // proxyHavoc is what networks do.
