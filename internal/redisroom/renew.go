@@ -149,7 +149,7 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 		}
 		others := g.told(a, func(i int, r driver.Reply, err error) {
 			if err == nil && r.State == driver.Granted {
-				err = s.acks.confirm(s.slot(refs[i].Key), a)
+				err = s.acks.confirmRenewal(s.slot(refs[i].Key), leaseOf{refs[i].Key, refs[i].ID}, a)
 			}
 			each(i, r, err)
 		})

@@ -60,22 +60,102 @@ type acks struct {
 	good []atomic.Bool
 
 	mu sync.Mutex
+	// asked holds the leases with acquires under way.
+	asked map[leaseOf]*asked
 	// spoiled holds grants that an undo under way may still end, and until when.
 	spoiled map[visitOf]time.Time
 }
 
+type leaseOf struct{ key, id string }
+
 // visitOf names a grant that was reported to a visit. An undo ends only its own visit's
 // grant.
-type visitOf struct{ id, visit string }
+type visitOf struct {
+	leaseOf
+	visit string
+}
+
+func visitOfRequest(req *driver.Request) visitOf {
+	return visitOf{leaseOf{req.Key, req.ID}, req.Visit}
+}
+
+// asked describes the acquires of one lease that are under way. They may share a visit, so
+// an acquire undoes its grant only if no other acquire and no renewal has overlapped it,
+// which may have reported the lease.
+type asked struct {
+	acquires   int
+	overlapped bool
+	undone     bool // the only acquire undoes its grant
+}
+
+// begin counts an acquire. It reports false if the lease is being undone.
+func (a *acks) begin(l leaseOf) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.asked[l]
+	switch {
+	case g == nil:
+		g = new(asked)
+		a.asked[l] = g
+	case g.undone:
+		return false
+	default:
+		g.overlapped = true
+	}
+	g.acquires++
+	return true
+}
+
+// end ends an acquire that begin has counted.
+func (a *acks) end(l leaseOf) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if g := a.asked[l]; g.acquires > 1 {
+		g.acquires--
+	} else {
+		delete(a.asked, l)
+	}
+}
+
+// mayUndo reports whether no other request can have seen the grant of the acquire under way.
+// If so, other acquires of the lease are refused until this one ends.
+func (a *acks) mayUndo(l leaseOf) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.asked[l]
+	g.undone = !g.overlapped
+	return g.undone
+}
+
+// mayRenew reports whether a renewal may report a lease, which is then not undone by the
+// acquires under way.
+func (a *acks) mayRenew(l leaseOf) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.asked[l]
+	if g != nil && !g.undone {
+		g.overlapped = true
+	}
+	return g == nil || !g.undone
+}
 
 func newAcks(want Acks) *acks {
 	if want.Replicas == 0 {
 		return &acks{}
 	}
-	return &acks{want: want, good: make([]atomic.Bool, slots), spoiled: make(map[visitOf]time.Time)}
+	return &acks{want: want, good: make([]atomic.Bool, slots), asked: make(map[leaseOf]*asked), spoiled: make(map[visitOf]time.Time)}
 }
 
 func (a *acks) wanted() bool { return a.want.Replicas > 0 }
+
+// confirmRenewal is confirm for a renewal, which fails also if its lease is being undone.
+func (a *acks) confirmRenewal(slot int, l leaseOf, answer Answer) error {
+	err := a.confirm(slot, answer)
+	if err == nil && a.wanted() && !a.mayRenew(l) {
+		err = fmt.Errorf("%w: the grant is being undone", driver.ErrNotReplicated)
+	}
+	return err
+}
 
 // confirm notes whether the replicas of a slot acknowledged, and returns the error if
 // they did not.
@@ -135,9 +215,14 @@ func (s *Store) slot(key string) int {
 // acquireAcked is Acquire with replicas. It undoes a grant that they do not acknowledge
 // before it returns the error.
 func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, least int64, how string) (driver.Reply, error) {
-	if s.acks.isSpoiled(visitOf{req.ID, req.Visit}) {
+	of := visitOfRequest(req)
+	if s.acks.isSpoiled(of) {
 		return driver.Reply{State: driver.Gone}, nil
 	}
+	if !s.acks.begin(of.leaseOf) {
+		return driver.Reply{}, fmt.Errorf("%w: an earlier grant of the lease is being undone", driver.ErrUnavailable)
+	}
+	defer s.acks.end(of.leaseOf)
 	if ctx.Err() != nil {
 		return driver.Reply{}, notSent(ctx)
 	}
@@ -156,9 +241,11 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 	if err = s.acks.confirm(slot, answer); err == nil {
 		return reply, nil
 	}
-	if reply.Replayed {
-		// It was acknowledged before, perhaps, and is in use.
+	switch {
+	case reply.Replayed: // it was acknowledged before, perhaps, and is in use
 		return driver.Reply{}, err
+	case !s.acks.mayUndo(of.leaseOf):
+		return driver.Reply{}, fmt.Errorf("%w; other requests asked for the lease, too", timing.Uncertain(err))
 	}
 	return driver.Reply{}, s.undo(ctx, req, err, withoutWait(answer.AckErr))
 }
@@ -201,7 +288,7 @@ func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hope
 	case err == nil && reply.State == driver.Busy:
 		return fmt.Errorf("%w; another request asked for the lease, too", timing.Uncertain(cause))
 	case err != nil:
-		s.acks.spoil(visitOf{req.ID, req.Visit}, max(req.TTL, time.Minute))
+		s.acks.spoil(visitOfRequest(req), max(req.TTL, time.Minute))
 		return fmt.Errorf("%w; undo: %w", timing.Uncertain(cause), timing.Uncertain(err))
 	case hopeless:
 		return fmt.Errorf("%w; ask for no replicas, or take another server or user: %w", cause, errors.ErrUnsupported)
