@@ -78,7 +78,7 @@ test-race:
 	$(RACE) -short -p $(PACKAGES) -parallel $(TESTS) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
 test-counts:
 	nice $(GO) test -vet=off -short -p 1 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/test/matrix
-	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|Allocates|AreUsedAgain' ./internal/redisroom
+	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|AreUsedAgain' ./internal/redisroom
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run TestScripts ./internal/test/locktest
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort' .
 	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run LeaseIsSmall ./internal/test/library

@@ -26,36 +26,6 @@ func acquaint(t testing.TB, d driver.Driver) {
 	}
 }
 
-func TestCost_FreeLockIsOneCallOfTwoCommands(t *testing.T) {
-	s := redistest.Start(t)
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL())
-		key := t.Name()
-		acquaint(t, d)
-		free := func(id string, alone bool) {
-			if got, err := d.Release(background, driver.Ref{Key: key, ID: id, Uncontended: alone}); err != nil || got.State != driver.Released {
-				t.Fatalf("%+v, %v", got, err)
-			}
-		}
-		for _, alone := range []bool{false, true} { // loads the scripts
-			acquire(t, d, request(key, "first"), driver.Granted)
-			free("first", alone)
-		}
-
-		got := s.Calls(t, func() { acquire(t, d, request(key, "a"), driver.Granted) })
-		if want := (map[string]int64{"evalsha": 1, "set": 1, "incr": 1}); !maps.Equal(got, want) {
-			t.Errorf("a free lock costs %v, want %v", got, want)
-		}
-		for _, alone := range []bool{false, true} {
-			got = s.Calls(t, func() { free("a", alone) })
-			if want := (map[string]int64{"evalsha": 1, "get": 1, "del": 1}); !maps.Equal(got, want) {
-				t.Errorf("an unlock costs %v, want %v", got, want)
-			}
-			acquire(t, d, request(key, "a"), driver.Granted)
-		}
-	})
-}
-
 // TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide: what the HTTP service
 // asks for.
 func TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide(t *testing.T) {
@@ -102,37 +72,6 @@ func onceRequest(key, id string) driver.Request {
 
 func onceRef(key, id string) driver.Ref {
 	return driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: time.Minute}
-}
-
-func TestCost_RenewalOfAThousandLeasesIsTenCalls(t *testing.T) {
-	s := redistest.Start(t)
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL())
-		acquaint(t, d)
-		refs := make([]driver.Ref, 1000)
-		for i := range refs {
-			refs[i] = lease(fmt.Sprint(t.Name(), i), "a")
-			acquire(t, d, request(refs[i].Key, "a"), driver.Granted)
-		}
-		for alone, want := range map[bool]map[string]int64{
-			false: {"evalsha": 10, "get": 2000, "pexpire": 1000},
-			true:  {"evalsha": 10, "mget": 10, "pexpire": 1000},
-		} {
-			for i := range refs {
-				refs[i].Uncontended = alone
-			}
-			renew(t, d, refs[0], driver.Granted) // connects, and loads the script
-			got := s.Calls(t, func() {
-				_, errs := renewAll(d, refs)
-				if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-					t.Fatal(errs[i])
-				}
-			})
-			if !maps.Equal(got, want) {
-				t.Errorf("a thousand renewals cost %v, want %v", got, want)
-			}
-		}
-	})
 }
 
 func TestCost_HandOverIsTwoCalls(t *testing.T) {
@@ -342,40 +281,4 @@ func serverTime(t *testing.T, s *redistest.Server, n int, f func()) float64 {
 		return stats["evalsha"].Usec
 	}
 	return stats["evalsha"].Usec + stats["set"].Usec
-}
-
-func TestCost_PairAllocatesLittle(t *testing.T) {
-	s := redistest.Start(t)
-	d := newStore(t, s)
-	req := request("k", "a")
-	pair := func() {
-		_, _ = d.Acquire(background, req)
-		_, _ = d.Release(background, driver.Ref{Key: "k", ID: "a"})
-	}
-	pair()
-	if n := testing.AllocsPerRun(200, pair); n > 13 && !skip.Race {
-		t.Errorf("a pair allocates %v times, want 13 at most", n)
-	}
-}
-
-func BenchmarkPair(b *testing.B) {
-	for name, open := range clients {
-		b.Run(name, func(b *testing.B) {
-			s := redistest.Start(b)
-			d, err := open(s.URL())
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer d.Close()
-			pair := func() {
-				acquire(b, d, request("k", "a"), driver.Granted)
-				release(b, d, "k", "a", driver.Released)
-			}
-			pair()
-			b.ReportAllocs()
-			for b.Loop() {
-				pair()
-			}
-		})
-	}
 }

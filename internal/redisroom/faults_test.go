@@ -221,33 +221,6 @@ func TestServerDown_R7_IsUnavailableAtOnce(t *testing.T) {
 	})
 }
 
-func TestServerDownAtStart_R7_FailsTheRequestOnly(t *testing.T) {
-	s := redistest.Start(t)
-	s.Kill()
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL())
-		if _, err := d.Acquire(background, request("k", "a")); !errors.Is(err, driver.ErrUnavailable) {
-			t.Errorf("acquire: %v, want ErrUnavailable", err)
-		}
-		if _, errs := renewAll(d, []driver.Ref{lease("k", "a")}); !errors.Is(errs[0], driver.ErrUnavailable) {
-			t.Errorf("renew: %v, want ErrUnavailable", errs[0])
-		}
-	})
-}
-
-func TestWrongPassword_R7_SaysSo(t *testing.T) {
-	s := redistest.Start(t, "--requirepass", "secret")
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		for _, user := range []string{"", ":wrong@"} {
-			d := open("redis://" + user + s.Addr())
-			_, err := d.Acquire(background, request("k", "a"))
-			if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "password") {
-				t.Errorf("acquire as %q: %v, want ErrUnavailable that speaks of the password", user, err)
-			}
-		}
-	})
-}
-
 func TestNoRightToPublishOrSubscribe_WaitsByAsking(t *testing.T) {
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -497,26 +470,6 @@ func TestClose_EndsCallsAndSubscriptions(t *testing.T) {
 		if _, err := d.Watch(func(driver.Hint) {}); !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("watch: %v, want ErrClosed", err)
 		}
-	})
-}
-
-func TestRelease_HR_D5_AnswersWhereTheQueueWasEvicted(t *testing.T) {
-	s := redistest.Start(t)
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL())
-		key := t.Name()
-		acquire(t, d, request(key, "a"), driver.Granted)
-		acquire(t, d, waiting(key, "b", "ears"), driver.Queued)
-		for _, name := range s.Keys(t) {
-			if strings.HasPrefix(name, "leasehold:"+key+"\x1fz") {
-				s.Client().Del(background, name)
-			}
-		}
-		release(t, d, key, "a", driver.Gone)
-		// Those who believe to be inside keep others out for as long as they may.
-		acquire(t, d, request(key, "c"), driver.Busy)
-		s.Client().Del(background, "leasehold:"+key)
-		acquire(t, d, request(key, "c"), driver.Granted)
 	})
 }
 

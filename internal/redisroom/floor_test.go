@@ -26,8 +26,6 @@ type wire struct {
 	// from 0: what they return is its outcome.
 	before, after func(n int) error
 	from          int
-	// late stands before every script, if set.
-	late string
 }
 
 func (w *wire) Cluster() bool   { return w.cluster }
@@ -52,9 +50,6 @@ func (w *wire) Do(ctx context.Context, cmd []string) (any, error) {
 	for i := range cmd {
 		args[i] = cmd[i]
 	}
-	if w.late != "" {
-		args[0], args[1] = eval, w.late+textOf(cmd)
-	}
 	reply, err := w.server.Do(ctx, args...).Result()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		w.sent--
@@ -75,16 +70,6 @@ func (w *wire) Do(ctx context.Context, cmd []string) (any, error) {
 		}
 	}
 	return reply, ignoreNil(err)
-}
-
-// textOf is the plain text of the script that a command runs.
-func textOf(cmd []string) string {
-	for _, sc := range []*script{acquireScript, onceScript, renewScript, renewUncontended, releaseScript, breakScript, uncontendedScript} {
-		if cmd[1] == sc.main().sha || cmd[1] == sc.plain().sha || cmd[1] == sc.main().text || cmd[1] == sc.plain().text {
-			return sc.plain().text
-		}
-	}
-	return ""
 }
 
 func ignoreNil(err error) error {
@@ -253,60 +238,6 @@ func TestTokens_HR_B2_OfARepeatedAcquireAreComparedToo(t *testing.T) {
 	}
 }
 
-// TestCounter_HR_B3_LivesUntilTheClockHasPassedItsToken has a token raised above the
-// clock, and the lock be used in all ways thereafter.
-func TestCounter_HR_B3_LivesUntilTheClockHasPassedItsToken(t *testing.T) {
-	const ahead = 20 * time.Hour
-	ctx := context.Background()
-	share := func(r *driver.Request) { r.Mode = driver.Shared }
-	uses := map[string]func(*driver.Request){
-		"a mutex": nil, "a first reader": share, "one who waits": func(r *driver.Request) { r.TicketTTL = time.Second },
-		"a delay": func(r *driver.Request) { r.LockDelay = time.Second }, "an id used once": func(r *driver.Request) { r.SingleUseID = true },
-	}
-	for name, change := range uses {
-		w, s := newWire(t, false)
-		req := simpleRequest("k", "raised")
-		req.MinToken = time.Now().Add(ahead).UnixMicro()
-		first, err := s.Acquire(ctx, req)
-		if err != nil || first.Token <= req.MinToken {
-			t.Fatalf("%+v, %v", first, err)
-		}
-		if _, err := s.Release(ctx, driver.Ref{Key: "k", ID: "raised"}); err != nil {
-			t.Fatal(err)
-		}
-		counter := string(appendSide(nil, []byte("p:k"), recordKey))
-		lives := func(when string) {
-			t.Helper()
-			if left := w.server.PTTL(ctx, counter).Val(); left < ahead {
-				t.Errorf("%s: %s the counter has %v left, its token is %v ahead", name, when, left, ahead)
-			}
-		}
-		lives("after the raise")
-		w.changes++ // the next one seeds
-		req = simpleRequest("k", "next")
-		if change != nil {
-			change(&req)
-		}
-		next, err := s.Acquire(ctx, req)
-		if err != nil || next.Token <= first.Token {
-			t.Fatalf("%s: %+v, %v after %d", name, next, err, first.Token)
-		}
-		lives("while held")
-		var renewed driver.Reply
-		w.renew(s, driver.Ref{Key: "k", ID: "next", TTL: time.Second}, &renewed)
-		lives("renewed")
-		if _, err := s.Release(ctx, driver.Ref{Key: "k", ID: "next"}); err != nil {
-			t.Fatal(err)
-		}
-		lives("when released")
-	}
-}
-
-// renew renews one lease by the script itself.
-func (w *wire) renew(s *Store, ref driver.Ref, reply *driver.Reply) {
-	s.Renew(context.Background(), []driver.Ref{ref}, func(_ int, r driver.Reply, _ error) { *reply = r })
-}
-
 // Run implements [Client].
 func (w *wire) Run(ctx context.Context, cmds [][]string, _ Acks, each func(int, Answer)) {
 	for i, cmd := range cmds {
@@ -364,28 +295,5 @@ func TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite(t *testing.T) {
 	_, err := s.Release(ctx, driver.Ref{Key: "k", ID: "a"})
 	if !alone || err == nil || errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("%v: certainly nothing happened, but the lock has been released", err)
-	}
-}
-
-// TestCounter_HR_B3_OfABusyRecordOutlivesItsLastToken has a lock be shared for hours,
-// so that its record is never folded, and looks how long its token is remembered.
-func TestCounter_HR_B3_OfABusyRecordOutlivesItsLastToken(t *testing.T) {
-	w, s := newWire(t, false)
-	ctx := context.Background()
-	counter := string(appendSide(nil, []byte("p:k"), recordKey))
-	for minute := 0; minute < 200; minute += 7 {
-		w.late = later(60 * minute)
-		for _, what := range []string{"first", "second"} {
-			req := simpleRequest("k", fmt.Sprint(what, minute))
-			req.Mode = driver.Shared
-			reply, err := s.Acquire(ctx, req)
-			if err != nil || reply.State != driver.Granted {
-				t.Fatalf("%+v, %v", reply, err)
-			}
-			ends := w.server.PExpireTime(ctx, counter).Val() // since the epoch
-			if left := ends - time.Duration(reply.Token)*time.Microsecond; left < 30*time.Minute {
-				t.Errorf("after %d minutes: the token is forgotten %v after it was given", minute, left)
-			}
-		}
 	}
 }

@@ -46,6 +46,9 @@ func normal() bounds {
 	return b
 }
 
+// few are bounds within which the most is found.
+var few = bounds{states: 30, failed: 3, damaged: 2}
+
 // explored counts what an exploration has seen.
 // commands are those of all steps.
 type explored struct{ situations, depth, runs, failures, stalls, damages, commands int }

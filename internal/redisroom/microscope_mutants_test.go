@@ -1,6 +1,7 @@
 package redisroom
 
 import (
+	"embed"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/mutate/source"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
+
+//go:embed lua
+var luaFiles embed.FS
 
 var (
 	mutantPart   = flag.Float64("microscope.mutants", 0, "the part of the changes of the scripts to try through the microscope")
@@ -126,7 +130,11 @@ func scriptMutants(t *testing.T) (all []source.Mutant) {
 		if err != nil || d.IsDir() || d.Name() == "replicas.lua" || d.Name() == "lasting.lua" {
 			return err
 		}
-		some, err := source.Lua("internal/redisroom/"+file, luaText(t, strings.TrimPrefix(file, "lua/")))
+		text, err := luaFiles.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		some, err := source.Lua("internal/redisroom/"+file, includes.Replace(string(text)))
 		all = append(all, some...)
 		return err
 	})

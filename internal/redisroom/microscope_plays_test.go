@@ -26,9 +26,9 @@ var plays = []world{
 	{name: "a lease by its one key", play: playOneKey},
 	{name: "visits in common", play: playVisits},
 	{name: "many readers", play: playMany},
-	{name: "thousands that are over", play: playThousands},
+	{name: "HR_D1 thousands that are over", play: playThousands},
 	{name: "stories", play: playStories},
-	{name: "parts that are lost", play: playLost},
+	{name: "HR_D5 parts that are lost", play: playLost},
 }
 
 const lensMS = lensStart / 1000

@@ -9,6 +9,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
+// names is how many names are used once.
+var names = 20_000
+
 // R3
 func TestNamesUsedOnce_R3_Soak_LeaveNothingThatStays(t *testing.T) {
 	t.Parallel()

@@ -34,16 +34,27 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 	live.Test(t)
 	secret := redistest.Start(t, "--requirepass", "secret")
 	sentinel := redistest.StartSentinel(t)
-	for name, row := range map[string]struct{ url, says string }{
-		"wrong password":        {"redis://:wrong@" + secret.Addr(), "check user name and password"},
-		"no password":           {"redis://" + secret.Addr(), "requires a password"},
-		"no such database":      {"redis://:secret@" + secret.Addr() + "/99", "fewer databases"},
-		"no clients more":       {"redis://" + occupied(t).Addr(), "maxclients"},
-		"plain text to TLS":     {"redis://" + redistest.StartTLS(t, false).Addr(), "TLS"},
-		"unknown to sentinels":  {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=nobody", "master"},
-		"TIME is disabled":      {"redis://" + redistest.Start(t, "--rename-command", "TIME", "").Addr(), "TIME"},
-		"no server":             {"redis://127.0.0.1:1", "refused"},
-		"a server of no client": {"redis+cluster://127.0.0.1:1", "refused"},
+	plain, secure := redistest.Start(t), redistest.StartTLS(t, false)
+	secureSentinel := redistest.StartSentinelTLS(t, secure)
+	for name, row := range map[string]struct {
+		url, says string
+		also      error
+	}{
+		"wrong password":         {"redis://:wrong@" + secret.Addr(), "check user name and password", driver.ErrPermanent},
+		"no password":            {"redis://" + secret.Addr(), "requires a password", nil},
+		"no such database":       {"redis://:secret@" + secret.Addr() + "/99", "fewer databases", driver.ErrPermanent},
+		"no clients more":        {"redis://" + occupied(t).Addr(), "maxclients", nil},
+		"plain text to TLS":      {"redis://" + secure.Addr(), "TLS", nil},
+		"TIME is disabled":       {"redis://" + redistest.Start(t, "--rename-command", "TIME", "").Addr(), "TIME", nil},
+		"no server":              {"redis://127.0.0.1:1", "refused", nil},
+		"a server of no client":  {"redis+cluster://127.0.0.1:1", "refused", nil},
+		"untrusted server":       {"rediss://" + secure.Addr(), "?ca=", driver.ErrPermanent},
+		"untrusted sentinel":     {"rediss+sentinel://" + secureSentinel.Addr() + "?master=" + redistest.PrimaryName, "?ca=", driver.ErrPermanent},
+		"untrusted node":         {"rediss+cluster://" + secure.Addr(), "?ca=", driver.ErrPermanent},
+		"unknown to sentinels":   {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=nobody", "no primary of that name", driver.ErrPermanent},
+		"no sentinel":            {"redis+sentinel://" + plain.Addr() + "?master=" + redistest.PrimaryName, "no sentinel", driver.ErrPermanent},
+		"no cluster":             {"redis+cluster://" + plain.Addr(), "cluster support disabled", driver.ErrPermanent},
+		"a sentinel as a server": {"redis://" + sentinel.Sentinel.Addr(), "unknown command", driver.ErrPermanent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachClient(t, func(t *testing.T, open func(string) store) {
@@ -57,8 +68,8 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 				for i := range crowd {
 					ask := func() {
 						_, err := d.Acquire(background, request(fmt.Sprint("k", i), "a"))
-						if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.says) {
-							t.Errorf("acquire %d: %v, want ErrUnavailable that says %q", i, err, row.says)
+						if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.says) || row.also != nil && !errors.Is(err, row.also) {
+							t.Errorf("acquire %d: %v, want ErrUnavailable that says %q and matches %v", i, err, row.says, row.also)
 						}
 					}
 					if i == 0 {

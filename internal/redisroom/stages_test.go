@@ -2,10 +2,14 @@ package redisroom
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
@@ -18,6 +22,44 @@ type commonCase struct {
 	make func(b *bench)
 	call func(b *bench) (*script, []string)
 }
+
+// bench runs scripts on rooms of a server.
+type bench struct {
+	t      *testing.T
+	client *redis.Client
+	prefix string // of the room at hand
+	made   int
+}
+
+// must runs a command that has to succeed.
+func (b *bench) must(sc *script, cmd []string) {
+	b.t.Helper()
+	args := make([]any, len(cmd))
+	for i, word := range cmd {
+		args[i] = word
+	}
+	args[0], args[1] = eval, sc.plain().text
+	if err := b.client.Do(context.Background(), args...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) ask(id string, change func(*driver.Request)) (*script, []string) {
+	req := driver.Request{Key: "k", ID: id, Owner: id, TTL: 5 * time.Second, ConfirmWindow: time.Second, Since: time.UnixMilli(1)}
+	if change != nil {
+		change(&req)
+	}
+	return acquireScript, acquireCommand(acquireScript.plain(), b.prefix, &req, anyAge, plainly).take()
+}
+
+func (b *bench) enter(id string, change func(*driver.Request)) { b.must(b.ask(id, change)) }
+
+func (b *bench) renewal(id string) (*script, []string) {
+	ref := driver.Ref{Key: "k", ID: id, TTL: 5 * time.Second, TicketTTL: 5 * time.Second}
+	return renewScript, renewCommand(renewScript.plain(), b.prefix, []driver.Ref{ref}, []int{0}, anyAge).take()
+}
+
+func queueing(req *driver.Request) { req.TicketTTL, req.HintAddress = 5*time.Second, "ears" }
 
 func reader(req *driver.Request)         { req.Mode = driver.Shared }
 func counted(req *driver.Request)        { req.Mode, req.Limit = driver.Shared, 3 }
@@ -37,7 +79,9 @@ func asks(change func(*driver.Request)) func(*bench) (*script, []string) {
 	return func(b *bench) (*script, []string) { return b.ask("n", change) }
 }
 
-func leaves(b *bench) (*script, []string) { return b.leave(driver.Ref{ID: "a"}) }
+func leaves(b *bench) (*script, []string) {
+	return releaseScript, releaseCommand(releaseScript.plain(), b.prefix, &driver.Ref{Key: "k", ID: "a"}).take()
+}
 
 func contended(b *bench) {
 	b.enter("a", nil)
@@ -69,9 +113,9 @@ var commonCases = []commonCase{
 	{"leave of a sharer, others stay", func(b *bench) { b.enterAll(counted, "a", "b") }, leaves},
 	{"leave of the last sharer", func(b *bench) { b.enter("a", counted) }, leaves},
 	{"confirmation", func(b *bench) { contended(b); b.must(leaves(b)) },
-		func(b *bench) (*script, []string) { return b.renewal(driver.Ref{ID: "b"}) }},
+		func(b *bench) (*script, []string) { return b.renewal("b") }},
 	{"renewal by record", contended,
-		func(b *bench) (*script, []string) { return b.renewal(driver.Ref{ID: "a"}) }},
+		func(b *bench) (*script, []string) { return b.renewal("a") }},
 }
 
 // withoutCommon are the scripts without their second stage.

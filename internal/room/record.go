@@ -5,7 +5,7 @@
 // The memory store and the directory store are this package under a mutex and under a
 // file lock. The Redis scripts (internal/redisroom) are the same rule over other data
 // structures, with the same function names in the same order, and are tested against this
-// package with random histories.
+// package.
 //
 // The rule in one sentence: a party enters if there is room for it after all waiters that
 // it must let pass.

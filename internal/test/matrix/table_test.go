@@ -83,7 +83,7 @@ var elsewhere = map[string][]string{
 	"store forgets":        {"TestExplore_OrdersOfMessages", "TestChaos_OnAServerThatForgets", "TestChaos_OnAQuorum"},
 	"store comes back old": {"TestTokens_P4_RiseOnAServerThatComesBackWithOldData"},
 	"failover":             {"TestChaos_OnASentinel", "TestChaos_OnACluster"},
-	"starved":              {"TestCommands_HR_G3_BurstOfWaitersAsksOnceEach", "TestScripts_StallOfTheServerEndsNoLeaseEarly", "TestChaos_OnOneServer"},
+	"starved":              {"TestCommands_HR_G3_BurstOfWaitersAsksOnceEach", "TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle", "TestChaos_OnOneServer"},
 	"proxy answers":        {"TestClients_HR_C5_BelieveOnlyTheService"},
 	"process stopped": {
 		"TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer", "TestLease_StoppedProcessEndsTheContextAtTheNextRenewal",
