@@ -51,23 +51,6 @@ func TestListen_NoOtherProcessClaimsTheBlock(t *testing.T) {
 	}
 }
 
-func TestListen_IsAtAnAddressOfItsOwn(t *testing.T) {
-	skip.Unless(t, runtime.GOOS == "linux", "more than one loopback address")
-	seen := make(map[string]bool)
-	for range 50 {
-		l, err := Listen()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		host := l.Addr().(*net.TCPAddr).IP.String()
-		if seen[host] || host == "127.0.0.1" {
-			t.Errorf("two listeners at %s", host)
-		}
-		seen[host] = true
-	}
-}
-
 // A cluster node that is down needs its bus again when it comes back.
 func TestListen_GivesNobodyTheBusOfANode(t *testing.T) {
 	for port := firstPort; port < firstPort+ports; port++ {

@@ -29,14 +29,3 @@ func TestClock_StepsThatOfOneServer(t *testing.T) {
 		t.Errorf("%v ahead after a step of -7h and a restart", got)
 	}
 }
-
-func TestClock_StepForwardEndsKeysEarly(t *testing.T) {
-	s, clock := StartWithClock(t)
-	if err := s.Client().Set(t.Context(), "key", "value", time.Hour).Err(); err != nil {
-		t.Fatal(err)
-	}
-	clock.Step(2 * time.Hour)
-	if n := s.Client().Exists(t.Context(), "key").Val(); n != 0 {
-		t.Error("the key is still there two hours later")
-	}
-}

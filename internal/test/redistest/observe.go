@@ -103,20 +103,6 @@ func (s *Server) Keys(tb testing.TB) []string {
 	return keys
 }
 
-// EventuallyEmpty waits until the server has no key left. After the given
-// time it fails the test and names the keys with their time to live.
-func (s *Server) EventuallyEmpty(tb testing.TB, within time.Duration) {
-	tb.Helper()
-	if eventually(within, func() bool { return len(s.Keys(tb)) == 0 }) {
-		return
-	}
-	left := s.Keys(tb)
-	for i, key := range left {
-		left[i] = fmt.Sprintf("%q, time to live %v", key, s.Client().PTTL(context.Background(), key).Val())
-	}
-	tb.Fatalf("after %v the server still has %d keys:\n%s", within, len(left), strings.Join(left, "\n"))
-}
-
 // eventually looks until ok, and a last time when the time is up.
 func eventually(within time.Duration, ok func() bool) bool {
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(pollInterval) {

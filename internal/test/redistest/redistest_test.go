@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -35,16 +34,6 @@ func TestServer_EndsWithItsTest(t *testing.T) {
 		if err := s.Client().Set(t.Context(), "k", "v", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-	})
-	refused(t, addr)
-}
-
-func TestServer_StoppedEndsWithItsTest(t *testing.T) {
-	var addr string
-	t.Run("inner", func(t *testing.T) {
-		s := Start(t)
-		addr = s.Addr()
-		s.Stop()
 	})
 	refused(t, addr)
 }
@@ -136,50 +125,6 @@ func TestServer_RestartKeepsPersistedData(t *testing.T) {
 	}
 }
 
-func TestServer_TakenPortIsReported(t *testing.T) {
-	s := Start(t)
-	second := &Server{tb: t, host: s.Host(), port: s.Port(), dir: t.TempDir()}
-	if err := second.launch(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
-		t.Errorf("start on a taken port: %v, want the reason from the log", err)
-	}
-}
-
-func TestServer_PasswordIsInURLAndClient(t *testing.T) {
-	s := Start(t, "--requirepass", "se:cret")
-	if err := s.Client().Ping(t.Context()).Err(); err != nil {
-		t.Errorf("the server's own client: %v", err)
-	}
-	opts, err := redis.ParseURL(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := redis.NewClient(opts)
-	defer c.Close()
-	if err := c.Ping(t.Context()).Err(); err != nil {
-		t.Errorf("a client made from the URL: %v", err)
-	}
-}
-
-func TestServer_CommandStatsCountSinceReset(t *testing.T) {
-	s := Start(t)
-	set(t, s, "before")
-	s.ResetStats(t)
-	for range 100 { // one may take less than a microsecond
-		set(t, s, "a")
-	}
-	if got := s.CommandStats(t)["set"]; got.Calls != 100 || got.Usec <= 0 {
-		t.Errorf("stats of set: %+v, want 100 calls that took some time", got)
-	}
-}
-
-func TestServer_EventuallyEmptyWaitsForExpiry(t *testing.T) {
-	s := Start(t)
-	if err := s.Client().Set(t.Context(), "k", "v", 50*time.Millisecond).Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.EventuallyEmpty(t, 5*time.Second)
-}
-
 func TestCluster_ServesAllSlotsAndFailsOver(t *testing.T) {
 	live.Test(t)
 	c := StartCluster(t, 3)
@@ -195,13 +140,6 @@ func TestCluster_ServesAllSlotsAndFailsOver(t *testing.T) {
 	if !eventually(patience, promoted) {
 		t.Fatal("the replica was not promoted")
 	}
-}
-
-func TestSentinel_FailsOver(t *testing.T) {
-	live.Test(t)
-	s := StartSentinel(t)
-	s.Primary.Kill()
-	s.Promoted()
 }
 
 func TestSentinel_ARestartedServerHasTheRoleThatItHadLast(t *testing.T) {
@@ -230,27 +168,6 @@ func refused(t *testing.T, addr string) {
 	if err == nil {
 		conn.Close()
 		t.Fatalf("somebody still listens on %s", addr)
-	}
-}
-
-func TestStart_TakesTheServerThatTheEnvironmentNames(t *testing.T) {
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	script := "#!/bin/sh\ntouch " + dir + "/started\nexec " + path + " \"$@\"\n"
-	named := filepath.Join(dir, "other-server")
-	if err := os.WriteFile(named, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LEASEHOLD_REDIS_SERVER", named)
-	s := Start(t)
-	if err := s.Client().Ping(t.Context()).Err(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "started")); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -50,19 +50,6 @@ func TestProxy_PassesWhatClientsSay(t *testing.T) {
 	}
 }
 
-func TestDropReply_RequestTakesEffectAndClientDoesNotKnow(t *testing.T) {
-	server, proxy := start(t)
-	lost := proxy.Add(respproxy.DropReply, 1, respproxy.Command("set"))
-	c := client(t, proxy, &redis.Options{ReadTimeout: 100 * time.Millisecond})
-
-	wantTimeout(t, c.Set(t.Context(), "k", "first", 0).Err())
-	lost.WaitFired(t, 1)
-	wantValue(t, server, "k", "first")
-	if err := client(t, proxy, new(redis.Options)).Set(t.Context(), "k", "second", 0).Err(); err != nil {
-		t.Errorf("the rule was for one request, the next got: %v", err)
-	}
-}
-
 func TestDropReply_InPipelineLeavesEarlierRepliesAlone(t *testing.T) {
 	server, proxy := start(t)
 	lost := proxy.Add(respproxy.DropReply, 0, respproxy.Command("SET", "b"))
@@ -118,28 +105,6 @@ func TestHold_RequestOfADeadClientArrivesLate(t *testing.T) {
 	held.Release()
 	if _, err := server.Client().BLPop(t.Context(), 10*time.Second, "k").Result(); err != nil {
 		t.Errorf("the request did not arrive: %v", err)
-	}
-}
-
-func TestHold_EndsWithTheProxy(t *testing.T) {
-	t.Run("inner", func(t *testing.T) {
-		_, proxy := start(t)
-		held := proxy.Add(respproxy.Hold, 0)
-		dial(t, proxy).send("PING\r\n")
-		held.WaitFired(t, 1)
-	})
-}
-
-func TestDelay_PostponesTheRequest(t *testing.T) {
-	_, proxy := start(t)
-	proxy.Add(respproxy.Delay(100*time.Millisecond), 1, respproxy.Command("PING"))
-	conn := dial(t, proxy)
-
-	begin := time.Now()
-	conn.send("PING\r\n")
-	conn.expect("+PONG")
-	if took := time.Since(begin); took < 100*time.Millisecond {
-		t.Errorf("took %v, want at least the delay", took)
 	}
 }
 
@@ -208,35 +173,6 @@ func TestName_IsHeardInSetnameAndHello(t *testing.T) {
 	app.WaitFired(t, 1)
 }
 
-func TestConn_CountsInOrderOfArrival(t *testing.T) {
-	_, proxy := start(t)
-	second := proxy.Add(respproxy.Pass, 0, respproxy.Conn(2))
-	for range 2 {
-		conn := dial(t, proxy)
-		conn.send("PING\r\n")
-		conn.expect("+PONG")
-	}
-	second.WaitFired(t, 1)
-}
-
-func TestMute_SwallowsNothingAndHealsOnUnmute(t *testing.T) {
-	server, proxy := start(t)
-	muted, other := dial(t, proxy), dial(t, proxy)
-	muted.send("CLIENT SETNAME muted\r\n")
-	muted.expect("+OK")
-
-	proxy.Mute(respproxy.Name("muted"))
-	muted.send("SET k v\r\n")
-	other.send("PING\r\n")
-	other.expect("+PONG")
-	muted.expectSilence()
-	if keys := server.Keys(t); len(keys) != 0 {
-		t.Errorf("keys %q while muted, want none", keys)
-	}
-	proxy.Unmute()
-	muted.expect("+OK")
-}
-
 func TestMute_HidesTheEndOfTheServer(t *testing.T) {
 	server, proxy := start(t)
 	conn := dial(t, proxy)
@@ -247,39 +183,6 @@ func TestMute_HidesTheEndOfTheServer(t *testing.T) {
 	conn.expectSilence()
 	proxy.Unmute()
 	conn.expectEnd()
-}
-
-func TestCutAll_EndsEveryConnection(t *testing.T) {
-	_, proxy := start(t)
-	a, b := dial(t, proxy), dial(t, proxy)
-	for _, conn := range []*rawConn{a, b} {
-		conn.send("PING\r\n")
-		conn.expect("+PONG")
-	}
-	if n := proxy.CutAll(); n != 2 {
-		t.Errorf("cut %d connections, want 2", n)
-	}
-	a.expectEnd()
-	b.expectEnd()
-}
-
-func TestRefuse_NewConnectionsOnly(t *testing.T) {
-	_, proxy := start(t)
-	old := dial(t, proxy)
-	old.send("PING\r\n")
-	old.expect("+PONG")
-
-	proxy.Refuse(true)
-	if _, err := net.Dial("tcp", proxy.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("dial: %v, want connection refused", err)
-	}
-	old.send("PING\r\n")
-	old.expect("+PONG")
-
-	proxy.Refuse(false)
-	fresh := dial(t, proxy)
-	fresh.send("PING\r\n")
-	fresh.expect("+PONG")
 }
 
 func TestDropPubSub_SwallowsMessagesAndNothingElse(t *testing.T) {
@@ -340,28 +243,6 @@ func TestPubSub_ConfirmationsBelongToTheirRequest(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestDropReply_OfASubscription(t *testing.T) {
-	server, proxy := start(t)
-	lost := proxy.Add(respproxy.DropReply, 1, respproxy.Command("SUBSCRIBE"))
-	conn := dial(t, proxy)
-	conn.send("SUBSCRIBE a b\r\n")
-	lost.WaitFired(t, 1)
-	if n := server.Client().PubSubNumSub(t.Context(), "b").Val()["b"]; n != 1 {
-		t.Errorf("%d subscribers, want 1", n)
-	}
-	conn.expectSilence()
-}
-
-func TestProxy_EndsConnectionsWithTheServer(t *testing.T) {
-	server, proxy := start(t)
-	conn := dial(t, proxy)
-	conn.send("PING\r\n")
-	conn.expect("+PONG")
-	server.Kill()
-	conn.expectEnd()
-	dial(t, proxy).expectEnd()
 }
 
 func start(t *testing.T) (*redistest.Server, *respproxy.Proxy) {

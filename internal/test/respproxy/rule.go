@@ -60,11 +60,6 @@ func Name(name string) Match {
 	return func(c Call) bool { return c.Name == name }
 }
 
-// Conn matches what comes over one connection.
-func Conn(number int) Match {
-	return func(c Call) bool { return c.Conn == number }
-}
-
 // all reports whether every one of the matches holds.
 func all(matches []Match, c Call) bool {
 	for _, match := range matches {
