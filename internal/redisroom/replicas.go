@@ -216,13 +216,13 @@ func (s *Store) slot(key string) int {
 // before it returns the error.
 func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, least int64, how string) (driver.Reply, error) {
 	of := visitOfRequest(req)
-	if s.acks.isSpoiled(of) {
-		return driver.Reply{State: driver.Gone}, nil
-	}
 	if !s.acks.begin(of.leaseOf) {
 		return driver.Reply{}, fmt.Errorf("%w: an earlier grant of the lease is being undone", driver.ErrUnavailable)
 	}
 	defer s.acks.end(of.leaseOf)
+	if s.acks.isSpoiled(of) {
+		return driver.Reply{State: driver.Gone}, nil
+	}
 	if ctx.Err() != nil {
 		return driver.Reply{}, notSent(ctx)
 	}
