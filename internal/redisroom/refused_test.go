@@ -52,7 +52,7 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 		"untrusted sentinel":     {"rediss+sentinel://" + secureSentinel.Addr() + "?master=" + redistest.PrimaryName, "?ca=", driver.ErrPermanent},
 		"untrusted node":         {"rediss+cluster://" + secure.Addr(), "?ca=", driver.ErrPermanent},
 		"unknown to sentinels":   {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=nobody", "no primary of that name", driver.ErrPermanent},
-		"no sentinel":            {"redis+sentinel://" + plain.Addr() + "?master=" + redistest.PrimaryName, "no sentinel", driver.ErrPermanent},
+		"no sentinel":            {"redis+sentinel://" + plain.Addr() + "?master=" + redistest.PrimaryName, "not a sentinel", driver.ErrPermanent},
 		"no cluster":             {"redis+cluster://" + plain.Addr(), "cluster support disabled", driver.ErrPermanent},
 		"a sentinel as a server": {"redis://" + sentinel.Sentinel.Addr(), "unknown command", driver.ErrPermanent},
 	} {
