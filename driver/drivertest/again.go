@@ -13,12 +13,9 @@ func once(r *driver.Request) { r.SingleUseID = true }
 // againRows: callers that are asked on behalf of others, who repeat what they
 // ask, perhaps by way of another such caller.
 var againRows = []row{
-	{
-		name:  "again/is told",
-		needs: Replayed,
-		why:   "whoever repeats a request wants to know that it is the lease it has",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"again/is told", Replayed,
+		"whoever repeats a request wants to know that it is the lease it has",
+		func(l *lab, p, q *process) {
 			if p.acquire("a", driver.Granted).Replayed {
 				l.Fatal("the first grant is said to repeat one")
 			}
@@ -29,14 +26,11 @@ var againRows = []row{
 			if q.acquire("b", driver.Granted).Replayed {
 				l.Fatal("the grant of another lease is said to repeat one")
 			}
-		},
-	},
-	{
-		name:  "again/a hand-over is told once",
-		needs: Replayed | Queue | Watch,
-		why:   "the first answer that says so is the grant, whether by asking or by renewing",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"again/a hand-over is told once", Replayed | Queue | Watch,
+		"the first answer that says so is the grant, whether by asking or by renewing",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted)
 			q.acquire("asks", driver.Queued, waits(long))
 			q.acquire("renews", driver.Queued, waits(long))
@@ -54,14 +48,10 @@ var againRows = []row{
 			if !q.acquire("renews", driver.Granted, waits(long)).Replayed {
 				l.Fatal("a repetition is said to be the first grant")
 			}
-		},
-	},
-	{
-		name:  "again/an id is used once",
-		needs: RejectIDFor,
-		why:   "a repetition that comes after the release must not take the lock for a caller that has finished",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"again/an id is used once", RejectIDFor,
+		"a repetition that comes after the release must not take the lock for a caller that has finished",
+		func(l *lab, p, q *process) {
 			for _, name := range []string{"a", "b"} {
 				p.acquire(name, driver.Granted, once)
 				ref := l.onceRef(name)
@@ -72,42 +62,30 @@ var againRows = []row{
 			q.acquire("c", driver.Granted)
 			p.acquire("a", driver.Gone, once)
 			q.renew("c", driver.Granted)
-		},
-	},
-	{
-		name:  "again/an id is used once in a room of the longest name",
-		needs: RejectIDFor,
-		why:   "what is remembered of an id has a place of its own in some stores, whose name is longer than that of the lock",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"again/an id is used once in a room of the longest name", RejectIDFor,
+		"what is remembered of an id has a place of its own in some stores, whose name is longer than that of the lock",
+		func(l *lab, p, q *process) {
 			long := strings.Repeat("k", 511-len(l.tag)) + l.tag
 			for _, l.key = range []string{long + "1", long + "2"} { // the id is another one in the other room
 				p.acquire("a", driver.Granted, once)
 				p.releaseRef(l.onceRef("a"), driver.Released)
 				p.acquire("a", driver.Gone, once)
 			}
-		},
-	},
-	{
-		name:  "again/a ticket's id is used once",
-		needs: RejectIDFor | Queue,
-		why:   "a waiter that has left the queue is not put at its end by an old request",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"again/a ticket's id is used once", RejectIDFor | Queue,
+		"a waiter that has left the queue is not put at its end by an old request",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted, once)
 			p.acquire("a", driver.Queued, once, waits(long))
 			p.releaseRef(l.onceRef("a"), driver.Left)
 			p.acquire("a", driver.Gone, once, waits(long))
 			p.releaseRef(l.onceRef("holder"), driver.Released)
 			p.acquire("b", driver.Granted, once)
-		},
-	},
-	{
-		name:  "again/a release is told from a loss",
-		needs: RejectIDFor | Replayed,
-		why:   "a release whose answer was lost is repeated, and is not told that the lease had been lost",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"again/a release is told from a loss", RejectIDFor | Replayed,
+		"a release whose answer was lost is repeated, and is not told that the lease had been lost",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, once)
 			p.releaseRef(l.onceRef("a"), driver.Released)
 			if !q.releaseRef(l.onceRef("a"), driver.Gone).Replayed {
@@ -123,14 +101,11 @@ var againRows = []row{
 					l.Fatal("the end of a lease that had expired is said to be a release")
 				}
 			}
-		},
-	},
-	{
-		name:  "again/what is forbidden once is no other's business",
-		needs: RejectIDFor | Queue,
-		why:   "the memory of an id must not stand in the way of those who queue",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"again/what is forbidden once is no other's business", RejectIDFor | Queue,
+		"the memory of an id must not stand in the way of those who queue",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("a", driver.Granted, once)
 			q.acquire("b", driver.Queued, waits(long))
 			p.releaseRef(l.onceRef("a"), driver.Released)
@@ -140,8 +115,7 @@ var againRows = []row{
 			q.renew("b", driver.Granted)
 			p.acquire("a", driver.Gone, once, waits(long))
 			q.release("b", driver.Released)
-		},
-	},
+		}},
 }
 
 // onceRef releases the row's lease called name for good.

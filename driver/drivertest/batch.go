@@ -9,11 +9,9 @@ import (
 
 // batchRows: many leases in one renewal.
 var batchRows = []row{
-	{
-		name: "batch/each index is answered once",
-		why:  "the keeper of leases waits for every answer: one that is missing loses a lease, one that is doubled answers for another",
-		run: func(l *lab) {
-			p := l.process()
+	{"batch/each index is answered once", 0,
+		"the keeper of leases waits for every answer: one that is missing loses a lease, one that is doubled answers for another",
+		func(l *lab, p, q *process) {
 			want := make([]driver.State, 0, 64)
 			refs := make([]driver.Ref, 0, 64)
 			for i := range 20 {
@@ -35,13 +33,10 @@ var batchRows = []row{
 				}
 				l.expect(fmt.Sprintf("renew index %d", i), got[i], want[i])
 			}
-		},
-	},
-	{
-		name: "batch/one lost lease concerns no other",
-		why:  "leases that share a batch share nothing else",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"batch/one lost lease concerns no other", 0,
+		"leases that share a batch share nothing else",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, in(l.key+"/1"), ttl(l.brief))
 			p.acquire("b", driver.Granted, in(l.key+"/2"))
 			l.pass(l.brief)
@@ -50,17 +45,14 @@ var batchRows = []row{
 			got, _ := p.renewAll([]driver.Ref{lost, kept})
 			l.expect("renew a", got[0], driver.Gone)
 			l.expect("renew b", got[1], driver.Granted)
-		},
-	},
-	{
-		name: "batch/empty",
-		why:  "a batch of which everything was released meanwhile is no reason to fail",
-		run: func(l *lab) {
-			if _, calls := l.process().renewAll(nil); len(calls) != 0 {
+		}},
+	{"batch/empty", 0,
+		"a batch of which everything was released meanwhile is no reason to fail",
+		func(l *lab, p, q *process) {
+			if _, calls := p.renewAll(nil); len(calls) != 0 {
 				l.Fatalf("%d answers to nothing", len(calls))
 			}
-		},
-	},
+		}},
 }
 
 // renewAll renews refs in one batch, and returns the answer and the number of

@@ -14,12 +14,9 @@ var reason = `host gone: "db 1" é %d ` + strings.Repeat("日", 77) + "!"
 
 // breakRows: ending a lease by force.
 var breakRows = []row{
-	{
-		name:  "break/ends the lease that is named",
-		needs: Break,
-		why:   "between looking and breaking the lease may have changed hands; only the lease that was looked at may be broken",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"break/ends the lease that is named", Break,
+		"between looking and breaking the lease may have changed hands; only the lease that was looked at may be broken",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			q.breaks("b", driver.Gone)
 			p.renew("a", driver.Granted)
@@ -27,14 +24,10 @@ var breakRows = []row{
 			l.greater(q.acquire("b", driver.Granted).Token, first.Token)
 			q.breaks("a", driver.Gone)
 			q.renew("b", driver.Granted)
-		},
-	},
-	{
-		name:  "break/the holder learns why",
-		needs: Break,
-		why:   "the holder must stop, and its log should say who stopped it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"break/the holder learns why", Break,
+		"the holder must stop, and its log should say who stopped it",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.breaks("a", driver.Released)
 			if got := p.renew("a", driver.Gone); !got.Broken || got.Reason != reason {
@@ -44,14 +37,10 @@ var breakRows = []row{
 			if got := p.renew("a", driver.Gone); !got.Broken || got.Reason != reason {
 				l.Fatalf("asked again: broken %v, reason %q", got.Broken, got.Reason)
 			}
-		},
-	},
-	{
-		name:  "break/a broken lease does not come back",
-		needs: Break,
-		why:   "the holder may repeat an unanswered request after its lease was broken",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"break/a broken lease does not come back", Break,
+		"the holder may repeat an unanswered request after its lease was broken",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.breaks("a", driver.Released)
 			if got := p.acquire("a", driver.Gone); !got.Broken || got.Reason != reason {
@@ -62,28 +51,20 @@ var breakRows = []row{
 				l.Fatalf("released: broken %v, reason %q", got.Broken, got.Reason)
 			}
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "break/is followed by the delay",
-		needs: Break | LockDelay,
-		why:   "the holder has not stopped yet; its request said how long that may take",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"break/is followed by the delay", Break | LockDelay,
+		"the holder has not stopped yet; its request said how long that may take",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, delay(2*l.brief))
 			start := time.Now()
 			q.breaks("a", driver.Released)
 			q.acquireBy(start, 2*l.brief, "b", driver.Busy)
 			l.pass(2 * l.brief)
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "break/a ticket",
-		needs: Break | Queue,
-		why:   "a waiter that is in the way can be sent away too",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"break/a ticket", Break | Queue,
+		"a waiter that is in the way can be sent away too",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			opts := []option{waits(long)}
 			if l.cfg.Without&LockDelay == 0 {
@@ -98,38 +79,29 @@ var breakRows = []row{
 			p.acquire("a", driver.Gone, waits(long))
 			p.release("holder", driver.Released)
 			q.acquire("b", driver.Granted, waits(long))
-		},
-	},
-	{
-		name:  "break/the holder is told",
-		needs: Break | Watch,
-		why:   "a holder that listens stops at once, not at its next renewal",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process()
+		}},
+	{"break/the holder is told", Break | Watch,
+		"a holder that listens stops at once, not at its next renewal",
+		func(l *lab, p, q *process) {
+			p.listen()
 			p.acquire("a", driver.Granted)
 			q.breaks("a", driver.Released)
 			p.hearsBreak("a")
-		},
-	},
-	{
-		name:  "break/everybody is told",
-		needs: Break | Watch,
-		why:   "a holder that took a free room has told nobody where it listens; a store that tells all subscriptions tells it too",
-		run: func(l *lab) {
-			p, q, bystander := l.process(), l.process(), l.process().listen()
+		}},
+	{"break/everybody is told", Break | Watch,
+		"a holder that took a free room has told nobody where it listens; a store that tells all subscriptions tells it too",
+		func(l *lab, p, q *process) {
+			bystander := l.process().listen()
 			p.acquire("a", driver.Granted)
 			p.listen() // and has no request carry the address
 			q.breaks("a", driver.Released)
 			p.hearsBreak("a")
 			bystander.hearsBreak("a")
-		},
-	},
-	{
-		name:  "break/everybody is told of which lock",
-		needs: Break | Watch,
-		why:   "ids are unique in their room only; a holder of the same id in another room goes on",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process()
+		}},
+	{"break/everybody is told of which lock", Break | Watch,
+		"ids are unique in their room only; a holder of the same id in another room goes on",
+		func(l *lab, p, q *process) {
+			p.listen()
 			other := l.key + " 2 <&>\"\\\u2028"
 			p.acquire("a", driver.Granted)
 			p.acquire("a", driver.Granted, in(other))
@@ -139,33 +111,26 @@ var breakRows = []row{
 			l.key = other
 			q.breaks("a", driver.Released)
 			p.hearsBreak("a")
-		},
-	},
-	{
-		name:  "break/a waiter is told",
-		needs: Break | Watch | Queue,
-		why:   "a waiter that was sent away need not find that out by asking",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"break/a waiter is told", Break | Watch | Queue,
+		"a waiter that was sent away need not find that out by asking",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted)
 			q.acquire("a", driver.Queued, waits(long))
 			p.breaks("a", driver.Left)
 			q.hearsBreak("a")
-		},
-	},
-	{
-		name:  "break/hands the room on",
-		needs: Break | Watch | Queue,
-		why:   "the lease was broken because somebody waits",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"break/hands the room on", Break | Watch | Queue,
+		"the lease was broken because somebody waits",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("a", driver.Granted)
 			q.acquire("b", driver.Queued, waits(long))
 			p.breaks("a", driver.Released)
 			q.hear(driver.HintGranted, "b")
 			q.renew("b", driver.Granted)
-		},
-	},
+		}},
 }
 
 // hearsBreak waits for the hint that the row's lease or ticket called name was broken.

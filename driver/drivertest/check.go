@@ -8,11 +8,9 @@ import (
 
 // checkRows: what a store tells of itself, if it is a [driver.Checker].
 var checkRows = []row{
-	{
-		name: "check/changes nothing and says what was looked at",
-		why:  "whoever asks whether locks are safe asks it of a store that is in use",
-		run: func(l *lab) {
-			p := l.process()
+	{"check/changes nothing and says what was looked at", 0,
+		"whoever asks whether locks are safe asks it of a store that is in use",
+		func(l *lab, p, q *process) {
 			checker, ok := driver.As[driver.Checker](p.d)
 			if !ok {
 				l.Skip("the store tells nothing of itself") //nolint:forbidigo // a store need not be a driver.Checker
@@ -34,6 +32,5 @@ var checkRows = []row{
 			if again := p.acquire("a", driver.Granted); again.Token != held.Token {
 				l.Errorf("token %d before and %d after", held.Token, again.Token)
 			}
-		},
-	},
+		}},
 }

@@ -14,12 +14,11 @@ import (
 
 // watchRows: subscriptions.
 var watchRows = []row{
-	{
-		name:  "watch/close ends the delivery",
-		needs: Watch | Queue,
-		why:   "after Close the surroundings of the function are gone; a late call runs into them",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process().listen()
+	{"watch/close ends the delivery", Watch | Queue,
+		"after Close the surroundings of the function are gone; a late call runs into them",
+		func(l *lab, p, q *process) {
+			p.listen()
+			q.listen()
 			q.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
 			q.acquire("b", driver.Queued, waits(long))
@@ -34,14 +33,10 @@ var watchRows = []row{
 			if after := len(p.hints); after != before {
 				l.Fatalf("%d hints after the close", after-before)
 			}
-		},
-	},
-	{
-		name:  "watch/close waits for the call under way",
-		needs: Watch | Queue,
-		why:   "after Close the surroundings of the function are gone, also for a call that began before",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"watch/close waits for the call under way", Watch | Queue,
+		"after Close the surroundings of the function are gone, also for a call that began before",
+		func(l *lab, p, q *process) {
 			began, leave := make(chan bool, 1), make(chan bool)
 			let := sync.OnceFunc(func() { close(leave) })
 			defer let()
@@ -71,15 +66,11 @@ var watchRows = []row{
 				l.Fatalf("not closed within %v", patience)
 			}
 			p.sub = nil
-		},
-	},
-	{
-		name:  "watch/one hint at a time",
-		needs: Watch | Queue,
-		why:   "the function keeps books of those who wait, and is not written to be called by two at once",
-		run: func(l *lab) {
+		}},
+	{"watch/one hint at a time", Watch | Queue,
+		"the function keeps books of those who wait, and is not written to be called by two at once",
+		func(l *lab, p, q *process) {
 			const n = 8
-			p, q := l.process(), l.process()
 			var inside atomic.Int64
 			heard := make(chan bool, 100)
 			p.listenBy(func(driver.Hint) {
@@ -112,14 +103,11 @@ var watchRows = []row{
 				l.Fatalf("close: %v", err)
 			}
 			p.sub = nil
-		},
-	},
-	{
-		name:  "watch/each subscription of a driver hears its own",
-		needs: Watch | Queue,
-		why:   "clients may share a driver, and each knows its own waiters only",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process()
+		}},
+	{"watch/each subscription of a driver hears its own", Watch | Queue,
+		"clients may share a driver, and each knows its own waiters only",
+		func(l *lab, p, q *process) {
+			p.listen()
 			other := &process{lab: l, d: p.d} // another client
 			other.listen()
 			defer func() { _ = other.sub.Close() }()
@@ -134,14 +122,12 @@ var watchRows = []row{
 			p.release("a", driver.Released)
 			other.hear(driver.HintGranted, "b")
 			p.release("b", driver.Released)
-		},
-	},
-	{
-		name:  "watch/each process hears its own",
-		needs: Watch | Queue,
-		why:   "a release wakes one waiter, not every process there is",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process().listen()
+		}},
+	{"watch/each process hears its own", Watch | Queue,
+		"a release wakes one waiter, not every process there is",
+		func(l *lab, p, q *process) {
+			p.listen()
+			q.listen()
 			if p.address() == q.address() {
 				l.Fatalf("two processes share the address %q", p.address())
 			}
@@ -154,28 +140,23 @@ var watchRows = []row{
 					l.Fatalf("another process heard %+v", h)
 				}
 			}
-		},
-	},
+		}},
 }
 
 // crowdRows: many at once. What they guard is read and written in two steps, so
 // that overlaps lose entries. The steps are atomic, since what orders them is in
 // the store (a file, a server), where the race detector does not see it.
 var crowdRows = []row{
-	{
-		name: "crowd/trying",
-		why:  "exclusion has to hold while many try at the same moment",
-		run: func(l *lab) {
+	{"crowd/trying", 0,
+		"exclusion has to hold while many try at the same moment",
+		func(l *lab, p, q *process) {
 			var room guarded
 			l.crowd(4, 12, nil, func(int64) { room.visit(l) })
 			room.count(l, 3*4*12)
-		},
-	},
-	{
-		name:  "crowd/waiting",
-		needs: Queue,
-		why:   "everybody who waits is served, one at a time, with rising tokens",
-		run: func(l *lab) {
+		}},
+	{"crowd/waiting", Queue,
+		"everybody who waits is served, one at a time, with rising tokens",
+		func(l *lab, p, q *process) {
 			var room guarded
 			var last atomic.Int64
 			l.crowd(4, 12, []option{waits(long)}, func(token int64) {
@@ -185,13 +166,10 @@ var crowdRows = []row{
 				}
 			})
 			room.count(l, 3*4*12)
-		},
-	},
-	{
-		name:  "crowd/places",
-		needs: Limits,
-		why:   "never more than fit, however many come at once",
-		run: func(l *lab) {
+		}},
+	{"crowd/places", Limits,
+		"never more than fit, however many come at once",
+		func(l *lab, p, q *process) {
 			var inside atomic.Int64
 			l.crowd(4, 8, []option{places(2, 1)}, func(int64) {
 				if n := inside.Add(1); n > 2 {
@@ -200,8 +178,7 @@ var crowdRows = []row{
 				time.Sleep(time.Millisecond)
 				inside.Add(-1)
 			})
-		},
-	},
+		}},
 }
 
 // guarded is what only one at a time may visit.

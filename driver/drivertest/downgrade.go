@@ -8,12 +8,9 @@ import (
 
 // downgradeRows: a writer that becomes a reader.
 var downgradeRows = []row{
-	{
-		name:  "downgrade/in one step",
-		needs: Shared | Downgrade,
-		why:   "what was written is read on without a moment in which another writer could come in between; it is the same lease, with the same token",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"downgrade/in one step", Shared | Downgrade,
+		"what was written is read on without a moment in which another writer could come in between; it is the same lease, with the same token",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			q.acquire("r", driver.Busy, shared)
 			for range 2 { // a repetition changes nothing
@@ -28,14 +25,11 @@ var downgradeRows = []row{
 			q.acquire("w", driver.Busy)
 			q.release("r", driver.Released)
 			q.acquire("w", driver.Granted)
-		},
-	},
-	{
-		name:  "downgrade/wakes the readers that are next",
-		needs: Shared | Downgrade | Queue | Watch,
-		why:   "readers wait for nothing any more, and a writer behind them for all of them",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"downgrade/wakes the readers that are next", Shared | Downgrade | Queue | Watch,
+		"readers wait for nothing any more, and a writer behind them for all of them",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("a", driver.Granted)
 			q.acquire("r1", driver.Queued, shared, waits(long))
 			q.acquire("r2", driver.Queued, shared, waits(long))
@@ -48,14 +42,10 @@ var downgradeRows = []row{
 			}
 			q.renew("w", driver.Queued)
 			q.renew("r3", driver.Queued)
-		},
-	},
-	{
-		name:  "downgrade/no writer slips in",
-		needs: Shared | Downgrade | Queue,
-		why:   "a writer that was next in the queue stays next, and stays outside",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"downgrade/no writer slips in", Shared | Downgrade | Queue,
+		"a writer that was next in the queue stays next, and stays outside",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.acquire("w", driver.Queued, waits(long))
 			p.acquire("a", driver.Granted, shared)
@@ -63,14 +53,10 @@ var downgradeRows = []row{
 			q.acquire("r", driver.Busy, shared)
 			p.release("a", driver.Released)
 			q.acquire("w", driver.Granted, waits(long))
-		},
-	},
-	{
-		name:  "downgrade/not while held more than once",
-		needs: Shared | Downgrade | Reentry,
-		why:   "the owner's other hold relies on being alone",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"downgrade/not while held more than once", Shared | Downgrade | Reentry,
+		"the owner's other hold relies on being alone",
+		func(l *lab, p, q *process) {
 			me := reenter("user-1")
 			p.acquire("outer", driver.Granted, me)
 			p.acquire("inner", driver.Granted, me)
@@ -80,26 +66,18 @@ var downgradeRows = []row{
 			q.acquire("r", driver.Busy, shared)
 			p.renew("inner", driver.Granted)
 			p.renew("outer", driver.Granted)
-		},
-	},
-	{
-		name:  "downgrade/takes its places",
-		needs: Shared | Downgrade | Limits,
-		why:   "the new sharer counts for the weight that it states",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"downgrade/takes its places", Shared | Downgrade | Limits,
+		"the new sharer counts for the weight that it states",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.acquire("a", driver.Granted, places(3, 2))
 			q.acquire("b", driver.Granted, places(3, 1))
 			q.acquire("c", driver.Busy, places(3, 1))
-		},
-	},
-	{
-		name:  "downgrade/HR_A3 by its holder only, it is the same",
-		needs: Shared | Downgrade,
-		why:   "a request that may change a lease, but not take one, is as good for whoever holds it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"downgrade/HR_A3 by its holder only, it is the same", Shared | Downgrade,
+		"a request that may change a lease, but not take one, is as good for whoever holds it",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			for range 2 { // a repetition changes nothing
 				if got := p.acquire("a", driver.Granted, lower); got.Token != first.Token {
@@ -110,14 +88,10 @@ var downgradeRows = []row{
 			q.acquire("w", driver.Busy)
 			p.renew("a", driver.Granted)
 			p.release("a", driver.Released)
-		},
-	},
-	{
-		name:  "downgrade/HR_A3 of a lease that has ended takes nothing",
-		needs: Shared | Downgrade,
-		why:   "a request that was held up on its way would lock for a holder that has gone",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"downgrade/HR_A3 of a lease that has ended takes nothing", Shared | Downgrade,
+		"a request that was held up on its way would lock for a holder that has gone",
+		func(l *lab, p, q *process) {
 			p.acquire("never", driver.Gone, lower)
 			p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)
@@ -129,30 +103,21 @@ var downgradeRows = []row{
 			q.release("b", driver.Released)
 			q.acquire("c", driver.Granted)
 			q.release("c", driver.Released)
-		},
-	},
-	{
-		name:  "downgrade/HR_A3 of a ticket is none",
-		needs: Shared | Downgrade | Queue,
-		why:   "a waiter holds nothing that could become less, and keeps its place",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"downgrade/HR_A3 of a ticket is none", Shared | Downgrade | Queue,
+		"a waiter holds nothing that could become less, and keeps its place",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.acquire("w", driver.Queued, waits(long))
 			q.acquire("w", driver.Gone, lower)
 			p.release("a", driver.Released)
 			q.acquire("w", driver.Granted, waits(long))
-		},
-	},
-	{
-		name:  "downgrade/there is no upgrade",
-		needs: Shared | Downgrade,
-		why:   "two readers that both wait to become the writer would wait for ever; a reader that asks as a writer stays what it is",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"downgrade/there is no upgrade", Shared | Downgrade,
+		"two readers that both wait to become the writer would wait for ever; a reader that asks as a writer stays what it is",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, shared)
 			p.acquire("a", driver.Granted)
 			q.acquire("r", driver.Granted, shared)
-		},
-	},
+		}},
 }

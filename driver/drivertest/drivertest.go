@@ -134,11 +134,13 @@ func (f Feature) String() string {
 // row is one law.
 type row struct {
 	name  string
-	needs Feature // skipped if the store is without any of these
-	lacks Feature // played only if the store is without these
-	why   string  // explains a failure to whoever writes the store
-	run   func(l *lab)
+	needs Feature                     // skipped if the store is without any of these; a refusal if it has them
+	why   string                      // explains a failure to the author of the store
+	run   func(l *lab, p, q *process) // two processes on the store
 }
+
+// refusal reports whether the row is about stores that lack what it names.
+func (r row) refusal() bool { return strings.HasPrefix(r.name, "refusal/") }
 
 // Run plays all rows against the store, each as a subtest of t.
 func Run(t *testing.T, cfg Config) {
@@ -155,10 +157,10 @@ func Run(t *testing.T, cfg Config) {
 	}
 	for _, r := range rows() {
 		t.Run(r.name, func(t *testing.T) {
-			if missing := r.needs & cfg.Without; missing != 0 {
+			if missing := r.needs & cfg.Without; missing != 0 && !r.refusal() {
 				t.Skipf("the store does without %v", missing) //nolint:forbidigo // the caller named what the store lacks
 			}
-			if present := r.lacks &^ cfg.Without; present != 0 {
+			if present := r.needs &^ cfg.Without; present != 0 && r.refusal() {
 				t.Skipf("the store has %v", present) //nolint:forbidigo // the row is about stores that lack it
 			}
 			if !alone {

@@ -9,11 +9,9 @@ import (
 
 // errorRows: an error is never a no.
 var errorRows = []row{
-	{
-		name: "errors/an ended context",
-		why:  "a store that does not know says so: reporting a lock as busy or lost because the caller's time was up makes the caller act on a guess",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"errors/an ended context", 0,
+		"a store that does not know says so: reporting a lock as busy or lost because the caller's time was up makes the caller act on a guess",
+		func(l *lab, p, q *process) {
 			q.acquire("a", driver.Granted, in(l.key+"/2"))
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
@@ -37,13 +35,10 @@ var errorRows = []row{
 			if errors.Is(err, driver.ErrUnavailable) {
 				q.renewRef(held, driver.Granted)
 			}
-		},
-	},
-	{
-		name: "errors/a closed driver",
-		why:  "a caller that uses a driver after Close learns what is wrong, and the others on the store are not concerned",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"errors/a closed driver", 0,
+		"a caller that uses a driver after Close learns what is wrong, and the others on the store are not concerned",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			d := l.cfg.Open(l)
 			if err := d.Close(); err != nil {
@@ -61,8 +56,7 @@ var errorRows = []row{
 				l.Errorf("release: %v, want driver.ErrClosed", err)
 			}
 			q.renew("a", driver.Granted)
-		},
-	},
+		}},
 }
 
 // unanswered fails the row unless err tells that the outcome is unknown.

@@ -12,12 +12,9 @@ import (
 // store's mark, which the first of them sets for good, unless each row has a
 // store of its own.
 var guardRows = []row{
-	{
-		name:  "guard/an unmarked store refuses",
-		needs: Guard,
-		why:   "a store that lost its data knows no token of any key; another may hold what it would grant",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"guard/an unmarked store refuses", Guard,
+		"a store that lost its data knows no token of any key; another may hold what it would grant",
+		func(l *lab, p, q *process) {
 			unmarked := func() {
 				l.Helper()
 				if _, ok, err := p.marker().Marked(context.Background()); err != nil {
@@ -37,14 +34,10 @@ var guardRows = []row{
 			if l.cfg.Without&Tokens == 0 {
 				p.acquire("a", driver.Granted, guard) // its token is known
 			}
-		},
-	},
-	{
-		name:  "guard/a marked store serves",
-		needs: Guard,
-		why:   "the mark says that nothing has been lost since it was set",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"guard/a marked store serves", Guard,
+		"the mark says that nothing has been lost since it was set",
+		func(l *lab, p, q *process) {
 			p.mark(0)
 			if left := q.marked(); left > 0 {
 				l.Fatalf("in quarantine for %v", left)
@@ -57,28 +50,20 @@ var guardRows = []row{
 			p.renew("a", driver.Granted)
 			p.release("a", driver.Released)
 			l.greater(q.acquire("b", driver.Granted, guard).Token, first.Token)
-		},
-	},
-	{
-		name:  "guard/a mark stays as it is",
-		needs: Guard,
-		why:   "two processes may set it at once, and the later one must not close a store that serves",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"guard/a mark stays as it is", Guard,
+		"two processes may set it at once, and the later one must not close a store that serves",
+		func(l *lab, p, q *process) {
 			p.mark(0)
 			q.mark(long)
 			if left := p.marked(); left > 0 {
 				l.Fatalf("in quarantine for %v", left)
 			}
 			q.acquire("a", driver.Granted, guard)
-		},
-	},
-	{
-		name:  "guard/HR_F11 a mark says what it was given",
-		needs: Guard,
-		why:   "by its name the programs that share the store see whether they mean the same group of stores",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"guard/HR_F11 a mark says what it was given", Guard,
+		"by its name the programs that share the store see whether they mean the same group of stores",
+		func(l *lab, p, q *process) {
 			p.mark(0)
 			if err := q.marker().Mark(context.Background(), driver.Mark{Name: "other"}, ""); err != nil {
 				l.Fatal(err)
@@ -89,14 +74,10 @@ var guardRows = []row{
 			if reserved, err := q.marker().Reserve(context.Background(), "q", long); reserved || err != nil {
 				l.Fatalf("reserved although it is marked: %v, %v", reserved, err)
 			}
-		},
-	},
-	{
-		name:  "guard/an ended context",
-		needs: Guard,
-		why:   "a store that does not know says so",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"guard/an ended context", Guard,
+		"a store that does not know says so",
+		func(l *lab, p, q *process) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			_, _, err := p.marker().Marked(ctx)
@@ -104,14 +85,10 @@ var guardRows = []row{
 			_, err = p.marker().Reserve(ctx, "x", time.Second)
 			l.unanswered("reserve", err)
 			l.unanswered("mark", p.marker().Mark(ctx, driver.Mark{}, ""))
-		},
-	},
-	{
-		name:  "guard/a closed driver",
-		needs: Guard,
-		why:   "a caller that uses a driver after Close learns what is wrong",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"guard/a closed driver", Guard,
+		"a caller that uses a driver after Close learns what is wrong",
+		func(l *lab, p, q *process) {
 			_ = p.d.Close()
 			if _, _, err := p.marker().Marked(context.Background()); !errors.Is(err, driver.ErrClosed) {
 				l.Errorf("marked: %v, want driver.ErrClosed", err)
@@ -119,8 +96,7 @@ var guardRows = []row{
 			if err := p.marker().Mark(context.Background(), driver.Mark{}, ""); !errors.Is(err, driver.ErrClosed) {
 				l.Errorf("mark: %v, want driver.ErrClosed", err)
 			}
-		},
-	},
+		}},
 }
 
 // markName is what the mark says that the rows set.

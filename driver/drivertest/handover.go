@@ -9,12 +9,10 @@ import (
 
 // handOverRows: tickets whose process can be told.
 var handOverRows = []row{
-	{
-		name:  "handover/by hint",
-		needs: Queue | Watch,
-		why:   "the waiter sleeps, and is woken with the room in its hand: a release costs it one message, not a round of polling",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+	{"handover/by hint", Queue | Watch,
+		"the waiter sleeps, and is woken with the room in its hand: a release costs it one message, not a round of polling",
+		func(l *lab, p, q *process) {
+			q.listen()
 			first := p.acquire("holder", driver.Granted)
 			queued := q.acquire("a", driver.Queued, waits(long), confirm(10*l.window))
 			start := time.Now()
@@ -30,14 +28,11 @@ var handOverRows = []row{
 			if got := q.renewBy(start, 10*l.window, "a", driver.Granted); got.Token != hint.Token {
 				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)
 			}
-		},
-	},
-	{
-		name:  "handover/confirmed by renewal it lasts",
-		needs: Queue | Watch,
-		why:   "the confirmation starts the full lease, whatever was left of the window",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"handover/confirmed by renewal it lasts", Queue | Watch,
+		"the confirmation starts the full lease, whatever was left of the window",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted)
 			q.acquire("a", driver.Queued, waits(long), confirm(3*l.window))
 			start := time.Now()
@@ -49,14 +44,11 @@ var handOverRows = []row{
 			if again := q.renew("a", driver.Granted); again.Token != got.Token {
 				l.Fatalf("token %d after %d", again.Token, got.Token)
 			}
-		},
-	},
-	{
-		name:  "handover/confirmed by asking it lasts",
-		needs: Queue | Watch,
-		why:   "a waiter whose hint was lost asks, and asking is as good as confirming",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"handover/confirmed by asking it lasts", Queue | Watch,
+		"a waiter whose hint was lost asks, and asking is as good as confirming",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted)
 			q.acquire("a", driver.Queued, waits(long), confirm(3*l.window))
 			start := time.Now()
@@ -74,14 +66,11 @@ var handOverRows = []row{
 			l.pass(3 * l.window)
 			p.acquire("try", driver.Busy)
 			q.renew("a", driver.Granted)
-		},
-	},
-	{
-		name:  "handover/closes the room",
-		needs: Queue | Watch,
-		why:   "the room belongs to the waiter from the hand-over on; were it open until the confirmation, two would be told that they have it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"handover/closes the room", Queue | Watch,
+		"the room belongs to the waiter from the hand-over on; were it open until the confirmation, two would be told that they have it",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted)
 			q.acquire("a", driver.Queued, waits(long))
 			p.release("holder", driver.Released)
@@ -92,14 +81,11 @@ var handOverRows = []row{
 			}
 			q.hear(driver.HintGranted, "a")
 			q.renew("a", driver.Granted)
-		},
-	},
-	{
-		name:  "handover/a chain",
-		needs: Queue | Watch,
-		why:   "each release wakes exactly the next in order, in whatever process it waits",
-		run: func(l *lab) {
-			procs := []*process{l.process().listen(), l.process().listen(), l.process().listen()}
+		}},
+	{"handover/a chain", Queue | Watch,
+		"each release wakes exactly the next in order, in whatever process it waits",
+		func(l *lab, p, q *process) {
+			procs := []*process{p.listen(), q.listen(), l.process().listen()}
 			last := procs[0].acquire("w0", driver.Granted).Token
 			const n = 12
 			for i := 1; i < n; i++ {
@@ -115,14 +101,11 @@ var handOverRows = []row{
 				}
 				procs[i%3].release(name, driver.Released)
 			}
-		},
-	},
-	{
-		name:  "handover/a head that is gone keeps out nobody who fits",
-		needs: Queue | Watch | Shared,
-		why:   "a reader has room beside those inside, but must let the writer pass that came before; if that has died, nobody may wait for its ticket to expire",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"handover/a head that is gone keeps out nobody who fits", Queue | Watch | Shared,
+		"a reader has room beside those inside, but must let the writer pass that came before; if that has died, nobody may wait for its ticket to expire",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("r1", driver.Granted, shared)
 			for _, name := range []string{"dead1", "dead2"} {
 				q.acquire(name, driver.Queued, waits(long), confirm(l.window))
@@ -135,14 +118,11 @@ var handOverRows = []row{
 			l.pass(l.window / 2)
 			// It did not come, so its process is suspect: the other is not called.
 			p.acquire("r2", driver.Granted, shared, waits(long))
-		},
-	},
-	{
-		name:  "handover/a head that lives keeps its place",
-		needs: Queue | Watch | Shared,
-		why:   "it is asked whether it is there, not sent away",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"handover/a head that lives keeps its place", Queue | Watch | Shared,
+		"it is asked whether it is there, not sent away",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("r1", driver.Granted, shared)
 			q.acquire("w", driver.Queued, waits(long), confirm(3*l.window))
 			start := time.Now()
@@ -157,14 +137,11 @@ var handOverRows = []row{
 			}
 			p.release("r1", driver.Released)
 			q.renewBy(start, 3*l.window, "w", driver.Granted)
-		},
-	},
-	{
-		name:  "handover/an unheard ticket is not handed the room",
-		needs: Queue | Watch,
-		why:   "a waiter that cannot be told would let the window lapse every time; it enters by asking, and until then nobody passes it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"handover/an unheard ticket is not handed the room", Queue | Watch,
+		"a waiter that cannot be told would let the window lapse every time; it enters by asking, and until then nobody passes it",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted)
 			p.acquire("mute", driver.Queued, waits(long), confirm(l.window))
 			q.acquire("a", driver.Queued, waits(long))
@@ -175,14 +152,11 @@ var handOverRows = []row{
 			p.release("mute", driver.Released)
 			q.hear(driver.HintGranted, "a")
 			q.renew("a", driver.Granted)
-		},
-	},
-	{
-		name:  "handover/the new head is told",
-		needs: Queue | Watch,
-		why:   "only the head of the queue asks at the holder's expiry; whoever becomes the head has to learn it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"handover/the new head is told", Queue | Watch,
+		"only the head of the queue asks at the holder's expiry; whoever becomes the head has to learn it",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted, ttl(long/2))
 			p.acquire("head", driver.Queued, waits(long))
 			q.acquire("a", driver.Queued, waits(long))
@@ -191,14 +165,12 @@ var handOverRows = []row{
 				l.Fatalf("the new head is told to ask in %v; the holder lives for %v", hint.RetryAfter, long/2)
 			}
 			q.renew("a", driver.Queued)
-		},
-	},
-	{
-		name:  "handover/a waiter that leaves passes it on",
-		needs: Queue | Watch,
-		why:   "the waiter's time was up in the moment it was handed the room; the next is not to wait for a window",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process().listen()
+		}},
+	{"handover/a waiter that leaves passes it on", Queue | Watch,
+		"the waiter's time was up in the moment it was handed the room; the next is not to wait for a window",
+		func(l *lab, p, q *process) {
+			p.listen()
+			q.listen()
 			q.acquire("holder", driver.Granted)
 			p.acquire("gone", driver.Queued, waits(long))
 			q.acquire("a", driver.Queued, waits(long))
@@ -207,14 +179,11 @@ var handOverRows = []row{
 			p.release("gone", driver.Released)
 			q.hear(driver.HintGranted, "a")
 			q.renew("a", driver.Granted)
-		},
-	},
-	{
-		name:  "handover/a barging waiter is woken",
-		needs: Queue | Watch | Policies,
-		why:   "a barging waiter is told that the room is free and comes for it; it is not handed the room, or nobody could barge",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"handover/a barging waiter is woken", Queue | Watch | Policies,
+		"a barging waiter is told that the room is free and comes for it; it is not handed the room, or nobody could barge",
+		func(l *lab, p, q *process) {
+			q.listen()
 			by := policy(driver.Barging)
 			p.acquire("holder", driver.Granted, by)
 			q.acquire("a", driver.Queued, waits(long), by)
@@ -228,18 +197,16 @@ var handOverRows = []row{
 			q.renew("a", driver.Queued)
 			p.release("b", driver.Released)
 			q.renew("a", driver.Granted)
-		},
-	},
+		}},
 }
 
 // deadRows: waiters that died.
 var deadRows = []row{
-	{
-		name:  "dead/an unconfirmed grant passes on",
-		needs: Queue | Watch,
-		why:   "a dead waiter costs the others its window, never its TTL",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process().listen()
+	{"dead/an unconfirmed grant passes on", Queue | Watch,
+		"a dead waiter costs the others its window, never its TTL",
+		func(l *lab, p, q *process) {
+			p.listen()
+			q.listen()
 			q.acquire("holder", driver.Granted)
 			p.acquire("dead", driver.Queued, waits(long), confirm(l.window))
 			q.acquire("a", driver.Queued, waits(long))
@@ -253,14 +220,12 @@ var deadRows = []row{
 			l.greater(got.Token, lost.Token)
 			p.renew("dead", driver.Gone)
 			q.renew("a", driver.Granted)
-		},
-	},
-	{
-		name:  "dead/one window for all tickets of a process",
-		needs: Queue | Watch,
-		why:   "a process that dies with many waiters must not cost one window for each of them",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process().listen()
+		}},
+	{"dead/one window for all tickets of a process", Queue | Watch,
+		"a process that dies with many waiters must not cost one window for each of them",
+		func(l *lab, p, q *process) {
+			p.listen()
+			q.listen()
 			q.acquire("holder", driver.Granted)
 			for i := range 80 {
 				p.acquire(fmt.Sprintf("dead%d", i), driver.Queued, waits(long), confirm(l.window))
@@ -271,14 +236,12 @@ var deadRows = []row{
 			l.pass(l.window)
 			q.renew("a", driver.Granted)
 			p.renew("dead1", driver.Gone)
-		},
-	},
-	{
-		name:  "dead/a place taken after the hand-over is kept",
-		needs: Queue | Watch,
-		why:   "a process that died and began anew, or whose one waiter went without a word, waits in order of arrival as everybody else",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process().listen()
+		}},
+	{"dead/a place taken after the hand-over is kept", Queue | Watch,
+		"a process that died and began anew, or whose one waiter went without a word, waits in order of arrival as everybody else",
+		func(l *lab, p, q *process) {
+			p.listen()
+			q.listen()
 			q.acquire("holder", driver.Granted)
 			p.acquire("dead", driver.Queued, waits(long), confirm(3*l.window))
 			p.acquire("before", driver.Queued, waits(long))
@@ -292,14 +255,12 @@ var deadRows = []row{
 			p.hear(driver.HintGranted, "after")
 			p.renew("after", driver.Granted)
 			p.renew("before", driver.Gone)
-		},
-	},
-	{
-		name:  "dead/a waiter that asks within the window keeps the other tickets of its process",
-		needs: Queue | Watch,
-		why:   "one of its waiters did not come, but the process is alive",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process().listen()
+		}},
+	{"dead/a waiter that asks within the window keeps the other tickets of its process", Queue | Watch,
+		"one of its waiters did not come, but the process is alive",
+		func(l *lab, p, q *process) {
+			p.listen()
+			q.listen()
 			q.acquire("holder", driver.Granted)
 			p.acquire("dead", driver.Queued, waits(long), confirm(3*l.window))
 			p.acquire("other", driver.Queued, waits(long))
@@ -314,14 +275,11 @@ var deadRows = []row{
 			q.renew("a", driver.Queued)
 			p.hear(driver.HintGranted, "other")
 			p.renew("other", driver.Granted)
-		},
-	},
-	{
-		name:  "dead/a waiter that asks in time keeps the other tickets of its process",
-		needs: Queue | Watch,
-		why:   "one hint was lost, but the process is alive: its next ask says so before anybody else finds it suspect",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process()
+		}},
+	{"dead/a waiter that asks in time keeps the other tickets of its process", Queue | Watch,
+		"one hint was lost, but the process is alive: its next ask says so before anybody else finds it suspect",
+		func(l *lab, p, q *process) {
+			p.listen()
 			q.acquire("holder", driver.Granted)
 			p.acquire("slow", driver.Queued, waits(long), confirm(l.window))
 			p.acquire("other", driver.Queued, waits(long))
@@ -329,14 +287,11 @@ var deadRows = []row{
 			p.hear(driver.HintGranted, "slow")
 			l.pass(l.window)
 			p.renew("other", driver.Granted)
-		},
-	},
-	{
-		name:  "dead/a process that is heard of again is trusted",
-		needs: Queue | Watch,
-		why:   "a pause, or one lost message, must not shut a living process out for good",
-		run: func(l *lab) {
-			p, q := l.process().listen(), l.process()
+		}},
+	{"dead/a process that is heard of again is trusted", Queue | Watch,
+		"a pause, or one lost message, must not shut a living process out for good",
+		func(l *lab, p, q *process) {
+			p.listen()
 			q.acquire("holder", driver.Granted)
 			p.acquire("slow", driver.Queued, waits(long), confirm(l.window))
 			q.release("holder", driver.Released)
@@ -348,6 +303,5 @@ var deadRows = []row{
 			q.release("holder2", driver.Released)
 			p.hear(driver.HintGranted, "again")
 			p.renew("again", driver.Granted)
-		},
-	},
+		}},
 }

@@ -12,26 +12,19 @@ import (
 
 // inspectRows: what can be seen.
 var inspectRows = []row{
-	{
-		name:  "inspect/a free room",
-		needs: Inspect,
-		why:   "looking at a lock that nobody holds is an everyday question, not an error, and must not create anything",
-		run: func(l *lab) {
-			p := l.process()
+	{"inspect/a free room", Inspect,
+		"looking at a lock that nobody holds is an everyday question, not an error, and must not create anything",
+		func(l *lab, p, q *process) {
 			for range 2 {
 				if got := p.inspect(l.key); len(got.Holders)+len(got.Waiters) != 0 || got.Closed != 0 || got.Key != l.key {
 					l.Fatalf("%+v", got)
 				}
 			}
 			p.acquire("a", driver.Granted)
-		},
-	},
-	{
-		name:  "inspect/HR_D7 a glance",
-		needs: Inspect | Queue,
-		why:   "whoever only wants to know who is inside must not pay for all who wait, nor be told anything else",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"inspect/HR_D7 a glance", Inspect | Queue,
+		"whoever only wants to know who is inside must not pay for all who wait, nor be told anything else",
+		func(l *lab, p, q *process) {
 			glance := func() driver.Snapshot {
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
@@ -60,14 +53,10 @@ var inspectRows = []row{
 			if got = glance(); len(got.Holders) != 1 || got.Holders[0].ID != l.id("b") {
 				l.Fatalf("at a glance %+v, want b inside", got)
 			}
-		},
-	},
-	{
-		name:  "inspect/the holder",
-		needs: Inspect,
-		why:   "at night somebody has to know whom to call, and whether the lock will free itself",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"inspect/the holder", Inspect,
+		"at night somebody has to know whom to call, and whether the lock will free itself",
+		func(l *lab, p, q *process) {
 			since := time.Now()
 			want := map[string]string{"host": "db 1", "quote": `"'\`, "日本": "🔒"}
 			reply := p.acquire("a", driver.Granted, owner(`worker "7" é`), labels(want))
@@ -100,14 +89,10 @@ var inspectRows = []row{
 			if got := q.inspect(l.key); len(got.Holders) != 0 {
 				l.Fatalf("holders %+v after the release", got.Holders)
 			}
-		},
-	},
-	{
-		name:  "inspect/labels are copies",
-		needs: Inspect | Queue,
-		why:   "a caller that asked, or one that looks, may change what is its own; a store that shares it shows others what was never said, and races",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"inspect/labels are copies", Inspect | Queue,
+		"a caller that asked, or one that looks, may change what is its own; a store that shares it shows others what was never said, and races",
+		func(l *lab, p, q *process) {
 			said := map[string]string{"n": "1"}
 			p.acquire("a", driver.Granted, labels(said))
 			q.acquire("b", driver.Queued, labels(said), waits(long))
@@ -127,27 +112,19 @@ var inspectRows = []row{
 					clear(w.Labels)
 				}
 			}
-		},
-	},
-	{
-		name:  "inspect/an expired holder",
-		needs: Inspect,
-		why:   "nobody should break a lease that is over",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"inspect/an expired holder", Inspect,
+		"nobody should break a lease that is over",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			l.pass(l.brief)
 			if got := p.inspect(l.key); len(got.Holders) != 0 {
 				l.Fatalf("holders %+v after the expiry", got.Holders)
 			}
-		},
-	},
-	{
-		name:  "inspect/waiters in order",
-		needs: Inspect | Queue,
-		why:   "a waiter wants to see its place, and who stands before it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"inspect/waiters in order", Inspect | Queue,
+		"a waiter wants to see its place, and who stands before it",
+		func(l *lab, p, q *process) {
 			since := time.Now()
 			p.acquire("holder", driver.Granted)
 			names := []string{"c", "a", "b"}
@@ -174,14 +151,10 @@ var inspectRows = []row{
 			if got := q.inspect(l.key); len(got.Holders) != 1 || got.Holders[0].ID != l.id(names[0]) || !got.Holders[0].Confirmed {
 				l.Fatalf("%s has asked and entered: holders %+v", names[0], got.Holders)
 			}
-		},
-	},
-	{
-		name:  "inspect/places",
-		needs: Inspect | Limits,
-		why:   "a semaphore shows who takes how much of what",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"inspect/places", Inspect | Limits,
+		"a semaphore shows who takes how much of what",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(5, 2))
 			p.acquire("b", driver.Granted, places(5, 3))
 			got := p.inspect(l.key)
@@ -211,14 +184,11 @@ var inspectRows = []row{
 			if got := p.inspect(l.key); got.Limit != 0 {
 				l.Fatalf("limit %d in force in an empty room", got.Limit)
 			}
-		},
-	},
-	{
-		name:  "inspect/a hand-over",
-		needs: Inspect | Queue | Watch,
-		why:   "a room that awaits its confirmation is neither free nor held by somebody who works",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"inspect/a hand-over", Inspect | Queue | Watch,
+		"a room that awaits its confirmation is neither free nor held by somebody who works",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted)
 			q.acquire("a", driver.Queued, waits(long))
 			p.release("holder", driver.Released)
@@ -229,14 +199,10 @@ var inspectRows = []row{
 			if got := p.inspect(l.key); len(got.Holders) != 1 || !got.Holders[0].Confirmed {
 				l.Fatalf("%+v", got)
 			}
-		},
-	},
-	{
-		name:  "inspect/a closed room",
-		needs: Inspect | KeepClosed,
-		why:   "a room that refuses everybody although nobody is inside has to say why",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"inspect/a closed room", Inspect | KeepClosed,
+		"a room that refuses everybody although nobody is inside has to say why",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
@@ -245,27 +211,19 @@ var inspectRows = []row{
 			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+rounding {
 				l.Fatalf("closed for %v, want at most %v", got.Closed, long)
 			}
-		},
-	},
-	{
-		name:  "inspect/a room that is closed by a delay",
-		needs: Inspect | LockDelay,
-		why:   "a room that refuses everybody after its holder was lost has to say for how long",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"inspect/a room that is closed by a delay", Inspect | LockDelay,
+		"a room that refuses everybody after its holder was lost has to say for how long",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief), delay(long))
 			l.pass(l.brief)
 			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long || len(got.Holders) != 0 {
 				l.Fatalf("closed for %v, want at most %v; holders %+v", got.Closed, long, got.Holders)
 			}
-		},
-	},
-	{
-		name:  "list/finds what is in use",
-		needs: Inspect,
-		why:   "an operator looks for locks by the beginning of their names; a prefix is plain text, whatever it looks like",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"list/finds what is in use", Inspect,
+		"an operator looks for locks by the beginning of their names; a prefix is plain text, whatever it looks like",
+		func(l *lab, p, q *process) {
 			prefix := l.tag + `/a*[b]\`
 			want := map[string]bool{}
 			for i := range 40 {
@@ -293,14 +251,10 @@ var inspectRows = []row{
 					l.Fatalf("listed %d keys, want %d\ngot  %q\nwant %q", len(got), len(want), slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 				}
 			}
-		},
-	},
-	{
-		name:  "list/nothing is left",
-		needs: Inspect,
-		why:   "names are used once and forgotten; whatever is kept for each of them fills the store",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"list/nothing is left", Inspect,
+		"names are used once and forgotten; whatever is kept for each of them fills the store",
+		func(l *lab, p, q *process) {
 			for i := range 10 {
 				key := fmt.Sprintf("%s/%d", l.key, i)
 				name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
@@ -322,8 +276,7 @@ var inspectRows = []row{
 			if got := p.list(l.key); len(got) != 0 {
 				l.Fatalf("still listed: %q", slices.Sorted(maps.Keys(got)))
 			}
-		},
-	},
+		}},
 }
 
 func (p *process) inspect(key string) driver.Snapshot {

@@ -25,11 +25,9 @@ func (l *lab) tricky() []string {
 
 // keyRows: names.
 var keyRows = []row{
-	{
-		name: "key/any name is a room of its own",
-		why:  "two names that meet in one room block each other without a reason anybody can see, or worse, one name splits in two",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"key/any name is a room of its own", 0,
+		"two names that meet in one room block each other without a reason anybody can see, or worse, one name splits in two",
+		func(l *lab, p, q *process) {
 			held := map[string]string{}
 			for i, key := range l.tricky() {
 				if _, twice := held[key]; twice {
@@ -47,13 +45,10 @@ var keyRows = []row{
 				q.renewRef(ref, driver.Granted)
 				q.releaseRef(ref, driver.Released)
 			}
-		},
-	},
-	{
-		name: "key/an id is known in its own room only",
-		why:  "a release with the wrong key must not end a lease elsewhere",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"key/an id is known in its own room only", 0,
+		"a release with the wrong key must not end a lease elsewhere",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.acquire("b", driver.Granted, in(l.key+"/2"))
 			elsewhere := l.ref("a")
@@ -61,13 +56,10 @@ var keyRows = []row{
 			p.renewRef(elsewhere, driver.Gone)
 			p.releaseRef(elsewhere, driver.Gone)
 			p.renew("a", driver.Granted)
-		},
-	},
-	{
-		name: "key/odd owners and labels",
-		why:  "what people write about a lock must never change what it does",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"key/odd owners and labels", 0,
+		"what people write about a lock must never change what it does",
+		func(l *lab, p, q *process) {
 			for i, text := range []string{
 				"", " ", "a b", `"`, `\`, "{}", "'; DROP", "日本 🔒", "%s%d", "-", "*", "0", strings.Repeat("o", 256),
 			} {
@@ -80,6 +72,5 @@ var keyRows = []row{
 				q.renewRef(ref, driver.Granted)
 				q.releaseRef(ref, driver.Released)
 			}
-		},
-	},
+		}},
 }

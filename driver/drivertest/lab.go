@@ -65,7 +65,7 @@ func (l *lab) attempt(r row) (late bool) {
 			late = recover() != nil
 		}
 	}()
-	r.run(l)
+	r.run(l, l.process(), l.process())
 	return false
 }
 

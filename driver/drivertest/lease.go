@@ -9,24 +9,19 @@ import (
 
 // leaseRows: one holder, its time, and its renewals.
 var leaseRows = []row{
-	{
-		name: "lease/a free room is entered",
-		why:  "a lock that nobody holds is given to whoever asks, whether or not it would have waited",
-		run: func(l *lab) {
-			p := l.process()
+	{"lease/a free room is entered", 0,
+		"a lock that nobody holds is given to whoever asks, whether or not it would have waited",
+		func(l *lab, p, q *process) {
 			got := p.acquire("a", driver.Granted)
 			l.greater(got.Token, 0)
 			if got.Holds != 1 {
 				l.Fatalf("holds %d, want 1", got.Holds)
 			}
 			p.acquire("b", driver.Granted, in(l.key+"/2"), waits(long))
-		},
-	},
-	{
-		name: "lease/strangers exclude each other",
-		why:  "two holders at once is the one thing a lock must not allow; the refusal says who is in the way, and never the asker",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/strangers exclude each other", 0,
+		"two holders at once is the one thing a lock must not allow; the refusal says who is in the way, and never the asker",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			for _, asks := range []*process{p, q} {
 				got := asks.acquire("b", driver.Busy)
@@ -45,13 +40,10 @@ var leaseRows = []row{
 					}
 				}
 			}
-		},
-	},
-	{
-		name: "lease/asking twice enters once",
-		why:  "a caller that got no reply asks again with the same id: it must learn that it holds the lock, with the same token, and one release must free it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/asking twice enters once", 0,
+		"a caller that got no reply asks again with the same id: it must learn that it holds the lock, with the same token, and one release must free it",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			for _, again := range []*process{p, q} {
 				got := again.acquire("a", driver.Granted)
@@ -61,13 +53,10 @@ var leaseRows = []row{
 			}
 			p.release("a", driver.Released)
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name: "lease/asking twice at once enters once",
-		why:  "a retry may overtake the request it repeats; together they still are one acquisition",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"lease/asking twice at once enters once", 0,
+		"a retry may overtake the request it repeats; together they still are one acquisition",
+		func(l *lab, p, q *process) {
 			replies := make([]driver.Reply, 8)
 			var wg sync.WaitGroup
 			for i := range replies {
@@ -83,59 +72,44 @@ var leaseRows = []row{
 			}
 			p.release("a", driver.Released)
 			p.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name: "lease/expires",
-		why:  "a holder that died must not keep the lock for ever",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/expires", 0,
+		"a holder that died must not keep the lock for ever",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted, ttl(l.brief))
 			l.pass(l.brief)
 			l.greater(q.acquire("b", driver.Granted).Token, first.Token)
 			p.renew("a", driver.Gone)
 			q.renew("b", driver.Granted)
-		},
-	},
-	{
-		name: "lease/does not expire early",
-		why:  "the holder counts its deadline from before the request; a store that counts less lets a second holder in while the first still works",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/does not expire early", 0,
+		"the holder counts its deadline from before the request; a store that counts less lets a second holder in while the first still works",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			l.cfg.Advance(l.brief / 2)
 			q.acquireBy(start, l.brief, "b", driver.Busy)
-		},
-	},
-	{
-		name: "lease/an expired lease is over",
-		why:  "its holder has been told that it lost the lock; if a late renewal revived the lease, somebody else's work in between would go unnoticed",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/an expired lease is over", 0,
+		"its holder has been told that it lost the lock; if a late renewal revived the lease, somebody else's work in between would go unnoticed",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			l.pass(l.brief)
 			p.renew("a", driver.Gone)
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name: "lease/renewal never creates",
-		why:  "a renewal may arrive after the release; it must not take the lock again for nobody",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"lease/renewal never creates", 0,
+		"a renewal may arrive after the release; it must not take the lock again for nobody",
+		func(l *lab, p, q *process) {
 			p.renew("a", driver.Gone)
 			p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)
 			p.renew("a", driver.Gone)
 			p.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name: "lease/renewal prolongs",
-		why:  "work takes longer than a TTL; each renewal starts the full TTL anew",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/renewal prolongs", 0,
+		"work takes longer than a TTL; each renewal starts the full TTL anew",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			first := p.acquire("a", driver.Granted, ttl(2*l.brief))
 			l.cfg.Advance(l.brief)
@@ -145,13 +119,10 @@ var leaseRows = []row{
 			l.pass(2 * l.brief)
 			q.acquire("b", driver.Busy)
 			p.renew("a", driver.Granted)
-		},
-	},
-	{
-		name: "lease/renewal gives the full time",
-		why:  "the holder counts its new deadline from before the renewal; a store that rounds it down lets a second holder in while the first still works",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/renewal gives the full time", 0,
+		"the holder counts its new deadline from before the renewal; a store that rounds it down lets a second holder in while the first still works",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
@@ -162,26 +133,20 @@ var leaseRows = []row{
 			q.acquireBy(renewed, 3*l.brief, "b", driver.Busy)
 			l.pass(l.brief / 2)
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name: "lease/asking again prolongs",
-		why:  "the answer to a repeated request says granted, which promises a full TTL from that request on",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/asking again prolongs", 0,
+		"the answer to a repeated request says granted, which promises a full TTL from that request on",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(2*l.brief))
 			l.cfg.Advance(l.brief)
 			p.acquireBy(start, 2*l.brief, "a", driver.Granted)
 			l.pass(2 * l.brief)
 			q.acquire("b", driver.Busy)
-		},
-	},
-	{
-		name: "lease/renewal never shortens",
-		why:  "a renewal that was delayed on its way must not cut short a longer one that overtook it: the holder counts on the longer",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/renewal never shortens", 0,
+		"a renewal that was delayed on its way must not cut short a longer one that overtook it: the holder counts on the longer",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
 			ref.TTL = l.brief
@@ -189,13 +154,10 @@ var leaseRows = []row{
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			l.pass(l.brief)
 			q.acquire("b", driver.Busy)
-		},
-	},
-	{
-		name: "lease/the next ask is in time",
-		why:  "a refused caller that asks again after Next finds the lock free, unless it was renewed; asking much later would leave a free lock unused",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/the next ask is in time", 0,
+		"a refused caller that asks again after Next finds the lock free, unless it was renewed; asking much later would leave a free lock unused",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			next := q.acquireBy(start, l.brief, "b", driver.Busy).RetryAfter
@@ -206,13 +168,10 @@ var leaseRows = []row{
 				l.pass(next)
 				q.acquire("b", driver.Granted)
 			}
-		},
-	},
-	{
-		name: "lease/the clock rises",
-		why:  "the clock in replies dates hints; one that stands or falls back makes a handed-over lease look longer than it is",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/the clock rises", 0,
+		"the clock in replies dates hints; one that stands or falls back makes a handed-over lease look longer than it is",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			if first.Clock == 0 {
 				l.Skip("the store gives no clock") //nolint:forbidigo // a store need not return its clock
@@ -225,14 +184,10 @@ var leaseRows = []row{
 			if third := p.renew("a", driver.Granted); third.Clock < second.Clock {
 				l.Fatalf("the clock fell from %v to %v", second.Clock, third.Clock)
 			}
-		},
-	},
-	{
-		name:  "lease/a holder that is waited for is not told that it is uncontended",
-		needs: Queue,
-		why:   "a process that is told so passes the lock on inside itself, ahead of those who wait elsewhere",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/a holder that is waited for is not told that it is uncontended", Queue,
+		"a process that is told so passes the lock on inside itself, ahead of those who wait elsewhere",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.acquire("b", driver.Queued, waits(long))
 			if p.acquire("a", driver.Granted).Uncontended {
@@ -244,14 +199,10 @@ var leaseRows = []row{
 					l.Fatal("renewed: told that it is uncontended")
 				}
 			}
-		},
-	},
-	{
-		name:  "lease/renewed by a holder that was uncontended before",
-		needs: Queue,
-		why:   "a renewal counts the same whatever the store does to make that of an uncontended holder cheap; a waiter that has queued keeps its place",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"lease/renewed by a holder that was uncontended before", Queue,
+		"a renewal counts the same whatever the store does to make that of an uncontended holder cheap; a waiter that has queued keeps its place",
+		func(l *lab, p, q *process) {
 			granted := p.acquire("a", driver.Granted)
 			lone, other := l.ref("a"), l.ref("b")
 			lone.Uncontended, other.Uncontended = true, true
@@ -264,6 +215,5 @@ var leaseRows = []row{
 			p.releaseRef(lone, driver.Released)
 			p.renewRef(lone, driver.Gone)
 			q.acquire("b", driver.Granted, waits(long))
-		},
-	},
+		}},
 }

@@ -9,12 +9,9 @@ import (
 
 // limitRows: places, and weights.
 var limitRows = []row{
-	{
-		name:  "limit/the next ask is at the first place that ends",
-		needs: Limits,
-		why:   "a place of a holder that died is free when its lease is over, however long the others stay",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"limit/the next ask is at the first place that ends", Limits,
+		"a place of a holder that died is free when its lease is over, however long the others stay",
+		func(l *lab, p, q *process) {
 			p.acquire("stays", driver.Granted, places(2, 1))
 			start := time.Now()
 			p.acquire("dies", driver.Granted, places(2, 1), ttl(l.brief))
@@ -32,14 +29,10 @@ var limitRows = []row{
 			}
 			l.pass(l.brief)
 			q.acquire("b", driver.Granted, places(2, 1), waits(long))
-		},
-	},
-	{
-		name:  "limit/is kept",
-		needs: Limits,
-		why:   "a semaphore of three admits three",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"limit/is kept", Limits,
+		"a semaphore of three admits three",
+		func(l *lab, p, q *process) {
 			for _, name := range []string{"a", "b", "c"} {
 				p.acquire(name, driver.Granted, places(3, 1))
 			}
@@ -50,14 +43,10 @@ var limitRows = []row{
 			p.release("b", driver.Gone)
 			q.acquire("d", driver.Granted, places(3, 1))
 			q.acquire("e", driver.Busy, places(3, 1))
-		},
-	},
-	{
-		name:  "limit/counts weights",
-		needs: Limits,
-		why:   "a request for two places takes two, and a weight not given is one",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"limit/counts weights", Limits,
+		"a request for two places takes two, and a weight not given is one",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(4, 2))
 			q.acquire("b", driver.Busy, places(4, 3))
 			q.acquire("c", driver.Granted, places(4, 0))
@@ -66,14 +55,10 @@ var limitRows = []row{
 			q.acquire("f", driver.Busy, places(4, 1))
 			p.release("a", driver.Released)
 			q.acquire("d", driver.Granted, places(4, 2))
-		},
-	},
-	{
-		name:  "limit/HR_D4 counts the greatest weights",
-		needs: Limits,
-		why:   "weights add up to more than an int holds where it has 32 bits, and must not wrap around into room that is not there",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"limit/HR_D4 counts the greatest weights", Limits,
+		"weights add up to more than an int holds where it has 32 bits, and must not wrap around into room that is not there",
+		func(l *lab, p, q *process) {
 			const most = driver.MaxPlaces
 			p.acquire("a", driver.Granted, places(most, most-1))
 			q.acquire("b", driver.Busy, places(most, most))
@@ -81,14 +66,10 @@ var limitRows = []row{
 			q.acquire("d", driver.Granted, places(most, 1))
 			p.release("a", driver.Released)
 			q.acquire("b", driver.Busy, places(most, most))
-		},
-	},
-	{
-		name:  "limit/HR_D4 is bounded",
-		needs: Limits,
-		why:   "numbers that a program of 32 bits cannot read would hide the lock from it",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"limit/HR_D4 is bounded", Limits,
+		"numbers that a program of 32 bits cannot read would hide the lock from it",
+		func(l *lab, p, q *process) {
 			var beyond int64 = driver.MaxPlaces + 1 // negative where an int has 32 bits
 			for _, odd := range []option{places(int(beyond), 1), places(0, int(beyond)), places(-1, 1), places(3, -1)} {
 				if _, err := p.try(p.request("a", []option{odd})); !errors.Is(err, driver.ErrInvalid) {
@@ -96,14 +77,10 @@ var limitRows = []row{
 				}
 			}
 			p.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "limit/an expired place returns",
-		needs: Limits,
-		why:   "a holder that died gives its places back once, and its late release gives nothing",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"limit/an expired place returns", Limits,
+		"a holder that died gives its places back once, and its late release gives nothing",
+		func(l *lab, p, q *process) {
 			p.acquire("dead", driver.Granted, places(3, 2), ttl(l.brief))
 			q.acquire("a", driver.Granted, places(3, 1))
 			l.pass(l.brief)
@@ -111,14 +88,10 @@ var limitRows = []row{
 			p.release("dead", driver.Gone)
 			p.renew("dead", driver.Gone)
 			q.acquire("c", driver.Busy, places(3, 1))
-		},
-	},
-	{
-		name:  "limit/disagreement is an error",
-		needs: Limits,
-		why:   "two programs that state different limits are misconfigured; neither may be guessed right, and nobody inside may suffer",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"limit/disagreement is an error", Limits,
+		"two programs that state different limits are misconfigured; neither may be guessed right, and nobody inside may suffer",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(2, 1))
 			for _, limit := range []int{1, 3, 0} {
 				_, err := q.try(q.request("b", []option{places(limit, 1)}))
@@ -132,27 +105,19 @@ var limitRows = []row{
 			p.release("a", driver.Released)
 			q.release("c", driver.Released)
 			q.acquire("e", driver.Granted, places(3, 3))
-		},
-	},
-	{
-		name:  "limit/a weight above it is an error",
-		needs: Limits,
-		why:   "a request that can never be served must not wait for ever",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"limit/a weight above it is an error", Limits,
+		"a request that can never be served must not wait for ever",
+		func(l *lab, p, q *process) {
 			_, err := p.try(p.request("a", []option{places(2, 3), waits(long)}))
 			if !errors.Is(err, driver.ErrInvalid) {
 				l.Fatalf("weight 3 of 2: %v, want driver.ErrInvalid", err)
 			}
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "limit/a heavy request is not starved",
-		needs: Limits | Queue,
-		why:   "places that become free one by one would always be taken by small requests",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"limit/a heavy request is not starved", Limits | Queue,
+		"places that become free one by one would always be taken by small requests",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(3, 1))
 			p.acquire("b", driver.Granted, places(3, 1))
 			q.acquire("heavy", driver.Queued, places(3, 3), waits(long))
@@ -165,14 +130,11 @@ var limitRows = []row{
 			q.acquire("heavy", driver.Granted, places(3, 3), waits(long))
 			q.release("heavy", driver.Released)
 			p.acquire("small", driver.Granted, places(3, 1), waits(long))
-		},
-	},
-	{
-		name:  "limit/places are handed over",
-		needs: Limits | Queue | Watch,
-		why:   "whoever fits is woken in order, and no more than fit",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"limit/places are handed over", Limits | Queue | Watch,
+		"whoever fits is woken in order, and no more than fit",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("a", driver.Granted, places(3, 3))
 			for _, name := range []string{"b", "c", "d", "e"} {
 				q.acquire(name, driver.Queued, places(3, 1), waits(long))
@@ -186,18 +148,14 @@ var limitRows = []row{
 			q.release("c", driver.Released)
 			q.hear(driver.HintGranted, "e")
 			q.renew("e", driver.Granted)
-		},
-	},
+		}},
 }
 
 // resizeRows: a limit that changes.
 var resizeRows = []row{
-	{
-		name:  "resize/takes nothing away",
-		needs: Limits | Resize,
-		why:   "those inside keep their places when there are fewer; nobody enters before there is room by the new limit",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"resize/takes nothing away", Limits | Resize,
+		"those inside keep their places when there are fewer; nobody enters before there is room by the new limit",
+		func(l *lab, p, q *process) {
 			for _, name := range []string{"a", "b", "c"} {
 				p.acquire(name, driver.Granted, places(3, 1))
 			}
@@ -208,14 +166,10 @@ var resizeRows = []row{
 				p.release(name, driver.Released)
 			}
 			q.acquire("d", driver.Granted, places(1, 1))
-		},
-	},
-	{
-		name:  "resize/is in force at once",
-		needs: Limits | Resize,
-		why:   "whoever still states the old limit is told, and the new places can be taken",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"resize/is in force at once", Limits | Resize,
+		"whoever still states the old limit is told, and the new places can be taken",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(1, 1))
 			q.acquire("b", driver.Busy, places(1, 1))
 			q.acquire("to-2", driver.Resized, places(2, 1), resize)
@@ -225,14 +179,11 @@ var resizeRows = []row{
 			q.acquire("b", driver.Granted, places(2, 1))
 			p.acquire("c", driver.Busy, places(2, 1))
 			p.renew("a", driver.Granted)
-		},
-	},
-	{
-		name:  "resize/wakes those who fit now",
-		needs: Limits | Resize | Queue | Watch,
-		why:   "a place that was added is not left empty while somebody waits",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"resize/wakes those who fit now", Limits | Resize | Queue | Watch,
+		"a place that was added is not left empty while somebody waits",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("a", driver.Granted, places(1, 1))
 			q.acquire("b", driver.Queued, places(1, 1), waits(long))
 			q.acquire("c", driver.Queued, places(1, 1), waits(long))
@@ -240,27 +191,19 @@ var resizeRows = []row{
 			q.hear(driver.HintGranted, "b")
 			q.renew("b", driver.Granted)
 			q.renew("c", driver.Queued)
-		},
-	},
-	{
-		name:  "resize/a waiter that can never enter holds up nobody",
-		needs: Limits | Resize | Queue,
-		why:   "a waiter for more places than there are now would stand before all others for ever",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"resize/a waiter that can never enter holds up nobody", Limits | Resize | Queue,
+		"a waiter for more places than there are now would stand before all others for ever",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(3, 1))
 			q.acquire("heavy", driver.Queued, places(3, 3), waits(long))
 			q.acquire("light", driver.Queued, places(3, 1), waits(long))
 			p.acquire("to-2", driver.Resized, places(2, 1), resize)
 			q.acquire("light", driver.Granted, places(2, 1), waits(long))
-		},
-	},
-	{
-		name:  "resize/by an id that is rejected",
-		needs: Limits | Resize | RejectIDFor,
-		why:   "a request that went unanswered may still be on its way, and must not undo a later one when it arrives",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"resize/by an id that is rejected", Limits | Resize | RejectIDFor,
+		"a request that went unanswered may still be on its way, and must not undo a later one when it arrives",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(4, 1))
 			q.acquire("to-5", driver.Resized, places(5, 1), resize)
 			ref := l.ref("to-5")
@@ -274,16 +217,11 @@ var resizeRows = []row{
 			q.acquire("b", driver.Granted, places(10, 1))
 			q.acquire("to-7", driver.Resized, places(7, 1), resize, once)
 			q.acquire("c", driver.Granted, places(7, 1))
-		},
-	},
-	{
-		name:  "resize/of a room that nobody shares",
-		needs: Limits | Resize,
-		why:   "there is no limit to change: the first to enter states it",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"resize/of a room that nobody shares", Limits | Resize,
+		"there is no limit to change: the first to enter states it",
+		func(l *lab, p, q *process) {
 			p.acquire("to-2", driver.Gone, places(2, 1), resize)
 			p.acquire("a", driver.Granted, places(3, 1))
-		},
-	},
+		}},
 }

@@ -10,12 +10,9 @@ import (
 
 // queueRows: tickets without an address, whose holders ask for themselves.
 var queueRows = []row{
-	{
-		name:  "queue/keeps the order of arrival",
-		needs: Queue,
-		why:   "first come, first served: the room is given to whoever waits longest, whoever asks first after a release",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"queue/keeps the order of arrival", Queue,
+		"first come, first served: the room is given to whoever waits longest, whoever asks first after a release",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			for i, name := range []string{"a", "b", "c"} {
 				by := []*process{p, q}[i%2]
@@ -35,14 +32,10 @@ var queueRows = []row{
 				last = got.Token
 				p.release(names[turn], driver.Released)
 			}
-		},
-	},
-	{
-		name:  "queue/many waiters with long labels",
-		needs: Queue,
-		why:   "a record grows with its queue, here beyond 64 KiB; one that is cut takes the places of those at the end",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"queue/many waiters with long labels", Queue,
+		"a record grows with its queue, here beyond 64 KiB; one that is cut takes the places of those at the end",
+		func(l *lab, p, q *process) {
 			much, name := labels(map[string]string{"text": strings.Repeat("l", 900)}), owner(strings.Repeat("o", 256))
 			start := time.Now()
 			p.acquire("holder", driver.Granted)
@@ -56,14 +49,10 @@ var queueRows = []row{
 			}
 			p.release("holder", driver.Released)
 			p.acquireBy(start, long, "w0", driver.Granted, waits(long), much, name)
-		},
-	},
-	{
-		name:  "queue/asking once leaves no ticket",
-		needs: Queue,
-		why:   "a try that was refused has gone away; a ticket in its name would hold up the others",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"queue/asking once leaves no ticket", Queue,
+		"a try that was refused has gone away; a ticket in its name would hold up the others",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			if got := q.acquire("try", driver.Busy); got.Position != 0 {
 				l.Fatalf("place %d for one that does not wait", got.Position)
@@ -71,28 +60,20 @@ var queueRows = []row{
 			q.release("try", driver.Gone)
 			p.release("holder", driver.Released)
 			p.acquire("a", driver.Granted)
-		},
-	},
-	{
-		name:  "queue/a try does not overtake",
-		needs: Queue,
-		why:   "a stream of tries would otherwise starve those who wait, in the moment between a release and their next ask",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"queue/a try does not overtake", Queue,
+		"a stream of tries would otherwise starve those who wait, in the moment between a release and their next ask",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
 			p.release("holder", driver.Released)
 			q.acquire("try", driver.Busy)
 			q.acquire("late", driver.Queued, waits(long))
 			p.acquire("a", driver.Granted, waits(long))
-		},
-	},
-	{
-		name:  "queue/barging overtakes",
-		needs: Queue | Policies,
-		why:   "a caller that asks for barging wants a free lock now, and puts up with waiting longer at other times",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"queue/barging overtakes", Queue | Policies,
+		"a caller that asks for barging wants a free lock now, and puts up with waiting longer at other times",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
 			q.acquire("b", driver.Busy, policy(driver.Barging))
@@ -101,14 +82,10 @@ var queueRows = []row{
 			p.acquire("a", driver.Queued, waits(long))
 			q.release("b", driver.Released)
 			p.acquire("a", driver.Granted, waits(long))
-		},
-	},
-	{
-		name:  "queue/asking again keeps the place",
-		needs: Queue,
-		why:   "a waiter asks many times; each ask finds it where it stood",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"queue/asking again keeps the place", Queue,
+		"a waiter asks many times; each ask finds it where it stood",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			names := []string{"a", "b", "c"}
 			for _, name := range names {
@@ -126,14 +103,10 @@ var queueRows = []row{
 					l.Fatalf("%s has place %d by asking and %d by renewal, want %d", name, asked.Position, renewed.Position, i+1)
 				}
 			}
-		},
-	},
-	{
-		name:  "queue/renewal enters when the turn has come",
-		needs: Queue,
-		why:   "a waiter that heard no hint finds out by keeping its ticket alive",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"queue/renewal enters when the turn has come", Queue,
+		"a waiter that heard no hint finds out by keeping its ticket alive",
+		func(l *lab, p, q *process) {
 			first := p.acquire("holder", driver.Granted)
 			q.acquire("a", driver.Queued, waits(long))
 			p.release("holder", driver.Released)
@@ -143,14 +116,10 @@ var queueRows = []row{
 				l.Fatalf("token %d, then %d, for one lease", got.Token, again.Token)
 			}
 			p.acquire("b", driver.Busy)
-		},
-	},
-	{
-		name:  "queue/a dead ticket ends",
-		needs: Queue,
-		why:   "a waiter that died without leaving must not hold up the others beyond the life of its ticket",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"queue/a dead ticket ends", Queue,
+		"a waiter that died without leaving must not hold up the others beyond the life of its ticket",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("dead", driver.Queued, waits(l.brief))
 			q.acquire("a", driver.Queued, waits(long))
@@ -158,14 +127,10 @@ var queueRows = []row{
 			p.release("holder", driver.Released)
 			p.renew("dead", driver.Gone)
 			q.acquire("a", driver.Granted, waits(long))
-		},
-	},
-	{
-		name:  "queue/a renewed ticket lives",
-		needs: Queue,
-		why:   "waiting may take longer than the life of a ticket",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"queue/a renewed ticket lives", Queue,
+		"waiting may take longer than the life of a ticket",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			start := time.Now()
 			q.acquire("a", driver.Queued, waits(2*l.brief))
@@ -179,14 +144,10 @@ var queueRows = []row{
 			q.acquire("c", driver.Queued, waits(long))
 			q.acquire("b", driver.Queued, waits(long))
 			q.renew("a", driver.Granted)
-		},
-	},
-	{
-		name:  "queue/enters when the holder expires",
-		needs: Queue,
-		why:   "the holder died: nobody releases, and the head finds the room free at the time it was told",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"queue/enters when the holder expires", Queue,
+		"the holder died: nobody releases, and the head finds the room free at the time it was told",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("holder", driver.Granted, ttl(l.brief))
 			got := q.acquireBy(start, l.brief, "a", driver.Queued, waits(long))
@@ -195,18 +156,14 @@ var queueRows = []row{
 			}
 			l.pass(got.RetryAfter)
 			q.acquire("a", driver.Granted, waits(long))
-		},
-	},
+		}},
 }
 
 // orderRows: what must not change the order.
 var orderRows = []row{
-	{
-		name:  "order/leaving keeps it",
-		needs: Queue,
-		why:   "waiters are cancelled anywhere in the queue; those who stay keep their order",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"order/leaving keeps it", Queue,
+		"waiters are cancelled anywhere in the queue; those who stay keep their order",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			for _, name := range []string{"head", "a", "middle", "b", "tail"} {
 				p.acquire(name, driver.Queued, waits(long))
@@ -224,28 +181,20 @@ var orderRows = []row{
 				p.release(name, driver.Released)
 			}
 			q.acquire("try", driver.Granted)
-		},
-	},
-	{
-		name:  "order/leaving frees at once",
-		needs: Queue,
-		why:   "a waiter behind the one that left waits for nobody any more",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"order/leaving frees at once", Queue,
+		"a waiter behind the one that left waits for nobody any more",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
 			p.release("holder", driver.Released)
 			q.acquire("try", driver.Busy)
 			p.release("a", driver.Left)
 			q.acquire("try", driver.Granted)
-		},
-	},
-	{
-		name:  "order/a ticket forbidden on leaving does not come back",
-		needs: Queue | RejectIDFor,
-		why:   "the ask of a waiter that gave up may be on its way still; a ticket, or a grant, in its name would hold up everybody",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"order/a ticket forbidden on leaving does not come back", Queue | RejectIDFor,
+		"the ask of a waiter that gave up may be on its way still; a ticket, or a grant, in its name would hold up everybody",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
 			ref := l.ref("a")
@@ -255,14 +204,10 @@ var orderRows = []row{
 			p.release("holder", driver.Released)
 			p.acquire("a", driver.Gone, waits(long))
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "order/a long hold does not change it",
-		needs: Queue,
-		why:   "the holder renews for many times the life of a ticket; the waiters keep theirs alive, and nobody's place depends on time",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"order/a long hold does not change it", Queue,
+		"the holder renews for many times the life of a ticket; the waiters keep theirs alive, and nobody's place depends on time",
+		func(l *lab, p, q *process) {
 			step := l.brief / 4
 			p.acquire("holder", driver.Granted)
 			names := []string{"a", "b", "c", "d", "e"}
@@ -289,14 +234,10 @@ var orderRows = []row{
 					l.Fatalf("%s has place %d, want %d", name, got.Position, i+1)
 				}
 			}
-		},
-	},
-	{
-		name:  "order/writers first",
-		needs: Queue | Policies | Shared,
-		why:   "with this policy a waiting writer stops new readers and passes those who wait; writers keep their order",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"order/writers first", Queue | Policies | Shared,
+		"with this policy a waiting writer stops new readers and passes those who wait; writers keep their order",
+		func(l *lab, p, q *process) {
 			by := policy(driver.WritersFirst)
 			p.acquire("r0", driver.Granted, shared, by)
 			p.acquire("w1", driver.Queued, by, waits(long))
@@ -310,14 +251,10 @@ var orderRows = []row{
 				p.release(name, driver.Released)
 			}
 			q.acquire("r1", driver.Granted, shared, by, waits(long))
-		},
-	},
-	{
-		name:  "order/readers first",
-		needs: Queue | Policies | Shared,
-		why:   "with this policy readers enter beside readers although a writer waits",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"order/readers first", Queue | Policies | Shared,
+		"with this policy readers enter beside readers although a writer waits",
+		func(l *lab, p, q *process) {
 			by := policy(driver.ReadersFirst)
 			p.acquire("r1", driver.Granted, shared, by)
 			p.acquire("w", driver.Queued, by, waits(long))
@@ -328,6 +265,5 @@ var orderRows = []row{
 			q.release("r2", driver.Released)
 			q.release("r3", driver.Released)
 			p.acquire("w", driver.Granted, by, waits(long))
-		},
-	},
+		}},
 }

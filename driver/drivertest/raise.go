@@ -8,12 +8,9 @@ import (
 
 // raiseRows: a token that is raised while it is held.
 var raiseRows = []row{
-	{
-		name:  "raise/the token and those to come",
-		needs: Tokens | Raise,
-		why:   "a majority of stores gives one token: whoever holds it has all of them catch up with the greatest before it works, or the next one's is smaller",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"raise/the token and those to come", Tokens | Raise,
+		"a majority of stores gives one token: whoever holds it has all of them catch up with the greatest before it works, or the next one's is smaller",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			raised := first.Token + 1000
 			p.raise("a", raised, raised)
@@ -29,27 +26,19 @@ var raiseRows = []row{
 			l.greater(second.Token, raised)
 			q.release("b", driver.Released)
 			l.greater(p.acquire("c", driver.Granted).Token, second.Token)
-		},
-	},
-	{
-		name:  "raise/never lowers",
-		needs: Tokens | Raise,
-		why:   "a token that has been shown to a resource stands",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"raise/never lowers", Tokens | Raise,
+		"a token that has been shown to a resource stands",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			p.raise("a", first.Token-1, first.Token)
 			p.raise("a", first.Token, first.Token)
 			p.raise("a", first.Token+1, first.Token+1)
 			p.raise("a", first.Token, first.Token+1)
-		},
-	},
-	{
-		name:  "raise/HR_B4 levels what nobody was told",
-		needs: Tokens | Raise,
-		why:   "a store that was ahead of the majority is asked again under the lease, and must not answer another token than the holder has",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"raise/HR_B4 levels what nobody was told", Tokens | Raise,
+		"a store that was ahead of the majority is asked again under the lease, and must not answer another token than the holder has",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			p.raise("a", first.Token+1000, first.Token+1000)
 			for _, token := range []int64{first.Token + 500, first.Token + 500, first.Token + 700, first.Token + 600} {
@@ -67,14 +56,10 @@ var raiseRows = []row{
 			}
 			p.release("a", driver.Released)
 			l.greater(q.acquire("b", driver.Granted).Token, first.Token+1000)
-		},
-	},
-	{
-		name:  "raise/over expiry",
-		needs: Tokens | Raise,
-		why:   "the raised token counts also if its holder was lost right after",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"raise/over expiry", Tokens | Raise,
+		"the raised token counts also if its holder was lost right after",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			first := p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
@@ -82,28 +67,20 @@ var raiseRows = []row{
 			p.renewRefBy(start, l.brief, ref, driver.Granted)
 			l.pass(l.brief)
 			l.greater(q.acquire("b", driver.Granted).Token, ref.Token)
-		},
-	},
-	{
-		name:  "raise/not far ahead",
-		needs: Tokens | Raise,
-		why:   "one bad caller could use up a key's tokens for ever; the reply shows that it was not done",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"raise/not far ahead", Tokens | Raise,
+		"one bad caller could use up a key's tokens for ever; the reply shows that it was not done",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			p.raise("a", 1<<52, first.Token) // µs: the year 2112
 			p.release("a", driver.Released)
 			if got := p.acquire("b", driver.Granted); got.Token >= 1<<52 {
 				l.Fatalf("token %d", got.Token)
 			}
-		},
-	},
-	{
-		name:  "raise/only by a holder",
-		needs: Tokens | Raise,
-		why:   "a raise that comes late belongs to a lease that is over",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"raise/only by a holder", Tokens | Raise,
+		"a raise that comes late belongs to a lease that is over",
+		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			ref := l.ref("b")
 			ref.Token = first.Token + 1000
@@ -111,14 +88,10 @@ var raiseRows = []row{
 			if got := p.renew("a", driver.Granted); got.Token != first.Token {
 				l.Fatalf("a stranger raised token %d to %d", first.Token, got.Token)
 			}
-		},
-	},
-	{
-		name:  "raise/of a reader",
-		needs: Tokens | Raise | Shared,
-		why:   "readers and writers of a key draw from one counter",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"raise/of a reader", Tokens | Raise | Shared,
+		"readers and writers of a key draw from one counter",
+		func(l *lab, p, q *process) {
 			first := p.acquire("r1", driver.Granted, shared)
 			second := q.acquire("r2", driver.Granted, shared)
 			p.raise("r1", second.Token+1000, second.Token+1000)
@@ -126,14 +99,10 @@ var raiseRows = []row{
 				l.Fatalf("the other reader's token is %d, was %d", got.Token, second.Token)
 			}
 			l.greater(q.acquire("r3", driver.Granted, shared).Token, second.Token+1000)
-		},
-	},
-	{
-		name:  "raise/of an owner inside twice",
-		needs: Tokens | Raise | Reentry,
-		why:   "an owner has one token at every depth",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"raise/of an owner inside twice", Tokens | Raise | Reentry,
+		"an owner has one token at every depth",
+		func(l *lab, p, q *process) {
 			me := reenter("user-1")
 			first := p.acquire("a1", driver.Granted, me)
 			p.acquire("a2", driver.Granted, me)
@@ -145,8 +114,7 @@ var raiseRows = []row{
 			if got := p.acquire("a3", driver.Granted, me); got.Token != raised {
 				l.Fatalf("token %d of a further hold, want %d", got.Token, raised)
 			}
-		},
-	},
+		}},
 }
 
 // raise raises the token of the row's lease called name, and fails the row

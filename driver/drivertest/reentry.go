@@ -9,12 +9,9 @@ import (
 
 // reentryRows: one owner, several times in the same room.
 var reentryRows = []row{
-	{
-		name:  "reentry/the same owner enters again",
-		needs: Reentry,
-		why:   "code that holds a lock calls code that takes it: holds are counted, the token stays, the last release frees",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"reentry/the same owner enters again", Reentry,
+		"code that holds a lock calls code that takes it: holds are counted, the token stays, the last release frees",
+		func(l *lab, p, q *process) {
 			me := reenter("user-1")
 			first := p.acquire("a1", driver.Granted, me)
 			for i, name := range []string{"a2", "a3", "a4", "a5"} {
@@ -33,14 +30,10 @@ var reentryRows = []row{
 			}
 			p.release("a3", driver.Released)
 			l.greater(q.acquire("b", driver.Granted, reenter("user-2")).Token, first.Token)
-		},
-	},
-	{
-		name:  "reentry/G13 owners of any name enter again",
-		needs: Reentry,
-		why:   "a store that takes a name for none keeps its owner waiting for itself",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"reentry/G13 owners of any name enter again", Reentry,
+		"a store that takes a name for none keeps its owner waiting for itself",
+		func(l *lab, p, q *process) {
 			for _, name := range []string{"-", "=", "0", "%2D", "+", " "} {
 				p.acquire("a", driver.Granted, reenter(name))
 				p.acquire("b", driver.Granted, reenter(name))
@@ -49,14 +42,10 @@ var reentryRows = []row{
 				p.release("a", driver.Released)
 				p.release("b", driver.Released)
 			}
-		},
-	},
-	{
-		name:  "reentry/asking twice enters once",
-		needs: Reentry,
-		why:   "a repeated request must not count as a deeper one, or the lock outlives its releases",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"reentry/asking twice enters once", Reentry,
+		"a repeated request must not count as a deeper one, or the lock outlives its releases",
+		func(l *lab, p, q *process) {
 			me := reenter("user-1")
 			p.acquire("a1", driver.Granted, me)
 			for range 2 {
@@ -67,14 +56,10 @@ var reentryRows = []row{
 			p.release("a2", driver.Released)
 			p.release("a1", driver.Released)
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "reentry/other owners are strangers",
-		needs: Reentry,
-		why:   "owners are compared whole, and an owner is an identity only for those who say so: a label in common is no right to enter",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"reentry/other owners are strangers", Reentry,
+		"owners are compared whole, and an owner is an identity only for those who say so: a label in common is no right to enter",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, reenter("user-1"))
 			q.acquire("b", driver.Busy, reenter("user-10"))
 			q.acquire("b", driver.Busy, reenter("user-"))
@@ -85,14 +70,10 @@ var reentryRows = []row{
 			p.acquire("c", driver.Granted, owner("user-1"))
 			q.acquire("b", driver.Busy, reenter("user-1"))
 			q.acquire("b", driver.Busy, owner("user-1"))
-		},
-	},
-	{
-		name:  "reentry/each hold has its own life",
-		needs: Reentry,
-		why:   "an inner hold neither prolongs nor shortens the outer one",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"reentry/each hold has its own life", Reentry,
+		"an inner hold neither prolongs nor shortens the outer one",
+		func(l *lab, p, q *process) {
 			me := reenter("user-1")
 			p.acquire("outer", driver.Granted, me)
 			p.acquire("inner", driver.Granted, me, ttl(l.brief))
@@ -113,14 +94,10 @@ var reentryRows = []row{
 			if got := p.renew("inner2", driver.Granted); got.Token != first.Token || got.Holds != 1 {
 				l.Fatalf("token %d, holds %d; want %d and 1", got.Token, got.Holds, first.Token)
 			}
-		},
-	},
-	{
-		name:  "reentry/passes the queue",
-		needs: Reentry | Queue,
-		why:   "whoever waits in the queue waits for this very owner: letting them pass first would be a deadlock",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"reentry/passes the queue", Reentry | Queue,
+		"whoever waits in the queue waits for this very owner: letting them pass first would be a deadlock",
+		func(l *lab, p, q *process) {
 			me := reenter("user-1")
 			p.acquire("a1", driver.Granted, me)
 			q.acquire("b", driver.Queued, waits(long))
@@ -131,14 +108,10 @@ var reentryRows = []row{
 				p.release(name, driver.Released)
 			}
 			q.acquire("b", driver.Granted, waits(long))
-		},
-	},
-	{
-		name:  "reentry/HR_D2 an owner that reads cannot ask to write, nor the other way round",
-		needs: Reentry | Shared,
-		why:   "an owner that would wait for itself would do so for ever, whatever the context under which it asks",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"reentry/HR_D2 an owner that reads cannot ask to write, nor the other way round", Reentry | Shared,
+		"an owner that would wait for itself would do so for ever, whatever the context under which it asks",
+		func(l *lab, p, q *process) {
 			me, you := reenter("user-1"), reenter("user-2")
 			refused := func(name string, opts ...option) {
 				l.Helper()
@@ -173,6 +146,5 @@ var reentryRows = []row{
 			}
 			p.release("w1", driver.Released)
 			q.acquire("w", driver.Granted, me)
-		},
-	},
+		}},
 }

@@ -17,45 +17,34 @@ var refusalRows = []row{
 	refuses(Guard, "a store that cannot tell that it has lost its data must not be trusted to tell", guard),
 	refuses(Queue, "a caller that insists on the order of arrival would be overtaken for ever", ordered),
 	refuses(Policies, "a policy that is not kept starves those it was meant for", policy(driver.WritersFirst)),
-	{
-		name:  "refusal/a waiter is not queued",
-		lacks: Queue,
-		why:   "a waiter that is not queued polls; it must not believe that it has a place",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"refusal/a waiter is not queued", Queue,
+		"a waiter that is not queued polls; it must not believe that it has a place",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, waits(long))
 			q.acquire("b", driver.Busy, waits(long))
 			p.release("a", driver.Released)
 			q.acquire("b", driver.Granted, waits(long))
-		},
-	},
-	{
-		name:  "refusal/Tokens",
-		lacks: Tokens,
-		why:   "a token that does not rise is worse than none: 0 says that there is none",
-		run: func(l *lab) {
-			if got := l.process().acquire("a", driver.Granted); got.Token != 0 {
+		}},
+	{"refusal/Tokens", Tokens,
+		"a token that does not rise is worse than none: 0 says that there is none",
+		func(l *lab, p, q *process) {
+			if got := p.acquire("a", driver.Granted); got.Token != 0 {
 				l.Fatalf("token %d", got.Token)
 			}
-		},
-	},
+		}},
 }
 
 // refuses is the row of a request that a store without f turns down, before it
 // is sent and when it is.
 func refuses(f Feature, why string, shape ...option) row {
-	return row{
-		name: "refusal/" + f.String(), lacks: f, why: why,
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
-			req := p.request("a", shape)
-			if err := driver.Supports(p.d, req); !errors.Is(err, errors.ErrUnsupported) {
-				l.Errorf("driver.Supports: %v, want errors.ErrUnsupported", err)
-			}
-			if _, err := p.try(req); !errors.Is(err, errors.ErrUnsupported) {
-				l.Errorf("acquire: %v, want errors.ErrUnsupported", err)
-			}
-			q.acquire("b", driver.Granted)
-		},
-	}
+	return row{"refusal/" + f.String(), f, why, func(l *lab, p, q *process) {
+		req := p.request("a", shape)
+		if err := driver.Supports(p.d, req); !errors.Is(err, errors.ErrUnsupported) {
+			l.Errorf("driver.Supports: %v, want errors.ErrUnsupported", err)
+		}
+		if _, err := p.try(req); !errors.Is(err, errors.ErrUnsupported) {
+			l.Errorf("acquire: %v, want errors.ErrUnsupported", err)
+		}
+		q.acquire("b", driver.Granted)
+	}}
 }

@@ -8,22 +8,17 @@ import (
 
 // releaseRows: how a lease ends, and what may come after.
 var releaseRows = []row{
-	{
-		name: "release/frees",
-		why:  "the next one enters at once, not when the lease would have expired",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"release/frees", 0,
+		"the next one enters at once, not when the lease would have expired",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)
 			q.acquire("b", driver.Granted)
 			p.renew("a", driver.Gone)
-		},
-	},
-	{
-		name: "release/twice",
-		why:  "a release whose reply was lost is repeated; the next holder must survive the repetition",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/twice", 0,
+		"a release whose reply was lost is repeated; the next holder must survive the repetition",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)
 			if p.release("a", driver.Gone).Broken {
@@ -32,13 +27,10 @@ var releaseRows = []row{
 			q.acquire("b", driver.Granted)
 			p.release("a", driver.Gone)
 			q.renew("b", driver.Granted)
-		},
-	},
-	{
-		name: "release/by a holder that takes itself for uncontended",
-		why:  "what the last answer said is old: somebody may have come since, or the lease may be over",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/by a holder that takes itself for uncontended", 0,
+		"what the last answer said is old: somebody may have come since, or the lease may be over",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
 			ref.Uncontended = true
@@ -48,14 +40,10 @@ var releaseRows = []row{
 			q.acquire("b", driver.Granted)
 			p.releaseRef(ref, driver.Gone)
 			q.renew("b", driver.Granted)
-		},
-	},
-	{
-		name:  "release/by a holder that was uncontended before others queued",
-		needs: Queue,
-		why:   "the waiter that has queued since is next, and is not overtaken",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/by a holder that was uncontended before others queued", Queue,
+		"the waiter that has queued since is next, and is not overtaken",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
 			ref.Uncontended = true
@@ -63,36 +51,27 @@ var releaseRows = []row{
 			p.releaseRef(ref, driver.Released)
 			p.acquire("c", driver.Busy)
 			q.acquire("b", driver.Granted, waits(long))
-		},
-	},
-	{
-		name: "release/by a stranger",
-		why:  "only the lease's own id ends it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/by a stranger", 0,
+		"only the lease's own id ends it",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.release("b", driver.Gone)
 			q.acquire("b", driver.Busy)
 			p.renew("a", driver.Granted)
-		},
-	},
-	{
-		name: "release/of an expired lease",
-		why:  "the holder learns that its work was not protected to the end, and the present holder keeps its lease",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/of an expired lease", 0,
+		"the holder learns that its work was not protected to the end, and the present holder keeps its lease",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			l.pass(l.brief)
 			q.acquire("b", driver.Granted)
 			p.release("a", driver.Gone)
 			q.renew("b", driver.Granted)
-		},
-	},
-	{
-		name: "release/ids that begin alike",
-		why:  "ids are compared whole: a lease must not be ended or renewed under a part of its name",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"release/ids that begin alike", 0,
+		"ids are compared whole: a lease must not be ended or renewed under a part of its name",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			whole := l.ref("a")
 			for _, id := range []string{whole.ID[:len(whole.ID)-1], whole.ID + "x", whole.ID + ".x"} {
@@ -102,14 +81,10 @@ var releaseRows = []row{
 				p.releaseRef(ref, driver.Gone)
 			}
 			p.renew("a", driver.Granted)
-		},
-	},
-	{
-		name:  "release/forbids a late acquire",
-		needs: RejectIDFor,
-		why:   "an acquire that went unanswered may still be on its way; after its release it must not take the lock for a caller that has gone",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/forbids a late acquire", RejectIDFor,
+		"an acquire that went unanswered may still be on its way; after its release it must not take the lock for a caller that has gone",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
 			ref.RejectIDFor = long
@@ -120,14 +95,10 @@ var releaseRows = []row{
 			q.acquire("b", driver.Granted)
 			p.acquire("a", driver.Gone)
 			q.renew("b", driver.Granted)
-		},
-	},
-	{
-		name:  "release/forbids an acquire that has not come",
-		needs: RejectIDFor,
-		why:   "the release of an unanswered acquire may overtake it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/forbids an acquire that has not come", RejectIDFor,
+		"the release of an unanswered acquire may overtake it",
+		func(l *lab, p, q *process) {
 			ref := l.ref("a")
 			ref.RejectIDFor = long
 			p.releaseRef(ref, driver.Gone)
@@ -136,14 +107,10 @@ var releaseRows = []row{
 			q.release("b", driver.Released)
 			p.acquire("a", driver.Gone, waits(long))
 			q.acquire("c", driver.Granted)
-		},
-	},
-	{
-		name:  "release/forbids an id for as long as it is told",
-		needs: RejectIDFor,
-		why:   "the caller knows how long its request may be on its way, and the store does not",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/forbids an id for as long as it is told", RejectIDFor,
+		"the caller knows how long its request may be on its way, and the store does not",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
@@ -156,14 +123,10 @@ var releaseRows = []row{
 			l.cfg.Advance(3 * l.brief)
 			q.acquireBy(start, 4*l.brief, "a", driver.Gone)
 			q.acquireBy(start, 4*l.brief, "once", driver.Gone, once)
-		},
-	},
-	{
-		name:  "release/keeps the room closed",
-		needs: KeepClosed,
-		why:   "a cron job that is shorter than the difference of its hosts' clocks keeps the lock until all have tried",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/keeps the room closed", KeepClosed,
+		"a cron job that is shorter than the difference of its hosts' clocks keeps the lock until all have tried",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
@@ -176,14 +139,10 @@ var releaseRows = []row{
 			q.acquireBy(start, ref.KeepClosed, "b", driver.Busy)
 			l.pass(3 * l.brief)
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "release/keeps the room closed once",
-		needs: KeepClosed | RejectIDFor, // a store that remembers no ids cannot tell
-		why:   "a release whose answer was lost is repeated, and so is that of a lease that was lost; neither may close the room for others",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/keeps the room closed once", KeepClosed | RejectIDFor, // a store that remembers no ids cannot tell
+		"a release whose answer was lost is repeated, and so is that of a lease that was lost; neither may close the room for others",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
 			ref.KeepClosed = 2 * l.brief
@@ -196,25 +155,17 @@ var releaseRows = []row{
 			p.releaseRef(ref, driver.Gone)
 			q.release("b", driver.Released)
 			q.acquire("c", driver.Granted)
-		},
-	},
-	{
-		name:  "release/is not followed by the delay",
-		needs: LockDelay,
-		why:   "a holder that released in order has nothing on its way any more",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/is not followed by the delay", LockDelay,
+		"a holder that released in order has nothing on its way any more",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, delay(long))
 			p.release("a", driver.Released)
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "release/expiry is followed by the delay",
-		needs: LockDelay,
-		why:   "a holder that lost its lease may have writes on their way; the room stays closed until they have landed",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"release/expiry is followed by the delay", LockDelay,
+		"a holder that lost its lease may have writes on their way; the room stays closed until they have landed",
+		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief), delay(3*l.brief))
 			l.pass(l.brief)
@@ -224,6 +175,5 @@ var releaseRows = []row{
 			q.acquireBy(start, 4*l.brief, "b", driver.Busy)
 			l.pass(2 * l.brief)
 			q.acquire("b", driver.Granted)
-		},
-	},
+		}},
 }

@@ -9,12 +9,9 @@ import (
 
 // sharedRows: readers and writers.
 var sharedRows = []row{
-	{
-		name:  "shared/a reader beside others is not told that it is uncontended",
-		needs: Shared,
-		why:   "what an uncontended holder may do without asking would go past the others inside",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"shared/a reader beside others is not told that it is uncontended", Shared,
+		"what an uncontended holder may do without asking would go past the others inside",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, shared)
 			if q.acquire("b", driver.Granted, shared).Uncontended {
 				l.Fatal("granted: told that it is uncontended")
@@ -22,14 +19,10 @@ var sharedRows = []row{
 			if p.renew("a", driver.Granted).Uncontended {
 				l.Fatal("renewed: told that it is uncontended")
 			}
-		},
-	},
-	{
-		name:  "shared/readers together, writers alone",
-		needs: Shared,
-		why:   "readers do not disturb one another; a writer is alone, also against the exclusive holder of a plain mutex on the same key",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"shared/readers together, writers alone", Shared,
+		"readers do not disturb one another; a writer is alone, also against the exclusive holder of a plain mutex on the same key",
+		func(l *lab, p, q *process) {
 			p.acquire("r1", driver.Granted, shared)
 			if got := q.acquire("r2", driver.Granted, shared); got.Holds != 1 {
 				l.Fatalf("a reader beside another holds %d, want 1", got.Holds)
@@ -42,14 +35,10 @@ var sharedRows = []row{
 			q.acquire("r3", driver.Busy, shared)
 			p.release("w", driver.Released)
 			q.acquire("r3", driver.Granted, shared)
-		},
-	},
-	{
-		name:  "shared/every reader expires by itself",
-		needs: Shared,
-		why:   "a dead reader must not live on the renewals of the others, nor take them along",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"shared/every reader expires by itself", Shared,
+		"a dead reader must not live on the renewals of the others, nor take them along",
+		func(l *lab, p, q *process) {
 			p.acquire("dead", driver.Granted, shared, ttl(l.brief))
 			q.acquire("alive", driver.Granted, shared)
 			l.pass(l.brief)
@@ -58,14 +47,10 @@ var sharedRows = []row{
 			p.acquire("w", driver.Busy)
 			q.release("alive", driver.Released)
 			p.acquire("w", driver.Granted)
-		},
-	},
-	{
-		name:  "shared/the last reader's expiry frees",
-		needs: Shared,
-		why:   "the room is closed to writers as long as its longest-lived reader, whoever came first",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"shared/the last reader's expiry frees", Shared,
+		"the room is closed to writers as long as its longest-lived reader, whoever came first",
+		func(l *lab, p, q *process) {
 			p.acquire("r1", driver.Granted, shared, ttl(l.brief))
 			start := time.Now()
 			q.acquire("r2", driver.Granted, shared, ttl(3*l.brief))
@@ -74,28 +59,20 @@ var sharedRows = []row{
 			p.acquireBy(start, 3*l.brief, "w", driver.Busy)
 			l.pass(2 * l.brief)
 			p.acquire("w", driver.Granted)
-		},
-	},
-	{
-		name:  "shared/asking twice enters once",
-		needs: Shared,
-		why:   "a reader counted twice keeps the writers out after it has left",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"shared/asking twice enters once", Shared,
+		"a reader counted twice keeps the writers out after it has left",
+		func(l *lab, p, q *process) {
 			first := p.acquire("r", driver.Granted, shared)
 			if again := q.acquire("r", driver.Granted, shared); again.Token != first.Token {
 				l.Fatalf("tokens %d and %d for one lease", first.Token, again.Token)
 			}
 			p.release("r", driver.Released)
 			q.acquire("w", driver.Granted)
-		},
-	},
-	{
-		name:  "shared/tokens rise for all",
-		needs: Shared | Tokens,
-		why:   "readers and writers of a key draw from one counter",
-		run: func(l *lab) {
-			p := l.process()
+		}},
+	{"shared/tokens rise for all", Shared | Tokens,
+		"readers and writers of a key draw from one counter",
+		func(l *lab, p, q *process) {
 			last := int64(0)
 			for i := range 6 {
 				opts := []option{shared}
@@ -112,14 +89,10 @@ var sharedRows = []row{
 					p.release(fmt.Sprintf("p%d", i-1), driver.Released)
 				}
 			}
-		},
-	},
-	{
-		name:  "shared/a waiting writer stops readers",
-		needs: Shared | Queue,
-		why:   "readers that come and go would keep a writer out for ever",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"shared/a waiting writer stops readers", Shared | Queue,
+		"readers that come and go would keep a writer out for ever",
+		func(l *lab, p, q *process) {
 			p.acquire("r1", driver.Granted, shared)
 			p.acquire("w", driver.Queued, waits(long))
 			q.acquire("r2", driver.Busy, shared)
@@ -129,14 +102,11 @@ var sharedRows = []row{
 			p.acquire("w", driver.Granted, waits(long))
 			p.release("w", driver.Released)
 			q.acquire("r3", driver.Granted, shared, waits(long))
-		},
-	},
-	{
-		name:  "shared/neighbours enter together",
-		needs: Shared | Queue | Watch,
-		why:   "readers that stand together in the queue need not wait for one another",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"shared/neighbours enter together", Shared | Queue | Watch,
+		"readers that stand together in the queue need not wait for one another",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("w1", driver.Granted)
 			q.acquire("r1", driver.Queued, shared, waits(long))
 			q.acquire("r2", driver.Queued, shared, waits(long))
@@ -153,14 +123,11 @@ var sharedRows = []row{
 			q.release("r2", driver.Released)
 			q.hear(driver.HintGranted, "w2")
 			q.renew("w2", driver.Granted)
-		},
-	},
-	{
-		name:  "shared/many neighbours enter together",
-		needs: Shared | Queue | Watch,
-		why:   "a store may bound the hand-overs of one step; the rest must be told to come now, not when somebody inside would expire",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"shared/many neighbours enter together", Shared | Queue | Watch,
+		"a store may bound the hand-overs of one step; the rest must be told to come now, not when somebody inside would expire",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("w", driver.Granted)
 			const n = 150
 			for i := range n {
@@ -175,14 +142,11 @@ var sharedRows = []row{
 					inside[hint.ID] = true
 				}
 			}
-		},
-	},
-	{
-		name:  "shared/a writer that leaves lets readers in",
-		needs: Shared | Queue | Watch,
-		why:   "the cancelled writer was all that kept the readers out",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"shared/a writer that leaves lets readers in", Shared | Queue | Watch,
+		"the cancelled writer was all that kept the readers out",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("r1", driver.Granted, shared)
 			p.acquire("w", driver.Queued, waits(long))
 			q.acquire("r2", driver.Queued, shared, waits(long))
@@ -190,6 +154,5 @@ var sharedRows = []row{
 			q.hear(driver.HintGranted, "r2")
 			q.renew("r2", driver.Granted)
 			p.renew("r1", driver.Granted)
-		},
-	},
+		}},
 }

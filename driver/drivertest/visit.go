@@ -7,12 +7,9 @@ import (
 // visitRows: several who ask with one id, as the replicas of a service do for one
 // client. Each may undo what it asked for, and nothing that another was told.
 var visitRows = []row{
-	{
-		name:  "visit/HR_A6 undoes what it was granted",
-		needs: Visits,
-		why:   "a lock that was taken for a client that has gone is nobody's until its time is over",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+	{"visit/HR_A6 undoes what it was granted", Visits,
+		"a lock that was taken for a client that has gone is nobody's until its time is over",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
 			p.acquire("a", driver.Granted, visit("p")) // a repetition
 			q.undo("a", "q", driver.Busy)
@@ -21,14 +18,10 @@ var visitRows = []row{
 			p.undo("a", "p", driver.Released)
 			p.undo("a", "p", driver.Gone)
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "visit/G13 undoes by any name",
-		needs: Visits,
-		why:   "a store that takes a name for none ends a lease that another was told of",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/G13 undoes by any name", Visits,
+		"a store that takes a name for none ends a lease that another was told of",
+		func(l *lab, p, q *process) {
 			for _, name := range []string{"-", "0", ".", "_"} {
 				q.acquire("a", driver.Granted, visit("q"))
 				p.undo("a", name, driver.Busy)
@@ -37,41 +30,29 @@ var visitRows = []row{
 				q.undo("b", "q", driver.Busy)
 				p.undo("b", name, driver.Released)
 			}
-		},
-	},
-	{
-		name:  "visit/HR_A6 spares a lease that another asked for later",
-		needs: Visits,
-		why:   "the client has asked another replica meanwhile, and was told that it has the lock",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A6 spares a lease that another asked for later", Visits,
+		"the client has asked another replica meanwhile, and was told that it has the lock",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
 			q.acquire("a", driver.Granted, visit("q"))
 			p.undo("a", "p", driver.Busy)
 			q.renew("a", driver.Granted)
 			q.release("a", driver.Released)
-		},
-	},
-	{
-		name:  "visit/HR_A5 spares a lease that another asked for before",
-		needs: Visits,
-		why:   "a request that was held up arrives when the client has long asked again elsewhere, and been told that it has the lock",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A5 spares a lease that another asked for before", Visits,
+		"a request that was held up arrives when the client has long asked again elsewhere, and been told that it has the lock",
+		func(l *lab, p, q *process) {
 			q.acquire("a", driver.Granted, visit("q"))
 			p.acquire("a", driver.Granted, visit("p"))
 			p.undo("a", "p", driver.Busy)
 			p.undo("a", "p", driver.Busy)
 			q.renew("a", driver.Granted)
 			q.release("a", driver.Released)
-		},
-	},
-	{
-		name:  "visit/HR_A5 spares a lease of somebody without a name",
-		needs: Visits,
-		why:   "a caller without a name undoes nothing, and may have been told that it has the lease",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A5 spares a lease of somebody without a name", Visits,
+		"a caller without a name undoes nothing, and may have been told that it has the lease",
+		func(l *lab, p, q *process) {
 			q.acquire("first", driver.Granted)
 			p.acquire("first", driver.Granted, visit("p"))
 			p.undo("first", "p", driver.Busy)
@@ -81,14 +62,10 @@ var visitRows = []row{
 			p.undo("later", "p", driver.Busy)
 			q.renew("later", driver.Granted)
 			q.release("later", driver.Released)
-		},
-	},
-	{
-		name:  "visit/HR_A6 is undone by the visit on whose behalf it asks",
-		needs: Visits,
-		why:   "a majority of stores and a service ask in rounds and requests of their own for one visit of their caller",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A6 is undone by the visit on whose behalf it asks", Visits,
+		"a majority of stores and a service ask in rounds and requests of their own for one visit of their caller",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p/1"))
 			q.acquire("a", driver.Granted, visit("p/22"))
 			p.undo("a", "p/1", driver.Busy)
@@ -99,14 +76,10 @@ var visitRows = []row{
 			q.acquire("b", driver.Granted, visit("q/1"))
 			p.undo("b", "p", driver.Busy)
 			q.renew("b", driver.Granted)
-		},
-	},
-	{
-		name:  "visit/HR_A6 changes nothing where it undoes nothing",
-		needs: Visits | RejectIDFor | KeepClosed,
-		why:   "the lease that is spared is to be renewed, released and asked for as before, and the room to be open after it",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A6 changes nothing where it undoes nothing", Visits | RejectIDFor | KeepClosed,
+		"the lease that is spared is to be renewed, released and asked for as before, and the room to be open after it",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
 			q.acquire("a", driver.Granted, visit("q"))
 			ref := p.visited("a", "p")
@@ -115,14 +88,10 @@ var visitRows = []row{
 			q.acquire("a", driver.Granted, visit("q"))
 			q.release("a", driver.Released)
 			q.acquire("b", driver.Granted)
-		},
-	},
-	{
-		name:  "visit/HR_A6 spares a reader's lease",
-		needs: Visits | Shared,
-		why:   "a reader's lease is undone by the same rule",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A6 spares a reader's lease", Visits | Shared,
+		"a reader's lease is undone by the same rule",
+		func(l *lab, p, q *process) {
 			q.acquire("other", driver.Granted, shared)
 			p.acquire("a", driver.Granted, shared, visit("p"))
 			q.acquire("b", driver.Granted, shared, visit("q"))
@@ -130,14 +99,10 @@ var visitRows = []row{
 			p.undo("b", "p", driver.Busy)
 			p.undo("a", "p", driver.Released)
 			q.renew("b", driver.Granted)
-		},
-	},
-	{
-		name:  "visit/HR_A5 a place in the queue belongs to the visit that asked last",
-		needs: Visits | Queue,
-		why:   "a client that lost its connection and came back by another way has its place there, and gives it up there",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A5 a place in the queue belongs to the visit that asked last", Visits | Queue,
+		"a client that lost its connection and came back by another way has its place there, and gives it up there",
+		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long), visit("p"))
 			p.acquire("b", driver.Queued, waits(long), visit("p"))
@@ -149,14 +114,11 @@ var visitRows = []row{
 			p.undo("a", "p", driver.Busy)
 			q.undo("a", "q", driver.Released)
 			p.acquire("c", driver.Granted)
-		},
-	},
-	{
-		name:  "visit/HR_A5 a lease that was handed over belongs to the visit that asked",
-		needs: Visits | Queue | Watch,
-		why:   "it may be undone as one that was taken by asking",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"visit/HR_A5 a lease that was handed over belongs to the visit that asked", Visits | Queue | Watch,
+		"it may be undone as one that was taken by asking",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted)
 			q.acquire("a", driver.Queued, waits(long), visit("q"))
 			q.acquire("b", driver.Queued, waits(long), visit("q"))
@@ -169,14 +131,10 @@ var visitRows = []row{
 			q.release("a", driver.Released)
 			q.hear(driver.HintGranted, "b")
 			q.undo("b", "q", driver.Released)
-		},
-	},
-	{
-		name:  "visit/HR_A5 spares a lease that another has renewed",
-		needs: Visits,
-		why:   "the client whose connection broke has renewed elsewhere, and been told that it has the lock",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A5 spares a lease that another has renewed", Visits,
+		"the client whose connection broke has renewed elsewhere, and been told that it has the lock",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
 			q.renewFor("a", "q", driver.Granted)
 			q.renewFor("a", "q", driver.Granted)
@@ -191,14 +149,10 @@ var visitRows = []row{
 			q.renewFor("b", "p/2", driver.Granted)
 			p.undo("b", "p/1", driver.Busy)
 			p.undo("b", "p", driver.Released)
-		},
-	},
-	{
-		name:  "visit/HR_A5 spares a reader's lease that another has renewed",
-		needs: Visits | Shared,
-		why:   "a reader's lease is undone by the same rule, also where others are inside",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A5 spares a reader's lease that another has renewed", Visits | Shared,
+		"a reader's lease is undone by the same rule, also where others are inside",
+		func(l *lab, p, q *process) {
 			q.acquire("other", driver.Granted, shared, visit("q"))
 			p.acquire("a", driver.Granted, shared, visit("p/1"))
 			p.acquire("b", driver.Granted, shared, visit("p"))
@@ -209,14 +163,11 @@ var visitRows = []row{
 			p.undo("a", "p", driver.Released)
 			q.undo("other", "q", driver.Released)
 			q.release("b", driver.Released)
-		},
-	},
-	{
-		name:  "visit/HR_A5 spares a place that another has renewed",
-		needs: Visits | Queue | Watch,
-		why:   "the client has been told elsewhere that it keeps its place, or that its turn has come",
-		run: func(l *lab) {
-			p, q := l.process(), l.process().listen()
+		}},
+	{"visit/HR_A5 spares a place that another has renewed", Visits | Queue | Watch,
+		"the client has been told elsewhere that it keeps its place, or that its turn has come",
+		func(l *lab, p, q *process) {
+			q.listen()
 			p.acquire("holder", driver.Granted)
 			q.acquire("a", driver.Queued, waits(long), visit("p"))
 			q.acquire("b", driver.Queued, waits(long), visit("p"))
@@ -231,14 +182,10 @@ var visitRows = []row{
 			q.renewFor("b", "q", driver.Granted)
 			p.undo("b", "p", driver.Busy)
 			q.release("b", driver.Released)
-		},
-	},
-	{
-		name:  "visit/HR_A6 begins anew with a new lease",
-		needs: Visits,
-		why:   "an id whose lease was released or has expired is free again, and the visits that asked for that one have no part in the next",
-		run: func(l *lab) {
-			p, q := l.process(), l.process()
+		}},
+	{"visit/HR_A6 begins anew with a new lease", Visits,
+		"an id whose lease was released or has expired is free again, and the visits that asked for that one have no part in the next",
+		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"), ttl(l.brief))
 			q.acquire("a", driver.Granted, visit("q"), ttl(l.brief))
 			l.pass(l.brief)
@@ -247,8 +194,7 @@ var visitRows = []row{
 			q.undo("a", "q", driver.Released)
 			p.acquire("a", driver.Granted, visit("p"))
 			p.undo("a", "p", driver.Released)
-		},
-	},
+		}},
 }
 
 // visited is the row's lease or ticket called name, as far as it belongs to a visit.
