@@ -36,9 +36,8 @@ func TestAcquire_HR_A6_AVisitThatIsUndoneLeavesTheOthersVotesToBeUndone(t *testi
 		"both after the vote":  {150 * ms, 270 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := servers(3)
-				a := asker{t, quorumOf(t, all)}.begun()
+			inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+				a.begun()
 				all[0].delay(50 * ms)
 				for _, s := range all[1:] {
 					s.set(func(s *server) { s.cut = true })
@@ -101,9 +100,7 @@ func TestAcquire_P8_ALostRoundThatWaitsForAnothersReleaseIsUnknown(t *testing.T)
 // A lease that is asked for again by a round without a majority stays, and whoever asked is
 // not told that it has none.
 func TestAcquire_P8_ALostRoundOfALeaseThatIsHeldIsUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
 		all[1].kill()
@@ -119,9 +116,8 @@ func TestAcquire_P8_ALostRoundOfALeaseThatIsHeldIsUnknown(t *testing.T) {
 // A vote that belongs to another process too cannot be undone: whoever asked for it is not
 // told that nothing is left.
 func TestAcquire_P8_ALostRoundThatAnotherProcessSharesIsUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}.begun()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		a.begun()
 		if _, err := all[0].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: "another"}); err != nil {
 			t.Fatal(err)
 		}
@@ -225,9 +221,8 @@ func TestTokens_P4_ALeaseThatEndedHasItsNewTokenWhateverItHadBefore(t *testing.T
 // While a round asks again for a lease whose end comes meanwhile, its votes stay known: what
 // is left of a round that was lost is undone.
 func TestAcquire_P8_ARoundDuringWhichTheLeaseEndsIsUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}.begun()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		a.begun()
 		if _, err := all[1].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
@@ -287,9 +282,7 @@ func TestAcquire_P8_ARoundDuringWhichAnotherSeesTheEndIsUndone(t *testing.T) {
 // A downgrade of which one node does not answer, while another has forgotten the lease, is
 // not answered as if the lock were held by somebody else, and the lease is not lost.
 func TestDowngrade_P8_WithoutAMajorityThatRefusesIsUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		token := a.acquire("a", driver.Granted).Token
 		synctest.Wait()
 		if _, err := all[0].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {

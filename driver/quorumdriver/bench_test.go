@@ -8,9 +8,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/driver/quorumdriver"
-	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func BenchmarkPair(b *testing.B) {
@@ -46,25 +43,4 @@ func BenchmarkPair(b *testing.B) {
 			pair(b, open(b, nodes))
 		})
 	}
-	var urls []string
-	for range 5 {
-		urls = append(urls, redistest.Start(b).URL())
-	}
-	redis := func(b *testing.B, n int) (nodes []driver.Driver) {
-		for _, url := range urls[:n] {
-			d, err := rueidisdriver.Open(url)
-			if err != nil {
-				b.Fatal(err)
-			}
-			nodes = append(nodes, d)
-		}
-		return nodes
-	}
-	b.Run("redis, one", func(b *testing.B) {
-		d := redis(b, 1)[0]
-		defer d.Close()
-		pair(b, d)
-	})
-	b.Run("redis, quorum of 5", func(b *testing.B) { pair(b, open(b, redis(b, 5))) })
-	b.Run("redis, quorum of 5, unfenced", func(b *testing.B) { pair(b, open(b, redis(b, 5), quorumdriver.WithoutFencing())) })
 }

@@ -20,9 +20,8 @@ func (a asker) breaks(id string, want driver.State) {
 // A break that finds nothing at a majority is still on its way to the slowest node,
 // where the lease may have been let in when it comes.
 func TestBreak_HR_G6_ActsOnNoLeaseThatComesAfterItsAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}.begun()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		a.begun()
 		all[2].delay(quorumdriver.DefaultTimeout / 2)
 		a.breaks("a", driver.Gone)
 		all[2].delay(0)
@@ -36,9 +35,8 @@ func TestBreak_HR_G6_ActsOnNoLeaseThatComesAfterItsAnswer(t *testing.T) {
 }
 
 func TestBreak_HR_G6_HasActedAtAllNodesThatAnswerWhenItDoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(5)
-		a := asker{t, quorumOf(t, all)}.begun()
+	inBubble(t, 5, func(t *testing.T, all []*server, a asker) {
+		a.begun()
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
 		all[3].delay(50 * time.Millisecond)
@@ -54,9 +52,8 @@ func TestBreak_HR_G6_HasActedAtAllNodesThatAnswerWhenItDoes(t *testing.T) {
 
 // A lease of which a node that hangs may be the majority's is broken there, too.
 func TestBreak_HR_G6_ReachesANodeThatWasSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}.begun()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		a.begun()
 		all[0].kill()
 		a.acquire("a", driver.Granted)
 		synctest.Wait()

@@ -2,20 +2,16 @@ package quorumdriver_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
-	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
 	"github.com/leasehold-go/leasehold/internal/test/leaktest"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
@@ -61,33 +57,6 @@ func TestConformance_OverMemory(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestConformance_OverRedis(t *testing.T) {
-	skip.Nightly(t, "make test plays the same rows over memory")
-	var urls []string
-	for range 3 {
-		urls = append(urls, redistest.Start(t).URL())
-	}
-	drivertest.Run(t, drivertest.Config{
-		Without: lacking,
-		Open: func(t testing.TB) driver.Driver {
-			var nodes []driver.Driver
-			for _, url := range urls {
-				d, err := rueidisdriver.Open(url)
-				if err != nil {
-					t.Fatal(err)
-				}
-				nodes = append(nodes, d)
-			}
-			s := settled{open(t, nodes, quorumdriver.WithTimeout(10*time.Second))}
-			// Connect, which takes longer than a short lease lasts.
-			if reply, err := s.Acquire(t.Context(), driver.Request{Key: rand.Text(), ID: "x", TTL: time.Minute}); err != nil {
-				t.Fatalf("%+v, %v", reply, err)
-			}
-			return s
-		},
-	})
 }
 
 // settled returns from a call when it has reached all nodes. Without it a request

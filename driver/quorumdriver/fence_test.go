@@ -9,42 +9,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// successors lets two hold one after the other, by majorities that have one node
-// in common, where the clock of the first node is ahead of the others.
-func successors(t *testing.T, opts ...quorumdriver.Option) (first, second int64) {
-	all := servers(3)
-	all[0].skew = time.Hour
-	a := asker{t, quorumOf(t, all, opts...)}
-	a.acquire("before", driver.Granted)
-	a.release("before", driver.Released)
-	synctest.Wait()
-
-	all[2].kill()
-	first = a.acquire("first", driver.Granted).Token
-	a.release("first", driver.Released)
-	synctest.Wait()
-	all[2].restart(false)
-	all[0].kill()
-	return first, a.acquire("second", driver.Granted).Token
-}
-
-func TestTokens_Q6_RiseOverMajoritiesThatShareOneNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		if first, second := successors(t); second <= first {
-			t.Errorf("token %d follows %d", second, first)
-		}
-	})
-}
-
-// The greatest token of a majority is no token: the test above would find it out.
-func TestTokens_Q6_APlainMaximumFalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		if first, second := successors(t, quorumdriver.WithPlainMaximum()); second > first {
-			t.Errorf("token %d follows %d: the write-back makes no difference", second, first)
-		}
-	})
-}
-
 func TestTokens_Q6_RiseOverEveryPairOfMajorities(t *testing.T) {
 	const n, need = 5, 3
 	synctest.Test(t, func(t *testing.T) {

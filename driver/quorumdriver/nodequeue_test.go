@@ -17,9 +17,7 @@ func (s *server) delay(d time.Duration) { s.set(func(s *server) { s.slow = d }) 
 
 // The acquire of a lease that is long released may reach a node last.
 func TestRelease_AnAcquireThatComesLateRevivesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		all[2].delay(5 * quorumdriver.DefaultTimeout)
 		a.acquire("a", driver.Granted)
 		all[2].delay(0)
@@ -32,9 +30,8 @@ func TestRelease_AnAcquireThatComesLateRevivesNothing(t *testing.T) {
 // What was asked for at a node that hangs is released there although other calls hang
 // there, too.
 func TestRelease_HR_A6_ReachesANodeThatHangsWithOtherCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}.begun()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		a.begun()
 		all[2].delay(5 * quorumdriver.DefaultTimeout)
 		a.acquire("a", driver.Granted)
 		time.Sleep(quorumdriver.DefaultTimeout / 2)

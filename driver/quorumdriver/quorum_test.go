@@ -36,6 +36,15 @@ func (a asker) acquire(id string, want driver.State, opts ...func(*driver.Reques
 	return reply
 }
 
+// inBubble plays f in virtual time, on the quorum of n servers.
+func inBubble(t *testing.T, n int, f func(t *testing.T, all []*server, a asker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(n)
+		f(t, all, asker{t, quorumOf(t, all)})
+	})
+}
+
 // begun is an asker whose quorum has compared the marks of its nodes, as it does
 // before its first lock.
 func (a asker) begun() asker {
@@ -328,31 +337,6 @@ func TestQuorum_Q3_AnAcquireThatTookLongerThanTheLeaseHoldsNothing(t *testing.T)
 			s.delay(0)
 		}
 		a.acquire("b", driver.Granted)
-	})
-}
-
-func TestQuorum_Q3_TheTimeThatAnAcquireTakesCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		for _, s := range all {
-			s.slow = 200 * time.Millisecond
-		}
-		c, err := leasehold.New(quorumOf(t, all))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		start := time.Now()
-		lease, err := c.Mutex("k", leasehold.WithTTL(2*time.Second), leasehold.WithoutRenewal()).Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if end := lease.Deadline().Sub(start); end > 2*time.Second {
-			t.Errorf("the lease ends %v after it was asked for", end)
-		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 

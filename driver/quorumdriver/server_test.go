@@ -110,25 +110,34 @@ var (
 	errReset   = errors.New("connection reset")
 )
 
-// do carries out a request as a client of the server sees it.
-func (s *server) do(ctx context.Context, op func(*memdriver.Driver) error) error {
+// ask carries out a request as a client of the server sees it.
+func ask[T any](ctx context.Context, s *server, op func(*memdriver.Driver) (T, error)) (none T, err error) {
 	s.mu.Lock()
 	dead, slow, store := s.dead, s.slow, s.store
 	well := !dead && slow == 0 && s.stopped == nil && !s.cut && !s.lost
 	s.mu.Unlock()
 	switch {
 	case dead:
-		return errRefused
+		return none, errRefused
 	case well:
 		return op(store)
 	}
+	var got T
 	done := make(chan error, 1)
-	go func() { done <- s.serve(ctx, slow, op) }()
+	go func() {
+		done <- s.serve(ctx, slow, func(store *memdriver.Driver) (err error) {
+			got, err = op(store)
+			return err
+		})
+	}()
 	select {
 	case err := <-done:
-		return err
+		if err != nil {
+			return none, err
+		}
+		return got, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return none, ctx.Err()
 	}
 }
 
@@ -161,24 +170,18 @@ func (s *server) serve(ctx context.Context, slow time.Duration, op func(*memdriv
 // client is a driver on a server, as one process has it.
 type client struct{ *server }
 
-func (c client) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
-	var got driver.Reply
-	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
+func (c client) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	return ask(ctx, c.server, func(s *memdriver.Driver) (driver.Reply, error) {
 		req.MinToken = max(req.MinToken, time.Now().Add(c.skew).UnixMicro()-1)
-		got, err = s.Acquire(context.Background(), req)
-		return err
+		return s.Acquire(context.Background(), req)
 	})
-	if err == nil {
-		reply = got
-	}
-	return reply, err
 }
 
 func (c client) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	replies := make([]driver.Reply, len(refs))
-	err := c.do(ctx, func(s *memdriver.Driver) error {
+	replies, err := ask(ctx, c.server, func(s *memdriver.Driver) ([]driver.Reply, error) {
+		replies := make([]driver.Reply, len(refs))
 		s.Renew(context.Background(), refs, func(i int, reply driver.Reply, _ error) { replies[i] = reply })
-		return nil
+		return replies, nil
 	})
 	for i := range refs {
 		if err != nil {
@@ -189,70 +192,43 @@ func (c client) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 	}
 }
 
-func (c client) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
-	var got driver.Reply
-	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
-		got, err = s.Release(context.Background(), ref)
-		return err
-	})
-	if err == nil {
-		reply = got
-	}
-	return reply, err
+func (c client) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	return ask(ctx, c.server, func(s *memdriver.Driver) (driver.Reply, error) { return s.Release(context.Background(), ref) })
 }
 
-func (c client) Inspect(ctx context.Context, key string) (snap driver.Snapshot, err error) {
-	var got driver.Snapshot
-	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
-		got, err = s.Inspect(context.Background(), key)
-		return err
-	})
-	if err == nil {
-		snap = got
-	}
-	return snap, err
+func (c client) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	return ask(ctx, c.server, func(s *memdriver.Driver) (driver.Snapshot, error) { return s.Inspect(context.Background(), key) })
 }
 
-func (c client) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
-	var got driver.Reply
-	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
-		got, err = s.Break(context.Background(), key, id, reason)
-		return err
+func (c client) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	return ask(ctx, c.server, func(s *memdriver.Driver) (driver.Reply, error) {
+		return s.Break(context.Background(), key, id, reason)
 	})
-	if err == nil {
-		reply = got
-	}
-	return reply, err
 }
 
 func (c client) List(context.Context, string, string) ([]string, string, error) {
 	return nil, "", errors.ErrUnsupported
 }
 
-func (c client) Marked(ctx context.Context) (mark driver.Mark, ok bool, err error) {
-	var got driver.Mark
-	var gotOK bool
-	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
-		got, gotOK, err = s.Marked(context.Background())
-		return err
-	})
-	if err == nil {
-		mark, ok = got, gotOK
+func (c client) Marked(ctx context.Context) (driver.Mark, bool, error) {
+	type answer struct {
+		mark driver.Mark
+		ok   bool
 	}
-	return mark, ok, err
+	got, err := ask(ctx, c.server, func(s *memdriver.Driver) (a answer, err error) {
+		a.mark, a.ok, err = s.Marked(context.Background())
+		return a, err
+	})
+	return got.mark, got.ok, err
 }
 
-func (c client) Reserve(ctx context.Context, by string, life time.Duration) (ok bool, err error) {
-	var got bool
-	err = c.do(ctx, func(s *memdriver.Driver) (err error) {
-		got, err = s.Reserve(context.Background(), by, life)
-		return err
-	})
-	return got && err == nil, err
+func (c client) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
+	return ask(ctx, c.server, func(s *memdriver.Driver) (bool, error) { return s.Reserve(context.Background(), by, life) })
 }
 
 func (c client) Mark(ctx context.Context, mark driver.Mark, by string) error {
-	return c.do(ctx, func(s *memdriver.Driver) error { return s.Mark(context.Background(), mark, by) })
+	_, err := ask(ctx, c.server, func(s *memdriver.Driver) (any, error) { return nil, s.Mark(context.Background(), mark, by) })
+	return err
 }
 
 // Watch listens to the store that the server has now.

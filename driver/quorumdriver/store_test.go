@@ -86,11 +86,29 @@ func TestSupports_RefusesWhatAMajorityCannotKeep(t *testing.T) {
 	})
 }
 
+// threeVerbs is a store of three verbs.
+type threeVerbs struct{ d *memdriver.Driver }
+
+func (s threeVerbs) SetNX(ctx context.Context, key, id string, ttl time.Duration) (bool, error) {
+	reply, err := s.d.Acquire(ctx, driver.Request{Key: key, ID: id, TTL: ttl})
+	return reply.State == driver.Granted, err
+}
+
+func (s threeVerbs) Renew(ctx context.Context, key, id string, ttl time.Duration) (ok bool, err error) {
+	s.d.Renew(ctx, []driver.Ref{{Key: key, ID: id, TTL: ttl}}, func(_ int, reply driver.Reply, e error) { ok, err = reply.State == driver.Granted, e })
+	return ok, err
+}
+
+func (s threeVerbs) Delete(ctx context.Context, key, id string) (bool, error) {
+	reply, err := s.d.Release(ctx, driver.Ref{Key: key, ID: id})
+	return reply.State == driver.Released, err
+}
+
 func TestNodes_OfThreeVerbsServeWithoutFencing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []driver.Driver
 		for range 3 {
-			nodes = append(nodes, driver.FromBasic(&table{rows: make(map[string]entry)}))
+			nodes = append(nodes, driver.FromBasic(threeVerbs{memdriver.New()}))
 		}
 		a := asker{t, open(t, nodes, quorumdriver.WithoutFencing())}
 		a.acquire("a", driver.Granted)
@@ -107,7 +125,16 @@ func TestNodes_OfThreeVerbsServeWithoutFencing(t *testing.T) {
 func TestWaiters_AreServedSoonAfterARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(5)
-		holder, waiter := process(t, all), process(t, all)
+		var clients [2]*leasehold.Client
+		for i := range clients {
+			c, err := leasehold.New(quorumOf(t, all))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			clients[i] = c
+		}
+		holder, waiter := clients[0], clients[1]
 		for range 20 {
 			first, err := holder.Mutex("k").Lock(t.Context())
 			if err != nil {
@@ -285,9 +312,7 @@ func TestHints_OfNodesOnTheirOwnAreForgotten(t *testing.T) {
 }
 
 func TestInspect_ShowsWhatAMajorityHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
 		look := func() (ids []string) {

@@ -122,9 +122,7 @@ func TestRelease_HR_A6_AVisitIsUndoneAtAllNodes(t *testing.T) {
 // second is under way, or has been granted the lease.
 func TestAcquire_HR_A6_ALostRoundSparesAnotherOfItsProcess(t *testing.T) {
 	for _, pause := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 9 * time.Millisecond, 15 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
-			all := servers(3)
-			a := asker{t, quorumOf(t, all)}
+		inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 			all[1].delay(5 * time.Millisecond)
 			all[2].delay(5 * time.Millisecond)
 			ctx, cancel := context.WithCancel(context.Background())
@@ -192,9 +190,7 @@ func TestAcquire_HR_A6_VotesThatNobodyEndsStopNobodyForLongerThanTheyLast(t *tes
 // A lease that its client has renewed is asked for again, at a node that has forgotten it,
 // by the visit that was told: what an earlier visit undoes late spares it there, too.
 func TestRenew_HR_A5_ANodeThatIsJoinedAgainSparesWhatWasTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all)}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "gone" })
 		synctest.Wait()
 		if _, err := all[2].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
