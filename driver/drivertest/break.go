@@ -80,14 +80,6 @@ var breakRows = []row{
 			p.release("holder", driver.Released)
 			q.acquire("b", driver.Granted, waits(long))
 		}},
-	{"break/the holder is told", Break | Watch,
-		"a holder that listens stops at once, not at its next renewal",
-		func(l *lab, p, q *process) {
-			p.listen()
-			p.acquire("a", driver.Granted)
-			q.breaks("a", driver.Released)
-			p.hearsBreak("a")
-		}},
 	{"break/everybody is told", Break | Watch,
 		"a holder that took a free room has told nobody where it listens; a store that tells all subscriptions tells it too",
 		func(l *lab, p, q *process) {

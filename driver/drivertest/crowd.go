@@ -90,8 +90,7 @@ var watchRows = []row{
 				p.acquire(fmt.Sprintf("a%d", i), driver.Queued, waits(long), in(key))
 			}
 			for i := range n {
-				ref := l.ref(fmt.Sprintf("holder%d", i))
-				ref.Key = fmt.Sprintf("%s/%d", l.key, i)
+				ref := l.refIn(fmt.Sprintf("%s/%d", l.key, i), fmt.Sprintf("holder%d", i))
 				q.releaseRef(ref, driver.Released)
 			}
 			for i := range n {

@@ -29,43 +29,29 @@ var handOverRows = []row{
 				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)
 			}
 		}},
-	{"handover/confirmed by renewal it lasts", Queue | Watch,
-		"the confirmation starts the full lease, whatever was left of the window",
+	{"handover/confirmed it lasts", Queue | Watch,
+		"the confirmation starts the full lease, whatever was left of the window; a waiter whose hint was lost asks, which is as good as a renewal",
 		func(l *lab, p, q *process) {
 			q.listen()
-			p.acquire("holder", driver.Granted)
-			q.acquire("a", driver.Queued, waits(long), confirm(3*l.window))
-			start := time.Now()
-			p.release("holder", driver.Released)
-			q.hear(driver.HintGranted, "a")
-			got := q.renewBy(start, 3*l.window, "a", driver.Granted)
-			l.pass(3 * l.window)
-			p.acquire("try", driver.Busy)
-			if again := q.renew("a", driver.Granted); again.Token != got.Token {
-				l.Fatalf("token %d after %d", again.Token, got.Token)
+			for _, name := range []string{"renews", "asks"} {
+				p.acquire("holder", driver.Granted)
+				q.acquire(name, driver.Queued, waits(long), confirm(3*l.window))
+				start := time.Now()
+				p.release("holder", driver.Released)
+				hint := q.hear(driver.HintGranted, name)
+				var got driver.Reply
+				if name == "renews" {
+					got = q.renewBy(start, 3*l.window, name, driver.Granted)
+				} else {
+					got = q.acquireBy(start, 3*l.window, name, driver.Granted, waits(long), confirm(3*l.window))
+				}
+				l.pass(3 * l.window)
+				p.acquire("try", driver.Busy)
+				if again := q.renew(name, driver.Granted); got.Token != hint.Token || again.Token != hint.Token {
+					l.Fatalf("tokens %d and %d, but the hint said %d", got.Token, again.Token, hint.Token)
+				}
+				q.release(name, driver.Released)
 			}
-		}},
-	{"handover/confirmed by asking it lasts", Queue | Watch,
-		"a waiter whose hint was lost asks, and asking is as good as confirming",
-		func(l *lab, p, q *process) {
-			q.listen()
-			p.acquire("holder", driver.Granted)
-			q.acquire("a", driver.Queued, waits(long), confirm(3*l.window))
-			start := time.Now()
-			p.release("holder", driver.Released)
-			hint := q.hear(driver.HintGranted, "a")
-			got, err := q.try(q.request("a", []option{waits(long), confirm(3 * l.window)}))
-			if err != nil {
-				l.Fatal(err)
-			}
-			l.intime(start, 3*l.window-rounding)
-			l.expect("acquire a", got, driver.Granted)
-			if got.Token != hint.Token {
-				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)
-			}
-			l.pass(3 * l.window)
-			p.acquire("try", driver.Busy)
-			q.renew("a", driver.Granted)
 		}},
 	{"handover/closes the room", Queue | Watch,
 		"the room belongs to the waiter from the hand-over on; were it open until the confirmation, two would be told that they have it",

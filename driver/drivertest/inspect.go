@@ -234,15 +234,13 @@ var inspectRows = []row{
 			p.acquire("other", driver.Granted, in(l.tag+"/aXb0"))
 			p.acquire("inner", driver.Granted, in("x"+prefix+"0"))
 			p.acquire("free", driver.Granted, in(prefix+"free"))
-			ref := l.ref("free")
-			ref.Key = prefix + "free"
+			ref := l.refIn(prefix+"free", "free")
 			p.releaseRef(ref, driver.Released)
 			if l.cfg.Without&Queue == 0 {
 				key := prefix + "waited for"
 				p.acquire("before", driver.Granted, in(key))
 				p.acquire("waiter", driver.Queued, in(key), waits(long))
-				ref := l.ref("before")
-				ref.Key = key
+				ref := l.refIn(key, "before")
 				p.releaseRef(ref, driver.Released)
 				want[key] = true
 			}
@@ -258,8 +256,7 @@ var inspectRows = []row{
 			for i := range 10 {
 				key := fmt.Sprintf("%s/%d", l.key, i)
 				name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
-				ref := l.ref(name("released"))
-				ref.Key = key
+				ref := l.refIn(key, name("released"))
 				p.acquire(name("released"), driver.Granted, in(key))
 				p.releaseRef(ref, driver.Released)
 				start := time.Now()

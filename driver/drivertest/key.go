@@ -40,8 +40,7 @@ var keyRows = []row{
 				q.acquire("not-"+held[key], driver.Busy, in(key))
 			}
 			for key, name := range held {
-				ref := l.ref(name)
-				ref.Key = key
+				ref := l.refIn(key, name)
 				q.renewRef(ref, driver.Granted)
 				q.releaseRef(ref, driver.Released)
 			}
@@ -51,8 +50,7 @@ var keyRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.acquire("b", driver.Granted, in(l.key+"/2"))
-			elsewhere := l.ref("a")
-			elsewhere.Key = l.key + "/2"
+			elsewhere := l.refIn(l.key+"/2", "a")
 			p.renewRef(elsewhere, driver.Gone)
 			p.releaseRef(elsewhere, driver.Gone)
 			p.renew("a", driver.Granted)
@@ -67,8 +65,7 @@ var keyRows = []row{
 				name := fmt.Sprintf("a%d", i)
 				p.acquire(name, driver.Granted, in(key), owner(text), labels(map[string]string{"k": text, text: "v"}))
 				q.acquire("not-"+name, driver.Busy, in(key), owner(text))
-				ref := l.ref(name)
-				ref.Key = key
+				ref := l.refIn(key, name)
 				q.renewRef(ref, driver.Granted)
 				q.releaseRef(ref, driver.Released)
 			}

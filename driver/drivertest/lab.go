@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,13 @@ func (l *lab) id(name string) string { return name + "-" + l.tag }
 // ref is the row's lease or ticket called name, kept long.
 func (l *lab) ref(name string) driver.Ref {
 	return driver.Ref{Key: l.key, ID: l.id(name), TTL: long, TicketTTL: long}
+}
+
+// refIn is ref in the room of another key.
+func (l *lab) refIn(key, name string) driver.Ref {
+	ref := l.ref(name)
+	ref.Key = key
+	return ref
 }
 
 // pass lets d pass in the store, and a little more.
@@ -173,6 +181,14 @@ func (p *process) acquireBy(start time.Time, d time.Duration, name string, want 
 	p.intime(start, d-rounding)
 	p.expect("acquire "+name, reply, want)
 	return reply
+}
+
+// refused asks, and fails the row if the error is not want.
+func (p *process) refused(name string, want error, opts ...option) {
+	p.Helper()
+	if reply, err := p.try(p.request(name, opts)); !errors.Is(err, want) {
+		p.Fatalf("acquire %s: %+v, %v; want %v", name, reply, err, want)
+	}
 }
 
 // try asks and returns the answer as it is.

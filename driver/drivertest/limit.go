@@ -1,7 +1,6 @@
 package drivertest
 
 import (
-	"errors"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -72,9 +71,7 @@ var limitRows = []row{
 		func(l *lab, p, q *process) {
 			var beyond int64 = driver.MaxPlaces + 1 // negative where an int has 32 bits
 			for _, odd := range []option{places(int(beyond), 1), places(0, int(beyond)), places(-1, 1), places(3, -1)} {
-				if _, err := p.try(p.request("a", []option{odd})); !errors.Is(err, driver.ErrInvalid) {
-					l.Fatalf("%v, want driver.ErrInvalid", err)
-				}
+				p.refused("a", driver.ErrInvalid, odd)
 			}
 			p.acquire("b", driver.Granted)
 		}},
@@ -94,10 +91,7 @@ var limitRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(2, 1))
 			for _, limit := range []int{1, 3, 0} {
-				_, err := q.try(q.request("b", []option{places(limit, 1)}))
-				if !errors.Is(err, driver.ErrMismatch) {
-					l.Fatalf("limit %d where 2 is in force: %v, want driver.ErrMismatch", limit, err)
-				}
+				q.refused("b", driver.ErrMismatch, places(limit, 1))
 			}
 			p.renew("a", driver.Granted)
 			q.acquire("c", driver.Granted, places(2, 1))
@@ -109,10 +103,7 @@ var limitRows = []row{
 	{"limit/a weight above it is an error", Limits,
 		"a request that can never be served must not wait for ever",
 		func(l *lab, p, q *process) {
-			_, err := p.try(p.request("a", []option{places(2, 3), waits(long)}))
-			if !errors.Is(err, driver.ErrInvalid) {
-				l.Fatalf("weight 3 of 2: %v, want driver.ErrInvalid", err)
-			}
+			p.refused("a", driver.ErrInvalid, places(2, 3), waits(long))
 			q.acquire("b", driver.Granted)
 		}},
 	{"limit/a heavy request is not starved", Limits | Queue,
@@ -173,9 +164,7 @@ var resizeRows = []row{
 			p.acquire("a", driver.Granted, places(1, 1))
 			q.acquire("b", driver.Busy, places(1, 1))
 			q.acquire("to-2", driver.Resized, places(2, 1), resize)
-			if _, err := q.try(q.request("b", []option{places(1, 1)})); !errors.Is(err, driver.ErrMismatch) {
-				l.Fatalf("the old limit: %v, want driver.ErrMismatch", err)
-			}
+			q.refused("b", driver.ErrMismatch, places(1, 1))
 			q.acquire("b", driver.Granted, places(2, 1))
 			p.acquire("c", driver.Busy, places(2, 1))
 			p.renew("a", driver.Granted)

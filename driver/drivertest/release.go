@@ -8,16 +8,8 @@ import (
 
 // releaseRows: how a lease ends, and what may come after.
 var releaseRows = []row{
-	{"release/frees", 0,
-		"the next one enters at once, not when the lease would have expired",
-		func(l *lab, p, q *process) {
-			p.acquire("a", driver.Granted)
-			p.release("a", driver.Released)
-			q.acquire("b", driver.Granted)
-			p.renew("a", driver.Gone)
-		}},
 	{"release/twice", 0,
-		"a release whose reply was lost is repeated; the next holder must survive the repetition",
+		"the next one enters at once; a release whose reply was lost is repeated, and the next holder must survive the repetition",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)

@@ -31,37 +31,22 @@ var visitRows = []row{
 				p.undo("b", name, driver.Released)
 			}
 		}},
-	{"visit/HR_A6 spares a lease that another asked for later", Visits,
-		"the client has asked another replica meanwhile, and was told that it has the lock",
+	{"visit/HR_A5 spares a lease that another asked for", Visits,
+		"the client has asked elsewhere, before or later, with a name or without, and was told that it has the lock",
 		func(l *lab, p, q *process) {
-			p.acquire("a", driver.Granted, visit("p"))
-			q.acquire("a", driver.Granted, visit("q"))
-			p.undo("a", "p", driver.Busy)
-			q.renew("a", driver.Granted)
-			q.release("a", driver.Released)
-		}},
-	{"visit/HR_A5 spares a lease that another asked for before", Visits,
-		"a request that was held up arrives when the client has long asked again elsewhere, and been told that it has the lock",
-		func(l *lab, p, q *process) {
-			q.acquire("a", driver.Granted, visit("q"))
-			p.acquire("a", driver.Granted, visit("p"))
-			p.undo("a", "p", driver.Busy)
-			p.undo("a", "p", driver.Busy)
-			q.renew("a", driver.Granted)
-			q.release("a", driver.Released)
-		}},
-	{"visit/HR_A5 spares a lease of somebody without a name", Visits,
-		"a caller without a name undoes nothing, and may have been told that it has the lease",
-		func(l *lab, p, q *process) {
-			q.acquire("first", driver.Granted)
-			p.acquire("first", driver.Granted, visit("p"))
-			p.undo("first", "p", driver.Busy)
-			q.release("first", driver.Released)
-			p.acquire("later", driver.Granted, visit("p"))
-			q.acquire("later", driver.Granted)
-			p.undo("later", "p", driver.Busy)
-			q.renew("later", driver.Granted)
-			q.release("later", driver.Released)
+			for _, other := range []string{"q", ""} {
+				q.acquire("before", driver.Granted, visit(other))
+				p.acquire("before", driver.Granted, visit("p"))
+				p.undo("before", "p", driver.Busy)
+				p.undo("before", "p", driver.Busy)
+				q.renew("before", driver.Granted)
+				q.release("before", driver.Released)
+				p.acquire("later", driver.Granted, visit("p"))
+				q.acquire("later", driver.Granted, visit(other))
+				p.undo("later", "p", driver.Busy)
+				q.renew("later", driver.Granted)
+				q.release("later", driver.Released)
+			}
 		}},
 	{"visit/HR_A6 is undone by the visit on whose behalf it asks", Visits,
 		"a majority of stores and a service ask in rounds and requests of their own for one visit of their caller",
