@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strings"
@@ -19,9 +18,7 @@ import (
 
 func init() {
 	helpers["stop"] = stopInside
-	helpers["churn"] = churn
 	helpers["wait"] = waitForGrant
-	helpers["hold"] = hold
 }
 
 // stopInside stops itself in the critical section of a key.
@@ -84,51 +81,6 @@ func twoShards(s *Driver) (one, two string) {
 	}
 }
 
-// churn makes calls as fast as it can, with records of changing size.
-func churn(args []string) {
-	s := must(Open(args[0]))
-	fmt.Println("churning")
-	for i := 0; ; i++ {
-		key := fmt.Sprint("churn/", i%5)
-		id := fmt.Sprint("id-", os.Getpid(), "-", i)
-		labels := map[string]string{"x": strings.Repeat("y", rand.IntN(5000))}
-		req := driver.Request{Key: key, ID: id, TTL: 50 * time.Millisecond, Labels: labels}
-		if i%3 > 0 {
-			req.TicketTTL, req.HintAddress = 50*time.Millisecond, "nobody"
-		}
-		must(s.Acquire(context.Background(), req))
-		s.Renew(context.Background(), []driver.Ref{{Key: key, ID: id, TTL: 60 * time.Millisecond}}, func(_ int, _ driver.Reply, err error) { must(0, err) })
-		if i%2 == 0 {
-			must(s.Release(context.Background(), driver.Ref{Key: key, ID: id}))
-		}
-	}
-}
-
-func TestKilledProcess_LeavesReadableRecords(t *testing.T) {
-	kills := 40
-	if testing.Short() {
-		kills = 8
-	}
-	dir := t.TempDir()
-	s := open(t, dir)
-	for range kills {
-		p, other := startHelper(t, "churn", dir), startHelper(t, "churn", dir)
-		p.expect(t, "churning")
-		time.Sleep(rand.N(10 * time.Millisecond)) // the instant of the crash is the test's input
-		p.kill()
-		other.kill()
-		for i := range 5 {
-			if _, err := s.Inspect(t.Context(), fmt.Sprint("churn/", i)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	eventually(t, "the directory empties", func() bool {
-		s.sweep()
-		return len(files(t, s.tree.path("rooms"))) == 0
-	})
-}
-
 // waitForGrant queues for a key and says when it is handed over.
 func waitForGrant(args []string) {
 	s := must(Open(args[0]))
@@ -183,31 +135,4 @@ func TestKilledProcess_LeavesNoMailbox(t *testing.T) {
 		t.Errorf("mailboxes: %v; want that of the living process", left)
 	}
 	release(t, s, "k", "holder")
-}
-
-// hold takes a key and says so; it dies with it.
-func hold(args []string) {
-	s := must(Open(args[0]))
-	reply := must(s.Acquire(context.Background(), driver.Request{Key: "k", ID: "killed", TTL: 300 * time.Millisecond}))
-	fmt.Println("held", reply.State)
-	awaitEOF()
-}
-
-func TestKilledHolder_LockIsFreeAtTheEndOfTheLease(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir)
-	p := startHelper(t, "hold", dir)
-	p.expect(t, fmt.Sprint("held ", driver.Granted))
-	p.kill()
-	reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "next", TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if reply.State == driver.Busy {
-		time.Sleep(reply.RetryAfter)
-		reply, err = s.Acquire(t.Context(), driver.Request{Key: "k", ID: "next", TTL: time.Minute})
-	}
-	if err != nil || reply.State != driver.Granted {
-		t.Errorf("after the lease: state %d, %v; want a grant", reply.State, err)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // spend takes a lock and releases it for good.
@@ -114,6 +115,7 @@ func TestIds_OfALockThatIsUsedAllTheTimeTakeWhatTheLivingOnesTake(t *testing.T) 
 // TestIds_CostTheSameHoweverManyThereAre measures pairs in files that a minute of
 // releases fills.
 func TestIds_CostTheSameHoweverManyThereAre(t *testing.T) {
+	skip.Nightly(t, "it compares times")
 	s := open(t, t.TempDir())
 	made := 0
 	pairs := func(n int) time.Duration {
