@@ -1,8 +1,6 @@
 package httpdriver_test
 
 import (
-	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,9 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -62,38 +58,25 @@ func open(tb testing.TB, url string) *httpdriver.Driver {
 	return d
 }
 
-// asker asks again, as the library does, where the service had to ask its store twice: of
-// a lease that lives for a moment, a machine that stands still makes it doubt an answer.
-type asker struct{ driver.Wrapper }
-
-func (a asker) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
-	for range 5 {
-		if reply, err = a.Driver.Acquire(ctx, req); !errors.Is(err, httpdriver.ErrRepeated) {
-			break
-		}
-	}
-	return reply, err
-}
-
-func openAsker(tb testing.TB, url string) driver.Driver {
-	tb.Helper()
-	return asker{driver.Wrapper{Driver: open(tb, url)}}
-}
-
-// TestConformance_Memory plays the suite in virtual time: each row has a service of its own,
-// and a network in memory.
+// TestConformance_Memory plays the suite in virtual time: each row has a store of its own, and
+// a network in memory, on which processes talk in turn to one of two services on the store.
 func TestConformance_Memory(t *testing.T) {
-	var network *pipenet.Listener
+	var networks [2]*pipenet.Listener
+	next := 0
 	drivertest.Run(t, drivertest.Config{
 		Open: func(tb testing.TB) driver.Driver {
-			transport := &http.Transport{DialContext: network.Dial}
+			transport := &http.Transport{DialContext: networks[next%2].Dial}
+			next++
 			tb.Cleanup(transport.CloseIdleConnections)
 			return openBy(tb, "http://service", &http.Client{Transport: transport})
 		},
 		Wrap: func(t *testing.T, row func(*testing.T)) {
 			synctest.Test(t, func(t *testing.T) {
-				network = pipenet.Listen()
-				serveOn(t, network, memdriver.New())
+				store := memdriver.New()
+				for i := range networks {
+					networks[i] = pipenet.Listen()
+					serveOn(t, networks[i], store.Join())
+				}
 				row(t)
 			})
 		},
@@ -108,32 +91,6 @@ func openBy(tb testing.TB, url string, client *http.Client) *httpdriver.Driver {
 		tb.Fatal(err)
 	}
 	return d
-}
-
-// Two services on one store are one: a driver talks to either.
-func TestConformance_TwoServicesOnOneRedis(t *testing.T) {
-	skip.Nightly(t, "make test plays the same rows on one service")
-	server, advance := redistest.StartHeld(t)
-	var urls []string
-	for range 2 {
-		d, err := rueidisdriver.Open(server.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		urls = append(urls, serve(t, d))
-	}
-	next := make(chan string, 2)
-	next <- urls[0]
-	next <- urls[1]
-	drivertest.Run(t, drivertest.Config{
-		Open: func(tb testing.TB) driver.Driver {
-			url := <-next
-			next <- url
-			return openAsker(tb, url)
-		},
-		Advance: advance,
-		Without: drivertest.Guard,
-	})
 }
 
 // A client may send all of its requests by one connection, on which many of them wait.

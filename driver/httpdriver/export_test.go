@@ -1,8 +1,5 @@
 package httpdriver
 
-// ErrRepeated is an answer that the service had to ask its store for twice.
-var ErrRepeated = errRepeated
-
 // WithFresh has a driver use clients that a function makes, as for an https URL.
 var WithFresh = withFresh
 
