@@ -65,28 +65,6 @@ func (a asker) release(id string) {
 	}
 }
 
-func TestStore_AThousandDeadWaitersCostOneWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := asker{t, memdriver.New()}
-		dead, err := a.Watch(func(driver.Hint) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.acquire(driver.Request{ID: "holder"})
-		for i := range 1000 {
-			a.acquire(driver.Request{ID: fmt.Sprint("dead", i), TicketTTL: time.Hour, HintAddress: dead.Address()})
-		}
-		start := time.Now()
-		a.release("holder")
-		for a.acquire(driver.Request{ID: "alive", TicketTTL: time.Minute}).State != driver.Granted {
-			time.Sleep(100 * time.Millisecond)
-		}
-		if waited := time.Since(start); waited > 1100*time.Millisecond {
-			t.Fatalf("waited %v for dead waiters with a window of 1s", waited)
-		}
-	})
-}
-
 func TestStore_HintsComeInOrderAndMayCallTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := asker{t, memdriver.New()}
