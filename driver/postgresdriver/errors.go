@@ -52,12 +52,13 @@ func unavailable(err error) error {
 // permanent reports whether time heals no part of err. An attempt to connect may fail in
 // several parts: one for each host, or for each address of a host.
 func permanent(err error) bool {
-	lasts, heals := parts(err)
-	return lasts && !heals
+	_, heals := parts(err)
+	return err != nil && !heals
 }
 
 // parts reports whether time does not heal some part of err, and whether it heals another.
-// A server without TLS is asked again without it (sslmode=prefer), and the second answer counts.
+// A server without TLS counts as neither: sslmode=prefer asks it again without TLS, and the
+// second answer counts. With sslmode=require there is no second answer.
 func parts(err error) (lasts, heals bool) {
 	switch err := err.(type) { //nolint:errorlint // this walks the tree itself
 	case ahead:
@@ -67,6 +68,9 @@ func parts(err error) (lasts, heals bool) {
 	case *tls.CertificateVerificationError:
 		return true, false
 	case interface{ Unwrap() []error }:
+		if len(err.Unwrap()) == 0 {
+			return false, true
+		}
 		for _, part := range err.Unwrap() {
 			l, h := parts(part)
 			lasts, heals = lasts || l, heals || h
@@ -74,10 +78,8 @@ func parts(err error) (lasts, heals bool) {
 		return lasts, heals
 	case interface{ Unwrap() error }:
 		return parts(err.Unwrap())
-	case nil:
-		return false, false
 	}
-	return false, err.Error() != "server refused TLS connection" // pgconn has no name for it
+	return false, err == nil || err.Error() != "server refused TLS connection" // pgconn has no name for it
 }
 
 // hidesHosts reports whether err is of an attempt to connect that may have left hosts out:

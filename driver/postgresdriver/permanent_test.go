@@ -33,19 +33,20 @@ func TestLock_WhatTimeDoesNotHealFailsAtOnce(t *testing.T) {
 		url       string
 		permanent bool
 	}{
-		"no such user":             {as("nobody"), true},
-		"a user that may not in":   {as("shut"), true},
-		"a user without rights":    {as("guest"), true},
-		"no such database":         {strings.Replace(server.URL(), "/postgres?", "/none?", 1), true},
-		"an untrusted certificate": {"postgres://somebody@" + untrusted(t) + "/app?sslmode=verify-full", true},
-		"a wrong user, TLS wanted": {strings.Replace(as("nobody"), "sslmode=disable", "sslmode=prefer", 1), true},
-		"an unknown setting":       {server.URL() + "&colour=1", true},
-		"a setting's wrong value":  {server.URL() + "&synchronous_commit=red", true},
-		"a setting of the server":  {server.URL() + "&fsync=off", true},
-		"a setting of superusers":  {as("guest") + "&log_statement=all", true},
-		"no table":                 {server.URL() + "&table=none", true},
-		"no schema":                {server.URL() + "&schema=none", true},
-		"a user's connections":     {as("crowd"), false},
+		"no such user":              {as("nobody"), true},
+		"a user that may not in":    {as("shut"), true},
+		"a user without rights":     {as("guest"), true},
+		"no such database":          {strings.Replace(server.URL(), "/postgres?", "/none?", 1), true},
+		"an untrusted certificate":  {"postgres://somebody@" + untrusted(t) + "/app?sslmode=verify-full", true},
+		"no TLS, which is required": {strings.Replace(server.URL(), "sslmode=disable", "sslmode=require", 1), true},
+		"a wrong user, TLS wanted":  {strings.Replace(as("nobody"), "sslmode=disable", "sslmode=prefer", 1), true},
+		"an unknown setting":        {server.URL() + "&colour=1", true},
+		"a setting's wrong value":   {server.URL() + "&synchronous_commit=red", true},
+		"a setting of the server":   {server.URL() + "&fsync=off", true},
+		"a setting of superusers":   {as("guest") + "&log_statement=all", true},
+		"no table":                  {server.URL() + "&table=none", true},
+		"no schema":                 {server.URL() + "&schema=none", true},
+		"a user's connections":      {as("crowd"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			outage := 3 * time.Second
