@@ -65,7 +65,7 @@ func (p *process) renewAll(refs []driver.Ref) ([]driver.Reply, []int) {
 	got, calls, total := make([]driver.Reply, len(refs)), make([]int, len(refs)), 0
 	p.d.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
 		if err != nil {
-			p.Errorf("renew index %d: %v", i, err)
+			p.Errorf("renew %s, index %d: %v", refs[i].ID, i, err)
 		}
 		got[i] = reply
 		calls[i]++

@@ -18,6 +18,7 @@ const (
 	vague    = 25 * time.Millisecond // by which stores that guess their clock may let something last longer
 	long     = time.Minute           // never passes in a row; the longest that all stores take for a ticket
 	patience = 10 * time.Second      // bounds a call, and the wait for a hint
+	never    = time.Hour             // bounds an answer that is certain whenever it comes
 )
 
 // mostTimes bounds by which factor an attempt is longer than the first one: its leases
@@ -162,13 +163,7 @@ func (p *process) request(name string, opts []option) driver.Request {
 // acquire asks, and fails the row if the answer is not want.
 func (p *process) acquire(name string, want driver.State, opts ...option) driver.Reply {
 	p.Helper()
-	req := p.request(name, opts)
-	reply, err := p.try(req)
-	if err != nil {
-		p.Fatalf("acquire %s: %v", name, err)
-	}
-	p.expect("acquire "+name, reply, want)
-	return reply
+	return p.acquireBy(time.Now(), never, name, want, opts...)
 }
 
 // acquireBy is acquire, for an answer that is certain only within d of start.
@@ -202,9 +197,7 @@ func (p *process) try(req driver.Request) (driver.Reply, error) {
 // renew keeps the lease or ticket called name.
 func (p *process) renew(name string, want driver.State) driver.Reply {
 	p.Helper()
-	ref := p.ref(name)
-	ref.HintAddress = p.address()
-	return p.renewRef(ref, want)
+	return p.renewBy(time.Now(), never, name, want)
 }
 
 // renewBy is renew, for an answer that is certain only within d of start.
@@ -215,27 +208,17 @@ func (p *process) renewBy(start time.Time, d time.Duration, name string, want dr
 	return p.renewRefBy(start, d, ref, want)
 }
 
+func (p *process) renewRef(ref driver.Ref, want driver.State) driver.Reply {
+	p.Helper()
+	return p.renewRefBy(time.Now(), never, ref, want)
+}
+
 func (p *process) renewRefBy(start time.Time, d time.Duration, ref driver.Ref, want driver.State) driver.Reply {
 	p.Helper()
 	got, _ := p.renewAll([]driver.Ref{ref})
 	p.intime(start, d-rounding)
 	p.expect("renew "+ref.ID, got[0], want)
 	return got[0]
-}
-
-func (p *process) renewRef(ref driver.Ref, want driver.State) driver.Reply {
-	p.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	var reply driver.Reply
-	var err error
-	calls := 0
-	p.d.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err, calls = r, e, calls+1 })
-	if calls != 1 || err != nil {
-		p.Fatalf("renew %s: %d answers, %v", ref.ID, calls, err)
-	}
-	p.expect("renew "+ref.ID, reply, want)
-	return reply
 }
 
 // release ends the lease or ticket called name.
@@ -246,18 +229,16 @@ func (p *process) release(name string, want driver.State) driver.Reply {
 
 func (p *process) releaseRef(ref driver.Ref, want driver.State) driver.Reply {
 	p.Helper()
-	reply := p.free(ref)
-	p.expect("release "+ref.ID, reply, want)
-	return reply
+	return p.releaseRefBy(time.Now(), never, ref, want)
 }
 
-// releaseRefBy is releaseRef, for an answer that is certain only within d of
-// start.
-func (p *process) releaseRefBy(start time.Time, d time.Duration, ref driver.Ref, want driver.State) {
+// releaseRefBy is releaseRef, for an answer that is certain only within d of start.
+func (p *process) releaseRefBy(start time.Time, d time.Duration, ref driver.Ref, want driver.State) driver.Reply {
 	p.Helper()
 	reply := p.free(ref)
 	p.intime(start, d-rounding)
 	p.expect("release "+ref.ID, reply, want)
+	return reply
 }
 
 // free releases and returns the answer as it is.
