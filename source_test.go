@@ -449,6 +449,27 @@ func TestPromises_EachNamesTestsThatExist(t *testing.T) {
 	}
 }
 
+// TestDocuments_NameTestsThatExist looks for tests, and for patterns of -run, in all documents.
+func TestDocuments_NameTestsThatExist(t *testing.T) {
+	known := names(t)
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quoted := regexp.MustCompile(`\bTest[A-Z]\w+\b`)
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range quoted.FindAllString(string(text), -1) {
+			if !slices.ContainsFunc(known, func(n name) bool { return strings.HasPrefix(n.text, test) }) {
+				t.Errorf("%s names %s, which does not exist", page, test)
+			}
+		}
+	}
+}
+
 // parsed returns the files of this directory, or its tests.
 func parsed(t *testing.T, tests bool) (files []*ast.File) {
 	t.Helper()
