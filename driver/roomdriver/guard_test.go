@@ -10,37 +10,53 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
-// away is a table that cannot be reached once, after so many updates.
+// away is a table that cannot be reached after so many updates.
 type away struct {
 	*rows
 	left int
-	then func() // is called meanwhile
+	gone context.CancelFunc // of the caller, who goes with it
 }
 
 func (t *away) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
-	if t.left--; t.left == -1 {
-		t.then()
+	if t.left == 0 {
 		return driver.ErrUnavailable
+	}
+	if t.left--; t.left == 0 && t.gone != nil {
+		defer t.gone()
 	}
 	return t.rows.Update(ctx, key, f)
 }
 
-// The mark is looked at again after the lock was taken. What fails then says nothing of the
-// lock, which another request of the same visit may have reported meanwhile.
+// The mark is looked at again after the lock was taken; what fails then says nothing
+// of the lock.
 func TestGuard_HR_A2_ErrorAfterTheGrantIsNotDefinite(t *testing.T) {
-	table := &away{rows: newRows(), left: 3 + 1}
+	r := newRows()
+	d := roomdriver.New(&away{rows: r, left: 3 + 1})
+	defer d.Close()
+	if err := d.Mark(t.Context(), driver.Mark{Name: "m"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Hour, Guard: true})
+	if err == nil || errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrAmnesia) {
+		t.Errorf("the lock is held, and the error is %v", err)
+	}
+}
+
+// The caller's context ends as soon as the lock was taken.
+func TestGuard_HR_A2_GrantIsGivenBackThoughItsContextHasEnded(t *testing.T) {
+	r := newRows()
+	table := &away{rows: r, left: -1}
 	d := roomdriver.New(table)
 	defer d.Close()
 	if err := d.Mark(t.Context(), driver.Mark{Name: "m"}, ""); err != nil {
 		t.Fatal(err)
 	}
-	req := driver.Request{Key: "k", ID: "a", Visit: "v", TTL: time.Hour, Guard: true}
-	table.then = func() { acquire(t, d, req, driver.Granted) }
-	_, err := d.Acquire(t.Context(), req)
-	if err == nil || errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrAmnesia) {
-		t.Errorf("the lock is held, and the error is %v", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	table.left, table.gone = 3, func() { cancel(); table.left = -1 }
+	if _, err := d.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: time.Hour, Guard: true}); err == nil {
+		t.Fatal("no error")
 	}
-	if snap, err := d.Inspect(t.Context(), "k"); err != nil || len(snap.Holders) != 1 {
-		t.Errorf("a lease that was reported has ended: %+v, %v", snap.Holders, err)
+	if snap, err := d.Inspect(t.Context(), "k"); err != nil || len(snap.Holders) > 0 {
+		t.Errorf("%+v, %v", snap.Holders, err)
 	}
 }

@@ -2,6 +2,7 @@ package roomdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -91,12 +92,26 @@ func (d *Driver) enterMarked(ctx context.Context, req driver.Request) (driver.Re
 	if err != nil || reply.State != driver.Granted && reply.State != driver.Queued {
 		return reply, err
 	}
-	if lost := d.checkMark(ctx); lost != nil {
-		// The caller undoes the request: only the caller knows what other requests of
-		// the visit have reported.
-		return driver.Reply{}, fmt.Errorf("the request was granted or queued; look at the mark again: %v", lost) //nolint:errorlint // what lost matches is not true of the request
+	lost := d.checkMark(ctx)
+	if lost == nil {
+		return reply, nil
 	}
-	return reply, nil
+	return driver.Reply{}, d.undo(ctx, req, lost)
+}
+
+// undo gives back the grant, and returns cause. The returned error matches
+// [driver.ErrUnavailable] only if the grant was undone.
+func (d *Driver) undo(ctx context.Context, req driver.Request, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	reply, err := d.Release(ctx, driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit})
+	if err == nil && reply.State == driver.Busy {
+		err = errors.New("another request asked for it, too")
+	}
+	if err != nil {
+		return fmt.Errorf("look at the mark again: %v; undo: %v", cause, err) //nolint:errorlint // a match of their errors would not hold for the request
+	}
+	return cause
 }
 
 // checkMark refuses while there is no mark, or it is in quarantine.
