@@ -192,7 +192,7 @@ func (o *outcome) once(mu *sync.Mutex, do func() error) error {
 // is logged once, with the place where it was taken.
 
 // callers is the innermost part of the call stack at which a lock was taken.
-type callers [10]uintptr
+type callers [14]uintptr
 
 // takenAt returns the call stack of the acquisition, nil if a dropped lease is not logged.
 func (c *config) takenAt() *callers {
@@ -221,9 +221,10 @@ func (c *callers) String() string {
 	}
 }
 
-// ours reports whether a function is of this package.
+// ours reports whether a function belongs to the library.
 func ours(function string) bool {
-	return strings.HasPrefix(function, "github.com/leasehold-go/leasehold.")
+	return strings.HasPrefix(function, "github.com/leasehold-go/leasehold.") ||
+		strings.HasPrefix(function, "github.com/leasehold-go/leasehold/internal/line.")
 }
 
 // watch starts to watch for dropped Leases.

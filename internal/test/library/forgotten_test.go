@@ -93,6 +93,9 @@ func TestLease_HR_F16_ForgottenOneIsToldOfOnceWithWhereItWasTaken(t *testing.T) 
 		"try":    func(ctx context.Context) (*leasehold.Lease, error) { return c.Mutex("try").TryLock(ctx) },
 		"reader": func(ctx context.Context) (*leasehold.Lease, error) { return c.RWMutex("reader").RLock(ctx) },
 		"place":  func(ctx context.Context) (*leasehold.Lease, error) { return c.Semaphore("place", 3).Lock(ctx) },
+		"line": func(ctx context.Context) (*leasehold.Lease, error) {
+			return c.Mutex("line", leasehold.WithLocalHandover(9)).Lock(ctx)
+		},
 		"second": func(ctx context.Context) (*leasehold.Lease, error) {
 			_, err := leasehold.All(c.Mutex("second"), c.Mutex("first")).Lock(ctx)
 			return nil, err
