@@ -14,6 +14,7 @@ import (
 	_ "embed"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -31,28 +32,33 @@ var set = flag.Bool("set", false, "lower the limits to the counts")
 
 func main() {
 	flag.Parse()
+	if err := run(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "house:", err)
+		os.Exit(1) //nolint:forbidigo // this is a program
+	}
+}
+
+// run prints the counts to w. The error names the counts above their limits.
+func run(w io.Writer) error {
 	out, err := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "house: git ls-files:", err)
-		os.Exit(1)
+		return fmt.Errorf("git ls-files: %w", err)
 	}
 	counts, err := count(strings.Split(strings.TrimRight(string(out), "\x00"), "\x00"), os.ReadFile)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "house:", err)
-		os.Exit(1)
+		return err
 	}
 	table, next, above := compare(counts, limits)
-	fmt.Print(table)
+	fmt.Fprint(w, table)
 	if *set {
-		if err := os.WriteFile("internal/test/house/limits.txt", []byte(next), 0o644); err != nil {
-			fmt.Fprintln(os.Stderr, "house:", err)
-			os.Exit(1)
+		if err := os.WriteFile("internal/test/house/limits.txt", []byte(next), 0o600); err != nil {
+			return err
 		}
 	}
 	if above != "" {
-		fmt.Fprintln(os.Stderr, "house: above the limit:", above)
-		os.Exit(1)
+		return fmt.Errorf("above the limit: %s", above)
 	}
+	return nil
 }
 
 // compare returns a table of counts and limits, the limits lowered to the counts, and the
