@@ -17,7 +17,6 @@
 // ([WithListen] then names a server to listen to; otherwise waiters poll, and holders
 // notice a break at a renewal). Simultaneous calls of many goroutines on one lock are one
 // transaction, and a thousand leases are renewed by four, of a few statements each.
-// transaction, and a thousand leases are renewed by four, of a few statements each.
 //
 // Updates are HOT as long as a page has room: no column that changes has an index,
 // and half of each page is left free. Vacuum removes the rows of names that were used

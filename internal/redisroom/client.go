@@ -36,7 +36,6 @@ type Client interface {
 	// connection is lost or ctx is done, and unsubscribes channels that no concurrent
 	// call uses. It detects a silent connection itself. A cluster routes by the first
 	// channel.
-	// connection that has gone silent. A cluster routes by the first channel.
 	Listen(ctx context.Context, channels []string, up func(), message func(string)) error
 	// Nodes returns the addresses of the primaries, in an order that does not change.
 	// Behind sentinels the only primary has the name Primary.

@@ -171,9 +171,9 @@ func (a *acks) confirm(slot int, answer Answer) error {
 func (a *acks) missing(answer Answer) error {
 	switch {
 	case answer.AckErr != nil && withoutWait(answer.AckErr):
-		return fmt.Errorf("%w: the server does not offer WAIT to this user (%w)", driver.ErrNotReplicated, answer.AckErr)
+		return fmt.Errorf("%w: the server does not offer WAIT to this user (%v)", driver.ErrNotReplicated, answer.AckErr) //nolint:errorlint // as below
 	case answer.AckErr != nil:
-		return fmt.Errorf("%w: %w", driver.ErrNotReplicated, answer.AckErr)
+		return fmt.Errorf("%w: %v", driver.ErrNotReplicated, answer.AckErr) //nolint:errorlint // a match of AckErr would not hold for the grant
 	case answer.Acked < a.want.Replicas:
 		return fmt.Errorf("%w: %d of %d replicas acknowledged in time", driver.ErrNotReplicated, answer.Acked, a.want.Replicas)
 	}
@@ -213,8 +213,16 @@ func (s *Store) slot(key string) int {
 }
 
 // acquireAcked is Acquire with replicas. It undoes a grant that they do not acknowledge
-// before it returns the error.
+// before it returns the error. If another request of this process for the lease overlaps, the
+// grant stays until its caller releases it or its TTL ends.
 func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, least int64, how string) (driver.Reply, error) {
+	slot := s.slot(req.Key)
+	if ctx.Err() != nil {
+		return driver.Reply{}, notSent(ctx)
+	}
+	if err := s.checkReplicas(ctx, slot, req.Key); err != nil {
+		return driver.Reply{}, err
+	}
 	of := visitOfRequest(req)
 	if !s.acks.begin(of.leaseOf) {
 		return driver.Reply{}, fmt.Errorf("%w: an earlier grant of the lease is being undone", driver.ErrUnavailable)
@@ -222,13 +230,6 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 	defer s.acks.end(of.leaseOf)
 	if s.acks.isSpoiled(of) {
 		return driver.Reply{State: driver.Gone}, nil
-	}
-	if ctx.Err() != nil {
-		return driver.Reply{}, notSent(ctx)
-	}
-	slot := s.slot(req.Key)
-	if err := s.checkReplicas(ctx, slot, req.Key); err != nil {
-		return driver.Reply{}, err
 	}
 	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, least, how).take())
 	if answer.Err != nil {
@@ -242,8 +243,8 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 		return reply, nil
 	}
 	switch {
-	case reply.Replayed: // it was acknowledged before, perhaps, and is in use
-		return driver.Reply{}, err
+	case reply.Replayed: // an earlier request may have reported the lease
+		return driver.Reply{}, timing.Uncertain(err)
 	case !s.acks.mayUndo(of.leaseOf):
 		return driver.Reply{}, fmt.Errorf("%w; other requests asked for the lease, too", timing.Uncertain(err))
 	}
