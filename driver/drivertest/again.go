@@ -7,28 +7,28 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// once marks a request of a caller that cannot know what it repeats.
+// once sets SingleUseID, for a caller that cannot see which of its requests are repetitions.
 func once(r *driver.Request) { r.SingleUseID = true }
 
-// againRows: callers that are asked on behalf of others, who repeat what they
-// ask, perhaps by way of another such caller.
+// againRows test requests that a service or another caller sends for its clients. The clients
+// may repeat a request, perhaps through another service.
 var againRows = []row{
 	{"again/is told", Replayed,
-		"whoever repeats a request wants to know that it is the lease it has",
+		"a caller that repeats a request must see that the answer is about the lease that it already has",
 		func(l *lab, p, q *process) {
 			if p.acquire("a", driver.Granted).Replayed {
-				l.Fatal("the first grant is said to repeat one")
+				l.Fatal("the first grant has Replayed")
 			}
 			if !q.acquire("a", driver.Granted).Replayed {
-				l.Fatal("a repetition is said to be the first grant")
+				l.Fatal("a repetition has no Replayed")
 			}
 			p.release("a", driver.Released)
 			if q.acquire("b", driver.Granted).Replayed {
-				l.Fatal("the grant of another lease is said to repeat one")
+				l.Fatal("the grant of another lease has Replayed")
 			}
 		}},
 	{"again/a hand-over is told once", Replayed | Queue | Watch,
-		"the first answer that says so is the grant, whether by asking or by renewing",
+		"the first answer after a hand-over is the grant, to an Acquire as well as to a Renew; later answers repeat it",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("holder", driver.Granted)
@@ -37,16 +37,16 @@ var againRows = []row{
 			p.release("holder", driver.Released)
 			q.hear(driver.HintGranted, "asks")
 			if q.acquire("asks", driver.Granted, waits(long)).Replayed {
-				l.Fatal("the confirmation is said to repeat a grant")
+				l.Fatal("the confirmation has Replayed")
 			}
 			if !q.acquire("asks", driver.Granted, waits(long)).Replayed {
-				l.Fatal("a repetition is said to be the first grant")
+				l.Fatal("a repetition has no Replayed")
 			}
 			q.release("asks", driver.Released)
 			q.hear(driver.HintGranted, "renews")
 			q.renew("renews", driver.Granted)
 			if !q.acquire("renews", driver.Granted, waits(long)).Replayed {
-				l.Fatal("a repetition is said to be the first grant")
+				l.Fatal("a repetition has no Replayed")
 			}
 		}},
 	{"again/an id is used once", RejectIDFor,
@@ -64,7 +64,7 @@ var againRows = []row{
 			q.renew("c", driver.Granted)
 		}},
 	{"again/an id is used once in a room of the longest name", RejectIDFor,
-		"what is remembered of an id has a place of its own in some stores, whose name is longer than that of the lock",
+		"some stores keep a rejected id under a key of its own, which is longer than the key of the lock",
 		func(l *lab, p, q *process) {
 			long := strings.Repeat("k", 511-len(l.tag)) + l.tag
 			for _, l.key = range []string{long + "1", long + "2"} { // the id is another one in the other room
@@ -84,7 +84,7 @@ var againRows = []row{
 			p.acquire("b", driver.Granted, once)
 		}},
 	{"again/a release is told from a loss", RejectIDFor | Replayed,
-		"a release whose answer was lost is repeated, and is not told that the lease had been lost",
+		"a caller repeats a release whose answer was lost, and must not read that it had lost the lease",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, once)
 			p.releaseRef(l.onceRef("a"), driver.Released)
@@ -98,12 +98,12 @@ var againRows = []row{
 			l.pass(l.brief)
 			for range 2 {
 				if p.releaseRef(l.onceRef("lost"), driver.Gone).Replayed {
-					l.Fatal("the end of a lease that had expired is said to be a release")
+					l.Fatal("the release of an expired lease has Replayed")
 				}
 			}
 		}},
 	{"again/what is forbidden once is no other's business", RejectIDFor | Queue,
-		"the memory of an id must not stand in the way of those who queue",
+		"a rejected id must not delay the other waiters",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("a", driver.Granted, once)

@@ -35,7 +35,7 @@ var batchRows = []row{
 			}
 		}},
 	{"batch/one lost lease concerns no other", 0,
-		"leases that share a batch share nothing else",
+		"leases are independent although one call renews them",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, in(l.key+"/1"), ttl(l.brief))
 			p.acquire("b", driver.Granted, in(l.key+"/2"))
@@ -47,10 +47,10 @@ var batchRows = []row{
 			l.expect("renew b", got[1], driver.Granted)
 		}},
 	{"batch/empty", 0,
-		"a batch of which everything was released meanwhile is no reason to fail",
+		"all leases of a batch may be released before the renewal is sent; this is not an error",
 		func(l *lab, p, q *process) {
 			if _, calls := p.renewAll(nil); len(calls) != 0 {
-				l.Fatalf("%d answers to nothing", len(calls))
+				l.Fatalf("%d answers to an empty batch", len(calls))
 			}
 		}},
 }

@@ -26,7 +26,7 @@ var breakRows = []row{
 			q.renew("b", driver.Granted)
 		}},
 	{"break/the holder learns why", Break,
-		"the holder must stop, and its log should say who stopped it",
+		"the holder must stop, and needs the reason for its log",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.breaks("a", driver.Released)
@@ -53,7 +53,7 @@ var breakRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"break/is followed by the delay", Break | LockDelay,
-		"the holder has not stopped yet; its request said how long that may take",
+		"the holder has not stopped yet; its request states how long that may take",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, delay(2*l.brief))
 			start := time.Now()
@@ -81,7 +81,7 @@ var breakRows = []row{
 			q.acquire("b", driver.Granted, waits(long))
 		}},
 	{"break/everybody is told", Break | Watch,
-		"a holder that took a free room has told nobody where it listens; a store that tells all subscriptions tells it too",
+		"the store has no address of a holder that took a free room; a hint to all subscriptions reaches it",
 		func(l *lab, p, q *process) {
 			bystander := l.process().listen()
 			p.acquire("a", driver.Granted)
@@ -114,7 +114,7 @@ var breakRows = []row{
 			q.hearsBreak("a")
 		}},
 	{"break/hands the room on", Break | Watch | Queue,
-		"the lease was broken because somebody waits",
+		"a lease is usually broken because others wait for the lock",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("a", driver.Granted)
@@ -141,7 +141,7 @@ func (p *process) breaks(name string, want driver.State) {
 	p.Helper()
 	b, ok := driver.As[driver.Breaker](p.d)
 	if !ok {
-		p.Fatal("the driver is no driver.Breaker; say Without: drivertest.Break if it need not be")
+		p.Fatal("the driver does not implement driver.Breaker; set Without: drivertest.Break if this is intended")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

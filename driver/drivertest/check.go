@@ -6,14 +6,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// checkRows: what a store tells of itself, if it is a [driver.Checker].
+// checkRows test the report of a store that is a [driver.Checker].
 var checkRows = []row{
 	{"check/changes nothing and says what was looked at", 0,
-		"whoever asks whether locks are safe asks it of a store that is in use",
+		"operators check a store that is in use",
 		func(l *lab, p, q *process) {
 			checker, ok := driver.As[driver.Checker](p.d)
 			if !ok {
-				l.Skip("the store tells nothing of itself") //nolint:forbidigo // a store need not be a driver.Checker
+				l.Skip("the store is not a driver.Checker") //nolint:forbidigo // a store need not be a driver.Checker
 			}
 			held := p.acquire("a", driver.Granted)
 			report, err := checker.Check(context.Background())
@@ -21,12 +21,12 @@ var checkRows = []row{
 				l.Fatalf("check: %v", err)
 			}
 			if len(report.Findings) == 0 {
-				l.Fatalf("nothing was looked at")
+				l.Fatalf("the report has no findings")
 			}
 			for _, f := range report.Findings {
 				good := f.Severity == driver.Good
 				if f.Check == "" || f.What == "" || f.Severity > driver.Unsafe || good && f.Why+f.Remedy != "" || f.Severity >= driver.Warning && f.Why == "" {
-					l.Errorf("finding %+v: want what was looked at, how it is, and what that means unless it is good", f)
+					l.Errorf("finding %+v: want Check, What and a valid Severity; Why from Warning on, and neither Why nor Remedy if it is Good", f)
 				}
 			}
 			if again := p.acquire("a", driver.Granted); again.Token != held.Token {

@@ -68,7 +68,7 @@ var watchRows = []row{
 			p.sub = nil
 		}},
 	{"watch/one hint at a time", Watch | Queue,
-		"the function keeps books of those who wait, and is not written to be called by two at once",
+		"the function updates a list of waiters, and does not expect concurrent calls",
 		func(l *lab, p, q *process) {
 			const n = 8
 			var inside atomic.Int64
@@ -104,7 +104,7 @@ var watchRows = []row{
 			p.sub = nil
 		}},
 	{"watch/each subscription of a driver hears its own", Watch | Queue,
-		"clients may share a driver, and each knows its own waiters only",
+		"clients may share a driver, and each has only its own waiters",
 		func(l *lab, p, q *process) {
 			p.listen()
 			other := &process{lab: l, d: p.d} // another client
@@ -136,15 +136,15 @@ var watchRows = []row{
 			p.hear(driver.HintGranted, "a")
 			for len(q.hints) > 0 {
 				if h := <-q.hints; h.ID == l.id("a") {
-					l.Fatalf("another process heard %+v", h)
+					l.Fatalf("another process received %+v", h)
 				}
 			}
 		}},
 }
 
-// crowdRows: many at once. What they guard is read and written in two steps, so
-// that overlaps lose entries. The steps are atomic, since what orders them is in
-// the store (a file, a server), where the race detector does not see it.
+// crowdRows test many concurrent callers. They read and write the guarded value in two steps,
+// so that overlaps lose entries. The steps are atomic, because the store (a file, a server)
+// orders them, which the race detector cannot see.
 var crowdRows = []row{
 	{"crowd/trying", 0,
 		"exclusion has to hold while many try at the same moment",
@@ -154,7 +154,7 @@ var crowdRows = []row{
 			room.count(l, 3*4*12)
 		}},
 	{"crowd/waiting", Queue,
-		"everybody who waits is served, one at a time, with rising tokens",
+		"every waiter is served, one at a time, with rising tokens",
 		func(l *lab, p, q *process) {
 			var room guarded
 			var last atomic.Int64
@@ -180,7 +180,7 @@ var crowdRows = []row{
 		}},
 }
 
-// guarded is what only one at a time may visit.
+// guarded detects two holders that are active at the same time.
 type guarded struct {
 	inside, visits atomic.Int64
 }

@@ -7,12 +7,12 @@ import (
 // downgradeRows: a writer that becomes a reader.
 var downgradeRows = []row{
 	{"downgrade/HR_A3 in one step", Shared | Downgrade,
-		"what was written is read on without a moment in which another writer could come in between; it is the same lease, with the same token",
+		"the writer reads on, and no other writer may be granted in between; it is the same lease, with the same token",
 		func(l *lab, p, q *process) {
 			for _, become := range []option{shared, lower} { // one that may also take a lease, and one that may not
 				first := p.acquire("a", driver.Granted)
 				q.acquire("r", driver.Busy, shared)
-				for range 2 { // a repetition changes nothing
+				for range 2 { // a repetition has no effect
 					if got := p.acquire("a", driver.Granted, become); got.Token != first.Token {
 						l.Fatalf("token %d, then %d, for one lease", first.Token, got.Token)
 					}
@@ -28,7 +28,7 @@ var downgradeRows = []row{
 			}
 		}},
 	{"downgrade/wakes the readers that are next", Shared | Downgrade | Queue | Watch,
-		"readers wait for nothing any more, and a writer behind them for all of them",
+		"the readers need not wait any longer, and a writer behind them waits for all of them",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("a", driver.Granted)
@@ -90,7 +90,7 @@ var downgradeRows = []row{
 			q.release("c", driver.Released)
 		}},
 	{"downgrade/HR_A3 of a ticket is none", Shared | Downgrade | Queue,
-		"a waiter holds nothing that could become less, and keeps its place",
+		"a waiter has no lease that could become shared, and keeps its place",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.acquire("w", driver.Queued, waits(long))
@@ -99,7 +99,7 @@ var downgradeRows = []row{
 			q.acquire("w", driver.Granted, waits(long))
 		}},
 	{"downgrade/there is no upgrade", Shared | Downgrade,
-		"two readers that both wait to become the writer would wait for ever; a reader that asks as a writer stays what it is",
+		"two readers that both wait to become the writer would wait for ever; a reader that asks as a writer stays a reader",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, shared)
 			p.acquire("a", driver.Granted)

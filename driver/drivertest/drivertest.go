@@ -11,8 +11,8 @@
 //		})
 //	}
 //
-// Each row of the suite is a subtest. When one fails it prints why the law it
-// stands for matters to those who hold locks.
+// Each row of the suite is a subtest. If it fails, it prints why its law matters to
+// programs that hold locks.
 //
 // # Time
 //
@@ -39,7 +39,7 @@ import (
 type Config struct {
 	// Open returns a driver on the store. Every call returns another driver
 	// on the same store, the way another process would have its own. Run
-	// closes what it opened.
+	// closes the drivers that it opened.
 	Open func(t testing.TB) driver.Driver
 
 	// Advance lets time pass in the store. The default is [time.Sleep], which
@@ -49,8 +49,8 @@ type Config struct {
 	// share it.
 	Advance func(d time.Duration)
 
-	// Without names what the store cannot do and does not claim to do. The
-	// rows that need it are skipped, and the store is asked to refuse it.
+	// Without names the features that the store lacks and does not claim to have.
+	// Rows that need them are skipped; other rows check that the store refuses them.
 	Without Feature
 
 	// Wrap runs a row in surroundings of its own, such as
@@ -64,8 +64,8 @@ type Config struct {
 // Feature is a set of things that a store may legitimately lack.
 type Feature uint
 
-// What every store does is: enter exclusively if the room is free, renew,
-// release, expire. The rest can be lacking.
+// Every store grants an exclusive lease in a free room, renews and releases it, and lets it
+// expire. All other features are optional.
 const (
 	// Queue: tickets, kept in arrival order.
 	Queue Feature = 1 << iota
@@ -92,26 +92,27 @@ const (
 	// KeepClosed: Ref.KeepClosed.
 	KeepClosed
 	// RejectIDFor: Ref.RejectIDFor. Without it an Acquire that arrives after the
-	// release of its lease creates it anew.
+	// release of its lease creates the lease again.
 	RejectIDFor
 	// Inspect: [driver.Inspector].
 	Inspect
 	// Break: [driver.Breaker].
 	Break
-	// Replayed: Reply.Replayed. Without it a repetition is not told from the first.
+	// Replayed: Reply.Replayed. Without it the answers to a first request and to its
+	// repetition look the same.
 	Replayed
 	// Raise: Ref.Token.
 	Raise
 	// Guard: Request.Guard and [driver.Marker].
 	Guard
 	// Visits: Request.Visit and Ref.Visit. Without it a Release ends a lease
-	// whoever has asked for it.
+	// that another visit has asked for.
 	Visits
 
 	features = iota
 )
 
-// BeyondBasic is what a driver of [driver.FromBasic] lacks.
+// BeyondBasic is the set of features that a driver of [driver.FromBasic] lacks.
 const BeyondBasic = Queue | Policies | Watch | Shared | Limits | Downgrade | Resize | Reentry | Tokens | MinToken | LockDelay | RejectIDFor |
 	Inspect | Break | Raise | Guard | Visits
 
@@ -139,7 +140,7 @@ type row struct {
 	run   func(l *lab, p, q *process) // two processes on the store
 }
 
-// refusal reports whether the row is about stores that lack what it names.
+// refusal reports whether the row tests stores without the features in needs.
 func (r row) refusal() bool { return strings.HasPrefix(r.name, "refusal/") }
 
 // Run plays all rows against the store, each as a subtest of t.

@@ -10,7 +10,7 @@ import (
 // errorRows: an error is never a no.
 var errorRows = []row{
 	{"errors/an ended context", 0,
-		"a store that does not know says so: reporting a lock as busy or lost because the caller's time was up makes the caller act on a guess",
+		"if the caller's time is up, the outcome is unknown; an answer that the lock is busy or lost would be a guess",
 		func(l *lab, p, q *process) {
 			q.acquire("a", driver.Granted, in(l.key+"/2"))
 			ctx, cancel := context.WithCancel(context.Background())
@@ -37,7 +37,7 @@ var errorRows = []row{
 			}
 		}},
 	{"errors/a closed driver", 0,
-		"a caller that uses a driver after Close learns what is wrong, and the others on the store are not concerned",
+		"a call after Close fails with a clear error, and other drivers on the store go on",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			d := l.cfg.Open(l)
@@ -59,7 +59,7 @@ var errorRows = []row{
 		}},
 }
 
-// unanswered fails the row unless err tells that the outcome is unknown.
+// unanswered fails the row unless err means that the outcome is unknown.
 func (l *lab) unanswered(what string, err error) {
 	l.Helper()
 	if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, context.Canceled) {

@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// A store on a server: every Open connects anew, as another process would. The
-// rows run side by side, each in a room of its own.
+// A store on a server: every Open makes a new connection, as another process would. The
+// rows run in parallel, each in a room of its own.
 func ExampleRun() {
 	connect := func(address string) driver.Driver { return memdriver.New() } // yours
 
@@ -39,8 +39,8 @@ func ExampleRun_virtualTime() {
 	}
 }
 
-// A store that only knows three verbs lacks the rest. Others name what they lack:
-// drivertest.Policies | drivertest.Resize, for instance.
+// A store that has only three verbs lacks all optional features. Other stores name the
+// features that they lack, for example drivertest.Policies | drivertest.Resize.
 func ExampleConfig_without() {
 	var table driver.Basic // yours
 

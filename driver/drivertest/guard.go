@@ -8,12 +8,12 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// guardRows: a store that can tell that it has lost its data. They share the
-// store's mark, which the first of them sets for good, unless each row has a
+// guardRows test a store that can detect that it has lost its data. They share the
+// store's mark, which the first of these rows sets for good, unless each row has a
 // store of its own.
 var guardRows = []row{
 	{"guard/an unmarked store refuses", Guard,
-		"a store that lost its data knows no token of any key; another may hold what it would grant",
+		"a store that lost its data has no tokens; the lock that it would grant may have a holder",
 		func(l *lab, p, q *process) {
 			unmarked := func() {
 				l.Helper()
@@ -29,14 +29,14 @@ var guardRows = []row{
 				unmarked() // still
 				l.Fatalf("%v, %v; want driver.ErrAmnesia", reply, err)
 			}
-			q.acquire("b", driver.Granted) // nothing was changed
+			q.acquire("b", driver.Granted) // the store is unchanged
 			q.release("b", driver.Released)
 			if l.cfg.Without&Tokens == 0 {
 				p.acquire("a", driver.Granted, guard) // its token is known
 			}
 		}},
 	{"guard/a marked store serves", Guard,
-		"the mark says that nothing has been lost since it was set",
+		"while the store has its mark, it has lost no data since the mark was set",
 		func(l *lab, p, q *process) {
 			p.mark(0)
 			if left := q.marked(); left > 0 {
@@ -76,7 +76,7 @@ var guardRows = []row{
 			}
 		}},
 	{"guard/an ended context", Guard,
-		"a store that does not know says so",
+		"if the context has ended, the outcome is unknown",
 		func(l *lab, p, q *process) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
@@ -87,7 +87,7 @@ var guardRows = []row{
 			l.unanswered("mark", p.marker().Mark(ctx, driver.Mark{}, ""))
 		}},
 	{"guard/a closed driver", Guard,
-		"a caller that uses a driver after Close learns what is wrong",
+		"a call after Close fails with a clear error",
 		func(l *lab, p, q *process) {
 			_ = p.d.Close()
 			if _, _, err := p.marker().Marked(context.Background()); !errors.Is(err, driver.ErrClosed) {
@@ -99,14 +99,14 @@ var guardRows = []row{
 		}},
 }
 
-// markName is what the mark says that the rows set.
+// markName is the name of the mark that the rows set.
 const markName = "5.abc-DEF"
 
 func (p *process) marker() driver.Marker {
 	p.Helper()
 	m, ok := driver.As[driver.Marker](p.d)
 	if !ok {
-		p.Fatal("the driver is no driver.Marker; say Without: drivertest.Guard if it need not be")
+		p.Fatal("the driver does not implement driver.Marker; set Without: drivertest.Guard if this is intended")
 	}
 	return m
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// handOverRows: tickets whose process can be told.
+// handOverRows test tickets of processes that receive hints.
 var handOverRows = []row{
 	{"handover/by hint", Queue | Watch,
 		"the waiter sleeps, and is woken with the room in its hand: a release costs it one message, not a round of polling",
@@ -26,11 +26,11 @@ var handOverRows = []row{
 				l.Fatalf("the hint is dated %v, before the ticket at %v", hint.Clock, queued.Clock)
 			}
 			if got := q.renewBy(start, 10*l.window, "a", driver.Granted); got.Token != hint.Token {
-				l.Fatalf("token %d, but the hint said %d", got.Token, hint.Token)
+				l.Fatalf("token %d, but the hint has %d", got.Token, hint.Token)
 			}
 		}},
 	{"handover/confirmed it lasts", Queue | Watch,
-		"the confirmation starts the full lease, whatever was left of the window; a waiter whose hint was lost asks, which is as good as a renewal",
+		"the confirmation starts a full TTL, however much of the window was left; a waiter whose hint was lost asks, which counts as a renewal",
 		func(l *lab, p, q *process) {
 			q.listen()
 			for _, name := range []string{"renews", "asks"} {
@@ -48,13 +48,13 @@ var handOverRows = []row{
 				l.pass(3 * l.window)
 				p.acquire("try", driver.Busy)
 				if again := q.renew(name, driver.Granted); got.Token != hint.Token || again.Token != hint.Token {
-					l.Fatalf("tokens %d and %d, but the hint said %d", got.Token, again.Token, hint.Token)
+					l.Fatalf("tokens %d and %d, but the hint has %d", got.Token, again.Token, hint.Token)
 				}
 				q.release(name, driver.Released)
 			}
 		}},
 	{"handover/closes the room", Queue | Watch,
-		"the room belongs to the waiter from the hand-over on; were it open until the confirmation, two would be told that they have it",
+		"the waiter has the lock from the hand-over on; if others could take it before the confirmation, there would be two holders",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("holder", driver.Granted)
@@ -69,7 +69,7 @@ var handOverRows = []row{
 			q.renew("a", driver.Granted)
 		}},
 	{"handover/a chain", Queue | Watch,
-		"each release wakes exactly the next in order, in whatever process it waits",
+		"each release wakes exactly the next waiter in order, also in another process",
 		func(l *lab, p, q *process) {
 			procs := []*process{p.listen(), q.listen(), l.process().listen()}
 			last := procs[0].acquire("w0", driver.Granted).Token
@@ -89,7 +89,7 @@ var handOverRows = []row{
 			}
 		}},
 	{"handover/a head that is gone keeps out nobody who fits", Queue | Watch | Shared,
-		"a reader has room beside those inside, but must let the writer pass that came before; if that has died, nobody may wait for its ticket to expire",
+		"a reader fits next to the present readers, but must not overtake an earlier writer; if that writer has died, the reader must not wait until its ticket expires",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("r1", driver.Granted, shared)
@@ -102,7 +102,7 @@ var handOverRows = []row{
 			l.cfg.Advance(l.window / 2)
 			p.acquireBy(start, l.window, "try", driver.Busy, shared) // the head has no more time by that
 			l.pass(l.window / 2)
-			// It did not come, so its process is suspect: the other is not called.
+			// The head did not ask, so its process is suspect: its other ticket is not called.
 			p.acquire("r2", driver.Granted, shared, waits(long))
 		}},
 	{"handover/a head that lives keeps its place", Queue | Watch | Shared,
@@ -119,13 +119,13 @@ var handOverRows = []row{
 			start = time.Now()
 			got := p.acquire("r2", driver.Queued, shared, waits(long)) // and again
 			if got.RetryAfter > 3*l.window+vague {
-				l.Fatalf("told to ask in %v; the head has %v to come", got.RetryAfter, 3*l.window)
+				l.Fatalf("RetryAfter is %v; the head has %v to ask", got.RetryAfter, 3*l.window)
 			}
 			p.release("r1", driver.Released)
 			q.renewBy(start, 3*l.window, "w", driver.Granted)
 		}},
 	{"handover/an unheard ticket is not handed the room", Queue | Watch,
-		"a waiter that cannot be told would let the window lapse every time; it enters by asking, and until then nobody passes it",
+		"a waiter without an address would let the window lapse every time; it takes the room by asking, and is not overtaken before",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("holder", driver.Granted)
@@ -140,7 +140,7 @@ var handOverRows = []row{
 			q.renew("a", driver.Granted)
 		}},
 	{"handover/the new head is told", Queue | Watch,
-		"only the head of the queue asks at the holder's expiry; whoever becomes the head has to learn it",
+		"only the head of the queue asks at the holder's expiry; a waiter that becomes the head needs a hint",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("holder", driver.Granted, ttl(long/2))
@@ -148,7 +148,7 @@ var handOverRows = []row{
 			q.acquire("a", driver.Queued, waits(long))
 			p.release("head", driver.Left)
 			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter <= 0 || hint.RetryAfter > long/2+vague {
-				l.Fatalf("the new head is told to ask in %v; the holder lives for %v", hint.RetryAfter, long/2)
+				l.Fatalf("the RetryAfter of the new head is %v; the holder lives for %v", hint.RetryAfter, long/2)
 			}
 			q.renew("a", driver.Queued)
 		}},
@@ -167,14 +167,14 @@ var handOverRows = []row{
 			q.renew("a", driver.Granted)
 		}},
 	{"handover/a barging waiter is woken", Queue | Watch | Policies,
-		"a barging waiter is told that the room is free and comes for it; it is not handed the room, or nobody could barge",
+		"a barging waiter gets a hint that the room is free, and asks; if it were handed the room, no other request could barge",
 		func(l *lab, p, q *process) {
 			q.listen()
 			by := policy(driver.Barging)
 			p.acquire("holder", driver.Granted, by)
 			q.acquire("a", driver.Queued, waits(long), by)
 			p.release("holder", driver.Released)
-			for { // it may have been told about the holder's expiry before
+			for { // an earlier hint may concern the holder's expiry
 				if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter < time.Second {
 					break
 				}
@@ -189,7 +189,7 @@ var handOverRows = []row{
 // deadRows: waiters that died.
 var deadRows = []row{
 	{"dead/an unconfirmed grant passes on", Queue | Watch,
-		"a dead waiter costs the others its window, never its TTL",
+		"a dead waiter delays the next waiters by its window, never by its TTL",
 		func(l *lab, p, q *process) {
 			p.listen()
 			q.listen()
@@ -199,7 +199,7 @@ var deadRows = []row{
 			q.release("holder", driver.Released)
 			lost := p.hear(driver.HintGranted, "dead")
 			if hint := q.hear(driver.HintAsk, "a"); hint.RetryAfter > l.window+vague {
-				l.Fatalf("the next in the queue is told to ask in %v; the l.window is %v", hint.RetryAfter, l.window)
+				l.Fatalf("the RetryAfter of the next waiter is %v; the window is %v", hint.RetryAfter, l.window)
 			}
 			l.pass(l.window)
 			got := q.renew("a", driver.Granted)
@@ -224,7 +224,7 @@ var deadRows = []row{
 			p.renew("dead1", driver.Gone)
 		}},
 	{"dead/a place taken after the hand-over is kept", Queue | Watch,
-		"a process that died and began anew, or whose one waiter went without a word, waits in order of arrival as everybody else",
+		"a process that has restarted, or that has lost one waiter without a Release, is served in order of arrival like all others",
 		func(l *lab, p, q *process) {
 			p.listen()
 			q.listen()
@@ -243,7 +243,7 @@ var deadRows = []row{
 			p.renew("before", driver.Gone)
 		}},
 	{"dead/a waiter that asks within the window keeps the other tickets of its process", Queue | Watch,
-		"one of its waiters did not come, but the process is alive",
+		"one of its waiters did not confirm, but the process is alive",
 		func(l *lab, p, q *process) {
 			p.listen()
 			q.listen()
@@ -263,7 +263,7 @@ var deadRows = []row{
 			p.renew("other", driver.Granted)
 		}},
 	{"dead/a waiter that asks in time keeps the other tickets of its process", Queue | Watch,
-		"one hint was lost, but the process is alive: its next ask says so before anybody else finds it suspect",
+		"one hint was lost, but the process is alive: its next request proves it before another request finds it suspect",
 		func(l *lab, p, q *process) {
 			p.listen()
 			q.acquire("holder", driver.Granted)

@@ -10,10 +10,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// inspectRows: what can be seen.
+// inspectRows test inspection.
 var inspectRows = []row{
 	{"inspect/a free room", Inspect,
-		"looking at a lock that nobody holds is an everyday question, not an error, and must not create anything",
+		"inspecting a free lock is common; it is not an error, and must not create a room",
 		func(l *lab, p, q *process) {
 			for range 2 {
 				if got := p.inspect(l.key); len(got.Holders)+len(got.Waiters) != 0 || got.Closed != 0 || got.Key != l.key {
@@ -23,7 +23,7 @@ var inspectRows = []row{
 			p.acquire("a", driver.Granted)
 		}},
 	{"inspect/HR_D7 a glance", Inspect | Queue,
-		"whoever only wants to know who is inside must not pay for all who wait, nor be told anything else",
+		"a caller that needs only the holders must not pay for the waiters, and gets the same holders as by Inspect",
 		func(l *lab, p, q *process) {
 			glance := func() driver.Snapshot {
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -55,7 +55,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"inspect/the holder", Inspect,
-		"at night somebody has to know whom to call, and whether the lock will free itself",
+		"operators need the owner and the time until the lease expires",
 		func(l *lab, p, q *process) {
 			since := time.Now()
 			want := map[string]string{"host": "db 1", "quote": `"'\`, "日本": "🔒"}
@@ -91,7 +91,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"inspect/labels are copies", Inspect | Queue,
-		"a caller that asked, or one that looks, may change what is its own; a store that shares it shows others what was never said, and races",
+		"callers may change the maps that they pass and receive; a store that keeps or returns its own map shows wrong labels, and has a data race",
 		func(l *lab, p, q *process) {
 			said := map[string]string{"n": "1"}
 			p.acquire("a", driver.Granted, labels(said))
@@ -114,7 +114,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"inspect/an expired holder", Inspect,
-		"nobody should break a lease that is over",
+		"operators should not see, and try to break, a lease that has ended",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			l.pass(l.brief)
@@ -123,7 +123,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"inspect/waiters in order", Inspect | Queue,
-		"a waiter wants to see its place, and who stands before it",
+		"inspection shows the place of each waiter, and the waiters before it",
 		func(l *lab, p, q *process) {
 			since := time.Now()
 			p.acquire("holder", driver.Granted)
@@ -153,7 +153,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"inspect/places", Inspect | Limits,
-		"a semaphore shows who takes how much of what",
+		"a semaphore shows the limit and the weight of each holder",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(5, 2))
 			p.acquire("b", driver.Granted, places(5, 3))
@@ -186,7 +186,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"inspect/a hand-over", Inspect | Queue | Watch,
-		"a room that awaits its confirmation is neither free nor held by somebody who works",
+		"a room that awaits a confirmation is not free, but its new holder does not work yet",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("holder", driver.Granted)
@@ -201,7 +201,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"inspect/a closed room", Inspect | KeepClosed,
-		"a room that refuses everybody although nobody is inside has to say why",
+		"a room that refuses all requests although it has no holder must show the reason",
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
@@ -213,7 +213,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"inspect/a room that is closed by a delay", Inspect | LockDelay,
-		"a room that refuses everybody after its holder was lost has to say for how long",
+		"a room that refuses all requests after the loss of its holder must show for how long",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief), delay(long))
 			l.pass(l.brief)
@@ -222,7 +222,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"list/finds what is in use", Inspect,
-		"an operator looks for locks by the beginning of their names; a prefix is plain text, whatever it looks like",
+		"operators list locks by prefix; a prefix is plain text, also if it looks like a pattern",
 		func(l *lab, p, q *process) {
 			prefix := l.tag + `/a*[b]\`
 			want := map[string]bool{}
@@ -251,7 +251,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"list/nothing is left", Inspect,
-		"names are used once and forgotten; whatever is kept for each of them fills the store",
+		"many keys are used only once; data that stays for each of them fills the store",
 		func(l *lab, p, q *process) {
 			for i := range 10 {
 				key := fmt.Sprintf("%s/%d", l.key, i)
@@ -311,7 +311,7 @@ func (p *process) inspector() driver.Inspector {
 	p.Helper()
 	in, ok := driver.As[driver.Inspector](p.d)
 	if !ok {
-		p.Fatal("the driver is no driver.Inspector; say Without: drivertest.Inspect if it need not be")
+		p.Fatal("the driver does not implement driver.Inspector; set Without: drivertest.Inspect if this is intended")
 	}
 	return in
 }

@@ -26,7 +26,7 @@ func (l *lab) tricky() []string {
 // keyRows: names.
 var keyRows = []row{
 	{"key/any name is a room of its own", 0,
-		"two names that meet in one room block each other without a reason anybody can see, or worse, one name splits in two",
+		"two keys that share one room block each other without a visible reason; one key with two rooms has two holders",
 		func(l *lab, p, q *process) {
 			held := map[string]string{}
 			for i, key := range l.tricky() {
@@ -56,7 +56,7 @@ var keyRows = []row{
 			p.renew("a", driver.Granted)
 		}},
 	{"key/odd owners and labels", 0,
-		"what people write about a lock must never change what it does",
+		"the text of owners and labels must never change the behaviour of a lock",
 		func(l *lab, p, q *process) {
 			for i, text := range []string{
 				"", " ", "a b", `"`, `\`, "{}", "'; DROP", "日本 🔒", "%s%d", "-", "*", "0", strings.Repeat("o", 256),

@@ -25,7 +25,7 @@ const (
 // live for 6.4 s.
 const mostTimes = 32
 
-// lab is where one row is played: a room of its own, and processes around it.
+// lab is the environment of one row: a room of its own, and the durations of the attempt.
 type lab struct {
 	testing.TB
 	cfg Config
@@ -39,7 +39,7 @@ type lab struct {
 	late   bool          // the attempt has ended, because the store was too slow for it
 }
 
-// newLab returns the lab of an attempt whose durations are so many times the shortest.
+// newLab returns the lab of an attempt. Its durations are the shortest ones, multiplied by times.
 func newLab(t testing.TB, cfg Config, row string, times int) *lab {
 	tag := strings.ToLower(rand.Text()[:10])
 	return &lab{
@@ -79,7 +79,7 @@ func (l *lab) attempt(r row) (late bool) {
 }
 
 // intime ends the attempt if the next answer is uncertain, because d has passed since
-// start. If longer durations are of no help, it fails the row.
+// start. If longer durations are pointless, it fails the row.
 func (l *lab) intime(start time.Time, d time.Duration) {
 	l.Helper()
 	took := time.Since(start)
@@ -87,7 +87,7 @@ func (l *lab) intime(start time.Time, d time.Duration) {
 		return
 	}
 	if l.times == mostTimes || d >= long-rounding {
-		l.Fatalf("%s is not judged: the store took %v for what must be done within %v, and no longer time is tried; "+
+		l.Fatalf("%s is not judged: the store took %v of %v, and longer leases are not tried; "+
 			"set Config.Advance, or run on a quieter machine", l.row, took, d)
 	}
 	l.Logf("played again with longer leases: the store took %v of %v", took, d)
@@ -95,14 +95,14 @@ func (l *lab) intime(start time.Time, d time.Duration) {
 	panic("drivertest: the attempt is over") // recovered by attempt
 }
 
-// process is one of several that share the store: a driver, and what was done
-// through it.
+// process stands for a process that uses the store: a driver, its hints, and the leases that
+// it has asked for.
 type process struct {
 	*lab
 	d       driver.Driver
 	sub     driver.Subscription
 	hints   chan driver.Hint
-	backlog []driver.Hint // heard, and not yet asked for
+	backlog []driver.Hint // received, and not yet returned by hear
 	asked   []driver.Ref
 }
 
@@ -113,7 +113,7 @@ func (l *lab) process() *process {
 	return p
 }
 
-// close leaves nothing behind in a store that outlives the suite.
+// close releases all leases, since the store may outlive the suite.
 func (p *process) close() {
 	for _, ref := range p.asked {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

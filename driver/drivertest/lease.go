@@ -10,7 +10,7 @@ import (
 // leaseRows: one holder, its time, and its renewals.
 var leaseRows = []row{
 	{"lease/a free room is entered", 0,
-		"a lock that nobody holds is given to whoever asks, whether or not it would have waited",
+		"a free lock is granted to the first request, whether or not it may wait",
 		func(l *lab, p, q *process) {
 			got := p.acquire("a", driver.Granted)
 			l.greater(got.Token, 0)
@@ -20,7 +20,7 @@ var leaseRows = []row{
 			p.acquire("b", driver.Granted, in(l.key+"/2"), waits(long))
 		}},
 	{"lease/strangers exclude each other", 0,
-		"two holders at once is the one thing a lock must not allow; the refusal says who is in the way, and never the asker",
+		"a lock must never have two holders at once; the refusal names the present holder, never the caller",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			for _, asks := range []*process{p, q} {
@@ -33,10 +33,10 @@ var leaseRows = []row{
 				}
 				for _, h := range got.Holders {
 					if h.ID != l.id("a") {
-						l.Fatalf("the holder is said to be %q, but it is %q", h.ID, l.id("a"))
+						l.Fatalf("the reply names the holder %q, but it is %q", h.ID, l.id("a"))
 					}
 					if h.Remaining <= 0 || h.Remaining > long+vague {
-						l.Fatalf("the holder is said to stay %v of %v", h.Remaining, long)
+						l.Fatalf("the holder's Remaining is %v of %v", h.Remaining, long)
 					}
 				}
 			}
@@ -74,7 +74,7 @@ var leaseRows = []row{
 			p.acquire("b", driver.Granted)
 		}},
 	{"lease/expires", 0,
-		"a holder that died must not keep the lock for ever; one that was told of the loss must not get the lease back by a late renewal",
+		"a dead holder must not keep the lock for ever; after the answer Gone a late renewal must not restore the lease",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted, ttl(l.brief))
 			l.pass(l.brief)
@@ -92,7 +92,7 @@ var leaseRows = []row{
 			q.acquireBy(start, l.brief, "b", driver.Busy)
 		}},
 	{"lease/renewal never creates", 0,
-		"a renewal may arrive after the release; it must not take the lock again for nobody",
+		"a renewal may arrive after the release; it must not take the lock again, without an owner",
 		func(l *lab, p, q *process) {
 			p.renew("a", driver.Gone)
 			p.acquire("a", driver.Granted)
@@ -101,7 +101,7 @@ var leaseRows = []row{
 			p.acquire("b", driver.Granted)
 		}},
 	{"lease/renewal prolongs", 0,
-		"work takes longer than a TTL; each renewal starts the full TTL anew",
+		"work takes longer than a TTL; each renewal starts a new full TTL",
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			first := p.acquire("a", driver.Granted, ttl(2*l.brief))
@@ -128,7 +128,7 @@ var leaseRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"lease/asking again prolongs", 0,
-		"the answer to a repeated request says granted, which promises a full TTL from that request on",
+		"Granted promises a full TTL from the request on, also as the answer to a repeated request",
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(2*l.brief))
@@ -179,22 +179,22 @@ var leaseRows = []row{
 			}
 		}},
 	{"lease/a holder that is waited for is not told that it is uncontended", Queue,
-		"a process that is told so passes the lock on inside itself, ahead of those who wait elsewhere",
+		"a process with an uncontended lock passes it on inside itself, ahead of waiters in other processes",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.acquire("b", driver.Queued, waits(long))
 			if p.acquire("a", driver.Granted).Uncontended {
-				l.Fatal("asked again: told that it is uncontended")
+				l.Fatal("asked again: Uncontended is set")
 			}
 			ref := l.ref("a")
 			for _, ref.Uncontended = range []bool{false, true} { // it is a guess
 				if p.renewRef(ref, driver.Granted).Uncontended {
-					l.Fatal("renewed: told that it is uncontended")
+					l.Fatal("renewed: Uncontended is set")
 				}
 			}
 		}},
 	{"lease/renewed by a holder that was uncontended before", Queue,
-		"a renewal counts the same whatever the store does to make that of an uncontended holder cheap; a waiter that has queued keeps its place",
+		"a store may renew uncontended leases by a cheaper way, which must have the same effect; a waiter that has queued keeps its place",
 		func(l *lab, p, q *process) {
 			granted := p.acquire("a", driver.Granted)
 			lone, other := l.ref("a"), l.ref("b")

@@ -9,7 +9,7 @@ import (
 // limitRows: places, and weights.
 var limitRows = []row{
 	{"limit/the next ask is at the first place that ends", Limits,
-		"a place of a holder that died is free when its lease is over, however long the others stay",
+		"the place of a dead holder is free when its lease expires, even if other holders stay longer",
 		func(l *lab, p, q *process) {
 			p.acquire("stays", driver.Granted, places(2, 1))
 			start := time.Now()
@@ -19,11 +19,11 @@ var limitRows = []row{
 				l.Fatalf("next ask in %v, but one place ends in %v", got.RetryAfter, l.brief)
 			}
 			if len(got.Holders) > 0 && got.Holders[0].ID != l.id("stays") {
-				l.Fatalf("the first holder that is shown is %q, want the one that stays longest", got.Holders[0].ID)
+				l.Fatalf("the first holder in the reply is %q, want the holder that stays longest", got.Holders[0].ID)
 			}
 			if l.cfg.Without&Queue == 0 {
 				if next := q.acquireBy(start, l.brief, "b", driver.Queued, places(2, 1), waits(long)).RetryAfter; next > l.brief+vague {
-					l.Fatalf("the first waiter is told to ask in %v, but one place ends in %v", next, l.brief)
+					l.Fatalf("the RetryAfter of the first waiter is %v, but one place ends in %v", next, l.brief)
 				}
 			}
 			l.pass(l.brief)
@@ -76,7 +76,7 @@ var limitRows = []row{
 			p.acquire("b", driver.Granted)
 		}},
 	{"limit/an expired place returns", Limits,
-		"a holder that died gives its places back once, and its late release gives nothing",
+		"the places of a dead holder become free once; its late release frees no further places",
 		func(l *lab, p, q *process) {
 			p.acquire("dead", driver.Granted, places(3, 2), ttl(l.brief))
 			q.acquire("a", driver.Granted, places(3, 1))
@@ -87,7 +87,7 @@ var limitRows = []row{
 			q.acquire("c", driver.Busy, places(3, 1))
 		}},
 	{"limit/disagreement is an error", Limits,
-		"two programs that state different limits are misconfigured; neither may be guessed right, and nobody inside may suffer",
+		"two programs that state different limits are misconfigured; the store must not choose one of them, and present holders go on",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(2, 1))
 			for _, limit := range []int{1, 3, 0} {
@@ -123,7 +123,7 @@ var limitRows = []row{
 			p.acquire("small", driver.Granted, places(3, 1), waits(long))
 		}},
 	{"limit/places are handed over", Limits | Queue | Watch,
-		"whoever fits is woken in order, and no more than fit",
+		"waiters that fit are woken in order, and no more than fit",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("a", driver.Granted, places(3, 3))
@@ -145,7 +145,7 @@ var limitRows = []row{
 // resizeRows: a limit that changes.
 var resizeRows = []row{
 	{"resize/takes nothing away", Limits | Resize,
-		"those inside keep their places when there are fewer; nobody enters before there is room by the new limit",
+		"holders keep their places if the limit falls; no request is granted before there is room by the new limit",
 		func(l *lab, p, q *process) {
 			for _, name := range []string{"a", "b", "c"} {
 				p.acquire(name, driver.Granted, places(3, 1))
@@ -159,7 +159,7 @@ var resizeRows = []row{
 			q.acquire("d", driver.Granted, places(1, 1))
 		}},
 	{"resize/is in force at once", Limits | Resize,
-		"whoever still states the old limit is told, and the new places can be taken",
+		"a request with the old limit fails, and the new places can be taken",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(1, 1))
 			q.acquire("b", driver.Busy, places(1, 1))
@@ -170,7 +170,7 @@ var resizeRows = []row{
 			p.renew("a", driver.Granted)
 		}},
 	{"resize/wakes those who fit now", Limits | Resize | Queue | Watch,
-		"a place that was added is not left empty while somebody waits",
+		"a new place must not stay empty while there are waiters",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("a", driver.Granted, places(1, 1))
@@ -182,7 +182,7 @@ var resizeRows = []row{
 			q.renew("c", driver.Queued)
 		}},
 	{"resize/a waiter that can never enter holds up nobody", Limits | Resize | Queue,
-		"a waiter for more places than there are now would stand before all others for ever",
+		"a waiter for more places than the new limit would block all others for ever",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(3, 1))
 			q.acquire("heavy", driver.Queued, places(3, 3), waits(long))

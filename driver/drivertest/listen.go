@@ -17,7 +17,7 @@ func (p *process) listen() *process {
 	p.listenBy(func(h driver.Hint) {
 		select {
 		case p.hints <- h:
-		default: // nobody depends on a hint
+		default: // hints may be lost
 		}
 	})
 	return p
@@ -28,7 +28,7 @@ func (p *process) listenBy(f func(driver.Hint)) {
 	p.Helper()
 	w, ok := driver.As[driver.Watcher](p.d)
 	if !ok {
-		p.Fatal("the driver is no driver.Watcher; say Without: drivertest.Watch if it need not be")
+		p.Fatal("the driver does not implement driver.Watcher; set Without: drivertest.Watch if this is intended")
 	}
 	sub, err := w.Watch(f)
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *process) address() string {
 }
 
 // hear waits for the hint of that kind about the row's lease or ticket called
-// name. Others are kept for later: their order among ids is not promised.
+// name. It keeps other hints for later, because hints of different ids may arrive in any order.
 func (p *process) hear(kind driver.HintKind, name string) driver.Hint {
 	p.Helper()
 	return p.hearAny(func(h driver.Hint) bool { return h.Kind == kind && h.ID == p.id(name) }, name)
@@ -88,7 +88,7 @@ func (p *process) hearAny(wanted func(driver.Hint) bool, what string) driver.Hin
 			}
 			p.backlog = append(p.backlog, h)
 		case <-timeout.C:
-			p.Fatalf("no hint for %s within %v; heard %+v", what, patience, p.backlog)
+			p.Fatalf("no hint for %s within %v; received %+v", what, patience, p.backlog)
 		}
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// queueRows: tickets without an address, whose holders ask for themselves.
+// queueRows test tickets without an address: the waiters ask again by themselves.
 var queueRows = []row{
 	{"queue/keeps the order of arrival", Queue,
-		"first come, first served: the room is given to whoever waits longest, whoever asks first after a release",
+		"first come, first served: the oldest waiter gets the room, even if another one asks first after the release",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			for i, name := range []string{"a", "b", "c"} {
@@ -34,7 +34,7 @@ var queueRows = []row{
 			}
 		}},
 	{"queue/many waiters with long labels", Queue,
-		"a record grows with its queue, here beyond 64 KiB; one that is cut takes the places of those at the end",
+		"a record grows with its queue, here beyond 64 KiB; if it is cut, the last waiters lose their places",
 		func(l *lab, p, q *process) {
 			much, name := labels(map[string]string{"text": strings.Repeat("l", 900)}), owner(strings.Repeat("o", 256))
 			start := time.Now()
@@ -51,18 +51,18 @@ var queueRows = []row{
 			p.acquireBy(start, long, "w0", driver.Granted, waits(long), much, name)
 		}},
 	{"queue/asking once leaves no ticket", Queue,
-		"a try that was refused has gone away; a ticket in its name would hold up the others",
+		"a refused try does not wait; a ticket in its name would delay the waiters",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			if got := q.acquire("try", driver.Busy); got.Position != 0 {
-				l.Fatalf("place %d for one that does not wait", got.Position)
+				l.Fatalf("place %d for a request that does not wait", got.Position)
 			}
 			q.release("try", driver.Gone)
 			p.release("holder", driver.Released)
 			p.acquire("a", driver.Granted)
 		}},
 	{"queue/a try does not overtake", Queue,
-		"a stream of tries would otherwise starve those who wait, in the moment between a release and their next ask",
+		"a stream of tries would otherwise starve the waiters, between a release and their next request",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
@@ -72,7 +72,7 @@ var queueRows = []row{
 			p.acquire("a", driver.Granted, waits(long))
 		}},
 	{"queue/barging overtakes", Queue | Policies,
-		"a caller that asks for barging wants a free lock now, and puts up with waiting longer at other times",
+		"a barging caller takes a free lock at once, and in return may wait longer at other times",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
@@ -84,7 +84,7 @@ var queueRows = []row{
 			p.acquire("a", driver.Granted, waits(long))
 		}},
 	{"queue/asking again keeps the place", Queue,
-		"a waiter asks many times; each ask finds it where it stood",
+		"a waiter asks many times; each request finds its place unchanged",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			names := []string{"a", "b", "c"}
@@ -105,7 +105,7 @@ var queueRows = []row{
 			}
 		}},
 	{"queue/renewal enters when the turn has come", Queue,
-		"a waiter that heard no hint finds out by keeping its ticket alive",
+		"a waiter without hints gets the grant as the answer to a renewal of its ticket",
 		func(l *lab, p, q *process) {
 			first := p.acquire("holder", driver.Granted)
 			q.acquire("a", driver.Queued, waits(long))
@@ -118,7 +118,7 @@ var queueRows = []row{
 			p.acquire("b", driver.Busy)
 		}},
 	{"queue/a dead ticket ends", Queue,
-		"a waiter that died without leaving must not hold up the others beyond the life of its ticket",
+		"a waiter that died without a Release must not delay the others beyond the life of its ticket",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("dead", driver.Queued, waits(l.brief))
@@ -146,23 +146,23 @@ var queueRows = []row{
 			q.renew("a", driver.Granted)
 		}},
 	{"queue/enters when the holder expires", Queue,
-		"the holder died: nobody releases, and the head finds the room free at the time it was told",
+		"the holder died and does not release; the head finds the room free after RetryAfter",
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("holder", driver.Granted, ttl(l.brief))
 			got := q.acquireBy(start, l.brief, "a", driver.Queued, waits(long))
 			if got.RetryAfter <= 0 || got.RetryAfter > l.brief+vague {
-				l.Fatalf("the head is told to ask in %v; the holder lives for %v", got.RetryAfter, l.brief)
+				l.Fatalf("the RetryAfter of the head is %v; the holder lives for %v", got.RetryAfter, l.brief)
 			}
 			l.pass(got.RetryAfter)
 			q.acquire("a", driver.Granted, waits(long))
 		}},
 }
 
-// orderRows: what must not change the order.
+// orderRows test events that must not change the order.
 var orderRows = []row{
 	{"order/leaving keeps it", Queue,
-		"waiters are cancelled anywhere in the queue; those who stay keep their order",
+		"waiters are cancelled anywhere in the queue; the remaining waiters keep their order",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			for _, name := range []string{"head", "a", "middle", "b", "tail"} {
@@ -183,7 +183,7 @@ var orderRows = []row{
 			q.acquire("try", driver.Granted)
 		}},
 	{"order/leaving frees at once", Queue,
-		"a waiter behind the one that left waits for nobody any more",
+		"the waiter behind a waiter that left is served at once",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
@@ -193,7 +193,7 @@ var orderRows = []row{
 			q.acquire("try", driver.Granted)
 		}},
 	{"order/a ticket forbidden on leaving does not come back", Queue | RejectIDFor,
-		"the ask of a waiter that gave up may be on its way still; a ticket, or a grant, in its name would hold up everybody",
+		"a request of a waiter that gave up may still be on its way; a ticket or a grant in its name would delay all others",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
@@ -206,7 +206,7 @@ var orderRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"order/a long hold does not change it", Queue,
-		"the holder renews for many times the life of a ticket; the waiters keep theirs alive, and nobody's place depends on time",
+		"the holder renews for many times the life of a ticket; the waiters keep their tickets alive, and no place depends on time",
 		func(l *lab, p, q *process) {
 			step := l.brief / 4
 			p.acquire("holder", driver.Granted)
@@ -236,7 +236,7 @@ var orderRows = []row{
 			}
 		}},
 	{"order/writers first", Queue | Policies | Shared,
-		"with this policy a waiting writer stops new readers and passes those who wait; writers keep their order",
+		"with this policy a waiting writer stops new readers and overtakes waiting readers; writers keep their order",
 		func(l *lab, p, q *process) {
 			by := policy(driver.WritersFirst)
 			p.acquire("r0", driver.Granted, shared, by)
@@ -253,7 +253,7 @@ var orderRows = []row{
 			q.acquire("r1", driver.Granted, shared, by, waits(long))
 		}},
 	{"order/readers first", Queue | Policies | Shared,
-		"with this policy readers enter beside readers although a writer waits",
+		"with this policy readers are granted next to readers although a writer waits",
 		func(l *lab, p, q *process) {
 			by := policy(driver.ReadersFirst)
 			p.acquire("r1", driver.Granted, shared, by)

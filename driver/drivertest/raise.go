@@ -9,7 +9,7 @@ import (
 // raiseRows: a token that is raised while it is held.
 var raiseRows = []row{
 	{"raise/the token and those to come", Tokens | Raise,
-		"a majority of stores gives one token: whoever holds it has all of them catch up with the greatest before it works, or the next one's is smaller",
+		"a majority of stores gives one token: before the holder works, it raises the token of all stores to the greatest, or the next token could be smaller",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			raised := first.Token + 1000
@@ -37,7 +37,7 @@ var raiseRows = []row{
 			p.raise("a", first.Token, first.Token+1)
 		}},
 	{"raise/HR_B4 levels what nobody was told", Tokens | Raise,
-		"a store that was ahead of the majority is asked again under the lease, and must not answer another token than the holder has",
+		"a store whose token was ahead of the majority is asked again under the lease, and must answer with the token that the holder has",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			p.raise("a", first.Token+1000, first.Token+1000)

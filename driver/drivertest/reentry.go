@@ -32,7 +32,7 @@ var reentryRows = []row{
 			l.greater(q.acquire("b", driver.Granted, reenter("user-2")).Token, first.Token)
 		}},
 	{"reentry/G13 owners of any name enter again", Reentry,
-		"a store that takes a name for none keeps its owner waiting for itself",
+		"if a store treats a name as empty, its owner waits for itself",
 		func(l *lab, p, q *process) {
 			for _, name := range []string{"-", "=", "0", "%2D", "+", " "} {
 				p.acquire("a", driver.Granted, reenter(name))
@@ -58,7 +58,7 @@ var reentryRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"reentry/other owners are strangers", Reentry,
-		"owners are compared whole, and an owner is an identity only for those who say so: a label in common is no right to enter",
+		"owners are compared in full, and only if the request sets Reenter: an equal prefix, or an equal label, gives no access",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, reenter("user-1"))
 			q.acquire("b", driver.Busy, reenter("user-10"))
@@ -96,7 +96,7 @@ var reentryRows = []row{
 			}
 		}},
 	{"reentry/passes the queue", Reentry | Queue,
-		"whoever waits in the queue waits for this very owner: letting them pass first would be a deadlock",
+		"the waiters wait for this very owner: if it had to queue behind them, that would be a deadlock",
 		func(l *lab, p, q *process) {
 			me := reenter("user-1")
 			p.acquire("a1", driver.Granted, me)
@@ -110,7 +110,7 @@ var reentryRows = []row{
 			q.acquire("b", driver.Granted, waits(long))
 		}},
 	{"reentry/HR_D2 an owner that reads cannot ask to write, nor the other way round", Reentry | Shared,
-		"an owner that would wait for itself would do so for ever, whatever the context under which it asks",
+		"an owner that waits for itself waits for ever, also if it asks under another context",
 		func(l *lab, p, q *process) {
 			me, you := reenter("user-1"), reenter("user-2")
 			refused := func(name string, opts ...option) {

@@ -6,19 +6,19 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// refusalRows: what a store lacks it says, and does not pretend.
+// refusalRows test that a store refuses the features that it lacks.
 var refusalRows = []row{
-	refuses(Shared, "a reader let in as a writer, or a writer beside readers, is worse than an error", shared),
-	refuses(Limits, "a limit that is not kept is no limit", places(3, 1)),
+	refuses(Shared, "a reader granted as a writer, or a writer next to readers, is worse than an error", shared),
+	refuses(Limits, "a limit must be enforced, or refused", places(3, 1)),
 	refuses(Resize, "a limit that was not changed is still the old one", places(3, 1), resize),
 	refuses(Reentry, "an owner that cannot enter again would wait for itself", reenter("user-1")),
 	refuses(LockDelay, "a caller that asked for the delay relies on it", delay(long)),
-	refuses(MinToken, "a token below what the caller has seen is refused where it is used", minToken(1)),
-	refuses(Guard, "a store that cannot tell that it has lost its data must not be trusted to tell", guard),
+	refuses(MinToken, "a resource refuses a token below the last that it has seen", minToken(1)),
+	refuses(Guard, "a store that cannot detect a loss of its data must not claim to detect it", guard),
 	refuses(Queue, "a caller that insists on the order of arrival would be overtaken for ever", ordered),
-	refuses(Policies, "a policy that is not kept starves those it was meant for", policy(driver.WritersFirst)),
+	refuses(Policies, "a policy that is not enforced starves the waiters that it favours", policy(driver.WritersFirst)),
 	{"refusal/a waiter is not queued", Queue,
-		"a waiter that is not queued polls; it must not believe that it has a place",
+		"a waiter that is not queued polls; the answer must not claim that it has a place",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, waits(long))
 			q.acquire("b", driver.Busy, waits(long))
@@ -26,7 +26,7 @@ var refusalRows = []row{
 			q.acquire("b", driver.Granted, waits(long))
 		}},
 	{"refusal/Tokens", Tokens,
-		"a token that does not rise is worse than none: 0 says that there is none",
+		"a token that does not rise is worse than no token; 0 means that there is no token",
 		func(l *lab, p, q *process) {
 			if got := p.acquire("a", driver.Granted); got.Token != 0 {
 				l.Fatalf("token %d", got.Token)
@@ -34,8 +34,8 @@ var refusalRows = []row{
 		}},
 }
 
-// refuses is the row of a request that a store without f turns down, before it
-// is sent and when it is.
+// refuses returns the row of a request that a store without f refuses: driver.Supports
+// before it is sent, and Acquire.
 func refuses(f Feature, why string, shape ...option) row {
 	return row{"refusal/" + f.String(), f, why, func(l *lab, p, q *process) {
 		req := p.request("a", shape)

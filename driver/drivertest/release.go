@@ -6,22 +6,22 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// releaseRows: how a lease ends, and what may come after.
+// releaseRows test the end of a lease, and requests after it.
 var releaseRows = []row{
 	{"release/twice", 0,
-		"the next one enters at once; a release whose reply was lost is repeated, and the next holder must survive the repetition",
+		"the next request is granted at once; a release whose reply was lost is repeated, and must not end the next holder's lease",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)
 			if p.release("a", driver.Gone).Broken {
-				l.Fatal("said to be broken")
+				l.Fatal("Broken is set")
 			}
 			q.acquire("b", driver.Granted)
 			p.release("a", driver.Gone)
 			q.renew("b", driver.Granted)
 		}},
 	{"release/by a holder that takes itself for uncontended", 0,
-		"what the last answer said is old: somebody may have come since, or the lease may be over",
+		"the last answer is old: a waiter may have queued since, or the lease may have ended",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
@@ -101,7 +101,7 @@ var releaseRows = []row{
 			q.acquire("c", driver.Granted)
 		}},
 	{"release/forbids an id for as long as it is told", RejectIDFor,
-		"the caller knows how long its request may be on its way, and the store does not",
+		"only the caller can bound how long its request may be on its way",
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted)
@@ -132,8 +132,8 @@ var releaseRows = []row{
 			l.pass(3 * l.brief)
 			q.acquire("b", driver.Granted)
 		}},
-	{"release/keeps the room closed once", KeepClosed | RejectIDFor, // a store that remembers no ids cannot tell
-		"a release whose answer was lost is repeated, and so is that of a lease that was lost; neither may close the room for others",
+	{"release/keeps the room closed once", KeepClosed | RejectIDFor, // the store must remember the id
+		"a release is repeated if its answer was lost, or if the lease was lost; the repetition must not close the room for others",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")
@@ -149,7 +149,7 @@ var releaseRows = []row{
 			q.acquire("c", driver.Granted)
 		}},
 	{"release/is not followed by the delay", LockDelay,
-		"a holder that released in order has nothing on its way any more",
+		"after an orderly release the holder has no write on its way",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, delay(long))
 			p.release("a", driver.Released)

@@ -10,14 +10,14 @@ import (
 // sharedRows: readers and writers.
 var sharedRows = []row{
 	{"shared/a reader beside others is not told that it is uncontended", Shared,
-		"what an uncontended holder may do without asking would go past the others inside",
+		"an uncontended holder may act without asking the store, and would ignore the other readers",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, shared)
 			if q.acquire("b", driver.Granted, shared).Uncontended {
-				l.Fatal("granted: told that it is uncontended")
+				l.Fatal("granted: Uncontended is set")
 			}
 			if p.renew("a", driver.Granted).Uncontended {
-				l.Fatal("renewed: told that it is uncontended")
+				l.Fatal("renewed: Uncontended is set")
 			}
 		}},
 	{"shared/readers together, writers alone", Shared,
@@ -25,7 +25,7 @@ var sharedRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("r1", driver.Granted, shared)
 			if got := q.acquire("r2", driver.Granted, shared); got.Holds != 1 {
-				l.Fatalf("a reader beside another holds %d, want 1", got.Holds)
+				l.Fatalf("a reader next to another has Holds %d, want 1", got.Holds)
 			}
 			p.acquire("w", driver.Busy)
 			p.release("r1", driver.Released)
@@ -37,7 +37,7 @@ var sharedRows = []row{
 			q.acquire("r3", driver.Granted, shared)
 		}},
 	{"shared/every reader expires by itself", Shared,
-		"a dead reader must not live on the renewals of the others, nor take them along",
+		"the renewals of other readers must not prolong a dead reader's lease, and its expiry must not end theirs",
 		func(l *lab, p, q *process) {
 			p.acquire("dead", driver.Granted, shared, ttl(l.brief))
 			q.acquire("alive", driver.Granted, shared)
@@ -49,7 +49,7 @@ var sharedRows = []row{
 			p.acquire("w", driver.Granted)
 		}},
 	{"shared/the last reader's expiry frees", Shared,
-		"the room is closed to writers as long as its longest-lived reader, whoever came first",
+		"the room is closed to writers until the last reader's lease ends, in any order of arrival",
 		func(l *lab, p, q *process) {
 			p.acquire("r1", driver.Granted, shared, ttl(l.brief))
 			start := time.Now()
@@ -125,7 +125,7 @@ var sharedRows = []row{
 			q.renew("w2", driver.Granted)
 		}},
 	{"shared/many neighbours enter together", Shared | Queue | Watch,
-		"a store may bound the hand-overs of one step; the rest must be told to come now, not when somebody inside would expire",
+		"a store may bound the hand-overs of one step; the other waiters must ask now, not when a holder expires",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("w", driver.Granted)

@@ -40,7 +40,7 @@ func (s slow) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error)
 	return s.Driver.Release(ctx, ref)
 }
 
-// generous is a store that grants to everybody.
+// generous is a store that grants every request.
 type generous struct{}
 
 func (generous) Acquire(context.Context, driver.Request) (driver.Reply, error) {
@@ -127,7 +127,7 @@ func TestRun_RightStorePassesHoweverSlow(t *testing.T) {
 	}
 }
 
-// Each of these rows asks before an expiry, so that a slow answer says nothing at first.
+// Each of these rows asks before an expiry, so that a slow answer proves no fault at first.
 func TestRun_WrongStoreFailsHoweverSlow(t *testing.T) {
 	for _, takes := range []string{"0s", "150ms", "1s"} {
 		of, out, _ := suite(t, "generous", takes, "^(lease|release)$")

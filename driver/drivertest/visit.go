@@ -4,11 +4,11 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// visitRows: several who ask with one id, as the replicas of a service do for one
-// client. Each may undo what it asked for, and nothing that another was told.
+// visitRows test several callers with one id, as the replicas of a service ask for one
+// client. Each may undo its own request, but never a grant that another caller has reported.
 var visitRows = []row{
 	{"visit/HR_A6 undoes what it was granted", Visits,
-		"a lock that was taken for a client that has gone is nobody's until its time is over",
+		"a lock that was taken for a client that has gone blocks all others until it expires",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
 			p.acquire("a", driver.Granted, visit("p")) // a repetition
@@ -20,7 +20,7 @@ var visitRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"visit/G13 undoes by any name", Visits,
-		"a store that takes a name for none ends a lease that another was told of",
+		"if a store treats a name as empty, it ends a lease that was reported to another visit",
 		func(l *lab, p, q *process) {
 			for _, name := range []string{"-", "0", ".", "_"} {
 				q.acquire("a", driver.Granted, visit("q"))
@@ -32,7 +32,7 @@ var visitRows = []row{
 			}
 		}},
 	{"visit/HR_A5 spares a lease that another asked for", Visits,
-		"the client has asked elsewhere, before or later, with a name or without, and was told that it has the lock",
+		"the client has also asked through another process, before or later, with or without a name, and got the answer that it has the lock",
 		func(l *lab, p, q *process) {
 			for _, other := range []string{"q", ""} {
 				q.acquire("before", driver.Granted, visit(other))
@@ -49,7 +49,7 @@ var visitRows = []row{
 			}
 		}},
 	{"visit/HR_A6 is undone by the visit on whose behalf it asks", Visits,
-		"a majority of stores and a service ask in rounds and requests of their own for one visit of their caller",
+		"a majority of stores and a service make several requests of their own for one visit of their caller",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p/1"))
 			q.acquire("a", driver.Granted, visit("p/22"))
@@ -63,7 +63,7 @@ var visitRows = []row{
 			q.renew("b", driver.Granted)
 		}},
 	{"visit/HR_A6 changes nothing where it undoes nothing", Visits | RejectIDFor | KeepClosed,
-		"the lease that is spared is to be renewed, released and asked for as before, and the room to be open after it",
+		"the lease that is spared can be renewed, released and asked for as before, and the room is open after it",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
 			q.acquire("a", driver.Granted, visit("q"))
@@ -118,7 +118,7 @@ var visitRows = []row{
 			q.undo("b", "q", driver.Released)
 		}},
 	{"visit/HR_A5 spares a lease that another has renewed", Visits,
-		"the client whose connection broke has renewed elsewhere, and been told that it has the lock",
+		"the client lost its connection, renewed through another process, and got the answer that it has the lock",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
 			q.renewFor("a", "q", driver.Granted)
@@ -136,7 +136,7 @@ var visitRows = []row{
 			p.undo("b", "p", driver.Released)
 		}},
 	{"visit/HR_A5 spares a reader's lease that another has renewed", Visits | Shared,
-		"a reader's lease is undone by the same rule, also where others are inside",
+		"a reader's lease is undone by the same rule, also if there are other readers",
 		func(l *lab, p, q *process) {
 			q.acquire("other", driver.Granted, shared, visit("q"))
 			p.acquire("a", driver.Granted, shared, visit("p/1"))
@@ -150,7 +150,7 @@ var visitRows = []row{
 			q.release("b", driver.Released)
 		}},
 	{"visit/HR_A5 spares a place that another has renewed", Visits | Queue | Watch,
-		"the client has been told elsewhere that it keeps its place, or that its turn has come",
+		"another process has answered the client that it keeps its place, or that it has the lock",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("holder", driver.Granted)
@@ -169,7 +169,7 @@ var visitRows = []row{
 			q.release("b", driver.Released)
 		}},
 	{"visit/HR_A6 begins anew with a new lease", Visits,
-		"an id whose lease was released or has expired is free again, and the visits that asked for that one have no part in the next",
+		"after its lease was released or has expired an id is free again, and visits to the old lease do not count for the new one",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"), ttl(l.brief))
 			q.acquire("a", driver.Granted, visit("q"), ttl(l.brief))
@@ -189,7 +189,7 @@ func (l *lab) visited(name, visit string) driver.Ref {
 	return ref
 }
 
-// renewFor is renew for a caller of that visit, which is told.
+// renewFor is renew for a caller of that visit, which receives the answer.
 func (p *process) renewFor(name, visit string, want driver.State) {
 	p.Helper()
 	ref := p.visited(name, visit)
