@@ -58,7 +58,7 @@ var reentryRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"reentry/other owners are strangers", Reentry,
-		"owners are compared in full, and only if the request sets Reenter: an equal prefix, or an equal label, gives no access",
+		"owners are compared in full, and only if the request sets Reenter: an equal prefix, or an equal Owner without it, gives no access",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, reenter("user-1"))
 			q.acquire("b", driver.Busy, reenter("user-10"))
