@@ -18,7 +18,7 @@ func (a asker) asked(ctx context.Context, visit string) (driver.Reply, error) {
 	return a.s.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: visit})
 }
 
-// unknown fails the test unless an error says that nobody knows what has happened.
+// unknown fails the test unless err means that the outcome is unknown.
 func (a asker) unknown(err error) {
 	a.Helper()
 	if !errors.Is(err, driver.ErrNoQuorum) || errors.Is(err, driver.ErrUnavailable) {
@@ -26,8 +26,8 @@ func (a asker) unknown(err error) {
 	}
 }
 
-// A visit that is undone while another one asks for the same lease in the same process takes
-// nothing of the other's round: if that is lost, its votes are still undone.
+// Two visits of one process ask for the same lease, and one of them is undone. This does not
+// change the round of the other visit: if that round is lost, its votes are still undone.
 func TestAcquire_HR_A6_AVisitThatIsUndoneLeavesTheOthersVotesToBeUndone(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct{ pause, patience time.Duration }{
@@ -97,8 +97,8 @@ func TestAcquire_P8_ALostRoundThatWaitsForAnothersReleaseIsUnknown(t *testing.T)
 	})
 }
 
-// A lease that is asked for again by a round without a majority stays, and whoever asked is
-// not told that it has none.
+// A repeated request that gets no majority does not end the lease, and its error does not mean
+// that the lease was refused.
 func TestAcquire_P8_ALostRoundOfALeaseThatIsHeldIsUnknown(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.acquire("a", driver.Granted)
@@ -113,8 +113,8 @@ func TestAcquire_P8_ALostRoundOfALeaseThatIsHeldIsUnknown(t *testing.T) {
 	})
 }
 
-// A vote that belongs to another process too cannot be undone: whoever asked for it is not
-// told that nothing is left.
+// A vote that also belongs to another process cannot be undone, so the error leaves the outcome
+// unknown.
 func TestAcquire_P8_ALostRoundThatAnotherProcessSharesIsUnknown(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.begun()
@@ -129,8 +129,8 @@ func TestAcquire_P8_ALostRoundThatAnotherProcessSharesIsUnknown(t *testing.T) {
 	})
 }
 
-// Another holder's vote and a node that does not answer are no reason to take a lease for
-// lost that a majority may have.
+// One node has another holder, and one does not answer: a majority may still have the lease,
+// so it is not lost.
 func TestAcquire_P7_ALeaseThatIsAskedForAgainIsLostOnlyIfAMajorityRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -150,8 +150,8 @@ func TestAcquire_P7_ALeaseThatIsAskedForAgainIsLostOnlyIfAMajorityRefuses(t *tes
 	})
 }
 
-// A lease that has ended, and that another process was granted again after somebody else, has
-// the token of that grant, whoever is asked.
+// A lease ended, another lease followed, and then another process got the first lease again.
+// Every process answers with the token of the last grant.
 func TestTokens_P4_ALeaseThatEndedAndWasGrantedElsewhereHasItsNewToken(t *testing.T) {
 	for name, ask := range map[string]func(asker) driver.Reply{
 		"asked for": func(a asker) driver.Reply { return a.acquire("a", driver.Granted) },
@@ -192,7 +192,7 @@ func TestTokens_P4_ALeaseThatEndedAndWasGrantedElsewhereHasItsNewToken(t *testin
 	}
 }
 
-// The end of a grant counts, not that of one before it, which was longer and was lost.
+// The end of the last grant counts, not the end of an earlier grant, which was longer and was lost.
 func TestTokens_P4_ALeaseThatEndedHasItsNewTokenWhateverItHadBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -218,8 +218,8 @@ func TestTokens_P4_ALeaseThatEndedHasItsNewTokenWhateverItHadBefore(t *testing.T
 	})
 }
 
-// While a round asks again for a lease whose end comes meanwhile, its votes stay known: what
-// is left of a round that was lost is undone.
+// The lease ends while a round asks for it again. If that round is lost, its votes are still
+// undone.
 func TestAcquire_P8_ARoundDuringWhichTheLeaseEndsIsUndone(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.begun()
@@ -240,7 +240,7 @@ func TestAcquire_P8_ARoundDuringWhichTheLeaseEndsIsUndone(t *testing.T) {
 	})
 }
 
-// turning is a node that refuses after a while, once it is told to.
+// turning is a node that refuses requests, after a while, once now is set.
 type turning struct {
 	client
 	now *atomic.Bool
@@ -254,7 +254,7 @@ func (r turning) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 	return r.client.Acquire(ctx, req)
 }
 
-// The same while somebody else of the process repeats the request, and so sees the end first.
+// The same, but another call of the process repeats the request, and so detects the end first.
 func TestAcquire_P8_ARoundDuringWhichAnotherSeesTheEndIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -279,8 +279,8 @@ func TestAcquire_P8_ARoundDuringWhichAnotherSeesTheEndIsUndone(t *testing.T) {
 	})
 }
 
-// A downgrade of which one node does not answer, while another has forgotten the lease, is
-// not answered as if the lock were held by somebody else, and the lease is not lost.
+// One node does not answer a downgrade, and another has forgotten the lease. The outcome is
+// unknown: the lock is not reported as held by another client, and the lease is not lost.
 func TestDowngrade_P8_WithoutAMajorityThatRefusesIsUnknown(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		token := a.acquire("a", driver.Granted).Token

@@ -10,9 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// TestRenew_Q6_ALeaseThatWasLostIsLetInAgainWithATokenOfItsOwn has an answer
-// come too late: the lease is over, others hold the lock, and the same id, which
-// waits now, is let in by a renewal. It is another grant, after theirs.
+// A lease has expired, and another client got the lock. The first id now waits, and a
+// renewal grants it the lock again: this is a new grant, with a greater token.
 func TestRenew_Q6_ALeaseThatWasLostIsLetInAgainWithATokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []driver.Driver
@@ -35,13 +34,13 @@ func TestRenew_Q6_ALeaseThatWasLostIsLetInAgainWithATokenOfItsOwn(t *testing.T) 
 			return reply
 		}
 		first := ask("a", 0)
-		time.Sleep(2 * time.Second) // nobody has told it of its end
+		time.Sleep(2 * time.Second) // the quorum has not noticed the end of the lease
 		second := ask("b", 0)
 		if first.State != driver.Granted || second.State != driver.Granted || second.Token <= first.Token {
 			t.Fatalf("%+v, %+v", first, second)
 		}
 		if reply := ask("a", time.Minute); reply.State == driver.Granted {
-			t.Fatalf("beside the holder: %+v", reply)
+			t.Fatalf("granted although there is a holder: %+v", reply)
 		}
 		if _, err := s.Release(context.Background(), driver.Ref{Key: "k", ID: "b"}); err != nil {
 			t.Fatal(err)

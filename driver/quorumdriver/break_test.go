@@ -17,8 +17,8 @@ func (a asker) breaks(id string, want driver.State) {
 	}
 }
 
-// A break that finds nothing at a majority is still on its way to the slowest node,
-// where the lease may have been let in when it comes.
+// A break finds no lease at a majority and returns. When it reaches the slowest node, the
+// lease may have been granted there.
 func TestBreak_HR_G6_ActsOnNoLeaseThatComesAfterItsAnswer(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.begun()

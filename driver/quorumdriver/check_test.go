@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// looked is a node that tells what it was given to tell.
+// looked is a node whose Check returns a fixed report.
 type looked struct {
 	*memdriver.Driver
 	report driver.Report
@@ -60,7 +60,7 @@ func TestCheck_LooksAtEveryNodeAndComparesThem(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("no finding of severity %v that says %q: %+v", row.severity, row.text, report.Findings)
+			t.Errorf("no finding of severity %v with %q: %+v", row.severity, row.text, report.Findings)
 		})
 	}
 }

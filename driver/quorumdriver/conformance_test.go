@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// lacking is what a majority cannot keep: an order, limits, and so what stands on
-// them. A mark is for each node to carry.
+// lacking is the set of features that a majority cannot provide: an order, limits, and all
+// features that need them. Each node has its own mark.
 const lacking = drivertest.Queue | drivertest.Policies | drivertest.Limits | drivertest.Resize | drivertest.Guard
 
 func TestConformance_OverMemory(t *testing.T) {
@@ -59,9 +59,9 @@ func TestConformance_OverMemory(t *testing.T) {
 	}
 }
 
-// settled returns from a call when it has reached all nodes. Without it a request
-// may reach the last ones after the next request of another process, which is of no
-// harm, but nobody can tell then what that is answered.
+// settled returns from a call only when it has reached all nodes. Otherwise a request may
+// reach the last nodes after the next request of another process. This is harmless, but it
+// makes the answers unpredictable.
 type settled struct{ *quorumdriver.Driver }
 
 func (s settled) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {

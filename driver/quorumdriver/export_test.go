@@ -14,7 +14,7 @@ func Pending(s driver.Subscription) int {
 	return len(sub.pending)
 }
 
-// Settle waits until nothing is under way that a call has left behind.
+// Settle waits until all background work of earlier calls has ended.
 func (s *Driver) Settle() {
 	for s.unsettled() {
 		time.Sleep(100 * time.Microsecond)

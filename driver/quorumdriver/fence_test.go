@@ -35,7 +35,7 @@ func TestTokens_Q6_RiseOverEveryPairOfMajorities(t *testing.T) {
 			}
 			last = got
 			a.release("a", driver.Released)
-			time.Sleep(ttl) // what a dead node has kept is over
+			time.Sleep(ttl) // until the leases at a dead node have expired
 		}
 	})
 }
@@ -64,7 +64,7 @@ func TestTokens_AreWrittenBackBeforeTheyAreHandedOut(t *testing.T) {
 func TestTokens_OfANodeThatCannotBeWrittenToAreNotHandedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
-		all[0].skew = 48 * time.Hour // further ahead than the others follow
+		all[0].skew = 48 * time.Hour // further ahead than the other nodes follow
 		a := asker{t, quorumOf(t, all)}
 		all[2].kill()
 		_, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl})

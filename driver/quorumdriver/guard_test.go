@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// unmarked returns servers that nobody has used.
+// unmarked returns servers without marks, as before the first use.
 func unmarked(n int) (all []*server) {
 	for range n {
 		all = append(all, &server{store: memdriver.New()})
@@ -98,7 +98,7 @@ func TestGuard_ANodeThatForgotServesAfterItsQuarantine(t *testing.T) {
 		all[1].kill() // so that the vote of the forgetful one is wanted
 		_, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl})
 		if !errors.Is(err, driver.ErrNoQuorum) || !strings.Contains(err.Error(), "node 1: store may have lost its data") {
-			t.Fatalf("%v, want ErrNoQuorum that says why", err)
+			t.Fatalf("%v, want ErrNoQuorum with the reason", err)
 		}
 		left, ok := all[0].marked(t)
 		if !ok || left < maxTTL+2*skew || left > maxTTL+2*skew+time.Second {

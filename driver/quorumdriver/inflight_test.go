@@ -26,7 +26,7 @@ func (r relay) Acquire(ctx context.Context, req driver.Request) (driver.Reply, e
 	return reply, err
 }
 
-// What a service has on its way to a node locks nothing there after the release.
+// A request of a service that reaches its store after the release does not lock again.
 func TestRelease_HR_A2_ARequestThatANodeHasOnItsWayRevivesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -43,12 +43,12 @@ func TestRelease_HR_A2_ARequestThatANodeHasOnItsWayRevivesNothing(t *testing.T) 
 			wantInside(t, s)
 		}
 		a.acquire("b", driver.Granted)
-		time.Sleep(2 * time.Second) // until nothing is on its way any more
+		time.Sleep(2 * time.Second) // until the late requests have arrived
 	})
 }
 
-// Neither does it keep the node from being asked, nor is what it has granted taken for
-// another's.
+// Such a request does not keep the quorum from asking the node again, and its grant is not
+// treated as the grant of another client.
 func TestAcquire_ANodeThatHasARequestOnItsWayIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)

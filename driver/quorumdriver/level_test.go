@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// ahead has one of three nodes, which is slow to answer the first time, count further
-// than the others.
+// ahead returns three nodes. The token of the last node is ahead of the other tokens, and
+// this node answers the first request late.
 func ahead(t *testing.T) (all []*server, a asker, first driver.Reply) {
 	all = servers(3)
 	a = asker{t, quorumOf(t, all)}.begun()
@@ -29,7 +29,7 @@ func ahead(t *testing.T) (all []*server, a asker, first driver.Reply) {
 	return all, a, first
 }
 
-// tokenAt is the token that a lease has at a server.
+// tokenAt returns the token of the lease at the server.
 func (s *server) tokenAt(t *testing.T, id string) int64 {
 	t.Helper()
 	snap, err := s.store.Inspect(t.Context(), "k")
@@ -54,10 +54,10 @@ func TestAcquire_HR_B4_AskingAgainAnswersTheTokenThatWasTold(t *testing.T) {
 				}
 				for name, other := range map[string]asker{"its process": a, "another process": {t, quorumOf(t, all)}} {
 					if got := other.acquire("a", driver.Granted); got.Token != first.Token {
-						t.Errorf("asked again by %s with node %d down: token %d, was told %d", name, down+1, got.Token, first.Token)
+						t.Errorf("asked again by %s with node %d down: token %d, want %d", name, down+1, got.Token, first.Token)
 					}
 					if got := other.renewed("a", driver.Granted); got.Token != first.Token {
-						t.Errorf("renewed by %s with node %d down: token %d, was told %d", name, down+1, got.Token, first.Token)
+						t.Errorf("renewed by %s with node %d down: token %d, want %d", name, down+1, got.Token, first.Token)
 					}
 				}
 			})
@@ -71,30 +71,30 @@ func TestAcquire_HR_B4_ANodeThatIsAheadIsLevelled(t *testing.T) {
 		time.Sleep(time.Second)
 		for i, s := range all {
 			if got := s.tokenAt(t, "a"); got != first.Token {
-				t.Errorf("node %d: token %d, told was %d", i+1, got, first.Token)
+				t.Errorf("node %d: token %d, want %d", i+1, got, first.Token)
 			}
 		}
-		// One that comes to be ahead later is levelled by a renewal.
+		// A renewal levels a node whose token gets ahead later.
 		ref := driver.Ref{Key: "k", ID: "a", TTL: ttl, Token: first.Token + 1000}
 		all[1].store.Renew(t.Context(), []driver.Ref{ref}, func(int, driver.Reply, error) {})
 		if got := a.renewed("a", driver.Granted); got.Token != first.Token {
-			t.Errorf("renewed: token %d, told was %d", got.Token, first.Token)
+			t.Errorf("renewed: token %d, want %d", got.Token, first.Token)
 		}
 		synctest.Wait()
 		if got := all[1].tokenAt(t, "a"); got != first.Token {
-			t.Errorf("after a renewal: token %d, told was %d", got, first.Token)
+			t.Errorf("after a renewal: token %d, want %d", got, first.Token)
 		}
 		a.release("a", driver.Released)
 		synctest.Wait()
-		// A majority may answer without the node that was ahead, whose token was told to no caller.
+		// A majority may answer without the node that was ahead: no caller has received its token.
 		if next := a.acquire("b", driver.Granted); next.Token <= first.Token {
 			t.Errorf("token %d follows %d", next.Token, first.Token)
 		}
 	})
 }
 
-// A lease whose time was over, and another's between, is another grant although the
-// process has not heard of it.
+// A lease expired, and another client had the lock in between. The next grant to its id is a
+// new one, although the process has not noticed the expiry.
 func TestAcquire_HR_B4_ALeaseThatWasOverGetsATokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)

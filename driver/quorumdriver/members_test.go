@@ -12,12 +12,12 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// refuses checks that a quorum gives no lock, and says what contradicts.
+// refuses checks that the quorum grants no lock, and that its error contains says.
 func refuses(t *testing.T, s *quorumdriver.Driver, says string) {
 	t.Helper()
 	reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: ttl})
 	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), says) {
-		t.Errorf("%+v, %v; want ErrInvalid that says %q", reply, err, says)
+		t.Errorf("%+v, %v; want ErrInvalid with %q", reply, err, says)
 	}
 }
 
@@ -43,14 +43,14 @@ func TestMembers_HR_F11_ThreeAgainstFiveNodesAreRefused(t *testing.T) {
 				}
 				reply, err := second.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: ttl})
 				if err == nil && reply.State == driver.Granted {
-					t.Errorf("%+v beside a", reply)
+					t.Errorf("%+v while a is held", reply)
 				}
 			})
 		})
 	}
 }
 
-// Processes that mean different nodes may begin at the same time.
+// Processes that are configured with different nodes may start at the same time.
 func TestMembers_HR_F11_TwoThatBeginTogetherAreNotBothServed(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestMembers_HR_F11_ANodeThatWasAwayIsComparedLater(t *testing.T) {
 	})
 }
 
-// Whoever has changed the nodes, and removed the marks, goes on without a restart of
-// the processes that were right.
+// After an operator has corrected the nodes and removed the marks, correctly configured
+// processes go on without a restart.
 func TestMembers_HR_F11_WhatWasMendedIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := unmarked(5)
@@ -121,8 +121,8 @@ func TestMembers_HR_F11_WhatWasMendedIsServed(t *testing.T) {
 	})
 }
 
-// A look at nodes that are new may be old when they are marked: others may have set
-// them up meanwhile, locked, and one of them forgotten that.
+// A process finds that all nodes are new, and marks them later. In the meantime other
+// processes may have marked them and locked, and a node may have lost its data.
 func TestGuard_HR_A8_NoNodeIsMarkedAsNewOnAnOldLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := unmarked(3)
@@ -142,11 +142,11 @@ func TestGuard_HR_A8_NoNodeIsMarkedAsNewOnAnOldLook(t *testing.T) {
 		all[2].restart(true)
 		close(goOn)
 		synctest.Wait()
-		all[1].kill() // so that the vote of the one that forgot is wanted
+		all[1].kill() // so that the vote of the node that lost its data is needed
 		time.Sleep(2 * time.Second)
 		reply, err := z.Acquire(context.Background(), driver.Request{Key: "once", ID: "z", TTL: time.Minute})
 		if err == nil {
-			t.Errorf("%+v beside y", reply)
+			t.Errorf("%+v while y is held", reply)
 		}
 	})
 }

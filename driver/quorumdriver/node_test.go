@@ -15,10 +15,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// A lock that is being released is held, to whoever asks meanwhile. But a majority
-// that does not answer the release either has said nothing.
+// A request during a release finds the lock held. But if a majority does not answer the
+// release, the outcome is unknown.
 func TestAcquire_BehindAReleaseThatNobodyAnswersIsNotRefused(t *testing.T) {
-	for range 20 { // it depends on who of several is first
+	for range 20 { // the outcome depends on the order of the calls
 		synctest.Test(t, func(t *testing.T) {
 			all := servers(3)
 			s := quorumOf(t, all)
@@ -30,7 +30,7 @@ func TestAcquire_BehindAReleaseThatNobodyAnswersIsNotRefused(t *testing.T) {
 			go func() { _, _ = s.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}) }()
 			synctest.Wait()
 			errs := make(chan error)
-			const askers = 10 // some of whom find no place at the gate
+			const askers = 10 // more than the queue of a node takes
 			time.Sleep(200 * time.Millisecond)
 			for i := range askers {
 				go func() {
@@ -50,8 +50,8 @@ func TestAcquire_BehindAReleaseThatNobodyAnswersIsNotRefused(t *testing.T) {
 	}
 }
 
-// A call that its caller gave up says nothing of the node: one that is known to
-// hang is still not waited for.
+// A cancelled call is no evidence about a node: the quorum still does not wait for a node
+// that hangs.
 func TestNode_StaysKnownToHangWhenACallIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -79,8 +79,8 @@ func TestNode_StaysKnownToHangWhenACallIsGivenUp(t *testing.T) {
 	})
 }
 
-// Nodes that are in quarantine are met by every acquire. What is looked at for
-// their sake may take its time, and must not collect.
+// Every acquire reaches the nodes in quarantine. Reading their marks may take time, and the
+// reads must not pile up.
 func TestGuard_LooksAtTheMarksOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(5)
@@ -96,7 +96,7 @@ func TestGuard_LooksAtTheMarksOnceAtATime(t *testing.T) {
 		a.release("a", driver.Released)
 		before := runtime.NumGoroutine()
 		for i := range 500 {
-			key := func(r *driver.Request) { r.Key = fmt.Sprint("k", i) } // of which the node knows no token
+			key := func(r *driver.Request) { r.Key = fmt.Sprint("k", i) } // the node has no token of this key
 			a.acquire("a", driver.Granted, key)
 			synctest.Wait()
 		}
@@ -106,7 +106,7 @@ func TestGuard_LooksAtTheMarksOnceAtATime(t *testing.T) {
 	})
 }
 
-// veiled does not tell of its mark under the veil.
+// veiled does not return its mark while veil is set.
 type veiled struct {
 	client
 	veil *atomic.Bool
@@ -120,7 +120,7 @@ func (v veiled) Marked(ctx context.Context) (driver.Mark, bool, error) {
 	return driver.Mark{}, false, ctx.Err()
 }
 
-// Who hears that nobody else was there may free the lock in a shorter way.
+// A holder that is uncontended may release the lock in a shorter way.
 func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -131,10 +131,10 @@ func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 			one.alone = alone
 			all[2].stop()
 			if got := a.acquire("a", driver.Granted); got.Uncontended != alone {
-				t.Errorf("the nodes say %v: alone %v", alone, got.Uncontended)
+				t.Errorf("Uncontended is %v at the nodes, %v in the reply", alone, got.Uncontended)
 			}
 			if got := a.renewed("a", driver.Granted); got.Uncontended != alone {
-				t.Errorf("a renewal, the nodes say %v: alone %v", alone, got.Uncontended)
+				t.Errorf("renewed: Uncontended is %v at the nodes, %v in the reply", alone, got.Uncontended)
 			}
 			reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Uncontended: alone})
 			if err != nil || reply.State != driver.Released {
@@ -144,12 +144,12 @@ func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 			synctest.Wait()
 		}
 		if len(heard) != 2 || !heard[0] || heard[1] {
-			t.Errorf("a node heard %v", heard)
+			t.Errorf("a node received Uncontended %v", heard)
 		}
 	})
 }
 
-// lonely says whether a holder is alone.
+// lonely is a node that sets Uncontended to alone in its replies, and records it from releases.
 type lonely struct {
 	client
 	alone bool
@@ -174,8 +174,8 @@ func (d *lonely) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	return d.client.Release(ctx, ref)
 }
 
-// A free lock takes as long as two answers of a node, whatever becomes of the
-// minority, and of whoever was in it before.
+// Acquiring and releasing a free lock takes two round trips, even if a minority of the nodes
+// is slow or was slow before.
 func TestQuorum_AFreePairIsTwoRoundTrips(t *testing.T) {
 	for name, opts := range map[string][]quorumdriver.Option{"fenced": nil, "unfenced": {quorumdriver.WithoutFencing()}} {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestQuorum_AFreePairIsTwoRoundTrips(t *testing.T) {
 				delay(way, 0, 1, 2, 3, 4)
 				for slow := range all {
 					delay(40*way, slow)
-					for range 3 { // of which it sees the first, and never hears of the others
+					for range 3 { // the slow node receives only the first
 						pair()
 					}
 					delay(way, slow)
@@ -224,8 +224,8 @@ func TestQuorum_AFreePairIsTwoRoundTrips(t *testing.T) {
 	}
 }
 
-// counter is a store of one lock that counts its tokens, as Redis does where nobody
-// else is there, and takes some time for each way.
+// counter is a store of one lock with consecutive tokens, as Redis has for a lock without
+// contention. Each way takes some time.
 type counter struct {
 	way atomic.Int64
 

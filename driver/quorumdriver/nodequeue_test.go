@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// delay makes what is asked of a server from now on take so long each way.
+// delay makes later requests to the server take d each way.
 func (s *server) delay(d time.Duration) { s.set(func(s *server) { s.slow = d }) }
 
 // The acquire of a lease that is long released may reach a node last.
@@ -27,8 +27,7 @@ func TestRelease_AnAcquireThatComesLateRevivesNothing(t *testing.T) {
 	})
 }
 
-// What was asked for at a node that hangs is released there although other calls hang
-// there, too.
+// A node that hangs with a request gets its release, too, although other calls hang there.
 func TestRelease_HR_A6_ReachesANodeThatHangsWithOtherCalls(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.begun()
@@ -82,9 +81,9 @@ func TestAcquire_AReleaseThatComesLateTakesNothingAway(t *testing.T) {
 	})
 }
 
-// Two processes may ask for one lease: a repetition that went another way. When one
-// of them gives it back because nobody heard its answer, the other's stays, also
-// where the request of the first comes last.
+// Two processes may ask for one lease, if a client repeats its request through another
+// process. When the first process undoes its request, the grant of the second stays, also at
+// nodes that receive the first request last.
 func TestRelease_ByVisitSparesWhoWasGrantedSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)

@@ -45,8 +45,8 @@ func inBubble(t *testing.T, n int, f func(t *testing.T, all []*server, a asker))
 	})
 }
 
-// begun is an asker whose quorum has compared the marks of its nodes, as it does
-// before its first lock.
+// begun lets the quorum compare the marks of its nodes, as before its first lock, and
+// returns the asker.
 func (a asker) begun() asker {
 	a.Helper()
 	a.acquire("before", driver.Granted)
@@ -77,7 +77,7 @@ func (a asker) release(id string, want driver.State) {
 	}
 }
 
-// inside returns who is inside at a server.
+// inside returns the ids of the holders at the server.
 func (s *server) inside(t testing.TB) (ids []string) {
 	t.Helper()
 	snap, err := s.store.Inspect(context.Background(), "k")
@@ -126,7 +126,7 @@ func TestQuorum_Q1_WorksExactlyWithAMajority(t *testing.T) {
 						a.renewed("a", driver.Granted)
 						a.release("a", driver.Released)
 						if took := time.Since(start); took > 0 {
-							t.Errorf("took %v: the others are waited for", took)
+							t.Errorf("took %v: the call has waited for the slow nodes", took)
 						}
 						return
 					}
@@ -142,8 +142,8 @@ func TestQuorum_Q1_WorksExactlyWithAMajority(t *testing.T) {
 	}
 }
 
-// withoutMajority checks that nothing can be done, that this is known soon, and
-// that it is said of which nodes that comes.
+// withoutMajority checks that all calls fail soon, and that the error names the nodes that
+// do not answer.
 func (a asker) withoutMajority(down int, dead bool) {
 	a.Helper()
 	start := time.Now()
@@ -270,7 +270,7 @@ func TestQuorum_Q2_ANodeThatNeverAnswersCollectsNoGoroutines(t *testing.T) {
 	})
 }
 
-// ignorant takes no notice of the context, as a driver of somebody's own may.
+// ignorant ignores the context, as a user's own driver may do.
 type ignorant struct {
 	client
 	mu          sync.Mutex
@@ -329,7 +329,7 @@ func TestQuorum_Q3_AnAcquireThatTookLongerThanTheLeaseHoldsNothing(t *testing.T)
 		if took := time.Since(start); took > 3*time.Second {
 			t.Errorf("took %v", took)
 		}
-		time.Sleep(5 * time.Second) // for the releases at the slow ones
+		time.Sleep(5 * time.Second) // for the releases at the slow nodes
 		for _, s := range all {
 			wantInside(t, s)
 		}
@@ -480,7 +480,7 @@ func TestQuorum_Q5_NothingIsJoinedAgainWithoutAMajority(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		for _, s := range all {
-			wantInside(t, s) // what is left of it is released, too
+			wantInside(t, s) // its remaining votes are released, too
 		}
 		a.acquire("b", driver.Granted)
 	})
@@ -496,7 +496,7 @@ func TestQuorum_Q5_AReleaseComesAfterWhatHeals(t *testing.T) {
 		all[2].restart(true)
 		all[2].delay(100 * time.Millisecond)
 		a.renewed("a", driver.Granted)
-		time.Sleep(250 * time.Millisecond) // the node has said that it does not know it, and is asked again
+		time.Sleep(250 * time.Millisecond) // the node has answered Gone, and is asked again
 		a.release("a", driver.Released)
 		time.Sleep(time.Second)
 		for _, s := range all {
@@ -505,8 +505,8 @@ func TestQuorum_Q5_AReleaseComesAfterWhatHeals(t *testing.T) {
 	})
 }
 
-// A downgrade that a majority does not answer is of unknown outcome. The lease is
-// what it was or less, and as long as before.
+// If a majority does not answer a downgrade, its outcome is unknown. The lease is exclusive
+// or shared, and does not end earlier.
 func TestQuorum_HR_A3_ADowngradeWithNodesAwayEndsNoLease(t *testing.T) {
 	for name, away := range map[string]func(*server){"dead": (*server).kill, "hung": (*server).stop} {
 		t.Run(name, func(t *testing.T) {
@@ -537,7 +537,7 @@ func TestQuorum_HR_A3_ADowngradeWithNodesAwayEndsNoLease(t *testing.T) {
 				}
 				r, err := c.RWMutex("k").TryRLock(t.Context())
 				if err != nil {
-					t.Fatalf("no reader enters beside: %v", err)
+					t.Fatalf("no other reader is granted: %v", err)
 				}
 				time.Sleep(time.Minute)
 				if l.State() != leasehold.Held || r.State() != leasehold.Held {
@@ -592,8 +592,8 @@ func TestQuorum_HR_A3_ADowngradeKeepsTheLeaseWhoeverAnswersIt(t *testing.T) {
 	})
 }
 
-// A node that had forgotten the lease has let it in again with a greater token when
-// the lease is left, so that whoever takes it over may be told that one.
+// A node that had forgotten the lease has granted it again with a greater token. A client
+// that takes the lease over may receive that token.
 func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -624,7 +624,7 @@ func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *test
 					t.Fatal(err)
 				}
 				if l.Token() < told {
-					t.Errorf("token %d, after %d was told", l.Token(), told)
+					t.Errorf("token %d, after token %d", l.Token(), told)
 				}
 			}
 			if err := l.Release(); err != nil {

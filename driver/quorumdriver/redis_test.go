@@ -63,7 +63,7 @@ func (s redisServer) restart(empty bool) {
 	s.Restart()
 }
 
-// suffer implements victim: being stopped is most of what there is.
+// suffer implements victim: it always stops the server.
 func (s redisServer) suffer(_ int, d time.Duration) string {
 	s.Stop()
 	time.Sleep(d)

@@ -28,8 +28,8 @@ func (s strict) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 	}
 }
 
-// TestRenew_P3_ARefusalOfTheNodesIsNoLoss: a majority does not renew a lease for as long as
-// it is asked, and all nodes have it as before.
+// A majority refuses to renew a lease for the requested TTL. All nodes keep the lease
+// unchanged.
 func TestRenew_P3_ARefusalOfTheNodesIsNoLoss(t *testing.T) {
 	for generous := range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -62,8 +62,7 @@ func TestRenew_P3_ARefusalOfTheNodesIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestRenew_P2_ARefusalHidesNoLoss: a node refuses a renewal at once, and those that
-// answer after it have lost the lease.
+// A node refuses a renewal at once, and the nodes that answer after it have lost the lease.
 func TestRenew_P2_ARefusalHidesNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -102,9 +101,9 @@ func (a answering) Renew(ctx context.Context, refs []driver.Ref, each func(int, 
 	}
 }
 
-// TestRenew_P3_WhatIsToldIsWhatWasDecided: nodes refuse a renewal for different reasons.
-// In whatever order they answer, the caller is told of a loss if a majority does not have
-// the lease, and otherwise of a refusal, which leaves it as it is.
+// Nodes refuse a renewal for different reasons. In every order of their answers, the result
+// is a loss if a majority does not have the lease, and otherwise a refusal, which leaves
+// the lease unchanged.
 func TestRenew_P3_WhatIsToldIsWhatWasDecided(t *testing.T) {
 	errGone := errors.New("gone") // the node has forgotten the lease
 	invalid, other, unsupported := driver.ErrInvalid, driver.ErrMismatch, errors.ErrUnsupported

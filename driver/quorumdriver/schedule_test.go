@@ -50,7 +50,7 @@ func TestQuorum_KeepsItsPromisesUnderRandomSchedules(t *testing.T) {
 	}
 }
 
-// The schedules are worth something if they find what is wrong.
+// The schedules find known faults, which proves that they test something.
 func TestQuorum_TheRandomSchedulesFindWhatIsWrong(t *testing.T) {
 	skip.Nightly(t, "it tests the schedules, of which hundreds may be needed")
 	for name, c := range map[string]struct {
@@ -74,8 +74,8 @@ func TestQuorum_TheRandomSchedulesFindWhatIsWrong(t *testing.T) {
 	}
 }
 
-// schedules plays up to n schedules, several at a time, and yields what was wrong
-// with each, if anything.
+// schedules plays up to n schedules, several at a time, and yields the violations of each;
+// empty if there are none.
 func schedules(t *testing.T, n int, opts ...quorumdriver.Option) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		var all sync.WaitGroup
@@ -98,7 +98,7 @@ func schedules(t *testing.T, n int, opts ...quorumdriver.Option) iter.Seq[string
 		}()
 		defer func() {
 			close(enough)
-			for range results { // until nothing runs any more
+			for range results { // until all goroutines have ended
 			}
 		}()
 		for violations := range results {
@@ -114,7 +114,7 @@ func playSchedule(t *testing.T, seed uint64, opts ...quorumdriver.Option) (viola
 	t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSchedule(t, seed, opts)
-			t.Cleanup(func() { time.Sleep(time.Minute) }) // until the last server has noticed that nobody waits
+			t.Cleanup(func() { time.Sleep(time.Minute) }) // until the last server has dropped the cancelled requests
 			s.play()
 			violations = s.verdict()
 		})
@@ -122,25 +122,25 @@ func playSchedule(t *testing.T, seed uint64, opts ...quorumdriver.Option) (viola
 	return violations
 }
 
-// Bounds of what happens under a schedule.
+// Bounds of the durations in a schedule.
 const (
 	longestLease = time.Second
 	maxSkew      = 200 * time.Millisecond
 	nodeTimeout  = 100 * time.Millisecond
 )
 
-// victim is a node that suffers.
+// victim is a node with faults.
 type victim interface {
 	// open returns a driver on it, as a process of its own has one.
 	open(t testing.TB) driver.Driver
 	kill()
 	// restart brings it back, without its data if it is empty.
 	restart(empty bool)
-	// stop freezes it, and cont lets it go on.
+	// stop freezes it, and cont ends that.
 	stop()
 	cont()
-	// suffer lets it suffer in one of the other ways that it has, by the
-	// number, for d, and reports in which.
+	// suffer causes another fault for d, chosen by the number, and returns its
+	// description.
 	suffer(way int, d time.Duration) string
 }
 
@@ -160,7 +160,7 @@ type schedule struct {
 	token int64 // the greatest that was granted
 }
 
-// held is a lease that somebody believes to have.
+// held is a lease that a worker has.
 type held struct {
 	*leasehold.Lease
 	who  string
@@ -199,7 +199,7 @@ func (s *schedule) play() {
 	select {
 	case <-done:
 	case <-time.After(10 * time.Minute):
-		s.violation("somebody still waits")
+		s.violation("a worker still waits")
 	}
 	close(stop)
 	trouble.Wait()
@@ -213,7 +213,7 @@ func (s *schedule) violation(format string, args ...any) {
 	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
 }
 
-// verdict is what was wrong, and how it came about.
+// verdict returns the violations and the last events; empty if there are no violations.
 func (s *schedule) verdict() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *schedule) between(a, b time.Duration) time.Duration {
 	return a + time.Duration(s.intn(int((b-a)/time.Microsecond)))*time.Microsecond
 }
 
-// process is a client of its own.
+// process returns a client with drivers of its own.
 func (s *schedule) process() *leasehold.Client {
 	var nodes []driver.Driver
 	for _, v := range s.victims {
@@ -258,7 +258,7 @@ func (s *schedule) process() *leasehold.Client {
 	return c
 }
 
-// trouble makes one node after another suffer.
+// trouble causes faults at one node after another.
 func (s *schedule) trouble(stop <-chan struct{}) {
 	for {
 		select {
@@ -272,7 +272,7 @@ func (s *schedule) trouble(stop <-chan struct{}) {
 	}
 }
 
-// pick returns a node that does not suffer yet.
+// pick returns a node without a fault.
 func (s *schedule) pick() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +291,7 @@ func (s *schedule) cure(n int) {
 	delete(s.ill, n)
 }
 
-// upTo returns a random time, short ones more often.
+// upTo returns a random duration of at most about d; short durations are more likely.
 func (s *schedule) upTo(d time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +299,7 @@ func (s *schedule) upTo(d time.Duration) time.Duration {
 	return time.Duration(float64(d)*part*part) + time.Microsecond
 }
 
-// suffer lets a node suffer for d, and returns when it is as good as any.
+// suffer causes a fault at a node for d, and returns when the node has recovered.
 func (s *schedule) suffer(n int, d time.Duration) {
 	node := s.victims[n]
 	switch way := s.intn(7); way {
@@ -337,7 +337,7 @@ func (s *schedule) recover(n int) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	s.logf("node %d: nobody has missed it", n+1)
+	s.logf("node %d: no process has marked it", n+1)
 }
 
 // work takes the lock a few times.
@@ -383,7 +383,7 @@ func (s *schedule) insist(ctx context.Context, take func(context.Context) (*leas
 	}
 }
 
-// began judges a new lease. One that is over already tells nothing.
+// began checks a new lease against the other live leases, unless it has ended already.
 func (s *schedule) began(h *held) {
 	s.logf("%s has token %d for %v, read %v", h.who, h.Token(), h.Remaining(), h.read)
 	for _, what := range s.judge(h) {

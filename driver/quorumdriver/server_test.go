@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// server is a store in memory that can suffer what a server can.
+// server is a store in memory with the faults of a server.
 type server struct {
 	// skew is how far its clock, from which tokens come, is ahead.
 	skew time.Duration
@@ -30,7 +30,7 @@ type server struct {
 	slow time.Duration
 }
 
-// servers returns new ones, with their marks set, as after the first use.
+// servers returns n new servers, with their marks set, as after the first use.
 func servers(n int) (all []*server) {
 	for range n {
 		s := &server{store: memdriver.New()}
@@ -57,8 +57,8 @@ func (s *server) restart(empty bool) {
 	}
 }
 
-// stop freezes the server: what is asked meanwhile it does when it goes on,
-// whether or not anybody still waits for it.
+// stop freezes the server. It carries out the requests of that time when it goes on, even if
+// their callers have given up.
 func (s *server) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// verbs is a store of three verbs that nobody asks.
+// verbs is a store of three verbs that is never called.
 type verbs struct{ driver.Basic }
 
 func TestNew_RefusesWhatIsNoQuorum(t *testing.T) {
@@ -306,7 +306,7 @@ func TestHints_OfNodesOnTheirOwnAreForgotten(t *testing.T) {
 		time.Sleep(quorumdriver.DefaultTimeout)
 		synctest.Wait()
 		if n := quorumdriver.Pending(sub); n != 0 {
-			t.Errorf("%d hints are kept after the time in which others could confirm them", n)
+			t.Errorf("%d hints are kept after the time in which other nodes could confirm them", n)
 		}
 	})
 }
@@ -395,7 +395,7 @@ func TestList_FindsWhatAMajorityHoldsWithoutAskingAll(t *testing.T) {
 			t.Errorf("%d keys, want %d", len(seen), n)
 		}
 		if _, _, err := s.List(t.Context(), "", "nonsense"); !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("a cursor of nobody: %v", err)
+			t.Errorf("a cursor that List has not returned: %v", err)
 		}
 		stores[2].Close()
 		if _, _, err := s.List(t.Context(), "k", ""); !errors.Is(err, driver.ErrNoQuorum) {
@@ -466,7 +466,7 @@ func TestStore_RemembersNothingOfWhatIsOver(t *testing.T) {
 		if n := s.Remembered(); n != 0 {
 			t.Errorf("%d leases are remembered", n)
 		}
-		// Of holders that have gone nobody tells the end.
+		// No call reports the end of a dead holder's lease.
 		for i := range 1000 {
 			req := driver.Request{Key: fmt.Sprint(i), ID: "a", TTL: time.Second}
 			if _, err := s.Acquire(t.Context(), req); err != nil {
@@ -501,8 +501,8 @@ func TestErrors_AnEndedContextIsNoMissingMajority(t *testing.T) {
 	})
 }
 
-// A node that was away at a downgrade still has the writer. It is not what a
-// majority has: who takes the lease over to write would not be alone.
+// A node that was away at a downgrade still has the writer, but a majority has the reader. A
+// client that took the lease over as a writer would not be alone.
 func TestInspect_HR_A3_AWriterIsOneAtAMajority(t *testing.T) {
 	for lagging := range 3 {
 		synctest.Test(t, func(t *testing.T) {

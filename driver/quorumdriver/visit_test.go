@@ -13,8 +13,8 @@ import (
 )
 
 // twice asks for one lease in two processes, as two replicas of a service do for a
-// client that asks again. The first is slow at the nodes that are named, and loses
-// its round; the second asks while that is under way, and is granted the lease.
+// client that asks again. The first request is late at the slow nodes, and loses its
+// round. The second is sent before that, and is granted the lease.
 func twice(t *testing.T, all []*server, slow []int, way time.Duration, opts ...func(*driver.Request)) (second asker) {
 	t.Helper()
 	first, second := asker{t, quorumOf(t, all)}.begun(), asker{t, quorumOf(t, all)}.begun()
@@ -63,7 +63,7 @@ func TestAcquire_HR_A6_ALostRoundSparesWhatAnotherProcessWasGranted(t *testing.T
 			synctest.Test(t, func(t *testing.T) {
 				all := servers(3)
 				second := twice(t, all, c.slow, c.way, c.opts...)
-				time.Sleep(2 * late) // until nothing of it is on its way any more
+				time.Sleep(2 * late) // until the first request has arrived everywhere
 				second.renewed("a", driver.Granted)
 				asker{t, quorumOf(t, all)}.acquire("b", driver.Busy)
 				for _, s := range all {
@@ -90,8 +90,8 @@ func TestAcquire_HR_A6_ALostRoundIsUndoneWhereNobodyElseAsked(t *testing.T) {
 	})
 }
 
-// A lease of which nobody was told is undone by those on whose behalf a quorum
-// asked, at all nodes; also by another process, which a client may have reached.
+// A lease that was reported to no client is undone at all nodes, by a release with its visit.
+// Another process can undo it, too, because the client may have reached that one.
 func TestRelease_HR_A6_AVisitIsUndoneAtAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -153,8 +153,7 @@ func TestAcquire_HR_A6_ALostRoundSparesAnotherOfItsProcess(t *testing.T) {
 	}
 }
 
-// Votes that are left behind, and that it is for nobody to end, do not last longer
-// because those who wait ask again.
+// Votes of a visit that has gone are not prolonged when waiters with the same ids ask again.
 func TestAcquire_HR_A6_VotesThatNobodyEndsStopNobodyForLongerThanTheyLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -187,8 +186,8 @@ func TestAcquire_HR_A6_VotesThatNobodyEndsStopNobodyForLongerThanTheyLast(t *tes
 	})
 }
 
-// A lease that its client has renewed is asked for again, at a node that has forgotten it,
-// by the visit that was told: what an earlier visit undoes late spares it there, too.
+// A node has forgotten a lease, and the quorum acquires it there again by the visit of the
+// last renewal. So the late release of an earlier visit has no effect there either.
 func TestRenew_HR_A5_ANodeThatIsJoinedAgainSparesWhatWasTold(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "gone" })
