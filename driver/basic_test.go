@@ -22,7 +22,7 @@ type table struct {
 	mu     sync.Mutex
 	rows   map[string]entry
 	closed bool
-	// hang, if set, is what calls on its key wait for.
+	// hang, if set, blocks calls on hangKey until it is closed.
 	hang    chan struct{}
 	hangKey string
 	// lose is how many answers get lost after their effect.
@@ -186,7 +186,7 @@ func TestSupports_AsksTheDriver(t *testing.T) {
 		"guard":     {Guard: true},
 	} {
 		if err := driver.Supports(full, req); err != nil {
-			t.Errorf("%s: %v by a driver that says nothing", name, err)
+			t.Errorf("%s: %v by a driver that is not Limited", name, err)
 		}
 		if err := driver.Supports(part, req); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s: %v", name, err)

@@ -35,7 +35,7 @@ func ExampleFromBasic() {
 	// true
 }
 
-// What a store cannot do it says before it is asked.
+// Supports finds a missing feature before the store is asked.
 func ExampleSupports() {
 	d := driver.FromBasic(new(table))
 	err := driver.Supports(d, driver.Request{Mode: driver.Shared, Limit: 4})
@@ -43,8 +43,8 @@ func ExampleSupports() {
 	// Output: the store has no shared locks: unsupported operation true
 }
 
-// A store that can tell what makes locks in it unsafe is asked before it is
-// relied on.
+// Before you rely on a store, ask it for the settings that make its locks unsafe, if it can
+// check them.
 func ExampleChecker() {
 	var d driver.Driver = sick{driver.FromBasic(new(table))}
 	checker, ok := d.(driver.Checker)
@@ -74,8 +74,8 @@ func (sick) Check(context.Context) (driver.Report, error) {
 	return r, nil
 }
 
-// counted counts what a store is asked for. It embeds a Wrapper, and not a Driver,
-// so that whatever the store can do beyond the three verbs is still found.
+// counted counts the requests to a store. It embeds a Wrapper, and not a Driver,
+// so that As still finds the optional interfaces of the store.
 type counted struct {
 	driver.Wrapper
 	asked atomic.Int64
@@ -107,8 +107,7 @@ func ExampleWrapper() {
 	// Output: 1 1 <nil>
 }
 
-// What a driver can do beyond the three verbs is asked of it by As, which looks
-// into wrappers as well.
+// As finds the optional interfaces of a driver, also through wrappers.
 func ExampleAs() {
 	store := &counted{Wrapper: driver.Wrapper{Driver: memdriver.New()}}
 	_, direct := driver.Driver(store).(driver.Breaker)

@@ -55,7 +55,7 @@ func TestWrapper_HR_F12_WaiterBehindItIsWoken(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(snap.Waiters) == 1 && snap.Waiters[0].Remaining > 5*time.Second {
-			break // it has told an address: who polls has a shorter ticket
+			break // it has an address: a ticket of a waiter that polls is shorter
 		}
 	}
 	if err := outer.Release(); err != nil {
@@ -83,10 +83,10 @@ func TestWrapper_HR_F12_WhatTheStoreCannotDoIsSaidBeforehand(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, ok := driver.As[driver.DeadlineAware](d); ok {
-		t.Error("a wrapper is said to be punctual, which only it can know")
+		t.Error("the wrapper is DeadlineAware, but only a driver itself can promise that")
 	}
 	if _, ok := driver.As[driver.Watcher](driver.Wrapper{}); ok {
-		t.Error("nothing can watch")
+		t.Error("an empty wrapper is a Watcher")
 	}
 }
 

@@ -35,7 +35,7 @@ func TestPoll_FetchesUntilItIsClosed(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if !slices.Equal(heard, []string{"a", "b", "c"}) || calls != 5 {
-			t.Errorf("heard %q in %d calls", heard, calls)
+			t.Errorf("received %q in %d calls", heard, calls)
 		}
 	})
 }

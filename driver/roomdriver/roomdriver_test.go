@@ -17,11 +17,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/marktest"
 )
 
-// errLost is what a connection says that broke after a commit was sent.
+// errLost is the error of a connection that broke after a commit was sent.
 var errLost = errors.New("connection lost")
 
-// open returns a driver that is closed with the test. It sweeps only if it is told
-// to.
+// open returns a driver that is closed with the test. It sweeps only if an option turns
+// sweeping on.
 func open(t *testing.T, table roomdriver.Table, options ...roomdriver.Option) *roomdriver.Driver {
 	t.Helper()
 	d := roomdriver.New(table, append([]roomdriver.Option{roomdriver.WithSweep(0)}, options...)...)
@@ -94,7 +94,7 @@ func TestRelease_HintsAreSentOnlyWhenItIsCertainlySaved(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := heard.Load(); n != 0 {
-			t.Fatalf("%d hints of an outcome that nobody knows", n)
+			t.Fatalf("%d hints although the outcome is unknown", n)
 		}
 		rows.lose = nil
 		acquire(t, d, waiter, driver.Granted)
@@ -128,7 +128,7 @@ func TestRenew_AThousandLeasesAreAFewTransactions(t *testing.T) {
 	}
 	rows.calls = 0
 	if n := renew(); n != 500 || rows.calls != 2+50 {
-		t.Fatalf("%d leases were renewed by %d transactions, want 500 by 2, and 50 for those that were left out", n, rows.calls)
+		t.Fatalf("%d leases were renewed by %d transactions, want 500 by 2, and 50 for the keys that were left out", n, rows.calls)
 	}
 	table.busy = nil
 	rows.calls = 0
@@ -173,7 +173,7 @@ func TestRecord_WhatCannotBeReadIsReportedAndStaysAsItIs(t *testing.T) {
 	}
 }
 
-// sweeper is a table that removes rows by itself.
+// sweeper is a table that implements Sweep.
 type sweeper struct{ *rows }
 
 func (t sweeper) Sweep(_ context.Context, limit int) (removed int, err error) {
@@ -206,7 +206,7 @@ func TestSweep_NamesUsedOnceLeaveNothing(t *testing.T) {
 					req := request("lease")
 					req.Key, req.SingleUseID, req.TTL = fmt.Sprint("order/", i), true, 10*time.Second
 					last[req.Key] = acquire(t, d, req, driver.Granted).Token
-					if i%2 == 0 { // the others expire
+					if i%2 == 0 { // the other leases expire
 						release(t, d, driver.Ref{Key: req.Key, ID: req.ID, SingleUseID: true, RejectIDFor: time.Minute}, driver.Released)
 					}
 				}
@@ -311,7 +311,7 @@ func TestGuard_DataThatAreLostAfterTheLookAreNoticed(t *testing.T) {
 	acquire(t, d, request("b"), driver.Granted)
 }
 
-// lying is a table that says that it has written what it has not read.
+// lying is a table whose Update reports success without calling the function.
 type lying struct{ *rows }
 
 func (lying) Update(context.Context, string, func([]byte, time.Time) ([]byte, error)) error {
@@ -360,7 +360,7 @@ func TestBreak_ALongReasonFitsIntoAMessage(t *testing.T) {
 		}
 		synctest.Wait()
 		if got, _ := heard.Load().(string); !strings.HasPrefix(got, "üü") || longest > 2048 {
-			t.Errorf("heard %q in a message of %d bytes", got, longest)
+			t.Errorf("received %q in a message of %d bytes", got, longest)
 		}
 	})
 }
@@ -375,14 +375,14 @@ func TestBreak_WhoeverBreaksHearsItOnce(t *testing.T) {
 			}
 		}
 		acquire(t, d, request("a"), driver.Granted)
-		for range 2 { // the second time nothing is there to be broken
+		for range 2 { // the second time the lease is gone
 			if _, err := d.Break(t.Context(), "k", "a", "why"); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
 			for i := range heard {
 				if n := heard[i].Load(); n != 1 {
-					t.Errorf("subscription %d heard %d hints, want 1", i, n)
+					t.Errorf("subscription %d received %d hints, want 1", i, n)
 				}
 			}
 		}
@@ -426,7 +426,7 @@ func TestMark_HR_A8_IsSetOnlyWhileTheStoreIsReserved(t *testing.T) {
 	})
 }
 
-// guarded notes what a table is told of changes of hands, and keeps locks shut if asked to.
+// guarded records Change.Enters of each change, and sets Found.Shut if shut is set.
 type guarded struct {
 	*ledger
 	shut    bool
@@ -468,8 +468,7 @@ func TestTransact_TellsWhoEntersAndLetsNobodyInWhereItIsShut(t *testing.T) {
 	}
 }
 
-// Others may join whoever has made a reader's lease of a writer's, so that is looked at as
-// if they had entered.
+// After a downgrade other readers may join, so a downgrade counts as an entry.
 func TestTransact_KeepsAWriterAWriterWhereItIsShut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &guarded{ledger: &ledger{rows: newRows()}}
@@ -502,7 +501,7 @@ func TestTransact_KeepsAWriterAWriterWhereItIsShut(t *testing.T) {
 		}
 		wg.Wait()
 		if want := []bool{false, false}; !slices.Equal(table.entered, want) {
-			t.Errorf("%v, want %v: nobody has entered", table.entered, want)
+			t.Errorf("%v, want %v: no request was granted", table.entered, want)
 		}
 		snap, err := d.Inspect(t.Context(), "k")
 		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Exclusive {
@@ -516,7 +515,7 @@ func TestTransact_KeepsAWriterAWriterWhereItIsShut(t *testing.T) {
 		if want := []bool{true, false, false}; !slices.Equal(table.entered, want) {
 			t.Errorf("%v, want %v", table.entered, want)
 		}
-		// What is no downgrade is answered as ever.
+		// Requests that are not a downgrade get their usual answers.
 		release(t, d, driver.Ref{Key: "k", ID: "a"}, driver.Released)
 		release(t, d, driver.Ref{Key: "k", ID: "r"}, driver.Released)
 		brief := request("b")

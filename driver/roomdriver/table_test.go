@@ -80,8 +80,8 @@ func (t *rows) size() int {
 // quiet is a table that delivers no messages.
 type quiet struct{ roomdriver.Table }
 
-// repeating is a table that begins each update again, as one does whose
-// transactions conflict.
+// repeating is a table that runs each update twice, as a table does after a conflict of
+// transactions.
 type repeating struct{ *rows }
 
 func (t repeating) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
@@ -115,7 +115,7 @@ func (t swapping) Swap(_ context.Context, key, version string, next []byte) (boo
 // ledger is a table with transactions. It checks how they are asked for.
 type ledger struct {
 	*rows
-	busy  func(key string) bool // who is left out of a transaction of several
+	busy  func(key string) bool // keys that Transact leaves out, if it has several items
 	fails error                 // after f
 
 	overtaken bool // exchanges are, now and then

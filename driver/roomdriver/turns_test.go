@@ -32,7 +32,7 @@ func (t slow) Update(ctx context.Context, key string, f func([]byte, time.Time) 
 	}
 }
 
-// crowd has n tickets asked for at the same time, after a holder.
+// crowd acquires the lock, then asks for n tickets at the same time.
 func crowd(t *testing.T, d driver.Driver, n int) (replies []driver.Reply) {
 	t.Helper()
 	acquire(t, d, request("holder"), driver.Granted)
@@ -65,7 +65,7 @@ func TestTurns_CallsOfOneKeyAreMadeTogetherAndInOrder(t *testing.T) {
 			}
 		}
 		if took := time.Since(start); took != 3*time.Second || table.calls != 3 {
-			t.Errorf("%v, %d updates; want the holder's, the first waiter's, and one for the others", took, table.calls)
+			t.Errorf("%v, %d updates; want one for the holder, one for the first waiter, and one for the rest", took, table.calls)
 		}
 	})
 }
@@ -121,7 +121,7 @@ func TestTurns_WhoeverGivesUpIsToldWhetherItWasAsked(t *testing.T) {
 		}
 		for _, err := range []error{*first, *under} {
 			if errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%v; nobody knows what became of it", err)
+				t.Errorf("%v; the outcome must be unknown", err)
 			}
 		}
 		close(table.hung)
@@ -210,10 +210,10 @@ func TestTurns_NoneIsMadeAfterClose(t *testing.T) {
 	})
 }
 
-// who is what a context says of its caller.
+// who is the key of the caller's name in a context.
 type who struct{}
 
-// heard is a table that takes note of whose contexts it gets.
+// heard is a table that records the caller of each update.
 type heard struct {
 	slow
 	of *[]any
@@ -224,8 +224,8 @@ func (t heard) Update(ctx context.Context, key string, f func([]byte, time.Time)
 	return t.slow.Update(ctx, key, f)
 }
 
-// A table may serve releases first. One that is made together with other calls is a release
-// all the same.
+// A table may serve releases first. An update for a release and other calls counts as a
+// release, too.
 func TestTurns_AReleaseSpeaksForThoseThatAreMadeWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var of []any
@@ -284,24 +284,24 @@ func TestExchange_AKnownRecordNeedsOneRequest(t *testing.T) {
 			}
 		}
 		key := request("").Key
-		requests(2, "a name that nobody knows", func() { acquire(t, d, request("a"), driver.Granted) })
+		requests(2, "an unknown name", func() { acquire(t, d, request("a"), driver.Granted) })
 		requests(1, "its release", func() { release(t, d, driver.Ref{Key: key, ID: "a"}, driver.Released) })
 		requests(1, "the next acquire", func() { acquire(t, d, request("b"), driver.Granted) })
 		requests(1, "a renewal", func() {
 			d.Renew(t.Context(), []driver.Ref{{Key: key, ID: "b", TTL: time.Hour}}, func(int, driver.Reply, error) {})
 		})
 		requests(1, "a refusal", func() { acquire(t, d, request("c"), driver.Busy) })
-		requests(1, "somebody else's refusal", func() { acquire(t, other, request("c"), driver.Busy) })
+		requests(1, "a refusal of another process", func() { acquire(t, other, request("c"), driver.Busy) })
 		requests(1, "its release", func() { release(t, d, driver.Ref{Key: key, ID: "b"}, driver.Released) })
-		requests(2, "somebody else", func() { acquire(t, other, request("d"), driver.Granted) })
-		requests(1, "a guess that is wrong, and shows what is there", func() { acquire(t, d, request("e"), driver.Busy) })
+		requests(2, "a grant to another process", func() { acquire(t, other, request("d"), driver.Granted) })
+		requests(1, "a wrong guess, whose answer has the record", func() { acquire(t, d, request("e"), driver.Busy) })
 		time.Sleep(time.Minute)
 		requests(2, "a clock that was not read for long", func() { acquire(t, d, request("e"), driver.Granted) })
 	})
 }
 
-// TestExchange_NeverShortensALeaseByAGuess has a clock whose readings are old, steps and
-// lag: a lease lives for its TTL from the call at least, and tokens rise.
+// The clock has old readings, steps and lag. A lease still lives for at least its TTL from
+// the call, and tokens rise.
 func TestExchange_NeverShortensALeaseByAGuess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := exchanging{&ledger{rows: newRows()}}

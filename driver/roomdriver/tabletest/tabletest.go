@@ -105,7 +105,7 @@ func show(record []byte) string {
 	return fmt.Sprintf("%.40q (%d bytes)", record[min(9, len(record)):], len(record))
 }
 
-// replace updates the record of a key and returns the one before.
+// replace updates the record of a key and returns the previous record.
 func (s *suite) replace(table roomdriver.Table, key string, next []byte) (before []byte) {
 	s.Helper()
 	err := table.Update(s.Context(), key, func(found []byte, _ time.Time) ([]byte, error) {
