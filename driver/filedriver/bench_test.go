@@ -50,7 +50,7 @@ func BenchmarkRenew100(b *testing.B) {
 	}
 }
 
-// BenchmarkRenew_BesideWaiters shows what a long queue costs every call.
+// BenchmarkRenew_BesideWaiters shows the cost of a long queue for each call.
 func BenchmarkRenew_BesideWaiters(b *testing.B) {
 	for _, waiters := range []int{0, 10, 100, 1000} {
 		b.Run(strconv.Itoa(waiters), func(b *testing.B) {

@@ -158,7 +158,7 @@ func TestClock_RemovedEpochIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// A renewal and a release write over what is there, and mint nothing.
+// A renewal and a release overwrite the record, and need no new token.
 func TestClock_AFullDiskLosesNoLease(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	s := open(t, dir, f.option())
@@ -197,7 +197,7 @@ func TestClock_AReservationOfAnotherHoldsUpNoRenewal(t *testing.T) {
 	})
 }
 
-// Calls that mint a token have the lock of their shard meanwhile.
+// A call that needs a new token holds the lock of its shard while it waits for a reservation.
 func TestClock_AReservationOfAnotherHoldsUpNoRenewalOfAShardThatManyWant(t *testing.T) {
 	live.Test(t)
 	dir, f := t.TempDir(), newFake()
@@ -243,7 +243,7 @@ func TestClock_AReservationOfAnotherHoldsUpNoRenewalOfAShardThatManyWant(t *test
 	}
 }
 
-// Whoever gets a token when half of the reserved ones are used has more reserved meanwhile.
+// When half of the reserved tokens are used, the next grant starts another reservation.
 func TestClock_TokensAreReservedBeforeTheyRunOut(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	s := open(t, dir, f.option())
@@ -253,7 +253,7 @@ func TestClock_TokensAreReservedBeforeTheyRunOut(t *testing.T) {
 	grant(t, s, driver.Request{Key: "another", ID: "two", TTL: time.Hour})
 	for end := time.Now().Add(30 * time.Second); s.clock.reserved.Load() == before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("none were reserved")
+			t.Fatal("no tokens were reserved")
 		}
 	}
 	lock := s.tree.newFlock(filepath.Join("locks", "epoch"))
@@ -265,7 +265,7 @@ func TestClock_TokensAreReservedBeforeTheyRunOut(t *testing.T) {
 	grant(t, s, driver.Request{Key: "third", ID: "three", TTL: time.Hour})
 }
 
-// A process that has reserved far ahead does not go on by that once the file knows less.
+// A process that has reserved tokens far ahead drops them if the file has a lower value.
 func TestClock_TokensRiseOverARebootAlthoughTheDirectoryWasEmptied(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	a, b := open(t, dir, f.option()), open(t, dir, f.option())
@@ -282,7 +282,7 @@ func TestClock_TokensRiseOverARebootAlthoughTheDirectoryWasEmptied(t *testing.T)
 			}
 		}
 	}
-	// What was under way in the old files may get in the way of the new ones.
+	// Calls under way on the old files may delay calls on the new ones.
 	for end := time.Now().Add(30 * time.Second); ; {
 		reply, err := b.Acquire(t.Context(), driver.Request{Key: "x", ID: "one", TTL: time.Minute})
 		if err == nil && reply.State == driver.Granted {
@@ -318,7 +318,7 @@ func TestClock_OfADirectoryThatAnotherMadeAgainIsOneForAll(t *testing.T) {
 		}
 		other := open(t, dir, f.option())
 		grant(t, other, driver.Request{Key: "theirs", ID: "two"})
-		if _, _, err := s.List(t.Context(), "", ""); err != nil { // which removes what is over
+		if _, _, err := s.List(t.Context(), "", ""); err != nil { // List removes expired locks
 			t.Error(err)
 		}
 		grant(t, s, driver.Request{Key: "ours", ID: "one"})

@@ -34,7 +34,7 @@ func TestCheck_FindsWhatMakesADirectoryUnsafe(t *testing.T) {
 		}
 		found := report.About(check)
 		if len(found) != 1 || found[0].Severity != severity || !strings.Contains(found[0].What+"; "+found[0].Remedy, text) {
-			t.Errorf("%s: %+v, want %v that says %q", check, found, severity, text)
+			t.Errorf("%s: %+v, want %v with %q", check, found, severity, text)
 		}
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {

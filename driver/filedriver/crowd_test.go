@@ -27,8 +27,8 @@ func init() { helpers["crowd"] = crowd }
 
 const crowdTTL = 300 * time.Millisecond
 
-// contender takes the key "k" again and again and writes down when it believes
-// to hold it, by the machine's own clock.
+// contender takes the key "k" again and again and logs from when to when it had the lease, by
+// the machine's own clock.
 type contender struct {
 	store *Driver
 	log   *os.File
@@ -147,7 +147,7 @@ func TestCrowd_OfKilledProcessesNeverHasTwoHolders(t *testing.T) {
 		time.Sleep(200*time.Millisecond + rand.N(400*time.Millisecond)) // the instant of the crash is the test's input
 		i := rand.IntN(len(processes))
 		if rand.IntN(3) > 0 {
-			eventually(t, "somebody holds the key", func() bool {
+			eventually(t, "the key has a holder", func() bool {
 				pid := holder(log)
 				i = slices.IndexFunc(processes, func(p *process) bool { return p.Process.Pid == pid })
 				return i >= 0
@@ -197,7 +197,7 @@ type belief struct {
 	left       bool
 }
 
-// judge holds the beliefs against each other: none overlap, tokens rise.
+// judge checks the logs of all contenders: leases do not overlap, and tokens rise.
 func judge(t *testing.T, log string, atLeast int) {
 	t.Helper()
 	f, err := os.Open(log)

@@ -123,7 +123,7 @@ func TestPrefix_KeepsStoresOfOneDirectoryApart(t *testing.T) {
 		}
 		defer sub.Close()
 	}
-	for _, s := range []*Driver{two, one} { // of two only the store without a prefix hears
+	for _, s := range []*Driver{two, one} { // a break by two reaches only the store without a prefix
 		if _, err := s.Break(t.Context(), "k", "id", "why"); err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestPrefix_KeepsStoresOfOneDirectoryApart(t *testing.T) {
 		}
 	}
 	if want := map[string]int{"k": 1, "one:k": 1, "two:k": 1}; !maps.Equal(heard, want) {
-		t.Errorf("heard of %v, want %v", heard, want)
+		t.Errorf("received %v, want %v", heard, want)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestClose_EndsWaitsForALockAndLaterCalls(t *testing.T) {
 	}
 }
 
-// TestOpen_WhileTheDirectoryIsRemovedEndsNoProcess: whoever cleans up may come at any moment.
+// A cleaner may remove the directory at any moment.
 func TestOpen_WhileTheDirectoryIsRemovedEndsNoProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -229,7 +229,7 @@ func TestOpen_WhileTheDirectoryIsRemovedEndsNoProcess(t *testing.T) {
 		s, err := Open(dir)
 		switch {
 		case err == nil:
-			_ = s.Close() // what was removed meanwhile cannot be given back
+			_ = s.Close() // fails if its files were removed
 		case !errors.Is(err, driver.ErrUnavailable):
 			t.Error(err)
 		}

@@ -9,12 +9,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/explore"
 )
 
-// TestExplore_DirectoryDoesWhatTheRuleDoes plays what a few parties can do in two or three
-// steps, on a directory whose clock the test sets.
+// TestExplore_DirectoryDoesWhatTheRuleDoes plays all courses of two or three steps of a few
+// parties, on a directory whose clock the test sets.
 func TestExplore_DirectoryDoesWhatTheRuleDoes(t *testing.T) {
 	f := newFake()
 	s := open(t, t.TempDir(), f.option())
-	s.sweepInterval.Store(math.MaxInt64) // nothing happens by itself
+	s.sweepInterval.Store(math.MaxInt64) // no sweeps in the background
 	s.idleFiles.closed = true
 	begin := f.elapsed.Load()
 	stage := &explore.Stage{

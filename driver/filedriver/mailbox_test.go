@@ -54,8 +54,8 @@ func wake(address, id string) room.Wake {
 	return room.Wake{Address: address, Hint: driver.Hint{Kind: driver.HintAsk, ID: id}}
 }
 
-// looking is an option of a store that looks at its mailbox every millisecond, and so needs
-// none of the user's inotify instances, which other programs may have used up.
+// looking is an option of a store that polls its mailbox every millisecond. So it needs no
+// inotify instance: other programs may have used up all instances of the user.
 func looking(c *config) {
 	c.watch = func() (*fileWatch, error) {
 		events, quit := make(chan fsnotify.Event), make(chan struct{})
@@ -127,7 +127,7 @@ func TestMailbox_DeliversInOrderAndStaysShort(t *testing.T) {
 func TestMailbox_OfAStoppedReaderStopsGrowing(t *testing.T) {
 	dir := t.TempDir()
 	s, other := open(t, dir, looking), open(t, dir)
-	m, err := s.newMailbox() // nobody reads it
+	m, err := s.newMailbox() // it has no reader
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestMailbox_IgnoresAddressesThatAreNone(t *testing.T) {
 	s.deliver([]room.Wake{wake(sub.Address(), "real")})
 	eventually(t, "the real hint arrives", func() bool { return h.count(func(hint driver.Hint) bool { return hint.ID == "real" }) == 1 })
 	if n := h.count(func(hint driver.Hint) bool { return hint.ID == "x" }); n > 0 {
-		t.Errorf("%d hints to addresses that are none", n)
+		t.Errorf("%d hints to invalid addresses", n)
 	}
 }
 

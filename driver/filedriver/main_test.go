@@ -85,11 +85,11 @@ func (p *process) expect(t *testing.T, prefix string) string {
 	case line := <-got:
 		rest, ok := strings.CutPrefix(line, prefix)
 		if !ok {
-			t.Fatalf("the helper said %q, want %q", line, prefix)
+			t.Fatalf("the helper printed %q, want %q", line, prefix)
 		}
 		return rest
 	case <-time.After(time.Minute):
-		t.Fatalf("the helper never said %q", prefix)
+		t.Fatalf("the helper never printed %q", prefix)
 		return ""
 	}
 }

@@ -44,7 +44,7 @@ func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 	refused(s, "without a mark")
 	mark(s, time.Minute)
 	refused(s, "in quarantine")
-	mark(s, 0) // changes nothing
+	mark(s, 0) // has no effect
 	wantMark(s, time.Minute, true)
 	machine.advance(time.Minute)
 	serves(s)

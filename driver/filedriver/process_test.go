@@ -81,7 +81,7 @@ func twoShards(s *Driver) (one, two string) {
 	}
 }
 
-// waitForGrant queues for a key and says when it is handed over.
+// waitForGrant queues for a key and prints a line when the key is handed over.
 func waitForGrant(args []string) {
 	s := must(Open(args[0]))
 	hints := make(chan driver.Hint, 16)

@@ -74,8 +74,8 @@ func TestMode_HR_F1_TwoUsersOfAGroupShareADirectoryUnderEveryUmask(t *testing.T)
 	}
 }
 
-// A process may be stopped or killed at any moment: what it was just making is not there
-// yet, or shared already. Else the others of the group could not use it, for ever.
+// A process may be stopped or killed at any moment. A file that it creates appears with its
+// final mode: otherwise other members of the group could never use it.
 func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
 	dir := t.TempDir()
 	tr := &tree{dir: dir, mode: 0o770}
@@ -194,7 +194,7 @@ func TestLinks_HR_F2_NothingIsWrittenThroughALink(t *testing.T) {
 }
 
 // A member of the group replaces a directory of the store by a link, while the store is in
-// use or before. The store then fails, and writes, removes and lists nothing elsewhere.
+// use or before. The store then fails, and does not write, remove or list files elsewhere.
 func TestLinks_HR_F2_NoDirectoryOfTheStoreIsALinkOutOfIt(t *testing.T) {
 	shared := WithMode(0o770)
 	for _, name := range []string{"locks", "rooms", "wake", "boot", "shard"} {
@@ -249,7 +249,7 @@ func TestOpen_HR_F2_TakesNoDirectoryThatHoldsOtherThings(t *testing.T) {
 	}
 	_, err := Open(dir)
 	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "letter.txt") {
-		t.Errorf("%v; want it refused, with what it holds", err)
+		t.Errorf("%v; want it refused, with the name of the file in it", err)
 	}
 	if left := files(t, dir); len(left) != 1 {
 		t.Errorf("it was changed: %v", left)
@@ -270,7 +270,7 @@ func TestOpen_HR_F2_TakesNoDirectoryOfSomebodyElseUnlessItIsShared(t *testing.T)
 		t.Errorf("a directory of user 23001 belongs to %q, %v", name, foreign)
 	}
 	if os.Getuid() != 0 {
-		return // who may not give a directory away
+		return // only root may give a directory away
 	}
 	dir := t.TempDir()
 	if err := os.Chown(dir, 23001, -1); err != nil {

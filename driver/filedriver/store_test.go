@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// fake is a machine whose clocks stand still unless told otherwise.
+// fake is a machine whose clocks stand still until the test moves them.
 type fake struct {
 	boot    string
 	elapsed atomic.Int64 // ns
@@ -28,7 +28,7 @@ func newFake() *fake {
 
 func (f *fake) advance(d time.Duration) { f.elapsed.Add(int64(d)) }
 
-// reboot has the machine started anew, a minute later.
+// reboot restarts the machine, a minute later.
 func (f *fake) reboot(boot string) {
 	f.boot = boot
 	f.wall.Add(time.Duration(f.elapsed.Swap(int64(time.Second))).Microseconds() + time.Minute.Microseconds())
@@ -84,7 +84,7 @@ func release(t *testing.T, s *Driver, key, id string) {
 	}
 }
 
-// files lists what lies below a directory of the store, by path from it.
+// files returns the files below a directory, by their path relative to it.
 func files(t *testing.T, root string) []string {
 	t.Helper()
 	var found []string
@@ -100,7 +100,7 @@ func files(t *testing.T, root string) []string {
 	return found
 }
 
-// eventually waits for what another goroutine or process brings about.
+// eventually waits for an effect of another goroutine or process.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !happened(); time.Sleep(2 * time.Millisecond) {

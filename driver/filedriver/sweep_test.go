@@ -71,7 +71,7 @@ func TestIdle_FileGoesAlthoughItsShardWasTaken(t *testing.T) {
 	// The sweep that a new store begins with finds the shard taken, too.
 	s.removeIdleFiles()
 	sh.lock.unlock()
-	eventually(t, "the file goes by itself", func() bool { return len(files(t, s.tree.path("rooms"))) == 0 })
+	eventually(t, "the sweep removes the file", func() bool { return len(files(t, s.tree.path("rooms"))) == 0 })
 }
 
 func TestIdle_CloseRemovesWhatLingers(t *testing.T) {
