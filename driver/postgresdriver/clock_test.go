@@ -52,7 +52,7 @@ func TestSweep_NamesUsedOnceLeaveAnEmptyTable(t *testing.T) {
 	if err := warm(t, openURL(t, server.URL()+"&create=true")).Close(); err != nil {
 		t.Fatal(err)
 	}
-	d := openURL(t, server.URL()) // which has written nothing, and does not sweep by itself
+	d := openURL(t, server.URL()) // without writes, so it does not sweep in the background
 	boss := admin(t, server.URL())
 	// As many as the sweeps of some seconds take.
 	exec(t, boss, `INSERT INTO leasehold SELECT 'job/' || n, record, ends FROM leasehold, generate_series(1, 2500) AS n WHERE key = 'warm-up'`)
@@ -61,7 +61,7 @@ func TestSweep_NamesUsedOnceLeaveAnEmptyTable(t *testing.T) {
 	}
 	clock.Step(2 * time.Hour)
 	exec(t, boss, `BEGIN`)
-	exec(t, boss, `SELECT FROM leasehold WHERE key = 'job/7' FOR UPDATE`) // somebody uses it
+	exec(t, boss, `SELECT FROM leasehold WHERE key = 'job/7' FOR UPDATE`) // another session uses the row
 	for _, want := range []int{1000, 1000, 500} {
 		if removed, err := d.table.Sweep(t.Context(), 1000); removed != want || err != nil {
 			t.Errorf("%d rows removed, want %d; %v", removed, want, err)
@@ -73,8 +73,8 @@ func TestSweep_NamesUsedOnceLeaveAnEmptyTable(t *testing.T) {
 	}
 }
 
-// TestSweep_RemovesNoNoteThatIsBeingWritten: a note that may be forgotten is used again, and a
-// sweep comes between the reading and the writing. What is remembered of an id must not go.
+// An expired note is used again, and a sweep runs between the read and the write. The new
+// note must stay, since it rejects an id.
 func TestSweep_RemovesNoNoteThatIsBeingWritten(t *testing.T) {
 	server := postgrestest.Shared(t)
 	if err := warm(t, openURL(t, server.URL()+"&create=true")).Close(); err != nil {
@@ -100,14 +100,14 @@ func TestSweep_RemovesNoNoteThatIsBeingWritten(t *testing.T) {
 	}
 }
 
-// TestSweep_AMillionNamesLeaveAnEmptyTable has sweeps remove what a million jobs left, a
-// bounded number of rows each.
+// TestSweep_AMillionNamesLeaveAnEmptyTable removes the rows of a million jobs, a bounded number
+// in each sweep.
 func TestSweep_AMillionNamesLeaveAnEmptyTable(t *testing.T) {
 	skip.Nightly(t, "it takes a minute")
 	server, clock := postgrestest.StartWithClock(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=20s"))
 	boss := admin(t, server.URL())
-	// VACUUM leaves the file as it is while anybody else is at the table.
+	// VACUUM does not truncate the file while another session uses the table.
 	exec(t, boss, `ALTER TABLE leasehold SET (autovacuum_enabled = false)`)
 	const names, limit = 1_000_000, 1000
 	exec(t, boss, `INSERT INTO leasehold SELECT 'job/' || n, record, ends FROM leasehold, generate_series(1, $1) AS n WHERE key = 'warm-up'`, names)

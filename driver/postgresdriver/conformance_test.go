@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// patient lets a busy machine answer: the suite is about what is answered.
+// patient is a long timeout for a busy machine: the suite tests answers, not speed.
 const patient = "&timeout=20s"
 
 func TestConformance(t *testing.T) {
@@ -31,11 +31,11 @@ func open(t testing.TB, url string) *postgresdriver.Driver {
 	return d
 }
 
-// The suite is played in real time: a server whose clock is held ends no wait for a lock by
-// its timeouts, and the driver doubts what it has written by a clock that was moved.
+// The suite runs in real time: while the server's clock is held, its timeouts end no wait for
+// a row lock. After the clock was moved, the driver treats its writes as uncertain.
 
 // TestConformance_BehindAPooler plays the suite behind PgBouncer in transaction mode, with
-// a database whose transactions are serializable unless they say otherwise.
+// a database whose transactions are serializable by default.
 func TestConformance_BehindAPooler(t *testing.T) {
 	server := postgrestest.Start(t, "default_transaction_isolation=serializable")
 	through := server.Bouncer(t) + patient + "&create=true&default_query_exec_mode=exec&listen=" + url.QueryEscape(server.URL())

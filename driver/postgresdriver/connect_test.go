@@ -22,7 +22,8 @@ func impatient(d *Driver, req driver.Request, patience time.Duration) error {
 	return err
 }
 
-// Whoever waits for a connection is told by its own context, and that nothing was asked.
+// A call that gets no connection fails with the error of its own context, and with
+// ErrUnavailable, because its request was not sent.
 func TestAcquire_WhoeverGetsNoConnectionIsToldSo(t *testing.T) {
 	server := postgrestest.Shared(t)
 	proxy := server.Proxy(t)
@@ -50,7 +51,7 @@ func sessions(t *testing.T, boss *pgx.Conn) []int {
 	return pids
 }
 
-// Many who give up would otherwise have the store do little else than connect.
+// Otherwise many cancelled calls would keep the store busy with new connections.
 func TestAcquire_WhoeverGivesUpCostsNoConnection(t *testing.T) {
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=30s"))
@@ -103,7 +104,7 @@ func TestRenew_ATryOnAConnectionThatAnswersNoMoreHoldsUpNoOther(t *testing.T) {
 	proxy.Strand()
 	defer proxy.CutAll() // or Close would wait for it
 	if err := renew(50 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("nobody answers: %v", err)
+		t.Errorf("the server does not answer: %v", err)
 	}
 	start := time.Now()
 	if err := renew(50 * time.Second); err != nil {
@@ -111,8 +112,8 @@ func TestRenew_ATryOnAConnectionThatAnswersNoMoreHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// A row that somebody else has locked keeps a try until the server gives up: were that
-// longer than the try, the tries of one lease would take every connection.
+// A try at a row that another session has locked waits until the server's lock timeout. If
+// that were longer than the try, the tries of one lease would use up all connections.
 func TestRenew_TriesAtALockedRowHoldUpNoOther(t *testing.T) {
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=60s"))
@@ -140,21 +141,21 @@ func TestRenew_TriesAtALockedRowHoldUpNoOther(t *testing.T) {
 		}
 	}
 	if err := renew("other", 30*time.Second); err != nil {
-		t.Errorf("a lease beside it: %v", err)
+		t.Errorf("another lease: %v", err)
 	}
 	exec(t, boss, `ROLLBACK`)
 	if err := renew("k", 30*time.Second); err != nil {
 		t.Errorf("after the row's lock: %v", err)
 	}
 	after := sessions(t, boss)
-	for _, pid := range before { // others may have come
+	for _, pid := range before { // there may be new sessions
 		if !slices.Contains(after, pid) {
 			t.Errorf("sessions %v, and then %v", before, after)
 		}
 	}
 }
 
-// Calls that each began anew, and gave up, would never have a table on a busy server.
+// If each call started its own attempt and gave it up, a busy server would never have the table.
 func TestAcquire_TheTableIsCreatedHoweverSoonCallsGiveUp(t *testing.T) {
 	server := postgrestest.Shared(t)
 	boss := admin(t, server.URL())
@@ -192,8 +193,8 @@ func TestAcquire_TheTableIsCreatedHoweverSoonCallsGiveUp(t *testing.T) {
 	eventually(t, func() bool { return ask() == nil })
 }
 
-// A role without the right to create finds the table that somebody else has created
-// while it waited.
+// A role without the right to create finds the table that another role has created while it
+// waited.
 func TestAcquire_ATableThatAnotherHasCreatedMeanwhileIsUsed(t *testing.T) {
 	server := postgrestest.Start(t)
 	boss := admin(t, server.URL())
@@ -219,7 +220,7 @@ func TestAcquire_AServerThatLetsNobodyInWithinTheTimeoutIsReached(t *testing.T) 
 		_, err := d.Acquire(t.Context(), mutex("k", "a"))
 		return err == nil
 	})
-	// What comes while a call still waits is there for the next one.
+	// A connection that is made while its call still waits serves the next call.
 	if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {
 		t.Errorf("%d connections had to be made", made)
 	}

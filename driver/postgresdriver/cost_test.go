@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// meter counts what is sent. A statement that is prepared first takes a round trip more,
-// once for each connection.
+// meter counts round trips and statements. A statement that is prepared first takes one more
+// round trip, once for each connection.
 type meter struct{ trips, statements atomic.Int64 }
 
 func (m *meter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -35,8 +35,8 @@ func (m *meter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 func (m *meter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (m *meter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// metered is a store whose requests are counted. It does not sweep meanwhile: that
-// happens soon after the first call, and then once in a minute.
+// metered returns a store and the meter of its requests. Sweeps do not disturb the counts: the
+// first one runs soon after the first call, the next a minute later.
 func metered(t *testing.T, server *postgrestest.Server) (*Driver, *meter) {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(server.URL())

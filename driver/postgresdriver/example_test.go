@@ -53,9 +53,9 @@ func ExamplePin() {
 	ship := func(lease *leasehold.Lease) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			if err := postgresdriver.Pin(ctx, tx, lease); err != nil {
-				return err // errors.Is(err, postgresdriver.ErrNotHeld): somebody else has it
+				return err // errors.Is(err, postgresdriver.ErrNotHeld): another holder has it
 			}
-			// However long this takes, nobody else ships the order meanwhile.
+			// However long this takes, no other holder ships the order before the commit.
 			_, err := tx.Exec(ctx, `UPDATE orders SET state = 'shipped' WHERE id = 42`)
 			return err
 		})

@@ -14,9 +14,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// A replica that is behind knows nothing of a lease that is held. It refuses what would be
-// written, but what changes nothing would be answered by what it knows: that the lease is
-// gone, or that a lock which is free has a holder.
+// A replica that lags behind does not have a new lease yet. It refuses writes, but it would
+// answer calls without a write from its old data: that the lease is gone, or that a free lock
+// has a holder.
 func TestFailover_AReplicaThatIsBehindAnswersNothing(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -50,8 +50,8 @@ func TestFailover_AReplicaThatIsBehindAnswersNothing(t *testing.T) {
 	}
 }
 
-// TestFailover_ASynchronousReplicaKnowsWhatWasGranted kills a primary and promotes the
-// replica that every commit has waited for. The store finds it by itself.
+// TestFailover_ASynchronousReplicaKnowsWhatWasGranted kills a primary and promotes its
+// synchronous replica. The store finds the new primary.
 func TestFailover_ASynchronousReplicaKnowsWhatWasGranted(t *testing.T) {
 	live.Test(t)
 	t.Parallel()

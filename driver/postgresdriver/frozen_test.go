@@ -34,8 +34,8 @@ func TestAcquire_AFrozenServerCostsTheTimeoutAndThenGoesOn(t *testing.T) {
 	})
 }
 
-// A try of a renewal has half of what is left of the lease. On a slow server each would
-// otherwise begin with a new connection.
+// A try of a renewal has half of the lease's remaining time. On a slow server each try would
+// otherwise start with a new connection.
 func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
 	server := postgrestest.Start(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=30s"))
@@ -45,7 +45,7 @@ func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// renew returns what it heard of each ref.
+	// renew returns the error of each ref.
 	renew := func(patience time.Duration, keys ...string) []error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -63,7 +63,7 @@ func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
 		})
 		for i, n := range heard {
 			if n != 1 {
-				t.Errorf("heard %d times of %q", n, keys[i])
+				t.Errorf("%d answers for %q", n, keys[i])
 			}
 		}
 		return errs
@@ -90,7 +90,7 @@ func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
 		}
 	}
 	after := sessions(t, boss)
-	for _, pid := range before { // others may have come
+	for _, pid := range before { // there may be new sessions
 		if !slices.Contains(after, pid) {
 			t.Errorf("sessions %v, and then %v", before, after)
 		}

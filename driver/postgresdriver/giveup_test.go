@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// Nobody stands behind these to give the answer up: they have to end themselves. A driver
-// that is closed waits for its sweep.
+// No caller of List and Sweep stops waiting for them when the context ends, so they must
+// return themselves. Close waits for the sweep.
 func TestListAndSweep_EndWithTheirContext(t *testing.T) {
 	live.Test(t)
 	server := postgrestest.Shared(t)

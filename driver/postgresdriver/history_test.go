@@ -18,7 +18,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// link is an update of a key: what it has read and what it has written. No record is "".
+// link is an update of a key: the record that it read and the record that it wrote. A missing
+// record is "".
 type link struct {
 	key, before, after string
 	sure               bool
@@ -31,7 +32,7 @@ type chain struct {
 	fails int
 }
 
-// record returns a record of the table's form, which nobody reads but us.
+// record returns a record in the format of the table; only these tests read its text.
 func record(text string) []byte {
 	return append(binary.BigEndian.AppendUint64([]byte{1}, uint64(time.Now().Add(time.Hour).UnixMilli())), text...) //nolint:gosec // after 1970
 }
@@ -77,8 +78,8 @@ func (c *chain) work(ctx context.Context, t *table, name string) {
 	}
 }
 
-// check reports what cannot have been one update after the other. Every record has one
-// successor at most, and none is read that nobody has written.
+// check reports updates that cannot have happened one after the other. Each record has at most
+// one successor, and each record that was read was also written.
 func (c *chain) check(t *testing.T) {
 	t.Helper()
 	written, read := make(map[link]bool), make(map[link]link)
@@ -97,13 +98,13 @@ func (c *chain) check(t *testing.T) {
 			read[at] = l
 		}
 		if !written[link{key: l.key, after: l.before}] {
-			t.Errorf("%+v has read what nobody has written, or what certainly was not", l)
+			t.Errorf("%+v has read a record that no update wrote, or that was certainly not written", l)
 		}
 	}
 }
 
-// TestTransact_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote has many processes replace few
-// records while their sessions are killed.
+// TestTransact_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote plays many processes that replace
+// few records while their sessions are killed.
 func TestTransact_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 	live.Test(t)
 	server := postgrestest.Shared(t)

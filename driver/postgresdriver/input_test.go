@@ -47,7 +47,8 @@ func TestOpen_TakesSeveralHostsAndAsksNobody(t *testing.T) {
 	}
 }
 
-// TestAcquire_SaysWhatToDo has every error say what to do, and that nothing was changed.
+// TestAcquire_SaysWhatToDo checks that each error contains a remedy, and means that the request
+// had no effect.
 func TestAcquire_SaysWhatToDo(t *testing.T) {
 	server := postgrestest.Start(t)
 	boss := admin(t, server.URL())
@@ -100,7 +101,7 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 			t.Errorf("%s: %v; ErrPermanent: %t", address, err, !lasts)
 		}
 		if err != nil && strings.Count(err.Error(), " (there is no") > 1 {
-			t.Errorf("%s: %v says it twice", address, err)
+			t.Errorf("%s: %v has the advice twice", address, err)
 		}
 		if hint == "" {
 			if err != nil {
@@ -112,8 +113,8 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestAcquire_ARecordOfANewerVersionIsLeftAlone has a program that was not updated before
-// the others.
+// TestAcquire_ARecordOfANewerVersionIsLeftAlone plays a program that is older than the other
+// programs on the store.
 func TestAcquire_ARecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
@@ -194,7 +195,7 @@ func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
 				return
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatal("nobody was woken")
+			t.Fatal("no waiter was woken")
 		}
 	}
 }
@@ -228,8 +229,8 @@ func TestNew_UsesNoConnectionOfThePool(t *testing.T) {
 	}
 }
 
-// TestBouncer has a pooler that gives every transaction another connection: locks are as
-// they are elsewhere, and nobody believes that notifications arrive.
+// The pooler gives each transaction another connection: locks work as usual, and the driver
+// detects that notifications do not arrive.
 func TestBouncer_LocksAreKeptAndNobodyIsToldToWaitForHints(t *testing.T) {
 	server := postgrestest.Shared(t)
 	through := server.Bouncer(t) + asText + "&create=true"
@@ -246,7 +247,7 @@ func TestBouncer_LocksAreKeptAndNobodyIsToldToWaitForHints(t *testing.T) {
 	direct := hears(openURL(t, through+"&listen="+url.QueryEscape(server.URL())))
 	eventually(t, func() bool { return direct.Address() != "" })
 	if deaf.Address() != "" {
-		t.Error("who listens through the pooler believes that it hears")
+		t.Error("a subscription through the pooler has an address")
 	}
 	for _, name := range []string{"a", "b"} {
 		if reply, err := d.Acquire(t.Context(), mutex("k", name)); err != nil || (reply.State == driver.Granted) != (name == "a") {

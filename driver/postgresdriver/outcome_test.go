@@ -16,17 +16,18 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// asText has pgx send statements as text, so that a proxy knows them.
+// asText makes pgx send statements as text, so that a proxy can recognize them.
 const asText = "&default_query_exec_mode=exec"
 
-// How a proxy knows what is sent: a statement that changes a record by itself, and one
-// that only reads.
+// Texts by which a proxy recognizes a statement that changes a record in one step, and a
+// statement that only reads.
 const (
 	change = "WITH done AS"
 	look   = "SELECT (SELECT record"
 )
 
-// openURL opens a store that lets a busy machine answer, unless the URL says otherwise.
+// openURL opens a store, with a timeout that is long enough for a busy machine unless the URL
+// has one.
 func openURL(t *testing.T, url string) *Driver {
 	t.Helper()
 	if !strings.Contains(url, "timeout=") {
@@ -40,7 +41,7 @@ func openURL(t *testing.T, url string) *Driver {
 	return d
 }
 
-// warm has the table be there, and a connection.
+// warm waits until the table exists and the driver has a connection, and returns the driver.
 func warm(t *testing.T, d *Driver) *Driver {
 	t.Helper()
 	// Its timeout may be short, and the machine busy.
@@ -111,7 +112,7 @@ func TestAcquire_ACutAroundTheChangeIsUnknownAndAskedForAgain(t *testing.T) {
 		_, err := d.Acquire(t.Context(), mutex(key, "a"))
 		<-done.Fired()
 		if err == nil || errors.Is(err, driver.ErrUnavailable) {
-			t.Errorf("%s the change: %v; nobody can know what became of it", key, err)
+			t.Errorf("%s the change: %v; the outcome must be unknown", key, err)
 		}
 		if got := holds(t, d, key, "a"); got != (key == "after") {
 			t.Errorf("%s the change: the lease is there: %t", key, got)
@@ -164,7 +165,7 @@ func TestTransact_ABackendThatIsKilledBeforeTheCommitLeavesTheOutcomeUnknown(t *
 		exec(t, boss, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`)
 	})
 	if err == nil || errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v; a session that was ended does not say whether it has committed", err)
+		t.Errorf("%v; the outcome of a session that was ended must be unknown", err)
 	}
 	if reply, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil || reply.State != driver.Granted {
 		t.Errorf("the next call: %+v, %v", reply, err)
@@ -323,8 +324,8 @@ func TestSQL_MakesTheTableThatIsUsed(t *testing.T) {
 	}
 }
 
-// TestRenew_StaysOnItsPages has no index on what changes and pages that are half full, so
-// that a renewal writes no index and what it leaves is cleaned up by the next ones.
+// Renewals change no indexed column, and the table's pages are half full. So a renewal does
+// not write the index, and later renewals remove the old row versions.
 func TestRenew_StaysOnItsPages(t *testing.T) {
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
@@ -345,7 +346,7 @@ func TestRenew_StaysOnItsPages(t *testing.T) {
 			}
 		})
 	}
-	if err := d.Close(); err != nil { // a session that ends tells what it has done
+	if err := d.Close(); err != nil { // a session reports its statistics when it ends
 		t.Error(err)
 	}
 	boss := admin(t, server.URL())

@@ -18,8 +18,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// What somebody has to mend first ends a wait at once, and that of a campaign, which has no
-// other end. Too many connections, and a replica, are healed by time.
+// An error that needs an operator ends a wait at once, also the endless wait of a campaign.
+// Too many connections, and a replica, are temporary.
 func TestLock_WhatTimeDoesNotHealFailsAtOnce(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -51,7 +51,7 @@ func TestLock_WhatTimeDoesNotHealFailsAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			outage := 3 * time.Second
 			if row.permanent {
-				outage = time.Minute // what fails at once does not need it
+				outage = time.Minute // an error that ends the wait at once does not need it
 			}
 			client, err := leasehold.New(openURL(t, row.url), leasehold.WithMaxOutage(outage))
 			if err != nil {
@@ -75,7 +75,7 @@ func TestLock_WhatTimeDoesNotHealFailsAtOnce(t *testing.T) {
 	}
 }
 
-// untrusted is the address of a server with a certificate of nobody.
+// untrusted returns the address of a server with a certificate of an unknown authority.
 func untrusted(t *testing.T) string {
 	t.Helper()
 	known := httptest.NewUnstartedServer(nil)
@@ -125,7 +125,7 @@ func TestAcquire_HostsThatRefuseHideNoOther(t *testing.T) {
 	}
 }
 
-// An attempt to connect that was begun asks all hosts, and one that is not made asks none.
+// Each attempt to connect asks all hosts, or, if the pool does not start it, no host.
 func TestAcquire_HostsThatRefuseManyCallsAreAskedOnceByEach(t *testing.T) {
 	refusing := func(code string) string {
 		addr, _ := listening(t, func(conn net.Conn) {
@@ -149,7 +149,7 @@ func TestAcquire_HostsThatRefuseManyCallsAreAskedOnceByEach(t *testing.T) {
 	all.Wait()
 }
 
-// A listener that asks the first host only would hear nothing for ever, and waiters would poll.
+// A listener that asks only the first host would never connect, and its waiters would poll.
 func TestWatch_HostsThatRefuseHideNoOther(t *testing.T) {
 	server := postgrestest.Shared(t)
 	host := strings.TrimSuffix(strings.Split(strings.SplitN(server.URL(), "@", 2)[1], "/")[0], "/")

@@ -70,12 +70,12 @@ func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
 	}
 	for end := time.Now().Add(ttl + time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if got := state(t, d, queue); got != driver.Queued {
-			t.Fatalf("who waits: %v, although the transaction goes on", got)
+			t.Fatalf("a waiter: %v, although the transaction goes on", got)
 		}
 		barging := mutex("k", "c")
 		barging.Policy = driver.Barging
 		if got := state(t, d, barging); got != driver.Busy {
-			t.Fatalf("who tries: %v, although the transaction goes on", got)
+			t.Fatalf("a try: %v, although the transaction goes on", got)
 		}
 	}
 	if err := tx.Commit(t.Context()); err != nil {
@@ -198,8 +198,8 @@ func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
 	}
 }
 
-// A writer whose transaction goes on does not become a reader, beside whom others would
-// read what it has not committed.
+// A writer cannot become a reader while its transaction goes on: other readers could join it
+// before it has committed.
 func TestPin_KeepsOutReadersWhomADowngradeWouldLetIn(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -253,7 +253,7 @@ func TestPin_KeepsOutReadersWhomADowngradeWouldLetIn(t *testing.T) {
 				t.Errorf("a downgrade after the transaction: %v", got)
 			}
 			eventually(t, func() bool { return state(t, d, first) == driver.Granted })
-			// What a reader pins keeps no reader out.
+			// The pin of a reader keeps no other reader out.
 			tx = begun(t, server.URL(), pgx.TxOptions{})
 			if err := Pin(t.Context(), tx, held{key, "a"}); err != nil {
 				t.Fatal(err)
@@ -271,8 +271,8 @@ func standing(t *testing.T, c *leasehold.Client) {
 	eventually(t, func() bool { return c.Stats().Waiting > 0 })
 }
 
-// What a process passes on by itself it does not pass on while the transaction of who had
-// it goes on.
+// A process that hands a lease over inside itself waits until the transaction of the last
+// holder has ended.
 func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -313,7 +313,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// Whoever has passed the lock on does not pin it for the next.
+	// A holder that has passed the lease on can no longer pin it.
 	l := <-second
 	third := lock()
 	standing(t, c)
@@ -326,10 +326,10 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	}
 	tx = begun(t, server.URL(), pgx.TxOptions{})
 	if err := Pin(t.Context(), tx, l); !errors.Is(err, ErrNotHeld) {
-		t.Errorf("who has passed it on: %v", err)
+		t.Errorf("the former holder: %v", err)
 	}
 	if err := Pin(t.Context(), tx, next); err != nil {
-		t.Errorf("who has it: %v", err)
+		t.Errorf("the present holder: %v", err)
 	}
 	if err := next.Release(); err != nil {
 		t.Error(err)
@@ -369,9 +369,8 @@ func TestPin_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestPin_WhoeverIsLateChangesNothing has holders whose leases are over before they have
-// done what they do, again and again: read a number, wait, and write it greater by one. Of
-// two that overlap one would be lost. Without the pin hundreds are.
+// Holders read a number, wait until their lease has expired, and write the number plus one. If
+// two holders overlapped, an increment would be lost. Without the pin hundreds are lost.
 func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
 	live.Test(t)
 	t.Parallel()

@@ -23,7 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// full starts a server, and returns what takes all connections that it has left.
+// full starts a server, and returns a function that uses up its remaining connections.
 func full(t *testing.T) (*postgrestest.Server, func()) {
 	t.Helper()
 	s := postgrestest.Start(t, "max_connections=20", "superuser_reserved_connections=0")
@@ -52,7 +52,7 @@ func TestRenew_AServerThatTakesNoMoreConnectionsLosesNoLease(t *testing.T) {
 	}
 	fill()
 	for range 3 {
-		d.table.pool.distrust() // a doubtful connection is better than none
+		d.table.pool.distrust() // a doubtful connection is better than no connection
 		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
 			if err != nil || reply.State != driver.Granted {
 				t.Errorf("%+v, %v", reply, err)
@@ -89,8 +89,8 @@ func lone(t *testing.T) (*Driver, *pgx.Conn) {
 	return openURL(t, strings.Replace(s.URL(), "tester@", "lone@", 1)), boss
 }
 
-// P3: renewals, releases and calls for locks go on over the connection that there is, whoever
-// made it. The listener takes it from none of them.
+// P3: renewals, releases and calls for locks share the only connection, no matter which of
+// them made it. The listener does not take it from them.
 func TestRenew_OneConnectionIsEnough(t *testing.T) {
 	d, boss := lone(t)
 	sub, err := d.Watch(func(driver.Hint) {})
@@ -244,7 +244,8 @@ func TestPool_SharesTheConnectionWithASweepForAMoment(t *testing.T) {
 	}
 }
 
-// P3: renewals come before all other calls, also those that had to wait because there were many.
+// P3: renewals come before all other calls, also if they have waited because there were many
+// renewals.
 func TestPool_ARenewalThatWaitsForOthersWaitsForNoOtherCall(t *testing.T) {
 	p := &pool{there: make(map[*pgx.Conn]*life)}
 	for _, row := range []struct {
@@ -296,8 +297,8 @@ func many(t *testing.T, d *Driver) {
 	}
 }
 
-// P3: a renewal that trusts none of the connections makes another one, however many there are.
-// It keeps them from no other call for long.
+// P3: a renewal that finds all connections doubtful makes a new one, however many there are.
+// It does not keep the other connections from other calls for long.
 func TestPool_ARenewalMayDoubtAllConnections(t *testing.T) {
 	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true"))
 	many(t, d)
@@ -372,7 +373,7 @@ func listening(t *testing.T, f func(net.Conn)) (addr string, taken *atomic.Int64
 	return l.Addr().String(), taken
 }
 
-// refusal returns the message of a server that lets nobody in.
+// refusal returns the message of a server that refuses the connection with the code.
 func refusal(code string) []byte {
 	text := "SFATAL\x00VFATAL\x00C" + code + "\x00Mrefused\x00\x00"
 	return append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(text)+4)), text...) //nolint:gosec // it is short
@@ -408,7 +409,7 @@ func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 	}
 }
 
-// A router that forgets connections drops what is sent over them.
+// A router that has forgotten a connection drops its packets.
 func TestAcquire_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -433,7 +434,7 @@ func TestAcquire_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
 	proxy.CutAll()
 }
 
-// The name of a primary leads to a replica until somebody changes it.
+// After a failover the name of the primary may lead to a replica until it is changed.
 func TestAcquire_AConnectionToAReplicaIsNotKept(t *testing.T) {
 	primary := postgrestest.Start(t, "synchronous_commit=on")
 	exec(t, admin(t, primary.URL()), SQL())
@@ -484,8 +485,8 @@ func TestAcquire_AConnectionToAReplicaIsNotKept(t *testing.T) {
 	}
 }
 
-// Behind those who wait for locks a release would come too late, again and again: a lock
-// would stay taken for its TTL because others are wanted.
+// If releases queued behind calls for locks, they would be late again and again: a lock would
+// stay taken for its TTL because of calls for other locks.
 func TestRelease_ComesBeforeThoseWhoWaitForConnections(t *testing.T) {
 	const crowd = 200
 	server := postgrestest.Shared(t)
@@ -519,7 +520,7 @@ func TestRelease_ComesBeforeThoseWhoWaitForConnections(t *testing.T) {
 	all.Go(func() {
 		reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
 		if n := served.Load(); err != nil || reply.State != driver.Released || n > crowd/2 {
-			t.Errorf("after %d others: %+v, %v", n, reply, err)
+			t.Errorf("after %d other calls: %+v, %v", n, reply, err)
 		}
 	})
 	waits(crowd-mainConns, 1)
@@ -527,8 +528,8 @@ func TestRelease_ComesBeforeThoseWhoWaitForConnections(t *testing.T) {
 	all.Wait()
 }
 
-// The server gives up first, and says so: with what is left of the time after a wait for a
-// connection it could not, the outcome would be unknown, and the connection lost.
+// A call that has waited for a connection still has the full timeout. So the server's timeout
+// ends the statement first. Otherwise the outcome would be unknown, and the connection lost.
 func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -570,7 +571,7 @@ func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
 	}
 }
 
-// dialled is a store whose connections are dialled by a function.
+// dialled returns a store that makes its connections by dial.
 func dialled(t *testing.T, url string, dial pgconn.DialFunc, opts ...Option) *Driver {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
@@ -596,8 +597,8 @@ func configured(t *testing.T, cfg *pgxpool.Config, opts ...Option) *Driver {
 	return d
 }
 
-// That others are served by the connections that there are says nothing of whether there
-// is room for more.
+// Calls that are served by the present connections do not show that the server accepts more
+// connections.
 func TestAcquire_AFullServerThatServesIsNotAskedForMoreByEachWhoIsServed(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -631,8 +632,7 @@ func TestAcquire_AFullServerThatServesIsNotAskedForMoreByEachWhoIsServed(t *test
 	}
 }
 
-// P3: the time of a call that asked for another connection says nothing of those that
-// there are.
+// P3: a slow attempt to connect is no evidence against the present connections.
 func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -698,8 +698,8 @@ func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 	}
 }
 
-// pgxpool keeps a connection that does not answer for a while after the call that asked
-// for it has given up. No other call spins meanwhile.
+// When a call gives up on a connection that does not answer, pgxpool keeps the connection for
+// a while. Other calls do not spin during that time.
 func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -723,8 +723,8 @@ func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
 	}
 }
 
-// Connections are only looked through when one was silent: that is nothing for the hook of an
-// application to prepare.
+// After a connection was silent, the pool goes through its idle connections. It must not call
+// the application's PrepareConn hook for them.
 func TestAcquire_AHookThatAsksTheServerCostsNoConnection(t *testing.T) {
 	live.Test(t)
 	t.Parallel()

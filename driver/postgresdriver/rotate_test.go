@@ -36,8 +36,8 @@ func TestOpen_PassfileIsReadForEachConnection(t *testing.T) {
 	}
 }
 
-// C8: time heals the refusal of a password of a file whose earlier one was accepted: the server
-// may be ahead of the file.
+// C8: the refusal of a password from a file is temporary if an earlier password of the file was
+// accepted: the server may already have the next password.
 func TestAcquire_ARefusalWhileAPassfileIsReplacedIsNotPermanent(t *testing.T) {
 	live.Test(t)
 	file := filepath.Join(t.TempDir(), "pgpass")
