@@ -78,7 +78,7 @@ func TestExtend_P3_BeyondWhatTheServiceAllowsChangesNothing(t *testing.T) {
 				t.Errorf("extended to an hour: %v, want %v", err, c.want)
 			}
 			if err := all.Extend(t.Context(), 5*time.Minute); err != nil {
-				t.Errorf("extended to what is allowed: %v", err)
+				t.Errorf("extended by an allowed time: %v", err)
 			}
 			if err := all.Extend(t.Context(), time.Hour); !errors.Is(err, c.want) {
 				t.Errorf("extended to an hour again: %v, want %v", err, c.want)
@@ -95,8 +95,8 @@ func TestExtend_P3_BeyondWhatTheServiceAllowsChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRenew_P3_AReplicaThatAllowsLessEndsNoLease: a service is restarted with a smaller
-// maximum, while others on the same store are as they were.
+// One service is restarted with a smaller maximum TTL, while other services on the same store
+// are unchanged.
 func TestRenew_P3_AReplicaThatAllowsLessEndsNoLease(t *testing.T) {
 	store := memdriver.New()
 	defer store.Close()
@@ -126,8 +126,8 @@ func TestRenew_P3_AReplicaThatAllowsLessEndsNoLease(t *testing.T) {
 	}
 }
 
-// TestRelease_AMinimumHoldMayBeLongerThanTheServiceAllowsLeases: what keeps the lock closed
-// is stated at the release only, where it is too late to refuse it.
+// Only the release states how long the lock stays closed, and then it is too late to refuse
+// the minimum hold.
 func TestRelease_AMinimumHoldMayBeLongerThanTheServiceAllowsLeases(t *testing.T) {
 	store := memdriver.New()
 	defer store.Close()

@@ -70,8 +70,7 @@ func TestAnswer_OfSomethingElseIsNeverANo(t *testing.T) {
 	}
 }
 
-// FuzzAnswer looks for answers that are taken for something that the service
-// did not say.
+// FuzzAnswer looks for answers from which the driver takes something that is not in them.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range []struct {
 		status int
@@ -145,8 +144,8 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// endless says that its only stream has been read to its end, and opens no
-// other.
+// endless closes ended when its only stream has been read to its end, and opens no
+// other stream.
 type endless struct {
 	canned
 	ctx   context.Context

@@ -21,8 +21,8 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// certain are the errors by which a caller knows that asking again is of no use,
-// or that nothing has happened.
+// certain are the errors that mean that a retry is pointless, or that the request had no
+// effect.
 var certain = []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrMismatch, errors.ErrUnsupported, driver.ErrClosed}
 
 func isCertain(err error) bool {
@@ -34,8 +34,8 @@ func isCertain(err error) bool {
 	return false
 }
 
-// doubts reports whether an error says as little as the answer of a stranger does. To
-// have looked in vain has certainly changed nothing.
+// doubts reports whether err leaves the outcome unknown, as an answer that is not the
+// service's must. A failed list or inspect has certainly had no effect.
 func doubts(verb string, err error) bool {
 	if verb == "list" || verb == "inspect" {
 		return errors.Is(err, driver.ErrUnavailable) && !timing.Final(err)
@@ -43,7 +43,7 @@ func doubts(verb string, err error) bool {
 	return err != nil && !isCertain(err)
 }
 
-// verbs ask a driver for everything that a service can be asked for.
+// verbs make each kind of call to a driver.
 var verbs = map[string]func(context.Context, *httpdriver.Driver) error{
 	"acquire": func(ctx context.Context, d *httpdriver.Driver) error {
 		_, err := d.Acquire(ctx, request("k", "a"))
@@ -80,7 +80,7 @@ var verbs = map[string]func(context.Context, *httpdriver.Driver) error{
 	},
 }
 
-// foreign are bodies that something between the driver and the service writes.
+// foreign are answers of a proxy or gateway between the driver and the service.
 var foreign = map[string]canned{
 	"nothing":                  {media: ""},
 	"a page":                   {media: "text/html", body: []byte("<html>no</html>")},
@@ -94,8 +94,8 @@ var foreign = map[string]canned{
 	"a page about problems":    {media: "text/html", body: []byte(`{"type":"` + wire.ProblemTypes + `invalid","title":"no"}`)},
 }
 
-// TestGateway_HR_C5_OnlyAServiceIsCertain has a gateway give every status to every
-// verb: nobody knows then what the service behind it has done.
+// TestGateway_HR_C5_OnlyAServiceIsCertain plays a gateway that answers each call with each
+// status: the service behind it may or may not have carried out the request.
 func TestGateway_HR_C5_OnlyAServiceIsCertain(t *testing.T) {
 	for what, answer := range foreign {
 		for status := 200; status < 600; status++ {
@@ -110,8 +110,7 @@ func TestGateway_HR_C5_OnlyAServiceIsCertain(t *testing.T) {
 	}
 }
 
-// TestGateway_HR_C6_EveryProblemOfTheServiceIsDecided: what the service says is
-// taken at its word, and a cause that is new has to be decided.
+// The driver relies on the causes of the service, so each new cause needs a decision here.
 func TestGateway_HR_C6_EveryProblemOfTheServiceIsDecided(t *testing.T) {
 	nothing := map[string]error{ // done
 		"mismatch": driver.ErrMismatch, "invalid": driver.ErrInvalid, "too-large": driver.ErrInvalid,
@@ -151,8 +150,8 @@ func TestGateway_HR_C6_EveryProblemOfTheServiceIsDecided(t *testing.T) {
 	}
 }
 
-// gateway stands before a service and answers in its place, when aim says so:
-// before the service has been asked, or after.
+// gateway is a proxy of a service. It answers itself if aim returns a status: instead of the
+// service, or, if asked is true, after it.
 type gateway struct {
 	service http.Handler
 	aim     atomic.Pointer[func(*http.Request) (status int, asked bool)]
@@ -192,8 +191,8 @@ func behind(t *testing.T, store driver.Driver) (*gateway, string) {
 	return g, h.URL
 }
 
-// TestGateway_HR_C5_ARefusedBatchLosesNoLease has a gateway refuse one batch of
-// renewals in every way that reads as "your fault".
+// TestGateway_HR_C5_ARefusedBatchLosesNoLease plays a gateway that refuses one batch of
+// renewals, with each status that blames the client, and others.
 func TestGateway_HR_C5_ARefusedBatchLosesNoLease(t *testing.T) {
 	for _, status := range []int{301, 308, 400, 403, 404, 408, 409, 410, 413, 414, 422, 429, 431, 501, 502, 503} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -233,8 +232,8 @@ func TestGateway_HR_C5_ARefusedBatchLosesNoLease(t *testing.T) {
 	}
 }
 
-// TestGateway_HR_C5_NoProblemOfABatchEndsALease: what the service itself says of a whole
-// batch, perhaps because it is older and does not know a field, tells nothing of a lease.
+// A service refuses a whole batch, for example because it is older and lacks a field. This
+// is no answer about a single lease.
 func TestGateway_HR_C5_NoProblemOfABatchEndsALease(t *testing.T) {
 	for _, c := range server.Causes() {
 		body := fmt.Appendf(nil, `{"type":%q,"title":%q,"status":%d}`, c.Type(), c.Title, c.Status)
@@ -248,8 +247,8 @@ func TestGateway_HR_C5_NoProblemOfABatchEndsALease(t *testing.T) {
 	}
 }
 
-// TestGateway_HR_C5_ABatchThatIsTooLargeIsHalved has a gateway that takes small
-// bodies only, for as long as the leases live.
+// TestGateway_HR_C5_ABatchThatIsTooLargeIsHalved plays a gateway that accepts only small
+// bodies.
 func TestGateway_HR_C5_ABatchThatIsTooLargeIsHalved(t *testing.T) {
 	g, url := behind(t, memdriver.New())
 	g.answer(func(r *http.Request) (int, bool) {
@@ -279,8 +278,7 @@ func TestGateway_HR_C5_ABatchThatIsTooLargeIsHalved(t *testing.T) {
 	}
 }
 
-// TestGateway_HR_C6_AGrantHiddenByAGatewayIsGivenBack: the service has granted the
-// lock, and the gateway says that it is not available.
+// The service has granted the lock, but the gateway answers with a status of its own.
 func TestGateway_HR_C6_AGrantHiddenByAGatewayIsGivenBack(t *testing.T) {
 	for _, status := range []int{307, 404, 408, 429, 502, 503, 504} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -293,7 +291,7 @@ func TestGateway_HR_C6_AGrantHiddenByAGatewayIsGivenBack(t *testing.T) {
 			g.answer(func(r *http.Request) (int, bool) {
 				if r.Method == http.MethodPost && r.URL.Path == "/v1/locks" {
 					if asked.Add(1) == 2 {
-						cancel() // whoever asks again has read the first answer
+						cancel() // a client that asks again has read the first answer
 					}
 					return status, true
 				}
@@ -316,8 +314,7 @@ func TestGateway_HR_C6_AGrantHiddenByAGatewayIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestGateway_HR_C5_ARedirectionIsNotFollowed: a lock that is asked for elsewhere
-// is another lock, and the token is not meant for there.
+// A lock at another address is another lock, and the client's token must not be sent there.
 func TestGateway_HR_C5_ARedirectionIsNotFollowed(t *testing.T) {
 	var elsewhere atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
@@ -340,14 +337,13 @@ func TestGateway_HR_C5_ARedirectionIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestTransport_HR_C6_ARequestIsNotRepeatedUnseen: a connection that was used
-// before is closed after the request arrived. Sent again unseen, the second
-// answer would hide what the first request does.
+// A used connection is closed after the request arrived. If the transport repeated the request,
+// the second answer would hide the effect of the first request.
 func TestTransport_HR_C6_ARequestIsNotRepeatedUnseen(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		for verb, ask := range verbs {
 			if verb == "list" || verb == "inspect" {
-				continue // they change nothing
+				continue // they have no effect
 			}
 			t.Run(protocol+" "+verb, func(t *testing.T) { repeatedUnseen(t, protocol, ask) })
 		}
@@ -392,8 +388,8 @@ func repeatedUnseen(t *testing.T, protocol string, ask func(context.Context, *ht
 	}
 }
 
-// TestGateway_HR_C5_AStreamOfEventsIsTheServices: a page, a redirection and an error
-// of a gateway tell of no address, whatever they read like.
+// A page, a redirection and an error of a gateway contain no address, even if they look like
+// an event stream.
 func TestGateway_HR_C5_AStreamOfEventsIsTheServices(t *testing.T) {
 	const text = "event: ready\ndata: {\"address\":\"elsewhere\"}\n\n"
 	s, err := server.New(memdriver.New())
@@ -440,7 +436,7 @@ func TestGateway_HR_C5_AStreamOfEventsIsTheServices(t *testing.T) {
 	}
 }
 
-// That a caller gives a look up says nothing of the service.
+// A caller that cancels its call does not make the service unavailable.
 func TestLook_ACallerWhoGivesItUpIsToldThat(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

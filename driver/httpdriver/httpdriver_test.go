@@ -43,7 +43,7 @@ func TestOpen_RefusesWhatIsNoService(t *testing.T) {
 	}
 }
 
-// request is one for a mutex.
+// request returns a request for a mutex.
 func request(key, id string) driver.Request {
 	return driver.Request{Key: key, ID: id, TTL: time.Minute, Since: time.Now()}
 }
@@ -113,12 +113,12 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 
 func TestTimeout_BoundsACallToASilentService(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	// Within that time the request has to be sent, else it is certain that nothing happened.
+	// The request must be sent within the timeout: otherwise it has certainly had no effect.
 	d, err := httpdriver.Open("http://"+l.Addr().String(), httpdriver.WithTimeout(2*time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 		}()
 		return s, l.Addr().String(), done
 	}
-	first, addr, done := start(redistest.Listen) // its port stays free while nobody listens
+	first, addr, done := start(redistest.Listen) // no other test gets its port while it is closed
 	client, err := leasehold.New(open(t, "http://"+addr), leasehold.WithTTL(20*time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 	}()
 	waiting := func() bool {
 		snap, err := store.Inspect(t.Context(), "k")
-		return err == nil && len(snap.Waiters) == 1 && snap.Waiters[0].Remaining > 5*time.Second // it hears hints
+		return err == nil && len(snap.Waiters) == 1 && snap.Waiters[0].Remaining > 5*time.Second // its waiter has an address for hints
 	}
 	eventually(t, waiting)
 	if err := first.Close(); err != nil {
@@ -287,10 +287,10 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 	}
 }
 
-// TestWatch_GivesUpAStreamWhoseEventDoesNotEnd has a service send lines of one
-// event for ever, each of which is short.
+// TestWatch_GivesUpAStreamWhoseEventDoesNotEnd plays a service that sends one event without
+// an end, in short lines.
 func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
-	const most = 32 << 20 // what is on its way in the sockets is a part of it
+	const most = 32 << 20 // includes the bytes in the buffers of the sockets
 	line := []byte("data: " + strings.Repeat(" ", 32<<10) + "\n")
 	sent := make(chan int, 100)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

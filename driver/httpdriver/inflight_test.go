@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// A request that the service's store did not answer may lock again after the release,
-// also if the one before it has had its effect: whoever releases has to know it.
+// A request that the service's store did not answer may still arrive, and lock again after the
+// release, even if a repetition was granted. So the reply has InFlight.
 func TestAcquire_TellsOfWhatTheServiceHasOnItsWay(t *testing.T) {
 	d := answering(t, &canned{200, "application/json", []byte(`{"leaseId":"a","state":"` + wire.StateName(driver.Granted) + `","token":7,"holds":1,"again":true,"repeated":true}`)})
 	reply, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Second})
@@ -41,8 +41,8 @@ func (s *slow) Acquire(ctx context.Context, req driver.Request) (driver.Reply, e
 	return s.Driver.Acquire(ctx, req)
 }
 
-// The service asks its store twice, and the second time the lock is held. What is still on
-// its way must not lock for a client that has gone.
+// The service asks its store twice, and the second time the lock is held. The first request is
+// still on its way, and must not lock for a client that has gone.
 func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *testing.T) {
 	store := &slow{Driver: memdriver.New()}
 	holder := driver.Request{Key: "k", ID: "holder", TTL: time.Minute}
@@ -56,7 +56,7 @@ func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *tes
 	if _, err := client.Mutex("k").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
 		t.Errorf("%v, want ErrHeld", err)
 	}
-	if err := client.Close(); err != nil { // which waits for what is undone
+	if err := client.Close(); err != nil { // waits for the undo
 		t.Error(err)
 	}
 	if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: "holder"}); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Time heals the refusal of a token whose file is replaced after the service knows the
-// next one, and does not heal one that was never right.
+// The service may accept the next token before the file has it: this refusal ends with time.
+// The refusal of a token that was never accepted is permanent.
 func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 	var accepted atomic.Value
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

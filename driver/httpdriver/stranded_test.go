@@ -19,14 +19,14 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// router stands before a service, and forgets connections.
+// router forwards connections to a service, and can forget them.
 type router struct {
 	net.Listener
 	to string
 
 	mu       sync.Mutex
 	conns    []net.Conn
-	stranded chan struct{} // closed when the connections that there are forward nothing more
+	stranded chan struct{} // closed when the present connections stop forwarding
 	running  sync.WaitGroup
 }
 
@@ -75,7 +75,7 @@ func (r *router) forward(client net.Conn) {
 	back.Wait()
 }
 
-// pump forwards until a connection ends. What comes when it is stranded goes nowhere.
+// pump forwards bytes until a connection ends. It drops them once stranded is closed.
 func pump(to, from net.Conn, stranded chan struct{}) {
 	defer to.Close()
 	for buf := make([]byte, 1<<16); ; {
@@ -155,8 +155,8 @@ func eachStranded(t *testing.T, f func(t *testing.T, d *httpdriver.Driver, sub d
 	}
 }
 
-// P3: a router or a NAT that forgets connections drops what is sent over them. The service is
-// well, and is reached by others.
+// P3: a router or a NAT that has forgotten a connection drops its packets. The service is
+// healthy, and other clients reach it.
 func TestTransport_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
 	eachStranded(t, func(t *testing.T, d *httpdriver.Driver, sub driver.Subscription, forget func()) {
 		forget()
@@ -192,7 +192,7 @@ func TestTransport_ConnectionsThatLeadNowhereCostAShortLeaseOneRenewal(t *testin
 	})
 }
 
-// A caller who is in a hurry says nothing of the service.
+// A call with a short deadline is no evidence against the connection.
 func TestTransport_CallersInAHurryCostNoConnection(t *testing.T) {
 	store := memdriver.New()
 	s, err := server.New(store)

@@ -44,8 +44,7 @@ func secure(t *testing.T, auth tls.ClientAuthType) (url, ca string) {
 	return h.URL, ca
 }
 
-// TestTLS_HR_E8_AWrongConnectionIsToldAtOnce: nothing has been sent, and waiting
-// does not heal it.
+// Such a call fails at once: the request was not sent, and a retry is pointless.
 func TestTLS_HR_E8_AWrongConnectionIsToldAtOnce(t *testing.T) {
 	url, ca := secure(t, tls.NoClientCert)
 	_, plain := behind(t, memdriver.New())
@@ -66,10 +65,10 @@ func TestTLS_HR_E8_AWrongConnectionIsToldAtOnce(t *testing.T) {
 		began := time.Now()
 		_, err = client.Mutex("k").TryLock(t.Context())
 		if !errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) || !strings.Contains(err.Error(), c.hint) {
-			t.Errorf("%s: %v, want ErrUnavailable that says %s", what, err, c.hint)
+			t.Errorf("%s: %v, want ErrUnavailable with %s", what, err, c.hint)
 		}
 		if took := time.Since(began); took > time.Minute {
-			t.Errorf("%s is told after %v", what, took)
+			t.Errorf("%s fails after %v", what, took)
 		}
 		if err := client.Close(); err != nil {
 			t.Error(err)
@@ -108,8 +107,8 @@ func TestTimeout_HR_E8_AHandshakeThatIsNotAnsweredHasSentNothing(t *testing.T) {
 	}
 }
 
-// retrying is a transport that sends a request again by itself, and cannot
-// connect the second time.
+// retrying is a transport that repeats each request, and cannot connect the second
+// time.
 type retrying struct{ first, second http.RoundTripper }
 
 func (r retrying) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -143,5 +142,5 @@ func TestTransport_HR_C6_AConnectionThatFailsAfterOneThatDidNotIsUnknown(t *test
 // refuse fails a dial.
 func refuse(string, string, syscall.RawConn) error { return syscall.ECONNREFUSED }
 
-// discard is the log of a server whose clients are at fault.
+// discard drops the log of a server whose clients fail on purpose.
 var discard = log.New(io.Discard, "", 0)
