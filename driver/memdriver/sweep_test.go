@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
-// TestStore_R3_ForgetsNamesUsedOnce looks into the map, since memory that nobody
-// can ask for is what must not be there.
+// TestStore_R3_ForgetsNamesUsedOnce reads the map, since no call shows the memory that must
+// be free.
 func TestStore_R3_ForgetsNamesUsedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
@@ -24,7 +24,7 @@ func TestStore_R3_ForgetsNamesUsedOnce(t *testing.T) {
 				t.Fatalf("%+v, %v", reply, err)
 			}
 			last[key] = reply.Token
-			if i%2 == 0 { // the others expire
+			if i%2 == 0 { // the other leases expire
 				_, _ = s.Release(t.Context(), driver.Ref{Key: key, ID: id, RejectIDFor: time.Duration(i%10) * time.Second})
 			}
 		}
@@ -66,8 +66,8 @@ func TestStore_RemembersAFutureTokenUntilTheClockHasPassedIt(t *testing.T) {
 	})
 }
 
-// TestConformance_OfTheTableAlone holds records that are encoded to the same laws
-// as those that the driver finds as they are.
+// TestConformance_OfTheTableAlone plays the suite over encoded records. Without plain the
+// driver uses the records in memory directly.
 func TestConformance_OfTheTableAlone(t *testing.T) {
 	type plain struct{ roomdriver.Table } // hides Visit
 	var shared *table
