@@ -19,7 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// log is what go-redis logs. It is set before the tests run: go-redis reads its logger
+// log holds the log lines of go-redis. It is set before the tests run: go-redis reads its logger
 // without a lock.
 var log heard
 
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// heard keeps what it is told, and writes it to standard error as go-redis does.
+// heard is a logger that keeps its lines, and writes them to standard error as go-redis does.
 type heard struct {
 	mu    sync.Mutex
 	lines []string

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/redisdriver"
 )
 
-// The client that an application has already says where the locks are.
+// An application uses the Redis client that it already has.
 func ExampleNew() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	store, err := redisdriver.New(client, redisdriver.WithPrefix("app:"))
@@ -28,8 +28,8 @@ func ExampleNew() {
 	defer locks.Close() // and not client
 }
 
-// Behind sentinels, a lock is taken when both replicas have it, so that whichever
-// takes over knows of it.
+// Behind sentinels, a lock is taken only when both replicas have it, so it is still held after
+// either replica takes over.
 func ExampleWithReplicas() {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: "mymaster", SentinelAddrs: []string{"s1:26379", "s2:26379", "s3:26379"},
@@ -58,7 +58,7 @@ func ExampleWithReplicas() {
 	defer lease.Release()
 }
 
-// A URL says the same as the options.
+// A URL can state all options.
 func ExampleOpen() {
 	store, err := redisdriver.Open("rediss+sentinel://user:secret@s1,s2,s3/?master=mymaster&replicas=2&ca=/etc/ssl/redis-ca.pem")
 	if err != nil {

@@ -44,7 +44,7 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// eventually waits until ok, for which nobody sends an event.
+// eventually waits until ok returns true, for changes without an event.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -170,7 +170,7 @@ func TestDriver_HR_H6_NothingSentIsSaidAtOnce(t *testing.T) {
 			start := time.Now()
 			for _, err := range crowd(d, 16) {
 				if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.says) {
-					t.Errorf("acquire: %v, want ErrUnavailable that says %q", err, row.says)
+					t.Errorf("acquire: %v, want ErrUnavailable with %q", err, row.says)
 				}
 			}
 			if took := time.Since(start); took > 20*time.Second {

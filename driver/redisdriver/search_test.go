@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/interrupt"
 )
 
-// A search that fails leaves the connections of one that runs to it: its caller would
-// be told that no sentinel can be reached.
+// A search that fails does not close the connections of another search: otherwise that search
+// would fail with the error that no sentinel can be reached.
 func TestSearch_OneThatFailsDisturbsNoOther(t *testing.T) {
 	conns := new(interrupt.Conns)
 	errNobody := errors.New("no primary")
@@ -58,7 +58,7 @@ func TestSearch_OneThatFailsDisturbsNoOther(t *testing.T) {
 		t.Error(err)
 	}
 	if n := conns.Len(); n > 0 {
-		t.Errorf("%d connections are left of a search that failed beside one that did not", n)
+		t.Errorf("%d connections are left of a search that failed while another did not", n)
 	}
 }
 
@@ -87,14 +87,14 @@ func TestSearch_WaitingForARefusedOneReportsTheRefusal(t *testing.T) {
 
 	first, second, third := search(), search(), search()
 	if err := first(net.ErrClosed); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a search that failed by itself: %v", err)
+		t.Errorf("a search that failed on its own: %v", err)
 	}
 	if err := second(refused); !errors.Is(err, errNoPrimary) {
 		t.Errorf("a search that was refused: %v", err)
 	}
 	later := search()
 	if err := third(context.DeadlineExceeded); !errors.Is(err, errNoPrimary) {
-		t.Errorf("a search beside it: %v", err)
+		t.Errorf("a search at the same time: %v", err)
 	}
 	if err := later(context.DeadlineExceeded); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a search that began later: %v", err)
