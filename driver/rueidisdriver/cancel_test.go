@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// A call that is cancelled while rueidis connects to a server that hangs has sent
-// nothing.
+// A call that is cancelled while rueidis connects to a server that hangs has not sent its
+// request.
 func TestAcquire_CancelledWhileConnectingReturnsAtOnceAndDefinitely(t *testing.T) {
 	live.Test(t)
 	for name, warm := range map[string]bool{"first connection": false, "after a lost connection": true} {
@@ -54,7 +54,7 @@ func TestAcquire_CancelledWhileConnectingReturnsAtOnceAndDefinitely(t *testing.T
 				_, err := d.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: time.Minute})
 				cancel()
 				if !errors.Is(err, driver.ErrUnavailable) {
-					t.Errorf("%s: %v, want ErrUnavailable: nothing was sent", what, err)
+					t.Errorf("%s: %v, want ErrUnavailable: the request was not sent", what, err)
 				}
 				if took := time.Since(began); took > time.Second {
 					live.Late(t, "%s: returned after %v", what, took)

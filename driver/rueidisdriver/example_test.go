@@ -24,8 +24,8 @@ func ExampleNew() {
 	defer locks.Close()
 }
 
-// On a cluster whose primaries have one replica each, a lock is taken when the
-// replica has it.
+// On a cluster whose primaries have one replica each, a lock is taken only when its replica
+// has it.
 func ExampleWithReplicas() {
 	nodes := rueidis.ClientOption{InitAddress: []string{"n1:6379", "n2:6379", "n3:6379"}}
 	store, err := rueidisdriver.New(nodes, rueidisdriver.WithReplicas(1, 200*time.Millisecond))

@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// rueidis makes a connection anew whose life is over, and subscribes on it, without a word:
-// hints of that moment would be lost.
+// At the end of its lifetime rueidis replaces a connection and subscribes again without a
+// notice: hints of that moment would be lost.
 func TestNew_ConnectionsHaveNoLifetime(t *testing.T) {
 	s := redistest.Start(t)
 	d, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{s.Addr()}, ConnLifetime: 100 * time.Millisecond})
@@ -31,7 +31,7 @@ func TestNew_ConnectionsHaveNoLifetime(t *testing.T) {
 	s.ResetStats(t)
 	time.Sleep(500 * time.Millisecond) // it can miss a fault by this, and not invent one
 	if n := s.CommandStats(t)["subscribe"].Calls; n != 0 {
-		t.Errorf("subscribed %d times anew", n)
+		t.Errorf("subscribed %d times again", n)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
-// beside gives up a look that the server does not answer, while another request waits for
-// its turn on the same connection.
+// beside cancels an Inspect that the server does not answer, while request waits on the same
+// connection. It returns the error of request.
 func beside(t *testing.T, request func(ctx context.Context, d *rueidisdriver.Driver) error) error {
 	t.Helper()
 	proxy := respproxy.Start(t, redistest.Start(t).Addr())
@@ -65,7 +65,7 @@ func TestList_IsAnsweredBesideALookThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// Whoever asks again does so at once after a lost connection, and not after a timeout.
+// The caller asks again at once if the connection was lost, but not after a timeout.
 func TestAcquire_BesideALookThatIsGivenUpIsNotToldThatItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	err := beside(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
@@ -73,6 +73,6 @@ func TestAcquire_BesideALookThatIsGivenUpIsNotToldThatItsTimeIsOver(t *testing.T
 		return err
 	})
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want an error that says that the connection was lost, or none", err)
+		t.Errorf("%v, want nil, or an error of a lost connection", err)
 	}
 }
