@@ -17,14 +17,14 @@ var againRows = []row{
 		"a caller that repeats a request must see that the answer is about the lease that it already has",
 		func(l *lab, p, q *process) {
 			if p.acquire("a", driver.Granted).Replayed {
-				l.Fatal("the first grant has Replayed")
+				l.Fatal("the first grant is marked Replayed")
 			}
 			if !q.acquire("a", driver.Granted).Replayed {
-				l.Fatal("a repetition has no Replayed")
+				l.Fatal("a repetition is not marked Replayed")
 			}
 			p.release("a", driver.Released)
 			if q.acquire("b", driver.Granted).Replayed {
-				l.Fatal("the grant of another lease has Replayed")
+				l.Fatal("the grant of another lease is marked Replayed")
 			}
 		}},
 	{"again/a hand-over is told once", Replayed | Queue | Watch,
@@ -37,20 +37,20 @@ var againRows = []row{
 			p.release("holder", driver.Released)
 			q.hear(driver.HintGranted, "asks")
 			if q.acquire("asks", driver.Granted, waits(long)).Replayed {
-				l.Fatal("the confirmation has Replayed")
+				l.Fatal("the confirmation is marked Replayed")
 			}
 			if !q.acquire("asks", driver.Granted, waits(long)).Replayed {
-				l.Fatal("a repetition has no Replayed")
+				l.Fatal("a repetition is not marked Replayed")
 			}
 			q.release("asks", driver.Released)
 			q.hear(driver.HintGranted, "renews")
 			q.renew("renews", driver.Granted)
 			if !q.acquire("renews", driver.Granted, waits(long)).Replayed {
-				l.Fatal("a repetition has no Replayed")
+				l.Fatal("a repetition is not marked Replayed")
 			}
 		}},
 	{"again/an id is used once", RejectIDFor,
-		"a repetition that comes after the release must not take the lock for a caller that has finished",
+		"a repetition that arrives after the release must not take the lock for a caller that has finished",
 		func(l *lab, p, q *process) {
 			for _, name := range []string{"a", "b"} {
 				p.acquire(name, driver.Granted, once)
@@ -98,7 +98,7 @@ var againRows = []row{
 			l.pass(l.brief)
 			for range 2 {
 				if p.releaseRef(l.onceRef("lost"), driver.Gone).Replayed {
-					l.Fatal("the release of an expired lease has Replayed")
+					l.Fatal("the release of an expired lease is marked Replayed")
 				}
 			}
 		}},
@@ -118,7 +118,7 @@ var againRows = []row{
 		}},
 }
 
-// onceRef releases the row's lease called name for good.
+// onceRef returns a Ref whose release rejects the id of the row's lease called name.
 func (l *lab) onceRef(name string) driver.Ref {
 	ref := l.ref(name)
 	ref.RejectIDFor, ref.SingleUseID = long+time.Second, true

@@ -7,10 +7,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// batchRows: many leases in one renewal.
+// batchRows test many leases in one renewal.
 var batchRows = []row{
 	{"batch/each index is answered once", 0,
-		"the keeper of leases waits for every answer: one that is missing loses a lease, one that is doubled answers for another",
+		"the caller waits for each answer: a missing answer loses a lease, and a doubled answer counts for another lease",
 		func(l *lab, p, q *process) {
 			want := make([]driver.State, 0, 64)
 			refs := make([]driver.Ref, 0, 64)

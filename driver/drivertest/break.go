@@ -9,13 +9,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// reason is as long as one can be.
+// reason is a reason of the greatest length.
 var reason = `host gone: "db 1" é %d ` + strings.Repeat("日", 77) + "!"
 
-// breakRows: ending a lease by force.
+// breakRows test the end of a lease by force.
 var breakRows = []row{
 	{"break/ends the lease that is named", Break,
-		"between looking and breaking the lease may have changed hands; only the lease that was looked at may be broken",
+		"between inspection and break the lock may get another holder; only the inspected lease may be broken",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			q.breaks("b", driver.Gone)
@@ -63,7 +63,7 @@ var breakRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"break/a ticket", Break | Queue,
-		"a waiter that is in the way can be sent away too",
+		"a waiter that blocks others can be removed, too",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			opts := []option{waits(long)}
@@ -85,7 +85,7 @@ var breakRows = []row{
 		func(l *lab, p, q *process) {
 			bystander := l.process().listen()
 			p.acquire("a", driver.Granted)
-			p.listen() // and has no request carry the address
+			p.listen() // but its requests have no address
 			q.breaks("a", driver.Released)
 			p.hearsBreak("a")
 			bystander.hearsBreak("a")
@@ -105,7 +105,7 @@ var breakRows = []row{
 			p.hearsBreak("a")
 		}},
 	{"break/a waiter is told", Break | Watch | Queue,
-		"a waiter that was sent away need not find that out by asking",
+		"a removed waiter gets a hint at once, before it asks again",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("holder", driver.Granted)

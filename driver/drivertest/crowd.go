@@ -12,10 +12,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// watchRows: subscriptions.
+// watchRows test subscriptions.
 var watchRows = []row{
 	{"watch/close ends the delivery", Watch | Queue,
-		"after Close the surroundings of the function are gone; a late call runs into them",
+		"after Close the data that the function uses may be gone; a late call would fail",
 		func(l *lab, p, q *process) {
 			p.listen()
 			q.listen()
@@ -29,13 +29,13 @@ var watchRows = []row{
 			before := len(p.hints)
 			q.release("holder", driver.Released) // hands the room to a's address
 			q.hear(driver.HintAsk, "b")
-			time.Sleep(slack) // for one that is late
+			time.Sleep(slack) // for a late hint
 			if after := len(p.hints); after != before {
 				l.Fatalf("%d hints after the close", after-before)
 			}
 		}},
 	{"watch/close waits for the call under way", Watch | Queue,
-		"after Close the surroundings of the function are gone, also for a call that began before",
+		"after Close the data that the function uses may be gone, also for a call that began before",
 		func(l *lab, p, q *process) {
 			began, leave := make(chan bool, 1), make(chan bool)
 			let := sync.OnceFunc(func() { close(leave) })
@@ -123,7 +123,7 @@ var watchRows = []row{
 			p.release("b", driver.Released)
 		}},
 	{"watch/each process hears its own", Watch | Queue,
-		"a release wakes one waiter, not every process there is",
+		"a release wakes one waiter, not all processes",
 		func(l *lab, p, q *process) {
 			p.listen()
 			q.listen()
@@ -147,7 +147,7 @@ var watchRows = []row{
 // orders them, which the race detector cannot see.
 var crowdRows = []row{
 	{"crowd/trying", 0,
-		"exclusion has to hold while many try at the same moment",
+		"exclusion must hold when many callers try at the same moment",
 		func(l *lab, p, q *process) {
 			var room guarded
 			l.crowd(4, 12, nil, func(int64) { room.visit(l) })
@@ -167,12 +167,12 @@ var crowdRows = []row{
 			room.count(l, 3*4*12)
 		}},
 	{"crowd/places", Limits,
-		"never more than fit, however many come at once",
+		"there are never more holders than places, however many callers ask at once",
 		func(l *lab, p, q *process) {
 			var inside atomic.Int64
 			l.crowd(4, 8, []option{places(2, 1)}, func(int64) {
 				if n := inside.Add(1); n > 2 {
-					l.Errorf("%d in a room for 2", n)
+					l.Errorf("%d holders of 2 places", n)
 				}
 				time.Sleep(time.Millisecond)
 				inside.Add(-1)
@@ -187,7 +187,7 @@ type guarded struct {
 
 func (g *guarded) visit(l *lab) {
 	if n := g.inside.Add(1); n != 1 {
-		l.Errorf("%d inside at once", n)
+		l.Errorf("%d holders at once", n)
 	}
 	n := g.visits.Load()
 	runtime.Gosched()
@@ -198,15 +198,15 @@ func (g *guarded) visit(l *lab) {
 func (g *guarded) count(l *lab, want int64) {
 	l.Helper()
 	if n := g.visits.Load(); n != want {
-		l.Fatalf("%d entries, want %d: some overlapped, or were never let in", n, want)
+		l.Fatalf("%d entries, want %d: some overlapped, or were never granted", n, want)
 	}
 }
 
-// crowd lets goroutines of three processes enter the room, each so many times,
-// and run work inside.
+// crowd starts goroutines in three processes. Each acquires the lock times times, and runs work
+// while it holds it.
 func (l *lab) crowd(goroutines, times int, opts []option, work func(token int64)) {
 	l.Helper()
-	// All of the visits have to fit, one after the other, however busy the machine is.
+	// All acquisitions must fit in this time, one after the other, also on a busy machine.
 	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -227,7 +227,7 @@ func (l *lab) crowd(goroutines, times int, opts []option, work func(token int64)
 	wg.Wait()
 }
 
-// visit asks until it is let in, works, and leaves.
+// visit asks until the lock is granted, runs work, and releases the lock.
 func (p *process) visit(ctx context.Context, req driver.Request, work func(token int64)) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 16*time.Millisecond) {
 		reply, err := p.d.Acquire(ctx, req)

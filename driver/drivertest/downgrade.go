@@ -4,7 +4,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// downgradeRows: a writer that becomes a reader.
+// downgradeRows test a writer that becomes a reader.
 var downgradeRows = []row{
 	{"downgrade/HR_A3 in one step", Shared | Downgrade,
 		"the writer reads on, and no other writer may be granted in between; it is the same lease, with the same token",
@@ -45,7 +45,7 @@ var downgradeRows = []row{
 			q.renew("r3", driver.Queued)
 		}},
 	{"downgrade/no writer slips in", Shared | Downgrade | Queue,
-		"a writer that was next in the queue stays next, and stays outside",
+		"a writer that was next in the queue stays next, and still waits",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.acquire("w", driver.Queued, waits(long))
@@ -56,7 +56,7 @@ var downgradeRows = []row{
 			q.acquire("w", driver.Granted, waits(long))
 		}},
 	{"downgrade/not while held more than once", Shared | Downgrade | Reentry,
-		"the owner's other hold relies on being alone",
+		"the owner's other lease still needs the room exclusively",
 		func(l *lab, p, q *process) {
 			me := reenter("user-1")
 			p.acquire("outer", driver.Granted, me)
@@ -67,7 +67,7 @@ var downgradeRows = []row{
 			p.renew("outer", driver.Granted)
 		}},
 	{"downgrade/takes its places", Shared | Downgrade | Limits,
-		"the new sharer counts for the weight that it states",
+		"the lease counts with the weight of the request",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.acquire("a", driver.Granted, places(3, 2))
@@ -75,16 +75,16 @@ var downgradeRows = []row{
 			q.acquire("c", driver.Busy, places(3, 1))
 		}},
 	{"downgrade/HR_A3 of a lease that has ended takes nothing", Shared | Downgrade,
-		"a request that was held up on its way would lock for a holder that has gone",
+		"a delayed request would otherwise lock for a holder that has gone",
 		func(l *lab, p, q *process) {
 			p.acquire("never", driver.Gone, lower)
 			p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)
 			p.acquire("a", driver.Gone, lower) // the room is free
 			q.acquire("b", driver.Granted)
-			p.acquire("a", driver.Gone, lower) // one is alone inside
+			p.acquire("a", driver.Gone, lower) // there is an exclusive holder
 			q.acquire("b", driver.Granted, lower)
-			p.acquire("a", driver.Gone, lower) // sharers are
+			p.acquire("a", driver.Gone, lower) // there are shared holders
 			q.release("b", driver.Released)
 			q.acquire("c", driver.Granted)
 			q.release("c", driver.Released)

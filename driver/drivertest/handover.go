@@ -10,7 +10,7 @@ import (
 // handOverRows test tickets of processes that receive hints.
 var handOverRows = []row{
 	{"handover/by hint", Queue | Watch,
-		"the waiter sleeps, and is woken with the room in its hand: a release costs it one message, not a round of polling",
+		"the waiter sleeps until a hint wakes it with the grant: a release costs one message, not a round of polling",
 		func(l *lab, p, q *process) {
 			q.listen()
 			first := p.acquire("holder", driver.Granted)
@@ -20,7 +20,7 @@ var handOverRows = []row{
 			hint := q.hear(driver.HintGranted, "a")
 			l.greater(hint.Token, first.Token)
 			if hint.ConfirmWindow != 10*l.window {
-				l.Fatalf("the hint gives %v to confirm, but %v was asked for", hint.ConfirmWindow, 10*l.window)
+				l.Fatalf("the hint has the window %v, want %v", hint.ConfirmWindow, 10*l.window)
 			}
 			if queued.Clock != 0 && hint.Clock < queued.Clock {
 				l.Fatalf("the hint is dated %v, before the ticket at %v", hint.Clock, queued.Clock)
@@ -106,7 +106,7 @@ var handOverRows = []row{
 			p.acquire("r2", driver.Granted, shared, waits(long))
 		}},
 	{"handover/a head that lives keeps its place", Queue | Watch | Shared,
-		"it is asked whether it is there, not sent away",
+		"the store asks whether the waiter lives, and does not remove it",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("r1", driver.Granted, shared)
@@ -153,7 +153,7 @@ var handOverRows = []row{
 			q.renew("a", driver.Queued)
 		}},
 	{"handover/a waiter that leaves passes it on", Queue | Watch,
-		"the waiter's time was up in the moment it was handed the room; the next is not to wait for a window",
+		"the waiter gave up at the moment of the hand-over; the next waiter must not wait for a window",
 		func(l *lab, p, q *process) {
 			p.listen()
 			q.listen()
@@ -186,7 +186,7 @@ var handOverRows = []row{
 		}},
 }
 
-// deadRows: waiters that died.
+// deadRows test waiters that have died.
 var deadRows = []row{
 	{"dead/an unconfirmed grant passes on", Queue | Watch,
 		"a dead waiter delays the next waiters by its window, never by its TTL",
@@ -275,7 +275,7 @@ var deadRows = []row{
 			p.renew("other", driver.Granted)
 		}},
 	{"dead/a process that is heard of again is trusted", Queue | Watch,
-		"a pause, or one lost message, must not shut a living process out for good",
+		"a pause, or one lost message, must not exclude a living process for good",
 		func(l *lab, p, q *process) {
 			p.listen()
 			q.acquire("holder", driver.Granted)

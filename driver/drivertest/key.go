@@ -23,7 +23,7 @@ func (l *lab) tricky() []string {
 	return keys
 }
 
-// keyRows: names.
+// keyRows test keys, owners and labels of any text.
 var keyRows = []row{
 	{"key/any name is a room of its own", 0,
 		"two keys that share one room block each other without a visible reason; one key with two rooms has two holders",

@@ -15,7 +15,7 @@ import (
 const (
 	slack    = 60 * time.Millisecond // beyond an expiry, to be sure of it
 	rounding = 3 * time.Millisecond  // of stores that count milliseconds
-	vague    = 25 * time.Millisecond // by which stores that guess their clock may let something last longer
+	vague    = 25 * time.Millisecond // the greatest delay of an expiry by stores that guess their clock
 	long     = time.Minute           // never passes in a row; the longest that all stores take for a ticket
 	patience = 10 * time.Second      // bounds a call, and the wait for a hint
 	never    = time.Hour             // bounds an answer that is certain whenever it comes
@@ -48,15 +48,15 @@ func newLab(t testing.TB, cfg Config, row string, times int) *lab {
 	}
 }
 
-// id is the lease id that the row calls name.
+// id returns the lease id that the row calls name.
 func (l *lab) id(name string) string { return name + "-" + l.tag }
 
-// ref is the row's lease or ticket called name, kept long.
+// ref returns the Ref of the row's lease or ticket called name, with long TTLs.
 func (l *lab) ref(name string) driver.Ref {
 	return driver.Ref{Key: l.key, ID: l.id(name), TTL: long, TicketTTL: long}
 }
 
-// refIn is ref in the room of another key.
+// refIn is ref with another key.
 func (l *lab) refIn(key, name string) driver.Ref {
 	ref := l.ref(name)
 	ref.Key = key
@@ -126,7 +126,7 @@ func (p *process) close() {
 	_ = p.d.Close()
 }
 
-// An option shapes a request. The bare one asks once for a mutex.
+// option changes a request. Without options a request asks once for a mutex.
 type option func(*driver.Request)
 
 func ttl(d time.Duration) option        { return func(r *driver.Request) { r.TTL = d } }
@@ -186,7 +186,7 @@ func (p *process) refused(name string, want error, opts ...option) {
 	}
 }
 
-// try asks and returns the answer as it is.
+// try asks and returns the answer.
 func (p *process) try(req driver.Request) (driver.Reply, error) {
 	p.asked = append(p.asked, driver.Ref{Key: req.Key, ID: req.ID})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -194,7 +194,7 @@ func (p *process) try(req driver.Request) (driver.Reply, error) {
 	return p.d.Acquire(ctx, req)
 }
 
-// renew keeps the lease or ticket called name.
+// renew renews the lease or ticket called name.
 func (p *process) renew(name string, want driver.State) driver.Reply {
 	p.Helper()
 	return p.renewBy(time.Now(), never, name, want)
@@ -241,7 +241,7 @@ func (p *process) releaseRefBy(start time.Time, d time.Duration, ref driver.Ref,
 	return reply
 }
 
-// free releases and returns the answer as it is.
+// free releases the lease or ticket and returns the answer.
 func (p *process) free(ref driver.Ref) driver.Reply {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -7,7 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// leaseRows: one holder, its time, and its renewals.
+// leaseRows test one holder, its time, and its renewals.
 var leaseRows = []row{
 	{"lease/a free room is entered", 0,
 		"a free lock is granted to the first request, whether or not it may wait",
@@ -55,7 +55,7 @@ var leaseRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"lease/asking twice at once enters once", 0,
-		"a retry may overtake the request it repeats; together they still are one acquisition",
+		"a retry may overtake the request that it repeats; both are one acquisition",
 		func(l *lab, p, q *process) {
 			replies := make([]driver.Reply, 8)
 			var wg sync.WaitGroup
@@ -84,7 +84,7 @@ var leaseRows = []row{
 			q.renew("b", driver.Granted)
 		}},
 	{"lease/does not expire early", 0,
-		"the holder counts its deadline from before the request; a store that counts less lets a second holder in while the first still works",
+		"the holder counts its deadline from before the request; if the store's time is shorter, there is a second holder while the first still works",
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
@@ -114,7 +114,7 @@ var leaseRows = []row{
 			p.renew("a", driver.Granted)
 		}},
 	{"lease/renewal gives the full time", 0,
-		"the holder counts its new deadline from before the renewal; a store that rounds it down lets a second holder in while the first still works",
+		"the holder counts its new deadline from before the renewal; if a store rounds it down, there is a second holder while the first still works",
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
@@ -138,7 +138,7 @@ var leaseRows = []row{
 			q.acquire("b", driver.Busy)
 		}},
 	{"lease/renewal never shortens", 0,
-		"a renewal that was delayed on its way must not cut short a longer one that overtook it: the holder counts on the longer",
+		"a delayed renewal must not shorten a longer renewal that overtook it: the holder relies on the longer one",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			ref := l.ref("a")
@@ -149,7 +149,7 @@ var leaseRows = []row{
 			q.acquire("b", driver.Busy)
 		}},
 	{"lease/the next ask is in time", 0,
-		"a refused caller that asks again after Next finds the lock free, unless it was renewed; asking much later would leave a free lock unused",
+		"a refused caller that asks again after RetryAfter finds the lock free, unless it was renewed; a much later request would leave a free lock unused",
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
@@ -163,7 +163,7 @@ var leaseRows = []row{
 			}
 		}},
 	{"lease/the clock rises", 0,
-		"the clock in replies dates hints; one that stands or falls back makes a handed-over lease look longer than it is",
+		"the clock in replies dates hints; if it stops or goes back, a handed-over lease seems longer than it is",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			if first.Clock == 0 {

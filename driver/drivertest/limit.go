@@ -6,7 +6,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// limitRows: places, and weights.
+// limitRows test places and weights.
 var limitRows = []row{
 	{"limit/the next ask is at the first place that ends", Limits,
 		"the place of a dead holder is free when its lease expires, even if other holders stay longer",
@@ -44,7 +44,7 @@ var limitRows = []row{
 			q.acquire("e", driver.Busy, places(3, 1))
 		}},
 	{"limit/counts weights", Limits,
-		"a request for two places takes two, and a weight not given is one",
+		"a request for two places takes two, and a request without a weight takes one",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(4, 2))
 			q.acquire("b", driver.Busy, places(4, 3))
@@ -56,7 +56,7 @@ var limitRows = []row{
 			q.acquire("d", driver.Granted, places(4, 2))
 		}},
 	{"limit/HR_D4 counts the greatest weights", Limits,
-		"weights add up to more than an int holds where it has 32 bits, and must not wrap around into room that is not there",
+		"the sum of weights may exceed an int of 32 bits, and must not overflow into free places",
 		func(l *lab, p, q *process) {
 			const most = driver.MaxPlaces
 			p.acquire("a", driver.Granted, places(most, most-1))
@@ -142,7 +142,7 @@ var limitRows = []row{
 		}},
 }
 
-// resizeRows: a limit that changes.
+// resizeRows test a limit that changes.
 var resizeRows = []row{
 	{"resize/takes nothing away", Limits | Resize,
 		"holders keep their places if the limit falls; no request is granted before there is room by the new limit",
@@ -208,7 +208,7 @@ var resizeRows = []row{
 			q.acquire("c", driver.Granted, places(7, 1))
 		}},
 	{"resize/of a room that nobody shares", Limits | Resize,
-		"there is no limit to change: the first to enter states it",
+		"there is no limit to change: the first shared holder states it",
 		func(l *lab, p, q *process) {
 			p.acquire("to-2", driver.Gone, places(2, 1), resize)
 			p.acquire("a", driver.Granted, places(3, 1))

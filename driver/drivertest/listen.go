@@ -35,7 +35,7 @@ func (p *process) listenBy(f func(driver.Hint)) {
 		p.Fatalf("watch: %v", err)
 	}
 	p.sub = sub
-	// A subscription may take its time to stand.
+	// A subscription may be ready only after some time.
 	for end := time.Now().Add(patience); sub.Address() == ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			p.Fatal("watch: still no address")
@@ -69,7 +69,7 @@ func (p *process) hear(kind driver.HintKind, name string) driver.Hint {
 	return p.hearAny(func(h driver.Hint) bool { return h.Kind == kind && h.ID == p.id(name) }, name)
 }
 
-// hearAny waits for a hint that is wanted.
+// hearAny waits for a hint for which wanted returns true.
 func (p *process) hearAny(wanted func(driver.Hint) bool, what string) driver.Hint {
 	p.Helper()
 	for i, h := range p.backlog {

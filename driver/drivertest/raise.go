@@ -6,7 +6,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// raiseRows: a token that is raised while it is held.
+// raiseRows test a token that is raised while its lease is held.
 var raiseRows = []row{
 	{"raise/the token and those to come", Tokens | Raise,
 		"a majority of stores gives one token: before the holder works, it raises the token of all stores to the greatest, or the next token could be smaller",
@@ -28,7 +28,7 @@ var raiseRows = []row{
 			l.greater(p.acquire("c", driver.Granted).Token, second.Token)
 		}},
 	{"raise/never lowers", Tokens | Raise,
-		"a token that has been shown to a resource stands",
+		"a resource may have seen the token, so it must not fall",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			p.raise("a", first.Token-1, first.Token)
@@ -69,7 +69,7 @@ var raiseRows = []row{
 			l.greater(q.acquire("b", driver.Granted).Token, ref.Token)
 		}},
 	{"raise/not far ahead", Tokens | Raise,
-		"one bad caller could use up a key's tokens for ever; the reply shows that it was not done",
+		"one bad caller could use up a key's tokens for ever; the reply shows that the token is unchanged",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			p.raise("a", 1<<52, first.Token) // µs: the year 2112
@@ -79,7 +79,7 @@ var raiseRows = []row{
 			}
 		}},
 	{"raise/only by a holder", Tokens | Raise,
-		"a raise that comes late belongs to a lease that is over",
+		"a late raise belongs to a lease that has ended",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			ref := l.ref("b")

@@ -7,7 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// reentryRows: one owner, several times in the same room.
+// reentryRows test several leases of one owner in the same room.
 var reentryRows = []row{
 	{"reentry/the same owner enters again", Reentry,
 		"code that holds a lock calls code that takes it: holds are counted, the token stays, the last release frees",
@@ -128,7 +128,7 @@ var reentryRows = []row{
 			p.acquire("r2", driver.Granted, shared, me)
 			refused("w", me)
 			q.acquire("w", driver.Busy, you)
-			q.acquire("w", driver.Busy, owner("user-1")) // one that is only called so is another
+			q.acquire("w", driver.Busy, owner("user-1")) // an equal Owner without Reenter is another owner
 			q.acquire("r3", driver.Granted, shared, me)
 			for _, name := range []string{"r1", "r2", "r3"} {
 				p.release(name, driver.Released)

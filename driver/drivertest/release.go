@@ -62,7 +62,7 @@ var releaseRows = []row{
 			q.renew("b", driver.Granted)
 		}},
 	{"release/ids that begin alike", 0,
-		"ids are compared whole: a lease must not be ended or renewed under a part of its name",
+		"ids are compared in full: a part of its id must not end or renew a lease",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			whole := l.ref("a")

@@ -7,7 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// sharedRows: readers and writers.
+// sharedRows test readers and writers.
 var sharedRows = []row{
 	{"shared/a reader beside others is not told that it is uncontended", Shared,
 		"an uncontended holder may act without asking the store, and would ignore the other readers",
@@ -61,7 +61,7 @@ var sharedRows = []row{
 			p.acquire("w", driver.Granted)
 		}},
 	{"shared/asking twice enters once", Shared,
-		"a reader counted twice keeps the writers out after it has left",
+		"a reader that is counted twice would keep writers out after its release",
 		func(l *lab, p, q *process) {
 			first := p.acquire("r", driver.Granted, shared)
 			if again := q.acquire("r", driver.Granted, shared); again.Token != first.Token {
@@ -104,7 +104,7 @@ var sharedRows = []row{
 			q.acquire("r3", driver.Granted, shared, waits(long))
 		}},
 	{"shared/neighbours enter together", Shared | Queue | Watch,
-		"readers that stand together in the queue need not wait for one another",
+		"adjacent readers in the queue need not wait for one another",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("w1", driver.Granted)
@@ -144,7 +144,7 @@ var sharedRows = []row{
 			}
 		}},
 	{"shared/a writer that leaves lets readers in", Shared | Queue | Watch,
-		"the cancelled writer was all that kept the readers out",
+		"only the cancelled writer kept the readers out",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("r1", driver.Granted, shared)

@@ -90,7 +90,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// results are the rows of a run by their result: PASS, FAIL or SKIP.
+// results returns the rows of a run by their result: PASS, FAIL or SKIP.
 type results map[string][]string
 
 // suite runs the suite, or the rows of that name, on a store.

@@ -7,10 +7,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// tokenRows: fencing.
+// tokenRows test fencing tokens.
 var tokenRows = []row{
 	{"token/rises over release", Tokens,
-		"a resource refuses writes with a smaller token than it has seen; a token given twice lets a stale holder write",
+		"a resource refuses writes with a smaller token than it has seen; if two leases had one token, a stale holder could write",
 		func(l *lab, p, q *process) {
 			last := int64(0)
 			for i := range 20 {
@@ -22,7 +22,7 @@ var tokenRows = []row{
 			}
 		}},
 	{"token/a refusal mints none", Tokens,
-		"asking must not wear out tokens, nor move the holder's",
+		"refused requests must not use up tokens, nor change the holder's token",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			for range 5 {
@@ -35,7 +35,7 @@ var tokenRows = []row{
 			}
 		}},
 	{"token/is above the minimum", Tokens | MinToken,
-		"a caller that has seen a greater token elsewhere closes the gap that a store with lost data leaves",
+		"a caller that has seen a greater token makes up for a store that has lost its data",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)

@@ -86,7 +86,7 @@ var visitRows = []row{
 			q.renew("b", driver.Granted)
 		}},
 	{"visit/HR_A5 a place in the queue belongs to the visit that asked last", Visits | Queue,
-		"a client that lost its connection and came back by another way has its place there, and gives it up there",
+		"a client that lost its connection and asked again through another process keeps its place, and gives it up through that process",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long), visit("p"))
@@ -101,7 +101,7 @@ var visitRows = []row{
 			p.acquire("c", driver.Granted)
 		}},
 	{"visit/HR_A5 a lease that was handed over belongs to the visit that asked", Visits | Queue | Watch,
-		"it may be undone as one that was taken by asking",
+		"it can be undone like a lease that was granted to a request",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("holder", driver.Granted)
